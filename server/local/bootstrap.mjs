@@ -1,0 +1,171 @@
+// What must be on disk before anything else can be loaded: dependencies, the Prisma client, the web build.
+// Plain JavaScript without dependencies, because it runs on a fresh clone.
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+
+const MIN_NODE = [20, 19];
+
+/** A failure told in one line; `details` go under it only where they help (a compiler's own words). */
+export class BootstrapError extends Error {
+  /** @param {string} message @param {string} [details] */
+  constructor(message, details = "") {
+    super(message);
+    this.details = details;
+  }
+}
+
+export function checkNode() {
+  const [major, minor] = process.versions.node.split(".").map(Number);
+  if (major > MIN_NODE[0] || (major === MIN_NODE[0] && minor >= MIN_NODE[1])) return;
+  throw new BootstrapError(
+    `Purser needs Node ${MIN_NODE.join(".")} or newer; this is Node ${process.versions.node}.`,
+  );
+}
+
+/** @param {(line: string) => void} say */
+export async function ensureDependencies(say) {
+  if (dependenciesCurrent()) return;
+  say("Installing dependencies (first start, or they changed; about a minute)...");
+  const npm = process.env.npm_execpath;
+  const args = ["ci", "--no-audit", "--no-fund", "--loglevel=error"];
+  const [command, commandArgs] = npm?.endsWith(".js")
+    ? [process.execPath, [npm, ...args]]
+    : ["npm", args];
+  await run(command, commandArgs, "the dependencies could not be installed", {
+    // An npm older than `allowScripts` would let Prisma download engines that Purser does not use.
+    PRISMA_SCHEMA_ENGINE_BINARY: process.env.PRISMA_SCHEMA_ENGINE_BINARY ?? "/bin/true",
+    PRISMA_SKIP_POSTINSTALL_GENERATE: "1",
+  });
+  writeStamp("dependencies", lockFileHash());
+}
+
+/** @param {(line: string) => void} say */
+export async function ensurePrismaClient(say) {
+  const schema = join(ROOT, "prisma", "schema.prisma");
+  if (!existsSync(schema)) return;
+  const hash = hashOf([schema]);
+  const generated = join(ROOT, "server", "generated", "prisma", "client.ts");
+  if (existsSync(generated) && readStamp("prisma") === hash) return;
+  say("Generating the database client...");
+  const cli = join(ROOT, "node_modules", "prisma", "build", "index.js");
+  await run(process.execPath, [cli, "generate"], "the database client could not be generated", {
+    PRISMA_SCHEMA_ENGINE_BINARY: process.env.PRISMA_SCHEMA_ENGINE_BINARY ?? "/bin/true",
+    PRISMA_HIDE_UPDATE_MESSAGE: "1",
+    CHECKPOINT_DISABLE: "1",
+  });
+  writeStamp("prisma", hash);
+}
+
+/** @param {(line: string) => void} say */
+export async function ensureWebBuild(say) {
+  const web = join(ROOT, "web");
+  if (!existsSync(join(web, "index.html"))) return;
+  const hash = hashOf([
+    ...filesUnder(join(web, "src")),
+    ...filesUnder(join(web, "public")),
+    ...filesUnder(join(ROOT, "server", "schemas")),
+    ...["index.html", "package.json", "vite.config.ts", "postcss.config.cjs"].map((file) =>
+      join(web, file),
+    ),
+    join(ROOT, "package-lock.json"),
+  ]);
+  if (existsSync(join(web, "dist", "index.html")) && readStamp("web") === hash) return;
+  say("Building the web app...");
+  const vite = [join(web, "node_modules"), join(ROOT, "node_modules")]
+    .map((modules) => join(modules, "vite", "bin", "vite.js"))
+    .find((path) => existsSync(path));
+  if (!vite) throw new BootstrapError("the web app could not be built: vite is not installed");
+  await run(
+    process.execPath,
+    [vite, "build", "--logLevel=error"],
+    "the web app could not be built",
+    { NODE_ENV: "production" },
+    web,
+  );
+  writeStamp("web", hash);
+}
+
+/**
+ * Current when our own stamp says so, or when what npm recorded as installed covers the lock file. The second
+ * also accepts a plain `npm install`; npm writes that record last, so a broken-off install lacks it.
+ */
+function dependenciesCurrent() {
+  const recordPath = join(ROOT, "node_modules", ".package-lock.json");
+  if (!existsSync(recordPath)) return false;
+  if (readStamp("dependencies") === lockFileHash()) return true;
+  const wanted = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")).packages;
+  const installed = JSON.parse(readFileSync(recordPath, "utf8")).packages;
+  return Object.entries(wanted).every(([path, entry]) => {
+    if (!path.includes("node_modules/") || entry.link) return true;
+    if (installed[path]) return installed[path].version === entry.version;
+    return entry.optional === true || entry.devOptional === true || entry.peer === true;
+  });
+}
+
+function lockFileHash() {
+  const platform = `${process.platform} ${process.arch} ${process.versions.modules}`;
+  return hashOf([join(ROOT, "package-lock.json")], platform);
+}
+
+function hashOf(paths, salt = "") {
+  const hash = createHash("sha256").update(salt);
+  for (const path of paths) {
+    if (!existsSync(path)) continue;
+    hash.update(path.slice(ROOT.length)).update("\0").update(readFileSync(path)).update("\0");
+  }
+  return hash.digest("hex");
+}
+
+function filesUnder(folder) {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .map((name) => join(folder, name))
+    .filter((path) => statSync(path).isFile())
+    .sort();
+}
+
+// Stamps live in node_modules: they vanish with it, and belong to this machine only.
+function stampPath(name) {
+  return join(ROOT, "node_modules", ".purser", `${name}.stamp`);
+}
+
+function readStamp(name) {
+  try {
+    return readFileSync(stampPath(name), "utf8");
+  } catch {
+    return null;
+  }
+}
+
+function writeStamp(name, value) {
+  mkdirSync(dirname(stampPath(name)), { recursive: true });
+  writeFileSync(stampPath(name), value);
+}
+
+/** Runs a tool silently; its words are shown only when it fails. */
+function run(command, args, failure, env = {}, cwd = ROOT) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, args, {
+      cwd,
+      env: { ...process.env, ...env },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let output = "";
+    const keep = (chunk) => {
+      output = (output + chunk).slice(-8000);
+    };
+    child.stdout.on("data", keep);
+    child.stderr.on("data", keep);
+    child.on("error", (error) => reject(new BootstrapError(`${failure}: ${error.message}`)));
+    child.on("close", (code, signal) => {
+      if (code === 0) resolve();
+      else
+        reject(new BootstrapError(`${failure} (${signal ?? `exit code ${code}`})`, output.trim()));
+    });
+  });
+}

@@ -1,0 +1,1 @@
+export function identityOf(pid: number | undefined): string | null;

@@ -1,0 +1,61 @@
+// Keeps one child process (Postgres or anvil) on a short leash.
+//
+// The warden runs in its own process group, so a Ctrl-C in the terminal reaches the server but not the
+// child. Its stdin is a pipe from the server: when that pipe closes, the server stopped or died (even by
+// SIGKILL or a crash), and the warden stops the child in order and leaves. So nothing outlives the server.
+import { spawn } from "node:child_process";
+import { closeSync, openSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { identityOf } from "./process-identity.mjs";
+
+const MAX_LOG_BYTES = 8 * 1024 * 1024;
+
+/** @type {{command: string, args: string[], cwd: string, ids?: {uid: number, gid: number}, stopSignal: NodeJS.Signals,
+ *   killAfterMs: number, pidFile: string, logFile: string, removeOnExit?: string}} */
+const spec = JSON.parse(process.argv[2] ?? "");
+
+const say = (message) => process.stdout.write(`${JSON.stringify(message)}\n`);
+process.stdout.on("error", () => {}); // The server is gone; there is nobody to tell.
+
+const logFd = openLog(spec.logFile);
+const child = spawn(spec.command, spec.args, {
+  cwd: spec.cwd,
+  stdio: ["ignore", logFd, logFd],
+  ...spec.ids,
+});
+closeSync(logFd);
+
+let stopping = false;
+
+child.on("error", (error) => {
+  say({ failed: error.message });
+  process.exit(1);
+});
+child.on("spawn", () => {
+  writeFileSync(spec.pidFile, JSON.stringify({ pid: child.pid, identity: identityOf(child.pid) }));
+  say({ pid: child.pid });
+});
+child.on("exit", (code, signal) => {
+  rmSync(spec.pidFile, { force: true });
+  if (spec.removeOnExit) rmSync(spec.removeOnExit, { recursive: true, force: true });
+  say({ code, signal });
+  process.exit(0);
+});
+
+process.stdin.on("end", stop).on("close", stop).on("error", stop).resume();
+for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, stop);
+
+function stop() {
+  if (stopping) return;
+  stopping = true;
+  child.kill(spec.stopSignal);
+  setTimeout(() => child.kill("SIGKILL"), spec.killAfterMs);
+}
+
+function openLog(path) {
+  try {
+    if (statSync(path).size > MAX_LOG_BYTES) truncateSync(path);
+  } catch {
+    // No log yet.
+  }
+  return openSync(path, "a", 0o600);
+}

@@ -1,0 +1,64 @@
+// A fresh, migrated database for one test: a clone of a template that the first caller of the run migrates.
+import { randomBytes } from "node:crypto";
+import { Client, Pool } from "pg";
+import type { Test } from "tap";
+import { migrate } from "../../server/adapters/db/migrate.ts";
+
+export interface TestDatabase {
+  url: string;
+  pool: Pool;
+}
+
+const TEMPLATE = "purser_template";
+const TEMPLATE_BUILDING = "purser_template_building";
+/** Any fixed number; held while the template is made, because test files run in parallel processes. */
+const TEMPLATE_LOCK = 720_001;
+
+export async function testDatabase(t: Pick<Test, "teardown">): Promise<TestDatabase> {
+  const adminUrl = process.env["PURSER_TEST_POSTGRES_URL"];
+  if (adminUrl === undefined) throw new Error("run tests with `npm test -- <files>`");
+  const name = `test_${process.pid}_${randomBytes(4).toString("hex")}`;
+  await withAdmin(adminUrl, async (admin) => {
+    await ensureTemplate(admin, adminUrl);
+    await admin.query(`CREATE DATABASE ${name} TEMPLATE ${TEMPLATE}`);
+  });
+  const url = databaseUrl(adminUrl, name);
+  const pool = new Pool({ connectionString: url, max: 10 });
+  pool.on("error", () => undefined); // Idle clients are cut by the drop below.
+  t.teardown(async () => {
+    await pool.end();
+    await withAdmin(adminUrl, (admin) => admin.query(`DROP DATABASE ${name} WITH (FORCE)`));
+  });
+  return { url, pool };
+}
+
+async function ensureTemplate(admin: Client, adminUrl: string): Promise<void> {
+  await admin.query("SELECT pg_advisory_lock($1)", [TEMPLATE_LOCK]);
+  try {
+    const found = await admin.query("SELECT 1 FROM pg_database WHERE datname = $1", [TEMPLATE]);
+    if (found.rowCount === 1) return;
+    // Renamed when done: a half-migrated one is never cloned.
+    await admin.query(`DROP DATABASE IF EXISTS ${TEMPLATE_BUILDING} WITH (FORCE)`);
+    await admin.query(`CREATE DATABASE ${TEMPLATE_BUILDING}`);
+    await migrate({ connectionString: databaseUrl(adminUrl, TEMPLATE_BUILDING) });
+    await admin.query(`ALTER DATABASE ${TEMPLATE_BUILDING} RENAME TO ${TEMPLATE}`);
+  } finally {
+    await admin.query("SELECT pg_advisory_unlock($1)", [TEMPLATE_LOCK]);
+  }
+}
+
+function databaseUrl(adminUrl: string, name: string): string {
+  const url = new URL(adminUrl);
+  url.pathname = `/${name}`;
+  return url.href;
+}
+
+async function withAdmin<T>(adminUrl: string, use: (admin: Client) => Promise<T>): Promise<T> {
+  const admin = new Client({ connectionString: adminUrl });
+  await admin.connect();
+  try {
+    return await use(admin);
+  } finally {
+    await admin.end();
+  }
+}
