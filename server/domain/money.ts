@@ -15,12 +15,13 @@ export type ParsedAmount = { ok: true; atomic: bigint } | { ok: false; reason: s
 
 /** Parses a decimal string of USDC. Zero is allowed here (a limit of "0" spends nothing). */
 export function parseDecimal(text: unknown): ParsedAmount {
-  if (typeof text !== "string") return { ok: false, reason: "must be a string such as \"1.50\"" };
+  if (typeof text !== "string") return { ok: false, reason: 'must be a string such as "1.50"' };
   const match = DECIMAL_PATTERN.exec(text);
   if (!match) {
     return {
       ok: false,
-      reason: "must be a plain decimal such as \"1.50\": digits, at most 6 decimals, no sign, exponent or spaces",
+      reason:
+        'must be a plain decimal such as "1.50": digits, at most 6 decimals, no sign, exponent or spaces',
     };
   }
   const whole = BigInt(match[1] ?? "0");
@@ -40,7 +41,10 @@ export function parsePayable(text: unknown): ParsedAmount {
 export function formatAtomic(atomic: bigint): string {
   const sign = atomic < 0n ? "-" : "";
   const value = atomic < 0n ? -atomic : atomic;
-  const fraction = (value % ATOMIC_PER_USDC).toString().padStart(USDC_DECIMALS, "0").replace(/0+$/, "");
+  const fraction = (value % ATOMIC_PER_USDC)
+    .toString()
+    .padStart(USDC_DECIMALS, "0")
+    .replace(/0+$/, "");
   const whole = (value / ATOMIC_PER_USDC).toString();
   return fraction === "" ? `${sign}${whole}` : `${sign}${whole}.${fraction}`;
 }

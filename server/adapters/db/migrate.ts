@@ -1,0 +1,117 @@
+/**
+ * Applies pending migrations at start, under an advisory lock, so that replicas starting together
+ * migrate exactly once. Keeps Prisma's own `_prisma_migrations` table, so that `prisma migrate
+ * deploy` agrees wherever it can run.
+ */
+import { createHash, randomUUID } from "node:crypto";
+import { readFile, readdir } from "node:fs/promises";
+import pg from "pg";
+
+const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.url);
+/** An arbitrary constant: every replica of Purser must use the same. */
+const ADVISORY_LOCK_KEY = 7_205_759_403;
+
+const PRISMA_TABLE = `
+  CREATE TABLE IF NOT EXISTS _prisma_migrations (
+    id VARCHAR(36) PRIMARY KEY NOT NULL,
+    checksum VARCHAR(64) NOT NULL,
+    finished_at TIMESTAMPTZ,
+    migration_name VARCHAR(255) NOT NULL,
+    logs TEXT,
+    rolled_back_at TIMESTAMPTZ,
+    started_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+    applied_steps_count INTEGER NOT NULL DEFAULT 0
+  )`;
+
+export interface Migration {
+  name: string;
+  sql: string;
+  checksum: string;
+}
+
+export class MigrationError extends Error {
+  override name = "MigrationError";
+}
+
+/** Every migration of this build, in order. */
+export async function readMigrations(): Promise<Migration[]> {
+  const entries = await readdir(MIGRATIONS_DIRECTORY, { withFileTypes: true });
+  const names = entries
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => entry.name)
+    .sort();
+  return Promise.all(
+    names.map(async (name) => {
+      const sql = await readFile(new URL(`${name}/migration.sql`, MIGRATIONS_DIRECTORY), "utf8");
+      return { name, sql, checksum: createHash("sha256").update(sql).digest("hex") };
+    }),
+  );
+}
+
+/** Applies what is missing and returns the names applied. */
+export async function migrate(options: { connectionString: string }): Promise<string[]> {
+  const client = new pg.Client({
+    connectionString: options.connectionString,
+    connectionTimeoutMillis: 10_000,
+  });
+  await client.connect();
+  try {
+    await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK_KEY]);
+    await client.query(PRISMA_TABLE);
+    const applied = await appliedChecksums(client);
+    const done: string[] = [];
+    for (const migration of await readMigrations()) {
+      const checksum = applied.get(migration.name);
+      if (checksum === undefined) {
+        await apply(client, migration);
+        done.push(migration.name);
+      } else if (checksum !== migration.checksum) {
+        throw new MigrationError(
+          `Migration ${migration.name} was applied in another form; this database belongs to another build`,
+        );
+      }
+    }
+    return done;
+  } finally {
+    // Ending the session releases the advisory lock, also after an error.
+    await client.end();
+  }
+}
+
+/** Names of migrations this build has and the database has not: `/api/ready` asks. */
+export async function pendingMigrations(
+  query: (sql: string) => Promise<{ rows: unknown[] }>,
+): Promise<string[]> {
+  const { rows } = await query(
+    "SELECT migration_name FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL",
+  );
+  const applied = new Set((rows as { migration_name: string }[]).map((row) => row.migration_name));
+  return (await readMigrations())
+    .map((migration) => migration.name)
+    .filter((name) => !applied.has(name));
+}
+
+async function appliedChecksums(client: pg.Client): Promise<Map<string, string>> {
+  const { rows } = await client.query<{ migration_name: string; checksum: string }>(
+    "SELECT migration_name, checksum FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL",
+  );
+  return new Map(rows.map((row) => [row.migration_name, row.checksum]));
+}
+
+async function apply(client: pg.Client, migration: Migration): Promise<void> {
+  await client.query("BEGIN");
+  try {
+    await client.query(migration.sql);
+    await client.query(
+      "INSERT INTO _prisma_migrations (id, checksum, migration_name, finished_at, applied_steps_count) VALUES ($1, $2, $3, now(), 1)",
+      [randomUUID(), migration.checksum, migration.name],
+    );
+    await client.query("COMMIT");
+  } catch (error) {
+    await client.query("ROLLBACK");
+    throw new MigrationError(
+      `Migration ${migration.name} failed: ${error instanceof Error ? error.message : String(error)}`,
+      { cause: error },
+    );
+  }
+}

@@ -1,0 +1,71 @@
+/** Builds the whole service from a resolved configuration. `main.ts` listens; tests inject. */
+import { fileURLToPath } from "node:url";
+import autoload from "@fastify/autoload";
+import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
+import Fastify, { type FastifyInstance } from "fastify";
+import type { Config } from "./config.ts";
+import { newId } from "./domain/ids.ts";
+import { loggerOptions, type LogDestination } from "./logger.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    config: Config;
+  }
+}
+
+const BODY_LIMIT_BYTES = 256 * 1024;
+const folder = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
+
+export interface BuildOptions {
+  /** Where log lines go instead of stdout (tests read them). */
+  logDestination?: LogDestination;
+}
+
+export async function buildApp(
+  config: Config,
+  options: BuildOptions = {},
+): Promise<FastifyInstance> {
+  const app = Fastify({
+    logger: loggerOptions(config.logLevel, options.logDestination),
+    bodyLimit: BODY_LIMIT_BYTES,
+    trustProxy: config.trustProxy,
+    genReqId: () => newId("req"),
+    requestIdHeader: false,
+    // API calls never redirect: a redirect would lose the Authorization header.
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
+    forceCloseConnections: "idle",
+    ajv: {
+      customOptions: {
+        removeAdditional: false,
+        coerceTypes: false,
+        useDefaults: true,
+        allErrors: true,
+      },
+    },
+  }).withTypeProvider<TypeBoxTypeProvider>();
+  app.decorate("config", config);
+  try {
+    await app.register(autoload, {
+      dir: folder("plugins"),
+      encapsulate: false,
+      maxDepth: 1,
+      matchFilter: isModule,
+    });
+    await app.register(autoload, {
+      dir: folder("routes"),
+      dirNameRoutePrefix: false,
+      matchFilter: isModule,
+    });
+    await app.ready();
+  } catch (error) {
+    // Whatever was opened before the failure (pools, timers) is closed before the boot stops.
+    await app.close().catch(() => undefined);
+    throw error;
+  }
+  return app as unknown as FastifyInstance;
+}
+
+/** `name.ts` in plugins/ and routes/ is loaded; `name.helper.ts` beside it is not. */
+function isModule(path: string): boolean {
+  return path.endsWith(".ts") && !path.endsWith(".helper.ts") && !path.endsWith(".d.ts");
+}

@@ -1,0 +1,182 @@
+import type { Address } from "viem";
+
+/** A chain Purser knows: the token's EIP-712 domain comes from here, never from what a seller says. */
+export interface NetworkFacts {
+  /** CAIP-2 id, e.g. `eip155:5042002`. */
+  readonly id: `eip155:${number}`;
+  readonly chainId: number;
+  readonly name: string;
+  /** Short name used in paths such as `/api/arc-stats`. */
+  readonly slug: string;
+  /** Name in x402 version 1, where the protocol has one. */
+  readonly v1Name?: string;
+  readonly usdc: { readonly address: Address; readonly name: string; readonly version: string };
+  readonly explorerUrl: string;
+  readonly blockTimeMs: number;
+  /** Blocks that must include a transaction (its own counts) before we call it final. */
+  readonly confirmations: number;
+  /** On Arc the gas token is USDC itself: native view 18 decimals, ERC-20 view 6. */
+  readonly nativeIsUsdc: boolean;
+  readonly testnet: boolean;
+}
+
+/** Multicall3 has the same address everywhere. */
+export const MULTICALL3_ADDRESS: Address = "0xcA11bde05977b3631167028862bE2a173976CA11";
+
+const ARC_USDC: Address = "0x3600000000000000000000000000000000000000";
+
+const network = (
+  chainId: number,
+  name: string,
+  slug: string,
+  usdc: { address: Address; name: "USDC" | "USD Coin" },
+  rest: Omit<
+    NetworkFacts,
+    "id" | "chainId" | "name" | "slug" | "usdc" | "nativeIsUsdc" | "testnet"
+  > &
+    Partial<Pick<NetworkFacts, "nativeIsUsdc" | "testnet">>,
+): NetworkFacts => ({
+  id: `eip155:${chainId}`,
+  chainId,
+  name,
+  slug,
+  usdc: { ...usdc, version: "2" },
+  nativeIsUsdc: false,
+  testnet: false,
+  ...rest,
+});
+
+export const NETWORKS: readonly NetworkFacts[] = [
+  network(
+    5042,
+    "Arc",
+    "arc",
+    { address: ARC_USDC, name: "USDC" },
+    {
+      explorerUrl: "https://explorer.arc.io",
+      blockTimeMs: 500,
+      confirmations: 1,
+      nativeIsUsdc: true,
+    },
+  ),
+  network(
+    5042002,
+    "Arc Testnet",
+    "arc",
+    { address: ARC_USDC, name: "USDC" },
+    {
+      explorerUrl: "https://testnet.arcscan.app",
+      blockTimeMs: 500,
+      confirmations: 1,
+      nativeIsUsdc: true,
+      testnet: true,
+    },
+  ),
+  network(
+    8453,
+    "Base",
+    "base",
+    { address: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", name: "USD Coin" },
+    {
+      v1Name: "base",
+      explorerUrl: "https://basescan.org",
+      blockTimeMs: 2_000,
+      confirmations: 3,
+    },
+  ),
+  network(
+    84532,
+    "Base Sepolia",
+    "base-sepolia",
+    { address: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", name: "USDC" },
+    {
+      v1Name: "base-sepolia",
+      explorerUrl: "https://sepolia.basescan.org",
+      blockTimeMs: 2_000,
+      confirmations: 3,
+      testnet: true,
+    },
+  ),
+  network(
+    1,
+    "Ethereum",
+    "ethereum",
+    { address: "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48", name: "USD Coin" },
+    {
+      v1Name: "ethereum",
+      explorerUrl: "https://etherscan.io",
+      blockTimeMs: 12_000,
+      confirmations: 3,
+    },
+  ),
+  network(
+    11155111,
+    "Sepolia",
+    "sepolia",
+    { address: "0x1c7D4B196Cb0C7B01d743Fbc6116a902379C7238", name: "USDC" },
+    {
+      v1Name: "sepolia",
+      explorerUrl: "https://sepolia.etherscan.io",
+      blockTimeMs: 12_000,
+      confirmations: 3,
+      testnet: true,
+    },
+  ),
+  network(
+    137,
+    "Polygon",
+    "polygon",
+    { address: "0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359", name: "USD Coin" },
+    {
+      v1Name: "polygon",
+      explorerUrl: "https://polygonscan.com",
+      blockTimeMs: 2_000,
+      confirmations: 5,
+    },
+  ),
+  network(
+    42161,
+    "Arbitrum One",
+    "arbitrum",
+    { address: "0xaf88d065e77c8cC2239327C5EDb3A432268e5831", name: "USD Coin" },
+    {
+      explorerUrl: "https://arbiscan.io",
+      blockTimeMs: 250,
+      confirmations: 1,
+    },
+  ),
+  network(
+    10,
+    "Optimism",
+    "optimism",
+    { address: "0x0b2C639c533813f4Aa9D7837CAf62653d097Ff85", name: "USD Coin" },
+    {
+      explorerUrl: "https://optimistic.etherscan.io",
+      blockTimeMs: 2_000,
+      confirmations: 3,
+    },
+  ),
+  network(
+    43114,
+    "Avalanche",
+    "avalanche",
+    { address: "0xB97EF9Ef8734C71904D8002F8b6Bc66Dd9c48a6E", name: "USD Coin" },
+    {
+      v1Name: "avalanche",
+      explorerUrl: "https://snowtrace.io",
+      blockTimeMs: 1_700,
+      confirmations: 1,
+    },
+  ),
+];
+
+/** Finds a network by CAIP-2 id or by its version 1 name. */
+export function findNetwork(
+  idOrAlias: string,
+  among: readonly NetworkFacts[] = NETWORKS,
+): NetworkFacts | undefined {
+  return among.find(
+    (network) =>
+      network.id === idOrAlias || (network.v1Name !== undefined && network.v1Name === idOrAlias),
+  );
+}

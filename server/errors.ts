@@ -1,0 +1,267 @@
+/**
+ * The one table of error codes: status, title and what the caller should know.
+ * `GET /openapi.json` lists it, the error handler renders it, the docs print it.
+ */
+export interface ErrorDefinition {
+  readonly status: number;
+  readonly title: string;
+  /** What it means and what to do, for the error catalogue. */
+  readonly help: string;
+  /** The same request may succeed later without a change. */
+  readonly retryable: boolean;
+}
+
+const define = (
+  status: number,
+  title: string,
+  help: string,
+  retryable = false,
+): ErrorDefinition => ({
+  status,
+  title,
+  help,
+  retryable,
+});
+
+export const ERRORS = {
+  invalid_json: define(400, "Invalid JSON", "Send a body that parses as JSON."),
+  bad_request: define(400, "Bad request", "The HTTP request itself is malformed."),
+  idempotency_key_invalid: define(
+    400,
+    "Invalid Idempotency-Key",
+    "Use 1 to 255 printable ASCII characters.",
+  ),
+
+  missing_api_key: define(401, "API key missing", "Send `Authorization: Bearer <AGENT_API_KEY>`."),
+  invalid_api_key: define(
+    401,
+    "API key not known",
+    "Check the key; the owner can issue a new one.",
+  ),
+  api_key_revoked: define(401, "API key revoked", "Ask the owner for a new key."),
+  api_key_expired: define(401, "API key expired", "Ask the owner for a new key."),
+  session_required: define(401, "Sign in required", "Sign in with the owner's wallet."),
+  invalid_signature: define(
+    401,
+    "Signature not valid",
+    "Sign the exact message with the right wallet.",
+  ),
+
+  insufficient_funds: define(
+    402,
+    "Not enough funds",
+    "Fund the wallet at `fundingAddress`, then retry.",
+    true,
+  ),
+
+  daily_limit_exceeded: define(
+    403,
+    "Daily limit exceeded",
+    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
+    true,
+  ),
+  per_payment_limit_exceeded: define(
+    403,
+    "Per-payment limit exceeded",
+    "Pay less, or ask the owner to raise the limit.",
+  ),
+  recipient_not_allowed: define(
+    403,
+    "Recipient not on the allowlist",
+    "Ask the owner to allow this address.",
+  ),
+  agent_paused: define(403, "Agent is paused", "Ask the owner to resume the agent.", true),
+  agent_expired: define(403, "Agent has expired", "Ask the owner to extend the agent."),
+  price_exceeds_max: define(
+    403,
+    "Price above maxAmount",
+    "Raise `maxAmount` if the price is acceptable.",
+  ),
+  listing_mismatch: define(
+    403,
+    "Listing changed its terms",
+    "The live price or payee differs from the listing. Do not pay; choose another service.",
+  ),
+  url_blocked: define(403, "URL not allowed", "Only public http(s) addresses can be fetched."),
+  origin_not_allowed: define(
+    403,
+    "Origin not allowed",
+    "Call this route from the web app's own origin.",
+  ),
+
+  not_found: define(404, "Not found", "Check the path and the id."),
+  method_not_allowed: define(
+    405,
+    "Method not allowed",
+    "Use one of the methods in the Allow header.",
+  ),
+
+  idempotency_in_progress: define(
+    409,
+    "Request still running",
+    "Retry with the same key in a moment.",
+    true,
+  ),
+  duplicate_settlement: define(
+    409,
+    "Payment already settled",
+    "This authorization was settled before; see `txHash`.",
+  ),
+  withdrawal_replayed: define(
+    409,
+    "Withdrawal order already used",
+    "Prepare and sign a new order.",
+  ),
+  agent_has_funds: define(
+    409,
+    "Agent still has funds",
+    "Withdraw everything and wait for outstanding payments first.",
+  ),
+  listing_not_active: define(
+    409,
+    "Listing is not active",
+    "The seller's endpoint is paused or failing; choose another.",
+  ),
+  conflict: define(409, "Conflict", "The resource changed or exists already; reload and retry."),
+
+  body_too_large: define(413, "Body too large", "Send at most 256 KiB."),
+  unsupported_media_type: define(
+    415,
+    "Unsupported media type",
+    "Send `Content-Type: application/json`.",
+  ),
+
+  validation_failed: define(422, "Validation failed", "Correct the fields named in `errors`."),
+  invalid_amount: define(
+    422,
+    "Invalid amount",
+    'Amounts are decimal strings such as "1.50": at most 6 decimals, greater than zero.',
+  ),
+  invalid_address: define(
+    422,
+    "Invalid address",
+    "Use a 20-byte 0x address; a mixed-case one must have a right checksum.",
+  ),
+  idempotency_key_reused: define(
+    422,
+    "Idempotency-Key reused",
+    "This key was used with another body. Use a new key for a new request.",
+  ),
+  unsupported_payment_requirements: define(
+    422,
+    "Payment terms not supported",
+    "The seller accepts no scheme, network and asset this wallet can pay.",
+  ),
+  signature_expired: define(422, "Signature expired", "Prepare and sign a new order."),
+
+  rate_limited: define(429, "Too many requests", "Wait `Retry-After` seconds.", true),
+
+  internal_error: define(500, "Internal error", "Our fault. Quote the request id.", true),
+
+  upstream_error: define(
+    502,
+    "Target failed",
+    "The target could not be reached or answered unusably; nothing was paid.",
+    true,
+  ),
+  upstream_invalid_402: define(
+    502,
+    "Target's 402 is not valid",
+    "The target asks for payment in a form that is not x402; nothing was paid.",
+  ),
+  upstream_redirect: define(
+    502,
+    "Target redirects",
+    "Redirects are not followed; use the final URL. Nothing was paid.",
+  ),
+  paid_upstream_failed: define(
+    502,
+    "Paid, but not delivered",
+    "The payment settled (`txHash`) but the target failed. Do not pay again; contact the seller.",
+  ),
+  settlement_failed: define(
+    502,
+    "Settlement failed",
+    "The payment provably did not happen; the budget is free again.",
+    true,
+  ),
+
+  chain_unavailable: define(
+    503,
+    "Chain unavailable",
+    "The chain cannot be reached; nothing was signed. Retry later.",
+    true,
+  ),
+  relayer_unfunded: define(
+    503,
+    "Relayer has no gas",
+    "The operator must fund the relayer; nothing was signed.",
+    true,
+  ),
+  service_unavailable: define(
+    503,
+    "Service unavailable",
+    "The database cannot be reached, or the service is stopping. Retry later with the same Idempotency-Key.",
+    true,
+  ),
+
+  upstream_timeout: define(
+    504,
+    "Target timed out",
+    "The target did not answer in time; see `paid` and `paymentId`.",
+    true,
+  ),
+  payment_status_unknown: define(
+    504,
+    "Payment status unknown",
+    "The payment was signed and its outcome is not known yet. Retry only with the same Idempotency-Key, or read `paymentId`.",
+    true,
+  ),
+} as const satisfies Record<string, ErrorDefinition>;
+
+export type ErrorCode = keyof typeof ERRORS;
+
+export interface ApiErrorOptions {
+  /** The sentence for a person; defaults to the title. */
+  detail?: string;
+  /** Extra members of the problem object (policy, availableAt, txHash, ...). */
+  extra?: Record<string, unknown>;
+  headers?: Record<string, string>;
+  cause?: unknown;
+}
+
+/** An outcome the caller must hear about. Thrown by routes and plugins, rendered by the error handler. */
+export class ApiError extends Error {
+  readonly code: ErrorCode;
+  readonly status: number;
+  readonly extra: Record<string, unknown>;
+  readonly headers: Record<string, string>;
+
+  constructor(code: ErrorCode, options: ApiErrorOptions = {}) {
+    const definition = ERRORS[code];
+    super(options.detail ?? `${definition.title}. ${definition.help}`, { cause: options.cause });
+    this.name = "ApiError";
+    this.code = code;
+    this.status = definition.status;
+    this.extra = options.extra ?? {};
+    this.headers = options.headers ?? {};
+  }
+}
+
+/** The RFC 9457 body, a superset with `success:false` and `error` for plain clients. */
+export function problemBody(error: ApiError, requestId: string): Record<string, unknown> {
+  const definition = ERRORS[error.code];
+  return {
+    type: `/docs/errors#${error.code}`,
+    title: definition.title,
+    status: definition.status,
+    detail: error.message,
+    code: error.code,
+    requestId,
+    success: false,
+    error: error.message,
+    retryable: definition.retryable,
+    suggestion: definition.help,
+    ...error.extra,
+  };
+}

@@ -1,0 +1,31 @@
+import fp from "fastify-plugin";
+import { createPool, type Pool } from "../adapters/db/pool.ts";
+import { createPrisma, type Prisma } from "../adapters/db/prisma.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** SQL for the hot paths: window, ledger, settlement queue. */
+    pool: Pool;
+    /** Everything else. */
+    prisma: Prisma;
+  }
+}
+
+export default fp(
+  async (app) => {
+    const { databaseUrl } = app.config;
+    if (databaseUrl === undefined)
+      throw new Error("databaseUrl must be resolved before the app is built");
+    const pool = createPool(databaseUrl);
+    // An idle connection that dies is replaced by the pool; without a listener it would end the process.
+    pool.on("error", (error) => app.log.warn({ err: error }, "idle database connection lost"));
+    const prisma = createPrisma(pool);
+    app.decorate("pool", pool);
+    app.decorate("prisma", prisma);
+    app.addHook("onClose", async () => {
+      await prisma.$disconnect();
+      await pool.end();
+    });
+  },
+  { name: "db" },
+);
