@@ -62,7 +62,7 @@ export async function buildApp(
     await app.close().catch(() => undefined);
     throw error;
   }
-  return app as unknown as FastifyInstance;
+  return app;
 }
 
 /** `name.ts` in plugins/ and routes/ is loaded; `name.helper.ts` beside it is not. */

@@ -5,7 +5,7 @@
  */
 import { createHash, randomUUID } from "node:crypto";
 import { readFile, readdir } from "node:fs/promises";
-import pg from "pg";
+import { Client } from "pg";
 
 const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.url);
 /** An arbitrary constant: every replica of Purser must use the same. */
@@ -50,7 +50,7 @@ export async function readMigrations(): Promise<Migration[]> {
 
 /** Applies what is missing and returns the names applied. */
 export async function migrate(options: { connectionString: string }): Promise<string[]> {
-  const client = new pg.Client({
+  const client = new Client({
     connectionString: options.connectionString,
     connectionTimeoutMillis: 10_000,
   });
@@ -91,14 +91,14 @@ export async function pendingMigrations(
     .filter((name) => !applied.has(name));
 }
 
-async function appliedChecksums(client: pg.Client): Promise<Map<string, string>> {
+async function appliedChecksums(client: Client): Promise<Map<string, string>> {
   const { rows } = await client.query<{ migration_name: string; checksum: string }>(
     "SELECT migration_name, checksum FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL",
   );
   return new Map(rows.map((row) => [row.migration_name, row.checksum]));
 }
 
-async function apply(client: pg.Client, migration: Migration): Promise<void> {
+async function apply(client: Client, migration: Migration): Promise<void> {
   await client.query("BEGIN");
   try {
     await client.query(migration.sql);

@@ -1,21 +1,21 @@
-import pg from "pg";
+import { Pool as PgPool, TypeOverrides, type PoolClient } from "pg";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
 const INT8_OID = 20;
 const NUMERIC_OID = 1700;
-const types = new pg.TypeOverrides();
+const types = new TypeOverrides();
 types.setTypeParser(INT8_OID, (text: string) => BigInt(text));
 types.setTypeParser(NUMERIC_OID, (text: string) => (text.includes(".") ? text : BigInt(text)));
 
-export type Pool = pg.Pool;
+export type Pool = PgPool;
 /** What a store takes: the pool, or the client that holds the caller's transaction. */
-export type Sql = Pick<pg.Pool, "query">;
+export type Sql = Pick<PgPool, "query">;
 
 export function createPool(
   connectionString: string,
   options: { maxConnections?: number; applicationName?: string } = {},
 ): Pool {
-  return new pg.Pool({
+  return new PgPool({
     connectionString,
     types,
     max: options.maxConnections ?? 20,
@@ -29,7 +29,7 @@ export function createPool(
 /** Runs `work` in one transaction on one connection; rolls back on any throw. */
 export async function inTransaction<T>(
   pool: Pool,
-  work: (sql: pg.PoolClient) => Promise<T>,
+  work: (sql: PoolClient) => Promise<T>,
 ): Promise<T> {
   const client = await pool.connect();
   let broken: Error | undefined;

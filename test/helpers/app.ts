@@ -1,0 +1,62 @@
+// The real service on a cloned database and a real chain, as production runs it: for `inject` or a real port.
+import { randomBytes } from "node:crypto";
+import type { FastifyInstance } from "fastify";
+import type { Test } from "tap";
+import { buildApp } from "../../server/app.ts";
+import { loadConfig, type Config } from "../../server/config.ts";
+import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
+import { freePort } from "../../server/local/free-port.ts";
+import { testDatabase, type TestDatabase } from "./postgres.ts";
+
+export interface TestAppOptions {
+  /** More environment, or overrides of it. */
+  env?: Record<string, string>;
+  /** Share a database or chain with another replica instead of making new ones. */
+  database?: TestDatabase;
+  chain?: TestChain;
+  chainOptions?: TestChainOptions;
+  /** Last changes to the resolved configuration (for example `local` facts). */
+  configure?: (config: Config) => void;
+  /** Listen on a loopback port (`baseUrl`); otherwise only `inject` works. */
+  listen?: boolean;
+}
+
+export interface TestApp {
+  app: FastifyInstance;
+  config: Config;
+  baseUrl: string;
+  database: TestDatabase;
+  chain: TestChain;
+  /** Every log line written so far. */
+  logs: string[];
+}
+
+/** One random master key per test process. */
+const MASTER_KEY = randomBytes(32).toString("base64");
+
+export function testEnvironment(options: { databaseUrl: string; chain: TestChain; port: number; env?: Record<string, string> }): Record<string, string> {
+  return {
+    PORT: String(options.port),
+    PUBLIC_URL: `http://localhost:${options.port}`,
+    DATABASE_URL: options.databaseUrl,
+    [`RPC_URL_${options.chain.chainId}`]: options.chain.rpcUrl,
+    NETWORKS: `eip155:${options.chain.chainId}`,
+    RELAYER_PRIVATE_KEYS: options.chain.relayerPrivateKey,
+    MASTER_KEYS: `test:${MASTER_KEY}`,
+    LOG_LEVEL: "info",
+    ...options.env,
+  };
+}
+
+export async function testApp(t: Test, options: TestAppOptions = {}): Promise<TestApp> {
+  const chain = options.chain ?? (await testChain(t, options.chainOptions));
+  const database = options.database ?? (await testDatabase(t));
+  const port = await freePort();
+  const config = loadConfig(testEnvironment({ databaseUrl: database.url, chain, port, env: options.env }));
+  options.configure?.(config);
+  const logs: string[] = [];
+  const app = await buildApp(config, { logDestination: { write: (line) => void logs.push(line) } });
+  t.teardown(() => app.close());
+  if (options.listen) await app.listen({ host: config.host, port });
+  return { app, config, baseUrl: config.publicUrl, database, chain, logs };
+}
