@@ -34,7 +34,12 @@ export interface TestApp {
 /** One random master key per test process. */
 const MASTER_KEY = randomBytes(32).toString("base64");
 
-export function testEnvironment(options: { databaseUrl: string; chain: TestChain; port: number; env?: Record<string, string> }): Record<string, string> {
+export function testEnvironment(options: {
+  databaseUrl: string;
+  chain: TestChain;
+  port: number;
+  env?: Record<string, string>;
+}): Record<string, string> {
   return {
     PORT: String(options.port),
     PUBLIC_URL: `http://localhost:${options.port}`,
@@ -52,7 +57,9 @@ export async function testApp(t: Test, options: TestAppOptions = {}): Promise<Te
   const chain = options.chain ?? (await testChain(t, options.chainOptions));
   const database = options.database ?? (await testDatabase(t));
   const port = await freePort();
-  const config = loadConfig(testEnvironment({ databaseUrl: database.url, chain, port, env: options.env }));
+  const config = loadConfig(
+    testEnvironment({ databaseUrl: database.url, chain, port, env: options.env }),
+  );
   options.configure?.(config);
   const logs: string[] = [];
   const app = await buildApp(config, { logDestination: { write: (line) => void logs.push(line) } });
