@@ -252,7 +252,7 @@ export class ApiError extends Error {
 export function problemBody(error: ApiError, requestId: string): Record<string, unknown> {
   const definition = ERRORS[error.code];
   return {
-    type: `/docs/errors#${error.code}`,
+    type: `/developers/errors#${error.code}`,
     title: definition.title,
     status: definition.status,
     detail: error.message,

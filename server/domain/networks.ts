@@ -12,6 +12,8 @@ export interface NetworkFacts {
   readonly v1Name?: string;
   readonly usdc: { readonly address: Address; readonly name: string; readonly version: string };
   readonly explorerUrl: string;
+  /** What a browser wallet may use to add the chain; the server itself uses only RPC_URL_<chainId>. */
+  readonly publicRpcUrl: string;
   readonly blockTimeMs: number;
   /** Blocks that must include a transaction (its own counts) before we call it final. */
   readonly confirmations: number;
@@ -53,6 +55,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     "arc",
     { address: ARC_USDC, name: "USDC" },
     {
+      publicRpcUrl: "https://rpc.mainnet.arc.io",
       explorerUrl: "https://explorer.arc.io",
       blockTimeMs: 500,
       confirmations: 1,
@@ -65,6 +68,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     "arc",
     { address: ARC_USDC, name: "USDC" },
     {
+      publicRpcUrl: "https://rpc.testnet.arc.network",
       explorerUrl: "https://testnet.arcscan.app",
       blockTimeMs: 500,
       confirmations: 1,
@@ -79,6 +83,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     { address: "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", name: "USD Coin" },
     {
       v1Name: "base",
+      publicRpcUrl: "https://mainnet.base.org",
       explorerUrl: "https://basescan.org",
       blockTimeMs: 2_000,
       confirmations: 3,
@@ -91,6 +96,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     { address: "0x036CbD53842c5426634e7929541eC2318f3dCF7e", name: "USDC" },
     {
       v1Name: "base-sepolia",
+      publicRpcUrl: "https://sepolia.base.org",
       explorerUrl: "https://sepolia.basescan.org",
       blockTimeMs: 2_000,
       confirmations: 3,
@@ -104,6 +110,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     { address: "0xA0b86991c6218b36c1d19D4a2e9Eb0cE3606eB48", name: "USD Coin" },
     {
       v1Name: "ethereum",
+      publicRpcUrl: "https://ethereum-rpc.publicnode.com",
       explorerUrl: "https://etherscan.io",
       blockTimeMs: 12_000,
       confirmations: 3,
@@ -116,6 +123,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     { address: "0x1c7D4B196Cb0C7B01d743Fbc6116a902379C7238", name: "USDC" },
     {
       v1Name: "sepolia",
+      publicRpcUrl: "https://ethereum-sepolia-rpc.publicnode.com",
       explorerUrl: "https://sepolia.etherscan.io",
       blockTimeMs: 12_000,
       confirmations: 3,
@@ -129,6 +137,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     { address: "0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359", name: "USD Coin" },
     {
       v1Name: "polygon",
+      publicRpcUrl: "https://polygon-rpc.com",
       explorerUrl: "https://polygonscan.com",
       blockTimeMs: 2_000,
       confirmations: 5,
@@ -140,6 +149,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     "arbitrum",
     { address: "0xaf88d065e77c8cC2239327C5EDb3A432268e5831", name: "USD Coin" },
     {
+      publicRpcUrl: "https://arb1.arbitrum.io/rpc",
       explorerUrl: "https://arbiscan.io",
       blockTimeMs: 250,
       confirmations: 1,
@@ -151,6 +161,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     "optimism",
     { address: "0x0b2C639c533813f4Aa9D7837CAf62653d097Ff85", name: "USD Coin" },
     {
+      publicRpcUrl: "https://mainnet.optimism.io",
       explorerUrl: "https://optimistic.etherscan.io",
       blockTimeMs: 2_000,
       confirmations: 3,
@@ -163,6 +174,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
     { address: "0xB97EF9Ef8734C71904D8002F8b6Bc66Dd9c48a6E", name: "USD Coin" },
     {
       v1Name: "avalanche",
+      publicRpcUrl: "https://api.avax.network/ext/bc/C/rpc",
       explorerUrl: "https://snowtrace.io",
       blockTimeMs: 1_700,
       confirmations: 1,

@@ -18,13 +18,15 @@ export const NetworkInfo = Type.Object({
   id: NetworkId,
   chainId: Type.Integer(),
   name: Type.String(),
-  usdc: AddressOutput,
-  explorerUrl: Type.String(),
+  slug: Type.String(),
   testnet: Type.Boolean(),
-  blockHeight: Nullable(Type.String({ description: "Null while the RPC does not answer" })),
-  relayers: Type.Array(AddressOutput, {
-    description: "Addresses that pay the gas of settlements here",
-  }),
+  nativeIsUsdc: Type.Boolean(),
+  usdc: Type.Object({ address: AddressOutput, name: Type.String(), version: Type.String() }),
+  explorerUrl: Type.String(),
+  walletRpcUrl: Type.String({ description: "For wallet_addEthereumChain" }),
+  blockTimeMs: Type.Integer(),
+  blockHeight: Nullable(Type.String({ description: "Null while the chain does not answer" })),
+  demoPath: Nullable(Type.String({ description: "A paid endpoint of ours to try" })),
 });
 
 /** Facts about this service that anyone may know. */
@@ -33,7 +35,29 @@ export const ServiceInfo = Type.Object({
   version: Type.String(),
   publicUrl: Type.String(),
   localWorld: Type.Boolean({ description: "True when a faucet and a demo wallet exist" }),
-  defaultNetwork: NetworkId,
-  networks: Type.Array(NetworkInfo),
+  facilitator: Type.Object({
+    url: Type.String(),
+    requiresKey: Type.Boolean(),
+    addresses: Type.Array(AddressOutput, { description: "Who pays the gas of settlements" }),
+  }),
+  networks: Type.Array(NetworkInfo, { description: "The first is the agents' default" }),
+  last24h: Type.Object({
+    settled: Type.Integer(),
+    volume: Type.String({ description: "USDC, decimal" }),
+    medianSettleMs: Nullable(Type.Integer()),
+    blocked: Type.Integer({ description: "Payments refused by a guardrail" }),
+  }),
 });
 export type ServiceInfo = Static<typeof ServiceInfo>;
+
+export const ErrorCatalogue = Type.Object({
+  items: Type.Array(
+    Type.Object({
+      code: Type.String(),
+      status: Type.Integer(),
+      title: Type.String(),
+      help: Type.String(),
+      retryable: Type.Boolean(),
+    }),
+  ),
+});
