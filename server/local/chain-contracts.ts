@@ -1,0 +1,71 @@
+// What every local chain holds: USDC, Multicall3 and the CREATE2 deployer at their usual addresses, an
+// admin (the faucet) who may mint, and native balance for those who send transactions.
+import { readFileSync } from "node:fs";
+import { encodeAbiParameters, keccak256, numberToHex, pad, type Address, type Hex } from "viem";
+import { rpcBatch, type RpcCall } from "./json-rpc.ts";
+
+export const LOCAL_USDC: Address = "0x3600000000000000000000000000000000000000";
+export const MULTICALL3: Address = "0xcA11bde05977b3631167028862bE2a173976CA11";
+/** The deterministic deployment proxy: `salt ++ init code` in, CREATE2 address out. */
+export const CREATE2_DEPLOYER: Address = "0x4e59b44847b379578588920cA78FbF26c0B4956C";
+const CREATE2_DEPLOYER_CODE: Hex =
+  "0x7fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffe03601600081602082378035828234f58015156039578182fd5b8082525050506014600cf3";
+
+export interface ChainSetup {
+  usdc: Address;
+  /** May mint, pause and block. */
+  admin: Address;
+  /** Native balance in wei for each; existing larger balances are left alone by the caller. */
+  funded: { address: Address; wei: bigint }[];
+}
+
+interface PlacedArtifact {
+  deployedBytecode: Hex;
+  slots: Record<string, number>;
+}
+
+export function usdcArtifact(): PlacedArtifact {
+  return readArtifact("LocalUsdc");
+}
+
+export async function placeContracts(rpcUrl: string, setup: ChainSetup): Promise<void> {
+  const token = usdcArtifact();
+  const multicall = readArtifact("Multicall3");
+  const calls: RpcCall[] = [
+    setCode(setup.usdc, token.deployedBytecode),
+    setCode(MULTICALL3, multicall.deployedBytecode),
+    setCode(CREATE2_DEPLOYER, CREATE2_DEPLOYER_CODE),
+    {
+      method: "anvil_setStorageAt",
+      params: [setup.usdc, numberToHex(slotOf(token, "_admin"), { size: 32 }), pad(setup.admin)],
+    },
+    ...setup.funded.map(({ address, wei }) => ({
+      method: "anvil_setBalance",
+      params: [address, numberToHex(wei)],
+    })),
+  ];
+  await rpcBatch(rpcUrl, calls);
+}
+
+/** Where the token keeps an account's balance: the slot of a mapping entry. */
+export function balanceSlot(account: Address): Hex {
+  const base = slotOf(usdcArtifact(), "_balanceWords");
+  return keccak256(
+    encodeAbiParameters([{ type: "address" }, { type: "uint256" }], [account, BigInt(base)]),
+  );
+}
+
+function slotOf(artifact: PlacedArtifact, label: string): number {
+  const slot = artifact.slots[label];
+  if (slot === undefined) throw new Error(`the artifact names no slot for ${label}`);
+  return slot;
+}
+
+function setCode(address: Address, code: Hex): RpcCall {
+  return { method: "anvil_setCode", params: [address, code] };
+}
+
+function readArtifact(name: string): PlacedArtifact {
+  const path = new URL(`./contracts/${name}.json`, import.meta.url);
+  return JSON.parse(readFileSync(path, "utf8")) as PlacedArtifact;
+}

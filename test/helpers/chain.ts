@@ -1,0 +1,174 @@
+// A real chain for one test: anvil with USDC, Multicall3 and funded accounts, set up as the local world does.
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Test } from "tap";
+import {
+  createPublicClient,
+  createTestClient,
+  createWalletClient,
+  defineChain,
+  http,
+  numberToHex,
+  type Address,
+  type Chain,
+  type Hex,
+} from "viem";
+import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { resolveAnvil } from "../../server/local/anvil-binary.ts";
+import { startAnvil, type Anvil } from "../../server/local/anvil.ts";
+import {
+  balanceSlot,
+  LOCAL_USDC,
+  MULTICALL3,
+  placeContracts,
+} from "../../server/local/chain-contracts.ts";
+import { freePort } from "../../server/local/free-port.ts";
+import { rpcBatch } from "../../server/local/json-rpc.ts";
+
+export interface TestChainOptions {
+  /** Seconds between blocks, or "auto" (default): each transaction is mined at once. */
+  blockTimeSeconds?: number | "auto";
+  chainId?: number;
+  /** Where USDC lives; another network's address makes this chain pass for that network. */
+  usdc?: Address;
+  /** More anvil flags, such as `--block-base-fee-per-gas=20000000000`. */
+  flags?: string[];
+}
+
+export interface TestAccount extends PrivateKeyAccount {
+  readonly privateKey: Hex;
+}
+
+const DEFAULT_CHAIN_ID = 5042002;
+const ACCOUNT_COUNT = 10;
+const NATIVE_WEI = 10_000n * 10n ** 18n;
+const BALANCE_BITS = (1n << 255n) - 1n;
+
+/**
+ * `admin` mints, pauses and blocks; `relayer` and `accounts` hold native balance and no USDC. `stop` and `start` take the
+ * node away and bring it back on the same port with its state; `freeze` and `thaw` make it hang.
+ */
+export async function testChain(t: Pick<Test, "teardown">, options: TestChainOptions = {}) {
+  const dir = mkdtempSync(join(tmpdir(), "purser-chain-"));
+  const port = await freePort();
+  const chainId = options.chainId ?? DEFAULT_CHAIN_ID;
+  const usdc = options.usdc ?? LOCAL_USDC;
+  const binary = await resolveAnvil(dir, () => undefined);
+  const blockTime = options.blockTimeSeconds ?? "auto";
+  const launch = (): Promise<Anvil> =>
+    startAnvil({
+      binary,
+      dir,
+      port,
+      chainId,
+      keepState: true,
+      flags: options.flags ?? [],
+      ...(blockTime !== "auto" && { blockTimeSeconds: blockTime }),
+    });
+
+  let node: Anvil | undefined = await launch();
+  const { rpcUrl } = node;
+  t.teardown(async () => {
+    await stop();
+    rmSync(dir, { recursive: true, force: true });
+  });
+
+  const admin = testAccount(0);
+  const relayer = testAccount(1);
+  const accounts = Array.from({ length: ACCOUNT_COUNT }, (_, index) => testAccount(index + 2));
+  await placeContracts(rpcUrl, {
+    usdc,
+    admin: admin.address,
+    funded: [admin, relayer, ...accounts].map(({ address }) => ({ address, wei: NATIVE_WEI })),
+  });
+
+  const chain = viemChain(chainId, rpcUrl);
+  // No batching and no caching: a test sees the chain as it is.
+  const transport = http(rpcUrl, { retryCount: 0 });
+  const publicClient = createPublicClient({ chain, transport, pollingInterval: 20, cacheTime: 0 });
+  const testClient = createTestClient({ chain, transport, mode: "anvil", cacheTime: 0 });
+
+  async function stop(): Promise<void> {
+    const stopping = node;
+    node = undefined;
+    if (stopping === undefined) return;
+    process.kill(stopping.pid, "SIGCONT"); // A frozen one could not hear the end.
+    await stopping.stop();
+  }
+
+  return {
+    rpcUrl,
+    chainId,
+    usdc,
+    chain,
+    admin,
+    relayer,
+    relayerPrivateKey: relayer.privateKey,
+    accounts,
+    publicClient,
+    testClient,
+    /** A client that signs with this account's key and sends to this chain. */
+    walletClient: (account: PrivateKeyAccount) =>
+      createWalletClient({ account, chain, transport, pollingInterval: 20, cacheTime: 0 }),
+    /** Raises balances at once, without a block, a transaction or a Transfer event. */
+    mint: (to: Address | Address[], amountAtomic: bigint) =>
+      raiseBalances(rpcUrl, usdc, [to].flat(), amountAtomic),
+    stop,
+    async start(): Promise<void> {
+      node ??= await launch();
+    },
+    /** Ends the node as a power cut would: what it did not save is lost. */
+    async kill(): Promise<void> {
+      const killed = node;
+      node = undefined;
+      if (killed === undefined) return;
+      process.kill(killed.pid, "SIGKILL");
+      await killed.ended;
+    },
+    freeze: () => void (node && process.kill(node.pid, "SIGSTOP")),
+    thaw: () => void (node && process.kill(node.pid, "SIGCONT")),
+    /** Whether the node left a saved state behind. */
+    hasState: () => existsSync(join(dir, "state.json")),
+  };
+}
+
+export type TestChain = Awaited<ReturnType<typeof testChain>>;
+
+/** The same keys in every run; they hold nothing anywhere else. */
+export function testAccount(index: number): TestAccount {
+  const privateKey = numberToHex(0x7e57_0000_0000n + BigInt(index), { size: 32 });
+  return { ...privateKeyToAccount(privateKey), privateKey };
+}
+
+function viemChain(chainId: number, rpcUrl: string): Chain {
+  return defineChain({
+    id: chainId,
+    name: "test chain",
+    nativeCurrency: { name: "Native", symbol: "NATIVE", decimals: 18 },
+    rpcUrls: { default: { http: [rpcUrl] } },
+    contracts: { multicall3: { address: MULTICALL3 } },
+  });
+}
+
+async function raiseBalances(
+  rpcUrl: string,
+  usdc: Address,
+  accounts: Address[],
+  amountAtomic: bigint,
+): Promise<void> {
+  const slots = accounts.map(balanceSlot);
+  const words = await rpcBatch(
+    rpcUrl,
+    slots.map((slot) => ({ method: "eth_getStorageAt", params: [usdc, slot, "latest"] })),
+  );
+  await rpcBatch(
+    rpcUrl,
+    slots.map((slot, index) => {
+      const word = BigInt(words[index] as Hex);
+      if ((word & BALANCE_BITS) + amountAtomic > BALANCE_BITS) throw new Error("amount too large");
+      const raised = numberToHex(word + amountAtomic, { size: 32 });
+      return { method: "anvil_setStorageAt", params: [usdc, slot, raised] };
+    }),
+  );
+}
