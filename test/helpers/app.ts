@@ -4,6 +4,7 @@ import type { FastifyInstance } from "fastify";
 import type { Test } from "tap";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig, type Config } from "../../server/config.ts";
+import { NETWORKS } from "../../server/domain/networks.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { testDatabase, type TestDatabase } from "./postgres.ts";
@@ -53,8 +54,16 @@ export function testEnvironment(options: {
   };
 }
 
+/** A chain that passes for another network has the token where our table says it is. */
+function withTableToken(options: TestChainOptions = {}): TestChainOptions {
+  const network = NETWORKS.find((candidate) => candidate.chainId === options.chainId);
+  return network && options.usdc === undefined
+    ? { ...options, usdc: network.usdc.address }
+    : options;
+}
+
 export async function testApp(t: Test, options: TestAppOptions = {}): Promise<TestApp> {
-  const chain = options.chain ?? (await testChain(t, options.chainOptions));
+  const chain = options.chain ?? (await testChain(t, withTableToken(options.chainOptions)));
   const database = options.database ?? (await testDatabase(t));
   const port = await freePort();
   const config = loadConfig(

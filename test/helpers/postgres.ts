@@ -62,3 +62,15 @@ async function withAdmin<T>(adminUrl: string, use: (admin: Client) => Promise<T>
     await admin.end();
   }
 }
+
+/** A database with nothing in it, for tests of the migrator itself. */
+export async function emptyDatabase(t: Pick<Test, "teardown">): Promise<string> {
+  const adminUrl = process.env["PURSER_TEST_POSTGRES_URL"];
+  if (adminUrl === undefined) throw new Error("run tests with `npm test -- <files>`");
+  const name = `empty_${process.pid}_${randomBytes(4).toString("hex")}`;
+  await withAdmin(adminUrl, (admin) => admin.query(`CREATE DATABASE ${name}`));
+  t.teardown(() =>
+    withAdmin(adminUrl, (admin) => admin.query(`DROP DATABASE ${name} WITH (FORCE)`)),
+  );
+  return databaseUrl(adminUrl, name);
+}

@@ -48,8 +48,10 @@ CREATE INDEX payments_agent_id_created_at_idx ON payments (agent_id, created_at 
 CREATE INDEX payments_counted_idx ON payments (agent_id, created_at, id) INCLUDE (amount)
   WHERE kind IN ('spend', 'x402') AND status IN ('reserved', 'submitted', 'settled', 'unknown');
 -- Known outstanding authorizations of a wallet.
-CREATE INDEX payments_outstanding_idx ON payments (agent_id) INCLUDE (amount, kind, chain_id)
+CREATE INDEX payments_outstanding_idx ON payments (agent_id) INCLUDE (amount, kind, chain_id, created_at)
   WHERE status IN ('reserved', 'submitted', 'unknown');
+-- What the landing page counts.
+CREATE INDEX payments_blocked_idx ON payments (created_at) WHERE status = 'blocked';
 CREATE UNIQUE INDEX payments_incoming_key ON payments (agent_id, chain_id, tx_hash, log_index)
   WHERE kind = 'incoming';
 
@@ -141,7 +143,7 @@ BEGIN
    WHERE agent_id = p_agent_id AND id = p_payment_id AND status IN ('reserved', 'submitted', 'unknown')
   RETURNING * INTO payment_row;
   IF FOUND AND payment_row.kind IN ('spend', 'x402')
-     AND (payment_row.created_at, payment_row.id) > (agent_row.window_tail_at, agent_row.window_tail_id) THEN
+     AND payment_row.created_at > agent_row.window_tail_at THEN
     UPDATE agents SET window_sum = window_sum - payment_row.amount WHERE id = p_agent_id;
   END IF;
 END;

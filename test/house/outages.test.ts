@@ -1,0 +1,61 @@
+// Goal: a database or chain that goes away is answered clearly and said by /api/ready; the service recovers by itself.
+import t from "tap";
+import { buildApp } from "../../server/app.ts";
+import { loadConfig } from "../../server/config.ts";
+import { TokenDomainMismatch } from "../../server/plugins/chain.ts";
+import { freePort } from "../../server/local/free-port.ts";
+import { testApp, testEnvironment } from "../helpers/app.ts";
+import { testChain } from "../helpers/chain.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { tcpGate } from "../helpers/tcp-gate.ts";
+import { until } from "../helpers/until.ts";
+
+t.test("Postgres goes away and comes back", async (t) => {
+  const database = await testDatabase(t);
+  const address = new URL(database.url);
+  const gate = await tcpGate(t, { host: address.hostname, port: Number(address.port) });
+  address.port = String(gate.port);
+  address.hostname = "127.0.0.1";
+  const { app } = await testApp(t, { database: { ...database, url: address.href } });
+  t.equal((await app.inject("/api/ready")).statusCode, 200, "ready at first");
+
+  await gate.shut();
+  const refused = await app.inject("/api/auth/nonce");
+  t.equal(refused.statusCode, 503);
+  t.match(refused.json(), { code: "service_unavailable", success: false });
+  const notReady = await app.inject("/api/ready");
+  t.equal(notReady.statusCode, 503);
+  t.equal(notReady.json().parts.database.ok, false, "says which part");
+  t.equal((await app.inject("/api/health")).statusCode, 200, "health stays up");
+
+  await gate.open();
+  await until(async () => (await app.inject("/api/auth/nonce")).statusCode === 200);
+  await until(async () => (await app.inject("/api/ready")).statusCode === 200);
+});
+
+t.test("the RPC is unreachable at boot, comes up, goes away again", async (t) => {
+  const chain = await testChain(t);
+  await chain.stop();
+  const { app } = await testApp(t, { chain });
+  const down = await app.inject("/api/ready");
+  t.equal(down.statusCode, 503);
+  t.equal(down.json().parts[`chain:eip155:${chain.chainId}`].ok, false);
+  t.equal(down.json().parts.database.ok, true, "the others are said to work");
+  t.equal((await app.inject("/api/health")).statusCode, 200);
+  t.equal((await app.inject("/api/info")).json().networks[0].blockHeight, null);
+
+  await chain.start();
+  await until(async () => (await app.inject("/api/ready")).statusCode === 200, 20_000);
+  await chain.stop();
+  await until(async () => (await app.inject("/api/ready")).statusCode === 503);
+});
+
+t.test("a token that is not ours stops the boot", async (t) => {
+  const [database, chain, port] = await Promise.all([testDatabase(t), testChain(t), freePort()]);
+  const config = loadConfig(testEnvironment({ databaseUrl: database.url, chain, port }));
+  const [network] = config.networks;
+  config.networks = [{ ...network, usdc: { ...network.usdc, version: "1" } }];
+  await t.rejects(buildApp(config), { name: "TokenDomainMismatch", message: /DOMAIN_SEPARATOR/ });
+  config.networks = [{ ...network, usdc: { ...network.usdc, address: chain.relayer.address } }];
+  await t.rejects(buildApp(config), TokenDomainMismatch);
+});
