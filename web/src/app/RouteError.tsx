@@ -1,0 +1,41 @@
+import type { ReactNode } from "react";
+import { useRouteError } from "react-router";
+import { AnchorButton, Button } from "../components/Button.tsx";
+import { Row, Stack, useDocumentTitle } from "../components/Layout.tsx";
+import { Logo } from "../components/Logo.tsx";
+import styles from "./Shell.module.css";
+
+/** A new version was deployed while this page was open: its old chunks are gone. */
+const isStaleChunk = (error: unknown): boolean =>
+  error instanceof Error && /dynamically imported module|module script failed/i.test(error.message);
+
+export function RouteError(): ReactNode {
+  const error = useRouteError();
+  useDocumentTitle("Something broke");
+  return (
+    <main className={styles.broken}>
+      <Stack gap={4}>
+        <Logo />
+        <h1>
+          {isStaleChunk(error) ? "This page could not be loaded" : "Something broke on this page"}
+        </h1>
+        <p role="alert">
+          {isStaleChunk(error)
+            ? "Purser was updated, or cannot be reached just now. Reloading brings the current version."
+            : "The fault is ours. Your agents and their money are not affected by it."}
+        </p>
+        <Row>
+          <Button
+            variant="primary"
+            onClick={() => {
+              globalThis.location.reload();
+            }}
+          >
+            Reload
+          </Button>
+          <AnchorButton href="/">Start page</AnchorButton>
+        </Row>
+      </Stack>
+    </main>
+  );
+}

@@ -1,0 +1,99 @@
+import { type ReactNode, useEffect, useRef } from "react";
+import { Link, NavLink, Outlet, ScrollRestoration, useLocation } from "react-router";
+import { LinkButton } from "../components/Button.tsx";
+import {
+  AgentsIcon,
+  DeveloperIcon,
+  FacilitatorIcon,
+  MarketIcon,
+  SettingsIcon,
+} from "../components/icons.tsx";
+import { Logo } from "../components/Logo.tsx";
+import { useSession } from "../features/session/session-context.ts";
+import { SessionGate } from "../features/session/SessionGate.tsx";
+import { SessionProvider } from "../features/session/SessionProvider.tsx";
+import { AccountMenu } from "./AccountMenu.tsx";
+import { LiveUpdates } from "./LiveUpdates.tsx";
+import { ServiceStatus } from "./ServiceStatus.tsx";
+import styles from "./Shell.module.css";
+
+const PLACES = [
+  { to: "/agents", label: "Agents", icon: AgentsIcon },
+  { to: "/marketplace", label: "Marketplace", icon: MarketIcon },
+  { to: "/facilitator", label: "Facilitator", icon: FacilitatorIcon },
+  { to: "/developers", label: "Developers", icon: DeveloperIcon },
+  { to: "/settings", label: "Settings", icon: SettingsIcon },
+] as const;
+
+export const OwnerArea = (): ReactNode => (
+  <SessionProvider isPrivate>
+    <Shell>
+      <SessionGate>
+        <LiveUpdates />
+        <Outlet />
+      </SessionGate>
+    </Shell>
+  </SessionProvider>
+);
+
+export const PublicArea = (): ReactNode => (
+  <SessionProvider isPrivate={false}>
+    <Shell>
+      <Outlet />
+    </Shell>
+  </SessionProvider>
+);
+
+function Shell({ children }: { children: ReactNode }): ReactNode {
+  const { session } = useSession();
+  return (
+    <div className={styles.shell}>
+      <a className={styles.skip} href="#content">
+        Skip to content
+      </a>
+      <header className={styles.side}>
+        <Link to="/" className={styles.home} aria-label="Purser, start page">
+          <Logo />
+        </Link>
+        <nav className={styles.nav} aria-label="Main">
+          {PLACES.map(({ to, label, icon: Icon }) => (
+            <NavLink key={to} to={to} className={styles.place}>
+              <Icon />
+              <span>{label}</span>
+            </NavLink>
+          ))}
+        </nav>
+        <div className={styles.foot}>
+          <ServiceStatus />
+          {session ? (
+            <AccountMenu session={session} />
+          ) : (
+            session === null && (
+              <LinkButton to="/agents" variant="primary" size="small">
+                Sign in
+              </LinkButton>
+            )
+          )}
+        </div>
+      </header>
+      <main id="content" className={styles.main} tabIndex={-1}>
+        {children}
+      </main>
+      <FocusOnNavigation />
+      <ScrollRestoration />
+    </div>
+  );
+}
+
+/** After going somewhere the screen reader and the keyboard begin at the new screen's title. */
+function FocusOnNavigation(): ReactNode {
+  const { pathname } = useLocation();
+  const place = pathname.split("/").slice(0, 3).join("/");
+  const before = useRef(place);
+  useEffect(() => {
+    if (before.current === place) return;
+    before.current = place;
+    document.getElementById("page-title")?.focus({ preventScroll: true });
+  }, [place]);
+  return null;
+}

@@ -1,0 +1,51 @@
+import { createBrowserRouter, redirect, type RouteObject } from "react-router";
+import { RouteError } from "./RouteError.tsx";
+import { OwnerArea, PublicArea } from "./Shell.tsx";
+
+type Loaded = Promise<{ default: () => React.ReactNode }>;
+
+/** A screen is a chunk of its own, fetched when somebody goes there. */
+const screen = (load: () => Loaded): Pick<RouteObject, "lazy"> => ({
+  lazy: async () => ({ Component: (await load()).default }),
+});
+
+export const router = createBrowserRouter([
+  {
+    errorElement: <RouteError />,
+    hydrateFallbackElement: <></>,
+    children: [
+      { path: "/", ...screen(() => import("./routes/landing.tsx")) },
+      {
+        element: <OwnerArea />,
+        children: [
+          { path: "/signin", loader: () => redirect("/agents") },
+          { path: "/agents", ...screen(() => import("./routes/agents.tsx")) },
+          { path: "/agents/new", ...screen(() => import("./routes/agent-new.tsx")) },
+          {
+            path: "/agents/:agentId",
+            ...screen(() => import("./routes/agent.tsx")),
+            children: [
+              { index: true, ...screen(() => import("./routes/agent-activity.tsx")) },
+              { path: "rules", ...screen(() => import("./routes/agent-rules.tsx")) },
+              { path: "keys", ...screen(() => import("./routes/agent-keys.tsx")) },
+              { path: "withdraw", ...screen(() => import("./routes/agent-withdraw.tsx")) },
+              { path: "audit", ...screen(() => import("./routes/agent-audit.tsx")) },
+            ],
+          },
+          { path: "/settings", ...screen(() => import("./routes/settings.tsx")) },
+        ],
+      },
+      {
+        element: <PublicArea />,
+        children: [
+          { path: "/marketplace", ...screen(() => import("./routes/marketplace.tsx")) },
+          { path: "/marketplace/:listingId", ...screen(() => import("./routes/listing.tsx")) },
+          { path: "/facilitator", ...screen(() => import("./routes/facilitator.tsx")) },
+          { path: "/developers", ...screen(() => import("./routes/developers.tsx")) },
+          { path: "/developers/errors", ...screen(() => import("./routes/errors.tsx")) },
+          { path: "*", ...screen(() => import("./routes/not-found.tsx")) },
+        ],
+      },
+    ],
+  },
+]);

@@ -1,0 +1,44 @@
+import {
+  createTheme,
+  localStorageColorSchemeManager,
+  type MantineColorsTuple,
+} from "@mantine/core";
+
+/** Mantine wants ten shades; what is drawn comes from styles/tokens.css. */
+const sea: MantineColorsTuple = [
+  "#eef6f6",
+  "#dcebeb",
+  "#b9d8d9",
+  "#8fc1c3",
+  "#5fa5a8",
+  "#2f8288",
+  "#1c666c",
+  "#0d4a50",
+  "#0a3b40",
+  "#072b2f",
+];
+
+export const theme = createTheme({
+  primaryColor: "sea",
+  primaryShade: 7,
+  colors: { sea },
+  fontFamily: "var(--font-sans)",
+  fontFamilyMonospace: "var(--font-mono)",
+  cursorType: "pointer",
+  respectReducedMotion: true,
+  defaultRadius: "md",
+  components: {
+    Button: { defaultProps: { size: "sm" } },
+    ActionIcon: { defaultProps: { variant: "subtle", color: "gray" } },
+    Tooltip: {
+      defaultProps: {
+        withArrow: true,
+        openDelay: 200,
+        events: { hover: true, focus: true, touch: true },
+      },
+    },
+  },
+});
+
+/** The same key as public/theme.js, which paints before this bundle has loaded. */
+export const colorSchemeManager = localStorageColorSchemeManager({ key: "purser-theme" });

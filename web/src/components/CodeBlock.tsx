@@ -1,0 +1,26 @@
+import type { ReactNode } from "react";
+import styles from "./CodeBlock.module.css";
+import { CopyButton } from "./CopyButton.tsx";
+
+export function CodeBlock({
+  code,
+  label,
+  shown,
+}: {
+  code: string;
+  label: string;
+  /** A form with secrets masked; copy takes `code`. */ shown?: string;
+}): ReactNode {
+  return (
+    <figure className={styles.root}>
+      <figcaption className={styles.caption}>
+        <span>{label}</span>
+        <CopyButton value={code} what={label} variant="icon" className={styles.copy} />
+      </figcaption>
+      {/* Scrolls sideways, so the keyboard must be able to reach it. */}
+      <pre className={styles.code} tabIndex={0} aria-label={label} role="region">
+        <code>{shown ?? code}</code>
+      </pre>
+    </figure>
+  );
+}

@@ -1,0 +1,62 @@
+import type { ReactNode } from "react";
+import { ApiError } from "../lib/api.ts";
+import { Button } from "./Button.tsx";
+import { AlertIcon } from "./icons.tsx";
+import styles from "./ErrorNotice.module.css";
+
+interface ErrorNoticeProps {
+  error: unknown;
+  /** What was attempted, as the start of a sentence: "Agents could not be loaded". */
+  title?: string;
+  onRetry?: () => void;
+}
+
+const sentence = (error: unknown): string =>
+  error instanceof Error && error.message !== "" ? error.message : "Something went wrong.";
+
+/** The inline form of every failure: what happened, what to do, and the id to quote. */
+export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactNode {
+  const problem = error instanceof ApiError ? error : undefined;
+  const detail = sentence(error);
+  const fields = fieldErrors(problem);
+  return (
+    <div className={styles.root} role="alert">
+      <AlertIcon />
+      <div className={styles.body}>
+        {title !== undefined && <p className={styles.title}>{title}</p>}
+        <p>{detail}</p>
+        {fields.length > 0 && (
+          <ul>
+            {fields.map((field) => (
+              <li key={`${field.path}${field.message}`}>
+                {field.path.replace(/^\//, "")}: {field.message}
+              </li>
+            ))}
+          </ul>
+        )}
+        {problem?.suggestion !== undefined && !detail.includes(problem.suggestion) && (
+          <p>{problem.suggestion}</p>
+        )}
+        {problem?.requestId !== undefined && (
+          <p className={styles.request}>
+            Request <code>{problem.requestId}</code>
+          </p>
+        )}
+        {onRetry && (
+          <Button size="small" className={styles.retry} onClick={onRetry}>
+            Try again
+          </Button>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function fieldErrors(problem: ApiError | undefined): { path: string; message: string }[] {
+  const errors = problem?.problem.errors;
+  if (!Array.isArray(errors)) return [];
+  return errors.flatMap((entry: unknown) => {
+    const { path, message } = (entry ?? {}) as { path?: unknown; message?: unknown };
+    return typeof path === "string" && typeof message === "string" ? [{ path, message }] : [];
+  });
+}

@@ -1,0 +1,47 @@
+import type { ReactNode } from "react";
+import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
+import { Meter } from "../../components/Meter.tsx";
+import styles from "./Ledger.module.css";
+
+const ROWS = [
+  { what: "Weather data, one call", amount: "0.02", paid: true },
+  { what: "Company report", amount: "1.50", paid: true },
+  { what: "Image set, 40 pictures", amount: "2.60", paid: true },
+  { what: "Premium dataset", amount: "3.00", paid: false },
+] as const;
+
+const LIMITS = {
+  limit: "5.00",
+  spent: "4.12",
+  reserved: "0",
+  remaining: "0.88",
+  nextReleaseAt: null,
+};
+
+/** What the product does, at a glance: an example day, named as one. */
+export function Ledger(): ReactNode {
+  return (
+    <figure
+      className={styles.root}
+      aria-label="Example: one day of an agent with a limit of 5 USDC"
+    >
+      <figcaption className={styles.head}>
+        <span>research-agent</span>
+        <span className={styles.example}>Example</span>
+      </figcaption>
+      <Meter limits={LIMITS} />
+      <ul>
+        {ROWS.map((row) => (
+          <li key={row.what} className={row.paid ? styles.row : styles.blocked}>
+            {row.paid ? <CheckIcon size={16} /> : <BlockIcon size={16} />}
+            <span>
+              {row.what}
+              {!row.paid && <small>Blocked: daily limit. Fits again at 14:05.</small>}
+            </span>
+            <span className={styles.amount}>{row.amount}</span>
+          </li>
+        ))}
+      </ul>
+    </figure>
+  );
+}

@@ -1,0 +1,77 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Stat, Stats } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { formatDurationMs } from "../../lib/time.ts";
+import { infoQuery } from "../info/api.ts";
+import styles from "./landing.module.css";
+
+const integer = new Intl.NumberFormat("en");
+
+/** Numbers of this very service, read now. */
+export function LiveFacts(): ReactNode {
+  const { data, error, refetch } = useQuery({ ...infoQuery, refetchInterval: 3_000 });
+  if (error && !data)
+    return (
+      <ErrorNotice
+        title="Live numbers could not be read"
+        error={error}
+        onRetry={() => void refetch()}
+      />
+    );
+  const network = data?.networks[0];
+  const facilitator = data?.facilitator.addresses[0];
+  const height = network?.blockHeight;
+  return (
+    <section className={styles.facts} aria-label="This service, now">
+      <Stats>
+        <Stat
+          label={network ? `${network.name}, block` : "Block"}
+          note={network ? `Chain ${network.chainId}` : undefined}
+        >
+          {network ? (
+            height == null ? (
+              "not reachable"
+            ) : (
+              integer.format(BigInt(height))
+            )
+          ) : (
+            <Skeleton shape="figure" />
+          )}
+        </Stat>
+        <Stat
+          label="Payments settled"
+          note={
+            data ? `${integer.format(data.totals.paymentsBlocked)} blocked by a limit` : undefined
+          }
+        >
+          {data ? integer.format(data.totals.paymentsSettled) : <Skeleton shape="figure" />}
+        </Stat>
+        <Stat label="Volume">
+          {data ? <Money amount={data.totals.volumeSettled} /> : <Skeleton shape="figure" />}
+        </Stat>
+        <Stat label="Median time to settle">
+          {data ? (
+            data.totals.medianSettleMs === null ? (
+              "–"
+            ) : (
+              formatDurationMs(data.totals.medianSettleMs)
+            )
+          ) : (
+            <Skeleton shape="figure" />
+          )}
+        </Stat>
+      </Stats>
+      <p className={styles.facilitator}>
+        {facilitator !== undefined && (
+          <>
+            Facilitator <Address value={facilitator} />
+          </>
+        )}
+      </p>
+    </section>
+  );
+}

@@ -1,0 +1,112 @@
+import { Fragment, type ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { useDocumentTitle } from "../../components/Layout.tsx";
+import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { isSameAddress } from "../../lib/address.ts";
+import { disconnect, useConnection } from "../../lib/wallet/connection.ts";
+import type { Session } from "../../lib/wire.ts";
+import { useSession } from "./session-context.ts";
+import { SignIn } from "./SignIn.tsx";
+import styles from "./SignIn.module.css";
+
+/**
+ * Owner's screens stand behind this. The address stays what it was, so signing in leads exactly to
+ * where the person wanted to go.
+ */
+export function SessionGate({ children }: { children: ReactNode }): ReactNode {
+  const { session, error, retry, isLost } = useSession();
+  const connection = useConnection();
+  if (session === undefined) {
+    if (error !== undefined)
+      return (
+        <ErrorNotice title="Your session could not be checked" error={error} onRetry={retry} />
+      );
+    return (
+      <Loading label="your session">
+        <Skeleton shape="title" />
+        <Skeleton shape="row" count={4} />
+      </Loading>
+    );
+  }
+  if (session === null) return <SignInPage />;
+  const isOtherAccount = connection !== null && !isSameAddress(connection.address, session.address);
+  if (isOtherAccount && !isLost)
+    return <OtherAccount session={session} connected={connection.address} />;
+  return (
+    <Fragment key={session.address}>
+      {children}
+      <Dialog
+        opened={isLost}
+        onClose={() => {}}
+        closable={false}
+        size="sm"
+        title="Your session has ended"
+      >
+        <p>Sign in again to go on. What you typed on this screen is still there.</p>
+        <br />
+        <SignIn expected={session.address} />
+      </Dialog>
+    </Fragment>
+  );
+}
+
+function SignInPage(): ReactNode {
+  useDocumentTitle("Sign in");
+  return (
+    <div className={styles.page}>
+      <div className={styles.intro}>
+        <h1 id="page-title" tabIndex={-1}>
+          Sign in with your wallet
+        </h1>
+        <p>
+          Your wallet is your account. It owns the agents you create, and only its signature can
+          take their money out.
+        </p>
+      </div>
+      <div className={styles.card}>
+        <SignIn />
+      </div>
+    </div>
+  );
+}
+
+/** The wallet moved to another account: the first account's data leaves the screen at once. */
+function OtherAccount({ session, connected }: { session: Session; connected: string }): ReactNode {
+  const { leave } = useSession();
+  useDocumentTitle("Account changed");
+  return (
+    <div className={styles.page}>
+      <div className={styles.intro}>
+        <h1 id="page-title" tabIndex={-1}>
+          Your wallet changed its account
+        </h1>
+        <p>
+          You are signed in as one account, and the wallet now shows another. Nothing of the first
+          is shown until you choose.
+        </p>
+      </div>
+      <div className={styles.card}>
+        <p>
+          Signed in: <Address value={session.address} copy={false} />
+        </p>
+        <p>
+          In the wallet: <Address value={connected} copy={false} />
+        </p>
+        <br />
+        <SignIn />
+        <br />
+        <Button block onClick={disconnect}>
+          Stay signed in as before
+        </Button>
+        <br />
+        <br />
+        <Button block onClick={() => void leave()}>
+          Sign out
+        </Button>
+      </div>
+    </div>
+  );
+}

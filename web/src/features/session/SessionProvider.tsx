@@ -1,0 +1,102 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { isSameAddress } from "../../lib/address.ts";
+import { ApiError } from "../../lib/api.ts";
+import { announceSessionChanged, onSessionSignal } from "../../lib/session-signal.ts";
+import { disconnect } from "../../lib/wallet/connection.ts";
+import type { Session } from "../../lib/wire.ts";
+import { sessionQuery, signOut } from "./api.ts";
+import { hasSignedInBefore, rememberSignedIn } from "./hint.ts";
+import { SessionContext, type SessionState } from "./session-context.ts";
+
+const PUBLIC_KEYS = new Set<unknown>([
+  "info",
+  "local-info",
+  "session",
+  "catalogue",
+  "facilitator-stats",
+]);
+
+/**
+ * Knows who is signed in. Whoever's data is in memory belongs to exactly one owner: when the owner
+ * changes, here or in another tab, everything private is dropped before anything is drawn.
+ */
+export function SessionProvider({
+  isPrivate,
+  children,
+}: {
+  isPrivate: boolean;
+  children: ReactNode;
+}): ReactNode {
+  const client = useQueryClient();
+  const [isLost, setLost] = useState(false);
+  const [shown, setShown] = useState<Session | null | undefined>(undefined);
+  const shownRef = useRef(shown);
+  const query = useQuery({ ...sessionQuery, enabled: isPrivate || hasSignedInBefore() });
+  const current = query.data ?? (query.isSuccess || !query.isEnabled ? null : undefined);
+
+  const dropPrivate = useCallback(() => {
+    client.removeQueries({ predicate: ({ queryKey }) => !PUBLIC_KEYS.has(queryKey[0]) });
+  }, [client]);
+
+  useEffect(() => {
+    if (current === undefined) return;
+    const before = shownRef.current;
+    // Gone from under an open screen: keep the screen, ask to sign in again.
+    if (current === null && before) {
+      setLost(true);
+      return;
+    }
+    if (before && current && !isSameAddress(before.address, current.address)) dropPrivate();
+    shownRef.current = current;
+    setShown(current);
+    setLost(false);
+    if (current) rememberSignedIn(true);
+  }, [current, dropPrivate]);
+
+  useEffect(
+    () =>
+      onSessionSignal((signal) => {
+        if (signal === "lost") {
+          if (shownRef.current) setLost(true);
+        } else {
+          void client.invalidateQueries({ queryKey: sessionQuery.queryKey });
+        }
+      }),
+    [client],
+  );
+
+  const state = useMemo<SessionState>(
+    () => ({
+      session: shown,
+      error: query.isError && shown === undefined ? query.error : undefined,
+      isLost,
+      retry: () => void query.refetch(),
+      onSignedIn: async () => {
+        announceSessionChanged();
+        const next = await client.fetchQuery({ ...sessionQuery, staleTime: 0 });
+        if (!next) return;
+        if (isSameAddress(shownRef.current?.address, next.address)) setLost(false);
+        await client.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] !== "session" });
+      },
+      leave: async () => {
+        try {
+          await signOut();
+        } catch (error) {
+          // Already ended elsewhere is as good as ended now; anything else the caller shows.
+          if (!(error instanceof ApiError && error.status === 401)) throw error;
+        }
+        rememberSignedIn(false);
+        disconnect();
+        shownRef.current = null;
+        client.setQueryData(sessionQuery.queryKey, null);
+        setShown(null);
+        setLost(false);
+        dropPrivate();
+        announceSessionChanged();
+      },
+    }),
+    [shown, isLost, query, client, dropPrivate],
+  );
+  return <SessionContext value={state}>{children}</SessionContext>;
+}

@@ -1,0 +1,146 @@
+import { type ReactNode, useState } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { isSameAddress, shortAddress } from "../../lib/address.ts";
+import { type Connection, disconnect, useConnection } from "../../lib/wallet/connection.ts";
+import { siweMessage } from "../../lib/wallet/siwe.ts";
+import type { NetworkInfo } from "../../lib/wire.ts";
+import { useNetwork } from "../info/use-info.ts";
+import { ChainHelp } from "../wallet/ChainHelp.tsx";
+import { WalletPicker } from "../wallet/WalletPicker.tsx";
+import styles from "./SignIn.module.css";
+import { type SignInState, useSignIn } from "./use-sign-in.ts";
+
+const BUTTON: Record<SignInState["step"], string | false> = {
+  idle: false,
+  declined: false,
+  failed: false,
+  preparing: "Preparing…",
+  signing: "Sign in your wallet…",
+  verifying: "Checking…",
+};
+
+/** Connect, then sign. Used as a screen, and in the dialog that asks to sign in again. */
+export function SignIn({
+  expected,
+}: {
+  /** Whose session just ended, if one did. */ expected?: string;
+}): ReactNode {
+  const connection = useConnection();
+  const network = useNetwork();
+  if (!network)
+    return (
+      <Loading label="networks">
+        <Skeleton shape="row" count={2} />
+      </Loading>
+    );
+  return (
+    <Stack gap={4}>
+      {connection ? (
+        <SignStep connection={connection} network={network} expected={expected} />
+      ) : (
+        <WalletPicker />
+      )}
+    </Stack>
+  );
+}
+
+function SignStep({
+  connection,
+  network,
+  expected,
+}: {
+  connection: Connection;
+  network: NetworkInfo;
+  expected?: string;
+}): ReactNode {
+  const { state, signIn } = useSignIn();
+  const [isChainIgnored, setChainIgnored] = useState(false);
+  const isWrongChain = connection.chainId !== network.chainId && !isChainIgnored;
+  return (
+    <>
+      <div className={styles.account}>
+        <div>
+          <p className={styles.wallet}>{connection.wallet.name}</p>
+          <Address value={connection.address} copy={false} />
+        </div>
+        <Button size="small" onClick={disconnect}>
+          Other wallet
+        </Button>
+      </div>
+      {expected !== undefined && !isSameAddress(expected, connection.address) && (
+        <Note tone="warn">
+          This is another account than before ({shortAddress(expected)}). Signing in with it leaves
+          the open screen and shows this account&rsquo;s agents.
+        </Note>
+      )}
+      {isWrongChain ? (
+        <ChainHelp connection={connection} network={network}>
+          <Button
+            size="small"
+            onClick={() => {
+              setChainIgnored(true);
+            }}
+          >
+            Sign in anyway
+          </Button>
+        </ChainHelp>
+      ) : (
+        <>
+          <Preview connection={connection} network={network} />
+          {state.step === "declined" && (
+            <Note>You declined in your wallet. Nothing was signed, and nothing was sent.</Note>
+          )}
+          {state.step === "failed" && (
+            <ErrorNotice title="Signing in did not work" error={state.error} />
+          )}
+          <Row>
+            <Button
+              variant="primary"
+              size="large"
+              block
+              pending={BUTTON[state.step]}
+              onClick={() => void signIn(connection, network.chainId)}
+            >
+              {state.step === "declined" || state.step === "failed" ? "Try again" : "Sign in"}
+            </Button>
+          </Row>
+        </>
+      )}
+    </>
+  );
+}
+
+/** The text the wallet is going to show, so that the two can be compared. */
+function Preview({
+  connection,
+  network,
+}: {
+  connection: Connection;
+  network: NetworkInfo;
+}): ReactNode {
+  const [openedAtMs] = useState(() => Date.now());
+  const message = siweMessage({
+    host: globalThis.location.host,
+    origin: globalThis.location.origin,
+    address: connection.address,
+    chainId: network.chainId,
+    nonce: "(a fresh one-time number)",
+    nowMs: openedAtMs,
+  });
+  return (
+    <details className={styles.preview}>
+      <summary>What you will sign</summary>
+      <p>
+        A message that proves the account is yours. It moves no money, costs nothing, and ends after
+        ten minutes if unused.
+      </p>
+      <pre tabIndex={0} role="region" aria-label="Sign-in message">
+        {message}
+      </pre>
+    </details>
+  );
+}

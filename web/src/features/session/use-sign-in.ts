@@ -1,0 +1,55 @@
+import { useCallback, useState } from "react";
+import { isRejection, walletError } from "../../lib/wallet/provider.ts";
+import type { Connection } from "../../lib/wallet/connection.ts";
+import { signMessage, siweMessage } from "../../lib/wallet/siwe.ts";
+import { ApiError } from "../../lib/api.ts";
+import { fetchNonce, verifySignIn } from "./api.ts";
+import { useSession } from "./session-context.ts";
+
+export type SignInState =
+  | { step: "idle" }
+  | { step: "preparing" }
+  | { step: "signing" }
+  | { step: "verifying" }
+  | { step: "declined" }
+  | { step: "failed"; error: unknown };
+
+/** The message is made when the person asks to sign, so that its nonce is fresh. */
+export function useSignIn(): {
+  state: SignInState;
+  signIn: (connection: Connection, chainId: number) => Promise<void>;
+} {
+  const { onSignedIn } = useSession();
+  const [state, setState] = useState<SignInState>({ step: "idle" });
+  const signIn = useCallback(
+    async (connection: Connection, chainId: number) => {
+      try {
+        setState({ step: "preparing" });
+        const { nonce } = await fetchNonce();
+        const message = siweMessage({
+          host: globalThis.location.host,
+          origin: globalThis.location.origin,
+          address: connection.address,
+          chainId,
+          nonce,
+          nowMs: Date.now(),
+        });
+        setState({ step: "signing" });
+        const signature = await signMessage(connection, message);
+        setState({ step: "verifying" });
+        await verifySignIn(message, signature);
+        await onSignedIn();
+        setState({ step: "idle" });
+      } catch (error) {
+        if (isRejection(error)) setState({ step: "declined" });
+        else
+          setState({
+            step: "failed",
+            error: error instanceof ApiError ? error : walletError(error),
+          });
+      }
+    },
+    [onSignedIn],
+  );
+  return { state, signIn };
+}

@@ -1,0 +1,79 @@
+import { type ReactNode, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { CopyButton } from "../../components/CopyButton.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { KeyValues, Note, Row, Stack } from "../../components/Layout.tsx";
+import { chainParameters, switchChain } from "../../lib/wallet/chain.ts";
+import type { Connection } from "../../lib/wallet/connection.ts";
+import { isRejection, walletError } from "../../lib/wallet/provider.ts";
+import type { NetworkInfo } from "../../lib/wire.ts";
+
+interface ChainHelpProps {
+  connection: Connection;
+  network: NetworkInfo;
+  /** Shown beside the switch where going on without it is possible. */
+  children?: ReactNode;
+}
+
+/** The wallet is on another chain: one press to switch, and the parameters for doing it by hand. */
+export function ChainHelp({ connection, network, children }: ChainHelpProps): ReactNode {
+  const [isSwitching, setSwitching] = useState(false);
+  const [problem, setProblem] = useState<"declined" | Error>();
+  const parameters = chainParameters(network);
+
+  const onSwitch = async (): Promise<void> => {
+    setSwitching(true);
+    setProblem(undefined);
+    try {
+      await switchChain(connection, network);
+    } catch (error) {
+      setProblem(isRejection(error) ? "declined" : walletError(error));
+    } finally {
+      setSwitching(false);
+    }
+  };
+
+  return (
+    <Note tone="warn">
+      <Stack gap={3}>
+        <p>
+          <strong>Your wallet is on chain {connection.chainId}.</strong> This service works on{" "}
+          {network.name} (chain {network.chainId}).
+        </p>
+        <Row>
+          <Button
+            variant="primary"
+            size="small"
+            pending={isSwitching && "Answer in your wallet…"}
+            onClick={() => void onSwitch()}
+          >
+            Switch to {network.name}
+          </Button>
+          {children}
+        </Row>
+        {problem === "declined" && (
+          <p role="status">You declined the switch. Your wallet stays where it is.</p>
+        )}
+        {problem instanceof Error && <ErrorNotice error={problem} />}
+        <details>
+          <summary>Add the network by hand</summary>
+          <KeyValues
+            rows={[
+              ["Name", network.name],
+              ["Chain ID", network.chainId],
+              network.walletRpcUrl !== null && [
+                "RPC URL",
+                <Row key="rpc">
+                  <code>{network.walletRpcUrl}</code>
+                  <CopyButton value={network.walletRpcUrl} what="RPC URL" />
+                </Row>,
+              ],
+              ["Currency", parameters.nativeCurrency.symbol],
+              ["Explorer", network.explorerUrl],
+            ]}
+          />
+        </details>
+      </Stack>
+    </Note>
+  );
+}

@@ -1,0 +1,31 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { useInstalledWallets } from "../../lib/wallet/discovery.ts";
+import type { Wallet } from "../../lib/wallet/provider.ts";
+import { localInfoQuery } from "../info/api.ts";
+import { useInfo } from "../info/use-info.ts";
+
+/** What can sign here: the local world's demo wallet first, then what the browser has. */
+export function useWallets(): readonly Wallet[] {
+  const client = useQueryClient();
+  const info = useInfo();
+  const installed = useInstalledWallets();
+  const chainId = info?.networks[0]?.chainId;
+  return useMemo(() => {
+    if (info?.localWorld !== true || chainId === undefined) return installed;
+    const demo: Wallet = {
+      id: "purser-demo",
+      name: "Demo wallet",
+      icon: undefined,
+      kind: "demo",
+      open: async () => {
+        const [local, { demoProvider }] = await Promise.all([
+          client.fetchQuery(localInfoQuery),
+          import("../../lib/wallet/demo.ts"),
+        ]);
+        return demoProvider(local, chainId);
+      },
+    };
+    return [demo, ...installed];
+  }, [info?.localWorld, chainId, installed, client]);
+}

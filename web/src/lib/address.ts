@@ -1,0 +1,36 @@
+const SHAPE = /^0x[0-9a-fA-F]{40}$/;
+
+export const shortAddress = (address: string): string =>
+  `${address.slice(0, 6)}…${address.slice(-4)}`;
+
+export const isSameAddress = (
+  left: string | null | undefined,
+  right: string | null | undefined,
+): boolean =>
+  typeof left === "string" &&
+  typeof right === "string" &&
+  left.toLowerCase() === right.toLowerCase();
+
+/** Right shape. Whether a mixed-case one has the right checksum needs keccak: see `checkAddress`. */
+export const looksLikeAddress = (text: string): boolean => SHAPE.test(text.trim());
+
+export type AddressCheck = { ok: true; address: `0x${string}` } | { ok: false; reason: string };
+
+/** Loads the hash function only when somebody types an address. */
+export async function checkAddress(text: string): Promise<AddressCheck> {
+  const trimmed = text.trim();
+  if (!SHAPE.test(trimmed))
+    return { ok: false, reason: "Not an address: 0x and 40 hexadecimal digits are needed." };
+  if (/^0x0{40}$/.test(trimmed)) return { ok: false, reason: "The zero address cannot be paid." };
+  const { checksum } = await import("./checksum.ts");
+  const address = checksum(trimmed);
+  const digits = trimmed.slice(2);
+  const isOneCase = digits === digits.toLowerCase() || digits === digits.toUpperCase();
+  if (!isOneCase && address !== trimmed) {
+    return {
+      ok: false,
+      reason: "The checksum does not match: a character is wrong or has the wrong case.",
+    };
+  }
+  return { ok: true, address };
+}

@@ -1,0 +1,119 @@
+/**
+ * The one way to the server. Same origin, session cookie, JSON; every failure becomes an `ApiError`
+ * with the sentence, the code and the request id that a person can quote.
+ */
+export interface ProblemExtras {
+  readonly [member: string]: unknown;
+}
+
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+  readonly status: number;
+  readonly code: string;
+  readonly suggestion: string | undefined;
+  readonly requestId: string | undefined;
+  readonly problem: ProblemExtras;
+
+  constructor(init: {
+    status: number;
+    code: string;
+    detail: string;
+    suggestion?: string;
+    requestId?: string;
+    problem?: ProblemExtras;
+    cause?: unknown;
+  }) {
+    super(init.detail, { cause: init.cause });
+    this.status = init.status;
+    this.code = init.code;
+    this.suggestion = init.suggestion;
+    this.requestId = init.requestId;
+    this.problem = init.problem ?? {};
+  }
+
+  /** The server was not reached, or is not able to serve just now: trying again is sensible. */
+  get isOutage(): boolean {
+    return this.code === "unreachable" || this.status === 503 || this.status === 502;
+  }
+}
+
+export interface RequestOptions {
+  body?: unknown;
+  query?: Readonly<Record<string, string | number | undefined>>;
+  idempotencyKey?: string;
+  signal?: AbortSignal;
+}
+
+type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+
+const text = (value: unknown): string | undefined =>
+  typeof value === "string" ? value : undefined;
+
+function withQuery(path: string, query: RequestOptions["query"]): string {
+  const pairs = Object.entries(query ?? {}).filter(
+    ([, value]) => value !== undefined && value !== "",
+  );
+  if (pairs.length === 0) return path;
+  return `${path}?${new URLSearchParams(pairs.map(([key, value]) => [key, String(value)])).toString()}`;
+}
+
+async function problemFrom(response: Response): Promise<ApiError> {
+  const requestId = response.headers.get("x-request-id") ?? undefined;
+  const body: unknown = await response.json().catch(() => undefined);
+  const problem = (typeof body === "object" && body !== null ? body : {}) as ProblemExtras;
+  return new ApiError({
+    status: response.status,
+    code: text(problem.code) ?? `http_${response.status}`,
+    detail:
+      text(problem.detail) ?? text(problem.error) ?? `The server answered ${response.status}.`,
+    suggestion: text(problem.suggestion),
+    requestId: text(problem.requestId) ?? requestId,
+    problem,
+  });
+}
+
+export async function send(
+  method: Method,
+  path: string,
+  options: RequestOptions & { accept?: string } = {},
+): Promise<Response> {
+  const headers: Record<string, string> = { accept: options.accept ?? "application/json" };
+  if (options.body !== undefined) headers["content-type"] = "application/json";
+  if (options.idempotencyKey !== undefined) headers["idempotency-key"] = options.idempotencyKey;
+  let response: Response;
+  try {
+    response = await fetch(withQuery(path, options.query), {
+      method,
+      headers,
+      body: options.body === undefined ? undefined : JSON.stringify(options.body),
+      credentials: "same-origin",
+      signal: options.signal,
+    });
+  } catch (cause) {
+    if (options.signal?.aborted === true) throw cause;
+    throw new ApiError({
+      status: 0,
+      code: "unreachable",
+      detail: "Purser cannot be reached.",
+      suggestion: "Check your connection, or whether the service is running, then try again.",
+      cause,
+    });
+  }
+  if (!response.ok) throw await problemFrom(response);
+  return response;
+}
+
+async function json<T>(method: Method, path: string, options?: RequestOptions): Promise<T> {
+  const response = await send(method, path, options);
+  if (response.status === 204) return undefined as T;
+  return (await response.json()) as T;
+}
+
+export const api = {
+  get: <T>(path: string, options?: RequestOptions): Promise<T> => json<T>("GET", path, options),
+  post: <T>(path: string, body: unknown = {}, options?: RequestOptions): Promise<T> =>
+    json<T>("POST", path, { ...options, body }),
+  put: <T>(path: string, body: unknown): Promise<T> => json<T>("PUT", path, { body }),
+  patch: <T>(path: string, body: unknown): Promise<T> => json<T>("PATCH", path, { body }),
+  delete: <T>(path: string): Promise<T> => json<T>("DELETE", path),
+};

@@ -1,0 +1,83 @@
+/** Server-sent events: one line per tab, reopened with patience, resumed by `Last-Event-ID`. */
+import { useSyncExternalStore } from "react";
+import type { Payment } from "./wire.ts";
+
+export type LiveEvent =
+  | { type: "payment"; payment: Payment }
+  | { type: "agent"; agentId: string }
+  | { type: "session" };
+export type LiveState = "closed" | "connecting" | "open";
+
+const eventListeners = new Set<(event: LiveEvent) => void>();
+const stateListeners = new Set<() => void>();
+let state: LiveState = "closed";
+
+function setState(next: LiveState): void {
+  state = next;
+  for (const listener of stateListeners) listener();
+}
+
+const tell = (event: LiveEvent): void => {
+  for (const listener of eventListeners) listener(event);
+};
+
+export function onLiveEvent(listener: (event: LiveEvent) => void): () => void {
+  eventListeners.add(listener);
+  return () => eventListeners.delete(listener);
+}
+
+const subscribe = (listener: () => void): (() => void) => {
+  stateListeners.add(listener);
+  return () => stateListeners.delete(listener);
+};
+
+export const useLiveState = (): LiveState => useSyncExternalStore(subscribe, () => state);
+
+const dataOf = (event: Event): unknown => JSON.parse(String((event as MessageEvent).data));
+
+/** Opens the line; `onReconnect` runs when it stands again after a break. Returns how to close it. */
+export function openLive(onReconnect: () => void): () => void {
+  let source: EventSource | undefined;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let waitMs = 1_000;
+  let wasBroken = false;
+  let isClosed = false;
+
+  const open = (): void => {
+    if (isClosed) return;
+    setState("connecting");
+    source = new EventSource("/api/events");
+    source.addEventListener("open", () => {
+      waitMs = 1_000;
+      setState("open");
+      if (wasBroken) onReconnect();
+      wasBroken = false;
+    });
+    source.addEventListener("error", () => {
+      wasBroken = true;
+      setState("connecting");
+      // The browser reopens by itself unless the answer was a refusal; then the session may be gone.
+      if (source?.readyState !== EventSource.CLOSED) return;
+      tell({ type: "session" });
+      timer = setTimeout(open, waitMs);
+      waitMs = Math.min(waitMs * 2, 30_000);
+    });
+    source.addEventListener("payment", (event) => {
+      tell({ type: "payment", payment: dataOf(event) as Payment });
+    });
+    source.addEventListener("agent", (event) => {
+      tell({ type: "agent", agentId: (dataOf(event) as { agentId: string }).agentId });
+    });
+    source.addEventListener("session", () => {
+      tell({ type: "session" });
+    });
+  };
+
+  open();
+  return () => {
+    isClosed = true;
+    clearTimeout(timer);
+    source?.close();
+    setState("closed");
+  };
+}

@@ -1,0 +1,50 @@
+/**
+ * Money in the browser: decimal strings from and to the API, `bigint` atomic units in between.
+ * Nothing here is ever a float.
+ */
+const DECIMALS = 6;
+const UNIT = 10n ** BigInt(DECIMALS);
+const AMOUNT = /^\d{1,15}(\.\d{1,6})?$/;
+
+/** `undefined` for anything that is not a plain decimal with at most 6 places. */
+export function parseUsdc(text: string): bigint | undefined {
+  const trimmed = text.trim();
+  if (!AMOUNT.test(trimmed)) return undefined;
+  const [whole = "0", fraction = ""] = trimmed.split(".");
+  return BigInt(whole) * UNIT + BigInt(fraction.padEnd(DECIMALS, "0"));
+}
+
+/** For amounts the API sent; an amount we cannot read is a defect, not a zero. */
+export function atomic(decimal: string): bigint {
+  const negative = decimal.startsWith("-");
+  const value = parseUsdc(negative ? decimal.slice(1) : decimal);
+  if (value === undefined) throw new RangeError(`Not a USDC amount: ${decimal}`);
+  return negative ? -value : value;
+}
+
+/** The API's form: no separators, no trailing zeros beyond need. */
+export function toDecimal(amountAtomic: bigint): string {
+  const sign = amountAtomic < 0n ? "-" : "";
+  const absolute = amountAtomic < 0n ? -amountAtomic : amountAtomic;
+  const fraction = (absolute % UNIT).toString().padStart(DECIMALS, "0").replace(/0+$/, "");
+  const whole = (absolute / UNIT).toString();
+  return `${sign}${whole}${fraction === "" ? "" : `.${fraction}`}`;
+}
+
+/** For people: thousands separated, at least two decimals, never rounded. */
+export function formatUsdc(amount: bigint | string): string {
+  const [whole = "0", fraction = ""] = toDecimal(
+    typeof amount === "bigint" ? amount : atomic(amount),
+  ).split(".");
+  return `${whole.replaceAll(/\B(?=(\d{3})+$)/g, ",")}.${fraction.padEnd(2, "0")}`;
+}
+
+/** Share of a whole in per mille, for the length of a bar. */
+export function perMille(part: bigint, whole: bigint): number {
+  if (whole <= 0n) return part > 0n ? 1000 : 0;
+  const share = (part * 1000n) / whole;
+  return Number(share > 1000n ? 1000n : share < 0n ? 0n : share);
+}
+
+/** A chart needs a number; the picture may round, the text beside it does not. */
+export const forChart = (decimal: string): number => Number(atomic(decimal)) / Number(UNIT);

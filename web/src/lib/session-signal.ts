@@ -1,0 +1,35 @@
+/**
+ * How the parts that notice a change of session tell the part that shows it, in this tab and in the
+ * others: a tab must never show one owner's data while the cookie already belongs to another.
+ */
+export type SessionSignal = "lost" | "changed";
+
+type Listener = (signal: SessionSignal) => void;
+
+const listeners = new Set<Listener>();
+const channel =
+  typeof BroadcastChannel === "undefined" ? undefined : new BroadcastChannel("purser-session");
+
+const tell = (signal: SessionSignal): void => {
+  for (const listener of listeners) listener(signal);
+};
+
+channel?.addEventListener("message", () => {
+  tell("changed");
+});
+
+export function onSessionSignal(listener: Listener): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+/** A request was refused for want of a session. */
+export const announceSessionLost = (): void => {
+  tell("lost");
+};
+
+/** This tab signed in or out; the other tabs must look again. */
+export const announceSessionChanged = (): void => {
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a channel has no target origin
+  channel?.postMessage("changed");
+};

@@ -1,0 +1,32 @@
+const dateTime = new Intl.DateTimeFormat("en-GB", {
+  dateStyle: "medium",
+  timeStyle: "medium",
+});
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric" });
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+
+export const formatDateTime = (iso: string): string => dateTime.format(new Date(iso));
+export const formatClock = (iso: string): string => clock.format(new Date(iso));
+export const formatDay = (iso: string): string => day.format(new Date(iso));
+
+const STEPS: [limitSeconds: number, divisor: number, unit: Intl.RelativeTimeFormatUnit][] = [
+  [60, 1, "second"],
+  [3_600, 60, "minute"],
+  [86_400, 3_600, "hour"],
+  [2_592_000, 86_400, "day"],
+  [31_536_000, 2_592_000, "month"],
+  [Number.POSITIVE_INFINITY, 31_536_000, "year"],
+];
+
+export function formatRelative(iso: string, nowMs: number): string {
+  const seconds = Math.round((Date.parse(iso) - nowMs) / 1000);
+  if (Math.abs(seconds) < 5) return "just now";
+  const [, divisor, unit] = STEPS.find(([limit]) => Math.abs(seconds) < limit) ?? [0, 1, "second"];
+  return relative.format(Math.trunc(seconds / divisor), unit);
+}
+
+export function formatDurationMs(durationMs: number): string {
+  if (durationMs < 1000) return `${Math.round(durationMs)} ms`;
+  return `${(durationMs / 1000).toFixed(durationMs < 10_000 ? 2 : 1)} s`;
+}

@@ -1,0 +1,45 @@
+import type { NetworkInfo } from "../wire.ts";
+import { type Connection } from "./connection.ts";
+import { isUnknownChain } from "./provider.ts";
+
+const hex = (value: number): string => `0x${value.toString(16)}`;
+
+/** What `wallet_addEthereumChain` (EIP-3085) needs, and what a person types in where that is missing. */
+export function chainParameters(network: NetworkInfo): {
+  chainId: string;
+  chainName: string;
+  nativeCurrency: { name: string; symbol: string; decimals: 18 };
+  rpcUrls: string[];
+  blockExplorerUrls: string[];
+} {
+  const currency = network.nativeIsUsdc
+    ? { name: "USDC", symbol: "USDC" }
+    : { name: "Ether", symbol: "ETH" };
+  return {
+    chainId: hex(network.chainId),
+    chainName: network.name,
+    nativeCurrency: { ...currency, decimals: 18 },
+    rpcUrls: network.walletRpcUrl === null ? [] : [network.walletRpcUrl],
+    blockExplorerUrls: [network.explorerUrl],
+  };
+}
+
+/** Brings the wallet onto the chain, adding it where it is unknown. The wallet asks its owner. */
+export async function switchChain({ provider }: Connection, network: NetworkInfo): Promise<void> {
+  try {
+    await provider.request({
+      method: "wallet_switchEthereumChain",
+      params: [{ chainId: hex(network.chainId) }],
+    });
+  } catch (error) {
+    if (!isUnknownChain(error)) throw error;
+    await provider.request({
+      method: "wallet_addEthereumChain",
+      params: [chainParameters(network)],
+    });
+    await provider.request({
+      method: "wallet_switchEthereumChain",
+      params: [{ chainId: hex(network.chainId) }],
+    });
+  }
+}

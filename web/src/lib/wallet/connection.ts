@@ -1,0 +1,78 @@
+/** Which wallet this tab speaks to. In memory only; a page load starts unconnected. */
+import { useSyncExternalStore } from "react";
+import { checkAddress } from "../address.ts";
+import type { Address } from "../wire.ts";
+import { type Provider, type Wallet, walletError } from "./provider.ts";
+
+export interface Connection {
+  wallet: Wallet;
+  provider: Provider;
+  address: Address;
+  chainId: number;
+}
+
+let connection: Connection | null = null;
+let detach: (() => void) | undefined;
+const listeners = new Set<() => void>();
+
+function set(next: Connection | null): void {
+  connection = next;
+  for (const listener of listeners) listener();
+}
+
+const firstAccount = async (accounts: unknown): Promise<Address | undefined> => {
+  const candidate: unknown = Array.isArray(accounts) ? accounts[0] : undefined;
+  if (typeof candidate !== "string") return undefined;
+  const check = await checkAddress(candidate.toLowerCase());
+  return check.ok ? check.address : undefined;
+};
+
+const toChainId = (value: unknown): number =>
+  typeof value === "number" ? value : Number.parseInt(String(value), 16);
+
+function attach(provider: Provider): () => void {
+  const follow = async (accounts: unknown): Promise<void> => {
+    const address = await firstAccount(accounts);
+    if (connection?.provider !== provider) return;
+    if (address === undefined) disconnect();
+    else set({ ...connection, address });
+  };
+  const onAccounts = (accounts: unknown): void => void follow(accounts);
+  const onChain = (chain: unknown): void => {
+    if (connection?.provider === provider) set({ ...connection, chainId: toChainId(chain) });
+  };
+  provider.on?.("accountsChanged", onAccounts);
+  provider.on?.("chainChanged", onChain);
+  return () => {
+    provider.removeListener?.("accountsChanged", onAccounts);
+    provider.removeListener?.("chainChanged", onChain);
+  };
+}
+
+export async function connect(wallet: Wallet): Promise<Connection> {
+  const provider = await wallet.open();
+  const address = await firstAccount(await provider.request({ method: "eth_requestAccounts" }));
+  if (address === undefined) throw walletError({ message: "no account is shared with this site" });
+  const chainId = toChainId(await provider.request({ method: "eth_chainId" }));
+  detach?.();
+  detach = attach(provider);
+  const next = { wallet, provider, address, chainId };
+  set(next);
+  return next;
+}
+
+export function disconnect(): void {
+  detach?.();
+  detach = undefined;
+  set(null);
+}
+
+export const currentConnection = (): Connection | null => connection;
+
+const subscribe = (listener: () => void): (() => void) => {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+};
+
+export const useConnection = (): Connection | null =>
+  useSyncExternalStore(subscribe, currentConnection);

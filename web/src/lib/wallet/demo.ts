@@ -1,0 +1,44 @@
+/**
+ * The local world's own wallet: a key the server hands out there and nowhere else, so that a newcomer
+ * needs no extension. It lives in memory only, and speaks EIP-1193 like any other wallet.
+ */
+import { privateKeyToAccount } from "viem/accounts";
+import type { TypedDataDefinition } from "viem";
+import type { LocalInfo } from "../wire.ts";
+import type { Provider } from "./provider.ts";
+
+const first = (params: unknown, index: number): unknown =>
+  Array.isArray(params) ? (params as unknown[])[index] : undefined;
+
+const asText = (value: unknown): string => {
+  if (typeof value !== "string") throw new TypeError("The demo wallet expected text.");
+  return value;
+};
+
+export function demoProvider(local: LocalInfo, chainId: number): Provider {
+  const account = privateKeyToAccount(local.demoOwnerPrivateKey);
+  return {
+    async request({ method, params }) {
+      switch (method) {
+        case "eth_requestAccounts":
+        case "eth_accounts":
+          return [account.address];
+        case "eth_chainId":
+          return `0x${chainId.toString(16)}`;
+        case "personal_sign":
+          return account.signMessage({
+            message: { raw: asText(first(params, 0)) as `0x${string}` },
+          });
+        case "eth_signTypedData_v4":
+          return account.signTypedData(JSON.parse(asText(first(params, 1))) as TypedDataDefinition);
+        case "wallet_switchEthereumChain":
+        case "wallet_addEthereumChain":
+          return null;
+        default:
+          throw Object.assign(new Error(`The demo wallet does not know ${method}.`), {
+            code: 4200,
+          });
+      }
+    },
+  };
+}

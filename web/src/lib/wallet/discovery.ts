@@ -1,0 +1,69 @@
+/** Wallets announce themselves (EIP-6963); a lone `window.ethereum` is the older way. */
+import { useSyncExternalStore } from "react";
+import type { Provider, Wallet } from "./provider.ts";
+
+interface Announcement {
+  info: { uuid: string; name: string; icon: string; rdns: string };
+  provider: Provider;
+}
+
+let wallets: readonly Wallet[] = [];
+const listeners = new Set<() => void>();
+let isListening = false;
+
+const legacyProvider = (): Provider | undefined => {
+  const candidate = (globalThis as { ethereum?: Provider }).ethereum;
+  return typeof candidate?.request === "function" ? candidate : undefined;
+};
+
+/** Only picture formats the content policy lets through, and never an address elsewhere. */
+const safeIcon = (icon: unknown): string | undefined =>
+  typeof icon === "string" && /^data:image\/(png|webp|jpeg|gif|svg\+xml)[;,]/.test(icon)
+    ? icon
+    : undefined;
+
+function onAnnounce(event: Event): void {
+  const detail = (event as CustomEvent<Announcement | undefined>).detail;
+  if (typeof detail?.provider?.request !== "function" || typeof detail.info?.name !== "string")
+    return;
+  const { info, provider } = detail;
+  const id = info.rdns || info.uuid;
+  if (wallets.some((wallet) => wallet.id === id)) return;
+  wallets = [
+    ...wallets,
+    {
+      id,
+      name: info.name.slice(0, 60),
+      icon: safeIcon(info.icon),
+      kind: "announced",
+      open: () => Promise.resolve(provider),
+    },
+  ];
+  for (const listener of listeners) listener();
+}
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  if (!isListening) {
+    isListening = true;
+    globalThis.addEventListener("eip6963:announceProvider", onAnnounce);
+    globalThis.dispatchEvent(new Event("eip6963:requestProvider"));
+  }
+  return () => listeners.delete(listener);
+}
+
+/** What is installed, the announced ones first; the legacy one only where nobody announced. */
+export function useInstalledWallets(): readonly Wallet[] {
+  const announced = useSyncExternalStore(subscribe, () => wallets);
+  const legacy = legacyProvider();
+  if (announced.length > 0 || !legacy) return announced;
+  return [
+    {
+      id: "injected",
+      name: "Browser wallet",
+      icon: undefined,
+      kind: "injected",
+      open: () => Promise.resolve(legacy),
+    },
+  ];
+}

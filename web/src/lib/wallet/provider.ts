@@ -1,0 +1,48 @@
+/** The part of EIP-1193 and EIP-6963 we use, and how their errors read to a person. */
+export interface Provider {
+  request(call: { method: string; params?: unknown }): Promise<unknown>;
+  on?(event: string, listener: (payload: unknown) => void): void;
+  removeListener?(event: string, listener: (payload: unknown) => void): void;
+}
+
+export interface Wallet {
+  /** Reverse domain name of EIP-6963, or our own word for the other two sources. */
+  id: string;
+  name: string;
+  icon: string | undefined;
+  kind: "announced" | "injected" | "demo";
+  open: () => Promise<Provider>;
+}
+
+const codeOf = (error: unknown): number | string | undefined => {
+  if (typeof error !== "object" || error === null) return undefined;
+  const { code, data } = error as {
+    code?: number | string;
+    data?: { originalError?: { code?: number } };
+  };
+  return data?.originalError?.code ?? code;
+};
+
+/** The person said no: not a fault, and not worth a red box. */
+export const isRejection = (error: unknown): boolean => {
+  const code = codeOf(error);
+  return code === 4001 || code === "ACTION_REJECTED" || code === 5000;
+};
+
+export const isUnknownChain = (error: unknown): boolean => codeOf(error) === 4902;
+export const isRequestPending = (error: unknown): boolean => codeOf(error) === -32002;
+
+/** Wallets throw plain objects; screens show Errors. */
+export function walletError(error: unknown): Error {
+  if (isRequestPending(error))
+    return new Error("Your wallet already shows a request. Open it and answer there.", {
+      cause: error,
+    });
+  const message = (error as { message?: unknown } | null)?.message;
+  return new Error(
+    typeof message === "string" && message !== ""
+      ? `The wallet answered: ${message}`
+      : "The wallet did not answer as expected.",
+    { cause: error },
+  );
+}
