@@ -1,0 +1,65 @@
+import type { Address } from "viem";
+import type { StoredWallet } from "../../domain/custody/custody.ts";
+import type { SealedWallet } from "../../domain/custody/envelope.ts";
+import type { Sql } from "../db/pool.ts";
+
+export async function insertWallet(
+  sql: Sql,
+  args: { agentId: string; address: Address; sealed: SealedWallet },
+): Promise<void> {
+  const { kid, wrappedDataKey, ciphertext } = args.sealed;
+  await sql.query(
+    `INSERT INTO agent_wallets (agent_id, address, kid, wrapped_data_key, ciphertext)
+     VALUES ($1, $2, $3, $4, $5)`,
+    [args.agentId, args.address, kid, wrappedDataKey, ciphertext],
+  );
+}
+
+const COLUMNS = `address, kid, wrapped_data_key AS "wrappedDataKey", ciphertext`;
+
+export async function findWallet(sql: Sql, agentId: string): Promise<StoredWallet | undefined> {
+  const { rows } = await sql.query<StoredWallet>({
+    name: "agent-wallet",
+    text: `SELECT ${COLUMNS} FROM agent_wallets WHERE agent_id = $1`,
+    values: [agentId],
+  });
+  return rows[0];
+}
+
+export interface WalletToRewrap extends StoredWallet {
+  agentId: string;
+}
+
+/** Some wallets not yet under the active key, locked; those another run holds are skipped. */
+export async function lockWalletsNotUnder(
+  sql: Sql,
+  activeKid: string,
+  limit: number,
+): Promise<WalletToRewrap[]> {
+  const { rows } = await sql.query<WalletToRewrap>(
+    `SELECT agent_id AS "agentId", ${COLUMNS} FROM agent_wallets
+      WHERE kid <> $1 ORDER BY agent_id LIMIT $2 FOR UPDATE SKIP LOCKED`,
+    [activeKid, limit],
+  );
+  return rows;
+}
+
+/** Only the wrapping changes, and only of what was read. */
+export async function updateWrapping(
+  sql: Sql,
+  args: { agentId: string; fromKid: string; sealed: SealedWallet },
+): Promise<void> {
+  const { rowCount } = await sql.query(
+    `UPDATE agent_wallets SET kid = $3, wrapped_data_key = $4, updated_at = now()
+      WHERE agent_id = $1 AND kid = $2`,
+    [args.agentId, args.fromKid, args.sealed.kid, args.sealed.wrappedDataKey],
+  );
+  if (rowCount !== 1) throw new Error(`wallet of ${args.agentId} changed while it was locked`);
+}
+
+export async function countWalletsByKid(sql: Sql): Promise<Map<string, number>> {
+  const { rows } = await sql.query<{ kid: string; count: bigint }>(
+    "SELECT kid, count(*) AS count FROM agent_wallets GROUP BY kid",
+  );
+  return new Map(rows.map(({ kid, count }) => [kid, Number(count)]));
+}
