@@ -1,0 +1,118 @@
+/**
+ * The one way out: every request to an address somebody else chose (x402-fetch, listing probes and
+ * re-probes) goes through here, under the network rules of design section 7. It follows no
+ * redirects, sends only what it is given, and answers with a bounded body or an OutboundError.
+ */
+import type { Readable } from "node:stream";
+import { Agent } from "undici";
+import { readBody } from "./body.ts";
+import { toOutboundError } from "./errors.ts";
+import { guardedConnector, systemResolver, type Resolver } from "./guarded-connector.ts";
+import { parseTarget, type TargetRules } from "./target.ts";
+
+export interface OutboundRequest {
+  url: string | URL;
+  method?: string;
+  headers?: Record<string, string>;
+  body?: string;
+  /** For everything: lookup, connection, headers and the last byte of the body. */
+  timeoutMs?: number;
+  maxBytes?: number;
+  signal?: AbortSignal;
+}
+
+export interface OutboundResponse {
+  status: number;
+  /** Lower-case names. A header sent twice is kept as two values, for the reader to refuse. */
+  headers: Record<string, string | string[] | undefined>;
+  body: Buffer;
+}
+
+export interface OutboundOptions extends TargetRules {
+  userAgent: string;
+  resolver?: Resolver;
+}
+
+export const DEFAULT_TIMEOUT_MS = 30_000;
+export const MAX_TIMEOUT_MS = 120_000;
+const MAX_BODY_BYTES = 5 * 1024 * 1024;
+/** Payment requirements travel in a header and may carry schemas; a megabyte is an attack. */
+const MAX_HEADER_BYTES = 64 * 1024;
+const CONNECT_TIMEOUT_MS = 5_000;
+const MAX_CONNECTIONS_PER_ORIGIN = 128;
+
+export class Outbound {
+  readonly #options: OutboundOptions;
+  /** Two agents, so that a socket opened for a private origin can never serve a checked one. */
+  readonly #checked: Agent;
+  readonly #private: Agent;
+
+  constructor(options: OutboundOptions) {
+    this.#options = options;
+    this.#checked = this.#agent(true);
+    this.#private = this.#agent(false);
+  }
+
+  /** Throws OutboundError("blocked") for a URL that would be refused by its spelling alone. */
+  assertAllowed(url: string | URL): URL {
+    return parseTarget(url, this.#options).url;
+  }
+
+  async request(request: OutboundRequest): Promise<OutboundResponse> {
+    const { url, isPrivate } = parseTarget(request.url, this.#options);
+    const timeoutMs = Math.min(request.timeoutMs ?? DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS);
+    const deadline = AbortSignal.timeout(Math.max(1, timeoutMs));
+    const signal = request.signal ? AbortSignal.any([deadline, request.signal]) : deadline;
+    let stream: Readable | undefined;
+    try {
+      const response = await (isPrivate ? this.#private : this.#checked).request({
+        origin: url.origin,
+        path: `${url.pathname}${url.search}`,
+        method: request.method ?? "GET",
+        headers: {
+          "user-agent": this.#options.userAgent,
+          accept: "*/*",
+          ...request.headers,
+          "accept-encoding": "gzip",
+        },
+        body: request.body ?? null,
+        signal,
+      });
+      stream = response.body;
+      const encoding = response.headers["content-encoding"];
+      const body = await readBody(stream, {
+        encoding: Array.isArray(encoding) ? encoding.join(",") : (encoding ?? ""),
+        maxBytes: request.maxBytes ?? MAX_BODY_BYTES,
+      });
+      return { status: response.statusCode, headers: response.headers, body };
+    } catch (error) {
+      // What is left of the answer is not wanted: the socket goes with it.
+      stream?.on("error", () => undefined).destroy();
+      throw toOutboundError(error);
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#checked.destroy(), this.#private.destroy()]);
+  }
+
+  /**
+   * A kept-alive socket was checked when it was connected and stays with that address, so reusing
+   * it for the same origin skips no check.
+   */
+  #agent(isChecked: boolean): Agent {
+    return new Agent({
+      connect: guardedConnector({
+        resolver: this.#options.resolver ?? systemResolver,
+        connectTimeoutMs: CONNECT_TIMEOUT_MS,
+        isChecked,
+      }),
+      connections: MAX_CONNECTIONS_PER_ORIGIN,
+      pipelining: 1,
+      maxHeaderSize: MAX_HEADER_BYTES,
+      // The total timeout above rules; these two only must not end a request before it does.
+      headersTimeout: MAX_TIMEOUT_MS,
+      bodyTimeout: MAX_TIMEOUT_MS,
+    });
+  }
+}
