@@ -13,6 +13,9 @@ declare module "fastify" {
   }
 }
 
+/** Sources run as they are (through tsx), also where the loader is registered in ways autoload cannot see. */
+process.env.FASTIFY_AUTOLOAD_TYPESCRIPT ??= "1";
+
 const BODY_LIMIT_BYTES = 256 * 1024;
 const folder = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
