@@ -21,6 +21,11 @@ const EXPOSED_HEADERS = [
  */
 export default fp(
   async (app) => {
+    // The preflight route is the CORS plugin's own and carries nothing.
+    app.addHook("onRoute", (route) => {
+      if ([route.method].flat().includes("OPTIONS"))
+        route.config = { ...route.config, auth: "public" };
+    });
     await app.register(cors, {
       hook: "onRequest",
       delegator: (request: FastifyRequest, callback) => {
@@ -33,11 +38,6 @@ export default fp(
           strictPreflight: false,
         });
       },
-    });
-    // The preflight route is the CORS plugin's own and carries nothing.
-    app.addHook("onRoute", (route) => {
-      if ([route.method].flat().includes("OPTIONS"))
-        route.config = { ...route.config, auth: "public" };
     });
 
     function isOwnersRoute(request: FastifyRequest): boolean {
