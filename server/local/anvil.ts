@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { rpc } from "./json-rpc.ts";
-import { endOrphan } from "./orphans.ts";
+import { endOrphan } from "./orphans.mjs";
 import { StartError } from "./start-error.ts";
 import { startWarded, type WardedChild } from "./warded-child.ts";
 

@@ -47,6 +47,24 @@ export async function placeContracts(rpcUrl: string, setup: ChainSetup): Promise
   await rpcBatch(rpcUrl, calls);
 }
 
+/** Whether the contracts or the admin are not (or no longer) as this build places them. */
+export async function setupMissing(rpcUrl: string, setup: ChainSetup): Promise<boolean> {
+  const token = usdcArtifact();
+  const adminSlot = numberToHex(slotOf(token, "_admin"), { size: 32 });
+  const [usdcCode, multicallCode, adminWord] = (await rpcBatch(rpcUrl, [
+    { method: "eth_getCode", params: [setup.usdc, "latest"] },
+    { method: "eth_getCode", params: [MULTICALL3, "latest"] },
+    { method: "eth_getStorageAt", params: [setup.usdc, adminSlot, "latest"] },
+  ])) as [Hex, Hex, Hex];
+  // The rest of the admin's word holds the pause flag, which is not ours to compare.
+  const admin = `0x${adminWord.slice(-40)}`;
+  return (
+    usdcCode !== token.deployedBytecode ||
+    multicallCode !== readArtifact("Multicall3").deployedBytecode ||
+    admin !== setup.admin.toLowerCase()
+  );
+}
+
 /** Where the token keeps an account's balance: the slot of a mapping entry. */
 export function balanceSlot(account: Address): Hex {
   const base = slotOf(usdcArtifact(), "_balanceWords");

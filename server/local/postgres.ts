@@ -18,7 +18,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "pg";
 import { freePort } from "./free-port.ts";
 import { findPostgresBinaries, type PostgresBinaries } from "./postgres-binaries.ts";
-import { endOrphan } from "./orphans.ts";
+import { endOrphan } from "./orphans.mjs";
 import { chooseRunAs, type RunAs } from "./run-as.ts";
 import { StartError } from "./start-error.ts";
 import { startWarded, type WardedChild } from "./warded-child.ts";

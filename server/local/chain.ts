@@ -1,0 +1,146 @@
+// The local chain: anvil with USDC, its state kept in the data folder through restarts and crashes.
+import { mkdirSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import type { Address, Hex } from "viem";
+import { startAnvil, type Anvil } from "./anvil.ts";
+import { resolveAnvil } from "./anvil-binary.ts";
+import { LOCAL_USDC, placeContracts, setupMissing } from "./chain-contracts.ts";
+import { keepChain } from "./chain-keeper.ts";
+import { prepareState, readHead, saveCheckpoint, type ChainHead } from "./chain-state.ts";
+import { freePort } from "./free-port.ts";
+import { rpc, rpcBatch } from "./json-rpc.ts";
+import { keepRunning } from "./keep-running.ts";
+import { endOrphan } from "./orphans.mjs";
+import { writeFileAtomic } from "./write-file.ts";
+
+export interface LocalChainOptions {
+  dataDir: string;
+  chainId: number;
+  /** The faucet: mints USDC. */
+  admin: Address;
+  /** Who sends transactions and needs native balance. */
+  senders: Address[];
+  onProgress: (line: string) => void;
+  blockTimeSeconds?: number;
+  recycleAfterBlocks?: number;
+}
+
+export interface LocalChain {
+  rpcUrl: string;
+  /**
+   * Set when the chain came back without a block it once had (its node was killed before it could save):
+   * transactions in this block and later ones may be gone, although the database counts them as settled.
+   */
+  lostFromBlock: number | undefined;
+  stop(): Promise<void>;
+}
+
+const BLOCK_TIME_SECONDS = 0.5;
+const USUAL_PORT = 8545;
+const NATIVE_WEI = 10_000n * 10n ** 18n;
+const NATIVE_LOW_WEI = 1_000n * 10n ** 18n;
+
+export async function startLocalChain(options: LocalChainOptions): Promise<LocalChain> {
+  const dir = join(options.dataDir, "chain");
+  mkdirSync(dir, { recursive: true });
+  const binary = await resolveAnvil(options.dataDir, options.onProgress);
+  // An orphan saves its state when it ends: that comes before the state is read.
+  await endOrphan(join(dir, "anvil.pid"), "SIGTERM");
+  const head = await readHead(dir);
+  const port = await choosePort(dir);
+  const launch = async (): Promise<Anvil> => {
+    await prepareState(dir);
+    return startAnvil({
+      binary,
+      dir,
+      port,
+      chainId: options.chainId,
+      blockTimeSeconds: options.blockTimeSeconds ?? BLOCK_TIME_SECONDS,
+      keepState: true,
+    });
+  };
+
+  const node = await launch();
+  try {
+    const lostFromBlock = await lostSince(node.rpcUrl, head);
+    if (lostFromBlock !== undefined) options.onProgress(lossWarning(lostFromBlock));
+    await setUp(node.rpcUrl, dir, options);
+    const kept = keepRunning({
+      name: "The local chain",
+      first: node,
+      restart: launch,
+      onProgress: options.onProgress,
+    });
+    const keeper = keepChain({
+      dir,
+      rpcUrl: node.rpcUrl,
+      recycle: () => kept.recycle(),
+      ...(options.recycleAfterBlocks && { recycleAfterBlocks: options.recycleAfterBlocks }),
+    });
+    return {
+      rpcUrl: node.rpcUrl,
+      lostFromBlock,
+      async stop() {
+        await keeper.stop();
+        await kept.stop();
+      },
+    };
+  } catch (error) {
+    await node.stop();
+    throw error;
+  }
+}
+
+/** Places what is missing and tops balances up; on a later start usually nothing. */
+async function setUp(rpcUrl: string, dir: string, options: LocalChainOptions): Promise<void> {
+  const accounts = [options.admin, ...options.senders];
+  const balances = await rpcBatch(
+    rpcUrl,
+    accounts.map((address) => ({ method: "eth_getBalance", params: [address, "latest"] })),
+  );
+  const poor = accounts.filter((_, index) => BigInt(balances[index] as Hex) < NATIVE_LOW_WEI);
+  const setup = {
+    usdc: LOCAL_USDC,
+    admin: options.admin,
+    funded: poor.map((address) => ({ address, wei: NATIVE_WEI })),
+  };
+  const incomplete = await setupMissing(rpcUrl, setup);
+  if (!incomplete && poor.length === 0) return;
+  await placeContracts(rpcUrl, setup);
+  await saveCheckpoint(dir, rpcUrl);
+}
+
+async function lostSince(rpcUrl: string, head: ChainHead | undefined): Promise<number | undefined> {
+  if (head === undefined) return undefined;
+  const number = `0x${head.number.toString(16)}`;
+  const block = (await rpc(rpcUrl, "eth_getBlockByNumber", [number, false])) as {
+    hash: string;
+  } | null;
+  return block?.hash === head.hash ? undefined : head.number;
+}
+
+function lossWarning(block: number): string {
+  return (
+    `Warning: the local chain was killed before it could save; blocks from ${block} on may be lost, ` +
+    "and with them payments the database shows as settled. `npm run reset` starts both afresh."
+  );
+}
+
+/** The same port after each restart, so that a wallet set up for this chain keeps working. */
+async function choosePort(dir: string): Promise<number> {
+  const path = join(dir, "port");
+  const saved = Number(await readFile(path, "utf8").catch(() => USUAL_PORT));
+  const port = (await isFree(saved)) ? saved : await freePort();
+  if (port !== saved) await writeFileAtomic(path, String(port));
+  return port;
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = createServer();
+    probe.once("error", () => resolve(false));
+    probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
+  });
+}

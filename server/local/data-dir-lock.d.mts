@@ -1,0 +1,2 @@
+export function lockDataDir(dataDir: string): { heldBy: number } | { release: () => void };
+export function holderOf(dataDir: string): number | null;

@@ -1,0 +1,80 @@
+// One process per data folder: a file that names its holder. A holder that no longer runs does not count.
+import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { identityOf } from "./process-identity.mjs";
+
+const ATTEMPTS = 5;
+
+/** @param {string} dataDir */
+const lockPath = (dataDir) => join(dataDir, "lock");
+
+/**
+ * @param {string} dataDir an existing folder
+ * @returns {{heldBy: number} | {release: () => void}}
+ */
+export function lockDataDir(dataDir) {
+  const path = lockPath(dataDir);
+  const mine = JSON.stringify({ pid: process.pid, identity: identityOf(process.pid) });
+  const draft = `${path}.${process.pid}`;
+  for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+    writeFileSync(draft, mine, { mode: 0o600 });
+    try {
+      linkSync(draft, path); // Fails if it exists; otherwise appears whole, at once.
+      return { release: () => release(path, mine) };
+    } catch (error) {
+      if (error.code !== "EEXIST") throw error;
+    } finally {
+      rmSync(draft, { force: true });
+    }
+    const heldBy = holderOf(dataDir);
+    if (heldBy !== null) return { heldBy };
+    removeStale(path);
+  }
+  throw new Error(`${path} cannot be taken`);
+}
+
+/**
+ * The process that holds the folder now, or null.
+ * @param {string} dataDir
+ * @returns {number | null}
+ */
+export function holderOf(dataDir) {
+  const holder = parse(read(lockPath(dataDir)));
+  if (holder === null) return null;
+  return identityOf(holder.pid) === holder.identity ? holder.pid : null;
+}
+
+/** Renamed aside first: if another process took the lock between our look and our move, it is put back. */
+function removeStale(path) {
+  const before = read(path);
+  const aside = `${path}.stale.${process.pid}`;
+  try {
+    renameSync(path, aside);
+  } catch (error) {
+    if (error.code === "ENOENT") return;
+    throw error;
+  }
+  if (read(aside) === before) rmSync(aside);
+  else renameSync(aside, path);
+}
+
+function release(path, mine) {
+  if (read(path) === mine) rmSync(path, { force: true });
+}
+
+function read(path) {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return null;
+  }
+}
+
+function parse(text) {
+  try {
+    const { pid, identity } = JSON.parse(text ?? "");
+    return typeof pid === "number" && typeof identity === "string" ? { pid, identity } : null;
+  } catch {
+    return null; // Half written by a power cut.
+  }
+}

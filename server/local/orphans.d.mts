@@ -1,0 +1,1 @@
+export function endOrphan(pidFile: string, signal: NodeJS.Signals): Promise<void>;

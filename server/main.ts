@@ -1,0 +1,83 @@
+/** The running server: configuration, local world where needed, the app, the port; and back down again. */
+import { pathToFileURL } from "node:url";
+import type { FastifyInstance } from "fastify";
+import { buildApp } from "./app.ts";
+import { ConfigError, loadConfig } from "./config.ts";
+import { banner } from "./local/banner.ts";
+import { assertPortFree } from "./local/free-port.ts";
+import { StartError } from "./local/start-error.ts";
+import { withLocalWorld } from "./local/with-local-world.ts";
+
+const SHUTDOWN_LIMIT_MS = 30_000;
+
+interface Running {
+  app?: FastifyInstance;
+  world?: { stop(): Promise<void> } | undefined;
+}
+
+export async function main(): Promise<void> {
+  const running: Running = {};
+  const stopper = stopOnSignals(running);
+  try {
+    await start(running, stopper);
+  } catch (error) {
+    await shutDown(running);
+    console.error(`Purser could not start: ${describe(error)}`);
+    process.exit(1);
+  }
+}
+
+async function start(running: Running, stopper: { requested: boolean }): Promise<void> {
+  const loaded = loadConfig(process.env);
+  await assertPortFree(loaded.host, loaded.port);
+  const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
+  running.world = world;
+  if (stopper.requested) return finish(running);
+  running.app = await buildApp(config);
+  if (stopper.requested) return finish(running);
+  await running.app.listen({ host: config.host, port: config.port });
+  console.log(banner(config));
+}
+
+/** The first Ctrl-C drains and stops; the second one leaves at once (the wardens still stop the children). */
+function stopOnSignals(running: Running): { requested: boolean } {
+  const stopper = { requested: false };
+  const stop = (): void => {
+    if (stopper.requested) process.exit(130);
+    stopper.requested = true;
+    console.log("Stopping... (Ctrl-C again to leave at once)");
+    // While starting, `start` notices and finishes; afterwards it is up to us.
+    if (running.app?.server.listening) void finish(running);
+  };
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
+  return stopper;
+}
+
+async function finish(running: Running): Promise<void> {
+  const limit = setTimeout(() => process.exit(1), SHUTDOWN_LIMIT_MS);
+  const clean = await shutDown(running);
+  clearTimeout(limit);
+  process.exit(clean ? 0 : 1);
+}
+
+/** The app before what it runs on: its last answers still need the database and the chain. */
+async function shutDown(running: Running): Promise<boolean> {
+  const results = [
+    ...(await Promise.allSettled([running.app?.close()])),
+    ...(await Promise.allSettled([running.world?.stop()])),
+  ];
+  const failures = results.filter((result) => result.status === "rejected");
+  for (const { reason } of failures) console.error(`While stopping: ${describe(reason)}`);
+  return failures.length === 0;
+}
+
+/** One line for what a person can act on. Anything else is a defect of ours and keeps its cause. */
+function describe(error: unknown): string {
+  if (error instanceof ConfigError || error instanceof StartError) return error.message;
+  if (!(error instanceof Error)) return String(error);
+  const { code, port } = error as NodeJS.ErrnoException & { port?: number };
+  if (code === "EADDRINUSE") return `port ${port} is in use.`;
+  return error.message.split("\n")[0] ?? error.name;
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) await main();

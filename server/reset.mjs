@@ -1,0 +1,36 @@
+// `npm run reset`: deletes the local data (database, chain, keys), so that the next start begins afresh.
+import { existsSync, readdirSync, rmdirSync, rmSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { holderOf } from "./local/data-dir-lock.mjs";
+import { endOrphan } from "./local/orphans.mjs";
+
+/** Only what Purser itself puts there: DATA_DIR may point at a folder that holds other things too. */
+const OURS = /^(lock(\..+)?|secrets\.json(\.new)?|postgres(\..+)?|chain|tools(\.new)?|anvil\..+)$/;
+
+const dataDir = resolve(process.env.DATA_DIR || ".data");
+
+if (!existsSync(dataDir)) {
+  console.log(`Nothing to reset: there is no ${dataDir}.`);
+} else {
+  const holder = holderOf(dataDir);
+  if (holder !== null) {
+    console.error(`Purser is running on ${dataDir} (process ${holder}). Stop it first.`);
+    process.exit(1);
+  }
+  await reset();
+}
+
+async function reset() {
+  try {
+    // Left by a start that was killed together with what watches them.
+    await endOrphan(join(dataDir, "postgres.pid"), "SIGINT");
+    await endOrphan(join(dataDir, "chain", "anvil.pid"), "SIGTERM");
+    for (const name of readdirSync(dataDir).filter((entry) => OURS.test(entry)))
+      rmSync(join(dataDir, name), { recursive: true, force: true });
+    if (readdirSync(dataDir).length === 0) rmdirSync(dataDir);
+    console.log(`Deleted the local data in ${dataDir}. \`npm start\` begins afresh.`);
+  } catch (error) {
+    console.error(`The local data in ${dataDir} could not be deleted: ${error.message}`);
+    process.exit(1);
+  }
+}

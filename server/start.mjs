@@ -1,0 +1,64 @@
+// `npm start`: from a fresh clone to a running server. Plain JavaScript without dependencies until they are
+// there; then the server itself runs in this same process, so that signals and kills behave simply.
+import { spawn } from "node:child_process";
+import { join } from "node:path";
+import {
+  BootstrapError,
+  checkNode,
+  ensureDependencies,
+  ensurePrismaClient,
+  ensureWebBuild,
+  ROOT,
+} from "./local/bootstrap.mjs";
+
+const WATCH = process.argv.includes("--watch");
+const say = (line) => console.log(line);
+
+try {
+  checkNode();
+  await ensureDependencies(say);
+  await ensurePrismaClient(say);
+  if (WATCH) {
+    watch();
+  } else {
+    await ensureWebBuild(say);
+    const { register } = await import("tsx/esm/api");
+    register();
+    // The route loader looks for a TypeScript flag on the command line; ours is set from inside.
+    process.env.FASTIFY_AUTOLOAD_TYPESCRIPT = "1";
+    const { main } = await import("./main.ts");
+    await main();
+  }
+} catch (error) {
+  if (!(error instanceof BootstrapError)) throw error;
+  if (error.details) console.error(error.details);
+  console.error(`Purser could not start: ${error.message}`);
+  process.exit(1);
+}
+
+/** `npm run dev`: the server restarts and the web app reloads when their sources change. */
+function watch() {
+  const bin = (name) => join(ROOT, "node_modules", ".bin", name);
+  const children = [
+    spawn(bin("tsx"), ["watch", "--clear-screen=false", "server/main.ts"], {
+      cwd: ROOT,
+      stdio: "inherit",
+    }),
+    spawn(bin("vite"), [], { cwd: join(ROOT, "web"), stdio: "inherit" }),
+  ];
+  let left = children.length;
+  const stopAll = (signal) => {
+    for (const child of children) child.kill(signal);
+  };
+  // Ctrl-C reaches the children too, through the terminal; here only what a plain kill would miss.
+  process.on("SIGINT", () => {});
+  process.on("SIGTERM", () => stopAll("SIGTERM"));
+  for (const child of children) {
+    child.on("error", (error) => console.error(error.message));
+    child.on("exit", (code) => {
+      left -= 1;
+      if (left === 0) process.exit(code ?? 1);
+      stopAll("SIGTERM");
+    });
+  }
+}
