@@ -1,0 +1,228 @@
+/** The marketplace: who may list what, and what a fetch by listing is held to. */
+import type { Pool } from "../../adapters/db/pool.ts";
+import { announceListing, listCatalogue } from "../../adapters/stores/listing-announcements.ts";
+import { flagListing } from "../../adapters/stores/listing-probes.ts";
+import * as store from "../../adapters/stores/listings.ts";
+import type { ListingPatch, ListingQuery, NewListing } from "../../schemas/listings.ts";
+import { ApiError } from "../../errors.ts";
+import { newId } from "../ids.ts";
+import { findNetwork, type NetworkFacts } from "../networks.ts";
+import { readPage, toPage, type PageOf } from "../paging.ts";
+import { readAnnouncement } from "./announcement.ts";
+import { readCeiling, readListingUrl, readMaxPriceFilter } from "./input.ts";
+import { nextProbeInMs } from "./schedule.ts";
+import type { Terms } from "./terms.ts";
+
+/** What a probe of a live endpoint found: the entry of its 402 that a wallet here could pay. */
+export interface ProbedTerms extends Terms {
+  x402Version: number;
+  requirement: object;
+  description: string | null;
+  mimeType: string | null;
+  sample: string | null;
+}
+
+/** Asks the URL without paying; throws the ApiError that says why its 402 is none. */
+export type Prober = (url: string, options: { method: string }) => Promise<ProbedTerms>;
+
+/** What x402-fetch is held to when it pays for a listing. */
+export interface ListingPins {
+  id: string;
+  url: string;
+  method: store.ListingMethod;
+  host: string;
+  /** Lower case. */
+  payTo: string;
+  asset: string;
+  network: string;
+  priceCeilingAtomic: bigint;
+  status: store.ListingStatus;
+}
+
+export interface ListingsParts {
+  pool: Pool;
+  probe: Prober;
+  networks: readonly NetworkFacts[];
+  onBackgroundError: (error: unknown, what: string) => void;
+}
+
+export class Listings {
+  readonly #parts: ListingsParts;
+  constructor(parts: ListingsParts) {
+    this.#parts = parts;
+  }
+
+  async list(query: ListingQuery, ownerId: string | undefined): Promise<PageOf<store.ListingRow>> {
+    const page = readPage(query);
+    const network = query.network === undefined ? undefined : networkId(query.network);
+    const rows = await store.listListings(
+      this.#parts.pool,
+      {
+        search: query.search,
+        category: query.category,
+        network,
+        maxPriceAtomic: readMaxPriceFilter(query.maxPrice),
+        status: query.status,
+        ownerId: query.mine === undefined ? undefined : ownerId,
+      },
+      page,
+    );
+    return toPage(rows, page.limit, (row) => row);
+  }
+
+  /** A paused listing is its owner's business; for everybody else it is not there. */
+  async get(id: string, viewerId: string | undefined): Promise<store.ListingRow> {
+    const row = await store.findListing(this.#parts.pool, id);
+    if (!row || (row.status === "paused" && row.ownerId !== viewerId)) throw missing();
+    return row;
+  }
+
+  async probe(input: { url: string; method?: string | undefined }) {
+    const url = readListingUrl(input.url);
+    const method = (input.method ?? "GET") as store.ListingMethod;
+    const terms = await this.#parts.probe(url.href, { method });
+    return { url: url.href, method, terms };
+  }
+
+  async create(ownerId: string, input: NewListing): Promise<store.ListingRow> {
+    const { url, method, terms } = await this.probe(input);
+    const row = await store.insertListing(this.#parts.pool, {
+      id: newId("lst"),
+      source: "owner",
+      ownerId,
+      builtInKey: null,
+      name: input.name.trim(),
+      description: input.description?.trim() ?? "",
+      category: input.category ?? "other",
+      url,
+      method,
+      ...pinned(terms),
+      priceCeilingAtomic: readCeiling(input.maxPrice, terms.priceAtomic),
+      status: "active",
+      flag: null,
+      statusReason: null,
+      extensions: null,
+      probedAt: new Date(),
+      nextProbeInMs: nextProbeInMs(0),
+    });
+    if (!row) throw new ApiError("conflict", { detail: "You have listed this endpoint already." });
+    return row;
+  }
+
+  async change(ownerId: string, id: string, patch: ListingPatch): Promise<store.ListingRow> {
+    const before = await this.#own(ownerId, id);
+    const ceiling =
+      patch.maxPrice === undefined ? undefined : readCeiling(patch.maxPrice, before.priceAtomic);
+    // Resumed, or held to another ceiling: what it is worth is seen by the next probe, due at once.
+    const isResumed = patch.status === "active" && before.status === "paused";
+    const row = await store.changeListing(
+      this.#parts.pool,
+      { id, ownerId },
+      {
+        name: patch.name?.trim(),
+        description: patch.description?.trim(),
+        category: patch.category,
+        priceCeilingAtomic: ceiling,
+        // "active" does not overrule what a probe found.
+        status: patch.status === "paused" ? "paused" : isResumed ? resumed(before) : undefined,
+        probeNow: isResumed || ceiling !== undefined || patch.status === "active",
+      },
+    );
+    if (!row) throw missing();
+    return row;
+  }
+
+  async remove(ownerId: string, id: string): Promise<void> {
+    if (!(await store.deleteListing(this.#parts.pool, { id, ownerId }))) throw missing();
+  }
+
+  /** The Bazaar view. It lists HTTP resources only. */
+  async catalogued(filter: {
+    query?: string;
+    type?: string;
+    payTo?: string;
+    scheme?: string;
+    network?: string;
+    extensions?: string;
+    limit: number;
+    offset: number;
+  }): Promise<{ rows: store.ListingRow[]; total: number }> {
+    if (filter.type !== undefined && filter.type !== "http") return { rows: [], total: 0 };
+    const network = filter.network === undefined ? undefined : networkId(filter.network);
+    return listCatalogue(this.#parts.pool, {
+      query: filter.query,
+      payTo: filter.payTo,
+      scheme: filter.scheme,
+      network,
+      extension: filter.extensions,
+      limit: filter.limit,
+      offset: filter.offset,
+    });
+  }
+
+  /** The pins for a paid fetch; the caller refuses one that is not active. */
+  async forFetch(id: string): Promise<ListingPins> {
+    const row = await store.findListing(this.#parts.pool, id);
+    if (!row) throw missing();
+    return {
+      id: row.id,
+      url: row.url,
+      method: row.method,
+      host: row.host,
+      payTo: row.payTo,
+      asset: row.asset,
+      network: row.network,
+      priceCeilingAtomic: row.priceCeilingAtomic,
+      status: row.status,
+    };
+  }
+
+  /** A fetch met other terms than the pinned ones. */
+  async flag(
+    id: string,
+    reason: string,
+    sentence = "A fetch found other terms than the listing's; nothing was paid.",
+  ): Promise<void> {
+    await flagListing(this.#parts.pool, id, reason, sentence);
+  }
+
+  async countUse(id: string): Promise<void> {
+    await store.countUse(this.#parts.pool, id);
+  }
+
+  /**
+   * Called after a settlement succeeded. Returns at once and never throws: what a seller announces
+   * must not delay, or fail, what it earned.
+   */
+  catalogue(request: { paymentPayload: unknown; paymentRequirements: unknown }): void {
+    const announcement = readAnnouncement(request, this.#parts.networks);
+    if (!announcement) return;
+    announceListing(this.#parts.pool, { id: newId("lst"), ...announcement }).catch(
+      (error: unknown) => this.#parts.onBackgroundError(error, "cataloguing a settled resource"),
+    );
+  }
+
+  async #own(ownerId: string, id: string): Promise<store.ListingRow> {
+    const row = await store.findListing(this.#parts.pool, id);
+    if (!row || row.ownerId !== ownerId) throw missing();
+    return row;
+  }
+}
+
+/** The columns that come from a probe. */
+export const pinned = (terms: ProbedTerms) => ({
+  host: terms.host,
+  payTo: terms.payTo.toLowerCase(),
+  asset: terms.asset.toLowerCase(),
+  network: terms.network,
+  priceAtomic: terms.priceAtomic,
+  x402Version: terms.x402Version,
+  requirement: terms.requirement,
+  mimeType: terms.mimeType,
+  sample: terms.sample,
+});
+
+const networkId = (idOrAlias: string): string => findNetwork(idOrAlias)?.id ?? idOrAlias;
+const resumed = (row: store.ListingRow): store.ListingStatus =>
+  row.flag === null ? "active" : "failing";
+const missing = (): ApiError => new ApiError("not_found", { detail: "There is no such listing." });

@@ -1,0 +1,173 @@
+import { Type, type Static } from "typebox";
+import {
+  AddressOutput,
+  Amount,
+  NetworkId,
+  Nullable,
+  Page,
+  pageQuery,
+  Strict,
+  Timestamp,
+} from "./common.ts";
+
+const Method = Type.Union([
+  Type.Literal("GET"),
+  Type.Literal("POST"),
+  Type.Literal("PUT"),
+  Type.Literal("PATCH"),
+  Type.Literal("DELETE"),
+]);
+const Status = Type.Union([
+  Type.Literal("active"),
+  Type.Literal("failing"),
+  Type.Literal("paused"),
+]);
+const Name = Type.String({ minLength: 1, maxLength: 80, pattern: "\\S" });
+const Description = Type.String({ maxLength: 500 });
+const Category = Type.String({
+  pattern: "^[a-z0-9][a-z0-9-]{0,39}$",
+  description: "A short lower-case word such as `data`",
+});
+const Url = Type.String({ minLength: 8, maxLength: 2048 });
+
+export const Listing = Type.Object({
+  id: Type.String(),
+  mine: Type.Boolean({ description: "The signed-in owner made it" }),
+  source: Type.Union([
+    Type.Literal("owner"),
+    Type.Literal("bazaar", { description: "Announced by a seller that settles here" }),
+    Type.Literal("built-in"),
+  ]),
+  name: Type.String(),
+  description: Type.String(),
+  category: Type.String(),
+  url: Type.String(),
+  host: Type.String(),
+  method: Method,
+  network: NetworkId,
+  asset: AddressOutput,
+  payTo: AddressOutput,
+  price: Type.String({ description: "Last seen price, USDC" }),
+  maxPrice: Type.String({ description: "The pinned ceiling: a dearer 402 is refused" }),
+  status: Status,
+  flag: Nullable(
+    Type.String({ description: "Why it is failing: `listing_mismatch`, `not_probed`, ..." }),
+  ),
+  statusReason: Nullable(Type.String()),
+  sample: Nullable(Type.String()),
+  mimeType: Nullable(Type.String()),
+  x402Version: Type.Integer(),
+  uses: Type.Integer({ description: "Paid fetches by agents of this service" }),
+  lastProbedAt: Nullable(Timestamp),
+  createdAt: Timestamp,
+  updatedAt: Timestamp,
+});
+export type ListingWire = Static<typeof Listing>;
+
+export const ListingPage = Page(Listing);
+export const ListingQuery = Strict({
+  search: Type.Optional(Type.String({ maxLength: 200 })),
+  category: Type.Optional(Type.String({ maxLength: 40 })),
+  network: Type.Optional(NetworkId),
+  maxPrice: Type.Optional(Amount),
+  status: Type.Optional(Status),
+  mine: Type.Optional(Type.Literal("true", { description: "Only your own; needs a session" })),
+  ...pageQuery,
+});
+export type ListingQuery = Static<typeof ListingQuery>;
+
+export const NewListing = Strict({
+  url: Url,
+  name: Name,
+  description: Type.Optional(Description),
+  category: Type.Optional(Category),
+  method: Type.Optional(Method),
+  maxPrice: Type.Optional(Amount),
+});
+export type NewListing = Static<typeof NewListing>;
+
+export const ListingPatch = Strict(
+  {
+    name: Type.Optional(Name),
+    description: Type.Optional(Description),
+    category: Type.Optional(Category),
+    maxPrice: Type.Optional(Amount),
+    status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
+  },
+  { minProperties: 1 },
+);
+export type ListingPatch = Static<typeof ListingPatch>;
+
+export const ProbeRequest = Strict({ url: Url, method: Type.Optional(Method) });
+export const ProbeResult = Type.Object({
+  url: Type.String(),
+  method: Method,
+  price: Type.String(),
+  payTo: AddressOutput,
+  network: NetworkId,
+  asset: AddressOutput,
+  x402Version: Type.Integer(),
+  description: Nullable(Type.String()),
+  mimeType: Nullable(Type.String()),
+  sample: Nullable(Type.String()),
+});
+export const Deleted = Type.Object({ success: Type.Literal(true) });
+
+/** The protocol's Bazaar: these names are its own, and unknown query keys are its clients' future. */
+export const DiscoveryQuery = Type.Object({
+  type: Type.Optional(Type.String({ maxLength: 20 })),
+  payTo: Type.Optional(Type.String({ maxLength: 64 })),
+  scheme: Type.Optional(Type.String({ maxLength: 40 })),
+  network: Type.Optional(Type.String({ maxLength: 64 })),
+  extensions: Type.Optional(Type.String({ maxLength: 200 })),
+  limit: Type.Optional(Type.String({ pattern: "^([1-9][0-9]{0,2}|1000)$" })),
+  offset: Type.Optional(Type.String({ pattern: "^(0|[1-9][0-9]{0,8})$" })),
+});
+export const DiscoverySearchQuery = Type.Object({
+  query: Type.String({ minLength: 1, maxLength: 200 }),
+  type: Type.Optional(Type.String({ maxLength: 20 })),
+  payTo: Type.Optional(Type.String({ maxLength: 64 })),
+  scheme: Type.Optional(Type.String({ maxLength: 40 })),
+  network: Type.Optional(Type.String({ maxLength: 64 })),
+  extensions: Type.Optional(Type.String({ maxLength: 200 })),
+  limit: Type.Optional(Type.String({ pattern: "^([1-9][0-9]{0,2}|1000)$" })),
+  cursor: Type.Optional(Type.String({ pattern: "^(0|[1-9][0-9]{0,8})$" })),
+});
+
+const Anything = Type.Record(Type.String(), Type.Unknown());
+const DiscoveryItem = Type.Object({
+  resource: Type.String(),
+  type: Type.Literal("http"),
+  x402Version: Type.Integer(),
+  accepts: Type.Array(Anything),
+  lastUpdated: Timestamp,
+  description: Type.String(),
+  mimeType: Type.Optional(Type.String()),
+  serviceName: Type.Optional(Type.String()),
+  tags: Type.Array(Type.String()),
+  extensions: Type.Optional(Anything),
+  metadata: Type.Object({
+    listingId: Type.String(),
+    name: Type.String(),
+    category: Type.String(),
+    method: Method,
+    status: Status,
+    uses: Type.Integer(),
+  }),
+});
+export type DiscoveryItemWire = Static<typeof DiscoveryItem>;
+export const DiscoveryPage = Type.Object({
+  x402Version: Type.Literal(2),
+  items: Type.Array(DiscoveryItem),
+  pagination: Type.Object({
+    limit: Type.Integer(),
+    offset: Type.Integer(),
+    total: Type.Integer(),
+  }),
+});
+export const DiscoverySearchPage = Type.Object({
+  x402Version: Type.Literal(2),
+  resources: Type.Array(DiscoveryItem),
+  partialResults: Type.Boolean(),
+  pagination: Type.Object({ limit: Type.Integer(), cursor: Nullable(Type.String()) }),
+});
