@@ -1,0 +1,168 @@
+/** The guardrails' SQL functions, called. What they decide is written in the guardrails migration. */
+import type { Snapshot } from "../../domain/guardrails/types.ts";
+import type { DenialCode, ReserveRequest } from "../../domain/guardrails/types.ts";
+import type { Sql } from "../db/pool.ts";
+import { toJsonb } from "./jsonb.ts";
+
+export type ReservationOutcome =
+  | "reserved"
+  | "blocked"
+  | "allowed"
+  | "denied"
+  | "replay"
+  | "running"
+  | "key_reused"
+  | "unauthorized"
+  | "not_found";
+
+export interface ReservationRow {
+  outcome: ReservationOutcome;
+  code: string | null;
+  paymentId: string | null;
+  validBefore: bigint | null;
+  snapshot: Snapshot | null;
+  nextReleaseAt: Date | null;
+  availableAt: Date | null;
+  statusCode: number | null;
+  response: unknown;
+}
+
+interface RawRow extends Omit<ReservationRow, "snapshot"> {
+  snapshot: StoredSnapshot | null;
+}
+
+/** As the policy column keeps it: integers as strings, since JSON numbers would lose digits. */
+export interface StoredSnapshot {
+  status: string;
+  expired: boolean;
+  refusal: string | null;
+  requested: string;
+  maxAmount: string | null;
+  allowed: boolean;
+  perPaymentLimit: string | null;
+  limit: string;
+  spent: string;
+  reserved: string;
+  balance: string;
+  outstanding: string;
+  nextReleaseAt?: string | null;
+  availableAt?: string | null;
+}
+
+/** Prepared once per connection: the hottest statement of the service. */
+const RESERVE = {
+  name: "purser-reserve",
+  text: `SELECT outcome, code, payment_id AS "paymentId", valid_before AS "validBefore", snapshot,
+                next_release_at AS "nextReleaseAt", available_at AS "availableAt",
+                status_code AS "statusCode", response
+           FROM purser_reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+                               $17, $18, $19, $20, $21, $22, $23)`,
+};
+
+export async function reserve(
+  sql: Sql,
+  request: ReserveRequest & { paymentId: string; dryRun: boolean },
+): Promise<ReservationRow> {
+  const { idempotency } = request;
+  const { rows } = await sql.query<RawRow>({
+    ...RESERVE,
+    values: [
+      request.agentId,
+      request.paymentId,
+      request.apiKeyId,
+      request.kind,
+      String(request.chainId),
+      request.asset.toLowerCase(),
+      request.to?.toLowerCase() ?? null,
+      String(request.amountAtomic),
+      request.maxAmountAtomic === undefined ? null : String(request.maxAmountAtomic),
+      request.refusal?.code ?? null,
+      request.nonce,
+      request.validForSeconds,
+      String(request.balance.atomic),
+      String(request.balance.blockNumber),
+      request.requestId,
+      request.memo ?? null,
+      request.url ?? null,
+      request.listingId ?? null,
+      request.requirement === undefined ? null : toJsonb(request.requirement),
+      idempotency?.route ?? null,
+      idempotency?.key ?? null,
+      idempotency ? Buffer.from(idempotency.bodyHash) : null,
+      request.dryRun,
+    ],
+  });
+  const row = rows[0];
+  if (!row) throw new Error("purser_reserve returned nothing");
+  return { ...row, snapshot: row.snapshot === null ? null : readSnapshot(row.snapshot) };
+}
+
+export function readSnapshot(stored: StoredSnapshot): Snapshot {
+  const optional = (text: string | null): bigint | null => (text === null ? null : BigInt(text));
+  return {
+    status: stored.status,
+    expired: stored.expired,
+    refusal: stored.refusal as DenialCode | null,
+    requested: BigInt(stored.requested),
+    maxAmount: optional(stored.maxAmount),
+    allowed: stored.allowed,
+    perPaymentLimit: optional(stored.perPaymentLimit),
+    limit: BigInt(stored.limit),
+    spent: BigInt(stored.spent),
+    reserved: BigInt(stored.reserved),
+    balance: BigInt(stored.balance),
+    outstanding: BigInt(stored.outstanding),
+  };
+}
+
+/** Releases a reservation that nobody signed; false when it is signed or settled by now. */
+export async function voidUnsigned(
+  sql: Sql,
+  args: { agentId: string; paymentId: string; code: string; detail: string },
+): Promise<boolean> {
+  const { rows } = await sql.query<{ voided: boolean }>(
+    "SELECT purser_void_unsigned($1, $2, $3, $4) AS voided",
+    [args.agentId, args.paymentId, args.code, args.detail],
+  );
+  return rows[0]?.voided ?? false;
+}
+
+/** The signature is about to be persisted, in this transaction; false when the reservation is gone. */
+export async function markSubmitted(
+  sql: Sql,
+  args: { agentId: string; paymentId: string },
+): Promise<boolean> {
+  const { rowCount } = await sql.query({
+    name: "payment-submitted",
+    text: `UPDATE payments SET status = 'submitted', updated_at = clock_timestamp()
+            WHERE agent_id = $1 AND id = $2 AND status = 'reserved'`,
+    values: [args.agentId, args.paymentId],
+  });
+  return rowCount === 1;
+}
+
+/** The wait for its outcome ended without one. The engine makes it settled or voided, with proof. */
+export async function markUnknown(
+  sql: Sql,
+  args: { agentId: string; paymentId: string },
+): Promise<void> {
+  await sql.query(
+    `UPDATE payments SET status = 'unknown', updated_at = clock_timestamp()
+      WHERE agent_id = $1 AND id = $2 AND status = 'submitted'`,
+    [args.agentId, args.paymentId],
+  );
+}
+
+/** Reservations whose process did not sign in time. */
+export async function staleReservations(
+  sql: Sql,
+  args: { olderThanSeconds: number; limit: number },
+): Promise<{ agentId: string; paymentId: string }[]> {
+  const { rows } = await sql.query<{ agentId: string; paymentId: string }>(
+    `SELECT agent_id AS "agentId", id AS "paymentId" FROM payments
+      WHERE status = 'reserved' AND created_at < clock_timestamp() - make_interval(secs => $1)
+      ORDER BY created_at LIMIT $2`,
+    [args.olderThanSeconds, args.limit],
+  );
+  return rows;
+}

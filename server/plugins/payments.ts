@@ -1,0 +1,72 @@
+import fp from "fastify-plugin";
+import { inTransaction } from "../adapters/db/pool.ts";
+import { readLimits } from "../adapters/stores/limits.ts";
+import { findPayment } from "../adapters/stores/payments.ts";
+import {
+  markSubmitted,
+  markUnknown,
+  staleReservations,
+  voidUnsigned,
+} from "../adapters/stores/reservations.ts";
+import { Payments, type BalanceReader } from "../domain/payments/payments.ts";
+import type { Settlement } from "../domain/settlement/types.ts";
+import { Spend } from "../domain/payments/spend.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** The shared path of spend, x402-fetch and MCP. */
+    payments: Payments;
+    spend: Spend;
+    /** The CAIP-2 id of a chain in the ledger, also of one that is configured no more. */
+    networkOf(chainId: number): string;
+    /** Tests stop the process at a named point; nobody else sets it. */
+    paymentFaults: { at?: (point: "reserved" | "signed") => Promise<void> };
+  }
+}
+
+/** Until the engine declares them itself. */
+type Engine = { settlement: Settlement; chainReads: BalanceReader };
+
+export default fp(
+  async (app) => {
+    const { pool } = app;
+    const { settlement, chainReads } = app as unknown as Engine;
+    const networkOf = (chainId: number): string =>
+      app.chains.byChainId(chainId)?.network.id ?? `eip155:${chainId}`;
+    const faults: { at?: (point: "reserved" | "signed") => Promise<void> } = {};
+    const payments = new Payments({
+      settlement,
+      balances: chainReads,
+      guardrails: app.guardrails,
+      sign: (agentId, authorization) => app.custody.signAuthorization(agentId, authorization),
+      inTransaction: (work) => inTransaction(pool, work),
+      store: {
+        markSubmitted,
+        markUnknown: (key) => markUnknown(pool, key),
+        voidUnsigned: (args) => voidUnsigned(pool, args),
+        staleReservations: (args) => staleReservations(pool, args),
+      },
+      fault: async (point) => faults.at?.(point),
+      log: app.log,
+    });
+    app.decorate("networkOf", networkOf);
+    app.decorate("paymentFaults", faults);
+    app.decorate("payments", payments);
+    app.decorate(
+      "spend",
+      new Spend({
+        payments,
+        idempotency: app.idempotency,
+        findPayment: (key) => findPayment(pool, key),
+        remainingOf: async (agentId) =>
+          (await readLimits(pool, [agentId])).get(agentId)?.remainingAtomic ?? 0n,
+        networkOf,
+        settleWaitMs: app.config.settleWaitMs,
+      }),
+    );
+  },
+  {
+    name: "payments",
+    dependencies: ["db", "chain", "guardrails", "idempotency", "custody"],
+  },
+);

@@ -1,0 +1,157 @@
+/** Wire types of payments: what an agent asks, what everybody reads. */
+import { Type, type Static } from "typebox";
+import {
+  AddressInput,
+  AddressOutput,
+  Amount,
+  NetworkId,
+  Nullable,
+  pageQuery,
+  Strict,
+  Timestamp,
+  TxHash,
+} from "./common.ts";
+
+/** Postgres text holds no NUL. */
+const Memo = Type.String({
+  maxLength: 280,
+  pattern: "^[^\\u0000]*$",
+  description: "For your own records",
+});
+
+export const SpendRequest = Strict({
+  recipient: AddressInput,
+  amount: Amount,
+  network: Type.Optional(NetworkId),
+  memo: Type.Optional(Memo),
+});
+export type SpendRequest = Static<typeof SpendRequest>;
+
+export const SpendAnswer = Type.Object({
+  success: Type.Literal(true),
+  txHash: TxHash,
+  paymentId: Type.String(),
+  recipient: AddressOutput,
+  amount: Type.String(),
+  network: NetworkId,
+  settledAt: Timestamp,
+  remaining: Type.String({ description: "Left of the daily limit after this payment" }),
+});
+
+export const LimitsOut = Type.Object({
+  limit: Type.String(),
+  spent: Type.String(),
+  reserved: Type.String(),
+  remaining: Type.String(),
+  nextReleaseAt: Nullable(Timestamp),
+});
+
+export const AgentSelf = Type.Object({
+  id: Type.String(),
+  name: Type.String(),
+  status: Type.String(),
+  expired: Type.Boolean(),
+  wallet: AddressOutput,
+  walletAddress: AddressOutput,
+  network: NetworkId,
+  asset: AddressOutput,
+  balance: Nullable(Type.String({ description: "Null while the chain does not answer" })),
+  limits: LimitsOut,
+  perPaymentLimit: Nullable(Type.String()),
+  expiresAt: Nullable(Timestamp),
+  allowlist: Type.Array(
+    Type.Object({ address: AddressOutput, label: Type.String(), createdAt: Timestamp }),
+  ),
+  key: Type.Object({
+    id: Type.String(),
+    label: Type.String(),
+    prefix: Type.String(),
+    last4: Type.String(),
+    createdAt: Timestamp,
+    expiresAt: Nullable(Timestamp),
+  }),
+});
+export type AgentSelf = Static<typeof AgentSelf>;
+
+export const Policy = Type.Object({
+  rule: Type.String(),
+  window: Type.String(),
+  limit: Type.String(),
+  spent: Type.String(),
+  reserved: Type.String(),
+  remaining: Type.String(),
+  requested: Type.String(),
+});
+
+export const Payment = Type.Object({
+  id: Type.String(),
+  agentId: Type.String(),
+  agentName: Type.String(),
+  kind: Type.String({ description: "spend, x402, withdrawal or incoming" }),
+  status: Type.String({ description: "blocked, reserved, submitted, settled, voided or unknown" }),
+  network: NetworkId,
+  asset: AddressOutput,
+  recipient: Nullable(AddressOutput),
+  sender: Nullable(AddressOutput),
+  amount: Type.String(),
+  memo: Nullable(Type.String()),
+  createdAt: Timestamp,
+  updatedAt: Timestamp,
+  settledAt: Nullable(Timestamp),
+  txHash: Nullable(TxHash),
+  blockNumber: Nullable(Type.String()),
+  requestId: Nullable(Type.String()),
+  apiKey: Nullable(
+    Type.Object({
+      id: Type.String(),
+      label: Type.String(),
+      prefix: Type.String(),
+      last4: Type.String(),
+    }),
+  ),
+  nonce: Nullable(Type.String()),
+  validBefore: Nullable(Timestamp),
+  denial: Nullable(
+    Type.Object({
+      code: Type.String(),
+      suggestion: Type.String(),
+      policy: Policy,
+      availableAt: Nullable(Timestamp),
+      nextReleaseAt: Nullable(Timestamp),
+    }),
+  ),
+  trace: Type.Array(
+    Type.Object({ rule: Type.String(), passed: Nullable(Type.Boolean()), detail: Type.String() }),
+  ),
+  x402: Nullable(
+    Type.Object({
+      url: Nullable(Type.String()),
+      listingId: Nullable(Type.String()),
+      requirement: Type.Unknown(),
+      upstreamStatus: Nullable(Type.Integer()),
+      delivered: Nullable(Type.Boolean()),
+    }),
+  ),
+  failure: Nullable(Type.Object({ code: Type.String(), detail: Nullable(Type.String()) })),
+});
+export type Payment = Static<typeof Payment>;
+
+const words = (text: string) =>
+  Type.String({ pattern: `^(${text})(,(${text}))*$`, description: `Comma list of ${text}` });
+
+export const paymentFilters = {
+  ...pageQuery,
+  status: Type.Optional(words("blocked|reserved|submitted|settled|voided|unknown")),
+  kind: Type.Optional(words("spend|x402|withdrawal|incoming")),
+  from: Type.Optional(
+    Type.String({ maxLength: 40, description: "Created at or after (RFC 3339)" }),
+  ),
+  to: Type.Optional(Type.String({ maxLength: 40, description: "Created before (RFC 3339)" })),
+};
+export const PaymentFilters = Strict(paymentFilters);
+export type PaymentFilters = Static<typeof PaymentFilters>;
+
+export const PaymentParams = Strict({
+  id: Type.String({ minLength: 1, maxLength: 64 }),
+  paymentId: Type.String({ minLength: 1, maxLength: 64 }),
+});
