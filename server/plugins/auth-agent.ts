@@ -32,10 +32,10 @@ export default fp(
       const holder = isApiKeyShape(apiKey)
         ? await findKeyHolder(app.pool, hashApiKey(apiKey))
         : undefined;
-      if (!holder) return app.refuseCredential(request, refusal("invalid_api_key"));
+      if (!holder) throw await app.refused(request, refusal("invalid_api_key"));
       const { revoked, keyExpired, isUseStale, ...agent } = holder;
-      if (revoked) return app.refuseCredential(request, refusal("api_key_revoked"));
-      if (keyExpired) return app.refuseCredential(request, refusal("api_key_expired"));
+      if (revoked) throw await app.refused(request, refusal("api_key_revoked"));
+      if (keyExpired) throw await app.refused(request, refusal("api_key_expired"));
       if (isUseStale) {
         // Beside the request: when it was last used is worth no waiting and no failure.
         noteKeyUse(app.pool, agent.apiKeyId).catch((error: unknown) =>

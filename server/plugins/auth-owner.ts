@@ -58,7 +58,7 @@ export default fp(
       const session = await findSession(app.pool, hashSessionToken(token));
       if (!session) {
         sessionCookie.clear(reply);
-        return app.refuseCredential(request, new ApiError("session_required", CHALLENGE));
+        throw await app.refused(request, new ApiError("session_required", CHALLENGE));
       }
       requireOwnOrigin(request, own);
       request.owner = {

@@ -5,8 +5,8 @@ import { FAILED_CREDENTIALS_PER_MINUTE } from "./rate-limit.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Throws the refusal; after too many from one address within a minute, throws 429 instead. */
-    refuseCredential(request: FastifyRequest, refusal: ApiError): Promise<never>;
+    /** What to throw: this refusal, or 429 after too many from one address within a minute. */
+    refused(request: FastifyRequest, refusal: ApiError): Promise<ApiError>;
   }
 }
 
@@ -18,10 +18,10 @@ export default fp(
       timeWindow: "1 minute",
       keyGenerator: (request: FastifyRequest) => `failed:${request.ip}`,
     });
-    app.decorate("refuseCredential", async (request: FastifyRequest, refusal: ApiError) => {
+    app.decorate("refused", async (request: FastifyRequest, refusal: ApiError) => {
       const count = await countFailure(request);
-      if (count.isAllowed || !count.isExceeded) throw refusal;
-      throw new ApiError("rate_limited", {
+      if (count.isAllowed || !count.isExceeded) return refusal;
+      return new ApiError("rate_limited", {
         detail: "Too many refused credentials from this address. Wait, then check the credential.",
         extra: { retryAfterSeconds: count.ttlInSeconds },
         headers: { "retry-after": String(count.ttlInSeconds) },

@@ -1,4 +1,6 @@
 import type { Address } from "viem";
+import type { PageRequest } from "../../domain/paging.ts";
+import { beforePlace, newestFirst, placeParams } from "../db/keyset.ts";
 import type { Sql } from "../db/pool.ts";
 
 /** What a request's key says about who is asking. */
@@ -124,4 +126,17 @@ export async function replaceApiKey(
     [args.keyId, args.newKeyId, args.graceSeconds],
   );
   return rows[0] as ApiKeyRow;
+}
+
+export async function listApiKeys(
+  sql: Sql,
+  agentId: string,
+  page: PageRequest,
+): Promise<ApiKeyRow[]> {
+  const { rows } = await sql.query<ApiKeyRow>(
+    `SELECT ${COLUMNS} FROM api_keys k WHERE k.agent_id = $1 AND ${beforePlace("k", 2)}
+      ${newestFirst("k")} LIMIT $4`,
+    [agentId, ...placeParams(page), page.limit + 1],
+  );
+  return rows;
 }

@@ -1,0 +1,63 @@
+import { hashMessage, isAddressEqual, recoverAddress, type Address, type Hex } from "viem";
+import { verifyHash } from "viem/actions";
+import type { ChainClient } from "./clients.ts";
+
+/** Unavailable: the chain could not say; that is no verdict on the signature. */
+export type SignatureVerdict = "valid" | "invalid" | "unavailable";
+
+const MAX_MS = 5_000;
+
+/**
+ * Did this account sign this hash? Keys (EOA) are checked in this process, so that they work while
+ * the RPC is down. Only then is the chain asked: deployed contracts (ERC-1271), and ones that will be
+ * deployed by the factory the signature names (ERC-6492).
+ */
+export async function verifyAccountSignature(
+  chain: ChainClient,
+  { address, hash, signature }: { address: Address; hash: Hex; signature: Hex },
+  timeoutMs = MAX_MS,
+): Promise<SignatureVerdict> {
+  if (await isSignedByKey(address, hash, signature)) return "valid";
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<SignatureVerdict>((resolve) => {
+    timer = setTimeout(() => resolve("unavailable"), timeoutMs);
+  });
+  return Promise.race([askChain(chain, { address, hash, signature }), late]).finally(() =>
+    clearTimeout(timer),
+  );
+}
+
+export const verifyAccountMessage = (
+  chain: ChainClient,
+  { address, message, signature }: { address: Address; message: string; signature: Hex },
+  timeoutMs?: number,
+): Promise<SignatureVerdict> =>
+  verifyAccountSignature(chain, { address, hash: hashMessage(message), signature }, timeoutMs);
+
+const ERC6492_SUFFIX = "6492649264926492649264926492649264926492649264926492649264926492";
+
+async function askChain(
+  { client }: ChainClient,
+  args: { address: Address; hash: Hex; signature: Hex },
+): Promise<SignatureVerdict> {
+  try {
+    // A plain key that did not sign costs one read, not a simulation.
+    const code = await client.getCode({ address: args.address });
+    if (code === undefined && !args.signature.endsWith(ERC6492_SUFFIX)) return "invalid";
+    if (await verifyHash(client, args)) return "valid";
+    // viem answers false for a failed call as well: only a chain that still answers said "no".
+    await client.getBlockNumber();
+    return "invalid";
+  } catch {
+    return "unavailable";
+  }
+}
+
+async function isSignedByKey(address: Address, hash: Hex, signature: Hex): Promise<boolean> {
+  if (signature.length !== 132) return false;
+  try {
+    return isAddressEqual(address, await recoverAddress({ hash, signature }));
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,107 @@
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyRequest } from "fastify";
+import { listAgents } from "../../adapters/stores/agents.ts";
+import { createAgent, editAgent } from "../../domain/owners/agents.ts";
+import { ownAgent, type OwnerCall } from "../../domain/owners/change.ts";
+import { viewKey } from "../../domain/owners/keys.ts";
+import { readPage, toPage } from "../../domain/paging.ts";
+import {
+  Agent,
+  AgentListQuery,
+  AgentPage,
+  CreateAgentBody,
+  CreatedAgent,
+  UpdateAgentBody,
+} from "../../schemas/agents.ts";
+import { IdParams } from "../../schemas/common.ts";
+import { acceptEmptyJson } from "./empty-json.helper.ts";
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  acceptEmptyJson(app);
+  const tags = ["owners: agents"];
+  const call = (request: FastifyRequest): OwnerCall => ({
+    pool: app.pool,
+    owner: request.owner,
+    requestId: request.id,
+  });
+  const [first, ...rest] = app.config.networks;
+  const deps = { custody: app.custody, networks: [first, ...rest] as const };
+
+  app.get(
+    "/api/agents",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "This owner's agents, newest first",
+        querystring: AgentListQuery,
+        response: { 200: AgentPage },
+      },
+    },
+    async ({ owner, query }) => {
+      const page = readPage(query);
+      const archived = query.archived === "true";
+      const rows = await listAgents(app.pool, { ownerId: owner.id, archived, page });
+      const { items, nextCursor } = toPage(rows, page.limit, (row) => row);
+      return { items: await app.viewAgents(items), nextCursor };
+    },
+  );
+
+  app.post(
+    "/api/agents",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Make an agent with its wallet and first API key (shown this one time)",
+        body: CreateAgentBody,
+        response: { 201: CreatedAgent },
+      },
+    },
+    async (request, reply) => {
+      const { agent, apiKey, key } = await createAgent(call(request), request.body, deps);
+      const view = await viewOne(agent);
+      return reply
+        .code(201)
+        .header("cache-control", "no-store")
+        .send({ agent: view, apiKey, key: viewKey(key) });
+    },
+  );
+
+  app.get(
+    "/api/agents/:id",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "One agent",
+        params: IdParams,
+        response: { 200: Agent },
+      },
+    },
+    async (request) => viewOne(await ownAgent(call(request), request.params.id)),
+  );
+
+  app.patch(
+    "/api/agents/:id",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Change name, limits, expiry; pause or resume. Acts at once",
+        params: IdParams,
+        body: UpdateAgentBody,
+        response: { 200: Agent },
+      },
+    },
+    async (request) => viewOne(await editAgent(call(request), request.params.id, request.body)),
+  );
+
+  async function viewOne(agent: Parameters<typeof app.viewAgents>[0][number]) {
+    const [view] = await app.viewAgents([agent]);
+    if (!view) throw new Error(`no view of agent ${agent.id}`);
+    return view;
+  }
+};
+
+export default routes;

@@ -1,0 +1,149 @@
+import { Type, type Static } from "typebox";
+import {
+  AddressInput,
+  AddressOutput,
+  Amount,
+  NetworkId,
+  Nullable,
+  Page,
+  Strict,
+  Timestamp,
+  pageQuery,
+} from "./common.ts";
+
+export const MAX_ALLOWLIST = 1_000;
+
+const Name = Type.String({ minLength: 1, maxLength: 80 });
+const Label = Type.String({ maxLength: 80 });
+const TimeInput = Type.String({ format: "date-time", maxLength: 40, description: "RFC 3339 time" });
+
+const AllowlistItem = Type.Union([
+  AddressInput,
+  Strict({ address: AddressInput, label: Type.Optional(Label) }),
+]);
+export const AllowlistInput = Type.Array(AllowlistItem, { maxItems: MAX_ALLOWLIST });
+export type AllowlistInput = Static<typeof AllowlistInput>;
+
+export const CreateAgentBody = Strict({
+  name: Name,
+  dailyLimit: Amount,
+  allowlist: Type.Optional(AllowlistInput),
+  perPaymentLimit: Type.Optional(Nullable(Amount)),
+  expiresAt: Type.Optional(Nullable(TimeInput)),
+  network: Type.Optional(NetworkId),
+});
+export type CreateAgentBody = Static<typeof CreateAgentBody>;
+
+export const UpdateAgentBody = Strict(
+  {
+    name: Type.Optional(Name),
+    dailyLimit: Type.Optional(Amount),
+    perPaymentLimit: Type.Optional(Nullable(Amount)),
+    expiresAt: Type.Optional(Nullable(TimeInput)),
+    status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
+  },
+  { minProperties: 1 },
+);
+export type UpdateAgentBody = Static<typeof UpdateAgentBody>;
+
+export const AllowlistEntry = Type.Object({
+  address: AddressOutput,
+  label: Type.String(),
+  createdAt: Timestamp,
+});
+export const Allowlist = Type.Object({ allowlist: Type.Array(AllowlistEntry) });
+export const ReplaceAllowlistBody = Strict({ allowlist: AllowlistInput });
+export const AddAllowlistBody = Strict({ address: AddressInput, label: Type.Optional(Label) });
+
+export const Limits = Type.Object({
+  limit: Amount,
+  spent: Amount,
+  reserved: Amount,
+  remaining: Amount,
+  nextReleaseAt: Nullable(Timestamp),
+});
+
+export const Agent = Type.Object({
+  id: Type.String(),
+  name: Type.String(),
+  status: Type.Enum(["active", "paused", "expired", "archived"]),
+  expired: Type.Boolean(),
+  network: NetworkId,
+  walletAddress: AddressOutput,
+  balance: Nullable(Type.String({ description: "USDC; null while the chain does not answer" })),
+  dailyLimit: Amount,
+  perPaymentLimit: Nullable(Amount),
+  limits: Limits,
+  allowlist: Type.Array(AllowlistEntry),
+  expiresAt: Nullable(Timestamp),
+  createdAt: Timestamp,
+  updatedAt: Timestamp,
+  archivedAt: Nullable(Timestamp),
+  lastActivityAt: Nullable(Timestamp),
+  blocked24h: Type.Integer({ description: "Payments refused in the last 24 hours" }),
+});
+export type Agent = Static<typeof Agent>;
+
+export const AgentPage = Page(Agent);
+export const AgentListQuery = Strict({
+  ...pageQuery,
+  archived: Type.Optional(Type.Union([Type.Literal("true"), Type.Literal("false")])),
+});
+
+export const ApiKeyInfo = Type.Object({
+  id: Type.String(),
+  label: Type.String(),
+  prefix: Type.String(),
+  last4: Type.String(),
+  createdAt: Timestamp,
+  expiresAt: Nullable(Timestamp),
+  revokedAt: Nullable(Timestamp),
+  lastUsedAt: Nullable(Timestamp),
+  rotatedToId: Nullable(Type.String()),
+  status: Type.Enum(["active", "expired", "revoked"]),
+});
+export type ApiKeyInfo = Static<typeof ApiKeyInfo>;
+export const ApiKeyPage = Page(ApiKeyInfo);
+
+const ShownOnce = Type.String({ description: "Shown this one time only; keep it safe" });
+export const CreatedAgent = Type.Object({ agent: Agent, apiKey: ShownOnce, key: ApiKeyInfo });
+export const CreatedKey = Type.Object({ key: ApiKeyInfo, apiKey: ShownOnce });
+export const RotatedKey = Type.Object({ key: ApiKeyInfo, apiKey: ShownOnce, previous: ApiKeyInfo });
+
+export const RevokedKey = Type.Object({ key: ApiKeyInfo });
+
+export const CreateKeyBody = Strict({
+  label: Type.Optional(Label),
+  expiresAt: Type.Optional(Nullable(TimeInput)),
+});
+const MAX_GRACE_SECONDS = 7 * 24 * 3600;
+export const RotateKeyBody = Strict({
+  graceSeconds: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MAX_GRACE_SECONDS,
+      default: 0,
+      description: "How long the old key still works; 0 ends it at once",
+    }),
+  ),
+});
+export const KeyParams = Strict({
+  id: Type.String({ minLength: 1, maxLength: 64 }),
+  keyId: Type.String({ minLength: 1, maxLength: 64 }),
+});
+export const AllowlistParams = Strict({
+  id: Type.String({ minLength: 1, maxLength: 64 }),
+  address: AddressInput,
+});
+
+export const AuditPage = Page(
+  Type.Object({
+    id: Type.String(),
+    actor: AddressOutput,
+    action: Type.String({ examples: ["agent.updated", "key.revoked"] }),
+    before: Nullable(Type.Record(Type.String(), Type.Unknown())),
+    after: Nullable(Type.Record(Type.String(), Type.Unknown())),
+    requestId: Nullable(Type.String()),
+    createdAt: Timestamp,
+  }),
+);

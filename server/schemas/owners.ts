@@ -1,0 +1,42 @@
+import { Type } from "typebox";
+import { AddressOutput, Page, Strict, Timestamp } from "./common.ts";
+
+export const Nonce = Type.Object({
+  nonce: Type.String({ description: "For the sign-in message; works once, within 10 minutes" }),
+});
+
+export const SignInBody = Strict({
+  message: Type.String({
+    minLength: 1,
+    maxLength: 8_192,
+    description: "The EIP-4361 (SIWE) message, exactly as it was signed",
+  }),
+  signature: Type.String({
+    minLength: 2,
+    maxLength: 65_536,
+    description: "personal_sign signature; ERC-1271 and ERC-6492 wallets work too",
+  }),
+});
+
+export const SignedIn = Type.Object({ address: AddressOutput });
+
+export const SessionInfo = Type.Object({
+  address: AddressOutput,
+  sessionId: Type.String(),
+  createdAt: Timestamp,
+  expiresAt: Timestamp,
+});
+
+export const SessionPage = Page(
+  Type.Object({
+    id: Type.String(),
+    createdAt: Timestamp,
+    lastSeenAt: Timestamp,
+    expiresAt: Timestamp,
+    userAgent: Type.String(),
+    ip: Type.String(),
+    current: Type.Boolean({ description: "The session that asks" }),
+  }),
+);
+
+export const Done = Type.Object({ success: Type.Literal(true) });

@@ -1,0 +1,106 @@
+// A person with a wallet, signed in: what most owner tests begin with.
+import type { FastifyInstance } from "fastify";
+import type { Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { createSiweMessage } from "viem/siwe";
+import type { TestApp } from "./app.ts";
+
+export interface SignedInOwner {
+  account: PrivateKeyAccount;
+  /** `name=value`, as a browser sends it. */
+  cookie: string;
+  /** Cookie, Origin and JSON: what the web app sends. */
+  headers: Record<string, string>;
+}
+
+export type SiweParts = Partial<Parameters<typeof createSiweMessage>[0]>;
+
+export async function freshNonce(app: FastifyInstance): Promise<string> {
+  const answer = await app.inject({ method: "GET", url: "/api/auth/nonce" });
+  return answer.json<{ nonce: string }>().nonce;
+}
+
+/** The message a wallet would show for this server, with parts of it replaced. */
+export function siweMessage(
+  { config }: Pick<TestApp, "config">,
+  parts: SiweParts & { nonce: string; address: Hex },
+): string {
+  const { host, origin } = new URL(config.publicUrl);
+  return createSiweMessage({
+    domain: host,
+    uri: origin,
+    version: "1",
+    chainId: config.networks[0].chainId,
+    issuedAt: new Date(),
+    expirationTime: new Date(Date.now() + 600_000),
+    ...parts,
+  });
+}
+
+export function verify(
+  { app, config }: Pick<TestApp, "app" | "config">,
+  body: { message: string; signature: string },
+  headers: Record<string, string> = {},
+) {
+  return app.inject({
+    method: "POST",
+    url: "/api/auth/verify",
+    headers: { origin: config.publicUrl, "content-type": "application/json", ...headers },
+    payload: JSON.stringify(body),
+  });
+}
+
+export async function signIn(
+  testApp: Pick<TestApp, "app" | "config">,
+  account: PrivateKeyAccount = privateKeyToAccount(generatePrivateKey()),
+): Promise<SignedInOwner> {
+  const nonce = await freshNonce(testApp.app);
+  const message = siweMessage(testApp, { nonce, address: account.address });
+  const signature = await account.signMessage({ message });
+  const answer = await verify(testApp, { message, signature });
+  const [setCookie] = [answer.headers["set-cookie"]].flat();
+  if (answer.statusCode !== 200 || setCookie === undefined)
+    throw new Error(`sign-in failed: ${answer.statusCode} ${answer.body}`);
+  const cookie = setCookie.split(";", 1)[0] ?? "";
+  return {
+    account,
+    cookie,
+    headers: { cookie, origin: testApp.config.publicUrl, "content-type": "application/json" },
+  };
+}
+
+export interface NewTestAgent {
+  id: string;
+  apiKey: string;
+  keyId: string;
+  walletAddress: Hex;
+  /** `Authorization: Bearer`. */
+  headers: Record<string, string>;
+}
+
+export async function createAgent(
+  { app }: Pick<TestApp, "app">,
+  owner: SignedInOwner,
+  body: Record<string, unknown> = {},
+): Promise<NewTestAgent> {
+  const answer = await app.inject({
+    method: "POST",
+    url: "/api/agents",
+    headers: owner.headers,
+    payload: JSON.stringify({ name: "Test agent", dailyLimit: "10", allowlist: [], ...body }),
+  });
+  if (answer.statusCode !== 201)
+    throw new Error(`creating an agent failed: ${answer.statusCode} ${answer.body}`);
+  const created = answer.json<{
+    agent: { id: string; walletAddress: Hex };
+    apiKey: string;
+    key: { id: string };
+  }>();
+  return {
+    id: created.agent.id,
+    apiKey: created.apiKey,
+    keyId: created.key.id,
+    walletAddress: created.agent.walletAddress,
+    headers: { authorization: `Bearer ${created.apiKey}`, "content-type": "application/json" },
+  };
+}
