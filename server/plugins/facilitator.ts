@@ -1,0 +1,115 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import fp from "fastify-plugin";
+import { Counter, Histogram } from "prom-client";
+import { privateKeyToAddress } from "viem/accounts";
+import { ChainPaymentReads } from "../adapters/chain/payment-reads.ts";
+import { paymentSignatures } from "../adapters/crypto/payment-signatures.ts";
+import { inTransaction } from "../adapters/db/pool.ts";
+import { settlementTelling } from "../adapters/stores/settlement-telling.ts";
+import { PaymentChecker, type PaymentReads } from "../domain/facilitator/checker.ts";
+import { Facilitator, type Observer } from "../domain/facilitator/facilitator.ts";
+import { PayerLimit } from "../domain/facilitator/payer-limit.ts";
+import { SettleDesk } from "../domain/facilitator/settle-desk.ts";
+import type { Settlement } from "../domain/settlement/types.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** Verifies and settles x402 payments, for paid APIs and for our own paywall. */
+    facilitator: Facilitator;
+  }
+}
+
+/** Far above what a busy payer needs; the daily gas ceiling bounds the rest. */
+const SETTLES_PER_PAYER_AND_MINUTE = 30_000;
+
+export default fp(
+  async (app) => {
+    const { networks, publicUrl, settleWaitMs, relayerPrivateKeys } = app.config;
+    const engine = lateEngine(() => (app as unknown as { settlement: Settlement }).settlement);
+    const checker = new PaymentChecker({
+      networks,
+      reads: readsOf(
+        app.chains.all.map(
+          (chain) =>
+            [
+              chain.network.chainId,
+              new ChainPaymentReads(chain, app.config.gasCapPerItem),
+            ] as const,
+        ),
+      ),
+      signatures: paymentSignatures,
+      nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
+    });
+    const limit = new PayerLimit(SETTLES_PER_PAYER_AND_MINUTE);
+    const desk = new SettleDesk({
+      checker,
+      signatures: paymentSignatures,
+      settlement: engine,
+      store: settlementTelling(app.pool),
+      accept: (request) => inTransaction(app.pool, (sql) => engine.accept(sql, request)),
+      admit: (payer) => limit.admit(payer),
+      mayDeploy: () => false,
+      settleWaitMs,
+      onSettled: () => undefined,
+      onFault: (err) =>
+        app.log.error({ err }, "settlement accepted, its outcome could not be told"),
+      sleep: (ms) => sleep(ms),
+    });
+    app.decorate(
+      "facilitator",
+      new Facilitator({
+        networks,
+        publicUrl,
+        relayers: relayerPrivateKeys.map((key) => privateKeyToAddress(key)),
+        checker,
+        desk,
+        find: (id) => engine.find(id),
+        observe: observer(app.metrics),
+        onFault: (err, what) => app.log.warn({ err }, `${what} could not be answered`),
+      }),
+    );
+  },
+  { name: "facilitator", dependencies: ["chain", "db", "metrics"] },
+);
+
+/** One reader per chain behind the checker's one interface. */
+function readsOf(entries: (readonly [number, ChainPaymentReads])[]): PaymentReads {
+  const byChain = new Map(entries);
+  const on = (chainId: number): ChainPaymentReads => {
+    const reads = byChain.get(chainId);
+    if (!reads) throw new Error(`chain ${chainId} is not configured`);
+    return reads;
+  };
+  return {
+    rehearse: (chainId, authorization) => on(chainId).rehearse(authorization),
+    rehearseAlone: (chainId, authorization, deployment) =>
+      on(chainId).rehearseAlone(authorization, deployment),
+    diagnose: (chainId, authorization) => on(chainId).diagnose(authorization),
+    hasCode: (chainId, address) => on(chainId).hasCode(address),
+    acceptsSignature: (chainId, wallet, digest, signature) =>
+      on(chainId).acceptsSignature(wallet, digest, signature),
+  };
+}
+
+function observer(register: import("prom-client").Registry): Observer {
+  const total = new Counter({
+    name: "purser_x402_requests_total",
+    help: "Verify and settle requests by outcome (the protocol's reason code on refusal)",
+    labelNames: ["operation", "outcome"],
+    registers: [register],
+  });
+  const seconds = new Histogram({
+    name: "purser_x402_seconds",
+    help: "Time to decide a verify or finish a settle",
+    labelNames: ["operation"],
+    buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30],
+    registers: [register],
+  });
+  return (operation, outcome, elapsed) => {
+    total.inc({ operation, outcome });
+    seconds.observe({ operation }, elapsed);
+  };
+}
+
+const lateEngine = (engine: () => Settlement): Settlement =>
+  new Proxy({} as Settlement, { get: (_target, name) => Reflect.get(engine(), name) as unknown });

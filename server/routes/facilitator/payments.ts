@@ -1,0 +1,83 @@
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { Type } from "typebox";
+import { Problem } from "../../schemas/common.ts";
+import {
+  PaymentBody,
+  SettleAnswer,
+  SettlementState,
+  VerifyAnswer,
+} from "../../schemas/facilitator.ts";
+import { IdParams } from "../../schemas/common.ts";
+import { ApiError } from "../../errors.ts";
+
+/** The body's schema is documentation: what parses as JSON is answered in the protocol's own words. */
+const acceptAll = () => () => true;
+const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/;
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  const tags = ["facilitator"];
+
+  app.post(
+    "/api/x402/verify",
+    {
+      config: { auth: "facilitator" },
+      validatorCompiler: acceptAll,
+      schema: {
+        tags,
+        summary: "Check a payment; every outcome of the protocol has status 200",
+        body: PaymentBody,
+        response: { 200: VerifyAnswer, "4xx": Problem },
+      },
+    },
+    (request) => app.facilitator.verify(request.body),
+  );
+
+  app.post(
+    "/api/x402/settle",
+    {
+      config: { auth: "facilitator" },
+      validatorCompiler: acceptAll,
+      schema: {
+        tags,
+        summary: "Settle a payment exactly once; every outcome of the protocol has status 200",
+        description:
+          "A retry with the same `Idempotency-Key` (or payment-identifier extension) and body hears the first answer; anyone else `duplicate_settlement`.",
+        headers: Type.Object({ "idempotency-key": Type.Optional(Type.String()) }),
+        body: PaymentBody,
+        response: { 200: SettleAnswer, "4xx": Problem },
+      },
+    },
+    (request, reply) => {
+      const header = request.headers["idempotency-key"];
+      const idempotencyKey = Array.isArray(header) ? header.join(",") : header;
+      if (idempotencyKey !== undefined && !IDEMPOTENCY_KEY.test(idempotencyKey))
+        throw new ApiError("idempotency_key_invalid");
+      return app.facilitator.settle(request.body, {
+        idempotencyKey,
+        credential: request.headers.authorization,
+        isGone: () => reply.raw.destroyed,
+      });
+    },
+  );
+
+  app.get(
+    "/api/x402/payments/:id",
+    {
+      config: { auth: "public" },
+      schema: {
+        tags,
+        summary: "State and transaction hash of a settlement",
+        params: IdParams,
+        response: { 200: SettlementState, "4xx": Problem },
+      },
+    },
+    async (request, reply) => {
+      const state = await app.facilitator.payment(request.params.id);
+      if (!state) throw new ApiError("not_found", { detail: "There is no such settlement." });
+      reply.header("cache-control", "no-store");
+      return state;
+    },
+  );
+};
+
+export default routes;

@@ -1,0 +1,92 @@
+/** Wire types of the facilitator: supersets of the protocol's answers and of this service's own names. */
+import { Type, type Static } from "typebox";
+import { AddressOutput, NetworkId, Nullable, Timestamp } from "./common.ts";
+
+const Loose = { additionalProperties: true };
+const Optional = Type.Optional;
+
+export const FacilitatorService = Type.Object({
+  facilitator: Type.String({ description: "The URL a paid API sets as its facilitator" }),
+  supportedNetworks: Type.Array(NetworkId),
+  supportedAssets: Type.Array(
+    Type.Object({
+      network: NetworkId,
+      asset: AddressOutput,
+      symbol: Type.String(),
+      decimals: Type.Integer(),
+      name: Type.String({ description: "EIP-712 domain name: `extra.name` of the requirements" }),
+      version: Type.String({
+        description: "EIP-712 domain version: `extra.version` of the requirements",
+      }),
+    }),
+  ),
+  version: Type.Literal("1.0"),
+});
+export type FacilitatorService = Static<typeof FacilitatorService>;
+
+export const Supported = Type.Object({
+  kinds: Type.Array(
+    Type.Object({
+      x402Version: Type.Integer(),
+      scheme: Type.Literal("exact"),
+      network: Type.String(),
+    }),
+  ),
+  extensions: Type.Array(Type.String()),
+  signers: Type.Record(Type.String(), Type.Array(AddressOutput)),
+});
+export type Supported = Static<typeof Supported>;
+
+/** Documented, not enforced: whatever parses as JSON gets the protocol's answer with status 200. */
+export const PaymentBody = Type.Object(
+  {
+    x402Version: Type.Union([Type.Literal(1), Type.Literal(2)]),
+    paymentPayload: Type.Object({}, { ...Loose, description: "The protocol's PaymentPayload" }),
+    paymentRequirements: Type.Object(
+      {},
+      { ...Loose, description: "The protocol's PaymentRequirements" },
+    ),
+  },
+  Loose,
+);
+
+export const VerifyAnswer = Type.Object({
+  isValid: Type.Boolean(),
+  payer: Optional(AddressOutput),
+  amount: Optional(Type.String({ description: "Atomic units" })),
+  error: Optional(Type.String({ description: "A sentence for people" })),
+  invalidReason: Optional(Type.String({ description: "The protocol's reason code" })),
+  invalidMessage: Optional(Type.String()),
+});
+export type VerifyAnswer = Static<typeof VerifyAnswer>;
+
+export const SettleAnswer = Type.Object({
+  success: Type.Boolean(),
+  txHash: Type.String({ description: "Empty where there is no transaction" }),
+  transaction: Type.String({ description: "The same, by the protocol's name" }),
+  network: Type.String({ description: "As the requirements named it" }),
+  payer: Optional(AddressOutput),
+  amount: Optional(Type.String({ description: "Atomic units" })),
+  paymentId: Optional(Type.String({ description: "For GET /api/x402/payments/:id" })),
+  errorReason: Optional(Type.String({ description: "The protocol's reason code" })),
+  errorMessage: Optional(Type.String()),
+  error: Optional(Type.String({ description: "A sentence for people" })),
+});
+export type SettleAnswer = Static<typeof SettleAnswer>;
+
+export const SettlementState = Type.Object({
+  id: Type.String(),
+  status: Type.Union([
+    Type.Literal("queued"),
+    Type.Literal("submitted"),
+    Type.Literal("settled"),
+    Type.Literal("failed"),
+    Type.Literal("expired"),
+  ]),
+  network: NetworkId,
+  txHash: Nullable(Type.String()),
+  errorReason: Nullable(Type.String()),
+  createdAt: Timestamp,
+  settledAt: Nullable(Timestamp),
+});
+export type SettlementState = Static<typeof SettlementState>;
