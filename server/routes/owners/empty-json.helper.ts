@@ -9,6 +9,6 @@ export function acceptEmptyJson(app: Parameters<FastifyPluginAsyncTypebox>[0]): 
   app.removeContentTypeParser("application/json");
   app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {
     if (body === "") done(null, undefined);
-    else parseJson(request, body as string, done);
+    else void parseJson(request, body as string, done);
   });
 }
