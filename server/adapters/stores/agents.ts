@@ -94,10 +94,7 @@ export async function listAgents(
 }
 
 export type AgentChange = Partial<
-  Pick<
-    AgentRow,
-    "name" | "dailyLimitAtomic" | "perPaymentLimitAtomic" | "expiresAt" | "status" | "archivedAt"
-  >
+  Pick<AgentRow, "name" | "dailyLimitAtomic" | "perPaymentLimitAtomic" | "expiresAt" | "status">
 >;
 
 const COLUMN_OF: Record<keyof AgentChange, string> = {
@@ -106,7 +103,6 @@ const COLUMN_OF: Record<keyof AgentChange, string> = {
   perPaymentLimitAtomic: "per_payment_limit",
   expiresAt: "expires_at",
   status: "status",
-  archivedAt: "archived_at",
 };
 
 /** Sets what is given; an empty change only moves updated_at (allowlist and keys are elsewhere). */
@@ -117,6 +113,7 @@ export async function updateAgent(
 ): Promise<AgentRow> {
   const entries = Object.entries(change) as [keyof AgentChange, unknown][];
   const sets = entries.map(([key], index) => `${COLUMN_OF[key]} = $${index + 2}`);
+  if (change.status === "archived") sets.push("archived_at = now()");
   const { rows } = await sql.query<AgentRow>(
     `UPDATE agents a SET ${[...sets, "updated_at = now()"].join(", ")} WHERE a.id = $1 RETURNING ${COLUMNS}`,
     [

@@ -144,8 +144,7 @@ function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown>
     ],
     expiresAt: ["expiresAt", agent.expiresAt?.toISOString() ?? null],
     status: ["status", agent.status],
-    archivedAt: ["archivedAt", agent.archivedAt?.toISOString() ?? null],
   };
-  const keys = only ? Object.keys(only) : Object.keys(facts).filter((key) => key !== "archivedAt");
+  const keys = Object.keys(only ?? facts);
   return Object.fromEntries(keys.map((key) => facts[key as keyof AgentChange]));
 }

@@ -1,6 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { listAgents } from "../../adapters/stores/agents.ts";
+import { archiveAgent } from "../../domain/owners/archive.ts";
 import { createAgent, editAgent } from "../../domain/owners/agents.ts";
 import { ownAgent, type OwnerCall } from "../../domain/owners/change.ts";
 import { viewKey } from "../../domain/owners/keys.ts";
@@ -95,6 +96,21 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request) => viewOne(await editAgent(call(request), request.params.id, request.body)),
+  );
+
+  app.post(
+    "/api/agents/:id/archive",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "End an agent; refused while it holds or has promised funds",
+        params: IdParams,
+        response: { 200: Agent },
+      },
+    },
+    async (request) =>
+      viewOne(await archiveAgent(call(request), request.params.id, app.readAgentBalance)),
   );
 
   async function viewOne(agent: Parameters<typeof app.viewAgents>[0][number]) {

@@ -1,0 +1,46 @@
+import { inTransaction, type Pool } from "../../adapters/db/pool.ts";
+import {
+  countWalletsByKid,
+  lockWalletsNotUnder,
+  updateWrapping,
+} from "../../adapters/stores/wallets.ts";
+import { rewrapWallet, type KeyRing } from "./envelope.ts";
+
+export interface RotationProgress {
+  rewrapped: number;
+  remaining: number;
+}
+
+export const ROTATION_BATCH = 200;
+
+/**
+ * Re-wraps every data key to the active master key, batch by batch, each in a transaction of its own:
+ * a killed run leaves whole batches, and the next run goes on with the rest. Replicas sign meanwhile,
+ * as long as their MASTER_KEYS hold both keys; a second run skips the rows this one holds.
+ */
+export async function rotateMasterKey(
+  pool: Pool,
+  ring: KeyRing,
+  report: (progress: RotationProgress) => void,
+  batchSize = ROTATION_BATCH,
+): Promise<RotationProgress> {
+  const { kid } = ring.active;
+  let rewrapped = 0;
+  for (;;) {
+    const done = await inTransaction(pool, async (sql) => {
+      const wallets = await lockWalletsNotUnder(sql, kid, batchSize);
+      for (const wallet of wallets) {
+        const sealed = rewrapWallet(ring, wallet, wallet);
+        await updateWrapping(sql, { agentId: wallet.agentId, fromKid: wallet.kid, sealed });
+      }
+      return wallets.length;
+    });
+    rewrapped += done;
+    const counts = await countWalletsByKid(pool);
+    counts.delete(kid);
+    const remaining = [...counts.values()].reduce((sum, count) => sum + count, 0);
+    report({ rewrapped, remaining });
+    // Nothing left to lock: either all is done, or another run holds the rest.
+    if (done === 0) return { rewrapped, remaining };
+  }
+}
