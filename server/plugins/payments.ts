@@ -8,9 +8,9 @@ import {
   staleReservations,
   voidUnsigned,
 } from "../adapters/stores/reservations.ts";
-import { Payments, type BalanceReader } from "../domain/payments/payments.ts";
-import type { Settlement } from "../domain/settlement/types.ts";
+import { Payments } from "../domain/payments/payments.ts";
 import { Spend } from "../domain/payments/spend.ts";
+import { engineOf } from "./engine.helper.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -24,13 +24,10 @@ declare module "fastify" {
   }
 }
 
-/** Until the engine declares them itself. */
-type Engine = { settlement: Settlement; chainReads: BalanceReader };
-
 export default fp(
   async (app) => {
     const { pool } = app;
-    const { settlement, chainReads } = app as unknown as Engine;
+    const { settlement, chainReads } = engineOf(app);
     const networkOf = (chainId: number): string =>
       app.chains.byChainId(chainId)?.network.id ?? `eip155:${chainId}`;
     const faults: { at?: (point: "reserved" | "signed") => Promise<void> } = {};

@@ -1,6 +1,7 @@
 /** Reads of the ledger, for lists, single payments and the answers of finished requests. */
 import type { Address, Hex } from "viem";
-import type { RuleVerdict } from "../../domain/guardrails/types.ts";
+import type { PageRequest } from "../../domain/paging.ts";
+import { beforePlace, newestFirst, placeParams, selectPlace } from "../db/keyset.ts";
 import type { Sql } from "../db/pool.ts";
 import type { StoredSnapshot } from "./reservations.ts";
 
@@ -39,12 +40,10 @@ export interface PaymentRow {
   settledAt: Date | null;
   /** On the database clock. */
   ageSeconds: number;
-  cursorAt: string;
+  createdAtMicros: bigint;
 }
 
-export type { RuleVerdict };
-
-const COLUMNS = `p.id, p.agent_id AS "agentId", a.name AS "agentName", a.wallet_address AS "walletAddress",
+const COLUMNS = `${selectPlace("p")}, p.agent_id AS "agentId", a.name AS "agentName", a.wallet_address AS "walletAddress",
   p.kind, p.status, p.chain_id AS "chainId", p.asset, p.counterparty, p.amount AS "amountAtomic", p.memo,
   p.request_id AS "requestId", p.denial_code AS "denialCode", p.policy, p.url, p.listing_id AS "listingId",
   p.requirement, p.upstream_status AS "upstreamStatus", p.delivered, p.failure_code AS "failureCode",
@@ -52,7 +51,6 @@ const COLUMNS = `p.id, p.agent_id AS "agentId", a.name AS "agentName", a.wallet_
   p.block_number AS "blockNumber", p.created_at AS "createdAt", p.updated_at AS "updatedAt",
   p.settled_at AS "settledAt",
   extract(epoch FROM clock_timestamp() - p.created_at)::float8 AS "ageSeconds",
-  to_char(p.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS "cursorAt",
   CASE WHEN k.id IS NULL THEN NULL
        ELSE json_build_object('id', k.id, 'label', k.label, 'prefix', k.prefix, 'last4', k.last4) END AS "apiKey"`;
 const FROM = `FROM payments p JOIN agents a ON a.id = p.agent_id LEFT JOIN api_keys k ON k.id = p.api_key_id`;
@@ -64,28 +62,26 @@ export interface PaymentFilter {
   /** Inclusive and exclusive. */
   from?: Date;
   to?: Date;
-  after?: { createdAt: string; id: string };
-  limit: number;
+  page: PageRequest;
 }
 
-/** Newest first; the cursor names a row, so the list is stable while rows arrive. */
+/** Newest first; one row more than the page, to know whether there is another. */
 export async function listPayments(sql: Sql, filter: PaymentFilter): Promise<PaymentRow[]> {
   const { rows } = await sql.query<PaymentRow>(
     `SELECT ${COLUMNS} ${FROM}
       WHERE p.agent_id = $1
         AND ($2::text[] IS NULL OR p.status = ANY($2)) AND ($3::text[] IS NULL OR p.kind = ANY($3))
         AND ($4::timestamptz IS NULL OR p.created_at >= $4) AND ($5::timestamptz IS NULL OR p.created_at < $5)
-        AND ($6::timestamptz IS NULL OR (p.created_at, p.id) < ($6, $7))
-      ORDER BY p.created_at DESC, p.id DESC LIMIT $8`,
+        AND ${beforePlace("p", 6)}
+      ${newestFirst("p")} LIMIT $8`,
     [
       filter.agentId,
       filter.statuses ?? null,
       filter.kinds ?? null,
       filter.from ?? null,
       filter.to ?? null,
-      filter.after?.createdAt ?? null,
-      filter.after?.id ?? null,
-      filter.limit,
+      ...placeParams(filter.page),
+      filter.page.limit + 1,
     ],
   );
   return rows;
