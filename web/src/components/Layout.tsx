@@ -138,3 +138,8 @@ export const Note = ({
 export const Muted = ({ children }: { children: ReactNode }): ReactNode => (
   <span className={styles.muted}>{children}</span>
 );
+
+/** Form fields side by side where there is room. */
+export const Fields = ({ children }: { children: ReactNode }): ReactNode => (
+  <div className={styles.fields}>{children}</div>
+);

@@ -43,14 +43,15 @@ export function Meter({
           height={compact ? 6 : 8}
           rx="2"
         />
-        <rect
-          className={styles.reserved}
-          x="0"
-          y={compact ? 2 : 7}
-          width={`${usedShare / 10}%`}
-          height={compact ? 6 : 8}
-          rx="2"
-        />
+        {reserved > 0n && (
+          <rect
+            className={styles.reserved}
+            x={`${spentShare / 10}%`}
+            y={compact ? 2 : 7}
+            width={`${(usedShare - spentShare) / 10}%`}
+            height={compact ? 6 : 8}
+          />
+        )}
         <rect
           className={isHigh ? styles.high : styles.spent}
           x="0"

@@ -1,118 +1,35 @@
-/** The shapes of the API as the screens use them. Money is a decimal string, time is ISO 8601. */
-export type Address = `0x${string}`;
+/**
+ * The shapes of the API as the screens use them, taken as types from the server's own schemas. Money
+ * is a decimal string, time is ISO 8601.
+ */
+import type { Static } from "typebox";
+import type * as agents from "../../../server/schemas/agents.ts";
+import type * as listings from "../../../server/schemas/listings.ts";
+import type * as local from "../../../server/schemas/local.ts";
+import type * as meta from "../../../server/schemas/meta.ts";
+import type * as owners from "../../../server/schemas/owners.ts";
+
+export type Address = string;
+
+export type ServiceInfo = Static<typeof meta.ServiceInfo>;
+export type NetworkInfo = Static<typeof meta.NetworkInfo>;
+export type CatalogueEntry = Static<typeof meta.ErrorCatalogue>["items"][number];
+export type LocalInfo = Static<typeof local.LocalInfo>;
+export type Session = Static<typeof owners.SessionInfo>;
+export type SessionRow = Static<typeof owners.SessionPage>["items"][number];
+export type Agent = Static<typeof agents.Agent>;
+export type Limits = Static<typeof agents.Limits>;
+export type AllowlistEntry = Static<typeof agents.AllowlistEntry>;
+export type ApiKey = Static<typeof agents.ApiKeyInfo>;
+export type CreatedAgent = Static<typeof agents.CreatedAgent>;
+export type CreatedKey = Static<typeof agents.CreatedKey>;
+export type AuditEntry = Static<typeof agents.AuditPage>["items"][number];
+export type Listing = Static<typeof listings.Listing>;
+export type ProbeResult = Static<typeof listings.ProbeResult>;
 
 export interface Page<T> {
   items: T[];
   nextCursor: string | null;
-}
-
-export interface NetworkInfo {
-  id: string;
-  chainId: number;
-  name: string;
-  slug: string;
-  testnet: boolean;
-  nativeIsUsdc: boolean;
-  usdc: { address: Address; name: string; version: string };
-  explorerUrl: string;
-  blockTimeMs: number;
-  blockHeight: string | null;
-  walletRpcUrl: string | null;
-  demoPath: string | null;
-}
-
-export interface ServiceInfo {
-  version: string;
-  localWorld: boolean;
-  publicUrl: string;
-  facilitator: { url: string; requiresKey: boolean; addresses: Address[] };
-  networks: NetworkInfo[];
-  totals: {
-    agents: number;
-    paymentsSettled: number;
-    volumeSettled: string;
-    paymentsBlocked: number;
-    medianSettleMs: number | null;
-  };
-}
-
-export interface LocalInfo {
-  demoOwnerAddress: Address;
-  demoOwnerPrivateKey: Address;
-  faucet: boolean;
-  faucetAmount: string;
-}
-
-export interface Session {
-  address: Address;
-  sessionId: string;
-  createdAt: string;
-  expiresAt: string;
-}
-
-export interface SessionRow {
-  id: string;
-  createdAt: string;
-  lastSeenAt: string;
-  expiresAt: string;
-  userAgent: string;
-  ip: string;
-  current: boolean;
-}
-
-export interface AllowlistEntry {
-  address: Address;
-  label: string;
-  createdAt?: string;
-}
-
-export interface Limits {
-  limit: string;
-  spent: string;
-  reserved: string;
-  remaining: string;
-  nextReleaseAt: string | null;
-}
-
-export interface Agent {
-  id: string;
-  name: string;
-  status: "active" | "paused" | "archived";
-  expired: boolean;
-  network: string;
-  walletAddress: Address;
-  balance: string | null;
-  limits: Limits;
-  perPaymentLimit: string | null;
-  expiresAt: string | null;
-  allowlist: AllowlistEntry[];
-  createdAt: string;
-  updatedAt: string;
-  archivedAt: string | null;
-  lastActivityAt: string | null;
-  blocked24h: number;
-}
-
-export interface ApiKey {
-  id: string;
-  label: string;
-  prefix: string;
-  last4: string;
-  createdAt: string;
-  expiresAt: string | null;
-  revokedAt: string | null;
-  lastUsedAt: string | null;
-  rotatedToId: string | null;
-}
-
-export interface AuditEntry {
-  id: string;
-  actor: string;
-  action: string;
-  before: unknown;
-  after: unknown;
-  createdAt: string;
-  requestId: string | null;
 }
 
 export interface Policy {
@@ -189,27 +106,6 @@ export interface Overview {
   daily: SeriesPoint[];
 }
 
-export interface Listing {
-  id: string;
-  mine: boolean;
-  name: string;
-  description: string;
-  category: string;
-  url: string;
-  host: string;
-  method: string;
-  network: string;
-  asset: string;
-  price: string;
-  maxPrice: string;
-  payTo: Address;
-  status: "active" | "paused" | "failing" | "mismatch";
-  statusReason: string | null;
-  sample: string | null;
-  lastProbedAt: string | null;
-  createdAt: string;
-}
-
 export interface FacilitatorStats {
   last24h: {
     verified: number;
@@ -260,10 +156,3 @@ export interface WithdrawalOrder {
   deadline: string;
 }
 
-export interface CatalogueEntry {
-  code: string;
-  status: number;
-  title: string;
-  help: string;
-  retryable: boolean;
-}

@@ -1,3 +1,43 @@
-export default function Screen() {
-  return null;
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { LinkButton } from "../../components/Button.tsx";
+import { EmptyState } from "../../components/EmptyState.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { PlusIcon } from "../../components/icons.tsx";
+import { PageHeader, Stack } from "../../components/Layout.tsx";
+import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { AgentList } from "../../features/agents/AgentList.tsx";
+import { agentsQuery } from "../../features/agents/api.ts";
+import { ArchivedAgents } from "../../features/agents/ArchivedAgents.tsx";
+import { Totals } from "../../features/agents/Totals.tsx";
+
+export default function AgentsScreen(): ReactNode {
+  const agents = useQuery(agentsQuery());
+  const create = (
+    <LinkButton to="/agents/new" variant="primary">
+      <PlusIcon size={16} />
+      New agent
+    </LinkButton>
+  );
+  return (
+    <>
+      <PageHeader title="Agents" actions={agents.data && agents.data.length > 0 ? create : undefined} />
+      <Stack gap={5}>
+        {agents.error && <ErrorNotice title="Agents could not be loaded" error={agents.error} onRetry={() => void agents.refetch()} />}
+        {agents.isPending && <Loading label="agents"><Skeleton shape="row" count={5} /></Loading>}
+        {agents.data?.length === 0 && (
+          <EmptyState title="No agents yet" action={create}>
+            An agent is a wallet with rules: how much it may spend in 24 hours, how much at once, and whom it may pay. Creating one takes a minute and moves no money.
+          </EmptyState>
+        )}
+        {agents.data && agents.data.length > 0 && (
+          <>
+            <Totals />
+            <AgentList agents={agents.data} />
+          </>
+        )}
+        <ArchivedAgents />
+      </Stack>
+    </>
+  );
 }

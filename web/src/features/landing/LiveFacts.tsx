@@ -33,7 +33,7 @@ export function LiveFacts(): ReactNode {
           note={network ? `Chain ${network.chainId}` : undefined}
         >
           {network ? (
-            height == null ? (
+            height === null || height === undefined ? (
               "not reachable"
             ) : (
               integer.format(BigInt(height))
@@ -43,22 +43,20 @@ export function LiveFacts(): ReactNode {
           )}
         </Stat>
         <Stat
-          label="Payments settled"
-          note={
-            data ? `${integer.format(data.totals.paymentsBlocked)} blocked by a limit` : undefined
-          }
+          label="Settled in 24 h"
+          note={data ? `${integer.format(data.last24h.blocked)} blocked by a rule` : undefined}
         >
-          {data ? integer.format(data.totals.paymentsSettled) : <Skeleton shape="figure" />}
+          {data ? integer.format(data.last24h.settled) : <Skeleton shape="figure" />}
         </Stat>
-        <Stat label="Volume">
-          {data ? <Money amount={data.totals.volumeSettled} /> : <Skeleton shape="figure" />}
+        <Stat label="Volume in 24 h">
+          {data ? <Money amount={data.last24h.volume} /> : <Skeleton shape="figure" />}
         </Stat>
         <Stat label="Median time to settle">
           {data ? (
-            data.totals.medianSettleMs === null ? (
+            data.last24h.medianSettleMs === null ? (
               "–"
             ) : (
-              formatDurationMs(data.totals.medianSettleMs)
+              formatDurationMs(data.last24h.medianSettleMs)
             )
           ) : (
             <Skeleton shape="figure" />

@@ -61,7 +61,7 @@ export function ChainHelp({ connection, network, children }: ChainHelpProps): Re
             rows={[
               ["Name", network.name],
               ["Chain ID", network.chainId],
-              network.walletRpcUrl !== null && [
+              [
                 "RPC URL",
                 <Row key="rpc">
                   <code>{network.walletRpcUrl}</code>

@@ -19,7 +19,7 @@ export function chainParameters(network: NetworkInfo): {
     chainId: hex(network.chainId),
     chainName: network.name,
     nativeCurrency: { ...currency, decimals: 18 },
-    rpcUrls: network.walletRpcUrl === null ? [] : [network.walletRpcUrl],
+    rpcUrls: [network.walletRpcUrl],
     blockExplorerUrls: [network.explorerUrl],
   };
 }

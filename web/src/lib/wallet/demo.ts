@@ -16,7 +16,7 @@ const asText = (value: unknown): string => {
 };
 
 export function demoProvider(local: LocalInfo, chainId: number): Provider {
-  const account = privateKeyToAccount(local.demoOwnerPrivateKey);
+  const account = privateKeyToAccount(local.demoOwnerPrivateKey as `0x${string}`);
   return {
     async request({ method, params }) {
       switch (method) {

@@ -1,0 +1,41 @@
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Chart } from "../../components/Chart.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { Segmented } from "../../components/Segmented.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { atomic, forChart, formatUsdc } from "../../lib/money.ts";
+import { formatClock, formatDay } from "../../lib/time.ts";
+import { overviewQuery } from "./api.ts";
+
+const SERIES = [{ name: "spent", label: "Spent", color: "var(--accent-2)" }];
+
+export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
+  const [span, setSpan] = useState<"24h" | "7d">("24h");
+  const { data, error, refetch } = useQuery(overviewQuery(agentId));
+  const points = span === "24h" ? data?.hourly : data?.daily;
+  const total = points?.reduce((sum, point) => sum + atomic(point.spent), 0n) ?? 0n;
+  const count = points?.reduce((sum, point) => sum + point.count, 0) ?? 0;
+  const blocked = points?.reduce((sum, point) => sum + point.blocked, 0) ?? 0;
+  const period = span === "24h" ? "24 hours" : "7 days";
+  const summary = `${formatUsdc(total)} USDC in ${count} payments in the last ${period}; ${blocked} blocked.`;
+  return (
+    <Section
+      title="Spending"
+      hint={points ? summary : undefined}
+      actions={<Segmented label="Period" value={span} onChange={setSpan} options={[{ value: "24h", label: "24 h" }, { value: "7d", label: "7 d" }]} />}
+    >
+      {error && !data && <ErrorNotice title="The chart could not be loaded" error={error} onRetry={() => void refetch()} />}
+      {!points && !error && <Skeleton shape="chart" />}
+      {points && (
+        <Chart
+          summary={summary}
+          unit="USDC"
+          series={SERIES}
+          data={points.map((point) => ({ label: span === "24h" ? formatClock(point.at) : formatDay(point.at), spent: forChart(point.spent) }))}
+        />
+      )}
+    </Section>
+  );
+}

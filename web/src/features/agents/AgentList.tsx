@@ -1,0 +1,92 @@
+import { TextInput } from "@mantine/core";
+import { type ReactNode, useMemo } from "react";
+import { useSearchParams } from "react-router";
+import { EmptyState } from "../../components/EmptyState.tsx";
+import { SearchIcon } from "../../components/icons.tsx";
+import { Segmented } from "../../components/Segmented.tsx";
+import { Select } from "../../components/Select.tsx";
+import { atomic, perMille } from "../../lib/money.ts";
+import type { Agent } from "../../lib/wire.ts";
+import styles from "./AgentList.module.css";
+import { AgentRow } from "./AgentRow.tsx";
+
+const timeOf = (iso: string | null): number => (iso === null ? 0 : Date.parse(iso));
+const balanceOf = (agent: Agent): bigint => (agent.balance === null ? -1n : atomic(agent.balance));
+const usedOf = ({ limits }: Agent): number =>
+  perMille(atomic(limits.spent) + atomic(limits.reserved), atomic(limits.limit));
+
+const SORTS = {
+  recent: { label: "Last activity", compare: (a: Agent, b: Agent) => timeOf(b.lastActivityAt) - timeOf(a.lastActivityAt) },
+  name: { label: "Name", compare: (a: Agent, b: Agent) => a.name.localeCompare(b.name, "en", { numeric: true }) },
+  balance: { label: "Balance", compare: (a: Agent, b: Agent) => Number(balanceOf(b) - balanceOf(a)) },
+  used: { label: "Closest to limit", compare: (a: Agent, b: Agent) => usedOf(b) - usedOf(a) },
+  created: { label: "Newest", compare: (a: Agent, b: Agent) => timeOf(b.createdAt) - timeOf(a.createdAt) },
+} as const;
+
+const STATUSES = [
+  { value: "all", label: "All" },
+  { value: "active", label: "Active" },
+  { value: "paused", label: "Paused" },
+] as const;
+
+/** Search, filter and order live in the address, so back and refresh keep them. */
+export function AgentList({ agents }: { agents: Agent[] }): ReactNode {
+  const [parameters, setParameters] = useSearchParams();
+  const search = parameters.get("search") ?? "";
+  const status = parameters.get("status") ?? "all";
+  const sort = parameters.get("sort") as keyof typeof SORTS | null;
+  const order = SORTS[sort ?? "recent"] ?? SORTS.recent;
+
+  const set = (key: string, value: string, none: string): void => {
+    setParameters(
+      (before) => {
+        const next = new URLSearchParams(before);
+        if (value === none) next.delete(key);
+        else next.set(key, value);
+        return next;
+      },
+      { replace: true },
+    );
+  };
+
+  const shown = useMemo(() => {
+    const needle = search.trim().toLowerCase();
+    return agents
+      .filter((agent) => status === "all" || agent.status === status)
+      .filter((agent) => needle === "" || agent.name.toLowerCase().includes(needle) || agent.walletAddress.toLowerCase() === needle)
+      .sort(order.compare);
+  }, [agents, search, status, order]);
+
+  return (
+    <section aria-label="Agents">
+      <div className={styles.tools}>
+        <TextInput
+          className={styles.search}
+          aria-label="Search agents by name or address"
+          placeholder="Search by name or address"
+          leftSection={<SearchIcon size={16} />}
+          value={search}
+          onChange={(event) => { set("search", event.currentTarget.value, ""); }}
+        />
+        <Segmented label="Status" value={status} options={STATUSES} onChange={(value) => { set("status", value, "all"); }} />
+        <Select
+          label="Sort by"
+          isLabelHidden
+          value={sort ?? "recent"}
+          onChange={(value) => { set("sort", value, "recent"); }}
+          options={Object.entries(SORTS).map(([value, { label }]) => ({ value, label }))}
+        />
+      </div>
+      <p className="sr-only" role="status">{shown.length} of {agents.length} agents shown</p>
+      {shown.length === 0 ? (
+        <EmptyState title="No agent matches">Change the search or the filter.</EmptyState>
+      ) : (
+        <ul className={styles.list}>
+          {shown.map((agent) => (
+            <AgentRow key={agent.id} agent={agent} />
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+}

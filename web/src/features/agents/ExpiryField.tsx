@@ -1,0 +1,51 @@
+import { TextInput } from "@mantine/core";
+import { type ReactNode, useState } from "react";
+import { Select } from "../../components/Select.tsx";
+import { formatDateTime } from "../../lib/time.ts";
+import { Muted } from "../../components/Layout.tsx";
+
+const DAY_MS = 86_400_000;
+const CHOICES = [
+  { value: "never", label: "Never" },
+  { value: "1", label: "In 1 day" },
+  { value: "7", label: "In 7 days" },
+  { value: "30", label: "In 30 days" },
+  { value: "90", label: "In 90 days" },
+  { value: "date", label: "At a date…" },
+] as const;
+type Choice = (typeof CHOICES)[number]["value"];
+
+/** `datetime-local` speaks local time without a zone; the API gets UTC. */
+const toLocal = (iso: string): string => {
+  const date = new Date(iso);
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+};
+
+export function ExpiryField({ value, onChange, error }: { value: string; onChange: (iso: string) => void; error?: string }): ReactNode {
+  const [choice, setChoice] = useState<Choice>(value === "" ? "never" : "date");
+  const onChoice = (next: Choice): void => {
+    setChoice(next);
+    if (next === "never") onChange("");
+    else if (next === "date") onChange(value === "" ? new Date(Date.now() + 30 * DAY_MS).toISOString() : value);
+    else onChange(new Date(Date.now() + Number(next) * DAY_MS).toISOString());
+  };
+  return (
+    <div>
+      <Select label="Expires" value={choice} onChange={onChoice} options={CHOICES} />
+      {choice === "date" && (
+        <TextInput
+          mt={8}
+          type="datetime-local"
+          aria-label="Expiry date and time"
+          value={value === "" ? "" : toLocal(value)}
+          error={error}
+          onChange={(event) => {
+            const time = Date.parse(event.currentTarget.value);
+            if (Number.isFinite(time)) onChange(new Date(time).toISOString());
+          }}
+        />
+      )}
+      {choice !== "date" && choice !== "never" && value !== "" && <Muted>{formatDateTime(value)}</Muted>}
+    </div>
+  );
+}

@@ -1,0 +1,43 @@
+import { type ReactNode, useState } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { Muted, Stack } from "../../components/Layout.tsx";
+import { QrCode } from "../../components/QrCode.tsx";
+import { Segmented } from "../../components/Segmented.tsx";
+import type { Agent } from "../../lib/wire.ts";
+import { useExplorer, useInfo, useNetwork } from "../info/use-info.ts";
+import { Faucet } from "./Faucet.tsx";
+import { FundFromWallet } from "./FundFromWallet.tsx";
+
+type Way = "wallet" | "faucet" | "address";
+
+export function FundDialog({ agent, opened, onClose }: { agent: Agent; opened: boolean; onClose: () => void }): ReactNode {
+  const info = useInfo();
+  const network = useNetwork(agent.network);
+  const explorer = useExplorer(agent.network);
+  const [way, setWay] = useState<Way>();
+  const isLocal = info?.localWorld === true;
+  const chosen = way ?? (isLocal ? "faucet" : "wallet");
+  const options = [
+    ...(isLocal ? [{ value: "faucet", label: "Faucet" } as const] : []),
+    { value: "wallet", label: "Your wallet" } as const,
+    { value: "address", label: "Address" } as const,
+  ];
+  return (
+    <Dialog opened={opened} onClose={onClose} title={`Fund ${agent.name}`}>
+      <Stack gap={4}>
+        <Segmented label="How to fund" value={chosen} onChange={setWay} options={options} />
+        {chosen === "faucet" && <Faucet agent={agent} />}
+        {chosen === "wallet" && info && network && <FundFromWallet agent={agent} info={info} network={network} />}
+        {chosen === "address" && (
+          <Stack gap={3}>
+            <p>Send USDC on <strong>{network?.name}</strong> to this address, from any wallet or exchange. On another network it would not arrive.</p>
+            <QrCode value={agent.walletAddress} label={`QR code of ${agent.walletAddress}`} />
+            <Address value={agent.walletAddress} full explorerUrl={explorer} />
+            <Muted>The balance here follows the chain within seconds.</Muted>
+          </Stack>
+        )}
+      </Stack>
+    </Dialog>
+  );
+}

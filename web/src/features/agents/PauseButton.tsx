@@ -1,0 +1,42 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Button } from "../../components/Button.tsx";
+import { PauseIcon, PlayIcon } from "../../components/icons.tsx";
+import type { Agent } from "../../lib/wire.ts";
+import { updateAgent } from "./api.ts";
+
+/** Acts at once, without a question: pausing is the brake, and resuming undoes it. */
+export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolean }): ReactNode {
+  const client = useQueryClient();
+  const isPaused = agent.status === "paused";
+  const verb = isPaused ? "Resume" : "Pause";
+  const change = useMutation({
+    mutationFn: () => updateAgent(agent.id, { status: isPaused ? "active" : "paused" }),
+    onSuccess: () => {
+      notifications.show({
+        message: isPaused ? `${agent.name} can pay again.` : `${agent.name} is paused and pays nobody.`,
+      });
+    },
+    onError: (error) => {
+      notifications.show({ color: "red", title: `${agent.name}: ${verb.toLowerCase()} did not work`, message: error.message });
+    },
+    onSettled: () =>
+      Promise.all(["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+  });
+  if (agent.status === "archived") return null;
+  return (
+    <Button
+      variant={compact === true ? "icon" : "secondary"}
+      aria-label={compact === true ? `${verb} ${agent.name}` : undefined}
+      title={compact === true ? verb : undefined}
+      pending={change.isPending && (compact === true ? "…" : isPaused ? "Resuming…" : "Pausing…")}
+      onClick={() => {
+        change.mutate();
+      }}
+    >
+      {isPaused ? <PlayIcon size={16} /> : <PauseIcon size={16} />}
+      {compact !== true && verb}
+    </Button>
+  );
+}

@@ -1,0 +1,89 @@
+import { Checkbox } from "@mantine/core";
+import { type ReactNode, useEffect, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { CodeBlock } from "../../components/CodeBlock.tsx";
+import { CopyButton } from "../../components/CopyButton.tsx";
+import { DownloadIcon, EyeIcon } from "../../components/icons.tsx";
+import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { Segmented } from "../../components/Segmented.tsx";
+import { saveFile } from "../../lib/save-file.ts";
+import { useInfo } from "../info/use-info.ts";
+import styles from "./KeyReveal.module.css";
+import { envFile, type Snippet, snippetsFor } from "./snippets.ts";
+
+interface KeyRevealProps {
+  apiKey: string;
+  agentName: string;
+  doneLabel: string;
+  onDone: () => void;
+}
+
+const mask = (key: string): string => `${key.slice(0, 7)}${"•".repeat(24)}${key.slice(-4)}`;
+
+/** The only time the key is in the browser. It is never put in an address, a store or a log. */
+export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealProps): ReactNode {
+  const info = useInfo();
+  const [isShown, setShown] = useState(false);
+  const [isSaved, setSaved] = useState(false);
+  const [kind, setKind] = useState<Snippet["id"]>("curl");
+  useLeaveWarning(!isSaved);
+
+  const baseUrl = info?.publicUrl ?? globalThis.location.origin;
+  const demoUrl = `${baseUrl}${info?.networks[0]?.demoPath ?? "/api/arc-stats"}`;
+  const shownKey = isShown ? apiKey : mask(apiKey);
+  const real = snippetsFor(baseUrl, apiKey, demoUrl).find(({ id }) => id === kind);
+  const shown = snippetsFor(baseUrl, shownKey, demoUrl).find(({ id }) => id === kind);
+
+  return (
+    <Stack gap={5}>
+      <Note tone="warn">
+        <strong>This key is shown once.</strong> Purser keeps only its hash. Whoever has it can spend within the agent&rsquo;s rules, so treat it like a password.
+      </Note>
+      <div className={styles.key}>
+        <code data-testid="api-key" aria-label={isShown ? "API key" : "API key, hidden"}>{shownKey}</code>
+        <Row>
+          <Button size="small" aria-pressed={isShown} onClick={() => { setShown(!isShown); }}>
+            <EyeIcon size={16} />
+            {isShown ? "Hide" : "Show"}
+          </Button>
+          <CopyButton value={apiKey} what="API key" text="Copy key" variant="primary" />
+          <Button size="small" onClick={() => { saveFile(`${fileName(agentName)}.env`, envFile(baseUrl, apiKey), "text/plain"); }}>
+            <DownloadIcon size={16} />
+            Download .env
+          </Button>
+        </Row>
+      </div>
+      <div>
+        <Segmented
+          label="Snippet"
+          value={kind}
+          onChange={setKind}
+          options={[
+            { value: "curl", label: "curl" },
+            { value: "typescript", label: "TypeScript" },
+            { value: "mcp", label: "MCP" },
+          ]}
+        />
+        <div className={styles.snippet}>
+          <CodeBlock label={`${real?.label ?? ""}, with the key filled in`} code={real?.code ?? ""} shown={shown?.code} />
+        </div>
+      </div>
+      <div className={styles.gate}>
+        <Checkbox label="I saved the key" checked={isSaved} onChange={(event) => { setSaved(event.currentTarget.checked); }} />
+        <Button variant="primary" disabled={!isSaved} onClick={onDone}>{doneLabel}</Button>
+      </div>
+    </Stack>
+  );
+}
+
+const fileName = (name: string): string => name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-|-$/g, "") || "agent";
+
+/** Closing the tab now would lose the key for good. */
+function useLeaveWarning(isActive: boolean): void {
+  useEffect(() => {
+    if (!isActive) return undefined;
+    const warn = (event: BeforeUnloadEvent): void => { event.preventDefault(); };
+    globalThis.addEventListener("beforeunload", warn);
+    return () => { globalThis.removeEventListener("beforeunload", warn); };
+  }, [isActive]);
+}

@@ -1,0 +1,50 @@
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { api } from "../../lib/api.ts";
+import type { Listing, Page, ProbeResult } from "../../lib/wire.ts";
+
+export interface ListingFilter {
+  search?: string;
+  category?: string;
+  maxPrice?: string;
+  mine?: boolean;
+}
+
+export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilter) =>
+  infiniteQueryOptions({
+    queryKey: ["listings", { search, category, maxPrice, mine }],
+    queryFn: ({ signal, pageParam }) =>
+      api.get<Page<Listing>>("/api/listings", {
+        signal,
+        query: { search, category, maxPrice, mine: mine === true ? "true" : undefined, limit: 24, cursor: pageParam },
+      }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.nextCursor ?? undefined,
+  });
+
+export const listingQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["listing", id],
+    queryFn: async ({ signal }) => (await api.get<{ listing: Listing }>(`/api/listings/${id}`, { signal })).listing,
+  });
+
+export interface ListingDraft {
+  url: string;
+  name: string;
+  description: string;
+  category: string;
+  method: string;
+  maxPrice?: string;
+}
+
+export const probeListing = (url: string, method: string): Promise<ProbeResult> =>
+  api.post("/api/listings/probe", { url, method });
+
+export const createListing = (draft: ListingDraft): Promise<{ listing: Listing }> =>
+  api.post("/api/listings", draft);
+
+export const updateListing = (
+  id: string,
+  changes: Partial<Pick<ListingDraft, "name" | "description" | "category" | "maxPrice">> & { status?: "active" | "paused" },
+): Promise<{ listing: Listing }> => api.patch(`/api/listings/${id}`, changes);
+
+export const deleteListing = (id: string): Promise<unknown> => api.delete(`/api/listings/${id}`);
