@@ -1,0 +1,223 @@
+/**
+ * x402-fetch: asks a target, pays what it demands within the agent's guardrails, and answers with
+ * the data and a receipt the chain has confirmed (design section 7). One request, at most one payment.
+ */
+import type { Address } from "viem";
+import { ApiError } from "../../errors.ts";
+import type { OutboundResponse } from "../../adapters/http/outbound.ts";
+import type { ListingPins, ProbedTerms } from "../listings/listings.ts";
+import { compareTerms } from "../listings/terms.ts";
+import { inProgress, keyReused, type Answer } from "../payments/idempotency.ts";
+import type { PayRequest } from "../payments/types.ts";
+import { askTarget } from "./ask.ts";
+import { chooseTerms, type ChosenTerms } from "./choose.ts";
+import { Delivery } from "./delivery.ts";
+import type { Offer } from "./offer.ts";
+import { probeTarget } from "./probe.ts";
+import { assertOneTarget, prepare, type Prepared } from "./prepare.ts";
+import type { ClientParts, FetchCaller, FetchInput, PaymentTerms } from "./types.ts";
+import { termsOf } from "./terms-of.ts";
+import { dryRunBody, freeBody } from "./wire.ts";
+
+type Job = Prepared & {
+  input: FetchInput;
+  caller: FetchCaller;
+  listing: ListingPins | undefined;
+};
+
+export class X402Client {
+  readonly #parts: ClientParts;
+  readonly #delivery: Delivery;
+
+  constructor(parts: ClientParts) {
+    this.#parts = parts;
+    this.#delivery = new Delivery(parts);
+  }
+
+  async fetch(input: FetchInput, caller: FetchCaller): Promise<Answer> {
+    assertOneTarget(input);
+    const ref = input.dryRun === true ? undefined : caller.idempotency;
+    // Before anything else: an answer that exists is told even while the target is gone.
+    const found = await this.#parts.idempotency.lookup(ref);
+    if (found.kind === "answered") return found.answer;
+    const listing =
+      input.listingId === undefined
+        ? undefined
+        : await this.#parts.listings().forFetch(input.listingId);
+    const job = { ...prepare(input, listing), input, caller, listing };
+    if (found.kind === "running") {
+      const answer = await this.#delivery.resume(job.target, caller, found.paymentId);
+      if (answer) return answer;
+    }
+    if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
+    const asked = await askTarget((request) => this.#parts.ask(request), job.target).catch(
+      (error: unknown) => this.#refused(job, error),
+    );
+    if (asked.kind === "free") return this.#free(job, asked.response);
+    const chosen = await this.#choose(job, asked.offer);
+    const request = payRequest(job, asked.offer, chosen);
+    if (input.dryRun === true) {
+      const verdict = await this.#parts.payments.evaluate(request);
+      return answer(dryRunBody(job.target, chosen, verdict));
+    }
+    return this.#pay(job, asked.offer, chosen, request);
+  }
+
+  /** What a URL asks for, parsed and validated; nothing is paid. */
+  probe(url: string, options: { method: string; timeoutMs?: number }): Promise<ProbedTerms> {
+    return probeTarget(this.#parts, url, options);
+  }
+
+  async #pay(
+    { caller, target, listing }: Job,
+    offer: Offer,
+    chosen: ChosenTerms,
+    request: PayRequest,
+  ): Promise<Answer> {
+    const result = await this.#parts.payments.authorize(request);
+    switch (result.kind) {
+      case "denied":
+        throw result.error;
+      case "replay":
+        return this.#parts.idempotency.replay(result.statusCode, result.response);
+      case "in_progress":
+        throw inProgress(result.paymentId);
+      case "key_reused":
+        throw keyReused();
+      default:
+        break;
+    }
+    await this.#parts.fault("submitted");
+    return this.#delivery.deliver({
+      key: { agentId: caller.id, paymentId: result.paymentId },
+      target,
+      offer,
+      accepted: chosen.terms,
+      authorization: result.authorization,
+      facts: {
+        network: chosen.network.id,
+        payTo: chosen.payTo,
+        amountAtomic: chosen.amountAtomic,
+        paymentId: result.paymentId,
+      },
+      remainingAtomic: result.remainingAtomic,
+      idempotency: caller.idempotency,
+      listingId: listing?.id,
+      replayed: false,
+    });
+  }
+
+  async #free({ caller, target, input }: Job, response: OutboundResponse): Promise<Answer> {
+    const remaining = await this.#parts.ledger.remaining(caller.id);
+    const free = answer(freeBody(target, response, remaining));
+    if (input.dryRun === true) Object.assign(free.body, { dryRun: true, price: "0" });
+    else if (caller.idempotency) {
+      // Nothing was reserved, so nothing took the key yet. The first answer stays.
+      await this.#parts.idempotency.claim(caller.idempotency);
+      await this.#parts.idempotency.completeWith(caller.idempotency, free);
+    }
+    return free;
+  }
+
+  async #choose(job: Job, offer: Offer): Promise<ChosenTerms> {
+    const { caller, listing, target } = job;
+    const options = {
+      networks: this.#parts.networks,
+      wallet: caller.walletAddress,
+      preferredNetwork: caller.network,
+    };
+    const breach = (chosen: ChosenTerms): string | undefined => {
+      const verdict = listing && compareTerms(listing, termsOf(target.url, chosen));
+      return verdict?.kept === false ? verdict.reason : undefined;
+    };
+    const choice = chooseTerms(offer, { ...options, refuse: breach });
+    if (choice.ok) return choice.chosen;
+    if (listing)
+      await this.#mismatch(job, listing, offer, chooseTerms(offer, options), choice.reasons);
+    throw new ApiError("unsupported_payment_requirements", {
+      detail: `The target accepts nothing this wallet can pay: ${choice.reasons.slice(0, 5).join("; ")}. Nothing was paid.`,
+      extra: { reasons: choice.reasons },
+    });
+  }
+
+  /** The seller asks for something else than its listing says: nobody pays, and the listing shows it. */
+  async #mismatch(
+    job: Job,
+    listing: ListingPins,
+    offer: Offer,
+    live: ReturnType<typeof chooseTerms>,
+    reasons: string[],
+  ): Promise<never> {
+    const detail = `The live terms differ from the listing's. ${reasons[0] ?? ""}`.trim();
+    const refusal = { code: "listing_mismatch" as const, detail };
+    await this.#parts
+      .listings()
+      .flag(listing.id, "listing_mismatch")
+      .catch((error: unknown) =>
+        this.#parts.log.warn({ err: error, listingId: listing.id }, "listing not flagged"),
+      );
+    const request = live.ok ? payRequest(job, offer, live.chosen) : this.#withoutTerms(job);
+    throw await this.#parts.payments.refuse({ ...request, refusal });
+  }
+
+  /** A refusal of the target itself is a denial like any other: stored, and visible to the owner. */
+  async #refused(job: Job, error: unknown): Promise<never> {
+    if (!(error instanceof ApiError) || error.code !== "url_blocked" || job.input.dryRun === true)
+      throw error;
+    const refusal = { code: "url_blocked" as const, detail: error.message };
+    throw await this.#parts.payments.refuse({ ...this.#withoutTerms(job), refusal });
+  }
+
+  /** For a refusal that came before any price or payee was known. */
+  #withoutTerms({ caller, target, listing }: Job) {
+    const network =
+      this.#parts.networks.find((candidate) => candidate.id === caller.network) ??
+      this.#parts.networks[0];
+    if (!network) throw new Error("no network is configured");
+    return {
+      payer: caller,
+      kind: "x402" as const,
+      chainId: network.chainId,
+      asset: network.usdc.address.toLowerCase() as Address,
+      to: null,
+      amountAtomic: 0n,
+      requestId: caller.requestId,
+      url: target.url.href,
+      listingId: listing?.id,
+    };
+  }
+}
+
+const answer = (body: Record<string, unknown>): Answer => ({
+  statusCode: 200,
+  body,
+  replayed: false,
+});
+
+function payRequest(
+  { caller, target, listing, maxAmountAtomic }: Job,
+  offer: Offer,
+  chosen: ChosenTerms,
+): PayRequest {
+  const terms: PaymentTerms = {
+    x402Version: offer.x402Version,
+    accepted: chosen.terms.raw,
+    ...(offer.resource ? { resource: offer.resource } : {}),
+  };
+  return {
+    payer: caller,
+    kind: "x402",
+    chainId: chosen.network.chainId,
+    asset: chosen.asset,
+    to: chosen.payTo,
+    amountAtomic: chosen.amountAtomic,
+    maxAmountAtomic,
+    validForSeconds: chosen.validForSeconds,
+    requestId: caller.requestId,
+    url: target.url.href,
+    listingId: listing?.id,
+    requirement: terms,
+    idempotency: caller.idempotency,
+    relay: false,
+  };
+}

@@ -1,0 +1,34 @@
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { Problem } from "../../schemas/common.ts";
+import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
+
+const ROUTE = "POST /api/agents/x402-fetch";
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  app.post(
+    "/api/agents/x402-fetch",
+    {
+      config: { auth: "agent", guardrails: { kind: "x402" } },
+      schema: {
+        tags: ["agents"],
+        summary: "Fetch a URL, paying for it over x402 within the agent's limits",
+        body: X402FetchRequest,
+        response: { 200: X402FetchAnswer, "4xx": Problem, "5xx": Problem },
+      },
+    },
+    async (request, reply) => {
+      const { agent, body } = request;
+      const answer = await app.x402Client.fetch(body, {
+        id: agent.id,
+        walletAddress: agent.walletAddress,
+        apiKeyId: agent.apiKeyId,
+        network: agent.network,
+        requestId: request.id,
+        idempotency: request.idempotencyRef({ subjectId: agent.id, route: ROUTE, body }),
+      });
+      return reply.sendAnswer(answer);
+    },
+  );
+};
+
+export default routes;

@@ -1,0 +1,90 @@
+/** Wire types of x402-fetch. */
+import { Type, type Static } from "typebox";
+import { AddressOutput, Amount, NetworkId, Nullable, Strict, TxHash } from "./common.ts";
+
+export const X402FetchRequest = Strict(
+  {
+    url: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 4096, examples: ["https://api.example.com/data"] }),
+    ),
+    listingId: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 64,
+        description: "Fetch a marketplace listing under its pinned terms",
+      }),
+    ),
+    method: Type.Optional(
+      Type.Union(
+        ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].map((method) => Type.Literal(method)),
+        {
+          description: "Default GET, or the listing's method",
+        },
+      ),
+    ),
+    headers: Type.Optional(
+      Type.Record(Type.String(), Type.String(), {
+        description: "Sent to the target, without credentials, hop-by-hop and payment headers",
+      }),
+    ),
+    body: Type.Optional(
+      Type.Unknown({ description: "A string is sent as it is; any other value is sent as JSON" }),
+    ),
+    maxAmount: Type.Optional(Amount),
+    dryRun: Type.Optional(Type.Boolean({ description: "Pay nothing; answer price and verdict" })),
+    timeoutMs: Type.Optional(
+      Type.Integer({
+        minimum: 100,
+        maximum: 120_000,
+        description: "For each answer of the target (30000)",
+      }),
+    ),
+  },
+  { description: "Exactly one of url and listingId" },
+);
+export type X402FetchRequest = Static<typeof X402FetchRequest>;
+
+export const X402FetchAnswer = Type.Object({
+  success: Type.Literal(true),
+  paid: Type.Boolean(),
+  amountPaid: Type.String(),
+  txHash: Nullable(TxHash),
+  data: Type.Optional(Type.Unknown({ description: "JSON as a value, text as a string" })),
+  dataBase64: Type.Optional(
+    Type.String({ description: "Instead of data when the answer is binary" }),
+  ),
+  source: Type.String({ description: "The URL that was asked" }),
+  status: Type.Integer({ description: "HTTP status of the target" }),
+  contentType: Nullable(Type.String()),
+  network: Nullable(NetworkId),
+  payTo: Nullable(AddressOutput),
+  paymentId: Nullable(Type.String()),
+  delivered: Type.Boolean({
+    description: "The target answered with a success; apart from whether it was paid",
+  }),
+  remaining: Type.String({ description: "Left of the daily limit" }),
+  dryRun: Type.Optional(Type.Literal(true)),
+  price: Type.Optional(Type.String({ description: "Dry run: what it would cost" })),
+  requirement: Type.Optional(
+    Type.Unknown({
+      description: "Dry run: the terms that would be paid, as the target wrote them",
+    }),
+  ),
+  verdict: Type.Optional(
+    Type.Object({
+      allowed: Type.Boolean(),
+      code: Nullable(Type.String()),
+      detail: Nullable(Type.String()),
+      rules: Type.Array(
+        Type.Object({
+          rule: Type.String(),
+          passed: Nullable(Type.Boolean()),
+          detail: Type.String(),
+        }),
+      ),
+      policy: Nullable(Type.Record(Type.String(), Type.Unknown())),
+      availableAt: Nullable(Type.String()),
+      nextReleaseAt: Nullable(Type.String()),
+    }),
+  ),
+});
