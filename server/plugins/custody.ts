@@ -1,5 +1,6 @@
 import fp from "fastify-plugin";
 import { addressOf, isPrivateKey, sign } from "../adapters/crypto/curve.ts";
+import { transferDigest } from "../adapters/crypto/eip3009-digest.ts";
 import { findWallet } from "../adapters/stores/wallets.ts";
 import { Custody } from "../domain/custody/custody.ts";
 import { KeyRing } from "../domain/custody/envelope.ts";
@@ -17,7 +18,7 @@ export default fp(
       "custody",
       new Custody({
         ring: new KeyRing(app.config.masterKeys, app.config.masterKeyActive),
-        curve: { addressOf, isPrivateKey, sign },
+        curve: { addressOf, isPrivateKey, sign, transferDigest },
         networks: app.config.networks,
         loadWallet: (agentId) => findWallet(app.pool, agentId),
       }),

@@ -9,7 +9,7 @@ import {
   type SealedWallet,
 } from "./envelope.ts";
 import type { Authorization } from "../settlement/types.ts";
-import { authorizationHash, cancelHash, type Cancellation } from "./typed-data.ts";
+import { cancelHash, tokenDomainOf, type Cancellation, type TokenDomain } from "./typed-data.ts";
 
 /** The curve: secp256k1, native where it can be. */
 export interface Curve {
@@ -18,6 +18,8 @@ export interface Curve {
   isPrivateKey(bytes: Uint8Array): boolean;
   /** 65 bytes r, s (low), v (27 or 28). */
   sign(hash: Uint8Array, privateKey: Uint8Array): Hex;
+  /** EIP-712 digest of a TransferWithAuthorization; the facilitator recovers payers from the same. */
+  transferDigest(domain: TokenDomain, message: Authorization): Uint8Array;
 }
 
 export interface StoredWallet extends SealedWallet {
@@ -60,7 +62,9 @@ export class Custody {
     const wallet = await this.#load(agentId);
     if (authorization.from.toLowerCase() !== wallet.address)
       throw new CustodyError(`agent ${agentId} does not own the wallet ${authorization.from}`);
-    return this.#sign(agentId, wallet, authorizationHash(network, authorization));
+    assertWellFormed(authorization);
+    const digest = this.#deps.curve.transferDigest(tokenDomainOf(network), authorization);
+    return this.#sign(agentId, wallet, digest);
   }
 
   /** EIP-3009 CancelAuthorization: makes an unused authorization of this wallet worthless. */
@@ -92,4 +96,19 @@ export class Custody {
       throw new CustodyError(`no signature for asset ${asset} on chain ${chainId}: not configured`);
     return network;
   }
+}
+
+const MAX_UINT256 = (1n << 256n) - 1n;
+
+/** The digest is packed from these bytes as they are: a short address would be another address. */
+function assertWellFormed({ from, to, nonce, ...numbers }: Authorization): void {
+  const isAddress = (text: string) => /^0x[0-9a-fA-F]{40}$/.test(text);
+  const isUint = (value: bigint) => value >= 0n && value <= MAX_UINT256;
+  if (
+    !isAddress(from) ||
+    !isAddress(to) ||
+    !/^0x[0-9a-fA-F]{64}$/.test(nonce) ||
+    ![numbers.value, numbers.validAfter, numbers.validBefore].every(isUint)
+  )
+    throw new CustodyError("an authorization with a malformed field is not signed");
 }
