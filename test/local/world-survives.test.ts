@@ -1,0 +1,409 @@
+// Goal: the local world keeps its data through restarts, kills and half-written files, and says in one line
+// what is wrong when it cannot; two starts never share one data folder.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { Client } from "pg";
+import t, { type Test } from "tap";
+import { createPublicClient, http, type Address, type Hash } from "viem";
+import { LOCAL_USDC } from "../../server/local/chain-contracts.ts";
+import { readHead } from "../../server/local/chain-state.ts";
+import { createFaucet } from "../../server/local/faucet.ts";
+import { identityOf } from "../../server/local/process-identity.mjs";
+import { startLocalWorld, type LocalWorld } from "../../server/local/world.ts";
+import { testAccount } from "../helpers/chain.ts";
+
+const CHAIN_ID = 5042002;
+const BALANCE_OF = [
+  {
+    type: "function",
+    name: "balanceOf",
+    stateMutability: "view",
+    inputs: [{ type: "address" }],
+    outputs: [{ type: "uint256" }],
+  },
+] as const;
+
+function dataDir(t: Test): string {
+  const dir = mkdtempSync(join(tmpdir(), "purser-world-"));
+  t.teardown(() => rmSync(dir, { recursive: true, force: true }));
+  return join(dir, "data");
+}
+
+async function start(
+  t: Test,
+  dir: string,
+  only: { postgres?: boolean; chain?: boolean } = {},
+): Promise<LocalWorld & { said: string[] }> {
+  const said: string[] = [];
+  const world = await startLocalWorld({
+    dataDir: dir,
+    postgres: only.postgres ?? true,
+    chain: only.chain ?? true,
+    onProgress: (line) => said.push(line),
+  });
+  t.teardown(() => world.stop());
+  return { ...world, said };
+}
+
+async function query<Row>(world: LocalWorld, sql: string): Promise<Row[]> {
+  const client = new Client({ connectionString: world.databaseUrl });
+  client.on("error", () => undefined);
+  await client.connect();
+  try {
+    return (await client.query(sql)).rows as Row[];
+  } finally {
+    await client.end();
+  }
+}
+
+const reader = (world: LocalWorld) =>
+  createPublicClient({ transport: http(world.rpcUrl, { retryCount: 0 }), cacheTime: 0 });
+const balance = (world: LocalWorld, address: Address) =>
+  reader(world).readContract({
+    address: LOCAL_USDC,
+    abi: BALANCE_OF,
+    functionName: "balanceOf",
+    args: [address],
+  });
+const give = (world: LocalWorld, to: Address): Promise<Hash> =>
+  createFaucet({
+    rpcUrl: world.rpcUrl ?? "",
+    chainId: CHAIN_ID,
+    privateKey: world.faucetPrivateKey,
+    usdc: LOCAL_USDC,
+  }).send({ to, amountAtomic: 5_000_000n });
+
+const pidIn = (path: string): number =>
+  (JSON.parse(readFileSync(path, "utf8")) as { pid: number }).pid;
+
+async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
+  const deadline = Date.now() + 20_000;
+  for (;;) {
+    if (await Promise.resolve(holds()).catch(() => false)) return;
+    if (Date.now() > deadline) throw new Error(`never: ${what}`);
+    await delay(50);
+  }
+}
+
+const someone = testAccount(77).address;
+
+t.test("a restart keeps rows, balances, receipts, logs, keys and the chain's port", async (t) => {
+  const dir = dataDir(t);
+  const first = await start(t, dir);
+  await query(first, "CREATE TABLE kept AS SELECT 42 AS answer");
+  const hash = await give(first, someone);
+  const receipt = await reader(first).getTransactionReceipt({ hash });
+  t.equal(await balance(first, someone), 5_000_000n);
+  t.equal(statSync(join(dir, "secrets.json")).mode & 0o777, 0o600);
+  await first.stop();
+  t.notOk(existsSync(join(dir, "lock")), "the folder is free again");
+
+  const second = await start(t, dir);
+  t.match(await query(second, "SELECT answer FROM kept"), [{ answer: 42 }]);
+  t.equal(await balance(second, someone), 5_000_000n);
+  const after = await reader(second).getTransactionReceipt({ hash });
+  t.equal(after.blockHash, receipt.blockHash);
+  const logs = await reader(second).getLogs({ address: LOCAL_USDC, fromBlock: 0n });
+  t.ok(logs.some((log) => log.transactionHash === hash));
+  t.ok((await reader(second).getBlockNumber()) >= receipt.blockNumber);
+  t.equal(second.lostFromBlock, undefined);
+  for (const key of ["rpcUrl", "relayerPrivateKeys", "masterKeys", "demoOwnerPrivateKey"] as const)
+    t.same(second[key], first[key], `the same ${key}`);
+  const nowSeconds = BigInt(Math.floor(Date.now() / 1000));
+  const block = await reader(second).getBlock();
+  t.ok(nowSeconds - block.timestamp < 5n, "and the chain's clock is the wall clock");
+});
+
+t.test("a second start on the same folder is refused in one line", async (t) => {
+  const dir = dataDir(t);
+  await start(t, dir, { postgres: false });
+  await t.rejects(start(t, dir, { postgres: false }), {
+    name: "StartError",
+    message: new RegExp(`^another Purser \\(process ${process.pid}\\) already uses [^\\n]+$`),
+  });
+});
+
+t.test(
+  "a lock left by a dead process, or by another one with its number, is taken over",
+  async (t) => {
+    const dir = dataDir(t);
+    mkdirSync(dir, { recursive: true });
+    const ghost = spawn(process.execPath, ["-e", "0"], { stdio: "ignore" });
+    const identity = identityOf(ghost.pid);
+    await once(ghost, "exit");
+    for (const content of [
+      JSON.stringify({ pid: ghost.pid, identity }),
+      JSON.stringify({ pid: process.pid, identity: "another boot:1" }),
+      '{"pid": 12',
+      "",
+    ]) {
+      writeFileSync(join(dir, "lock"), content);
+      const world = await start(t, dir, { postgres: false, chain: false });
+      await world.stop();
+    }
+    t.pass("four times");
+  },
+);
+
+t.test("Postgres or anvil killed with -9: started again, nothing lost", async (t) => {
+  const dir = dataDir(t);
+  const world = await start(t, dir);
+  await query(world, "CREATE TABLE kept AS SELECT 42 AS answer");
+  const hash = await give(world, someone);
+  const { blockNumber } = await reader(world).getTransactionReceipt({ hash });
+  await eventually("a checkpoint with the block", async () => {
+    const checkpoint = readFileSync(join(dir, "chain", "checkpoint.json"), "utf8");
+    return (
+      checkpoint.includes(hash) &&
+      (await readHead(join(dir, "chain")))?.number === Number(blockNumber)
+    );
+  });
+
+  process.kill(pidIn(join(dir, "postgres.pid")), "SIGKILL");
+  process.kill(pidIn(join(dir, "chain", "anvil.pid")), "SIGKILL");
+  await eventually("both answer again", async () => {
+    const rows = await query<{ answer: number }>(world, "SELECT answer FROM kept");
+    return rows[0]?.answer === 42 && (await balance(world, someone)) === 5_000_000n;
+  });
+  t.equal((await reader(world).getTransactionReceipt({ hash })).status, "success");
+  t.ok(world.said.some((line) => line.startsWith("Postgres ended unexpectedly")));
+  t.ok(world.said.some((line) => line.startsWith("The local chain ended unexpectedly")));
+  t.ok(await give(world, someone), "and the chain goes on");
+});
+
+t.test("a state anvil only half wrote is passed over for the checkpoint", async (t) => {
+  const dir = dataDir(t);
+  const first = await start(t, dir, { postgres: false });
+  await give(first, someone);
+  await eventually("a checkpoint with the mint", () => existsSync(join(dir, "chain", "head.json")));
+  await eventually("its file", async () => {
+    const head = await readHead(join(dir, "chain"));
+    const { best_block_number: saved } = JSON.parse(
+      readFileSync(join(dir, "chain", "checkpoint.json"), "utf8"),
+    ) as { best_block_number: number };
+    return head !== undefined && saved >= head.number;
+  });
+  await first.stop();
+  const state = join(dir, "chain", "state.json");
+  truncateSync(state, Math.floor(statSync(state).size / 2));
+
+  const second = await start(t, dir, { postgres: false });
+  t.equal(await balance(second, someone), 5_000_000n);
+  t.equal(second.lostFromBlock, undefined);
+});
+
+t.test("a chain that came back older than it was says so", async (t) => {
+  const dir = dataDir(t);
+  const first = await start(t, dir, { postgres: false });
+  await first.stop();
+  const files = ["state.json", "checkpoint.json"].map((name) => join(dir, "chain", name));
+  const before = files.map((path) => readFileSync(path));
+
+  const second = await start(t, dir, { postgres: false });
+  await give(second, someone);
+  await eventually(
+    "the head is noted",
+    async () => (await readHead(join(dir, "chain"))) !== undefined,
+  );
+  await second.stop();
+  const head = await readHead(join(dir, "chain"));
+  files.forEach((path, index) => writeFileSync(path, before[index] ?? ""));
+
+  const third = await start(t, dir, { postgres: false });
+  t.equal(third.lostFromBlock, head?.number);
+  t.ok(third.said.some((line) => line.startsWith("Warning: the local chain was killed")));
+});
+
+t.test(
+  "half-written data is made anew where nothing was in it, and refused where something was",
+  async (t) => {
+    const dir = dataDir(t);
+    // A first start that died in the middle of setting the database up.
+    mkdirSync(join(dir, "postgres.new", "base"), { recursive: true });
+    writeFileSync(join(dir, "postgres.new", "postgresql.conf"), "half");
+    mkdirSync(join(dir, "postgres"));
+    mkdirSync(join(dir, "chain"));
+    writeFileSync(join(dir, "chain", "state.json"), '{"block": {"numb');
+    const world = await start(t, dir);
+    t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
+    t.ok(await give(world, someone));
+    await world.stop();
+
+    writeFileSync(join(dir, "postgres", "PG_VERSION"), "15\n");
+    await t.rejects(start(t, dir, { chain: false }), {
+      name: "StartError",
+      message: /was made by Postgres 15, this is Postgres 18\. Start fresh with: npm run reset/,
+    });
+    rmSync(join(dir, "postgres", "PG_VERSION"));
+    await t.rejects(start(t, dir, { chain: false }), { name: "StartError", message: /is damaged/ });
+    const secrets = join(dir, "secrets.json");
+    truncateSync(secrets, 40);
+    await t.rejects(start(t, dir, { chain: false }), {
+      name: "StartError",
+      message: /secrets\.json is damaged/,
+    });
+    t.equal(statSync(secrets).size, 40, "and the damaged file is left for rescue");
+  },
+);
+
+t.test(
+  "a postmaster.pid whose number now belongs to another process does not block the start",
+  async (t) => {
+    const dir = dataDir(t);
+    const first = await start(t, dir, { chain: false });
+    const pidFile = join(dir, "postgres", "postmaster.pid");
+    const lines = readFileSync(pidFile, "utf8").split("\n");
+    await first.stop();
+    const owner = statSync(join(dir, "postgres"));
+    const bystander = spawn("sleep", ["60"], {
+      stdio: "ignore",
+      ...(process.getuid?.() === 0 && { uid: owner.uid, gid: owner.gid, cwd: "/" }),
+    });
+    t.teardown(() => bystander.kill());
+    writeFileSync(pidFile, [bystander.pid, ...lines.slice(1)].join("\n"));
+    const second = await start(t, dir, { chain: false });
+    t.match(await query(second, "SELECT 1 AS one"), [{ one: 1 }]);
+    t.equal(bystander.exitCode, null, "and the bystander lives");
+  },
+);
+
+t.test(
+  "children that outlived their warden and their server are ended by the next start",
+  async (t) => {
+    const dir = dataDir(t);
+    const holder = spawn(process.execPath, ["--import=tsx", "-e", holderScript(dir)], {
+      stdio: ["ignore", "pipe", "inherit"],
+      env: cleanEnvironment(),
+    });
+    await once(holder.stdout, "data");
+    const [postgres, anvil] = [
+      pidIn(join(dir, "postgres.pid")),
+      pidIn(join(dir, "chain", "anvil.pid")),
+    ];
+    // A SIGKILL of everything but the children, as an out-of-memory killer might do it; first a stop, so
+    // that none of the killed can react to the death of another.
+    const victims = [holder.pid ?? 0, parentOf(postgres), parentOf(anvil)];
+    for (const pid of victims) process.kill(pid, "SIGSTOP");
+    for (const pid of victims) process.kill(pid, "SIGKILL");
+    await once(holder, "exit");
+    t.ok(identityOf(postgres), "Postgres is an orphan now");
+
+    const world = await start(t, dir);
+    t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
+    t.equal(identityOf(postgres), null);
+    t.equal(identityOf(anvil), null);
+  },
+);
+
+t.test("the server killed with -9: its children leave by themselves", async (t) => {
+  const dir = dataDir(t);
+  const holder = spawn(process.execPath, ["--import=tsx", "-e", holderScript(dir)], {
+    stdio: ["ignore", "pipe", "inherit"],
+    env: cleanEnvironment(),
+  });
+  await once(holder.stdout, "data");
+  const pids = [pidIn(join(dir, "postgres.pid")), pidIn(join(dir, "chain", "anvil.pid"))];
+  const wardens = pids.map(parentOf);
+  process.kill(holder.pid ?? 0, "SIGKILL");
+  await eventually("all gone", () =>
+    [...pids, ...wardens].every((pid) => identityOf(pid) === null),
+  );
+  t.notOk(existsSync(join(dir, "postgres", "postmaster.pid")), "Postgres shut down in order");
+  const world = await start(t, dir);
+  t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
+});
+
+t.test("a folder that cannot be used is one line, and nothing is left running", async (t) => {
+  const dir = dataDir(t);
+  const parent = join(dir, "..");
+  writeFileSync(join(parent, "file"), "");
+  await t.rejects(start(t, join(parent, "file")), {
+    name: "StartError",
+    message: /cannot be used: there is a file in its place\.$/,
+  });
+  await t.rejects(start(t, join(parent, "file", "below")), {
+    name: "StartError",
+    message: /cannot be used: part of the path is a file\.$/,
+  });
+  if (process.getuid?.() !== 0) {
+    mkdirSync(dir);
+    chmodSync(dir, 0o500);
+    await t.rejects(start(t, dir), { message: /this user may not write there/ });
+    chmodSync(dir, 0o700);
+  }
+});
+
+t.test("an idle chain is trimmed while it runs, and keeps what happened", async (t) => {
+  const dir = dataDir(t);
+  mkdirSync(dir, { recursive: true });
+  const { startLocalChain } = await import("../../server/local/chain.ts");
+  const chain = await startLocalChain({
+    dataDir: dir,
+    chainId: CHAIN_ID,
+    admin: testAccount(0).address,
+    senders: [],
+    onProgress: (line) => t.comment(line),
+    recycleAfterBlocks: 1_000,
+  });
+  t.teardown(() => chain.stop());
+  const world = { rpcUrl: chain.rpcUrl, faucetPrivateKey: testAccount(0).privateKey } as LocalWorld;
+  const hash = await give(world, someone);
+  const anvil = pidIn(join(dir, "chain", "anvil.pid"));
+  const mine = (blocks: number) =>
+    fetch(chain.rpcUrl, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "anvil_mine", params: [blocks] }),
+    });
+  const client = reader(world);
+  // The node may be on its way out and in while this asks it for more.
+  await eventually("4,000 blocks", async () => {
+    await mine(500);
+    return (await client.getBlockNumber()) > 4_000n;
+  });
+  await eventually("a new node", () => pidIn(join(dir, "chain", "anvil.pid")) !== anvil);
+  await eventually("it answers", async () => (await balance(world, someone)) === 5_000_000n);
+  t.ok((await client.getBlockNumber()) > 4_000n, "the height goes on");
+  t.equal((await client.getTransactionReceipt({ hash })).status, "success");
+  t.equal(
+    await client.getBlock({ blockNumber: 1_000n }).catch(() => null),
+    null,
+    "an old empty block",
+  );
+  const logs = await client.getLogs({ address: LOCAL_USDC, fromBlock: 0n });
+  t.ok(logs.some((log) => log.transactionHash === hash));
+});
+
+/** Starts a world, says so, and waits to be killed. */
+function holderScript(dir: string): string {
+  const module = new URL("../../server/local/world.ts", import.meta.url).href;
+  return `import(${JSON.stringify(module)}).then(async ({ startLocalWorld }) => {
+    await startLocalWorld({ dataDir: ${JSON.stringify(dir)}, postgres: true, chain: true, onProgress() {} });
+    console.log("ready");
+  });`;
+}
+
+function cleanEnvironment(): NodeJS.ProcessEnv {
+  return Object.fromEntries(
+    Object.entries(process.env).filter(([key]) => key !== "NODE_OPTIONS" && !/^_?TAP/.test(key)),
+  );
+}
+
+function parentOf(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+  return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
+}
