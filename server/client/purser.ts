@@ -1,0 +1,188 @@
+/**
+ * The typed client for agents: one key, one call.
+ *
+ *   const purser = new Purser({ apiKey: process.env.PURSER_API_KEY, baseUrl: "http://localhost:3000" });
+ *   const { data, amountPaid } = await purser.fetch({ url, maxAmount: "0.01" });
+ *
+ * Every paying call carries an Idempotency-Key of its own, and is repeated only where repeating cannot
+ * pay twice: the same key always travels with the same body.
+ */
+import type { Static } from "typebox";
+import type { Listing as ListingSchema } from "../schemas/listings.ts";
+import { PurserError, noAnswer, type Problem } from "./problem.ts";
+import type { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../schemas/payments.ts";
+import type { X402FetchAnswer, X402FetchRequest } from "../schemas/x402-fetch.ts";
+
+export { PurserError, type Problem } from "./problem.ts";
+export type { AgentSelf, Payment, SpendRequest, X402FetchRequest };
+export type Listing = Static<typeof ListingSchema>;
+export type SpendResult = Static<typeof SpendAnswer>;
+export type FetchResult = Static<typeof X402FetchAnswer>;
+export interface Page<T> {
+  items: T[];
+  nextCursor: string | null;
+}
+
+export interface PurserOptions {
+  apiKey: string;
+  baseUrl: string;
+  /** How long one call may take, retries included (60 s). */
+  timeoutMs?: number;
+  fetch?: typeof globalThis.fetch;
+}
+
+export interface CallOptions {
+  /** Give your own key to repeat a call after a restart of your process. */
+  idempotencyKey?: string;
+  signal?: AbortSignal;
+}
+
+/** The request cannot have paid, or the same key finds out what it did. Denials and bad input are not here. */
+const SAFE_TO_REPEAT = new Set([
+  "idempotency_in_progress",
+  "rate_limited",
+  "chain_unavailable",
+  "relayer_unfunded",
+  "service_unavailable",
+  "payment_status_unknown",
+  "no_answer",
+]);
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 5_000;
+
+export class Purser {
+  readonly #apiKey: string;
+  readonly #baseUrl: string;
+  readonly #timeoutMs: number;
+  readonly #fetch: typeof globalThis.fetch;
+
+  constructor(options: PurserOptions) {
+    this.#apiKey = options.apiKey;
+    this.#baseUrl = options.baseUrl.replace(/\/+$/, "");
+    this.#timeoutMs = options.timeoutMs ?? 60_000;
+    this.#fetch = options.fetch ?? globalThis.fetch;
+  }
+
+  /** Name, wallet, balance, limits and allowlist of this agent. */
+  me(options?: CallOptions): Promise<AgentSelf> {
+    return this.#call("GET", "/api/agents/me", undefined, options);
+  }
+
+  /** Pays an allowlisted address. */
+  spend(request: SpendRequest, options?: CallOptions): Promise<SpendResult> {
+    return this.#pay("/api/agents/spend", request, options);
+  }
+
+  /** Fetches a URL, or a marketplace listing, and pays if it must. */
+  fetch(request: X402FetchRequest, options?: CallOptions): Promise<FetchResult> {
+    return this.#pay("/api/agents/x402-fetch", request, options);
+  }
+
+  /** What a fetch would cost and whether the limits allow it; pays nothing. */
+  quote(request: X402FetchRequest, options?: CallOptions): Promise<FetchResult> {
+    return this.#call("POST", "/api/agents/x402-fetch", { ...request, dryRun: true }, options);
+  }
+
+  payments(
+    query: { limit?: number; cursor?: string } = {},
+    options?: CallOptions,
+  ): Promise<Page<Payment>> {
+    return this.#call("GET", `/api/agents/me/payments${queryText(query)}`, undefined, options);
+  }
+
+  payment(id: string, options?: CallOptions): Promise<Payment> {
+    return this.#call(
+      "GET",
+      `/api/agents/me/payments/${encodeURIComponent(id)}`,
+      undefined,
+      options,
+    );
+  }
+
+  /** Searches the marketplace. */
+  listings(
+    query: {
+      search?: string;
+      category?: string;
+      network?: string;
+      maxPrice?: string;
+      limit?: number;
+      cursor?: string;
+    } = {},
+    options?: CallOptions,
+  ): Promise<Page<Listing>> {
+    return this.#call("GET", `/api/listings${queryText(query)}`, undefined, options);
+  }
+
+  #pay<T>(path: string, body: object, options: CallOptions = {}): Promise<T> {
+    return this.#call("POST", path, body, {
+      ...options,
+      idempotencyKey: options.idempotencyKey ?? crypto.randomUUID(),
+    });
+  }
+
+  async #call<T>(
+    method: string,
+    path: string,
+    body: object | undefined,
+    options: CallOptions = {},
+  ): Promise<T> {
+    const deadlineMs = Date.now() + this.#timeoutMs;
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+      const answer = await this.#once<T>(method, path, body, deadlineMs, options);
+      if (answer.ok) return answer.value;
+      const waitMs = Math.max(pauseMs, answer.retryAfterMs);
+      const canRepeat = SAFE_TO_REPEAT.has(answer.problem.code) && Date.now() + waitMs < deadlineMs;
+      if (!canRepeat) throw new PurserError(answer.problem, options.idempotencyKey);
+      await new Promise((resolve) => setTimeout(resolve, waitMs));
+      options.signal?.throwIfAborted();
+    }
+  }
+
+  async #once<T>(
+    method: string,
+    path: string,
+    body: object | undefined,
+    deadlineMs: number,
+    options: CallOptions,
+  ): Promise<Answer<T>> {
+    const timeout = AbortSignal.timeout(Math.max(1, deadlineMs - Date.now()));
+    const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
+    let response: Response;
+    let value: unknown;
+    try {
+      response = await this.#fetch(`${this.#baseUrl}${path}`, {
+        method,
+        signal,
+        redirect: "error",
+        headers: {
+          authorization: `Bearer ${this.#apiKey}`,
+          ...(body === undefined ? {} : { "content-type": "application/json" }),
+          ...(options.idempotencyKey === undefined
+            ? {}
+            : { "idempotency-key": options.idempotencyKey }),
+        },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      });
+      value = await response.json();
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      return { ok: false, problem: noAnswer(error), retryAfterMs: 0 };
+    }
+    if (response.ok) return { ok: true, value: value as T };
+    return {
+      ok: false,
+      problem: value as Problem,
+      retryAfterMs: Number(response.headers.get("retry-after") ?? 0) * 1_000,
+    };
+  }
+}
+
+type Answer<T> = { ok: true; value: T } | { ok: false; problem: Problem; retryAfterMs: number };
+
+function queryText(query: Record<string, string | number | undefined>): string {
+  const search = new URLSearchParams();
+  for (const [key, value] of Object.entries(query))
+    if (value !== undefined) search.set(key, String(value));
+  return search.size === 0 ? "" : `?${search.toString()}`;
+}
