@@ -1,24 +1,19 @@
 /** `POST /api/agents/spend`: pay, wait for the proof, answer; the same key gets the same answer. */
 import { getAddress } from "viem";
 import { ApiError } from "../../errors.ts";
-import type { PaymentRow } from "../../adapters/stores/payments.ts";
 import { formatAtomic } from "../money.ts";
 import { inProgress, keyReused, type Answer, type Idempotency } from "./idempotency.ts";
 import type { IdempotencyRef } from "./idempotency-ref.ts";
 import type { Payments } from "./payments.ts";
+import { resolveRunning, type RunningDependencies } from "./running.ts";
 import type { PaymentOutcome, PayRequest } from "./types.ts";
 
-export interface SpendDependencies {
+export interface SpendDependencies extends RunningDependencies {
   payments: Payments;
   idempotency: Idempotency;
-  findPayment(key: { agentId: string; paymentId: string }): Promise<PaymentRow | undefined>;
   remainingOf(agentId: string): Promise<bigint>;
   networkOf(chainId: number): string;
-  settleWaitMs: number;
 }
-
-/** A request that has run this much longer than its longest wait is one whose process died. */
-const ABANDONED_AFTER_MS = 15_000;
 
 export class Spend {
   readonly #deps: SpendDependencies;
@@ -61,31 +56,16 @@ export class Spend {
     return this.#answer(paid, outcome, idempotency, false);
   }
 
-  /** The request with this key has no answer yet: it runs elsewhere, or died, or ended as unknown. */
   async #answerRunning(
     request: Omit<PayRequest, "relay" | "kind">,
     paymentId: string | null,
   ): Promise<Answer | undefined> {
     const agentId = request.payer.id;
-    const payment =
-      paymentId === null ? undefined : await this.#deps.findPayment({ agentId, paymentId });
-    if (!payment) throw inProgress(paymentId);
-    const key = { agentId, paymentId: payment.id };
-    const isAbandoned = payment.ageSeconds * 1000 > this.#deps.settleWaitMs + ABANDONED_AFTER_MS;
-    if (payment.status === "reserved") {
-      if (!isAbandoned) throw inProgress(paymentId);
-      const released = await this.#deps.payments.voidReserved(
-        key,
-        "not_signed",
-        "The process stopped before it signed.",
-      );
-      // Nothing moved and the key is free again: this request starts anew.
-      if (released) return undefined;
-    }
-    if (payment.status === "submitted" && !isAbandoned) throw inProgress(paymentId);
-    const outcome = await this.#deps.payments.outcome(key, this.#deps.settleWaitMs);
+    const resolved = await resolveRunning(this.#deps, { agentId, paymentId });
+    if (resolved === "startAnew") return undefined;
+    const { payment, outcome } = resolved;
     const paid = {
-      ...key,
+      paymentId: payment.id,
       recipient: request.to,
       amountAtomic: payment.amountAtomic,
       chainId: Number(payment.chainId),
