@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
-import { Counter, Histogram } from "prom-client";
+import { Counter, Histogram, type Registry } from "prom-client";
 import { privateKeyToAddress } from "viem/accounts";
 import { ChainPaymentReads } from "../adapters/chain/payment-reads.ts";
 import { paymentSignatures } from "../adapters/crypto/payment-signatures.ts";
@@ -50,7 +50,8 @@ export default fp(
       admit: (payer) => limit.admit(payer),
       mayDeploy: () => false,
       settleWaitMs,
-      onSettled: () => undefined,
+      // Looked up when needed; it returns at once and never throws.
+      onSettled: (_payment, body) => app.listings.catalogue(body),
       onFault: (err) =>
         app.log.error({ err }, "settlement accepted, its outcome could not be told"),
       sleep: (ms) => sleep(ms),
@@ -91,7 +92,7 @@ function readsOf(entries: (readonly [number, ChainPaymentReads])[]): PaymentRead
   };
 }
 
-function observer(register: import("prom-client").Registry): Observer {
+function observer(register: Registry): Observer {
   const total = new Counter({
     name: "purser_x402_requests_total",
     help: "Verify and settle requests by outcome (the protocol's reason code on refusal)",

@@ -13,8 +13,8 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    const probe: Prober = (url, options) =>
-      (app as unknown as { x402Client: { probe: Prober } }).x402Client.probe(url, options);
+    // Looked up when needed: the client itself asks the marketplace for pins.
+    const probe: Prober = (url, options) => app.x402Client.probe(url, options);
     let isStopping = false;
     app.addHook("preClose", async () => {
       isStopping = true;
@@ -29,6 +29,12 @@ export default fp(
       }),
     );
     app.decorate("reprobeListings", () => reprobeDue({ pool: app.pool, probe }, () => isStopping));
+    // Not awaited: a database that answers late must not keep the service from starting.
+    app.addHook("onReady", async () => {
+      app.listings
+        .refreshBuiltIns()
+        .catch((err: unknown) => app.log.warn({ err }, "listing our own endpoints failed"));
+    });
   },
   { name: "listings", dependencies: ["db"] },
 );

@@ -1,6 +1,7 @@
 /** Listings that sellers announce by settling here, and the catalogue the protocol's Bazaar shows. */
 import type { Announcement } from "../../domain/listings/announcement.ts";
 import type { Sql } from "../db/pool.ts";
+import { toJsonb } from "./jsonb.ts";
 import { LISTING_COLUMNS, type ListingRow } from "./listings.ts";
 
 /** One payee cannot fill the catalogue. */
@@ -36,8 +37,8 @@ export async function announceListing(sql: Sql, row: Announcement & { id: string
       row.network,
       row.priceAtomic.toString(),
       row.x402Version,
-      JSON.stringify(row.requirement),
-      row.extensions === null ? null : JSON.stringify(row.extensions),
+      toJsonb(row.requirement),
+      row.extensions === null ? null : toJsonb(row.extensions),
       row.mimeType,
     ],
   );

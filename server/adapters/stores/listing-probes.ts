@@ -1,10 +1,12 @@
 /** What background probes write: who is due, and what was seen. */
 import type { Sql } from "../db/pool.ts";
+import { toJsonb } from "./jsonb.ts";
 import { findListing, type ListingRow } from "./listings.ts";
 
 /**
  * Takes what is due and pushes it into the future in the same statement: replicas never probe the
- * same listing twice, and a process that dies in between loses one round, not the listing.
+ * same listing twice, and a process that dies in between loses one round, not the listing. Our own
+ * endpoints are not probed: their terms are known (`refreshBuiltIns`).
  */
 export async function claimDueListings(
   sql: Sql,
@@ -12,7 +14,8 @@ export async function claimDueListings(
 ): Promise<ListingRow[]> {
   const { rows } = await sql.query<{ id: string }>(
     `UPDATE listings SET next_probe_at = now() + $2 * interval '1 millisecond'
-      WHERE id IN (SELECT id FROM listings WHERE status <> 'paused' AND next_probe_at <= now()
+      WHERE id IN (SELECT id FROM listings
+                    WHERE status <> 'paused' AND source <> 'built-in' AND next_probe_at <= now()
                     ORDER BY next_probe_at LIMIT $1 FOR UPDATE SKIP LOCKED)
       RETURNING id`,
     [options.limit, options.leaseMs],
@@ -39,13 +42,7 @@ export async function recordGoodProbe(
             mime_type = COALESCE($4, mime_type), last_probed_at = now(), updated_at = clock_timestamp(),
             next_probe_at = now() + $5 * interval '1 millisecond'
       WHERE id = $1`,
-    [
-      id,
-      seen.priceAtomic.toString(),
-      JSON.stringify(seen.requirement),
-      seen.mimeType,
-      seen.nextProbeInMs,
-    ],
+    [id, seen.priceAtomic.toString(), toJsonb(seen.requirement), seen.mimeType, seen.nextProbeInMs],
   );
 }
 

@@ -2,6 +2,7 @@
 import type { Terms } from "../../domain/listings/terms.ts";
 import type { Place } from "../../domain/paging.ts";
 import type { Sql } from "../db/pool.ts";
+import { toJsonb } from "./jsonb.ts";
 
 export type ListingStatus = "active" | "failing" | "paused";
 export type ListingSource = "owner" | "bazaar" | "built-in";
@@ -143,8 +144,8 @@ const values = (row: NewListingRow): unknown[] => [
   row.flag,
   row.statusReason,
   row.x402Version,
-  JSON.stringify(row.requirement),
-  row.extensions === null ? null : JSON.stringify(row.extensions),
+  toJsonb(row.requirement),
+  row.extensions === null ? null : toJsonb(row.extensions),
   row.mimeType,
   row.sample,
   row.probedAt,
@@ -172,7 +173,8 @@ export async function putBuiltIn(sql: Sql, row: NewListingRow): Promise<void> {
             failures = 0, next_probe_at = excluded.next_probe_at, updated_at = clock_timestamp()
       WHERE (listings.url, listings.pay_to, listings.asset, listings.price_ceiling, listings.requirement)
             IS DISTINCT FROM
-            (excluded.url, excluded.pay_to, excluded.asset, excluded.price_ceiling, excluded.requirement)`,
+            (excluded.url, excluded.pay_to, excluded.asset, excluded.price_ceiling, excluded.requirement)
+         OR listings.status <> 'active'`,
     values(row),
   );
 }

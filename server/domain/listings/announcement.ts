@@ -26,18 +26,17 @@ export interface Announcement {
   extensions: object | null;
 }
 
+type Requirements = PaymentRequirements & { maxAmountRequired?: string };
 const METHODS: readonly string[] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
-const MAX_EXTENSION_BYTES = 32 * 1024;
+const MAX_STORED_BYTES = 32 * 1024;
 
 /** What a settle request announces, or undefined: nothing, nothing usable, or too much. */
 export function readAnnouncement(
-  request: { paymentPayload: unknown; paymentRequirements: unknown },
+  body: unknown,
   networks: readonly NetworkFacts[],
 ): Announcement | undefined {
-  const payload = request.paymentPayload as PaymentPayload;
-  const requirements = request.paymentRequirements as PaymentRequirements & {
-    maxAmountRequired?: string;
-  };
+  const request = body as { paymentPayload: PaymentPayload; paymentRequirements: Requirements };
+  const { paymentPayload: payload, paymentRequirements: requirements } = request;
   let found: ReturnType<typeof extractDiscoveryInfo>;
   try {
     // Without its validation: that compiles a stranger's JSON schema into code in our process.
@@ -47,7 +46,8 @@ export function readAnnouncement(
   }
   // Templates name many endpoints at once, tools are not fetched over plain HTTP: neither can be probed.
   if (!found || !("method" in found) || found.routeTemplate !== undefined) return undefined;
-  const method = (found.method ?? "GET").toUpperCase();
+  const { method: announced = "GET" }: { method?: unknown } = found;
+  const method = typeof announced === "string" ? announced.toUpperCase() : "";
   const url = URL.canParse(found.resourceUrl) ? new URL(found.resourceUrl) : undefined;
   const network = findNetwork(requirements.network, networks);
   const priceAtomic = parseAtomic(requirements.amount ?? requirements.maxAmountRequired);
@@ -55,7 +55,8 @@ export function readAnnouncement(
   if (url.href.length > 2048 || url.username !== "" || !network || !priceAtomic) return undefined;
   const bazaar = found.extensions?.["bazaar"];
   const extensions = bazaar === undefined ? null : { bazaar };
-  if (Buffer.byteLength(JSON.stringify(extensions)) > MAX_EXTENSION_BYTES) return undefined;
+  if (Buffer.byteLength(JSON.stringify([extensions, requirements])) > MAX_STORED_BYTES)
+    return undefined;
   return {
     url: url.href,
     host: url.host,

@@ -9,6 +9,7 @@ import { newId } from "../ids.ts";
 import { findNetwork, type NetworkFacts } from "../networks.ts";
 import { readPage, toPage, type PageOf } from "../paging.ts";
 import { readAnnouncement } from "./announcement.ts";
+import { builtInRow, type BuiltIn } from "./built-in.ts";
 import { readCeiling, readListingUrl, readMaxPriceFilter } from "./input.ts";
 import { nextProbeInMs } from "./schedule.ts";
 import type { Terms } from "./terms.ts";
@@ -48,6 +49,7 @@ export interface ListingsParts {
 
 export class Listings {
   readonly #parts: ListingsParts;
+  readonly #builtIns: BuiltIn[] = [];
   constructor(parts: ListingsParts) {
     this.#parts = parts;
   }
@@ -136,6 +138,19 @@ export class Listings {
     if (!(await store.deleteListing(this.#parts.pool, { id, ownerId }))) throw missing();
   }
 
+  addBuiltIn(builtIn: BuiltIn): void {
+    this.#builtIns.push(builtIn);
+  }
+
+  /** Lists our own endpoints at the terms they ask now; the same from every replica. */
+  async refreshBuiltIns(): Promise<void> {
+    for (const builtIn of this.#builtIns) {
+      const required = await builtIn.terms();
+      const row = builtInRow(builtIn, required);
+      if (row) await store.putBuiltIn(this.#parts.pool, row);
+    }
+  }
+
   /** The Bazaar view. It lists HTTP resources only. */
   async catalogued(filter: {
     query?: string;
@@ -191,14 +206,13 @@ export class Listings {
   }
 
   /**
-   * Called after a settlement succeeded. Returns at once and never throws: what a seller announces
-   * must not delay, or fail, what it earned.
+   * Called with the body of a settle that succeeded. Returns at once and never throws: what a seller
+   * announces must not delay, or fail, what it earned.
    */
-  catalogue(request: { paymentPayload: unknown; paymentRequirements: unknown }): void {
-    const announcement = readAnnouncement(request, this.#parts.networks);
-    if (!announcement) return;
-    announceListing(this.#parts.pool, { id: newId("lst"), ...announcement }).catch(
-      (error: unknown) => this.#parts.onBackgroundError(error, "cataloguing a settled resource"),
+  catalogue(body: unknown): void {
+    const { pool, networks, onBackgroundError } = this.#parts;
+    announce(pool, body, networks).catch((error: unknown) =>
+      onBackgroundError(error, "cataloguing a settled resource"),
     );
   }
 
@@ -221,6 +235,15 @@ export const pinned = (terms: ProbedTerms) => ({
   mimeType: terms.mimeType,
   sample: terms.sample,
 });
+
+async function announce(
+  pool: Pool,
+  body: unknown,
+  networks: readonly NetworkFacts[],
+): Promise<void> {
+  const announcement = readAnnouncement(body, networks);
+  if (announcement) await announceListing(pool, { id: newId("lst"), ...announcement });
+}
 
 const networkId = (idOrAlias: string): string => findNetwork(idOrAlias)?.id ?? idOrAlias;
 const resumed = (row: store.ListingRow): store.ListingStatus =>

@@ -1,0 +1,231 @@
+/**
+ * Takes the money for a resource, whatever web framework serves it: the protocol library's
+ * resource-server core with a facilitator behind it (ours in-process, or anybody's by URL).
+ * Settles before anything is served; that one payment gets one answer is the facilitator's promise.
+ */
+import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
+import { SettleError } from "@x402/core/types";
+import type {
+  PaymentPayload,
+  PaymentRequired,
+  PaymentRequirements,
+  SettleResponse,
+} from "@x402/core/types";
+import { x402ResourceServer, type FacilitatorClient } from "@x402/core/server";
+import { bazaarResourceServerExtension, declareDiscoveryExtension } from "@x402/extensions/bazaar";
+import type { NetworkFacts } from "../networks.ts";
+import { ExactUsdcScheme } from "./exact-scheme.ts";
+import { readProof } from "./proof.ts";
+import { v1Body } from "./v1-body.ts";
+
+export interface PaidResource {
+  /** USDC as a decimal string. */
+  price: string;
+  description?: string;
+  mimeType?: string;
+  /** Who sells it, for catalogues. */
+  serviceName?: string;
+  tags?: string[];
+  payTo?: string;
+  /** CAIP-2 ids; the till's networks by default. */
+  networks?: string[];
+  maxTimeoutSeconds?: number;
+  /** Announces the resource to catalogues, with an example of the answer. */
+  discoverable?: { example?: unknown };
+}
+
+export interface PaidRequest {
+  method: string;
+  /** As the outside sees it, with the query. */
+  url: string;
+  path: string;
+  headers: Record<string, string | string[] | undefined>;
+}
+
+export interface Receipt {
+  payer: string | undefined;
+  transaction: string;
+  network: string;
+  amount: string;
+}
+
+export type Charge =
+  | { kind: "unpaid"; headers: Record<string, string>; body: object; required: PaymentRequired }
+  | { kind: "refused"; headers: Record<string, string>; body: object }
+  | { kind: "settled"; headers: Record<string, string>; receipt: Receipt };
+
+export interface TillOptions {
+  facilitator: FacilitatorClient;
+  networks: readonly NetworkFacts[];
+  payTo: string;
+}
+
+const MAX_TIMEOUT_SECONDS = 120;
+
+export class Till {
+  readonly #server: x402ResourceServer;
+  readonly #options: TillOptions;
+  #ready: Promise<void> | undefined;
+
+  constructor(options: TillOptions) {
+    this.#options = options;
+    this.#server = new x402ResourceServer(options.facilitator);
+    const scheme = new ExactUsdcScheme(options.networks);
+    for (const network of options.networks) this.#server.register(network.id, scheme);
+    this.#server.registerExtension(bazaarResourceServerExtension);
+  }
+
+  /** Asks the facilitator what it supports; a failure is asked again by the next request. */
+  ready(): Promise<void> {
+    this.#ready ??= this.#server.initialize().catch((error: unknown) => {
+      this.#ready = undefined;
+      throw error;
+    });
+    return this.#ready;
+  }
+
+  /** What an unpaid request is told. */
+  async required(
+    resource: PaidResource,
+    request: PaidRequest,
+    error = "Payment required",
+  ): Promise<PaymentRequired> {
+    await this.ready();
+    const accepts = await this.#accepts(resource);
+    return this.#server.createPaymentRequiredResponse(
+      accepts,
+      {
+        url: request.url,
+        description: resource.description ?? "",
+        mimeType: resource.mimeType ?? "application/json",
+        ...(resource.serviceName === undefined ? {} : { serviceName: resource.serviceName }),
+        ...(resource.tags === undefined ? {} : { tags: resource.tags }),
+      },
+      error,
+      this.#extensions(resource, request),
+    );
+  }
+
+  /**
+   * Charges for one request. `beforeSettle` runs once the proof fits the terms and before money
+   * moves: what can fail is done there, so that a failure costs the caller nothing.
+   */
+  async charge(
+    resource: PaidResource,
+    request: PaidRequest,
+    beforeSettle: () => Promise<void>,
+  ): Promise<Charge> {
+    const required = await this.required(resource, request);
+    const proof = readProof(request.headers, required.accepts);
+    if (proof.kind === "none") return unpaid(required);
+    if (proof.kind === "malformed") return unpaid({ ...required, error: proof.reason });
+    const { payload, version } = proof;
+    const terms = this.#match(required, payload);
+    if (typeof terms === "string") return unpaid({ ...required, error: terms });
+    await beforeSettle();
+    const settled = await this.#settle(payload, terms, required);
+    const headers = receiptHeaders(settled, version);
+    if (!settled.success) return { kind: "refused", headers, body: refusal(settled) };
+    return {
+      kind: "settled",
+      headers,
+      receipt: {
+        payer: settled.payer,
+        transaction: settled.transaction,
+        network: settled.network,
+        amount: settled.amount ?? terms.amount,
+      },
+    };
+  }
+
+  async #accepts(resource: PaidResource): Promise<PaymentRequirements[]> {
+    const networks = this.#options.networks.filter(
+      ({ id }) => resource.networks?.includes(id) ?? true,
+    );
+    return this.#server.buildPaymentRequirementsFromOptions(
+      networks.map((network) => ({
+        scheme: "exact",
+        network: network.id,
+        payTo: resource.payTo ?? this.#options.payTo,
+        price: resource.price,
+        maxTimeoutSeconds: resource.maxTimeoutSeconds ?? MAX_TIMEOUT_SECONDS,
+      })),
+      undefined,
+    );
+  }
+
+  #extensions(resource: PaidResource, request: PaidRequest): Record<string, unknown> | undefined {
+    if (!resource.discoverable) return undefined;
+    const { example } = resource.discoverable;
+    const declared = declareDiscoveryExtension(
+      example === undefined ? {} : { output: { example } },
+    );
+    return this.#server.enrichExtensions(declared, {
+      method: request.method,
+      path: request.path,
+      adapter: { getPath: () => request.path, getMethod: () => request.method },
+    });
+  }
+
+  /** The advertised entry the proof is for, or why there is none. */
+  #match(required: PaymentRequired, payload: PaymentPayload): PaymentRequirements | string {
+    const terms = this.#server.findMatchingRequirements(required.accepts, payload);
+    if (!terms) return "No matching payment requirements";
+    const extensions = this.#server.validateExtensions(required, payload);
+    return extensions.valid ? terms : extensions.invalidReason;
+  }
+
+  async #settle(
+    payload: PaymentPayload,
+    terms: PaymentRequirements,
+    required: PaymentRequired,
+  ): Promise<SettleResponse> {
+    try {
+      return await this.#server.settlePayment(
+        payload,
+        terms,
+        required.extensions,
+        undefined,
+        undefined,
+        "before-handler",
+      );
+    } catch (error) {
+      // A facilitator by URL reports some refusals as an HTTP error with the outcome in its body.
+      if (!(error instanceof SettleError)) throw error;
+      const { errorReason, errorMessage, transaction, network } = error;
+      return {
+        success: false,
+        transaction,
+        network,
+        ...(errorReason === undefined ? {} : { errorReason }),
+        ...(errorMessage === undefined ? {} : { errorMessage }),
+      };
+    }
+  }
+}
+
+function unpaid(required: PaymentRequired): Charge {
+  return {
+    kind: "unpaid",
+    headers: { "payment-required": encodePaymentRequiredHeader(required) },
+    body: v1Body(required),
+    required,
+  };
+}
+
+/** Also on failure, so that the payer learns what became of the signed authorization. */
+function receiptHeaders(settled: SettleResponse, version: 1 | 2): Record<string, string> {
+  const encoded = encodePaymentResponseHeader(settled);
+  return version === 1
+    ? { "payment-response": encoded, "x-payment-response": encoded }
+    : { "payment-response": encoded };
+}
+
+const refusal = (settled: SettleResponse): object => ({
+  x402Version: 2,
+  success: false,
+  error: settled.errorMessage ?? settled.errorReason ?? "The payment was not settled.",
+  errorReason: settled.errorReason,
+  transaction: settled.transaction,
+  network: settled.network,
+});

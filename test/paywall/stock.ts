@@ -1,0 +1,58 @@
+// Stock parts of the protocol around a paywall: the reference facilitator and the stock clients.
+import { x402Client } from "@x402/core/client";
+import { x402Facilitator } from "@x402/core/facilitator";
+import { encodePaymentSignatureHeader } from "@x402/core/http";
+import type { FacilitatorClient } from "@x402/core/server";
+import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core/types";
+import { toFacilitatorEvmSigner } from "@x402/evm";
+import { ExactEvmScheme as ExactClient } from "@x402/evm/exact/client";
+import { ExactEvmScheme as ExactFacilitator } from "@x402/evm/exact/facilitator";
+import { publicActions } from "viem";
+import type { TestAccount, TestChain } from "../helpers/chain.ts";
+
+export interface CountedFacilitator extends FacilitatorClient {
+  settled: SettleResponse[];
+  asked: number;
+}
+
+/** The reference facilitator in this process, counting what it was asked to settle. */
+export function referenceFacilitator(chain: TestChain): CountedFacilitator {
+  const { relayer } = chain;
+  const wallet = chain.walletClient(relayer).extend(publicActions);
+  const signer = toFacilitatorEvmSigner({ ...wallet, address: relayer.address } as never);
+  const facilitator = new x402Facilitator().register(
+    `eip155:${chain.chainId}`,
+    new ExactFacilitator(signer),
+  );
+  const counted: CountedFacilitator = {
+    settled: [],
+    asked: 0,
+    verify: (payload, requirements) => facilitator.verify(payload, requirements),
+    async settle(payload, requirements) {
+      counted.asked += 1;
+      const answer = await facilitator.settle(payload, requirements);
+      counted.settled.push(answer);
+      return answer;
+    },
+    getSupported: async () => facilitator.getSupported() as never,
+  };
+  return counted;
+}
+
+/** A stock client that may pay with the chain's USDC, which no stock table of assets knows. */
+export function stockClient(chain: TestChain, account: TestAccount): x402Client {
+  return x402Client.fromConfig({
+    schemes: [{ network: `eip155:${chain.chainId}`, client: new ExactClient(account) }],
+    spendControls: { allowedAssets: [{ network: `eip155:${chain.chainId}`, asset: chain.usdc }] },
+  });
+}
+
+/** One signed proof, to be shown as often as a test likes. */
+export async function proofFor(
+  chain: TestChain,
+  account: TestAccount,
+  required: PaymentRequired,
+): Promise<{ payload: PaymentPayload; headers: Record<string, string> }> {
+  const payload = await stockClient(chain, account).createPaymentPayload(required);
+  return { payload, headers: { "payment-signature": encodePaymentSignatureHeader(payload) } };
+}
