@@ -1,0 +1,75 @@
+// A bounded load: so many requests in flight, for a time or until all bodies are sent.
+import { Pool } from "undici";
+
+export interface LoadOptions {
+  url: string;
+  bodies: readonly string[];
+  inFlight: number;
+  /** Go round the bodies until then; without it, each body is sent once. */
+  durationMs?: number;
+  /** A word for how an answer ended; they are counted. */
+  outcomeOf: (answer: Record<string, unknown>) => string;
+}
+
+export interface LoadResult {
+  perSecond: number;
+  elapsedMs: number;
+  p50Ms: number;
+  p95Ms: number;
+  count: number;
+  outcomes: Record<string, number>;
+}
+
+export async function load(options: LoadOptions): Promise<LoadResult> {
+  const url = new URL(options.url);
+  const pool = new Pool(url.origin, {
+    connections: options.inFlight,
+    pipelining: 1,
+    headersTimeout: 120_000,
+    bodyTimeout: 120_000,
+  });
+  const latenciesMs: number[] = [];
+  const outcomes: Record<string, number> = {};
+  const startMs = performance.now();
+  const endMs = options.durationMs === undefined ? Infinity : startMs + options.durationMs;
+  let next = 0;
+  const worker = async (): Promise<void> => {
+    while (performance.now() < endMs) {
+      const index = next++;
+      if (options.durationMs === undefined && index >= options.bodies.length) return;
+      const sentMs = performance.now();
+      const { statusCode, body } = await pool.request({
+        path: url.pathname,
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: options.bodies[index % options.bodies.length] ?? "",
+      });
+      const text = await body.text();
+      latenciesMs.push(performance.now() - sentMs);
+      const outcome =
+        statusCode === 200
+          ? options.outcomeOf(JSON.parse(text) as Record<string, unknown>)
+          : `http ${statusCode}`;
+      outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
+    }
+  };
+  await Promise.all(Array.from({ length: options.inFlight }, worker));
+  const elapsedMs = performance.now() - startMs;
+  await pool.close();
+  const sorted = latenciesMs.sort((left, right) => left - right);
+  const at = (share: number): number =>
+    sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
+  return {
+    perSecond: (sorted.length / elapsedMs) * 1000,
+    elapsedMs,
+    p50Ms: at(0.5),
+    p95Ms: at(0.95),
+    count: sorted.length,
+    outcomes,
+  };
+}
+
+export const verifyOutcome = (answer: Record<string, unknown>): string =>
+  answer["isValid"] === true ? "valid" : String(answer["invalidReason"]);
+export const settleOutcome = (answer: Record<string, unknown>): string =>
+  answer["success"] === true ? "success" : String(answer["errorReason"] ?? answer["error"]);

@@ -1,0 +1,80 @@
+// Many signed payments, quickly: what a benchmark needs thousands of before it starts.
+import { randomBytes } from "node:crypto";
+import secp256k1 from "secp256k1";
+import type { Address } from "viem";
+import { privateKeyToAddress } from "viem/accounts";
+import { transferDigest } from "../../server/adapters/crypto/eip3009-digest.ts";
+import type { TestChain } from "../helpers/chain.ts";
+
+export interface Payer {
+  privateKey: Buffer;
+  address: Address;
+}
+
+export function makePayers(count: number): Payer[] {
+  return Array.from({ length: count }, () => {
+    const privateKey = randomBytes(32);
+    return { privateKey, address: privateKeyToAddress(`0x${privateKey.toString("hex")}`) };
+  });
+}
+
+/** JSON bodies for verify and settle: payer after payer, each with its own nonce. */
+export function signedBodies(options: {
+  chain: Pick<TestChain, "chainId" | "usdc">;
+  payers: readonly Payer[];
+  payTo: Address;
+  count: number;
+  amount?: string;
+}): string[] {
+  const { chain, payers, payTo, count, amount = "1000" } = options;
+  const paymentRequirements = {
+    scheme: "exact",
+    network: `eip155:${chain.chainId}`,
+    asset: chain.usdc,
+    amount,
+    payTo,
+    maxTimeoutSeconds: 600,
+    extra: { name: "USDC", version: "2" },
+  };
+  const domain = {
+    name: "USDC",
+    version: "2",
+    chainId: chain.chainId,
+    verifyingContract: chain.usdc,
+  };
+  const validBefore = Math.floor(Date.now() / 1000) + 3_600;
+  return Array.from({ length: count }, (_, index) => {
+    const payer = payers[index % payers.length];
+    if (!payer) throw new Error("no payers");
+    const nonce = `0x${randomBytes(32).toString("hex")}` as const;
+    const digest = transferDigest(domain, {
+      from: payer.address,
+      to: payTo,
+      value: BigInt(amount),
+      validAfter: 0n,
+      validBefore: BigInt(validBefore),
+      nonce,
+    });
+    const { signature, recid } = secp256k1.ecdsaSign(digest, payer.privateKey);
+    return JSON.stringify({
+      x402Version: 2,
+      paymentPayload: {
+        x402Version: 2,
+        resource: { url: "http://localhost/paid" },
+        accepted: paymentRequirements,
+        payload: {
+          signature: `0x${Buffer.from(signature).toString("hex")}${(27 + recid).toString(16)}`,
+          authorization: {
+            from: payer.address,
+            to: payTo,
+            value: amount,
+            validAfter: "0",
+            validBefore: String(validBefore),
+            nonce,
+          },
+        },
+      },
+      paymentRequirements,
+    });
+  });
+}
