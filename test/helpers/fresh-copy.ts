@@ -1,0 +1,142 @@
+// A copy of this checkout as `git clone` would give it (plus uncommitted work), and real starts of it.
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import {
+  chownSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Test } from "tap";
+
+const ROOT = dirname(dirname(dirname(new URL(import.meta.url).pathname)));
+
+export interface FreshCopy {
+  dir: string;
+  /** Who runs in it; undefined = the user of the tests. */
+  user?: { uid: number; gid: number };
+}
+
+/**
+ * Without node_modules it would take minutes; so they are hard-linked, which lies in the same place and has
+ * the same owners and modes as installed ones. `mode` is that of the folder above the copy.
+ */
+export function freshCopy(t: Test, mode: number, user?: { uid: number; gid: number }): FreshCopy {
+  const parent = mkdtempSync(join(tmpdir(), "purser-clone-"));
+  t.teardown(() => rmSync(parent, { recursive: true, force: true }));
+  execFileSync("chmod", [mode.toString(8), parent]);
+  const dir = join(parent, "purser");
+  mkdirSync(dir);
+  for (const file of sourceFiles()) cpSync(join(ROOT, file), join(dir, file));
+  for (const modules of ["node_modules", "web/node_modules"])
+    execFileSync("cp", ["-al", join(ROOT, modules), join(dir, modules)]);
+  // Stamps say what was built where; a clone has none.
+  rmSync(join(dir, "node_modules", ".purser"), { recursive: true, force: true });
+  if (user) giveFolders(parent, user);
+  return { dir, ...(user && { user }) };
+}
+
+function sourceFiles(): string[] {
+  const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard", "-z"], {
+    cwd: ROOT,
+    encoding: "utf8",
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  const deleted = execFileSync("git", ["ls-files", "-d", "-z"], { cwd: ROOT, encoding: "utf8" });
+  const gone = new Set(deleted.split("\0"));
+  return listed.split("\0").filter((file) => file !== "" && !gone.has(file));
+}
+
+/** Folders only: hard-linked files are shared with this checkout, and keep their owner. */
+function giveFolders(parent: string, user: { uid: number; gid: number }): void {
+  const give = (path: string) => chownSync(path, user.uid, user.gid);
+  give(parent);
+  for (const entry of readdirSync(parent, { recursive: true, withFileTypes: true }))
+    if (entry.isDirectory()) give(join(entry.parentPath, entry.name));
+}
+
+export interface Started {
+  process: ChildProcess;
+  /** Everything printed so far, both streams. */
+  output: () => string;
+  /** Resolves with the exit code (or signal) when it ended. */
+  ended: Promise<number | string>;
+}
+
+export function startIn(
+  t: Test,
+  copy: FreshCopy,
+  environment: Record<string, string>,
+  script = "server/start.mjs",
+): Started {
+  const inherited = Object.entries(process.env).filter(
+    ([key]) => key !== "NODE_OPTIONS" && !/^(_?TAP|PURSER_|npm_)/.test(key),
+  );
+  // `env -u`: tap adds its loader to every Node it sees being spawned; a user's start has none.
+  const child = spawn("env", ["-u", "NODE_OPTIONS", process.execPath, script], {
+    cwd: copy.dir,
+    // Its own process group, as a terminal's foreground job has one: a Ctrl-C is a signal to all of it.
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...Object.fromEntries(inherited), ...environment },
+    ...copy.user,
+  });
+  let text = "";
+  child.stdout.on("data", (chunk) => (text += String(chunk)));
+  child.stderr.on("data", (chunk) => (text += String(chunk)));
+  const ended = once(child, "close").then(
+    ([code, signal]) => (code as number | null) ?? (signal as string),
+  );
+  t.teardown(async () => {
+    if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
+    await ended;
+    // Their wardens stop the children; the folder is deleted only after that.
+    await until(() => processesIn(copy.dir).length === 0, "every child is gone");
+  });
+  return { process: child, output: () => text, ended };
+}
+
+/** Waits until the text was printed; fails at once, with the output, when the process ends before. */
+export async function printed(started: Started, text: string, withinMs = 60_000): Promise<void> {
+  let end: number | string | undefined;
+  void started.ended.then((how) => (end = how));
+  await until(
+    () => started.output().includes(text) || end !== undefined,
+    `"${text}" is printed`,
+    withinMs,
+  ).catch((error: unknown) => {
+    throw new Error(`${String(error)}\n${started.output()}`);
+  });
+  if (!started.output().includes(text))
+    throw new Error(`ended (${end}) before "${text}":\n${started.output()}`);
+}
+
+/** Processes whose command line names the folder (Linux). */
+export function processesIn(dir: string): number[] {
+  return readdirSync("/proc")
+    .filter((name) => /^[0-9]+$/.test(name))
+    .map(Number)
+    .filter((pid) => pid !== process.pid && commandOf(pid).includes(dir));
+}
+
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+export async function until(holds: () => boolean, what: string, withinMs = 30_000): Promise<void> {
+  const deadline = Date.now() + withinMs;
+  while (!holds()) {
+    if (Date.now() > deadline) throw new Error(`not within ${withinMs} ms: ${what}`);
+    await delay(50);
+  }
+}
