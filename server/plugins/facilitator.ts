@@ -10,7 +10,6 @@ import { PaymentChecker, type PaymentReads } from "../domain/facilitator/checker
 import { Facilitator, type Observer } from "../domain/facilitator/facilitator.ts";
 import { PayerLimit } from "../domain/facilitator/payer-limit.ts";
 import { SettleDesk } from "../domain/facilitator/settle-desk.ts";
-import type { Settlement } from "../domain/settlement/types.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -25,7 +24,6 @@ const SETTLES_PER_PAYER_AND_MINUTE = 30_000;
 export default fp(
   async (app) => {
     const { networks, publicUrl, settleWaitMs, relayerPrivateKeys } = app.config;
-    const engine = lateEngine(() => (app as unknown as { settlement: Settlement }).settlement);
     const checker = new PaymentChecker({
       networks,
       reads: readsOf(
@@ -44,9 +42,9 @@ export default fp(
     const desk = new SettleDesk({
       checker,
       signatures: paymentSignatures,
-      settlement: engine,
+      settlement: app.settlement,
       store: settlementTelling(app.pool),
-      accept: (request) => inTransaction(app.pool, (sql) => engine.accept(sql, request)),
+      accept: (request) => inTransaction(app.pool, (sql) => app.settlement.accept(sql, request)),
       admit: (payer) => limit.admit(payer),
       mayDeploy: () => false,
       settleWaitMs,
@@ -64,13 +62,13 @@ export default fp(
         relayers: relayerPrivateKeys.map((key) => privateKeyToAddress(key)),
         checker,
         desk,
-        find: (id) => engine.find(id),
+        find: (id) => app.settlement.find(id),
         observe: observer(app.metrics),
         onFault: (err, what) => app.log.warn({ err }, `${what} could not be answered`),
       }),
     );
   },
-  { name: "facilitator", dependencies: ["chain", "db", "metrics"] },
+  { name: "facilitator", dependencies: ["chain", "db", "metrics", "settlement"] },
 );
 
 /** One reader per chain behind the checker's one interface. */
@@ -111,6 +109,3 @@ function observer(register: Registry): Observer {
     seconds.observe({ operation }, elapsed);
   };
 }
-
-const lateEngine = (engine: () => Settlement): Settlement =>
-  new Proxy({} as Settlement, { get: (_target, name) => Reflect.get(engine(), name) as unknown });

@@ -13,13 +13,6 @@ const keyOf = ({ authorization: { from, chainId, asset, nonce } }: SettlementRow
 
 export function settlementTelling(sql: Sql): TellingStore {
   return {
-    async becomeFirst(row, proof) {
-      const { rowCount } = await sql.query(
-        `UPDATE settlements SET body_hash = $5, caller_key_hash = $6 WHERE ${BY_KEY} AND body_hash IS NULL`,
-        [...keyOf(row), proof.bodyHash, proof.callerKeyHash ?? null],
-      );
-      return rowCount === 1;
-    },
     async claimSuccess(row) {
       const { rowCount } = await sql.query(
         `UPDATE settlements SET success_told_at = clock_timestamp() WHERE ${BY_KEY} AND success_told_at IS NULL`,

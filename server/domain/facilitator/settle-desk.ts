@@ -30,8 +30,6 @@ export interface SettleOptions {
 
 /** Single statements on the settlement's row. */
 export interface TellingStore {
-  /** Notes the first caller of a payment nobody asked for yet; true for exactly one request. */
-  becomeFirst(row: SettlementRow, proof: CallerProof): Promise<boolean>;
   /** Marks success as told; true if it was not told before. */
   claimSuccess(row: SettlementRow): Promise<boolean>;
   wasTold(row: SettlementRow): Promise<boolean>;
@@ -104,9 +102,9 @@ export class SettleDesk {
     if (created) return this.#follow({ payment, body, row, proof, isFirst: true, options });
     const reason = this.#checkRepeat(payment, row);
     if (reason) return refusal(payment.networkName, reason);
-    const isFirst = isAskable(row) && (await this.#parts.store.becomeFirst(row, proof));
-    const current = (await this.#parts.settlement.find(row.id)) ?? row;
-    return this.#follow({ payment, body, row: current, proof, isFirst, options });
+    // An agent's payment that this request attached carries this request's body.
+    const isFirst = row.bodyHash !== null && Buffer.compare(row.bodyHash, proof.bodyHash) === 0;
+    return this.#follow({ payment, body, row, proof, isFirst, options });
   }
 
   /** The same signed authorization, for the same recipient and amount? A nonce alone proves nothing. */
@@ -175,7 +173,7 @@ export class SettleDesk {
     if (options.isGone?.()) return false;
     if (isFirst || isSameCaller(row, proof)) {
       const isFresh = await store.claimSuccess(row);
-      return isFresh || isSameCaller(row, proof) || (isFirst && proof.callerKeyHash !== undefined);
+      return isFresh || isSameCaller(row, proof);
     }
     // The first caller showed a key, so it can always hear its answer again: nobody else may.
     if (row.callerKeyHash) return false;
