@@ -47,7 +47,7 @@ export async function signIn(
   const fields = parseSiwe(request.message);
   if (!fields) throw refused("the message is not a sign-in message (EIP-4361)");
   const nonce = await takeNonce(pool, fields.nonce);
-  if (!nonce) throw refused("its nonce is not ours, or was used before; get a new one");
+  if (!nonce) throw refused("its nonce is not ours, too old, or was used before; get a new one");
   if (!nonce.fresh) throw refused("its nonce is older than 10 minutes; get a new one");
   const chainIds = chains.map(({ network }) => network.chainId);
   const check = checkSiwe(fields, { own, chainIds, now: nonce.now });
