@@ -114,12 +114,13 @@ $$;
 -- All or nothing, and only while the lease holds and every row is still claimed under it.
 CREATE FUNCTION purser_lane_persist(
   p_chain_id BIGINT, p_address TEXT, p_owner TEXT, p_epoch BIGINT, p_nonce BIGINT,
-  p_to TEXT, p_calldata BYTEA, p_gas_limit BIGINT, p_metered_gas BIGINT,
+  p_to TEXT, p_calldata BYTEA, p_gas_limit BIGINT, p_metered_gas BIGINT, p_gas_ceiling BIGINT,
   p_hash TEXT, p_raw BYTEA, p_max_fee NUMERIC, p_priority_fee NUMERIC,
   p_actions TEXT[], p_from TEXT[], p_asset TEXT[], p_nonces TEXT[]
 ) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   touched INTEGER;
+  gas_today BIGINT;
   today DATE := (clock_timestamp() AT TIME ZONE 'UTC')::date;
 BEGIN
   UPDATE relayer_lanes SET next_nonce = p_nonce + 1
@@ -150,31 +151,11 @@ BEGIN
       AS item (action, from_address, asset, nonce, position);
   IF p_metered_gas > 0 THEN
     INSERT INTO relayer_gas_days AS total (chain_id, day, gas) VALUES (p_chain_id, today, p_metered_gas)
-    ON CONFLICT (chain_id, day) DO UPDATE SET gas = total.gas + EXCLUDED.gas;
-  END IF;
-END;
-$$;
-
--- Makes a transaction final and corrects the metered gas. Facts of the chain: no lease is needed to
--- record them, and recording them twice changes nothing.
-CREATE FUNCTION purser_transaction_final(
-  p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_status TEXT,
-  p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT
-) RETURNS VOID LANGUAGE plpgsql AS $$
-DECLARE
-  done relayer_transactions%ROWTYPE;
-BEGIN
-  UPDATE relayer_transactions
-     SET status = p_status, mined_hash = p_hash, block_number = p_block_number, block_hash = p_block_hash,
-         gas_used = p_gas_used, finalized_at = clock_timestamp()
-   WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce AND status = 'pending'
-  RETURNING * INTO done;
-  IF FOUND AND done.metered_gas > 0 THEN
-    -- The metered share of what was used is the metered share of the limit.
-    UPDATE relayer_gas_days
-       SET gas = gas - done.metered_gas
-             + floor(done.metered_gas::numeric * coalesce(p_gas_used, 0) / done.gas_limit)::bigint
-     WHERE chain_id = p_chain_id AND day = done.metered_day;
+    ON CONFLICT (chain_id, day) DO UPDATE SET gas = total.gas + EXCLUDED.gas
+    RETURNING total.gas INTO gas_today;
+    IF gas_today > p_gas_ceiling THEN
+      RAISE EXCEPTION 'the daily gas ceiling is reached' USING ERRCODE = 'PU003';
+    END IF;
   END IF;
 END;
 $$;
@@ -221,5 +202,41 @@ BEGIN
       'byOther', done.by_other, 'reason', done.error_reason, 'message', left(done.error_message, 500))::text);
   END LOOP;
   RETURN finished;
+END;
+$$;
+
+-- Ends a transaction: proven outcomes are written, what it carried without effect goes back to the
+-- queue, and the metered gas is corrected. Facts of the chain: no lease is needed to record them, and
+-- recording them twice changes nothing.
+CREATE FUNCTION purser_transaction_final(
+  p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_status TEXT,
+  p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT, p_outcomes JSONB
+) RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+  done relayer_transactions%ROWTYPE;
+BEGIN
+  UPDATE relayer_transactions
+     SET status = p_status, mined_hash = p_hash, block_number = p_block_number, block_hash = p_block_hash,
+         gas_used = p_gas_used, finalized_at = clock_timestamp()
+   WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce AND status = 'pending'
+  RETURNING * INTO done;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  PERFORM purser_settlements_finalize(p_chain_id, p_outcomes);
+  UPDATE settlements s
+     SET status = 'queued', lane_address = NULL, lane_epoch = NULL, tx_hash = NULL,
+         next_attempt_at = '-infinity', updated_at = clock_timestamp()
+    FROM settlement_transactions item
+   WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce
+     AND s.from_address = item.from_address AND s.chain_id = p_chain_id AND s.asset = item.asset
+     AND s.nonce = item.nonce AND s.status = 'submitted' AND s.lane_address = p_address;
+  IF done.metered_gas > 0 THEN
+    -- The metered share of what was used is the metered share of the limit.
+    UPDATE relayer_gas_days
+       SET gas = gas - done.metered_gas
+             + floor(done.metered_gas::numeric * coalesce(p_gas_used, 0) / done.gas_limit)::bigint
+     WHERE chain_id = p_chain_id AND day = done.metered_day;
+  END IF;
 END;
 $$;

@@ -1,0 +1,212 @@
+// The settlement engine alone, on a real database and a real chain, and authorizations to feed it with.
+import { randomBytes } from "node:crypto";
+import type { Pool } from "pg";
+import type { Test } from "tap";
+import { parseAbi, type Address, type Hex } from "viem";
+import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { HeadWatcher } from "../../server/adapters/chain/heads.ts";
+import { ChainRpc } from "../../server/adapters/chain/rpc.ts";
+import { createPool } from "../../server/adapters/db/pool.ts";
+import type { NetworkConfig } from "../../server/config.ts";
+import { NETWORKS } from "../../server/domain/networks.ts";
+import type { FaultPoint } from "../../server/domain/settlement/context.ts";
+import type {
+  SettlementKind,
+  SettlementOutcome,
+  SettlementRequest,
+  SignedAuthorization,
+} from "../../server/domain/settlement/types.ts";
+import { newId } from "../../server/domain/ids.ts";
+import { RunningEngine } from "../../server/plugins/settlement.helper.ts";
+import type { TestChain } from "./chain.ts";
+
+export interface TestEngineOptions {
+  databaseUrl: string;
+  chain: Pick<TestChain, "chainId" | "usdc" | "rpcUrl" | "relayerPrivateKey">;
+  rpcUrls?: string[];
+  relayerPrivateKeys?: Hex[];
+  confirmations?: number;
+  blockTimeMs?: number;
+  gasCapPerItem?: bigint;
+  dailyGasCeiling?: bigint;
+  rpcTimeoutMs?: number;
+  fault?: (point: FaultPoint) => Promise<void>;
+}
+
+export interface TestEngine {
+  engine: RunningEngine;
+  pool: Pool;
+  heads: HeadWatcher;
+  /** Everything it logged at warn and above. */
+  logs: { level: string; message: string; fields: object }[];
+  /** Items of each transaction it sent. */
+  batches: number[];
+  counts: { repriced: number; resent: number };
+  stop: () => Promise<void>;
+}
+
+/** `t` may be missing in child processes, which end by being killed. */
+export async function startEngine(
+  t: Pick<Test, "teardown"> | undefined,
+  options: TestEngineOptions,
+): Promise<TestEngine> {
+  const facts = NETWORKS.find((network) => network.chainId === options.chain.chainId);
+  if (!facts) throw new Error("the test chain passes for no known network");
+  const network: NetworkConfig = {
+    ...facts,
+    usdc: { ...facts.usdc, address: options.chain.usdc },
+    blockTimeMs: options.blockTimeMs ?? facts.blockTimeMs,
+    confirmations: options.confirmations ?? facts.confirmations,
+    rpcUrls: options.rpcUrls ?? [options.chain.rpcUrl],
+  };
+  const pool = createPool(options.databaseUrl);
+  pool.on("error", () => undefined);
+  const rpc = new ChainRpc({ urls: network.rpcUrls, timeoutMs: options.rpcTimeoutMs ?? 5_000 });
+  const heads = new HeadWatcher(rpc, network.blockTimeMs);
+  const logs: TestEngine["logs"] = [];
+  const note = (level: string) => (fields: object, message: string) =>
+    void logs.push({ level, message, fields });
+  const batches: number[] = [];
+  const counts = { repriced: 0, resent: 0 };
+  const engine = new RunningEngine({
+    pool,
+    connectionString: options.databaseUrl,
+    relayerPrivateKeys: options.relayerPrivateKeys ?? [options.chain.relayerPrivateKey],
+    gasCapPerItem: options.gasCapPerItem ?? 300_000n,
+    dailyGasCeiling: options.dailyGasCeiling ?? 2_000_000_000n,
+    chains: [
+      {
+        network,
+        rpc,
+        heads,
+        isVerified: () => true,
+        meter: {
+          batch: (items) => void batches.push(items),
+          settled: () => undefined,
+          finished: () => undefined,
+          repriced: () => void (counts.repriced += 1),
+          resent: () => void (counts.resent += 1),
+        },
+      },
+    ],
+    log: { info: () => undefined, warn: note("warn"), error: note("error") },
+    ...(options.fault && { fault: options.fault }),
+  });
+  await engine.start();
+  let stopped = false;
+  const stop = async (): Promise<void> => {
+    if (stopped) return;
+    stopped = true;
+    await engine.stop();
+    heads.close();
+    await rpc.close();
+    await pool.end();
+  };
+  t?.teardown(stop);
+  return { engine, pool, heads, logs, batches, counts, stop };
+}
+
+/** Throw-away keys; signing with them is the slow part of large tests, so they are made once. */
+export const payers = (count: number): PrivateKeyAccount[] =>
+  Array.from({ length: count }, () => privateKeyToAccount(`0x${randomBytes(32).toString("hex")}`));
+
+export const randomNonce = (): Hex => `0x${randomBytes(32).toString("hex")}`;
+export const randomAddress = (): Address => `0x${randomBytes(20).toString("hex")}`;
+
+const domainOf = (chain: Pick<TestChain, "chainId" | "usdc">) => ({
+  name: "USDC",
+  version: "2",
+  chainId: chain.chainId,
+  verifyingContract: chain.usdc,
+});
+
+export async function authorize(
+  chain: Pick<TestChain, "chainId" | "usdc">,
+  payer: PrivateKeyAccount,
+  terms: {
+    to: Address;
+    value?: bigint;
+    validAfter?: bigint;
+    validBefore?: bigint;
+    nonce?: Hex;
+  },
+): Promise<SignedAuthorization> {
+  const message = {
+    from: payer.address,
+    to: terms.to,
+    value: terms.value ?? 1_000n,
+    validAfter: terms.validAfter ?? 0n,
+    validBefore: terms.validBefore ?? BigInt(Math.floor(Date.now() / 1_000) + 600),
+    nonce: terms.nonce ?? randomNonce(),
+  };
+  const signature = await payer.signTypedData({
+    domain: domainOf(chain),
+    primaryType: "TransferWithAuthorization",
+    types: {
+      TransferWithAuthorization: [
+        { name: "from", type: "address" },
+        { name: "to", type: "address" },
+        { name: "value", type: "uint256" },
+        { name: "validAfter", type: "uint256" },
+        { name: "validBefore", type: "uint256" },
+        { name: "nonce", type: "bytes32" },
+      ],
+    },
+    message,
+  });
+  return { chainId: chain.chainId, asset: chain.usdc, ...message, signature };
+}
+
+export function signCancel(
+  chain: Pick<TestChain, "chainId" | "usdc">,
+  payer: PrivateKeyAccount,
+  nonce: Hex,
+): Promise<Hex> {
+  return payer.signTypedData({
+    domain: domainOf(chain),
+    primaryType: "CancelAuthorization",
+    types: {
+      CancelAuthorization: [
+        { name: "authorizer", type: "address" },
+        { name: "nonce", type: "bytes32" },
+      ],
+    },
+    message: { authorizer: payer.address, nonce },
+  });
+}
+
+export function request(
+  authorization: SignedAuthorization,
+  rest: Partial<Pick<SettlementRequest, "id" | "relay">> & {
+    kind?: SettlementKind;
+    agentId?: string | null;
+  } = {},
+): SettlementRequest {
+  return {
+    id: rest.id ?? newId("pay"),
+    kind: rest.kind ?? "facilitated",
+    agentId: rest.agentId ?? null,
+    authorization,
+    relay: rest.relay ?? true,
+  };
+}
+
+/** Accepts and waits, as the facilitator does. */
+export async function settle(
+  { engine, pool }: Pick<TestEngine, "engine" | "pool">,
+  wanted: SettlementRequest,
+  timeoutMs = 15_000,
+): Promise<SettlementOutcome> {
+  await engine.settlement.accept(pool, wanted);
+  return engine.settlement.wait(wanted.id, timeoutMs);
+}
+
+export const TOKEN_ABI = parseAbi([
+  "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)",
+  "function cancelAuthorization(address authorizer, bytes32 nonce, bytes signature)",
+  "function balanceOf(address account) view returns (uint256)",
+  "function authorizationState(address authorizer, bytes32 nonce) view returns (bool)",
+  "function blacklist(address account)",
+  "event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)",
+  "event Transfer(address indexed from, address indexed to, uint256 value)",
+]);
