@@ -10,7 +10,6 @@ import {
 } from "../adapters/stores/reservations.ts";
 import { Payments } from "../domain/payments/payments.ts";
 import { Spend } from "../domain/payments/spend.ts";
-import { engineOf } from "./engine.helper.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -27,7 +26,7 @@ declare module "fastify" {
 export default fp(
   async (app) => {
     const { pool } = app;
-    const { settlement, chainReads } = engineOf(app);
+    const { settlement, chainReads } = app;
     const networkOf = (chainId: number): string =>
       app.chains.byChainId(chainId)?.network.id ?? `eip155:${chainId}`;
     const faults: { at?: (point: "reserved" | "signed") => Promise<void> } = {};
@@ -64,6 +63,6 @@ export default fp(
   },
   {
     name: "payments",
-    dependencies: ["db", "chain", "guardrails", "idempotency", "custody"],
+    dependencies: ["db", "guardrails", "idempotency", "custody", "settlement", "chain-reads"],
   },
 );
