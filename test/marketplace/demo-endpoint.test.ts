@@ -1,0 +1,153 @@
+// Goal: the demo endpoint sells live chain statistics, once per payment also after a restart, and is listed from the first start.
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
+import { wrapAxiosWithPayment } from "@x402/axios";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import { create as createAxios } from "axios";
+import t from "tap";
+import { parseAbi } from "viem";
+import { privateKeyToAddress } from "viem/accounts";
+import type { ListingWire } from "../../server/schemas/listings.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { testAccount, type TestChain } from "../helpers/chain.ts";
+import { until } from "../helpers/until.ts";
+import { proofFor, stockClient } from "../paywall/stock.ts";
+
+interface Stats {
+  height: number;
+  time: string;
+  gasUsed: string;
+  gasLimit: string;
+  baseFee: string;
+  transactions: number;
+  meanBlockTimeSeconds: number | null;
+}
+
+const demoUrl = ({ baseUrl }: TestApp): string => `${baseUrl}/api/arc-stats`;
+const termsOf = async (service: TestApp) => {
+  const answer = await fetch(demoUrl(service));
+  return decodePaymentRequiredHeader(answer.headers.get("payment-required") ?? "");
+};
+const receiptOf = (answer: Response) =>
+  decodePaymentResponseHeader(answer.headers.get("payment-response") ?? "");
+const balanceOf = (chain: TestChain, address: string) =>
+  chain.publicClient.readContract({
+    address: chain.usdc,
+    abi: parseAbi(["function balanceOf(address) view returns (uint256)"]),
+    functionName: "balanceOf",
+    args: [address as `0x${string}`],
+  });
+const listings = async ({ app }: TestApp): Promise<ListingWire[]> =>
+  (await app.inject("/api/listings")).json<{ items: ListingWire[] }>().items;
+
+t.test("stock clients buy live statistics", async (t) => {
+  const service = await testApp(t, { listen: true });
+  const { chain } = service;
+  const payer = testAccount(2);
+  const payee = privateKeyToAddress(chain.relayerPrivateKey);
+  await chain.mint(payer.address, 1_000_000n);
+  const required = await termsOf(service);
+  t.match(required.accepts, [{ amount: "1000", payTo: payee, network: "eip155:5042002" }]);
+
+  const before = await balanceOf(chain, payee);
+  const answer = await wrapFetchWithPayment(fetch, stockClient(chain, payer))(demoUrl(service));
+  t.equal(answer.status, 200);
+  t.equal(answer.headers.get("cache-control"), "no-store");
+  const receipt = receiptOf(answer);
+  const stats = (await answer.json()) as Stats;
+  const paidIn = await chain.publicClient.getTransactionReceipt({
+    hash: receipt.transaction as `0x${string}`,
+  });
+  // Read before the payment was settled: the block of the payment is not there yet.
+  t.ok(BigInt(stats.height) < paidIn.blockNumber && stats.height >= 0);
+  const block = await chain.publicClient.getBlock({ blockNumber: BigInt(stats.height) });
+  t.match(stats, {
+    time: new Date(Number(block.timestamp) * 1000).toISOString(),
+    gasUsed: block.gasUsed.toString(),
+    gasLimit: block.gasLimit.toString(),
+    baseFee: String(block.baseFeePerGas),
+    transactions: block.transactions.length,
+  });
+  t.equal((await balanceOf(chain, payee)) - before, 1000n);
+
+  const older = wrapAxiosWithPayment(createAxios(), stockClient(chain, payer) as never);
+  const second = await older.get<Stats>(demoUrl(service));
+  t.ok(second.data.height >= stats.height);
+  t.type(second.data.meanBlockTimeSeconds, "number");
+  t.equal((await balanceOf(chain, payee)) - before, 2000n);
+});
+
+t.test("one payment, one answer: twenty at once, then again, then after a restart", async (t) => {
+  const service = await testApp(t, { listen: true });
+  const { chain, database } = service;
+  const payer = testAccount(3);
+  await chain.mint(payer.address, 1_000_000n);
+  const { headers } = await proofFor(chain, payer, await termsOf(service));
+  const show = (to: TestApp) => fetch(demoUrl(to), { headers });
+
+  const answers = await Promise.all(Array.from({ length: 20 }, () => show(service)));
+  t.equal(answers.filter(({ status }) => status === 200).length, 1);
+  const refused = answers.filter(({ status }) => status === 402);
+  t.equal(refused.length, 19);
+  for (const answer of refused) t.match(receiptOf(answer), { success: false });
+  t.equal(await balanceOf(chain, payer.address), 999_000n);
+
+  const again = await show(service);
+  t.equal(again.status, 402);
+  t.match(receiptOf(again), { success: false, errorReason: "duplicate_settlement" });
+  t.equal(again.headers.get("cache-control"), "no-store");
+
+  await service.app.close();
+  const restarted = await testApp(t, { listen: true, chain, database });
+  // Another origin is another resource; the proof's terms still fit, so only the facilitator's memory refuses.
+  const later = await show(restarted);
+  t.equal(later.status, 402);
+  t.match(receiptOf(later), { success: false, errorReason: "duplicate_settlement" });
+  t.equal(await balanceOf(chain, payer.address), 999_000n);
+});
+
+t.test("a chain that does not answer costs nothing", async (t) => {
+  const service = await testApp(t, { listen: true });
+  const { chain } = service;
+  const payer = testAccount(4);
+  await chain.mint(payer.address, 1_000_000n);
+  const { headers } = await proofFor(chain, payer, await termsOf(service));
+  await chain.stop();
+  const answer = await fetch(demoUrl(service), { headers });
+  t.equal(answer.status, 503);
+  t.match(await answer.json(), { code: "chain_unavailable" });
+  await chain.start();
+  t.equal(await balanceOf(chain, payer.address), 1_000_000n);
+  t.equal((await fetch(demoUrl(service), { headers })).status, 200, "the same proof, now served");
+});
+
+t.test("listed from the first start, once, and pinned anew when it moves", async (t) => {
+  const service = await testApp(t);
+  const { chain, database } = service;
+  await until(async () => (await listings(service)).length > 0);
+  const replicas = await Promise.all([
+    testApp(t, { chain, database, env: { PUBLIC_URL: service.baseUrl } }),
+    testApp(t, { chain, database, env: { PUBLIC_URL: service.baseUrl } }),
+  ]);
+  await Promise.all(replicas.map(({ app }) => app.listings.refreshBuiltIns()));
+  const [first, ...more] = await listings(service);
+  t.same(more, []);
+  t.match(first, {
+    source: "built-in",
+    mine: false,
+    url: `${service.baseUrl}/api/arc-stats`,
+    price: "0.001",
+    payTo: privateKeyToAddress(chain.relayerPrivateKey),
+    status: "active",
+  });
+
+  const payTo = testAccount(8).address;
+  const moved = await testApp(t, {
+    chain,
+    database,
+    env: { PUBLIC_URL: "https://purser.example", DEMO_PAY_TO: payTo },
+  });
+  await moved.app.listings.refreshBuiltIns();
+  t.match(await listings(moved), [
+    { id: first?.id, url: "https://purser.example/api/arc-stats", host: "purser.example", payTo },
+  ]);
+});
