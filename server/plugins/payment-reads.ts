@@ -3,18 +3,27 @@ import type { Address } from "viem";
 import { findSelf } from "../adapters/stores/agent-self.ts";
 import { listAllowlists } from "../adapters/stores/allowlist.ts";
 import { findPayment, listPayments } from "../adapters/stores/payments.ts";
+import {
+  blockedLastDay,
+  overviewAgents,
+  paymentBuckets,
+  type OverviewAgent,
+} from "../adapters/stores/overview.ts";
+import { readOverview } from "../domain/payments/overview.ts";
+import type { Overview } from "../schemas/overview.ts";
 import { presentSelf } from "../domain/payments/agent-self.ts";
 import { PaymentHistory } from "../domain/payments/history.ts";
 import { ApiError } from "../errors.ts";
 import type { AgentSelf } from "../schemas/payments.ts";
-import { engineOf } from "./engine.helper.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
     paymentHistory: PaymentHistory;
     /** What an agent may know of itself (also over MCP). */
     agentSelf(agent: { id: string; apiKeyId: string }): Promise<AgentSelf>;
-    /** Null while the chain does not answer. */
+    /** An owner's totals and time series. */
+    overview(args: { ownerId: string; agentId: string | undefined }): Promise<Overview>;
+    /** Undefined while the chain does not answer. */
     balanceOf(networkId: string, wallet: Address): Promise<bigint | undefined>;
   }
 }
@@ -33,13 +42,23 @@ export default fp(
       const chain = app.chains.byNetwork(networkId);
       if (!chain) return undefined;
       const address = wallet.toLowerCase() as Address;
-      return engineOf(app)
-        .chainReads.balances(chain.network.chainId, [address])
-        .then(
-          ({ balances }) => balances.get(address),
-          () => undefined,
-        );
+      return app.chainReads.balances(chain.network.chainId, [address]).then(
+        ({ balances }) => balances.get(address),
+        () => undefined,
+      );
     });
+    app.decorate("overview", (args) =>
+      readOverview(
+        {
+          agents: (query) => overviewAgents(app.pool, query),
+          limits: (ids) => app.limits.ofMany(ids),
+          buckets: (query) => paymentBuckets(app.pool, query),
+          blocked: (ids) => blockedLastDay(app.pool, ids),
+          balances: totalBalance,
+        },
+        args,
+      ),
+    );
     app.decorate("agentSelf", async (agent: { id: string; apiKeyId: string }) => {
       const row = await findSelf(app.pool, { agentId: agent.id, apiKeyId: agent.apiKeyId });
       const [limits, allowlists, balanceAtomic] = await Promise.all([
@@ -56,6 +75,24 @@ export default fp(
         asset: network.usdc.address,
       });
     });
+
+    /** One read per network; a sum that lacks a network would be a wrong sum. */
+    async function totalBalance(agents: readonly OverviewAgent[]): Promise<bigint | undefined> {
+      const networks = [...new Set(agents.map(({ network }) => network))];
+      const sums = networks.map(async (network) => {
+        const chain = app.chains.byNetwork(network);
+        if (!chain) return 0n;
+        const wallets = agents
+          .filter((agent) => agent.network === network)
+          .map(({ walletAddress }) => walletAddress.toLowerCase() as Address);
+        const { balances } = await app.chainReads.balances(chain.network.chainId, wallets);
+        return wallets.reduce((sum, wallet) => sum + (balances.get(wallet) ?? 0n), 0n);
+      });
+      return Promise.all(sums).then(
+        (totals) => totals.reduce((sum, total) => sum + total, 0n),
+        () => undefined,
+      );
+    }
   },
   { name: "payment-reads", dependencies: ["payments", "guardrails"] },
 );

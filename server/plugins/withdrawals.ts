@@ -3,7 +3,6 @@ import { verifyAccountSignature } from "../adapters/chain/account-signature.ts";
 import { findPayment } from "../adapters/stores/payments.ts";
 import { databaseSeconds, reserveWithdrawal } from "../adapters/stores/withdrawals.ts";
 import { Withdrawals } from "../domain/withdrawals/withdrawals.ts";
-import { engineOf } from "./engine.helper.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -13,7 +12,7 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    const { settlement, chainReads } = engineOf(app);
+    const { settlement, chainReads } = app;
     app.decorate(
       "withdrawals",
       new Withdrawals({

@@ -19,7 +19,7 @@ import {
 export interface BalanceReader {
   balances(
     chainId: number,
-    addresses: Address[],
+    addresses: readonly Address[],
   ): Promise<{ blockNumber: bigint; balances: Map<string, bigint> }>;
 }
 

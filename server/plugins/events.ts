@@ -1,0 +1,56 @@
+import fp from "fastify-plugin";
+import { Listener } from "../adapters/db/listener.ts";
+import { currentPlace, isSessionLive, readEvents } from "../adapters/stores/events.ts";
+import { findPayments } from "../adapters/stores/payments.ts";
+import { eventStream } from "../domain/events/stream.ts";
+import { Wakeups } from "../domain/events/wakeups.ts";
+import { ApiError } from "../errors.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** An owner's events as text/event-stream, until the session or the service ends. */
+    ownerEvents(args: {
+      ownerId: string;
+      sessionId: string;
+      lastEventId: string | undefined;
+    }): AsyncGenerator<string>;
+  }
+}
+
+const HEARTBEAT_MS = 10_000;
+const MAX_STREAMS_PER_OWNER = 50;
+
+export default fp(
+  async (app) => {
+    const wakeups = new Wakeups();
+    const listener = new Listener({
+      connectionString: app.config.databaseUrl ?? "",
+      onConnected: () => wakeups.wakeAll(),
+      onTrouble: (error) => app.log.warn({ err: error }, "event listener lost; reconnecting"),
+    });
+    listener.on("purser_events", (ownerId) => wakeups.wake(ownerId));
+    app.decorate("ownerEvents", (args) => {
+      if (wakeups.count(args.ownerId) >= MAX_STREAMS_PER_OWNER)
+        throw new ApiError("rate_limited", { detail: "Too many event streams are open." });
+      return eventStream(
+        {
+          wakeups,
+          heartbeatMs: HEARTBEAT_MS,
+          read: (query) => readEvents(app.pool, query),
+          current: () => currentPlace(app.pool),
+          isSessionLive: (sessionId) => isSessionLive(app.pool, sessionId),
+          payments: async (keys) => {
+            const rows = keys.length === 0 ? [] : await findPayments(app.pool, keys);
+            return new Map(rows.map((row) => [row.id, app.paymentHistory.present(row)]));
+          },
+        },
+        args,
+      );
+    });
+    app.addHook("onReady", async () => listener.connect());
+    // Streams never end by themselves: without this, closing would wait for them.
+    app.addHook("preClose", async () => wakeups.close());
+    app.addHook("onClose", async () => listener.close());
+  },
+  { name: "events", dependencies: ["db", "payment-reads"] },
+);
