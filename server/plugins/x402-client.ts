@@ -27,8 +27,7 @@ export default fp(
         payments: app.payments,
         idempotency: app.idempotency,
         settlement,
-        confirm: (paymentId, { timeoutMs, claimedTxHash }) =>
-          settlement.wait(paymentId, timeoutMs, { look: true, txHash: claimedTxHash }),
+        confirm: (paymentId, { timeoutMs }) => settlement.wait(paymentId, timeoutMs),
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
         ledger: {
           recordDelivery: (key, seen) => recordDelivery(pool, key, seen),

@@ -1,0 +1,117 @@
+// One owner, one funded agent, one payee and a seller: what most tests of x402-fetch begin with; and the invariants they end with.
+import type { Test } from "tap";
+import { getAddress, parseAbi, type Address } from "viem";
+import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
+import { testApp, type TestApp, type TestAppOptions } from "../helpers/app.ts";
+import { scriptedSeller, type Script, type ScriptedSeller } from "./scripted-seller.ts";
+
+export const PAYEE: Address = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+const FUNDS = 5_000_000n;
+const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
+const USED = parseAbi([
+  "event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)",
+]);
+
+export interface Answered {
+  status: number;
+  body: Record<string, unknown>;
+  headers: Record<string, unknown>;
+}
+
+export interface Market extends TestApp {
+  owner: SignedInOwner;
+  agent: NewTestAgent;
+  seller: ScriptedSeller;
+  fetch(body: Record<string, unknown>, headers?: Record<string, string>): Promise<Answered>;
+  /** The newest payment, as the ledger has it. */
+  lastPayment(): Promise<Record<string, unknown> | undefined>;
+  balanceOf(address: Address): Promise<bigint>;
+  reserved(): Promise<string>;
+}
+
+export async function market(
+  t: Test,
+  options: TestAppOptions & { script?: Script; agent?: Record<string, unknown> } = {},
+): Promise<Market> {
+  const made = await testApp(t, {
+    ...options,
+    env: { SETTLE_WAIT_MS: "2500", ...options.env },
+  });
+  const { app, chain, config, database } = made;
+  const owner = await signIn(made);
+  const agent = await createAgent(made, owner, { allowlist: [PAYEE], ...options.agent });
+  chain.mint(agent.walletAddress, FUNDS);
+  const seller = await scriptedSeller(t, chain, PAYEE, options.script);
+  // As FETCH_PRIVATE_ORIGINS would say, had the seller's port been known before.
+  config.fetchPrivateOrigins.push(seller.origin);
+  return {
+    ...made,
+    owner,
+    agent,
+    seller,
+    async fetch(body, headers = {}) {
+      const answer = await app.inject({
+        method: "POST",
+        url: "/api/agents/x402-fetch",
+        headers: { ...agent.headers, ...headers },
+        payload: JSON.stringify(body),
+      });
+      // Never expected: the reason is in the log only.
+      if (answer.statusCode === 500) throw new Error(made.logs.at(-2) ?? answer.body);
+      return { status: answer.statusCode, body: answer.json(), headers: answer.headers };
+    },
+    async lastPayment() {
+      const { rows } = await database.pool.query<Record<string, unknown>>(
+        `SELECT id, status, amount::text, counterparty, denial_code, failure_code, tx_hash, delivered,
+                upstream_status, url, listing_id FROM payments WHERE agent_id = $1
+          ORDER BY created_at DESC, id DESC LIMIT 1`,
+        [agent.id],
+      );
+      return rows[0];
+    },
+    balanceOf: (address) =>
+      chain.publicClient.readContract({
+        address: chain.usdc,
+        abi: ERC20,
+        functionName: "balanceOf",
+        args: [address],
+      }),
+    async reserved() {
+      const answer = await app.inject({ url: "/api/agents/me", headers: agent.headers });
+      return answer.json<{ limits: { reserved: string } }>().limits.reserved;
+    },
+  };
+}
+
+/** No overspend, one settlement per authorization, ledger equals chain. */
+export async function assertLedgerIsChain(t: Test, made: Market): Promise<void> {
+  const { chain, agent, database } = made;
+  const used = await chain.publicClient.getContractEvents({
+    address: chain.usdc,
+    abi: USED,
+    eventName: "AuthorizationUsed",
+    args: { authorizer: getAddress(agent.walletAddress) },
+    fromBlock: 0n,
+  });
+  const { rows } = await database.pool.query<{ nonce: string; amount: string; status: string }>(
+    "SELECT nonce, amount::text, status FROM payments WHERE agent_id = $1 AND status <> 'blocked'",
+    [agent.id],
+  );
+  const settled = rows.filter(({ status }) => status === "settled");
+  t.same(
+    new Set(used.map(({ args }) => args.nonce)),
+    new Set(settled.map(({ nonce }) => nonce)),
+    "every authorization used on chain is a settled payment, and the other way round",
+  );
+  t.equal(used.length, settled.length, "each at most once");
+  const paid = settled.reduce((sum, { amount }) => sum + BigInt(amount), 0n);
+  t.equal(await made.balanceOf(agent.walletAddress), FUNDS - paid, "the wallet paid just that");
+  const { rows: windows } = await database.pool.query<{ sum: string; counted: string }>(
+    `SELECT a.window_sum::text AS sum, (SELECT coalesce(sum(p.amount), 0)::text FROM payments p
+        WHERE p.agent_id = a.id AND p.kind IN ('spend', 'x402')
+          AND p.status IN ('reserved', 'submitted', 'settled', 'unknown')) AS counted
+       FROM agents a WHERE a.id = $1`,
+    [agent.id],
+  );
+  t.equal(windows[0]?.sum, windows[0]?.counted, "the window counts what the ledger holds");
+}
