@@ -30,7 +30,7 @@ export function AmountInput({ label, description, value, onChange, error, placeh
       autoComplete="off"
       classNames={{ input: styles.input }}
       rightSection={rightSection ?? <span className={styles.unit}>USDC</span>}
-      rightSectionWidth={rightSection === undefined ? 58 : 120}
+      rightSectionWidth={rightSection === undefined ? 58 : 64}
       rightSectionPointerEvents={rightSection === undefined ? "none" : "all"}
     />
   );

@@ -8,6 +8,9 @@ import type * as listings from "../../../server/schemas/listings.ts";
 import type * as local from "../../../server/schemas/local.ts";
 import type * as meta from "../../../server/schemas/meta.ts";
 import type * as owners from "../../../server/schemas/owners.ts";
+import type * as payments from "../../../server/schemas/payments.ts";
+import type * as withdrawals from "../../../server/schemas/withdrawals.ts";
+import type * as x402Fetch from "../../../server/schemas/x402-fetch.ts";
 
 export type Address = string;
 
@@ -24,66 +27,18 @@ export type ApiKey = Static<typeof agents.ApiKeyInfo>;
 export type CreatedAgent = Static<typeof agents.CreatedAgent>;
 export type CreatedKey = Static<typeof agents.CreatedKey>;
 export type AuditEntry = Static<typeof agents.AuditPage>["items"][number];
+export type Payment = Static<typeof payments.Payment>;
+export type Policy = Static<typeof payments.Policy>;
+export type PreparedWithdrawal = Static<typeof withdrawals.PreparedWithdrawal>;
+export type WithdrawalOrder = Static<typeof withdrawals.WithdrawalOrder>;
+export type WithdrawalAnswer = Static<typeof withdrawals.WithdrawalAnswer>;
+export type FetchAnswer = Static<typeof x402Fetch.X402FetchAnswer>;
 export type Listing = Static<typeof listings.Listing>;
 export type ProbeResult = Static<typeof listings.ProbeResult>;
 
 export interface Page<T> {
   items: T[];
   nextCursor: string | null;
-}
-
-export interface Policy {
-  rule: string;
-  window: string | null;
-  limit: string | null;
-  spent: string | null;
-  reserved: string | null;
-  remaining: string | null;
-  requested: string | null;
-}
-
-export interface TraceStep {
-  rule: string;
-  passed: boolean | null;
-  detail: string;
-}
-
-export interface Payment {
-  id: string;
-  agentId: string;
-  agentName: string;
-  kind: "spend" | "x402" | "withdrawal";
-  status: string;
-  network: string;
-  asset: string;
-  recipient: Address | null;
-  amount: string;
-  memo: string | null;
-  createdAt: string;
-  updatedAt: string;
-  settledAt: string | null;
-  txHash: string | null;
-  blockNumber: string | null;
-  requestId: string | null;
-  apiKey: { id: string; label: string; prefix: string; last4: string } | null;
-  nonce: string | null;
-  validBefore: string | null;
-  denial: {
-    code: string;
-    suggestion: string;
-    policy: Policy | null;
-    availableAt: string | null;
-    nextReleaseAt: string | null;
-  } | null;
-  trace: TraceStep[];
-  x402: {
-    url: string;
-    listingId: string | null;
-    requirement: unknown;
-    upstreamStatus: number | null;
-    delivered: boolean | null;
-  } | null;
-  failure: { code: string; detail: string } | null;
 }
 
 export interface SeriesPoint {
@@ -145,14 +100,5 @@ export interface TypedData {
   types: Record<string, { name: string; type: string }[]>;
   primaryType: string;
   message: Record<string, unknown>;
-}
-
-export interface WithdrawalOrder {
-  wallet: Address;
-  to: Address;
-  asset: Address;
-  amount: string;
-  nonce: string;
-  deadline: string;
 }
 

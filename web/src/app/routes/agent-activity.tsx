@@ -1,3 +1,16 @@
-export default function Screen() {
-  return null;
+import type { ReactNode } from "react";
+import { Stack } from "../../components/Layout.tsx";
+import { AgentCharts } from "../../features/agents/AgentCharts.tsx";
+import { DenialFixes } from "../../features/agents/DenialFixes.tsx";
+import { Activity } from "../../features/payments/Activity.tsx";
+import { useAgent } from "./agent.tsx";
+
+export default function AgentActivityScreen(): ReactNode {
+  const agent = useAgent();
+  return (
+    <Stack gap={5}>
+      <AgentCharts agentId={agent.id} />
+      <Activity agent={agent} fixes={(payment) => <DenialFixes agent={agent} payment={payment} />} />
+    </Stack>
+  );
 }

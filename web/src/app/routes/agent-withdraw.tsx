@@ -1,3 +1,18 @@
-export default function Screen() {
-  return null;
+import type { ReactNode } from "react";
+import { Note, Stack } from "../../components/Layout.tsx";
+import { ArchiveAgent } from "../../features/agents/ArchiveAgent.tsx";
+import { useOwner } from "../../features/session/session-context.ts";
+import { Withdraw } from "../../features/withdrawals/Withdraw.tsx";
+import { useAgent } from "./agent.tsx";
+
+export default function AgentWithdrawScreen(): ReactNode {
+  const agent = useAgent();
+  const { address } = useOwner();
+  return (
+    <Stack gap={5}>
+      {agent.status === "archived" && <Note>This agent is archived.</Note>}
+      <Withdraw key={agent.id} agent={agent} owner={address} />
+      <ArchiveAgent agent={agent} />
+    </Stack>
+  );
 }

@@ -1,3 +1,43 @@
-export default function Screen() {
-  return null;
+import { type ReactNode, useState } from "react";
+import { useNavigate, useSearchParams } from "react-router";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { PlusIcon } from "../../components/icons.tsx";
+import { PageHeader, Row, Stack } from "../../components/Layout.tsx";
+import { Segmented } from "../../components/Segmented.tsx";
+import { ListingForm } from "../../features/marketplace/ListingForm.tsx";
+import { Marketplace } from "../../features/marketplace/Marketplace.tsx";
+import { useSession } from "../../features/session/session-context.ts";
+
+export default function MarketplaceScreen(): ReactNode {
+  const { session } = useSession();
+  const navigate = useNavigate();
+  const [parameters, setParameters] = useSearchParams();
+  const [isListing, setListing] = useState(false);
+  const isMine = session !== null && session !== undefined && parameters.get("mine") === "1";
+  return (
+    <>
+      <PageHeader
+        title="Marketplace"
+        lead="APIs your agents can pay for, one call at a time. Their terms are pinned and checked before each payment."
+        actions={session && <Button onClick={() => { setListing(true); }}><PlusIcon size={16} />List an API</Button>}
+      />
+      <Stack gap={4}>
+        {session && (
+          <Row>
+            <Segmented
+              label="Whose listings"
+              value={isMine ? "mine" : "all"}
+              onChange={(value) => { setParameters(value === "mine" ? { mine: "1" } : {}, { replace: true }); }}
+              options={[{ value: "all", label: "All" }, { value: "mine", label: "My listings" }]}
+            />
+          </Row>
+        )}
+        <Marketplace key={String(isMine)} mine={isMine} />
+      </Stack>
+      <Dialog opened={isListing} onClose={() => { setListing(false); }} title="List an API">
+        {isListing && <ListingForm onCancel={() => { setListing(false); }} onDone={(listing) => void navigate(`/marketplace/${listing.id}`)} />}
+      </Dialog>
+    </>
+  );
 }

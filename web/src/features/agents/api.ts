@@ -1,6 +1,6 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import type { Agent, CreatedAgent, Overview, Page } from "../../lib/wire.ts";
+import type { Agent, CreatedAgent, FetchAnswer, Overview, Page } from "../../lib/wire.ts";
 
 /** All of an owner's agents: searched and sorted here, so the pages are put together first. */
 async function fetchAllAgents(archived: boolean, signal: AbortSignal): Promise<Agent[]> {
@@ -73,3 +73,13 @@ export const allowPayee = (id: string, address: string, label: string): Promise<
   api.post(`/api/agents/${id}/allowlist`, { address, label });
 
 export const archiveAgent = (id: string): Promise<unknown> => api.post(`/api/agents/${id}/archive`);
+
+export interface Trial {
+  listingId: string;
+  dryRun?: boolean;
+  maxAmount?: string;
+}
+
+/** What the agent's own x402-fetch would answer, asked by its owner; the same guardrails rule. */
+export const tryListing = (id: string, trial: Trial, idempotencyKey: string): Promise<FetchAnswer> =>
+  api.post(`/api/agents/${id}/try`, trial, { idempotencyKey });

@@ -1,0 +1,51 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { useNavigate } from "react-router";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Row, Section, Stack } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { atomic } from "../../lib/money.ts";
+import type { Agent } from "../../lib/wire.ts";
+import { archiveAgent } from "./api.ts";
+
+/** The end of an agent. The server refuses it while a cent could be stranded; the screen says so first. */
+export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const [isAsking, setAsking] = useState(false);
+  const isEmpty = agent.balance !== null && atomic(agent.balance) === 0n;
+  const archive = useMutation({
+    mutationFn: () => archiveAgent(agent.id),
+    onSuccess: async () => {
+      notifications.show({ message: `${agent.name} is archived.` });
+      await navigate("/agents");
+    },
+    onSettled: () => Promise.all(["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+  });
+  if (agent.status === "archived") return null;
+  return (
+    <Section title="Archive" hint="Ends the agent and its keys. Its history stays.">
+      <Stack gap={3}>
+        {!isEmpty && (
+          <p>
+            {agent.balance === null ? "The chain cannot be read just now, so nobody can say whether money would be stranded." : <>The agent holds <Money amount={agent.balance} />. Withdraw everything first; then it can be archived.</>}
+          </p>
+        )}
+        <Row><Button disabled={!isEmpty} onClick={() => { archive.reset(); setAsking(true); }}>Archive agent…</Button></Row>
+      </Stack>
+      <Dialog opened={isAsking} onClose={() => { setAsking(false); }} title={`Archive ${agent.name}?`} size="sm">
+        <Stack gap={4}>
+          <p>Its keys stop working at once. USDC sent to its address afterwards could not be withdrawn here, so tell those who pay it.</p>
+          {archive.error && <ErrorNotice title="The agent was not archived" error={archive.error} />}
+          <Row end>
+            <Button onClick={() => { setAsking(false); }}>Cancel</Button>
+            <Button variant="danger" pending={archive.isPending && "Archiving…"} onClick={() => { archive.mutate(); }}>Archive</Button>
+          </Row>
+        </Stack>
+      </Dialog>
+    </Section>
+  );
+}

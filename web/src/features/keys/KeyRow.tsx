@@ -1,0 +1,46 @@
+import type { ReactNode } from "react";
+import { Badge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { Row } from "../../components/Layout.tsx";
+import { RelativeTime, useNowMs } from "../../components/RelativeTime.tsx";
+import type { ApiKey } from "../../lib/wire.ts";
+import styles from "./Keys.module.css";
+
+interface KeyRowProps {
+  apiKey: ApiKey;
+  isReadOnly: boolean;
+  onRotate: () => void;
+  onRevoke: () => void;
+}
+
+export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps): ReactNode {
+  const now = useNowMs();
+  const isExpired = apiKey.expiresAt !== null && Date.parse(apiKey.expiresAt) <= now;
+  const isDead = apiKey.revokedAt !== null || isExpired;
+  const isRotated = apiKey.rotatedToId !== null && !isDead;
+  const name = apiKey.label === "" ? "Unnamed key" : apiKey.label;
+  return (
+    <li className={styles.row}>
+      <div className={styles.what}>
+        <strong>{name}</strong>
+        <code>{apiKey.prefix}…{apiKey.last4}</code>
+      </div>
+      <div className={styles.state}>
+        {apiKey.revokedAt !== null ? <Badge>Revoked</Badge> : isExpired ? <Badge tone="bad">Expired</Badge> : isRotated ? <Badge tone="warn">Being replaced</Badge> : <Badge tone="ok">Active</Badge>}
+      </div>
+      <div className={styles.times}>
+        <span>{apiKey.lastUsedAt === null ? "Never used" : <>Used <RelativeTime iso={apiKey.lastUsedAt} /></>}</span>
+        {apiKey.expiresAt !== null && apiKey.revokedAt === null && <span>{isExpired ? "Ended" : "Ends"} <RelativeTime iso={apiKey.expiresAt} /></span>}
+        {apiKey.revokedAt !== null && <span>Revoked <RelativeTime iso={apiKey.revokedAt} /></span>}
+      </div>
+      <div className={styles.actions}>
+        {!isDead && !isReadOnly && (
+          <Row>
+            {!isRotated && <Button size="small" onClick={onRotate}>Rotate<span className="sr-only"> {name}</span></Button>}
+            <Button size="small" onClick={onRevoke}>Revoke<span className="sr-only"> {name}</span></Button>
+          </Row>
+        )}
+      </div>
+    </li>
+  );
+}

@@ -1,0 +1,41 @@
+import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { CodeBlock } from "../../components/CodeBlock.tsx";
+import { CopyButton } from "../../components/CopyButton.tsx";
+import { KeyValues, Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { RelativeTime } from "../../components/RelativeTime.tsx";
+import type { Listing } from "../../lib/wire.ts";
+import { useExplorer, useInfo, useNetwork } from "../info/use-info.ts";
+import { ListingStatus } from "./ListingCard.tsx";
+
+export function ListingDetails({ listing }: { listing: Listing }): ReactNode {
+  const info = useInfo();
+  const network = useNetwork(listing.network);
+  const explorer = useExplorer(listing.network);
+  const base = info?.publicUrl ?? globalThis.location.origin;
+  return (
+    <Stack gap={5}>
+      {listing.status !== "active" && listing.statusReason !== null && <Note tone="warn">{listing.statusReason}</Note>}
+      <Section title="Terms">
+        <KeyValues
+          rows={[
+            ["Price", <Money key="price" amount={listing.price} />],
+            ["Never pays more than", <Money key="max" amount={listing.maxPrice} />],
+            ["Payee", <Address key="payee" value={listing.payTo} explorerUrl={explorer} />],
+            ["Network", network?.name ?? listing.network],
+            ["URL", <Row key="url"><code>{`${listing.method} ${listing.url}`}</code><CopyButton value={listing.url} what="URL" /></Row>],
+            ["Status", <ListingStatus key="status" listing={listing} />],
+            ["Last checked", listing.lastProbedAt === null ? "Not yet" : <RelativeTime key="probed" iso={listing.lastProbedAt} />],
+            ["Paid calls from here", listing.uses],
+          ]}
+        />
+      </Section>
+      {listing.sample !== null && <CodeBlock label="Sample answer" code={listing.sample} />}
+      <CodeBlock
+        label="Call it with an agent's key"
+        code={`curl ${base}/api/agents/x402-fetch \\\n  -H "Authorization: Bearer $AGENT_API_KEY" \\\n  -H "Content-Type: application/json" \\\n  -d '{"listingId": "${listing.id}"}'`}
+      />
+    </Stack>
+  );
+}

@@ -1,0 +1,74 @@
+import { TextInput } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { type ReactNode, useCallback, useState } from "react";
+import { useSearchParams } from "react-router";
+import { AmountInput } from "../../components/AmountInput.tsx";
+import { EmptyState } from "../../components/EmptyState.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { SearchIcon } from "../../components/icons.tsx";
+import { LoadMore } from "../../components/LoadMore.tsx";
+import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { parseUsdc } from "../../lib/money.ts";
+import { listingsQuery } from "./api.ts";
+import { ListingCard } from "./ListingCard.tsx";
+import styles from "./Marketplace.module.css";
+
+export function Marketplace({ mine }: { mine: boolean }): ReactNode {
+  const [parameters, setParameters] = useSearchParams();
+  const [text, setText] = useState(parameters.get("search") ?? "");
+  const [price, setPrice] = useState(parameters.get("maxPrice") ?? "");
+  const category = parameters.get("category") ?? "";
+  const [search] = useDebouncedValue(text.trim(), 250);
+  const [maxPrice] = useDebouncedValue(price.trim(), 250);
+  const cap = parseUsdc(maxPrice) === undefined ? undefined : maxPrice;
+  const { fetchNextPage, ...query } = useInfiniteQuery(
+    listingsQuery({ search: search === "" ? undefined : search, category: category === "" ? undefined : category, maxPrice: cap, mine }),
+  );
+  const items = query.data?.pages.flatMap((page) => page.items) ?? [];
+  const onMore = useCallback(() => void fetchNextPage(), [fetchNextPage]);
+  const remember = (key: string, value: string): void => {
+    setParameters((before) => {
+      const next = new URLSearchParams(before);
+      if (value === "") next.delete(key);
+      else next.set(key, value);
+      return next;
+    }, { replace: true });
+  };
+  const isFiltered = search !== "" || category !== "" || cap !== undefined;
+
+  return (
+    <section aria-label={mine ? "My listings" : "Listings"}>
+      <div className={styles.tools}>
+        <TextInput
+          className={styles.search}
+          label="Search"
+          placeholder="Name, host or description"
+          leftSection={<SearchIcon size={16} />}
+          value={text}
+          onChange={(event) => {
+            setText(event.currentTarget.value);
+            remember("search", event.currentTarget.value.trim());
+          }}
+        />
+        <TextInput className={styles.small} label="Category" placeholder="data" value={category} onChange={(event) => { remember("category", event.currentTarget.value.toLowerCase().replaceAll(/[^a-z0-9-]/g, "")); }} />
+        <div className={styles.small}>
+          <AmountInput label="Price up to" placeholder="Any" value={price} onChange={(next) => { setPrice(next); remember("maxPrice", next); }} />
+        </div>
+      </div>
+      {query.error && <ErrorNotice title="The marketplace could not be loaded" error={query.error} onRetry={() => void query.refetch()} />}
+      {query.isPending && <Loading label="listings"><Skeleton shape="block" count={3} /></Loading>}
+      {query.isSuccess && items.length === 0 && (
+        <EmptyState title={isFiltered ? "Nothing matches" : mine ? "You list nothing yet" : "Nothing is listed yet"}>
+          {isFiltered ? "Change the search or the filters." : "Anyone who sells an API over x402 can list it here. Its terms are read from its own 402."}
+        </EmptyState>
+      )}
+      <ul className={styles.grid}>
+        {items.map((listing) => (
+          <ListingCard key={listing.id} listing={listing} />
+        ))}
+      </ul>
+      <LoadMore what="listings" hasMore={query.hasNextPage} isLoading={query.isFetchingNextPage} onMore={onMore} />
+    </section>
+  );
+}

@@ -1,0 +1,55 @@
+import type { ReactNode } from "react";
+import { Address, TxHash } from "../../components/Address.tsx";
+import { CodeBlock } from "../../components/CodeBlock.tsx";
+import { CopyButton } from "../../components/CopyButton.tsx";
+import { KeyValues, Row, Stack } from "../../components/Layout.tsx";
+import { formatDateTime } from "../../lib/time.ts";
+import type { Payment } from "../../lib/wire.ts";
+import { useExplorer, useNetwork } from "../info/use-info.ts";
+
+export function PaymentFacts({ payment, labelOf }: { payment: Payment; labelOf: (address: string) => string | undefined }): ReactNode {
+  const explorer = useExplorer(payment.network);
+  const network = useNetwork(payment.network);
+  const { x402 } = payment;
+  const address = (value: string): ReactNode => <Address value={value} label={labelOf(value)} explorerUrl={explorer} />;
+  return (
+    <Stack gap={5}>
+      <KeyValues
+        rows={[
+          payment.recipient !== null && ["To", address(payment.recipient)],
+          payment.kind === "incoming" && payment.sender !== null && ["From", address(payment.sender)],
+          ["Network", network?.name ?? payment.network],
+          payment.memo !== null && payment.memo !== "" && ["Memo", payment.memo],
+          payment.txHash !== null && ["Transaction", <TxHash key="tx" value={payment.txHash} explorerUrl={explorer} />],
+          payment.blockNumber !== null && ["Block", payment.blockNumber],
+          ["Asked", formatDateTime(payment.createdAt)],
+          payment.settledAt !== null && ["Settled", formatDateTime(payment.settledAt)],
+          payment.settledAt === null && payment.validBefore !== null && payment.status !== "blocked" && ["Decided by", formatDateTime(payment.validBefore)],
+          payment.apiKey !== null && ["API key", `${payment.apiKey.label === "" ? "" : `${payment.apiKey.label}, `}${payment.apiKey.prefix}…${payment.apiKey.last4}`],
+          ["Payment id", <Copied key="id" value={payment.id} what="payment id" />],
+          payment.requestId !== null && ["Request id", <Copied key="request" value={payment.requestId} what="request id" />],
+        ]}
+      />
+      {x402 && (
+        <Stack gap={3}>
+          <h3>Paid request</h3>
+          <KeyValues
+            rows={[
+              x402.url !== null && ["URL", <code key="url">{x402.url}</code>],
+              x402.upstreamStatus !== null && ["Seller answered", x402.upstreamStatus],
+              x402.delivered !== null && ["Delivered", x402.delivered ? "Yes" : "No"],
+            ]}
+          />
+          {x402.requirement !== null && x402.requirement !== undefined && <CodeBlock label="The 402 it answered to" code={JSON.stringify(x402.requirement, null, 2)} />}
+        </Stack>
+      )}
+    </Stack>
+  );
+}
+
+const Copied = ({ value, what }: { value: string; what: string }): ReactNode => (
+  <Row>
+    <code>{value}</code>
+    <CopyButton value={value} what={what} />
+  </Row>
+);

@@ -1,0 +1,44 @@
+import type { ReactNode } from "react";
+import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
+import { KeyValues, Stack } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import type { Payment } from "../../lib/wire.ts";
+import styles from "./Activity.module.css";
+
+const amount = (value: string): ReactNode => (/^\d/.test(value) ? <Money amount={value} /> : value);
+
+/** Every rule that was looked at, in the order it was looked at. */
+export function Trace({ payment }: { payment: Payment }): ReactNode {
+  if (payment.trace.length === 0) return null;
+  const policy = payment.denial?.policy;
+  return (
+    <Stack gap={3}>
+      <h3>Decision</h3>
+      <ol className={styles.trace}>
+        {payment.trace.map((step) => (
+          <li key={step.rule} data-passed={String(step.passed)}>
+            {step.passed === true && <CheckIcon size={16} />}
+            {step.passed === false && <BlockIcon size={16} />}
+            {step.passed === null && <span className={styles.skipped} />}
+            <div>
+              <strong>{step.rule.replaceAll("_", " ")}</strong>
+              <span className="sr-only">{step.passed === null ? ", not reached" : step.passed ? ", passed" : ", refused"}</span>
+              <p>{step.passed === null ? "Not reached" : step.detail}</p>
+            </div>
+          </li>
+        ))}
+      </ol>
+      {policy && (
+        <KeyValues
+          rows={[
+            ["Requested", amount(policy.requested)],
+            ["Limit", amount(policy.limit)],
+            ["Spent then", amount(policy.spent)],
+            ["Reserved then", amount(policy.reserved)],
+            ["Remaining then", amount(policy.remaining)],
+          ]}
+        />
+      )}
+    </Stack>
+  );
+}

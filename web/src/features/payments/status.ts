@@ -1,0 +1,77 @@
+import type { Tone } from "../../components/Badge.tsx";
+import { formatUsdc } from "../../lib/money.ts";
+import type { Payment } from "../../lib/wire.ts";
+
+export const KINDS: Record<string, string> = {
+  spend: "Payment",
+  x402: "Paid API",
+  withdrawal: "Withdrawal",
+  incoming: "Received",
+};
+
+interface StatusWords {
+  label: string;
+  tone: Tone;
+  /** For the drawer: what this state means for the money. */
+  meaning: string;
+}
+
+const WORDS: Record<string, StatusWords> = {
+  settled: { label: "Settled", tone: "ok", meaning: "On chain. It counts against the limit for 24 hours." },
+  submitted: { label: "On its way", tone: "accent", meaning: "Signed and sent. It counts against the limit until the chain decides." },
+  reserved: { label: "Reserved", tone: "accent", meaning: "The budget is set aside; nothing is sent yet." },
+  unknown: { label: "Outcome open", tone: "warn", meaning: "It was signed, and the chain has not proved its outcome. The budget stays reserved until it does." },
+  voided: { label: "Voided", tone: "neutral", meaning: "Provably never to happen. The budget is free again." },
+  blocked: { label: "Blocked", tone: "bad", meaning: "A rule refused it. Nothing was signed, nothing moved." },
+};
+
+export const isUndelivered = (payment: Payment): boolean =>
+  payment.kind === "x402" && payment.status === "settled" && payment.x402?.delivered === false;
+
+export function statusOf(payment: Payment): StatusWords {
+  if (isUndelivered(payment)) {
+    return { label: "Paid, not delivered", tone: "warn", meaning: "The payment settled, but the seller did not deliver. Do not pay again; ask the seller, with the transaction as proof." };
+  }
+  return WORDS[payment.status] ?? { label: payment.status, tone: "neutral", meaning: "" };
+}
+
+/** What the row is about, in the words its owner would use. */
+export function titleOf(payment: Payment, labelOf: (address: string) => string | undefined): string {
+  if (payment.kind === "x402" && payment.x402?.url) {
+    try {
+      const { host, pathname } = new URL(payment.x402.url);
+      return `${host}${pathname === "/" ? "" : pathname}`;
+    } catch {
+      return payment.x402.url;
+    }
+  }
+  const other = payment.kind === "incoming" ? payment.sender : payment.recipient;
+  const label = other === null ? undefined : labelOf(other);
+  if (label) return label;
+  return other === null ? (KINDS[payment.kind] ?? payment.kind) : `${other.slice(0, 6)}…${other.slice(-4)}`;
+}
+
+/** The API's suggestion speaks to the agent; this speaks to the owner, with the numbers of that moment. */
+export function explainDenial({ denial, amount }: Payment): string {
+  if (!denial) return "";
+  const { policy } = denial;
+  const usdc = (value: string): string => (/^\d/.test(value) ? `${formatUsdc(value)} USDC` : value);
+  switch (denial.code) {
+    case "daily_limit_exceeded":
+      return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of the daily limit of ${usdc(policy.limit)} was left.`;
+    case "per_payment_limit_exceeded":
+      return `${usdc(amount)} is more than the limit of ${usdc(policy.limit)} per payment.`;
+    case "recipient_not_allowed":
+      return "The payee is not on the allowlist.";
+    case "agent_paused":
+      return "The agent was paused.";
+    case "agent_expired":
+      return "The agent had expired.";
+    case "price_exceeds_max":
+      return "The price was above what the agent itself had set as its most for this call.";
+    case "listing_mismatch":
+      return "The seller asked for other terms than its listing promises. Nothing was paid.";
+    default:
+      return denial.suggestion;
+  }
+}

@@ -1,0 +1,63 @@
+import { type InfiniteData, useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useMemo } from "react";
+import { onLiveEvent } from "../../lib/live.ts";
+import type { Page, Payment } from "../../lib/wire.ts";
+import { type PaymentFilter, paymentQuery, paymentsQuery } from "./api.ts";
+
+const fits = (payment: Payment, { status, kind, from, to }: PaymentFilter): boolean =>
+  (status === undefined || status.split(",").includes(payment.status)) &&
+  (kind === undefined || kind.split(",").includes(payment.kind)) &&
+  (from === undefined || payment.createdAt >= from) &&
+  (to === undefined || payment.createdAt < to);
+
+type Pages = InfiniteData<Page<Payment>>;
+
+/** Puts a changed payment in its place: over its older self, or on top when it is new. */
+function merge(pages: Pages, payment: Payment, filter: PaymentFilter): Pages {
+  const isShown = fits(payment, filter);
+  let isKnown = false;
+  const next = pages.pages.map((page) => ({
+    ...page,
+    items: page.items.flatMap((item) => {
+      if (item.id !== payment.id) return [item];
+      isKnown = true;
+      return isShown ? [payment] : [];
+    }),
+  }));
+  const [first, ...rest] = next;
+  if (isKnown || !isShown || !first) return { ...pages, pages: next };
+  return { ...pages, pages: [{ ...first, items: [payment, ...first.items] }, ...rest] };
+}
+
+/** An agent's payments, newest first, live. Rows that moved between pages appear once. */
+export function usePayments(agentId: string, filter: PaymentFilter) {
+  const client = useQueryClient();
+  const options = paymentsQuery(agentId, filter);
+  const query = useInfiniteQuery(options);
+  const key = JSON.stringify(options.queryKey);
+
+  useEffect(
+    () =>
+      onLiveEvent((event) => {
+        if (event.type !== "payment" || event.payment.agentId !== agentId) return;
+        const { payment } = event;
+        client.setQueryData(paymentQuery(agentId, payment.id).queryKey, payment);
+        client.setQueryData(paymentsQuery(agentId, filter).queryKey, (pages) =>
+          pages === undefined ? pages : merge(pages, payment, filter),
+        );
+      }),
+    [client, agentId, key],
+  );
+
+  const items = useMemo(() => {
+    const seen = new Set<string>();
+    return (query.data?.pages ?? []).flatMap((page) =>
+      page.items.filter(({ id }) => {
+        if (seen.has(id)) return false;
+        seen.add(id);
+        return true;
+      }),
+    );
+  }, [query.data]);
+  return { ...query, items };
+}

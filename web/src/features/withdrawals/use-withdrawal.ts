@@ -1,0 +1,88 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { useCallback, useState } from "react";
+import { ApiError } from "../../lib/api.ts";
+import type { Connection } from "../../lib/wallet/connection.ts";
+import { isRejection, walletError } from "../../lib/wallet/provider.ts";
+import { signTypedData } from "../../lib/wallet/typed-data.ts";
+import type { PreparedWithdrawal, WithdrawalAnswer } from "../../lib/wire.ts";
+import { executeWithdrawal, prepareWithdrawal } from "./api.ts";
+
+interface Signed {
+  prepared: PreparedWithdrawal;
+  signature: string;
+  idempotencyKey: string;
+}
+
+export type WithdrawalState =
+  | { step: "form"; error?: unknown }
+  | { step: "preparing" }
+  | { step: "review"; prepared: PreparedWithdrawal; declined?: boolean; error?: unknown }
+  | { step: "signing"; prepared: PreparedWithdrawal }
+  | { step: "sending"; prepared: PreparedWithdrawal }
+  /** Signed and handed over, outcome not known: only the same order may be asked for again. */
+  | { step: "open"; signed: Signed; prepared: PreparedWithdrawal; error: unknown }
+  | { step: "done"; prepared: PreparedWithdrawal; answer: WithdrawalAnswer };
+
+export interface Withdrawal {
+  state: WithdrawalState;
+  prepare: (amount: string, to?: string) => Promise<void>;
+  sign: (connection: Connection, prepared: PreparedWithdrawal) => Promise<void>;
+  askAgain: (signed: Signed) => Promise<void>;
+  reset: () => void;
+}
+
+/** Nothing was moved for sure: the server refused before it signed anything. */
+const isRefusal = (error: unknown): boolean =>
+  error instanceof ApiError && error.status >= 400 && error.status < 500 && error.code !== "idempotency_in_progress" && error.code !== "session_required";
+
+export function useWithdrawal(agentId: string): Withdrawal {
+  const client = useQueryClient();
+  const [state, setState] = useState<WithdrawalState>({ step: "form" });
+
+  const prepare = useCallback(
+    async (amount: string, to?: string) => {
+      setState({ step: "preparing" });
+      try {
+        setState({ step: "review", prepared: await prepareWithdrawal(agentId, amount, to) });
+      } catch (error) {
+        setState({ step: "form", error });
+      }
+    },
+    [agentId],
+  );
+
+  const execute = useCallback(
+    async (signed: Signed) => {
+      const { prepared } = signed;
+      setState({ step: "sending", prepared });
+      try {
+        const answer = await executeWithdrawal(agentId, prepared.order, signed.signature, signed.idempotencyKey);
+        setState({ step: "done", prepared, answer });
+      } catch (error) {
+        setState(isRefusal(error) ? { step: "review", prepared, error } : { step: "open", prepared, signed, error });
+      }
+      await Promise.all(["agent", "agents", "overview", "payments", "own-balance"].map((key) => client.invalidateQueries({ queryKey: [key] })));
+    },
+    [agentId, client],
+  );
+
+  const sign = useCallback(
+    async (connection: Connection, prepared: PreparedWithdrawal) => {
+      setState({ step: "signing", prepared });
+      let signature: string;
+      try {
+        signature = await signTypedData(connection, prepared.typedData);
+      } catch (error) {
+        setState(isRejection(error) ? { step: "review", prepared, declined: true } : { step: "review", prepared, error: walletError(error) });
+        return;
+      }
+      await execute({ prepared, signature, idempotencyKey: crypto.randomUUID() });
+    },
+    [execute],
+  );
+
+  const reset = useCallback(() => {
+    setState({ step: "form" });
+  }, []);
+  return { state, prepare, sign, askAgain: execute, reset };
+}
