@@ -28,13 +28,24 @@ export default fp(
         onBackgroundError: (err, what) => app.log.warn({ err }, `${what} failed`),
       }),
     );
-    app.decorate("reprobeListings", () => reprobeDue({ pool: app.pool, probe }, () => isStopping));
-    // Not awaited: a database that answers late must not keep the service from starting.
+    const reprobeAll = () => reprobeDue({ pool: app.pool, probe }, () => isStopping);
+    app.decorate("reprobeListings", reprobeAll);
+    const refreshBuiltIns = () => app.listings.refreshBuiltIns();
+    // Not awaited: a database that answers late must not keep the service from starting. The job
+    // makes up for it.
     app.addHook("onReady", async () => {
-      app.listings
-        .refreshBuiltIns()
-        .catch((err: unknown) => app.log.warn({ err }, "listing our own endpoints failed"));
+      refreshBuiltIns().catch((err: unknown) =>
+        app.log.warn({ err }, "listing our own endpoints failed"),
+      );
     });
+    app.jobs.addTask(
+      "listings-probe",
+      async () => {
+        await refreshBuiltIns();
+        await reprobeAll();
+      },
+      { cron: "* * * * *", atStart: true },
+    );
   },
-  { name: "listings", dependencies: ["db"] },
+  { name: "listings", dependencies: ["db", "jobs"] },
 );

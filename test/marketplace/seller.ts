@@ -17,6 +17,13 @@ export interface Seller {
   answer: "402" | "200" | "500" | "redirect" | "garbage" | "hang-up";
 }
 
+const OTHER_ANSWERS = {
+  "200": [200, {}, "free"],
+  "500": [500, {}, "broken"],
+  redirect: [302, { location: "/elsewhere" }, ""],
+  garbage: [402, {}, "pay me"],
+} as const;
+
 export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
   const state: Seller = {
     origin: "",
@@ -35,12 +42,15 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
     const path = request.url ?? "/";
     state.requests.push({ method: request.method ?? "", path });
     request.resume();
-    if (state.answer === "hang-up") return void request.socket.destroy();
-    if (state.answer === "200") return void response.end("free");
-    if (state.answer === "500") return void response.writeHead(500).end("broken");
-    if (state.answer === "redirect")
-      return void response.writeHead(302, { location: "/elsewhere" }).end();
-    if (state.answer === "garbage") return void response.writeHead(402).end("pay me");
+    if (state.answer === "hang-up") {
+      request.socket.destroy();
+      return;
+    }
+    if (state.answer !== "402") {
+      const [status, headers, body] = OTHER_ANSWERS[state.answer];
+      response.writeHead(status, headers).end(body);
+      return;
+    }
     const required = {
       x402Version: 2,
       error: "Payment required",
