@@ -27,7 +27,6 @@ export default fp(
         payments: app.payments,
         idempotency: app.idempotency,
         settlement,
-        confirm: (paymentId, { timeoutMs }) => settlement.wait(paymentId, timeoutMs),
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
         ledger: {
           recordDelivery: (key, seen) => recordDelivery(pool, key, seen),

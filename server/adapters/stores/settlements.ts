@@ -134,6 +134,14 @@ export async function findSettlements(sql: Sql, ids: readonly string[]): Promise
   return rows.map(toRow);
 }
 
+export async function findOpenRecord(sql: Sql, id: string): Promise<SettlementRecord | undefined> {
+  const { rows } = await sql.query<SettlementRecord>(
+    "SELECT * FROM settlements WHERE id = $1 AND status IN ('queued', 'submitted')",
+    [id],
+  );
+  return rows[0];
+}
+
 export async function findByAuthorization(
   sql: Sql,
   key: SettlementKey,

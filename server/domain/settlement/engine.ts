@@ -56,6 +56,11 @@ export class SettlementEngine implements Settlement {
     return this.#options.waiters.wait(id, timeoutMs);
   }
 
+  async look(id: string): Promise<void> {
+    const record = await this.#options.store.findOpenRecord(this.#options.pool, id);
+    if (record) await this.#options.chains.get(Number(record.chain_id))?.watch.check([record]);
+  }
+
   async find(id: string): Promise<SettlementRow | undefined> {
     return this.#options.store.findSettlement(this.#options.pool, id);
   }

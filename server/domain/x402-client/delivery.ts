@@ -1,11 +1,11 @@
 /** From a signed authorization to an answer: present it, confirm it on chain, or take it back. */
+import { confirmOnChain } from "./confirm.ts";
 import type { IdempotencyRef } from "../payments/idempotency-ref.ts";
 import { inProgress, type Answer } from "../payments/idempotency.ts";
 import type { SignedAuthorization } from "../settlement/types.ts";
 import { readTerms, type Offer, type OfferedTerms } from "./offer.ts";
 import { present, type Presented } from "./present.ts";
 import { proofHeaders } from "./proof.ts";
-import { readReceipt } from "./receipt.ts";
 import { recover } from "./recover.ts";
 import type { ClientParts, FetchCaller, LedgerRow, PaymentKey, TargetRequest } from "./types.ts";
 import { contentMembers, neverPaidError, paidBody, unknownError, type PaidFacts } from "./wire.ts";
@@ -122,10 +122,7 @@ export class Delivery {
   ): Promise<Answer> {
     const { key, facts, target } = job;
     const [outcome] = await Promise.all([
-      this.#parts.confirm(key.paymentId, {
-        timeoutMs: this.#parts.settleWaitMs,
-        claimedTxHash: readReceipt(response.headers)?.txHash,
-      }),
+      confirmOnChain(this.#parts, key.paymentId),
       this.#parts.ledger.recordDelivery(key, { upstreamStatus: response.status, delivered: true }),
     ]);
     await this.#parts.fault("confirmed");

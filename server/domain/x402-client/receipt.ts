@@ -1,34 +1,22 @@
-/** Reads PAYMENT-RESPONSE: what the seller claims about the payment. Never proof of anything. */
+/**
+ * Reads PAYMENT-RESPONSE: what the seller claims about the payment. It is never proof: whether and by
+ * which transaction an authorization was used is asked of the chain, which knows it by its nonce.
+ */
 import { decodePaymentResponseHeader } from "@x402/core/http";
-import type { Hex } from "viem";
 import { isRecord } from "./json.ts";
 
-export interface ClaimedReceipt {
-  success: boolean;
-  /** Where to look first on chain; only the chain says whether it is true. */
-  txHash: Hex | undefined;
-  reason: string | undefined;
-}
-
-export function readReceipt(
+/** Why the seller's facilitator did not settle, if it says so. */
+export function claimedReason(
   headers: Record<string, string | string[] | undefined>,
-): ClaimedReceipt | undefined {
+): string | undefined {
   const header = headers["payment-response"] ?? headers["x-payment-response"];
   if (typeof header !== "string") return undefined;
-  let value: unknown;
   try {
-    value = decodePaymentResponseHeader(header);
+    const claimed: unknown = decodePaymentResponseHeader(header);
+    const reason = isRecord(claimed) ? claimed["errorReason"] : undefined;
+    // It ends up in a sentence of ours: only the protocol's kind of words.
+    return typeof reason === "string" && /^[\w .:-]{1,120}$/.test(reason) ? reason : undefined;
   } catch {
     return undefined;
   }
-  if (!isRecord(value)) return undefined;
-  const { transaction, success, errorReason } = value;
-  return {
-    success: success === true,
-    txHash:
-      typeof transaction === "string" && /^0x[0-9a-fA-F]{64}$/.test(transaction)
-        ? (transaction.toLowerCase() as Hex)
-        : undefined,
-    reason: typeof errorReason === "string" ? errorReason.slice(0, 200) : undefined,
-  };
 }

@@ -7,7 +7,7 @@ import type { Idempotency } from "../payments/idempotency.ts";
 import type { Payments } from "../payments/payments.ts";
 import type { IdempotencyRef } from "../payments/idempotency-ref.ts";
 import type { Payer } from "../payments/types.ts";
-import type { Settlement, SettlementKey, SettlementOutcome } from "../settlement/types.ts";
+import type { Settlement, SettlementKey } from "../settlement/types.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 
 export interface FetchInput {
@@ -88,12 +88,7 @@ export interface ClientParts {
   networks: readonly NetworkFacts[];
   payments: Pick<Payments, "authorize" | "evaluate" | "refuse" | "voidReserved">;
   idempotency: Idempotency;
-  settlement: Pick<Settlement, "find" | "requestCancel">;
-  /** The chain's word on a payment in a seller's hands; the claimed hash says where to look first. */
-  confirm(
-    paymentId: string,
-    options: { timeoutMs: number; claimedTxHash?: Hex },
-  ): Promise<SettlementOutcome>;
+  settlement: Pick<Settlement, "find" | "look" | "requestCancel" | "wait">;
   signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex>;
   ledger: Ledger;
   listings(): ListingBook;
