@@ -15,6 +15,7 @@ import {
   checkNode,
   ensureDependencies,
   ensurePrismaClient,
+  ensureTestRunner,
   ROOT,
 } from "../server/local/bootstrap.mjs";
 
@@ -45,6 +46,7 @@ async function main(args) {
   checkNode();
   await ensureDependencies(console.log);
   await ensurePrismaClient(console.log);
+  await ensureTestRunner(console.log);
   if (args.length === 0) await checkSources();
   const files = args.length > 0 ? args : testFiles(join(ROOT, "test"));
   await withPostgres(async (env) => {

@@ -6,3 +6,4 @@ export function checkNode(): void;
 export function ensureDependencies(say: (line: string) => void): Promise<void>;
 export function ensurePrismaClient(say: (line: string) => void): Promise<void>;
 export function ensureWebBuild(say: (line: string) => void): Promise<void>;
+export function ensureTestRunner(say: (line: string) => void): Promise<void>;

@@ -61,6 +61,20 @@ export async function ensurePrismaClient(say) {
   writeStamp("prisma", hash);
 }
 
+/**
+ * tap builds itself anew for a project's set of plugins, but the run that finds it must do so still uses the
+ * old set, and fails: so it is done before.
+ * @param {(line: string) => void} say
+ */
+export async function ensureTestRunner(say) {
+  const hash = hashOf([join(ROOT, ".taprc")], lockFileHash());
+  if (existsSync(join(ROOT, ".tap", "plugins")) && readStamp("tap") === hash) return;
+  say("Preparing the test runner...");
+  const cli = join(ROOT, "node_modules", "tap", "dist", "esm", "run.mjs");
+  await run(process.execPath, [cli, "build"], "the test runner could not be prepared");
+  writeStamp("tap", hash);
+}
+
 /** @param {(line: string) => void} say */
 export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");
