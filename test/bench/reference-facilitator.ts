@@ -28,9 +28,9 @@ const client = createWalletClient({
 
 const signer = toFacilitatorEvmSigner({
   address: account.address,
-  readContract: (args) => client.readContract({ ...args, args: args.args ?? [] } as never),
+  readContract: (args) => client.readContract({ ...args, args: args.args ?? [] }),
   verifyTypedData: (args) => client.verifyTypedData(args as never),
-  writeContract: (args) => client.writeContract(args as never),
+  writeContract: (args) => client.writeContract(args),
   sendTransaction: (args) => client.sendTransaction(args as never),
   waitForTransactionReceipt: (args) => client.waitForTransactionReceipt(args),
   getCode: (args) => client.getCode(args),

@@ -1,0 +1,41 @@
+// The reference facilitator's class, on the test's chain, in this process.
+import { toFacilitatorEvmSigner } from "@x402/evm";
+import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
+import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
+import { publicActions } from "viem";
+import type { TestChain } from "../helpers/chain.ts";
+import type { Body } from "./payments.ts";
+
+export interface ReferenceVerdict {
+  isValid: boolean;
+  reason: string;
+}
+
+export function referenceFacilitator(chain: TestChain) {
+  const client = chain.walletClient(chain.admin).extend(publicActions);
+  const signer = toFacilitatorEvmSigner({
+    address: chain.admin.address,
+    readContract: (args) => client.readContract({ ...args, args: args.args ?? [] }),
+    verifyTypedData: (args) => client.verifyTypedData(args as never),
+    writeContract: (args) => client.writeContract(args),
+    sendTransaction: (args) => client.sendTransaction(args),
+    waitForTransactionReceipt: (args) => client.waitForTransactionReceipt(args),
+    getCode: (args) => client.getCode(args),
+  });
+  const schemes = { 1: new ExactEvmSchemeV1(signer), 2: new ExactEvmScheme(signer) };
+  return {
+    /** What it says, or "throws": then its HTTP server would answer with an error. */
+    async verify(body: Body): Promise<ReferenceVerdict> {
+      const scheme = schemes[body.x402Version as 1 | 2];
+      try {
+        const verdict = await scheme.verify(
+          body.paymentPayload as never,
+          body.paymentRequirements as never,
+        );
+        return { isValid: verdict.isValid, reason: verdict.invalidReason ?? "" };
+      } catch {
+        return { isValid: false, reason: "throws" };
+      }
+    },
+  };
+}
