@@ -218,12 +218,8 @@ t.test("agents", async (t) => {
   await t.test("allowlist: add, label, remove, replace", async (t) => {
     const agent = await createAgent(service, owner, { allowlist: [SHOP] });
     const url = `/api/agents/${agent.id}/allowlist`;
-    const labels = (answer: { json<T>(): T }) =>
-      Object.fromEntries(
-        answer
-          .json<{ allowlist: { address: string; label: string }[] }>()
-          .allowlist.map(({ address, label }) => [address, label]),
-      );
+    const labels = (answer: { json: () => { allowlist: { address: string; label: string }[] } }) =>
+      Object.fromEntries(answer.json().allowlist.map(({ address, label }) => [address, label]));
     const shop = getAddress(SHOP);
     const other = getAddress(OTHER);
     t.same(labels(await call("POST", url, { address: OTHER, label: "B" })), {

@@ -40,6 +40,8 @@ const CANCEL = {
   ],
 } as const;
 
+const randomHash = (): Hex => `0x${randomBytes(32).toString("hex")}`;
+
 t.test("the curve agrees with another implementation", async (t) => {
   for (let index = 0; index < 50; index += 1) {
     const key = randomBytes(32);
@@ -84,7 +86,7 @@ t.test("the envelope", async (t) => {
   t.throws(() => opens({ kid: "b" }), /master key "b"/, "a kid that is not configured");
   const otherKey = new KeyRing([{ kid: "a", key: randomBytes(32) }], "a");
   t.throws(() => opens({}, wallet, otherKey), CustodyError, "the same kid with another key");
-  const both = new KeyRing([...[ring.active], { kid: "b", key: ring.active.key }], "a");
+  const both = new KeyRing([ring.active, { kid: "b", key: ring.active.key }], "a");
   t.throws(() => opens({ kid: "b" }, wallet, both), CustodyError, "the same key under another kid");
   t.throws(() => new KeyRing([], "a"), CustodyError);
 });
@@ -103,7 +105,7 @@ t.test("signing", async (t) => {
     value: 1_500_000n,
     validAfter: 0n,
     validBefore: 1_900_000_000n,
-    nonce: `0x${randomBytes(32).toString("hex")}` as Hex,
+    nonce: randomHash(),
     ...over,
   });
   const signIt = (id: string, from: Address, over = {}) =>
@@ -127,7 +129,7 @@ t.test("signing", async (t) => {
       });
       t.equal(signer, agent.walletAddress);
     }
-    const nonce = `0x${"9".repeat(64)}` as Hex;
+    const nonce = randomHash();
     const signature = await app.custody.signCancel(agent.id, {
       chainId: 5042002,
       asset: domain.verifyingContract,

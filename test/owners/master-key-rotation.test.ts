@@ -1,0 +1,195 @@
+// Master keys can be replaced while the service signs, and a killed run is finished by the next.
+import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import type { Address, Hex } from "viem";
+import { createPool } from "../../server/adapters/db/pool.ts";
+import { addressOf } from "../../server/adapters/crypto/curve.ts";
+import { KeyRing, sealWallet, withPrivateKey } from "../../server/domain/custody/envelope.ts";
+import { rotateMasterKey } from "../../server/domain/custody/rotate.ts";
+import { testApp, testEnvironment } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const WALLETS = 2_000;
+const oldKey = { kid: "old", key: new Uint8Array(randomBytes(32)) };
+const newKey = { kid: "new", key: new Uint8Array(randomBytes(32)) };
+const keyText = ({ kid, key }: typeof oldKey): string =>
+  `${kid}:${Buffer.from(key).toString("base64")}`;
+const MASTER_KEYS = `${keyText(oldKey)},${keyText(newKey)}`;
+
+t.test("keys:rotate", async (t) => {
+  const service = await testApp(t, { env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "old" } });
+  const { app, database, chain, config } = service;
+  const owner = await signIn(service);
+  const agent = await createAgent(service, owner);
+  await addWallets();
+  const count = async (kid: string): Promise<number> => {
+    const { rows } = await database.pool.query<{ count: string }>(
+      "SELECT count(*) FROM agent_wallets WHERE kid = $1",
+      [kid],
+    );
+    return Number(rows[0]?.count);
+  };
+  const total = WALLETS + 1;
+  t.equal(await count("old"), total);
+
+  // Signing goes on all the time.
+  let signatures = 0;
+  const rotation = new AbortController();
+  const signing = (async () => {
+    while (!rotation.signal.aborted) {
+      await app.custody.signAuthorization(agent.id, authorization(agent.walletAddress));
+      signatures += 1;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  })();
+
+  await t.test("killed after some batches", async (t) => {
+    const killed = await runRotation({ killAfterFirstBatch: true });
+    t.equal(killed.signal, "SIGKILL");
+    const done = await count("new");
+    t.ok(done > 0 && done < total, `${done} of ${total} done when killed`);
+    t.equal((await count("old")) + done, total, "each under one of the two");
+  });
+
+  await t.test("the next run does the rest", async (t) => {
+    const before = await count("old");
+    const finished = await runRotation();
+    t.equal(finished.code, 0, finished.output);
+    t.equal(await count("old"), 0);
+    t.equal(await count("new"), total);
+    t.match(finished.output, `Done: ${before} re-wrapped`);
+    t.match(finished.output, / left\n/, "says how far it is");
+    for (const key of [oldKey, newKey])
+      t.notOk(finished.output.includes(keyText(key).split(":")[1] ?? ""), "prints no key");
+    const again = await runRotation();
+    t.match(again.output, "Done: 0 re-wrapped");
+    t.equal(again.code, 0);
+  });
+
+  rotation.abort();
+  await signing;
+  t.ok(signatures > 0, `${signatures} signatures meanwhile`);
+
+  await t.test("every wallet opens with the new key alone", async (t) => {
+    const ring = new KeyRing([newKey], "new");
+    const { rows } = await database.pool.query<{
+      agent_id: string;
+      address: string;
+      kid: string;
+      wrapped_data_key: Buffer;
+      ciphertext: Buffer;
+    }>("SELECT * FROM agent_wallets");
+    const opened = rows.filter((row) =>
+      withPrivateKey(
+        ring,
+        { agentId: row.agent_id, address: row.address },
+        { kid: row.kid, wrappedDataKey: row.wrapped_data_key, ciphertext: row.ciphertext },
+        (key) => row.agent_id !== agent.id || addressOf(key) === row.address,
+      ),
+    );
+    t.equal(opened.length, total);
+    const later = await testApp(t, { database, chain, env: { MASTER_KEYS: keyText(newKey) } });
+    t.ok(await later.app.custody.signAuthorization(agent.id, authorization(agent.walletAddress)));
+  });
+
+  await t.test("two runs at once share the work", async (t) => {
+    const pool = createPool(database.url);
+    t.teardown(() => pool.end());
+    const back = new KeyRing([oldKey, newKey], "old");
+    const runs = await Promise.all([
+      rotateMasterKey(pool, back, () => undefined, 100),
+      rotateMasterKey(pool, back, () => undefined, 100),
+    ]);
+    t.equal(runs[0].rewrapped + runs[1].rewrapped, total, "none twice");
+    t.equal(await count("old"), total);
+  });
+
+  await t.test("a wallet that does not open stops the run, and changes nothing", async (t) => {
+    const pool = createPool(database.url);
+    t.teardown(() => pool.end());
+    await database.pool.query(
+      "UPDATE agent_wallets SET wrapped_data_key = set_byte(wrapped_data_key, 30, get_byte(wrapped_data_key, 30) # 1) WHERE agent_id = $1",
+      [agent.id],
+    );
+    const ring = new KeyRing([oldKey, newKey], "new");
+    await t.rejects(
+      rotateMasterKey(pool, ring, () => undefined, total),
+      { name: "CustodyError" },
+    );
+    t.equal(await count("new"), 0);
+  });
+
+  await t.test("without the keys it says what it needs", async (t) => {
+    const missing = await runRotation({ env: { MASTER_KEYS: "" } });
+    t.equal(missing.code, 1);
+    t.match(missing.output, "MASTER_KEYS is missing");
+    t.notMatch(missing.output, /\n\s+at /, "no stack trace");
+  });
+
+  /** Rows only: sealed like real ones, all with one key's bytes. */
+  async function addWallets(): Promise<void> {
+    const ring = new KeyRing([oldKey], "old");
+    const rows = Array.from({ length: WALLETS }, (_, index) => {
+      const agentId = `agt_filler${String(index).padStart(6, "0")}`;
+      const address = `0xf${index.toString(16).padStart(39, "0")}`;
+      return { agentId, address, ...sealWallet(ring, { agentId, address }, randomBytes(32)) };
+    });
+    await database.pool.query(
+      `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit)
+       SELECT w.id, (SELECT id FROM owners LIMIT 1), 'filler', 'eip155:5042002', w.address, 0
+         FROM unnest($1::text[], $2::text[]) AS w (id, address)`,
+      [rows.map(({ agentId }) => agentId), rows.map(({ address }) => address)],
+    );
+    await database.pool.query(
+      `INSERT INTO agent_wallets (agent_id, address, kid, wrapped_data_key, ciphertext)
+       SELECT w.id, w.address, 'old', w.wrapped, w.sealed
+         FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[]) AS w (id, address, wrapped, sealed)`,
+      [
+        rows.map(({ agentId }) => agentId),
+        rows.map(({ address }) => address),
+        rows.map(({ wrappedDataKey }) => wrappedDataKey),
+        rows.map(({ ciphertext }) => ciphertext),
+      ],
+    );
+  }
+
+  async function runRotation(
+    options: { killAfterFirstBatch?: boolean; env?: Record<string, string> } = {},
+  ): Promise<{ code: number | null; signal: string | null; output: string }> {
+    const environment = testEnvironment({
+      databaseUrl: database.url,
+      chain,
+      port: config.port,
+      env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "new", ...options.env },
+    });
+    const child = spawn(process.execPath, ["--import=tsx", "server/keys-rotate.ts"], {
+      cwd: ROOT,
+      env: { PATH: process.env["PATH"], ...environment },
+    });
+    let output = "";
+    const read = (chunk: Buffer): void => {
+      output += chunk.toString();
+      if (options.killAfterFirstBatch && output.includes(" left\n")) child.kill("SIGKILL");
+    };
+    child.stdout.on("data", read);
+    child.stderr.on("data", read);
+    return new Promise((resolve) => {
+      child.on("close", (code, signal) => resolve({ code, signal, output }));
+    });
+  }
+});
+
+const randomHash = (): Hex => `0x${randomBytes(32).toString("hex")}`;
+const authorization = (from: Address) => ({
+  chainId: 5042002,
+  asset: "0x3600000000000000000000000000000000000000" as Address,
+  from,
+  to: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" as Address,
+  value: 1n,
+  validAfter: 0n,
+  validBefore: 1_900_000_000n,
+  nonce: randomHash(),
+});
