@@ -46,7 +46,7 @@ export function payPage(options: PayPageOptions): string {
 <div><dt>Pay to</dt><dd><code>${escapeHtml(terms.payTo)}</code></dd></div>
 <div><dt>Resource</dt><dd><code>${escapeHtml(required.resource.url)}</code></dd></div>
 </dl>
-<div id="wallets" class="wallets" aria-label="Wallets"></div>
+<div id="wallets" class="wallets" role="group" aria-label="Wallets"></div>
 <p id="status" role="status" aria-live="polite">Looking for a wallet in this browser.</p>
 <section id="result" hidden>
 <h2>Paid</h2>

@@ -1,0 +1,140 @@
+// Goal: a person pays for a page with the wallet in their browser, and is told the truth when it does not work out.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import t, { type Test } from "tap";
+import type { Browser, Page } from "playwright-core";
+import type { PrivateKeyAccount } from "viem/accounts";
+import { launchBrowser, openPage } from "../helpers/browser.ts";
+import { testApp } from "../helpers/app.ts";
+import { testAccount } from "../helpers/chain.ts";
+
+const axeSource = readFileSync(
+  createRequire(import.meta.url).resolve("axe-core/axe.min.js"),
+  "utf8",
+);
+
+interface Wallet {
+  account: PrivateKeyAccount;
+  /** Decimal; the wallet starts on another chain. */
+  chainId: number;
+  knows: number[];
+  declines: boolean;
+  calls: { method: string; params?: unknown[] }[];
+}
+
+/** An EIP-1193 wallet as an extension injects it: keys stay outside the page. */
+async function injectWallet(page: Page, wallet: Wallet): Promise<void> {
+  const refuse = (code: number) => ({ error: { code, message: "refused" } });
+  await page.exposeFunction(
+    "walletRequest",
+    async (call: { method: string; params?: [never, string] }) => {
+      wallet.calls.push(call);
+      const asked = call.params?.[0] as { chainId?: string } | undefined;
+      switch (call.method) {
+        case "eth_requestAccounts":
+          return wallet.declines ? refuse(4001) : { result: [wallet.account.address] };
+        case "eth_chainId":
+          return { result: `0x${wallet.chainId.toString(16)}` };
+        case "wallet_switchEthereumChain":
+          if (!wallet.knows.includes(Number(asked?.chainId))) return refuse(4902);
+          wallet.chainId = Number(asked?.chainId);
+          return { result: null };
+        case "wallet_addEthereumChain":
+          wallet.chainId = Number(asked?.chainId);
+          return { result: null };
+        case "eth_signTypedData_v4": {
+          const typed = JSON.parse(call.params?.[1] ?? "{}") as { domain: { chainId: number } };
+          if (typed.domain.chainId !== wallet.chainId) return refuse(-32603);
+          return { result: await wallet.account.signTypedData(typed as never) };
+        }
+        default:
+          return refuse(4200);
+      }
+    },
+  );
+  await page.addInitScript(`
+    const provider = {
+      request: async (call) => {
+        const { result, error } = await window.walletRequest(call);
+        if (error) throw Object.assign(new Error(error.message), { code: error.code });
+        return result;
+      },
+    };
+    const detail = Object.freeze({ info: { uuid: "1", name: "Test Wallet", icon: "", rdns: "test" }, provider });
+    window.addEventListener("eip6963:requestProvider", () =>
+      window.dispatchEvent(new CustomEvent("eip6963:announceProvider", { detail })));
+  `);
+}
+
+const newWallet = (index: number): Wallet => ({
+  account: testAccount(index),
+  chainId: 1,
+  knows: [],
+  declines: false,
+  calls: [],
+});
+
+async function visit(t: Test, browser: Browser, url: string, wallet?: Wallet) {
+  const watched = await openPage(t, browser, { width: 360 });
+  if (wallet) await injectWallet(watched.page, wallet);
+  const answer = await watched.page.goto(url);
+  t.equal(answer?.status(), 402);
+  return watched;
+}
+
+t.test("paying in the browser", async (t) => {
+  const { chain, baseUrl } = await testApp(t, { listen: true });
+  const browser = await launchBrowser(t);
+  const url = `${baseUrl}/api/arc-stats`;
+
+  t.test("without a wallet the page says so, and is accessible on a narrow screen", async (t) => {
+    const { page, faults } = await visit(t, browser, url);
+    await page.getByText("No wallet found in this browser").waitFor();
+    await page.getByRole("heading", { name: "0.001 USDC" }).waitFor();
+    t.equal(await page.evaluate("document.documentElement.scrollWidth <= 360"), true);
+    // Evaluated, not added as a script: the page's policy would rightly refuse that.
+    await page.evaluate(axeSource);
+    const { violations } = await page.evaluate<{ violations: { id: string }[] }>("axe.run()");
+    t.same(
+      violations.map(({ id }) => id),
+      [],
+    );
+    t.same(faults, []);
+  });
+
+  t.test("one signature buys the answer, on a chain the wallet had to be taught", async (t) => {
+    const wallet = newWallet(2);
+    await chain.mint(wallet.account.address, 1_000_000n);
+    const { page, faults } = await visit(t, browser, url, wallet);
+    await page.getByRole("button", { name: "Pay with Test Wallet" }).click();
+    await page.getByText("Paid. Each answer is paid anew").waitFor();
+    const data = JSON.parse((await page.locator("#data").textContent()) ?? "{}") as object;
+    t.match(data, { network: "eip155:5042002", height: Number });
+    const hash = (await page.locator("#receipt a").textContent()) as `0x${string}`;
+    t.equal((await chain.publicClient.getTransactionReceipt({ hash })).status, "success");
+    const added = wallet.calls.find(({ method }) => method === "wallet_addEthereumChain");
+    t.match(added?.params, [{ chainId: "0x4cef52", chainName: "Arc Testnet" }]);
+    t.equal(wallet.calls.filter(({ method }) => method.startsWith("eth_sign")).length, 1);
+    t.notOk(wallet.calls.some(({ method }) => method === "eth_sendTransaction"));
+    t.same(faults, []);
+  });
+
+  t.test("a declined wallet paid nothing and may try again", async (t) => {
+    const wallet = { ...newWallet(3), declines: true };
+    await chain.mint(wallet.account.address, 1_000_000n);
+    const { page } = await visit(t, browser, url, wallet);
+    const button = page.getByRole("button", { name: "Pay with Test Wallet" });
+    await button.click();
+    await page.getByText("You declined; nothing was paid.").waitFor();
+    wallet.declines = false;
+    await button.click();
+    await page.getByText("Paid. Each answer is paid anew").waitFor();
+  });
+
+  t.test("a wallet without money is told why", async (t) => {
+    const { page } = await visit(t, browser, url, newWallet(4));
+    await page.getByRole("button", { name: "Pay with Test Wallet" }).click();
+    await page.getByText(/insufficient_balance.*nothing was paid/).waitFor();
+    t.equal(await page.locator("#result").isVisible(), false);
+  });
+});
