@@ -1,6 +1,5 @@
 import { type ReactNode, useEffect, useRef } from "react";
 import { Link, NavLink, Outlet, ScrollRestoration, useLocation } from "react-router";
-import { LinkButton } from "../components/Button.tsx";
 import {
   AgentsIcon,
   DeveloperIcon,
@@ -11,6 +10,7 @@ import {
 import { Logo } from "../components/Logo.tsx";
 import { useSession } from "../features/session/session-context.ts";
 import { SessionGate } from "../features/session/SessionGate.tsx";
+import { SignInButton } from "../features/session/SignInButton.tsx";
 import { SessionProvider } from "../features/session/SessionProvider.tsx";
 import { AccountMenu } from "./AccountMenu.tsx";
 import { LiveUpdates } from "./LiveUpdates.tsx";
@@ -27,7 +27,7 @@ const PLACES = [
 
 export const OwnerArea = (): ReactNode => (
   <SessionProvider isPrivate>
-    <Shell>
+    <Shell isPrivate>
       <SessionGate>
         <LiveUpdates />
         <Outlet />
@@ -38,13 +38,13 @@ export const OwnerArea = (): ReactNode => (
 
 export const PublicArea = (): ReactNode => (
   <SessionProvider isPrivate={false}>
-    <Shell>
+    <Shell isPrivate={false}>
       <Outlet />
     </Shell>
   </SessionProvider>
 );
 
-function Shell({ children }: { children: ReactNode }): ReactNode {
+function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNode }): ReactNode {
   const { session } = useSession();
   return (
     <div className={styles.shell}>
@@ -68,11 +68,7 @@ function Shell({ children }: { children: ReactNode }): ReactNode {
           {session ? (
             <AccountMenu session={session} />
           ) : (
-            session === null && (
-              <LinkButton to="/agents" variant="primary" size="small">
-                Sign in
-              </LinkButton>
-            )
+            session === null && !isPrivate && <SignInButton size="small">Sign in</SignInButton>
           )}
         </div>
       </header>

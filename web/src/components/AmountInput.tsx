@@ -14,7 +14,16 @@ interface AmountInputProps {
 }
 
 /** Text, not a number input: those round, scroll and speak in floats. A decimal comma becomes a point. */
-export function AmountInput({ label, description, value, onChange, error, placeholder, required, rightSection }: AmountInputProps): ReactNode {
+export function AmountInput({
+  label,
+  description,
+  value,
+  onChange,
+  error,
+  placeholder,
+  required,
+  rightSection,
+}: AmountInputProps): ReactNode {
   return (
     <TextInput
       label={label}

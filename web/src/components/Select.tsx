@@ -10,14 +10,31 @@ interface SelectProps<T extends string> {
 }
 
 /** The platform's own list: right on phones, and by keyboard. */
-export function Select<T extends string>({ label, isLabelHidden, value, onChange, options }: SelectProps<T>): ReactNode {
+export function Select<T extends string>({
+  label,
+  isLabelHidden,
+  value,
+  onChange,
+  options,
+}: SelectProps<T>): ReactNode {
   const id = useId();
   return (
     <div className={styles.root}>
-      <label htmlFor={id} className={isLabelHidden === true ? "sr-only" : styles.label}>{label}</label>
-      <select id={id} className={styles.select} value={value} onChange={(event) => { onChange(event.currentTarget.value as T); }}>
+      <label htmlFor={id} className={isLabelHidden === true ? "sr-only" : styles.label}>
+        {label}
+      </label>
+      <select
+        id={id}
+        className={styles.select}
+        value={value}
+        onChange={(event) => {
+          onChange(event.currentTarget.value as T);
+        }}
+      >
         {options.map((option) => (
-          <option key={option.value} value={option.value}>{option.label}</option>
+          <option key={option.value} value={option.value}>
+            {option.label}
+          </option>
         ))}
       </select>
     </div>

@@ -7,6 +7,7 @@ import type * as agents from "../../../server/schemas/agents.ts";
 import type * as listings from "../../../server/schemas/listings.ts";
 import type * as local from "../../../server/schemas/local.ts";
 import type * as meta from "../../../server/schemas/meta.ts";
+import type * as overview from "../../../server/schemas/overview.ts";
 import type * as owners from "../../../server/schemas/owners.ts";
 import type * as payments from "../../../server/schemas/payments.ts";
 import type * as withdrawals from "../../../server/schemas/withdrawals.ts";
@@ -27,6 +28,7 @@ export type ApiKey = Static<typeof agents.ApiKeyInfo>;
 export type CreatedAgent = Static<typeof agents.CreatedAgent>;
 export type CreatedKey = Static<typeof agents.CreatedKey>;
 export type AuditEntry = Static<typeof agents.AuditPage>["items"][number];
+export type Overview = Static<typeof overview.Overview>;
 export type Payment = Static<typeof payments.Payment>;
 export type Policy = Static<typeof payments.Policy>;
 export type PreparedWithdrawal = Static<typeof withdrawals.PreparedWithdrawal>;
@@ -39,26 +41,6 @@ export type ProbeResult = Static<typeof listings.ProbeResult>;
 export interface Page<T> {
   items: T[];
   nextCursor: string | null;
-}
-
-export interface SeriesPoint {
-  at: string;
-  spent: string;
-  count: number;
-  blocked: number;
-}
-
-export interface Overview {
-  totals: {
-    balance: string | null;
-    spent24h: string;
-    reserved: string;
-    blocked24h: number;
-    agents: number;
-    activeAgents: number;
-  };
-  hourly: SeriesPoint[];
-  daily: SeriesPoint[];
 }
 
 export interface FacilitatorStats {
@@ -101,4 +83,3 @@ export interface TypedData {
   primaryType: string;
   message: Record<string, unknown>;
 }
-

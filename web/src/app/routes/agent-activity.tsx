@@ -10,7 +10,10 @@ export default function AgentActivityScreen(): ReactNode {
   return (
     <Stack gap={5}>
       <AgentCharts agentId={agent.id} />
-      <Activity agent={agent} fixes={(payment) => <DenialFixes agent={agent} payment={payment} />} />
+      <Activity
+        agent={agent}
+        fixes={(payment) => <DenialFixes agent={agent} payment={payment} />}
+      />
     </Stack>
   );
 }

@@ -18,7 +18,17 @@ export default function NewAgentScreen(): ReactNode {
     return (
       <>
         <PageHeader title="New agent" lead="A wallet of its own, and the rules it cannot break." />
-        <CreateAgent onCreated={setCreated} picker={(add, has) => <PickSeller onPick={(entry) => { add([entry]); }} has={has} />} />
+        <CreateAgent
+          onCreated={setCreated}
+          picker={(add, has) => (
+            <PickSeller
+              onPick={(entry) => {
+                add([entry]);
+              }}
+              has={has}
+            />
+          )}
+        />
       </>
     );
   }
@@ -29,16 +39,33 @@ export default function NewAgentScreen(): ReactNode {
   };
   return (
     <>
-      <PageHeader title={`${created.agent.name} is ready`} lead="Give it this key. Then send USDC to its address, and it can pay." />
+      <PageHeader
+        title={`${created.agent.name} is ready`}
+        lead="Give it this key. Then send USDC to its address, and it can pay."
+      />
       <Section title="API key">
-        <KeyReveal apiKey={created.apiKey} agentName={created.agent.name} doneLabel="Go to the agent" onDone={finish} />
+        <KeyReveal
+          apiKey={created.apiKey}
+          agentName={created.agent.name}
+          doneLabel="Go to the agent"
+          onDone={finish}
+        />
       </Section>
-      <Dialog opened={blocker.state === "blocked"} onClose={() => blocker.reset?.()} title="Leave without the key?" size="sm">
+      <Dialog
+        opened={blocker.state === "blocked"}
+        onClose={() => blocker.reset?.()}
+        title="Leave without the key?"
+        size="sm"
+      >
         <Stack gap={4}>
-          <p>The key cannot be shown again. You could create another one on the agent&rsquo;s page.</p>
+          <p>
+            The key cannot be shown again. You could create another one on the agent&rsquo;s page.
+          </p>
           <Row end>
             <Button onClick={() => blocker.reset?.()}>Stay</Button>
-            <Button variant="danger" onClick={() => blocker.proceed?.()}>Leave</Button>
+            <Button variant="danger" onClick={() => blocker.proceed?.()}>
+              Leave
+            </Button>
           </Row>
         </Stack>
       </Dialog>

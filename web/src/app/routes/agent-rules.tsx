@@ -5,5 +5,18 @@ import { useAgent } from "./agent.tsx";
 
 export default function AgentRulesScreen(): ReactNode {
   const agent = useAgent();
-  return <EditRules key={agent.id} agent={agent} picker={(add, has) => <PickSeller onPick={(entry) => { add([entry]); }} has={has} />} />;
+  return (
+    <EditRules
+      key={agent.id}
+      agent={agent}
+      picker={(add, has) => (
+        <PickSeller
+          onPick={(entry) => {
+            add([entry]);
+          }}
+          has={has}
+        />
+      )}
+    />
+  );
 }

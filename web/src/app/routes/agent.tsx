@@ -19,13 +19,35 @@ export default function AgentScreen(): ReactNode {
   const { agentId = "" } = useParams();
   const { data: agent, error, refetch } = useQuery(agentQuery(agentId));
   const network = useNetwork(agent?.network);
-  const above = <Muted><Link to="/agents">Agents</Link></Muted>;
+  const above = (
+    <Muted>
+      <Link to="/agents">Agents</Link>
+    </Muted>
+  );
   if (!agent) {
     if (error instanceof ApiError && error.status === 404) {
-      return <PageHeader above={above} title="No such agent" lead="It does not exist, or it belongs to another account." />;
+      return (
+        <PageHeader
+          above={above}
+          title="No such agent"
+          lead="It does not exist, or it belongs to another account."
+        />
+      );
     }
-    if (error) return <ErrorNotice title="The agent could not be loaded" error={error} onRetry={() => void refetch()} />;
-    return <Loading label="the agent"><Skeleton shape="title" /><Skeleton shape="block" count={2} /></Loading>;
+    if (error)
+      return (
+        <ErrorNotice
+          title="The agent could not be loaded"
+          error={error}
+          onRetry={() => void refetch()}
+        />
+      );
+    return (
+      <Loading label="the agent">
+        <Skeleton shape="title" />
+        <Skeleton shape="block" count={2} />
+      </Loading>
+    );
   }
   const base = `/agents/${agent.id}`;
   return (
@@ -33,12 +55,25 @@ export default function AgentScreen(): ReactNode {
       <PageHeader
         above={above}
         title={agent.name}
-        lead={<Row><AgentStatus agent={agent} /><Muted>{network?.name}</Muted></Row>}
+        lead={
+          <Row>
+            <AgentStatus agent={agent} />
+            <Muted>{network?.name}</Muted>
+          </Row>
+        }
         actions={<PauseButton agent={agent} />}
       />
       <Stack gap={5}>
-        {error && <ErrorNotice title="This may be out of date" error={error} onRetry={() => void refetch()} />}
-        {agent.status === "paused" && <Note tone="warn">Paused: this agent pays nobody. Withdrawing works all the same.</Note>}
+        {error && (
+          <ErrorNotice
+            title="This may be out of date"
+            error={error}
+            onRetry={() => void refetch()}
+          />
+        )}
+        {agent.status === "paused" && (
+          <Note tone="warn">Paused: this agent pays nobody. Withdrawing works all the same.</Note>
+        )}
         <AgentSummary agent={agent} />
         <Tabs
           label="Agent"

@@ -21,13 +21,27 @@ export default function AgentsScreen(): ReactNode {
   );
   return (
     <>
-      <PageHeader title="Agents" actions={agents.data && agents.data.length > 0 ? create : undefined} />
+      <PageHeader
+        title="Agents"
+        actions={agents.data && agents.data.length > 0 ? create : undefined}
+      />
       <Stack gap={5}>
-        {agents.error && <ErrorNotice title="Agents could not be loaded" error={agents.error} onRetry={() => void agents.refetch()} />}
-        {agents.isPending && <Loading label="agents"><Skeleton shape="row" count={5} /></Loading>}
+        {agents.error && (
+          <ErrorNotice
+            title="Agents could not be loaded"
+            error={agents.error}
+            onRetry={() => void agents.refetch()}
+          />
+        )}
+        {agents.isPending && (
+          <Loading label="agents">
+            <Skeleton shape="row" count={5} />
+          </Loading>
+        )}
         {agents.data?.length === 0 && (
           <EmptyState title="No agents yet" action={create}>
-            An agent is a wallet with rules: how much it may spend in 24 hours, how much at once, and whom it may pay. Creating one takes a minute and moves no money.
+            An agent is a wallet with rules: how much it may spend in 24 hours, how much at once,
+            and whom it may pay. Creating one takes a minute and moves no money.
           </EmptyState>
         )}
         {agents.data && agents.data.length > 0 && (

@@ -1,3 +1,62 @@
-export default function Screen() {
-  return null;
+import type { ReactNode } from "react";
+import { AnchorButton, LinkButton } from "../../components/Button.tsx";
+import { CodeBlock } from "../../components/CodeBlock.tsx";
+import { Note, PageHeader, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { agentSteps, mcpConfig } from "../../features/developers/snippets.ts";
+import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
+import { useInfo } from "../../features/info/use-info.ts";
+
+const DOCUMENTS = [
+  { href: "/docs", label: "API reference" },
+  { href: "/openapi.json", label: "OpenAPI" },
+  { href: "/skill.md", label: "Skill file for agents" },
+  { href: "/llms.txt", label: "llms.txt" },
+] as const;
+
+export default function DevelopersScreen(): ReactNode {
+  const info = useInfo();
+  const network = info?.networks[0];
+  const base = info?.publicUrl ?? globalThis.location.origin;
+  const demoUrl = `${base}${network?.demoPath ?? "/api/arc-stats"}`;
+  return (
+    <>
+      <PageHeader title="Developers" lead="One key, a handful of calls." />
+      <Stack gap={5}>
+        <Row>
+          {DOCUMENTS.map(({ href, label }) => (
+            <AnchorButton key={href} href={href}>
+              {label}
+            </AnchorButton>
+          ))}
+          <LinkButton to="/developers/errors">Error catalogue</LinkButton>
+        </Row>
+        <Section title="For agents" hint="Create an agent, put its key into AGENT_API_KEY, and go.">
+          <Stack gap={3}>
+            {agentSteps(base, demoUrl).map(({ title, code }) => (
+              <CodeBlock key={title} label={title} code={code} />
+            ))}
+            <Note>
+              A refused payment answers 403 with the rule, a suggestion and, for a limit,{" "}
+              <code>availableAt</code>: the exact time the amount fits again. Send an{" "}
+              <code>Idempotency-Key</code> with every payment; a retry with it never pays twice.
+            </Note>
+          </Stack>
+        </Section>
+        <Section
+          title="Over MCP"
+          hint="The same tools for a model that speaks the Model Context Protocol."
+        >
+          <CodeBlock label="MCP client configuration" code={mcpConfig(base)} />
+        </Section>
+        {info && network ? (
+          <PointYourApi info={info} network={network} />
+        ) : (
+          <Loading label="service facts">
+            <Skeleton shape="block" />
+          </Loading>
+        )}
+      </Stack>
+    </>
+  );
 }

@@ -1,3 +1,21 @@
-export default function Screen() {
-  return null;
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+import { Muted, PageHeader } from "../../components/Layout.tsx";
+import { Catalogue } from "../../features/developers/Catalogue.tsx";
+
+export default function ErrorsScreen(): ReactNode {
+  return (
+    <>
+      <PageHeader
+        above={
+          <Muted>
+            <Link to="/developers">Developers</Link>
+          </Muted>
+        }
+        title="Error catalogue"
+        lead="Every failure carries one of these codes, a sentence, and the request id."
+      />
+      <Catalogue />
+    </>
+  );
 }

@@ -20,7 +20,18 @@ export default function MarketplaceScreen(): ReactNode {
       <PageHeader
         title="Marketplace"
         lead="APIs your agents can pay for, one call at a time. Their terms are pinned and checked before each payment."
-        actions={session && <Button onClick={() => { setListing(true); }}><PlusIcon size={16} />List an API</Button>}
+        actions={
+          session && (
+            <Button
+              onClick={() => {
+                setListing(true);
+              }}
+            >
+              <PlusIcon size={16} />
+              List an API
+            </Button>
+          )
+        }
       />
       <Stack gap={4}>
         {session && (
@@ -28,15 +39,33 @@ export default function MarketplaceScreen(): ReactNode {
             <Segmented
               label="Whose listings"
               value={isMine ? "mine" : "all"}
-              onChange={(value) => { setParameters(value === "mine" ? { mine: "1" } : {}, { replace: true }); }}
-              options={[{ value: "all", label: "All" }, { value: "mine", label: "My listings" }]}
+              onChange={(value) => {
+                setParameters(value === "mine" ? { mine: "1" } : {}, { replace: true });
+              }}
+              options={[
+                { value: "all", label: "All" },
+                { value: "mine", label: "My listings" },
+              ]}
             />
           </Row>
         )}
         <Marketplace key={String(isMine)} mine={isMine} />
       </Stack>
-      <Dialog opened={isListing} onClose={() => { setListing(false); }} title="List an API">
-        {isListing && <ListingForm onCancel={() => { setListing(false); }} onDone={(listing) => void navigate(`/marketplace/${listing.id}`)} />}
+      <Dialog
+        opened={isListing}
+        onClose={() => {
+          setListing(false);
+        }}
+        title="List an API"
+      >
+        {isListing && (
+          <ListingForm
+            onCancel={() => {
+              setListing(false);
+            }}
+            onDone={(listing) => void navigate(`/marketplace/${listing.id}`)}
+          />
+        )}
       </Dialog>
     </>
   );

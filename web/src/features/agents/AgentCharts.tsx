@@ -24,16 +24,35 @@ export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
     <Section
       title="Spending"
       hint={points ? summary : undefined}
-      actions={<Segmented label="Period" value={span} onChange={setSpan} options={[{ value: "24h", label: "24 h" }, { value: "7d", label: "7 d" }]} />}
+      actions={
+        <Segmented
+          label="Period"
+          value={span}
+          onChange={setSpan}
+          options={[
+            { value: "24h", label: "24 h" },
+            { value: "7d", label: "7 d" },
+          ]}
+        />
+      }
     >
-      {error && !data && <ErrorNotice title="The chart could not be loaded" error={error} onRetry={() => void refetch()} />}
+      {error && !data && (
+        <ErrorNotice
+          title="The chart could not be loaded"
+          error={error}
+          onRetry={() => void refetch()}
+        />
+      )}
       {!points && !error && <Skeleton shape="chart" />}
       {points && (
         <Chart
           summary={summary}
           unit="USDC"
           series={SERIES}
-          data={points.map((point) => ({ label: span === "24h" ? formatClock(point.at) : formatDay(point.at), spent: forChart(point.spent) }))}
+          data={points.map((point) => ({
+            label: span === "24h" ? formatClock(point.at) : formatDay(point.at),
+            spent: forChart(point.spent),
+          }))}
         />
       )}
     </Section>

@@ -16,11 +16,23 @@ const usedOf = ({ limits }: Agent): number =>
   perMille(atomic(limits.spent) + atomic(limits.reserved), atomic(limits.limit));
 
 const SORTS = {
-  recent: { label: "Last activity", compare: (a: Agent, b: Agent) => timeOf(b.lastActivityAt) - timeOf(a.lastActivityAt) },
-  name: { label: "Name", compare: (a: Agent, b: Agent) => a.name.localeCompare(b.name, "en", { numeric: true }) },
-  balance: { label: "Balance", compare: (a: Agent, b: Agent) => Number(balanceOf(b) - balanceOf(a)) },
+  recent: {
+    label: "Last activity",
+    compare: (a: Agent, b: Agent) => timeOf(b.lastActivityAt) - timeOf(a.lastActivityAt),
+  },
+  name: {
+    label: "Name",
+    compare: (a: Agent, b: Agent) => a.name.localeCompare(b.name, "en", { numeric: true }),
+  },
+  balance: {
+    label: "Balance",
+    compare: (a: Agent, b: Agent) => Number(balanceOf(b) - balanceOf(a)),
+  },
   used: { label: "Closest to limit", compare: (a: Agent, b: Agent) => usedOf(b) - usedOf(a) },
-  created: { label: "Newest", compare: (a: Agent, b: Agent) => timeOf(b.createdAt) - timeOf(a.createdAt) },
+  created: {
+    label: "Newest",
+    compare: (a: Agent, b: Agent) => timeOf(b.createdAt) - timeOf(a.createdAt),
+  },
 } as const;
 
 const STATUSES = [
@@ -53,7 +65,12 @@ export function AgentList({ agents }: { agents: Agent[] }): ReactNode {
     const needle = search.trim().toLowerCase();
     return agents
       .filter((agent) => status === "all" || agent.status === status)
-      .filter((agent) => needle === "" || agent.name.toLowerCase().includes(needle) || agent.walletAddress.toLowerCase() === needle)
+      .filter(
+        (agent) =>
+          needle === "" ||
+          agent.name.toLowerCase().includes(needle) ||
+          agent.walletAddress.toLowerCase() === needle,
+      )
       .sort(order.compare);
   }, [agents, search, status, order]);
 
@@ -66,18 +83,31 @@ export function AgentList({ agents }: { agents: Agent[] }): ReactNode {
           placeholder="Search by name or address"
           leftSection={<SearchIcon size={16} />}
           value={search}
-          onChange={(event) => { set("search", event.currentTarget.value, ""); }}
+          onChange={(event) => {
+            set("search", event.currentTarget.value, "");
+          }}
         />
-        <Segmented label="Status" value={status} options={STATUSES} onChange={(value) => { set("status", value, "all"); }} />
+        <Segmented
+          label="Status"
+          value={status}
+          options={STATUSES}
+          onChange={(value) => {
+            set("status", value, "all");
+          }}
+        />
         <Select
           label="Sort by"
           isLabelHidden
           value={sort ?? "recent"}
-          onChange={(value) => { set("sort", value, "recent"); }}
+          onChange={(value) => {
+            set("sort", value, "recent");
+          }}
           options={Object.entries(SORTS).map(([value, { label }]) => ({ value, label }))}
         />
       </div>
-      <p className="sr-only" role="status">{shown.length} of {agents.length} agents shown</p>
+      <p className="sr-only" role="status">
+        {shown.length} of {agents.length} agents shown
+      </p>
       {shown.length === 0 ? (
         <EmptyState title="No agent matches">Change the search or the filter.</EmptyState>
       ) : (

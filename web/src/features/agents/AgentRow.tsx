@@ -14,8 +14,14 @@ export function AgentRow({ agent }: { agent: Agent }): ReactNode {
       <div className={styles.name}>
         <Link to={`/agents/${agent.id}`}>{agent.name}</Link>
         <span className={styles.activity}>
-          {agent.lastActivityAt === null ? "No activity yet" : <RelativeTime iso={agent.lastActivityAt} />}
-          {agent.blocked24h > 0 && <span className={styles.blocked}> · {agent.blocked24h} blocked in 24 h</span>}
+          {agent.lastActivityAt === null ? (
+            "No activity yet"
+          ) : (
+            <RelativeTime iso={agent.lastActivityAt} />
+          )}
+          {agent.blocked24h > 0 && (
+            <span className={styles.blocked}> · {agent.blocked24h} blocked in 24 h</span>
+          )}
         </span>
       </div>
       <div className={styles.status}>

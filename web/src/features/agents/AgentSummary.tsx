@@ -32,21 +32,51 @@ function BalanceCard({ agent }: { agent: Agent }): ReactNode {
     <Section title="Balance">
       <Stack gap={4}>
         <Money amount={agent.balance} size="display" />
-        {agent.balance === null && <Note tone="warn">The chain cannot be read just now. The money is where it was.</Note>}
+        {agent.balance === null && (
+          <Note tone="warn">The chain cannot be read just now. The money is where it was.</Note>
+        )}
         <div className={styles.address}>
           <Address value={agent.walletAddress} explorerUrl={explorer} />
-          <Button variant="icon" size="small" aria-label="Show the address as a QR code" title="QR code" onClick={() => { setOpen("qr"); }}>
+          <Button
+            variant="icon"
+            size="small"
+            aria-label="Show the address as a QR code"
+            title="QR code"
+            onClick={() => {
+              setOpen("qr");
+            }}
+          >
             <QrIcon size={16} />
           </Button>
         </div>
         {!isArchived && (
           <Row>
-            <Button variant="primary" onClick={() => { setOpen("fund"); }}>Fund</Button>
+            <Button
+              variant="primary"
+              onClick={() => {
+                setOpen("fund");
+              }}
+            >
+              Fund
+            </Button>
           </Row>
         )}
       </Stack>
-      <FundDialog agent={agent} opened={open === "fund"} onClose={() => { setOpen(undefined); }} />
-      <Dialog opened={open === "qr"} onClose={() => { setOpen(undefined); }} title={`Address of ${agent.name}`} size="sm">
+      <FundDialog
+        agent={agent}
+        opened={open === "fund"}
+        onClose={() => {
+          setOpen(undefined);
+        }}
+      />
+      <Dialog
+        opened={open === "qr"}
+        onClose={() => {
+          setOpen(undefined);
+        }}
+        title={`Address of ${agent.name}`}
+        size="sm"
+      >
         <Stack gap={3}>
           <QrCode value={agent.walletAddress} label={`QR code of ${agent.walletAddress}`} />
           <Address value={agent.walletAddress} full explorerUrl={explorer} />
@@ -68,13 +98,39 @@ function LimitCard({ agent }: { agent: Agent }): ReactNode {
         <Meter limits={limits} />
         <ul className={styles.facts}>
           <li>
-            {limits.nextReleaseAt === null
-              ? atomic(limits.spent) > 0n ? "No release known" : "Nothing counts against the limit"
-              : <>Next amount is free again <RelativeTime iso={limits.nextReleaseAt} /></>}
+            {limits.nextReleaseAt === null ? (
+              atomic(limits.spent) > 0n ? (
+                "No release known"
+              ) : (
+                "Nothing counts against the limit"
+              )
+            ) : (
+              <>
+                Next amount is free again <RelativeTime iso={limits.nextReleaseAt} />
+              </>
+            )}
           </li>
-          <li>{agent.perPaymentLimit === null ? "No limit per payment" : <>At most <Money amount={agent.perPaymentLimit} /> per payment</>}</li>
-          <li>{allowlist.length === 0 ? "Nobody may be paid yet" : allowlist.length === 1 ? "1 payee allowed" : `${allowlist.length} payees allowed`}</li>
-          {agent.expiresAt !== null && <li>{agent.expired ? "Expired" : "Expires"} <RelativeTime iso={agent.expiresAt} /></li>}
+          <li>
+            {agent.perPaymentLimit === null ? (
+              "No limit per payment"
+            ) : (
+              <>
+                At most <Money amount={agent.perPaymentLimit} /> per payment
+              </>
+            )}
+          </li>
+          <li>
+            {allowlist.length === 0
+              ? "Nobody may be paid yet"
+              : allowlist.length === 1
+                ? "1 payee allowed"
+                : `${allowlist.length} payees allowed`}
+          </li>
+          {agent.expiresAt !== null && (
+            <li>
+              {agent.expired ? "Expired" : "Expires"} <RelativeTime iso={agent.expiresAt} />
+            </li>
+          )}
         </ul>
       </Stack>
     </Section>

@@ -13,7 +13,10 @@ interface AllowlistEditorProps {
   value: AllowlistDraft[];
   onChange: (value: AllowlistDraft[]) => void;
   /** A way to choose payees from elsewhere, such as the marketplace. */
-  picker?: (add: (entries: AllowlistDraft[]) => void, has: (address: string) => boolean) => ReactNode;
+  picker?: (
+    add: (entries: AllowlistDraft[]) => void,
+    has: (address: string) => boolean,
+  ) => ReactNode;
 }
 
 export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProps): ReactNode {
@@ -23,7 +26,8 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
   const [isPasting, setPasting] = useState(false);
   const field = useRef<HTMLInputElement>(null);
 
-  const has = (candidate: string): boolean => value.some((entry) => isSameAddress(entry.address, candidate));
+  const has = (candidate: string): boolean =>
+    value.some((entry) => isSameAddress(entry.address, candidate));
   const add = (entries: AllowlistDraft[]): void => {
     onChange([...value, ...entries.filter((entry) => !has(entry.address))]);
   };
@@ -64,7 +68,9 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
                 value={entry.label}
                 onChange={(event) => {
                   const next = event.currentTarget.value;
-                  onChange(value.map((other) => (other === entry ? { ...entry, label: next } : other)));
+                  onChange(
+                    value.map((other) => (other === entry ? { ...entry, label: next } : other)),
+                  );
                 }}
               />
               <Address value={entry.address} copy={false} />
@@ -72,7 +78,9 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
                 variant="icon"
                 size="small"
                 aria-label={`Remove ${entry.label || entry.address}`}
-                onClick={() => { onChange(value.filter((other) => other !== entry)); }}
+                onClick={() => {
+                  onChange(value.filter((other) => other !== entry));
+                }}
               >
                 <TrashIcon size={16} />
               </Button>
@@ -96,14 +104,40 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
             setError(undefined);
           }}
         />
-        <TextInput label="Label" placeholder="Weather API" maxLength={80} autoComplete="off" value={label} onKeyDown={onEnter} onChange={(event) => { setLabel(event.currentTarget.value); }} />
-        <Button className={styles.button} onClick={() => void onAdd()}>Add</Button>
+        <TextInput
+          label="Label"
+          placeholder="Weather API"
+          maxLength={80}
+          autoComplete="off"
+          value={label}
+          onKeyDown={onEnter}
+          onChange={(event) => {
+            setLabel(event.currentTarget.value);
+          }}
+        />
+        <Button className={styles.button} onClick={() => void onAdd()}>
+          Add
+        </Button>
       </div>
       <Row>
-        <Button size="small" onClick={() => { setPasting(true); }}>Paste many</Button>
+        <Button
+          size="small"
+          onClick={() => {
+            setPasting(true);
+          }}
+        >
+          Paste many
+        </Button>
         {picker?.(add, has)}
       </Row>
-      <PasteMany opened={isPasting} onClose={() => { setPasting(false); }} known={value} onAdd={add} />
+      <PasteMany
+        opened={isPasting}
+        onClose={() => {
+          setPasting(false);
+        }}
+        known={value}
+        onAdd={add}
+      />
     </div>
   );
 }

@@ -23,7 +23,10 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
       notifications.show({ message: `${agent.name} is archived.` });
       await navigate("/agents");
     },
-    onSettled: () => Promise.all(["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    onSettled: () =>
+      Promise.all(
+        ["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] })),
+      ),
   });
   if (agent.status === "archived") return null;
   return (
@@ -31,18 +34,61 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
       <Stack gap={3}>
         {!isEmpty && (
           <p>
-            {agent.balance === null ? "The chain cannot be read just now, so nobody can say whether money would be stranded." : <>The agent holds <Money amount={agent.balance} />. Withdraw everything first; then it can be archived.</>}
+            {agent.balance === null ? (
+              "The chain cannot be read just now, so nobody can say whether money would be stranded."
+            ) : (
+              <>
+                The agent holds <Money amount={agent.balance} />. Withdraw everything first; then it
+                can be archived.
+              </>
+            )}
           </p>
         )}
-        <Row><Button disabled={!isEmpty} onClick={() => { archive.reset(); setAsking(true); }}>Archive agent…</Button></Row>
+        <Row>
+          <Button
+            disabled={!isEmpty}
+            onClick={() => {
+              archive.reset();
+              setAsking(true);
+            }}
+          >
+            Archive agent…
+          </Button>
+        </Row>
       </Stack>
-      <Dialog opened={isAsking} onClose={() => { setAsking(false); }} title={`Archive ${agent.name}?`} size="sm">
+      <Dialog
+        opened={isAsking}
+        onClose={() => {
+          setAsking(false);
+        }}
+        title={`Archive ${agent.name}?`}
+        size="sm"
+      >
         <Stack gap={4}>
-          <p>Its keys stop working at once. USDC sent to its address afterwards could not be withdrawn here, so tell those who pay it.</p>
-          {archive.error && <ErrorNotice title="The agent was not archived" error={archive.error} />}
+          <p>
+            Its keys stop working at once. USDC sent to its address afterwards could not be
+            withdrawn here, so tell those who pay it.
+          </p>
+          {archive.error && (
+            <ErrorNotice title="The agent was not archived" error={archive.error} />
+          )}
           <Row end>
-            <Button onClick={() => { setAsking(false); }}>Cancel</Button>
-            <Button variant="danger" pending={archive.isPending && "Archiving…"} onClick={() => { archive.mutate(); }}>Archive</Button>
+            <Button
+              onClick={() => {
+                setAsking(false);
+              }}
+            >
+              Cancel
+            </Button>
+            <Button
+              variant="danger"
+              pending={archive.isPending && "Archiving…"}
+              onClick={() => {
+                archive.mutate();
+              }}
+            >
+              Archive
+            </Button>
           </Row>
         </Stack>
       </Dialog>

@@ -12,17 +12,37 @@ export function ArchivedAgents(): ReactNode {
   const [isOpen, setOpen] = useState(false);
   const { data, error, isFetching, refetch } = useQuery({ ...agentsQuery(true), enabled: isOpen });
   return (
-    <details onToggle={(event) => { setOpen(event.currentTarget.open); }}>
-      <summary><Muted>Archived agents</Muted></summary>
+    <details
+      onToggle={(event) => {
+        setOpen(event.currentTarget.open);
+      }}
+    >
+      <summary>
+        <Muted>Archived agents</Muted>
+      </summary>
       {error && <ErrorNotice error={error} onRetry={() => void refetch()} />}
-      {isFetching && !data && <Loading label="archived agents"><Skeleton count={2} /></Loading>}
-      {data?.length === 0 && <p><Muted>None.</Muted></p>}
+      {isFetching && !data && (
+        <Loading label="archived agents">
+          <Skeleton count={2} />
+        </Loading>
+      )}
+      {data?.length === 0 && (
+        <p>
+          <Muted>None.</Muted>
+        </p>
+      )}
       <ul>
         {data?.map((agent) => (
           <li key={agent.id}>
             <Row>
               <Link to={`/agents/${agent.id}`}>{agent.name}</Link>
-              <Muted>{agent.archivedAt !== null && <>archived <RelativeTime iso={agent.archivedAt} /></>}</Muted>
+              <Muted>
+                {agent.archivedAt !== null && (
+                  <>
+                    archived <RelativeTime iso={agent.archivedAt} />
+                  </>
+                )}
+              </Muted>
             </Row>
           </li>
         ))}

@@ -9,7 +9,13 @@ import styles from "./CreateAgent.module.css";
 import { canonical, checkRules, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
 import { type PayeePicker, RulesFields } from "./RulesFields.tsx";
 
-export function CreateAgent({ onCreated, picker }: { onCreated: (created: CreatedAgent) => void; picker?: PayeePicker }): ReactNode {
+export function CreateAgent({
+  onCreated,
+  picker,
+}: {
+  onCreated: (created: CreatedAgent) => void;
+  picker?: PayeePicker;
+}): ReactNode {
   const client = useQueryClient();
   const [draft, setDraft] = useState<RulesDraft>(EMPTY_RULES);
   const [isTried, setTried] = useState(false);
@@ -23,7 +29,9 @@ export function CreateAgent({ onCreated, picker }: { onCreated: (created: Create
         name: draft.name.trim(),
         dailyLimit: canonical(draft.dailyLimit),
         allowlist: draft.allowlist,
-        ...(draft.perPaymentLimit.trim() === "" ? {} : { perPaymentLimit: canonical(draft.perPaymentLimit) }),
+        ...(draft.perPaymentLimit.trim() === ""
+          ? {}
+          : { perPaymentLimit: canonical(draft.perPaymentLimit) }),
         ...(draft.expiresAt === "" ? {} : { expiresAt: draft.expiresAt }),
       }),
     onSuccess: (created) => {
@@ -38,21 +46,43 @@ export function CreateAgent({ onCreated, picker }: { onCreated: (created: Create
   const onSubmit = (event: React.FormEvent): void => {
     event.preventDefault();
     setTried(true);
-    if (hasErrors) document.querySelector<HTMLInputElement>("form [aria-invalid=true], form input:placeholder-shown[required]")?.focus();
+    if (hasErrors)
+      document
+        .querySelector<HTMLInputElement>(
+          "form [aria-invalid=true], form input:placeholder-shown[required]",
+        )
+        ?.focus();
     else if (!create.isPending) create.mutate();
   };
 
   return (
     <form className={styles.root} noValidate onSubmit={onSubmit}>
-      <RulesFields draft={draft} errors={isTried ? errors : {}} onChange={setDraft} picker={picker} />
+      <RulesFields
+        draft={draft}
+        errors={isTried ? errors : {}}
+        onChange={setDraft}
+        picker={picker}
+      />
       <div className={styles.review}>
         <Section title="In plain words">
           <Stack gap={4}>
             <div aria-live="polite" className={styles.story}>
-              {story.length === 0 ? <p className={styles.hint}>Name the agent and set its daily limit; what it may do is told here.</p> : story.map((sentence) => <p key={sentence}>{sentence}</p>)}
+              {story.length === 0 ? (
+                <p className={styles.hint}>
+                  Name the agent and set its daily limit; what it may do is told here.
+                </p>
+              ) : (
+                story.map((sentence) => <p key={sentence}>{sentence}</p>)
+              )}
             </div>
             {create.error && <ErrorNotice title="The agent was not created" error={create.error} />}
-            <Button type="submit" variant="primary" size="large" block pending={create.isPending && "Creating…"}>
+            <Button
+              type="submit"
+              variant="primary"
+              size="large"
+              block
+              pending={create.isPending && "Creating…"}
+            >
               Create agent
             </Button>
             <p className={styles.hint}>No money moves. You can change every rule later.</p>

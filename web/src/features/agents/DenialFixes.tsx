@@ -20,7 +20,13 @@ export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment
       return <RaiseLimit agent={agent} payment={payment} />;
     case "agent_paused":
     case "agent_expired":
-      return <Row><LinkButton to={`/agents/${agent.id}/rules`} size="small">Open the rules</LinkButton></Row>;
+      return (
+        <Row>
+          <LinkButton to={`/agents/${agent.id}/rules`} size="small">
+            Open the rules
+          </LinkButton>
+        </Row>
+      );
     default:
       return null;
   }
@@ -30,23 +36,42 @@ function useFix<T>(mutationFn: (input: T) => Promise<unknown>, done: string) {
   const client = useQueryClient();
   return useMutation({
     mutationFn,
-    onSuccess: () => { notifications.show({ message: done }); },
-    onSettled: () => Promise.all(["agent", "agents", "audit"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    onSuccess: () => {
+      notifications.show({ message: done });
+    },
+    onSettled: () =>
+      Promise.all(
+        ["agent", "agents", "audit"].map((key) => client.invalidateQueries({ queryKey: [key] })),
+      ),
   });
 }
 
-const hostOf = (url: string | null | undefined): string => (url && URL.canParse(url) ? new URL(url).host : "");
+const hostOf = (url: string | null | undefined): string =>
+  url && URL.canParse(url) ? new URL(url).host : "";
 
 function AllowPayee({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
   const payee = payment.recipient;
-  const fix = useFix((address: string) => allowPayee(agent.id, address, hostOf(payment.x402?.url)), "The payee is allowed from now on.");
+  const fix = useFix(
+    (address: string) => allowPayee(agent.id, address, hostOf(payment.x402?.url)),
+    "The payee is allowed from now on.",
+  );
   if (payee === null) return null;
-  if (agent.allowlist.some((entry) => isSameAddress(entry.address, payee))) return <p role="status">This payee is allowed now. The agent may try again.</p>;
+  if (agent.allowlist.some((entry) => isSameAddress(entry.address, payee)))
+    return <p role="status">This payee is allowed now. The agent may try again.</p>;
   return (
     <Stack gap={3}>
       {fix.error && <ErrorNotice error={fix.error} />}
       <Row>
-        <Button variant="primary" size="small" pending={fix.isPending && "Allowing…"} onClick={() => { fix.mutate(payee); }}>Allow this payee</Button>
+        <Button
+          variant="primary"
+          size="small"
+          pending={fix.isPending && "Allowing…"}
+          onClick={() => {
+            fix.mutate(payee);
+          }}
+        >
+          Allow this payee
+        </Button>
       </Row>
     </Stack>
   );
@@ -60,14 +85,17 @@ function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment }): Rea
   const [amount, setAmount] = useState(toDecimal(needed > now ? needed : now));
   const [error, setError] = useState<string>();
   const fix = useFix(
-    (limit: string) => updateAgent(agent.id, isDaily ? { dailyLimit: limit } : { perPaymentLimit: limit }),
+    (limit: string) =>
+      updateAgent(agent.id, isDaily ? { dailyLimit: limit } : { perPaymentLimit: limit }),
     isDaily ? "The daily limit is raised." : "The limit per payment is raised.",
   );
-  if (needed <= now) return <p role="status">The amount fits the limit now. The agent may try again.</p>;
+  if (needed <= now)
+    return <p role="status">The amount fits the limit now. The agent may try again.</p>;
   const onSubmit = (event: React.FormEvent): void => {
     event.preventDefault();
     const limit = parseUsdc(amount);
-    if (limit === undefined || limit <= now) setError(`More than the ${formatUsdc(now)} USDC of now.`);
+    if (limit === undefined || limit <= now)
+      setError(`More than the ${formatUsdc(now)} USDC of now.`);
     else if (!fix.isPending) fix.mutate(toDecimal(limit));
   };
   return (
@@ -78,11 +106,21 @@ function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment }): Rea
           description={`Now ${formatUsdc(now)}. At least ${formatUsdc(needed)} lets this payment through.`}
           value={amount}
           error={error}
-          onChange={(next) => { setAmount(next); setError(undefined); }}
+          onChange={(next) => {
+            setAmount(next);
+            setError(undefined);
+          }}
         />
         {fix.error && <ErrorNotice error={fix.error} />}
         <Row>
-          <Button type="submit" variant="primary" size="small" pending={fix.isPending && "Raising…"}>Raise limit</Button>
+          <Button
+            type="submit"
+            variant="primary"
+            size="small"
+            pending={fix.isPending && "Raising…"}
+          >
+            Raise limit
+          </Button>
         </Row>
       </Stack>
     </form>

@@ -7,7 +7,15 @@ import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
 import type { Agent } from "../../lib/wire.ts";
 import { agentQuery, replaceAllowlist, updateAgent } from "./api.ts";
 import styles from "./EditRules.module.css";
-import { checkRules, diffRules, requestFor, type RuleChange, type RulesDraft, rulesOf, tellRules } from "./rules.ts";
+import {
+  checkRules,
+  diffRules,
+  requestFor,
+  type RuleChange,
+  type RulesDraft,
+  rulesOf,
+  tellRules,
+} from "./rules.ts";
 import { type PayeePicker, RulesFields } from "./RulesFields.tsx";
 
 /** Edits stay in the browser until saved; what saving would do is shown before it is done. */
@@ -35,10 +43,16 @@ export function EditRules({ agent, picker }: { agent: Agent; picker?: PayeePicke
       setDraft(next);
       notifications.show({ message: "The rules are saved and in force." });
     },
-    onSettled: () => Promise.all(["agents", "agent", "overview", "audit"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    onSettled: () =>
+      Promise.all(
+        ["agents", "agent", "overview", "audit"].map((key) =>
+          client.invalidateQueries({ queryKey: [key] }),
+        ),
+      ),
   });
 
-  if (agent.status === "archived") return <Note>This agent is archived; its rules cannot be changed.</Note>;
+  if (agent.status === "archived")
+    return <Note>This agent is archived; its rules cannot be changed.</Note>;
   const reset = (): void => {
     setBase(current);
     setDraft(current);
@@ -51,7 +65,11 @@ export function EditRules({ agent, picker }: { agent: Agent; picker?: PayeePicke
           <Stack gap={2}>
             <p>These rules were changed elsewhere since you opened them.</p>
             <Changes changes={changedElsewhere} />
-            <Row><Button size="small" onClick={reset}>Show the current rules</Button></Row>
+            <Row>
+              <Button size="small" onClick={reset}>
+                Show the current rules
+              </Button>
+            </Row>
           </Stack>
         </Note>
       )}
@@ -61,11 +79,26 @@ export function EditRules({ agent, picker }: { agent: Agent; picker?: PayeePicke
           <Section title="Save these changes?">
             <Stack gap={4}>
               {!isBroken && <Changes changes={changes} />}
-              {isBroken ? <p role="alert">Correct the marked fields first.</p> : <p className={styles.story}>{tellRules(draft).join(" ")}</p>}
-              {save.error && <ErrorNotice title="The rules were not all saved" error={save.error} />}
+              {isBroken ? (
+                <p role="alert">Correct the marked fields first.</p>
+              ) : (
+                <p className={styles.story}>{tellRules(draft).join(" ")}</p>
+              )}
+              {save.error && (
+                <ErrorNotice title="The rules were not all saved" error={save.error} />
+              )}
               <Row end>
                 <Button onClick={reset}>Discard</Button>
-                <Button variant="primary" disabled={isBroken} pending={save.isPending && "Saving…"} onClick={() => { save.mutate(); }}>Save changes</Button>
+                <Button
+                  variant="primary"
+                  disabled={isBroken}
+                  pending={save.isPending && "Saving…"}
+                  onClick={() => {
+                    save.mutate();
+                  }}
+                >
+                  Save changes
+                </Button>
               </Row>
             </Stack>
           </Section>

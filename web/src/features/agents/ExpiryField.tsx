@@ -21,12 +21,21 @@ const toLocal = (iso: string): string => {
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 };
 
-export function ExpiryField({ value, onChange, error }: { value: string; onChange: (iso: string) => void; error?: string }): ReactNode {
+export function ExpiryField({
+  value,
+  onChange,
+  error,
+}: {
+  value: string;
+  onChange: (iso: string) => void;
+  error?: string;
+}): ReactNode {
   const [choice, setChoice] = useState<Choice>(value === "" ? "never" : "date");
   const onChoice = (next: Choice): void => {
     setChoice(next);
     if (next === "never") onChange("");
-    else if (next === "date") onChange(value === "" ? new Date(Date.now() + 30 * DAY_MS).toISOString() : value);
+    else if (next === "date")
+      onChange(value === "" ? new Date(Date.now() + 30 * DAY_MS).toISOString() : value);
     else onChange(new Date(Date.now() + Number(next) * DAY_MS).toISOString());
   };
   return (
@@ -45,7 +54,9 @@ export function ExpiryField({ value, onChange, error }: { value: string; onChang
           }}
         />
       )}
-      {choice !== "date" && choice !== "never" && value !== "" && <Muted>{formatDateTime(value)}</Muted>}
+      {choice !== "date" && choice !== "never" && value !== "" && (
+        <Muted>{formatDateTime(value)}</Muted>
+      )}
     </div>
   );
 }

@@ -14,14 +14,32 @@ export function Faucet({ agent }: { agent: Agent }): ReactNode {
   const { data: local } = useQuery(localInfoQuery);
   const ask = useMutation({
     mutationFn: () => askFaucet(agent.walletAddress),
-    onSettled: () => Promise.all(["agent", "agents", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    onSettled: () =>
+      Promise.all(
+        ["agent", "agents", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] })),
+      ),
   });
   return (
     <Stack gap={4}>
-      <p>This is a local world with a chain of its own. Its faucet gives play money, as often as you like.</p>
+      <p>
+        This is a local world with a chain of its own. Its faucet gives play money, as often as you
+        like.
+      </p>
       {ask.error && <ErrorNotice title="The faucet gave nothing" error={ask.error} />}
-      {ask.isSuccess && <Note tone="ok"><span role="status"><Money amount={ask.data.amount} /> arrived.</span></Note>}
-      <Button variant="primary" pending={ask.isPending && "Sending…"} onClick={() => { ask.mutate(); }}>
+      {ask.isSuccess && (
+        <Note tone="ok">
+          <span role="status">
+            <Money amount={ask.data.amount} /> arrived.
+          </span>
+        </Note>
+      )}
+      <Button
+        variant="primary"
+        pending={ask.isPending && "Sending…"}
+        onClick={() => {
+          ask.mutate();
+        }}
+      >
         Get {local ? <Money amount={local.faucetAmount} /> : "USDC"}
       </Button>
     </Stack>

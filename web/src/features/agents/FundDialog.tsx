@@ -11,7 +11,15 @@ import { FundFromWallet } from "./FundFromWallet.tsx";
 
 type Way = "wallet" | "faucet" | "address";
 
-export function FundDialog({ agent, opened, onClose }: { agent: Agent; opened: boolean; onClose: () => void }): ReactNode {
+export function FundDialog({
+  agent,
+  opened,
+  onClose,
+}: {
+  agent: Agent;
+  opened: boolean;
+  onClose: () => void;
+}): ReactNode {
   const info = useInfo();
   const network = useNetwork(agent.network);
   const explorer = useExplorer(agent.network);
@@ -28,10 +36,15 @@ export function FundDialog({ agent, opened, onClose }: { agent: Agent; opened: b
       <Stack gap={4}>
         <Segmented label="How to fund" value={chosen} onChange={setWay} options={options} />
         {chosen === "faucet" && <Faucet agent={agent} />}
-        {chosen === "wallet" && info && network && <FundFromWallet agent={agent} info={info} network={network} />}
+        {chosen === "wallet" && info && network && (
+          <FundFromWallet agent={agent} info={info} network={network} />
+        )}
         {chosen === "address" && (
           <Stack gap={3}>
-            <p>Send USDC on <strong>{network?.name}</strong> to this address, from any wallet or exchange. On another network it would not arrive.</p>
+            <p>
+              Send USDC on <strong>{network?.name}</strong> to this address, from any wallet or
+              exchange. On another network it would not arrive.
+            </p>
             <QrCode value={agent.walletAddress} label={`QR code of ${agent.walletAddress}`} />
             <Address value={agent.walletAddress} full explorerUrl={explorer} />
             <Muted>The balance here follows the chain within seconds.</Muted>

@@ -32,11 +32,17 @@ export function FundFromWallet(props: FundProps): ReactNode {
       </Stack>
     );
   }
-  if (connection.chainId !== props.network.chainId) return <ChainHelp connection={connection} network={props.network} />;
+  if (connection.chainId !== props.network.chainId)
+    return <ChainHelp connection={connection} network={props.network} />;
   return <FundForm {...props} connection={connection} />;
 }
 
-function FundForm({ agent, info, network, connection }: FundProps & { connection: Connection }): ReactNode {
+function FundForm({
+  agent,
+  info,
+  network,
+  connection,
+}: FundProps & { connection: Connection }): ReactNode {
   const client = useQueryClient();
   const explorer = useExplorer(agent.network);
   const [amount, setAmount] = useState("");
@@ -49,12 +55,26 @@ function FundForm({ agent, info, network, connection }: FundProps & { connection
   const balance = own?.balance ?? null;
 
   const refresh = (): Promise<unknown> =>
-    Promise.all(["agent", "agents", "overview", "own-balance"].map((key) => client.invalidateQueries({ queryKey: [key] })));
-  const pay = useMutation<FundResult, unknown, { amountAtomic: bigint } | { again: FundResult & { kind: "pending" } }>({
+    Promise.all(
+      ["agent", "agents", "overview", "own-balance"].map((key) =>
+        client.invalidateQueries({ queryKey: [key] }),
+      ),
+    );
+  const pay = useMutation<
+    FundResult,
+    unknown,
+    { amountAtomic: bigint } | { again: FundResult & { kind: "pending" } }
+  >({
     mutationFn: (request) =>
       "again" in request
         ? settle(request.again.body)
-        : fund({ info, network, connection, to: agent.walletAddress, amountAtomic: request.amountAtomic }),
+        : fund({
+            info,
+            network,
+            connection,
+            to: agent.walletAddress,
+            amountAtomic: request.amountAtomic,
+          }),
     onSuccess: refresh,
   });
 
@@ -62,8 +82,10 @@ function FundForm({ agent, info, network, connection }: FundProps & { connection
     event.preventDefault();
     if (pay.isPending) return;
     const amountAtomic = parseUsdc(amount);
-    if (amountAtomic === undefined || amountAtomic === 0n) setError("An amount such as 5 or 0.25, with at most 6 decimals.");
-    else if (balance !== null && amountAtomic > atomic(balance)) setError(`Your wallet holds ${formatUsdc(balance)} USDC.`);
+    if (amountAtomic === undefined || amountAtomic === 0n)
+      setError("An amount such as 5 or 0.25, with at most 6 decimals.");
+    else if (balance !== null && amountAtomic > atomic(balance))
+      setError(`Your wallet holds ${formatUsdc(balance)} USDC.`);
     else pay.mutate({ amountAtomic });
   };
 
@@ -74,38 +96,94 @@ function FundForm({ agent, info, network, connection }: FundProps & { connection
           rows={[
             ["From", <Address key="from" value={connection.address} copy={false} />],
             ["It holds", <Money key="holds" amount={balance} />],
-            ["To", <Address key="to" value={agent.walletAddress} copy={false} label={agent.name} />],
+            [
+              "To",
+              <Address key="to" value={agent.walletAddress} copy={false} label={agent.name} />,
+            ],
           ]}
         />
-        <AmountInput label="Amount" required value={amount} error={error} onChange={(next) => { setAmount(next); setError(undefined); }} />
-        <FundOutcome result={pay.data} error={pay.error} explorer={explorer} onAgain={(again) => { pay.mutate({ again }); }} />
-        <Button type="submit" variant="primary" pending={pay.isPending && "Answer in your wallet, then wait for the chain…"}>Sign and send</Button>
-        <Muted>{info.facilitator.requiresKey ? "Your wallet sends the transfer and pays its gas." : "You sign a transfer of exactly this amount to exactly this address. Purser relays it and pays the gas."}</Muted>
+        <AmountInput
+          label="Amount"
+          required
+          value={amount}
+          error={error}
+          onChange={(next) => {
+            setAmount(next);
+            setError(undefined);
+          }}
+        />
+        <FundOutcome
+          result={pay.data}
+          error={pay.error}
+          explorer={explorer}
+          onAgain={(again) => {
+            pay.mutate({ again });
+          }}
+        />
+        <Button
+          type="submit"
+          variant="primary"
+          pending={pay.isPending && "Answer in your wallet, then wait for the chain…"}
+        >
+          Sign and send
+        </Button>
+        <Muted>
+          {info.facilitator.requiresKey
+            ? "Your wallet sends the transfer and pays its gas."
+            : "You sign a transfer of exactly this amount to exactly this address. Purser relays it and pays the gas."}
+        </Muted>
       </Stack>
     </form>
   );
 }
 
-function FundOutcome({ result, error, explorer, onAgain }: { result: FundResult | undefined; error: unknown; explorer: string | undefined; onAgain: (pending: FundResult & { kind: "pending" }) => void }): ReactNode {
-  if (error !== null && isRejection(error)) return <Note>You declined in your wallet. Nothing was moved.</Note>;
+function FundOutcome({
+  result,
+  error,
+  explorer,
+  onAgain,
+}: {
+  result: FundResult | undefined;
+  error: unknown;
+  explorer: string | undefined;
+  onAgain: (pending: FundResult & { kind: "pending" }) => void;
+}): ReactNode {
+  if (error !== null && isRejection(error))
+    return <Note>You declined in your wallet. Nothing was moved.</Note>;
   if (error !== null) {
     const isOurs = error instanceof ApiError || error instanceof FundingError;
-    return <ErrorNotice title="The transfer did not go through" error={isOurs ? error : walletError(error)} />;
+    return (
+      <ErrorNotice
+        title="The transfer did not go through"
+        error={isOurs ? error : walletError(error)}
+      />
+    );
   }
   if (!result) return null;
   if (result.kind === "pending") {
     return (
       <Note>
         <Stack gap={2}>
-          <span role="status">The transfer was sent and is not final yet. Asking again cannot send it twice.</span>
-          <Button size="small" onClick={() => { onAgain(result); }}>Ask again</Button>
+          <span role="status">
+            The transfer was sent and is not final yet. Asking again cannot send it twice.
+          </span>
+          <Button
+            size="small"
+            onClick={() => {
+              onAgain(result);
+            }}
+          >
+            Ask again
+          </Button>
         </Stack>
       </Note>
     );
   }
   return (
     <Note tone="ok">
-      <span role="status">{result.kind === "done" ? "Settled. " : "Sent; the balance follows when the chain has it. "}</span>
+      <span role="status">
+        {result.kind === "done" ? "Settled. " : "Sent; the balance follows when the chain has it. "}
+      </span>
       <TxHash value={result.txHash} explorerUrl={explorer} />
     </Note>
   );

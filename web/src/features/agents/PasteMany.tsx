@@ -39,7 +39,9 @@ export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): Re
         <Textarea
           label="One address per line"
           description="A label may stand before or after it. Lines that begin with # are left out."
-          placeholder={"0x8ba1f109551bD432803012645Ac136ddd64DBA72 Weather API\n0xdD2FD4581271e230360230F9337D5c0430Bf44C0 News"}
+          placeholder={
+            "0x8ba1f109551bD432803012645Ac136ddd64DBA72 Weather API\n0xdD2FD4581271e230360230F9337D5c0430Bf44C0 News"
+          }
           minRows={7}
           rows={7}
           spellCheck={false}
@@ -70,11 +72,19 @@ export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): Re
         <Row end>
           <Button onClick={close}>Cancel</Button>
           {entries.length > 0 ? (
-            <Button variant="primary" onClick={() => { onAdd(entries); close(); }}>
+            <Button
+              variant="primary"
+              onClick={() => {
+                onAdd(entries);
+                close();
+              }}
+            >
               Add the {entries.length} good ones
             </Button>
           ) : (
-            <Button variant="primary" disabled={text.trim() === ""} onClick={() => void read()}>Check and add</Button>
+            <Button variant="primary" disabled={text.trim() === ""} onClick={() => void read()}>
+              Check and add
+            </Button>
           )}
         </Row>
       </Stack>

@@ -15,14 +15,22 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
     mutationFn: () => updateAgent(agent.id, { status: isPaused ? "active" : "paused" }),
     onSuccess: () => {
       notifications.show({
-        message: isPaused ? `${agent.name} can pay again.` : `${agent.name} is paused and pays nobody.`,
+        message: isPaused
+          ? `${agent.name} can pay again.`
+          : `${agent.name} is paused and pays nobody.`,
       });
     },
     onError: (error) => {
-      notifications.show({ color: "red", title: `${agent.name}: ${verb.toLowerCase()} did not work`, message: error.message });
+      notifications.show({
+        color: "red",
+        title: `${agent.name}: ${verb.toLowerCase()} did not work`,
+        message: error.message,
+      });
     },
     onSettled: () =>
-      Promise.all(["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+      Promise.all(
+        ["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] })),
+      ),
   });
   if (agent.status === "archived") return null;
   return (

@@ -9,7 +9,14 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 
 export function Totals(): ReactNode {
   const { data, error, refetch } = useQuery(overviewQuery());
-  if (error && !data) return <ErrorNotice title="Totals could not be loaded" error={error} onRetry={() => void refetch()} />;
+  if (error && !data)
+    return (
+      <ErrorNotice
+        title="Totals could not be loaded"
+        error={error}
+        onRetry={() => void refetch()}
+      />
+    );
   const totals = data?.totals;
   const bone = <Skeleton shape="figure" />;
   return (
@@ -17,11 +24,20 @@ export function Totals(): ReactNode {
       <Stat label="Balance of all agents">{totals ? <Money amount={totals.balance} /> : bone}</Stat>
       <Stat
         label="Spent in 24 h"
-        note={totals && atomic(totals.reserved) > 0n ? <>+ <Money amount={totals.reserved} /> reserved</> : undefined}
+        note={
+          totals && atomic(totals.reserved) > 0n ? (
+            <>
+              + <Money amount={totals.reserved} /> reserved
+            </>
+          ) : undefined
+        }
       >
         {totals ? <Money amount={totals.spent24h} /> : bone}
       </Stat>
-      <Stat label="Blocked in 24 h" note={totals ? (totals.blocked24h === 1 ? "payment" : "payments") : undefined}>
+      <Stat
+        label="Blocked in 24 h"
+        note={totals ? (totals.blocked24h === 1 ? "payment" : "payments") : undefined}
+      >
         {totals ? totals.blocked24h : bone}
       </Stat>
       <Stat label="Active agents" note={totals ? `of ${totals.agents}` : undefined}>

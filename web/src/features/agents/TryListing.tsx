@@ -24,13 +24,42 @@ export function TryListing({ listing }: { listing: Listing }): ReactNode {
   const agent = list.find(({ id }) => id === chosen) ?? list[0];
   return (
     <Section title="Try with an agent" hint="The dry run pays nothing.">
-      {agents.error && <ErrorNotice title="Your agents could not be loaded" error={agents.error} onRetry={() => void agents.refetch()} />}
-      {agents.isPending && <Loading label="your agents"><Skeleton shape="row" /></Loading>}
-      {agents.isSuccess && !agent && <Stack gap={3}><p>You have no agent on this network yet.</p><Row><LinkButton to="/agents/new" variant="primary">New agent</LinkButton></Row></Stack>}
+      {agents.error && (
+        <ErrorNotice
+          title="Your agents could not be loaded"
+          error={agents.error}
+          onRetry={() => void agents.refetch()}
+        />
+      )}
+      {agents.isPending && (
+        <Loading label="your agents">
+          <Skeleton shape="row" />
+        </Loading>
+      )}
+      {agents.isSuccess && !agent && (
+        <Stack gap={3}>
+          <p>You have no agent on this network yet.</p>
+          <Row>
+            <LinkButton to="/agents/new" variant="primary">
+              New agent
+            </LinkButton>
+          </Row>
+        </Stack>
+      )}
       {agent && (
         <Stack gap={4}>
-          <Select label="Agent" value={agent.id} onChange={setChosen} options={list.map(({ id, name }) => ({ value: id, label: name }))} />
-          <AllowSeller key={`allow-${agent.id}`} agentId={agent.id} listing={listing} isAllowed={agent.allowlist.some((entry) => isSameAddress(entry.address, listing.payTo))} />
+          <Select
+            label="Agent"
+            value={agent.id}
+            onChange={setChosen}
+            options={list.map(({ id, name }) => ({ value: id, label: name }))}
+          />
+          <AllowSeller
+            key={`allow-${agent.id}`}
+            agentId={agent.id}
+            listing={listing}
+            isAllowed={agent.allowlist.some((entry) => isSameAddress(entry.address, listing.payTo))}
+          />
           <Trial key={agent.id} agentId={agent.id} listing={listing} />
         </Stack>
       )}
@@ -38,19 +67,38 @@ export function TryListing({ listing }: { listing: Listing }): ReactNode {
   );
 }
 
-function AllowSeller({ agentId, listing, isAllowed }: { agentId: string; listing: Listing; isAllowed: boolean }): ReactNode {
+function AllowSeller({
+  agentId,
+  listing,
+  isAllowed,
+}: {
+  agentId: string;
+  listing: Listing;
+  isAllowed: boolean;
+}): ReactNode {
   const client = useQueryClient();
   const allow = useMutation({
     mutationFn: () => allowPayee(agentId, listing.payTo, listing.name),
-    onSuccess: () => { notifications.show({ message: "The seller is on the agent's allowlist." }); },
-    onSettled: () => Promise.all(["agents", "agent"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    onSuccess: () => {
+      notifications.show({ message: "The seller is on the agent's allowlist." });
+    },
+    onSettled: () =>
+      Promise.all(["agents", "agent"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
   });
   if (isAllowed) return <Muted>This seller is on the agent&rsquo;s allowlist.</Muted>;
   return (
     <Stack gap={2}>
       <Row>
         <Muted>This seller is not on the agent&rsquo;s allowlist.</Muted>
-        <Button size="small" pending={allow.isPending && "Allowing…"} onClick={() => { allow.mutate(); }}>Allow seller</Button>
+        <Button
+          size="small"
+          pending={allow.isPending && "Allowing…"}
+          onClick={() => {
+            allow.mutate();
+          }}
+        >
+          Allow seller
+        </Button>
       </Row>
       {allow.error && <ErrorNotice error={allow.error} />}
     </Stack>
@@ -60,52 +108,138 @@ function AllowSeller({ agentId, listing, isAllowed }: { agentId: string; listing
 function Trial({ agentId, listing }: { agentId: string; listing: Listing }): ReactNode {
   const client = useQueryClient();
   const explorer = useExplorer(listing.network);
-  const dryRun = useMutation({ mutationFn: () => tryListing(agentId, { listingId: listing.id, dryRun: true }, crypto.randomUUID()) });
+  const dryRun = useMutation({
+    mutationFn: () =>
+      tryListing(agentId, { listingId: listing.id, dryRun: true }, crypto.randomUUID()),
+  });
   // One key per dry run: pressing twice, or asking again after a lost answer, pays once.
   const [payKey, setPayKey] = useState("");
   const pay = useMutation({
-    mutationFn: () => tryListing(agentId, { listingId: listing.id, maxAmount: listing.maxPrice }, payKey),
-    onSettled: () => Promise.all(["agents", "agent", "overview", "payments"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    mutationFn: () =>
+      tryListing(agentId, { listingId: listing.id, maxAmount: listing.maxPrice }, payKey),
+    onSettled: () =>
+      Promise.all(
+        ["agents", "agent", "overview", "payments"].map((key) =>
+          client.invalidateQueries({ queryKey: [key] }),
+        ),
+      ),
   });
   const verdict = dryRun.data?.verdict;
   const price = dryRun.data?.price;
   return (
     <Stack gap={4}>
       <Row>
-        <Button pending={dryRun.isPending && "Asking…"} onClick={() => { pay.reset(); setPayKey(crypto.randomUUID()); dryRun.mutate(); }}>Dry run</Button>
-        {verdict?.allowed === true && !pay.isSuccess && <Button variant="primary" pending={pay.isPending && "Paying…"} onClick={() => { pay.mutate(); }}>Pay {price !== undefined && <Money amount={price} />}</Button>}
+        <Button
+          pending={dryRun.isPending && "Asking…"}
+          onClick={() => {
+            pay.reset();
+            setPayKey(crypto.randomUUID());
+            dryRun.mutate();
+          }}
+        >
+          Dry run
+        </Button>
+        {verdict?.allowed === true && !pay.isSuccess && (
+          <Button
+            variant="primary"
+            pending={pay.isPending && "Paying…"}
+            onClick={() => {
+              pay.mutate();
+            }}
+          >
+            Pay {price !== undefined && <Money amount={price} />}
+          </Button>
+        )}
       </Row>
-      {dryRun.error && <ErrorNotice title="The dry run did not work" error={dryRun.error} onRetry={() => { dryRun.mutate(); }} />}
+      {dryRun.error && (
+        <ErrorNotice
+          title="The dry run did not work"
+          error={dryRun.error}
+          onRetry={() => {
+            dryRun.mutate();
+          }}
+        />
+      )}
       {verdict && !pay.isSuccess && (
         <Note tone={verdict.allowed ? "ok" : "warn"}>
-          <p role="status">{verdict.allowed ? <>The rules allow it, for <Money amount={price ?? listing.price} />.</> : verdict.detail ?? "The rules refuse it."}</p>
+          <p role="status">
+            {verdict.allowed ? (
+              <>
+                The rules allow it, for <Money amount={price ?? listing.price} />.
+              </>
+            ) : (
+              (verdict.detail ?? "The rules refuse it.")
+            )}
+          </p>
           <ul className={styles.rules}>
             {verdict.rules.map((rule) => (
               <li key={rule.rule} data-passed={String(rule.passed)}>
-                {rule.passed === false ? <BlockIcon size={14} /> : rule.passed === true ? <CheckIcon size={14} /> : <span />}
-                <span>{rule.passed === null ? `${rule.rule.replaceAll("_", " ")}: not reached` : rule.detail}</span>
+                {rule.passed === false ? (
+                  <BlockIcon size={14} />
+                ) : rule.passed === true ? (
+                  <CheckIcon size={14} />
+                ) : (
+                  <span />
+                )}
+                <span>
+                  {rule.passed === null
+                    ? `${rule.rule.replaceAll("_", " ")}: not reached`
+                    : rule.detail}
+                </span>
               </li>
             ))}
           </ul>
         </Note>
       )}
-      {pay.error && <ErrorNotice title="Paying did not work" error={pay.error} onRetry={() => { pay.mutate(); }} />}
+      {pay.error && (
+        <ErrorNotice
+          title="Paying did not work"
+          error={pay.error}
+          onRetry={() => {
+            pay.mutate();
+          }}
+        />
+      )}
       {pay.data && <Receipt answer={pay.data} explorer={explorer} />}
     </Stack>
   );
 }
 
-function Receipt({ answer, explorer }: { answer: FetchAnswer; explorer: string | undefined }): ReactNode {
-  const data = answer.data === undefined ? undefined : typeof answer.data === "string" ? answer.data : JSON.stringify(answer.data, null, 2);
+function Receipt({
+  answer,
+  explorer,
+}: {
+  answer: FetchAnswer;
+  explorer: string | undefined;
+}): ReactNode {
+  const data =
+    answer.data === undefined
+      ? undefined
+      : typeof answer.data === "string"
+        ? answer.data
+        : JSON.stringify(answer.data, null, 2);
   return (
     <Stack gap={3}>
       <Note tone={answer.delivered ? "ok" : "warn"}>
         <p role="status">
-          {answer.paid ? <>Paid <Money amount={answer.amountPaid} />{answer.delivered ? "." : ", but the seller did not deliver."}</> : "It was free."} <Money amount={answer.remaining} /> of the limit is left.
+          {answer.paid ? (
+            <>
+              Paid <Money amount={answer.amountPaid} />
+              {answer.delivered ? "." : ", but the seller did not deliver."}
+            </>
+          ) : (
+            "It was free."
+          )}{" "}
+          <Money amount={answer.remaining} /> of the limit is left.
         </p>
         {answer.txHash !== null && <TxHash value={answer.txHash} explorerUrl={explorer} />}
       </Note>
-      {data !== undefined && <CodeBlock label={`Answer (${answer.contentType ?? "no type"})`} code={data.slice(0, 20_000)} />}
+      {data !== undefined && (
+        <CodeBlock
+          label={`Answer (${answer.contentType ?? "no type"})`}
+          code={data.slice(0, 20_000)}
+        />
+      )}
     </Stack>
   );
 }

@@ -81,5 +81,8 @@ export interface Trial {
 }
 
 /** What the agent's own x402-fetch would answer, asked by its owner; the same guardrails rule. */
-export const tryListing = (id: string, trial: Trial, idempotencyKey: string): Promise<FetchAnswer> =>
-  api.post(`/api/agents/${id}/try`, trial, { idempotencyKey });
+export const tryListing = (
+  id: string,
+  trial: Trial,
+  idempotencyKey: string,
+): Promise<FetchAnswer> => api.post(`/api/agents/${id}/try`, trial, { idempotencyKey });

@@ -1,6 +1,11 @@
 import { api } from "../../lib/api.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
-import { sendTransfer, signTypedData, transferAuthorization, VALID_FOR_SECONDS } from "../../lib/wallet/typed-data.ts";
+import {
+  sendTransfer,
+  signTypedData,
+  transferAuthorization,
+  VALID_FOR_SECONDS,
+} from "../../lib/wallet/typed-data.ts";
 import type { NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
 
 export interface SettleAnswer {
@@ -21,7 +26,10 @@ export interface FundRequest {
 /** What the same settle may be asked for again with, when its first answer was "not final yet". */
 export type SettleBody = Record<string, unknown>;
 
-export type FundResult = { kind: "done"; txHash: string } | { kind: "sent"; txHash: string } | { kind: "pending"; body: SettleBody };
+export type FundResult =
+  | { kind: "done"; txHash: string }
+  | { kind: "sent"; txHash: string }
+  | { kind: "pending"; body: SettleBody };
 
 export class FundingError extends Error {
   override readonly name = "FundingError";
@@ -32,19 +40,37 @@ export async function settle(body: SettleBody): Promise<FundResult> {
   if (answer.success) return { kind: "done", txHash: answer.transaction ?? "" };
   if (answer.errorReason === "settlement_pending") return { kind: "pending", body };
   // The same signed transfer went through before this answer: the money arrived, once.
-  if (answer.errorReason === "duplicate_settlement" && answer.transaction) return { kind: "done", txHash: answer.transaction };
-  throw new FundingError(answer.errorMessage ?? answer.errorReason ?? "The transfer was not settled. Nothing was moved.");
+  if (answer.errorReason === "duplicate_settlement" && answer.transaction)
+    return { kind: "done", txHash: answer.transaction };
+  throw new FundingError(
+    answer.errorMessage ?? answer.errorReason ?? "The transfer was not settled. Nothing was moved.",
+  );
 }
 
 /**
  * The owner signs one transfer, our own facilitator relays it, and no gas is needed. Where the host
  * keeps its facilitator for holders of a key, the wallet sends the transfer itself.
  */
-export async function fund({ info, network, connection, to, amountAtomic }: FundRequest): Promise<FundResult> {
+export async function fund({
+  info,
+  network,
+  connection,
+  to,
+  amountAtomic,
+}: FundRequest): Promise<FundResult> {
   if (info.facilitator.requiresKey && connection.wallet.kind !== "demo") {
-    return { kind: "sent", txHash: await sendTransfer(connection, network.usdc.address, to, amountAtomic) };
+    return {
+      kind: "sent",
+      txHash: await sendTransfer(connection, network.usdc.address, to, amountAtomic),
+    };
   }
-  const { authorization, typedData } = transferAuthorization(network, connection.address, to, amountAtomic, Date.now());
+  const { authorization, typedData } = transferAuthorization(
+    network,
+    connection.address,
+    to,
+    amountAtomic,
+    Date.now(),
+  );
   const signature = await signTypedData(connection, typedData);
   const requirements = {
     scheme: "exact",
@@ -57,7 +83,11 @@ export async function fund({ info, network, connection, to, amountAtomic }: Fund
   };
   return settle({
     x402Version: 2,
-    paymentPayload: { x402Version: 2, accepted: requirements, payload: { signature, authorization } },
+    paymentPayload: {
+      x402Version: 2,
+      accepted: requirements,
+      payload: { signature, authorization },
+    },
     paymentRequirements: requirements,
   });
 }
@@ -65,5 +95,8 @@ export async function fund({ info, network, connection, to, amountAtomic }: Fund
 export const askFaucet = (address: string): Promise<{ txHash: string; amount: string }> =>
   api.post("/api/local/faucet", { address });
 
-export const fetchOwnBalance = (network: string, signal: AbortSignal): Promise<{ balance: string | null }> =>
+export const fetchOwnBalance = (
+  network: string,
+  signal: AbortSignal,
+): Promise<{ balance: string | null }> =>
   api.get("/api/owner/balance", { query: { network }, signal });

@@ -16,7 +16,10 @@ export interface PasteResult {
 const ADDRESS = /0x[0-9a-fA-F]{6,}/;
 
 /** Reads lines such as `0x…`, `0x… Weather API`, `Weather API, 0x…`, also out of a spreadsheet. */
-export async function parseAllowlist(text: string, known: readonly AllowlistDraft[]): Promise<PasteResult> {
+export async function parseAllowlist(
+  text: string,
+  known: readonly AllowlistDraft[],
+): Promise<PasteResult> {
   const seen = new Set(known.map(({ address }) => address.toLowerCase()));
   const result: PasteResult = { entries: [], problems: [], repeated: 0 };
   for (const [index, raw] of text.split(/\r?\n/).entries()) {

@@ -14,9 +14,17 @@ export interface RulesDraft {
   allowlist: AllowlistDraft[];
 }
 
-export type RulesErrors = Partial<Record<"name" | "dailyLimit" | "perPaymentLimit" | "expiresAt", string>>;
+export type RulesErrors = Partial<
+  Record<"name" | "dailyLimit" | "perPaymentLimit" | "expiresAt", string>
+>;
 
-export const EMPTY_RULES: RulesDraft = { name: "", dailyLimit: "", perPaymentLimit: "", expiresAt: "", allowlist: [] };
+export const EMPTY_RULES: RulesDraft = {
+  name: "",
+  dailyLimit: "",
+  perPaymentLimit: "",
+  expiresAt: "",
+  allowlist: [],
+};
 
 export const rulesOf = (agent: Agent): RulesDraft => ({
   name: agent.name,
@@ -34,14 +42,17 @@ export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
   if (name === "") errors.name = "Give the agent a name.";
   else if (name.length > 80) errors.name = "At most 80 characters.";
   const limit = parseUsdc(draft.dailyLimit);
-  if (draft.dailyLimit.trim() === "") errors.dailyLimit = "Say how much it may spend; 0 means nothing.";
+  if (draft.dailyLimit.trim() === "")
+    errors.dailyLimit = "Say how much it may spend; 0 means nothing.";
   else if (limit === undefined) errors.dailyLimit = AMOUNT_HINT;
   if (draft.perPaymentLimit.trim() !== "") {
     const each = parseUsdc(draft.perPaymentLimit);
     if (each === undefined) errors.perPaymentLimit = AMOUNT_HINT;
-    else if (limit !== undefined && each > limit) errors.perPaymentLimit = "This is more than the daily limit, so it would never matter.";
+    else if (limit !== undefined && each > limit)
+      errors.perPaymentLimit = "This is more than the daily limit, so it would never matter.";
   }
-  if (draft.expiresAt !== "" && Date.parse(draft.expiresAt) <= nowMs) errors.expiresAt = "This time has passed.";
+  if (draft.expiresAt !== "" && Date.parse(draft.expiresAt) <= nowMs)
+    errors.expiresAt = "This time has passed.";
   return errors;
 }
 
@@ -52,13 +63,22 @@ export function tellRules(draft: RulesDraft): string[] {
   const name = draft.name.trim() || "The agent";
   const count = draft.allowlist.length;
   if (limit === 0n) return [`${name} can spend nothing until you raise its limit.`];
-  if (count === 0) return [`${name} can pay nobody until you allow an address.`, `Its limit is ${formatUsdc(limit)} USDC in any 24 hours.`];
+  if (count === 0)
+    return [
+      `${name} can pay nobody until you allow an address.`,
+      `Its limit is ${formatUsdc(limit)} USDC in any 24 hours.`,
+    ];
   const sentences = [
     `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, to ${count === 1 ? "1 address" : `${count} addresses`} and nobody else.`,
   ];
   const each = parseUsdc(draft.perPaymentLimit);
-  if (each !== undefined && draft.perPaymentLimit.trim() !== "") sentences.push(`A single payment is at most ${formatUsdc(each)} USDC.`);
-  sentences.push(draft.expiresAt === "" ? "It does not expire." : `It stops paying on ${formatDateTime(draft.expiresAt)}.`);
+  if (each !== undefined && draft.perPaymentLimit.trim() !== "")
+    sentences.push(`A single payment is at most ${formatUsdc(each)} USDC.`);
+  sentences.push(
+    draft.expiresAt === ""
+      ? "It does not expire."
+      : `It stops paying on ${formatDateTime(draft.expiresAt)}.`,
+  );
   return sentences;
 }
 
@@ -73,9 +93,11 @@ export interface RuleChange {
   after: string;
 }
 
-const money = (amount: string, none: string): string => (amount === "" ? none : `${formatUsdc(atomic(canonical(amount)))} USDC`);
+const money = (amount: string, none: string): string =>
+  amount === "" ? none : `${formatUsdc(atomic(canonical(amount)))} USDC`;
 const time = (iso: string): string => (iso === "" ? "never" : formatDateTime(iso));
-const nameEntry = (entry: AllowlistDraft): string => (entry.label === "" ? entry.address : `${entry.label} (${entry.address})`);
+const nameEntry = (entry: AllowlistDraft): string =>
+  entry.label === "" ? entry.address : `${entry.label} (${entry.address})`;
 
 /** What saving would change, line by line. Drafts are checked before. */
 export function diffRules(before: RulesDraft, after: RulesDraft): RuleChange[] {
@@ -85,7 +107,11 @@ export function diffRules(before: RulesDraft, after: RulesDraft): RuleChange[] {
   };
   note("Name", before.name, after.name.trim());
   note("Daily limit", money(before.dailyLimit, "–"), money(after.dailyLimit, "–"));
-  note("Limit per payment", money(before.perPaymentLimit, "none"), money(after.perPaymentLimit.trim(), "none"));
+  note(
+    "Limit per payment",
+    money(before.perPaymentLimit, "none"),
+    money(after.perPaymentLimit.trim(), "none"),
+  );
   note("Expires", time(before.expiresAt), time(after.expiresAt));
   const old = new Map(before.allowlist.map((entry) => [entry.address, entry]));
   const now = new Map(after.allowlist.map((entry) => [entry.address, entry]));
@@ -94,18 +120,28 @@ export function diffRules(before: RulesDraft, after: RulesDraft): RuleChange[] {
     if (!was) note("Payee added", "", nameEntry(entry));
     else if (was.label !== entry.label) note("Payee renamed", nameEntry(was), nameEntry(entry));
   }
-  for (const [address, entry] of old) if (!now.has(address)) note("Payee removed", nameEntry(entry), "");
+  for (const [address, entry] of old)
+    if (!now.has(address)) note("Payee removed", nameEntry(entry), "");
   return changes;
 }
 
 /** The request that makes these changes; `undefined` where nothing of its kind changed. */
-export function requestFor(before: RulesDraft, after: RulesDraft): { agent: AgentChanges | undefined; allowlist: AllowlistDraft[] | undefined } {
+export function requestFor(
+  before: RulesDraft,
+  after: RulesDraft,
+): { agent: AgentChanges | undefined; allowlist: AllowlistDraft[] | undefined } {
   const agent: AgentChanges = {};
   if (before.name !== after.name.trim()) agent.name = after.name.trim();
-  if (canonical(before.dailyLimit) !== canonical(after.dailyLimit)) agent.dailyLimit = canonical(after.dailyLimit);
+  if (canonical(before.dailyLimit) !== canonical(after.dailyLimit))
+    agent.dailyLimit = canonical(after.dailyLimit);
   const each = after.perPaymentLimit.trim();
-  if (canonical(before.perPaymentLimit) !== canonical(each)) agent.perPaymentLimit = each === "" ? null : canonical(each);
-  if (before.expiresAt !== after.expiresAt) agent.expiresAt = after.expiresAt === "" ? null : after.expiresAt;
+  if (canonical(before.perPaymentLimit) !== canonical(each))
+    agent.perPaymentLimit = each === "" ? null : canonical(each);
+  if (before.expiresAt !== after.expiresAt)
+    agent.expiresAt = after.expiresAt === "" ? null : after.expiresAt;
   const isListChanged = diffRules({ ...after, allowlist: before.allowlist }, after).length > 0;
-  return { agent: Object.keys(agent).length > 0 ? agent : undefined, allowlist: isListChanged ? after.allowlist : undefined };
+  return {
+    agent: Object.keys(agent).length > 0 ? agent : undefined,
+    allowlist: isListChanged ? after.allowlist : undefined,
+  };
 }

@@ -15,31 +15,57 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(auditQuery(agent.id));
   const entries = query.data?.pages.flatMap((page) => page.items) ?? [];
   return (
-    <Section flush title="Audit" hint="Every change of rules and keys: who, when, before and after.">
-      {query.error && <ErrorNotice title="The audit could not be loaded" error={query.error} onRetry={() => void query.refetch()} />}
-      {query.isPending && <Loading label="the audit"><Skeleton shape="row" count={4} /></Loading>}
+    <Section
+      flush
+      title="Audit"
+      hint="Every change of rules and keys: who, when, before and after."
+    >
+      {query.error && (
+        <ErrorNotice
+          title="The audit could not be loaded"
+          error={query.error}
+          onRetry={() => void query.refetch()}
+        />
+      )}
+      {query.isPending && (
+        <Loading label="the audit">
+          <Skeleton shape="row" count={4} />
+        </Loading>
+      )}
       {query.isSuccess && entries.length === 0 && <EmptyState title="Nothing was changed yet" />}
       <ol className={styles.list}>
         {entries.map((entry) => (
           <Entry key={entry.id} entry={entry} />
         ))}
       </ol>
-      <LoadMore what="entries" hasMore={query.hasNextPage} isLoading={query.isFetchingNextPage} onMore={() => void query.fetchNextPage()} />
+      <LoadMore
+        what="entries"
+        hasMore={query.hasNextPage}
+        isLoading={query.isFetchingNextPage}
+        onMore={() => void query.fetchNextPage()}
+      />
     </Section>
   );
 }
 
 const say = (value: unknown): string =>
-  value === undefined || value === null ? "none" : typeof value === "string" ? value : JSON.stringify(value);
+  value === undefined || value === null
+    ? "none"
+    : typeof value === "string"
+      ? value
+      : JSON.stringify(value);
 
 function Entry({ entry }: { entry: AuditEntry }): ReactNode {
-  const fields = [...new Set([...Object.keys(entry.before ?? {}), ...Object.keys(entry.after ?? {})])];
+  const fields = [
+    ...new Set([...Object.keys(entry.before ?? {}), ...Object.keys(entry.after ?? {})]),
+  ];
   return (
     <li className={styles.entry}>
       <div className={styles.what}>
         <strong>{entry.action.replaceAll(/[._]/g, " ")}</strong>
         <span className={styles.who}>
-          <time dateTime={entry.createdAt}>{formatDateTime(entry.createdAt)}</time> by <Address value={entry.actor} copy={false} />
+          <time dateTime={entry.createdAt}>{formatDateTime(entry.createdAt)}</time> by{" "}
+          <Address value={entry.actor} copy={false} />
         </span>
       </div>
       <dl className={styles.fields}>
@@ -47,7 +73,9 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
           <div key={field}>
             <dt>{field}</dt>
             <dd>
-              {entry.before !== null && field in entry.before && <del>{say(entry.before[field])}</del>}{" "}
+              {entry.before !== null && field in entry.before && (
+                <del>{say(entry.before[field])}</del>
+              )}{" "}
               {entry.after !== null && field in entry.after && <ins>{say(entry.after[field])}</ins>}
             </dd>
           </div>

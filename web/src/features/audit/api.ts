@@ -6,7 +6,10 @@ export const auditQuery = (agentId: string) =>
   infiniteQueryOptions({
     queryKey: ["audit", agentId],
     queryFn: ({ signal, pageParam }) =>
-      api.get<Page<AuditEntry>>(`/api/agents/${agentId}/audit`, { signal, query: { limit: 50, cursor: pageParam } }),
+      api.get<Page<AuditEntry>>(`/api/agents/${agentId}/audit`, {
+        signal,
+        query: { limit: 50, cursor: pageParam },
+      }),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.nextCursor ?? undefined,
   });

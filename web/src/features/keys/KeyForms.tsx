@@ -30,7 +30,8 @@ function useKeyChange<I, O>(mutationFn: (input: I) => Promise<O>, onSuccess: (ou
   return useMutation({
     mutationFn,
     onSuccess,
-    onSettled: () => Promise.all(["keys", "audit"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    onSettled: () =>
+      Promise.all(["keys", "audit"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
     // The answer may hold a key; it must not outlive the dialog.
     gcTime: 0,
   });
@@ -46,43 +47,92 @@ export function CreateKeyForm({ agentId, onCreated, onCancel }: CreateProps): Re
   const [label, setLabel] = useState("");
   const [days, setDays] = useState("");
   const create = useKeyChange(
-    () => createKey(agentId, label.trim(), days === "" ? undefined : new Date(Date.now() + Number(days) * DAY_MS).toISOString()),
+    () =>
+      createKey(
+        agentId,
+        label.trim(),
+        days === "" ? undefined : new Date(Date.now() + Number(days) * DAY_MS).toISOString(),
+      ),
     onCreated,
   );
   return (
-    <form onSubmit={(event) => { event.preventDefault(); if (!create.isPending) create.mutate(undefined); }}>
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!create.isPending) create.mutate(undefined);
+      }}
+    >
       <Stack gap={4}>
-        <TextInput label="Label" description="Where this key is going to live" placeholder="production" maxLength={80} autoComplete="off" data-autofocus value={label} onChange={(event) => { setLabel(event.currentTarget.value); }} />
+        <TextInput
+          label="Label"
+          description="Where this key is going to live"
+          placeholder="production"
+          maxLength={80}
+          autoComplete="off"
+          data-autofocus
+          value={label}
+          onChange={(event) => {
+            setLabel(event.currentTarget.value);
+          }}
+        />
         <Select label="Expires" value={days} onChange={setDays} options={LIFETIMES} />
         {create.error && <ErrorNotice title="The key was not created" error={create.error} />}
         <Row end>
           <Button onClick={onCancel}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={create.isPending && "Creating…"}>Create key</Button>
+          <Button type="submit" variant="primary" pending={create.isPending && "Creating…"}>
+            Create key
+          </Button>
         </Row>
       </Stack>
     </form>
   );
 }
 
-export function RotateKeyForm({ agentId, apiKey, onCreated, onCancel }: CreateProps & { apiKey: ApiKey }): ReactNode {
+export function RotateKeyForm({
+  agentId,
+  apiKey,
+  onCreated,
+  onCancel,
+}: CreateProps & { apiKey: ApiKey }): ReactNode {
   const [grace, setGrace] = useState("3600");
   const rotate = useKeyChange(() => rotateKey(agentId, apiKey.id, Number(grace)), onCreated);
   return (
-    <form onSubmit={(event) => { event.preventDefault(); if (!rotate.isPending) rotate.mutate(undefined); }}>
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!rotate.isPending) rotate.mutate(undefined);
+      }}
+    >
       <Stack gap={4}>
-        <p>A new key takes the place of <code>{apiKey.prefix}…{apiKey.last4}</code>. Until the old one ends, both work.</p>
+        <p>
+          A new key takes the place of{" "}
+          <code>
+            {apiKey.prefix}…{apiKey.last4}
+          </code>
+          . Until the old one ends, both work.
+        </p>
         <Select label="The old key ends" value={grace} onChange={setGrace} options={GRACES} />
         {rotate.error && <ErrorNotice title="The key was not rotated" error={rotate.error} />}
         <Row end>
           <Button onClick={onCancel}>Cancel</Button>
-          <Button type="submit" variant="primary" pending={rotate.isPending && "Rotating…"}>Rotate key</Button>
+          <Button type="submit" variant="primary" pending={rotate.isPending && "Rotating…"}>
+            Rotate key
+          </Button>
         </Row>
       </Stack>
     </form>
   );
 }
 
-export function RevokeKeyForm({ agentId, apiKey, onDone }: { agentId: string; apiKey: ApiKey; onDone: () => void }): ReactNode {
+export function RevokeKeyForm({
+  agentId,
+  apiKey,
+  onDone,
+}: {
+  agentId: string;
+  apiKey: ApiKey;
+  onDone: () => void;
+}): ReactNode {
   const revoke = useKeyChange(
     () => revokeKey(agentId, apiKey.id),
     () => {
@@ -92,11 +142,25 @@ export function RevokeKeyForm({ agentId, apiKey, onDone }: { agentId: string; ap
   );
   return (
     <Stack gap={4}>
-      <p>Whoever uses <code>{apiKey.prefix}…{apiKey.last4}</code> is refused from now on. This cannot be undone.</p>
+      <p>
+        Whoever uses{" "}
+        <code>
+          {apiKey.prefix}…{apiKey.last4}
+        </code>{" "}
+        is refused from now on. This cannot be undone.
+      </p>
       {revoke.error && <ErrorNotice title="The key was not revoked" error={revoke.error} />}
       <Row end>
         <Button onClick={onDone}>Cancel</Button>
-        <Button variant="danger" pending={revoke.isPending && "Revoking…"} onClick={() => { revoke.mutate(undefined); }}>Revoke key</Button>
+        <Button
+          variant="danger"
+          pending={revoke.isPending && "Revoking…"}
+          onClick={() => {
+            revoke.mutate(undefined);
+          }}
+        >
+          Revoke key
+        </Button>
       </Row>
     </Stack>
   );

@@ -37,17 +37,31 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
   return (
     <Stack gap={5}>
       <Note tone="warn">
-        <strong>This key is shown once.</strong> Purser keeps only its hash. Whoever has it can spend within the agent&rsquo;s rules, so treat it like a password.
+        <strong>This key is shown once.</strong> Purser keeps only its hash. Whoever has it can
+        spend within the agent&rsquo;s rules, so treat it like a password.
       </Note>
       <div className={styles.key}>
-        <code data-testid="api-key" aria-label={isShown ? "API key" : "API key, hidden"}>{shownKey}</code>
+        <code data-testid="api-key" aria-label={isShown ? "API key" : "API key, hidden"}>
+          {shownKey}
+        </code>
         <Row>
-          <Button size="small" aria-pressed={isShown} onClick={() => { setShown(!isShown); }}>
+          <Button
+            size="small"
+            aria-pressed={isShown}
+            onClick={() => {
+              setShown(!isShown);
+            }}
+          >
             <EyeIcon size={16} />
             {isShown ? "Hide" : "Show"}
           </Button>
           <CopyButton value={apiKey} what="API key" text="Copy key" variant="primary" />
-          <Button size="small" onClick={() => { saveFile(`${fileName(agentName)}.env`, envFile(baseUrl, apiKey), "text/plain"); }}>
+          <Button
+            size="small"
+            onClick={() => {
+              saveFile(`${fileName(agentName)}.env`, envFile(baseUrl, apiKey), "text/plain");
+            }}
+          >
             <DownloadIcon size={16} />
             Download .env
           </Button>
@@ -65,25 +79,45 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
           ]}
         />
         <div className={styles.snippet}>
-          <CodeBlock label={`${real?.label ?? ""}, with the key filled in`} code={real?.code ?? ""} shown={shown?.code} />
+          <CodeBlock
+            label={`${real?.label ?? ""}, with the key filled in`}
+            code={real?.code ?? ""}
+            shown={shown?.code}
+          />
         </div>
       </div>
       <div className={styles.gate}>
-        <Checkbox label="I saved the key" checked={isSaved} onChange={(event) => { setSaved(event.currentTarget.checked); }} />
-        <Button variant="primary" disabled={!isSaved} onClick={onDone}>{doneLabel}</Button>
+        <Checkbox
+          label="I saved the key"
+          checked={isSaved}
+          onChange={(event) => {
+            setSaved(event.currentTarget.checked);
+          }}
+        />
+        <Button variant="primary" disabled={!isSaved} onClick={onDone}>
+          {doneLabel}
+        </Button>
       </div>
     </Stack>
   );
 }
 
-const fileName = (name: string): string => name.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-|-$/g, "") || "agent";
+const fileName = (name: string): string =>
+  name
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "-")
+    .replaceAll(/^-|-$/g, "") || "agent";
 
 /** Closing the tab now would lose the key for good. */
 function useLeaveWarning(isActive: boolean): void {
   useEffect(() => {
     if (!isActive) return undefined;
-    const warn = (event: BeforeUnloadEvent): void => { event.preventDefault(); };
+    const warn = (event: BeforeUnloadEvent): void => {
+      event.preventDefault();
+    };
     globalThis.addEventListener("beforeunload", warn);
-    return () => { globalThis.removeEventListener("beforeunload", warn); };
+    return () => {
+      globalThis.removeEventListener("beforeunload", warn);
+    };
   }, [isActive]);
 }

@@ -23,21 +23,53 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
     <li className={styles.row}>
       <div className={styles.what}>
         <strong>{name}</strong>
-        <code>{apiKey.prefix}…{apiKey.last4}</code>
+        <code>
+          {apiKey.prefix}…{apiKey.last4}
+        </code>
       </div>
       <div className={styles.state}>
-        {apiKey.revokedAt !== null ? <Badge>Revoked</Badge> : isExpired ? <Badge tone="bad">Expired</Badge> : isRotated ? <Badge tone="warn">Being replaced</Badge> : <Badge tone="ok">Active</Badge>}
+        {apiKey.revokedAt !== null ? (
+          <Badge>Revoked</Badge>
+        ) : isExpired ? (
+          <Badge tone="bad">Expired</Badge>
+        ) : isRotated ? (
+          <Badge tone="warn">Being replaced</Badge>
+        ) : (
+          <Badge tone="ok">Active</Badge>
+        )}
       </div>
       <div className={styles.times}>
-        <span>{apiKey.lastUsedAt === null ? "Never used" : <>Used <RelativeTime iso={apiKey.lastUsedAt} /></>}</span>
-        {apiKey.expiresAt !== null && apiKey.revokedAt === null && <span>{isExpired ? "Ended" : "Ends"} <RelativeTime iso={apiKey.expiresAt} /></span>}
-        {apiKey.revokedAt !== null && <span>Revoked <RelativeTime iso={apiKey.revokedAt} /></span>}
+        <span>
+          {apiKey.lastUsedAt === null ? (
+            "Never used"
+          ) : (
+            <>
+              Used <RelativeTime iso={apiKey.lastUsedAt} />
+            </>
+          )}
+        </span>
+        {apiKey.expiresAt !== null && apiKey.revokedAt === null && (
+          <span>
+            {isExpired ? "Ended" : "Ends"} <RelativeTime iso={apiKey.expiresAt} />
+          </span>
+        )}
+        {apiKey.revokedAt !== null && (
+          <span>
+            Revoked <RelativeTime iso={apiKey.revokedAt} />
+          </span>
+        )}
       </div>
       <div className={styles.actions}>
         {!isDead && !isReadOnly && (
           <Row>
-            {!isRotated && <Button size="small" onClick={onRotate}>Rotate<span className="sr-only"> {name}</span></Button>}
-            <Button size="small" onClick={onRevoke}>Revoke<span className="sr-only"> {name}</span></Button>
+            {!isRotated && (
+              <Button size="small" onClick={onRotate}>
+                Rotate<span className="sr-only"> {name}</span>
+              </Button>
+            )}
+            <Button size="small" onClick={onRevoke}>
+              Revoke<span className="sr-only"> {name}</span>
+            </Button>
           </Row>
         )}
       </div>

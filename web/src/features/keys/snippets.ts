@@ -44,7 +44,11 @@ console.log(result.data, "paid", result.amountPaid, "USDC");`,
       code: JSON.stringify(
         {
           mcpServers: {
-            purser: { type: "http", url: `${baseUrl}/mcp`, headers: { Authorization: `Bearer ${key}` } },
+            purser: {
+              type: "http",
+              url: `${baseUrl}/mcp`,
+              headers: { Authorization: `Bearer ${key}` },
+            },
           },
         },
         null,
@@ -54,4 +58,5 @@ console.log(result.data, "paid", result.amountPaid, "USDC");`,
   ];
 }
 
-export const envFile = (baseUrl: string, key: string): string => `PURSER_URL=${baseUrl}\nPURSER_API_KEY=${key}\n`;
+export const envFile = (baseUrl: string, key: string): string =>
+  `PURSER_URL=${baseUrl}\nPURSER_API_KEY=${key}\n`;

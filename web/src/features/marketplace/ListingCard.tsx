@@ -16,7 +16,9 @@ export function ListingCard({ listing }: { listing: Listing }): ReactNode {
   return (
     <li className={styles.card}>
       <div className={styles.cardHead}>
-        <h2><Link to={`/marketplace/${listing.id}`}>{listing.name}</Link></h2>
+        <h2>
+          <Link to={`/marketplace/${listing.id}`}>{listing.name}</Link>
+        </h2>
         <Money amount={listing.price} />
       </div>
       <p className={styles.host}>{listing.host}</p>
@@ -24,7 +26,11 @@ export function ListingCard({ listing }: { listing: Listing }): ReactNode {
       <div className={styles.tags}>
         {listing.category !== "" && <Badge icon={<></>}>{listing.category}</Badge>}
         <ListingStatus listing={listing} />
-        {listing.mine && <Badge tone="accent" icon={<></>}>Mine</Badge>}
+        {listing.mine && (
+          <Badge tone="accent" icon={<></>}>
+            Mine
+          </Badge>
+        )}
       </div>
     </li>
   );

@@ -16,7 +16,9 @@ export function ListingDetails({ listing }: { listing: Listing }): ReactNode {
   const base = info?.publicUrl ?? globalThis.location.origin;
   return (
     <Stack gap={5}>
-      {listing.status !== "active" && listing.statusReason !== null && <Note tone="warn">{listing.statusReason}</Note>}
+      {listing.status !== "active" && listing.statusReason !== null && (
+        <Note tone="warn">{listing.statusReason}</Note>
+      )}
       <Section title="Terms">
         <KeyValues
           rows={[
@@ -24,9 +26,22 @@ export function ListingDetails({ listing }: { listing: Listing }): ReactNode {
             ["Never pays more than", <Money key="max" amount={listing.maxPrice} />],
             ["Payee", <Address key="payee" value={listing.payTo} explorerUrl={explorer} />],
             ["Network", network?.name ?? listing.network],
-            ["URL", <Row key="url"><code>{`${listing.method} ${listing.url}`}</code><CopyButton value={listing.url} what="URL" /></Row>],
+            [
+              "URL",
+              <Row key="url">
+                <code>{`${listing.method} ${listing.url}`}</code>
+                <CopyButton value={listing.url} what="URL" />
+              </Row>,
+            ],
             ["Status", <ListingStatus key="status" listing={listing} />],
-            ["Last checked", listing.lastProbedAt === null ? "Not yet" : <RelativeTime key="probed" iso={listing.lastProbedAt} />],
+            [
+              "Last checked",
+              listing.lastProbedAt === null ? (
+                "Not yet"
+              ) : (
+                <RelativeTime key="probed" iso={listing.lastProbedAt} />
+              ),
+            ],
             ["Paid calls from here", listing.uses],
           ]}
         />

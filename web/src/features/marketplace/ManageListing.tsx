@@ -10,16 +10,37 @@ import { deleteListing, updateListing } from "./api.ts";
 import { ListingForm } from "./ListingForm.tsx";
 
 /** For the owner of a listing: edit, pause, remove. */
-export function ManageListing({ listing, onRemoved }: { listing: Listing; onRemoved: () => void }): ReactNode {
+export function ManageListing({
+  listing,
+  onRemoved,
+}: {
+  listing: Listing;
+  onRemoved: () => void;
+}): ReactNode {
   const client = useQueryClient();
   const [open, setOpen] = useState<"edit" | "remove">();
-  const close = (): void => { setOpen(undefined); };
+  const close = (): void => {
+    setOpen(undefined);
+  };
   const isPaused = listing.status === "paused";
-  const refresh = (): Promise<unknown> => Promise.all(["listings", "listing"].map((key) => client.invalidateQueries({ queryKey: [key] })));
+  const refresh = (): Promise<unknown> =>
+    Promise.all(
+      ["listings", "listing"].map((key) => client.invalidateQueries({ queryKey: [key] })),
+    );
   const pause = useMutation({
     mutationFn: () => updateListing(listing.id, { status: isPaused ? "active" : "paused" }),
-    onSuccess: () => { notifications.show({ message: isPaused ? "The listing is active." : "The listing is paused." }); },
-    onError: (error) => { notifications.show({ color: "red", title: "The listing was not changed", message: error.message }); },
+    onSuccess: () => {
+      notifications.show({
+        message: isPaused ? "The listing is active." : "The listing is paused.",
+      });
+    },
+    onError: (error) => {
+      notifications.show({
+        color: "red",
+        title: "The listing was not changed",
+        message: error.message,
+      });
+    },
     onSettled: refresh,
   });
   const remove = useMutation({
@@ -33,20 +54,52 @@ export function ManageListing({ listing, onRemoved }: { listing: Listing; onRemo
   return (
     <>
       <Row>
-        <Button onClick={() => { setOpen("edit"); }}>Edit</Button>
-        <Button pending={pause.isPending && "Changing…"} onClick={() => { pause.mutate(); }}>{isPaused ? "Resume" : "Pause"}</Button>
-        <Button onClick={() => { setOpen("remove"); }}>Remove…</Button>
+        <Button
+          onClick={() => {
+            setOpen("edit");
+          }}
+        >
+          Edit
+        </Button>
+        <Button
+          pending={pause.isPending && "Changing…"}
+          onClick={() => {
+            pause.mutate();
+          }}
+        >
+          {isPaused ? "Resume" : "Pause"}
+        </Button>
+        <Button
+          onClick={() => {
+            setOpen("remove");
+          }}
+        >
+          Remove…
+        </Button>
       </Row>
       <Dialog opened={open === "edit"} onClose={close} title="Edit the listing">
         {open === "edit" && <ListingForm listing={listing} onCancel={close} onDone={close} />}
       </Dialog>
-      <Dialog opened={open === "remove"} onClose={close} title={`Remove ${listing.name}?`} size="sm">
+      <Dialog
+        opened={open === "remove"}
+        onClose={close}
+        title={`Remove ${listing.name}?`}
+        size="sm"
+      >
         <Stack gap={4}>
           <p>Agents can no longer call it by this listing. The API itself is not touched.</p>
           {remove.error && <ErrorNotice title="The listing was not removed" error={remove.error} />}
           <Row end>
             <Button onClick={close}>Cancel</Button>
-            <Button variant="danger" pending={remove.isPending && "Removing…"} onClick={() => { remove.mutate(); }}>Remove</Button>
+            <Button
+              variant="danger"
+              pending={remove.isPending && "Removing…"}
+              onClick={() => {
+                remove.mutate();
+              }}
+            >
+              Remove
+            </Button>
           </Row>
         </Stack>
       </Dialog>

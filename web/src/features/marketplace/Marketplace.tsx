@@ -23,17 +23,25 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
   const [maxPrice] = useDebouncedValue(price.trim(), 250);
   const cap = parseUsdc(maxPrice) === undefined ? undefined : maxPrice;
   const { fetchNextPage, ...query } = useInfiniteQuery(
-    listingsQuery({ search: search === "" ? undefined : search, category: category === "" ? undefined : category, maxPrice: cap, mine }),
+    listingsQuery({
+      search: search === "" ? undefined : search,
+      category: category === "" ? undefined : category,
+      maxPrice: cap,
+      mine,
+    }),
   );
   const items = query.data?.pages.flatMap((page) => page.items) ?? [];
   const onMore = useCallback(() => void fetchNextPage(), [fetchNextPage]);
   const remember = (key: string, value: string): void => {
-    setParameters((before) => {
-      const next = new URLSearchParams(before);
-      if (value === "") next.delete(key);
-      else next.set(key, value);
-      return next;
-    }, { replace: true });
+    setParameters(
+      (before) => {
+        const next = new URLSearchParams(before);
+        if (value === "") next.delete(key);
+        else next.set(key, value);
+        return next;
+      },
+      { replace: true },
+    );
   };
   const isFiltered = search !== "" || category !== "" || cap !== undefined;
 
@@ -51,16 +59,51 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
             remember("search", event.currentTarget.value.trim());
           }}
         />
-        <TextInput className={styles.small} label="Category" placeholder="data" value={category} onChange={(event) => { remember("category", event.currentTarget.value.toLowerCase().replaceAll(/[^a-z0-9-]/g, "")); }} />
+        <TextInput
+          className={styles.small}
+          label="Category"
+          placeholder="data"
+          value={category}
+          onChange={(event) => {
+            remember(
+              "category",
+              event.currentTarget.value.toLowerCase().replaceAll(/[^a-z0-9-]/g, ""),
+            );
+          }}
+        />
         <div className={styles.small}>
-          <AmountInput label="Price up to" placeholder="Any" value={price} onChange={(next) => { setPrice(next); remember("maxPrice", next); }} />
+          <AmountInput
+            label="Price up to"
+            placeholder="Any"
+            value={price}
+            onChange={(next) => {
+              setPrice(next);
+              remember("maxPrice", next);
+            }}
+          />
         </div>
       </div>
-      {query.error && <ErrorNotice title="The marketplace could not be loaded" error={query.error} onRetry={() => void query.refetch()} />}
-      {query.isPending && <Loading label="listings"><Skeleton shape="block" count={3} /></Loading>}
+      {query.error && (
+        <ErrorNotice
+          title="The marketplace could not be loaded"
+          error={query.error}
+          onRetry={() => void query.refetch()}
+        />
+      )}
+      {query.isPending && (
+        <Loading label="listings">
+          <Skeleton shape="block" count={3} />
+        </Loading>
+      )}
       {query.isSuccess && items.length === 0 && (
-        <EmptyState title={isFiltered ? "Nothing matches" : mine ? "You list nothing yet" : "Nothing is listed yet"}>
-          {isFiltered ? "Change the search or the filters." : "Anyone who sells an API over x402 can list it here. Its terms are read from its own 402."}
+        <EmptyState
+          title={
+            isFiltered ? "Nothing matches" : mine ? "You list nothing yet" : "Nothing is listed yet"
+          }
+        >
+          {isFiltered
+            ? "Change the search or the filters."
+            : "Anyone who sells an API over x402 can list it here. Its terms are read from its own 402."}
         </EmptyState>
       )}
       <ul className={styles.grid}>
@@ -68,7 +111,12 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           <ListingCard key={listing.id} listing={listing} />
         ))}
       </ul>
-      <LoadMore what="listings" hasMore={query.hasNextPage} isLoading={query.isFetchingNextPage} onMore={onMore} />
+      <LoadMore
+        what="listings"
+        hasMore={query.hasNextPage}
+        isLoading={query.isFetchingNextPage}
+        onMore={onMore}
+      />
     </section>
   );
 }

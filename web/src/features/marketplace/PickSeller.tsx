@@ -23,8 +23,22 @@ export function PickSeller({ onPick, has }: PickSellerProps): ReactNode {
   const [isOpen, setOpen] = useState(false);
   return (
     <>
-      <Button size="small" onClick={() => { setOpen(true); }}>Pick from the marketplace</Button>
-      <Dialog opened={isOpen} onClose={() => { setOpen(false); }} title="Sellers in the marketplace" size="lg">
+      <Button
+        size="small"
+        onClick={() => {
+          setOpen(true);
+        }}
+      >
+        Pick from the marketplace
+      </Button>
+      <Dialog
+        opened={isOpen}
+        onClose={() => {
+          setOpen(false);
+        }}
+        title="Sellers in the marketplace"
+        size="lg"
+      >
         {isOpen && <SellerList onPick={onPick} has={has} />}
       </Dialog>
     </>
@@ -38,25 +52,62 @@ function SellerList({ onPick, has }: PickSellerProps): ReactNode {
   const items = list.data?.pages.flatMap((page) => page.items) ?? [];
   return (
     <Stack gap={3}>
-      <TextInput aria-label="Search sellers" placeholder="Search" data-autofocus value={text} onChange={(event) => { setText(event.currentTarget.value); }} />
-      {list.error && <ErrorNotice title="The marketplace could not be read" error={list.error} onRetry={() => void list.refetch()} />}
-      {list.isPending && <Loading label="sellers"><Skeleton shape="row" count={3} /></Loading>}
+      <TextInput
+        aria-label="Search sellers"
+        placeholder="Search"
+        data-autofocus
+        value={text}
+        onChange={(event) => {
+          setText(event.currentTarget.value);
+        }}
+      />
+      {list.error && (
+        <ErrorNotice
+          title="The marketplace could not be read"
+          error={list.error}
+          onRetry={() => void list.refetch()}
+        />
+      )}
+      {list.isPending && (
+        <Loading label="sellers">
+          <Skeleton shape="row" count={3} />
+        </Loading>
+      )}
       {list.isSuccess && items.length === 0 && <EmptyState title="Nothing found" />}
       <ul className={styles.list}>
         {items.map((listing) => (
           <li key={listing.id} className={styles.item}>
             <div className={styles.text}>
               <strong>{listing.name}</strong>
-              <Muted>{listing.host} · <Money amount={listing.price} /></Muted>
+              <Muted>
+                {listing.host} · <Money amount={listing.price} />
+              </Muted>
               <Address value={listing.payTo} copy={false} />
             </div>
-            <Button size="small" disabled={has(listing.payTo)} onClick={() => { onPick({ address: listing.payTo, label: listing.name }); }}>
-              {has(listing.payTo) ? "Added" : <>Add<span className="sr-only"> {listing.name}</span></>}
+            <Button
+              size="small"
+              disabled={has(listing.payTo)}
+              onClick={() => {
+                onPick({ address: listing.payTo, label: listing.name });
+              }}
+            >
+              {has(listing.payTo) ? (
+                "Added"
+              ) : (
+                <>
+                  Add<span className="sr-only"> {listing.name}</span>
+                </>
+              )}
             </Button>
           </li>
         ))}
       </ul>
-      <LoadMore what="sellers" hasMore={list.hasNextPage} isLoading={list.isFetchingNextPage} onMore={() => void list.fetchNextPage()} />
+      <LoadMore
+        what="sellers"
+        hasMore={list.hasNextPage}
+        isLoading={list.isFetchingNextPage}
+        onMore={() => void list.fetchNextPage()}
+      />
     </Stack>
   );
 }

@@ -15,7 +15,14 @@ export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilte
     queryFn: ({ signal, pageParam }) =>
       api.get<Page<Listing>>("/api/listings", {
         signal,
-        query: { search, category, maxPrice, mine: mine === true ? "true" : undefined, limit: 24, cursor: pageParam },
+        query: {
+          search,
+          category,
+          maxPrice,
+          mine: mine === true ? "true" : undefined,
+          limit: 24,
+          cursor: pageParam,
+        },
       }),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.nextCursor ?? undefined,
@@ -24,14 +31,15 @@ export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilte
 export const listingQuery = (id: string) =>
   queryOptions({
     queryKey: ["listing", id],
-    queryFn: async ({ signal }) => (await api.get<{ listing: Listing }>(`/api/listings/${id}`, { signal })).listing,
+    queryFn: async ({ signal }) =>
+      (await api.get<{ listing: Listing }>(`/api/listings/${id}`, { signal })).listing,
   });
 
 export interface ListingDraft {
   url: string;
   name: string;
   description: string;
-  category: string;
+  category?: string;
   method: string;
   maxPrice?: string;
 }
@@ -44,7 +52,9 @@ export const createListing = (draft: ListingDraft): Promise<{ listing: Listing }
 
 export const updateListing = (
   id: string,
-  changes: Partial<Pick<ListingDraft, "name" | "description" | "category" | "maxPrice">> & { status?: "active" | "paused" },
+  changes: Partial<Pick<ListingDraft, "name" | "description" | "category" | "maxPrice">> & {
+    status?: "active" | "paused";
+  },
 ): Promise<{ listing: Listing }> => api.patch(`/api/listings/${id}`, changes);
 
 export const deleteListing = (id: string): Promise<unknown> => api.delete(`/api/listings/${id}`);

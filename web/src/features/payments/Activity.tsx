@@ -22,7 +22,8 @@ interface ActivityProps {
 export function Activity({ agent, fixes }: ActivityProps): ReactNode {
   const [parameters, setParameters] = useSearchParams();
   const choice: FilterChoice = { ...NO_FILTER };
-  for (const key of Object.keys(NO_FILTER) as (keyof FilterChoice)[]) choice[key] = parameters.get(key) ?? "";
+  for (const key of Object.keys(NO_FILTER) as (keyof FilterChoice)[])
+    choice[key] = parameters.get(key) ?? "";
   const { items, ...query } = usePayments(agent.id, toFilter(choice));
   const openId = parameters.get("payment");
   const isFiltered = Object.values(choice).some((value) => value !== "");
@@ -52,24 +53,64 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
     <section aria-label="Activity">
       <div className={styles.head}>
         <Live />
-        <Filters agentId={agent.id} agentName={agent.name} choice={choice} onChange={(next) => { set({ ...next }, { replace: true }); }} />
+        <Filters
+          agentId={agent.id}
+          agentName={agent.name}
+          choice={choice}
+          onChange={(next) => {
+            set({ ...next }, { replace: true });
+          }}
+        />
       </div>
-      {query.error && <ErrorNotice title="Payments could not be loaded" error={query.error} onRetry={() => void query.refetch()} />}
-      {query.isPending && <Loading label="payments"><Skeleton shape="row" count={6} /></Loading>}
+      {query.error && (
+        <ErrorNotice
+          title="Payments could not be loaded"
+          error={query.error}
+          onRetry={() => void query.refetch()}
+        />
+      )}
+      {query.isPending && (
+        <Loading label="payments">
+          <Skeleton shape="row" count={6} />
+        </Loading>
+      )}
       {query.isSuccess && items.length === 0 && (
         <EmptyState title={isFiltered ? "No payment matches" : "No payments yet"}>
-          {isFiltered ? "Change the filter." : "Payments appear here the moment the agent makes them, the refused ones too."}
+          {isFiltered
+            ? "Change the filter."
+            : "Payments appear here the moment the agent makes them, the refused ones too."}
         </EmptyState>
       )}
       {items.length > 0 && (
         <ul className={styles.list}>
           {items.map((payment) => (
-            <PaymentRow key={payment.id} payment={payment} labelOf={labelOf} onOpen={() => { set({ payment: payment.id }); }} />
+            <PaymentRow
+              key={payment.id}
+              payment={payment}
+              labelOf={labelOf}
+              onOpen={() => {
+                set({ payment: payment.id });
+              }}
+            />
           ))}
         </ul>
       )}
-      <LoadMore what="payments" hasMore={query.hasNextPage} isLoading={query.isFetchingNextPage} onMore={onMore} />
-      <PaymentDrawer agent={agent} paymentId={openId} known={items.find(({ id }) => id === openId)} labelOf={labelOf} fixes={fixes} onClose={() => { set({ payment: "" }, { replace: true }); }} />
+      <LoadMore
+        what="payments"
+        hasMore={query.hasNextPage}
+        isLoading={query.isFetchingNextPage}
+        onMore={onMore}
+      />
+      <PaymentDrawer
+        agent={agent}
+        paymentId={openId}
+        known={items.find(({ id }) => id === openId)}
+        labelOf={labelOf}
+        fixes={fixes}
+        onClose={() => {
+          set({ payment: "" }, { replace: true });
+        }}
+      />
     </section>
   );
 }

@@ -49,23 +49,76 @@ export const toFilter = ({ status, kind, from, to }: FilterChoice): PaymentFilte
   to: to === "" ? undefined : midnight(to, 1),
 });
 
-export function Filters({ agentId, agentName, choice, onChange }: { agentId: string; agentName: string; choice: FilterChoice; onChange: (choice: FilterChoice) => void }): ReactNode {
+export function Filters({
+  agentId,
+  agentName,
+  choice,
+  onChange,
+}: {
+  agentId: string;
+  agentName: string;
+  choice: FilterChoice;
+  onChange: (choice: FilterChoice) => void;
+}): ReactNode {
   const download = useMutation({
     mutationFn: () => downloadPayments(agentId, toFilter(choice)),
     onSuccess: (blob) => {
       saveFile(`${agentName}-payments.csv`, blob, "text/csv");
     },
     onError: (error) => {
-      notifications.show({ color: "red", title: "The CSV could not be made", message: error.message });
+      notifications.show({
+        color: "red",
+        title: "The CSV could not be made",
+        message: error.message,
+      });
     },
   });
   return (
     <div className={styles.filters}>
-      <Select label="Status" isLabelHidden value={choice.status} options={STATUSES} onChange={(status) => { onChange({ ...choice, status }); }} />
-      <Select label="Kind" isLabelHidden value={choice.kind} options={KIND_OPTIONS} onChange={(kind) => { onChange({ ...choice, kind }); }} />
-      <TextInput type="date" aria-label="From day" className={styles.date} value={choice.from} max={choice.to} onChange={(event) => { onChange({ ...choice, from: event.currentTarget.value }); }} />
-      <TextInput type="date" aria-label="To day" className={styles.date} value={choice.to} min={choice.from} onChange={(event) => { onChange({ ...choice, to: event.currentTarget.value }); }} />
-      <Button pending={download.isPending && "Preparing…"} onClick={() => { download.mutate(); }}>
+      <Select
+        label="Status"
+        isLabelHidden
+        value={choice.status}
+        options={STATUSES}
+        onChange={(status) => {
+          onChange({ ...choice, status });
+        }}
+      />
+      <Select
+        label="Kind"
+        isLabelHidden
+        value={choice.kind}
+        options={KIND_OPTIONS}
+        onChange={(kind) => {
+          onChange({ ...choice, kind });
+        }}
+      />
+      <TextInput
+        type="date"
+        aria-label="From day"
+        className={styles.date}
+        value={choice.from}
+        max={choice.to}
+        onChange={(event) => {
+          onChange({ ...choice, from: event.currentTarget.value });
+        }}
+      />
+      <TextInput
+        type="date"
+        aria-label="To day"
+        className={styles.date}
+        value={choice.to}
+        min={choice.from}
+        onChange={(event) => {
+          onChange({ ...choice, to: event.currentTarget.value });
+        }}
+      />
+      <Button
+        pending={download.isPending && "Preparing…"}
+        onClick={() => {
+          download.mutate();
+        }}
+      >
         <DownloadIcon size={16} />
         CSV
       </Button>

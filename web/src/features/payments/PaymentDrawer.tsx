@@ -23,28 +23,61 @@ interface PaymentDrawerProps {
   onClose: () => void;
 }
 
-export function PaymentDrawer({ agent, paymentId, known, labelOf, fixes, onClose }: PaymentDrawerProps): ReactNode {
-  const { data, error, refetch } = useQuery({ ...paymentQuery(agent.id, paymentId ?? ""), enabled: paymentId !== null });
+export function PaymentDrawer({
+  agent,
+  paymentId,
+  known,
+  labelOf,
+  fixes,
+  onClose,
+}: PaymentDrawerProps): ReactNode {
+  const { data, error, refetch } = useQuery({
+    ...paymentQuery(agent.id, paymentId ?? ""),
+    enabled: paymentId !== null,
+  });
   const payment = data ?? known;
   return (
     <Drawer opened={paymentId !== null} onClose={onClose} title="Payment">
-      {!payment && error && <ErrorNotice title="The payment could not be loaded" error={error} onRetry={() => void refetch()} />}
-      {!payment && !error && <Loading label="the payment"><Skeleton shape="title" /><Skeleton count={8} /></Loading>}
+      {!payment && error && (
+        <ErrorNotice
+          title="The payment could not be loaded"
+          error={error}
+          onRetry={() => void refetch()}
+        />
+      )}
+      {!payment && !error && (
+        <Loading label="the payment">
+          <Skeleton shape="title" />
+          <Skeleton count={8} />
+        </Loading>
+      )}
       {payment && <Details payment={payment} labelOf={labelOf} fixes={fixes} />}
     </Drawer>
   );
 }
 
-function Details({ payment, labelOf, fixes }: { payment: Payment; labelOf: (address: string) => string | undefined; fixes: (payment: Payment) => ReactNode }): ReactNode {
+function Details({
+  payment,
+  labelOf,
+  fixes,
+}: {
+  payment: Payment;
+  labelOf: (address: string) => string | undefined;
+  fixes: (payment: Payment) => ReactNode;
+}): ReactNode {
   const status = statusOf(payment);
   return (
     <Stack gap={5}>
       <Stack gap={2}>
         <Money amount={payment.amount} size="display" />
-        <p>{KINDS[payment.kind] ?? payment.kind}: {titleOf(payment, labelOf)}</p>
+        <p>
+          {KINDS[payment.kind] ?? payment.kind}: {titleOf(payment, labelOf)}
+        </p>
         <Row>
           <Badge tone={status.tone}>{status.label}</Badge>
-          <Muted><RelativeTime iso={payment.createdAt} /></Muted>
+          <Muted>
+            <RelativeTime iso={payment.createdAt} />
+          </Muted>
         </Row>
         <Muted>{status.meaning}</Muted>
       </Stack>
@@ -61,7 +94,13 @@ function Details({ payment, labelOf, fixes }: { payment: Payment; labelOf: (addr
   );
 }
 
-function Denial({ payment, fixes }: { payment: Payment; fixes: (payment: Payment) => ReactNode }): ReactNode {
+function Denial({
+  payment,
+  fixes,
+}: {
+  payment: Payment;
+  fixes: (payment: Payment) => ReactNode;
+}): ReactNode {
   const { denial } = payment;
   if (!denial) return null;
   return (
@@ -70,7 +109,11 @@ function Denial({ payment, fixes }: { payment: Payment; fixes: (payment: Payment
         <div>
           <strong>{denial.code.replaceAll("_", " ")}</strong>
           <p>{explainDenial(payment)}</p>
-          {denial.availableAt !== null && <p>The amount fits the limit again <RelativeTime iso={denial.availableAt} />.</p>}
+          {denial.availableAt !== null && (
+            <p>
+              The amount fits the limit again <RelativeTime iso={denial.availableAt} />.
+            </p>
+          )}
         </div>
         {fixes(payment)}
       </Stack>

@@ -7,27 +7,47 @@ import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
 import { useExplorer, useNetwork } from "../info/use-info.ts";
 
-export function PaymentFacts({ payment, labelOf }: { payment: Payment; labelOf: (address: string) => string | undefined }): ReactNode {
+export function PaymentFacts({
+  payment,
+  labelOf,
+}: {
+  payment: Payment;
+  labelOf: (address: string) => string | undefined;
+}): ReactNode {
   const explorer = useExplorer(payment.network);
   const network = useNetwork(payment.network);
   const { x402 } = payment;
-  const address = (value: string): ReactNode => <Address value={value} label={labelOf(value)} explorerUrl={explorer} />;
+  const address = (value: string): ReactNode => (
+    <Address value={value} label={labelOf(value)} explorerUrl={explorer} />
+  );
   return (
     <Stack gap={5}>
       <KeyValues
         rows={[
           payment.recipient !== null && ["To", address(payment.recipient)],
-          payment.kind === "incoming" && payment.sender !== null && ["From", address(payment.sender)],
+          payment.kind === "incoming" &&
+            payment.sender !== null && ["From", address(payment.sender)],
           ["Network", network?.name ?? payment.network],
           payment.memo !== null && payment.memo !== "" && ["Memo", payment.memo],
-          payment.txHash !== null && ["Transaction", <TxHash key="tx" value={payment.txHash} explorerUrl={explorer} />],
+          payment.txHash !== null && [
+            "Transaction",
+            <TxHash key="tx" value={payment.txHash} explorerUrl={explorer} />,
+          ],
           payment.blockNumber !== null && ["Block", payment.blockNumber],
           ["Asked", formatDateTime(payment.createdAt)],
           payment.settledAt !== null && ["Settled", formatDateTime(payment.settledAt)],
-          payment.settledAt === null && payment.validBefore !== null && payment.status !== "blocked" && ["Decided by", formatDateTime(payment.validBefore)],
-          payment.apiKey !== null && ["API key", `${payment.apiKey.label === "" ? "" : `${payment.apiKey.label}, `}${payment.apiKey.prefix}…${payment.apiKey.last4}`],
+          payment.settledAt === null &&
+            payment.validBefore !== null &&
+            payment.status !== "blocked" && ["Decided by", formatDateTime(payment.validBefore)],
+          payment.apiKey !== null && [
+            "API key",
+            `${payment.apiKey.label === "" ? "" : `${payment.apiKey.label}, `}${payment.apiKey.prefix}…${payment.apiKey.last4}`,
+          ],
           ["Payment id", <Copied key="id" value={payment.id} what="payment id" />],
-          payment.requestId !== null && ["Request id", <Copied key="request" value={payment.requestId} what="request id" />],
+          payment.requestId !== null && [
+            "Request id",
+            <Copied key="request" value={payment.requestId} what="request id" />,
+          ],
         ]}
       />
       {x402 && (
@@ -40,7 +60,12 @@ export function PaymentFacts({ payment, labelOf }: { payment: Payment; labelOf: 
               x402.delivered !== null && ["Delivered", x402.delivered ? "Yes" : "No"],
             ]}
           />
-          {x402.requirement !== null && x402.requirement !== undefined && <CodeBlock label="The 402 it answered to" code={JSON.stringify(x402.requirement, null, 2)} />}
+          {x402.requirement !== null && x402.requirement !== undefined && (
+            <CodeBlock
+              label="The 402 it answered to"
+              code={JSON.stringify(x402.requirement, null, 2)}
+            />
+          )}
         </Stack>
       )}
     </Stack>

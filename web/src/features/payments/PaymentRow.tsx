@@ -32,7 +32,13 @@ export function PaymentRow({ payment, labelOf, onOpen }: PaymentRowProps): React
       <span className={styles.time}>
         <RelativeTime iso={payment.createdAt} />
       </span>
-      <span className={payment.status === "blocked" || payment.status === "voided" ? styles.struck : styles.amount}>
+      <span
+        className={
+          payment.status === "blocked" || payment.status === "voided"
+            ? styles.struck
+            : styles.amount
+        }
+      >
         {payment.kind === "incoming" && "+"}
         <Money amount={payment.amount} />
       </span>

@@ -22,7 +22,9 @@ export function Trace({ payment }: { payment: Payment }): ReactNode {
             {step.passed === null && <span className={styles.skipped} />}
             <div>
               <strong>{step.rule.replaceAll("_", " ")}</strong>
-              <span className="sr-only">{step.passed === null ? ", not reached" : step.passed ? ", passed" : ", refused"}</span>
+              <span className="sr-only">
+                {step.passed === null ? ", not reached" : step.passed ? ", passed" : ", refused"}
+              </span>
               <p>{step.passed === null ? "Not reached" : step.detail}</p>
             </div>
           </li>

@@ -30,11 +30,15 @@ export const paymentsQuery = (agentId: string, filter: PaymentFilter) =>
 export const paymentQuery = (agentId: string, paymentId: string) =>
   queryOptions({
     queryKey: ["payment", agentId, paymentId],
-    queryFn: ({ signal }) => api.get<Payment>(`/api/agents/${agentId}/payments/${paymentId}`, { signal }),
+    queryFn: ({ signal }) =>
+      api.get<Payment>(`/api/agents/${agentId}/payments/${paymentId}`, { signal }),
     staleTime: 60_000,
   });
 
 export async function downloadPayments(agentId: string, filter: PaymentFilter): Promise<Blob> {
-  const response = await send("GET", `/api/agents/${agentId}/payments`, { accept: "text/csv", query: { ...filter } });
+  const response = await send("GET", `/api/agents/${agentId}/payments`, {
+    accept: "text/csv",
+    query: { ...filter },
+  });
   return response.blob();
 }

@@ -17,12 +17,37 @@ interface StatusWords {
 }
 
 const WORDS: Record<string, StatusWords> = {
-  settled: { label: "Settled", tone: "ok", meaning: "On chain. It counts against the limit for 24 hours." },
-  submitted: { label: "On its way", tone: "accent", meaning: "Signed and sent. It counts against the limit until the chain decides." },
-  reserved: { label: "Reserved", tone: "accent", meaning: "The budget is set aside; nothing is sent yet." },
-  unknown: { label: "Outcome open", tone: "warn", meaning: "It was signed, and the chain has not proved its outcome. The budget stays reserved until it does." },
-  voided: { label: "Voided", tone: "neutral", meaning: "Provably never to happen. The budget is free again." },
-  blocked: { label: "Blocked", tone: "bad", meaning: "A rule refused it. Nothing was signed, nothing moved." },
+  settled: {
+    label: "Settled",
+    tone: "ok",
+    meaning: "On chain. It counts against the limit for 24 hours.",
+  },
+  submitted: {
+    label: "On its way",
+    tone: "accent",
+    meaning: "Signed and sent. It counts against the limit until the chain decides.",
+  },
+  reserved: {
+    label: "Reserved",
+    tone: "accent",
+    meaning: "The budget is set aside; nothing is sent yet.",
+  },
+  unknown: {
+    label: "Outcome open",
+    tone: "warn",
+    meaning:
+      "It was signed, and the chain has not proved its outcome. The budget stays reserved until it does.",
+  },
+  voided: {
+    label: "Voided",
+    tone: "neutral",
+    meaning: "Provably never to happen. The budget is free again.",
+  },
+  blocked: {
+    label: "Blocked",
+    tone: "bad",
+    meaning: "A rule refused it. Nothing was signed, nothing moved.",
+  },
 };
 
 export const isUndelivered = (payment: Payment): boolean =>
@@ -30,13 +55,21 @@ export const isUndelivered = (payment: Payment): boolean =>
 
 export function statusOf(payment: Payment): StatusWords {
   if (isUndelivered(payment)) {
-    return { label: "Paid, not delivered", tone: "warn", meaning: "The payment settled, but the seller did not deliver. Do not pay again; ask the seller, with the transaction as proof." };
+    return {
+      label: "Paid, not delivered",
+      tone: "warn",
+      meaning:
+        "The payment settled, but the seller did not deliver. Do not pay again; ask the seller, with the transaction as proof.",
+    };
   }
   return WORDS[payment.status] ?? { label: payment.status, tone: "neutral", meaning: "" };
 }
 
 /** What the row is about, in the words its owner would use. */
-export function titleOf(payment: Payment, labelOf: (address: string) => string | undefined): string {
+export function titleOf(
+  payment: Payment,
+  labelOf: (address: string) => string | undefined,
+): string {
   if (payment.kind === "x402" && payment.x402?.url) {
     try {
       const { host, pathname } = new URL(payment.x402.url);
@@ -48,7 +81,9 @@ export function titleOf(payment: Payment, labelOf: (address: string) => string |
   const other = payment.kind === "incoming" ? payment.sender : payment.recipient;
   const label = other === null ? undefined : labelOf(other);
   if (label) return label;
-  return other === null ? (KINDS[payment.kind] ?? payment.kind) : `${other.slice(0, 6)}…${other.slice(-4)}`;
+  return other === null
+    ? (KINDS[payment.kind] ?? payment.kind)
+    : `${other.slice(0, 6)}…${other.slice(-4)}`;
 }
 
 /** The API's suggestion speaks to the agent; this speaks to the owner, with the numbers of that moment. */

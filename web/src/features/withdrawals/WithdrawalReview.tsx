@@ -38,24 +38,51 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
     <Stack gap={5}>
       <div>
         <Money amount={BigInt(order.amount)} size="display" />
-        <p>leaves {agent.name} for {isSameAddress(order.to, owner) ? "your wallet" : "another address"}.</p>
+        <p>
+          leaves {agent.name} for{" "}
+          {isSameAddress(order.to, owner) ? "your wallet" : "another address"}.
+        </p>
       </div>
       <KeyValues
         rows={[
           ["Wallet", <Address key="wallet" value={order.wallet} full copy={false} />],
           ["To", <Address key="to" value={order.to} full copy={false} />],
           ["Asset", <Address key="asset" value={order.asset} full copy={false} label="USDC" />],
-          ["Amount", <span key="amount"><code>{order.amount}</code> atomic units</span>],
-          ["Nonce", <code key="nonce" className={styles.nonce}>{order.nonce}</code>],
-          ["Deadline", `${formatDateTime(new Date(Number(order.deadline) * 1000).toISOString())} (${order.deadline})`],
-          ["Network", network === undefined ? agent.network : `${network.name} (chain ${network.chainId})`],
+          [
+            "Amount",
+            <span key="amount">
+              <code>{order.amount}</code> atomic units
+            </span>,
+          ],
+          [
+            "Nonce",
+            <code key="nonce" className={styles.nonce}>
+              {order.nonce}
+            </code>,
+          ],
+          [
+            "Deadline",
+            `${formatDateTime(new Date(Number(order.deadline) * 1000).toISOString())} (${order.deadline})`,
+          ],
+          [
+            "Network",
+            network === undefined ? agent.network : `${network.name} (chain ${network.chainId})`,
+          ],
         ]}
       />
       <ol className={styles.steps} aria-label="Progress">
         {STEPS.map((step) => {
-          const phase = step.done.includes(state.step) ? "done" : step.now.includes(state.step) ? "now" : "later";
+          const phase = step.done.includes(state.step)
+            ? "done"
+            : step.now.includes(state.step)
+              ? "now"
+              : "later";
           return (
-            <li key={step.title} data-phase={phase} aria-current={phase === "now" ? "step" : undefined}>
+            <li
+              key={step.title}
+              data-phase={phase}
+              aria-current={phase === "now" ? "step" : undefined}
+            >
               {step.title}
               {phase === "done" && <span className="sr-only">, done</span>}
             </li>
@@ -79,45 +106,89 @@ function NextStep({ agent, owner, withdrawal, state }: ReviewProps): ReactNode {
       return (
         <Note tone="warn">
           <Stack gap={3}>
-            <p role="status">The outcome is not known yet. The order is signed and works once, so asking again is safe.</p>
+            <p role="status">
+              The outcome is not known yet. The order is signed and works once, so asking again is
+              safe.
+            </p>
             <ErrorNotice error={state.error} />
-            <Row><Button variant="primary" size="small" onClick={() => void withdrawal.askAgain(state.signed)}>Ask again</Button></Row>
+            <Row>
+              <Button
+                variant="primary"
+                size="small"
+                onClick={() => void withdrawal.askAgain(state.signed)}
+              >
+                Ask again
+              </Button>
+            </Row>
           </Stack>
         </Note>
       );
-    case "done":
+    default:
       return (
         <Note tone="ok">
           <Stack gap={3}>
-            <p role="status"><strong>Confirmed on chain.</strong></p>
+            <p role="status">
+              <strong>Confirmed on chain.</strong>
+            </p>
             <TxHash value={state.answer.txHash} explorerUrl={explorer} />
-            <Row><Button size="small" onClick={withdrawal.reset}>Done</Button></Row>
+            <Row>
+              <Button size="small" onClick={withdrawal.reset}>
+                Done
+              </Button>
+            </Row>
           </Stack>
         </Note>
       );
   }
 }
 
-function SignOrder({ agent, owner, withdrawal, state }: ReviewProps & { state: ReviewState & { step: "review" | "signing" } }): ReactNode {
+function SignOrder({
+  agent,
+  owner,
+  withdrawal,
+  state,
+}: ReviewProps & { state: ReviewState & { step: "review" | "signing" } }): ReactNode {
   const connection = useConnection();
   const network = useNetwork(agent.network);
-  const back = <Button disabled={state.step === "signing"} onClick={withdrawal.reset}>Back</Button>;
+  const back = (
+    <Button disabled={state.step === "signing"} onClick={withdrawal.reset}>
+      Back
+    </Button>
+  );
   if (!connection) {
     return (
       <Stack gap={3}>
-        <p>Connect the wallet you signed in with (<Address value={owner} copy={false} />) to sign this order.</p>
+        <p>
+          Connect the wallet you signed in with (<Address value={owner} copy={false} />) to sign
+          this order.
+        </p>
         <WalletPicker />
         <Row>{back}</Row>
       </Stack>
     );
   }
-  if (network && connection.chainId !== network.chainId) return <ChainHelp connection={connection} network={network}>{back}</ChainHelp>;
+  if (network && connection.chainId !== network.chainId)
+    return (
+      <ChainHelp connection={connection} network={network}>
+        {back}
+      </ChainHelp>
+    );
   return (
     <Stack gap={3}>
-      {state.step === "review" && state.declined === true && <Note>You declined in your wallet. Nothing was signed, and nothing moved.</Note>}
-      {state.step === "review" && state.error !== undefined && <ErrorNotice title="The withdrawal was not made" error={state.error} />}
+      {state.step === "review" && state.declined === true && (
+        <Note>You declined in your wallet. Nothing was signed, and nothing moved.</Note>
+      )}
+      {state.step === "review" && state.error !== undefined && (
+        <ErrorNotice title="The withdrawal was not made" error={state.error} />
+      )}
       <Row>
-        <Button variant="primary" pending={state.step === "signing" && "Compare the fields in your wallet, then sign…"} onClick={() => void withdrawal.sign(connection, state.prepared)}>Sign and withdraw</Button>
+        <Button
+          variant="primary"
+          pending={state.step === "signing" && "Compare the fields in your wallet, then sign…"}
+          onClick={() => void withdrawal.sign(connection, state.prepared)}
+        >
+          Sign and withdraw
+        </Button>
         {back}
       </Row>
     </Stack>

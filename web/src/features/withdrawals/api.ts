@@ -1,8 +1,15 @@
 import { api } from "../../lib/api.ts";
 import type { PreparedWithdrawal, WithdrawalAnswer, WithdrawalOrder } from "../../lib/wire.ts";
 
-export const prepareWithdrawal = (agentId: string, amount: string, to?: string): Promise<PreparedWithdrawal> =>
-  api.post(`/api/agents/${agentId}/withdrawals/prepare`, { amount, ...(to === undefined ? {} : { to }) });
+export const prepareWithdrawal = (
+  agentId: string,
+  amount: string,
+  to?: string,
+): Promise<PreparedWithdrawal> =>
+  api.post(`/api/agents/${agentId}/withdrawals/prepare`, {
+    amount,
+    ...(to === undefined ? {} : { to }),
+  });
 
 /** The key belongs to the signed order: asking again with it can never move the money twice. */
 export const executeWithdrawal = (

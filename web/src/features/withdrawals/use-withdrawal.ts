@@ -33,7 +33,11 @@ export interface Withdrawal {
 
 /** Nothing was moved for sure: the server refused before it signed anything. */
 const isRefusal = (error: unknown): boolean =>
-  error instanceof ApiError && error.status >= 400 && error.status < 500 && error.code !== "idempotency_in_progress" && error.code !== "session_required";
+  error instanceof ApiError &&
+  error.status >= 400 &&
+  error.status < 500 &&
+  error.code !== "idempotency_in_progress" &&
+  error.code !== "session_required";
 
 export function useWithdrawal(agentId: string): Withdrawal {
   const client = useQueryClient();
@@ -56,12 +60,25 @@ export function useWithdrawal(agentId: string): Withdrawal {
       const { prepared } = signed;
       setState({ step: "sending", prepared });
       try {
-        const answer = await executeWithdrawal(agentId, prepared.order, signed.signature, signed.idempotencyKey);
+        const answer = await executeWithdrawal(
+          agentId,
+          prepared.order,
+          signed.signature,
+          signed.idempotencyKey,
+        );
         setState({ step: "done", prepared, answer });
       } catch (error) {
-        setState(isRefusal(error) ? { step: "review", prepared, error } : { step: "open", prepared, signed, error });
+        setState(
+          isRefusal(error)
+            ? { step: "review", prepared, error }
+            : { step: "open", prepared, signed, error },
+        );
       }
-      await Promise.all(["agent", "agents", "overview", "payments", "own-balance"].map((key) => client.invalidateQueries({ queryKey: [key] })));
+      await Promise.all(
+        ["agent", "agents", "overview", "payments", "own-balance"].map((key) =>
+          client.invalidateQueries({ queryKey: [key] }),
+        ),
+      );
     },
     [agentId, client],
   );
@@ -73,7 +90,11 @@ export function useWithdrawal(agentId: string): Withdrawal {
       try {
         signature = await signTypedData(connection, prepared.typedData);
       } catch (error) {
-        setState(isRejection(error) ? { step: "review", prepared, declined: true } : { step: "review", prepared, error: walletError(error) });
+        setState(
+          isRejection(error)
+            ? { step: "review", prepared, declined: true }
+            : { step: "review", prepared, error: walletError(error) },
+        );
         return;
       }
       await execute({ prepared, signature, idempotencyKey: crypto.randomUUID() });

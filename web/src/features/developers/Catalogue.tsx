@@ -1,0 +1,93 @@
+import { TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Fragment, type ReactNode, useEffect, useState } from "react";
+import { useLocation } from "react-router";
+import { Badge } from "../../components/Badge.tsx";
+import { EmptyState } from "../../components/EmptyState.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { SearchIcon } from "../../components/icons.tsx";
+import { Stack } from "../../components/Layout.tsx";
+import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { catalogueQuery } from "./api.ts";
+import styles from "./Catalogue.module.css";
+
+/** Every code the API can answer, from the server's own table. `#code` leads to one. */
+export function Catalogue(): ReactNode {
+  const { hash } = useLocation();
+  const { data, error, refetch } = useQuery(catalogueQuery);
+  const [search, setSearch] = useState("");
+  const isLoaded = data !== undefined;
+  useEffect(() => {
+    if (isLoaded && hash !== "")
+      document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" });
+  }, [isLoaded, hash]);
+  if (error)
+    return (
+      <ErrorNotice
+        title="The catalogue could not be loaded"
+        error={error}
+        onRetry={() => void refetch()}
+      />
+    );
+  if (!data)
+    return (
+      <Loading label="the catalogue">
+        <Skeleton shape="row" count={8} />
+      </Loading>
+    );
+  const needle = search.trim().toLowerCase();
+  const shown = data.filter((entry) =>
+    `${entry.code} ${entry.status} ${entry.title} ${entry.help}`.toLowerCase().includes(needle),
+  );
+  return (
+    <Stack gap={4}>
+      <TextInput
+        aria-label="Search error codes"
+        placeholder="Code, status or word"
+        leftSection={<SearchIcon size={16} />}
+        value={search}
+        onChange={(event) => {
+          setSearch(event.currentTarget.value);
+        }}
+      />
+      {shown.length === 0 && <EmptyState title="No code matches" />}
+      <ul className={styles.list}>
+        {shown.map((entry) => (
+          <li
+            key={entry.code}
+            id={entry.code}
+            className={styles.entry}
+            data-current={hash === `#${entry.code}`}
+          >
+            <span className={styles.status}>{entry.status}</span>
+            <div>
+              <p>
+                <code>{entry.code}</code>{" "}
+                {entry.retryable && (
+                  <Badge tone="accent" icon={<></>}>
+                    may succeed later
+                  </Badge>
+                )}
+              </p>
+              <p className={styles.title}>
+                {entry.title}. <span>{withCode(entry.help)}</span>
+              </p>
+            </div>
+          </li>
+        ))}
+      </ul>
+    </Stack>
+  );
+}
+
+/** The table writes code in backticks. */
+const withCode = (text: string): ReactNode =>
+  text
+    .split("`")
+    .map((part, index) =>
+      index % 2 === 1 ? (
+        <code key={`${index}${part}`}>{part}</code>
+      ) : (
+        <Fragment key={`${index}${part}`}>{part}</Fragment>
+      ),
+    );

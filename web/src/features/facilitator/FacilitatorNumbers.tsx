@@ -1,0 +1,87 @@
+import type { ReactNode } from "react";
+import { Chart } from "../../components/Chart.tsx";
+import { Section, Stack, Stat, Stats } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { atomic, forChart, formatUsdc } from "../../lib/money.ts";
+import { formatClock, formatDurationMs } from "../../lib/time.ts";
+import type { FacilitatorStats } from "../../lib/wire.ts";
+
+const integer = new Intl.NumberFormat("en");
+const percent = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 2 });
+
+export function FacilitatorNumbers({ stats }: { stats: FacilitatorStats | undefined }): ReactNode {
+  const bone = <Skeleton shape="figure" />;
+  const day = stats?.last24h;
+  return (
+    <Stats>
+      <Stat label="Verified in 24 h">{day ? integer.format(day.verified) : bone}</Stat>
+      <Stat
+        label="Settled in 24 h"
+        note={stats ? `${integer.format(stats.allTime.settled)} of all time` : undefined}
+      >
+        {day ? integer.format(day.settled) : bone}
+      </Stat>
+      <Stat label="Success rate" note={day ? `${integer.format(day.failed)} failed` : undefined}>
+        {day ? (day.successRate === null ? "–" : percent.format(day.successRate)) : bone}
+      </Stat>
+      <Stat
+        label="Median time to settle"
+        note={
+          day && day.p95SettleMs !== null
+            ? `95 % within ${formatDurationMs(day.p95SettleMs)}`
+            : undefined
+        }
+      >
+        {day ? (day.medianSettleMs === null ? "–" : formatDurationMs(day.medianSettleMs)) : bone}
+      </Stat>
+      <Stat label="Volume in 24 h">{day ? <Money amount={day.volume} /> : bone}</Stat>
+    </Stats>
+  );
+}
+
+const VOLUME = [{ name: "volume", label: "Volume", color: "var(--accent-2)" }];
+const BATCHES = [{ name: "count", label: "Transactions", color: "var(--accent-2)" }];
+
+export function VolumeChart({ stats }: { stats: FacilitatorStats }): ReactNode {
+  const total = stats.hourly.reduce((sum, { volume }) => sum + atomic(volume), 0n);
+  const count = stats.hourly.reduce((sum, { settled }) => sum + settled, 0);
+  const summary = `${formatUsdc(total)} USDC in ${integer.format(count)} settlements in the last 24 hours.`;
+  return (
+    <Section title="Volume" hint={summary}>
+      <Chart
+        summary={summary}
+        unit="USDC"
+        series={VOLUME}
+        data={stats.hourly.map(({ at, volume }) => ({
+          label: formatClock(at),
+          volume: forChart(volume),
+        }))}
+      />
+    </Section>
+  );
+}
+
+/** Many authorizations share one transaction when they arrive together: that is what makes them cheap. */
+export function BatchChart({ stats }: { stats: FacilitatorStats }): ReactNode {
+  const sizes = [...stats.batchSizes].sort((a, b) => a.size - b.size);
+  const transactions = sizes.reduce((sum, { count }) => sum + count, 0);
+  const payments = sizes.reduce((sum, { size, count }) => sum + size * count, 0);
+  const summary =
+    transactions === 0
+      ? "No transaction in the last 24 hours."
+      : `${integer.format(payments)} payments went in ${integer.format(transactions)} transactions; the largest carried ${sizes.at(-1)?.size}.`;
+  return (
+    <Section title="Payments per transaction" hint={summary}>
+      {transactions === 0 ? (
+        <Stack gap={3}>Payments that arrive together share one transaction and its gas.</Stack>
+      ) : (
+        <Chart
+          summary={summary}
+          series={BATCHES}
+          data={sizes.map(({ size, count }) => ({ label: String(size), count }))}
+        />
+      )}
+    </Section>
+  );
+}

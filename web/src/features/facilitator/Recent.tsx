@@ -1,0 +1,86 @@
+import type { ReactNode } from "react";
+import { Address, TxHash } from "../../components/Address.tsx";
+import { Badge } from "../../components/Badge.tsx";
+import { EmptyState } from "../../components/EmptyState.tsx";
+import { AlertIcon } from "../../components/icons.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { RelativeTime } from "../../components/RelativeTime.tsx";
+import type { FacilitatorStats } from "../../lib/wire.ts";
+import { useExplorer, useInfo } from "../info/use-info.ts";
+import { findNetwork } from "../info/api.ts";
+import styles from "./Facilitator.module.css";
+
+export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
+  const explorer = useExplorer();
+  return (
+    <Section flush title="Recent settlements">
+      {stats.recent.length === 0 && (
+        <EmptyState title="Nothing was settled yet">The first payment appears here.</EmptyState>
+      )}
+      <ul>
+        {stats.recent.map((row) => (
+          <li key={row.id} className={styles.row}>
+            <span className={styles.parties}>
+              <Address value={row.from} copy={false} /> <span aria-hidden="true">→</span>
+              <span className="sr-only">to</span> <Address value={row.to} copy={false} />
+            </span>
+            <span>
+              <Badge
+                tone={
+                  row.status === "settled"
+                    ? "ok"
+                    : row.status === "failed" || row.status === "expired"
+                      ? "bad"
+                      : "accent"
+                }
+              >
+                {row.status}
+              </Badge>
+            </span>
+            <span className={styles.tx}>
+              {row.txHash === null ? null : <TxHash value={row.txHash} explorerUrl={explorer} />}
+            </span>
+            <span className={styles.time}>
+              <RelativeTime iso={row.createdAt} />
+            </span>
+            <span className={styles.amount}>
+              <Money amount={row.amount} />
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Section>
+  );
+}
+
+export function Relayers({ stats }: { stats: FacilitatorStats }): ReactNode {
+  const info = useInfo();
+  const explorer = useExplorer();
+  return (
+    <Section flush title="Relayers" hint="These accounts pay the gas. Each is a lane of its own.">
+      <ul>
+        {stats.relayers.map((relayer) => (
+          <li key={`${relayer.network}${relayer.address}`} className={styles.relayer}>
+            <Address value={relayer.address} explorerUrl={explorer} />
+            <span className={styles.time}>
+              {findNetwork(info, relayer.network)?.name ?? relayer.network}
+            </span>
+            <span className={styles.amount}>
+              {relayer.gasBalance === null
+                ? "not readable"
+                : `${relayer.gasBalance} ${relayer.gasSymbol}`}
+            </span>
+            {relayer.low ? (
+              <Badge tone="bad" icon={<AlertIcon size={12} />}>
+                Low on gas
+              </Badge>
+            ) : (
+              <Badge tone="ok">Funded</Badge>
+            )}
+          </li>
+        ))}
+      </ul>
+    </Section>
+  );
+}

@@ -1,0 +1,44 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { KeyValues, Section } from "../../components/Layout.tsx";
+import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import type { ServiceInfo } from "../../lib/wire.ts";
+import { findNetwork } from "../info/api.ts";
+import { supportedQuery } from "./api.ts";
+
+export function Supported({ info }: { info: ServiceInfo }): ReactNode {
+  const { data, error, refetch } = useQuery(supportedQuery);
+  return (
+    <Section title="Supported kinds" hint="One scheme, USDC, gasless for the payer.">
+      {error && <ErrorNotice error={error} onRetry={() => void refetch()} />}
+      {!data && !error && (
+        <Loading label="supported kinds">
+          <Skeleton count={3} />
+        </Loading>
+      )}
+      {data && (
+        <KeyValues
+          rows={[
+            ...data.kinds.map(
+              (kind) =>
+                [
+                  `${kind.scheme}, v${kind.x402Version}`,
+                  `${findNetwork(info, kind.network)?.name ?? kind.network} (${kind.network})`,
+                ] as const,
+            ),
+            ...info.networks.map(
+              (network) =>
+                [
+                  `USDC on ${network.name}`,
+                  <Address key={network.id} value={network.usdc.address} />,
+                ] as const,
+            ),
+            data.extensions.length > 0 && (["Extensions", data.extensions.join(", ")] as const),
+          ]}
+        />
+      )}
+    </Section>
+  );
+}

@@ -1,0 +1,22 @@
+import { queryOptions } from "@tanstack/react-query";
+import { api } from "../../lib/api.ts";
+import type { FacilitatorStats } from "../../lib/wire.ts";
+
+export const facilitatorStatsQuery = queryOptions({
+  queryKey: ["facilitator-stats"],
+  queryFn: ({ signal }) => api.get<FacilitatorStats>("/api/x402/stats", { signal }),
+  refetchInterval: 5_000,
+});
+
+export interface Kind {
+  x402Version: number;
+  scheme: string;
+  network: string;
+}
+
+export const supportedQuery = queryOptions({
+  queryKey: ["facilitator-stats", "supported"],
+  queryFn: ({ signal }) =>
+    api.get<{ kinds: Kind[]; extensions: string[] }>("/api/x402/supported", { signal }),
+  staleTime: Number.POSITIVE_INFINITY,
+});

@@ -1,0 +1,101 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Badge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import type { SessionRow } from "../../lib/wire.ts";
+import { revokeSession, sessionsQuery } from "../session/api.ts";
+import { nameDevice } from "./device.ts";
+import styles from "./Settings.module.css";
+
+export function Sessions({ onSignOut }: { onSignOut: () => Promise<void> }): ReactNode {
+  const { data, error, refetch } = useQuery(sessionsQuery);
+  return (
+    <Section
+      flush
+      title="Sessions"
+      hint="Where you are signed in. A session ends after 24 hours without use, and after 7 days at the latest."
+    >
+      {error && (
+        <ErrorNotice
+          title="Sessions could not be loaded"
+          error={error}
+          onRetry={() => void refetch()}
+        />
+      )}
+      {!data && !error && (
+        <Loading label="sessions">
+          <Skeleton shape="row" count={2} />
+        </Loading>
+      )}
+      <ul>
+        {data?.items.map((session) => (
+          <Row key={session.id} session={session} onSignOut={onSignOut} />
+        ))}
+      </ul>
+    </Section>
+  );
+}
+
+function Row({
+  session,
+  onSignOut,
+}: {
+  session: SessionRow;
+  onSignOut: () => Promise<void>;
+}): ReactNode {
+  const client = useQueryClient();
+  const end = useMutation({
+    mutationFn: async () => {
+      if (session.current) await onSignOut();
+      else await revokeSession(session.id);
+    },
+    onSuccess: () => {
+      notifications.show({
+        message: session.current ? "You are signed out." : "The session is ended.",
+      });
+    },
+    onError: (error) => {
+      notifications.show({
+        color: "red",
+        title: "The session was not ended",
+        message: error.message,
+      });
+    },
+    onSettled: () =>
+      session.current ? undefined : client.invalidateQueries({ queryKey: sessionsQuery.queryKey }),
+  });
+  const device = nameDevice(session.userAgent);
+  return (
+    <li className={styles.session}>
+      <div>
+        <p className={styles.device}>
+          {device} {session.current && <Badge tone="ok">This one</Badge>}
+        </p>
+        <p className={styles.meta}>
+          {session.ip} · last used <RelativeTime iso={session.lastSeenAt} /> · since{" "}
+          <RelativeTime iso={session.createdAt} />
+        </p>
+      </div>
+      <Button
+        size="small"
+        pending={end.isPending && "Ending…"}
+        onClick={() => {
+          end.mutate();
+        }}
+      >
+        {session.current ? (
+          "Sign out"
+        ) : (
+          <>
+            Revoke<span className="sr-only"> {device}</span>
+          </>
+        )}
+      </Button>
+    </li>
+  );
+}
