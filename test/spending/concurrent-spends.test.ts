@@ -1,0 +1,66 @@
+// Goal: 50 parallel spends of 1 at a limit of 10 settle exactly 10, in one process, in four, and with two keys.
+import t, { type Test } from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { checkLedger, statusesOf, usdcOf } from "./ledger.helper.ts";
+import { post, startReplica } from "./replica.helper.ts";
+
+const ctx = await testApp(t, { listen: true });
+const { app, chain } = ctx;
+const owner = await signIn(ctx);
+const usdc = 1_000_000n;
+const freshPayee = () => privateKeyToAccount(generatePrivateKey()).address;
+
+function expectTenOfFifty(t: Test, answers: { status: number; body: Record<string, unknown> }[]) {
+  const paid = answers.filter((answer) => answer.status === 200);
+  const denied = answers.filter((answer) => answer.status === 403);
+  t.equal(paid.length, 10, "ten are paid");
+  t.equal(denied.length, 40, "forty are refused");
+  t.ok(denied.every((answer) => answer.body["code"] === "daily_limit_exceeded"));
+  t.equal(new Set(paid.map((answer) => answer.body["paymentId"])).size, 10);
+}
+
+t.test("in one process, with two keys", async (t) => {
+  const payee = freshPayee();
+  const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
+  const second = await app.inject({
+    method: "POST",
+    url: `/api/agents/${agent.id}/keys`,
+    headers: owner.headers,
+    payload: JSON.stringify({ label: "second" }),
+  });
+  t.equal(second.statusCode, 201, second.body);
+  const keys = [agent.apiKey, second.json<{ apiKey: string }>().apiKey];
+  await chain.mint(agent.walletAddress, 100n * usdc);
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, async (_, index) =>
+      post(
+        `${ctx.baseUrl}/api/agents/spend`,
+        { ...agent.headers, authorization: `Bearer ${keys[index % 2]}` },
+        { recipient: payee, amount: "1" },
+      ),
+    ),
+  );
+  expectTenOfFifty(t, answers);
+  t.equal(await usdcOf(ctx, payee), 10n * usdc);
+  t.same(await statusesOf(ctx, agent.id), { settled: 10, blocked: 40 });
+  await checkLedger(t, ctx, { agentId: agent.id, payee });
+});
+
+t.test("in four processes", async (t) => {
+  const payee = freshPayee();
+  const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
+  await chain.mint(agent.walletAddress, 100n * usdc);
+  const replicas = await Promise.all([1, 2, 3].map(async () => startReplica(t, ctx)));
+  const urls = [ctx.baseUrl, ...replicas.map((replica) => replica.url)];
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, async (_, index) =>
+      post(`${urls[index % 4]}/api/agents/spend`, agent.headers, { recipient: payee, amount: "1" }),
+    ),
+  );
+  expectTenOfFifty(t, answers);
+  t.equal(await usdcOf(ctx, payee), 10n * usdc);
+  t.same(await statusesOf(ctx, agent.id), { settled: 10, blocked: 40 });
+  await checkLedger(t, ctx, { agentId: agent.id, payee });
+});

@@ -1,0 +1,13 @@
+// Loaded before the service: its process clock is wrong by PURSER_TEST_SKEW_MS.
+const skewMs = Number(process.env.PURSER_TEST_SKEW_MS ?? 0);
+const RealDate = Date;
+const now = RealDate.now.bind(RealDate);
+globalThis.Date = class extends RealDate {
+  constructor(...args) {
+    if (args.length === 0) super(now() + skewMs);
+    else super(...args);
+  }
+  static now() {
+    return now() + skewMs;
+  }
+};
