@@ -1,15 +1,19 @@
 import fp from "fastify-plugin";
-import { erc20Abi, type Address } from "viem";
+import type { Address } from "viem";
 import type { AgentRow } from "../adapters/stores/agents.ts";
-import type { ReadBalance } from "../domain/owners/archive.ts";
+import { readOutstanding } from "../adapters/stores/limits.ts";
 import { viewAgents } from "../domain/owners/agent-view.ts";
+import type { ReadBalance } from "../domain/owners/archive.ts";
+import { formatAtomic } from "../domain/money.ts";
 import { ApiError } from "../errors.ts";
-import type { Agent } from "../schemas/agents.ts";
+import type { Agent, AgentDetail } from "../schemas/agents.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
     /** Agents as the wire shows them, with meters and balances. */
     viewAgents(agents: readonly AgentRow[]): Promise<Agent[]>;
+    /** One agent, and what its wallet has promised and could give. */
+    viewAgentDetail(agent: AgentRow): Promise<AgentDetail>;
     readAgentBalance: ReadBalance;
   }
 }
@@ -17,43 +21,48 @@ declare module "fastify" {
 export default fp(
   async (app) => {
     app.decorate("viewAgents", (agents: readonly AgentRow[]) =>
-      viewAgents(app.pool, agents, readBalances),
+      viewAgents(app.pool, agents, async (networkId: string, wallets: readonly Address[]) => {
+        const { balances } = await app.chainReads.balances(chainIdOf(networkId), wallets);
+        return balances;
+      }),
     );
-    app.decorate("readAgentBalance", async ({ network, walletAddress }: AgentRow) => {
-      const chain = app.chains.byNetwork(network);
-      if (!chain)
-        throw new ApiError("chain_unavailable", { detail: `${network} is not configured here.` });
-      try {
-        const blockNumber = await chain.client.getBlockNumber();
-        const atomic = await chain.client.readContract({
-          address: chain.network.usdc.address,
-          abi: erc20Abi,
-          functionName: "balanceOf",
-          args: [walletAddress],
-          blockNumber,
-        });
-        return { chainId: chain.network.chainId, blockNumber, atomic };
-      } catch (error) {
-        throw new ApiError("chain_unavailable", { cause: error });
-      }
+
+    const readAgentBalance: ReadBalance = async ({ network, walletAddress }) => {
+      const chainId = chainIdOf(network);
+      const { blockNumber, balances } = await app.chainReads.balances(chainId, [walletAddress]);
+      return { chainId, blockNumber, atomic: balances.get(walletAddress) ?? 0n };
+    };
+    app.decorate("readAgentBalance", readAgentBalance);
+
+    app.decorate("viewAgentDetail", async (agent: AgentRow) => {
+      const [view] = await app.viewAgents([agent]);
+      if (!view) throw new Error(`no view of agent ${agent.id}`);
+      // A chain that is down or slow hides balances, not agents.
+      const read =
+        view.balance === null ? undefined : await readAgentBalance(agent).catch(() => undefined);
+      if (!read) return { ...view, outstanding: null, withdrawable: null };
+      const { chainId, blockNumber, atomic } = read;
+      const outstandingAtomic = await readOutstanding(app.pool, {
+        agentId: agent.id,
+        chainId,
+        balanceBlock: blockNumber,
+      });
+      const freeAtomic = atomic - outstandingAtomic;
+      return {
+        ...view,
+        balance: formatAtomic(atomic),
+        outstanding: formatAtomic(outstandingAtomic),
+        withdrawable: formatAtomic(freeAtomic > 0n ? freeAtomic : 0n),
+      };
     });
 
-    async function readBalances(
-      networkId: string,
-      wallets: readonly Address[],
-    ): Promise<Map<string, bigint>> {
+    /** An agent may live on a network that is configured no more. */
+    function chainIdOf(networkId: string): number {
       const chain = app.chains.byNetwork(networkId);
-      if (!chain) return new Map();
-      const { address } = chain.network.usdc;
-      const balances = await chain.client.multicall({
-        allowFailure: false,
-        contracts: wallets.map(
-          (wallet) =>
-            ({ address, abi: erc20Abi, functionName: "balanceOf", args: [wallet] }) as const,
-        ),
-      });
-      return new Map(wallets.map((wallet, index) => [wallet, balances[index] as bigint]));
+      if (!chain)
+        throw new ApiError("chain_unavailable", { detail: `${networkId} is not configured here.` });
+      return chain.network.chainId;
     }
   },
-  { name: "owner-views", dependencies: ["db", "chain"] },
+  { name: "owner-views", dependencies: ["db", "chain", "chain-reads"] },
 );

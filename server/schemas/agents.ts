@@ -63,7 +63,7 @@ export const Limits = Type.Object({
   nextReleaseAt: Nullable(Timestamp),
 });
 
-export const Agent = Type.Object({
+const agentFields = {
   id: Type.String(),
   name: Type.String(),
   status: Type.Enum(["active", "paused", "expired", "archived"]),
@@ -81,8 +81,17 @@ export const Agent = Type.Object({
   archivedAt: Nullable(Timestamp),
   lastActivityAt: Nullable(Timestamp),
   blocked24h: Type.Integer({ description: "Payments refused in the last 24 hours" }),
-});
+};
+export const Agent = Type.Object(agentFields);
 export type Agent = Static<typeof Agent>;
+
+const ChainAmount = Nullable(Amount);
+export const AgentDetail = Type.Object({
+  ...agentFields,
+  outstanding: ChainAmount,
+  withdrawable: ChainAmount,
+});
+export type AgentDetail = Static<typeof AgentDetail>;
 
 export const AgentPage = Page(Agent);
 export const AgentListQuery = Strict({
@@ -106,7 +115,7 @@ export type ApiKeyInfo = Static<typeof ApiKeyInfo>;
 export const ApiKeyPage = Page(ApiKeyInfo);
 
 const ShownOnce = Type.String({ description: "Shown this one time only; keep it safe" });
-export const CreatedAgent = Type.Object({ agent: Agent, apiKey: ShownOnce, key: ApiKeyInfo });
+export const CreatedAgent = Type.Object({ agent: AgentDetail, apiKey: ShownOnce, key: ApiKeyInfo });
 export const CreatedKey = Type.Object({ key: ApiKeyInfo, apiKey: ShownOnce });
 export const RotatedKey = Type.Object({ key: ApiKeyInfo, apiKey: ShownOnce, previous: ApiKeyInfo });
 

@@ -1,5 +1,5 @@
 import { Type } from "typebox";
-import { AddressOutput, Page, Strict, Timestamp } from "./common.ts";
+import { AddressOutput, Amount, NetworkId, Page, Strict, Timestamp } from "./common.ts";
 
 export const Nonce = Type.Object({
   nonce: Type.String({ description: "For the sign-in message; works once, within 10 minutes" }),
@@ -40,3 +40,10 @@ export const SessionPage = Page(
 );
 
 export const Done = Type.Object({ success: Type.Literal(true) });
+
+export const OwnerBalanceQuery = Strict({ network: Type.Optional(NetworkId) });
+export const OwnerBalance = Type.Object({
+  network: NetworkId,
+  address: AddressOutput,
+  balance: Amount,
+});

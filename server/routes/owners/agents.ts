@@ -7,7 +7,7 @@ import { ownAgent, type OwnerCall } from "../../domain/owners/change.ts";
 import { viewKey } from "../../domain/owners/keys.ts";
 import { readPage, toPage } from "../../domain/paging.ts";
 import {
-  Agent,
+  AgentDetail,
   AgentListQuery,
   AgentPage,
   CreateAgentBody,
@@ -61,7 +61,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { agent, apiKey, key } = await createAgent(call(request), request.body, deps);
-      const view = await viewOne(agent);
+      const view = await app.viewAgentDetail(agent);
       return reply
         .code(201)
         .header("cache-control", "no-store")
@@ -77,10 +77,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         tags,
         summary: "One agent",
         params: IdParams,
-        response: { 200: Agent },
+        response: { 200: AgentDetail },
       },
     },
-    async (request) => viewOne(await ownAgent(call(request), request.params.id)),
+    async (request) => app.viewAgentDetail(await ownAgent(call(request), request.params.id)),
   );
 
   app.patch(
@@ -92,10 +92,11 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         summary: "Change name, limits, expiry; pause or resume. Acts at once",
         params: IdParams,
         body: UpdateAgentBody,
-        response: { 200: Agent },
+        response: { 200: AgentDetail },
       },
     },
-    async (request) => viewOne(await editAgent(call(request), request.params.id, request.body)),
+    async (request) =>
+      app.viewAgentDetail(await editAgent(call(request), request.params.id, request.body)),
   );
 
   app.post(
@@ -106,18 +107,14 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         tags,
         summary: "End an agent; refused while it holds or has promised funds",
         params: IdParams,
-        response: { 200: Agent },
+        response: { 200: AgentDetail },
       },
     },
     async (request) =>
-      viewOne(await archiveAgent(call(request), request.params.id, app.readAgentBalance)),
+      app.viewAgentDetail(
+        await archiveAgent(call(request), request.params.id, app.readAgentBalance),
+      ),
   );
-
-  async function viewOne(agent: Parameters<typeof app.viewAgents>[0][number]) {
-    const [view] = await app.viewAgents([agent]);
-    if (!view) throw new Error(`no view of agent ${agent.id}`);
-    return view;
-  }
 };
 
 export default routes;
