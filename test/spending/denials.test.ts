@@ -1,0 +1,237 @@
+// Goal: every refusal of the contract's table comes with its status and fields, is on record, and leaves the money alone.
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import { usdcOf } from "./ledger.helper.ts";
+
+const ctx = await testApp(t);
+const { app, chain, database } = ctx;
+const owner = await signIn(ctx);
+const payee = privateKeyToAccount(generatePrivateKey()).address;
+const usdc = 1_000_000n;
+
+const spend = (agent: Pick<NewTestAgent, "headers">, body: unknown) =>
+  app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: agent.headers,
+    payload: JSON.stringify(body),
+  });
+
+async function fundedAgent(rules: Record<string, unknown> = {}): Promise<NewTestAgent> {
+  const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee], ...rules });
+  await chain.mint(agent.walletAddress, 20n * usdc);
+  return agent;
+}
+
+interface Denial {
+  name: string;
+  rules?: Record<string, unknown>;
+  before?: (agent: NewTestAgent) => Promise<unknown>;
+  body?: Record<string, unknown>;
+  status: number;
+  code: string;
+  match: Record<string, unknown>;
+}
+
+const patch = (agent: NewTestAgent, change: Record<string, unknown>) =>
+  app.inject({
+    method: "PATCH",
+    url: `/api/agents/${agent.id}`,
+    headers: owner.headers,
+    payload: JSON.stringify(change),
+  });
+
+const DENIALS: Denial[] = [
+  {
+    name: "paused",
+    before: (agent) => patch(agent, { status: "paused" }),
+    status: 403,
+    code: "agent_paused",
+    match: { retryable: true, policy: { rule: "status" } },
+  },
+  {
+    name: "expired",
+    before: (agent) =>
+      database.pool.query(
+        "UPDATE agents SET expires_at = now() - interval '1 second' WHERE id = $1",
+        [agent.id],
+      ),
+    status: 403,
+    code: "agent_expired",
+    match: { retryable: false, policy: { rule: "expiry" } },
+  },
+  {
+    name: "stranger",
+    rules: { allowlist: [] },
+    status: 403,
+    code: "recipient_not_allowed",
+    match: { retryable: false, policy: { rule: "allowlist" } },
+  },
+  {
+    name: "too much at once",
+    rules: { perPaymentLimit: "0.5" },
+    status: 403,
+    code: "per_payment_limit_exceeded",
+    match: { policy: { rule: "per_payment_limit", limit: "0.5", requested: "1" } },
+  },
+  {
+    name: "too much for the day",
+    body: { amount: "10.000001" },
+    status: 403,
+    code: "daily_limit_exceeded",
+    match: {
+      retryable: false,
+      availableAt: null,
+      nextReleaseAt: null,
+      policy: {
+        rule: "daily_limit",
+        window: "24h",
+        limit: "10",
+        spent: "0",
+        reserved: "0",
+        remaining: "10",
+        requested: "10.000001",
+      },
+    },
+  },
+  {
+    name: "not enough money",
+    rules: { dailyLimit: "1000" },
+    body: { amount: "20.000001" },
+    status: 402,
+    code: "insufficient_funds",
+    match: { retryable: true, balance: "20", required: "20.000001", policy: { rule: "balance" } },
+  },
+];
+
+for (const denial of DENIALS) {
+  t.test(`${denial.name}: ${denial.code}`, async (t) => {
+    const agent = await fundedAgent(denial.rules);
+    await denial.before?.(agent);
+    const answer = await spend(agent, { recipient: payee, amount: "1", ...denial.body });
+    t.equal(answer.statusCode, denial.status, answer.body);
+    const body = answer.json<Record<string, unknown>>();
+    t.match(body, {
+      code: denial.code,
+      success: false,
+      blocked: true,
+      suggestion: /./,
+      error: /./,
+      paymentId: /^pay_/,
+      policy: { rule: String, window: String, limit: String, spent: String, reserved: String },
+      ...denial.match,
+    });
+    if (denial.code === "insufficient_funds") t.equal(body["fundingAddress"], agent.walletAddress);
+    t.notOk(answer.headers["payment-required"], "our own 402 is no x402 demand");
+    t.match(answer.headers["content-type"], /application\/problem\+json/);
+
+    const seenByAgent = await app.inject({
+      url: `/api/agents/me/payments/${String(body["paymentId"])}`,
+      headers: agent.headers,
+    });
+    const seenByOwner = await app.inject({
+      url: `/api/agents/${agent.id}/payments/${String(body["paymentId"])}`,
+      headers: owner.headers,
+    });
+    const expected = {
+      status: "blocked",
+      denial: { code: denial.code, policy: body["policy"] },
+      txHash: null,
+    };
+    t.match(seenByAgent.json(), expected);
+    t.match(seenByOwner.json(), expected);
+    const trace = seenByOwner.json<{ trace: { passed: boolean | null }[] }>().trace;
+    t.equal(trace.filter((rule) => rule.passed === false).length, 1, "one rule refused");
+    t.equal(await usdcOf(ctx, agent.walletAddress), 20n * usdc, "no money moved");
+  });
+}
+
+t.test("availableAt says when, and then it fits", async (t) => {
+  const agent = await fundedAgent();
+  t.equal((await spend(agent, { recipient: payee, amount: "8" })).statusCode, 200);
+  const denied = await spend(agent, { recipient: payee, amount: "3" });
+  const { availableAt, retryable } = denied.json<{ availableAt: string; retryable: boolean }>();
+  t.ok(retryable);
+  const { rows } = await database.pool.query<{ created_at: Date }>(
+    "SELECT created_at FROM payments WHERE agent_id = $1 AND status = 'settled'",
+    [agent.id],
+  );
+  const dayLater = (rows[0]?.created_at.getTime() ?? 0) + 86_400_000;
+  t.ok(Math.abs(Date.parse(availableAt) - dayLater) <= 1, `${availableAt} is 24 hours later`);
+});
+
+t.test("a revoked key pays nothing, on the next request", async (t) => {
+  const agent = await fundedAgent();
+  await app.inject({
+    method: "DELETE",
+    url: `/api/agents/${agent.id}/keys/${agent.keyId}`,
+    headers: owner.headers,
+  });
+  const answer = await spend(agent, { recipient: payee, amount: "1" });
+  t.equal(answer.statusCode, 401);
+  t.equal(answer.json<{ code: string }>().code, "api_key_revoked");
+});
+
+t.test("what cannot be paid is refused before any rule", async (t) => {
+  const agent = await fundedAgent();
+  const zero = "0x0000000000000000000000000000000000000000";
+  for (const [recipient, code] of [
+    [zero, "invalid_address"],
+    [agent.walletAddress, "invalid_address"],
+    [chain.usdc, "invalid_address"],
+    ["0x123", "invalid_address"],
+    [payee.slice(0, -1) + (payee.endsWith("a") ? "A" : "a"), "invalid_address"],
+  ] as const) {
+    const answer = await spend(agent, { recipient, amount: "1" });
+    t.equal(answer.statusCode, 422, recipient);
+    t.equal(answer.json<{ code: string }>().code, code);
+  }
+  for (const amount of [
+    "1e3",
+    "+1",
+    " 1",
+    "1.",
+    ".5",
+    "0",
+    "-1",
+    "0.0000001",
+    "Infinity",
+    "",
+    "１",
+    1,
+    `1${"0".repeat(40)}`,
+  ]) {
+    const answer = await spend(agent, { recipient: payee, amount });
+    t.equal(answer.statusCode, 422, String(amount));
+    t.equal(answer.json<{ code: string }>().code, "invalid_amount", String(amount));
+  }
+  for (const body of [
+    { recipient: payee },
+    { recipient: payee, amount: "1", surprise: true },
+    { recipient: payee, amount: "1", network: "eip155:1" },
+    { recipient: payee, amount: "1", memo: "a\u0000b" },
+  ]) {
+    const answer = await spend(agent, body);
+    t.equal(answer.statusCode, 422);
+    t.equal(answer.json<{ code: string }>().code, "validation_failed", JSON.stringify(body));
+  }
+  const { rows } = await database.pool.query("SELECT 1 FROM payments WHERE agent_id = $1", [
+    agent.id,
+  ]);
+  t.equal(rows.length, 0, "nothing on record: no rule was asked");
+});
+
+t.test("the chain down: nothing reserved, nothing signed", async (t) => {
+  const agent = await fundedAgent();
+  await chain.stop();
+  const answer = await spend(agent, { recipient: payee, amount: "1" });
+  await chain.start();
+  t.equal(answer.statusCode, 503, answer.body);
+  t.equal(answer.json<{ code: string }>().code, "chain_unavailable");
+  const { rows } = await database.pool.query("SELECT 1 FROM payments WHERE agent_id = $1", [
+    agent.id,
+  ]);
+  t.equal(rows.length, 0);
+});
