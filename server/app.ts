@@ -5,6 +5,7 @@ import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import Fastify, { type FastifyInstance } from "fastify";
 import type { Config } from "./config.ts";
 import { newId } from "./domain/ids.ts";
+import { sendProblem, toApiError } from "./plugins/errors.ts";
 import { loggerOptions, type LogDestination } from "./logger.ts";
 
 declare module "fastify" {
@@ -37,6 +38,8 @@ export async function buildApp(
     // API calls never redirect: a redirect would lose the Authorization header.
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
     forceCloseConnections: "idle",
+    // A URL that cannot be decoded reaches no route and no hook: it is answered like any other refusal.
+    frameworkErrors: (error, request, reply) => sendProblem(request, reply, toApiError(error)),
     ajv: {
       customOptions: {
         removeAdditional: false,

@@ -16,6 +16,7 @@ const EXPOSED_HEADERS = [
 ];
 
 /**
+ * Before authentication and rate limits, so that their refusals can be read by a browser's script too.
  * Agents' and facilitator routes answer any origin, without credentials. Owners' routes carry a
  * cookie, so no other origin may read them at all.
  */
@@ -46,5 +47,5 @@ export default fp(
       return app.routeLookup(method, request.url)?.auth === "owner";
     }
   },
-  { name: "cors", dependencies: ["auth", "route-lookup"] },
+  { name: "cors", dependencies: ["errors"] },
 );

@@ -30,7 +30,7 @@ export function sendProblem(
 ): FastifyReply {
   return reply
     .code(error.status)
-    .headers({ "cache-control": "no-store", ...error.headers })
+    .headers({ "cache-control": "no-store", "x-request-id": request.id, ...error.headers })
     .type("application/problem+json; charset=utf-8")
     .serializer(JSON.stringify)
     .send(problemBody(error, request.id));
@@ -43,7 +43,7 @@ const FASTIFY_CODES: Record<string, ErrorCode> = {
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: "bad_request",
   FST_ERR_CTP_BODY_TOO_LARGE: "body_too_large",
   FST_ERR_CTP_INVALID_MEDIA_TYPE: "unsupported_media_type",
-  FST_ERR_BAD_URL: "not_found",
+  FST_ERR_BAD_URL: "bad_request",
   FST_ERR_MAX_PARAM_LENGTH: "not_found",
 };
 

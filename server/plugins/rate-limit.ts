@@ -34,7 +34,7 @@ export default fp(
         }),
     });
   },
-  { name: "rate-limit", dependencies: ["errors"] },
+  { name: "rate-limit", dependencies: ["errors", "cors"] },
 );
 
 /** Per credential where one is shown, else per address; the credential itself is never kept. */

@@ -7,8 +7,7 @@ import { ERRORS } from "../../server/errors.ts";
 import { testApp } from "../helpers/app.ts";
 
 t.test("problems", async (t) => {
-  const { app, logs } = await testApp(t);
-  app.ready();
+  const { app, config, logs } = await testApp(t);
 
   const expectProblem = (
     response: {
@@ -36,11 +35,16 @@ t.test("problems", async (t) => {
     t.equal(response.headers["x-request-id"], body.requestId, `${name}: request id`);
   };
   const post = (url: string, payload: string, contentType = "application/json") =>
-    app.inject({ method: "POST", url, payload, headers: { "content-type": contentType } });
+    app.inject({
+      method: "POST",
+      url,
+      payload,
+      headers: { "content-type": contentType, origin: config.publicUrl },
+    });
 
   await t.test("bodies", async () => {
     expectProblem(await post("/api/auth/verify", "{nope"), 400, "invalid_json", "malformed JSON");
-    expectProblem(await post("/api/auth/verify", ""), 400, "invalid_json", "empty body");
+    expectProblem(await post("/api/auth/verify", ""), 422, "validation_failed", "empty body");
     expectProblem(
       await post("/api/auth/verify", '{"__proto__":{"x":1}}'),
       400,
@@ -78,7 +82,7 @@ t.test("problems", async (t) => {
 
   await t.test("paths and methods", async () => {
     expectProblem(await app.inject("/api/nothing-here"), 404, "not_found", "unknown route");
-    expectProblem(await app.inject("/api/%zz"), 404, "not_found", "malformed URL");
+    expectProblem(await app.inject("/api/%zz"), 400, "bad_request", "malformed URL");
     const wrongMethod = await app.inject({ method: "DELETE", url: "/api/health" });
     expectProblem(wrongMethod, 405, "method_not_allowed", "wrong method");
     t.match(wrongMethod.headers.allow, /GET/);
