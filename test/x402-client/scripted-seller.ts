@@ -65,7 +65,9 @@ export async function scriptedSeller(
 ): Promise<ScriptedSeller> {
   const submitter = chain.accounts[0];
   if (!submitter) throw new Error("the test chain has no accounts");
+  const wallet = chain.walletClient(submitter);
   const proofs: Proof[] = [];
+  let previous: Promise<unknown> = Promise.resolve();
   const asks: IncomingMessage[] = [];
   const server = await localServer(t, (request, response) => {
     void handle(request, response).catch(() => response.destroy());
@@ -86,23 +88,11 @@ export async function scriptedSeller(
       extra: { name: "USDC", version: "2" },
       ...over,
     }),
-    async settle({ payload: { authorization, signature } }) {
-      const hash = await chain.walletClient(submitter).writeContract({
-        address: chain.usdc,
-        abi: ABI,
-        functionName: "transferWithAuthorization",
-        args: [
-          authorization.from,
-          authorization.to,
-          BigInt(authorization.value),
-          BigInt(authorization.validAfter),
-          BigInt(authorization.validBefore),
-          authorization.nonce,
-          signature,
-        ],
-      });
-      await chain.publicClient.waitForTransactionReceipt({ hash });
-      return hash;
+    settle(proof) {
+      // One account, one nonce after the other.
+      const settled = previous.then(() => submit(proof));
+      previous = settled.catch(() => undefined);
+      return settled;
     },
     receipt: (over) => ({
       "payment-response": encodePaymentResponseHeader({
@@ -124,6 +114,25 @@ export async function scriptedSeller(
         .end("{}");
     },
   };
+
+  async function submit({ payload: { authorization, signature } }: Proof): Promise<Hex> {
+    const hash = await wallet.writeContract({
+      address: chain.usdc,
+      abi: ABI,
+      functionName: "transferWithAuthorization",
+      args: [
+        authorization.from,
+        authorization.to,
+        BigInt(authorization.value),
+        BigInt(authorization.validAfter),
+        BigInt(authorization.validBefore),
+        authorization.nonce,
+        signature,
+      ],
+    });
+    await chain.publicClient.waitForTransactionReceipt({ hash });
+    return hash;
+  }
 
   async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const chunks: Buffer[] = [];

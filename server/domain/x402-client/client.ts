@@ -25,6 +25,8 @@ type Job = Prepared & {
   listing: ListingPins | undefined;
 };
 
+type Refusal = NonNullable<PayRequest["refusal"]>;
+
 export class X402Client {
   readonly #parts: ClientParts;
   readonly #delivery: Delivery;
@@ -54,13 +56,13 @@ export class X402Client {
       (error: unknown) => this.#refused(job, error),
     );
     if (asked.kind === "free") return this.#free(job, asked.response);
-    const chosen = await this.#choose(job, asked.offer);
-    const request = payRequest(job, asked.offer, chosen);
+    const choice = await this.#choose(job, asked.offer);
+    const request = { ...payRequest(job, asked.offer, choice.chosen), refusal: choice.refusal };
     if (input.dryRun === true) {
       const verdict = await this.#parts.payments.evaluate(request);
-      return answer(dryRunBody(job.target, chosen, verdict));
+      return answer(dryRunBody(job.target, choice.chosen, verdict));
     }
-    return this.#pay(job, asked.offer, chosen, request);
+    return this.#pay(job, asked.offer, choice.chosen, request);
   }
 
   /** What a URL asks for, parsed and validated; nothing is paid. */
@@ -119,7 +121,8 @@ export class X402Client {
     return free;
   }
 
-  async #choose(job: Job, offer: Offer): Promise<ChosenTerms> {
+  /** The terms to pay; or, for a listing that is not kept, the live terms and why they are refused. */
+  async #choose(job: Job, offer: Offer): Promise<{ chosen: ChosenTerms; refusal?: Refusal }> {
     const { caller, listing, target } = job;
     const options = {
       networks: this.#parts.networks,
@@ -131,33 +134,30 @@ export class X402Client {
       return verdict?.kept === false ? verdict.reason : undefined;
     };
     const choice = chooseTerms(offer, { ...options, refuse: breach });
-    if (choice.ok) return choice.chosen;
-    if (listing)
-      await this.#mismatch(job, listing, offer, chooseTerms(offer, options), choice.reasons);
-    throw new ApiError("unsupported_payment_requirements", {
-      detail: `The target accepts nothing this wallet can pay: ${choice.reasons.slice(0, 5).join("; ")}. Nothing was paid.`,
-      extra: { reasons: choice.reasons },
-    });
+    if (choice.ok) return { chosen: choice.chosen };
+    if (!listing)
+      throw new ApiError("unsupported_payment_requirements", {
+        detail: `The target accepts nothing this wallet can pay: ${choice.reasons.slice(0, 5).join("; ")}. Nothing was paid.`,
+        extra: { reasons: choice.reasons },
+      });
+    const detail = `The live terms differ from the listing's. ${choice.reasons[0] ?? ""}`.trim();
+    const refusal: Refusal = { code: "listing_mismatch", detail };
+    if (job.input.dryRun !== true) await this.#flag(listing);
+    const live = chooseTerms(offer, options);
+    if (live.ok) return { chosen: live.chosen, refusal };
+    // The listing's terms are gone and nothing payable took their place.
+    if (job.input.dryRun === true)
+      throw new ApiError("listing_mismatch", { detail, extra: { blocked: true } });
+    throw await this.#parts.payments.refuse({ ...this.#withoutTerms(job), refusal });
   }
 
-  /** The seller asks for something else than its listing says: nobody pays, and the listing shows it. */
-  async #mismatch(
-    job: Job,
-    listing: ListingPins,
-    offer: Offer,
-    live: ReturnType<typeof chooseTerms>,
-    reasons: string[],
-  ): Promise<never> {
-    const detail = `The live terms differ from the listing's. ${reasons[0] ?? ""}`.trim();
-    const refusal = { code: "listing_mismatch" as const, detail };
+  async #flag(listing: ListingPins): Promise<void> {
     await this.#parts
       .listings()
       .flag(listing.id, "listing_mismatch")
       .catch((error: unknown) =>
         this.#parts.log.warn({ err: error, listingId: listing.id }, "listing not flagged"),
       );
-    const request = live.ok ? payRequest(job, offer, live.chosen) : this.#withoutTerms(job);
-    throw await this.#parts.payments.refuse({ ...request, refusal });
   }
 
   /** A refusal of the target itself is a denial like any other: stored, and visible to the owner. */

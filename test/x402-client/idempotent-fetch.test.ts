@@ -1,0 +1,157 @@
+// Goal: a request repeated with its key never pays twice and gets the same answer: after it ended, while it runs, and when its outcome was unknown.
+import t from "tap";
+import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
+
+t.test("one key, one payment", async (t) => {
+  const made = await market(t, { agent: { perPaymentLimit: "1" } });
+  const { seller, agent, app } = made;
+  const url = seller.url;
+  const withKey = (key: string, body: Record<string, unknown> = {}) =>
+    made.fetch({ url, timeoutMs: 1_000, ...body }, { "idempotency-key": key });
+
+  await t.test(
+    "after the answer: told again, word for word, without asking the seller",
+    async (t) => {
+      const first = await withKey("after");
+      t.equal(first.status, 200);
+      t.equal(first.headers["idempotent-replayed"], undefined);
+      const asked = seller.asks.length + seller.proofs.length;
+      const again = await withKey("after");
+      t.same(again.body, first.body);
+      t.equal(again.headers["idempotent-replayed"], "true");
+      t.equal(seller.asks.length + seller.proofs.length, asked);
+      t.match(await withKey("after", { maxAmount: "1" }), {
+        status: 422,
+        body: { code: "idempotency_key_reused" },
+      });
+      t.match(await withKey(" bad key\u00fc"), {
+        status: 400,
+        body: { code: "idempotency_key_invalid" },
+      });
+    },
+  );
+
+  await t.test("while it runs: refused, and the first one finishes", async (t) => {
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    let reached: () => void = () => undefined;
+    const atSeller = new Promise<void>((resolve) => (reached = resolve));
+    seller.script = {
+      onProof: async ({ response, proof }) => {
+        reached();
+        await held;
+        await seller.settle(proof);
+        response.writeHead(200).end("done");
+      },
+    };
+    const first = withKey("during", { timeoutMs: 20_000 });
+    await atSeller;
+    const second = await withKey("during", { timeoutMs: 20_000 });
+    t.match(second, { status: 409, body: { code: "idempotency_in_progress", paymentId: /^pay_/ } });
+    release();
+    t.match(await first, { status: 200, body: { paid: true, data: "done" } });
+    t.match(await withKey("during", { timeoutMs: 20_000 }), {
+      status: 200,
+      body: { data: "done" },
+    });
+    seller.script = {};
+  });
+
+  await t.test("many at once: one pays, the others wait or hear its answer", async (t) => {
+    const before = await made.balanceOf(PAYEE);
+    const answers = await Promise.all(Array.from({ length: 8 }, () => withKey("many")));
+    t.ok(answers.some(({ status }) => status === 200));
+    for (const { status, body } of answers)
+      t.ok(status === 200 || body["code"] === "idempotency_in_progress", JSON.stringify(body));
+    t.equal((await made.balanceOf(PAYEE)) - before, 1000n);
+  });
+
+  await t.test("a denial is not kept: nothing moved, and the key may succeed later", async (t) => {
+    seller.script = { terms: () => seller.entry({ amount: "2000000" }) };
+    t.match(await withKey("denied"), { status: 403, body: { code: "per_payment_limit_exceeded" } });
+    await app.inject({
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      headers: made.owner.headers,
+      payload: JSON.stringify({ perPaymentLimit: "2" }),
+    });
+    t.match(await withKey("denied"), { status: 200, body: { amountPaid: "2" } });
+    seller.script = {};
+  });
+
+  await t.test(
+    "unknown at first: the same key hears the truth, and the data, with the same payment",
+    async (t) => {
+      seller.script = { onProof: ({ response }) => void response.writeHead(200).end("early") };
+      const unknown = await withKey("unknown");
+      t.match(unknown, { status: 504, body: { code: "payment_status_unknown", data: "early" } });
+      seller.script = {
+        onProof: async ({ response, proof }) => {
+          const transaction = await seller.settle(proof);
+          response.writeHead(200, seller.receipt({ transaction })).end("again");
+        },
+      };
+      const proofs = seller.proofs.length;
+      const asks = seller.asks.length;
+      const known = await withKey("unknown");
+      t.match(known, {
+        status: 200,
+        body: { paid: true, data: "again", paymentId: unknown.body["paymentId"] },
+      });
+      t.equal(known.headers["idempotent-replayed"], "true");
+      t.equal(seller.asks.length, asks, "no new offer was asked for");
+      const nonces = seller.proofs
+        .slice(proofs - 1)
+        .map(({ payload }) => payload.authorization.nonce);
+      t.equal(new Set(nonces).size, 1, "the same authorization");
+      seller.script = {};
+    },
+  );
+
+  await t.test("a failure that is final is told again", async (t) => {
+    seller.script = { onProof: ({ response }) => void response.writeHead(500).end() };
+    const first = await withKey("failed");
+    t.match(first, { status: 502, body: { code: "upstream_error", paid: false } });
+    const proofs = seller.proofs.length;
+    const again = await withKey("failed");
+    t.match(again, {
+      status: 502,
+      body: { code: "upstream_error", paymentId: first.body["paymentId"] },
+    });
+    t.equal(again.headers["idempotent-replayed"], "true");
+    t.equal(seller.proofs.length, proofs);
+    seller.script = {};
+  });
+
+  await t.test("a free answer is kept too", async (t) => {
+    seller.script = { onAsk: ({ response }, nth) => void response.writeHead(200).end(String(nth)) };
+    const first = await withKey("free");
+    t.same((await withKey("free")).body, first.body);
+    seller.script = {};
+  });
+
+  await assertLedgerIsChain(t, made);
+});
+
+t.test("fetches and spends together stay within one limit", async (t) => {
+  const made = await market(t, { agent: { dailyLimit: "0.01" } });
+  const { app, agent, seller } = made;
+  const spend = () =>
+    app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: agent.headers,
+      payload: JSON.stringify({ recipient: PAYEE, amount: "0.001" }),
+    });
+  const statuses = await Promise.all(
+    Array.from({ length: 15 }, async (_, index) => [
+      (await made.fetch({ url: `${seller.url}&n=${index}` })).status,
+      (await spend()).statusCode,
+    ]),
+  );
+  const ok = statuses.flat().filter((status) => status === 200).length;
+  t.equal(ok, 10, "exactly the limit");
+  t.equal(statuses.flat().filter((status) => status === 403).length, 20);
+  t.equal(await made.balanceOf(PAYEE), 10_000n);
+  await assertLedgerIsChain(t, made);
+});
