@@ -1,0 +1,179 @@
+// Goal: one Idempotency-Key is one payment, and always ends with its true answer.
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { statusesOf, usdcOf } from "./ledger.helper.ts";
+
+const usdc = 1_000_000n;
+const freshPayee = () => privateKeyToAccount(generatePrivateKey()).address;
+
+t.test("while outcomes come in time", async (t) => {
+  const ctx = await testApp(t);
+  const { app, chain, database } = ctx;
+  const owner = await signIn(ctx);
+  const payee = freshPayee();
+  const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
+  await chain.mint(agent.walletAddress, 20n * usdc);
+  const spend = (
+    key: string | undefined,
+    body: Record<string, unknown>,
+    from: NewTestAgent = agent,
+  ) =>
+    app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: { ...from.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
+      payload: JSON.stringify(body),
+    });
+  const one = { recipient: payee, amount: "1" };
+
+  await t.test("the same key and body replays the stored answer", async (t) => {
+    const first = await spend("key-1", one);
+    t.equal(first.statusCode, 200, first.body);
+    t.notOk(first.headers["idempotent-replayed"]);
+    const again = await spend("key-1", { amount: "1", recipient: payee });
+    t.equal(again.statusCode, 200);
+    t.equal(again.headers["idempotent-replayed"], "true");
+    t.same(again.json(), first.json(), "also with its members in another order");
+    t.equal(await usdcOf(ctx, payee), usdc);
+  });
+
+  await t.test("another body is refused", async (t) => {
+    const answer = await spend("key-1", { ...one, amount: "2" });
+    t.equal(answer.statusCode, 422);
+    t.equal(answer.json<{ code: string }>().code, "idempotency_key_reused");
+  });
+
+  await t.test("keys are 1 to 255 printable characters", async (t) => {
+    for (const key of ["", " ", "a".repeat(256), "ü", "a\tb"]) {
+      const answer = await spend(key, one);
+      t.equal(answer.statusCode, 400, JSON.stringify(key));
+      t.equal(answer.json<{ code: string }>().code, "idempotency_key_invalid");
+    }
+    t.equal((await spend("z".repeat(255), one)).statusCode, 200);
+  });
+
+  await t.test("a denial is not stored: the key may succeed later", async (t) => {
+    const late = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [] });
+    await chain.mint(late.walletAddress, 5n * usdc);
+    t.equal((await spend("key-2", one, late)).statusCode, 403);
+    await app.inject({
+      method: "PUT",
+      url: `/api/agents/${late.id}/allowlist`,
+      headers: owner.headers,
+      payload: JSON.stringify({ allowlist: [payee] }),
+    });
+    t.equal((await spend("key-2", one, late)).statusCode, 200);
+    t.equal((await spend("key-2", one, late)).headers["idempotent-replayed"], "true");
+    t.same(await statusesOf(ctx, late.id), { blocked: 1, settled: 1 });
+  });
+
+  await t.test("keys belong to one agent", async (t) => {
+    const other = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
+    await chain.mint(other.walletAddress, 5n * usdc);
+    const answer = await spend("key-1", { ...one, amount: "2" }, other);
+    t.equal(answer.statusCode, 200);
+    t.notOk(answer.headers["idempotent-replayed"]);
+  });
+
+  await t.test("twenty at once with one key pay once", async (t) => {
+    const before = await usdcOf(ctx, payee);
+    const answers = await Promise.all(Array.from({ length: 20 }, () => spend("key-3", one)));
+    for (const answer of answers)
+      t.ok(
+        answer.statusCode === 200 ||
+          answer.json<{ code: string }>().code === "idempotency_in_progress",
+        answer.body,
+      );
+    const fresh = answers.filter(
+      (answer) => answer.statusCode === 200 && !answer.headers["idempotent-replayed"],
+    );
+    t.equal(fresh.length, 1);
+    t.equal(await usdcOf(ctx, payee), before + usdc);
+  });
+
+  await t.test("an answer on record is told while the chain is down", async (t) => {
+    await chain.stop();
+    const again = await spend("key-1", one);
+    await chain.start();
+    t.equal(again.statusCode, 200, again.body);
+    t.equal(again.headers["idempotent-replayed"], "true");
+  });
+
+  await t.test("a process that died before it signed leaves the key usable", async (t) => {
+    // What such a process leaves behind, a while ago.
+    const ghost = await app.guardrails.reserve({
+      agentId: agent.id,
+      apiKeyId: agent.keyId,
+      walletAddress: agent.walletAddress,
+      kind: "spend",
+      chainId: chain.chainId,
+      asset: chain.usdc,
+      to: payee,
+      amountAtomic: usdc,
+      nonce: `0x${"ab".repeat(32)}`,
+      validForSeconds: 120,
+      requestId: null,
+      balance: { atomic: 100n * usdc, blockNumber: 0n },
+      idempotency: await refOf("key-4"),
+    });
+    if (ghost.kind !== "reserved") throw new Error(ghost.kind);
+    t.equal((await spend("key-4", one)).statusCode, 409, "at first it may still be running");
+    await database.pool.query(
+      "UPDATE payments SET created_at = created_at - interval '2 minutes' WHERE id = $1",
+      [ghost.paymentId],
+    );
+    const answer = await spend("key-4", one);
+    t.equal(answer.statusCode, 200, answer.body);
+    t.not(answer.json<{ paymentId: string }>().paymentId, ghost.paymentId);
+    const { rows } = await database.pool.query("SELECT status FROM payments WHERE id = $1", [
+      ghost.paymentId,
+    ]);
+    t.same(rows, [{ status: "voided" }]);
+  });
+
+  async function refOf(key: string) {
+    const { hashBody } = await import("../../server/domain/payments/idempotency-ref.ts");
+    const route = "POST /api/agents/spend";
+    return { subjectId: agent.id, route, key, bodyHash: hashBody(route, one) };
+  }
+});
+
+t.test("while outcomes are late", async (t) => {
+  const ctx = await testApp(t, {
+    chainOptions: { blockTimeSeconds: 3 },
+    env: { SETTLE_WAIT_MS: "300" },
+  });
+  const { app, chain } = ctx;
+  const owner = await signIn(ctx);
+  const payee = freshPayee();
+  const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
+  await chain.mint(agent.walletAddress, 20n * usdc);
+  const spend = () =>
+    app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: { ...agent.headers, "idempotency-key": "late" },
+      payload: JSON.stringify({ recipient: payee, amount: "1" }),
+    });
+  const first = await spend();
+  t.equal(first.statusCode, 504, first.body);
+  const { code, paymentId } = first.json<{ code: string; paymentId: string }>();
+  t.equal(code, "payment_status_unknown");
+  const me = await app.inject({ url: "/api/agents/me", headers: agent.headers });
+  t.match(me.json(), { limits: { spent: "0", reserved: "1", remaining: "9" } }, "still counted");
+  await until(async () => {
+    const read = await app.inject({
+      url: `/api/agents/me/payments/${paymentId}`,
+      headers: agent.headers,
+    });
+    return read.json<{ status: string }>().status === "settled";
+  });
+  const again = await spend();
+  t.equal(again.statusCode, 200, "the same key hears the outcome once it is known");
+  t.match(again.json(), { success: true, paymentId, amount: "1" });
+  t.equal(again.headers["idempotent-replayed"], "true");
+  t.equal(await usdcOf(ctx, payee), usdc, "paid once");
+});
