@@ -1,0 +1,63 @@
+// Goal: the built web app is served as browsers cache best, deep links work, and no machine path ever gets a page.
+import { readdir } from "node:fs/promises";
+import t from "tap";
+import { testApp } from "../helpers/app.ts";
+
+const ASSETS = new URL("../../web/dist/assets/", import.meta.url);
+const page = { accept: "text/html,application/xhtml+xml,*/*;q=0.8" };
+
+t.test("static serving", async (t) => {
+  const { app } = await testApp(t);
+
+  await t.test("the page is revalidated, hashed assets are kept for a year", async (t) => {
+    const index = await app.inject({ url: "/", headers: page });
+    t.equal(index.statusCode, 200);
+    t.match(index.headers["content-type"], /text\/html/);
+    t.equal(index.headers["cache-control"], "no-cache");
+    t.match(index.headers["content-security-policy"], /script-src 'self'/);
+    const [script] = (await readdir(ASSETS)).filter((name) => name.endsWith(".js"));
+    const asset = await app.inject(`/assets/${script}`);
+    t.equal(asset.statusCode, 200);
+    t.equal(asset.headers["cache-control"], "public, max-age=31536000, immutable");
+    t.notMatch(index.body, /<script(?![^>]*\bsrc=)/, "no inline script");
+  });
+
+  await t.test("deep links get the page, without a redirect", async (t) => {
+    for (const url of [
+      "/agents",
+      "/agents/agt_123/activity",
+      "/marketplace?search=x",
+      "/agents/",
+    ]) {
+      const response = await app.inject({ url, headers: page });
+      t.equal(response.statusCode, 200, url);
+      t.match(response.headers["content-type"], /text\/html/, url);
+    }
+  });
+
+  await t.test("what is not there is a problem, also for a browser", async (t) => {
+    for (const url of [
+      "/api/nope",
+      "/api",
+      "/assets/gone.js",
+      "/robots.json",
+      "/mcp/nope",
+      "/openapi.json/x",
+    ]) {
+      const response = await app.inject({ url, headers: page });
+      t.equal(response.statusCode, 404, url);
+      t.match(response.headers["content-type"], /problem\+json/, url);
+    }
+    const json = await app.inject({ url: "/agents", headers: { accept: "application/json" } });
+    t.equal(json.statusCode, 404, "a client that wants JSON gets no page");
+    for (const url of [
+      "/../package.json",
+      "/assets/../../package.json",
+      "/%2e%2e/package.json",
+      "/assets/%2e%2e%2f%2e%2e%2fpackage.json",
+    ]) {
+      const response = await app.inject({ url, headers: { accept: "application/json" } });
+      t.notMatch(response.body, /"dependencies"/, `no file outside: ${url}`);
+    }
+  });
+});
