@@ -1,6 +1,6 @@
 import fp from "fastify-plugin";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
-import { isDatabaseUnavailable } from "../adapters/db/errors.ts";
+import { isDatabaseUnavailable, isTextRefused } from "../adapters/db/errors.ts";
 import { ApiError, problemBody, type ErrorCode } from "../errors.ts";
 
 /** The one error handler: whatever is thrown becomes problem+json with a code of the registry. */
@@ -57,6 +57,11 @@ export function toApiError(error: FastifyError | ApiError): ApiError {
     return new ApiError("invalid_json", { cause: error });
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
     return new ApiError("bad_request", { cause: error, detail: error.message });
+  if (isTextRefused(error))
+    return new ApiError("validation_failed", {
+      cause: error,
+      detail: "A text of the request contains a character that cannot be stored (NUL).",
+    });
   if (isDatabaseUnavailable(error)) return new ApiError("service_unavailable", { cause: error });
   return new ApiError("internal_error", {
     cause: error,

@@ -224,6 +224,13 @@ t.test("finding a listing", async (t) => {
   t.match(await send(app, "GET", "/api/listings?limit=0"), { status: 422 });
   t.match(await send(app, "GET", "/api/listings?cursor=nonsense"), { status: 422 });
 
+  // NUL, which Postgres cannot take, is the caller's mistake wherever it is put.
+  for (const url of ["/%00", "?search=%00", "?category=a%00", "?network=%00"])
+    t.match(await send(app, "GET", `/api/listings${url}`), { status: 422 }, url);
+  t.match(await send(app, "GET", "/api/x402/discovery/search?query=%00"), { status: 422 });
+  const nul = { name: "a\0b", url: `${shop.origin}/nul` };
+  t.match(await send(app, "POST", "/api/listings", owner, nul), { status: 422 });
+
   // Pages stay stable while listings arrive.
   const seen: string[] = [];
   let cursor: string | null = "";

@@ -32,6 +32,18 @@ export function isDatabaseUnavailable(error: unknown, depth = 0): boolean {
   return isDatabaseUnavailable(error.cause, depth + 1);
 }
 
+/**
+ * Says whether Postgres refused a text: NUL cannot be stored or looked for. Every text of a caller
+ * ends in a query, so it is told here once instead of in each schema.
+ */
+export function isTextRefused(error: unknown, depth = 0): boolean {
+  if (!(error instanceof Error) || depth > 4) return false;
+  const { code, cause } = error as { code?: unknown; cause?: { originalCode?: unknown } };
+  // 22021: invalid byte sequence. 22P05: a jsonb escape that is no character.
+  if (code === "22021" || code === "22P05" || cause?.originalCode === "22021") return true;
+  return isTextRefused(cause, depth + 1);
+}
+
 /** Outbound HTTP raises the same socket codes: only those that came through pg or Prisma count here. */
 function isFromPostgres(error: Error): boolean {
   return (

@@ -51,7 +51,7 @@ export function ListingForm({ listing, onDone, onCancel }: ListingFormProps): Re
         ? updateListing(listing.id, terms)
         : createListing({ ...terms, url: url.trim(), method });
     },
-    onSuccess: async ({ listing: saved }) => {
+    onSuccess: async (saved) => {
       notifications.show({
         message: listing ? "The listing is changed." : `${saved.name} is listed.`,
       });

@@ -31,8 +31,7 @@ export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilte
 export const listingQuery = (id: string) =>
   queryOptions({
     queryKey: ["listing", id],
-    queryFn: async ({ signal }) =>
-      (await api.get<{ listing: Listing }>(`/api/listings/${id}`, { signal })).listing,
+    queryFn: ({ signal }) => api.get<Listing>(`/api/listings/${id}`, { signal }),
   });
 
 export interface ListingDraft {
@@ -47,7 +46,7 @@ export interface ListingDraft {
 export const probeListing = (url: string, method: string): Promise<ProbeResult> =>
   api.post("/api/listings/probe", { url, method });
 
-export const createListing = (draft: ListingDraft): Promise<{ listing: Listing }> =>
+export const createListing = (draft: ListingDraft): Promise<Listing> =>
   api.post("/api/listings", draft);
 
 export const updateListing = (
@@ -55,6 +54,6 @@ export const updateListing = (
   changes: Partial<Pick<ListingDraft, "name" | "description" | "category" | "maxPrice">> & {
     status?: "active" | "paused";
   },
-): Promise<{ listing: Listing }> => api.patch(`/api/listings/${id}`, changes);
+): Promise<Listing> => api.patch(`/api/listings/${id}`, changes);
 
 export const deleteListing = (id: string): Promise<unknown> => api.delete(`/api/listings/${id}`);
