@@ -1,0 +1,62 @@
+// Paying clients exactly as their users write them with the published packages; the lines of the README are these.
+import { wrapAxiosWithPayment, x402Client as olderClient } from "@x402/axios";
+import { ExactEvmScheme } from "@x402/evm";
+import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
+import axios from "axios";
+import type { Address, LocalAccount } from "viem";
+
+export interface Paid {
+  status: number;
+  body: unknown;
+  /** The receipt header. */
+  receipt: string;
+  /** The proof that was sent, to be shown again. */
+  proof: string;
+}
+export interface ClientOptions {
+  account: LocalAccount;
+  network: `${string}:${string}`;
+  usdc: Address;
+}
+export type PayingClient = (url: string) => Promise<Paid>;
+
+export function fetchClient({ account, network, usdc }: ClientOptions): PayingClient {
+  const client = new x402Client()
+    .register(network, new ExactEvmScheme(account))
+    // Clients since 2.23 refuse assets they do not know: this line lets them pay with Arc's USDC.
+    .setSpendControls({
+      allowedAssets: [{ network, asset: usdc, maxAmountPerPayment: "1000000" }],
+    });
+  let proof = "";
+  const pay = wrapFetchWithPayment(async (input, init) => {
+    const request = new Request(input, init);
+    proof = request.headers.get("payment-signature") ?? proof;
+    return fetch(request);
+  }, client);
+  return async (url) => {
+    const response = await pay(url);
+    return {
+      status: response.status,
+      body: await response.json(),
+      receipt: response.headers.get("payment-response") ?? "",
+      proof,
+    };
+  };
+}
+
+export function axiosClient({ account, network }: ClientOptions): PayingClient {
+  const client = new olderClient().register(network, new ExactEvmScheme(account) as never);
+  const api = wrapAxiosWithPayment(
+    axios.create({ validateStatus: (status) => status === 200 }),
+    client,
+  );
+  return async (url) => {
+    const response = await api.get<unknown>(url);
+    return {
+      status: response.status,
+      body: response.data,
+      receipt: String(response.headers["payment-response"]),
+      proof: String(response.config.headers["PAYMENT-SIGNATURE"]),
+    };
+  };
+}

@@ -1,0 +1,105 @@
+// Paid APIs exactly as a provider writes them with the published packages; the lines of the README are these.
+import { createServer } from "node:http";
+import type { AddressInfo, Server } from "node:net";
+import { serve } from "@hono/node-server";
+import { HTTPFacilitatorClient } from "@x402/core/server";
+import { ExactEvmScheme } from "@x402/evm/exact/server";
+import * as forExpress from "@x402/express";
+import * as forHono from "@x402/hono";
+import express from "express";
+import { Hono } from "hono";
+import type { Test } from "tap";
+import type { Address } from "viem";
+
+export interface PaidApi {
+  url: string;
+  /** How often the paid work was done. */
+  served(): number;
+}
+export interface PaidApiOptions {
+  facilitatorUrl: string;
+  facilitatorKey?: string;
+  network: `${string}:${string}`;
+  usdc: Address;
+  payTo: Address;
+  flow: "authorization" | "upfront";
+}
+
+const AMOUNT = "12345";
+
+function routes({ network, usdc, payTo, flow }: PaidApiOptions) {
+  return {
+    "GET /paid": {
+      accepts: {
+        scheme: "exact",
+        network,
+        payTo,
+        // No stock table knows Arc's USDC: name the asset and its EIP-712 domain.
+        price: { amount: AMOUNT, asset: usdc, extra: { name: "USDC", version: "2" } },
+        ...(flow === "upfront" && { extra: { paymentFlow: "upfront" } }),
+      },
+      description: "A paid answer",
+    },
+  };
+}
+
+function facilitatorOf({ facilitatorUrl, facilitatorKey }: PaidApiOptions): HTTPFacilitatorClient {
+  if (facilitatorKey === undefined) return new HTTPFacilitatorClient({ url: facilitatorUrl });
+  const headers = { authorization: `Bearer ${facilitatorKey}` };
+  return new HTTPFacilitatorClient({
+    url: facilitatorUrl,
+    createAuthHeaders: async () => ({ verify: headers, settle: headers, supported: headers }),
+  });
+}
+
+const address = (server: Server): string =>
+  `http://127.0.0.1:${(server.address() as AddressInfo).port}/paid`;
+const listening = (server: Server): Promise<void> =>
+  new Promise((resolve) => {
+    if (server.listening) resolve();
+    else server.once("listening", () => resolve());
+  });
+const closing = (server: Server): Promise<void> =>
+  new Promise((resolve) => {
+    server.close(() => resolve());
+    if ("closeAllConnections" in server)
+      (server as unknown as { closeAllConnections(): void }).closeAllConnections();
+  });
+
+export async function expressApi(t: Test, options: PaidApiOptions): Promise<PaidApi> {
+  let served = 0;
+  const app = express();
+  const resourceServer = new forExpress.x402ResourceServer(facilitatorOf(options)).register(
+    options.network,
+    new ExactEvmScheme(),
+  );
+  app.use(forExpress.paymentMiddleware(routes(options), resourceServer));
+  app.get("/paid", (_request, response) => {
+    served += 1;
+    response.json({ secret: 42 });
+  });
+  const server = createServer(app).listen(0, "127.0.0.1");
+  t.teardown(() => closing(server));
+  await listening(server);
+  return { url: address(server), served: () => served };
+}
+
+export async function honoApi(t: Test, options: PaidApiOptions): Promise<PaidApi> {
+  let served = 0;
+  const app = new Hono();
+  const resourceServer = new forHono.x402ResourceServer(facilitatorOf(options)).register(
+    options.network,
+    new ExactEvmScheme(),
+  );
+  app.use(forHono.paymentMiddleware(routes(options), resourceServer));
+  app.get("/paid", (context) => {
+    served += 1;
+    return context.json({ secret: 42 });
+  });
+  const server = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" }) as unknown as Server;
+  t.teardown(() => closing(server));
+  await listening(server);
+  return { url: address(server), served: () => served };
+}
+
+export const PRICE_ATOMIC = BigInt(AMOUNT);
