@@ -1,6 +1,8 @@
 /** The running server: configuration, local world where needed, the app, the port; and back down again. */
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
+import { MigrationError, migrate } from "./adapters/db/migrate.ts";
+import { migrate, MigrationError } from "./adapters/db/migrate.ts";
 import { buildApp } from "./app.ts";
 import { ConfigError, loadConfig } from "./config.ts";
 import { banner } from "./local/banner.ts";
@@ -33,10 +35,34 @@ async function start(running: Running, stopper: { requested: boolean }): Promise
   const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
   running.world = world;
   if (stopper.requested) return finish(running);
+  await applyMigrations(config.databaseUrl);
   running.app = await buildApp(config);
   if (stopper.requested) return finish(running);
   await running.app.listen({ host: config.host, port: config.port });
   console.log(banner(config));
+}
+
+async function applyMigrations(databaseUrl: string | undefined): Promise<void> {
+  if (databaseUrl === undefined) throw new StartError("there is no database to start on.");
+  const applied = await migrate({ connectionString: databaseUrl }).catch((error: unknown) => {
+    if (error instanceof MigrationError) throw new StartError(error.message, { cause: error });
+    throw new StartError("the database at DATABASE_URL does not answer.", { cause: error });
+  });
+  if (applied.length > 0) console.log(`Applied ${applied.length} migrations.`);
+}
+
+/** Under an advisory lock, so that replicas may start together. */
+async function migrateDatabase(connectionString: string): Promise<void> {
+  try {
+    await migrate({ connectionString });
+  } catch (error) {
+    if (error instanceof MigrationError) throw error;
+    const { hostname, port } = new URL(connectionString);
+    const where = `${hostname}${port === "" ? "" : `:${port}`}`;
+    throw new StartError(`the database at ${where} cannot be used: ${reasonOf(error)}`, {
+      cause: error,
+    });
+  }
 }
 
 /** The first Ctrl-C drains and stops; the second one leaves at once (the wardens still stop the children). */
@@ -74,10 +100,15 @@ async function shutDown(running: Running): Promise<boolean> {
 /** One line for what a person can act on. Anything else is a defect of ours and keeps its cause. */
 function describe(error: unknown): string {
   if (error instanceof ConfigError || error instanceof StartError) return error.message;
+  return reasonOf(error);
+}
+
+function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { code, port } = error as NodeJS.ErrnoException & { port?: number };
   if (code === "EADDRINUSE") return `port ${port} is in use.`;
-  return error.message.split("\n")[0] ?? error.name;
+  // A refused connection to a name with two addresses has a code and no message.
+  return error.message.split("\n")[0] || code || error.name;
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) await main();
