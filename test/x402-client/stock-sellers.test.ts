@@ -1,0 +1,87 @@
+// Goal: our client pays unmodified sellers of both protocol versions, whoever their facilitator is; with ours, one row and one broadcast.
+import t from "tap";
+import { findNetwork } from "../../server/domain/networks.ts";
+import { testChain } from "../helpers/chain.ts";
+import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
+import {
+  expressSeller,
+  honoSeller,
+  ourFacilitator,
+  stockFacilitator,
+  v1Seller,
+} from "./stock-sellers.ts";
+
+// A network that has a version 1 name; on a chain with a block per transaction nothing confirms later.
+const CHAIN_ID = 84532;
+const V1_NAME = "base-sepolia";
+
+t.test("stock sellers", async (t) => {
+  const usdc = findNetwork(V1_NAME)?.usdc.address;
+  const chain = await testChain(t, { chainId: CHAIN_ID, usdc });
+  const made = await market(t, {
+    chain,
+    listen: true,
+    env: { [`CONFIRMATIONS_${CHAIN_ID}`]: "1", SETTLE_WAIT_MS: "10000" },
+  });
+  const account = chain.accounts[1];
+  if (!account) throw new Error("the test chain has no accounts");
+  const facilitators = {
+    reference: stockFacilitator(chain, account, V1_NAME),
+    ours: ourFacilitator(made.baseUrl),
+  };
+  for (const [whose, facilitator] of Object.entries(facilitators)) {
+    const options = { chain, payTo: PAYEE, facilitator };
+    const sellers = {
+      express: await expressSeller(t, options),
+      hono: await honoSeller(t, options),
+      v1: await v1Seller(t, { ...options, v1Name: V1_NAME }),
+    };
+    for (const [sold, url] of Object.entries(sellers)) {
+      await t.test(`${sold} with ${whose} facilitator`, async (t) => {
+        made.config.fetchPrivateOrigins.push(new URL(url).origin);
+        const before = await made.balanceOf(PAYEE);
+        const answer = await made.fetch({ url });
+        t.match(
+          answer,
+          {
+            status: 200,
+            body: {
+              paid: true,
+              amountPaid: "0.001",
+              data: { sold },
+              network: `eip155:${CHAIN_ID}`,
+            },
+          },
+          JSON.stringify(answer.body),
+        );
+        t.equal((await made.balanceOf(PAYEE)) - before, 1000n);
+        t.match(await made.lastPayment(), {
+          status: "settled",
+          delivered: true,
+          tx_hash: answer.body["txHash"],
+        });
+        const { rows } = await made.database.pool.query<Record<string, unknown>>(
+          "SELECT id, relay, by_other FROM settlements WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
+          [made.agent.id],
+        );
+        t.same(
+          rows[0],
+          {
+            id: answer.body["paymentId"],
+            relay: whose === "ours",
+            by_other: whose !== "ours",
+          },
+          "our facilitator attached to the row that was there",
+        );
+        t.match(await made.fetch({ url, dryRun: true }), {
+          body: { price: "0.001", verdict: { allowed: true } },
+        });
+      });
+    }
+  }
+  const { rows } = await made.database.pool.query<{ kind: string; count: string }>(
+    "SELECT kind, count(*)::text AS count FROM settlements GROUP BY kind",
+  );
+  t.same(rows, [{ kind: "x402", count: "6" }], "never a second row for one authorization");
+  await assertLedgerIsChain(t, made);
+});
