@@ -1,0 +1,105 @@
+// Goal: a process killed at any step of a fetch loses nothing: the same key, asked of another replica, ends in one payment or provably none.
+import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import t, { type Test } from "tap";
+import { freePort } from "../../server/local/free-port.ts";
+import { testEnvironment } from "../helpers/app.ts";
+import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
+import type { Script } from "./scripted-seller.ts";
+
+const CHILD = fileURLToPath(new URL("doomed-server.ts", import.meta.url));
+const ENV = {
+  MASTER_KEYS: `test:${randomBytes(32).toString("base64")}`,
+  SETTLE_WAIT_MS: "1500",
+  LOG_LEVEL: "silent",
+};
+/** The steps of a fetch, in order. */
+const POINTS = ["reserved", "signed", "submitted", "answered", "confirmed"] as const;
+const REQUEST = { timeoutMs: 500 };
+
+/** Sends one fetch to a server that dies at the point, and sees it die. */
+async function fetchAndDie(t: Test, made: Market, point: string): Promise<void> {
+  const port = await freePort();
+  const child = spawn(process.execPath, ["--import=tsx", CHILD], {
+    env: {
+      ...process.env,
+      ...testEnvironment({
+        databaseUrl: made.database.url,
+        chain: made.chain,
+        port,
+        env: { ...ENV, FETCH_PRIVATE_ORIGINS: made.seller.origin, DOOM_AT: point },
+      }),
+    },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  t.teardown(() => child.kill("SIGKILL"));
+  const ended = once(child, "exit");
+  await Promise.race([once(child.stdout, "data"), ended]);
+  await t.rejects(
+    fetch(`http://127.0.0.1:${port}/api/agents/x402-fetch`, {
+      method: "POST",
+      headers: { ...made.agent.headers, "idempotency-key": `killed-${point}` },
+      body: JSON.stringify({ url: `${made.seller.origin}/${point}`, ...REQUEST }),
+    }),
+    `killed at ${point}: no answer`,
+  );
+  t.same((await ended)[1], "SIGKILL");
+}
+
+/** Asks with the same key until the first request counts as dead. */
+async function askAgain(made: Market, point: string): Promise<Answered> {
+  const deadlineMs = Date.now() + 30_000;
+  for (;;) {
+    const answer = await made.fetch(
+      { url: `${made.seller.origin}/${point}`, ...REQUEST },
+      { "idempotency-key": `killed-${point}` },
+    );
+    if (answer.body["code"] !== "idempotency_in_progress" || Date.now() > deadlineMs) return answer;
+    await new Promise((resolve) => setTimeout(resolve, 250));
+  }
+}
+
+t.test("killed at each step", async (t) => {
+  const sold = new Set<string>();
+  const made = await market(t, { env: ENV });
+  const { seller } = made;
+  const script: Script = {
+    // Settles an authorization once, delivers for it again at /confirmed, and never again elsewhere.
+    onProof: async ({ request, response, proof }) => {
+      const { nonce } = proof.payload.authorization;
+      if (sold.has(nonce) && request.url !== "/confirmed")
+        return seller.refuse(response, seller.entry());
+      if (!sold.has(nonce)) await seller.settle(proof);
+      sold.add(nonce);
+      response.writeHead(200).end("data");
+    },
+  };
+  seller.script = script;
+
+  for (const point of POINTS) await fetchAndDie(t, made, point);
+  const answers = new Map<string, Answered>();
+  for (const point of POINTS) answers.set(point, await askAgain(made, point));
+
+  for (const point of ["reserved", "signed", "submitted", "confirmed"])
+    t.match(answers.get(point), { status: 200, body: { paid: true, data: "data" } }, point);
+  t.match(
+    answers.get("answered"),
+    { status: 502, body: { code: "paid_upstream_failed", txHash: /^0x/, amountPaid: "0.001" } },
+    "the seller had its money, and would not deliver again",
+  );
+  t.equal(await made.balanceOf(PAYEE), BigInt(POINTS.length) * 1000n, "each was paid once");
+  t.equal(sold.size, POINTS.length, "one authorization each reached the seller");
+  t.equal(await made.reserved(), "0");
+  await assertLedgerIsChain(t, made);
+
+  for (const point of POINTS) {
+    const again = await askAgain(made, point);
+    t.match(again, {
+      status: answers.get(point)?.status,
+      body: { txHash: answers.get(point)?.body["txHash"] },
+    });
+    t.equal(again.headers["idempotent-replayed"], "true", `${point}: the answer is kept`);
+  }
+});
