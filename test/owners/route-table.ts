@@ -1,0 +1,140 @@
+// Every route with one harmless request to it, and the answer for the one who may make it. A route
+// that is not here fails `who-may-call.test.ts`: add it with who may call it and what comes back.
+import type { Credential } from "../../server/plugins/auth.ts";
+
+/** What a row's request may name: an agent made for it, and things of that agent and its owner. */
+export interface Subjects {
+  agentId: string;
+  keyId: string;
+  sessionId: string;
+  paymentId: string;
+  listingId: string;
+  walletAddress: string;
+}
+
+export interface RouteRow {
+  auth: Credential;
+  /** `status` or `status code` for the credential that may call it. */
+  allowed: string;
+  /** It names something of one owner or agent: to every other it is 404. */
+  isOwned?: true;
+  body?: (of: Subjects) => unknown;
+  /** Instead of the route's own path with its parameters filled in. */
+  query?: string;
+  /** The answer never ends (server-sent events). */
+  isStream?: true;
+}
+
+const SHOP = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+const PUBLIC = (allowed = "200"): RouteRow => ({ auth: "public", allowed });
+const OWNER = (allowed: string, body?: unknown): RouteRow => ({
+  auth: "owner",
+  allowed,
+  ...(body === undefined ? {} : { body: () => body }),
+});
+const OWNED = (allowed: string, body?: unknown): RouteRow => ({
+  ...OWNER(allowed, body),
+  isOwned: true,
+});
+
+export const ROUTES: Record<string, RouteRow> = {
+  // Meta
+  "GET /api/health": PUBLIC(),
+  "GET /api/ready": PUBLIC(),
+  "GET /api/info": PUBLIC(),
+  "GET /api/errors": PUBLIC(),
+  "GET /metrics": PUBLIC(),
+  "GET /openapi.json": PUBLIC(),
+
+  // Session
+  "GET /api/auth/nonce": PUBLIC(),
+  "POST /api/auth/verify": {
+    ...PUBLIC("401 invalid_signature"),
+    body: () => ({ message: "no sign-in message", signature: "0x" }),
+  },
+  "GET /api/auth/session": OWNER("200"),
+  "POST /api/auth/logout": OWNER("200"),
+  "GET /api/auth/sessions": OWNER("200"),
+  "DELETE /api/auth/sessions/:id": OWNED("200"),
+  "GET /api/owner/balance": OWNER("200"),
+
+  // Agents of an owner
+  "GET /api/agents": OWNER("200"),
+  "POST /api/agents": OWNER("201", { name: "a", dailyLimit: "1", allowlist: [] }),
+  "GET /api/agents/:id": OWNED("200"),
+  "PATCH /api/agents/:id": OWNED("200", { name: "b" }),
+  "POST /api/agents/:id/archive": OWNED("200"),
+  "PUT /api/agents/:id/allowlist": OWNED("200", { allowlist: [SHOP] }),
+  "POST /api/agents/:id/allowlist": OWNED("201", { address: SHOP }),
+  "DELETE /api/agents/:id/allowlist/:address": OWNED("404 not_found"),
+  "GET /api/agents/:id/keys": OWNED("200"),
+  "POST /api/agents/:id/keys": OWNED("201", {}),
+  "POST /api/agents/:id/keys/:keyId/rotate": OWNED("201", {}),
+  "DELETE /api/agents/:id/keys/:keyId": OWNED("200"),
+  "GET /api/agents/:id/audit": OWNED("200"),
+  "GET /api/agents/:id/payments": OWNED("200"),
+  "GET /api/agents/:id/payments/:paymentId": OWNED("200"),
+  "POST /api/agents/:id/withdrawals/prepare": OWNED("402 insufficient_funds", { amount: "1" }),
+  "POST /api/agents/:id/withdrawals": {
+    ...OWNED("401 invalid_signature"),
+    body: ({ walletAddress }) => ({
+      order: {
+        wallet: walletAddress,
+        to: SHOP,
+        asset: "0x3600000000000000000000000000000000000000",
+        amount: "1",
+        nonce: `0x${"1".repeat(64)}`,
+        deadline: String(Math.floor(Date.now() / 1000) + 600),
+      },
+      signature: `0x${"11".repeat(65)}`,
+    }),
+  },
+  "GET /api/overview": OWNER("200"),
+  "GET /api/events": { ...OWNER("200"), isStream: true },
+
+  // Agents themselves
+  "GET /api/agents/me": { auth: "agent", allowed: "200" },
+  "GET /api/agents/me/payments": { auth: "agent", allowed: "200" },
+  "GET /api/agents/me/payments/:id": { auth: "agent", allowed: "200", isOwned: true },
+  "POST /api/agents/spend": {
+    auth: "agent",
+    allowed: "403 recipient_not_allowed",
+    body: () => ({ recipient: SHOP, amount: "1" }),
+  },
+  "POST /api/agents/x402-fetch": {
+    auth: "agent",
+    allowed: "403 url_blocked",
+    body: () => ({ url: "http://10.0.0.1/" }),
+  },
+
+  // Marketplace
+  "GET /api/listings": PUBLIC(),
+  "GET /api/listings/:id": PUBLIC(),
+  "POST /api/listings/probe": OWNER("403 url_blocked", { url: "http://10.0.0.1/" }),
+  "POST /api/listings": OWNER("403 url_blocked", {
+    url: "http://10.0.0.1/",
+    name: "a",
+    category: "data",
+  }),
+  "PATCH /api/listings/:id": OWNED("200", { name: "b" }),
+  "DELETE /api/listings/:id": OWNED("200"),
+
+  // Facilitator
+  "GET /api/x402": PUBLIC(),
+  "GET /api/x402/supported": PUBLIC(),
+  "GET /api/x402/payments/:id": PUBLIC("404 not_found"),
+  "GET /api/x402/discovery/resources": PUBLIC(),
+  "GET /api/x402/discovery/search": { ...PUBLIC(), query: "?query=x" },
+  "POST /api/x402/verify": { auth: "facilitator", allowed: "200", body: () => ({}) },
+  "POST /api/x402/settle": { auth: "facilitator", allowed: "200", body: () => ({}) },
+
+  // Demo and local world
+  "GET /api/arc-stats": PUBLIC("402"),
+  "GET /paywall/pay.js": PUBLIC(),
+  "GET /paywall/pay.css": PUBLIC(),
+  "POST /api/local/faucet": {
+    ...PUBLIC("422 invalid_address"),
+    body: () => ({ address: "nobody" }),
+  },
+  "GET /api/local/info": PUBLIC(),
+};

@@ -1,0 +1,235 @@
+// Every route answers exactly those who may call it, whatever credential is shown; a new route must be in the table.
+import { readdirSync, existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import t, { type Test } from "tap";
+import { createApiKey } from "../../server/domain/owners/api-key.ts";
+import { newId } from "../../server/domain/ids.ts";
+import type { Credential } from "../../server/plugins/auth.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { testAccount } from "../helpers/chain.ts";
+import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
+import { ROUTES, type RouteRow, type Subjects } from "./route-table.ts";
+
+const FACILITATOR_KEY = "facilitator-key-for-this-test";
+
+interface Row extends RouteRow {
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  url: string;
+}
+type Shown = Record<string, string>;
+
+const rows: Row[] = Object.entries(ROUTES).map(([name, row]) => {
+  const [method, url] = name.split(" ") as [Row["method"], string];
+  return { ...row, method, url };
+});
+
+t.test("every route is in the table, as it declares itself", async (t) => {
+  const { app } = await service(t);
+  const declared = app.knownRoutes
+    .filter(({ method, url }) => !["HEAD", "OPTIONS"].includes(method) && !isWebFile(url))
+    .map(({ method, url, auth }) => `${method} ${url} ${auth}`);
+  const expected = rows.map(({ method, url, auth }) => `${method} ${url} ${auth}`);
+  t.same(
+    declared.filter((name) => !expected.includes(name)),
+    [],
+    "no route without a row",
+  );
+  t.same(
+    expected.filter((name) => !declared.includes(name)),
+    [],
+    "no row without a route",
+  );
+});
+
+t.test("every route with every credential", async (t) => {
+  const world = await service(t);
+  const owner = await signIn(world);
+  const otherOwner = await signIn(world);
+  const otherAgent = await createAgent(world, otherOwner);
+  const revokedAgent = await createAgent(world, owner);
+  const expiredAgent = await createAgent(world, owner);
+  const revokedSession = await signIn(world);
+  const expiredSession = await signIn(world);
+  await world.database.pool.query("UPDATE api_keys SET revoked_at = now() WHERE id = $1", [
+    revokedAgent.keyId,
+  ]);
+  await world.database.pool.query("UPDATE api_keys SET expires_at = now() WHERE id = $1", [
+    expiredAgent.keyId,
+  ]);
+  await endSession(world, revokedSession, "revoked_at = now()");
+  await endSession(world, expiredSession, "expires_at = now()");
+
+  const strangers: Record<string, Shown> = {
+    none: {},
+    "wrong key": { authorization: `Bearer ${createApiKey().apiKey}` },
+    "no key at all": { authorization: "Bearer nonsense" },
+    "revoked key": { authorization: `Bearer ${revokedAgent.apiKey}` },
+    "expired key": { authorization: `Bearer ${expiredAgent.apiKey}` },
+    "agent's key": { authorization: `Bearer ${otherAgent.apiKey}` },
+    "wrong session": { cookie: `purser_session=${"x".repeat(43)}` },
+    "no session at all": { cookie: "purser_session=1" },
+    "revoked session": { cookie: revokedSession.cookie },
+    "expired session": { cookie: expiredSession.cookie },
+    "owner's session": { cookie: otherOwner.cookie },
+  };
+
+  for (const row of rows) {
+    await t.test(`${row.method} ${row.url}`, async (t) => {
+      const rowOwner = row.url.includes("/auth/") ? await signIn(world) : owner;
+      const agent = await createAgent(world, rowOwner);
+      const subjects = await makeSubjects(world, rowOwner, agent);
+      const ask = (shown: Shown) => request(world, row, subjects, shown);
+      const credentials: Record<Credential, Shown> = {
+        public: {},
+        agent: agent.headers,
+        owner: { cookie: rowOwner.cookie },
+        facilitator: { authorization: `Bearer ${FACILITATOR_KEY}` },
+      };
+      const own = credentials[row.auth];
+
+      for (const [name, shown] of Object.entries(strangers)) {
+        const expected = refusal(row, name);
+        // Who may call it in principle, but does so about somebody else's thing, or his own.
+        if (expected === "ok") continue;
+        t.equal(await ask(shown), expected, name);
+      }
+      if (row.auth === "owner" && row.method !== "GET")
+        t.equal(
+          await request(world, row, subjects, { ...own, origin: "http://evil.example" }),
+          "403 origin_not_allowed",
+          "from another origin",
+        );
+      t.equal(await ask(own), row.allowed, "who may");
+    });
+  }
+});
+
+t.test("without FACILITATOR_API_KEYS the facilitator is open", async (t) => {
+  const world = await testApp(t);
+  for (const url of ["/api/x402/verify", "/api/x402/settle"]) {
+    const answer = await world.app.inject({ method: "POST", url, payload: {} });
+    t.equal(answer.statusCode, 200);
+  }
+});
+
+/** What a credential that is not the right one gets here. */
+function refusal(row: Row, credential: string): string {
+  const isKey = credential.endsWith("key") || credential === "no key at all";
+  if (row.auth === "public") return row.allowed;
+  if (row.auth === "facilitator") return isKey ? "401 invalid_api_key" : "401 missing_api_key";
+  if (row.auth === "owner") {
+    if (credential !== "owner's session") return "401 session_required";
+    return row.isOwned ? "404 not_found" : "ok";
+  }
+  if (!isKey) return "401 missing_api_key";
+  if (credential === "revoked key") return "401 api_key_revoked";
+  if (credential === "expired key") return "401 api_key_expired";
+  if (credential !== "agent's key") return "401 invalid_api_key";
+  return row.isOwned ? "404 not_found" : "ok";
+}
+
+async function request(
+  { app, config }: TestApp,
+  row: Row,
+  subjects: Subjects,
+  shown: Shown,
+): Promise<string> {
+  const id = row.url.startsWith("/api/auth/sessions")
+    ? subjects.sessionId
+    : row.url.startsWith("/api/listings")
+      ? subjects.listingId
+      : row.url.startsWith("/api/agents/me/payments")
+        ? subjects.paymentId
+        : subjects.agentId;
+  const path = row.url
+    .replace(":paymentId", subjects.paymentId)
+    .replace(":keyId", subjects.keyId)
+    .replace(":address", subjects.walletAddress)
+    .replace(":id", id);
+  const body = row.body?.(subjects);
+  const answer = await app.inject({
+    method: row.method,
+    url: path + (row.query ?? ""),
+    headers: {
+      origin: config.publicUrl,
+      ...shown,
+      ...(body === undefined ? {} : { "content-type": "application/json" }),
+    },
+    ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
+    payloadAsStream: true,
+  });
+  const stream = answer.stream();
+  if (row.isStream && answer.statusCode === 200) {
+    stream.destroy();
+    return "200";
+  }
+  const text = Buffer.concat(await stream.toArray()).toString();
+  const isProblem = String(answer.headers["content-type"]).startsWith("application/problem+json");
+  if (!isProblem) return String(answer.statusCode);
+  return `${answer.statusCode} ${(JSON.parse(text) as { code: string }).code}`;
+}
+
+/** The service with everything that can be configured, so that all its routes are there. */
+function service(t: Test): Promise<TestApp> {
+  return testApp(t, {
+    env: { FACILITATOR_API_KEYS: FACILITATOR_KEY },
+    configure: (config) => {
+      config.local = {
+        faucetPrivateKey: testAccount(0).privateKey,
+        demoOwnerPrivateKey: testAccount(9).privateKey,
+      };
+    },
+  });
+}
+
+async function makeSubjects(
+  { app, database, chain }: TestApp,
+  owner: SignedInOwner,
+  agent: NewTestAgent,
+): Promise<Subjects> {
+  const address = owner.account.address.toLowerCase();
+  const listingId = newId("lst");
+  const blocked = await app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: agent.headers,
+    payload: JSON.stringify({ recipient: owner.account.address, amount: "1" }),
+  });
+  const { paymentId } = blocked.json<{ paymentId: string }>();
+  await database.pool.query(
+    `INSERT INTO listings (id, source, owner_id, name, url, method, host, pay_to, asset, network, price,
+       price_ceiling, status, requirement)
+     SELECT $1, 'owner', o.id, 'a', 'https://example.com/' || $1, 'GET', 'example.com', $2, $3, $4, 1, 1,
+       'active', '{}' FROM owners o WHERE o.address = $2`,
+    [listingId, address, chain.usdc.toLowerCase(), `eip155:${chain.chainId}`],
+  );
+  const { rows: sessions } = await database.pool.query<{ id: string }>(
+    `SELECT s.id FROM sessions s JOIN owners o ON o.id = s.owner_id
+      WHERE o.address = $1 ORDER BY s.created_at DESC LIMIT 1`,
+    [address],
+  );
+  return {
+    agentId: agent.id,
+    keyId: agent.keyId,
+    sessionId: sessions[0]?.id ?? "",
+    paymentId,
+    listingId,
+    walletAddress: agent.walletAddress,
+  };
+}
+
+async function endSession({ database }: TestApp, owner: SignedInOwner, set: string): Promise<void> {
+  await database.pool.query(
+    `UPDATE sessions s SET ${set} FROM owners o WHERE o.id = s.owner_id AND o.address = $1`,
+    [owner.account.address.toLowerCase()],
+  );
+}
+
+/** The built web app's files are routes of their own, one each; they carry nothing. */
+function isWebFile(url: string): boolean {
+  const root = fileURLToPath(new URL("../../web/dist/", import.meta.url));
+  if (url === "/*") return true;
+  if (!existsSync(root)) return false;
+  const files = readdirSync(root, { recursive: true, encoding: "utf8" });
+  return url === "/" || files.some((file) => url === `/${file.replaceAll("\\", "/")}`);
+}
