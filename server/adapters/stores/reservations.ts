@@ -20,6 +20,8 @@ export interface ReservationRow {
   code: string | null;
   paymentId: string | null;
   validBefore: bigint | null;
+  /** The database's now, in microseconds: what the window was judged at. */
+  decidedAtMicros: bigint;
   snapshot: Snapshot | null;
   nextReleaseAt: Date | null;
   availableAt: Date | null;
@@ -53,6 +55,7 @@ export interface StoredSnapshot {
 const RESERVE = {
   name: "purser-reserve",
   text: `SELECT outcome, code, payment_id AS "paymentId", valid_before AS "validBefore", snapshot,
+                (extract(epoch FROM decided_at) * 1000000)::bigint AS "decidedAtMicros",
                 next_release_at AS "nextReleaseAt", available_at AS "availableAt",
                 status_code AS "statusCode", response
            FROM purser_reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
