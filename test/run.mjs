@@ -16,6 +16,7 @@ import {
   ensureDependencies,
   ensurePrismaClient,
   ensureTestRunner,
+  ensureWebBuild,
   ROOT,
 } from "../server/local/bootstrap.mjs";
 
@@ -47,6 +48,7 @@ async function main(args) {
   await ensureDependencies(console.log);
   await ensurePrismaClient(console.log);
   await ensureTestRunner(console.log);
+  await ensureWebBuild(console.log);
   if (args.length === 0) await checkSources();
   const files = args.length > 0 ? args : testFiles(join(ROOT, "test"));
   await withPostgres(async (env) => {

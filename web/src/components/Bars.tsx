@@ -14,7 +14,6 @@ export default function Bars({ data, series, stacked, unit }: BarsProps): ReactN
       type={stacked === true ? "stacked" : "default"}
       series={series.map(({ name, label, color }) => ({ name, label, color }))}
       tickLine="none"
-      gridAxis="y"
       valueFormatter={(value) => `${amounts.format(value)}${unit === undefined ? "" : ` ${unit}`}`}
       barProps={{ radius: 2, isAnimationActive: false }}
       xAxisProps={{ interval: "preserveStartEnd", minTickGap: 24 }}

@@ -50,7 +50,7 @@ export default function DevelopersScreen(): ReactNode {
           <CodeBlock label="MCP client configuration" code={mcpConfig(base)} />
         </Section>
         {info && network ? (
-          <PointYourApi info={info} network={network} />
+          <PointYourApi info={info} network={network} first="express" />
         ) : (
           <Loading label="service facts">
             <Skeleton shape="block" />

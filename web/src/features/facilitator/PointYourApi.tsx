@@ -39,14 +39,18 @@ app.get("/report", (_request, response) => response.json({ report: "..." }));
 app.listen(4021);`;
 }
 
+type Kind = "url" | "express" | "env";
+
 export function PointYourApi({
   info,
   network,
+  first = "url",
 }: {
   info: ServiceInfo;
   network: NetworkInfo;
+  first?: Kind;
 }): ReactNode {
-  const [kind, setKind] = useState<"url" | "express" | "env">("express");
+  const [kind, setKind] = useState<Kind>(first);
   const code = {
     url: info.facilitator.url,
     express: expressSnippet(info, network),
