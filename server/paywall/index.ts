@@ -1,21 +1,7 @@
 /**
- * A paywall for any Fastify app. Give a route a price in `config.paywall`; it is served once per payment:
- *
- *     import Fastify from "fastify";
- *     import { HTTPFacilitatorClient } from "@x402/core/http";
- *     import { paywall } from "purser/paywall";
- *
- *     const app = Fastify();
- *     await app.register(paywall, {
- *       facilitator: new HTTPFacilitatorClient({ url: "http://localhost:3000/api/x402" }),
- *       networks: ["eip155:5042002"],
- *       payTo: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8",
- *     });
- *     app.get("/joke", { config: { paywall: { price: "0.01", description: "A joke" } } }, async (request) => ({
- *       joke: "I would tell you a UDP joke, but you might not get it.",
- *       paidBy: request.payment?.payer,
- *     }));
- *     await app.listen({ port: 4000 });
+ * A paywall for any Fastify app: `import { paywall } from "purser/paywall"`, register it with a
+ * facilitator, and give routes a price in `config.paywall`. Each is served once per payment.
+ * A whole program of fifteen lines is test/examples/paid-joke.ts.
  */
 import { readFileSync } from "node:fs";
 import fp from "fastify-plugin";

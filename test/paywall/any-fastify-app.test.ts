@@ -3,10 +3,11 @@ import {
   decodePaymentRequiredHeader,
   decodePaymentResponseHeader,
   encodePaymentSignatureHeader,
+  HTTPFacilitatorClient,
 } from "@x402/core/http";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import { wrapFetchWithPayment } from "@x402/fetch";
-import type { PaymentPayload } from "@x402/core/types";
+import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { create as createAxios } from "axios";
 import Fastify from "fastify";
 import t, { type Test } from "tap";
@@ -269,4 +270,68 @@ t.test("on a network with a version 1 name, a version 1 proof works", async (t) 
   const receipt = decodePaymentResponseHeader(answer.headers.get("x-payment-response") ?? "");
   t.equal(receipt.success, true);
   t.equal((await fetch(`${shop.origin}/joke`, { headers: { "x-payment": header } })).status, 402);
+});
+
+t.test("a facilitator that fails serves nobody and claims nothing", async (t) => {
+  const chain = await testChain(t);
+  const [payer] = chain.accounts;
+  if (!payer) throw new Error("no accounts");
+  await chain.mint(payer.address, 1_000_000n);
+  const working = referenceFacilitator(chain);
+  let mode: "down" | "loses answers" | "refuses us" | "works" = "down";
+  const remote = Fastify();
+  remote.get("/supported", async (_request, reply) =>
+    mode === "down" ? reply.code(500).send("down") : working.getSupported(),
+  );
+  remote.post("/settle", async (request, reply) => {
+    if (mode === "refuses us") return reply.code(401).send({ success: false, code: "no_key" });
+    const { paymentPayload, paymentRequirements } = request.body as {
+      paymentPayload: PaymentPayload;
+      paymentRequirements: PaymentRequirements;
+    };
+    const answer = await working.settle(paymentPayload, paymentRequirements);
+    if (mode === "loses answers") return request.raw.destroy();
+    return answer;
+  });
+  const url = await remote.listen({ host: "127.0.0.1", port: 0 });
+  t.teardown(() => remote.close());
+  const app = Fastify();
+  let served = 0;
+  await app.register(paywall, {
+    facilitator: new HTTPFacilitatorClient({ url, timeoutMs: 5_000 }),
+    networks: ["eip155:5042002"],
+    payTo: payer.address,
+  });
+  app.get("/", { config: { paywall: { price: "0.01" } } }, async () => (served += 1));
+  t.teardown(() => app.close());
+
+  t.equal((await app.inject("/")).statusCode, 503, "unknown terms are not invented");
+  mode = "works";
+  const unpaid = await app.inject("/");
+  t.equal(unpaid.statusCode, 402, "asked again by the next request");
+  const required = decodePaymentRequiredHeader(String(unpaid.headers["payment-required"]));
+  const { headers } = await proofFor(chain, payer, required);
+  mode = "refuses us";
+  t.equal((await app.inject({ url: "/", headers })).statusCode, 502);
+  mode = "loses answers";
+  const lost = await app.inject({ url: "/", headers });
+  t.equal(lost.statusCode, 502);
+  t.match(lost.json<{ message: string }>().message, /not known/);
+  t.equal(lost.headers["payment-response"], undefined);
+  t.equal(served, 0);
+});
+
+t.test("a facilitator of other networks is not offered for ours", async (t) => {
+  const chain = await testChain(t);
+  const app = Fastify();
+  t.teardown(() => app.close());
+  const facilitator = referenceFacilitator(chain);
+  await app.register(paywall, { facilitator, networks: ["eip155:8453"], payTo: chain.usdc });
+  app.get("/", { config: { paywall: { price: "0.01" } } }, async () => "sold");
+  t.equal((await app.inject("/")).statusCode, 503);
+  const unknown = Fastify();
+  await t.rejects(
+    async () => unknown.register(paywall, { facilitator, networks: ["eip155:7"], payTo: "0x" }),
+    /knows no network/,
+  );
 });

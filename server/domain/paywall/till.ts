@@ -15,6 +15,7 @@ import { x402ResourceServer, type FacilitatorClient } from "@x402/core/server";
 import { bazaarResourceServerExtension, declareDiscoveryExtension } from "@x402/extensions/bazaar";
 import type { NetworkFacts } from "../networks.ts";
 import { ExactUsdcScheme } from "./exact-scheme.ts";
+import { asFault, FacilitatorFault } from "./facilitator-fault.ts";
 import { readProof } from "./proof.ts";
 import { v1Body } from "./v1-body.ts";
 
@@ -79,7 +80,7 @@ export class Till {
   ready(): Promise<void> {
     this.#ready ??= this.#server.initialize().catch((error: unknown) => {
       this.#ready = undefined;
-      throw error;
+      throw asFault(error, 503, "The facilitator cannot be asked what it supports.");
     });
     return this.#ready;
   }
@@ -140,8 +141,12 @@ export class Till {
 
   async #accepts(resource: PaidResource): Promise<PaymentRequirements[]> {
     const networks = this.#options.networks.filter(
-      ({ id }) => resource.networks?.includes(id) ?? true,
+      ({ id }) =>
+        (resource.networks?.includes(id) ?? true) &&
+        this.#server.getSupportedKind(2, id, "exact") !== undefined,
     );
+    if (networks.length === 0)
+      throw new FacilitatorFault(503, "The facilitator supports none of the networks asked for.");
     return this.#server.buildPaymentRequirementsFromOptions(
       networks.map((network) => ({
         scheme: "exact",
@@ -190,19 +195,24 @@ export class Till {
         "before-handler",
       );
     } catch (error) {
-      // A facilitator by URL reports some refusals as an HTTP error with the outcome in its body.
-      if (!(error instanceof SettleError)) throw error;
-      const { errorReason, errorMessage, transaction, network } = error;
-      return {
-        success: false,
-        transaction,
-        network,
-        ...(errorReason === undefined ? {} : { errorReason }),
-        ...(errorMessage === undefined ? {} : { errorMessage }),
-      };
+      // A facilitator by URL may report a refusal as an HTTP error with the outcome in its body.
+      if (error instanceof SettleError && error.errorReason !== undefined)
+        return { ...refusalOf(error), success: false };
+      throw asFault(
+        error,
+        502,
+        "Whether the payment was settled is not known. Show the same proof again.",
+      );
     }
   }
 }
+
+const refusalOf = ({ errorReason, errorMessage, transaction, network }: SettleError) => ({
+  transaction,
+  network,
+  ...(errorReason === undefined ? {} : { errorReason }),
+  ...(errorMessage === undefined ? {} : { errorMessage }),
+});
 
 function unpaid(required: PaymentRequired): Charge {
   return {

@@ -1,0 +1,51 @@
+// Goal: the example of the paywall works as it stands: a program of its own, our service as its facilitator by URL, a stock client.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import t from "tap";
+import { freePort } from "../../server/local/free-port.ts";
+import { testApp } from "../helpers/app.ts";
+import { testAccount } from "../helpers/chain.ts";
+import { until } from "../helpers/until.ts";
+import { proofFor, stockClient } from "./stock.ts";
+
+const EXAMPLE = fileURLToPath(new URL("../examples/paid-joke.ts", import.meta.url));
+
+t.test("a joke is sold once per payment", async (t) => {
+  const { chain, baseUrl } = await testApp(t, { listen: true });
+  const payer = testAccount(2);
+  await chain.mint(payer.address, 1_000_000n);
+  const port = await freePort();
+  const program = spawn(process.execPath, ["--import=tsx", EXAMPLE], {
+    env: { ...process.env, PORT: String(port), FACILITATOR_URL: `${baseUrl}/api/x402` },
+    stdio: ["ignore", "inherit", "inherit"],
+  });
+  const ended = once(program, "exit");
+  t.teardown(async () => {
+    program.kill();
+    await ended;
+  });
+  const url = `http://localhost:${port}/joke`;
+  const isUp = () =>
+    fetch(url).then(
+      ({ status }) => status === 402,
+      () => false,
+    );
+  await until(isUp, 20_000);
+
+  const paid = await wrapFetchWithPayment(fetch, stockClient(chain, payer))(url);
+  t.equal(paid.status, 200);
+  t.match(await paid.json(), { joke: /402/, paidBy: payer.address });
+  const receipt = decodePaymentResponseHeader(paid.headers.get("payment-response") ?? "");
+  const hash = receipt.transaction as `0x${string}`;
+  t.equal((await chain.publicClient.getTransactionReceipt({ hash })).status, "success");
+
+  const unpaid = await fetch(url);
+  const required = decodePaymentRequiredHeader(unpaid.headers.get("payment-required") ?? "");
+  const { headers } = await proofFor(chain, payer, required);
+  const answers = await Promise.all(Array.from({ length: 10 }, () => fetch(url, { headers })));
+  t.equal(answers.filter(({ status }) => status === 200).length, 1);
+  t.equal(answers.filter(({ status }) => status === 402).length, 9);
+});
