@@ -2,7 +2,7 @@
 import { wrapAxiosWithPayment, x402Client as olderClient } from "@x402/axios";
 import { ExactEvmScheme } from "@x402/evm";
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
-import axios from "axios";
+import { create } from "axios";
 import type { Address, LocalAccount } from "viem";
 
 export interface Paid {
@@ -45,11 +45,8 @@ export function fetchClient({ account, network, usdc }: ClientOptions): PayingCl
 }
 
 export function axiosClient({ account, network }: ClientOptions): PayingClient {
-  const client = new olderClient().register(network, new ExactEvmScheme(account) as never);
-  const api = wrapAxiosWithPayment(
-    axios.create({ validateStatus: (status) => status === 200 }),
-    client,
-  );
+  const client = new olderClient().register(network, new ExactEvmScheme(account));
+  const api = wrapAxiosWithPayment(create({ validateStatus: (status) => status === 200 }), client);
   return async (url) => {
     const response = await api.get<unknown>(url);
     return {

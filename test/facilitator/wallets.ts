@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { randomBytes } from "node:crypto";
 import {
   encodeFunctionData,
+  getAddress,
   serializeErc6492Signature,
   type Abi,
   type Address,
@@ -38,7 +39,7 @@ async function deploy(chain: TestChain, { abi, bytecode }: Artifact, args: unkno
   const hash = await client.deployContract({ abi, bytecode, args });
   const receipt = await chain.publicClient.waitForTransactionReceipt({ hash });
   if (!receipt.contractAddress) throw new Error("not deployed");
-  return receipt.contractAddress;
+  return getAddress(receipt.contractAddress);
 }
 
 export const deployWallet = (chain: TestChain, owner: Address, mode: Mode): Promise<Address> =>

@@ -1,0 +1,140 @@
+// Goal: whatever parses as JSON gets a protocol answer with status 200; only what is no JSON, too large, or of another media type is an HTTP error.
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { post, signedPayment } from "./payments.ts";
+
+const BODIES: [unknown, string][] = [
+  [{}, "invalid_payload"],
+  [[], "invalid_payload"],
+  [null, "invalid_payload"],
+  ["text", "invalid_payload"],
+  [7, "invalid_payload"],
+  [{ x402Version: 2 }, "invalid_payload"],
+  [{ x402Version: 2, paymentPayload: {} }, "invalid_payload"],
+  [{ x402Version: 2, paymentPayload: [], paymentRequirements: {} }, "invalid_payload"],
+  [{ x402Version: 2, paymentPayload: {}, paymentRequirements: {} }, "invalid_payload"],
+  [{ x402Version: 3, paymentPayload: {}, paymentRequirements: {} }, "invalid_x402_version"],
+  [{ x402Version: "2", paymentPayload: {}, paymentRequirements: {} }, "invalid_x402_version"],
+  [
+    { x402Version: 2, paymentPayload: { x402Version: 1 }, paymentRequirements: {} },
+    "invalid_x402_version",
+  ],
+  [
+    {
+      x402Version: 2,
+      paymentPayload: { accepted: {}, payload: { authorization: {} } },
+      paymentRequirements: {},
+    },
+    "invalid_exact_evm_scheme",
+  ],
+  [
+    {
+      x402Version: 2,
+      paymentPayload: { accepted: {}, payload: { authorization: "x" } },
+      paymentRequirements: {},
+    },
+    "invalid_payload",
+  ],
+  [{ x402Version: 1, paymentPayload: { payload: 1 }, paymentRequirements: {} }, "invalid_payload"],
+];
+
+t.test("garbage", async (t) => {
+  const { app, chain, config } = await testApp(t);
+
+  for (const [body, reason] of BODIES) {
+    await t.test(JSON.stringify(body), async (t) => {
+      const verified = await post(app, "verify", body);
+      t.match(verified, { isValid: false, invalidReason: reason, invalidMessage: /./, error: /./ });
+      const settled = await post(app, "settle", body);
+      t.match(settled, {
+        success: false,
+        errorReason: reason,
+        errorMessage: /./,
+        error: /./,
+        transaction: "",
+        txHash: "",
+      });
+      t.type(settled["network"], "string");
+    });
+  }
+
+  await t.test("HTTP errors are for HTTP", async (t) => {
+    const send = (payload: string, type = "application/json") =>
+      app.inject({
+        method: "POST",
+        url: "/api/x402/verify",
+        headers: { "content-type": type },
+        payload,
+      });
+    t.equal((await send("{")).statusCode, 400);
+    t.equal((await send("")).statusCode, 400);
+    t.equal((await send("x=1", "application/x-www-form-urlencoded")).statusCode, 415);
+    t.equal((await send(JSON.stringify({ a: "x".repeat(300_000) }))).statusCode, 413);
+    const key = await app.inject({
+      method: "POST",
+      url: "/api/x402/settle",
+      headers: { "content-type": "application/json", "idempotency-key": "x".repeat(256) },
+      payload: "{}",
+    });
+    t.equal(key.statusCode, 400);
+    t.equal(key.json().code, "idempotency_key_invalid");
+  });
+
+  await t.test("large discovery schemas and unknown fields are no garbage", async (t) => {
+    const payer = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(payer.address, 1_000_000n);
+    const body = await signedPayment({
+      chain,
+      payer,
+      payTo: chain.admin.address,
+      extensions: { bazaar: { info: {}, schema: { description: "x".repeat(100_000) } } },
+    });
+    t.match(await post(app, "verify", { ...body, unknown: { a: 1 } }), { isValid: true });
+  });
+
+  await t.test("the service says what it settles", async (t) => {
+    const service = (await app.inject("/api/x402")).json();
+    t.same(service, {
+      facilitator: `${config.publicUrl}/api/x402`,
+      supportedNetworks: [`eip155:${chain.chainId}`],
+      supportedAssets: [
+        {
+          network: `eip155:${chain.chainId}`,
+          asset: chain.usdc,
+          symbol: "USDC",
+          decimals: 6,
+          name: "USDC",
+          version: "2",
+        },
+      ],
+      version: "1.0",
+    });
+    const supported = (await app.inject("/api/x402/supported")).json();
+    t.match(supported, {
+      kinds: [{ x402Version: 2, scheme: "exact", network: `eip155:${chain.chainId}` }],
+      extensions: Array,
+      signers: { "eip155:*": [chain.relayer.address] },
+    });
+  });
+
+  await t.test("a chain that does not answer is no verdict on the payment", async (t) => {
+    const payer = privateKeyToAccount(generatePrivateKey());
+    const body = await signedPayment({ chain, payer, payTo: chain.admin.address });
+    await chain.stop();
+    t.match(await post(app, "verify", body), {
+      isValid: false,
+      invalidReason: "unexpected_verify_error",
+    });
+    t.match(await post(app, "settle", body), {
+      success: false,
+      errorReason: "unexpected_settle_error",
+      transaction: "",
+    });
+    await chain.start();
+    t.match(await post(app, "verify", body), {
+      isValid: false,
+      invalidReason: "invalid_exact_evm_insufficient_balance",
+    });
+  });
+});

@@ -1,0 +1,119 @@
+// Goal: smart wallets pay like keys do, undeployed ones verify, and a wallet that lies costs neither money nor anybody else's verdict.
+import t from "tap";
+import {
+  parseAbi,
+  parseSignature,
+  serializeCompactSignature,
+  signatureToCompactSignature,
+  type Address,
+  type Hex,
+} from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { change } from "./bent-payments.ts";
+import { post, signedPayment, type Body } from "./payments.ts";
+import { deployWallet, futureWallet } from "./wallets.ts";
+
+const ABI = parseAbi(["function balanceOf(address) view returns (uint256)"]);
+const SIGNATURE = "paymentPayload.payload.signature";
+const signatureOf = (body: Body): Hex =>
+  (body.paymentPayload["payload"] as { signature: Hex }).signature;
+
+t.test("smart wallets", async (t) => {
+  const { app, chain } = await testApp(t, { env: { SETTLE_WAIT_MS: "4000" } });
+  const owner = privateKeyToAccount(generatePrivateKey());
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  const received = (): Promise<bigint> =>
+    chain.publicClient.readContract({
+      address: chain.usdc,
+      abi: ABI,
+      functionName: "balanceOf",
+      args: [payTo],
+    });
+  const from = (wallet: Address): Promise<Body> =>
+    signedPayment({ chain, payer: owner, payTo, from: wallet });
+
+  await t.test("a deployed wallet's payment settles", async (t) => {
+    const wallet = await deployWallet(chain, owner.address, "Honest");
+    await chain.mint(wallet, 5_000n);
+    const body = await from(wallet);
+    t.match(await post(app, "verify", body), { isValid: true, payer: wallet });
+    t.match(await post(app, "settle", body), { success: true, payer: wallet });
+    t.equal(await received(), 1_000n);
+    t.match(await post(app, "settle", body), { errorReason: "duplicate_settlement" });
+  });
+
+  await t.test("a compact signature settles", async (t) => {
+    await chain.mint(owner.address, 1_000n);
+    const body = await signedPayment({ chain, payer: owner, payTo });
+    const compact = serializeCompactSignature(
+      signatureToCompactSignature(parseSignature(signatureOf(body))),
+    );
+    t.match(await post(app, "settle", change(body, SIGNATURE, compact)), { success: true });
+    t.equal(await received(), 2_000n);
+  });
+
+  await t.test(
+    "an undeployed wallet verifies, and does not settle through an unknown factory",
+    async (t) => {
+      const wallet = await futureWallet(chain, owner.address);
+      await chain.mint(wallet.address, 5_000n);
+      const plain = await from(wallet.address);
+      const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
+      t.match(await post(app, "verify", body), { isValid: true, payer: wallet.address });
+      t.match(await post(app, "settle", body), {
+        success: false,
+        errorReason: "eip6492_factory_not_allowed",
+        transaction: "",
+      });
+      t.equal(await received(), 2_000n);
+    },
+  );
+
+  await t.test(
+    "a wallet that accepts in a rehearsal only moves no money and gets a clear answer",
+    async (t) => {
+      const wallet = await deployWallet(chain, owner.address, "TwoFaced");
+      await chain.mint(wallet, 5_000n);
+      const answer = await post(app, "settle", await from(wallet));
+      t.equal(answer["success"], false);
+      t.match(answer["errorReason"], /^(settlement_pending|invalid_exact_evm_transaction_failed)$/);
+      t.equal(await received(), 2_000n);
+    },
+  );
+
+  await t.test("a wallet that burns gas spoils no other verdict", async (t) => {
+    const burner = await deployWallet(chain, owner.address, "BurnsAllGas");
+    await chain.mint(burner, 5_000n);
+    const good = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(good.address, 100_000n);
+    const bodies = await Promise.all(
+      Array.from({ length: 20 }, (_, index) =>
+        index % 2 === 0 ? from(burner) : signedPayment({ chain, payer: good, payTo }),
+      ),
+    );
+    const answers = await Promise.all(bodies.map((body) => post(app, "verify", body)));
+    t.same(
+      answers.map(({ isValid }) => isValid),
+      bodies.map((_, index) => index % 2 === 1),
+    );
+  });
+
+  await t.test("the same payer's payments checked together are judged one by one", async (t) => {
+    const payer = privateKeyToAccount(generatePrivateKey());
+    const payee = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(payer.address, 1_000n);
+    const bodies = await Promise.all([
+      ...Array.from({ length: 5 }, () => signedPayment({ chain, payer, payTo: payee.address })),
+      // Its money would only come from the payments before it.
+      signedPayment({ chain, payer: payee, payTo }),
+    ]);
+    const same = bodies[0];
+    const answers = await Promise.all([...bodies, same].map((body) => post(app, "verify", body)));
+    t.same(
+      answers.map(({ isValid }) => isValid),
+      [true, true, true, true, true, false, true],
+    );
+    t.equal(answers[5]?.["invalidReason"], "invalid_exact_evm_insufficient_balance");
+  });
+});
