@@ -1,0 +1,190 @@
+// No key of an agent, a wallet, a session or the service itself gets into answers, logs, metrics or the database.
+import t from "tap";
+import { KeyRing, withPrivateKey } from "../../server/domain/custody/envelope.ts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { SecretWatch } from "../helpers/secret-watch.ts";
+
+interface Asked {
+  method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  url: string;
+  headers?: Record<string, string>;
+  body?: unknown;
+}
+
+t.test("the watch finds what it looks for", async (t) => {
+  const watch = new SecretWatch();
+  watch.addSecret("text", "purser_Secret/+1");
+  watch.addSecret("bytes", Buffer.from("00ff10aa55cc00ff10aa55cc00ff10aa", "hex"));
+  for (const [place, text] of [
+    ["plain", "x purser_Secret/+1 y"],
+    ["percent", "?key=purser_Secret%2F%2B1"],
+    ["base64", Buffer.from("purser_Secret/+1").toString("base64")],
+    ["hex", "\\x00FF10AA55CC00FF10AA55CC00FF10AA"],
+    ["bytes in base64", Buffer.from("00ff10aa55cc00ff10aa55cc00ff10aa", "hex").toString("base64")],
+    ["nothing", "purser_ 00ff10"],
+  ] as const)
+    watch.see(place, text);
+  t.same(
+    watch.leaks().map(({ place }) => place),
+    ["plain", "percent", "base64", "hex", "bytes in base64"],
+  );
+});
+
+t.test("over a full run", async (t) => {
+  const watch = new SecretWatch();
+  const service = await testApp(t, { env: { LOG_LEVEL: "trace" } });
+  const { app, config, database, chain } = service;
+  const ask = async ({ method = "GET", url, headers = {}, body }: Asked) => {
+    const answer = await app.inject({
+      method,
+      url,
+      headers,
+      ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
+    });
+    watch.see(
+      `answer of ${method} ${url.split("?", 1)[0]}`,
+      JSON.stringify(answer.headers) + answer.body,
+    );
+    return answer;
+  };
+
+  const owner = await signIn(service);
+  watch.addSecret("session token", owner.cookie.split("=")[1] ?? "");
+  const shop = chain.accounts[0]?.address ?? "0x";
+  // The two answers that show a key once are made by the helpers and are not watched.
+  const agent = await createAgent(service, owner, { allowlist: [shop], dailyLimit: "5" });
+  watch.addSecret("agent key", agent.apiKey);
+  const keyUrl = `/api/agents/${agent.id}/keys`;
+  const made = await app.inject({
+    method: "POST",
+    url: keyUrl,
+    headers: owner.headers,
+    payload: "{}",
+  });
+  const second = made.json<{ apiKey: string; key: { id: string } }>();
+  watch.addSecret("second key", second.apiKey);
+  const rotateUrl = `${keyUrl}/${second.key.id}/rotate`;
+  const rotated = await app.inject({
+    method: "POST",
+    url: rotateUrl,
+    headers: owner.headers,
+    payload: "{}",
+  });
+  watch.addSecret("rotated key", rotated.json<{ apiKey: string }>().apiKey);
+  t.equal(rotated.statusCode, 201);
+
+  const { rows } = await database.pool.query<{
+    agent_id: string;
+    address: string;
+    kid: string;
+    wrapped_data_key: Buffer;
+    ciphertext: Buffer;
+  }>("SELECT * FROM agent_wallets");
+  const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
+  for (const row of rows)
+    withPrivateKey(
+      ring,
+      { agentId: row.agent_id, address: row.address },
+      { kid: row.kid, wrappedDataKey: row.wrapped_data_key, ciphertext: row.ciphertext },
+      (privateKey) => watch.addSecret("wallet key", Uint8Array.from(privateKey)),
+    );
+  for (const { key } of config.masterKeys) watch.addSecret("master key", key);
+  for (const key of config.relayerPrivateKeys)
+    watch.addSecret("relayer key", Buffer.from(key.slice(2), "hex"));
+
+  await t.test("what owners and agents do", async (t) => {
+    const mine = owner.headers;
+    const url = `/api/agents/${agent.id}`;
+    await chain.mint(agent.walletAddress, 10_000_000n);
+    const paid = await ask({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: agent.headers,
+      body: { recipient: shop, amount: "1.5", memo: "a real one" },
+    });
+    t.equal(paid.statusCode, 200, paid.body);
+    const denied = await ask({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: { ...agent.headers, "idempotency-key": "once" },
+      body: { recipient: shop, amount: "100" },
+    });
+    t.equal(denied.statusCode, 403);
+    for (const path of ["/api/agents/me", "/api/agents/me/payments"])
+      t.equal((await ask({ url: path, headers: agent.headers })).statusCode, 200, path);
+    for (const path of [
+      "/api/agents",
+      url,
+      `${url}/keys`,
+      `${url}/audit`,
+      `${url}/payments`,
+      "/api/overview",
+      "/api/auth/session",
+      "/api/auth/sessions",
+      "/openapi.json",
+      "/metrics",
+      "/api/info",
+      "/api/ready",
+      "/api/x402/supported",
+    ])
+      t.equal((await ask({ url: path, headers: mine })).statusCode, 200, path);
+    await ask({ method: "PATCH", url, headers: mine, body: { status: "paused" } });
+    await ask({ method: "DELETE", url: `${keyUrl}/${second.key.id}`, headers: mine });
+    const prepared = await ask({
+      method: "POST",
+      url: `${url}/withdrawals/prepare`,
+      headers: mine,
+      body: { amount: "max" },
+    });
+    t.equal(prepared.statusCode, 200, prepared.body);
+  });
+
+  await t.test("what goes wrong", async (t) => {
+    const auth = agent.headers;
+    await ask({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: auth,
+      body: { recipient: "x" },
+    });
+    await ask({ url: "/api/nowhere", headers: auth });
+    const key = encodeURIComponent(agent.apiKey);
+    await ask({ url: `/api/agents/me?apiKey=${key}`, headers: auth });
+    // A careless client: nothing of it is kept, though its own mistake may be named back to it.
+    await app.inject({ url: `/api/agents/${agent.apiKey}`, headers: owner.headers });
+    await app.inject({ url: `/api/${agent.apiKey}`, headers: auth });
+    const inBody = await app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: auth,
+      payload: JSON.stringify({ apiKey: agent.apiKey, recipient: shop, amount: "1" }),
+    });
+    t.equal(inBody.statusCode, 422);
+    await database.pool.query(
+      "UPDATE agent_wallets SET ciphertext = set_byte(ciphertext, 40, get_byte(ciphertext, 40) # 1)",
+    );
+    await ask({
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      headers: owner.headers,
+      body: { status: "active" },
+    });
+    const broken = await ask({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: auth,
+      body: { recipient: shop, amount: "0.5" },
+    });
+    t.equal(broken.statusCode, 500, "a wallet that does not open is our fault");
+    t.notMatch(broken.body, /wallet|ciphertext|kid|altered/, "and says nothing outside");
+    t.match(service.logs.join(""), /CustodyError/, "but is in the log");
+  });
+
+  const rowCount = await watch.seeDatabase(database.pool);
+  t.ok(rowCount > 20, `${rowCount} rows looked at`);
+  for (const line of service.logs) watch.see("log", line);
+  t.ok(service.logs.length > 20, `${service.logs.length} log lines looked at`);
+  t.ok(watch.places.length > 20, `${watch.places.length} places looked at`);
+  t.same(watch.leaks(), []);
+});
