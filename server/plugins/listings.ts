@@ -1,4 +1,5 @@
 import fp from "fastify-plugin";
+import { forgetDeadAnnouncements } from "../adapters/stores/listing-announcements.ts";
 import { Listings, type Prober } from "../domain/listings/listings.ts";
 import { reprobeDue } from "../domain/listings/reprobe.ts";
 
@@ -43,6 +44,7 @@ export default fp(
       async () => {
         await refreshBuiltIns();
         await reprobeAll();
+        await forgetDeadAnnouncements(app.pool);
       },
       { cron: "* * * * *", atStart: true },
     );

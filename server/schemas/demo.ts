@@ -14,3 +14,13 @@ export const ChainStats = Type.Object({
   meanBlockTimeSeconds: Nullable(Type.Number({ description: "Over the last `blocksSampled`" })),
   blocksSampled: Type.Integer(),
 });
+
+/** The protocol's, not ours: see the PAYMENT-REQUIRED header. A settle that failed answers it too. */
+export const PaymentRequiredAnswer = Type.Object(
+  {
+    x402Version: Type.Integer(),
+    error: Type.String(),
+    accepts: Type.Optional(Type.Array(Type.Object({}, { additionalProperties: true }))),
+  },
+  { additionalProperties: true },
+);

@@ -5,12 +5,14 @@ import { declareDiscoveryExtension, withBazaar } from "@x402/extensions/bazaar";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import Fastify from "fastify";
 import t, { type Test } from "tap";
+import { forgetDeadAnnouncements } from "../../server/adapters/stores/listing-announcements.ts";
+import { freePort } from "../../server/local/free-port.ts";
 import { paywall } from "../../server/paywall/index.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { until } from "../helpers/until.ts";
 import { proofFor, stockClient } from "../paywall/stock.ts";
-import { reaching, SELLER, USDC } from "./seller.ts";
+import { reaching, SELLER } from "./seller.ts";
 
 /** Somebody's Fastify app with our paywall, which settles at our facilitator's URL. */
 async function externalShop(t: Test, facilitatorUrl: string, port: number) {
@@ -37,7 +39,6 @@ const discovered = async ({ baseUrl }: TestApp) => {
 };
 
 t.test("an announced resource is catalogued, probed and then listed", async (t) => {
-  const { freePort } = await import("../../server/local/free-port.ts");
   const port = await freePort();
   const origin = `http://127.0.0.1:${port}`;
   const local = reaching();
@@ -196,7 +197,8 @@ t.test("what a payer says of a seller proves nothing", async (t) => {
     await app.reprobeListings();
   }
   t.notMatch((await app.inject("/api/x402/discovery/resources")).body, "bank.example");
-  t.equal(USDC, chain.usdc);
+  await app.pool.query("UPDATE listings SET failures = 20 WHERE source = 'bazaar'");
+  t.equal(await forgetDeadAnnouncements(app.pool), 1);
 });
 
 t.test("a database that fails while cataloguing does not fail the settle", async (t) => {

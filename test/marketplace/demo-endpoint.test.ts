@@ -9,6 +9,7 @@ import { privateKeyToAddress } from "viem/accounts";
 import type { ListingWire } from "../../server/schemas/listings.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount, type TestChain } from "../helpers/chain.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { proofFor, stockClient } from "../paywall/stock.ts";
 
@@ -103,6 +104,34 @@ t.test("one payment, one answer: twenty at once, then again, then after a restar
   t.equal(later.status, 402);
   t.match(receiptOf(later), { success: false, errorReason: "duplicate_settlement" });
   t.equal(await balanceOf(chain, payer.address), 999_000n);
+});
+
+t.test("an agent buys it by its listing, and the use is counted", async (t) => {
+  const service = await testApp(t, {
+    listen: true,
+    configure: (config) => {
+      config.local = {
+        faucetPrivateKey: testAccount(0).privateKey,
+        demoOwnerPrivateKey: testAccount(901).privateKey,
+      };
+      config.fetchPrivateOrigins.push(config.publicUrl);
+    },
+  });
+  const { app, chain } = service;
+  const payTo = privateKeyToAddress(chain.relayerPrivateKey);
+  const agent = await createAgent(service, await signIn(service), { allowlist: [payTo] });
+  await chain.mint(agent.walletAddress, 1_000_000n);
+  await until(async () => (await listings(service)).length > 0);
+  const [listing] = await listings(service);
+  const answer = await app.inject({
+    method: "POST",
+    url: "/api/agents/x402-fetch",
+    headers: agent.headers,
+    payload: JSON.stringify({ listingId: listing?.id }),
+  });
+  t.match(answer.json(), { paid: true, amountPaid: "0.001", delivered: true, payTo, status: 200 });
+  t.match(answer.json<{ data: Stats }>().data, { network: "eip155:5042002", height: Number });
+  await until(async () => (await listings(service))[0]?.uses === 1);
 });
 
 t.test("a chain that does not answer costs nothing", async (t) => {

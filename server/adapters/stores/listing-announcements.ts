@@ -44,6 +44,17 @@ export async function announceListing(sql: Sql, row: Announcement & { id: string
   );
 }
 
+/** An announced endpoint that never answered again is forgotten; it may be announced anew. */
+const FAILURES_UNTIL_FORGOTTEN = 20;
+
+export async function forgetDeadAnnouncements(sql: Sql): Promise<number> {
+  const { rowCount } = await sql.query(
+    "DELETE FROM listings WHERE source = 'bazaar' AND status = 'failing' AND failures >= $1",
+    [FAILURES_UNTIL_FORGOTTEN],
+  );
+  return rowCount ?? 0;
+}
+
 export interface CatalogueFilter {
   query?: string | undefined;
   payTo?: string | undefined;

@@ -3,7 +3,7 @@ import type { FastifyRequest } from "fastify";
 import { chainStats } from "../../domain/demo/chain-stats.ts";
 import { ApiError } from "../../errors.ts";
 import type { PaywallRoute } from "../../paywall/index.ts";
-import { ChainStats } from "../../schemas/demo.ts";
+import { ChainStats, PaymentRequiredAnswer } from "../../schemas/demo.ts";
 
 const PRICE = "0.001";
 
@@ -42,7 +42,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         summary: `Live block statistics of ${network.name} for ${PRICE} USDC (x402)`,
         description:
           "Without proof of payment: the protocol's 402. With proof it settles, then answers once.",
-        response: { 200: ChainStats },
+        response: { 200: ChainStats, 402: PaymentRequiredAnswer },
       },
     },
     async (request) => {

@@ -17,6 +17,8 @@ import {
 } from "../../schemas/listings.ts";
 
 const tags = ["marketplace"];
+/** Each of these makes us call an address its caller chose. */
+const rateLimit = { max: 120, timeWindow: "1 minute" };
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   /** Reads are public; who is signed in also sees which listings are theirs. */
@@ -68,7 +70,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/listings/probe",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", rateLimit },
       schema: {
         tags,
         summary: "What a URL's live 402 asks for; stores nothing",
@@ -96,7 +98,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/listings",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", rateLimit },
       schema: {
         tags,
         summary: "List a paid endpoint: it is probed now, and its terms are pinned",
