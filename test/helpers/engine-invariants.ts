@@ -1,0 +1,59 @@
+// What must hold after every engine test: each authorization moved money at most once, and the ledger says what the chain says.
+import type { Pool } from "pg";
+import type { Test } from "tap";
+import type { Hex } from "viem";
+import type { TestChain } from "./chain.ts";
+import { TOKEN_ABI } from "./engine.ts";
+
+interface Row {
+  id: string;
+  from_address: Hex;
+  to_address: Hex;
+  value: string;
+  nonce: Hex;
+  status: string;
+  tx_hash: Hex | null;
+}
+
+export async function expectLedgerEqualsChain(
+  t: Pick<Test, "same" | "equal" | "ok">,
+  chain: TestChain,
+  pool: Pool,
+  options: { isAllFinal?: boolean } = {},
+): Promise<void> {
+  const range = { fromBlock: 0n, toBlock: "latest" } as const;
+  const used = await chain.publicClient.getContractEvents({
+    address: chain.usdc,
+    abi: TOKEN_ABI,
+    eventName: "AuthorizationUsed",
+    ...range,
+  });
+  const uses = new Map<string, { hash: Hex; times: number }>();
+  for (const log of used) {
+    const key = `${String(log.args.authorizer).toLowerCase()}:${log.args.nonce}`;
+    uses.set(key, { hash: log.transactionHash, times: (uses.get(key)?.times ?? 0) + 1 });
+  }
+  t.ok(
+    [...uses.values()].every((use) => use.times === 1),
+    "every authorization was used at most once",
+  );
+  const { rows } = await pool.query<Row>("SELECT * FROM settlements");
+  const wrong: string[] = [];
+  for (const row of rows) {
+    const use = uses.get(`${row.from_address}:${row.nonce}`);
+    const isOpen = row.status === "queued" || row.status === "submitted";
+    if (row.status === "settled" && use?.hash !== row.tx_hash)
+      wrong.push(`${row.id} is settled by ${row.tx_hash}, the chain says ${use?.hash}`);
+    if (!isOpen && row.status !== "settled" && use)
+      wrong.push(`${row.id} is ${row.status}, but the chain used it`);
+    if (isOpen && options.isAllFinal !== false) wrong.push(`${row.id} is still ${row.status}`);
+  }
+  t.same(wrong, [], "the ledger equals the chain");
+  const { rows: links } = await pool.query<{ count: string }>(
+    `SELECT count(*) FROM settlements s WHERE s.status = 'settled' AND NOT s.by_other AND NOT EXISTS (
+       SELECT 1 FROM settlement_transactions l JOIN relayer_attempts a
+         ON a.chain_id = l.chain_id AND a.lane_address = l.lane_address AND a.nonce = l.lane_nonce
+        WHERE l.from_address = s.from_address AND l.nonce = s.nonce AND a.hash = s.tx_hash)`,
+  );
+  t.equal(Number(links[0]?.count), 0, "every hash of ours was stored with what it carried");
+}
