@@ -1,0 +1,171 @@
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
+import { HTTPFacilitatorClient, x402ResourceServer } from "@x402/core/server";
+import { ExactEvmScheme as ExactServer } from "@x402/evm/exact/server";
+import { paymentMiddleware } from "@x402/express";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import express from "express";
+import { getAddress, type Address, type Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { createSiweMessage } from "viem/siwe";
+import { testAccount } from "../../helpers/chain.ts";
+import { stockClient } from "../../paywall/stock.ts";
+import type { BenchContext, BenchRow, World } from "../context.ts";
+
+const TARGET = 1.15;
+const WARMUP = 4;
+const FUNDS = 10n ** 12n;
+
+export const row: BenchRow = {
+  name: "x402-fetch against a paid API, p50, 1 in flight",
+  target: `<= ${TARGET}x`,
+  async run(context) {
+    const arc = await measure(context, { blockTimeSeconds: 0.5, count: 30 });
+    context.say(`0.5 s blocks: stock ${shown(arc.stockMs)}, ours ${shown(arc.oursMs)}`);
+    // Without a block to wait for, what is left is our own work.
+    const instant = await measure(context, { blockTimeSeconds: "auto", count: 60 });
+    context.say(
+      `a block per payment: stock ${shown(instant.stockMs)}, ours ${shown(instant.oursMs)}`,
+    );
+    const ratio = arc.oursMs / arc.stockMs;
+    return {
+      reference: shown(arc.stockMs),
+      ours: shown(arc.oursMs),
+      ratio,
+      reached: ratio <= TARGET,
+      details: { arc, instant, instantRatio: instant.oursMs / instant.stockMs },
+    };
+  },
+};
+
+const shown = (ms: number): string => `${ms.toFixed(1)} ms`;
+
+/** One stock seller; a stock client and an agent of ours pay it by turns, so that both see the same machine. */
+async function measure(
+  context: BenchContext,
+  options: { blockTimeSeconds: number | "auto"; count: number },
+): Promise<{ stockMs: number; oursMs: number }> {
+  const seller = await openSeller();
+  try {
+    const world = await context.world({
+      blockTimeSeconds: options.blockTimeSeconds,
+      env: { FETCH_PRIVATE_ORIGINS: seller.origin },
+    });
+    const payTo = getAddress(world.chain.admin.address);
+    seller.open(paidApi(world, payTo));
+    const agent = await openAgent(world, payTo);
+    const payer = testAccount(900);
+    await world.chain.mint([agent.walletAddress, payer.address], FUNDS);
+    const url = `${seller.origin}/paid`;
+    const payingFetch = wrapFetchWithPayment(fetch, stockClient(world.chain, payer));
+    const stock = async (): Promise<void> => expectOk(await payingFetch(url));
+    const ours = async (): Promise<void> =>
+      expectOk(
+        await fetch(`${world.ours}/api/agents/x402-fetch`, {
+          method: "POST",
+          headers: { authorization: `Bearer ${agent.apiKey}`, "content-type": "application/json" },
+          body: JSON.stringify({ url }),
+        }),
+      );
+    const stockMs: number[] = [];
+    const oursMs: number[] = [];
+    for (let turn = -WARMUP; turn < options.count; turn += 1) {
+      const [first, second] = [await timed(stock), await timed(ours)];
+      if (turn >= 0) {
+        stockMs.push(first);
+        oursMs.push(second);
+      }
+    }
+    return { stockMs: median(stockMs), oursMs: median(oursMs) };
+  } finally {
+    seller.close();
+  }
+}
+
+async function expectOk(response: Response): Promise<void> {
+  const text = await response.text();
+  if (response.status !== 200) throw new Error(`${response.status}: ${text}`);
+}
+
+async function timed(work: () => Promise<void>): Promise<number> {
+  const startedMs = performance.now();
+  await work();
+  return performance.now() - startedMs;
+}
+
+const median = (values: number[]): number =>
+  values.toSorted((left, right) => left - right)[Math.floor(values.length / 2)] ?? 0;
+
+/** Listens before there is a world, because the world must be told this origin. */
+async function openSeller() {
+  let listener: RequestListener = (_request, response) => void response.writeHead(503).end();
+  const server = createServer((request, response) => listener(request, response));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return {
+    origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    open: (app: RequestListener) => void (listener = app),
+    close: () => {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+function paidApi({ chain, reference }: World, payTo: Address): RequestListener {
+  const network = `eip155:${chain.chainId}` as const;
+  const server = new x402ResourceServer(new HTTPFacilitatorClient({ url: reference }));
+  const price = { amount: "1000", asset: chain.usdc, extra: { name: "USDC", version: "2" } };
+  const app = express();
+  app.use(
+    paymentMiddleware(
+      { "GET /paid": { accepts: { scheme: "exact", network, payTo, price } } },
+      server.register(network, new ExactServer()),
+    ),
+  );
+  app.get("/paid", (_request, response) => void response.json({ answer: 42 }));
+  return app;
+}
+
+async function openAgent(
+  world: World,
+  payTo: Address,
+): Promise<{ apiKey: string; walletAddress: Hex }> {
+  const account = privateKeyToAccount(generatePrivateKey());
+  const origin = world.ours.replace("127.0.0.1", "localhost");
+  const headers: Record<string, string> = { origin, "content-type": "application/json" };
+  const post = async (path: string, body: object): Promise<Response> => {
+    const response = await fetch(world.ours + path, {
+      method: "POST",
+      headers,
+      body: JSON.stringify(body),
+    });
+    if (!response.ok) throw new Error(`${path}: ${await response.text()}`);
+    return response;
+  };
+  const { nonce } = (await (await fetch(`${world.ours}/api/auth/nonce`)).json()) as {
+    nonce: string;
+  };
+  const message = createSiweMessage({
+    domain: new URL(origin).host,
+    uri: origin,
+    version: "1",
+    chainId: world.chain.chainId,
+    address: account.address,
+    nonce,
+    issuedAt: new Date(),
+    expirationTime: new Date(Date.now() + 600_000),
+  });
+  const signature = await account.signMessage({ message });
+  const session = await post("/api/auth/verify", { message, signature });
+  headers["cookie"] = session.headers.getSetCookie()[0]?.split(";", 1)[0] ?? "";
+  const created = await post("/api/agents", {
+    name: "Bench",
+    dailyLimit: "1000",
+    allowlist: [payTo],
+  });
+  const { agent, apiKey } = (await created.json()) as {
+    agent: { walletAddress: Hex };
+    apiKey: string;
+  };
+  return { apiKey, walletAddress: agent.walletAddress };
+}
