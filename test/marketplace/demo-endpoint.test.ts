@@ -106,6 +106,25 @@ t.test("one payment, one answer: twenty at once, then again, then after a restar
   t.equal(await balanceOf(chain, payer.address), 999_000n);
 });
 
+t.test("one payment, one answer, whichever replica is shown it", async (t) => {
+  const first = await testApp(t, { listen: true });
+  const { chain, database } = first;
+  const second = await testApp(t, { listen: true, chain, database });
+  const payer = testAccount(5);
+  await chain.mint(payer.address, 1_000_000n);
+  for (let round = 1n; round <= 3n; round += 1n) {
+    const { headers } = await proofFor(chain, payer, await termsOf(first));
+    const answers = await Promise.all(
+      Array.from({ length: 12 }, (_, index) =>
+        fetch(demoUrl(index % 2 === 0 ? first : second), { headers }),
+      ),
+    );
+    t.equal(answers.filter(({ status }) => status === 200).length, 1);
+    t.equal(answers.filter(({ status }) => status === 402).length, 11);
+    t.equal(await balanceOf(chain, payer.address), 1_000_000n - round * 1000n);
+  }
+});
+
 t.test("an agent buys it by its listing, and the use is counted", async (t) => {
   const service = await testApp(t, {
     listen: true,

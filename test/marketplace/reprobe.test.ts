@@ -3,6 +3,7 @@ import t, { type Test } from "tap";
 import { nextProbeInMs } from "../../server/domain/listings/schedule.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { signIn } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
 import { reaching, seller, SELLER, type Seller } from "./seller.ts";
 
 async function listed(t: Test): Promise<{ shop: Seller; service: TestApp; id: string }> {
@@ -95,6 +96,16 @@ t.test("two replicas probe a due listing once; a paused one is left alone", asyn
   await makeDue(service);
   t.equal(await service.app.reprobeListings(), 0);
   t.equal(shop.requests.length, asked + 1);
+});
+
+t.test("the job queue of a running service probes by itself", async (t) => {
+  const { shop, service, id } = await listed(t);
+  await makeDue(service);
+  shop.terms.amount = "9999";
+  const { database, chain } = service;
+  const running = await testApp(t, { ...reaching(shop), database, chain, listen: true });
+  await until(async () => (await running.app.listings.get(id, undefined)).status === "failing");
+  t.match(await running.app.listings.get(id, undefined), { flag: "listing_mismatch" });
 });
 
 t.test("the distance between probes grows with failures and stays bounded", async (t) => {
