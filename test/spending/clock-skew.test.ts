@@ -1,0 +1,52 @@
+// Goal: the database's clock decides; a replica whose own clock is 10 minutes wrong pays and refuses as the others do.
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { checkLedger, usdcOf } from "./ledger.helper.ts";
+import { post, startReplica } from "./replica.helper.ts";
+
+const usdc = 1_000_000n;
+const TEN_MINUTES_MS = 600_000;
+
+for (const skewMs of [-TEN_MINUTES_MS, TEN_MINUTES_MS]) {
+  t.test(`a replica ${skewMs > 0 ? "ahead" : "behind"}`, async (t) => {
+    const ctx = await testApp(t);
+    const { chain, database } = ctx;
+    const owner = await signIn(ctx);
+    const payee = privateKeyToAccount(generatePrivateKey()).address;
+    const agent = await createAgent(ctx, owner, { dailyLimit: "1", allowlist: [payee] });
+    await chain.mint(agent.walletAddress, 9n * usdc);
+    const replica = await startReplica(t, ctx, { PURSER_TEST_SKEW_MS: String(skewMs) });
+    const spend = async () =>
+      post(`${replica.url}/api/agents/spend`, agent.headers, { recipient: payee, amount: "1" });
+
+    const paid = await spend();
+    t.equal(paid.status, 200, JSON.stringify(paid.body));
+    const { rows } = await database.pool.query<{ life: number; age: number }>(
+      `SELECT (valid_before - extract(epoch FROM created_at))::float8 AS life,
+              extract(epoch FROM clock_timestamp() - created_at)::float8 AS age
+         FROM payments WHERE agent_id = $1`,
+      [agent.id],
+    );
+    t.ok((rows[0]?.life ?? 0) > 118 && (rows[0]?.life ?? 0) <= 120, "valid for 120 s from now");
+    t.ok(Math.abs(rows[0]?.age ?? 999) < 60, "stamped by the database");
+
+    await shift("23 hours 55 minutes");
+    const early = await spend();
+    t.equal(early.status, 403, "five minutes too early, whatever the replica's clock says");
+    t.equal(early.body["code"], "daily_limit_exceeded");
+    await shift("5 minutes");
+    t.equal((await spend()).status, 200, "24 hours later it fits");
+    t.equal(await usdcOf(ctx, payee), 2n * usdc);
+    await checkLedger(t, ctx, { agentId: agent.id, payee });
+
+    async function shift(interval: string): Promise<void> {
+      await database.pool.query(
+        `WITH rows AS (UPDATE payments SET created_at = created_at - $2::interval WHERE agent_id = $1)
+         UPDATE agents SET window_tail_at = window_tail_at - $2::interval WHERE id = $1`,
+        [agent.id, interval],
+      );
+    }
+  });
+}
