@@ -2,7 +2,6 @@
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
 import { MigrationError, migrate } from "./adapters/db/migrate.ts";
-import { migrate, MigrationError } from "./adapters/db/migrate.ts";
 import { buildApp } from "./app.ts";
 import { ConfigError, loadConfig } from "./config.ts";
 import { banner } from "./local/banner.ts";
@@ -42,27 +41,14 @@ async function start(running: Running, stopper: { requested: boolean }): Promise
   console.log(banner(config));
 }
 
+/** Under an advisory lock, so that replicas may start together. */
 async function applyMigrations(databaseUrl: string | undefined): Promise<void> {
   if (databaseUrl === undefined) throw new StartError("there is no database to start on.");
   const applied = await migrate({ connectionString: databaseUrl }).catch((error: unknown) => {
     if (error instanceof MigrationError) throw new StartError(error.message, { cause: error });
-    throw new StartError("the database at DATABASE_URL does not answer.", { cause: error });
+    throw new StartError(`the database cannot be used: ${reasonOf(error)}`, { cause: error });
   });
   if (applied.length > 0) console.log(`Applied ${applied.length} migrations.`);
-}
-
-/** Under an advisory lock, so that replicas may start together. */
-async function migrateDatabase(connectionString: string): Promise<void> {
-  try {
-    await migrate({ connectionString });
-  } catch (error) {
-    if (error instanceof MigrationError) throw error;
-    const { hostname, port } = new URL(connectionString);
-    const where = `${hostname}${port === "" ? "" : `:${port}`}`;
-    throw new StartError(`the database at ${where} cannot be used: ${reasonOf(error)}`, {
-      cause: error,
-    });
-  }
 }
 
 /** The first Ctrl-C drains and stops; the second one leaves at once (the wardens still stop the children). */

@@ -1,5 +1,5 @@
 // Starts anvil under its warden and waits until it answers. The local world and the tests share this.
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { rpc } from "./json-rpc.ts";
@@ -23,7 +23,11 @@ export interface AnvilOptions {
 
 export interface Anvil extends WardedChild {
   readonly rpcUrl: string;
+  readonly port: number;
 }
+
+/** Another node answers at our port: it took the port between our look and our start. */
+export class PortTaken extends StartError {}
 
 const READY_WITHIN_MS = 30_000;
 /** How many past states calls at an old block can use; older ones would fill memory over the days. */
@@ -34,10 +38,13 @@ export const statePath = (dir: string): string => join(dir, "state.json");
 export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
   const pidFile = join(options.dir, "anvil.pid");
   const logFile = join(options.dir, "anvil.log");
+  // An account only this start knows: whoever names it at our port is the node we started.
+  const identityFile = join(options.dir, "anvil.json");
   await endOrphan(pidFile, "SIGTERM");
+  rmSync(identityFile, { force: true });
   const child = await startWarded({
     command: options.binary,
-    args: anvilArguments(options),
+    args: [...anvilArguments(options), `--config-out=${identityFile}`],
     stopSignal: "SIGTERM",
     pidFile,
     logFile,
@@ -45,12 +52,12 @@ export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
   });
   const rpcUrl = `http://127.0.0.1:${options.port}`;
   try {
-    await waitUntilReady(rpcUrl, options.chainId, child, logFile);
+    await waitUntilReady(rpcUrl, child, identityFile, logFile);
   } catch (error) {
     await child.stop();
     throw error;
   }
-  return { ...child, rpcUrl };
+  return { ...child, rpcUrl, port: options.port };
 }
 
 function anvilArguments(options: AnvilOptions): string[] {
@@ -58,7 +65,9 @@ function anvilArguments(options: AnvilOptions): string[] {
     "--host=127.0.0.1",
     `--port=${options.port}`,
     `--chain-id=${options.chainId}`,
-    "--accounts=0",
+    "--accounts=1",
+    "--mnemonic-random",
+    "--balance=0",
     "--no-cors",
     "--quiet",
     `--prune-history=${STATES_KEPT}`,
@@ -70,27 +79,42 @@ function anvilArguments(options: AnvilOptions): string[] {
 
 async function waitUntilReady(
   rpcUrl: string,
-  chainId: number,
   child: WardedChild,
+  identityFile: string,
   logFile: string,
 ): Promise<void> {
   const deadline = Date.now() + READY_WITHIN_MS;
   let ended = false;
   void child.ended.then(() => (ended = true));
   for (;;) {
-    try {
-      const answer = await rpc(rpcUrl, "eth_chainId", [], 2_000);
-      if (Number(answer) === chainId) return;
-      throw new Error(`another chain (${String(answer)}) answers at ${rpcUrl}`);
-    } catch (error) {
-      if (ended || Date.now() > deadline) {
-        const reason = lastLine(logFile) ?? (error as Error).message;
-        throw new StartError(`the local chain did not start: ${reason} (log: ${logFile})`, {
-          cause: error,
-        });
-      }
+    const accounts = await accountsOf(rpcUrl);
+    if (accounts !== undefined && accounts[0] === ownAccount(identityFile)) return;
+    if (ended && accounts !== undefined)
+      throw new PortTaken(`another chain answers at ${rpcUrl}; its port was taken meanwhile.`);
+    if (ended || Date.now() > deadline) {
+      const reason = lastLine(logFile) ?? "no answer";
+      throw new StartError(`the local chain did not start: ${reason} (log: ${logFile})`);
     }
     await delay(10);
+  }
+}
+
+async function accountsOf(rpcUrl: string): Promise<string[] | undefined> {
+  try {
+    return (await rpc(rpcUrl, "eth_accounts", [], 2_000)) as string[];
+  } catch {
+    return undefined; // Nobody answers yet.
+  }
+}
+
+function ownAccount(identityFile: string): string | null {
+  try {
+    const config = JSON.parse(readFileSync(identityFile, "utf8")) as {
+      available_accounts: string[];
+    };
+    return config.available_accounts[0] ?? null;
+  } catch {
+    return null; // Not written yet.
   }
 }
 

@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import type { Address, Hex } from "viem";
-import { startAnvil, type Anvil } from "./anvil.ts";
+import { PortTaken, startAnvil, type Anvil } from "./anvil.ts";
 import { resolveAnvil } from "./anvil-binary.ts";
 import { LOCAL_USDC, placeContracts, setupMissing } from "./chain-contracts.ts";
 import { keepChain } from "./chain-keeper.ts";
@@ -49,8 +49,7 @@ export async function startLocalChain(options: LocalChainOptions): Promise<Local
   // An orphan saves its state when it ends: that comes before the state is read.
   await endOrphan(join(dir, "anvil.pid"), "SIGTERM");
   const head = await readHead(dir);
-  const port = await choosePort(dir);
-  const launch = async (): Promise<Anvil> => {
+  const launch = async (port: number): Promise<Anvil> => {
     await prepareState(dir);
     return startAnvil({
       binary,
@@ -62,7 +61,11 @@ export async function startLocalChain(options: LocalChainOptions): Promise<Local
     });
   };
 
-  const node = await launch();
+  const port = await choosePort(dir);
+  const node = await launch(port).catch(async (error: unknown) => {
+    if (!(error instanceof PortTaken)) throw error;
+    return launch(await savePort(dir, await freePort()));
+  });
   try {
     const lostFromBlock = await lostSince(node.rpcUrl, head);
     if (lostFromBlock !== undefined) options.onProgress(lossWarning(lostFromBlock));
@@ -70,7 +73,7 @@ export async function startLocalChain(options: LocalChainOptions): Promise<Local
     const kept = keepRunning({
       name: "The local chain",
       first: node,
-      restart: launch,
+      restart: () => launch(node.port),
       onProgress: options.onProgress,
     });
     const keeper = keepChain({
@@ -130,10 +133,12 @@ function lossWarning(block: number): string {
 
 /** The same port after each restart, so that a wallet set up for this chain keeps working. */
 async function choosePort(dir: string): Promise<number> {
-  const path = join(dir, "port");
-  const saved = Number(await readFile(path, "utf8").catch(() => USUAL_PORT));
-  const port = (await isFree(saved)) ? saved : await freePort();
-  if (port !== saved) await writeFileAtomic(path, String(port));
+  const saved = Number(await readFile(join(dir, "port"), "utf8").catch(() => USUAL_PORT));
+  return (await isFree(saved)) ? saved : savePort(dir, await freePort());
+}
+
+async function savePort(dir: string, port: number): Promise<number> {
+  await writeFileAtomic(join(dir, "port"), String(port));
   return port;
 }
 

@@ -16,7 +16,7 @@ import {
 } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { resolveAnvil } from "../../server/local/anvil-binary.ts";
-import { startAnvil, type Anvil } from "../../server/local/anvil.ts";
+import { PortTaken, startAnvil, type Anvil } from "../../server/local/anvil.ts";
 import {
   balanceSlot,
   LOCAL_USDC,
@@ -51,7 +51,7 @@ const BALANCE_BITS = (1n << 255n) - 1n;
  */
 export async function testChain(t: Pick<Test, "teardown">, options: TestChainOptions = {}) {
   const dir = mkdtempSync(join(tmpdir(), "purser-chain-"));
-  const port = await freePort();
+  let port = await freePort();
   const chainId = options.chainId ?? DEFAULT_CHAIN_ID;
   const usdc = options.usdc ?? LOCAL_USDC;
   const binary = await resolveAnvil(dir, () => undefined);
@@ -67,7 +67,11 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
       ...(blockTime !== "auto" && { blockTimeSeconds: blockTime }),
     });
 
-  let node: Anvil | undefined = await launch();
+  let node: Anvil | undefined = await launch().catch(async (error: unknown) => {
+    if (!(error instanceof PortTaken)) throw error;
+    port = await freePort();
+    return launch();
+  });
   const { rpcUrl } = node;
   t.teardown(async () => {
     await stop();

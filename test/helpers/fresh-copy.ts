@@ -29,7 +29,11 @@ export interface FreshCopy {
  */
 export function freshCopy(t: Test, mode: number, user?: { uid: number; gid: number }): FreshCopy {
   const parent = mkdtempSync(join(tmpdir(), "purser-clone-"));
-  t.teardown(() => rmSync(parent, { recursive: true, force: true }));
+  t.teardown(async () => {
+    // Wardens of a killed server stop its children; the folder goes only after them.
+    await until(() => processesIn(parent).length === 0, "every child is gone");
+    rmSync(parent, { recursive: true, force: true });
+  });
   execFileSync("chmod", [mode.toString(8), parent]);
   const dir = join(parent, "purser");
   mkdirSync(dir);
@@ -96,8 +100,6 @@ export function startIn(
   t.teardown(async () => {
     if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
     await ended;
-    // Their wardens stop the children; the folder is deleted only after that.
-    await until(() => processesIn(copy.dir).length === 0, "every child is gone");
   });
   return { process: child, output: () => text, ended };
 }

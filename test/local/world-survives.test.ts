@@ -19,12 +19,14 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "pg";
 import t, { type Test } from "tap";
 import { createPublicClient, http, type Address, type Hash } from "viem";
+import { startAnvil } from "../../server/local/anvil.ts";
+import { findAnvil } from "../../server/local/anvil-binary.ts";
 import { LOCAL_USDC } from "../../server/local/chain-contracts.ts";
 import { readHead } from "../../server/local/chain-state.ts";
 import { createFaucet } from "../../server/local/faucet.ts";
 import { identityOf } from "../../server/local/process-identity.mjs";
 import { startLocalWorld, type LocalWorld } from "../../server/local/world.ts";
-import { testAccount } from "../helpers/chain.ts";
+import { testAccount, testChain } from "../helpers/chain.ts";
 
 const CHAIN_ID = 5042002;
 const BALANCE_OF = [
@@ -325,6 +327,22 @@ t.test("the server killed with -9: its children leave by themselves", async (t) 
   t.notOk(existsSync(join(dir, "postgres", "postmaster.pid")), "Postgres shut down in order");
   const world = await start(t, dir);
   t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
+});
+
+t.test("another chain at our port is never taken for ours", async (t) => {
+  const other = await testChain(t);
+  const dir = dataDir(t);
+  mkdirSync(dir, { recursive: true });
+  const binary = findAnvil();
+  if (binary === undefined) throw new Error("no anvil");
+  const port = Number(new URL(other.rpcUrl).port);
+  await t.rejects(startAnvil({ binary, dir, port, chainId: CHAIN_ID, keepState: true }), {
+    message: /another chain answers at/,
+  });
+  mkdirSync(join(dir, "chain"));
+  writeFileSync(join(dir, "chain", "port"), String(port));
+  const world = await start(t, dir, { postgres: false });
+  t.not(world.rpcUrl, other.rpcUrl);
 });
 
 t.test("a folder that cannot be used is one line, and nothing is left running", async (t) => {
