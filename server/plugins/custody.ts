@@ -1,9 +1,10 @@
 import fp from "fastify-plugin";
 import { addressOf, isPrivateKey, sign } from "../adapters/crypto/curve.ts";
 import { transferDigest } from "../adapters/crypto/eip3009-digest.ts";
-import { findWallet } from "../adapters/stores/wallets.ts";
+import { findWallet, kidsInUse } from "../adapters/stores/wallets.ts";
 import { Custody } from "../domain/custody/custody.ts";
 import { KeyRing } from "../domain/custody/envelope.ts";
+import { NotReady } from "./readiness.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -23,6 +24,14 @@ export default fp(
         loadWallet: (agentId) => findWallet(app.pool, agentId),
       }),
     );
+    // A master key taken away before `keys:rotate` was done shows here, not at the first payment.
+    app.readiness.add("custody", async () => {
+      const configured = new Set(app.config.masterKeys.map(({ kid }) => kid));
+      const missing = (await kidsInUse(app.pool)).filter((kid) => !configured.has(kid));
+      if (missing.length > 0)
+        throw new NotReady("wallets are under a master key that is not configured");
+      return "every wallet's master key is configured";
+    });
   },
-  { name: "custody", dependencies: ["db"] },
+  { name: "custody", dependencies: ["db", "readiness"] },
 );

@@ -284,3 +284,21 @@ t.test("production refuses to start on weak master keys", async (t) => {
       }
   }
 });
+
+t.test("a master key that was taken away too early shows in readiness", async (t) => {
+  const first = `k1:${randomBytes(32).toString("base64")}`;
+  const second = `k2:${randomBytes(32).toString("base64")}`;
+  const before = await testApp(t, {
+    env: { MASTER_KEYS: `${first},${second}`, MASTER_KEY_ACTIVE: "k1" },
+  });
+  const custodyOf = async (service: typeof before) => {
+    const answer = await service.app.inject({ url: "/api/ready" });
+    return answer.json<{ parts: Record<string, { ok: boolean }> }>().parts["custody"]?.ok;
+  };
+  t.equal(await custodyOf(before), true, "no wallets yet");
+  await createAgent(before, await signIn(before));
+  t.equal(await custodyOf(before), true);
+  const shared = { database: before.database, chain: before.chain };
+  t.equal(await custodyOf(await testApp(t, { ...shared, env: { MASTER_KEYS: first } })), true);
+  t.equal(await custodyOf(await testApp(t, { ...shared, env: { MASTER_KEYS: second } })), false);
+});

@@ -63,3 +63,15 @@ export async function countWalletsByKid(sql: Sql): Promise<Map<string, number>> 
   );
   return new Map(rows.map(({ kid, count }) => [kid, Number(count)]));
 }
+
+/** The master keys wallets are under, by as many index steps as there are keys. */
+export async function kidsInUse(sql: Sql): Promise<string[]> {
+  const { rows } = await sql.query<{ kid: string }>(
+    `WITH RECURSIVE kids AS (
+       SELECT min(kid) AS kid FROM agent_wallets
+       UNION ALL
+       SELECT (SELECT min(w.kid) FROM agent_wallets w WHERE w.kid > kids.kid) FROM kids WHERE kids.kid IS NOT NULL
+     ) SELECT kid FROM kids WHERE kid IS NOT NULL`,
+  );
+  return rows.map(({ kid }) => kid);
+}

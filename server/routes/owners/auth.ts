@@ -15,6 +15,9 @@ import {
 } from "../../schemas/owners.ts";
 import { acceptEmptyJson } from "./empty-json.helper.ts";
 
+/** Per address. Asking a chain about a contract's signature is work that strangers can cause. */
+const SIGN_INS_PER_MINUTE = 300;
+
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
@@ -32,7 +35,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/auth/verify",
     {
-      config: { auth: "public" },
+      config: { auth: "public", rateLimit: { max: SIGN_INS_PER_MINUTE, timeWindow: "1 minute" } },
       onRequest: async (request) => app.requireOwnOrigin(request),
       schema: {
         tags,
