@@ -8,6 +8,8 @@ interface Orders extends Pick<
   dieAt?: string;
 }
 
+// An orphan would work on.
+process.on("disconnect", () => process.exit(0));
 const orders = JSON.parse(process.argv[2] ?? "{}") as Orders;
 await startEngine(undefined, {
   ...orders,

@@ -56,9 +56,8 @@ export class SettlementEngine implements Settlement {
     return this.#options.waiters.wait(id, timeoutMs);
   }
 
-  async look(id: string): Promise<void> {
-    const record = await this.#options.store.findOpenRecord(this.#options.pool, id);
-    if (record) await this.#options.chains.get(Number(record.chain_id))?.watch.check([record]);
+  async look(where: { id: string; chainId: number; txHash?: string }): Promise<void> {
+    await this.#options.chains.get(where.chainId)?.watch.look(where.id, where.txHash);
   }
 
   async find(id: string): Promise<SettlementRow | undefined> {

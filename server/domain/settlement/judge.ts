@@ -83,9 +83,6 @@ const SENTENCES: Readonly<Record<TokenRefusal, string>> = {
   unknown: "The transfer fails on chain within its gas limit.",
 };
 
-/** A facilitated authorization used clearly before we got it is a replay, not a payment made for us. */
-const REPLAY_TOLERANCE_MS = 3_000;
-
 /**
  * An authorization is used at a final block: by whom? Anyone may relay one, so another's transaction that
  * moved exactly this is a settlement. Nothing when the event cannot be found yet.
@@ -139,7 +136,9 @@ export async function explainUse(
   const byOther = !(await ctx.transactions.isOurTransaction(ctx.pool, use.txHash));
   if (byOther && record.agent_id === null) {
     const block = await ctx.reads.readBlockTimestamp(ctx.rpc, use.blockNumber);
-    if (Number(block) * 1_000 + 999 + REPLAY_TOLERANCE_MS < record.created_at.getTime())
+    // Used before it was presented here: a replay, which must not unlock a second resource. Used after:
+    // somebody was faster with the payment we were asked to make. Block times are whole seconds.
+    if (Number(block) * 1_000 + 999 < record.created_at.getTime())
       return {
         ...key,
         ...proof,

@@ -102,9 +102,9 @@ export interface Settlement {
   wait(id: string, timeoutMs: number): Promise<SettlementOutcome>;
   /**
    * Reads the chain for one open authorization now instead of at the watch's next round, and writes what is
-   * proven: for a caller who has just been told that it was used.
+   * proven: for a caller who has just been told that it was used. The hash is what he was told, no more.
    */
-  look(id: string): Promise<void>;
+  look(where: { id: string; chainId: number; txHash?: Hex }): Promise<void>;
   find(id: string): Promise<SettlementRow | undefined>;
   findByAuthorization(key: SettlementKey): Promise<SettlementRow | undefined>;
   /** Relays `cancelAuthorization` for an agent's own authorization, and waits for its fate. */

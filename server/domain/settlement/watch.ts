@@ -7,6 +7,7 @@ import type { ProvenOutcome, SettlementRecord } from "../../adapters/stores/sett
 import { REASON_CODES } from "./chain-errors.ts";
 import { finalTag, type EngineContext } from "./context.ts";
 import { explainUse } from "./judge.ts";
+import { proveByTransaction } from "./named-use.ts";
 import { Signal } from "./signal.ts";
 
 /** No key has this address: the lease of the watch lives beside those of the lanes. */
@@ -76,6 +77,23 @@ export class Watch {
     await this.check([...watched, ...late.filter((record) => !known.has(record.id))]);
   }
 
+  /** For one authorization, now; `txHash` is where somebody says it was used. */
+  async look(id: string, txHash?: string): Promise<void> {
+    const ctx = this.#ctx;
+    const { record, outcome } =
+      txHash === undefined
+        ? { record: await ctx.settlements.findOpenRecord(ctx.pool, id), outcome: undefined }
+        : await proveByTransaction(ctx, id, txHash);
+    if (outcome) await this.#write([outcome]);
+    else if (record) await this.check([record]);
+  }
+
+  async #write(outcomes: readonly ProvenOutcome[]): Promise<void> {
+    const ctx = this.#ctx;
+    await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
+    for (const outcome of outcomes) ctx.meter.finished(outcome.status, 1);
+  }
+
   /** Reads the state of these authorizations at a final block and writes what is proven. */
   async check(records: readonly SettlementRecord[]): Promise<void> {
     if (records.length === 0) return;
@@ -107,7 +125,6 @@ export class Watch {
         });
       }
     }
-    await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
-    for (const outcome of outcomes) ctx.meter.finished(outcome.status, 1);
+    await this.#write(outcomes);
   }
 }

@@ -1,0 +1,95 @@
+// Replicas that die where they are told, and the payments they leave behind.
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import type { Test } from "tap";
+import { acceptSettlement } from "../../server/adapters/stores/settlements.ts";
+import type { FaultPoint } from "../../server/domain/settlement/context.ts";
+import type { SettlementRequest } from "../../server/domain/settlement/types.ts";
+import type { TestChain } from "./chain.ts";
+import { expectLedgerEqualsChain } from "./engine-invariants.ts";
+import { authorize, payers, randomAddress, request, TOKEN_ABI, type TestEngine } from "./engine.ts";
+import type { TestDatabase } from "./postgres.ts";
+import { until } from "./until.ts";
+
+export const FAULT_POINTS: FaultPoint[] = [
+  "claimed",
+  "signed",
+  "persisted",
+  "broadcast",
+  "mined",
+  "before-final-write",
+];
+export const PAYMENTS = 4;
+
+export async function queuePayments(chain: TestChain, database: TestDatabase) {
+  const accounts = payers(PAYMENTS);
+  await chain.mint(
+    accounts.map((account) => account.address),
+    1_000n,
+  );
+  const to = randomAddress();
+  const requests = await Promise.all(
+    accounts.map(async (payer) => request(await authorize(chain, payer, { to }))),
+  );
+  for (const wanted of requests) await acceptSettlement(database.pool, wanted);
+  return { requests, to };
+}
+
+/** A replica that dies at the point; resolves when it is dead. */
+export async function doomedReplica(
+  chain: TestChain,
+  databaseUrl: string,
+  dieAt: FaultPoint,
+): Promise<void> {
+  const { chainId, usdc, rpcUrl, relayerPrivateKey } = chain;
+  const child = fork(
+    fileURLToPath(new URL("../helpers/engine-child.ts", import.meta.url)),
+    [JSON.stringify({ databaseUrl, chain: { chainId, usdc, rpcUrl, relayerPrivateKey }, dieAt })],
+    { execArgv: ["--import=tsx"], stdio: ["ignore", "inherit", "inherit", "ipc"] },
+  );
+  const timer = setTimeout(() => child.kill("SIGTERM"), 30_000);
+  const [, signal] = (await once(child, "exit")) as [number | null, string | null];
+  clearTimeout(timer);
+  if (signal !== "SIGKILL")
+    throw new Error(`the replica ended by ${signal} instead of dying at ${dieAt}`);
+}
+
+/** Some replica holds the lane. */
+export async function leaseTaken({ pool }: TestDatabase): Promise<void> {
+  await until(async () => {
+    const { rowCount } = await pool.query(
+      "SELECT 1 FROM relayer_lanes WHERE lease_owner IS NOT NULL AND address !~ '^0x0+$'",
+    );
+    return rowCount === 1;
+  }, 30_000);
+}
+
+export async function expectAllPaidOnce(
+  t: Pick<Test, "same" | "equal" | "ok">,
+  args: {
+    node: TestEngine;
+    chain: TestChain;
+    database: TestDatabase;
+    requests: SettlementRequest[];
+    to: `0x${string}`;
+  },
+): Promise<void> {
+  const { node, chain, database, requests, to } = args;
+  const outcomes = await Promise.all(
+    requests.map((wanted) => node.engine.settlement.wait(wanted.id, 25_000)),
+  );
+  t.same(
+    outcomes.map((outcome) => outcome.status),
+    requests.map(() => "settled"),
+    JSON.stringify(node.logs),
+  );
+  const balance = await chain.publicClient.readContract({
+    address: chain.usdc,
+    abi: TOKEN_ABI,
+    functionName: "balanceOf",
+    args: [to],
+  });
+  t.equal(balance, 1_000n * BigInt(requests.length), "the payee got each payment once");
+  await expectLedgerEqualsChain(t, chain, database.pool);
+}

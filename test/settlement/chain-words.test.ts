@@ -1,0 +1,215 @@
+// Goal: errors of many nodes get the right word, hand-made calldata equals a general encoder's, and only the token's own logs prove a payment.
+import t from "tap";
+import {
+  decodeFunctionData,
+  encodeAbiParameters,
+  encodeFunctionData,
+  multicall3Abi,
+  parseAbi,
+  type Hex,
+} from "viem";
+import {
+  aggregateCalldata,
+  cancelCalldata,
+  decodeAggregate,
+  revertText,
+  transferCalldata,
+} from "../../server/domain/settlement/calldata.ts";
+import {
+  ChainRefusal,
+  ChainUnreachable,
+  classifyChainError,
+  classifyTokenRefusal,
+  type ChainErrorKind,
+} from "../../server/domain/settlement/chain-errors.ts";
+import {
+  AUTHORIZATION_CANCELED,
+  AUTHORIZATION_USED,
+  fateIn,
+  TRANSFER,
+  type RpcLog,
+} from "../../server/domain/settlement/events.ts";
+import { initialFees, replacementFees } from "../../server/domain/settlement/fees.ts";
+
+const ABI = parseAbi([
+  "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
+  "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)",
+  "function cancelAuthorization(address authorizer, bytes32 nonce, bytes signature)",
+]);
+const FROM = "0x00000000000000000000000000000000000000aa";
+const TO = "0x00000000000000000000000000000000000000bb";
+const TOKEN = "0x3600000000000000000000000000000000000000";
+const NONCE: Hex = `0x${"c4".repeat(32)}`;
+const AUTHORIZATION = {
+  chainId: 1,
+  asset: TOKEN,
+  from: FROM,
+  to: TO,
+  value: 12_345n,
+  validAfter: 0n,
+  validBefore: (1n << 256n) - 1n,
+  nonce: NONCE,
+} as const;
+
+t.test("calldata", async (t) => {
+  const r: Hex = `0x${"11".repeat(32)}`;
+  const s: Hex = `0x${"22".repeat(32)}`;
+  for (const [v, expected] of [
+    ["00", 27],
+    ["01", 28],
+    ["1b", 27],
+    ["1c", 28],
+  ] as const) {
+    const data = transferCalldata(AUTHORIZATION, `${r}${s.slice(2)}${v}`);
+    const { from, to, value, validAfter, validBefore, nonce } = AUTHORIZATION;
+    const wanted = encodeFunctionData({
+      abi: ABI,
+      functionName: "transferWithAuthorization",
+      args: [from, to, value, validAfter, validBefore, nonce, expected, r, s],
+    });
+    t.equal(data, wanted, `v ${v}`);
+  }
+  const long: Hex = `0x${"ab".repeat(97)}`;
+  const { from, to, value, validAfter, validBefore, nonce } = AUTHORIZATION;
+  t.equal(
+    transferCalldata(AUTHORIZATION, long),
+    encodeFunctionData({
+      abi: ABI,
+      functionName: "transferWithAuthorization",
+      args: [from, to, value, validAfter, validBefore, nonce, long],
+    }),
+  );
+  t.equal(
+    cancelCalldata(FROM, NONCE, long),
+    encodeFunctionData({
+      abi: ABI,
+      functionName: "cancelAuthorization",
+      args: [FROM, NONCE, long],
+    }),
+  );
+  const calls = [
+    { target: TOKEN, data: transferCalldata(AUTHORIZATION, long) },
+    { target: TO, data: "0x" as const },
+    { target: FROM, data: "0x1234" as const },
+  ];
+  const decoded = decodeFunctionData({ abi: multicall3Abi, data: aggregateCalldata(calls) });
+  t.equal(decoded.functionName, "aggregate3");
+  t.same(
+    (decoded.args[0] as { target: string; allowFailure: boolean; callData: Hex }[]).map((call) => ({
+      target: call.target.toLowerCase(),
+      data: call.callData,
+      allowFailure: call.allowFailure,
+    })),
+    calls.map((call) => ({ ...call, allowFailure: true })),
+  );
+  const reason: Hex = `0x08c379a0${encodeAbiParameters([{ type: "string" }], ["FiatTokenV2: invalid signature"]).slice(2)}`;
+  const results = [
+    { success: true, data: "0x" as const },
+    { success: false, data: reason },
+    { success: true, data: `0x${"07".repeat(33)}` as const },
+  ];
+  const encoded = encodeAbiParameters(
+    [{ type: "tuple[]", components: [{ type: "bool" }, { type: "bytes" }] }],
+    [results.map(({ success, data }) => [success, data] as const)],
+  );
+  t.same(decodeAggregate(encoded), results);
+  t.equal(revertText(reason), "FiatTokenV2: invalid signature");
+  t.equal(revertText("0x"), undefined, "out of gas says nothing");
+  t.equal(revertText("0x4e487b71"), undefined, "a panic says nothing");
+  t.throws(() => decodeAggregate("0x"), "an account without code answers nothing");
+});
+
+t.test("errors of nodes", async (t) => {
+  const table: [string, number, ChainErrorKind][] = [
+    ["already known", -32000, "already_known"],
+    ["AlreadyKnown", -32010, "already_known"],
+    ["transaction already imported", -32003, "already_known"],
+    ["nonce too low: next nonce 5, tx nonce 3", -32000, "nonce_too_low"],
+    ["nonce too high", -32003, "nonce_too_high"],
+    ["replacement transaction underpriced", -32000, "replacement_underpriced"],
+    ["transaction underpriced", -32000, "fee_too_low"],
+    [
+      "max fee per gas less than block base fee: address 0x0, maxFeePerGas: 1",
+      -32000,
+      "fee_too_low",
+    ],
+    ["insufficient funds for gas * price + value", -32000, "insufficient_gas_money"],
+    ["Insufficient funds for gas * price + value", -32003, "insufficient_gas_money"],
+    ["exceeds block gas limit", -32000, "gas_limit"],
+    ["the method eth_foo does not exist/is not available", -32601, "method_missing"],
+    ["execution reverted: FiatTokenV2: invalid signature", 3, "reverted"],
+    ["out of gas", -32003, "reverted"],
+    ["daily request limit exceeded", -32005, "unreachable"],
+    ["rate limit", 429, "unreachable"],
+    ["what a day", -32000, "rejected"],
+  ];
+  for (const [message, code, kind] of table)
+    t.equal(classifyChainError(new ChainRefusal(message, code, undefined)).kind, kind, message);
+  t.equal(classifyChainError(new ChainUnreachable("x")).kind, "unreachable");
+  t.equal(
+    classifyChainError(
+      new Error("outer", { cause: Object.assign(new Error("x"), { code: "ECONNREFUSED" }) }),
+    ).kind,
+    "unreachable",
+  );
+  t.equal(classifyTokenRefusal("FiatTokenV2: authorization is used or canceled"), "used");
+  t.equal(classifyTokenRefusal("Blacklistable: account is blacklisted"), "blocked");
+  t.equal(classifyTokenRefusal("ERC20: transfer amount exceeds balance"), "insufficient_balance");
+  t.equal(classifyTokenRefusal("ECRecover: invalid signature 's' value"), "invalid_signature");
+  t.equal(classifyTokenRefusal(undefined), "unknown");
+});
+
+t.test("what a log proves", async (t) => {
+  const word = (address: string): Hex => `0x${address.slice(2).padStart(64, "0")}`;
+  const log = (address: string, topics: Hex[], data: Hex = "0x"): RpcLog => ({
+    address: address as Hex,
+    topics,
+    data,
+    transactionHash: "0x",
+    blockNumber: "0x1",
+    blockHash: "0x",
+  });
+  const used = log(TOKEN, [AUTHORIZATION_USED, word(FROM), NONCE]);
+  const value: Hex = `0x${12_345n.toString(16).padStart(64, "0")}`;
+  const moved = log(TOKEN, [TRANSFER, word(FROM), word(TO)], value);
+  const expected = { asset: TOKEN, from: FROM, to: TO, value: 12_345n, nonce: NONCE };
+  t.equal(fateIn([used, moved], expected), "paid");
+  t.equal(fateIn([], expected), "untouched");
+  t.equal(fateIn([moved], expected), "untouched", "a transfer alone is not this authorization");
+  const native = log(
+    "0xfffffffffffffffffffffffffffffffffffffffe",
+    [TRANSFER, word(FROM), word(TO)],
+    value,
+  );
+  t.equal(fateIn([used, native, moved], expected), "paid", "system logs in between do not count");
+  t.equal(fateIn([used, native], expected), "used_otherwise");
+  t.equal(
+    fateIn([{ ...used, address: TO }, moved], expected),
+    "untouched",
+    "another token's event",
+  );
+  t.equal(fateIn([used, { ...moved, data: `0x${"00".repeat(32)}` }], expected), "used_otherwise");
+  t.equal(fateIn([log(TOKEN, [AUTHORIZATION_CANCELED, word(FROM), NONCE])], expected), "canceled");
+});
+
+t.test("fees of a replacement", async (t) => {
+  const first = initialFees(100n, 10n);
+  t.same(first, { maxFeeWei: 210n, priorityFeeWei: 10n });
+  const bump = replacementFees({ first, last: first, baseFeeWei: 100n, priorityFeeWei: 10n });
+  t.ok(bump && bump.maxFeeWei * 1000n >= first.maxFeeWei * 1125n, "at least 12.5 % more");
+  t.ok(bump && bump.priorityFeeWei * 1000n >= first.priorityFeeWei * 1125n, "the tip too");
+  const spike = replacementFees({ first, last: first, baseFeeWei: 1_000n, priorityFeeWei: 10n });
+  t.equal(spike?.maxFeeWei, 2_010n, "a spike is followed at once");
+  const mad = replacementFees({ first, last: first, baseFeeWei: 10n ** 9n, priorityFeeWei: 10n });
+  t.equal(mad?.maxFeeWei, 210n * 50n, "capped");
+  t.equal(
+    replacementFees({
+      first,
+      last: { maxFeeWei: 210n * 50n, priorityFeeWei: 12n },
+      baseFeeWei: 10n ** 9n,
+      priorityFeeWei: 10n,
+    }),
+    undefined,
+    "beyond the cap it waits",
+  );
+});
