@@ -16,7 +16,14 @@ export const X402FetchRequest = Strict(
     ),
     method: Type.Optional(
       Type.Union(
-        ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].map((method) => Type.Literal(method)),
+        [
+          Type.Literal("GET"),
+          Type.Literal("HEAD"),
+          Type.Literal("POST"),
+          Type.Literal("PUT"),
+          Type.Literal("PATCH"),
+          Type.Literal("DELETE"),
+        ],
         {
           description: "Default GET, or the listing's method",
         },
