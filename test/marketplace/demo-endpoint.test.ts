@@ -1,5 +1,9 @@
 // Goal: the demo endpoint sells live chain statistics, once per payment also after a restart, and is listed from the first start.
-import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
+import {
+  decodePaymentRequiredHeader,
+  decodePaymentResponseHeader,
+  encodePaymentSignatureHeader,
+} from "@x402/core/http";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { create as createAxios } from "axios";
@@ -104,6 +108,25 @@ t.test("one payment, one answer: twenty at once, then again, then after a restar
   t.equal(later.status, 402);
   t.match(receiptOf(later), { success: false, errorReason: "duplicate_settlement" });
   t.equal(await balanceOf(chain, payer.address), 999_000n);
+});
+
+t.test("a payer's own identifier makes no second answer", async (t) => {
+  const service = await testApp(t, { listen: true });
+  const { chain } = service;
+  const payer = testAccount(6);
+  await chain.mint(payer.address, 1_000_000n);
+  const { payload } = await proofFor(chain, payer, await termsOf(service));
+  // With this extension a facilitator may repeat its answer to the same caller. Here the caller is
+  // the paywall, and the text comes from whoever shows the proof.
+  const extensions = {
+    ...payload.extensions,
+    "payment-identifier": { info: { required: false, id: "pay_0123456789abcdef" }, schema: {} },
+  };
+  const header = encodePaymentSignatureHeader({ ...payload, extensions });
+  const show = () => fetch(demoUrl(service), { headers: { "payment-signature": header } });
+  const answers = await Promise.all(Array.from({ length: 8 }, show));
+  t.equal(answers.filter(({ status }) => status === 200).length, 1);
+  t.equal((await show()).status, 402);
 });
 
 t.test("one payment, one answer, whichever replica is shown it", async (t) => {

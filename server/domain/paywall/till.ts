@@ -187,7 +187,7 @@ export class Till {
   ): Promise<SettleResponse> {
     try {
       return await this.#server.settlePayment(
-        payload,
+        asSold(payload, required),
         terms,
         required.extensions,
         undefined,
@@ -205,6 +205,24 @@ export class Till {
       );
     }
   }
+}
+
+/**
+ * What is paid and by whom is the payer's word; what is sold is ours. The extensions of whoever shows
+ * the proof are dropped: a `payment-identifier` would make the facilitator take a second showing for
+ * our own retry, and one payment would buy two answers.
+ */
+function asSold(
+  { x402Version, accepted, payload }: PaymentPayload,
+  { resource, extensions }: PaymentRequired,
+): PaymentPayload {
+  return {
+    x402Version,
+    accepted,
+    payload,
+    resource,
+    ...(extensions === undefined ? {} : { extensions }),
+  };
 }
 
 const refusalOf = ({ errorReason, errorMessage, transaction, network }: SettleError) => ({
