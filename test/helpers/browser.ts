@@ -28,7 +28,10 @@ async function unpackBundled(): Promise<string> {
     process.env.TMPDIR = own;
     try {
       await bundled.executablePath();
-      const libraries = join(import.meta.dirname, "../../node_modules/@sparticuz/chromium/bin/al2023.tar.br");
+      const libraries = join(
+        import.meta.dirname,
+        "../../node_modules/@sparticuz/chromium/bin/al2023.tar.br",
+      );
       await inflate(libraries);
     } finally {
       if (before === undefined) delete process.env.TMPDIR;
@@ -83,7 +86,11 @@ export interface WatchedPage {
 }
 
 /** A page in a context of its own: no cookie or storage is shared with another. */
-export async function openPage(t: Test, browser: Browser, options: PageOptions = {}): Promise<WatchedPage> {
+export async function openPage(
+  t: Test,
+  browser: Browser,
+  options: PageOptions = {},
+): Promise<WatchedPage> {
   const context = await browser.newContext({
     viewport: { width: options.width ?? 1280, height: options.height ?? 900 },
     colorScheme: options.colorScheme ?? "light",
@@ -92,11 +99,12 @@ export async function openPage(t: Test, browser: Browser, options: PageOptions =
   });
   t.teardown(() => context.close().catch(() => {}));
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(10_000);
   const faults: string[] = [];
   page.on("pageerror", (error) => faults.push(`uncaught: ${error.message}`));
   page.on("console", (message) => {
-    if (message.type() === "error" && !/Failed to load resource/.test(message.text())) faults.push(message.text());
+    if (message.type() === "error" && !/Failed to load resource/.test(message.text()))
+      faults.push(message.text());
   });
   return { page, faults };
 }

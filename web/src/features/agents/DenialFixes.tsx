@@ -82,7 +82,9 @@ function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment }): Rea
   const now = atomic(isDaily ? agent.dailyLimit : (agent.perPaymentLimit ?? agent.dailyLimit));
   const used = isDaily ? atomic(agent.limits.spent) + atomic(agent.limits.reserved) : 0n;
   const needed = used + atomic(payment.amount);
-  const [amount, setAmount] = useState(toDecimal(needed > now ? needed : now));
+  // Until it is edited it follows the agent, whose spending may go on meanwhile.
+  const [edited, setAmount] = useState<string>();
+  const amount = edited ?? toDecimal(needed);
   const [error, setError] = useState<string>();
   const fix = useFix(
     (limit: string) =>

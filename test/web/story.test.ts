@@ -1,0 +1,336 @@
+// Goal: an owner can do everything from the first visit to the archived agent in the browser, against the real service and chain.
+import { readFile } from "node:fs/promises";
+import t from "tap";
+import { parseAbi } from "viem";
+import { testAccount } from "../helpers/chain.ts";
+import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+
+const PAYEE = testAccount(50);
+const STRANGER = testAccount(51);
+const BALANCE_OF = parseAbi(["function balanceOf(address) view returns (uint256)"]);
+
+t.test("the whole story", { bail: true }, async (t) => {
+  const world = await webWorld(t);
+  const { chain } = world;
+  const { page, faults } = await world.open(t, "/");
+  const balanceOf = (address: `0x${string}`) =>
+    chain.publicClient.readContract({
+      address: chain.usdc,
+      abi: BALANCE_OF,
+      functionName: "balanceOf",
+      args: [address],
+    });
+  let apiKey = "";
+
+  await t.test("the landing page shows live facts and leads into the app", async () => {
+    await page.getByText("Arc Testnet, block").waitFor();
+    await page.getByText(/curl -i http.*\/api\/arc-stats/).waitFor();
+    await page.getByRole("link", { name: "Try it with the demo wallet" }).click();
+    await page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
+  });
+
+  await t.test("signing in shows the message first, and leads to an empty list", async (t) => {
+    await page.getByRole("button", { name: /Demo wallet/ }).click();
+    await page.getByText("What you will sign").click();
+    const message = await page.getByRole("region", { name: "Sign-in message" }).innerText();
+    t.match(message, "wants you to sign in with your Ethereum account");
+    t.match(message, DEMO_OWNER.address);
+    await page.getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByText("No agents yet").waitFor();
+  });
+
+  await t.test("creating an agent tells its rules and reveals the key once", async (t) => {
+    await page.getByRole("link", { name: "New agent" }).click();
+    await page.getByRole("button", { name: "Create agent" }).click();
+    await page.getByText("Give the agent a name.").waitFor();
+    await page.getByLabel("Name").fill("research-agent");
+    await page.getByLabel("Daily limit").fill("5");
+    await page.getByLabel("Limit per payment").fill("4");
+    // One wrong character: the checksum tells.
+    const wrong = PAYEE.address.replace(/[a-f](?=[^a-f]*$)/, (letter) => letter.toUpperCase());
+    await page.getByLabel("Address", { exact: true }).fill(wrong);
+    await page.getByRole("button", { name: "Add", exact: true }).click();
+    await page.getByText("The checksum does not match").waitFor();
+    await page.getByLabel("Address", { exact: true }).fill(PAYEE.address);
+    await page.getByLabel("Label", { exact: true }).fill("Weather API");
+    await page.getByRole("button", { name: "Add", exact: true }).click();
+    await page.getByRole("button", { name: "Paste many" }).click();
+    await page
+      .getByLabel("One address per line")
+      .fill(`${PAYEE.address}\n# a note\nNews, ${testAccount(52).address.toLowerCase()}`);
+    await page.getByRole("button", { name: "Check and add" }).click();
+    await page
+      .getByText("can spend at most 5.00 USDC in any 24 hours, to 2 addresses and nobody else.")
+      .waitFor();
+    await page.getByRole("button", { name: "Create agent" }).click();
+    await page.getByRole("heading", { name: "research-agent is ready" }).waitFor();
+    t.match(await page.getByTestId("api-key").innerText(), /•{10}/, "masked at first");
+    t.equal(
+      await page.getByRole("button", { name: "Go to the agent" }).isDisabled(),
+      true,
+      "the gate is shut",
+    );
+    await page.getByRole("button", { name: "Show" }).click();
+    apiKey = await page.getByTestId("api-key").innerText();
+    t.match(apiKey, /^purser_/);
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("button", { name: "Download .env" }).click(),
+    ]);
+    t.match(await readFile(await download.path(), "utf8"), `PURSER_API_KEY=${apiKey}`);
+    // Leaving without the key is asked about.
+    await page.getByRole("link", { name: "Settings" }).click();
+    await page.getByRole("button", { name: "Stay" }).click();
+    await page.getByLabel("I saved the key").check();
+    await page.getByRole("button", { name: "Go to the agent" }).click();
+    await page.getByRole("heading", { name: "research-agent", exact: true }).waitFor();
+    const kept = await page.evaluate(
+      () => JSON.stringify({ ...localStorage, ...sessionStorage }) + location.href,
+    );
+    t.notMatch(kept, apiKey.slice(7), "the key is in no storage and no address");
+  });
+
+  await t.test("the faucet funds it, and so does the owner's own wallet", async () => {
+    await page.getByRole("button", { name: "Fund", exact: true }).click();
+    await page.getByRole("button", { name: /^Get / }).click();
+    await page.getByText("arrived.").waitFor();
+    await chain.mint(DEMO_OWNER.address, 25_000_000n);
+    await page.getByRole("radio", { name: "Your wallet" }).check();
+    await page.getByLabel("Amount").fill("20.5");
+    await page.getByRole("button", { name: "Sign and send" }).click();
+    await page.getByText("Settled.").waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByText("120.50 USDC").first().waitFor();
+  });
+
+  await t.test("the agent's spend appears live, without a reload", async (t) => {
+    const marker = await page.evaluate(() => ((globalThis as { marker?: number }).marker = 1));
+    const spent = await asAgent(world, apiKey, "spend", {
+      recipient: PAYEE.address,
+      amount: "3",
+      memo: "Forecast",
+    });
+    t.equal(spent.status, 200, JSON.stringify(spent.body));
+    const row = page
+      .getByRole("listitem")
+      .filter({ hasText: "Weather API" })
+      .filter({ hasText: "Settled" });
+    await row.waitFor();
+    await page.getByText("3.00 of 5.00 USDC in the last 24 h").waitFor();
+    t.equal(await page.evaluate(() => (globalThis as { marker?: number }).marker), marker);
+  });
+
+  await t.test("a payee that is not allowed is blocked, and allowed by one press", async (t) => {
+    const blocked = await asAgent(world, apiKey, "spend", {
+      recipient: STRANGER.address,
+      amount: "0.5",
+    });
+    t.match(blocked, { status: 403, body: { code: "recipient_not_allowed" } });
+    await page
+      .getByRole("listitem")
+      .filter({ hasText: "recipient not allowed" })
+      .getByRole("button")
+      .click();
+    const drawer = page.getByRole("dialog");
+    await drawer.getByText("The payee is not on the allowlist.").first().waitFor();
+    await drawer.getByText(String(blocked.body.requestId)).waitFor();
+    await drawer.getByRole("button", { name: "Allow this payee" }).click();
+    await drawer.getByText("This payee is allowed now.").waitFor();
+    const again = await asAgent(world, apiKey, "spend", {
+      recipient: STRANGER.address,
+      amount: "0.5",
+    });
+    t.equal(again.status, 200, JSON.stringify(again.body));
+    await page.keyboard.press("Escape");
+  });
+
+  await t.test(
+    "a payment over the daily limit is blocked, and the limit raised from it",
+    async (t) => {
+      const blocked = await asAgent(world, apiKey, "spend", {
+        recipient: PAYEE.address,
+        amount: "2",
+      });
+      t.match(blocked, { status: 403, body: { code: "daily_limit_exceeded" } });
+      await page
+        .getByRole("listitem")
+        .filter({ hasText: "daily limit exceeded" })
+        .getByRole("button")
+        .click();
+      const drawer = page.getByRole("dialog");
+      await drawer
+        .getByText("2.00 USDC did not fit: 1.50 USDC of the daily limit of 5.00 USDC was left.")
+        .waitFor();
+      t.equal(await drawer.getByLabel("New daily limit").inputValue(), "5.5");
+      await drawer.getByRole("button", { name: "Raise limit" }).click();
+      await drawer.getByText("The amount fits the limit now.").waitFor();
+      await page.keyboard.press("Escape");
+      t.equal(
+        (await asAgent(world, apiKey, "spend", { recipient: PAYEE.address, amount: "2" })).status,
+        200,
+      );
+    },
+  );
+
+  await t.test("rules are edited with a diff before they are saved", async () => {
+    await page.getByRole("link", { name: "Rules" }).click();
+    await page.getByLabel("Daily limit").fill("50");
+    const changes = page.getByRole("list", { name: "Changes" });
+    await changes.getByText("50.00 USDC").waitFor();
+    await page.getByRole("button", { name: "Save changes" }).click();
+    await page.getByText("The rules are saved and in force.").waitFor();
+    await page.getByText("of 50.00 USDC in the last 24 h").waitFor();
+  });
+
+  await t.test("a seller from the marketplace is tried: dry run, allow, pay", async (t) => {
+    await page.getByRole("link", { name: "Marketplace" }).click();
+    await page
+      .getByRole("link", { name: /statistics/i })
+      .first()
+      .click();
+    await page.getByRole("button", { name: "Dry run" }).click();
+    await page.getByText("not on the allowlist").first().waitFor();
+    await page.getByRole("button", { name: "Allow seller" }).click();
+    await page.getByText("This seller is on the agent’s allowlist.").waitFor();
+    await page.getByRole("button", { name: "Dry run" }).click();
+    await page.getByRole("button", { name: "Pay 0.001 USDC" }).click();
+    await page.getByText(/^Paid 0\.001 USDC/).waitFor();
+    t.pass("paid");
+  });
+
+  await t.test(
+    "the agent fetches the demo by itself, and the paid request is in its activity",
+    async (t) => {
+      const fetched = await asAgent(world, apiKey, "x402-fetch", {
+        url: `${world.baseUrl}/api/arc-stats`,
+      });
+      t.match(fetched, { status: 200, body: { paid: true, amountPaid: "0.001" } });
+      await page.getByRole("link", { name: "Agents", exact: true }).first().click();
+      await page.getByRole("link", { name: "research-agent" }).click();
+      await page
+        .getByRole("listitem")
+        .filter({ hasText: "/api/arc-stats" })
+        .first()
+        .getByRole("button")
+        .click();
+      const drawer = page.getByRole("dialog");
+      await drawer.getByText("The 402 it answered to").waitFor();
+      await drawer.getByText(String(fetched.body.txHash).slice(0, 10)).waitFor();
+      await page.keyboard.press("Escape");
+    },
+  );
+
+  await t.test("activity is filtered, survives a refresh, and exports CSV", async (t) => {
+    await page.getByLabel("Status").selectOption("blocked");
+    await page.getByRole("listitem").filter({ hasText: "daily limit exceeded" }).waitFor();
+    t.equal(await page.getByRole("listitem").filter({ hasText: "Settled" }).count(), 0);
+    await page.reload();
+    await page.getByRole("listitem").filter({ hasText: "daily limit exceeded" }).waitFor();
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("button", { name: "CSV" }).click(),
+    ]);
+    const csv = await readFile(await download.path(), "utf8");
+    t.equal(csv.trim().split("\n").length, 3, csv);
+    t.match(csv, "daily_limit_exceeded");
+  });
+
+  await t.test("a key is rotated with grace, and the old one revoked", async (t) => {
+    await page.getByRole("link", { name: "Keys" }).click();
+    await page.getByRole("button", { name: /^Rotate/ }).click();
+    await page.getByRole("button", { name: "Rotate key" }).click();
+    await page.getByRole("button", { name: "Show" }).click();
+    const newKey = await page.getByTestId("api-key").innerText();
+    await page.getByLabel("I saved the key").check();
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.getByText("Being replaced").waitFor();
+    const pay = { recipient: PAYEE.address, amount: "0.01" };
+    t.equal((await asAgent(world, newKey, "spend", pay)).status, 200);
+    t.equal(
+      (await asAgent(world, apiKey, "spend", pay)).status,
+      200,
+      "the old one works within the grace",
+    );
+    await page
+      .getByRole("listitem")
+      .filter({ hasText: "Being replaced" })
+      .getByRole("button", { name: /^Revoke/ })
+      .click();
+    await page.getByRole("button", { name: "Revoke key" }).click();
+    await page.getByText("Revoked", { exact: true }).waitFor();
+    t.match(await asAgent(world, apiKey, "spend", pay), {
+      status: 401,
+      body: { code: "api_key_revoked" },
+    });
+  });
+
+  await t.test("pausing stops the agent; withdrawing works all the same", async (t) => {
+    await page.getByRole("button", { name: "Pause", exact: true }).click();
+    await page.getByText("Paused: this agent pays nobody.").waitFor();
+    await page.getByRole("link", { name: "Withdraw" }).click();
+    t.equal(
+      await page.getByRole("button", { name: "Archive agent…" }).isDisabled(),
+      true,
+      "funds are never stranded",
+    );
+    const before = await balanceOf(DEMO_OWNER.address);
+    await page.getByRole("button", { name: "Max" }).click();
+    await page.getByRole("button", { name: "Review withdrawal" }).click();
+    await page.getByText("leaves research-agent for your wallet.").waitFor();
+    await page.getByText("Deadline").waitFor();
+    // The reload before forgot the wallet, so it is asked for again.
+    await page.getByRole("button", { name: /Demo wallet/ }).click();
+    await page.getByRole("button", { name: "Sign and withdraw" }).click();
+    await page.getByText("Confirmed on chain.").waitFor();
+    t.ok((await balanceOf(DEMO_OWNER.address)) > before, "the money is in the owner's wallet");
+    await page.getByRole("button", { name: "Done" }).click();
+  });
+
+  await t.test("another address needs its ending typed", async () => {
+    await chain.mint((await agentAddress()) as `0x${string}`, 1_000_000n);
+    await page.getByText("1.00 USDC").first().waitFor();
+    await page.getByRole("radio", { name: "Another address" }).check();
+    await page.getByLabel("Amount").fill("1");
+    await page.getByLabel("Address", { exact: true }).fill(STRANGER.address);
+    await page.getByLabel("Type its last 6 characters").fill("abcdef");
+    await page.getByRole("button", { name: "Review withdrawal" }).click();
+    await page.getByText("they must match").waitFor();
+    await page.getByLabel("Type its last 6 characters").fill(STRANGER.address.slice(-6));
+    await page.getByRole("button", { name: "Review withdrawal" }).click();
+    await page.getByText("leaves research-agent for another address.").waitFor();
+    await page.getByRole("button", { name: "Sign and withdraw" }).click();
+    await page.getByText("Confirmed on chain.").waitFor();
+    await page.getByRole("button", { name: "Done" }).click();
+  });
+
+  await t.test("every change is in the audit; the empty agent is archived", async () => {
+    await page.getByRole("link", { name: "Audit" }).click();
+    await page
+      .getByText(/paused/i)
+      .first()
+      .waitFor();
+    await page.getByRole("link", { name: "Withdraw" }).click();
+    await page.getByRole("button", { name: "Archive agent…" }).click();
+    await page.getByRole("button", { name: "Archive", exact: true }).click();
+    await page.getByText("No agents yet").waitFor();
+    await page.getByText("Archived agents").click();
+    await page.getByRole("link", { name: "research-agent" }).waitFor();
+  });
+
+  await t.test("signing out leaves nothing behind", async (t) => {
+    await page.getByRole("button", { name: /^Account/ }).click();
+    await page.getByRole("menuitem", { name: "Sign out" }).click();
+    await page.getByRole("heading", { name: /Give your agent a wallet/ }).waitFor();
+    await page.goBack();
+    await page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
+    t.same(faults, [], "no uncaught error and no policy violation on the way");
+  });
+
+  async function agentAddress(): Promise<string> {
+    return page.evaluate(async () => {
+      const id = location.pathname.split("/")[2];
+      const agent = (await (await fetch(`/api/agents/${id}`)).json()) as { walletAddress: string };
+      return agent.walletAddress;
+    });
+  }
+});

@@ -1,0 +1,67 @@
+// The service as a newcomer runs it (demo wallet, faucet, half-second blocks), for a browser to open.
+import type { Browser, Page } from "playwright-core";
+import type { Test } from "tap";
+import { launchBrowser, openPage, type PageOptions, type WatchedPage } from "../helpers/browser.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { testAccount } from "../helpers/chain.ts";
+
+export const DEMO_OWNER = testAccount(40);
+const DEMO_SELLER = testAccount(41);
+
+export interface WebWorld extends TestApp {
+  browser: Browser;
+  /** A page of its own context, already pointed at this service. */
+  open(t: Test, path: string, options?: PageOptions): Promise<WatchedPage>;
+}
+
+export async function webWorld(
+  t: Test,
+  options: { isLocal?: boolean; env?: Record<string, string> } = {},
+): Promise<WebWorld> {
+  const isLocal = options.isLocal ?? true;
+  const started = await testApp(t, {
+    listen: true,
+    env: options.env,
+    chainOptions: { blockTimeSeconds: 0.5 },
+    configure: (config) => {
+      config.demoPayTo = DEMO_SELLER.address;
+      config.fetchPrivateOrigins = [config.publicUrl];
+      if (isLocal)
+        config.local = {
+          faucetPrivateKey: testAccount(0).privateKey,
+          demoOwnerPrivateKey: DEMO_OWNER.privateKey,
+        };
+    },
+  });
+  const browser = await launchBrowser(t);
+  return {
+    ...started,
+    browser,
+    async open(t, path, pageOptions) {
+      const watched = await openPage(t, browser, pageOptions);
+      await watched.page.goto(started.baseUrl + path);
+      return watched;
+    },
+  };
+}
+
+/** Through the screens, as a person does it. */
+export async function signInWithDemoWallet(page: Page): Promise<void> {
+  await page.getByRole("button", { name: /Demo wallet/ }).click();
+  await page.getByRole("button", { name: "Sign in", exact: true }).last().click();
+}
+
+/** What the agent itself would send; the answer, whatever its status. */
+export async function asAgent(
+  { baseUrl }: Pick<WebWorld, "baseUrl">,
+  apiKey: string,
+  path: string,
+  body: unknown,
+): Promise<{ status: number; body: Record<string, unknown> }> {
+  const response = await fetch(`${baseUrl}/api/agents/${path}`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${apiKey}`, "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+}
