@@ -6,6 +6,7 @@ import { ChainPaymentReads } from "../adapters/chain/payment-reads.ts";
 import { paymentSignatures } from "../adapters/crypto/payment-signatures.ts";
 import { inTransaction } from "../adapters/db/pool.ts";
 import { settlementTelling } from "../adapters/stores/settlement-telling.ts";
+import { acceptTogether, type Accepted } from "../domain/facilitator/accept-together.ts";
 import { PaymentChecker, type PaymentReads } from "../domain/facilitator/checker.ts";
 import { Facilitator, type Observer } from "../domain/facilitator/facilitator.ts";
 import { PayerLimit } from "../domain/facilitator/payer-limit.ts";
@@ -20,6 +21,7 @@ declare module "fastify" {
 
 /** Far above what a busy payer needs; the daily gas ceiling bounds the rest. */
 const SETTLES_PER_PAYER_AND_MINUTE = 30_000;
+const BURST_SHARE_OF_BLOCK = 5;
 
 export default fp(
   async (app) => {
@@ -44,10 +46,17 @@ export default fp(
       signatures: paymentSignatures,
       settlement: app.settlement,
       store: settlementTelling(app.pool),
-      accept: (request) => inTransaction(app.pool, (sql) => app.settlement.accept(sql, request)),
+      accept: acceptTogether((requests) =>
+        inTransaction(app.pool, async (sql) => {
+          const accepted: Accepted[] = [];
+          for (const request of requests) accepted.push(await app.settlement.accept(sql, request));
+          return accepted;
+        }),
+      ),
       admit: (payer) => limit.admit(payer),
       mayDeploy: () => false,
       settleWaitMs,
+      maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,
       // Looked up when needed; it returns at once and never throws.
       onSettled: (_payment, body) => app.listings.catalogue(body),
       onFault: (err) =>

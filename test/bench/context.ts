@@ -4,6 +4,8 @@ import type { TestChain } from "../helpers/chain.ts";
 export interface WorldOptions {
   /** Seconds between blocks; "auto" mines each transaction at once. */
   blockTimeSeconds?: number | "auto";
+  /** Gas per block, where the default of 30 million would be what is measured. */
+  blockGasLimit?: number;
   /** Both servers reach the chain through a proxy that holds every answer back this long. */
   rpcDelayMs?: number;
   /** Relayer keys of ours and accounts of the reference. */

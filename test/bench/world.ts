@@ -21,7 +21,10 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
   };
   try {
     const teardown = { teardown: (close: () => unknown) => void closers.push(close) } as never;
-    const chain = await testChain(teardown, { blockTimeSeconds: options.blockTimeSeconds ?? 0.5 });
+    const chain = await testChain(teardown, {
+      blockTimeSeconds: options.blockTimeSeconds ?? 0.5,
+      ...(options.blockGasLimit && { flags: [`--gas-limit=${options.blockGasLimit}`] }),
+    });
     const database = await testDatabase(teardown);
     await migrate({ connectionString: database.url });
     const rpcUrl =

@@ -12,6 +12,7 @@ import type {
   SettlementRow,
 } from "../settlement/types.ts";
 import { notSettled, settled, type PaymentNames } from "./answers.ts";
+import { BurstGate } from "./burst-gate.ts";
 import { callerProof, isSameCaller, type CallerProof } from "./caller.ts";
 import type { Approved, Deployment, PaymentChecker, SignatureTools } from "./checker.ts";
 import { networkNameOf, type ExactPayment } from "./payment.ts";
@@ -45,6 +46,8 @@ export interface DeskParts {
   admit(payer: string): void;
   mayDeploy(deployment: Deployment): boolean;
   settleWaitMs: number;
+  /** How long payments of one burst may wait for each other: a small part of a block. */
+  maxHoldMs: number;
   onSettled(payment: ExactPayment, body: unknown): void;
   onFault(error: unknown): void;
   sleep(ms: number): Promise<void>;
@@ -56,8 +59,10 @@ const LOOK_EVERY_MS = 50;
 
 export class SettleDesk {
   readonly #parts: DeskParts;
+  readonly #gate: BurstGate;
   constructor(parts: DeskParts) {
     this.#parts = parts;
+    this.#gate = new BurstGate(parts.maxHoldMs);
   }
 
   async settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
@@ -66,14 +71,16 @@ export class SettleDesk {
     const { payment } = read;
     const proof = callerProof(body, options);
     const { chainId } = payment.network;
-    const known = await this.#parts.settlement.findByAuthorization({ ...payment, chainId });
+    const known = await this.#gate.during(() =>
+      this.#parts.settlement.findByAuthorization({ ...payment, chainId }),
+    );
     if (known && !isUnclaimedByUs(known)) {
       const reason = this.#checkRepeat(payment, known);
       return reason
         ? refusal(payment.networkName, reason)
         : this.#follow({ payment, body, row: known, proof, isFirst: false, options });
     }
-    const verdict = await this.#parts.checker.checkPayment(payment);
+    const verdict = await this.#gate.during(() => this.#parts.checker.checkPayment(payment));
     if (!verdict.isValid) return refusal(payment.networkName, verdict);
     const { deployment } = verdict;
     if (deployment && !this.#parts.mayDeploy(deployment))
@@ -90,6 +97,7 @@ export class SettleDesk {
     options: SettleOptions,
   ): Promise<SettleAnswer> {
     const { payment, authorization } = approved;
+    await this.#gate.quiet();
     const { created, settlement: row } = await this.#parts.accept({
       id: newId("pay"),
       kind: "facilitated",

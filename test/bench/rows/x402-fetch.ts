@@ -1,5 +1,6 @@
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { HTTPFacilitatorClient, x402ResourceServer } from "@x402/core/server";
 import { ExactEvmScheme as ExactServer } from "@x402/evm/exact/server";
 import { paymentMiddleware } from "@x402/express";
@@ -69,8 +70,13 @@ async function measure(
       );
     const stockMs: number[] = [];
     const oursMs: number[] = [];
+    const blockMs = options.blockTimeSeconds === "auto" ? 0 : options.blockTimeSeconds * 1_000;
     for (let turn = -WARMUP; turn < options.count; turn += 1) {
-      const [first, second] = [await timed(stock), await timed(ours)];
+      // Both start at the same point between two blocks, and all points are tried evenly: who starts
+      // where the other one ended would wait for what the other one was late.
+      const phaseMs = (blockMs * (((turn * 7) % options.count) + 0.5)) / options.count;
+      const first = await timed(world, phaseMs, stock);
+      const second = await timed(world, phaseMs, ours);
       if (turn >= 0) {
         stockMs.push(first);
         oursMs.push(second);
@@ -87,7 +93,16 @@ async function expectOk(response: Response): Promise<void> {
   if (response.status !== 200) throw new Error(`${response.status}: ${text}`);
 }
 
-async function timed(work: () => Promise<void>): Promise<number> {
+async function timed(
+  { chain }: World,
+  phaseMs: number,
+  work: () => Promise<void>,
+): Promise<number> {
+  if (phaseMs > 0) {
+    const height = await chain.publicClient.getBlockNumber();
+    while ((await chain.publicClient.getBlockNumber()) === height) await sleep(3);
+    await sleep(phaseMs);
+  }
   const startedMs = performance.now();
   await work();
   return performance.now() - startedMs;
