@@ -1,5 +1,5 @@
 // Goal: lists are complete, stable and private, filters mean what they say, and no CSV cell can start a formula.
-import fc from "fast-check";
+import * as fc from "fast-check";
 import t from "tap";
 import { createPool } from "../../server/adapters/db/pool.ts";
 import { csvCell } from "../../server/domain/payments/csv.ts";
@@ -158,6 +158,19 @@ t.test("overview: totals and series without gaps", async (t) => {
     .slice(1)
     .map((b, i) => Date.parse(b.at) - Date.parse(body.hourly[i]?.at ?? ""));
   t.ok(steps.every((step) => step === 3_600_000));
+  await app.inject({
+    method: "POST",
+    url: `/api/agents/${agent.id}/archive`,
+    headers: owner.headers,
+    payload: "{}",
+  });
+  const later = await app.inject({ url: "/api/overview", headers: owner.headers });
+  t.match(later.json(), { totals: { blocked24h: 1, agents: 1, activeAgents: 1 } });
+  t.equal(
+    later.json<typeof body>().hourly.at(-1)?.blocked,
+    1,
+    "an archived agent's day still counts",
+  );
   const foreign = await app.inject({
     url: `/api/overview?agentId=${agent.id}`,
     headers: (await signIn(ctx)).headers,

@@ -37,7 +37,8 @@ export async function startReplica(
     await ended;
   });
   const [message] = (await Promise.race([once(child, "message"), ended])) as [unknown];
-  if (message !== "ready") throw new Error(`the replica ended before it was ready: ${message}`);
+  if (message !== "ready")
+    throw new Error(`the replica ended before it was ready: ${String(message)}`);
   return { url: `http://127.0.0.1:${port}`, child, ended };
 }
 

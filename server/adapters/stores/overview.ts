@@ -6,16 +6,19 @@ export interface OverviewAgent {
   network: string;
   walletAddress: Address;
   isActive: boolean;
+  isArchived: boolean;
 }
 
+/** Archived ones too: what they spent today was spent. */
 export async function overviewAgents(
   sql: Sql,
   args: { ownerId: string; agentId: string | undefined },
 ): Promise<OverviewAgent[]> {
   const { rows } = await sql.query<OverviewAgent>(
     `SELECT id, network, wallet_address AS "walletAddress",
-            status = 'active' AND coalesce(expires_at > now(), true) AS "isActive"
-       FROM agents WHERE owner_id = $1 AND status <> 'archived' AND ($2::text IS NULL OR id = $2)`,
+            status = 'active' AND coalesce(expires_at > now(), true) AS "isActive",
+            status = 'archived' AS "isArchived"
+       FROM agents WHERE owner_id = $1 AND ($2::text IS NULL OR id = $2)`,
     [args.ownerId, args.agentId ?? null],
   );
   return rows;

@@ -23,12 +23,13 @@ export async function readOverview(
 ): Promise<Overview> {
   const agents = await deps.agents(args);
   const agentIds = agents.map(({ id }) => id);
+  const current = agents.filter(({ isArchived }) => !isArchived);
   const [limits, hourly, daily, blocked24h, balance] = await Promise.all([
     deps.limits(agentIds),
     deps.buckets({ agentIds, unit: "hour", buckets: 24 }),
     deps.buckets({ agentIds, unit: "day", buckets: 7 }),
     deps.blocked(agentIds),
-    deps.balances(agents),
+    deps.balances(current),
   ]);
   const sum = (read: (limits: Limits) => bigint): string =>
     formatAtomic([...limits.values()].reduce((total, one) => total + read(one), 0n));
@@ -38,8 +39,8 @@ export async function readOverview(
       spent24h: sum(({ spentAtomic }) => spentAtomic),
       reserved: sum(({ reservedAtomic }) => reservedAtomic),
       blocked24h,
-      agents: agents.length,
-      activeAgents: agents.filter(({ isActive }) => isActive).length,
+      agents: current.length,
+      activeAgents: current.filter(({ isActive }) => isActive).length,
     },
     hourly: hourly.map(present),
     daily: daily.map(present),
