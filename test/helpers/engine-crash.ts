@@ -82,7 +82,7 @@ export async function expectAllPaidOnce(
   t.same(
     outcomes.map((outcome) => outcome.status),
     requests.map(() => "settled"),
-    JSON.stringify(node.logs),
+    node.said(),
   );
   const balance = await chain.publicClient.readContract({
     address: chain.usdc,

@@ -1,5 +1,6 @@
 // The settlement engine alone, on a real database and a real chain, and authorizations to feed it with.
 import { randomBytes } from "node:crypto";
+import { inspect } from "node:util";
 import type { Pool } from "pg";
 import type { Test } from "tap";
 import { parseAbi, type Address, type Hex } from "viem";
@@ -39,6 +40,8 @@ export interface TestEngine {
   heads: HeadWatcher;
   /** Everything it logged at warn and above. */
   logs: { level: string; message: string; fields: object }[];
+  /** The same, for a failure message. */
+  said: () => string;
   /** Items of each transaction it sent. */
   batches: number[];
   counts: { repriced: number; resent: number };
@@ -103,7 +106,16 @@ export async function startEngine(
     await pool.end();
   };
   t?.teardown(stop);
-  return { engine, pool, heads, logs, batches, counts, stop };
+  return {
+    engine,
+    pool,
+    heads,
+    logs,
+    said: () => inspect(logs, { depth: 5 }),
+    batches,
+    counts,
+    stop,
+  };
 }
 
 /** Throw-away keys; signing with them is the slow part of large tests, so they are made once. */

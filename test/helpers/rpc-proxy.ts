@@ -95,7 +95,7 @@ export async function rpcProxy(
       const outgoing = request(
         target,
         { method: "POST", agent, headers: { "content-type": "application/json" } },
-        (response) => readAll(response).then(resolve, reject),
+        (response) => void readAll(response).then(resolve, reject),
       );
       outgoing.on("error", reject);
       outgoing.end(body);

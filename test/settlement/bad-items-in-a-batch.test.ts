@@ -1,6 +1,7 @@
 // Goal: in a batch of 100 with seven bad ones, the good ones settle, the front-run one is settled by its foreign transaction, and each of the rest fails with its own reason.
 import t from "tap";
-import { createWalletClient, http, type Hex } from "viem";
+import type { Hex } from "viem";
+import { cancelCalldata, transferCalldata } from "../../server/domain/settlement/calldata.ts";
 import { testChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
@@ -23,21 +24,9 @@ t.test("seven bad ones among a hundred", { timeout: 60_000 }, async (t) => {
   const database = await testDatabase(t);
   const [stranger] = chain.accounts;
   if (!stranger) throw new Error("no stranger");
-  const outsider = createWalletClient({
-    account: stranger,
-    chain: chain.chain,
-    transport: http(chain.rpcUrl),
-  });
-  const write = async (
-    functionName: "transferWithAuthorization" | "cancelAuthorization",
-    args: unknown[],
-  ) => {
-    const hash = await outsider.writeContract({
-      address: chain.usdc,
-      abi: TOKEN_ABI,
-      functionName,
-      args,
-    } as Parameters<typeof outsider.writeContract>[0]);
+  const outsider = chain.walletClient(stranger);
+  const send = async (data: Hex) => {
+    const hash = await outsider.sendTransaction({ to: chain.usdc, data });
     return chain.publicClient.waitForTransactionReceipt({ hash });
   };
 
@@ -68,21 +57,13 @@ t.test("seven bad ones among a hundred", { timeout: 60_000 }, async (t) => {
     if (!found) throw new Error("no such request");
     return found;
   };
-  const argsOf = (index: number) => {
-    const {
-      from,
-      to: payee,
-      value,
-      validAfter,
-      validBefore,
-      nonce,
-      signature,
-    } = wanted(index).authorization;
-    return [from, payee, value, validAfter, validBefore, nonce, signature];
+  const relayed = (index: number) => {
+    const { authorization } = wanted(index);
+    return send(transferCalldata(authorization, authorization.signature));
   };
 
   // 96: its nonce is used before it is presented; 97: its payer is blocklisted.
-  const used = await write("transferWithAuthorization", argsOf(96));
+  const used = await relayed(96);
   const blocked = await chain.walletClient(chain.admin).writeContract({
     address: chain.usdc,
     abi: TOKEN_ABI,
@@ -103,12 +84,9 @@ t.test("seven bad ones among a hundred", { timeout: 60_000 }, async (t) => {
       if (point !== "signed" || !isFirst) return;
       isFirst = false;
       const { nonce } = wanted(93).authorization;
-      await write("cancelAuthorization", [
-        at(93).address,
-        nonce,
-        await signCancel(chain, at(93), nonce),
-      ]);
-      frontRun = (await write("transferWithAuthorization", argsOf(98))).transactionHash;
+      const cancel = await signCancel(chain, at(93), nonce);
+      await send(cancelCalldata(at(93).address, nonce, cancel));
+      frontRun = (await relayed(98)).transactionHash;
     },
   });
   const outcomes = await Promise.all(requests.map((one) => settle(node, one, 30_000)));

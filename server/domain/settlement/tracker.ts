@@ -26,7 +26,8 @@ export interface Slot extends StoredTransaction {
   work: WorkItem[] | undefined;
 }
 
-const STUCK_BLOCKS = 4n;
+/** More than the blocks until the first re-send: a dropped transaction is not a cheap one. */
+const STUCK_BLOCKS = 7n;
 const RESEND_AFTER_BLOCKS = 3;
 const RESEND_AT_LEAST_MS = 1_500;
 const MISSING_FOR_MS = 4_000;
