@@ -67,10 +67,13 @@ export async function ensurePrismaClient(say) {
  * @param {(line: string) => void} say
  */
 export async function ensureTestRunner(say) {
-  const hash = hashOf([join(ROOT, ".taprc")], lockFileHash());
-  if (existsSync(join(ROOT, ".tap", "plugins")) && readStamp("tap") === hash) return;
+  const modules = join(ROOT, "node_modules");
+  const hash = hashOf([join(ROOT, ".taprc"), join(modules, "tap", "package.json")]);
+  const built = join(modules, "@tapjs", "test", "test-built", "dist", "esm", "index.js");
+  if (existsSync(built) && existsSync(join(ROOT, ".tap", "plugins")) && readStamp("tap") === hash)
+    return;
   say("Preparing the test runner...");
-  const cli = join(ROOT, "node_modules", "tap", "dist", "esm", "run.mjs");
+  const cli = join(modules, "tap", "dist", "esm", "run.mjs");
   await run(process.execPath, [cli, "build"], "the test runner could not be prepared");
   writeStamp("tap", hash);
 }

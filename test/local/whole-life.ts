@@ -1,13 +1,10 @@
-// Goal: `npm start` on a clone serves, says plainly what is wrong when it cannot, and leaves nothing running,
-// for root in a folder nobody else may enter and for a normal user.
-// Runs alone: it builds the web app and starts several whole servers.
+// A life of `npm start` on a copy of this checkout, and what can go wrong around it.
 import { once } from "node:events";
 import { createServer } from "node:net";
 import { join } from "node:path";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import {
-  freshCopy,
   printed,
   processesIn,
   startIn,
@@ -17,8 +14,6 @@ import {
 } from "../helpers/fresh-copy.ts";
 
 const READY = "Ctrl-C stops everything.";
-const IS_ROOT = process.getuid?.() === 0;
-const NOBODY = { uid: 65534, gid: 65534 };
 
 /** Exactly one line on why, and no stack trace. */
 function isOneLineRefusal(t: Test, started: Started, reason: RegExp): void {
@@ -34,18 +29,29 @@ async function answers(url: string): Promise<number> {
   return response.status;
 }
 
-async function lifeOf(t: Test, copy: FreshCopy): Promise<void> {
+interface Life {
+  copy: FreshCopy;
+  env: Record<string, string>;
+  url: string;
+  first: Started;
+}
+
+/** The first start of a copy, up to its banner. */
+export async function firstStart(t: Test, copy: FreshCopy): Promise<Life> {
   const port = await freePort();
   const env = { PORT: String(port), DATA_DIR: join(copy.dir, ".data"), LOG_LEVEL: "warn" };
   const url = `http://127.0.0.1:${port}`;
-
   const first = startIn(t, copy, env);
-  await printed(first, READY, 110_000);
+  await printed(first, READY, 100_000);
   t.match(first.output(), `http://localhost:${port}`, "the banner names where to go");
   t.equal(await answers(`${url}/api/health`), 200);
   t.equal(await answers(`${url}/api/ready`), 200);
   t.equal(await answers(`${url}/`), 200, "the web app");
+  return { copy, env, url, first };
+}
 
+/** What a start beside the running one is told. */
+export async function refusals(t: Test, { copy, env }: Life): Promise<void> {
   await t.test("a second start on the same data is refused", async (t) => {
     const second = startIn(t, copy, { ...env, PORT: String(await freePort()) });
     t.equal(await second.ended, 1);
@@ -74,7 +80,10 @@ async function lifeOf(t: Test, copy: FreshCopy): Promise<void> {
     t.match(bad.output(), /NETWORKS names "eip155:1234567"/);
     t.notMatch(bad.output(), /^\s+at /m, "no stack trace");
   });
+}
 
+/** Kills and signals, in the order of how unkind they are. */
+export async function kills(t: Test, { copy, env, url, first }: Life): Promise<void> {
   await t.test("killed with -9, it leaves nothing running and starts again", async (t) => {
     first.process.kill("SIGKILL");
     await first.ended;
@@ -101,15 +110,3 @@ async function lifeOf(t: Test, copy: FreshCopy): Promise<void> {
     t.match(reset.output(), /Deleted the local data/);
   });
 }
-
-t.test(
-  IS_ROOT ? "root, in a folder only root may enter" : "a normal user",
-  { timeout: 240_000 },
-  async (t) => lifeOf(t, freshCopy(t, 0o700)),
-);
-
-t.test(
-  "a normal user, started by root",
-  { timeout: 240_000, skip: !IS_ROOT && "not root: the test above is this one" },
-  async (t) => lifeOf(t, freshCopy(t, 0o755, NOBODY)),
-);

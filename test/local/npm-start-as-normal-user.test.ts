@@ -1,0 +1,13 @@
+// Goal: `npm start` on a clone serves, says plainly what is wrong when it cannot, and leaves nothing running,
+// for a user without privileges.
+// Runs alone: it builds the web app and starts several whole servers.
+import t from "tap";
+import { freshCopy } from "../helpers/fresh-copy.ts";
+import { firstStart, kills } from "./whole-life.ts";
+
+const NOBODY = { uid: 65534, gid: 65534 };
+
+t.test("as a normal user", { timeout: 115_000 }, async (t) => {
+  const user = process.getuid?.() === 0 ? NOBODY : undefined;
+  await kills(t, await firstStart(t, freshCopy(t, 0o755, user)));
+});
