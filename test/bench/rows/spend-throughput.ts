@@ -1,0 +1,122 @@
+// How many spends a second get through HTTP, the guardrails, the signature and into the engine's hands.
+import { Pool as HttpPool } from "undici";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { createSiweMessage } from "viem/siwe";
+import { createPool } from "../../../server/adapters/db/pool.ts";
+import type { BenchRow, World } from "../context.ts";
+
+const TARGET_PER_SECOND = 500;
+const AGENTS = 50;
+const IN_FLIGHT = 64;
+const WARM_UP_MS = 2_000;
+const DURATION_MS = 8_000;
+const PAYEE = privateKeyToAccount(generatePrivateKey()).address;
+
+interface BenchAgent {
+  apiKey: string;
+  walletAddress: `0x${string}`;
+}
+
+export const row: BenchRow = {
+  name: "spends over HTTP to reserved, 50 agents, 64 in flight",
+  target: `>= ${TARGET_PER_SECOND} /s`,
+  async run(context) {
+    // No wait for the chain: an answer comes when the payment is reserved, signed and handed over.
+    const world = await context.world({
+      withoutReference: true,
+      blockTimeSeconds: 2,
+      blockGasLimit: 300_000_000,
+      env: { SETTLE_WAIT_MS: "0" },
+    });
+    const agents = await makeAgents(world);
+    await world.chain.mint(
+      agents.map(({ walletAddress }) => walletAddress),
+      10n ** 12n,
+    );
+    await spendFor(world, agents, WARM_UP_MS);
+    const { perSecond, statuses } = await spendFor(world, agents, DURATION_MS);
+    const db = createPool(world.databaseUrl, { maxConnections: 1 });
+    const { rows } = await db.query<{ status: string; count: number }>(
+      "SELECT status, count(*)::int AS count FROM payments GROUP BY status",
+    );
+    await db.end();
+    return {
+      reference: "",
+      ours: `${perSecond.toFixed(0)} /s`,
+      reached: perSecond >= TARGET_PER_SECOND,
+      details: { statuses, ledger: rows },
+    };
+  },
+};
+
+async function spendFor(
+  world: World,
+  agents: readonly BenchAgent[],
+  durationMs: number,
+): Promise<{ perSecond: number; statuses: Record<string, number> }> {
+  const http = new HttpPool(world.ours, { connections: IN_FLIGHT, pipelining: 1 });
+  const statuses: Record<string, number> = {};
+  const body = JSON.stringify({ recipient: PAYEE, amount: "0.001" });
+  const startMs = performance.now();
+  let next = 0;
+  const worker = async (): Promise<void> => {
+    while (performance.now() - startMs < durationMs) {
+      const agent = agents[next++ % agents.length];
+      const answer = await http.request({
+        path: "/api/agents/spend",
+        method: "POST",
+        headers: {
+          "content-type": "application/json",
+          authorization: `Bearer ${agent?.apiKey ?? ""}`,
+        },
+        body,
+      });
+      await answer.body.dump();
+      statuses[answer.statusCode] = (statuses[answer.statusCode] ?? 0) + 1;
+    }
+  };
+  await Promise.all(Array.from({ length: IN_FLIGHT }, worker));
+  const elapsedMs = performance.now() - startMs;
+  await http.close();
+  // 504 payment_status_unknown: handed over, and not waited for.
+  const handedOver = (statuses["504"] ?? 0) + (statuses["200"] ?? 0);
+  return { perSecond: (handedOver / elapsedMs) * 1000, statuses };
+}
+
+async function makeAgents(world: World): Promise<BenchAgent[]> {
+  const owner = privateKeyToAccount(generatePrivateKey());
+  const origin = `http://localhost:${new URL(world.ours).port}`;
+  const call = async (path: string, payload: unknown, cookie = "") => {
+    const answer = await fetch(`${world.ours}${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", origin, cookie },
+      body: JSON.stringify(payload),
+    });
+    if (!answer.ok) throw new Error(`${path}: ${await answer.text()}`);
+    return answer;
+  };
+  const { nonce } = (await (await fetch(`${world.ours}/api/auth/nonce`)).json()) as {
+    nonce: string;
+  };
+  const message = createSiweMessage({
+    address: owner.address,
+    chainId: world.chain.chainId,
+    domain: new URL(origin).host,
+    uri: origin,
+    version: "1",
+    nonce,
+  });
+  const signature = await owner.signMessage({ message });
+  const signedIn = await call("/api/auth/verify", { message, signature });
+  const cookie = signedIn.headers.getSetCookie()[0]?.split(";", 1)[0] ?? "";
+  const agents: BenchAgent[] = [];
+  for (let index = 0; index < AGENTS; index += 1) {
+    const rules = { name: `bench ${index}`, dailyLimit: "1000000", allowlist: [PAYEE] };
+    const created = (await (await call("/api/agents", rules, cookie)).json()) as {
+      agent: { walletAddress: `0x${string}` };
+      apiKey: string;
+    };
+    agents.push({ apiKey: created.apiKey, walletAddress: created.agent.walletAddress });
+  }
+  return agents;
+}
