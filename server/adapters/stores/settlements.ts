@@ -142,6 +142,15 @@ export async function findOpenRecord(sql: Sql, id: string): Promise<SettlementRe
   return rows[0];
 }
 
+/** The row itself while it is open; nothing once it is final. */
+export async function findOpen(sql: Sql, id: string): Promise<SettlementRecord | undefined> {
+  const { rows } = await sql.query<SettlementRecord>(
+    "SELECT * FROM settlements WHERE id = $1 AND status IN ('queued', 'submitted')",
+    [id],
+  );
+  return rows[0];
+}
+
 export async function findByAuthorization(
   sql: Sql,
   key: SettlementKey,

@@ -12,6 +12,7 @@ import {
   type SettlementOutcome,
   type SettlementRequest,
   type SettlementRow,
+  type WaitOptions,
 } from "./types.ts";
 import { outcomeOf, type Waiters } from "./waiters.ts";
 
@@ -52,8 +53,19 @@ export class SettlementEngine implements Settlement {
     return accepted;
   }
 
-  async wait(id: string, timeoutMs: number): Promise<SettlementOutcome> {
-    return this.#options.waiters.wait(id, timeoutMs);
+  async wait(id: string, timeoutMs: number, options: WaitOptions = {}): Promise<SettlementOutcome> {
+    const waiting = this.#options.waiters.wait(id, timeoutMs);
+    if (options.look !== true) return waiting;
+    const stopLooking = await this.#look(id, options.txHash);
+    return waiting.finally(stopLooking);
+  }
+
+  /** What is proven here reaches the waiter as every outcome does: through the database's word. */
+  async #look(id: string, txHash: `0x${string}` | undefined): Promise<() => void> {
+    const { pool, store, chains } = this.#options;
+    const record = await store.findOpen(pool, id);
+    const chain = record && chains.get(Number(record.chain_id));
+    return chain ? chain.watch.follow(record, txHash) : () => undefined;
   }
 
   async look(where: { id: string; chainId: number; txHash?: string }): Promise<void> {

@@ -86,6 +86,13 @@ export type CancelOutcome =
 /** Reason of a settlement that can never happen because its authorization was canceled on chain. */
 export const REASON_CANCELED = "authorization_canceled";
 
+export interface WaitOptions {
+  /** Reads the chain at once, and again with each block, instead of waiting for the watch to come by. */
+  look?: boolean;
+  /** A transaction somebody says it was. Only a hint: its receipt has to prove it. */
+  txHash?: Hex;
+}
+
 /** The engine as every other part sees it (decorated as `app.settlement`). */
 export interface Settlement {
   /** Throws `chain_unavailable` or `relayer_unfunded`. Ask before anything is reserved or signed. */
@@ -99,7 +106,7 @@ export interface Settlement {
     request: SettlementRequest,
   ): Promise<{ created: boolean; settlement: SettlementRow }>;
   /** Resolves as soon as the outcome is final, whichever replica made it so, or as pending after the time. */
-  wait(id: string, timeoutMs: number): Promise<SettlementOutcome>;
+  wait(id: string, timeoutMs: number, options?: WaitOptions): Promise<SettlementOutcome>;
   /**
    * Reads the chain for one open authorization now instead of at the watch's next round, and writes what is
    * proven: for a caller who has just been told that it was used. The hash is what he was told, no more.

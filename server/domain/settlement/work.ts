@@ -67,6 +67,10 @@ export function toWork(record: SettlementRecord, gasCapPerItem: bigint): WorkIte
   };
 }
 
+/** Mined without effect this often, it is not tried again. Strangers get fewer chances than our own. */
+export const isWornOut = ({ record }: WorkItem): boolean =>
+  record.attempts >= (record.kind === "facilitated" ? 2 : 5);
+
 export const gasLimitOf = (items: readonly WorkItem[]): bigint =>
   items.reduce(
     (sum, item) => sum + item.gas + BigInt(item.call.data.length / 2) * CALLDATA_GAS_PER_BYTE,

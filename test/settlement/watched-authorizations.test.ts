@@ -1,0 +1,199 @@
+// Goal: an authorization in a seller's hands is followed to its end: used by whoever, canceled by us, or expired; and the agent's payment and budget follow it.
+import t, { type Test } from "tap";
+import { newId } from "../../server/domain/ids.ts";
+import { transferCalldata } from "../../server/domain/settlement/calldata.ts";
+import type { SettlementRequest } from "../../server/domain/settlement/types.ts";
+import { testChain } from "../helpers/chain.ts";
+import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
+import {
+  authorize,
+  payers,
+  randomAddress,
+  request,
+  signCancel,
+  startEngine,
+} from "../helpers/engine.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+
+async function world(t: Test) {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const database = await testDatabase(t);
+  const node = await startEngine(t, { databaseUrl: database.url, chain });
+  const [wallet] = payers(1);
+  if (!wallet) throw new Error("no wallet");
+  await chain.mint(wallet.address, 10_000n);
+  const ownerId = newId("own");
+  const agentId = newId("agt");
+  await database.pool.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [
+    ownerId,
+    randomAddress(),
+  ]);
+  await database.pool.query(
+    "INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, window_sum) VALUES ($1, $2, 'a', $3, $4, 5000, 1000)",
+    [agentId, ownerId, `eip155:${chain.chainId}`, wallet.address.toLowerCase()],
+  );
+
+  /** An x402 payment as the client leaves it: signed, counted, in a seller's hands. */
+  const signed = async (validForSeconds = 600): Promise<SettlementRequest> => {
+    const authorization = await authorize(chain, wallet, {
+      to: randomAddress(),
+      validBefore: BigInt(Math.floor(Date.now() / 1_000) + validForSeconds),
+    });
+    const wanted = request(authorization, { kind: "x402", agentId, relay: false });
+    await database.pool.query(
+      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
+       VALUES ($1, $2, 'x402', 'submitted', $3, $4, $5, 1000, $6)`,
+      [
+        agentId,
+        wanted.id,
+        chain.chainId,
+        chain.usdc.toLowerCase(),
+        authorization.to,
+        authorization.nonce,
+      ],
+    );
+    await node.engine.settlement.accept(node.pool, wanted);
+    return wanted;
+  };
+  const seller = async (wanted: SettlementRequest) => {
+    const [account] = chain.accounts;
+    if (!account) throw new Error("no account");
+    return chain.walletClient(account).sendTransaction({
+      to: chain.usdc,
+      data: transferCalldata(wanted.authorization, wanted.authorization.signature),
+    });
+  };
+  const ledger = async (wanted: SettlementRequest) => {
+    const { rows } = await database.pool.query<{ status: string; window_sum: string }>(
+      "SELECT p.status, a.window_sum FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.id = $1",
+      [wanted.id],
+    );
+    return rows[0];
+  };
+  return { chain, database, node, wallet, signed, seller, ledger };
+}
+
+t.jobs = 3;
+t.test("a seller uses it", async (t) => {
+  const { chain, database, node, signed, seller, ledger } = await world(t);
+  const wanted = await signed();
+  const hash = await seller(wanted);
+  const outcome = await node.engine.settlement.wait(wanted.id, 15_000);
+  t.match(outcome, { status: "settled", txHash: hash, byOther: true });
+  t.same(await ledger(wanted), { status: "settled", window_sum: "1000" });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("a hint is looked at, and proves nothing by itself", async (t) => {
+  const { chain, database, node, signed, seller } = await world(t);
+  const other = await signed();
+  const wanted = await signed();
+  const foreign = await seller(other);
+  await chain.publicClient.waitForTransactionReceipt({ hash: foreign });
+  t.match(
+    await node.engine.settlement.wait(wanted.id, 1_500, { look: true, txHash: foreign }),
+    { status: "pending" },
+    "a transaction of somebody else's payment",
+  );
+  const hash = await seller(wanted);
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  t.match(await node.engine.settlement.wait(wanted.id, 10_000, { look: true, txHash: hash }), {
+    status: "settled",
+    txHash: hash,
+  });
+  t.match(await node.engine.settlement.wait(other.id, 10_000, { look: true }), {
+    status: "settled",
+    txHash: foreign,
+  });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("nobody uses it: it expires, and the budget returns only then", async (t) => {
+  const { chain, database, node, signed, ledger } = await world(t);
+  const wanted = await signed(4);
+  t.match(await node.engine.settlement.wait(wanted.id, 1_500), { status: "pending" });
+  t.same(
+    await ledger(wanted),
+    { status: "submitted", window_sum: "1000" },
+    "a timeout proves nothing",
+  );
+  const outcome = await node.engine.settlement.wait(wanted.id, 20_000);
+  t.match(outcome, {
+    status: "expired",
+    reason: "invalid_exact_evm_payload_authorization_valid_before",
+  });
+  t.same(await ledger(wanted), { status: "voided", window_sum: "0" });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("it is canceled before the seller collects", async (t) => {
+  const { chain, database, node, wallet, signed, seller, ledger } = await world(t);
+  const wanted = await signed();
+  const { authorization } = wanted;
+  const cancelSignature = await signCancel(chain, wallet, authorization.nonce);
+  const outcome = await node.engine.settlement.requestCancel({
+    key: authorization,
+    cancelSignature,
+  });
+  t.equal(outcome.status, "canceled", node.said());
+  t.same(await ledger(wanted), { status: "voided", window_sum: "0" });
+  await t.rejects(seller(wanted), /used or canceled/, "the seller comes too late");
+  t.match(await node.engine.settlement.requestCancel({ key: authorization, cancelSignature }), {
+    status: "canceled",
+  });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("the seller was faster than the cancel", async (t) => {
+  const { chain, database, node, wallet, signed, seller, ledger } = await world(t);
+  const wanted = await signed();
+  const hash = await seller(wanted);
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  const outcome = await node.engine.settlement.requestCancel({
+    key: wanted.authorization,
+    cancelSignature: await signCancel(chain, wallet, wanted.authorization.nonce),
+  });
+  t.match(outcome, { status: "settled", txHash: hash });
+  t.same(await ledger(wanted), { status: "settled", window_sum: "1000" });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("the seller's facilitator is ours: the same row is relayed", async (t) => {
+  const { chain, database, node, signed, ledger } = await world(t);
+  const wanted = await signed();
+  const attached = await node.engine.settlement.accept(node.pool, {
+    ...request(wanted.authorization),
+    bodyHash: new Uint8Array(32).fill(7),
+  });
+  t.equal(attached.created, false);
+  t.equal(attached.settlement.id, wanted.id);
+  t.equal(attached.settlement.relay, true);
+  t.same(Buffer.from(attached.settlement.bodyHash ?? []), Buffer.alloc(32, 7));
+  const outcome = await node.engine.settlement.wait(wanted.id, 15_000);
+  t.match(outcome, { status: "settled", byOther: false });
+  t.same(await ledger(wanted), { status: "settled", window_sum: "1000" });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("another authorization under the same nonce is not taken for it", async (t) => {
+  const { chain, database, node, wallet, signed, ledger } = await world(t);
+  const wanted = await signed();
+  const { nonce } = wanted.authorization;
+  const different = await authorize(chain, wallet, { to: randomAddress(), value: 1n, nonce });
+  const answer = await node.engine.settlement.accept(node.pool, request(different));
+  t.equal(answer.settlement.relay, false, "not attached");
+  t.equal(answer.settlement.authorization.value, 1_000n, "the caller sees what the row really is");
+  const [account] = chain.accounts;
+  if (!account) throw new Error("no account");
+  await chain.walletClient(account).sendTransaction({
+    to: chain.usdc,
+    data: transferCalldata(different, different.signature),
+  });
+  t.match(await node.engine.settlement.wait(wanted.id, 15_000), { status: "failed" });
+  t.same(
+    await ledger(wanted),
+    { status: "voided", window_sum: "0" },
+    "this payment can never happen",
+  );
+  await expectLedgerEqualsChain(t, chain, database.pool, { isReplayKnown: true });
+});
