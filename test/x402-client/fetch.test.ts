@@ -1,5 +1,6 @@
 // Goal: one call gets paid data, whatever its kind, and the answer says exactly what was asked, paid and delivered.
 import t from "tap";
+import { signIn } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
 
 t.test("x402-fetch", async (t) => {
@@ -263,6 +264,37 @@ t.test("x402-fetch", async (t) => {
       }
     },
   );
+
+  await t.test("the owner tries the agent out, under the agent's limits", async (t) => {
+    seller.script = {};
+    const tryOut = (id: string, body: object, headers = made.owner.headers) =>
+      made.app.inject({
+        method: "POST",
+        url: `/api/agents/${id}/try`,
+        headers,
+        payload: JSON.stringify(body),
+      });
+    const paid = await tryOut(agent.id, { url });
+    t.match(paid.json(), { paid: true, amountPaid: "0.001", data: { answer: 42 } });
+    const denied = await tryOut(agent.id, { url, maxAmount: "0.0001" });
+    t.match(denied.json(), { code: "price_exceeds_max" });
+    const stranger = await signIn(made);
+    t.equal((await tryOut(agent.id, { url }, stranger.headers)).statusCode, 404);
+    t.equal((await tryOut(agent.id, { url }, agent.headers)).statusCode, 401);
+  });
+
+  await t.test("the ledger shows the terms as the seller wrote them", async (t) => {
+    const { paymentId } = (await made.fetch({ url })).body as { paymentId: string };
+    const answer = await made.app.inject({
+      url: `/api/agents/me/payments/${paymentId}`,
+      headers: agent.headers,
+    });
+    t.match(answer.json(), {
+      kind: "x402",
+      status: "settled",
+      x402: { url, requirement: seller.entry(), upstreamStatus: 200, delivered: true },
+    });
+  });
 
   await assertLedgerIsChain(t, made);
 });

@@ -30,7 +30,7 @@ t.test("hostile sellers", async (t) => {
       reserved: await made.reserved(),
     };
   }
-  const NOTHING = { earned: 0n, reserved: "0", nonces: 1 };
+  const NOTHING = { earned: 0n, reserved: /^0$/, nonces: 1 };
 
   await t.test("after the proof: no second payment for one request", async (t) => {
     for (const [label, over] of [
@@ -186,67 +186,6 @@ t.test("hostile sellers", async (t) => {
     });
   });
 
-  await t.test("lies in its receipt: the chain is believed", async (t) => {
-    const lie = await run({
-      onProof: ({ response }) =>
-        void response.writeHead(200, seller.receipt({ transaction: HASH })).end("data"),
-      terms: () => seller.entry({ maxTimeoutSeconds: 10 }),
-    });
-    t.match(lie, {
-      status: 504,
-      body: { code: "payment_status_unknown", paymentId: /^pay_/, delivered: true, data: "data" },
-      proofs: 1,
-      earned: 0n,
-      reserved: "0.001",
-    });
-    t.match(await made.lastPayment(), { status: "unknown", delivered: true });
-
-    let truth = "";
-    const otherHash = await run({
-      onProof: async ({ response, proof }) => {
-        truth = await seller.settle(proof);
-        response
-          .writeHead(200, seller.receipt({ transaction: HASH, amount: "999999", payer: OTHER }))
-          .end("data");
-      },
-    });
-    t.match(otherHash, {
-      status: 200,
-      body: { paid: true, txHash: truth, amountPaid: "0.001" },
-      earned: 1000n,
-    });
-
-    const foreign = await chain.publicClient.getBlock({ includeTransactions: false });
-    const borrowed = await run({
-      onProof: async ({ response, proof }) => {
-        truth = await seller.settle(proof);
-        // A real transaction, of somebody else's transfer.
-        response
-          .writeHead(200, seller.receipt({ transaction: foreign.transactions[0] ?? HASH }))
-          .end("data");
-      },
-    });
-    t.match(borrowed, { status: 200, body: { paid: true, txHash: truth }, earned: 1000n });
-
-    for (const header of [
-      "%%%",
-      Buffer.from("[]").toString("base64"),
-      Buffer.from("{").toString("base64"),
-    ]) {
-      const garbled = await run({
-        onProof: async ({ response, proof }) => {
-          await seller.settle(proof);
-          response.writeHead(200, { "payment-response": header }).end("data");
-        },
-      });
-      t.match(
-        garbled,
-        { status: 200, body: { paid: true }, earned: 1000n },
-        "an unreadable receipt",
-      );
-    }
-  });
-
   await t.test("redirects are not followed, with or without a proof", async (t) => {
     const elsewhere = await localServer(t, (_request, response) => response.end("stolen"));
     made.config.fetchPrivateOrigins.push(elsewhere.origin);
@@ -289,14 +228,16 @@ t.test("hostile sellers", async (t) => {
         },
       };
       for (const [label, flood] of Object.entries(floods)) {
-        const code = label === "a drip" ? "upstream_timeout" : "upstream_error";
-        const free = await run({ onAsk: ({ response }) => flood(response) });
+        const isDrip = label === "a drip";
+        const code = isDrip ? "upstream_timeout" : "upstream_error";
+        const timeoutMs = isDrip ? 500 : 20_000;
+        const free = await run({ onAsk: ({ response }) => flood(response) }, { timeoutMs });
         t.match(
           free,
-          { body: { code }, proofs: 0, earned: 0n, reserved: "0.001" },
+          { body: { code }, proofs: 0, earned: 0n, reserved: /^0$/ },
           `${label} for nothing`,
         );
-        const paid = await run({ onProof: ({ response }) => flood(response) }, { timeoutMs: 500 });
+        const paid = await run({ onProof: ({ response }) => flood(response) }, { timeoutMs });
         t.match(
           paid,
           { body: { code, paid: false }, proofs: 2, nonces: 1, earned: 0n },
@@ -365,6 +306,66 @@ t.test("hostile sellers", async (t) => {
     const lifetime =
       Number(seller.proofs.at(-1)?.payload.authorization.validBefore) - Date.now() / 1000;
     t.ok(lifetime <= 121 && lifetime > 60, `${lifetime} s`);
+  });
+
+  await t.test("lies in its receipt: the chain is believed", async (t) => {
+    const lie = await run({
+      onProof: ({ response }) =>
+        void response.writeHead(200, seller.receipt({ transaction: HASH })).end("data"),
+    });
+    t.match(lie, {
+      status: 504,
+      body: { code: "payment_status_unknown", paymentId: /^pay_/, delivered: true, data: "data" },
+      proofs: 1,
+      earned: 0n,
+      reserved: "0.001",
+    });
+    t.match(await made.lastPayment(), { status: "unknown", delivered: true });
+
+    let truth = "";
+    const otherHash = await run({
+      onProof: async ({ response, proof }) => {
+        truth = await seller.settle(proof);
+        response
+          .writeHead(200, seller.receipt({ transaction: HASH, amount: "999999", payer: OTHER }))
+          .end("data");
+      },
+    });
+    t.match(otherHash, {
+      status: 200,
+      body: { paid: true, txHash: truth, amountPaid: "0.001" },
+      earned: 1000n,
+    });
+
+    const foreign = await chain.publicClient.getBlock({ includeTransactions: false });
+    const borrowed = await run({
+      onProof: async ({ response, proof }) => {
+        truth = await seller.settle(proof);
+        // A real transaction, of somebody else's transfer.
+        response
+          .writeHead(200, seller.receipt({ transaction: foreign.transactions[0] ?? HASH }))
+          .end("data");
+      },
+    });
+    t.match(borrowed, { status: 200, body: { paid: true, txHash: truth }, earned: 1000n });
+
+    for (const header of [
+      "%%%",
+      Buffer.from("[]").toString("base64"),
+      Buffer.from("{").toString("base64"),
+    ]) {
+      const garbled = await run({
+        onProof: async ({ response, proof }) => {
+          await seller.settle(proof);
+          response.writeHead(200, { "payment-response": header }).end("data");
+        },
+      });
+      t.match(
+        garbled,
+        { status: 200, body: { paid: true }, earned: 1000n },
+        "an unreadable receipt",
+      );
+    }
   });
 
   await t.test(

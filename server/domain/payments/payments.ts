@@ -12,8 +12,10 @@ import type { Authorization, Settlement, SettlementOutcome } from "../settlement
 import {
   MAX_VALID_SECONDS,
   type Authorized,
+  type Payer,
   type PaymentOutcome,
   type PayRequest,
+  type WalletBalance,
 } from "./types.ts";
 
 export interface BalanceReader {
@@ -195,12 +197,15 @@ export class Payments {
   }
 
   async #reserveRequest(request: PayRequest): Promise<ReserveRequest> {
-    const wallet = request.payer.walletAddress.toLowerCase() as Address;
-    const { blockNumber, balances } = await this.#deps.balances.balances(request.chainId, [wallet]);
-    return {
-      ...this.#withoutBalance(request),
-      balance: { atomic: balances.get(wallet) ?? 0n, blockNumber },
-    };
+    const { chainId, payer } = request;
+    const balance = (await request.balance) ?? (await this.readBalance(chainId, payer));
+    return { ...this.#withoutBalance(request), balance };
+  }
+
+  async readBalance(chainId: number, payer: Pick<Payer, "walletAddress">): Promise<WalletBalance> {
+    const wallet = payer.walletAddress.toLowerCase() as Address;
+    const { blockNumber, balances } = await this.#deps.balances.balances(chainId, [wallet]);
+    return { atomic: balances.get(wallet) ?? 0n, blockNumber };
   }
 
   #withoutBalance(

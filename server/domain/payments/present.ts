@@ -39,7 +39,7 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
         ? {
             url: row.url,
             listingId: row.listingId,
-            requirement: row.requirement,
+            requirement: acceptedTerms(row.requirement),
             upstreamStatus: row.upstreamStatus,
             delivered: row.delivered,
           }
@@ -47,6 +47,10 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
     failure: row.failureCode === null ? null : { code: row.failureCode, detail: row.failureDetail },
   };
 }
+
+/** Stored with what a second showing of the proof needs; read, it is the seller's entry as received. */
+const acceptedTerms = (stored: unknown): unknown =>
+  typeof stored === "object" && stored !== null && "accepted" in stored ? stored.accepted : stored;
 
 function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
   if (row.policy === null) return { denial: null, trace: [] };

@@ -30,8 +30,15 @@ export interface PayRequest {
   listingId?: string;
   requirement?: unknown;
   idempotency?: IdempotencyRef;
+  /** The wallet's balance, where the caller began to read it before; read when needed otherwise. */
+  balance?: Promise<WalletBalance | undefined>;
   /** True: our engine relays it. False: it is handed to a seller and only watched. */
   relay: boolean;
+}
+
+export interface WalletBalance {
+  atomic: bigint;
+  blockNumber: bigint;
 }
 
 export const MAX_VALID_SECONDS = 120;

@@ -7,6 +7,7 @@ import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../adapters/http/outbound.ts";
 import type { ListingPins, ProbedTerms } from "../listings/listings.ts";
 import { compareTerms } from "../listings/terms.ts";
+import type { NetworkFacts } from "../networks.ts";
 import { inProgress, keyReused, type Answer } from "../payments/idempotency.ts";
 import type { PayRequest } from "../payments/types.ts";
 import { askTarget } from "./ask.ts";
@@ -24,6 +25,8 @@ type Job = Prepared & {
   caller: FetchCaller;
   listing: ListingPins | undefined;
 };
+
+const FRESH_MS = 2_000;
 
 type Refusal = NonNullable<PayRequest["refusal"]>;
 
@@ -52,12 +55,17 @@ export class X402Client {
       if (answer) return answer;
     }
     if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
+    const balanceFor = this.#readBalanceAhead(caller);
     const asked = await askTarget((request) => this.#parts.ask(request), job.target).catch(
       (error: unknown) => this.#refused(job, error),
     );
     if (asked.kind === "free") return this.#free(job, asked.response);
     const choice = await this.#choose(job, asked.offer);
-    const request = { ...payRequest(job, asked.offer, choice.chosen), refusal: choice.refusal };
+    const request = {
+      ...payRequest(job, asked.offer, choice.chosen),
+      refusal: choice.refusal,
+      balance: balanceFor(choice.chosen.network),
+    };
     if (input.dryRun === true) {
       const verdict = await this.#parts.payments.evaluate(request);
       return answer(dryRunBody(job.target, choice.chosen, verdict));
@@ -107,6 +115,20 @@ export class X402Client {
       listingId: listing?.id,
       replayed: false,
     });
+  }
+
+  /**
+   * Most targets that answer want to be paid on the agent's own network: its balance is read while the
+   * target thinks. One read too long ago is not used.
+   */
+  #readBalanceAhead(caller: FetchCaller) {
+    const own = this.#parts.networks.find(({ id }) => id === caller.network);
+    const startedMs = performance.now();
+    // Whoever needs it and finds none reads it again, and hears what is wrong.
+    const early =
+      own && this.#parts.payments.readBalance(own.chainId, caller).catch(() => undefined);
+    return (network: NetworkFacts) =>
+      network.id === own?.id && performance.now() - startedMs < FRESH_MS ? early : undefined;
   }
 
   async #free({ caller, target, input }: Job, response: OutboundResponse): Promise<Answer> {

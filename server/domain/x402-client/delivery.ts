@@ -6,6 +6,7 @@ import type { SignedAuthorization } from "../settlement/types.ts";
 import { readTerms, type Offer, type OfferedTerms } from "./offer.ts";
 import { present, type Presented } from "./present.ts";
 import { proofHeaders } from "./proof.ts";
+import { readReceipt } from "./receipt.ts";
 import { recover } from "./recover.ts";
 import type { ClientParts, FetchCaller, LedgerRow, PaymentKey, TargetRequest } from "./types.ts";
 import { contentMembers, neverPaidError, paidBody, unknownError, type PaidFacts } from "./wire.ts";
@@ -122,7 +123,11 @@ export class Delivery {
   ): Promise<Answer> {
     const { key, facts, target } = job;
     const [outcome] = await Promise.all([
-      confirmOnChain(this.#parts, key.paymentId),
+      confirmOnChain(this.#parts, {
+        id: key.paymentId,
+        chainId: job.authorization.chainId,
+        txHash: readReceipt(response.headers).txHash,
+      }),
       this.#parts.ledger.recordDelivery(key, { upstreamStatus: response.status, delivered: true }),
     ]);
     await this.#parts.fault("confirmed");

@@ -1,22 +1,35 @@
 /**
- * Reads PAYMENT-RESPONSE: what the seller claims about the payment. It is never proof: whether and by
- * which transaction an authorization was used is asked of the chain, which knows it by its nonce.
+ * Reads PAYMENT-RESPONSE: what the seller claims about the payment. It is never proof: the chain says
+ * whether an authorization was used, and by which transaction.
  */
 import { decodePaymentResponseHeader } from "@x402/core/http";
+import type { Hex } from "viem";
 import { isRecord } from "./json.ts";
 
-/** Why the seller's facilitator did not settle, if it says so. */
-export function claimedReason(
+export interface ClaimedReceipt {
+  /** Where to look first. */
+  txHash?: Hex;
+  /** Why the seller's facilitator did not settle, if it says so. */
+  reason?: string;
+}
+
+export function readReceipt(
   headers: Record<string, string | string[] | undefined>,
-): string | undefined {
+): ClaimedReceipt {
   const header = headers["payment-response"] ?? headers["x-payment-response"];
-  if (typeof header !== "string") return undefined;
+  if (typeof header !== "string") return {};
   try {
     const claimed: unknown = decodePaymentResponseHeader(header);
-    const reason = isRecord(claimed) ? claimed["errorReason"] : undefined;
-    // It ends up in a sentence of ours: only the protocol's kind of words.
-    return typeof reason === "string" && /^[\w .:-]{1,120}$/.test(reason) ? reason : undefined;
+    if (!isRecord(claimed)) return {};
+    const { transaction, errorReason } = claimed;
+    return {
+      ...(typeof transaction === "string" &&
+        /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
+      // It ends up in a sentence of ours: only the protocol's kind of words.
+      ...(typeof errorReason === "string" &&
+        /^[\w .:-]{1,120}$/.test(errorReason) && { reason: errorReason }),
+    };
   } catch {
-    return undefined;
+    return {};
   }
 }

@@ -7,7 +7,7 @@ import { ApiError, type ErrorCode } from "../../errors.ts";
 import { formatAtomic } from "../money.ts";
 import type { CancelOutcome, SignedAuthorization } from "../settlement/types.ts";
 import type { Presented } from "./present.ts";
-import { claimedReason } from "./receipt.ts";
+import { readReceipt } from "./receipt.ts";
 import type { ClientParts, PaymentKey } from "./types.ts";
 import { unknownError, type PaidFacts } from "./wire.ts";
 
@@ -82,7 +82,7 @@ function nothingPaid({ facts, failure }: FailedPayment): ApiError {
     rejected: "upstream_error",
     broken: "upstream_error",
   };
-  const reason = failure.response && claimedReason(failure.response.headers);
+  const reason = failure.response && readReceipt(failure.response.headers).reason;
   return new ApiError(codes[failure.how], {
     detail: `${failure.why}${reason === undefined ? "" : ` (${reason})`}. Nothing was paid: the authorization was never used and is worthless now, and the budget is free again.`,
     extra: { ...outline({ facts, failure }), paid: false, amountPaid: "0", txHash: null },

@@ -86,7 +86,7 @@ export type FaultPoint = "submitted" | "answered" | "confirmed";
 export interface ClientParts {
   ask(request: OutboundRequest): Promise<OutboundResponse>;
   networks: readonly NetworkFacts[];
-  payments: Pick<Payments, "authorize" | "evaluate" | "refuse" | "voidReserved">;
+  payments: Pick<Payments, "authorize" | "evaluate" | "readBalance" | "refuse" | "voidReserved">;
   idempotency: Idempotency;
   settlement: Pick<Settlement, "find" | "look" | "requestCancel" | "wait">;
   signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex>;
