@@ -11,6 +11,7 @@ import { PaymentChecker, type PaymentReads } from "../domain/facilitator/checker
 import { Facilitator, type Observer } from "../domain/facilitator/facilitator.ts";
 import { PayerLimit } from "../domain/facilitator/payer-limit.ts";
 import { SettleDesk } from "../domain/facilitator/settle-desk.ts";
+import { tallyOutcome, type Tally } from "../domain/facilitator/tally.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -72,12 +73,15 @@ export default fp(
         checker,
         desk,
         find: (id) => app.settlement.find(id),
-        observe: observer(app.metrics),
+        observe: observer(app.metrics, app.facilitatorTally),
         onFault: (err, what) => app.log.warn({ err }, `${what} could not be answered`),
       }),
     );
   },
-  { name: "facilitator", dependencies: ["chain", "db", "metrics", "settlement"] },
+  {
+    name: "facilitator",
+    dependencies: ["chain", "db", "metrics", "settlement", "facilitator-stats"],
+  },
 );
 
 /** One reader per chain behind the checker's one interface. */
@@ -99,7 +103,7 @@ function readsOf(entries: (readonly [number, ChainPaymentReads])[]): PaymentRead
   };
 }
 
-function observer(register: Registry): Observer {
+function observer(register: Registry, tally: Tally): Observer {
   const total = new Counter({
     name: "purser_x402_requests_total",
     help: "Verify and settle requests by outcome (the protocol's reason code on refusal)",
@@ -116,5 +120,6 @@ function observer(register: Registry): Observer {
   return (operation, outcome, elapsed) => {
     total.inc({ operation, outcome });
     seconds.observe({ operation }, elapsed);
+    tally.add(operation, tallyOutcome(outcome));
   };
 }

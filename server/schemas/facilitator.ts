@@ -90,3 +90,48 @@ export const SettlementState = Type.Object({
   settledAt: Nullable(Timestamp),
 });
 export type SettlementState = Static<typeof SettlementState>;
+
+const Count = Type.Integer();
+const Decimal = Type.String({ description: "USDC as a decimal string" });
+
+/** What this facilitator did for others. Nothing here that the chain does not show to everyone. */
+export const FacilitatorStats = Type.Object({
+  last24h: Type.Object({
+    verified: Type.Integer({ description: "Verify requests answered" }),
+    settled: Count,
+    failed: Count,
+    volume: Decimal,
+    successRate: Nullable(Type.Number({ description: "0 to 1; null before the first settlement" })),
+    medianSettleMs: Nullable(Count),
+    p95SettleMs: Nullable(Count),
+  }),
+  allTime: Type.Object({ settled: Count, volume: Decimal }),
+  batchSizes: Type.Array(Type.Object({ size: Count, count: Count })),
+  hourly: Type.Array(
+    Type.Object({ at: Timestamp, settled: Count, failed: Count, volume: Decimal }),
+  ),
+  recent: Type.Array(
+    Type.Object({
+      id: Type.String(),
+      status: Type.String(),
+      kind: Type.String(),
+      network: NetworkId,
+      from: AddressOutput,
+      to: AddressOutput,
+      amount: Decimal,
+      txHash: Nullable(Type.String()),
+      createdAt: Timestamp,
+      settledAt: Nullable(Timestamp),
+    }),
+  ),
+  relayers: Type.Array(
+    Type.Object({
+      network: NetworkId,
+      address: AddressOutput,
+      gasBalance: Nullable(Type.String({ description: "In whole coins; null: chain unreachable" })),
+      gasSymbol: Type.String(),
+      low: Type.Boolean(),
+    }),
+  ),
+});
+export type FacilitatorStats = Static<typeof FacilitatorStats>;
