@@ -57,7 +57,11 @@ t.test("in the local world the faucet really mints", async (t) => {
     t.match(await ask({ address }), { status: 422, body: { code: "invalid_address" } });
   t.match(await ask({ address: to, more: 1 }), { status: 422 });
 
-  const info = await app.inject("/api/local/info");
+  const info = await app.inject({
+    url: "/api/local/info",
+    headers: { origin: "https://a.example" },
+  });
+  t.equal(info.headers["access-control-allow-origin"], undefined);
   const { demoOwnerAddress, demoOwnerPrivateKey } = info.json<{
     demoOwnerAddress: string;
     demoOwnerPrivateKey: `0x${string}`;

@@ -67,7 +67,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (_request, reply) => {
-      reply.header("cache-control", "no-store");
+      // A toy key all the same is for our own web app, not for every site open in the same browser.
+      reply.removeHeader("access-control-allow-origin").header("cache-control", "no-store");
       return {
         demoOwnerAddress: privateKeyToAddress(local.demoOwnerPrivateKey),
         demoOwnerPrivateKey: local.demoOwnerPrivateKey,
