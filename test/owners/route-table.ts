@@ -19,8 +19,9 @@ export interface RouteRow {
   /** It names something of one owner or agent: to every other it is 404. */
   isOwned?: true;
   body?: (of: Subjects) => unknown;
+  headers?: Record<string, string>;
   /** Instead of the route's own path with its parameters filled in. */
-  query?: string;
+  path?: string;
   /** The answer never ends (server-sent events). */
   isStream?: true;
 }
@@ -45,6 +46,16 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/errors": PUBLIC(),
   "GET /metrics": PUBLIC(),
   "GET /openapi.json": PUBLIC(),
+  "GET /docs": PUBLIC(),
+  "GET /docs/json": PUBLIC(),
+  "GET /docs/yaml": PUBLIC(),
+  "GET /docs/static/index.html": PUBLIC("302"),
+  "GET /docs/static/swagger-initializer.js": PUBLIC(),
+  "GET /docs/static/*": { ...PUBLIC(), path: "/docs/static/swagger-ui.css" },
+  "GET /skill.md": PUBLIC(),
+  "GET /llms.txt": PUBLIC(),
+  "GET /api/tools/openai": PUBLIC(),
+  "GET /api/tools/anthropic": PUBLIC(),
 
   // Session
   "GET /api/auth/nonce": PUBLIC(),
@@ -89,6 +100,7 @@ export const ROUTES: Record<string, RouteRow> = {
       signature: `0x${"11".repeat(65)}`,
     }),
   },
+  "POST /api/agents/:id/try": OWNED("403 url_blocked", { url: "http://10.0.0.1/" }),
   "GET /api/overview": OWNER("200"),
   "GET /api/events": { ...OWNER("200"), isStream: true },
 
@@ -107,6 +119,15 @@ export const ROUTES: Record<string, RouteRow> = {
     body: () => ({ url: "http://10.0.0.1/" }),
   },
 
+  "POST /mcp": {
+    auth: "agent",
+    allowed: "200",
+    headers: { accept: "application/json, text/event-stream" },
+    body: () => ({ jsonrpc: "2.0", id: 1, method: "ping" }),
+  },
+  "GET /mcp": { auth: "agent", allowed: "405 method_not_allowed" },
+  "DELETE /mcp": { auth: "agent", allowed: "405 method_not_allowed" },
+
   // Marketplace
   "GET /api/listings": PUBLIC(),
   "GET /api/listings/:id": PUBLIC(),
@@ -124,7 +145,8 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/x402/supported": PUBLIC(),
   "GET /api/x402/payments/:id": PUBLIC("404 not_found"),
   "GET /api/x402/discovery/resources": PUBLIC(),
-  "GET /api/x402/discovery/search": { ...PUBLIC(), query: "?query=x" },
+  "GET /api/x402/discovery/search": { ...PUBLIC(), path: "/api/x402/discovery/search?query=x" },
+  "GET /api/x402/stats": PUBLIC(),
   "POST /api/x402/verify": { auth: "facilitator", allowed: "200", body: () => ({}) },
   "POST /api/x402/settle": { auth: "facilitator", allowed: "200", body: () => ({}) },
 

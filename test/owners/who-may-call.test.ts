@@ -81,7 +81,7 @@ t.test("every route with every credential", async (t) => {
       const ask = (shown: Shown) => request(world, row, subjects, shown);
       const credentials: Record<Credential, Shown> = {
         public: {},
-        agent: agent.headers,
+        agent: { authorization: `Bearer ${agent.apiKey}` },
         owner: { cookie: rowOwner.cookie },
         facilitator: { authorization: `Bearer ${FACILITATOR_KEY}` },
       };
@@ -149,9 +149,10 @@ async function request(
   const body = row.body?.(subjects);
   const answer = await app.inject({
     method: row.method,
-    url: path + (row.query ?? ""),
+    url: row.path ?? path,
     headers: {
       origin: config.publicUrl,
+      ...row.headers,
       ...shown,
       ...(body === undefined ? {} : { "content-type": "application/json" }),
     },
