@@ -8,6 +8,7 @@ import {
   ensureDependencies,
   ensurePrismaClient,
   ensureWebBuild,
+  prepare,
   ROOT,
 } from "./local/bootstrap.mjs";
 
@@ -16,12 +17,12 @@ const say = (line) => console.log(line);
 
 try {
   checkNode();
-  await ensureDependencies(say);
-  await ensurePrismaClient(say);
+  const steps = [ensureDependencies, ensurePrismaClient];
+  // In watch mode Vite serves the web app itself.
+  await prepare(say, WATCH ? steps : [...steps, ensureWebBuild]);
   if (WATCH) {
     watch();
   } else {
-    await ensureWebBuild(say);
     const { register } = await import("tsx/esm/api");
     register();
     // The route loader looks for a TypeScript flag on the command line; ours is set from inside.

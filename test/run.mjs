@@ -17,6 +17,7 @@ import {
   ensurePrismaClient,
   ensureTestRunner,
   ensureWebBuild,
+  prepare,
   ROOT,
 } from "../server/local/bootstrap.mjs";
 
@@ -45,10 +46,9 @@ process.exitCode = totals.failed > 0 || totals.passed === 0 || interrupted ? 1 :
 
 async function main(args) {
   checkNode();
-  await ensureDependencies(console.log);
-  await ensurePrismaClient(console.log);
-  await ensureTestRunner(console.log);
-  await ensureWebBuild(console.log);
+  const steps = [ensureDependencies, ensurePrismaClient, ensureTestRunner];
+  const opensWebApp = args.length === 0 || args.some((file) => file.includes("web"));
+  await prepare(console.log, opensWebApp ? [...steps, ensureWebBuild] : steps);
   if (args.length === 0) await checkSources();
   const files = args.length > 0 ? args : testFiles(join(ROOT, "test"));
   await withPostgres(async (env) => {

@@ -4,11 +4,15 @@ import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { lockDataDir } from "./data-dir-lock.mjs";
+import { lockDataDir } from "./data-dir-lock.mjs";
 
 export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
 const MIN_NODE = [20, 19];
+const LOCK_RETRY_MS = 200;
 
 /** A failure told in one line; `details` go under it only where they help (a compiler's own words). */
 export class BootstrapError extends Error {
@@ -28,7 +32,9 @@ export function checkNode() {
 }
 
 /** @param {(line: string) => void} say */
-export async function ensureDependencies(say) {
+export const ensureDependencies = (say) => oneAtATime(() => installDependencies(say));
+
+async function installDependencies(say) {
   if (dependenciesCurrent()) return;
   say("Installing dependencies (first start, or they changed; about a minute)...");
   const npm = process.env.npm_execpath;
@@ -45,7 +51,9 @@ export async function ensureDependencies(say) {
 }
 
 /** @param {(line: string) => void} say */
-export async function ensurePrismaClient(say) {
+export const ensurePrismaClient = (say) => oneAtATime(() => generatePrismaClient(say));
+
+async function generatePrismaClient(say) {
   const schema = join(ROOT, "prisma", "schema.prisma");
   if (!existsSync(schema)) return;
   const hash = hashOf([schema]);
@@ -66,7 +74,9 @@ export async function ensurePrismaClient(say) {
  * old set, and fails: so it is done before.
  * @param {(line: string) => void} say
  */
-export async function ensureTestRunner(say) {
+export const ensureTestRunner = (say) => oneAtATime(() => buildTestRunner(say));
+
+async function buildTestRunner(say) {
   const modules = join(ROOT, "node_modules");
   const hash = hashOf([join(ROOT, ".taprc"), join(modules, "tap", "package.json")]);
   const built = join(modules, "@tapjs", "test", "test-built", "dist", "esm", "index.js");
@@ -74,12 +84,18 @@ export async function ensureTestRunner(say) {
     return;
   say("Preparing the test runner...");
   const cli = join(modules, "tap", "dist", "esm", "run.mjs");
-  await run(process.execPath, [cli, "build"], "the test runner could not be prepared");
+  await run(
+    process.execPath,
+    [cli, "build"],
+    "the test runner could not be prepared; delete node_modules and try again",
+  );
   writeStamp("tap", hash);
 }
 
 /** @param {(line: string) => void} say */
-export async function ensureWebBuild(say) {
+export const ensureWebBuild = (say) => oneAtATime(() => buildWebApp(say));
+
+async function buildWebApp(say) {
   const web = join(ROOT, "web");
   if (!existsSync(join(web, "index.html"))) return;
   const hash = hashOf([
@@ -105,6 +121,26 @@ export async function ensureWebBuild(say) {
     web,
   );
   writeStamp("web", hash);
+}
+
+/**
+ * Two starts on one checkout must not install or build into each other's files: the second waits, then finds
+ * everything done.
+ * @param {() => Promise<void>} work
+ */
+async function oneAtATime(work) {
+  const folder = join(ROOT, ".tmp");
+  mkdirSync(folder, { recursive: true });
+  let lock = lockDataDir(folder);
+  while (!("release" in lock)) {
+    await new Promise((resolve) => setTimeout(resolve, LOCK_RETRY_MS));
+    lock = lockDataDir(folder);
+  }
+  try {
+    await work();
+  } finally {
+    lock.release();
+  }
 }
 
 /**
