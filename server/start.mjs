@@ -8,7 +8,6 @@ import {
   ensureDependencies,
   ensurePrismaClient,
   ensureWebBuild,
-  prepare,
   ROOT,
 } from "./local/bootstrap.mjs";
 
@@ -19,7 +18,7 @@ try {
   checkNode();
   const steps = [ensureDependencies, ensurePrismaClient];
   // In watch mode Vite serves the web app itself.
-  await prepare(say, WATCH ? steps : [...steps, ensureWebBuild]);
+  for (const step of WATCH ? steps : [...steps, ensureWebBuild]) await step(say);
   if (WATCH) {
     watch();
   } else {

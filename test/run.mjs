@@ -17,7 +17,6 @@ import {
   ensurePrismaClient,
   ensureTestRunner,
   ensureWebBuild,
-  prepare,
   ROOT,
 } from "../server/local/bootstrap.mjs";
 
@@ -48,7 +47,7 @@ async function main(args) {
   checkNode();
   const steps = [ensureDependencies, ensurePrismaClient, ensureTestRunner];
   const opensWebApp = args.length === 0 || args.some((file) => file.includes("web"));
-  await prepare(console.log, opensWebApp ? [...steps, ensureWebBuild] : steps);
+  for (const step of opensWebApp ? [...steps, ensureWebBuild] : steps) await step(console.log);
   if (args.length === 0) await checkSources();
   const files = args.length > 0 ? args : testFiles(join(ROOT, "test"));
   await withPostgres(async (env) => {

@@ -4,12 +4,9 @@ import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { lockDataDir } from "./data-dir-lock.mjs";
-import { lockDataDir } from "./data-dir-lock.mjs";
 
-export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
 const MIN_NODE = [20, 19];
 const LOCK_RETRY_MS = 200;
