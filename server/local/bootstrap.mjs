@@ -4,9 +4,11 @@ import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { lockDataDir } from "./data-dir-lock.mjs";
 
+export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
 const MIN_NODE = [20, 19];
 const LOCK_RETRY_MS = 200;
@@ -28,10 +30,29 @@ export function checkNode() {
   );
 }
 
-/** @param {(line: string) => void} say */
-export const ensureDependencies = (say) => oneAtATime(() => installDependencies(say));
+/**
+ * Runs the steps while no other start or test run prepares this checkout: two of them would install or build
+ * into each other's files. The second waits, then finds everything done.
+ * @param {(line: string) => void} say
+ * @param {((line: string) => Promise<void>)[]} steps
+ */
+export async function prepare(say, steps) {
+  const folder = join(ROOT, ".tmp");
+  mkdirSync(folder, { recursive: true });
+  let lock = lockDataDir(folder);
+  while (!("release" in lock)) {
+    await delay(LOCK_RETRY_MS);
+    lock = lockDataDir(folder);
+  }
+  try {
+    for (const step of steps) await step(say);
+  } finally {
+    lock.release();
+  }
+}
 
-async function installDependencies(say) {
+/** @param {(line: string) => void} say */
+export async function ensureDependencies(say) {
   if (dependenciesCurrent()) return;
   say("Installing dependencies (first start, or they changed; about a minute)...");
   const npm = process.env.npm_execpath;
@@ -48,9 +69,7 @@ async function installDependencies(say) {
 }
 
 /** @param {(line: string) => void} say */
-export const ensurePrismaClient = (say) => oneAtATime(() => generatePrismaClient(say));
-
-async function generatePrismaClient(say) {
+export async function ensurePrismaClient(say) {
   const schema = join(ROOT, "prisma", "schema.prisma");
   if (!existsSync(schema)) return;
   const hash = hashOf([schema]);
@@ -71,9 +90,7 @@ async function generatePrismaClient(say) {
  * old set, and fails: so it is done before.
  * @param {(line: string) => void} say
  */
-export const ensureTestRunner = (say) => oneAtATime(() => buildTestRunner(say));
-
-async function buildTestRunner(say) {
+export async function ensureTestRunner(say) {
   const modules = join(ROOT, "node_modules");
   const hash = hashOf([join(ROOT, ".taprc"), join(modules, "tap", "package.json")]);
   const built = join(modules, "@tapjs", "test", "test-built", "dist", "esm", "index.js");
@@ -90,9 +107,7 @@ async function buildTestRunner(say) {
 }
 
 /** @param {(line: string) => void} say */
-export const ensureWebBuild = (say) => oneAtATime(() => buildWebApp(say));
-
-async function buildWebApp(say) {
+export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");
   if (!existsSync(join(web, "index.html"))) return;
   const hash = hashOf([
@@ -118,26 +133,6 @@ async function buildWebApp(say) {
     web,
   );
   writeStamp("web", hash);
-}
-
-/**
- * Two starts on one checkout must not install or build into each other's files: the second waits, then finds
- * everything done.
- * @param {() => Promise<void>} work
- */
-async function oneAtATime(work) {
-  const folder = join(ROOT, ".tmp");
-  mkdirSync(folder, { recursive: true });
-  let lock = lockDataDir(folder);
-  while (!("release" in lock)) {
-    await new Promise((resolve) => setTimeout(resolve, LOCK_RETRY_MS));
-    lock = lockDataDir(folder);
-  }
-  try {
-    await work();
-  } finally {
-    lock.release();
-  }
 }
 
 /**
