@@ -16,7 +16,8 @@ export interface AnvilOptions {
   /** Undefined mines each transaction at once. */
   blockTimeSeconds?: number;
   keepState: boolean;
-  removeOnExit?: string;
+  /** Deleted when the process that started it dies; tests only. */
+  removeIfAbandoned?: string;
   /** More anvil flags; tests only. */
   flags?: string[];
 }
@@ -48,7 +49,7 @@ export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
     stopSignal: "SIGTERM",
     pidFile,
     logFile,
-    ...(options.removeOnExit && { removeOnExit: options.removeOnExit }),
+    ...(options.removeIfAbandoned && { removeIfAbandoned: options.removeIfAbandoned }),
   });
   const rpcUrl = `http://127.0.0.1:${options.port}`;
   try {

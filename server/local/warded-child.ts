@@ -15,6 +15,8 @@ export interface WardedSpec {
   logFile: string;
   /** A folder the warden deletes when the child has ended; for throw-away test worlds. */
   removeOnExit?: string;
+  /** The same, but only when nobody asked for the stop: the process that could delete it died. */
+  removeIfAbandoned?: string;
 }
 
 export interface WardedChild {
@@ -74,7 +76,7 @@ export async function startWarded(spec: WardedSpec): Promise<WardedChild> {
     pid,
     ended,
     async stop() {
-      warden.stdin.end();
+      warden.stdin.end("stop");
       const limit = new AbortController();
       const inTime = await Promise.race([
         ended.then(() => true),

@@ -10,7 +10,7 @@ import { identityOf } from "./process-identity.mjs";
 const MAX_LOG_BYTES = 8 * 1024 * 1024;
 
 /** @type {{command: string, args: string[], cwd: string, ids?: {uid: number, gid: number}, stopSignal: NodeJS.Signals,
- *   killAfterMs: number, pidFile: string, logFile: string, removeOnExit?: string}} */
+ *   killAfterMs: number, pidFile: string, logFile: string, removeOnExit?: string, removeIfAbandoned?: string}} */
 const spec = JSON.parse(process.argv[2] ?? "");
 
 const say = (message) => process.stdout.write(`${JSON.stringify(message)}\n`);
@@ -25,6 +25,7 @@ const child = spawn(spec.command, spec.args, {
 closeSync(logFd);
 
 let stopping = false;
+let asked = false;
 
 child.on("error", (error) => {
   say({ failed: error.message });
@@ -36,12 +37,15 @@ child.on("spawn", () => {
 });
 child.on("exit", (code, signal) => {
   rmSync(spec.pidFile, { force: true });
-  if (spec.removeOnExit) rmSync(spec.removeOnExit, { recursive: true, force: true });
+  const leftovers = spec.removeOnExit ?? (asked ? undefined : spec.removeIfAbandoned);
+  if (leftovers) rmSync(leftovers, { recursive: true, force: true });
   say({ code, signal });
   process.exit(0);
 });
 
-process.stdin.on("end", stop).on("close", stop).on("error", stop).resume();
+// Anything said on stdin means the server stops it on purpose; a mere end means the server is gone.
+process.stdin.on("data", () => (asked = true));
+process.stdin.on("end", stop).on("close", stop).on("error", stop);
 for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, stop);
 
 function stop() {

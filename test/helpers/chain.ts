@@ -63,6 +63,7 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
       port,
       chainId,
       keepState: true,
+      removeIfAbandoned: dir,
       flags: options.flags ?? [],
       ...(blockTime !== "auto" && { blockTimeSeconds: blockTime }),
     });
