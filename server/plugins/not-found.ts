@@ -18,10 +18,10 @@ export default fp(
     const hasWebApp = existsSync(`${WEB_ROOT}index.html`);
     if (hasWebApp) {
       await app.register(async (scope) => {
-        scope.addHook(
-          "onRoute",
-          (route) => void (route.config = { ...route.config, auth: "public" }),
-        );
+        scope.addHook("onRoute", (route) => {
+          route.config = { ...route.config, auth: "public" };
+          route.schema = { ...route.schema, hide: true };
+        });
         await scope.register(fastifyStatic, {
           root: WEB_ROOT,
           wildcard: false,

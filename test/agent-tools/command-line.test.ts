@@ -1,0 +1,86 @@
+// Goal: the command line prints JSON, tells outcomes apart by exit code, and takes the key only from the environment.
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import t from "tap";
+import { agentWorld } from "./world.ts";
+
+const { agent, friend, demoUrl, baseUrl } = await agentWorld(t, { dailyLimit: "2" });
+const CLI = fileURLToPath(new URL("../../server/cli.mjs", import.meta.url));
+
+async function purser(
+  args: string[],
+  env: Record<string, string> = { PURSER_API_KEY: agent.apiKey },
+) {
+  const options = {
+    env: { PATH: process.env["PATH"], PURSER_URL: baseUrl, ...env } as NodeJS.ProcessEnv,
+  };
+  const run = await promisify(execFile)(process.execPath, [CLI, ...args], options).then(
+    ({ stdout }) => ({ code: 0, stdout }),
+    (error: { code: number; stdout: string }) => ({ code: error.code, stdout: error.stdout }),
+  );
+  t.notMatch(run.stdout, agent.apiKey, "the key is never printed");
+  return {
+    code: run.code,
+    text: run.stdout,
+    json: () => JSON.parse(run.stdout) as Record<string, any>,
+  };
+}
+
+t.test("commands", async (t) => {
+  const me = await purser(["me"]);
+  t.equal(me.code, 0);
+  t.equal(me.json().wallet, agent.walletAddress);
+  const quote = await purser(["fetch", demoUrl, "--dry-run"]);
+  t.match([quote.code, quote.json().price], [0, "0.001"]);
+  const fetched = await purser(["fetch", demoUrl, "--max", "0.01"]);
+  t.match([fetched.code, fetched.json().paid], [0, true]);
+  const spent = await purser([
+    "spend",
+    friend,
+    "0.5",
+    "--memo",
+    "from the shell",
+    "--idempotency-key",
+    "shell-1",
+  ]);
+  t.match([spent.code, spent.json().amount], [0, "0.5"]);
+  const again = await purser([
+    "spend",
+    friend,
+    "0.5",
+    "--memo",
+    "from the shell",
+    "--idempotency-key",
+    "shell-1",
+  ]);
+  t.equal(again.json().txHash, spent.json().txHash, "the same key pays once");
+  t.equal((await purser(["payment", spent.json().paymentId])).json().memo, "from the shell");
+  t.equal((await purser(["payments"])).json().items.length, 2);
+  t.equal(
+    (await purser(["listings", "--search", "statistics"], {})).json().items[0].url,
+    demoUrl,
+    "needs no key",
+  );
+});
+
+t.test("outcomes by exit code", async (t) => {
+  const blocked = await purser(["spend", friend, "5"]);
+  t.match([blocked.code, blocked.json().code], [3, "daily_limit_exceeded"]);
+  const failed = await purser(["spend", friend, "1e3"]);
+  t.match([failed.code, failed.json().code], [1, "invalid_amount"]);
+  t.match([(await purser(["me"], { PURSER_API_KEY: "purser_wrong" })).code], [1]);
+  for (const wrong of [
+    [],
+    ["dance"],
+    ["spend"],
+    ["fetch"],
+    ["me", "--unknown"],
+    ["fetch", demoUrl, "--method", "BREW"],
+  ]) {
+    t.equal((await purser(wrong)).code, 2, wrong.join(" ") || "nothing");
+  }
+  t.equal((await purser(["me"], {})).code, 2, "no key");
+  const help = await purser(["--help"], {});
+  t.match([help.code, help.text], [0, /purser spend/]);
+});

@@ -1,0 +1,110 @@
+// Goal: what agents and developers read is valid, complete, and every line of it that can be run does run.
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+import { Validator } from "@seriousme/openapi-schema-validator";
+import t from "tap";
+import { ERRORS } from "../../server/errors.ts";
+import { agentWorld } from "./world.ts";
+
+const { app, agent, friend, baseUrl } = await agentWorld(t);
+
+t.test("the OpenAPI document is valid and names every route and error code", async (t) => {
+  const document = (await app.inject("/openapi.json")).json();
+  const { valid, errors } = await new Validator().validate(document);
+  t.ok(valid, JSON.stringify(errors));
+  t.equal(document.openapi, "3.1.0");
+  t.equal(document.servers[0].url, baseUrl);
+  t.same(
+    document["x-error-codes"].map((entry: { code: string }) => entry.code),
+    Object.keys(ERRORS),
+  );
+  const documented = new Set(
+    Object.entries(document.paths as Record<string, object>).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    ),
+  );
+  const hidden =
+    /^\/(metrics|openapi\.json|docs|assets|\*|mcp)|^\/$|\.(js|css|svg|html|ico|woff2|webmanifest|png)$/;
+  for (const route of app.knownRoutes) {
+    if (["HEAD", "OPTIONS"].includes(route.method) || hidden.test(route.url)) continue;
+    const name = `${route.method} ${route.url.replaceAll(/:([A-Za-z]+)/g, "{$1}")}`;
+    t.ok(documented.has(name), `${name} is documented`);
+  }
+  for (const [path, methods] of Object.entries(
+    document.paths as Record<string, Record<string, { summary?: string }>>,
+  )) {
+    for (const [method, operation] of Object.entries(methods))
+      t.ok(operation.summary, `${method} ${path} has a summary`);
+  }
+});
+
+t.test("the rendered docs open without inline scripts", async (t) => {
+  const page = await app.inject("/docs/");
+  t.equal(page.statusCode, 200);
+  t.notMatch(page.body, /<script(?![^>]*\bsrc=)/);
+  t.match(page.headers["content-security-policy"], /script-src 'self'(;|$)/);
+  const [, script] = /<script src="([^"]+)"/.exec(page.body) ?? [];
+  t.equal((await app.inject(new URL(script ?? "", `${baseUrl}/docs/`).pathname)).statusCode, 200);
+  t.equal((await app.inject("/docs")).statusCode, 200, "no redirect for the short form");
+});
+
+t.test("the skill file is short, has front matter, and its commands run", async (t) => {
+  const answer = await app.inject("/skill.md");
+  t.match(answer.headers["content-type"], /text\/markdown/);
+  const lines = answer.body.split("\n");
+  t.ok(lines.length < 200, `${lines.length} lines`);
+  t.match(answer.body, /^---\nname: purser\ndescription: .+\n---\n/);
+  t.match(answer.body, /Never split a payment/);
+  t.match(answer.body, /untrusted data/);
+  for (const code of ["daily_limit_exceeded", "recipient_not_allowed", "payment_status_unknown"])
+    t.match(answer.body, code);
+
+  const commands = [...answer.body.matchAll(/```sh\n([\s\S]*?)```/g)].map(
+    (match) => match[1] ?? "",
+  );
+  t.equal(commands.length, 4);
+  const outputs = await Promise.all(
+    commands.map(async (command) => {
+      const env = { PATH: process.env["PATH"], PURSER_API_KEY: agent.apiKey };
+      const { stdout } = await promisify(execFile)(
+        "bash",
+        ["-c", command.replace("0x...", friend)],
+        { env: env as NodeJS.ProcessEnv },
+      );
+      return JSON.parse(stdout) as Record<string, unknown>;
+    }),
+  );
+  t.match(outputs[0], { wallet: agent.walletAddress });
+  t.match(outputs[1], { paid: true, amountPaid: "0.001" });
+  t.match(outputs[2], { items: [{ source: "built-in" }] });
+  t.match(outputs[3], { success: true, amount: "0.5" });
+});
+
+t.test("llms.txt links only to what answers", async (t) => {
+  const { body } = await app.inject("/llms.txt");
+  const links = [...body.matchAll(/\]\((http[^)]+)\)/g)].map((match) => new URL(match[1] ?? ""));
+  t.ok(links.length >= 8);
+  for (const link of links) {
+    t.equal(link.origin, baseUrl);
+    const status = (await app.inject({ url: link.pathname, headers: agent.headers })).statusCode;
+    t.ok(
+      status === 200 || (link.pathname === "/mcp" && status === 405),
+      `${link.pathname}: ${status}`,
+    );
+  }
+});
+
+t.test("tool definitions in both formats", async (t) => {
+  const openai = (await app.inject("/api/tools/openai")).json();
+  const anthropic = (await app.inject("/api/tools/anthropic")).json();
+  t.equal(openai.length, 6);
+  t.same(
+    openai.map((tool: { function: { name: string } }) => tool.function.name),
+    anthropic.map((tool: { name: string }) => tool.name),
+  );
+  for (const tool of anthropic) {
+    t.match(tool.name, /^[a-zA-Z0-9_-]{1,64}$/);
+    t.equal(tool.input_schema.type, "object");
+    t.equal(tool.input_schema.additionalProperties, false);
+  }
+});

@@ -1,0 +1,128 @@
+// Goal: the official MCP client sees the six tools and gets receipts and refusals that a model can act on.
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import t from "tap";
+import { agentWorld } from "./world.ts";
+
+const world = await agentWorld(t, { dailyLimit: "3" });
+const { app, agent, friend, demoUrl, baseUrl } = world;
+
+const connect = async (key: string): Promise<Client> => {
+  const client = new Client({ name: "test", version: "1" });
+  const transport = new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
+    requestInit: { headers: { authorization: `Bearer ${key}` } },
+  });
+  await client.connect(transport);
+  t.teardown(() => client.close());
+  return client;
+};
+const client = await connect(agent.apiKey);
+// Listing first lets the client compile the output schemas: from then on it checks every answer.
+const { tools } = await client.listTools();
+const call = async (name: string, args: Record<string, unknown> = {}) => {
+  const result = await client.callTool({ name, arguments: args });
+  return {
+    isError: result.isError === true,
+    body: result.structuredContent as Record<string, any>,
+    content: result.content,
+  };
+};
+
+t.test("six tools, none of which changes a rule", async (t) => {
+  t.same(tools.map((tool) => tool.name).sort(), [
+    "payment_status",
+    "search_services",
+    "send_usdc",
+    "wallet_status",
+    "x402_fetch",
+    "x402_quote",
+  ]);
+  for (const tool of tools) {
+    t.equal(tool.inputSchema.type, "object", tool.name);
+    t.ok(tool.outputSchema, `${tool.name} says what it answers`);
+    const pays = ["send_usdc", "x402_fetch"].includes(tool.name);
+    t.equal(tool.annotations?.readOnlyHint, !pays, `${tool.name}: read-only unless it pays`);
+    t.equal(tool.annotations?.destructiveHint, pays, tool.name);
+  }
+});
+
+t.test("status, quote, fetch, send and look up", async (t) => {
+  t.match((await call("wallet_status")).body, {
+    wallet: agent.walletAddress,
+    balance: "100",
+    limits: { remaining: "3" },
+  });
+  const quote = await call("x402_quote", { url: demoUrl });
+  t.match(quote.body, { paid: false, price: "0.001", verdict: { allowed: true } });
+  const fetched = await call("x402_fetch", { url: demoUrl, maxAmount: "0.01" });
+  t.notOk(fetched.isError, JSON.stringify(fetched.body));
+  t.match(fetched.body, {
+    paid: true,
+    amountPaid: "0.001",
+    txHash: /^0x/,
+    delivered: true,
+    data: { height: Number },
+  });
+  const sent = await call("send_usdc", { recipient: friend, amount: "1" });
+  t.match(sent.body, { success: true, amount: "1", remaining: "1.999", idempotencyKey: /^mcp-/ });
+  t.match((await call("payment_status", { paymentId: sent.body.paymentId })).body, {
+    status: "settled",
+    amount: "1",
+  });
+  t.match((await call("search_services", { search: "statistics" })).body.items[0], {
+    url: demoUrl,
+  });
+  t.match(
+    JSON.parse((fetched.content as { text: string }[])[0]!.text),
+    { paid: true },
+    "also as text, for older clients",
+  );
+});
+
+t.test("a repeat with the key of the first answer pays nothing more", async (t) => {
+  const first = await call("send_usdc", { recipient: friend, amount: "0.5" });
+  const again = await call("send_usdc", {
+    recipient: friend,
+    amount: "0.5",
+    idempotencyKey: first.body.idempotencyKey,
+  });
+  t.equal(again.body.txHash, first.body.txHash);
+  const fresh = await call("send_usdc", { recipient: friend, amount: "0.25" });
+  t.not(fresh.body.txHash, first.body.txHash, "without it, each call is a payment of its own");
+});
+
+t.test("refusals are tool errors with the whole problem", async (t) => {
+  const limited = await call("send_usdc", { recipient: friend, amount: "3" });
+  t.equal(limited.isError, true);
+  t.match(limited.body, {
+    code: "daily_limit_exceeded",
+    blocked: true,
+    availableAt: String,
+    policy: { rule: "daily_limit" },
+    suggestion: String,
+  });
+  const stranger = await call("send_usdc", {
+    recipient: "0x000000000000000000000000000000000000dEaD",
+    amount: "0.1",
+  });
+  t.match(stranger.body, { code: "recipient_not_allowed" });
+  t.match((await call("send_usdc", { recipient: friend, amount: 1 })).body, {
+    code: "invalid_amount",
+  });
+  t.match((await call("x402_fetch", { url: demoUrl, surprise: true })).body, {
+    code: "validation_failed",
+    errors: [{ path: "body.surprise" }],
+  });
+  t.match((await call("payment_status", { paymentId: "pay_of_somebody_else" })).body, {
+    code: "not_found",
+  });
+  await t.rejects(client.callTool({ name: "raise_limit", arguments: {} }), /no tool/);
+});
+
+t.test("the door: keys, streams, sessions", async (t) => {
+  await t.rejects(connect("purser_wrong"), "a wrong key connects to nothing");
+  const get = await app.inject({ method: "GET", url: "/mcp", headers: agent.headers });
+  t.equal(get.statusCode, 405);
+  const none = await app.inject({ method: "POST", url: "/mcp", payload: {} });
+  t.match(none.json(), { code: "missing_api_key" });
+});

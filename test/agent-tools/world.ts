@@ -1,0 +1,24 @@
+// A listening service with one funded agent that may pay one friend and the demo endpoint.
+import type { Test } from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+
+export async function agentWorld(t: Test, options: { dailyLimit?: string } = {}) {
+  const friend = privateKeyToAccount(generatePrivateKey()).address;
+  const seller = privateKeyToAccount(generatePrivateKey()).address;
+  const context = await testApp(t, {
+    listen: true,
+    env: { DEMO_PAY_TO: seller },
+    configure: (config) => void (config.fetchPrivateOrigins = [config.publicUrl]),
+  });
+  const owner = await signIn(context);
+  const agent = await createAgent(context, owner, {
+    dailyLimit: options.dailyLimit ?? "10",
+    allowlist: [friend, seller],
+  });
+  await context.chain.mint(agent.walletAddress, 100_000_000n);
+  return { ...context, owner, agent, friend, seller, demoUrl: `${context.baseUrl}/api/arc-stats` };
+}
+
+export type AgentWorld = Awaited<ReturnType<typeof agentWorld>>;
