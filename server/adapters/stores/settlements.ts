@@ -115,7 +115,12 @@ export async function acceptSettlement(
   // A rival's row that was committed after this statement began conflicts but is not visible to it: the
   // next statement sees it.
   for (let attempt = 0; attempt < 3; attempt += 1) {
-    const { rows } = await sql.query<SettlementRecord & { created: boolean }>(ACCEPT, values);
+    const { rows } = await sql.query<SettlementRecord & { created: boolean }>({
+      // Prepared once per connection: planning it costs more than running it.
+      name: "settlement-accept",
+      text: ACCEPT,
+      values,
+    });
     const [record] = rows;
     if (record) return { created: record.created, settlement: toRow(record) };
   }
@@ -135,15 +140,6 @@ export async function findSettlements(sql: Sql, ids: readonly string[]): Promise
 }
 
 export async function findOpenRecord(sql: Sql, id: string): Promise<SettlementRecord | undefined> {
-  const { rows } = await sql.query<SettlementRecord>(
-    "SELECT * FROM settlements WHERE id = $1 AND status IN ('queued', 'submitted')",
-    [id],
-  );
-  return rows[0];
-}
-
-/** The row itself while it is open; nothing once it is final. */
-export async function findOpen(sql: Sql, id: string): Promise<SettlementRecord | undefined> {
   const { rows } = await sql.query<SettlementRecord>(
     "SELECT * FROM settlements WHERE id = $1 AND status IN ('queued', 'submitted')",
     [id],

@@ -54,22 +54,18 @@ export class SettlementEngine implements Settlement {
   }
 
   async wait(id: string, timeoutMs: number, options: WaitOptions = {}): Promise<SettlementOutcome> {
-    const waiting = this.#options.waiters.wait(id, timeoutMs);
-    if (options.look !== true) return waiting;
+    const { waiters } = this.#options;
+    if (options.look !== true) return waiters.wait(id, timeoutMs);
     const stopLooking = await this.#look(id, options.txHash);
-    return waiting.finally(stopLooking);
+    return waiters.wait(id, timeoutMs).finally(stopLooking);
   }
 
   /** What is proven here reaches the waiter as every outcome does: through the database's word. */
   async #look(id: string, txHash: `0x${string}` | undefined): Promise<() => void> {
     const { pool, store, chains } = this.#options;
-    const record = await store.findOpen(pool, id);
+    const record = await store.findOpenRecord(pool, id);
     const chain = record && chains.get(Number(record.chain_id));
-    return chain ? chain.watch.follow(record, txHash) : () => undefined;
-  }
-
-  async look(where: { id: string; chainId: number; txHash?: string }): Promise<void> {
-    await this.#options.chains.get(where.chainId)?.watch.look(where.id, where.txHash);
+    return chain ? chain.watch.follow(id, txHash) : () => undefined;
   }
 
   async find(id: string): Promise<SettlementRow | undefined> {

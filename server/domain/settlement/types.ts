@@ -107,11 +107,6 @@ export interface Settlement {
   ): Promise<{ created: boolean; settlement: SettlementRow }>;
   /** Resolves as soon as the outcome is final, whichever replica made it so, or as pending after the time. */
   wait(id: string, timeoutMs: number, options?: WaitOptions): Promise<SettlementOutcome>;
-  /**
-   * Reads the chain for one open authorization now instead of at the watch's next round, and writes what is
-   * proven: for a caller who has just been told that it was used. The hash is what he was told, no more.
-   */
-  look(where: { id: string; chainId: number; txHash?: Hex }): Promise<void>;
   find(id: string): Promise<SettlementRow | undefined>;
   findByAuthorization(key: SettlementKey): Promise<SettlementRow | undefined>;
   /** Relays `cancelAuthorization` for an agent's own authorization, and waits for its fate. */

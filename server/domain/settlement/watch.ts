@@ -6,7 +6,6 @@
 import type { ProvenOutcome, SettlementRecord } from "../../adapters/stores/settlements.ts";
 import { REASON_CODES } from "./chain-errors.ts";
 import { finalTag, type EngineContext } from "./context.ts";
-import { fateIn } from "./events.ts";
 import { explainUse } from "./judge.ts";
 import { proveByTransaction } from "./named-use.ts";
 import { Signal } from "./signal.ts";
@@ -96,50 +95,27 @@ export class Watch {
   }
 
   /** Looks for one authorization now and with each new block, until told to stop. */
-  follow(record: SettlementRecord, txHash: string | undefined): () => void {
+  follow(id: string, txHash: string | undefined): () => void {
     const { heads, log } = this.#ctx;
     let busy = false;
-    const look = async (): Promise<void> => {
+    const again = async (): Promise<void> => {
       if (busy) return;
       busy = true;
       try {
-        if (txHash === undefined || !(await this.#checkHint(record, txHash)))
-          await this.check([record]);
+        await this.look(id, txHash);
       } catch (error) {
-        log.warn({ err: error, settlement: record.id }, "could not look for an authorization");
+        log.warn({ err: error, settlement: id }, "could not look for an authorization");
       } finally {
         busy = false;
       }
     };
-    const stopHeads = heads.onHead(() => void look());
+    const stopHeads = heads.onHead(() => void again());
     const release = heads.want();
-    void look();
+    void again();
     return () => {
       stopHeads();
       release();
     };
-  }
-
-  /** A seller's word for the transaction saves the search, and proves nothing by itself. */
-  async #checkHint(record: SettlementRecord, txHash: string): Promise<boolean> {
-    const ctx = this.#ctx;
-    const [receipt, isOurs] = await Promise.all([
-      ctx.reads.readReceipt(ctx.rpc, txHash),
-      ctx.transactions.isOurTransaction(ctx.pool, txHash),
-    ]);
-    if (!receipt) return false;
-    const { from_address: from, to_address: to, asset, nonce, value } = record;
-    if (fateIn(receipt.logs, { from, to, asset, nonce, value }) !== "paid") return false;
-    const block = BigInt(receipt.blockNumber);
-    if (ctx.network.confirmations > 1) {
-      const head = await ctx.heads.refresh();
-      if (head.number - block + 1n < BigInt(ctx.network.confirmations)) return false;
-    }
-    const hash = receipt.transactionHash;
-    await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, [
-      { from, asset, nonce, status: "settled", hash, block: block.toString(), byOther: !isOurs },
-    ]);
-    return true;
   }
 
   /** Reads the state of these authorizations at a final block and writes what is proven. */

@@ -1,5 +1,4 @@
 /** From a signed authorization to an answer: present it, confirm it on chain, or take it back. */
-import { confirmOnChain } from "./confirm.ts";
 import type { IdempotencyRef } from "../payments/idempotency-ref.ts";
 import { inProgress, type Answer } from "../payments/idempotency.ts";
 import type { SignedAuthorization } from "../settlement/types.ts";
@@ -123,9 +122,9 @@ export class Delivery {
   ): Promise<Answer> {
     const { key, facts, target } = job;
     const [outcome] = await Promise.all([
-      confirmOnChain(this.#parts, {
-        id: key.paymentId,
-        chainId: job.authorization.chainId,
+      // The receipt only says where to look.
+      this.#parts.settlement.wait(key.paymentId, this.#parts.settleWaitMs, {
+        look: true,
         txHash: readReceipt(response.headers).txHash,
       }),
       this.#parts.ledger.recordDelivery(key, { upstreamStatus: response.status, delivered: true }),

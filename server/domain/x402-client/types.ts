@@ -88,7 +88,7 @@ export interface ClientParts {
   networks: readonly NetworkFacts[];
   payments: Pick<Payments, "authorize" | "evaluate" | "readBalance" | "refuse" | "voidReserved">;
   idempotency: Idempotency;
-  settlement: Pick<Settlement, "find" | "look" | "requestCancel" | "wait">;
+  settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
   signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex>;
   ledger: Ledger;
   listings(): ListingBook;
