@@ -1,6 +1,11 @@
 import fp from "fastify-plugin";
 import { Listener } from "../adapters/db/listener.ts";
-import { currentPlace, isSessionLive, readEvents } from "../adapters/stores/events.ts";
+import {
+  currentPlace,
+  isSessionLive,
+  ownersWithNews,
+  readEvents,
+} from "../adapters/stores/events.ts";
 import { findPayments } from "../adapters/stores/payments.ts";
 import { eventStream } from "../domain/events/stream.ts";
 import { Wakeups } from "../domain/events/wakeups.ts";
@@ -18,6 +23,8 @@ declare module "fastify" {
 }
 
 const HEARTBEAT_MS = 10_000;
+/** Payments do not NOTIFY (see the migration): one small query per process, while streams are open. */
+const LOOK_MS = 250;
 const MAX_STREAMS_PER_OWNER = 50;
 
 export default fp(
@@ -47,9 +54,30 @@ export default fp(
         args,
       );
     });
+    let nextTx = 0n;
+    let isLooking = false;
+    const look = async (): Promise<void> => {
+      const ownerIds = wakeups.owners();
+      if (isLooking || ownerIds.length === 0) return;
+      isLooking = true;
+      try {
+        const found = await ownersWithNews(app.pool, ownerIds, nextTx);
+        nextTx = found.nextTx;
+        for (const ownerId of found.owners) wakeups.wake(ownerId);
+      } catch (error) {
+        // The heartbeat reads as well, and says so to the client when it cannot.
+        app.log.debug({ err: error }, "could not look for new events");
+      } finally {
+        isLooking = false;
+      }
+    };
+    const timer = setInterval(() => void look(), LOOK_MS).unref();
     app.addHook("onReady", async () => listener.connect());
     // Streams never end by themselves: without this, closing would wait for them.
-    app.addHook("preClose", async () => wakeups.close());
+    app.addHook("preClose", async () => {
+      clearInterval(timer);
+      wakeups.close();
+    });
     app.addHook("onClose", async () => listener.close());
   },
   { name: "events", dependencies: ["db", "payment-reads"] },

@@ -30,6 +30,22 @@ export async function readEvents(
   return rows;
 }
 
+/** Which of these owners have events that are not older than this, and where to look from next time. */
+export async function ownersWithNews(
+  sql: Sql,
+  ownerIds: readonly string[],
+  sinceTx: bigint,
+): Promise<{ owners: string[]; nextTx: bigint }> {
+  const { rows } = await sql.query<{ xmin: bigint; owners: string[] }>(
+    `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
+            ARRAY(SELECT o.id FROM unnest($1::text[]) AS o (id)
+                   WHERE EXISTS (SELECT 1 FROM events e WHERE e.owner_id = o.id AND e.tx >= $2)) AS owners`,
+    [ownerIds, String(sinceTx)],
+  );
+  const row = rows[0];
+  return { owners: row?.owners ?? [], nextTx: row?.xmin ?? sinceTx };
+}
+
 /** Where a stream without a past begins, and the first place that cannot exist yet. */
 export async function currentPlace(sql: Sql): Promise<{ now: EventPlace; futureTx: bigint }> {
   const { rows } = await sql.query<{ xmin: bigint; xmax: bigint }>(

@@ -11,11 +11,12 @@ export interface IdempotencyRow {
 }
 
 export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
-  const { rows } = await sql.query<IdempotencyRow>(
-    `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response
-       FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
-    [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
-  );
+  const { rows } = await sql.query<IdempotencyRow>({
+    name: "idempotency-find",
+    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response
+             FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
+    values: [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
+  });
   return rows[0];
 }
 

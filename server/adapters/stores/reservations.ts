@@ -149,11 +149,12 @@ export async function markUnknown(
   sql: Sql,
   args: { agentId: string; paymentId: string },
 ): Promise<void> {
-  await sql.query(
-    `UPDATE payments SET status = 'unknown', updated_at = clock_timestamp()
-      WHERE agent_id = $1 AND id = $2 AND status = 'submitted'`,
-    [args.agentId, args.paymentId],
-  );
+  await sql.query({
+    name: "payment-unknown",
+    text: `UPDATE payments SET status = 'unknown', updated_at = clock_timestamp()
+            WHERE agent_id = $1 AND id = $2 AND status = 'submitted'`,
+    values: [args.agentId, args.paymentId],
+  });
 }
 
 /** Reservations whose process did not sign in time. */

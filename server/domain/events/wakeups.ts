@@ -21,6 +21,11 @@ export class Wakeups {
     return this.#closed;
   }
 
+  /** Owners with open streams. */
+  owners(): string[] {
+    return [...this.#waiting.keys()];
+  }
+
   /** How many streams an owner has open here. */
   count(ownerId: string): number {
     return this.#waiting.get(ownerId)?.size ?? 0;
