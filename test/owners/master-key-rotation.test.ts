@@ -1,6 +1,7 @@
 // Master keys can be replaced while the service signs, and a killed run is finished by the next.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import type { Address, Hex } from "viem";
@@ -42,12 +43,17 @@ t.test("keys:rotate", async (t) => {
     while (!rotation.signal.aborted) {
       await app.custody.signAuthorization(agent.id, authorization(agent.walletAddress));
       signatures += 1;
-      await new Promise((resolve) => setImmediate(resolve));
+      await delay(10);
     }
   })();
 
   await t.test("killed after some batches", async (t) => {
+    // Each batch waits in the database, so that the kill surely comes before the last.
+    await database.pool.query(`
+      CREATE FUNCTION slow_down() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$;
+      CREATE TRIGGER slow_down BEFORE UPDATE ON agent_wallets FOR EACH STATEMENT EXECUTE FUNCTION slow_down()`);
     const killed = await runRotation({ killAfterFirstBatch: true });
+    await database.pool.query("DROP TRIGGER slow_down ON agent_wallets");
     t.equal(killed.signal, "SIGKILL");
     const done = await count("new");
     t.ok(done > 0 && done < total, `${done} of ${total} done when killed`);

@@ -127,8 +127,23 @@ t.test("over a full run", async (t) => {
       "/api/info",
       "/api/ready",
       "/api/x402/supported",
+      "/api/owner/balance",
+      "/docs/json",
+      "/skill.md",
     ])
       t.equal((await ask({ url: path, headers: mine })).statusCode, 200, path);
+    const mcp = await ask({
+      method: "POST",
+      url: "/mcp",
+      headers: { ...agent.headers, accept: "application/json, text/event-stream" },
+      body: {
+        jsonrpc: "2.0",
+        id: 1,
+        method: "tools/call",
+        params: { name: "no_such_tool", arguments: { apiKey: "x" } },
+      },
+    });
+    t.equal(mcp.statusCode, 200, mcp.body);
     await ask({ method: "PATCH", url, headers: mine, body: { status: "paused" } });
     await ask({ method: "DELETE", url: `${keyUrl}/${second.key.id}`, headers: mine });
     const prepared = await ask({

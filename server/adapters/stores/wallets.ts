@@ -44,17 +44,23 @@ export async function lockWalletsNotUnder(
   return rows;
 }
 
-/** Only the wrapping changes, and only of what was read. */
-export async function updateWrapping(
+/** Only the wrappings change, and only of what was read. */
+export async function updateWrappings(
   sql: Sql,
-  args: { agentId: string; fromKid: string; sealed: SealedWallet },
+  wallets: readonly { agentId: string; fromKid: string; sealed: SealedWallet }[],
 ): Promise<void> {
   const { rowCount } = await sql.query(
-    `UPDATE agent_wallets SET kid = $3, wrapped_data_key = $4, updated_at = now()
-      WHERE agent_id = $1 AND kid = $2`,
-    [args.agentId, args.fromKid, args.sealed.kid, args.sealed.wrappedDataKey],
+    `UPDATE agent_wallets w SET kid = r.kid, wrapped_data_key = r.wrapped, updated_at = now()
+       FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[]) AS r (agent_id, from_kid, kid, wrapped)
+      WHERE w.agent_id = r.agent_id AND w.kid = r.from_kid`,
+    [
+      wallets.map(({ agentId }) => agentId),
+      wallets.map(({ fromKid }) => fromKid),
+      wallets.map(({ sealed }) => sealed.kid),
+      wallets.map(({ sealed }) => sealed.wrappedDataKey),
+    ],
   );
-  if (rowCount !== 1) throw new Error(`wallet of ${args.agentId} changed while it was locked`);
+  if (rowCount !== wallets.length) throw new Error("a wallet changed while it was locked");
 }
 
 export async function countWalletsByKid(sql: Sql): Promise<Map<string, number>> {

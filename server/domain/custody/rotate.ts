@@ -2,7 +2,7 @@ import { inTransaction, type Pool } from "../../adapters/db/pool.ts";
 import {
   countWalletsByKid,
   lockWalletsNotUnder,
-  updateWrapping,
+  updateWrappings,
 } from "../../adapters/stores/wallets.ts";
 import { rewrapWallet, type KeyRing } from "./envelope.ts";
 
@@ -29,10 +29,12 @@ export async function rotateMasterKey(
   for (;;) {
     const done = await inTransaction(pool, async (sql) => {
       const wallets = await lockWalletsNotUnder(sql, kid, batchSize);
-      for (const wallet of wallets) {
-        const sealed = rewrapWallet(ring, wallet, wallet);
-        await updateWrapping(sql, { agentId: wallet.agentId, fromKid: wallet.kid, sealed });
-      }
+      const changes = wallets.map((wallet) => ({
+        agentId: wallet.agentId,
+        fromKid: wallet.kid,
+        sealed: rewrapWallet(ring, wallet, wallet),
+      }));
+      if (changes.length > 0) await updateWrappings(sql, changes);
       return wallets.length;
     });
     rewrapped += done;
