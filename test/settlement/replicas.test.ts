@@ -94,8 +94,12 @@ t.test(
   async (t) => {
     const chain = await testChain(t, { blockTimeSeconds: 0.5 });
     const database = await testDatabase(t);
-    // The old replica signs and stores, and is then stopped before the bytes ever left.
+    // The old replica signs and stores, and hangs before the bytes ever left.
     let isStored = false;
+    let letGo: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => {
+      letGo = resolve;
+    });
     const old = await startEngine(t, {
       databaseUrl: database.url,
       chain,
@@ -103,7 +107,7 @@ t.test(
       fault: async (point) => {
         if (point !== "persisted") return;
         isStored = true;
-        await new Promise(() => undefined);
+        await held;
       },
     });
     const [payer] = payers(1);
@@ -121,6 +125,7 @@ t.test(
       relayerPrivateKeys: [testAccount(3).privateKey],
     });
     t.equal((await node.engine.settlement.wait(wanted.id, 20_000)).status, "settled");
+    letGo();
     await expectLedgerEqualsChain(t, chain, database.pool);
   },
 );

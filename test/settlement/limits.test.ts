@@ -1,0 +1,185 @@
+// Goal: strangers cannot make us spend without bound: gas per item, gas per day, a relayer out of money, a contract that burns or cheats.
+import t from "tap";
+import { testAccount, testChain } from "../helpers/chain.ts";
+import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
+import {
+  authorize,
+  payers,
+  randomAddress,
+  request,
+  settle,
+  startEngine,
+} from "../helpers/engine.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+
+/** Burns all gas it is given: `JUMPDEST PUSH1 0 JUMP`. */
+const BURNER = "0x5b600056";
+
+t.jobs = 3;
+t.test(
+  "the daily gas ceiling holds for strangers' work, not for agents' spends",
+  { timeout: 60_000 },
+  async (t) => {
+    const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+    const database = await testDatabase(t);
+    // Room for the limit of a second payment once the first counts with what it used, not for a third.
+    const node = await startEngine(t, {
+      databaseUrl: database.url,
+      chain,
+      dailyGasCeiling: 330_000n,
+    });
+    const [payer] = payers(1);
+    if (!payer) throw new Error("no payer");
+    await chain.mint(payer.address, 100_000n);
+    const payment = async () => request(await authorize(chain, payer, { to: randomAddress() }));
+    await node.engine.settlement.assertAvailable(chain.chainId, { kind: "facilitated" });
+    t.equal((await settle(node, await payment())).status, "settled");
+    t.equal(
+      (await settle(node, await payment())).status,
+      "settled",
+      "a day counts what was used, not the limit",
+    );
+    const { rows } = await database.pool.query<{ gas: string }>("SELECT gas FROM relayer_gas_days");
+    const used = Number(rows[0]?.gas);
+    t.ok(used > 80_000 && used < 250_000, `two payments' gas: ${used}`);
+    await t.rejects(
+      node.engine.settlement.assertAvailable(chain.chainId, { kind: "facilitated" }),
+      {
+        code: "relayer_unfunded",
+      },
+    );
+    const over = await payment();
+    t.match(
+      await settle(node, over, 1_500),
+      { status: "pending" },
+      "what slipped in is not relayed",
+    );
+    await node.engine.settlement.assertAvailable(chain.chainId, { kind: "withdrawal" });
+    const agentId = "agt_ceiling";
+    await database.pool.query("INSERT INTO owners (id, address) VALUES ('own_1', $1)", [
+      randomAddress(),
+    ]);
+    await database.pool.query(
+      "INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit) VALUES ($1, 'own_1', 'a', 'n', $2, 0)",
+      [agentId, payer.address.toLowerCase()],
+    );
+    const own = request(await authorize(chain, payer, { to: randomAddress() }), {
+      kind: "spend",
+      agentId,
+    });
+    t.equal((await settle(node, own)).status, "settled", "agents' own money moves on");
+    await expectLedgerEqualsChain(t, chain, database.pool, { isAllFinal: false });
+  },
+);
+
+t.test(
+  "a relayer that cannot pay signs nothing, and goes on when it is funded",
+  { timeout: 60_000 },
+  async (t) => {
+    const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+    const database = await testDatabase(t);
+    const poor = testAccount(77);
+    const node = await startEngine(t, {
+      databaseUrl: database.url,
+      chain,
+      relayerPrivateKeys: [poor.privateKey],
+    });
+    await t.rejects(node.engine.settlement.assertAvailable(chain.chainId), {
+      code: "relayer_unfunded",
+    });
+    const [payer] = payers(1);
+    if (!payer) throw new Error("no payer");
+    await chain.mint(payer.address, 10_000n);
+    const wanted = request(await authorize(chain, payer, { to: randomAddress() }));
+    t.match(await settle(node, wanted, 1_500), { status: "pending" });
+    const { rows } = await database.pool.query(
+      "SELECT count(*)::int AS count FROM relayer_attempts",
+    );
+    t.same(rows, [{ count: 0 }]);
+    t.ok(
+      node.logs.some(({ level, message }) => level === "error" && /fund/.test(message)),
+      "the log says so",
+    );
+    await chain.testClient.setBalance({ address: poor.address, value: 10n ** 18n });
+    t.equal((await node.engine.settlement.wait(wanted.id, 15_000)).status, "settled");
+    await until(async () => {
+      await node.engine.settlement.assertAvailable(chain.chainId);
+      return true;
+    });
+    await expectLedgerEqualsChain(t, chain, database.pool);
+  },
+);
+
+t.test(
+  "a wallet whose code burns all gas harms nobody but itself",
+  { timeout: 60_000 },
+  async (t) => {
+    const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+    const database = await testDatabase(t);
+    const node = await startEngine(t, { databaseUrl: database.url, chain });
+    const accounts = payers(21);
+    await chain.mint(
+      accounts.map((account) => account.address),
+      1_000n,
+    );
+    const [burner] = accounts;
+    if (!burner) throw new Error("no payer");
+    // An account with code is asked by ERC-1271, whatever its signature looks like.
+    await chain.testClient.setCode({ address: burner.address, bytecode: BURNER });
+    const requests = await Promise.all(
+      accounts.map(async (payer) =>
+        request(await authorize(chain, payer, { to: randomAddress() })),
+      ),
+    );
+    const [bad, ...good] = await Promise.all(
+      requests.map((wanted) => settle(node, wanted, 20_000)),
+    );
+    t.equal(bad?.status, "failed");
+    t.ok(
+      good.every((outcome) => outcome.status === "settled"),
+      node.said(),
+    );
+    await expectLedgerEqualsChain(t, chain, database.pool);
+  },
+);
+
+t.test(
+  "a wallet that starts to burn gas between the check and the send is tried no more than twice",
+  { timeout: 60_000 },
+  async (t) => {
+    const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+    const database = await testDatabase(t);
+    const accounts = payers(21);
+    const [burner] = accounts;
+    if (!burner) throw new Error("no payer");
+    let isFirst = true;
+    const node = await startEngine(t, {
+      databaseUrl: database.url,
+      chain,
+      fault: async (point) => {
+        if (point !== "signed" || !isFirst) return;
+        isFirst = false;
+        await chain.testClient.setCode({ address: burner.address, bytecode: BURNER });
+      },
+    });
+    await chain.mint(
+      accounts.map((account) => account.address),
+      1_000n,
+    );
+    const requests = await Promise.all(
+      accounts.map(async (payer) =>
+        request(await authorize(chain, payer, { to: randomAddress() })),
+      ),
+    );
+    const [bad, ...good] = await Promise.all(
+      requests.map((wanted) => settle(node, wanted, 30_000)),
+    );
+    t.equal(bad?.status, "failed");
+    t.ok(
+      good.every((outcome) => outcome.status === "settled"),
+      node.said(),
+    );
+    await expectLedgerEqualsChain(t, chain, database.pool);
+  },
+);
