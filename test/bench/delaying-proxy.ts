@@ -25,5 +25,5 @@ createServer((incoming, outgoing) => {
   );
   forwarded.on("error", () => outgoing.writeHead(502).end());
   incoming.pipe(forwarded);
-}).listen(port, "127.0.0.1", () => console.log("ready"));
+}).listen(port, "127.0.0.1", () => console.error("ready"));
 process.on("SIGTERM", () => process.exit(0));

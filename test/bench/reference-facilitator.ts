@@ -61,5 +61,5 @@ async function answer(request: IncomingMessage): Promise<{ status: number; body:
   }
 }
 
-server.listen(port, "127.0.0.1", () => console.log("ready"));
+server.listen(port, "127.0.0.1", () => console.error("ready"));
 process.on("SIGTERM", () => process.exit(0));

@@ -101,7 +101,8 @@ async function start(
 ): Promise<void> {
   const child = spawn(process.execPath, ["--import=tsx", file(name)], {
     env: { PATH: process.env["PATH"], ...environment },
-    stdio: ["ignore", "pipe", "pipe"],
+    // Log lines go nowhere: reading them would be this process's work, not the server's.
+    stdio: ["ignore", "ignore", "pipe"],
   });
   closers.push(() => end(child));
   let output = "";
@@ -113,7 +114,6 @@ async function start(
       clearTimeout(timer);
       resolve();
     };
-    child.stdout.on("data", read);
     child.stderr.on("data", read);
     child.on("exit", (code) => {
       clearTimeout(timer);
