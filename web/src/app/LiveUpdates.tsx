@@ -18,10 +18,15 @@ export function LiveUpdates(): ReactNode {
       }, 700);
     };
     const offEvent = onLiveEvent((event) => {
-      if (event.type === "payment") refresh("agents", "agent", "overview");
-      else if (event.type === "agent") refresh("agents", "agent", "overview", "keys", "audit");
+      if (event.type === "payment") {
+        refresh("agents", "agent", "overview");
+        // A list on screen puts the payment in its place itself; one that is not must not come back old.
+        client.removeQueries({ queryKey: ["payments", event.payment.agentId], type: "inactive" });
+      } else if (event.type === "agent") refresh("agents", "agent", "overview", "keys", "audit");
       else void client.invalidateQueries({ queryKey: sessionQuery.queryKey });
     });
+    // What happened while no line was open, on the public screens, was not heard.
+    void client.invalidateQueries({ queryKey: ["payments"] });
     const close = openLive(() => {
       // Events may have been missed while the line was down.
       refresh("agents", "agent", "overview", "payments");
