@@ -70,6 +70,13 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     buckets: [40_000, 45_000, 50_000, 60_000, 70_000, 80_000, 100_000, 150_000, 300_000],
     registers,
   });
+  const latency = new Histogram({
+    name: "purser_settlement_seconds",
+    help: "From accepted to final",
+    labelNames,
+    buckets: [0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 60],
+    registers,
+  });
   const outcomes = new Counter({
     name: "purser_settlements_total",
     help: "Settlements made final by this process, by outcome",
@@ -87,6 +94,7 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     settled: (count, gasUsed) => {
       if (count > 0) gas.observe({ network }, Number(gasUsed) / count);
     },
+    took: (ms) => latency.observe({ network }, ms / 1_000),
     finished: (status, count) => outcomes.inc({ network, status }, count),
     repriced: () => again.inc({ network, how: "repriced" }),
     resent: () => again.inc({ network, how: "resent" }),

@@ -86,6 +86,7 @@ export async function startEngine(
         meter: {
           batch: (items) => void batches.push(items),
           settled: () => undefined,
+          took: () => undefined,
           finished: () => undefined,
           repriced: () => void (counts.repriced += 1),
           resent: () => void (counts.resent += 1),

@@ -17,6 +17,8 @@ export interface EngineLog {
 export interface EngineMeter {
   batch(items: number): void;
   settled(count: number, gasUsed: bigint): void;
+  /** From accepted to final, of one authorization. */
+  took(ms: number): void;
   finished(status: string, count: number): void;
   repriced(): void;
   resent(): void;

@@ -34,6 +34,8 @@ export class Lane {
   #stopping = false;
   #lost = false;
   #leaseGoodUntilMs = 0;
+  /** What the payment that could not be made would have cost. */
+  #neededWei = 1n;
   #balanceReadMs = Number.NEGATIVE_INFINITY;
   #tracker: Tracker | undefined;
   #sender: Sender | undefined;
@@ -166,7 +168,10 @@ export class Lane {
           release = undefined;
         }
         if (!ctx.heads.healthy) await ctx.heads.refresh().catch(() => undefined);
-        if (ctx.heads.healthy && !(this.unfunded && !(await this.#canPay(1n, tracker))))
+        if (
+          ctx.heads.healthy &&
+          !(this.unfunded && !(await this.#canPay(this.#neededWei, tracker)))
+        )
           await sender.drain();
         if (sender.inFlight > 0) release ??= ctx.heads.want();
         if (this.#active) await this.wake.wait(ctx.heads.healthy ? FALLBACK_MS : 300);
@@ -230,6 +235,7 @@ export class Lane {
       if (!slot.mined && last) committed += slot.gasLimit * last.maxFeeWei;
     }
     const can = balance >= committed + wei;
+    this.#neededWei = can ? 1n : wei;
     this.#noteUnfunded(!can);
     return can;
   }

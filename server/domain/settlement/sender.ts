@@ -76,13 +76,13 @@ export class Sender {
         if (claimed > 0) {
           newestMs = now;
           if (this.#buffer.length === claimed) oldestMs = now;
-          if (this.#sendFull() > 0) oldestMs = now;
         }
+        if (this.#sendFull() > 0) oldestMs = now;
         if (this.#buffer.length === 0 && claimed === 0) return;
-        if (this.#buffer.length > 0 && this.inFlight < MAX_IN_FLIGHT) {
+        if (this.#company > 0 && this.inFlight < MAX_IN_FLIGHT) {
           const isQuiet = now - newestMs >= quietMs;
           if (isQuiet || now - oldestMs >= patienceMs) {
-            this.#dispatch(this.#buffer.splice(0, MAX_BATCH));
+            this.#dispatch(this.#takeCompany());
             continue;
           }
         }
@@ -112,17 +112,29 @@ export class Sender {
   /** Sends everything that need not wait for company: full batches, and what travels alone anyway. */
   #sendFull(): number {
     let sent = 0;
-    const alone = this.#buffer.filter((item) => item.solo);
-    if (alone.length > 0) this.#buffer = this.#buffer.filter((item) => !item.solo);
-    for (const item of alone) {
-      this.#dispatch([item]);
+    while (this.inFlight < MAX_IN_FLIGHT) {
+      const alone = this.#buffer.findIndex((item) => item.solo);
+      if (alone === -1) break;
+      this.#dispatch(this.#buffer.splice(alone, 1));
       sent += 1;
     }
-    while (this.#buffer.length >= MAX_BATCH && this.inFlight < MAX_IN_FLIGHT) {
-      this.#dispatch(this.#buffer.splice(0, MAX_BATCH));
+    while (this.#company >= MAX_BATCH && this.inFlight < MAX_IN_FLIGHT) {
+      this.#dispatch(this.#takeCompany());
       sent += 1;
     }
     return sent;
+  }
+
+  /** How many in the buffer may share a transaction. */
+  get #company(): number {
+    return this.#buffer.reduce((count, item) => count + (item.solo ? 0 : 1), 0);
+  }
+
+  #takeCompany(): WorkItem[] {
+    const taken = this.#buffer.filter((item) => !item.solo).slice(0, MAX_BATCH);
+    const leaving = new Set(taken);
+    this.#buffer = this.#buffer.filter((item) => !leaving.has(item));
+    return taken;
   }
 
   /** Simulations of several batches run side by side; signing and nonces go one by one, in order. */

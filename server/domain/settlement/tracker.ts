@@ -184,6 +184,8 @@ export class Tracker {
     );
     this.slots.delete(slot.nonce);
     ctx.meter.settled(outcomes.length, BigInt(receipt.gasUsed));
+    for (const item of slot.work ?? [])
+      ctx.meter.took(Date.now() - item.record.created_at.getTime());
     for (const status of ["settled", "failed"] as const)
       ctx.meter.finished(status, outcomes.filter((outcome) => outcome.status === status).length);
     if (outcomes.length < slot.items.length)
