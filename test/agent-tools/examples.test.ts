@@ -1,0 +1,89 @@
+// Goal: every example is a program of its own that runs against the real service, and the README shows exactly it.
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import t from "tap";
+import { freePort } from "../../server/local/free-port.ts";
+import { testAccount } from "../helpers/chain.ts";
+import { until } from "../helpers/until.ts";
+import { agentWorld } from "./world.ts";
+
+const world = await agentWorld(t);
+const { agent, baseUrl, chain } = world;
+const path = (name: string): string =>
+  fileURLToPath(new URL(`../examples/${name}`, import.meta.url));
+const agentEnvironment = { ...process.env, PURSER_URL: baseUrl, PURSER_API_KEY: agent.apiKey };
+const run = promisify(execFile);
+
+t.test("an agent in 20 lines", async (t) => {
+  const { stdout } = await run(process.execPath, ["--import=tsx", path("agent.ts")], {
+    env: agentEnvironment,
+  });
+  t.match(stdout, /I hold 100 USDC and may still spend 10 today/);
+  t.match(stdout, /Paid 0\.001 USDC \(0x[0-9a-f]{64}\) for/);
+});
+
+t.test("the same from Python with plain HTTP", async (t) => {
+  const python = await run("python3", ["--version"]).then(
+    () => true,
+    () => false,
+  );
+  if (!python) return t.comment("no python3 on this machine: the Python example was not run");
+  const { stdout } = await run("python3", [path("agent.py")], { env: agentEnvironment });
+  t.match(stdout, /^paid 0\.001 USDC: \d+/);
+});
+
+t.test(
+  "a paid Express API that points at us, and a stock client that pays it on Arc",
+  async (t) => {
+    const port = await freePort();
+    const api = spawn(process.execPath, ["--import=tsx", path("paid-express.ts")], {
+      env: { ...process.env, PORT: String(port), FACILITATOR_URL: `${baseUrl}/api/x402` },
+      stdio: ["ignore", "inherit", "inherit"],
+    });
+    const ended = once(api, "exit");
+    t.teardown(async () => {
+      api.kill();
+      await ended;
+    });
+    const url = `http://localhost:${port}/weather`;
+    await until(
+      () =>
+        fetch(url).then(
+          ({ status }) => status === 402,
+          () => false,
+        ),
+      30_000,
+    );
+    const payer = testAccount(5);
+    await chain.mint(payer.address, 1_000_000n);
+    const { stdout } = await run(process.execPath, ["--import=tsx", path("pay-on-arc.ts"), url], {
+      env: { ...process.env, PRIVATE_KEY: payer.privateKey },
+    });
+    t.match(stdout, /^200 \{"sky":"clear"\}/);
+  },
+);
+
+t.test("the README shows the examples as they are, and its commands run", async (t) => {
+  const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
+  for (const name of ["agent.ts", "paid-express.ts", "paid-joke.ts", "pay-on-arc.ts"]) {
+    t.ok(
+      readme.includes(await readFile(path(name), "utf8")),
+      `${name} is in the README, word for word`,
+    );
+  }
+  const tour = [...readme.matchAll(/```sh tour\n([\s\S]*?)```/g)].map((match) => match[1] ?? "");
+  t.ok(tour.length >= 4, "the tour has its steps");
+  for (const command of tour) {
+    const script = command
+      .replaceAll("http://localhost:3000", baseUrl)
+      .replaceAll(
+        "node server/cli.mjs",
+        `node ${fileURLToPath(new URL("../../server/cli.mjs", import.meta.url))}`,
+      );
+    const { stdout } = await run("bash", ["-c", script], { env: agentEnvironment });
+    t.notMatch(JSON.parse(stdout), { success: false }, command);
+  }
+});

@@ -1,0 +1,18 @@
+import { Purser, PurserError } from "purser/client";
+
+const purser = new Purser({
+  apiKey: process.env.PURSER_API_KEY ?? "",
+  baseUrl: process.env.PURSER_URL ?? "http://localhost:3000",
+});
+const { balance, limits } = await purser.me();
+console.log(`I hold ${balance} USDC and may still spend ${limits.remaining} today.`);
+
+const { items } = await purser.listings({ search: "statistics", maxPrice: "0.01" });
+try {
+  const { data, amountPaid, txHash } = await purser.fetch({ listingId: items[0]?.id });
+  console.log(`Paid ${amountPaid} USDC (${txHash}) for`, data);
+} catch (error) {
+  if (!(error instanceof PurserError)) throw error;
+  // A refusal says which rule, and when the same amount will fit.
+  console.log(error.code, error.message, error.problem.availableAt);
+}
