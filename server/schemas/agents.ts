@@ -70,6 +70,7 @@ const agentFields = {
   expired: Type.Boolean(),
   network: NetworkId,
   walletAddress: AddressOutput,
+  wallet: AddressOutput,
   balance: Nullable(Type.String({ description: "USDC; null while the chain does not answer" })),
   dailyLimit: Amount,
   perPaymentLimit: Nullable(Amount),

@@ -75,6 +75,7 @@ function viewAgent(agent: AgentRow, around: Surroundings): Agent {
     expired: agent.expired,
     network: agent.network,
     walletAddress: getAddress(agent.walletAddress),
+    wallet: getAddress(agent.walletAddress),
     balance: balanceAtomic === undefined ? null : formatAtomic(balanceAtomic),
     dailyLimit: formatAtomic(agent.dailyLimitAtomic),
     perPaymentLimit:
