@@ -58,6 +58,8 @@ export class Listener {
     try {
       await client.connect();
       for (const channel of this.#channels) await client.query(`LISTEN ${channel}`);
+      // Closed while it was still connecting: nobody else knows this connection.
+      if (this.#closed) return void quietly(client);
       this.#client = client;
       this.#retryMs = FIRST_RETRY_MS;
       this.#options.onConnected?.();
