@@ -1,0 +1,56 @@
+// Goal: one limit holds over spend, x402-fetch and MCP together: of 50 at once exactly 10 are paid.
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import t from "tap";
+import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
+import { statusesOf } from "./ledger.helper.ts";
+
+t.test("50 at once, three doors, limit 10", async (t) => {
+  const made = await market(t, {
+    listen: true,
+    agent: { dailyLimit: "0.01" },
+    env: { SETTLE_WAIT_MS: "20000" },
+  });
+  const { app, agent, seller, baseUrl } = made;
+  const client = new Client({ name: "test", version: "1" });
+  await client.connect(
+    new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
+      requestInit: { headers: { authorization: `Bearer ${agent.apiKey}` } },
+    }),
+  );
+  t.teardown(() => client.close());
+
+  const doors = [
+    async (): Promise<boolean> => {
+      const answer = await app.inject({
+        method: "POST",
+        url: "/api/agents/spend",
+        headers: agent.headers,
+        payload: JSON.stringify({ recipient: PAYEE, amount: "0.001" }),
+      });
+      if (answer.statusCode !== 200)
+        t.equal(answer.json<{ code: string }>().code, "daily_limit_exceeded");
+      return answer.statusCode === 200;
+    },
+    async (): Promise<boolean> => {
+      const answer = await made.fetch({ url: seller.url });
+      if (answer.status !== 200) t.equal(answer.body["code"], "daily_limit_exceeded");
+      return answer.status === 200;
+    },
+    async (): Promise<boolean> => {
+      const answer = await client.callTool({
+        name: "send_usdc",
+        arguments: { recipient: PAYEE, amount: "0.001" },
+      });
+      return answer.isError !== true;
+    },
+  ];
+  const before = await made.balanceOf(PAYEE);
+  const paid = await Promise.all(
+    Array.from({ length: 50 }, async (_, index) => doors[index % 3]?.()),
+  );
+  t.equal(paid.filter((was) => was === true).length, 10);
+  t.equal((await made.balanceOf(PAYEE)) - before, 10_000n);
+  t.same(await statusesOf(made, agent.id), { settled: 10, blocked: 40 });
+  await assertLedgerIsChain(t, made);
+});
