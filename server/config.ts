@@ -32,6 +32,9 @@ const EnvSchema = Type.Object({
   SETTLE_WAIT_MS: Type.String({ pattern: "^[0-9]{1,5}$", default: "20000" }),
   DAILY_GAS_CEILING: Type.String({ pattern: "^[0-9]{1,18}$", default: "2000000000" }),
   GAS_CAP_PER_ITEM: Type.String({ pattern: "^[0-9]{5,9}$", default: "300000" }),
+  ERC6492_FACTORIES: Type.Optional(
+    Type.String({ pattern: "^\\s*0x[0-9a-fA-F]{40}(\\s*,\\s*0x[0-9a-fA-F]{40})*\\s*$" }),
+  ),
 });
 type Env = Static<typeof EnvSchema>;
 
@@ -63,6 +66,8 @@ export interface Config {
   /** Gas units per UTC day for facilitated work, all lanes of a network together. */
   dailyGasCeiling: bigint;
   gasCapPerItem: bigint;
+  /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
+  erc6492Factories: string[];
   /** Present only in the local world: the helpers that must not exist in production. */
   local: LocalFacts | undefined;
 }
@@ -147,6 +152,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     settleWaitMs,
     dailyGasCeiling: BigInt(env.DAILY_GAS_CEILING),
     gasCapPerItem: BigInt(env.GAS_CAP_PER_ITEM),
+    erc6492Factories: list(env.ERC6492_FACTORIES?.toLowerCase()),
     local: undefined,
   };
 }

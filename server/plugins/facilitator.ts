@@ -55,7 +55,7 @@ export default fp(
         }),
       ),
       admit: (payer) => limit.admit(payer),
-      mayDeploy: () => false,
+      mayDeploy: ({ factory }) => app.config.erc6492Factories.includes(factory.toLowerCase()),
       settleWaitMs,
       maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,
       // Looked up when needed; it returns at once and never throws.

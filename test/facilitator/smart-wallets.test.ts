@@ -71,6 +71,38 @@ t.test("smart wallets", async (t) => {
   );
 
   await t.test(
+    "an undeployed wallet settles through an allowed factory, and exists then",
+    async (t) => {
+      const wallet = await futureWallet(chain, owner.address);
+      await chain.mint(wallet.address, 5_000n);
+      const plain = await from(wallet.address);
+      const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
+      const allowing = await testApp(t, { chain, env: { ERC6492_FACTORIES: wallet.factory } });
+      t.match(await post(allowing.app, "settle", body), { success: true, payer: wallet.address });
+      t.equal(await received(), 3_000n);
+      t.ok(await chain.publicClient.getCode({ address: wallet.address }), "the wallet was made");
+      t.match(await post(allowing.app, "settle", body), { errorReason: "duplicate_settlement" });
+      const gullible = await deployWallet(chain, owner.address, "Anything");
+      await chain.mint(gullible, 5_000n);
+      const innocent = await from(gullible);
+      const nested = wallet.wrap((await futureWallet(chain, owner.address)).wrap("0x1234"));
+      t.match(
+        await post(allowing.app, "settle", change(innocent, SIGNATURE, nested)),
+        { success: false, errorReason: "invalid_exact_evm_signature" },
+        "an envelope in an envelope smuggles no factory",
+      );
+      const poor = await futureWallet(chain, owner.address);
+      const unpaid = await from(poor.address);
+      const bad = change(unpaid, SIGNATURE, poor.wrap(signatureOf(unpaid)));
+      t.match(await post(allowing.app, "settle", bad), {
+        success: false,
+        errorReason: "invalid_exact_evm_insufficient_balance",
+      });
+      await allowing.app.close();
+    },
+  );
+
+  await t.test(
     "a wallet that accepts in a rehearsal only moves no money and gets a clear answer",
     async (t) => {
       const wallet = await deployWallet(chain, owner.address, "TwoFaced");
@@ -81,7 +113,7 @@ t.test("smart wallets", async (t) => {
         errorReason: "invalid_exact_evm_transaction_failed",
         transaction: /^(0x|$)/,
       });
-      t.equal(await received(), 2_000n);
+      t.equal(await received(), 3_000n);
     },
   );
 

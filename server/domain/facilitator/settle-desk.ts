@@ -4,6 +4,7 @@
  * The authorization is the key: the first request makes the settlement, every other finds it. Success is
  * told again only to who proves to be the same caller; without proof it is told at most once.
  */
+import type { Hex } from "viem";
 import { newId } from "../ids.ts";
 import type {
   Settlement,
@@ -102,7 +103,10 @@ export class SettleDesk {
       id: newId("pay"),
       kind: "facilitated",
       agentId: null,
-      authorization,
+      // A wallet that is to be made first keeps its envelope: the engine makes it.
+      authorization: approved.deployment
+        ? { ...authorization, signature: payment.signature as Hex }
+        : authorization,
       relay: true,
       bodyHash: proof.bodyHash,
       ...(proof.callerKeyHash && { callerKeyHash: proof.callerKeyHash }),
@@ -120,7 +124,8 @@ export class SettleDesk {
     const known = row.authorization;
     const { ecdsa } = this.#parts.signatures.examine(payment);
     const inner = this.#parts.signatures.unwrap(payment.signature)?.inner;
-    const isPayers = ecdsa !== undefined || inner?.toLowerCase() === known.signature.toLowerCase();
+    const shown = [inner, payment.signature].map((text) => text?.toLowerCase());
+    const isPayers = ecdsa !== undefined || shown.includes(known.signature.toLowerCase());
     if (!isPayers) return refuse("invalid_exact_evm_signature", payment.payer);
     const isSame =
       known.to === payment.to &&

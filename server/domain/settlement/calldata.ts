@@ -70,6 +70,8 @@ export const BLOCK_TIMESTAMP_CALLDATA: Hex = `0x${GET_BLOCK_TIMESTAMP}`;
 export interface Call {
   target: string;
   data: Hex;
+  /** Its failure fails the whole aggregate. */
+  mustSucceed?: boolean;
 }
 
 /** Multicall3 `aggregate3` with `allowFailure` on every call: one that reverts does not harm its neighbours. */
@@ -81,7 +83,10 @@ export function aggregateCalldata(calls: readonly Call[]): Hex {
     const bytes = call.data.slice(2);
     const data = padded(bytes);
     offsets.push(word(offset));
-    tuples.push(addressWord(call.target) + word(1) + word(96) + word(bytes.length / 2) + data);
+    const allowFailure = call.mustSucceed === true ? 0 : 1;
+    tuples.push(
+      addressWord(call.target) + word(allowFailure) + word(96) + word(bytes.length / 2) + data,
+    );
     offset += 4 * 32 + data.length / 2;
   }
   return `0x${AGGREGATE3}${word(32)}${word(calls.length)}${offsets.join("")}${tuples.join("")}`;

@@ -1,5 +1,5 @@
 /** Claimed rows as work: the call each one makes, the gas it may use, and how many travel together. */
-import type { Hex } from "viem";
+import { isErc6492Signature, parseErc6492Signature, type Hex } from "viem";
 import type { CarriedItem } from "../../adapters/stores/lanes.ts";
 import type { SettlementRecord } from "../../adapters/stores/settlements.ts";
 import { MULTICALL3_ADDRESS } from "../networks.ts";
@@ -18,6 +18,8 @@ export const MAX_IN_FLIGHT = 16;
 /** What a plain key's transfer uses at the very most (first payment to a new payee, a busy token proxy). */
 const ECDSA_ITEM_GAS = 100_000n;
 const TRANSACTION_GAS = 60_000n;
+/** For making a smart wallet before its first payment. */
+const DEPLOYMENT_GAS = 1_500_000n;
 /** Calldata of one call inside the batch, at the dearer rate of all-non-zero bytes. */
 const CALLDATA_GAS_PER_BYTE = 16n;
 
@@ -44,27 +46,51 @@ export function toWork(record: SettlementRecord, gasCapPerItem: bigint): WorkIte
     to: record.to_address,
     value: record.value,
     record,
-    call: {
-      target: record.asset,
-      data: isCancel
-        ? cancelCalldata(record.from_address, record.nonce, signature)
-        : transferCalldata(
-            {
-              chainId: Number(record.chain_id),
-              asset: record.asset,
-              from: record.from_address,
-              to: record.to_address,
-              value: record.value,
-              validAfter: record.valid_after,
-              validBefore: record.valid_before,
-              nonce: record.nonce,
-            },
-            signature,
-          ),
-    },
-    gas: plain && gasCapPerItem > ECDSA_ITEM_GAS ? ECDSA_ITEM_GAS : gasCapPerItem,
+    call: isCancel
+      ? {
+          target: record.asset,
+          data: cancelCalldata(record.from_address, record.nonce, signature),
+        }
+      : transferCall(record, signature),
+    gas: itemGas(signature, gasCapPerItem),
     solo: !plain || record.attempts > 0,
   };
+}
+
+/**
+ * A wallet that does not exist yet signs in an ERC-6492 envelope, which names the factory call that makes
+ * it: then both calls go as one aggregate, which fails unless the transfer succeeds. The facilitator lets
+ * only factories through that the operator allows.
+ */
+function transferCall(record: SettlementRecord, signature: Hex): Call {
+  const authorization = {
+    chainId: Number(record.chain_id),
+    asset: record.asset,
+    from: record.from_address,
+    to: record.to_address,
+    value: record.value,
+    validAfter: record.valid_after,
+    validBefore: record.valid_before,
+    nonce: record.nonce,
+  };
+  const transfer = (inner: Hex): Call => ({
+    target: record.asset,
+    data: transferCalldata(authorization, inner),
+  });
+  if (!isErc6492Signature(signature)) return transfer(signature);
+  const { address, data, signature: inner } = parseErc6492Signature(signature);
+  if (!address || !data) return transfer(inner);
+  const calls = [
+    { target: address, data },
+    { ...transfer(inner), mustSucceed: true },
+  ];
+  return { target: MULTICALL3_ADDRESS, data: aggregateCalldata(calls) };
+}
+
+function itemGas(signature: Hex, gasCapPerItem: bigint): bigint {
+  if (isErc6492Signature(signature)) return gasCapPerItem + DEPLOYMENT_GAS;
+  const isKey = isEcdsaSized(signature);
+  return isKey && gasCapPerItem > ECDSA_ITEM_GAS ? ECDSA_ITEM_GAS : gasCapPerItem;
 }
 
 /** Mined without effect this often, it is not tried again. Strangers get fewer chances than our own. */
