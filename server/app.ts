@@ -23,6 +23,8 @@ const folder = (name: string): string => fileURLToPath(new URL(name, import.meta
 export interface BuildOptions {
   /** Where log lines go instead of stdout (tests read them). */
   logDestination?: LogDestination;
+  /** Hooks before everything else: the tests hold every answer to its documented schema. */
+  observe?: (app: FastifyInstance) => void;
 }
 
 export async function buildApp(
@@ -50,6 +52,7 @@ export async function buildApp(
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
   app.decorate("config", config);
+  options.observe?.(app);
   try {
     await app.register(autoload, {
       dir: folder("plugins"),

@@ -8,6 +8,7 @@ import {
   ensureDependencies,
   ensurePrismaClient,
   ensureWebBuild,
+  prepare,
   ROOT,
 } from "./local/bootstrap.mjs";
 
@@ -18,7 +19,7 @@ try {
   checkNode();
   const steps = [ensureDependencies, ensurePrismaClient];
   // In watch mode Vite serves the web app itself.
-  for (const step of WATCH ? steps : [...steps, ensureWebBuild]) await step(say);
+  await prepare(say, WATCH ? steps : [...steps, ensureWebBuild]);
   if (WATCH) {
     watch();
   } else {

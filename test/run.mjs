@@ -7,7 +7,7 @@
 // A test file with a line starting `// Runs alone` gets the machine to itself, after all the others.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import {
@@ -17,6 +17,7 @@ import {
   ensurePrismaClient,
   ensureTestRunner,
   ensureWebBuild,
+  prepare,
   ROOT,
 } from "../server/local/bootstrap.mjs";
 
@@ -47,7 +48,7 @@ async function main(args) {
   checkNode();
   const steps = [ensureDependencies, ensurePrismaClient, ensureTestRunner];
   const opensWebApp = args.length === 0 || args.some((file) => file.includes("web"));
-  for (const step of opensWebApp ? [...steps, ensureWebBuild] : steps) await step(console.log);
+  await prepare(console.log, opensWebApp ? [...steps, ensureWebBuild] : steps);
   if (args.length === 0) await checkSources();
   const files = args.length > 0 ? args : testFiles(join(ROOT, "test"));
   await withPostgres(async (env) => {
@@ -57,6 +58,7 @@ async function main(args) {
       env,
     );
     await runTests(files.filter(runsAlone), ["--jobs=1"], env);
+    if (args.length === 0) await checkCodesProduced(env.PURSER_TEST_CODES_DIR);
   });
 }
 
@@ -90,6 +92,19 @@ async function runTests(files, options, env) {
   if (code !== 0 && totals.failed === before) totals.failed += 1;
 }
 
+/** Every code of the error catalogue was answered to some test of this run. */
+async function checkCodesProduced(folder) {
+  const { ERRORS } = await import("../server/errors.ts");
+  const produced = new Set(readdirSync(folder));
+  const missing = Object.keys(ERRORS).filter((code) => !produced.has(code));
+  console.log(
+    missing.length === 0
+      ? "ok - every documented error code was produced"
+      : `NOT OK - no test produced: ${missing.join(", ")}`,
+  );
+  totals[missing.length === 0 ? "passed" : "failed"] += 1;
+}
+
 async function withPostgres(use) {
   const { register } = await import("tsx/esm/api");
   register();
@@ -103,7 +118,10 @@ async function withPostgres(use) {
     removeOnExit: dir,
   });
   try {
-    await use({ ...process.env, PURSER_TEST_POSTGRES_URL: postgres.adminUrl });
+    const codes = join(dir, "codes");
+    mkdirSync(codes);
+    const env = { PURSER_TEST_POSTGRES_URL: postgres.adminUrl, PURSER_TEST_CODES_DIR: codes };
+    await use({ ...process.env, ...env });
   } finally {
     await postgres.stop();
     rmSync(dir, { recursive: true, force: true });

@@ -7,6 +7,7 @@ import { loadConfig, type Config } from "../../server/config.ts";
 import { NETWORKS } from "../../server/domain/networks.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
+import { holdAnswersToTheirSchemas } from "./conformance.ts";
 import { testDatabase, type TestDatabase } from "./postgres.ts";
 
 export interface TestAppOptions {
@@ -71,7 +72,10 @@ export async function testApp(t: Test, options: TestAppOptions = {}): Promise<Te
   );
   options.configure?.(config);
   const logs: string[] = [];
-  const app = await buildApp(config, { logDestination: { write: (line) => void logs.push(line) } });
+  const app = await buildApp(config, {
+    logDestination: { write: (line) => void logs.push(line) },
+    observe: holdAnswersToTheirSchemas,
+  });
   t.teardown(() => app.close());
   if (options.listen) await app.listen({ host: config.host, port });
   return { app, config, baseUrl: config.publicUrl, database, chain, logs };

@@ -1,0 +1,57 @@
+// Holds every answer of every test to what its route documents, and notes which error codes were produced.
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { TSchema } from "typebox";
+import { Value } from "typebox/value";
+import { ERRORS } from "../../server/errors.ts";
+import { Problem } from "../../server/schemas/common.ts";
+
+/** An answer that breaks its promise becomes a 500, so that the test which asked for it fails. */
+export function holdAnswersToTheirSchemas(app: FastifyInstance): void {
+  app.addHook("onSend", async (request, reply, payload) => {
+    if (typeof payload !== "string" || payload === "") return payload;
+    const type = String(reply.getHeader("content-type") ?? "");
+    if (type.startsWith("application/problem+json")) checkProblem(reply, JSON.parse(payload));
+    else if (type.startsWith("application/json")) checkAnswer(request, reply, JSON.parse(payload));
+    return payload;
+  });
+}
+
+function checkProblem(reply: FastifyReply, body: Record<string, unknown>): void {
+  const code = String(body["code"]);
+  const definition = (ERRORS as Record<string, { status: number }>)[code];
+  if (!definition) throw new Error(`code "${code}" is not in the catalogue`);
+  if (definition.status !== reply.statusCode)
+    throw new Error(`code "${code}" came with status ${reply.statusCode}`);
+  if (!Value.Check(Problem, body))
+    throw new Error(`not a problem document: ${JSON.stringify(body)}`);
+  note(code);
+}
+
+function checkAnswer(request: FastifyRequest, reply: FastifyReply, body: unknown): void {
+  const schema = documented(request, reply.statusCode);
+  if (schema === undefined || Value.Check(schema, body)) return;
+  const problems = Value.Errors(schema, body).map(
+    (error) => `${error.instancePath} ${error.message}`,
+  );
+  throw new Error(
+    `${request.method} ${request.routeOptions.url} ${reply.statusCode} is not as documented: ${problems.join("; ")}`,
+  );
+}
+
+function documented(request: FastifyRequest, status: number): TSchema | undefined {
+  const { response } = (request.routeOptions.schema ?? {}) as {
+    response?: Record<string, TSchema>;
+  };
+  return response?.[String(status)] ?? response?.[`${Math.floor(status / 100)}xx`];
+}
+
+const noted = new Set<string>();
+
+function note(code: string): void {
+  const folder = process.env["PURSER_TEST_CODES_DIR"];
+  if (folder === undefined || noted.has(code)) return;
+  noted.add(code);
+  writeFileSync(join(folder, code), "");
+}
