@@ -40,7 +40,7 @@ export async function market(
   const { app, chain, config, database } = made;
   const owner = await signIn(made);
   const agent = await createAgent(made, owner, { allowlist: [PAYEE], ...options.agent });
-  chain.mint(agent.walletAddress, FUNDS);
+  await chain.mint(agent.walletAddress, FUNDS);
   const seller = await scriptedSeller(t, chain, PAYEE, options.script);
   // As FETCH_PRIVATE_ORIGINS would say, had the seller's port been known before.
   config.fetchPrivateOrigins.push(seller.origin);

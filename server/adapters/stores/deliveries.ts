@@ -17,13 +17,14 @@ interface Row {
   payTo: Address;
   amountAtomic: bigint;
   terms: LedgerRow["terms"];
+  delivered: boolean | null;
   ageSeconds: number;
 }
 
 export async function findX402Payment(sql: Sql, key: PaymentKey): Promise<LedgerRow | undefined> {
   const { rows } = await sql.query<Row>(
     `SELECT status, chain_id AS "chainId", counterparty AS "payTo", amount AS "amountAtomic",
-            requirement AS terms, extract(epoch FROM clock_timestamp() - created_at)::float8 AS "ageSeconds"
+            requirement AS terms, delivered, extract(epoch FROM clock_timestamp() - created_at)::float8 AS "ageSeconds"
        FROM payments WHERE agent_id = $1 AND id = $2 AND kind = 'x402'`,
     [key.agentId, key.paymentId],
   );

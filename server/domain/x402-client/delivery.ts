@@ -74,7 +74,7 @@ export class Delivery {
     }
     const key = { agentId: caller.id, paymentId };
     const row = await this.#parts.ledger.find(key);
-    if (!row || !this.#isAbandoned(row, target)) throw inProgress(paymentId);
+    if (!row || !this.#isOver(row, target)) throw inProgress(paymentId);
     if (row.status === "reserved") {
       const detail = "The process stopped before it signed.";
       if (await this.#parts.payments.voidReserved(key, "not_signed", detail)) return undefined;
@@ -101,14 +101,17 @@ export class Delivery {
     });
   }
 
-  #isAbandoned(row: LedgerRow, target: TargetRequest): boolean {
+  /**
+   * Whether the request that made this payment has ended without an answer to keep. What the target did
+   * is written after the answer is kept, or after "unknown" was its end; without it only time can tell.
+   */
+  #isOver(row: LedgerRow, target: TargetRequest): boolean {
     const longestMs =
       target.timeoutMs +
       Math.min(target.timeoutMs, SECOND_TRY_MS) +
       this.#parts.settleWaitMs +
       ABANDONED_AFTER_MS;
-    // An unknown outcome was told: its request is over.
-    return row.status === "unknown" || row.ageSeconds * 1000 > longestMs;
+    return row.delivered !== null || row.ageSeconds * 1000 > longestMs;
   }
 
   #present(target: TargetRequest, proof: Record<string, string>): Promise<Presented> {
@@ -120,18 +123,22 @@ export class Delivery {
     job: SignedJob,
     response: Extract<Presented, { kind: "delivered" }>["response"],
   ): Promise<Answer> {
-    const { key, facts, target } = job;
+    const { key, facts, target, idempotency } = job;
+    const delivery = { upstreamStatus: response.status, delivered: true };
+    const record = (): Promise<void> => this.#parts.ledger.recordDelivery(key, delivery);
     const [outcome] = await Promise.all([
       // The receipt only says where to look.
       this.#parts.settlement.wait(key.paymentId, this.#parts.settleWaitMs, {
         look: true,
         txHash: readReceipt(response.headers).txHash,
       }),
-      this.#parts.ledger.recordDelivery(key, { upstreamStatus: response.status, delivered: true }),
+      // With a key it is written last: see #isOver.
+      idempotency === undefined ? record() : undefined,
     ]);
     await this.#parts.fault("confirmed");
     if (outcome.status === "pending") {
       await this.#parts.ledger.markUnknown(key);
+      if (idempotency !== undefined) await record();
       throw unknownError(key.paymentId, "The target delivered, but has not collected its payment", {
         delivered: true,
         ...contentMembers(target, response),
@@ -144,7 +151,10 @@ export class Delivery {
       replayed: job.replayed,
       body: paidBody(target, response, { ...facts, txHash }, job.remainingAtomic),
     };
-    await this.#parts.idempotency.completeWith(job.idempotency, answer);
+    if (idempotency !== undefined) {
+      await this.#parts.idempotency.completeWith(idempotency, answer);
+      await record();
+    }
     if (job.listingId !== undefined) this.#countUse(job.listingId);
     return answer;
   }
@@ -154,6 +164,11 @@ export class Delivery {
     const { error, isFinal } = await recover(this.#parts, { key, authorization, facts, failure });
     await this.#parts.fault("confirmed");
     if (isFinal) await this.#parts.idempotency.completeWithError(idempotency, error);
+    else await this.#parts.ledger.markUnknown(key);
+    await this.#parts.ledger.recordDelivery(key, {
+      upstreamStatus: failure.response?.status ?? null,
+      delivered: false,
+    });
     throw error;
   }
 

@@ -25,17 +25,11 @@ export interface Recovery {
 }
 
 export async function recover(
-  parts: Pick<ClientParts, "settlement" | "signCancel" | "ledger" | "settleWaitMs" | "log">,
+  parts: Pick<ClientParts, "settlement" | "signCancel" | "settleWaitMs" | "log">,
   failed: FailedPayment,
 ): Promise<Recovery> {
   const { key, failure } = failed;
-  const [outcome] = await Promise.all([
-    cancel(parts, failed),
-    parts.ledger.recordDelivery(key, {
-      upstreamStatus: failure.response?.status ?? null,
-      delivered: false,
-    }),
-  ]);
+  const outcome = await cancel(parts, failed);
   switch (outcome.status) {
     case "settled":
       return { isFinal: true, error: paidForNothing(failed, outcome.txHash) };
@@ -43,7 +37,6 @@ export async function recover(
     case "expired":
       return { isFinal: true, error: nothingPaid(failed) };
     default:
-      await parts.ledger.markUnknown(key);
       return { isFinal: false, error: unknownError(key.paymentId, failure.why) };
   }
 }

@@ -50,6 +50,7 @@ export interface LedgerRow {
   payTo: Address;
   amountAtomic: bigint;
   terms: PaymentTerms;
+  delivered: boolean | null;
   /** On the database's clock. */
   ageSeconds: number;
 }

@@ -1,0 +1,69 @@
+// Goal: without a chain nothing is signed; and a chain that goes away after the proof leaves an outcome unknown, not wrong.
+import t from "tap";
+import { until } from "../helpers/until.ts";
+import { assertLedgerIsChain, market } from "./market.ts";
+
+t.test("the chain goes away", async (t) => {
+  const made = await market(t);
+  const { seller, chain } = made;
+  const url = seller.url;
+
+  await t.test("before: nothing is signed, free targets still answer", async (t) => {
+    await chain.stop();
+    await until(
+      async () => (await made.fetch({ url })).body["code"] === "chain_unavailable",
+      20_000,
+    );
+    t.equal(seller.proofs.length, 0);
+    seller.script = { onAsk: ({ response }) => void response.end("free") };
+    t.match(await made.fetch({ url }), { status: 200, body: { paid: false, data: "free" } });
+    seller.script = {};
+    await chain.start();
+    await until(async () => (await made.fetch({ url })).status === 200, 30_000);
+  });
+
+  await t.test(
+    "after the proof: unknown until it is back, then known by the same key",
+    async (t) => {
+      seller.script = {
+        onProof: async ({ response, proof }) => {
+          await seller.settle(proof);
+          chain.freeze();
+          response.writeHead(200).end("data");
+        },
+      };
+      const key = { "idempotency-key": "outage" };
+      const unknown = await made.fetch({ url, timeoutMs: 20_000 }, key);
+      t.match(unknown, { status: 504, body: { code: "payment_status_unknown", data: "data" } });
+      chain.thaw();
+      seller.script = { onProof: ({ response }) => void response.writeHead(200).end("data again") };
+      await until(async () => (await made.lastPayment())?.["status"] === "settled", 30_000);
+      t.match(await made.fetch({ url, timeoutMs: 20_000 }, key), {
+        status: 200,
+        body: { paid: true, data: "data again", paymentId: unknown.body["paymentId"] },
+      });
+    },
+  );
+
+  await t.test("while it is away, a failed payment is not called dead before it is", async (t) => {
+    seller.script = {
+      onProof: ({ response }) => {
+        chain.freeze();
+        response.writeHead(500).end();
+      },
+    };
+    const key = { "idempotency-key": "no cancel" };
+    const unknown = await made.fetch({ url, timeoutMs: 2_000 }, key);
+    t.match(unknown, { status: 504, body: { code: "payment_status_unknown" } });
+    t.equal(await made.reserved(), "0.001", "the budget stays taken");
+    chain.thaw();
+    await until(async () => (await made.lastPayment())?.["status"] === "voided", 30_000);
+    t.equal(await made.reserved(), "0");
+    t.match(await made.fetch({ url, timeoutMs: 2_000 }, key), {
+      status: 502,
+      body: { code: "settlement_failed", paid: false, paymentId: unknown.body["paymentId"] },
+    });
+  });
+
+  await assertLedgerIsChain(t, made);
+});
