@@ -1,9 +1,8 @@
 import fp from "fastify-plugin";
-import { inTransaction } from "../adapters/db/pool.ts";
 import { readLimits } from "../adapters/stores/limits.ts";
 import { findPayment } from "../adapters/stores/payments.ts";
 import {
-  markSubmitted,
+  isReservationGone,
   markUnknown,
   staleReservations,
   voidUnsigned,
@@ -35,9 +34,9 @@ export default fp(
       balances: chainReads,
       guardrails: app.guardrails,
       sign: (agentId, authorization) => app.custody.signAuthorization(agentId, authorization),
-      inTransaction: (work) => inTransaction(pool, work),
+      sql: pool,
+      isReservationGone,
       store: {
-        markSubmitted,
         markUnknown: (key) => markUnknown(pool, key),
         voidUnsigned: (args) => voidUnsigned(pool, args),
         staleReservations: (args) => staleReservations(pool, args),

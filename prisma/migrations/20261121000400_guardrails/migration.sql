@@ -306,8 +306,8 @@ RETURNS NUMERIC LANGUAGE sql STABLE AS $$
 $$;
 
 -- Nothing was signed: the reservation is released, and its idempotency key with it, since nothing
--- moved and the key may succeed later. Only while 'reserved': whoever signs moves the row to
--- 'submitted' in the transaction that persists the signature, and fails to if this came first.
+-- moved and the key may succeed later. Only while 'reserved': persisting a signature makes the row
+-- 'submitted' in the same statement, and fails if this came first.
 CREATE FUNCTION purser_void_unsigned(
   p_agent_id TEXT, p_payment_id TEXT, p_failure_code TEXT, p_failure_detail TEXT
 ) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
@@ -324,6 +324,23 @@ BEGIN
 END;
 $$;
 CREATE INDEX idempotency_keys_payment_id_idx ON idempotency_keys (payment_id) WHERE status_code IS NULL;
+
+-- An agent's settlement exists only on a live reservation: inserting it is what submits the payment,
+-- in the same statement. A signer that comes after its reservation was released is refused here.
+CREATE FUNCTION purser_submit_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE payments SET status = 'submitted', updated_at = clock_timestamp()
+   WHERE agent_id = NEW.agent_id AND id = NEW.id AND status = 'reserved';
+  IF NOT FOUND AND EXISTS (
+    SELECT 1 FROM payments WHERE agent_id = NEW.agent_id AND id = NEW.id AND status IN ('voided', 'blocked')
+  ) THEN
+    RAISE EXCEPTION 'the reservation of % is gone', NEW.id USING ERRCODE = 'PU001';
+  END IF;
+  RETURN NULL;
+END;
+$$;
+CREATE TRIGGER settlements_accepted AFTER INSERT ON settlements FOR EACH ROW
+  WHEN (NEW.agent_id IS NOT NULL) EXECUTE FUNCTION purser_submit_payment();
 
 -- Server-sent events. A stream reads in the order (tx, seq) and only below the oldest running
 -- transaction, so a row committed late is never skipped, whatever replica serves the stream.

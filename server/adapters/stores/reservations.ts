@@ -130,18 +130,9 @@ export async function voidUnsigned(
   return rows[0]?.voided ?? false;
 }
 
-/** The signature is about to be persisted, in this transaction; false when the reservation is gone. */
-export async function markSubmitted(
-  sql: Sql,
-  args: { agentId: string; paymentId: string },
-): Promise<boolean> {
-  const { rowCount } = await sql.query({
-    name: "payment-submitted",
-    text: `UPDATE payments SET status = 'submitted', updated_at = clock_timestamp()
-            WHERE agent_id = $1 AND id = $2 AND status = 'reserved'`,
-    values: [args.agentId, args.paymentId],
-  });
-  return rowCount === 1;
+/** The refusal of the trigger that submits a payment when its settlement is inserted. */
+export function isReservationGone(error: unknown): boolean {
+  return error instanceof Error && (error as { code?: unknown }).code === "PU001";
 }
 
 /** The wait for its outcome ended without one. The engine makes it settled or voided, with proof. */

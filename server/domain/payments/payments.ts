@@ -30,9 +30,10 @@ export interface PaymentsDependencies {
   balances: BalanceReader;
   guardrails: Guardrails;
   sign(agentId: string, authorization: Authorization): Promise<Hex>;
-  inTransaction<T>(work: (sql: Sql) => Promise<T>): Promise<T>;
+  /** Each statement its own transaction. */
+  sql: Sql;
+  isReservationGone(error: unknown): boolean;
   store: {
-    markSubmitted(sql: Sql, key: { agentId: string; paymentId: string }): Promise<boolean>;
     markUnknown(key: { agentId: string; paymentId: string }): Promise<void>;
     voidUnsigned(args: {
       agentId: string;
@@ -112,7 +113,10 @@ export class Payments {
     };
   }
 
-  /** From a reservation to a signature in the engine's hands. Until the commit, nothing leaves us. */
+  /**
+   * From a reservation to a signature in the engine's hands. One statement persists the signature and
+   * makes the payment submitted, and fails if the reservation is gone: until then nothing leaves us.
+   */
   async signAndSubmit(args: {
     agentId: string;
     paymentId: string;
@@ -121,34 +125,27 @@ export class Payments {
     relay: boolean;
   }): Promise<Hex> {
     const { agentId, paymentId, authorization } = args;
-    let isHandedOver = false;
     try {
       await this.#deps.fault("reserved");
       const signature = await this.#deps.sign(agentId, authorization);
       await this.#deps.fault("signed");
-      await this.#deps.inTransaction(async (sql) => {
-        if (!(await this.#deps.store.markSubmitted(sql, { agentId, paymentId })))
-          throw new ReservationGone(paymentId);
-        const { created } = await this.#deps.settlement.accept(sql, {
-          id: paymentId,
-          kind: args.kind,
-          agentId,
-          authorization: { ...authorization, signature },
-          relay: args.relay,
-        });
-        if (!created) throw new Error(`authorization ${authorization.nonce} exists already`);
-        // From here on the commit may have happened even if we hear an error.
-        isHandedOver = true;
+      const { created } = await this.#deps.settlement.accept(this.#deps.sql, {
+        id: paymentId,
+        kind: args.kind,
+        agentId,
+        authorization: { ...authorization, signature },
+        relay: args.relay,
       });
+      if (!created) throw new Error(`authorization ${authorization.nonce} exists already`);
       return signature;
     } catch (error) {
-      if (!isHandedOver && !(error instanceof ReservationGone))
-        await this.#releaseQuietly(agentId, paymentId, "not_signed");
-      if (error instanceof ReservationGone)
+      if (this.#deps.isReservationGone(error))
         throw new ApiError("service_unavailable", {
           detail: "The reservation ran out before it was signed. Nothing was paid; retry.",
           cause: error,
         });
+      // Releases nothing that was submitted after all, should only the answer have been lost.
+      await this.#releaseQuietly(agentId, paymentId, "not_signed");
       throw error;
     }
   }
@@ -232,13 +229,6 @@ export class Payments {
       requirement: request.requirement,
       idempotency: request.idempotency,
     };
-  }
-}
-
-class ReservationGone extends Error {
-  override name = "ReservationGone";
-  constructor(paymentId: string) {
-    super(`reservation ${paymentId} was released before it was signed`);
   }
 }
 
