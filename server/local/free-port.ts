@@ -15,6 +15,15 @@ export async function freePort(): Promise<number> {
 
 /** Asked before anything else is started, so that a busy port costs nobody a wait. */
 export async function assertPortFree(host: string, port: number): Promise<void> {
+  await tryListen(host, port);
+  if (host !== "127.0.0.1") return;
+  // Browsers try ::1 first for `localhost`: another program there would answer in our place.
+  await tryListen("::1", port).catch((error: StartError) => {
+    if ((error.cause as NodeJS.ErrnoException).code === "EADDRINUSE") throw error;
+  });
+}
+
+async function tryListen(host: string, port: number): Promise<void> {
   const server = createServer();
   try {
     server.listen(port, host);

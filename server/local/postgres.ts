@@ -129,7 +129,7 @@ function initialise(
     if (result.status !== 0) {
       const said = `${result.stderr ?? ""}${result.error?.message ?? ""}`.trim().split("\n");
       const reason = said.find((line) => /error|fatal/i.test(line)) ?? said.at(-1) ?? "no reason";
-      throw new StartError(`the embedded Postgres could not be set up: ${reason}`);
+      throw new StartError(`the embedded Postgres could not be set up: ${withoutPrefix(reason)}`);
     }
     renameSync(building, dataDir);
   } finally {
@@ -205,5 +205,10 @@ async function waitUntilReady(url: string, server: WardedChild, logFile: string)
 function lastComplaint(logFile: string): string | undefined {
   const lines = readFileSync(logFile, "utf8").trimEnd().split("\n").slice(-20);
   const line = lines.findLast((text) => /FATAL|PANIC|ERROR|could not/.test(text)) ?? lines.at(-1);
-  return line?.replace(/^.*?(FATAL|PANIC|ERROR): */, "");
+  return line === undefined ? undefined : withoutPrefix(line);
+}
+
+/** Without time, process and severity. */
+function withoutPrefix(line: string): string {
+  return line.replace(/^.*?(FATAL|PANIC|ERROR|initdb: error): */, "");
 }

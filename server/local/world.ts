@@ -1,6 +1,6 @@
 // The local world: what a fresh clone needs beside the server itself. A real Postgres, a real chain, keys.
-import { mkdirSync } from "node:fs";
-import { resolve } from "node:path";
+import { mkdirSync, statSync } from "node:fs";
+import { dirname, resolve } from "node:path";
 import { Client } from "pg";
 import { privateKeyToAddress } from "viem/accounts";
 import { startLocalChain, type LocalChain } from "./chain.ts";
@@ -76,7 +76,7 @@ export async function startLocalWorld(options: LocalWorldOptions): Promise<Local
 
 function takeDataDir(dataDir: string): { release: () => void } {
   try {
-    mkdirSync(dataDir, { recursive: true, mode: DATA_DIR_MODE });
+    makeFolder(dataDir);
     const lock = lockDataDir(dataDir);
     if ("release" in lock) return lock;
     throw new StartError(
@@ -85,6 +85,14 @@ function takeDataDir(dataDir: string): { release: () => void } {
   } catch (error) {
     throw plainly(error, dataDir);
   }
+}
+
+/** Folder by folder: Node's own recursive mkdir misnames a read-only disk, and never returns on /proc. */
+function makeFolder(path: string): void {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found?.isDirectory()) return;
+  if (found === undefined) makeFolder(dirname(path));
+  mkdirSync(path, { mode: DATA_DIR_MODE });
 }
 
 async function startDatabase(
@@ -163,6 +171,7 @@ const FILE_PROBLEMS: Record<string, string> = {
   EDQUOT: "the disk quota is used up",
   ENOTDIR: "part of the path is a file",
   EEXIST: "there is a file in its place",
+  ENOENT: "it cannot be made there",
 };
 
 /** Turns the file system's own words into one sentence for the person at the terminal. */

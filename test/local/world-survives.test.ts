@@ -363,6 +363,10 @@ t.test("a folder that cannot be used is one line, and nothing is left running", 
     name: "StartError",
     message: /cannot be used: part of the path is a file\.$/,
   });
+  await t.rejects(start(t, "/proc/purser-data"), {
+    name: "StartError",
+    message: /^the data folder \/proc\/purser-data cannot be used: [^\n]+$/,
+  });
   if (process.getuid?.() !== 0) {
     mkdirSync(dir);
     chmodSync(dir, 0o500);
