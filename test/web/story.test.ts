@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import t from "tap";
 import { parseAbi } from "viem";
 import { testAccount } from "../helpers/chain.ts";
-import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+import { asAgent, DEMO_OWNER, webWorld } from "./world.ts";
 
 const PAYEE = testAccount(50);
 const STRANGER = testAccount(51);
@@ -85,7 +85,9 @@ t.test("the whole story", { bail: true }, async (t) => {
     await page.getByRole("button", { name: "Go to the agent" }).click();
     await page.getByRole("heading", { name: "research-agent", exact: true }).waitFor();
     const kept = await page.evaluate(
-      () => JSON.stringify({ ...localStorage, ...sessionStorage }) + location.href,
+      () =>
+        JSON.stringify([Object.entries(localStorage), Object.entries(sessionStorage)]) +
+        location.href,
     );
     t.notMatch(kept, apiKey.slice(7), "the key is in no storage and no address");
   });

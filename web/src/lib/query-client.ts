@@ -6,15 +6,21 @@ const onError = (error: unknown): void => {
   if (error instanceof ApiError && error.code === "session_required") announceSessionLost();
 };
 
-/** Outages are worth a few quiet tries; a refusal is an answer. */
+/** A hiccup is worth two quiet tries within a second or so; a refusal is an answer. */
 const retry = (failures: number, error: unknown): boolean =>
-  error instanceof ApiError && error.isOutage && failures < 3;
+  error instanceof ApiError && error.isOutage && failures < 2;
 
 export const queryClient = new QueryClient({
   queryCache: new QueryCache({ onError }),
   mutationCache: new MutationCache({ onError }),
   defaultOptions: {
-    queries: { retry, staleTime: 10_000, networkMode: "always", refetchOnWindowFocus: true },
+    queries: {
+      retry,
+      retryDelay: (failures) => 400 * 2 ** failures,
+      staleTime: 10_000,
+      networkMode: "always",
+      refetchOnWindowFocus: true,
+    },
     mutations: { retry: false, networkMode: "always" },
   },
 });

@@ -6,7 +6,6 @@ export const infoQuery = queryOptions({
   queryKey: ["info"],
   queryFn: ({ signal }) => api.get<ServiceInfo>("/api/info", { signal }),
   staleTime: 5_000,
-  retry: 2,
 });
 
 /** Exists in the local world only; ask `ServiceInfo.localWorld` first. */

@@ -1,0 +1,157 @@
+// A wallet as a browser extension brings it (EIP-6963), whose keys are here in the test and sign with viem.
+import type { Page } from "playwright-core";
+import { type Hex, hexToNumber, type TypedDataDefinition } from "viem";
+import type { TestAccount } from "../helpers/chain.ts";
+
+export interface InjectedWallet {
+  /** Everything the page asked for, in order. */
+  requests: { method: string; params: unknown }[];
+  /** The next request of this kind is answered as if the person pressed "Reject". */
+  rejectNext(method: string): void;
+  /** The person chooses another account in the wallet. */
+  switchAccount(page: Page, account: TestAccount): Promise<void>;
+  chainId(): number;
+}
+
+export interface WalletOptions {
+  chainId: number;
+  /** Chains the wallet knows; switching to another answers 4902. */
+  knownChains?: number[];
+  /** Announce by EIP-6963 (default), or only sit at `window.ethereum`. */
+  legacy?: boolean;
+  name?: string;
+}
+
+const ICON = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='1' height='1'/>";
+
+class WalletError extends Error {
+  readonly code: number;
+  constructor(code: number, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+/** Call before the page is opened. */
+export async function injectWallet(
+  page: Page,
+  first: TestAccount,
+  options: WalletOptions,
+): Promise<InjectedWallet> {
+  let account = first;
+  let chainId = options.chainId;
+  const known = new Set(options.knownChains ?? [options.chainId]);
+  const rejections = new Map<string, number>();
+  const requests: InjectedWallet["requests"] = [];
+
+  async function answer(method: string, params: unknown[]): Promise<unknown> {
+    requests.push({ method, params });
+    const left = rejections.get(method) ?? 0;
+    if (left > 0) {
+      rejections.set(method, left - 1);
+      throw new WalletError(4001, "User rejected the request.");
+    }
+    switch (method) {
+      case "eth_requestAccounts":
+      case "eth_accounts":
+        return [account.address.toLowerCase()];
+      case "eth_chainId":
+        return `0x${chainId.toString(16)}`;
+      case "personal_sign":
+        return account.signMessage({ message: { raw: params[0] as Hex } });
+      case "eth_signTypedData_v4": {
+        const typed = JSON.parse(params[1] as string) as TypedDataDefinition;
+        // As real wallets do: never sign for a chain the wallet is not on.
+        if (Number(typed.domain?.chainId) !== chainId)
+          throw new WalletError(
+            -32603,
+            `Provided chainId must match the active chainId ${chainId}`,
+          );
+        return account.signTypedData(typed);
+      }
+      case "wallet_addEthereumChain":
+        known.add(hexToNumber((params[0] as { chainId: Hex }).chainId));
+        return null;
+      case "wallet_switchEthereumChain": {
+        const next = hexToNumber((params[0] as { chainId: Hex }).chainId);
+        if (!known.has(next)) throw new WalletError(4902, "Unrecognized chain ID");
+        chainId = next;
+        await page.evaluate(
+          (id) => (globalThis as PageWallet).emitFromWallet?.("chainChanged", id),
+          `0x${next.toString(16)}`,
+        );
+        return null;
+      }
+      default:
+        throw new WalletError(4200, `not supported: ${method}`);
+    }
+  }
+
+  await page.exposeFunction("askTestWallet", async (method: string, params: unknown[]) => {
+    try {
+      return { result: await answer(method, params) };
+    } catch (error) {
+      const { code, message } = error as WalletError;
+      return { error: { code: code ?? -32603, message } };
+    }
+  });
+  // The TypeScript loader marks functions with a helper of its own, which the page does not have.
+  await page.addInitScript("globalThis.__name ??= (value) => value;");
+  await page.addInitScript(installInPage, {
+    icon: ICON,
+    name: options.name ?? "Test Wallet",
+    legacy: options.legacy ?? false,
+  });
+
+  return {
+    requests,
+    rejectNext: (method) => void rejections.set(method, (rejections.get(method) ?? 0) + 1),
+    async switchAccount(page, next) {
+      account = next;
+      await page.evaluate(
+        (address) => (globalThis as PageWallet).emitFromWallet?.("accountsChanged", [address]),
+        next.address.toLowerCase(),
+      );
+    },
+    chainId: () => chainId,
+  };
+}
+
+interface PageWallet {
+  emitFromWallet?: (event: string, payload: unknown) => void;
+  askTestWallet?: (
+    method: string,
+    params: unknown,
+  ) => Promise<{ result?: unknown; error?: { code: number; message: string } }>;
+}
+
+/** Runs in the page, before its own scripts. */
+function installInPage({ icon, name, legacy }: { icon: string; name: string; legacy: boolean }) {
+  const page = globalThis as unknown as PageWallet & { ethereum?: unknown } & EventTarget;
+  const listeners: Record<string, ((payload: unknown) => void)[]> = {};
+  page.emitFromWallet = (event, payload) => {
+    for (const listener of listeners[event] ?? []) listener(payload);
+  };
+  const provider = {
+    async request({ method, params }: { method: string; params?: unknown }) {
+      const answer = await page.askTestWallet?.(method, params ?? []);
+      if (answer?.error) throw Object.assign(new Error(answer.error.message), answer.error);
+      return answer?.result;
+    },
+    on: (event: string, listener: (payload: unknown) => void) =>
+      void (listeners[event] ??= []).push(listener),
+    removeListener: (event: string, listener: (payload: unknown) => void) =>
+      void (listeners[event] = (listeners[event] ?? []).filter((each) => each !== listener)),
+  };
+  if (legacy) {
+    page.ethereum = provider;
+    return;
+  }
+  const info = { uuid: "350670db-19fa-4704-a166-e52e178b59d2", name, icon, rdns: "test.wallet" };
+  const announce = () =>
+    page.dispatchEvent(
+      new CustomEvent("eip6963:announceProvider", { detail: Object.freeze({ info, provider }) }),
+    );
+  page.addEventListener("eip6963:requestProvider", announce);
+  announce();
+}

@@ -1,0 +1,168 @@
+// Goal: a lost session, a refused request or a service that is down never loses what was typed, and always says what to do.
+import type { Page } from "playwright-core";
+import t from "tap";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+
+t.test("trouble", async (t) => {
+  const world = await webWorld(t);
+  const owner = await signIn(world, DEMO_OWNER);
+  const agent = await createAgent(world, owner, { name: "steady" });
+  const base = `/agents/${agent.id}`;
+
+  const signedIn = async (path: string): Promise<{ page: Page; faults: string[] }> => {
+    const opened = await world.open(t, path);
+    await signInWithDemoWallet(opened.page);
+    await opened.page.getByRole("button", { name: /^Account/ }).waitFor();
+    return opened;
+  };
+  /** Ends every session but the one this test itself uses. */
+  const endSessions = async (): Promise<void> => {
+    const list = await world.app.inject({ url: "/api/auth/sessions", headers: owner.headers });
+    const { items } = list.json<{ items: { id: string; current: boolean }[] }>();
+    for (const { id } of items.filter(({ current }) => !current)) {
+      await world.app.inject({
+        method: "DELETE",
+        url: `/api/auth/sessions/${id}`,
+        headers: owner.headers,
+      });
+    }
+  };
+
+  await t.test("a session that ends under a form: sign in again, and go on", async (t) => {
+    const { page, faults } = await signedIn("/agents/new");
+    await page.getByLabel("Name").fill("typed before");
+    await page.getByLabel("Daily limit").fill("7.5");
+    await endSessions();
+    await page.getByRole("heading", { name: "Your session has ended" }).waitFor();
+    await page.getByRole("dialog").getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    t.equal(await page.getByLabel("Name").inputValue(), "typed before");
+    t.equal(await page.getByLabel("Daily limit").inputValue(), "7.5");
+    await page.getByRole("button", { name: "Create agent" }).click();
+    await page.getByRole("heading", { name: "typed before is ready" }).waitFor();
+    t.same(faults, []);
+  });
+
+  await t.test("a session that ended unnoticed is noticed by the next request", async (t) => {
+    const { page } = await signedIn(`${base}/rules`);
+    await page.route("**/api/events", (route) => route.abort());
+    await page.reload();
+    await page.getByLabel("Daily limit").fill("12");
+    await endSessions();
+    await page.getByRole("button", { name: "Save changes" }).click();
+    await page.getByRole("heading", { name: "Your session has ended" }).waitFor();
+    await signInWithDemoWallet(page);
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    t.equal(await page.getByLabel("Daily limit").inputValue(), "12");
+    await page.getByRole("button", { name: "Save changes" }).click();
+    await page.getByText("The rules are saved and in force.").waitFor();
+  });
+
+  await t.test(
+    "every screen survives an API that is down, and loads when it is back",
+    async (t) => {
+      const { page, faults } = await signedIn("/agents");
+      const screens = [
+        { path: "/agents", down: "Agents could not be loaded", up: "steady" },
+        { path: base, down: "The agent could not be loaded", up: "Can still spend now" },
+        { path: `${base}/keys`, down: "The agent could not be loaded", up: "API keys" },
+        { path: `${base}/audit`, down: "The agent could not be loaded", up: "Agent created" },
+        { path: "/marketplace", down: "The marketplace could not be loaded", up: "/statistics/" },
+        {
+          path: "/developers/errors",
+          down: "The catalogue could not be loaded",
+          up: "daily_limit_exceeded",
+        },
+        { path: "/settings", down: "Sessions could not be loaded", up: "This one" },
+      ];
+      const outage = "**/api/{agents,agents?*,agents/**,overview*,listings*,errors,auth/sessions*}";
+      for (const { path, down, up } of screens) {
+        await page.route(outage, (route) => route.abort());
+        await page.goto(world.baseUrl + path);
+        const notice = page.getByRole("alert").filter({ hasText: down }).first();
+        await notice.waitFor({ timeout: 20_000 });
+        await page.unroute(outage);
+        await notice.getByRole("button", { name: "Try again" }).click();
+        await page
+          .getByText(up.startsWith("/") ? /statistics/i : up)
+          .first()
+          .waitFor();
+        t.pass(path);
+      }
+      t.same(faults, []);
+    },
+  );
+
+  await t.test("a service that does not answer at all is not a sign-out", async (t) => {
+    const { page } = await signedIn("/agents");
+    await page.route("**/api/**", (route) => route.abort());
+    await page.reload();
+    await page.getByText("Your session could not be checked").waitFor({ timeout: 20_000 });
+    t.equal(await page.getByText("Sign in with your wallet").count(), 0);
+    await page.unroute("**/api/**");
+    await page.getByRole("button", { name: "Try again" }).first().click();
+    await page.getByRole("link", { name: "steady" }).waitFor();
+  });
+
+  await t.test("a refusal is shown where it happened, with its request id", async (t) => {
+    const { page } = await signedIn(`${base}/withdraw`);
+    await page.getByLabel("Amount").fill("0.5");
+    await page.route("**/withdrawals/prepare", (route) =>
+      route.fulfill({
+        status: 503,
+        contentType: "application/problem+json",
+        body: JSON.stringify({
+          code: "chain_unavailable",
+          detail: "The chain cannot be reached; nothing was signed.",
+          suggestion: "Retry later.",
+          requestId: "req_of_this_test",
+        }),
+      }),
+    );
+    // The balance is zero, so the form asks for something the agent does not hold first.
+    await page.getByText("The agent holds nothing to withdraw.").waitFor();
+    await world.chain.mint(agent.walletAddress, 1_000_000n);
+    await page.getByText("1.00 USDC").first().waitFor({ timeout: 20_000 });
+    await page.getByRole("button", { name: "Review withdrawal" }).click();
+    const notice = page
+      .getByRole("alert")
+      .filter({ hasText: "The withdrawal could not be prepared" });
+    await notice.getByText("The chain cannot be reached").waitFor();
+    await notice.getByText("req_of_this_test").waitFor();
+    t.equal(await page.getByLabel("Amount").inputValue(), "0.5");
+    await page.unroute("**/withdrawals/prepare");
+    await page.getByRole("button", { name: "Review withdrawal" }).click();
+    await page.getByText("leaves steady for your wallet.").waitFor();
+  });
+
+  await t.test(
+    "an answer that is lost after signing is asked for again, and pays once",
+    async (t) => {
+      const { page } = await signedIn(`${base}/withdraw`);
+      await page.getByLabel("Amount").fill("0.25");
+      await page.getByRole("button", { name: "Review withdrawal" }).click();
+      let isLost = false;
+      await page.route("**/withdrawals", async (route) => {
+        if (isLost) return route.continue();
+        isLost = true;
+        await route.fetch();
+        await route.abort();
+      });
+      await page.getByRole("button", { name: "Sign and withdraw" }).click();
+      await page.getByText("The outcome is not known yet.").waitFor();
+      await page.getByRole("button", { name: "Ask again" }).click();
+      await page.getByText("Confirmed on chain.").waitFor();
+      await page.getByText("0.75 USDC").first().waitFor({ timeout: 20_000 });
+      t.pass("one withdrawal only");
+    },
+  );
+
+  await t.test("what does not exist says so", async (t) => {
+    const { page } = await signedIn("/agents/agt_nobody");
+    await page.getByRole("heading", { name: "No such agent" }).waitFor();
+    await page.goto(`${world.baseUrl}/no/such/place`);
+    await page.getByRole("heading", { name: "Nothing is here" }).waitFor();
+    t.pass("both");
+  });
+});
