@@ -1,4 +1,5 @@
 // Goal: a process killed at any step of a fetch loses nothing: the same key, asked of another replica, ends in one payment or provably none.
+// Runs alone: five servers boot and die in it, and it waits for the time after which a request counts as dead.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
