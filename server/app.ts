@@ -18,6 +18,7 @@ declare module "fastify" {
 process.env.FASTIFY_AUTOLOAD_TYPESCRIPT ??= "1";
 
 const BODY_LIMIT_BYTES = 256 * 1024;
+const PLUGIN_TIMEOUT_MS = 60_000;
 const folder = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
 export interface BuildOptions {
@@ -34,6 +35,8 @@ export async function buildApp(
   const app = Fastify({
     logger: loggerOptions(config.logLevel, options.logDestination),
     bodyLimit: BODY_LIMIT_BYTES,
+    // Loading everything on a busy machine, or asking an RPC that hangs, may take longer than the 10 s default.
+    pluginTimeout: PLUGIN_TIMEOUT_MS,
     trustProxy: config.trustProxy,
     genReqId: () => newId("req"),
     requestIdHeader: false,
