@@ -39,27 +39,32 @@ try {
 
 /** `npm run dev`: the server restarts and the web app reloads when their sources change. */
 function watch() {
-  const bin = (name) => join(ROOT, "node_modules", ".bin", name);
+  // The browser talks to Vite, which passes API calls on: so Vite's address is the public one.
+  const env = {
+    ...process.env,
+    PUBLIC_URL: process.env.PUBLIC_URL || "http://localhost:5173",
+    PURSER_API: `http://127.0.0.1:${process.env.PORT || 3000}`,
+    FASTIFY_AUTOLOAD_TYPESCRIPT: "1",
+  };
+  const vite = join(ROOT, "node_modules", ".bin", "vite");
+  const server = ["--watch", "--watch-preserve-output", "--import=tsx", "server/main.ts"];
   const children = [
-    spawn(bin("tsx"), ["watch", "--clear-screen=false", "server/main.ts"], {
-      cwd: ROOT,
-      stdio: "inherit",
-    }),
-    spawn(bin("vite"), [], { cwd: join(ROOT, "web"), stdio: "inherit" }),
+    spawn(process.execPath, server, { cwd: ROOT, stdio: "inherit", env }),
+    spawn(vite, [], { cwd: join(ROOT, "web"), stdio: "inherit", env }),
   ];
   let left = children.length;
-  const stopAll = (signal) => {
-    for (const child of children) child.kill(signal);
+  const stopAll = () => {
+    for (const child of children) child.kill("SIGTERM");
   };
-  // Ctrl-C reaches the children too, through the terminal; here only what a plain kill would miss.
+  // Ctrl-C in a terminal reaches the children too; this is for what only signals us.
   process.on("SIGINT", () => {});
-  process.on("SIGTERM", () => stopAll("SIGTERM"));
+  process.on("SIGTERM", stopAll);
   for (const child of children) {
     child.on("error", (error) => console.error(error.message));
     child.on("exit", (code) => {
       left -= 1;
       if (left === 0) process.exit(code ?? 1);
-      stopAll("SIGTERM");
+      stopAll();
     });
   }
 }
