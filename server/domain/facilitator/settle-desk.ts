@@ -8,6 +8,7 @@ import type { Hex } from "viem";
 import { newId } from "../ids.ts";
 import type {
   Settlement,
+  SettlementKey,
   SettlementOutcome,
   SettlementRequest,
   SettlementRow,
@@ -32,6 +33,7 @@ export interface SettleOptions {
 
 /** Single statements on the settlement's row. */
 export interface TellingStore {
+  find(key: SettlementKey): Promise<SettlementRow | undefined>;
   /** Marks success as told; true if it was not told before. */
   claimSuccess(row: SettlementRow): Promise<boolean>;
   wasTold(row: SettlementRow): Promise<boolean>;
@@ -72,9 +74,7 @@ export class SettleDesk {
     const { payment } = read;
     const proof = callerProof(body, options);
     const { chainId } = payment.network;
-    const known = await this.#gate.during(() =>
-      this.#parts.settlement.findByAuthorization({ ...payment, chainId }),
-    );
+    const known = await this.#gate.during(() => this.#parts.store.find({ ...payment, chainId }));
     if (known && !isUnclaimedByUs(known)) {
       const reason = this.#checkRepeat(payment, known);
       return reason
