@@ -4,7 +4,15 @@
 // child. Its stdin is a pipe from the server: when that pipe closes, the server stopped or died (even by
 // SIGKILL or a crash), and the warden stops the child in order and leaves. So nothing outlives the server.
 import { spawn } from "node:child_process";
-import { closeSync, openSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { identityOf } from "./process-identity.mjs";
 
 const MAX_LOG_BYTES = 8 * 1024 * 1024;
@@ -36,7 +44,7 @@ child.on("spawn", () => {
   say({ pid: child.pid });
 });
 child.on("exit", (code, signal) => {
-  rmSync(spec.pidFile, { force: true });
+  removeOwnPidFile();
   const leftovers = spec.removeOnExit ?? (asked ? undefined : spec.removeIfAbandoned);
   if (leftovers) rmSync(leftovers, { recursive: true, force: true });
   say({ code, signal });
@@ -53,6 +61,15 @@ function stop() {
   stopping = true;
   child.kill(spec.stopSignal);
   setTimeout(() => child.kill("SIGKILL"), spec.killAfterMs);
+}
+
+/** A next start may have written its own already. */
+function removeOwnPidFile() {
+  try {
+    if (JSON.parse(readFileSync(spec.pidFile, "utf8")).pid === child.pid) rmSync(spec.pidFile);
+  } catch {
+    // Gone already.
+  }
 }
 
 function openLog(path) {
