@@ -48,6 +48,8 @@ export async function webWorld(
 /** Through the screens, as a person does it. */
 export async function signInWithDemoWallet(page: Page): Promise<void> {
   await page.getByRole("button", { name: /Demo wallet/ }).click();
+  await page.getByText("What you will sign").waitFor();
+  // Behind a dialog there may be another button of this name; the dialog's is the last one.
   await page.getByRole("button", { name: "Sign in", exact: true }).last().click();
 }
 

@@ -26,8 +26,9 @@ export function AccountMenu({ session }: { session: Session }): ReactNode {
   return (
     <Menu position="top-start" width={220} shadow="md">
       <Menu.Target>
-        <button type="button" className={styles.account} aria-label={`Account ${session.address}`}>
+        <button type="button" className={styles.account}>
           <UserIcon size={16} />
+          <span className="sr-only">Account</span>
           {shortAddress(session.address)}
         </button>
       </Menu.Target>

@@ -1,5 +1,5 @@
-import { type ReactNode, useEffect, useRef } from "react";
-import { Link, NavLink, Outlet, ScrollRestoration, useLocation } from "react-router";
+import type { ReactNode } from "react";
+import { Link, NavLink, Outlet, ScrollRestoration } from "react-router";
 import {
   AgentsIcon,
   DeveloperIcon,
@@ -75,21 +75,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
       <main id="content" className={styles.main} tabIndex={-1}>
         {children}
       </main>
-      <FocusOnNavigation />
       <ScrollRestoration />
     </div>
   );
-}
-
-/** After going somewhere the screen reader and the keyboard begin at the new screen's title. */
-function FocusOnNavigation(): ReactNode {
-  const { pathname } = useLocation();
-  const place = pathname.split("/").slice(0, 3).join("/");
-  const before = useRef(place);
-  useEffect(() => {
-    if (before.current === place) return;
-    before.current = place;
-    document.getElementById("page-title")?.focus({ preventScroll: true });
-  }, [place]);
-  return null;
 }

@@ -15,12 +15,9 @@ interface DialogProps {
 const WIDTHS = { sm: 420, md: 560, lg: 760 };
 
 // `lockScroll` would add a <style> tag, which the content policy forbids; base.css does it instead.
-const common = {
-  lockScroll: false,
-  overlayProps: { className: styles.overlay, backgroundOpacity: 0 },
-  closeButtonProps: { "aria-label": "Close" },
-} as const;
+const LOCK_SCROLL = false;
 
+/** Put together by hand, because the ready-made one has a <header>: a second banner on the page. */
 export function Dialog({
   opened,
   onClose,
@@ -30,51 +27,52 @@ export function Dialog({
   closable = true,
 }: DialogProps): ReactNode {
   return (
-    <Modal
-      {...common}
+    <Modal.Root
       opened={opened}
       onClose={onClose}
-      title={title}
       size={WIDTHS[size]}
       centered
-      withCloseButton={closable}
+      lockScroll={LOCK_SCROLL}
       closeOnEscape={closable}
       closeOnClickOutside={closable}
-      classNames={{
-        content: styles.content,
-        header: styles.header,
-        title: styles.title,
-        body: styles.body,
-        close: styles.close,
-      }}
       transitionProps={{ duration: 120, transition: "fade" }}
     >
-      {opened && <span data-dialog="open" hidden />}
-      {children}
-    </Modal>
+      <Modal.Overlay className={styles.overlay} backgroundOpacity={0} />
+      <Modal.Content className={styles.content}>
+        <div className={styles.header}>
+          <Modal.Title className={styles.title}>{title}</Modal.Title>
+          {closable && <Modal.CloseButton className={styles.close} aria-label="Close" />}
+        </div>
+        <Modal.Body className={styles.body}>
+          {opened && <span data-dialog="open" hidden />}
+          {children}
+        </Modal.Body>
+      </Modal.Content>
+    </Modal.Root>
   );
 }
 
 export function Drawer({ opened, onClose, title, children }: DialogProps): ReactNode {
   return (
-    <MantineDrawer
-      {...common}
+    <MantineDrawer.Root
       opened={opened}
       onClose={onClose}
-      title={title}
       position="right"
       size="min(560px, 100vw)"
-      classNames={{
-        content: styles.drawer,
-        header: styles.header,
-        title: styles.title,
-        body: styles.body,
-        close: styles.close,
-      }}
+      lockScroll={LOCK_SCROLL}
       transitionProps={{ duration: 140 }}
     >
-      {opened && <span data-dialog="open" hidden />}
-      {children}
-    </MantineDrawer>
+      <MantineDrawer.Overlay className={styles.overlay} backgroundOpacity={0} />
+      <MantineDrawer.Content className={styles.drawer}>
+        <div className={styles.header}>
+          <MantineDrawer.Title className={styles.title}>{title}</MantineDrawer.Title>
+          <MantineDrawer.CloseButton className={styles.close} aria-label="Close" />
+        </div>
+        <MantineDrawer.Body className={styles.body}>
+          {opened && <span data-dialog="open" hidden />}
+          {children}
+        </MantineDrawer.Body>
+      </MantineDrawer.Content>
+    </MantineDrawer.Root>
   );
 }

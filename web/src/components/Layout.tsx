@@ -14,6 +14,7 @@ export function PageHeader({
   above?: ReactNode;
 }): ReactNode {
   useDocumentTitle(title);
+  useTitleFocus();
   return (
     <header className={styles.header}>
       <div className={styles.heading}>
@@ -26,6 +27,19 @@ export function PageHeader({
       {actions !== undefined && <div className={styles.actions}>{actions}</div>}
     </header>
   );
+}
+
+let isFirstScreen = true;
+
+/**
+ * After going somewhere, the keyboard and the screen reader begin at the new screen's title. The very
+ * first screen leaves the focus at the top of the page.
+ */
+export function useTitleFocus(): void {
+  useEffect(() => {
+    if (!isFirstScreen) document.getElementById("page-title")?.focus({ preventScroll: true });
+    isFirstScreen = false;
+  }, []);
 }
 
 export function useDocumentTitle(title: string): void {

@@ -4,6 +4,7 @@
  */
 import type { Static } from "typebox";
 import type * as agents from "../../../server/schemas/agents.ts";
+import type * as facilitator from "../../../server/schemas/facilitator.ts";
 import type * as listings from "../../../server/schemas/listings.ts";
 import type * as local from "../../../server/schemas/local.ts";
 import type * as meta from "../../../server/schemas/meta.ts";
@@ -35,46 +36,13 @@ export type PreparedWithdrawal = Static<typeof withdrawals.PreparedWithdrawal>;
 export type WithdrawalOrder = Static<typeof withdrawals.WithdrawalOrder>;
 export type WithdrawalAnswer = Static<typeof withdrawals.WithdrawalAnswer>;
 export type FetchAnswer = Static<typeof x402Fetch.X402FetchAnswer>;
+export type FacilitatorStats = Static<typeof facilitator.FacilitatorStats>;
 export type Listing = Static<typeof listings.Listing>;
 export type ProbeResult = Static<typeof listings.ProbeResult>;
 
 export interface Page<T> {
   items: T[];
   nextCursor: string | null;
-}
-
-export interface FacilitatorStats {
-  last24h: {
-    verified: number;
-    settled: number;
-    failed: number;
-    volume: string;
-    successRate: number | null;
-    medianSettleMs: number | null;
-    p95SettleMs: number | null;
-  };
-  allTime: { settled: number; volume: string };
-  batchSizes: { size: number; count: number }[];
-  hourly: { at: string; settled: number; failed: number; volume: string }[];
-  recent: {
-    id: string;
-    status: string;
-    kind: string;
-    network: string;
-    from: Address;
-    to: Address;
-    amount: string;
-    txHash: string | null;
-    createdAt: string;
-    settledAt: string | null;
-  }[];
-  relayers: {
-    network: string;
-    address: Address;
-    gasBalance: string | null;
-    gasSymbol: string;
-    low: boolean;
-  }[];
 }
 
 export interface TypedData {

@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { AnchorButton, LinkButton } from "../../components/Button.tsx";
 import { Logo } from "../../components/Logo.tsx";
-import { useDocumentTitle } from "../../components/Layout.tsx";
+import { useDocumentTitle, useTitleFocus } from "../../components/Layout.tsx";
 import { useInfo } from "../../features/info/use-info.ts";
 import { DemoCall } from "../../features/landing/DemoCall.tsx";
 import { Ledger } from "../../features/landing/Ledger.tsx";
@@ -12,6 +12,7 @@ import styles from "./landing.module.css";
 
 export default function LandingScreen(): ReactNode {
   useDocumentTitle("A wallet with a limit, for your agent");
+  useTitleFocus();
   const info = useInfo();
   return (
     <div className={styles.page}>
@@ -29,7 +30,9 @@ export default function LandingScreen(): ReactNode {
       <main>
         <section className={styles.hero}>
           <div className={styles.pitch}>
-            <h1>Give your agent a wallet with a limit it cannot pass.</h1>
+            <h1 id="page-title" tabIndex={-1}>
+              Give your agent a wallet with a limit it cannot pass.
+            </h1>
             <p>
               Purser gives an AI agent its own USDC wallet, with limits its owner sets, and settles
               x402 payments for anyone.

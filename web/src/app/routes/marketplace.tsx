@@ -1,5 +1,5 @@
 import { type ReactNode, useState } from "react";
-import { useNavigate, useSearchParams } from "react-router";
+import { useNavigate } from "react-router";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
@@ -8,13 +8,14 @@ import { Segmented } from "../../components/Segmented.tsx";
 import { ListingForm } from "../../features/marketplace/ListingForm.tsx";
 import { Marketplace } from "../../features/marketplace/Marketplace.tsx";
 import { useSession } from "../../features/session/session-context.ts";
+import { useParameter } from "../../lib/use-parameter.ts";
 
 export default function MarketplaceScreen(): ReactNode {
   const { session } = useSession();
   const navigate = useNavigate();
-  const [parameters, setParameters] = useSearchParams();
+  const [whose, setWhose] = useParameter("whose");
   const [isListing, setListing] = useState(false);
-  const isMine = session !== null && session !== undefined && parameters.get("mine") === "1";
+  const isMine = session !== null && session !== undefined && whose === "mine";
   return (
     <>
       <PageHeader
@@ -38,12 +39,10 @@ export default function MarketplaceScreen(): ReactNode {
           <Row>
             <Segmented
               label="Whose listings"
-              value={isMine ? "mine" : "all"}
-              onChange={(value) => {
-                setParameters(value === "mine" ? { mine: "1" } : {}, { replace: true });
-              }}
+              value={whose}
+              onChange={setWhose}
               options={[
-                { value: "all", label: "All" },
+                { value: "", label: "All" },
                 { value: "mine", label: "My listings" },
               ]}
             />

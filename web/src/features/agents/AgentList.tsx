@@ -1,11 +1,11 @@
 import { TextInput } from "@mantine/core";
 import { type ReactNode, useMemo } from "react";
-import { useSearchParams } from "react-router";
 import { EmptyState } from "../../components/EmptyState.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { Select } from "../../components/Select.tsx";
 import { atomic, perMille } from "../../lib/money.ts";
+import { useParameter } from "../../lib/use-parameter.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./AgentList.module.css";
 import { AgentRow } from "./AgentRow.tsx";
@@ -35,36 +35,28 @@ const SORTS = {
   },
 } as const;
 
+const SORT_OPTIONS = Object.entries(SORTS).map(([key, { label }]) => ({
+  value: key === "recent" ? "" : key,
+  label,
+}));
+
 const STATUSES = [
-  { value: "all", label: "All" },
+  { value: "", label: "All" },
   { value: "active", label: "Active" },
   { value: "paused", label: "Paused" },
 ] as const;
 
 /** Search, filter and order live in the address, so back and refresh keep them. */
 export function AgentList({ agents }: { agents: Agent[] }): ReactNode {
-  const [parameters, setParameters] = useSearchParams();
-  const search = parameters.get("search") ?? "";
-  const status = parameters.get("status") ?? "all";
-  const sort = parameters.get("sort") as keyof typeof SORTS | null;
-  const order = SORTS[sort ?? "recent"] ?? SORTS.recent;
-
-  const set = (key: string, value: string, none: string): void => {
-    setParameters(
-      (before) => {
-        const next = new URLSearchParams(before);
-        if (value === none) next.delete(key);
-        else next.set(key, value);
-        return next;
-      },
-      { replace: true },
-    );
-  };
+  const [search, setSearch] = useParameter("search");
+  const [status, setStatus] = useParameter("status");
+  const [sort, setSort] = useParameter("sort");
+  const order = SORTS[sort as keyof typeof SORTS] ?? SORTS.recent;
 
   const shown = useMemo(() => {
     const needle = search.trim().toLowerCase();
     return agents
-      .filter((agent) => status === "all" || agent.status === status)
+      .filter((agent) => status === "" || agent.status === status)
       .filter(
         (agent) =>
           needle === "" ||
@@ -84,25 +76,16 @@ export function AgentList({ agents }: { agents: Agent[] }): ReactNode {
           leftSection={<SearchIcon size={16} />}
           value={search}
           onChange={(event) => {
-            set("search", event.currentTarget.value, "");
+            setSearch(event.currentTarget.value);
           }}
         />
-        <Segmented
-          label="Status"
-          value={status}
-          options={STATUSES}
-          onChange={(value) => {
-            set("status", value, "all");
-          }}
-        />
+        <Segmented label="Status" value={status} options={STATUSES} onChange={setStatus} />
         <Select
           label="Sort by"
           isLabelHidden
-          value={sort ?? "recent"}
-          onChange={(value) => {
-            set("sort", value, "recent");
-          }}
-          options={Object.entries(SORTS).map(([value, { label }]) => ({ value, label }))}
+          value={sort}
+          onChange={setSort}
+          options={SORT_OPTIONS}
         />
       </div>
       <p className="sr-only" role="status">

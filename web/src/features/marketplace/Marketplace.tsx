@@ -1,8 +1,7 @@
 import { TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { type ReactNode, useCallback, useState } from "react";
-import { useSearchParams } from "react-router";
+import { type ReactNode, useCallback } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
@@ -10,15 +9,15 @@ import { SearchIcon } from "../../components/icons.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { parseUsdc } from "../../lib/money.ts";
+import { useParameter } from "../../lib/use-parameter.ts";
 import { listingsQuery } from "./api.ts";
 import { ListingCard } from "./ListingCard.tsx";
 import styles from "./Marketplace.module.css";
 
 export function Marketplace({ mine }: { mine: boolean }): ReactNode {
-  const [parameters, setParameters] = useSearchParams();
-  const [text, setText] = useState(parameters.get("search") ?? "");
-  const [price, setPrice] = useState(parameters.get("maxPrice") ?? "");
-  const category = parameters.get("category") ?? "";
+  const [text, setText] = useParameter("search");
+  const [price, setPrice] = useParameter("maxPrice");
+  const [category, setCategory] = useParameter("category");
   const [search] = useDebouncedValue(text.trim(), 250);
   const [maxPrice] = useDebouncedValue(price.trim(), 250);
   const cap = parseUsdc(maxPrice) === undefined ? undefined : maxPrice;
@@ -32,17 +31,6 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
   );
   const items = query.data?.pages.flatMap((page) => page.items) ?? [];
   const onMore = useCallback(() => void fetchNextPage(), [fetchNextPage]);
-  const remember = (key: string, value: string): void => {
-    setParameters(
-      (before) => {
-        const next = new URLSearchParams(before);
-        if (value === "") next.delete(key);
-        else next.set(key, value);
-        return next;
-      },
-      { replace: true },
-    );
-  };
   const isFiltered = search !== "" || category !== "" || cap !== undefined;
 
   return (
@@ -56,7 +44,6 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           value={text}
           onChange={(event) => {
             setText(event.currentTarget.value);
-            remember("search", event.currentTarget.value.trim());
           }}
         />
         <TextInput
@@ -65,22 +52,11 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           placeholder="data"
           value={category}
           onChange={(event) => {
-            remember(
-              "category",
-              event.currentTarget.value.toLowerCase().replaceAll(/[^a-z0-9-]/g, ""),
-            );
+            setCategory(event.currentTarget.value.toLowerCase().replaceAll(/[^a-z0-9-]/g, ""));
           }}
         />
         <div className={styles.small}>
-          <AmountInput
-            label="Price up to"
-            placeholder="Any"
-            value={price}
-            onChange={(next) => {
-              setPrice(next);
-              remember("maxPrice", next);
-            }}
-          />
+          <AmountInput label="Price up to" placeholder="Any" value={price} onChange={setPrice} />
         </div>
       </div>
       {query.error && (

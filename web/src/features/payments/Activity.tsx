@@ -6,9 +6,10 @@ import { LoadMore } from "../../components/LoadMore.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { useLiveState } from "../../lib/live.ts";
+import { useParameter } from "../../lib/use-parameter.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
-import { type FilterChoice, Filters, NO_FILTER, toFilter } from "./Filters.tsx";
+import { type FilterChoice, Filters, toFilter } from "./Filters.tsx";
 import { PaymentDrawer } from "./PaymentDrawer.tsx";
 import { PaymentRow } from "./PaymentRow.tsx";
 import { usePayments } from "./use-payments.ts";
@@ -21,29 +22,36 @@ interface ActivityProps {
 
 export function Activity({ agent, fixes }: ActivityProps): ReactNode {
   const [parameters, setParameters] = useSearchParams();
-  const choice: FilterChoice = { ...NO_FILTER };
-  for (const key of Object.keys(NO_FILTER) as (keyof FilterChoice)[])
-    choice[key] = parameters.get(key) ?? "";
+  const [status, setStatus] = useParameter("status");
+  const [kind, setKind] = useParameter("kind");
+  const [from, setFrom] = useParameter("from");
+  const [to, setTo] = useParameter("to");
+  const choice: FilterChoice = { status, kind, from, to };
   const { items, ...query } = usePayments(agent.id, toFilter(choice));
   const openId = parameters.get("payment");
   const isFiltered = Object.values(choice).some((value) => value !== "");
 
-  const set = useCallback(
-    (changes: Record<string, string>, options?: { replace?: boolean }): void => {
-      setParameters(
-        (before) => {
-          const next = new URLSearchParams(before);
-          for (const [key, value] of Object.entries(changes)) {
-            if (value === "") next.delete(key);
-            else next.set(key, value);
-          }
-          return next;
-        },
-        { preventScrollReset: true, ...options },
-      );
-    },
-    [setParameters],
-  );
+  // A place of its own in the history: "back" closes the drawer.
+  const open = (paymentId: string): void => {
+    setParameters(
+      (before) => {
+        const next = new URLSearchParams(before);
+        next.set("payment", paymentId);
+        return next;
+      },
+      { preventScrollReset: true },
+    );
+  };
+  const close = (): void => {
+    setParameters(
+      (before) => {
+        const next = new URLSearchParams(before);
+        next.delete("payment");
+        return next;
+      },
+      { preventScrollReset: true, replace: true },
+    );
+  };
   const labelOf = (address: string): string | undefined =>
     agent.allowlist.find((entry) => isSameAddress(entry.address, address))?.label || undefined;
   const fetchNextPage = query.fetchNextPage;
@@ -57,9 +65,7 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
           agentId={agent.id}
           agentName={agent.name}
           choice={choice}
-          onChange={(next) => {
-            set({ ...next }, { replace: true });
-          }}
+          set={{ status: setStatus, kind: setKind, from: setFrom, to: setTo }}
         />
       </div>
       {query.error && (
@@ -89,7 +95,7 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
               payment={payment}
               labelOf={labelOf}
               onOpen={() => {
-                set({ payment: payment.id });
+                open(payment.id);
               }}
             />
           ))}
@@ -107,9 +113,7 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
         known={items.find(({ id }) => id === openId)}
         labelOf={labelOf}
         fixes={fixes}
-        onClose={() => {
-          set({ payment: "" }, { replace: true });
-        }}
+        onClose={close}
       />
     </section>
   );

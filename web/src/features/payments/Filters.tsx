@@ -32,8 +32,6 @@ export interface FilterChoice {
   to: string;
 }
 
-export const NO_FILTER: FilterChoice = { status: "", kind: "", from: "", to: "" };
-
 const midnight = (date: string, addDays: number): string | undefined => {
   const [year, month, day] = date.split("-").map(Number);
   if (year === undefined || month === undefined || day === undefined) return undefined;
@@ -53,12 +51,12 @@ export function Filters({
   agentId,
   agentName,
   choice,
-  onChange,
+  set,
 }: {
   agentId: string;
   agentName: string;
   choice: FilterChoice;
-  onChange: (choice: FilterChoice) => void;
+  set: Record<keyof FilterChoice, (value: string) => void>;
 }): ReactNode {
   const download = useMutation({
     mutationFn: () => downloadPayments(agentId, toFilter(choice)),
@@ -80,18 +78,14 @@ export function Filters({
         isLabelHidden
         value={choice.status}
         options={STATUSES}
-        onChange={(status) => {
-          onChange({ ...choice, status });
-        }}
+        onChange={set.status}
       />
       <Select
         label="Kind"
         isLabelHidden
         value={choice.kind}
         options={KIND_OPTIONS}
-        onChange={(kind) => {
-          onChange({ ...choice, kind });
-        }}
+        onChange={set.kind}
       />
       <TextInput
         type="date"
@@ -100,7 +94,7 @@ export function Filters({
         value={choice.from}
         max={choice.to}
         onChange={(event) => {
-          onChange({ ...choice, from: event.currentTarget.value });
+          set.from(event.currentTarget.value);
         }}
       />
       <TextInput
@@ -110,7 +104,7 @@ export function Filters({
         value={choice.to}
         min={choice.from}
         onChange={(event) => {
-          onChange({ ...choice, to: event.currentTarget.value });
+          set.to(event.currentTarget.value);
         }}
       />
       <Button

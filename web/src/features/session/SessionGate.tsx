@@ -3,7 +3,7 @@ import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { useDocumentTitle } from "../../components/Layout.tsx";
+import { useDocumentTitle, useTitleFocus } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { disconnect, useConnection } from "../../lib/wallet/connection.ts";
@@ -55,6 +55,7 @@ export function SessionGate({ children }: { children: ReactNode }): ReactNode {
 
 function SignInPage(): ReactNode {
   useDocumentTitle("Sign in");
+  useTitleFocus();
   return (
     <div className={styles.page}>
       <div className={styles.intro}>
@@ -77,6 +78,7 @@ function SignInPage(): ReactNode {
 function OtherAccount({ session, connected }: { session: Session; connected: string }): ReactNode {
   const { leave } = useSession();
   useDocumentTitle("Account changed");
+  useTitleFocus();
   return (
     <div className={styles.page}>
       <div className={styles.intro}>

@@ -1,0 +1,131 @@
+// Goal: every screen can be used by everyone: no axe violation in either theme or size, nothing runs off a phone, and the keyboard reaches all of it.
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import type { Page } from "playwright-core";
+import t from "tap";
+import { ownerScreens, PUBLIC_SCREENS, show, type Screen } from "./screens.ts";
+import { signInWithDemoWallet, webWorld } from "./world.ts";
+
+const axeSource = await readFile(
+  createRequire(import.meta.url).resolve("axe-core/axe.min.js"),
+  "utf8",
+);
+const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
+const THEMES = ["light", "dark"] as const;
+
+interface Violation {
+  id: string;
+  impact: string;
+  nodes: { target: string[]; failureSummary: string }[];
+}
+
+/** Evaluated by the debugger, so the page's own content policy stays as strict as it is. */
+async function violations(page: Page): Promise<string[]> {
+  await page.evaluate(axeSource);
+  await page.evaluate(async () => {
+    // Rows out of sight are not styled until they come near; axe looks at them all.
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync("* { content-visibility: visible !important; }");
+    document.adoptedStyleSheets = [sheet];
+    // The theme must have been painted: two frames.
+    await new Promise((done) => {
+      requestAnimationFrame(() => requestAnimationFrame(done));
+    });
+  });
+  const found = await page.evaluate(async () => {
+    const { axe } = globalThis as unknown as {
+      axe: { run(): Promise<{ violations: Violation[] }> };
+    };
+    return (await axe.run()).violations;
+  });
+  return found.flatMap(({ id, nodes }) =>
+    nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`),
+  );
+}
+
+t.test("every screen", async (t) => {
+  const world = await webWorld(t);
+  const privateScreens = await ownerScreens(world);
+  const { page, faults } = await world.open(t, "/", { reducedMotion: "reduce" });
+
+  const check = async (screen: Screen): Promise<void> => {
+    await t.test(screen.name, async (t) => {
+      await page.setViewportSize(SIZES.desktop);
+      await show(page, world, screen);
+      for (const [size, viewport] of Object.entries(SIZES)) {
+        await page.setViewportSize(viewport);
+        for (const colorScheme of THEMES) {
+          await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+          await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
+          t.same(await violations(page), [], `${size}, ${colorScheme}`);
+        }
+        const overflow = await page.evaluate(
+          () => document.body.scrollWidth - document.body.clientWidth,
+        );
+        t.equal(overflow, 0, `nothing runs off the ${size}`);
+      }
+    });
+  };
+
+  for (const screen of PUBLIC_SCREENS) await check(screen);
+  await page.goto(`${world.baseUrl}/agents`);
+  await signInWithDemoWallet(page);
+  await page.getByRole("link", { name: "research-agent" }).waitFor();
+  for (const screen of privateScreens) await check(screen);
+  t.same(faults, [], "no policy violation, no uncaught error");
+});
+
+t.test("by keyboard alone", async (t) => {
+  const world = await webWorld(t);
+  await ownerScreens(world);
+  const { page } = await world.open(t, "/agents");
+  const focused = () =>
+    page.evaluate(() => document.activeElement?.textContent?.trim() || document.activeElement?.id);
+  const press = async (times: number, key = "Tab"): Promise<void> => {
+    for (let count = 0; count < times; count += 1) await page.keyboard.press(key);
+  };
+  /** Tabs on until the focus is on what matches; fails when it never is. */
+  const tabTo = async (text: RegExp): Promise<void> => {
+    for (let count = 0; count < 60; count += 1) {
+      if (text.test(String(await focused()))) return;
+      await press(1);
+    }
+    t.fail(`the keyboard does not reach ${text}`);
+  };
+
+  await page.getByRole("button", { name: /Demo wallet/ }).waitFor();
+  await press(1);
+  t.equal(await focused(), "Skip to content");
+  await tabTo(/^Demo wallet/);
+  await page.keyboard.press("Enter");
+  await page.getByText("What you will sign").waitFor();
+  await tabTo(/^Sign in$/);
+  await page.keyboard.press("Enter");
+  await page.getByRole("link", { name: "research-agent" }).waitFor();
+
+  await tabTo(/^research-agent$/);
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "research-agent" }).waitFor();
+  t.equal(await focused(), "research-agent", "the focus follows to the new screen's title");
+
+  await page.getByText("daily limit exceeded").first().waitFor();
+  const row = page.getByRole("listitem").filter({ hasText: "daily limit exceeded" });
+  const opener = row.getByRole("button");
+  await opener.focus();
+  await page.keyboard.press("Enter");
+  const drawer = page.getByRole("dialog");
+  await drawer.getByText("Decision").waitFor();
+  await press(25);
+  t.ok(
+    await page.evaluate(() =>
+      document.querySelector("[role=dialog]")?.contains(document.activeElement),
+    ),
+    "the focus stays in the drawer",
+  );
+  await page.keyboard.press("Escape");
+  await drawer.waitFor({ state: "detached" });
+  t.ok(
+    await opener.evaluate((element) => element === document.activeElement),
+    "and returns to the row",
+  );
+});

@@ -1,0 +1,87 @@
+// Goal: an owner finds an API, tries it with an agent under its rules, and sells an own one, in the browser.
+import t from "tap";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+
+t.test("the marketplace", async (t) => {
+  const world = await webWorld(t);
+  const owner = await signIn(world, DEMO_OWNER);
+  const agent = await createAgent(world, owner, { name: "buyer", dailyLimit: "1" });
+  await world.chain.mint(agent.walletAddress, 2_000_000n);
+  const { page, faults } = await world.open(t, "/marketplace");
+
+  await t.test("anyone may look; signing in happens in place", async (t) => {
+    await page
+      .getByRole("link", { name: /statistics/i })
+      .first()
+      .click();
+    await page.getByRole("heading", { name: "Terms" }).waitFor();
+    const here = page.url();
+    await page.getByRole("button", { name: "Sign in" }).first().click();
+    await signInWithDemoWallet(page);
+    await page.getByRole("button", { name: "Dry run" }).waitFor();
+    t.equal(page.url(), here);
+  });
+
+  await t.test("a dry run pays nothing and names the rule in the way", async (t) => {
+    await page.getByRole("button", { name: "Dry run" }).click();
+    const verdict = page.getByRole("status").filter({ hasText: /allow/i }).first();
+    await verdict.waitFor();
+    t.equal(await page.getByRole("button", { name: /^Pay / }).count(), 0);
+  });
+
+  await t.test("the seller is allowed, tried again, and paid once", async (t) => {
+    await page.getByRole("button", { name: "Allow seller" }).click();
+    await page.getByText("This seller is on the agent’s allowlist.").waitFor();
+    await page.getByRole("button", { name: "Dry run" }).click();
+    await page.getByRole("button", { name: "Pay 0.001 USDC" }).click();
+    await page.getByText(/^Paid 0\.001 USDC\./).waitFor();
+    await page
+      .getByRole("region", { name: /^Answer/ })
+      .getByText(/height/i)
+      .first()
+      .waitFor();
+    const payments = await world.app.inject({
+      url: `/api/agents/${agent.id}/payments?status=settled`,
+      headers: owner.headers,
+    });
+    t.equal(payments.json<{ items: unknown[] }>().items.length, 1);
+  });
+
+  await t.test("an own API is listed after a live probe, edited, paused and removed", async (t) => {
+    await page.getByRole("link", { name: "Marketplace" }).first().click();
+    await page.getByRole("button", { name: "List an API" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("URL of the paid API").fill(`${world.baseUrl}/api/health`);
+    await dialog.getByRole("button", { name: "Check the URL" }).click();
+    await dialog.getByText("This URL does not answer with a payable 402").waitFor();
+    await dialog.getByLabel("URL of the paid API").fill(`${world.baseUrl}/api/arc-stats?mine=1`);
+    await dialog.getByRole("button", { name: "Check the URL" }).click();
+    await dialog.getByText("The API answers with terms").waitFor();
+    await dialog.getByLabel("Name").fill("My statistics");
+    await dialog.getByLabel("Category").fill("data");
+    await dialog.getByRole("button", { name: "List it" }).click();
+    await page.getByRole("heading", { name: "My statistics" }).waitFor();
+    await page.getByRole("button", { name: "Edit" }).click();
+    await dialog.getByLabel("Name").fill("My better statistics");
+    await dialog.getByRole("button", { name: "Save changes" }).click();
+    await page.getByRole("heading", { name: "My better statistics" }).waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByText("Paused").first().waitFor();
+    await page.getByRole("link", { name: "Marketplace" }).first().click();
+    await page.getByRole("radio", { name: "My listings" }).check();
+    await page.getByRole("link", { name: "My better statistics" }).click();
+    await page.getByRole("button", { name: "Remove…" }).click();
+    await dialog.getByRole("button", { name: "Remove", exact: true }).click();
+    await page.getByRole("heading", { name: "Marketplace" }).waitFor();
+    t.same(faults, []);
+  });
+
+  await t.test("the facilitator's page counts what was settled here", async (t) => {
+    await page.goto(`${world.baseUrl}/facilitator`);
+    await page.getByRole("heading", { name: "Recent settlements" }).waitFor();
+    await page.getByText("exact, v2").waitFor();
+    await page.getByText("Funded").first().waitFor();
+    t.same(faults, []);
+  });
+});

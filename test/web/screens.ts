@@ -1,0 +1,135 @@
+// Every screen of the app, with data on it that shows its parts: for checks that must hold everywhere.
+import type { Page } from "playwright-core";
+import { testAccount } from "../helpers/chain.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { asAgent, DEMO_OWNER, type WebWorld } from "./world.ts";
+
+export interface Screen {
+  name: string;
+  path: string;
+  /** The screen is complete when this can be seen. */
+  ready: string | RegExp;
+  /** One more step to the state that is meant, such as an open dialog. */
+  act?: (page: Page) => Promise<unknown>;
+}
+
+export const PUBLIC_SCREENS: Screen[] = [
+  { name: "landing", path: "/", ready: "Arc Testnet, block" },
+  { name: "sign-in", path: "/agents", ready: "Built in, for this local world only" },
+  {
+    name: "sign-in-preview",
+    path: "/agents",
+    ready: "Built in, for this local world only",
+    act: async (page) => {
+      await page.getByRole("button", { name: /Demo wallet/ }).click();
+      await page.getByText("What you will sign").click();
+    },
+  },
+  { name: "marketplace", path: "/marketplace", ready: /statistics/i },
+  { name: "facilitator", path: "/facilitator", ready: "Relayers" },
+  { name: "developers", path: "/developers", ready: "Over MCP" },
+  { name: "errors", path: "/developers/errors#invalid_amount", ready: "daily_limit_exceeded" },
+  { name: "not-found", path: "/nowhere", ready: "Nothing is here" },
+];
+
+/** Fills the demo owner's account and names what can be seen in it. */
+export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
+  const owner = await signIn(world, DEMO_OWNER);
+  const payee = testAccount(70).address;
+  const agent = await createAgent(world, owner, {
+    name: "research-agent",
+    dailyLimit: "5",
+    perPaymentLimit: "4",
+    allowlist: [{ address: payee, label: "Weather API" }],
+  });
+  const idle = await createAgent(world, owner, { name: "idle-agent", dailyLimit: "0" });
+  await world.app.inject({
+    method: "PATCH",
+    url: `/api/agents/${idle.id}`,
+    headers: owner.headers,
+    payload: JSON.stringify({ status: "paused" }),
+  });
+  await world.chain.mint(agent.walletAddress, 12_500_000n);
+  await asAgent(world, agent.apiKey, "spend", {
+    recipient: payee,
+    amount: "3.2",
+    memo: "Forecast",
+  });
+  await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "2" });
+  const stranger = { recipient: testAccount(71).address, amount: "0.4" };
+  const blocked = await asAgent(world, agent.apiKey, "spend", stranger);
+  const listings = await world.app.inject({ url: "/api/listings" });
+  const [listing] = listings.json<{ items: { id: string }[] }>().items;
+  const base = `/agents/${agent.id}`;
+  return [
+    { name: "agents", path: "/agents", ready: "idle-agent" },
+    { name: "agent-new", path: "/agents/new", ready: "Create agent" },
+    {
+      name: "agent-new-errors",
+      path: "/agents/new",
+      ready: "Create agent",
+      act: (page) => page.getByRole("button", { name: "Create agent" }).click(),
+    },
+    {
+      name: "agent-key",
+      path: "/agents/new",
+      ready: "Create agent",
+      act: async (page) => {
+        await page.getByLabel("Name").fill("screen-agent");
+        await page.getByLabel("Daily limit").fill("1");
+        await page.getByRole("button", { name: "Create agent" }).click();
+        await page.getByText("This key is shown once.").waitFor();
+      },
+    },
+    { name: "agent", path: base, ready: "daily limit exceeded" },
+    {
+      name: "agent-payment",
+      path: `${base}?payment=${String(blocked.body.paymentId)}`,
+      ready: "Allow this payee",
+    },
+    {
+      name: "agent-fund",
+      path: base,
+      ready: "daily limit exceeded",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Fund", exact: true }).click();
+        await page.getByRole("radio", { name: "Address" }).check();
+        await page.getByRole("img", { name: /QR code/ }).waitFor();
+      },
+    },
+    { name: "agent-rules", path: `${base}/rules`, ready: "Who may be paid" },
+    {
+      name: "agent-rules-diff",
+      path: `${base}/rules`,
+      ready: "Who may be paid",
+      act: (page) => page.getByLabel("Daily limit").fill("25"),
+    },
+    { name: "agent-keys", path: `${base}/keys`, ready: "Rotate" },
+    { name: "agent-withdraw", path: `${base}/withdraw`, ready: "Review withdrawal" },
+    {
+      name: "agent-withdraw-review",
+      path: `${base}/withdraw`,
+      ready: "Review withdrawal",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Max" }).click();
+        await page.getByRole("button", { name: "Review withdrawal" }).click();
+        await page.getByText("Deadline").waitFor();
+      },
+    },
+    { name: "agent-audit", path: `${base}/audit`, ready: /created/i },
+    { name: "listing", path: `/marketplace/${listing?.id}`, ready: "Dry run" },
+    {
+      name: "listing-new",
+      path: "/marketplace",
+      ready: "List an API",
+      act: (page) => page.getByRole("button", { name: "List an API" }).click(),
+    },
+    { name: "settings", path: "/settings", ready: "This one" },
+  ];
+}
+
+export async function show(page: Page, world: WebWorld, screen: Screen): Promise<void> {
+  await page.goto(world.baseUrl + screen.path);
+  await page.getByText(screen.ready).first().waitFor();
+  await screen.act?.(page);
+}
