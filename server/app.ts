@@ -44,7 +44,9 @@ export async function buildApp(
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
     forceCloseConnections: "idle",
     // A URL that cannot be decoded reaches no route and no hook: it is answered like any other refusal.
-    frameworkErrors: (error, request, reply) => sendProblem(request, reply, toApiError(error)),
+    frameworkErrors: (error, request, reply) => {
+      sendProblem(request, reply, toApiError(error));
+    },
     ajv: {
       customOptions: {
         removeAdditional: false,

@@ -6,6 +6,18 @@ import t from "tap";
 import { agentWorld } from "./world.ts";
 
 const { agent, friend, demoUrl, baseUrl } = await agentWorld(t, { dailyLimit: "2" });
+/** What the commands of this file print. */
+interface Answer {
+  wallet: string;
+  price: string;
+  paid: boolean;
+  amount: string;
+  txHash: string;
+  paymentId: string;
+  memo: string;
+  code: string;
+  items: { url: string }[];
+}
 const CLI = fileURLToPath(new URL("../../server/cli.mjs", import.meta.url));
 
 async function purser(
@@ -23,7 +35,7 @@ async function purser(
   return {
     code: run.code,
     text: run.stdout,
-    json: () => JSON.parse(run.stdout) as Record<string, any>,
+    json: () => JSON.parse(run.stdout) as Answer,
   };
 }
 
@@ -58,7 +70,7 @@ t.test("commands", async (t) => {
   t.equal((await purser(["payment", spent.json().paymentId])).json().memo, "from the shell");
   t.equal((await purser(["payments"])).json().items.length, 2);
   t.equal(
-    (await purser(["listings", "--search", "statistics"], {})).json().items[0].url,
+    (await purser(["listings", "--search", "statistics"], {})).json().items[0]?.url,
     demoUrl,
     "needs no key",
   );

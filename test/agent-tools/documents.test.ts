@@ -69,7 +69,7 @@ t.test("the skill file is short, has front matter, and its commands run", async 
       const { stdout } = await promisify(execFile)(
         "bash",
         ["-c", command.replace("0x...", friend)],
-        { env: env as NodeJS.ProcessEnv },
+        { env },
       );
       return JSON.parse(stdout) as Record<string, unknown>;
     }),

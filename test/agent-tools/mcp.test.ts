@@ -4,6 +4,12 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 import t from "tap";
 import { agentWorld } from "./world.ts";
 
+interface ToolAnswer {
+  paymentId: string;
+  idempotencyKey: string;
+  txHash: string;
+  items: unknown[];
+}
 const world = await agentWorld(t, { dailyLimit: "3" });
 const { app, agent, friend, demoUrl, baseUrl } = world;
 
@@ -23,7 +29,7 @@ const call = async (name: string, args: Record<string, unknown> = {}) => {
   const result = await client.callTool({ name, arguments: args });
   return {
     isError: result.isError === true,
-    body: result.structuredContent as Record<string, any>,
+    body: result.structuredContent as ToolAnswer,
     content: result.content,
   };
 };
