@@ -26,10 +26,13 @@ function checkProblem(reply: FastifyReply, body: Record<string, unknown>): void 
     throw new Error(`code "${code}" came with status ${reply.statusCode}`);
   if (!Value.Check(Problem, body))
     throw new Error(`not a problem document: ${JSON.stringify(body)}`);
-  note(code);
+  noteCode(code);
 }
 
 function checkAnswer(request: FastifyRequest, reply: FastifyReply, body: unknown): void {
+  // The facilitator speaks the protocol: its refusals are answers with status 200 and a reason.
+  const { errorReason } = (body ?? {}) as { errorReason?: unknown };
+  if (typeof errorReason === "string" && errorReason in ERRORS) noteCode(errorReason);
   const schema = documented(request, reply.statusCode);
   if (schema === undefined || Value.Check(schema, body)) return;
   const problems = Value.Errors(schema, body).map(
@@ -49,7 +52,8 @@ function documented(request: FastifyRequest, status: number): TSchema | undefine
 
 const noted = new Set<string>();
 
-function note(code: string): void {
+/** For answers that no hook sees. */
+export function noteCode(code: string): void {
   const folder = process.env["PURSER_TEST_CODES_DIR"];
   if (folder === undefined || noted.has(code)) return;
   noted.add(code);

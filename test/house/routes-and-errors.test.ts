@@ -4,6 +4,7 @@ import fp from "fastify-plugin";
 import t from "tap";
 import authPlugin, { UndeclaredAuth } from "../../server/plugins/auth.ts";
 import { ERRORS } from "../../server/errors.ts";
+import { noteCode } from "../helpers/conformance.ts";
 import { testApp } from "../helpers/app.ts";
 
 t.test("problems", async (t) => {
@@ -26,6 +27,7 @@ t.test("problems", async (t) => {
       `${name}: type`,
     );
     const body = response.json();
+    noteCode(code);
     t.match(
       body,
       { code, status, success: false, requestId: /^req_/, type: `/developers/errors#${code}` },

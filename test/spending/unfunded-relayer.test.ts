@@ -1,0 +1,38 @@
+// Goal: while the relayer cannot pay gas, nothing is reserved or signed, the caller hears why, and it works again once funded.
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+
+t.test("a relayer without gas", async (t) => {
+  const context = await testApp(t);
+  const { app, chain, database } = context;
+  const payee = privateKeyToAccount(generatePrivateKey()).address;
+  const agent = await createAgent(context, await signIn(context), { allowlist: [payee] });
+  await chain.mint(agent.walletAddress, 5_000_000n);
+  const spend = () =>
+    app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: agent.headers,
+      payload: JSON.stringify({ recipient: payee, amount: "1" }),
+    });
+
+  await chain.testClient.setBalance({ address: chain.relayer.address, value: 0n });
+  // Readiness and the door look at the same balance: nothing is asked before it has been seen.
+  const relayerIsReady = async (): Promise<boolean> =>
+    (await app.inject("/api/ready")).json().parts[`relayer:eip155:${chain.chainId}`].ok;
+  await until(async () => !(await relayerIsReady()), 20_000);
+  const refused = await spend();
+  t.equal(refused.statusCode, 503);
+  t.match(refused.json(), { code: "relayer_unfunded", retryable: true });
+  const { rows } = await database.pool.query(
+    "SELECT count(*)::int AS open FROM payments WHERE status NOT IN ('settled', 'voided', 'blocked')",
+  );
+  t.equal(rows[0].open, 0, "nothing is counted against the limit");
+
+  await chain.testClient.setBalance({ address: chain.relayer.address, value: 10n ** 20n });
+  await until(relayerIsReady, 20_000);
+  t.equal((await spend()).statusCode, 200);
+});
