@@ -99,7 +99,8 @@ export async function openPage(
   });
   t.teardown(() => context.close().catch(() => {}));
   const page = await context.newPage();
-  page.setDefaultTimeout(10_000);
+  // Generous: a machine that runs the other tests beside is slow, and a right answer is never late.
+  page.setDefaultTimeout(30_000);
   const faults: string[] = [];
   page.on("pageerror", (error) => faults.push(`uncaught: ${error.message}`));
   page.on("console", (message) => {

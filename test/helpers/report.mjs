@@ -33,7 +33,10 @@ export function reportTap(stream, totals) {
     const seconds = file.time === null ? "" : ` (${(file.time / 1000).toFixed(1)} s)`;
     console.log(`${file.ok ? "ok" : "NOT OK"} - ${file.name}${seconds}`);
   });
-  parser.on("bailout", (reason) => console.log(`Bail out! ${reason}`));
+  parser.on("bailout", (reason) => {
+    totals.failed += 1;
+    console.log(`Bail out! ${reason}`);
+  });
   return new Promise((resolve) => {
     parser.on("complete", () => resolve());
     stream.pipe(parser);

@@ -1,6 +1,6 @@
 // Goal: an owner can do everything from the first visit to the archived agent in the browser, against the real service and chain.
 import { readFile } from "node:fs/promises";
-import t from "tap";
+import t, { type Test } from "tap";
 import { parseAbi } from "viem";
 import { testAccount } from "../helpers/chain.ts";
 import { asAgent, DEMO_OWNER, webWorld } from "./world.ts";
@@ -9,7 +9,7 @@ const PAYEE = testAccount(50);
 const STRANGER = testAccount(51);
 const BALANCE_OF = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 
-t.test("the whole story", { bail: true }, async (t) => {
+t.test("the whole story", async (t) => {
   const world = await webWorld(t);
   const { chain } = world;
   const { page, faults } = await world.open(t, "/");
@@ -21,15 +21,19 @@ t.test("the whole story", { bail: true }, async (t) => {
       args: [address],
     });
   let apiKey = "";
+  // Each step stands on the one before: after a failure the rest would only wait for what never comes.
+  const step = async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
+    if (t.passing()) await t.test(name, work);
+  };
 
-  await t.test("the landing page shows live facts and leads into the app", async () => {
+  await step("the landing page shows live facts and leads into the app", async () => {
     await page.getByText("Arc Testnet, block").waitFor();
     await page.getByText(/curl -i http.*\/api\/arc-stats/).waitFor();
     await page.getByRole("link", { name: "Try it with the demo wallet" }).click();
     await page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
   });
 
-  await t.test("signing in shows the message first, and leads to an empty list", async (t) => {
+  await step("signing in shows the message first, and leads to an empty list", async (t) => {
     await page.getByRole("button", { name: /Demo wallet/ }).click();
     await page.getByText("What you will sign").click();
     const message = await page.getByRole("region", { name: "Sign-in message" }).innerText();
@@ -39,7 +43,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     await page.getByText("No agents yet").waitFor();
   });
 
-  await t.test("creating an agent tells its rules and reveals the key once", async (t) => {
+  await step("creating an agent tells its rules and reveals the key once", async (t) => {
     await page.getByRole("link", { name: "New agent" }).click();
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByText("Give the agent a name.").waitFor();
@@ -92,7 +96,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     t.notMatch(kept, apiKey.slice(7), "the key is in no storage and no address");
   });
 
-  await t.test("the faucet funds it, and so does the owner's own wallet", async () => {
+  await step("the faucet funds it, and so does the owner's own wallet", async () => {
     await page.getByRole("button", { name: "Fund", exact: true }).click();
     await page.getByRole("button", { name: /^Get / }).click();
     await page.getByText("arrived.").waitFor();
@@ -105,7 +109,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     await page.getByText("120.50 USDC").first().waitFor();
   });
 
-  await t.test("the agent's spend appears live, without a reload", async (t) => {
+  await step("the agent's spend appears live, without a reload", async (t) => {
     const marker = await page.evaluate(() => ((globalThis as { marker?: number }).marker = 1));
     const spent = await asAgent(world, apiKey, "spend", {
       recipient: PAYEE.address,
@@ -122,7 +126,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     t.equal(await page.evaluate(() => (globalThis as { marker?: number }).marker), marker);
   });
 
-  await t.test("a payee that is not allowed is blocked, and allowed by one press", async (t) => {
+  await step("a payee that is not allowed is blocked, and allowed by one press", async (t) => {
     const blocked = await asAgent(world, apiKey, "spend", {
       recipient: STRANGER.address,
       amount: "0.5",
@@ -146,7 +150,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     await page.keyboard.press("Escape");
   });
 
-  await t.test(
+  await step(
     "a payment over the daily limit is blocked, and the limit raised from it",
     async (t) => {
       const blocked = await asAgent(world, apiKey, "spend", {
@@ -174,7 +178,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     },
   );
 
-  await t.test("rules are edited with a diff before they are saved", async () => {
+  await step("rules are edited with a diff before they are saved", async () => {
     await page.getByRole("link", { name: "Rules" }).click();
     await page.getByLabel("Daily limit").fill("50");
     const changes = page.getByRole("list", { name: "Changes" });
@@ -184,31 +188,28 @@ t.test("the whole story", { bail: true }, async (t) => {
     await page.getByText("of 50.00 USDC in the last 24 h").waitFor();
   });
 
-  await t.test(
-    "a paid API is fetched once its seller is allowed; its request is kept",
-    async (t) => {
-      const demo = { url: `${world.baseUrl}/api/arc-stats` };
-      t.match(await asAgent(world, apiKey, "x402-fetch", demo), {
-        status: 403,
-        body: { code: "recipient_not_allowed" },
-      });
-      await page.getByRole("link", { name: "Activity" }).click();
-      const requests = page.getByRole("listitem").filter({ hasText: "/api/arc-stats" });
-      await requests.filter({ hasText: "Blocked" }).getByRole("button").click();
-      const drawer = page.getByRole("dialog");
-      await drawer.getByRole("button", { name: "Allow this payee" }).click();
-      await drawer.getByText("This payee is allowed now.").waitFor();
-      await page.keyboard.press("Escape");
-      const fetched = await asAgent(world, apiKey, "x402-fetch", demo);
-      t.match(fetched, { status: 200, body: { paid: true, amountPaid: "0.001" } });
-      await requests.filter({ hasText: "Settled" }).getByRole("button").click();
-      await drawer.getByText("The 402 it answered to").waitFor();
-      await drawer.getByText(String(fetched.body.txHash).slice(0, 10)).waitFor();
-      await page.keyboard.press("Escape");
-    },
-  );
+  await step("a paid API is fetched once its seller is allowed; its request is kept", async (t) => {
+    const demo = { url: `${world.baseUrl}/api/arc-stats` };
+    t.match(await asAgent(world, apiKey, "x402-fetch", demo), {
+      status: 403,
+      body: { code: "recipient_not_allowed" },
+    });
+    await page.getByRole("link", { name: "Activity" }).click();
+    const requests = page.getByRole("listitem").filter({ hasText: "/api/arc-stats" });
+    await requests.filter({ hasText: "Blocked" }).getByRole("button").click();
+    const drawer = page.getByRole("dialog");
+    await drawer.getByRole("button", { name: "Allow this payee" }).click();
+    await drawer.getByText("This payee is allowed now.").waitFor();
+    await page.keyboard.press("Escape");
+    const fetched = await asAgent(world, apiKey, "x402-fetch", demo);
+    t.match(fetched, { status: 200, body: { paid: true, amountPaid: "0.001" } });
+    await requests.filter({ hasText: "Settled" }).getByRole("button").click();
+    await drawer.getByText("The 402 it answered to").waitFor();
+    await drawer.getByText(String(fetched.body.txHash).slice(0, 10)).waitFor();
+    await page.keyboard.press("Escape");
+  });
 
-  await t.test("activity is filtered, survives a refresh, and exports CSV", async (t) => {
+  await step("activity is filtered, survives a refresh, and exports CSV", async (t) => {
     await page.getByLabel("Status").selectOption("blocked");
     await page.getByRole("listitem").filter({ hasText: "daily limit exceeded" }).waitFor();
     t.equal(await page.getByRole("listitem").filter({ hasText: "Settled" }).count(), 0);
@@ -223,7 +224,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     t.match(csv, "daily_limit_exceeded");
   });
 
-  await t.test("a key is rotated with grace, and the old one revoked", async (t) => {
+  await step("a key is rotated with grace, and the old one revoked", async (t) => {
     await page.getByRole("link", { name: "Keys" }).click();
     await page.getByRole("button", { name: /^Rotate/ }).click();
     await page.getByRole("button", { name: "Rotate key" }).click();
@@ -252,7 +253,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     });
   });
 
-  await t.test("pausing stops the agent; withdrawing works all the same", async (t) => {
+  await step("pausing stops the agent; withdrawing works all the same", async (t) => {
     await page.getByRole("button", { name: "Pause", exact: true }).click();
     await page.getByText("Paused: this agent pays nobody.").waitFor();
     await page.getByRole("link", { name: "Withdraw" }).click();
@@ -274,7 +275,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     await page.getByRole("button", { name: "Done" }).click();
   });
 
-  await t.test("another address needs its ending typed", async () => {
+  await step("another address needs its ending typed", async () => {
     await chain.mint((await agentAddress()) as `0x${string}`, 1_000_000n);
     await page.getByText("1.00 USDC").first().waitFor();
     await page.getByRole("radio", { name: "Another address" }).check();
@@ -291,7 +292,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     await page.getByRole("button", { name: "Done" }).click();
   });
 
-  await t.test("every change is in the audit; the empty agent is archived", async () => {
+  await step("every change is in the audit; the empty agent is archived", async () => {
     await page.getByRole("link", { name: "Audit" }).click();
     await page
       .getByText(/paused/i)
@@ -305,7 +306,7 @@ t.test("the whole story", { bail: true }, async (t) => {
     await page.getByRole("link", { name: "research-agent" }).waitFor();
   });
 
-  await t.test("signing out leaves nothing behind", async (t) => {
+  await step("signing out leaves nothing behind", async (t) => {
     await page.getByRole("button", { name: /^Account/ }).click();
     await page.getByRole("menuitem", { name: "Sign out" }).click();
     await page.getByRole("heading", { name: /Give your agent a wallet/ }).waitFor();
