@@ -25,7 +25,8 @@ export default fp(
         await scope.register(fastifyStatic, {
           root: WEB_ROOT,
           wildcard: false,
-          preCompressed: false,
+          // The build leaves .br and .gz beside its files.
+          preCompressed: true,
           cacheControl: false,
           redirect: false,
           decorateReply: true,

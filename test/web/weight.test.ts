@@ -58,6 +58,18 @@ t.test("weight and speed", async (t) => {
     },
   );
 
+  await t.test("the browser gets the compressed copies made by the build", async (t) => {
+    const { page } = await world.open(t, "/theme.js");
+    const encodings = new Set<string | undefined>();
+    page.on("response", (response) => {
+      if (/assets\/index-.*\.(js|css)$/.test(response.url()))
+        encodings.add(response.headers()["content-encoding"]);
+    });
+    await page.goto(`${world.baseUrl}/`);
+    await page.getByText("Arc Testnet, block").waitFor();
+    t.same([...encodings], ["br"]);
+  });
+
   await t.test("first content comes soon", async (t) => {
     const { page } = await world.open(t, "/");
     // The second visit of a warm server: what a person sees on the local world.

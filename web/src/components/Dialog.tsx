@@ -36,9 +36,10 @@ export function Dialog({
       closeOnEscape={closable}
       closeOnClickOutside={closable}
       transitionProps={{ duration: 120, transition: "fade" }}
+      classNames={{ overlay: styles.overlay, content: styles.content }}
     >
-      <Modal.Overlay className={styles.overlay} backgroundOpacity={0} />
-      <Modal.Content className={styles.content}>
+      <Modal.Overlay backgroundOpacity={0} />
+      <Modal.Content>
         <div className={styles.header}>
           <Modal.Title className={styles.title}>{title}</Modal.Title>
           {closable && <Modal.CloseButton className={styles.close} aria-label="Close" />}
@@ -61,9 +62,10 @@ export function Drawer({ opened, onClose, title, children }: DialogProps): React
       size="min(560px, 100vw)"
       lockScroll={LOCK_SCROLL}
       transitionProps={{ duration: 140 }}
+      classNames={{ overlay: styles.overlay, content: styles.drawer }}
     >
-      <MantineDrawer.Overlay className={styles.overlay} backgroundOpacity={0} />
-      <MantineDrawer.Content className={styles.drawer}>
+      <MantineDrawer.Overlay backgroundOpacity={0} />
+      <MantineDrawer.Content>
         <div className={styles.header}>
           <MantineDrawer.Title className={styles.title}>{title}</MantineDrawer.Title>
           <MantineDrawer.CloseButton className={styles.close} aria-label="Close" />

@@ -2,11 +2,11 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link, useNavigate, useParams } from "react-router";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Columns, Muted, PageHeader, Section } from "../../components/Layout.tsx";
+import { Columns, Muted, PageHeader, Section, Stack } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { TryListing } from "../../features/agents/TryListing.tsx";
 import { listingQuery } from "../../features/marketplace/api.ts";
-import { ListingDetails } from "../../features/marketplace/ListingDetails.tsx";
+import { ListingCode, ListingTerms } from "../../features/marketplace/ListingDetails.tsx";
 import { ManageListing } from "../../features/marketplace/ManageListing.tsx";
 import { SignInButton } from "../../features/session/SignInButton.tsx";
 import { useSession } from "../../features/session/session-context.ts";
@@ -62,20 +62,23 @@ export default function ListingScreen(): ReactNode {
           )
         }
       />
-      <Columns>
-        <ListingDetails listing={listing} />
-        {session ? (
-          <TryListing listing={listing} />
-        ) : (
-          session === null && (
-            <Section title="Try with an agent">
-              <p>Sign in to try this with one of your agents.</p>
-              <br />
-              <SignInButton>Sign in</SignInButton>
-            </Section>
-          )
-        )}
-      </Columns>
+      <Stack gap={5}>
+        <Columns>
+          <ListingTerms listing={listing} />
+          {session ? (
+            <TryListing listing={listing} />
+          ) : (
+            session === null && (
+              <Section title="Try with an agent">
+                <p>Sign in to try this with one of your agents.</p>
+                <br />
+                <SignInButton>Sign in</SignInButton>
+              </Section>
+            )
+          )}
+        </Columns>
+        <ListingCode listing={listing} />
+      </Stack>
     </>
   );
 }

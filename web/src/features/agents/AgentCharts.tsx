@@ -6,6 +6,7 @@ import { Section } from "../../components/Layout.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { atomic, forChart, formatUsdc } from "../../lib/money.ts";
+import { plural } from "../../lib/plural.ts";
 import { formatClock, formatDay } from "../../lib/time.ts";
 import { overviewQuery } from "./api.ts";
 
@@ -19,7 +20,7 @@ export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
   const count = points?.reduce((sum, point) => sum + point.count, 0) ?? 0;
   const blocked = points?.reduce((sum, point) => sum + point.blocked, 0) ?? 0;
   const period = span === "24h" ? "24 hours" : "7 days";
-  const summary = `${formatUsdc(total)} USDC in ${count} payments in the last ${period}; ${blocked} blocked.`;
+  const summary = `${formatUsdc(total)} USDC in ${plural(count, "payment")} in the last ${period}; ${blocked} blocked.`;
   return (
     <Section
       title="Spending"

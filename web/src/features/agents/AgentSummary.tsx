@@ -9,6 +9,7 @@ import { Money } from "../../components/Money.tsx";
 import { QrCode } from "../../components/QrCode.tsx";
 import { RelativeTime } from "../../components/RelativeTime.tsx";
 import { atomic } from "../../lib/money.ts";
+import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { useExplorer } from "../info/use-info.ts";
 import styles from "./AgentSummary.module.css";
@@ -122,9 +123,7 @@ function LimitCard({ agent }: { agent: Agent }): ReactNode {
           <li>
             {allowlist.length === 0
               ? "Nobody may be paid yet"
-              : allowlist.length === 1
-                ? "1 payee allowed"
-                : `${allowlist.length} payees allowed`}
+              : `${plural(allowlist.length, "payee")} allowed`}
           </li>
           {agent.expiresAt !== null && (
             <li>

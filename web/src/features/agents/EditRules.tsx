@@ -115,6 +115,7 @@ function Changes({ changes }: { changes: RuleChange[] }): ReactNode {
         <li key={`${change.what}${change.before}${change.after}`}>
           <span className={styles.what}>{change.what}</span>
           {change.before !== "" && <del>{change.before}</del>}
+          {change.before !== "" && change.after !== "" && <span aria-hidden="true">→</span>}
           {change.after !== "" && <ins>{change.after}</ins>}
         </li>
       ))}

@@ -1,5 +1,6 @@
 /** The rules of an agent as a person edits them: checked, compared and told in plain words. */
 import { atomic, formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
+import { plural } from "../../lib/plural.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Agent } from "../../lib/wire.ts";
 import type { AgentChanges, AllowlistDraft } from "./api.ts";
@@ -69,7 +70,7 @@ export function tellRules(draft: RulesDraft): string[] {
       `Its limit is ${formatUsdc(limit)} USDC in any 24 hours.`,
     ];
   const sentences = [
-    `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, to ${count === 1 ? "1 address" : `${count} addresses`} and nobody else.`,
+    `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, to ${plural(count, "address", "addresses")} and nobody else.`,
   ];
   const each = parseUsdc(draft.perPaymentLimit);
   if (each !== undefined && draft.perPaymentLimit.trim() !== "")

@@ -10,6 +10,7 @@ import { formatDateTime } from "../../lib/time.ts";
 import type { Agent, AuditEntry } from "../../lib/wire.ts";
 import { auditQuery } from "./api.ts";
 import styles from "./Audit.module.css";
+import { actionName, fieldName, sayValue } from "./words.ts";
 
 export function Audit({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(auditQuery(agent.id));
@@ -48,13 +49,6 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
   );
 }
 
-const say = (value: unknown): string =>
-  value === undefined || value === null
-    ? "none"
-    : typeof value === "string"
-      ? value
-      : JSON.stringify(value);
-
 function Entry({ entry }: { entry: AuditEntry }): ReactNode {
   const fields = [
     ...new Set([...Object.keys(entry.before ?? {}), ...Object.keys(entry.after ?? {})]),
@@ -62,7 +56,7 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
   return (
     <li className={styles.entry}>
       <div className={styles.what}>
-        <strong>{entry.action.replaceAll(/[._]/g, " ")}</strong>
+        <strong>{actionName(entry.action)}</strong>
         <span className={styles.who}>
           <time dateTime={entry.createdAt}>{formatDateTime(entry.createdAt)}</time> by{" "}
           <Address value={entry.actor} copy={false} />
@@ -71,12 +65,14 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
       <dl className={styles.fields}>
         {fields.map((field) => (
           <div key={field}>
-            <dt>{field}</dt>
+            <dt>{fieldName(field)}</dt>
             <dd>
               {entry.before !== null && field in entry.before && (
-                <del>{say(entry.before[field])}</del>
+                <del>{sayValue(entry.before[field])}</del>
               )}{" "}
-              {entry.after !== null && field in entry.after && <ins>{say(entry.after[field])}</ins>}
+              {entry.after !== null && field in entry.after && (
+                <ins>{sayValue(entry.after[field])}</ins>
+              )}
             </dd>
           </div>
         ))}

@@ -4,6 +4,7 @@ import { Section, Stack, Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { atomic, forChart, formatUsdc } from "../../lib/money.ts";
+import { plural } from "../../lib/plural.ts";
 import { formatClock, formatDurationMs } from "../../lib/time.ts";
 import type { FacilitatorStats } from "../../lib/wire.ts";
 
@@ -46,7 +47,7 @@ const BATCHES = [{ name: "count", label: "Transactions", color: "var(--accent-2)
 export function VolumeChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   const total = stats.hourly.reduce((sum, { volume }) => sum + atomic(volume), 0n);
   const count = stats.hourly.reduce((sum, { settled }) => sum + settled, 0);
-  const summary = `${formatUsdc(total)} USDC in ${integer.format(count)} settlements in the last 24 hours.`;
+  const summary = `${formatUsdc(total)} USDC in ${plural(count, "settlement")} in the last 24 hours.`;
   return (
     <Section title="Volume" hint={summary}>
       <Chart
@@ -70,7 +71,7 @@ export function BatchChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   const summary =
     transactions === 0
       ? "No transaction in the last 24 hours."
-      : `${integer.format(payments)} payments went in ${integer.format(transactions)} transactions; the largest carried ${sizes.at(-1)?.size}.`;
+      : `${plural(payments, "payment")} went in ${plural(transactions, "transaction")}; the largest carried ${sizes.at(-1)?.size}.`;
   return (
     <Section title="Payments per transaction" hint={summary}>
       {transactions === 0 ? (

@@ -68,8 +68,8 @@ export function PointYourApi({
             value={kind}
             onChange={setKind}
             options={[
-              { value: "express", label: "Express" },
               { value: "url", label: "URL" },
+              { value: "express", label: "Express" },
               { value: "env", label: ".env" },
             ]}
           />

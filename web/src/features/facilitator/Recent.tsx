@@ -54,6 +54,13 @@ export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
   );
 }
 
+/** Gas is counted in 18 decimals; four of them say whether it lasts. Cut, not rounded up. */
+const shortGas = (balance: string): string => {
+  const [whole = "0", fraction = ""] = balance.split(".");
+  const cut = fraction.slice(0, 4).replace(/0+$/, "");
+  return `${whole.replaceAll(/\B(?=(\d{3})+$)/g, ",")}${cut === "" ? "" : `.${cut}`}`;
+};
+
 export function Relayers({ stats }: { stats: FacilitatorStats }): ReactNode {
   const info = useInfo();
   const explorer = useExplorer();
@@ -66,10 +73,10 @@ export function Relayers({ stats }: { stats: FacilitatorStats }): ReactNode {
             <span className={styles.time}>
               {findNetwork(info, relayer.network)?.name ?? relayer.network}
             </span>
-            <span className={styles.amount}>
+            <span className={styles.amount} title={relayer.gasBalance ?? undefined}>
               {relayer.gasBalance === null
                 ? "not readable"
-                : `${relayer.gasBalance} ${relayer.gasSymbol}`}
+                : `${shortGas(relayer.gasBalance)} ${relayer.gasSymbol}`}
             </span>
             {relayer.low ? (
               <Badge tone="bad" icon={<AlertIcon size={12} />}>

@@ -9,11 +9,9 @@ import type { Listing } from "../../lib/wire.ts";
 import { useExplorer, useInfo, useNetwork } from "../info/use-info.ts";
 import { ListingStatus } from "./ListingCard.tsx";
 
-export function ListingDetails({ listing }: { listing: Listing }): ReactNode {
-  const info = useInfo();
+export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
   const network = useNetwork(listing.network);
   const explorer = useExplorer(listing.network);
-  const base = info?.publicUrl ?? globalThis.location.origin;
   return (
     <Stack gap={5}>
       {listing.status !== "active" && listing.statusReason !== null && (
@@ -46,11 +44,20 @@ export function ListingDetails({ listing }: { listing: Listing }): ReactNode {
           ]}
         />
       </Section>
+    </Stack>
+  );
+}
+
+export function ListingCode({ listing }: { listing: Listing }): ReactNode {
+  const info = useInfo();
+  const base = info?.publicUrl ?? globalThis.location.origin;
+  return (
+    <>
       {listing.sample !== null && <CodeBlock label="Sample answer" code={listing.sample} />}
       <CodeBlock
         label="Call it with an agent's key"
         code={`curl ${base}/api/agents/x402-fetch \\\n  -H "Authorization: Bearer $AGENT_API_KEY" \\\n  -H "Content-Type: application/json" \\\n  -d '{"listingId": "${listing.id}"}'`}
       />
-    </Stack>
+    </>
   );
 }

@@ -10,7 +10,7 @@ import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { paymentQuery } from "./api.ts";
 import { PaymentFacts } from "./PaymentFacts.tsx";
-import { explainDenial, KINDS, statusOf, titleOf } from "./status.ts";
+import { explainDenial, KINDS, sayCode, statusOf, titleOf } from "./status.ts";
 import { Trace } from "./Trace.tsx";
 
 interface PaymentDrawerProps {
@@ -84,7 +84,7 @@ function Details({
       {payment.denial && <Denial payment={payment} fixes={fixes} />}
       {payment.failure && (
         <Note tone="warn">
-          <strong>{payment.failure.code.replaceAll("_", " ")}</strong>
+          <strong>{sayCode(payment.failure.code)}</strong>
           {payment.failure.detail !== null && <p>{payment.failure.detail}</p>}
         </Note>
       )}
@@ -107,7 +107,7 @@ function Denial({
     <Note tone="warn">
       <Stack gap={3}>
         <div>
-          <strong>{denial.code.replaceAll("_", " ")}</strong>
+          <strong>{sayCode(denial.code)}</strong>
           <p>{explainDenial(payment)}</p>
           {denial.availableAt !== null && (
             <p>

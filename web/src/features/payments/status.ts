@@ -110,3 +110,7 @@ export function explainDenial({ denial, amount }: Payment): string {
       return denial.suggestion;
   }
 }
+
+/** A code as a person would head a note with it. */
+export const sayCode = (code: string): string =>
+  code.charAt(0).toUpperCase() + code.slice(1).replaceAll("_", " ");

@@ -47,7 +47,7 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
         rows={[
           ["Wallet", <Address key="wallet" value={order.wallet} full copy={false} />],
           ["To", <Address key="to" value={order.to} full copy={false} />],
-          ["Asset", <Address key="asset" value={order.asset} full copy={false} label="USDC" />],
+          ["Asset (USDC)", <Address key="asset" value={order.asset} full copy={false} />],
           [
             "Amount",
             <span key="amount">
@@ -159,7 +159,7 @@ function SignOrder({
     return (
       <Stack gap={3}>
         <p>
-          Connect the wallet you signed in with (<Address value={owner} copy={false} />) to sign
+          Connect the wallet you signed in with, <Address value={owner} copy={false} />, to sign
           this order.
         </p>
         <WalletPicker />

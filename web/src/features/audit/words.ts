@@ -1,0 +1,36 @@
+/** The audit keeps what the API saw; a person reads it in words. */
+import { shortAddress } from "../../lib/address.ts";
+import { formatDateTime } from "../../lib/time.ts";
+
+const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** `perPaymentLimit` -> "Per payment limit". */
+export const fieldName = (field: string): string => {
+  const words = field.replaceAll(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
+  return words.charAt(0).toUpperCase() + words.slice(1);
+};
+
+/** `agent.created` -> "Agent created". */
+export const actionName = (action: string): string => fieldName(action.replaceAll(/[._]/g, " "));
+
+export function sayValue(value: unknown): string {
+  if (value === undefined || value === null || value === "") return "none";
+  if (Array.isArray(value)) return value.length === 0 ? "nobody" : value.map(sayValue).join(", ");
+  if (isRecord(value)) return sayRecord(value);
+  if (typeof value === "string") {
+    if (/^\d{4}-\d\d-\d\dT/.test(value)) return formatDateTime(value);
+    return /^0x[0-9a-fA-F]{40}$/.test(value) ? shortAddress(value) : value;
+  }
+  return JSON.stringify(value);
+}
+
+function sayRecord(record: Record<string, unknown>): string {
+  const { address, label, prefix, last4 } = record;
+  if (typeof address === "string")
+    return `${typeof label === "string" && label !== "" ? `${label} ` : ""}${shortAddress(address)}`;
+  if (typeof prefix === "string" && typeof last4 === "string") return `${prefix}…${last4}`;
+  return Object.entries(record)
+    .map(([key, value]) => `${fieldName(key)}: ${sayValue(value)}`)
+    .join("; ");
+}
