@@ -6,7 +6,7 @@ import { ChainPaymentReads } from "../adapters/chain/payment-reads.ts";
 import { paymentSignatures } from "../adapters/crypto/payment-signatures.ts";
 import { inTransaction } from "../adapters/db/pool.ts";
 import { settlementTelling } from "../adapters/stores/settlement-telling.ts";
-import { acceptTogether, type Accepted } from "../domain/facilitator/accept-together.ts";
+import { acceptTogether } from "../domain/facilitator/accept-together.ts";
 import { PaymentChecker, type PaymentReads } from "../domain/facilitator/checker.ts";
 import { Facilitator, type Observer } from "../domain/facilitator/facilitator.ts";
 import { PayerLimit } from "../domain/facilitator/payer-limit.ts";
@@ -48,11 +48,7 @@ export default fp(
       settlement: app.settlement,
       store: settlementTelling(app.pool),
       accept: acceptTogether((requests) =>
-        inTransaction(app.pool, async (sql) => {
-          const accepted: Accepted[] = [];
-          for (const request of requests) accepted.push(await app.settlement.accept(sql, request));
-          return accepted;
-        }),
+        inTransaction(app.pool, (sql) => app.settlement.acceptAll(sql, requests)),
       ),
       admit: (payer) => limit.admit(payer),
       mayDeploy: ({ factory }) => app.config.erc6492Factories.includes(factory.toLowerCase()),

@@ -9,6 +9,7 @@ import { Listener } from "../adapters/db/listener.ts";
 import type { Pool } from "../adapters/db/pool.ts";
 import * as lanes from "../adapters/stores/lanes.ts";
 import * as transactions from "../adapters/stores/relayer-transactions.ts";
+import { acceptSettlements } from "../adapters/stores/settlements-together.ts";
 import * as settlements from "../adapters/stores/settlements.ts";
 import type { NetworkConfig } from "../config.ts";
 import { ChainEngine } from "../domain/settlement/chain-engine.ts";
@@ -93,6 +94,7 @@ export class RunningEngine {
     this.settlement = new SettlementEngine({
       pool: parts.pool,
       store: settlements,
+      acceptSettlements,
       chains: this.chains,
       waiters: this.waiters,
       announce: (chainId) => this.#announce(chainId),

@@ -7,7 +7,7 @@ export interface Accepted {
   settlement: SettlementRow;
 }
 
-const ONE_BATCH_AT_A_TIME = { maxBatch: 100, maxInFlight: 1 };
+const ONE_GROUP_AT_A_TIME = { maxBatch: 500, maxInFlight: 1 };
 
 /** `acceptAll` answers in the order of its requests, all or nothing. */
 export function acceptTogether(
@@ -19,7 +19,7 @@ export function acceptTogether(
     const accepted = await acceptAll(sorted);
     const byRequest = new Map(sorted.map((request, index) => [request, accepted[index]]));
     return requests.map((request) => byRequest.get(request) as Accepted);
-  }, ONE_BATCH_AT_A_TIME);
+  }, ONE_GROUP_AT_A_TIME);
   return (request) => together.ask(request);
 }
 

@@ -1,5 +1,6 @@
 /** The engine of one chain: its lanes, its watch, and whether work can be taken at all. */
 import type { PrivateKeyAccount } from "viem";
+import { Coalescer } from "../../adapters/chain/coalescer.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "./chain-errors.ts";
 import type { EngineContext } from "./context.ts";
@@ -14,6 +15,7 @@ export interface ChainEngineOptions {
   isVerified: () => boolean;
 }
 
+const SHARED = { maxBatch: 1_000, maxInFlight: 2 };
 const TIP_FRESH_MS = 10_000;
 const FALLBACK_TIP_WEI = 1_000_000_000n;
 /** What one plain settlement may cost, for "can the relayer pay at all". */
@@ -26,6 +28,8 @@ export class ChainEngine {
   readonly lanes: Lane[];
   readonly watch: Watch;
   readonly #options: ChainEngineOptions;
+  /** Those who ask at the same moment hear the same answer. */
+  readonly #gasToday: Coalescer<undefined, bigint>;
   readonly #orphans = new Map<string, Lane>();
   readonly #timers = new Set<NodeJS.Timeout>();
   #tip: { wei: bigint; readMs: number } | undefined;
@@ -35,6 +39,11 @@ export class ChainEngine {
     this.#options = options;
     this.ctx = options.ctx;
     this.lanes = options.signers.map((signer) => this.#lane(signer.address, signer));
+    const { pool, network, transactions } = options.ctx;
+    this.#gasToday = new Coalescer(async (askers) => {
+      const gas = await transactions.gasToday(pool, network.chainId);
+      return askers.map(() => gas);
+    }, SHARED);
     this.watch = new Watch(options.ctx, (address) => this.#adopt(address));
   }
 
@@ -88,8 +97,7 @@ export class ChainEngine {
     }
     if (
       kind === "facilitated" &&
-      (await ctx.transactions.gasToday(ctx.pool, ctx.network.chainId)) + SINGLE_GAS >
-        ctx.dailyGasCeiling
+      (await this.#gasToday.ask(undefined)) + SINGLE_GAS > ctx.dailyGasCeiling
     )
       throw new ApiError("relayer_unfunded", {
         detail:

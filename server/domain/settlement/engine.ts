@@ -1,5 +1,6 @@
 /** The engine as the other parts see it: accept, wait, find, cancel; and the lanes that do the work. */
 import type { Pool, Sql } from "../../adapters/db/pool.ts";
+import type { acceptSettlements } from "../../adapters/stores/settlements-together.ts";
 import type * as SettlementStore from "../../adapters/stores/settlements.ts";
 import { ApiError } from "../../errors.ts";
 import type { ChainEngine } from "./chain-engine.ts";
@@ -21,6 +22,7 @@ const CANCEL_WAIT_MS = 15_000;
 export interface EngineOptions {
   pool: Pool;
   store: typeof SettlementStore;
+  acceptSettlements: typeof acceptSettlements;
   chains: ReadonlyMap<number, ChainEngine>;
   waiters: Waiters;
   /** Tells the other replicas that there is work. */
@@ -50,6 +52,20 @@ export class SettlementEngine implements Settlement {
     const accepted = await this.#options.store.acceptSettlement(sql, request);
     if (request.relay && accepted.settlement.status === "queued")
       this.#wake(request.authorization.chainId);
+    return accepted;
+  }
+
+  async acceptAll(
+    sql: Sql,
+    requests: readonly SettlementRequest[],
+  ): Promise<{ created: boolean; settlement: SettlementRow }[]> {
+    const accepted = await this.#options.acceptSettlements(sql, requests);
+    const chainIds = new Set(
+      requests
+        .filter(({ relay }, index) => relay && accepted[index]?.settlement.status === "queued")
+        .map(({ authorization }) => authorization.chainId),
+    );
+    for (const chainId of chainIds) this.#wake(chainId);
     return accepted;
   }
 

@@ -105,6 +105,11 @@ export interface Settlement {
     sql: Sql,
     request: SettlementRequest,
   ): Promise<{ created: boolean; settlement: SettlementRow }>;
+  /** The same for many at once, by as few statements as possible; answers in their order. */
+  acceptAll(
+    sql: Sql,
+    requests: readonly SettlementRequest[],
+  ): Promise<{ created: boolean; settlement: SettlementRow }[]>;
   /** Resolves as soon as the outcome is final, whichever replica made it so, or as pending after the time. */
   wait(id: string, timeoutMs: number, options?: WaitOptions): Promise<SettlementOutcome>;
   find(id: string): Promise<SettlementRow | undefined>;

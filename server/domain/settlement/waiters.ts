@@ -3,10 +3,12 @@
  * replica wrote the outcome; one query for all waiters together covers what was missed.
  */
 import type { Hex } from "viem";
+import { Coalescer } from "../../adapters/chain/coalescer.ts";
 import type { SettlementOutcome, SettlementRow } from "./types.ts";
 
 const GATHER_MS = 8;
 const FALLBACK_MS = 2_000;
+const SHARED = { maxBatch: 200, maxInFlight: 2 };
 
 interface Waiter {
   resolve: (outcome: SettlementOutcome) => void;
@@ -21,6 +23,8 @@ export interface WaitersOptions {
 export class Waiters {
   readonly #options: WaitersOptions;
   readonly #byId = new Map<string, Set<Waiter>>();
+  /** Waits that end at the same time look together. */
+  readonly #lastLooks: Coalescer<string, SettlementRow | undefined>;
   /** Ids that joined since the last query. */
   #fresh = new Set<string>();
   #gathering: NodeJS.Timeout | undefined;
@@ -28,6 +32,11 @@ export class Waiters {
 
   constructor(options: WaitersOptions) {
     this.#options = options;
+    this.#lastLooks = new Coalescer(async (ids) => {
+      const rows = await options.load(ids);
+      const byId = new Map(rows.map((row) => [row.id, row]));
+      return ids.map((id) => byId.get(id));
+    }, SHARED);
   }
 
   get size(): number {
@@ -96,7 +105,7 @@ export class Waiters {
   }
 
   async #last(id: string): Promise<SettlementOutcome> {
-    const [row] = await this.#options.load([id]);
+    const row = await this.#lastLooks.ask(id);
     return row ? outcomeOf(row) : { status: "pending", id };
   }
 }
