@@ -1,6 +1,6 @@
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
-import { findKeyHolder, noteKeyUse, type KeyHolder } from "../adapters/stores/api-keys.ts";
+import { keyHolders, noteKeyUse, type KeyHolder } from "../adapters/stores/api-keys.ts";
 import { API_KEY_PREFIX, hashApiKey, isApiKeyShape } from "../domain/owners/api-key.ts";
 import { ApiError, type ErrorCode } from "../errors.ts";
 
@@ -21,6 +21,7 @@ declare module "fastify" {
 /** No cache: a key that is revoked on one replica is refused by all at once. */
 export default fp(
   async (app) => {
+    const holderOf = keyHolders(app.pool);
     app.decorateRequest("agent", null as unknown as RequestAgent);
     app.decorate("authenticateAgent", authenticate);
     app.authenticators.set("agent", async (request) => {
@@ -29,9 +30,7 @@ export default fp(
 
     async function authenticate(request: FastifyRequest): Promise<RequestAgent> {
       const apiKey = readBearer(request);
-      const holder = isApiKeyShape(apiKey)
-        ? await findKeyHolder(app.pool, hashApiKey(apiKey))
-        : undefined;
+      const holder = isApiKeyShape(apiKey) ? await holderOf(hashApiKey(apiKey)) : undefined;
       if (!holder) throw await app.refused(request, refusal("invalid_api_key"));
       const { revoked, keyExpired, isUseStale, ...agent } = holder;
       if (revoked) throw await app.refused(request, refusal("api_key_revoked"));

@@ -1,7 +1,7 @@
 import fp from "fastify-plugin";
 import { addressOf, isPrivateKey, sign } from "../adapters/crypto/curve.ts";
 import { transferDigest } from "../adapters/crypto/eip3009-digest.ts";
-import { findWallet, kidsInUse } from "../adapters/stores/wallets.ts";
+import { kidsInUse, walletsOf } from "../adapters/stores/wallets.ts";
 import { Custody } from "../domain/custody/custody.ts";
 import { KeyRing } from "../domain/custody/envelope.ts";
 import { NotReady } from "./readiness.ts";
@@ -21,7 +21,7 @@ export default fp(
         ring: new KeyRing(app.config.masterKeys, app.config.masterKeyActive),
         curve: { addressOf, isPrivateKey, sign, transferDigest },
         networks: app.config.networks,
-        loadWallet: (agentId) => findWallet(app.pool, agentId),
+        loadWallet: walletsOf(app.pool),
       }),
     );
     // A master key taken away before `keys:rotate` was done shows here, not at the first payment.

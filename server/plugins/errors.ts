@@ -12,7 +12,10 @@ export default fp(
     );
     app.setErrorHandler((error: FastifyError, request, reply) => {
       const apiError = toApiError(error);
-      if (apiError.status >= 500)
+      // An outcome like others, only not known yet: it has no fault to show and no stack.
+      if (apiError.code === "payment_status_unknown")
+        request.log.warn({ code: apiError.code }, "the outcome of a payment is not known yet");
+      else if (apiError.status >= 500)
         request.log[apiError.code === "internal_error" ? "error" : "warn"](
           { err: error, code: apiError.code },
           "request failed",

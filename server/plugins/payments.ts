@@ -3,10 +3,11 @@ import { readLimits } from "../adapters/stores/limits.ts";
 import { findPayment } from "../adapters/stores/payments.ts";
 import {
   isReservationGone,
-  markUnknown,
+  markUnknownInGroups,
   staleReservations,
   voidUnsigned,
 } from "../adapters/stores/reservations.ts";
+import { acceptInGroups } from "../domain/payments/accept-in-groups.ts";
 import { Payments } from "../domain/payments/payments.ts";
 import { Spend } from "../domain/payments/spend.ts";
 
@@ -34,10 +35,10 @@ export default fp(
       balances: chainReads,
       guardrails: app.guardrails,
       sign: (agentId, authorization) => app.custody.signAuthorization(agentId, authorization),
-      sql: pool,
+      accept: acceptInGroups((requests) => settlement.acceptAll(pool, requests), isReservationGone),
       isReservationGone,
       store: {
-        markUnknown: (key) => markUnknown(pool, key),
+        markUnknown: markUnknownInGroups(pool),
         voidUnsigned: (args) => voidUnsigned(pool, args),
         staleReservations: (args) => staleReservations(pool, args),
       },

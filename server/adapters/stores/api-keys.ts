@@ -1,6 +1,7 @@
 import type { Address } from "viem";
 import type { PageRequest } from "../../domain/paging.ts";
 import { beforePlace, newestFirst, placeParams } from "../db/keyset.ts";
+import { Coalescer } from "../chain/coalescer.ts";
 import type { Sql } from "../db/pool.ts";
 
 /** What a request's key says about who is asking. */
@@ -35,20 +36,31 @@ export interface ApiKeyRow {
 }
 
 /** The one query of every agent request: by the unique index of the hash, prepared once per connection. */
-const FIND_HOLDER = {
-  name: "api-key-holder",
-  text: `SELECT k.id AS "apiKeyId", k.revoked_at IS NOT NULL AS revoked,
+const SHARED = { maxBatch: 64, maxInFlight: 2 };
+const FIND_HOLDERS = {
+  name: "api-key-holders",
+  text: `SELECT k.key_hash AS "keyHash", k.id AS "apiKeyId", k.revoked_at IS NOT NULL AS revoked,
                 coalesce(k.expires_at <= now(), false) AS "keyExpired",
                 coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale",
                 a.id, a.owner_id AS "ownerId", a.name, a.wallet_address AS "walletAddress",
                 a.network, a.status, a.expires_at AS "expiresAt"
            FROM api_keys k JOIN agents a ON a.id = k.agent_id
-          WHERE k.key_hash = $1`,
+          WHERE k.key_hash = ANY($1::bytea[])`,
 };
 
-export async function findKeyHolder(sql: Sql, keyHash: Buffer): Promise<KeyHolder | undefined> {
-  const { rows } = await sql.query<KeyHolder>({ ...FIND_HOLDER, values: [keyHash] });
-  return rows[0];
+/** Requests that come together share a statement; each waits for one that began after it came. */
+export function keyHolders(sql: Sql): (keyHash: Buffer) => Promise<KeyHolder | undefined> {
+  const lookups = new Coalescer<Buffer, KeyHolder | undefined>(async (hashes) => {
+    const { rows } = await sql.query<KeyHolder & { keyHash: Buffer }>({
+      ...FIND_HOLDERS,
+      values: [hashes],
+    });
+    const byHash = new Map(
+      rows.map(({ keyHash, ...holder }) => [keyHash.toString("hex"), holder] as const),
+    );
+    return hashes.map((hash) => byHash.get(hash.toString("hex")));
+  }, SHARED);
+  return (keyHash) => lookups.ask(keyHash);
 }
 
 /** At most once a minute per key, whoever asks; never waits for a row that somebody holds. */

@@ -1,6 +1,7 @@
 /** The guardrails' SQL functions, called. What they decide is written in the guardrails migration. */
 import type { Snapshot } from "../../domain/guardrails/types.ts";
 import type { DenialCode, ReserveRequest } from "../../domain/guardrails/types.ts";
+import { Coalescer } from "../chain/coalescer.ts";
 import type { Sql } from "../db/pool.ts";
 import { toJsonb } from "./jsonb.ts";
 
@@ -28,6 +29,8 @@ export interface ReservationRow {
   statusCode: number | null;
   response: unknown;
 }
+
+const GROUPS = { maxBatch: 64, maxInFlight: 2 };
 
 interface RawRow extends Omit<ReservationRow, "snapshot"> {
   snapshot: StoredSnapshot | null;
@@ -135,7 +138,32 @@ export function isReservationGone(error: unknown): boolean {
   return error instanceof Error && (error as { code?: unknown }).code === "PU001";
 }
 
-/** The wait for its outcome ended without one. The engine makes it settled or voided, with proof. */
+/**
+ * The wait for its outcome ended without one. The engine makes it settled or voided, with proof. Payments
+ * whose waits end together are marked together; one that somebody holds is marked by itself, so that a
+ * group never waits for one row while it holds another.
+ */
+export function markUnknownInGroups(
+  sql: Sql,
+): (args: { agentId: string; paymentId: string }) => Promise<void> {
+  const groups = new Coalescer<{ agentId: string; paymentId: string }, boolean>(async (keys) => {
+    const { rows } = await sql.query<{ id: string }>({
+      name: "payments-unknown",
+      text: `UPDATE payments p SET status = 'unknown', updated_at = clock_timestamp()
+               FROM (SELECT o.agent_id, o.id FROM payments o
+                       JOIN unnest($1::text[], $2::text[]) AS w (agent_id, id) USING (agent_id, id)
+                      WHERE o.status = 'submitted' FOR UPDATE OF o SKIP LOCKED) AS free
+              WHERE p.agent_id = free.agent_id AND p.id = free.id RETURNING p.id`,
+      values: [keys.map(({ agentId }) => agentId), keys.map(({ paymentId }) => paymentId)],
+    });
+    const marked = new Set(rows.map(({ id }) => id));
+    return keys.map(({ paymentId }) => marked.has(paymentId));
+  }, GROUPS);
+  return async (args) => {
+    if (!(await groups.ask(args))) await markUnknown(sql, args);
+  };
+}
+
 export async function markUnknown(
   sql: Sql,
   args: { agentId: string; paymentId: string },

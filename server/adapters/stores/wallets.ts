@@ -1,7 +1,10 @@
 import type { Address } from "viem";
 import type { StoredWallet } from "../../domain/custody/custody.ts";
 import type { SealedWallet } from "../../domain/custody/envelope.ts";
+import { Coalescer } from "../chain/coalescer.ts";
 import type { Sql } from "../db/pool.ts";
+
+const SHARED = { maxBatch: 64, maxInFlight: 2 };
 
 export async function insertWallet(
   sql: Sql,
@@ -17,13 +20,18 @@ export async function insertWallet(
 
 const COLUMNS = `address, kid, wrapped_data_key AS "wrappedDataKey", ciphertext`;
 
-export async function findWallet(sql: Sql, agentId: string): Promise<StoredWallet | undefined> {
-  const { rows } = await sql.query<StoredWallet>({
-    name: "agent-wallet",
-    text: `SELECT ${COLUMNS} FROM agent_wallets WHERE agent_id = $1`,
-    values: [agentId],
-  });
-  return rows[0];
+/** Read anew for each signature; signatures that are wanted together share a statement. */
+export function walletsOf(sql: Sql): (agentId: string) => Promise<StoredWallet | undefined> {
+  const lookups = new Coalescer<string, StoredWallet | undefined>(async (agentIds) => {
+    const { rows } = await sql.query<StoredWallet & { agentId: string }>({
+      name: "agent-wallets",
+      text: `SELECT agent_id AS "agentId", ${COLUMNS} FROM agent_wallets WHERE agent_id = ANY($1::text[])`,
+      values: [agentIds],
+    });
+    const byAgent = new Map(rows.map(({ agentId, ...wallet }) => [agentId, wallet] as const));
+    return agentIds.map((agentId) => byAgent.get(agentId));
+  }, SHARED);
+  return (agentId) => lookups.ask(agentId);
 }
 
 export interface WalletToRewrap extends StoredWallet {

@@ -5,10 +5,14 @@
 import { randomBytes } from "node:crypto";
 import type { Address, Hex } from "viem";
 import { ApiError } from "../../errors.ts";
-import type { Sql } from "../../adapters/db/pool.ts";
 import type { Guardrails } from "../guardrails/guardrails.ts";
 import type { ReserveRequest, Verdict } from "../guardrails/types.ts";
-import type { Authorization, Settlement, SettlementOutcome } from "../settlement/types.ts";
+import type {
+  Authorization,
+  Settlement,
+  SettlementOutcome,
+  SettlementRequest,
+} from "../settlement/types.ts";
 import {
   MAX_VALID_SECONDS,
   type Authorized,
@@ -26,12 +30,12 @@ export interface BalanceReader {
 }
 
 export interface PaymentsDependencies {
-  settlement: Pick<Settlement, "assertAvailable" | "accept" | "wait">;
+  settlement: Pick<Settlement, "assertAvailable" | "wait">;
+  /** Persists the signature and makes the payment submitted, in a transaction of its own or of a group. */
+  accept(request: SettlementRequest): Promise<{ created: boolean }>;
   balances: BalanceReader;
   guardrails: Guardrails;
   sign(agentId: string, authorization: Authorization): Promise<Hex>;
-  /** Each statement its own transaction. */
-  sql: Sql;
   isReservationGone(error: unknown): boolean;
   store: {
     markUnknown(key: { agentId: string; paymentId: string }): Promise<void>;
@@ -129,7 +133,7 @@ export class Payments {
       await this.#deps.fault("reserved");
       const signature = await this.#deps.sign(agentId, authorization);
       await this.#deps.fault("signed");
-      const { created } = await this.#deps.settlement.accept(this.#deps.sql, {
+      const { created } = await this.#deps.accept({
         id: paymentId,
         kind: args.kind,
         agentId,
