@@ -71,11 +71,26 @@ export class SettleDesk {
   async settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
     const read = this.#parts.checker.read(body);
     if (!read.isValid) return refusal(networkNameOf(body), read);
-    const { payment } = read;
+    const arrived = this.#parts.settlement.expect(read.payment.network.chainId);
+    try {
+      return await this.#settlePayment(read.payment, body, options, arrived);
+    } finally {
+      arrived();
+    }
+  }
+
+  /** `arrived` is called before anything is waited for. */
+  async #settlePayment(
+    payment: ExactPayment,
+    body: unknown,
+    options: SettleOptions,
+    arrived: () => void,
+  ): Promise<SettleAnswer> {
     const proof = callerProof(body, options);
     const { chainId } = payment.network;
     const known = await this.#gate.during(() => this.#parts.store.find({ ...payment, chainId }));
     if (known && !isUnclaimedByUs(known)) {
+      arrived();
       const reason = this.#checkRepeat(payment, known);
       return reason
         ? refusal(payment.networkName, reason)
@@ -88,18 +103,15 @@ export class SettleDesk {
       return refusal(payment.networkName, refuse("eip6492_factory_not_allowed", payment.payer));
     this.#parts.admit(payment.from);
     await this.#parts.settlement.assertAvailable(chainId, { kind: "facilitated" });
-    return this.#acceptAndFollow(verdict, body, proof, options);
+    const accepted = await this.#accept(verdict, proof);
+    arrived();
+    return this.#followAccepted({ payment, body, proof, options }, accepted);
   }
 
-  async #acceptAndFollow(
-    approved: Approved,
-    body: unknown,
-    proof: CallerProof,
-    options: SettleOptions,
-  ): Promise<SettleAnswer> {
+  async #accept(approved: Approved, proof: CallerProof) {
     const { payment, authorization } = approved;
     await this.#gate.quiet();
-    const { created, settlement: row } = await this.#parts.accept({
+    return this.#parts.accept({
       id: newId("pay"),
       kind: "facilitated",
       agentId: null,
@@ -111,12 +123,19 @@ export class SettleDesk {
       bodyHash: proof.bodyHash,
       ...(proof.callerKeyHash && { callerKeyHash: proof.callerKeyHash }),
     });
-    if (created) return this.#follow({ payment, body, row, proof, isFirst: true, options });
+  }
+
+  async #followAccepted(
+    request: Omit<Following, "row" | "isFirst">,
+    { created, settlement: row }: { created: boolean; settlement: SettlementRow },
+  ): Promise<SettleAnswer> {
+    const { payment, proof } = request;
+    if (created) return this.#follow({ ...request, row, isFirst: true });
     const reason = this.#checkRepeat(payment, row);
     if (reason) return refusal(payment.networkName, reason);
     // An agent's payment that this request attached carries this request's body.
     const isFirst = row.bodyHash !== null && Buffer.compare(row.bodyHash, proof.bodyHash) === 0;
-    return this.#follow({ payment, body, row, proof, isFirst, options });
+    return this.#follow({ ...request, row, isFirst });
   }
 
   /** The same signed authorization, for the same recipient and amount? A nonce alone proves nothing. */

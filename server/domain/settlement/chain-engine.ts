@@ -2,6 +2,7 @@
 import type { PrivateKeyAccount } from "viem";
 import { Coalescer } from "../../adapters/chain/coalescer.ts";
 import { ApiError } from "../../errors.ts";
+import { Arrivals } from "./arrivals.ts";
 import { classifyChainError } from "./chain-errors.ts";
 import type { EngineContext } from "./context.ts";
 import { Lane } from "./lane.ts";
@@ -27,6 +28,7 @@ export class ChainEngine {
   readonly ctx: EngineContext;
   readonly lanes: Lane[];
   readonly watch: Watch;
+  readonly arrivals = new Arrivals();
   readonly #options: ChainEngineOptions;
   /** Those who ask at the same moment hear the same answer. */
   readonly #gasToday: Coalescer<undefined, bigint>;
@@ -129,7 +131,8 @@ export class ChainEngine {
   };
 
   #lane(address: string, signer: PrivateKeyAccount | undefined): Lane {
-    return new Lane({ ctx: this.ctx, address, signer, priorityFeeWei: this.priorityFeeWei });
+    const { ctx, arrivals, priorityFeeWei } = this;
+    return new Lane({ ctx, address, signer, arrivals, priorityFeeWei });
   }
 
   /** A key that left the configuration with transactions in flight: they are followed to their end. */

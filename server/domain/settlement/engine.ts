@@ -45,6 +45,10 @@ export class SettlementEngine implements Settlement {
     await chain.assertAvailable(options.kind);
   }
 
+  expect(chainId: number): () => void {
+    return this.#options.chains.get(chainId)?.arrivals.expect() ?? (() => undefined);
+  }
+
   async accept(
     sql: Sql,
     request: SettlementRequest,

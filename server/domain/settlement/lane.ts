@@ -4,6 +4,7 @@
  */
 import type { PrivateKeyAccount } from "viem";
 import type { Lease } from "../../adapters/stores/lanes.ts";
+import type { Arrivals } from "./arrivals.ts";
 import type { EngineContext } from "./context.ts";
 import { Sender } from "./sender.ts";
 import { pause, Signal } from "./signal.ts";
@@ -21,6 +22,7 @@ export interface LaneOptions {
   address: string;
   /** Without a key a lane only finishes what was signed before (its key left the configuration). */
   signer: PrivateKeyAccount | undefined;
+  arrivals: Arrivals;
   priorityFeeWei: () => Promise<bigint>;
 }
 
@@ -151,6 +153,7 @@ export class Lane {
       signer,
       tracker,
       nextNonce,
+      arrivals: this.#options.arrivals,
       priorityFeeWei: this.#options.priorityFeeWei,
       canPay: (wei) => this.#canPay(wei, tracker),
       isActive: () => this.#active,

@@ -5,6 +5,7 @@
 import type { PrivateKeyAccount } from "viem";
 import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "./lane-errors.ts";
 import type { Lease } from "../../adapters/stores/lanes.ts";
+import type { Arrivals } from "./arrivals.ts";
 import { revertText } from "./calldata.ts";
 import { classifyChainError } from "./chain-errors.ts";
 import type { EngineContext } from "./context.ts";
@@ -32,6 +33,7 @@ export interface SenderOptions {
   tracker: Tracker;
   /** The next free nonce when the sender starts. */
   nextNonce: bigint;
+  arrivals: Pick<Arrivals, "expected">;
   priorityFeeWei: () => Promise<bigint>;
   /** False when the lane cannot pay this much more gas. */
   canPay: (wei: bigint) => Promise<boolean>;
@@ -80,7 +82,7 @@ export class Sender {
         if (this.#sendFull() > 0) oldestMs = now;
         if (this.#buffer.length === 0 && claimed === 0) return;
         if (this.#company > 0 && this.inFlight < MAX_IN_FLIGHT) {
-          const isQuiet = now - newestMs >= quietMs;
+          const isQuiet = now - newestMs >= quietMs && this.#options.arrivals.expected === 0;
           if (isQuiet || now - oldestMs >= patienceMs) {
             this.#dispatch(this.#takeCompany());
             continue;

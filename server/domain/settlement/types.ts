@@ -98,6 +98,11 @@ export interface Settlement {
   /** Throws `chain_unavailable` or `relayer_unfunded`. Ask before anything is reserved or signed. */
   assertAvailable(chainId: number, options?: { kind?: SettlementKind }): Promise<void>;
   /**
+   * A payment of this chain is being checked and may be accepted soon: a lane keeps a batch that is not
+   * full open for it, for a part of a block at most. Call the answer when it was accepted or refused.
+   */
+  expect(chainId: number): () => void;
+  /**
    * Inside the caller's transaction. An authorization that is already known is returned as it is; one that
    * was only watched is attached when the new request wants it relayed.
    */
