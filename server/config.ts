@@ -122,7 +122,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     problems.push(`MASTER_KEY_ACTIVE names "${active}", which is not in MASTER_KEYS`);
   }
   const publicUrl = readOrigin(
-    env.PUBLIC_URL ?? `http://localhost:${port}`,
+    env.PUBLIC_URL ?? `http://localhost:${port <= 65_535 ? port : 3000}`,
     "PUBLIC_URL",
     problems,
   );
