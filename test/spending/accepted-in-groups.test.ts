@@ -1,0 +1,145 @@
+// Goal: payments handed over in one statement fare as if each came alone: one whose reservation is gone takes no other with it.
+import t from "tap";
+import { createPool } from "../../server/adapters/db/pool.ts";
+import {
+  isReservationGone,
+  markUnknownInGroups,
+  voidUnsigned,
+} from "../../server/adapters/stores/reservations.ts";
+import { acceptSettlements } from "../../server/adapters/stores/settlements-together.ts";
+import { newId } from "../../server/domain/ids.ts";
+import { acceptInGroups } from "../../server/domain/payments/accept-in-groups.ts";
+import type { SettlementRequest } from "../../server/domain/settlement/types.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { ASSET, CHAIN_ID, PAYEE, randomAddress, seedAgent } from "./guardrails-sql.helper.ts";
+import { randomNonce } from "../helpers/engine.ts";
+
+t.test("groups", async (t) => {
+  const pool = createPool((await testDatabase(t)).url, { maxConnections: 5 });
+  t.teardown(() => pool.end());
+  const agent = await seedAgent(pool, { dailyLimit: 1_000_000n });
+  const make = (more: Partial<SettlementRequest> = {}): SettlementRequest => ({
+    id: newId("pay"),
+    kind: "facilitated",
+    agentId: null,
+    relay: true,
+    authorization: {
+      chainId: CHAIN_ID,
+      asset: ASSET,
+      from: randomAddress(),
+      to: PAYEE,
+      value: 5n,
+      validAfter: 0n,
+      validBefore: 4_000_000_000n,
+      nonce: randomNonce(),
+      signature: `0x${"11".repeat(65)}`,
+    },
+    ...more,
+  });
+  const reserved = async (): Promise<SettlementRequest> => {
+    const wanted = make({ kind: "spend", agentId: agent.agentId });
+    await pool.query("UPDATE agents SET window_sum = window_sum + 5 WHERE id = $1", [
+      agent.agentId,
+    ]);
+    await pool.query(
+      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce, valid_before)
+       VALUES ($1, $2, 'spend', 'reserved', $3, $4, $5, 5, $6, 4000000000)`,
+      [agent.agentId, wanted.id, CHAIN_ID, ASSET, PAYEE, wanted.authorization.nonce],
+    );
+    return wanted;
+  };
+  const statusOf = async ({ id }: SettlementRequest): Promise<string> =>
+    (await pool.query<{ status: string }>("SELECT status FROM payments WHERE id = $1", [id]))
+      .rows[0]?.status ?? "none";
+
+  await t.test("new, known, twice and watched ones each get their own answer", async (t) => {
+    const known = make();
+    const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
+    await acceptSettlements(pool, [known, watched]);
+    const fresh = make();
+    const again = { ...fresh, id: newId("pay") };
+    const attach = { ...watched, id: newId("pay"), relay: true, bodyHash: Buffer.alloc(32, 7) };
+    const other = { ...watched.authorization, to: randomAddress() };
+    const foreign = { ...attach, id: newId("pay"), authorization: other };
+    const answers = await acceptSettlements(pool, [
+      fresh,
+      { ...known, id: newId("pay") },
+      foreign,
+      attach,
+      again,
+    ]);
+    t.same(
+      answers.map(({ created, settlement }) => [created, settlement.id, settlement.relay]),
+      [
+        [true, fresh.id, true],
+        [false, known.id, true],
+        [false, watched.id, false],
+        [false, watched.id, true],
+        [false, fresh.id, true],
+      ],
+    );
+    t.same(answers[0]?.settlement.authorization, fresh.authorization);
+    t.same(answers[3]?.settlement.bodyHash, Buffer.alloc(32, 7));
+    const { rows } = await pool.query("SELECT 1 FROM settlements");
+    t.equal(rows.length, 3, "one row per authorization");
+  });
+
+  await t.test("a reservation that is gone fails alone", async (t) => {
+    const wanted = await Promise.all([reserved(), reserved(), reserved(), reserved()]);
+    const [, gone] = wanted;
+    if (!gone) throw new Error("no request");
+    const key = { agentId: agent.agentId, paymentId: gone.id };
+    t.ok(await voidUnsigned(pool, { ...key, code: "not_signed", detail: "too late" }));
+    const groups: number[] = [];
+    const accept = acceptInGroups((requests) => {
+      groups.push(requests.length);
+      return acceptSettlements(pool, requests);
+    }, isReservationGone);
+    const results = await Promise.allSettled(wanted.map(accept));
+    t.equal(groups[0], wanted.length, "they went together first");
+    t.same(
+      results.map(({ status }) => status),
+      ["fulfilled", "rejected", "fulfilled", "fulfilled"],
+    );
+    const [, refused] = results;
+    t.ok(refused?.status === "rejected" && isReservationGone(refused.reason));
+    t.same(await Promise.all(wanted.map(statusOf)), [
+      "submitted",
+      "voided",
+      "submitted",
+      "submitted",
+    ]);
+    const { rows } = await pool.query("SELECT 1 FROM settlements WHERE id = $1", [gone.id]);
+    t.equal(rows.length, 0, "nothing was persisted for it");
+  });
+
+  await t.test("after an error that proves nothing, nobody tries again", async (t) => {
+    let calls = 0;
+    const accept = acceptInGroups(async () => {
+      calls += 1;
+      throw new Error("connection lost");
+    }, isReservationGone);
+    const results = await Promise.allSettled([accept(make()), accept(make())]);
+    t.equal(calls, 1);
+    t.ok(results.every(({ status }) => status === "rejected"));
+  });
+
+  await t.test("one that somebody holds is marked unknown too, after the others", async (t) => {
+    const wanted = await Promise.all([reserved(), reserved(), reserved()]);
+    await acceptSettlements(pool, wanted);
+    const [held, ...others] = wanted;
+    if (!held) throw new Error("no request");
+    const mark = markUnknownInGroups(pool);
+    const holder = await pool.connect();
+    await holder.query("BEGIN");
+    await holder.query("SELECT 1 FROM payments WHERE id = $1 FOR UPDATE", [held.id]);
+    const marking = wanted.map(({ id }) => mark({ agentId: agent.agentId, paymentId: id }));
+    await Promise.all(marking.slice(1));
+    t.same(await Promise.all(others.map(statusOf)), ["unknown", "unknown"]);
+    t.equal(await statusOf(held), "submitted");
+    await holder.query("COMMIT");
+    holder.release();
+    await marking[0];
+    t.equal(await statusOf(held), "unknown");
+  });
+});
