@@ -1,7 +1,7 @@
 // A wallet as a browser extension brings it (EIP-6963), whose keys are here in the test and sign with viem.
 import type { Page } from "playwright-core";
-import { type Hex, hexToNumber, type TypedDataDefinition } from "viem";
-import type { TestAccount } from "../helpers/chain.ts";
+import { type Address, type Hex, hexToNumber, type TypedDataDefinition } from "viem";
+import type { TestAccount, TestChain } from "../helpers/chain.ts";
 
 export interface InjectedWallet {
   /** Everything the page asked for, in order. */
@@ -20,6 +20,8 @@ export interface WalletOptions {
   /** Announce by EIP-6963 (default), or only sit at `window.ethereum`. */
   legacy?: boolean;
   name?: string;
+  /** Where its own transactions go; without it the wallet sends none. */
+  chain?: TestChain;
 }
 
 const ICON = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='1' height='1'/>";
@@ -68,6 +70,11 @@ export async function injectWallet(
             `Provided chainId must match the active chainId ${chainId}`,
           );
         return account.signTypedData(typed);
+      }
+      case "eth_sendTransaction": {
+        if (!options.chain) throw new WalletError(4200, "this wallet sends nothing");
+        const { to, data } = params[0] as { to: Address; data: Hex };
+        return options.chain.walletClient(account).sendTransaction({ to, data });
       }
       case "wallet_addEthereumChain":
         known.add(hexToNumber((params[0] as { chainId: Hex }).chainId));

@@ -303,7 +303,20 @@ t.test("the whole story", async (t) => {
     await page.getByRole("button", { name: "Archive", exact: true }).click();
     await page.getByText("No agents yet").waitFor();
     await page.getByText("Archived agents").click();
-    await page.getByRole("link", { name: "research-agent" }).waitFor();
+    await page.getByRole("link", { name: "research-agent" }).click();
+    await page.getByText("Archived", { exact: true }).waitFor();
+  });
+
+  await step("what still reaches an archived agent can be withdrawn", async (t) => {
+    const address = (await agentAddress()) as `0x${string}`;
+    await chain.mint(address, 700_000n);
+    await page.getByText("0.70 USDC").first().waitFor({ timeout: 20_000 });
+    await page.getByRole("link", { name: "Withdraw" }).click();
+    await page.getByRole("button", { name: "Max" }).click();
+    await page.getByRole("button", { name: "Review withdrawal" }).click();
+    await page.getByRole("button", { name: "Sign and withdraw" }).click();
+    await page.getByText("Confirmed on chain.").waitFor();
+    t.equal(await balanceOf(address), 0n);
   });
 
   await step("signing out leaves nothing behind", async (t) => {

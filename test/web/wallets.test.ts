@@ -149,4 +149,86 @@ t.test("wallets", async (t) => {
       "what the wallet showed is what the screen showed",
     );
   });
+
+  await t.test(
+    "on a public screen too, a changed account takes the first one's data away",
+    async (t) => {
+      const { page } = await openPage(t, world.browser);
+      const wallet = await injectWallet(page, ALICE, { chainId });
+      await page.goto(`${world.baseUrl}/marketplace`);
+      await page.getByRole("button", { name: "Sign in" }).click();
+      await page.getByRole("button", { name: /Test Wallet/ }).click();
+      await page.getByText("What you will sign").waitFor();
+      await page.getByRole("button", { name: "Sign in", exact: true }).last().click();
+      await page
+        .getByRole("link", { name: /statistics/i })
+        .first()
+        .click();
+      await page
+        .getByLabel("Agent")
+        .getByText("alices-secret-agent")
+        .waitFor({ state: "attached" });
+      await wallet.switchAccount(page, BOB);
+      await page.getByRole("heading", { name: "Your wallet changed its account" }).waitFor();
+      t.equal(await page.getByText("alices-secret-agent").count(), 0);
+      await page.getByRole("button", { name: "Sign out" }).click();
+      await page.getByRole("heading", { name: /Give your agent a wallet/ }).waitFor();
+    },
+  );
+
+  await t.test(
+    "funding from the wallet: declined, then signed, with no gas of the owner's",
+    async (t) => {
+      const alice = await signIn(world, ALICE);
+      const agent = await createAgent(world, alice, { name: "to-fund" });
+      await world.chain.mint(ALICE.address, 9_000_000n);
+      const { page } = await openPage(t, world.browser);
+      const wallet = await injectWallet(page, ALICE, { chainId });
+      await page.goto(`${world.baseUrl}/agents/${agent.id}`);
+      await page.getByRole("button", { name: /Test Wallet/ }).click();
+      await page.getByRole("button", { name: "Sign in", exact: true }).click();
+      await page.getByRole("button", { name: "Fund", exact: true }).click();
+      // Nine minted just now, and the withdrawal before came to the same wallet.
+      await page.getByText("10.25 USDC").waitFor();
+      await page.getByLabel("Amount").fill("11");
+      await page.getByRole("button", { name: "Sign and send" }).click();
+      await page.getByText("Your wallet holds 10.25 USDC.").waitFor();
+      await page.getByLabel("Amount").fill("4.5");
+      wallet.rejectNext("eth_signTypedData_v4");
+      await page.getByRole("button", { name: "Sign and send" }).click();
+      await page.getByText("You declined in your wallet. Nothing was moved.").waitFor();
+      await page.getByRole("button", { name: "Sign and send" }).click();
+      await page.getByText("Settled.").waitFor();
+      await page.keyboard.press("Escape");
+      await page.getByText("4.50 USDC").first().waitFor();
+      const asked = wallet.requests.map(({ method }) => method);
+      t.notOk(asked.includes("eth_sendTransaction"), "the wallet sent nothing itself");
+    },
+  );
 });
+
+t.test(
+  "where the facilitator is for holders of a key, the wallet sends the transfer",
+  async (t) => {
+    const world = await webWorld(t, {
+      isLocal: false,
+      env: { FACILITATOR_API_KEYS: "a-key-of-this-test-0123456789" },
+    });
+    const alice = await signIn(world, ALICE);
+    const agent = await createAgent(world, alice, { name: "to-fund" });
+    await world.chain.mint(ALICE.address, 9_000_000n);
+    await world.chain.testClient.setBalance({ address: ALICE.address, value: 10n ** 18n });
+    const { page, faults } = await openPage(t, world.browser);
+    await injectWallet(page, ALICE, { chainId: world.chain.chainId, chain: world.chain });
+    await page.goto(`${world.baseUrl}/agents/${agent.id}`);
+    await page.getByRole("button", { name: /Test Wallet/ }).click();
+    await page.getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByRole("button", { name: "Fund", exact: true }).click();
+    await page.getByLabel("Amount").fill("2.25");
+    await page.getByRole("button", { name: "Sign and send" }).click();
+    await page.getByText("Sent; the balance follows").waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByText("2.25 USDC").first().waitFor({ timeout: 20_000 });
+    t.same(faults, []);
+  },
+);

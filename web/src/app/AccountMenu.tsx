@@ -1,28 +1,15 @@
 import { Menu } from "@mantine/core";
-import { notifications } from "@mantine/notifications";
 import type { ReactNode } from "react";
 import { useNavigate } from "react-router";
 import { UserIcon } from "../components/icons.tsx";
-import { useSession } from "../features/session/session-context.ts";
+import { useLeave } from "../features/session/use-leave.ts";
 import { shortAddress } from "../lib/address.ts";
 import type { Session } from "../lib/wire.ts";
 import styles from "./Shell.module.css";
 
 export function AccountMenu({ session }: { session: Session }): ReactNode {
-  const { leave } = useSession();
+  const leave = useLeave();
   const navigate = useNavigate();
-  const onLeave = async (): Promise<void> => {
-    try {
-      await leave();
-      await navigate("/");
-    } catch (error) {
-      notifications.show({
-        color: "red",
-        title: "You are still signed in",
-        message: error instanceof Error ? error.message : "Signing out did not work.",
-      });
-    }
-  };
   return (
     <Menu position="top-start" width={220} shadow="md">
       <Menu.Target>
@@ -40,7 +27,7 @@ export function AccountMenu({ session }: { session: Session }): ReactNode {
         </Menu.Item>
         <Menu.Item onClick={() => void navigate("/settings")}>Settings</Menu.Item>
         <Menu.Divider />
-        <Menu.Item onClick={() => void onLeave()}>Sign out</Menu.Item>
+        <Menu.Item onClick={() => void leave()}>Sign out</Menu.Item>
       </Menu.Dropdown>
     </Menu>
   );

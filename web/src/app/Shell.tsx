@@ -9,7 +9,7 @@ import {
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
 import { useSession } from "../features/session/session-context.ts";
-import { SessionGate } from "../features/session/SessionGate.tsx";
+import { AccountGuard, SessionGate } from "../features/session/SessionGate.tsx";
 import { SignInButton } from "../features/session/SignInButton.tsx";
 import { SessionProvider } from "../features/session/SessionProvider.tsx";
 import { AccountMenu } from "./AccountMenu.tsx";
@@ -39,7 +39,9 @@ export const OwnerArea = (): ReactNode => (
 export const PublicArea = (): ReactNode => (
   <SessionProvider isPrivate={false}>
     <Shell isPrivate={false}>
-      <Outlet />
+      <AccountGuard>
+        <Outlet />
+      </AccountGuard>
     </Shell>
   </SessionProvider>
 );

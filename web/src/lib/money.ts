@@ -4,14 +4,15 @@
  */
 const DECIMALS = 6;
 const UNIT = 10n ** BigInt(DECIMALS);
-const AMOUNT = /^\d{1,15}(\.\d{1,6})?$/;
+/** As wide as the API's amounts; a person may also begin or end with the point. */
+const AMOUNT = /^(\d{1,72}(\.\d{0,6})?|\.\d{1,6})$/;
 
 /** `undefined` for anything that is not a plain decimal with at most 6 places. */
 export function parseUsdc(text: string): bigint | undefined {
   const trimmed = text.trim();
   if (!AMOUNT.test(trimmed)) return undefined;
-  const [whole = "0", fraction = ""] = trimmed.split(".");
-  return BigInt(whole) * UNIT + BigInt(fraction.padEnd(DECIMALS, "0"));
+  const [whole = "", fraction = ""] = trimmed.split(".");
+  return BigInt(whole === "" ? "0" : whole) * UNIT + BigInt(fraction.padEnd(DECIMALS, "0"));
 }
 
 /** For amounts the API sent; an amount we cannot read is a defect, not a zero. */
@@ -29,6 +30,12 @@ export function toDecimal(amountAtomic: bigint): string {
   const fraction = (absolute % UNIT).toString().padStart(DECIMALS, "0").replace(/0+$/, "");
   const whole = (absolute / UNIT).toString();
   return `${sign}${whole}${fraction === "" ? "" : `.${fraction}`}`;
+}
+
+/** What a person typed, as the API writes it; what is no amount stays as it is. */
+export function canonical(amount: string): string {
+  const value = parseUsdc(amount);
+  return value === undefined ? amount : toDecimal(value);
 }
 
 /** For people: thousands separated, at least two decimals, never rounded. */

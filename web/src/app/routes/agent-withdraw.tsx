@@ -10,7 +10,11 @@ export default function AgentWithdrawScreen(): ReactNode {
   const { address } = useOwner();
   return (
     <Stack gap={5}>
-      {agent.status === "archived" && <Note>This agent is archived.</Note>}
+      {agent.status === "archived" && (
+        <Note>
+          This agent is archived. What still arrives at its address can be withdrawn here.
+        </Note>
+      )}
       <Withdraw key={agent.id} agent={agent} owner={address} />
       <ArchiveAgent agent={agent} />
     </Stack>

@@ -3,9 +3,9 @@ import { AnchorButton, LinkButton } from "../../components/Button.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { Note, PageHeader, Row, Section, Stack } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
-import { agentSteps, mcpConfig } from "../../features/developers/snippets.ts";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
 import { useInfo } from "../../features/info/use-info.ts";
+import { agentSteps, mcpConfig } from "../../lib/snippets.ts";
 
 const DOCUMENTS = [
   { href: "/docs", label: "API reference" },
@@ -33,7 +33,7 @@ export default function DevelopersScreen(): ReactNode {
         </Row>
         <Section title="For agents" hint="Create an agent, put its key into AGENT_API_KEY, and go.">
           <Stack gap={3}>
-            {agentSteps(base, demoUrl).map(({ title, code }) => (
+            {agentSteps(base, "$AGENT_API_KEY", demoUrl).map(({ title, code }) => (
               <CodeBlock key={title} label={title} code={code} />
             ))}
             <Note>
@@ -47,7 +47,7 @@ export default function DevelopersScreen(): ReactNode {
           title="Over MCP"
           hint="The same tools for a model that speaks the Model Context Protocol."
         >
-          <CodeBlock label="MCP client configuration" code={mcpConfig(base)} />
+          <CodeBlock label="MCP client configuration" code={mcpConfig(base, "${AGENT_API_KEY}")} />
         </Section>
         {info && network ? (
           <PointYourApi info={info} network={network} first="express" />

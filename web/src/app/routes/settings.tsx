@@ -1,15 +1,14 @@
 import type { ReactNode } from "react";
-import { useNavigate } from "react-router";
 import { Address } from "../../components/Address.tsx";
 import { PageHeader, Section, Stack } from "../../components/Layout.tsx";
-import { useOwner, useSession } from "../../features/session/session-context.ts";
+import { useOwner } from "../../features/session/session-context.ts";
+import { useLeave } from "../../features/session/use-leave.ts";
 import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
 
 export default function SettingsScreen(): ReactNode {
   const { address } = useOwner();
-  const { leave } = useSession();
-  const navigate = useNavigate();
+  const leave = useLeave();
   return (
     <>
       <PageHeader title="Settings" />
@@ -18,12 +17,7 @@ export default function SettingsScreen(): ReactNode {
           <Address value={address} full />
         </Section>
         <Theme />
-        <Sessions
-          onSignOut={async () => {
-            await leave();
-            await navigate("/");
-          }}
-        />
+        <Sessions onSignOut={leave} />
       </Stack>
     </>
   );

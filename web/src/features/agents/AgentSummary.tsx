@@ -50,6 +50,9 @@ function BalanceCard({ agent }: { agent: Agent }): ReactNode {
             <QrIcon size={16} />
           </Button>
         </div>
+        {!isArchived && agent.balance !== null && atomic(agent.balance) === 0n && (
+          <p className={styles.caption}>Empty: it can pay nobody until it is funded.</p>
+        )}
         {!isArchived && (
           <Row>
             <Button

@@ -66,8 +66,8 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
       >
         <Stack gap={4}>
           <p>
-            Its keys stop working at once. USDC sent to its address afterwards could not be
-            withdrawn here, so tell those who pay it.
+            Its keys stop working at once, and it cannot be brought back. USDC that still arrives at
+            its address can be withdrawn from its page.
           </p>
           {archive.error && (
             <ErrorNotice title="The agent was not archived" error={archive.error} />

@@ -3,10 +3,11 @@ import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section, Stack } from "../../components/Layout.tsx";
+import { canonical } from "../../lib/money.ts";
 import type { CreatedAgent } from "../../lib/wire.ts";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
-import { canonical, checkRules, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
+import { checkRules, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
 import { type PayeePicker, RulesFields } from "./RulesFields.tsx";
 
 export function CreateAgent({

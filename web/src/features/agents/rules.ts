@@ -1,5 +1,5 @@
 /** The rules of an agent as a person edits them: checked, compared and told in plain words. */
-import { atomic, formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
+import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Agent } from "../../lib/wire.ts";
@@ -82,11 +82,6 @@ export function tellRules(draft: RulesDraft): string[] {
   );
   return sentences;
 }
-
-export const canonical = (amount: string): string => {
-  const value = parseUsdc(amount);
-  return value === undefined ? amount : toDecimal(value);
-};
 
 export interface RuleChange {
   what: string;

@@ -7,9 +7,9 @@ import { DownloadIcon, EyeIcon } from "../../components/icons.tsx";
 import { Note, Row, Stack } from "../../components/Layout.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { saveFile } from "../../lib/save-file.ts";
+import { envFile, firstCurls, mcpConfig, typescriptCall } from "../../lib/snippets.ts";
 import { useInfo } from "../info/use-info.ts";
 import styles from "./KeyReveal.module.css";
-import { envFile, type Snippet, snippetsFor } from "./snippets.ts";
 
 interface KeyRevealProps {
   apiKey: string;
@@ -18,6 +18,17 @@ interface KeyRevealProps {
   onDone: () => void;
 }
 
+const SNIPPETS = {
+  curl: { label: "curl", write: firstCurls },
+  typescript: { label: "TypeScript", write: typescriptCall },
+  mcp: { label: "MCP", write: mcpConfig },
+} as const;
+type Kind = keyof typeof SNIPPETS;
+const KINDS = (Object.keys(SNIPPETS) as Kind[]).map((value) => ({
+  value,
+  label: SNIPPETS[value].label,
+}));
+
 const mask = (key: string): string => `${key.slice(0, 7)}${"•".repeat(24)}${key.slice(-4)}`;
 
 /** The only time the key is in the browser. It is never put in an address, a store or a log. */
@@ -25,14 +36,13 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
   const info = useInfo();
   const [isShown, setShown] = useState(false);
   const [isSaved, setSaved] = useState(false);
-  const [kind, setKind] = useState<Snippet["id"]>("curl");
+  const [kind, setKind] = useState<Kind>("curl");
   useLeaveWarning(!isSaved);
 
   const baseUrl = info?.publicUrl ?? globalThis.location.origin;
   const demoUrl = `${baseUrl}${info?.networks[0]?.demoPath ?? "/api/arc-stats"}`;
   const shownKey = isShown ? apiKey : mask(apiKey);
-  const real = snippetsFor(baseUrl, apiKey, demoUrl).find(({ id }) => id === kind);
-  const shown = snippetsFor(baseUrl, shownKey, demoUrl).find(({ id }) => id === kind);
+  const { label, write } = SNIPPETS[kind];
 
   return (
     <Stack gap={5}>
@@ -68,21 +78,12 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
         </Row>
       </div>
       <div>
-        <Segmented
-          label="Snippet"
-          value={kind}
-          onChange={setKind}
-          options={[
-            { value: "curl", label: "curl" },
-            { value: "typescript", label: "TypeScript" },
-            { value: "mcp", label: "MCP" },
-          ]}
-        />
+        <Segmented label="Snippet" value={kind} onChange={setKind} options={KINDS} />
         <div className={styles.snippet}>
           <CodeBlock
-            label={`${real?.label ?? ""}, with the key filled in`}
-            code={real?.code ?? ""}
-            shown={shown?.code}
+            label={`${label}, with the key filled in`}
+            code={write(baseUrl, apiKey, demoUrl)}
+            shown={write(baseUrl, shownKey, demoUrl)}
           />
         </div>
       </div>

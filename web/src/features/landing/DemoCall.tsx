@@ -1,6 +1,7 @@
 import type { ReactNode } from "react";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { LinkButton } from "../../components/Button.tsx";
+import { askWithoutPaying, fetchPaid } from "../../lib/snippets.ts";
 import { useInfo } from "../info/use-info.ts";
 import styles from "./landing.module.css";
 
@@ -8,7 +9,7 @@ import styles from "./landing.module.css";
 export function DemoCall(): ReactNode {
   const info = useInfo();
   const base = info?.publicUrl ?? globalThis.location.origin;
-  const path = info?.networks[0]?.demoPath ?? "/api/arc-stats";
+  const demoUrl = `${base}${info?.networks[0]?.demoPath ?? "/api/arc-stats"}`;
   return (
     <section className={styles.section} aria-labelledby="demo">
       <h2 id="demo">See a paid API answer</h2>
@@ -16,10 +17,10 @@ export function DemoCall(): ReactNode {
         This endpoint sells live chain statistics for 0.001 USDC. Without a payment it answers 402
         and says what it wants; your agent pays and gets the data in one call.
       </p>
-      <CodeBlock label="Ask without paying" code={`curl -i ${base}${path}`} />
+      <CodeBlock label="Ask without paying" code={askWithoutPaying(demoUrl)} />
       <CodeBlock
         label="Let an agent pay"
-        code={`curl ${base}/api/agents/x402-fetch \\\n  -H "Authorization: Bearer $AGENT_API_KEY" \\\n  -H "Content-Type: application/json" \\\n  -d '{"url": "${base}${path}"}'`}
+        code={fetchPaid(base, "$AGENT_API_KEY", { url: demoUrl })}
       />
       <LinkButton to="/developers">More for developers</LinkButton>
     </section>

@@ -5,6 +5,7 @@ import { CopyButton } from "../../components/CopyButton.tsx";
 import { KeyValues, Note, Row, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { fetchPaid } from "../../lib/snippets.ts";
 import type { Listing } from "../../lib/wire.ts";
 import { useExplorer, useInfo, useNetwork } from "../info/use-info.ts";
 import { ListingStatus } from "./ListingCard.tsx";
@@ -56,7 +57,7 @@ export function ListingCode({ listing }: { listing: Listing }): ReactNode {
       {listing.sample !== null && <CodeBlock label="Sample answer" code={listing.sample} />}
       <CodeBlock
         label="Call it with an agent's key"
-        code={`curl ${base}/api/agents/x402-fetch \\\n  -H "Authorization: Bearer $AGENT_API_KEY" \\\n  -H "Content-Type: application/json" \\\n  -d '{"listingId": "${listing.id}"}'`}
+        code={fetchPaid(base, "$AGENT_API_KEY", { listingId: listing.id })}
       />
     </>
   );

@@ -9,7 +9,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Fields, KeyValues, Note, Row, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { Select } from "../../components/Select.tsx";
-import { atomic, formatUsdc, parseUsdc } from "../../lib/money.ts";
+import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import type { Listing } from "../../lib/wire.ts";
 import { createListing, probeListing, updateListing } from "./api.ts";
 
@@ -45,7 +45,7 @@ export function ListingForm({ listing, onDone, onCancel }: ListingFormProps): Re
         name: name.trim(),
         description: description.trim(),
         ...(category === "" ? {} : { category }),
-        ...(maxPrice === "" ? {} : { maxPrice }),
+        ...(maxPrice === "" ? {} : { maxPrice: canonical(maxPrice) }),
       };
       return listing
         ? updateListing(listing.id, terms)

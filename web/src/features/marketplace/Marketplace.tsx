@@ -8,7 +8,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
-import { parseUsdc } from "../../lib/money.ts";
+import { canonical, parseUsdc } from "../../lib/money.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { listingsQuery } from "./api.ts";
 import { ListingCard } from "./ListingCard.tsx";
@@ -20,7 +20,7 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
   const [category, setCategory] = useParameter("category");
   const [search] = useDebouncedValue(text.trim(), 250);
   const [maxPrice] = useDebouncedValue(price.trim(), 250);
-  const cap = parseUsdc(maxPrice) === undefined ? undefined : maxPrice;
+  const cap = parseUsdc(maxPrice) === undefined ? undefined : canonical(maxPrice);
   const { fetchNextPage, ...query } = useInfiniteQuery(
     listingsQuery({
       search: search === "" ? undefined : search,

@@ -3,7 +3,7 @@ import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { useDocumentTitle, useTitleFocus } from "../../components/Layout.tsx";
+import { Stack, useDocumentTitle, useTitleFocus } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { disconnect, useConnection } from "../../lib/wallet/connection.ts";
@@ -11,14 +11,14 @@ import type { Session } from "../../lib/wire.ts";
 import { useSession } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
 import styles from "./SignIn.module.css";
+import { useLeave } from "./use-leave.ts";
 
 /**
  * Owner's screens stand behind this. The address stays what it was, so signing in leads exactly to
  * where the person wanted to go.
  */
 export function SessionGate({ children }: { children: ReactNode }): ReactNode {
-  const { session, error, retry, isLost } = useSession();
-  const connection = useConnection();
+  const { session, error, retry } = useSession();
   if (session === undefined) {
     if (error !== undefined)
       return (
@@ -32,6 +32,18 @@ export function SessionGate({ children }: { children: ReactNode }): ReactNode {
     );
   }
   if (session === null) return <SignInPage />;
+  return <AccountGuard>{children}</AccountGuard>;
+}
+
+/**
+ * Around every screen, public ones too: what belongs to an owner leaves the screen when the wallet
+ * moves to another account, and a session that ended is renewed without losing the screen.
+ */
+export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
+  const { session, isLost } = useSession();
+  const connection = useConnection();
+  const leave = useLeave();
+  if (!session) return children;
   const isOtherAccount = connection !== null && !isSameAddress(connection.address, session.address);
   if (isOtherAccount && !isLost)
     return <OtherAccount session={session} connected={connection.address} />;
@@ -45,9 +57,13 @@ export function SessionGate({ children }: { children: ReactNode }): ReactNode {
         size="sm"
         title="Your session has ended"
       >
-        <p>Sign in again to go on. What you typed on this screen is still there.</p>
-        <br />
-        <SignIn expected={session.address} />
+        <Stack gap={4}>
+          <p>Sign in again to go on. What you typed on this screen is still there.</p>
+          <SignIn expected={session.address} />
+          <Button variant="ghost" onClick={() => void leave()}>
+            Stay signed out
+          </Button>
+        </Stack>
       </Dialog>
     </Fragment>
   );
@@ -76,7 +92,7 @@ function SignInPage(): ReactNode {
 
 /** The wallet moved to another account: the first account's data leaves the screen at once. */
 function OtherAccount({ session, connected }: { session: Session; connected: string }): ReactNode {
-  const { leave } = useSession();
+  const leave = useLeave();
   useDocumentTitle("Account changed");
   useTitleFocus();
   return (
@@ -91,23 +107,23 @@ function OtherAccount({ session, connected }: { session: Session; connected: str
         </p>
       </div>
       <div className={styles.card}>
-        <p>
-          Signed in: <Address value={session.address} copy={false} />
-        </p>
-        <p>
-          In the wallet: <Address value={connected} copy={false} />
-        </p>
-        <br />
-        <SignIn />
-        <br />
-        <Button block onClick={disconnect}>
-          Stay signed in as before
-        </Button>
-        <br />
-        <br />
-        <Button block onClick={() => void leave()}>
-          Sign out
-        </Button>
+        <Stack gap={4}>
+          <div>
+            <p>
+              Signed in: <Address value={session.address} copy={false} />
+            </p>
+            <p>
+              In the wallet: <Address value={connected} copy={false} />
+            </p>
+          </div>
+          <SignIn />
+          <Button block onClick={disconnect}>
+            Stay signed in as before
+          </Button>
+          <Button block onClick={() => void leave()}>
+            Sign out
+          </Button>
+        </Stack>
       </div>
     </div>
   );

@@ -51,8 +51,10 @@ export function SessionProvider({
     shownRef.current = current;
     setShown(current);
     setLost(false);
+    // Remembered only from an answer: a public page that did not ask knows nothing new.
     if (current) rememberSignedIn(true);
-  }, [current, dropPrivate]);
+    else if (query.isEnabled) rememberSignedIn(false);
+  }, [current, dropPrivate, query.isEnabled]);
 
   useEffect(
     () =>

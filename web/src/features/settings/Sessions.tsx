@@ -55,9 +55,7 @@ function Row({
       else await revokeSession(session.id);
     },
     onSuccess: () => {
-      notifications.show({
-        message: session.current ? "You are signed out." : "The session is ended.",
-      });
+      if (!session.current) notifications.show({ message: "The session is ended." });
     },
     onError: (error) => {
       notifications.show({

@@ -1,0 +1,22 @@
+import { notifications } from "@mantine/notifications";
+import { useCallback } from "react";
+import { useNavigate } from "react-router";
+import { useSession } from "./session-context.ts";
+
+/** Signs out and goes to the start page; where that fails, the person is told and stays. */
+export function useLeave(): () => Promise<void> {
+  const { leave } = useSession();
+  const navigate = useNavigate();
+  return useCallback(async () => {
+    try {
+      await leave();
+      await navigate("/");
+    } catch (error) {
+      notifications.show({
+        color: "red",
+        title: "You are still signed in",
+        message: error instanceof Error ? error.message : "Signing out did not work.",
+      });
+    }
+  }, [leave, navigate]);
+}
