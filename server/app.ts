@@ -2,7 +2,7 @@
 import { fileURLToPath } from "node:url";
 import autoload from "@fastify/autoload";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
-import Fastify, { type FastifyInstance } from "fastify";
+import Fastify, { LogController, type FastifyInstance } from "fastify";
 import type { Config } from "./config.ts";
 import { newId } from "./domain/ids.ts";
 import { sendProblem, toApiError } from "./plugins/errors.ts";
@@ -39,7 +39,7 @@ export async function buildApp(
     pluginTimeout: PLUGIN_TIMEOUT_MS,
     trustProxy: config.trustProxy,
     // One line per request, when it is answered: plugins/request-log.ts.
-    disableRequestLogging: true,
+    logController: new LogController({ disableRequestLogging: true }),
     genReqId: () => newId("req"),
     requestIdHeader: false,
     // API calls never redirect: a redirect would lose the Authorization header.
