@@ -1,8 +1,8 @@
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
-import { CopyButton } from "../../components/CopyButton.tsx";
-import { KeyValues, Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { CopyText } from "../../components/CopyText.tsx";
+import { KeyValues, Note, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { RelativeTime } from "../../components/RelativeTime.tsx";
 import { fetchPaid } from "../../lib/snippets.ts";
@@ -27,10 +27,12 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
             ["Network", network?.name ?? listing.network],
             [
               "URL",
-              <Row key="url">
-                <code>{`${listing.method} ${listing.url}`}</code>
-                <CopyButton value={listing.url} what="URL" />
-              </Row>,
+              <CopyText
+                key="url"
+                value={listing.url}
+                shown={`${listing.method} ${listing.url}`}
+                what="URL"
+              />,
             ],
             ["Status", <ListingStatus key="status" listing={listing} />],
             [

@@ -1,8 +1,8 @@
 import type { ReactNode } from "react";
 import { Address, TxHash } from "../../components/Address.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
-import { CopyButton } from "../../components/CopyButton.tsx";
-import { KeyValues, Row, Stack } from "../../components/Layout.tsx";
+import { CopyText } from "../../components/CopyText.tsx";
+import { KeyValues, Stack } from "../../components/Layout.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
 import { useExplorer, useNetwork } from "../info/use-info.ts";
@@ -43,10 +43,10 @@ export function PaymentFacts({
             "API key",
             `${payment.apiKey.label === "" ? "" : `${payment.apiKey.label}, `}${payment.apiKey.prefix}…${payment.apiKey.last4}`,
           ],
-          ["Payment id", <Copied key="id" value={payment.id} what="payment id" />],
+          ["Payment id", <CopyText key="id" value={payment.id} what="payment id" />],
           payment.requestId !== null && [
             "Request id",
-            <Copied key="request" value={payment.requestId} what="request id" />,
+            <CopyText key="request" value={payment.requestId} what="request id" />,
           ],
         ]}
       />
@@ -71,10 +71,3 @@ export function PaymentFacts({
     </Stack>
   );
 }
-
-const Copied = ({ value, what }: { value: string; what: string }): ReactNode => (
-  <Row>
-    <code>{value}</code>
-    <CopyButton value={value} what={what} />
-  </Row>
-);

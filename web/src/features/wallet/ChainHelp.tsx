@@ -1,6 +1,6 @@
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
-import { CopyButton } from "../../components/CopyButton.tsx";
+import { CopyText } from "../../components/CopyText.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { KeyValues, Note, Row, Stack } from "../../components/Layout.tsx";
 import { chainParameters, switchChain } from "../../lib/wallet/chain.ts";
@@ -61,13 +61,7 @@ export function ChainHelp({ connection, network, children }: ChainHelpProps): Re
             rows={[
               ["Name", network.name],
               ["Chain ID", network.chainId],
-              [
-                "RPC URL",
-                <Row key="rpc">
-                  <code>{network.walletRpcUrl}</code>
-                  <CopyButton value={network.walletRpcUrl} what="RPC URL" />
-                </Row>,
-              ],
+              ["RPC URL", <CopyText key="rpc" value={network.walletRpcUrl} what="RPC URL" />],
               ["Currency", parameters.nativeCurrency.symbol],
               ["Explorer", network.explorerUrl],
             ]}
