@@ -24,7 +24,7 @@ t.test("the OpenAPI document is valid and names every route and error code", asy
     ),
   );
   const hidden =
-    /^\/(metrics|openapi\.json|docs|assets|\*|mcp)|^\/$|\.(js|css|svg|html|ico|woff2|webmanifest|png)$/;
+    /^\/(metrics|openapi\.json|docs|assets|\*|mcp)|^\/$|\.(js|css|svg|html|ico|woff2|webmanifest|png)(\.(gz|br))?$/;
   for (const route of app.knownRoutes) {
     if (["HEAD", "OPTIONS"].includes(route.method) || hidden.test(route.url)) continue;
     const name = `${route.method} ${route.url.replaceAll(/:([A-Za-z]+)/g, "{$1}")}`;
