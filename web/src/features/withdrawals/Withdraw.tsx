@@ -1,20 +1,16 @@
 import { type ReactNode, useState } from "react";
-import { TextInput } from "@mantine/core";
-import { Address } from "../../components/Address.tsx";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
-import { checkAddress, isSameAddress } from "../../lib/address.ts";
-import { atomic, formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
+import { atomic } from "../../lib/money.ts";
 import type { Agent } from "../../lib/wire.ts";
+import { checkDraft, type DraftErrors, EMPTY_DRAFT, type WithdrawalDraft } from "./draft.ts";
+import { TargetFields } from "./TargetFields.tsx";
 import { useWithdrawal, type Withdrawal } from "./use-withdrawal.ts";
 import styles from "./Withdraw.module.css";
 import { WithdrawalReview } from "./WithdrawalReview.tsx";
-
-const CONFIRM_LENGTH = 6;
 
 export function Withdraw({ agent, owner }: { agent: Agent; owner: string }): ReactNode {
   const withdrawal = useWithdrawal(agent.id);
@@ -36,59 +32,39 @@ export function Withdraw({ agent, owner }: { agent: Agent; owner: string }): Rea
   );
 }
 
-function WithdrawForm({
-  agent,
-  owner,
-  withdrawal,
-}: {
+interface WithdrawFormProps {
   agent: Agent;
   owner: string;
   withdrawal: Withdrawal;
-}): ReactNode {
-  const { state, prepare } = withdrawal;
-  const [amount, setAmount] = useState("");
-  const [isMax, setMax] = useState(false);
-  const [target, setTarget] = useState<"owner" | "other">("owner");
-  const [to, setTo] = useState("");
-  const [confirmation, setConfirmation] = useState("");
-  const [errors, setErrors] = useState<{ amount?: string; to?: string; confirmation?: string }>({});
-  const isEmpty = agent.balance !== null && atomic(agent.balance) === 0n;
+}
 
-  const check = async (): Promise<{ amount: string; to: string | undefined } | undefined> => {
-    const next: typeof errors = {};
-    const value = parseUsdc(amount);
-    if (!isMax && (value === undefined || value === 0n))
-      next.amount = "An amount such as 5 or 0.25, with at most 6 decimals.";
-    else if (
-      !isMax &&
-      value !== undefined &&
-      agent.balance !== null &&
-      value > atomic(agent.balance)
-    )
-      next.amount = `The agent holds ${formatUsdc(agent.balance)} USDC.`;
-    let address: string | undefined;
-    if (target === "other") {
-      const checked = await checkAddress(to);
-      if (!checked.ok) next.to = checked.reason;
-      else if (isSameAddress(checked.address, agent.walletAddress))
-        next.to = "This is the agent's own address.";
-      else {
-        address = checked.address;
-        const ending = address.slice(-CONFIRM_LENGTH);
-        if (confirmation.trim().toLowerCase() !== ending.toLowerCase())
-          next.confirmation = `Type the last ${CONFIRM_LENGTH} characters of the address: they must match.`;
-      }
-    }
-    setErrors(next);
-    if (Object.keys(next).length > 0) return undefined;
-    return { amount: isMax || value === undefined ? "max" : toDecimal(value), to: address };
+function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): ReactNode {
+  const { state, prepare } = withdrawal;
+  const [draft, setDraft] = useState<WithdrawalDraft>(EMPTY_DRAFT);
+  const [errors, setErrors] = useState<DraftErrors>({});
+  const isEmpty = agent.balance !== null && atomic(agent.balance) === 0n;
+  const change = (next: Partial<WithdrawalDraft>): void => {
+    setDraft({ ...draft, ...next });
+    setErrors({});
   };
   const onSubmit = async (event: React.FormEvent): Promise<void> => {
     event.preventDefault();
-    const request = await check();
-    if (request && state.step === "form") await prepare(request.amount, request.to);
+    const check = await checkDraft(draft, agent);
+    setErrors(check.ok ? {} : check.errors);
+    if (check.ok && state.step === "form") await prepare(check.amount, check.to);
   };
-
+  const max = (
+    <Button
+      size="small"
+      variant="ghost"
+      aria-pressed={draft.isMax}
+      onClick={() => {
+        change({ isMax: !draft.isMax });
+      }}
+    >
+      Max
+    </Button>
+  );
   return (
     <form className={styles.form} noValidate onSubmit={(event) => void onSubmit(event)}>
       <Stack gap={4}>
@@ -100,74 +76,15 @@ function WithdrawForm({
         <AmountInput
           label="Amount"
           required
-          value={isMax ? "" : amount}
-          placeholder={isMax ? "Everything available" : "0.00"}
+          value={draft.isMax ? "" : draft.amount}
+          placeholder={draft.isMax ? "Everything available" : "0.00"}
           error={errors.amount}
-          onChange={(next) => {
-            setMax(false);
-            setAmount(next);
-            setErrors({});
+          onChange={(amount) => {
+            change({ amount, isMax: false });
           }}
-          rightSection={
-            <Button
-              size="small"
-              variant="ghost"
-              aria-pressed={isMax}
-              onClick={() => {
-                setMax(!isMax);
-                setErrors({});
-              }}
-            >
-              Max
-            </Button>
-          }
+          rightSection={max}
         />
-        <div>
-          <Segmented
-            label="Where to"
-            value={target}
-            onChange={(next) => {
-              setTarget(next);
-              setErrors({});
-            }}
-            options={[
-              { value: "owner", label: "To my wallet" },
-              { value: "other", label: "Another address" },
-            ]}
-          />
-        </div>
-        {target === "owner" ? (
-          <p>
-            <Muted>Goes to</Muted> <Address value={owner} copy={false} />
-          </p>
-        ) : (
-          <Stack gap={3}>
-            <TextInput
-              label="Address"
-              placeholder="0x…"
-              spellCheck={false}
-              autoComplete="off"
-              value={to}
-              error={errors.to}
-              onChange={(event) => {
-                setTo(event.currentTarget.value);
-                setErrors({});
-              }}
-            />
-            <TextInput
-              label="Type its last 6 characters"
-              description="Read them where you have the address from, not from the field above. A transfer cannot be called back."
-              spellCheck={false}
-              autoComplete="off"
-              value={confirmation}
-              error={errors.confirmation}
-              onChange={(event) => {
-                setConfirmation(event.currentTarget.value);
-                setErrors({});
-              }}
-            />
-          </Stack>
-        )}
+        <TargetFields owner={owner} draft={draft} errors={errors} onChange={change} />
         {state.step === "form" && state.error !== undefined && (
           <ErrorNotice title="The withdrawal could not be prepared" error={state.error} />
         )}

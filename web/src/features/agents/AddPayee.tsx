@@ -1,0 +1,67 @@
+import { TextInput } from "@mantine/core";
+import { type ReactNode, useRef, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { checkAddress } from "../../lib/address.ts";
+import styles from "./AllowlistEditor.module.css";
+import type { AllowlistDraft } from "./api.ts";
+
+interface AddPayeeProps {
+  has: (address: string) => boolean;
+  onAdd: (entry: AllowlistDraft) => void;
+}
+
+/** One address, its checksum checked before it is taken. Enter adds; the form around it is not sent. */
+export function AddPayee({ has, onAdd }: AddPayeeProps): ReactNode {
+  const [address, setAddress] = useState("");
+  const [label, setLabel] = useState("");
+  const [error, setError] = useState<string>();
+  const field = useRef<HTMLInputElement>(null);
+
+  const add = async (): Promise<void> => {
+    const check = await checkAddress(address);
+    if (!check.ok) return setError(check.reason);
+    if (has(check.address)) return setError("This address is on the list already.");
+    onAdd({ address: check.address, label: label.trim() });
+    setAddress("");
+    setLabel("");
+    field.current?.focus();
+  };
+  const onEnter = (event: React.KeyboardEvent): void => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    void add();
+  };
+
+  return (
+    <div className={styles.add}>
+      <TextInput
+        ref={field}
+        label="Address"
+        placeholder="0x…"
+        spellCheck={false}
+        autoComplete="off"
+        value={address}
+        error={error}
+        onKeyDown={onEnter}
+        onChange={(event) => {
+          setAddress(event.currentTarget.value);
+          setError(undefined);
+        }}
+      />
+      <TextInput
+        label="Label"
+        placeholder="Weather API"
+        maxLength={80}
+        autoComplete="off"
+        value={label}
+        onKeyDown={onEnter}
+        onChange={(event) => {
+          setLabel(event.currentTarget.value);
+        }}
+      />
+      <Button className={styles.button} onClick={() => void add()}>
+        Add
+      </Button>
+    </div>
+  );
+}

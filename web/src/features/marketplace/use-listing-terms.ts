@@ -1,0 +1,57 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
+import type { Listing, ProbeResult } from "../../lib/wire.ts";
+import { createListing, updateListing } from "./api.ts";
+
+/** A listing that is edited, or the probed API that becomes one. */
+export type ListingTarget = { onDone: (listing: Listing) => void } & (
+  | { listing: Listing; found?: undefined }
+  | { found: ProbeResult; listing?: undefined }
+);
+
+export function useListingTerms({ listing, found, onDone }: ListingTarget) {
+  const client = useQueryClient();
+  const [terms, setTerms] = useState({
+    name: listing?.name ?? "",
+    description: listing?.description ?? (found?.description ?? "").slice(0, 500),
+    category: listing?.category ?? "",
+    maxPrice: listing?.maxPrice ?? found?.price ?? "",
+  });
+  const save = useMutation({
+    mutationFn: () => {
+      const { category, maxPrice } = terms;
+      const body = {
+        name: terms.name.trim(),
+        description: terms.description.trim(),
+        ...(category === "" ? {} : { category }),
+        ...(maxPrice === "" ? {} : { maxPrice: canonical(maxPrice) }),
+      };
+      if (listing) return updateListing(listing.id, body);
+      return createListing({ ...body, url: found.url, method: found.method });
+    },
+    onSuccess: async (saved) => {
+      notifications.show({
+        message: listing ? "The listing is changed." : `${saved.name} is listed.`,
+      });
+      await Promise.all(
+        ["listings", "listing"].map((key) => client.invalidateQueries({ queryKey: [key] })),
+      );
+      onDone(saved);
+    },
+  });
+  const price = listing?.price ?? found?.price ?? "0";
+  const ceiling = parseUsdc(terms.maxPrice);
+  return {
+    terms,
+    change: (part: Partial<typeof terms>): void => {
+      setTerms({ ...terms, ...part });
+    },
+    save,
+    ceilingError:
+      ceiling !== undefined && ceiling < atomic(price)
+        ? `The price is ${formatUsdc(price)} now.`
+        : undefined,
+  };
+}

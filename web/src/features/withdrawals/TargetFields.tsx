@@ -1,0 +1,64 @@
+import { TextInput } from "@mantine/core";
+import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Muted, Stack } from "../../components/Layout.tsx";
+import { Segmented } from "../../components/Segmented.tsx";
+import type { DraftErrors, WithdrawalDraft } from "./draft.ts";
+
+interface TargetFieldsProps {
+  owner: string;
+  draft: WithdrawalDraft;
+  errors: DraftErrors;
+  onChange: (change: Partial<WithdrawalDraft>) => void;
+}
+
+/** The owner's own wallet, or an address that must be confirmed by typing its ending. */
+export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsProps): ReactNode {
+  return (
+    <>
+      <div>
+        <Segmented
+          label="Where to"
+          value={draft.target}
+          onChange={(target) => {
+            onChange({ target });
+          }}
+          options={[
+            { value: "owner", label: "To my wallet" },
+            { value: "other", label: "Another address" },
+          ]}
+        />
+      </div>
+      {draft.target === "owner" ? (
+        <p>
+          <Muted>Goes to</Muted> <Address value={owner} copy={false} />
+        </p>
+      ) : (
+        <Stack gap={3}>
+          <TextInput
+            label="Address"
+            placeholder="0x…"
+            spellCheck={false}
+            autoComplete="off"
+            value={draft.to}
+            error={errors.to}
+            onChange={(event) => {
+              onChange({ to: event.currentTarget.value });
+            }}
+          />
+          <TextInput
+            label="Type its last 6 characters"
+            description="Read them where you have the address from, not from the field above. A transfer cannot be called back."
+            spellCheck={false}
+            autoComplete="off"
+            value={draft.confirmation}
+            error={errors.confirmation}
+            onChange={(event) => {
+              onChange({ confirmation: event.currentTarget.value });
+            }}
+          />
+        </Stack>
+      )}
+    </>
+  );
+}
