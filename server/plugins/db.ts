@@ -1,5 +1,5 @@
 import fp from "fastify-plugin";
-import { createPool, type Pool } from "../adapters/db/pool.ts";
+import { createPool, surviveLostConnections, type Pool } from "../adapters/db/pool.ts";
 import { createPrisma, type Prisma } from "../adapters/db/prisma.ts";
 
 declare module "fastify" {
@@ -17,8 +17,9 @@ export default fp(
     if (databaseUrl === undefined)
       throw new Error("databaseUrl must be resolved before the app is built");
     const pool = createPool(databaseUrl);
-    // An idle connection that dies is replaced by the pool; without a listener it would end the process.
-    pool.on("error", (error) => app.log.warn({ err: error }, "idle database connection lost"));
+    surviveLostConnections(pool, (error) =>
+      app.log.warn({ reason: error.message }, "database connection lost"),
+    );
     const prisma = createPrisma(pool);
     app.decorate("pool", pool);
     app.decorate("prisma", prisma);

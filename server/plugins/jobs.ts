@@ -8,7 +8,8 @@ import {
   type Runner,
   type TaskSpec,
 } from "graphile-worker";
-import { Client } from "pg";
+import { Pool } from "pg";
+import { surviveLostConnections } from "../adapters/db/pool.ts";
 
 export type JobHandler = (payload: unknown) => Promise<void>;
 
@@ -47,6 +48,11 @@ export default fp(
   async (app) => {
     const { databaseUrl } = app.config;
     if (databaseUrl === undefined) throw new Error("databaseUrl is not resolved");
+    // The queue's own: it wants numbers as Postgres writes them, and its waiting must not starve payments.
+    const pool = new Pool({ connectionString: databaseUrl, max: 5 });
+    surviveLostConnections(pool, (error) =>
+      app.log.warn({ reason: error.message }, "job queue lost a database connection"),
+    );
     const tasks = new Map<string, { handler: JobHandler; options: TaskOptions }>();
     const closing = new AbortController();
     let runner: Runner | undefined;
@@ -73,6 +79,7 @@ export default fp(
       closing.abort();
       await runner?.stop().catch(() => undefined);
       await running;
+      await pool.end();
     });
 
     /** The queue's runner gives up when the database is away for long: then it is started again. */
@@ -98,8 +105,7 @@ export default fp(
         options.cron === undefined ? [] : [{ task, match: options.cron, identifier: task }],
       );
       const started = await run({
-        connectionString: databaseUrl,
-        maxPoolSize: 4,
+        pgPool: pool,
         concurrency: 2,
         pollInterval: POLL_MS,
         schema: SCHEMA,
@@ -116,18 +122,13 @@ export default fp(
     }
 
     async function migrateUnderLock(): Promise<void> {
-      const client = new Client({ connectionString: databaseUrl });
-      await client.connect();
+      const client = await pool.connect();
       try {
         await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
-        await runMigrations({
-          connectionString: databaseUrl,
-          schema: SCHEMA,
-          maxPoolSize: 1,
-          logger,
-        });
+        await runMigrations({ pgPool: pool, schema: SCHEMA, logger });
       } finally {
-        await client.end();
+        // Destroyed, not given back: the lock ends with its session, also after an error.
+        client.release(true);
       }
     }
   },

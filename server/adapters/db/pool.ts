@@ -48,3 +48,12 @@ export async function inTransaction<T>(
     client.release(broken);
   }
 }
+
+/**
+ * A server that goes away ends connections also while somebody holds them between two queries, or while the
+ * pool is closing them. Without a listener each such end would take the whole process with it.
+ */
+export function surviveLostConnections(pool: PgPool, onLost: (error: Error) => void): void {
+  pool.on("error", onLost);
+  pool.on("connect", (client) => client.on("error", onLost));
+}
