@@ -1,34 +1,57 @@
 // `npm test`: everything that must hold, in one command, on a fresh clone.
 //
 //   npm test                      format, lint, types, then every test
-//   npm test -- test/a.test.ts    only these test files
+//   npm test -- test/a.test.ts    only these test files, or the files in these folders
+//   npm run check                 format, lint and types only
+//   npm run test:unit             the pure tests: no Postgres, no chain, no browser
+//   npm run test:watch [-- path]  these (else the pure ones), and again whenever a source file changes
 //
-// One throw-away Postgres serves the whole run; each test file clones a template database in it.
+// One throw-away folder holds what the run needs: a Postgres (each test file clones a template database in it),
+// the unpacked browser, the error codes that were answered. It is empty at the start and gone at the end.
 // A test file with a line starting `// Runs alone` gets the machine to itself, after all the others.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join, relative } from "node:path";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  watch,
+  writeFileSync,
+} from "node:fs";
+import { availableParallelism, tmpdir } from "node:os";
+import { join, relative, resolve } from "node:path";
 import {
   BootstrapError,
   checkNode,
   ensureDependencies,
   ensurePrismaClient,
-  ensureTestRunner,
   ensureWebBuild,
   prepare,
   ROOT,
 } from "../server/local/bootstrap.mjs";
 
+const JOBS = Math.min(availableParallelism(), 4);
+const FILE_LIMIT_SECONDS = 300;
+const UNIT = join("test", "unit");
+/** How long each file took, on a machine of ours: the longest start first. Written by `--save-times`. */
+const TIMES = join(ROOT, "test", "helpers", "file-seconds.json");
+const WATCHED = ["server", "web/src", "test", "prisma"];
+
 const bin = (name) => join(ROOT, "node_modules", ".bin", name);
 const running = new Set();
-const totals = { passed: 0, failed: 0, skipped: 0 };
-let interrupted = false;
+/** @type {{passed: number, failed: number, skipped: string[]}} */
+const totals = { passed: 0, failed: 0, skipped: [] };
+const seconds = new Map();
+const started = performance.now();
+const interrupted = new AbortController();
 
 for (const signal of ["SIGINT", "SIGTERM"]) {
   process.on(signal, () => {
-    interrupted = true;
+    interrupted.abort();
     for (const child of running) child.kill(signal);
   });
 }
@@ -39,57 +62,127 @@ try {
   totals.failed += 1;
   console.error(error instanceof BootstrapError ? `${error.message}\n${error.details}` : error);
 }
-if (interrupted) console.log("Interrupted.");
-const skipped = totals.skipped > 0 ? `, ${totals.skipped} skipped` : "";
-console.log(`\n${totals.passed} passed, ${totals.failed} failed${skipped}`);
-process.exitCode = totals.failed > 0 || totals.passed === 0 || interrupted ? 1 : 0;
+if (interrupted.signal.aborted) console.log("Interrupted.");
+printTimes();
+for (const name of totals.skipped) console.log(`skipped: ${name}`);
+console.log(`\n${totals.passed} passed, ${totals.failed} failed`);
+process.exitCode = totals.failed > 0 || totals.passed === 0 || interrupted.signal.aborted ? 1 : 0;
 
 async function main(args) {
+  const options = new Set(args.filter((arg) => arg.startsWith("--")));
+  const paths = args.filter((arg) => !arg.startsWith("--"));
+  if (options.has("--watch") && paths.length === 0) options.add("--unit");
+  const isAll = paths.length === 0 && !options.has("--unit") && !options.has("--check");
   checkNode();
-  const steps = [ensureDependencies, ensurePrismaClient, ensureTestRunner];
-  const opensWebApp = args.length === 0 || args.some((file) => file.includes("web"));
-  await prepare(console.log, opensWebApp ? [...steps, ensureWebBuild] : steps);
-  if (args.length === 0) await checkSources();
-  const files = args.length > 0 ? args : testFiles(join(ROOT, "test"));
-  await withPostgres(async (env) => {
-    await runTests(
-      files.filter((file) => !runsAlone(file)),
-      [],
-      env,
-    );
-    await runTests(files.filter(runsAlone), ["--jobs=1"], env);
-    if (args.length === 0) await checkCodesProduced(env.PURSER_TEST_CODES_DIR);
+  const files = testFiles(options.has("--unit") ? [UNIT] : paths);
+  const needsWebApp = !options.has("--check") && !files.every(isUnit);
+  const steps = [ensureDependencies, ensurePrismaClient];
+  await timed("preparing", () =>
+    prepare(console.log, needsWebApp ? [...steps, ensureWebBuild] : steps),
+  );
+  if (isAll || options.has("--check")) await checkSources();
+  if (options.has("--check")) return;
+  await withWorld(files, async (env) => {
+    await runFiles(files, env);
+    if (isAll) await checkCodesProduced(env.PURSER_TEST_CODES_DIR);
+    while (options.has("--watch") && !interrupted.signal.aborted) {
+      console.log(`\n${totals.passed} passed, ${totals.failed} failed. Waiting for a change...`);
+      await nextChange();
+      Object.assign(totals, { passed: 0, failed: 0, skipped: [] });
+      await runFiles(files, env);
+    }
   });
+  if (options.has("--save-times")) saveTimes(files);
 }
 
 /** Format, lint, types: each counts as one check. */
 async function checkSources() {
-  const typeProjects = ["server", "test", "web"].filter((folder) =>
-    existsSync(join(ROOT, folder, "tsconfig.json")),
-  );
   await check("format", bin("oxfmt"), ["--check"]);
   await check("lint", bin("oxlint"), ["--type-aware"]);
-  for (const folder of typeProjects) {
-    await check(`types of ${folder}`, bin("tsc"), ["--noEmit", "-p", join(ROOT, folder)]);
+  for (const folder of ["server", "test", "web"]) {
+    const known = join(ROOT, "node_modules", ".purser", `types-${folder}.json`);
+    const args = [
+      "--noEmit",
+      "--incremental",
+      "--tsBuildInfoFile",
+      known,
+      "-p",
+      join(ROOT, folder),
+    ];
+    await check(`types of ${folder}`, bin("tsc"), args);
   }
 }
 
 async function check(name, command, args) {
-  if (interrupted) return;
-  const code = await run(command, args, process.env);
-  console.log(`${code === 0 ? "ok" : "NOT OK"} - ${name}`);
-  totals[code === 0 ? "passed" : "failed"] += 1;
+  if (interrupted.signal.aborted) return;
+  const code = await timed(name, () => run(command, args, process.env));
+  tell(code === 0, name);
 }
 
-async function runTests(files, options, env) {
-  if (files.length === 0 || interrupted) return;
+function tell(isOk, name) {
+  totals[isOk ? "passed" : "failed"] += 1;
+  console.log(`${isOk ? "ok" : "NOT OK"} - ${name}`);
+}
+
+/** The longest first, so that no long one is left when the others are done; those that run alone come last. */
+async function runFiles(files, env) {
+  const known = existsSync(TIMES) ? JSON.parse(readFileSync(TIMES, "utf8")) : {};
+  const cost = (file) => known[file] ?? Infinity;
+  const inOrder = files.toSorted((a, b) => cost(b) - cost(a) || a.localeCompare(b));
+  const browserFiles = inOrder.filter(opensBrowser);
+  const doomed = new Set();
+  if (browserFiles.length > 0 && !(await browserStarts(env)))
+    for (const file of browserFiles) doomed.add(file);
+  const runnable = inOrder.filter((file) => !doomed.has(file));
+  const units = runnable.filter(isUnit);
+  const together = runnable
+    .filter((file) => !isUnit(file) && !runsAlone(file))
+    .map((file) => [file]);
+  // The pure ones share nothing that could be spoilt, and loading the same libraries would be most of their time.
+  if (units.length > 0) together.push(units);
+  const next = async () => {
+    while (together.length > 0 && !interrupted.signal.aborted)
+      await runProcess(together.shift(), env);
+  };
+  await Promise.all(Array.from({ length: JOBS }, next));
+  for (const file of runnable.filter(runsAlone))
+    if (!interrupted.signal.aborted) await runProcess([file], env);
+}
+
+/** One process; it is called by its file, or by the folder of its files. */
+async function runProcess(files, env) {
+  const file = files.length === 1 ? files[0] : UNIT;
+  const load = files.map((path) => `await import(${JSON.stringify(`./${path}`)});`).join("\n");
+  const args = files.length === 1 ? files : ["--input-type=module", "--eval", load];
   const { reportTap } = await import("./helpers/report.mjs");
   const before = totals.failed;
-  const code = await run(bin("tap"), ["run", "--reporter=tap", ...options, ...files], env, (tap) =>
-    reportTap(tap, totals),
-  );
-  // The runner itself failed, or a file ended without saying which of its tests did.
+  let code = 1;
+  const taken = await timed(file, async () => {
+    code = await run(process.execPath, ["--import=tsx", ...args], env, {
+      read: (tap) => reportTap(tap, file, totals),
+      limitSeconds: FILE_LIMIT_SECONDS + 30,
+    });
+    return (performance.now() - started) / 1000;
+  });
+  // The process failed as a whole, or ended without saying which of its tests did.
   if (code !== 0 && totals.failed === before) totals.failed += 1;
+  const isOk = code === 0 && totals.failed === before;
+  const minute = `${Math.floor(taken / 60)}:${String(Math.floor(taken % 60)).padStart(2, "0")}`;
+  console.log(
+    `${isOk ? "ok" : "NOT OK"} - ${file} (${seconds.get(file).toFixed(1)} s, at ${minute})`,
+  );
+}
+
+/** One failure that says why, instead of one for every screen. */
+async function browserStarts(env) {
+  const script = `
+    const { drawAWord } = await import("./test/helpers/bundled-browser.ts");
+    if (!((await drawAWord()) > 0)) throw new Error("it draws no text");
+  `;
+  const args = ["--import=tsx", "--input-type=module", "--eval", script];
+  const code = await timed("browser starts", () => run(process.execPath, args, env));
+  tell(code === 0, code === 0 ? "browser starts" : "browser starts; no file that opens it was run");
+  return code === 0;
 }
 
 /** Every code of the error catalogue was answered to some test of this run. */
@@ -97,46 +190,64 @@ async function checkCodesProduced(folder) {
   const { ERRORS } = await import("../server/errors.ts");
   const produced = new Set(readdirSync(folder));
   const missing = Object.keys(ERRORS).filter((code) => !produced.has(code));
-  console.log(
+  tell(
+    missing.length === 0,
     missing.length === 0
-      ? "ok - every documented error code was produced"
-      : `NOT OK - no test produced: ${missing.join(", ")}`,
+      ? "every documented error code was produced"
+      : `no test produced: ${missing.join(", ")}`,
   );
-  totals[missing.length === 0 ? "passed" : "failed"] += 1;
 }
 
-async function withPostgres(use) {
+async function withWorld(files, use) {
+  const dir = mkdtempSync(join(tmpdir(), "purser-test-"));
+  const codes = join(dir, "codes");
+  mkdirSync(codes);
+  const env = {
+    ...process.env,
+    TAP_TIMEOUT: String(FILE_LIMIT_SECONDS),
+    PURSER_TEST_DIR: dir,
+    PURSER_TEST_CODES_DIR: codes,
+  };
+  let postgres;
+  try {
+    if (!files.every(isUnit)) {
+      postgres = await startTestPostgres(dir);
+      env.PURSER_TEST_POSTGRES_URL = postgres.adminUrl;
+    }
+    await use(env);
+  } finally {
+    await postgres?.stop();
+    rmSync(dir, { recursive: true, force: true });
+  }
+}
+
+async function startTestPostgres(dir) {
   const { register } = await import("tsx/esm/api");
   register();
   const { startPostgres } = await import("../server/local/postgres.ts");
-  const dir = mkdtempSync(join(tmpdir(), "purser-test-"));
-  const postgres = await startPostgres({
+  return startPostgres({
     dir,
     password: randomBytes(12).toString("hex"),
     durable: false,
     maxConnections: 400,
     removeOnExit: dir,
   });
-  try {
-    const codes = join(dir, "codes");
-    mkdirSync(codes);
-    const env = { PURSER_TEST_POSTGRES_URL: postgres.adminUrl, PURSER_TEST_CODES_DIR: codes };
-    await use({ ...process.env, ...env });
-  } finally {
-    await postgres.stop();
-    rmSync(dir, { recursive: true, force: true });
-  }
 }
 
-/** @param {(stdout: import("node:stream").Readable) => Promise<void>} [read] takes its stdout, else the terminal does */
-function run(command, args, env, read) {
+/**
+ * @param {{read?: (stdout: import("node:stream").Readable) => Promise<void>, limitSeconds?: number}} [options]
+ *   `read` takes its stdout, else the terminal does
+ */
+function run(command, args, env, { read, limitSeconds } = {}) {
   return new Promise((resolve, reject) => {
-    const stdio = ["inherit", read ? "pipe" : "inherit", "inherit"];
+    const stdio = ["ignore", read ? "pipe" : "inherit", "inherit"];
     const child = spawn(command, args, { cwd: ROOT, env, stdio });
     running.add(child);
     const reading = read?.(child.stdout);
+    const limit = limitSeconds && setTimeout(() => child.kill("SIGKILL"), limitSeconds * 1000);
     child.on("error", reject);
     child.on("close", async (code) => {
+      clearTimeout(limit);
       running.delete(child);
       await reading;
       resolve(code ?? 1);
@@ -144,14 +255,69 @@ function run(command, args, env, read) {
   });
 }
 
-function testFiles(folder) {
-  return readdirSync(folder, { recursive: true, encoding: "utf8" })
-    .filter((name) => name.endsWith(".test.ts"))
-    .map((name) => relative(ROOT, join(folder, name)))
-    .sort();
+async function timed(name, work) {
+  const from = performance.now();
+  try {
+    return await work();
+  } finally {
+    seconds.set(name, (performance.now() - from) / 1000);
+  }
+}
+
+function printTimes() {
+  if (seconds.size < 3) return;
+  console.log("\nseconds, longest first:");
+  for (const [name, took] of [...seconds].sort(([, a], [, b]) => b - a))
+    console.log(`${took.toFixed(1).padStart(7)}  ${name}`);
+  const wall = (performance.now() - started) / 1000;
+  console.log(`${wall.toFixed(1).padStart(7)}  in all, ${JOBS} files at a time`);
+}
+
+function saveTimes(files) {
+  const sorted = files.toSorted().map((file) => [file, Math.round(seconds.get(file) ?? 0)]);
+  writeFileSync(TIMES, `${JSON.stringify(Object.fromEntries(sorted), null, 2)}\n`);
+}
+
+/** All test files, or those that the paths name or hold. */
+function testFiles(paths) {
+  const wanted = (paths.length > 0 ? paths : ["test"]).map((path) => resolve(ROOT, path));
+  return wanted.flatMap((path) => {
+    if (!existsSync(path)) throw new BootstrapError(`there is no ${relative(ROOT, path)}`, "");
+    if (!statSync(path).isDirectory()) return [relative(ROOT, path)];
+    return readdirSync(path, { recursive: true, encoding: "utf8" })
+      .filter((name) => name.endsWith(".test.ts"))
+      .map((name) => relative(ROOT, join(path, name)));
+  });
+}
+
+function sourceOf(file) {
+  return readFileSync(join(ROOT, file), "utf8");
+}
+
+function isUnit(file) {
+  return file.startsWith(UNIT);
 }
 
 function runsAlone(file) {
-  const path = join(ROOT, file);
-  return existsSync(path) && /^\/\/ Runs alone\b/m.test(readFileSync(path, "utf8").slice(0, 2000));
+  return /^\/\/ Runs alone\b/m.test(sourceOf(file).slice(0, 2000));
+}
+
+function opensBrowser(file) {
+  return /from "(\.\.\/helpers\/browser|\.\/world)\.ts"/.test(sourceOf(file));
+}
+
+function nextChange() {
+  return new Promise((resolve) => {
+    const watchers = WATCHED.map((folder) =>
+      watch(join(ROOT, folder), { recursive: true }, () => {
+        for (const watcher of watchers) watcher.close();
+        setTimeout(resolve, 200);
+      }),
+    );
+    const stop = () => {
+      for (const watcher of watchers) watcher.close();
+      resolve();
+    };
+    interrupted.signal.addEventListener("abort", stop, { once: true });
+  });
 }

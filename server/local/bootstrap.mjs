@@ -85,27 +85,6 @@ export async function ensurePrismaClient(say) {
   writeStamp("prisma", hash);
 }
 
-/**
- * tap builds itself anew for a project's set of plugins, but the run that finds it must do so still uses the
- * old set, and fails: so it is done before.
- * @param {(line: string) => void} say
- */
-export async function ensureTestRunner(say) {
-  const modules = join(ROOT, "node_modules");
-  const hash = hashOf([join(ROOT, ".taprc"), join(modules, "tap", "package.json")]);
-  const built = join(modules, "@tapjs", "test", "test-built", "dist", "esm", "index.js");
-  if (existsSync(built) && existsSync(join(ROOT, ".tap", "plugins")) && readStamp("tap") === hash)
-    return;
-  say("Preparing the test runner...");
-  const cli = join(modules, "tap", "dist", "esm", "run.mjs");
-  await run(
-    process.execPath,
-    [cli, "build"],
-    "the test runner could not be prepared; delete node_modules and try again",
-  );
-  writeStamp("tap", hash);
-}
-
 /** @param {(line: string) => void} say */
 export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");

@@ -1,4 +1,4 @@
-// Reads tap's own output: one line per test file, the details of what failed, and the true counts.
+// Reads what one test file says in TAP: the details of what failed, and the true counts.
 import { Parser } from "tap-parser";
 import { stringify } from "tap-yaml";
 
@@ -17,21 +17,18 @@ const SHOWN = [
 
 /**
  * @param {import("node:stream").Readable} stream
- * @param {{passed: number, failed: number, skipped: number}} totals
+ * @param {string} file
+ * @param {{passed: number, failed: number, skipped: string[]}} totals
  */
-export function reportTap(stream, totals) {
+export function reportTap(stream, file, totals) {
   const parser = new Parser();
   // These four are leaf results: a finished subtest that only sums up its own is not counted again.
   parser.on("pass", () => (totals.passed += 1));
-  parser.on("skip", () => (totals.skipped += 1));
-  parser.on("todo", () => (totals.skipped += 1));
+  parser.on("skip", (result) => totals.skipped.push(nameOf(file, result, result.skip)));
+  parser.on("todo", (result) => totals.skipped.push(nameOf(file, result, result.todo)));
   parser.on("fail", (result) => {
     totals.failed += 1;
-    showFailure(result);
-  });
-  parser.on("assert", (file) => {
-    const seconds = file.time === null ? "" : ` (${(file.time / 1000).toFixed(1)} s)`;
-    console.log(`${file.ok ? "ok" : "NOT OK"} - ${file.name}${seconds}`);
+    showFailure(file, result);
   });
   parser.on("bailout", (reason) => {
     totals.failed += 1;
@@ -43,8 +40,11 @@ export function reportTap(stream, totals) {
   });
 }
 
-function showFailure(result) {
-  console.log(`\nFAILED: ${result.fullname}`);
+const nameOf = (file, result, why) =>
+  `${file} > ${result.fullname || result.name}${typeof why === "string" ? ` (${why})` : ""}`;
+
+function showFailure(file, result) {
+  console.log(`\nFAILED: ${nameOf(file, result)}`);
   if (result.tapError) console.log(`  ${result.tapError}`);
   const diag = result.diag ?? {};
   const shown = Object.fromEntries(

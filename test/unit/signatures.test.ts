@@ -17,7 +17,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { decodeAggregate, encodeAggregate } from "../../server/adapters/chain/aggregate.ts";
 import { transferDigest } from "../../server/adapters/crypto/eip3009-digest.ts";
 import { loadCurve, parseEcdsa, recoverSigner } from "../../server/adapters/crypto/recover.ts";
-import { TRANSFER_TYPES } from "./payments.ts";
+import { TRANSFER_TYPES } from "../facilitator/payments.ts";
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
 const hex = (bytes: number) =>
