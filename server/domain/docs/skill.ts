@@ -134,7 +134,7 @@ export const llmsText = ({ baseUrl, networkName }: SkillFacts): string => `# Pur
 
 ## For paid APIs
 
-- [Facilitator](${baseUrl}/api/x402): point your x402 middleware's facilitator URL here
+- [Facilitator](${baseUrl}/api/x402): point your x402 middleware's facilitator URL here; lists the networks, the asset contracts, and each asset's EIP-712 name and version
 - [Supported kinds](${baseUrl}/api/x402/supported)
 - [Discovery](${baseUrl}/api/x402/discovery/resources)
 
