@@ -1,4 +1,4 @@
-// Goal: whatever parses as JSON gets a protocol answer with status 200; only what is no JSON, too large, or of another media type is an HTTP error.
+// Goal: whatever parses as JSON gets a protocol answer with status 200; only what is no JSON, nested without end, too large, or of another media type is an HTTP error.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
