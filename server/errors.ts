@@ -1,3 +1,5 @@
+import { MAX_JSON_DEPTH } from "./domain/foreign-json.ts";
+
 /**
  * The one table of error codes: status, title and what the caller should know.
  * `GET /openapi.json` lists it, the error handler renders it, the docs print it.
@@ -24,7 +26,11 @@ const define = (
 });
 
 export const ERRORS = {
-  invalid_json: define(400, "Invalid JSON", "Send a body that parses as JSON."),
+  invalid_json: define(
+    400,
+    "Invalid JSON",
+    `Send a body that parses as JSON, nested at most ${MAX_JSON_DEPTH} levels deep.`,
+  ),
   bad_request: define(400, "Bad request", "The HTTP request itself is malformed."),
   idempotency_key_invalid: define(
     400,

@@ -14,7 +14,7 @@ const USAGE = `purser: pay from an agent's wallet
 
   --idempotency-key KEY   repeat an earlier payment whose outcome is unknown
 
-PURSER_API_KEY holds the key, PURSER_URL the server (http://localhost:3000).
+AGENT_API_KEY holds the key, PURSER_URL the server (http://localhost:3000).
 Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown.`;
 
 export const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4 } as const;
@@ -53,9 +53,9 @@ export async function main(
       print(USAGE);
       return values.help ? EXIT.done : EXIT.usage;
     }
-    const apiKey = env["PURSER_API_KEY"] ?? "";
+    const apiKey = env["AGENT_API_KEY"] ?? "";
     if (apiKey === "" && command !== "listings")
-      throw new UsageError("set PURSER_API_KEY to the agent's key");
+      throw new UsageError("set AGENT_API_KEY to the agent's key");
     const purser = new Purser({ apiKey, baseUrl: env["PURSER_URL"] ?? "http://localhost:3000" });
     print(JSON.stringify(await run(purser, command, rest, values), null, 2));
     return EXIT.done;

@@ -1,7 +1,7 @@
 /**
  * The typed client for agents: one key, one call.
  *
- *   const purser = new Purser({ apiKey: process.env.PURSER_API_KEY, baseUrl: "http://localhost:3000" });
+ *   const purser = new Purser({ apiKey: process.env.AGENT_API_KEY, baseUrl: "http://localhost:3000" });
  *   const { data, amountPaid } = await purser.fetch({ url, maxAmount: "0.01" });
  *
  * Every paying call carries an Idempotency-Key of its own, and is repeated only where repeating cannot

@@ -17,8 +17,8 @@ export interface NetworkFacts {
   readonly blockTimeMs: number;
   /** Blocks that must include a transaction (its own counts) before we call it final. */
   readonly confirmations: number;
-  /** On Arc the gas token is USDC itself: native view 18 decimals, ERC-20 view 6. */
-  readonly nativeIsUsdc: boolean;
+  /** The coin that pays for gas, with 18 decimals. On Arc that is USDC itself (its ERC-20 view has 6). */
+  readonly nativeSymbol: "ETH" | "USDC" | "POL" | "AVAX";
   readonly testnet: boolean;
 }
 
@@ -34,16 +34,16 @@ const network = (
   usdc: { address: Address; name: "USDC" | "USD Coin" },
   rest: Omit<
     NetworkFacts,
-    "id" | "chainId" | "name" | "slug" | "usdc" | "nativeIsUsdc" | "testnet"
+    "id" | "chainId" | "name" | "slug" | "usdc" | "nativeSymbol" | "testnet"
   > &
-    Partial<Pick<NetworkFacts, "nativeIsUsdc" | "testnet">>,
+    Partial<Pick<NetworkFacts, "nativeSymbol" | "testnet">>,
 ): NetworkFacts => ({
   id: `eip155:${chainId}`,
   chainId,
   name,
   slug,
   usdc: { ...usdc, version: "2" },
-  nativeIsUsdc: false,
+  nativeSymbol: "ETH",
   testnet: false,
   ...rest,
 });
@@ -59,7 +59,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
       explorerUrl: "https://explorer.arc.io",
       blockTimeMs: 500,
       confirmations: 1,
-      nativeIsUsdc: true,
+      nativeSymbol: "USDC",
     },
   ),
   network(
@@ -72,7 +72,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
       explorerUrl: "https://testnet.arcscan.app",
       blockTimeMs: 500,
       confirmations: 1,
-      nativeIsUsdc: true,
+      nativeSymbol: "USDC",
       testnet: true,
     },
   ),
@@ -139,6 +139,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
       v1Name: "polygon",
       publicRpcUrl: "https://polygon-rpc.com",
       explorerUrl: "https://polygonscan.com",
+      nativeSymbol: "POL",
       blockTimeMs: 2_000,
       confirmations: 5,
     },
@@ -176,6 +177,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
       v1Name: "avalanche",
       publicRpcUrl: "https://api.avax.network/ext/bc/C/rpc",
       explorerUrl: "https://snowtrace.io",
+      nativeSymbol: "AVAX",
       blockTimeMs: 1_700,
       confirmations: 1,
     },

@@ -3,6 +3,7 @@
  * stay stable while rows arrive. The cursor is opaque to clients; it holds the last row's place.
  */
 import { ApiError } from "../errors.ts";
+import { readForeignJson } from "./foreign-json.ts";
 
 export const DEFAULT_PAGE_SIZE = 25;
 export const MAX_PAGE_SIZE = 100;
@@ -56,15 +57,12 @@ export function encodeCursor({ createdAtMicros, id }: Place): string {
 }
 
 export function decodeCursor(cursor: string): Place | undefined {
-  try {
-    const parsed: unknown = JSON.parse(Buffer.from(cursor, "base64url").toString("utf8"));
-    if (!Array.isArray(parsed) || parsed.length !== 2) return undefined;
-    const [micros, id] = parsed as unknown[];
-    // 16 digits reach the year 2286; an id is one of ours.
-    if (typeof micros !== "string" || !/^[0-9]{1,16}$/.test(micros)) return undefined;
-    if (typeof id !== "string" || !/^[A-Za-z0-9_]{1,64}$/.test(id)) return undefined;
-    return { createdAtMicros: BigInt(micros), id };
-  } catch {
-    return undefined;
-  }
+  const text = Buffer.from(cursor, "base64url").toString("utf8");
+  const read = readForeignJson(() => JSON.parse(text) as unknown);
+  if (!read.ok || !Array.isArray(read.value) || read.value.length !== 2) return undefined;
+  const [micros, id] = read.value as unknown[];
+  // 16 digits reach the year 2286; an id is one of ours.
+  if (typeof micros !== "string" || !/^[0-9]{1,16}$/.test(micros)) return undefined;
+  if (typeof id !== "string" || !/^[A-Za-z0-9_]{1,64}$/.test(id)) return undefined;
+  return { createdAtMicros: BigInt(micros), id };
 }

@@ -9,7 +9,7 @@ import { sendProblem } from "./errors.ts";
 const WEB_ROOT = fileURLToPath(new URL("../../web/dist/", import.meta.url));
 /** Paths of machines: what is not there is a problem document, never the web app. */
 const MACHINE_PATHS =
-  /^\/(api|mcp|metrics|openapi\.json|assets|docs)(\/|\?|$)|\.(json|txt|md)(\?|$)/;
+  /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known)(\/|\?|$)|\.(json|txt|md)(\?|$)/;
 const ONE_YEAR_SECONDS = 31_536_000;
 
 /** Serves the built web app, with the SPA fallback for its own deep links, and explains every other 404. */

@@ -8,7 +8,8 @@ const Optional = Type.Optional;
 export const FacilitatorService = Type.Object({
   facilitator: Type.String({ description: "The URL a paid API sets as its facilitator" }),
   supportedNetworks: Type.Array(NetworkId),
-  supportedAssets: Type.Array(
+  supportedAssets: Type.Array(AddressOutput, { description: "Token contracts, each once" }),
+  assets: Type.Array(
     Type.Object({
       network: NetworkId,
       asset: AddressOutput,

@@ -20,7 +20,7 @@ export const NetworkInfo = Type.Object({
   name: Type.String(),
   slug: Type.String(),
   testnet: Type.Boolean(),
-  nativeIsUsdc: Type.Boolean(),
+  nativeSymbol: Type.String({ description: "The coin that pays for gas, 18 decimals" }),
   usdc: Type.Object({ address: AddressOutput, name: Type.String(), version: Type.String() }),
   explorerUrl: Type.String(),
   walletRpcUrl: Type.String({ description: "For wallet_addEthereumChain" }),

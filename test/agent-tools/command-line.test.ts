@@ -22,7 +22,7 @@ const CLI = fileURLToPath(new URL("../../server/cli.mjs", import.meta.url));
 
 async function purser(
   args: string[],
-  env: Record<string, string> = { PURSER_API_KEY: agent.apiKey },
+  env: Record<string, string> = { AGENT_API_KEY: agent.apiKey },
 ) {
   const options = {
     env: { PATH: process.env["PATH"], PURSER_URL: baseUrl, ...env } as NodeJS.ProcessEnv,
@@ -81,7 +81,7 @@ t.test("outcomes by exit code", async (t) => {
   t.match([blocked.code, blocked.json().code], [3, "daily_limit_exceeded"]);
   const failed = await purser(["spend", friend, "1e3"]);
   t.match([failed.code, failed.json().code], [1, "invalid_amount"]);
-  t.match([(await purser(["me"], { PURSER_API_KEY: "purser_wrong" })).code], [1]);
+  t.match([(await purser(["me"], { AGENT_API_KEY: "purser_wrong" })).code], [1]);
   for (const wrong of [
     [],
     ["dance"],

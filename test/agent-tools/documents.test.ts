@@ -65,7 +65,7 @@ t.test("the skill file is short, has front matter, and its commands run", async 
   t.equal(commands.length, 4);
   const outputs = await Promise.all(
     commands.map(async (command) => {
-      const env = { PATH: process.env["PATH"], PURSER_API_KEY: agent.apiKey };
+      const env = { PATH: process.env["PATH"], AGENT_API_KEY: agent.apiKey };
       const { stdout } = await promisify(execFile)(
         "bash",
         ["-c", command.replace("0x...", friend)],

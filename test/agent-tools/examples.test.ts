@@ -14,7 +14,7 @@ const world = await agentWorld(t);
 const { agent, baseUrl, chain } = world;
 const path = (name: string): string =>
   fileURLToPath(new URL(`../examples/${name}`, import.meta.url));
-const agentEnvironment = { ...process.env, PURSER_URL: baseUrl, PURSER_API_KEY: agent.apiKey };
+const agentEnvironment = { ...process.env, PURSER_URL: baseUrl, AGENT_API_KEY: agent.apiKey };
 const run = promisify(execFile);
 
 t.test("an agent in 20 lines", async (t) => {

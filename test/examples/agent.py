@@ -5,7 +5,7 @@ request = urllib.request.Request(
     f"{base}/api/agents/x402-fetch",
     data=json.dumps({"url": f"{base}/api/arc-stats", "maxAmount": "0.01"}).encode(),
     headers={
-        "Authorization": f"Bearer {os.environ['PURSER_API_KEY']}",
+        "Authorization": f"Bearer {os.environ['AGENT_API_KEY']}",
         "Content-Type": "application/json",
         "Idempotency-Key": str(uuid.uuid4()),
     },

@@ -1,7 +1,7 @@
 import { Purser, PurserError } from "purser/client";
 
 const purser = new Purser({
-  apiKey: process.env.PURSER_API_KEY ?? "",
+  apiKey: process.env.AGENT_API_KEY ?? "",
   baseUrl: process.env.PURSER_URL ?? "http://localhost:3000",
 });
 const { balance, limits } = await purser.me();

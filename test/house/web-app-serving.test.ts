@@ -60,4 +60,22 @@ t.test("static serving", async (t) => {
       t.notMatch(response.body, /"dependencies"/, `no file outside: ${url}`);
     }
   });
+
+  await t.test("an MCP client that looks for OAuth metadata finds none, and no page", async (t) => {
+    for (const document of [
+      "oauth-protected-resource",
+      "oauth-authorization-server",
+      "openid-configuration",
+      "security.txt",
+      "",
+    ])
+      for (const path of [document, `${document}/mcp`])
+        for (const headers of [page, { accept: "application/json" }, { accept: "*/*" }, {}]) {
+          const url = `/.well-known/${path}`;
+          const response = await app.inject({ url, headers });
+          t.equal(response.statusCode, 404, url);
+          t.match(response.headers["content-type"], /^application\/problem\+json/, url);
+          t.match(response.json(), { status: 404, code: "not_found" }, url);
+        }
+  });
 });

@@ -81,7 +81,7 @@ t.test("the whole story", async (t) => {
       page.waitForEvent("download"),
       page.getByRole("button", { name: "Download .env" }).click(),
     ]);
-    t.match(await readFile(await download.path(), "utf8"), `PURSER_API_KEY=${apiKey}`);
+    t.match(await readFile(await download.path(), "utf8"), `AGENT_API_KEY=${apiKey}`);
     // Leaving without the key is asked about.
     await page.getByRole("link", { name: "Settings" }).click();
     await page.getByRole("button", { name: "Stay" }).click();

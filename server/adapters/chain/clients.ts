@@ -23,9 +23,7 @@ export function createChainClient(network: NetworkConfig): ChainClient {
   const viemChain = defineChain({
     id: network.chainId,
     name: network.name,
-    nativeCurrency: network.nativeIsUsdc
-      ? { name: "USDC", symbol: "USDC", decimals: 18 }
-      : { name: "Ether", symbol: "ETH", decimals: 18 },
+    nativeCurrency: { name: network.nativeSymbol, symbol: network.nativeSymbol, decimals: 18 },
     rpcUrls: { default: { http: network.rpcUrls } },
     contracts: { multicall3: { address: MULTICALL3_ADDRESS } },
   });

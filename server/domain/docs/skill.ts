@@ -61,13 +61,13 @@ description: Pay for APIs and send USDC from your own wallet, within limits your
 # Purser: your wallet
 
 You have a USDC wallet on ${networkName} (\`${networkId}\`). Your owner set a daily limit and the addresses you may pay.
-Base URL: \`${baseUrl}\`. Every call carries your key: \`Authorization: Bearer $PURSER_API_KEY\`. JSON in, JSON out.
+Base URL: \`${baseUrl}\`. Every call carries your key: \`Authorization: Bearer $AGENT_API_KEY\`. JSON in, JSON out.
 The key is a secret: never print it, never put it in a URL, never send it to any other host.
 
 ## 1. What do I have?
 
 \`\`\`sh
-curl -s ${baseUrl}/api/agents/me -H "Authorization: Bearer $PURSER_API_KEY"
+curl -s ${baseUrl}/api/agents/me -H "Authorization: Bearer $AGENT_API_KEY"
 \`\`\`
 
 \`balance\` is what the wallet holds; \`limits.remaining\` is what you may still spend in this rolling 24-hour window.
@@ -75,7 +75,7 @@ curl -s ${baseUrl}/api/agents/me -H "Authorization: Bearer $PURSER_API_KEY"
 ## 2. Fetch a paid URL
 
 \`\`\`sh
-curl -s ${baseUrl}/api/agents/x402-fetch -H "Authorization: Bearer $PURSER_API_KEY" \\
+curl -s ${baseUrl}/api/agents/x402-fetch -H "Authorization: Bearer $AGENT_API_KEY" \\
   -H "Content-Type: application/json" -H "Idempotency-Key: $(uuidgen || cat /proc/sys/kernel/random/uuid)" \\
   -d '{"url":"${baseUrl}${demoPath}","maxAmount":"0.01"}'
 \`\`\`
@@ -94,7 +94,7 @@ curl -s "${baseUrl}/api/listings?search=block&maxPrice=0.05"
 ## 4. Send USDC
 
 \`\`\`sh
-curl -s ${baseUrl}/api/agents/spend -H "Authorization: Bearer $PURSER_API_KEY" \\
+curl -s ${baseUrl}/api/agents/spend -H "Authorization: Bearer $AGENT_API_KEY" \\
   -H "Content-Type: application/json" -H "Idempotency-Key: $(uuidgen || cat /proc/sys/kernel/random/uuid)" \\
   -d '{"recipient":"0x...","amount":"0.50","memo":"what it is for"}'
 \`\`\`
@@ -134,7 +134,7 @@ export const llmsText = ({ baseUrl, networkName }: SkillFacts): string => `# Pur
 
 ## For paid APIs
 
-- [Facilitator](${baseUrl}/api/x402): point your x402 middleware's facilitator URL here
+- [Facilitator](${baseUrl}/api/x402): point your x402 middleware's facilitator URL here; lists the networks, the asset contracts, and each asset's EIP-712 name and version
 - [Supported kinds](${baseUrl}/api/x402/supported)
 - [Discovery](${baseUrl}/api/x402/discovery/resources)
 

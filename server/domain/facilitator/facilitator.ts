@@ -43,17 +43,20 @@ export class Facilitator {
 
   service(): FacilitatorService {
     const { networks, publicUrl } = this.#parts;
+    const assets = networks.map(({ id, usdc }) => ({
+      network: id,
+      asset: getAddress(usdc.address),
+      symbol: "USDC",
+      decimals: USDC_DECIMALS,
+      name: usdc.name,
+      version: usdc.version,
+    }));
     return {
       facilitator: `${publicUrl}/api/x402`,
       supportedNetworks: networks.map(({ id }) => id),
-      supportedAssets: networks.map(({ id, usdc }) => ({
-        network: id,
-        asset: getAddress(usdc.address),
-        symbol: "USDC",
-        decimals: USDC_DECIMALS,
-        name: usdc.name,
-        version: usdc.version,
-      })),
+      // Two networks may have their token at one address, as both of Arc's do.
+      supportedAssets: [...new Set(assets.map(({ asset }) => asset))],
+      assets,
       version: "1.0",
     };
   }

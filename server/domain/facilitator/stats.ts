@@ -70,7 +70,7 @@ const presentRelayer = (facts: RelayerFacts): FacilitatorStats["relayers"][numbe
   network: facts.network.id,
   address: facts.address,
   gasBalance: facts.balanceWei === undefined ? null : formatEther(facts.balanceWei),
-  gasSymbol: facts.network.nativeIsUsdc ? "USDC" : "ETH",
+  gasSymbol: facts.network.nativeSymbol,
   low:
     facts.balanceWei !== undefined &&
     facts.gasPriceWei !== undefined &&

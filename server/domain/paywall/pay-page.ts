@@ -24,7 +24,7 @@ export function payPage(options: PayPageOptions): string {
     "chain-name": network.name,
     "rpc-url": walletRpcUrl(network),
     explorer: network.explorerUrl,
-    symbol: network.nativeIsUsdc ? "USDC" : "ETH",
+    symbol: network.nativeSymbol,
   }).map(([name, value]) => ` data-${name}="${escapeHtml(value)}"`);
   return `<!doctype html>
 <html lang="en">

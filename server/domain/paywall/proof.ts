@@ -1,6 +1,7 @@
 /** Reads what a caller shows as proof of payment, in either version of the protocol. */
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
+import { isRecord, readForeignJson } from "../foreign-json.ts";
 import { findNetwork } from "../networks.ts";
 
 export type Proof =
@@ -17,7 +18,11 @@ export function readProof(
   const v1 = headers["x-payment"];
   if (v2 === undefined && v1 === undefined) return { kind: "none" };
   const shown = v2 ?? v1;
-  const decoded = typeof shown === "string" ? decode(shown) : undefined;
+  const read =
+    typeof shown === "string"
+      ? readForeignJson(() => decodePaymentSignatureHeader(shown))
+      : undefined;
+  const decoded = read?.ok ? read.value : undefined;
   if (!isRecord(decoded) || !isRecord(decoded["payload"]))
     return { kind: "malformed", reason: "invalid_payload" };
   if (decoded["x402Version"] === 2) {
@@ -34,14 +39,3 @@ export function readProof(
   const payload = { x402Version: 2, accepted, payload: decoded["payload"] };
   return { kind: "shown", version: 1, payload };
 }
-
-function decode(header: string): unknown {
-  try {
-    return decodePaymentSignatureHeader(header);
-  } catch {
-    return undefined;
-  }
-}
-
-const isRecord = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);

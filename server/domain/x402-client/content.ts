@@ -1,4 +1,6 @@
 /** The target's answer as a member of ours. Upstream content is only ever data. */
+import { readForeignJson } from "../foreign-json.ts";
+
 export interface Content {
   data?: unknown;
   dataBase64?: string;
@@ -14,23 +16,15 @@ export function readContent(header: string | string[] | undefined, body: Buffer)
   if (body.length === 0) return { data: null, contentType };
   const mediaType = (contentType ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
   if (JSON_TYPE.test(mediaType)) {
-    const parsed = parse(body);
-    // Called JSON, and is not: the text is passed on as it came.
-    if (parsed) return { data: parsed.value, contentType };
+    const read = readForeignJson(() => JSON.parse(body.toString("utf8")) as unknown);
+    // Called JSON, and is not, or too deep to pass on as a value: the text is passed on as it came.
+    if (read.ok) return { data: read.value, contentType };
   }
   if (mediaType === "" || TEXT_TYPE.test(mediaType) || JSON_TYPE.test(mediaType)) {
     const text = decodeText(body);
     if (text !== undefined) return { data: text, contentType };
   }
   return { dataBase64: body.toString("base64"), contentType };
-}
-
-function parse(body: Buffer): { value: unknown } | undefined {
-  try {
-    return { value: JSON.parse(body.toString("utf8")) as unknown };
-  } catch {
-    return undefined;
-  }
 }
 
 /** Text that is not UTF-8 stays bytes rather than becoming replacement characters. */

@@ -4,7 +4,7 @@
  */
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { PaymentRequirementsV1Schema, PaymentRequirementsV2Schema } from "@x402/core/schemas";
-import { isRecord } from "./json.ts";
+import { isRecord, readForeignJson } from "../foreign-json.ts";
 
 /** One entry of `accepts`, in the words of version 2. */
 export interface OfferedTerms {
@@ -40,31 +40,15 @@ const invalid = (reason: string): ParsedOffer => ({ ok: false, reason });
 export function parseOffer(header: string | string[] | undefined, body: Buffer): ParsedOffer {
   if (Array.isArray(header)) return invalid("it sends PAYMENT-REQUIRED more than once");
   if (header !== undefined) {
-    const value = decodeHeader(header);
-    return value === undefined
-      ? invalid("its PAYMENT-REQUIRED header is not base64 of JSON")
-      : readOffer(value, 2);
+    const read = readForeignJson(() => decodePaymentRequiredHeader(header));
+    return read.ok
+      ? readOffer(read.value, 2)
+      : invalid(`what its PAYMENT-REQUIRED header holds ${read.why}`);
   }
-  const value = parseJson(body.toString("utf8"));
-  return value === undefined
-    ? invalid("it has neither a PAYMENT-REQUIRED header nor a JSON body")
-    : readOffer(value, 1);
-}
-
-function decodeHeader(header: string): unknown {
-  try {
-    return decodePaymentRequiredHeader(header);
-  } catch {
-    return undefined;
-  }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return undefined;
-  }
+  const read = readForeignJson(() => JSON.parse(body.toString("utf8")) as unknown);
+  return read.ok
+    ? readOffer(read.value, 1)
+    : invalid(`it has no PAYMENT-REQUIRED header, and its body ${read.why}`);
 }
 
 function readOffer(value: unknown, x402Version: 1 | 2): ParsedOffer {

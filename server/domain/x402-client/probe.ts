@@ -4,7 +4,7 @@ import { ApiError } from "../../errors.ts";
 import type { ProbedTerms } from "../listings/listings.ts";
 import { askTarget } from "./ask.ts";
 import { chooseTerms } from "./choose.ts";
-import { isRecord } from "./json.ts";
+import { isRecord } from "../foreign-json.ts";
 import { termsOf } from "./terms-of.ts";
 import type { ClientParts } from "./types.ts";
 

@@ -3,7 +3,7 @@ import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequirements, ResourceInfo } from "@x402/core/types";
 import { getAddress } from "viem";
 import type { SignedAuthorization } from "../settlement/types.ts";
-import { isRecord } from "./json.ts";
+import { isRecord } from "../foreign-json.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 
 export interface ProofRequest {

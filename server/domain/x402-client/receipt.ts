@@ -4,7 +4,7 @@
  */
 import { decodePaymentResponseHeader } from "@x402/core/http";
 import type { Hex } from "viem";
-import { isRecord } from "./json.ts";
+import { isRecord, readForeignJson } from "../foreign-json.ts";
 
 export interface ClaimedReceipt {
   /** Where to look first. */
@@ -18,18 +18,14 @@ export function readReceipt(
 ): ClaimedReceipt {
   const header = headers["payment-response"] ?? headers["x-payment-response"];
   if (typeof header !== "string") return {};
-  try {
-    const claimed: unknown = decodePaymentResponseHeader(header);
-    if (!isRecord(claimed)) return {};
-    const { transaction, errorReason } = claimed;
-    return {
-      ...(typeof transaction === "string" &&
-        /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
-      // It ends up in a sentence of ours: only the protocol's kind of words.
-      ...(typeof errorReason === "string" &&
-        /^[\w .:-]{1,120}$/.test(errorReason) && { reason: errorReason }),
-    };
-  } catch {
-    return {};
-  }
+  const claimed = readForeignJson(() => decodePaymentResponseHeader(header));
+  if (!claimed.ok || !isRecord(claimed.value)) return {};
+  const { transaction, errorReason } = claimed.value;
+  return {
+    ...(typeof transaction === "string" &&
+      /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
+    // It ends up in a sentence of ours: only the protocol's kind of words.
+    ...(typeof errorReason === "string" &&
+      /^[\w .:-]{1,120}$/.test(errorReason) && { reason: errorReason }),
+  };
 }

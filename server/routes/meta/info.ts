@@ -23,7 +23,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         name: network.name,
         slug: network.slug,
         testnet: network.testnet,
-        nativeIsUsdc: network.nativeIsUsdc,
+        nativeSymbol: network.nativeSymbol,
         usdc: { ...network.usdc, address: getAddress(network.usdc.address) },
         explorerUrl: network.explorerUrl,
         walletRpcUrl: config.local

@@ -75,7 +75,7 @@ export const mcpConfig = (base: string, key: string): string =>
   );
 
 export const envFile = (base: string, key: string): string =>
-  `PURSER_URL=${base}\nPURSER_API_KEY=${key}\n`;
+  `PURSER_URL=${base}\nAGENT_API_KEY=${key}\n`;
 
 /** Stock middleware, our URL. The price names the token itself: not every chain is in its table. */
 export const expressSeller = (info: ServiceInfo, network: NetworkInfo): string =>

@@ -12,13 +12,10 @@ export function chainParameters(network: NetworkInfo): {
   rpcUrls: string[];
   blockExplorerUrls: string[];
 } {
-  const currency = network.nativeIsUsdc
-    ? { name: "USDC", symbol: "USDC" }
-    : { name: "Ether", symbol: "ETH" };
   return {
     chainId: hex(network.chainId),
     chainName: network.name,
-    nativeCurrency: { ...currency, decimals: 18 },
+    nativeCurrency: { name: network.nativeSymbol, symbol: network.nativeSymbol, decimals: 18 },
     rpcUrls: [network.walletRpcUrl],
     blockExplorerUrls: [network.explorerUrl],
   };

@@ -1,0 +1,84 @@
+// Goal: wherever a chain's gas coin is named, it is that chain's own coin, as the wallets of the world know it.
+import t from "tap";
+import * as chains from "viem/chains";
+import { createChainClient } from "../../server/adapters/chain/clients.ts";
+import { presentStats } from "../../server/domain/facilitator/stats.ts";
+import { NETWORKS } from "../../server/domain/networks.ts";
+import { payPage } from "../../server/domain/paywall/pay-page.ts";
+import { chainParameters } from "../../web/src/lib/wallet/chain.ts";
+import { testApp } from "../helpers/app.ts";
+import { testAccount } from "../helpers/chain.ts";
+
+const { address } = testAccount(1);
+const COINS: Record<number, string> = {
+  1: "ETH",
+  10: "ETH",
+  137: "POL",
+  5042: "USDC",
+  8453: "ETH",
+  42161: "ETH",
+  43114: "AVAX",
+  84532: "ETH",
+  5042002: "USDC",
+  11155111: "ETH",
+};
+const viemChain = (id: number) => Object.values(chains).find((chain) => chain.id === id);
+
+for (const network of NETWORKS) {
+  const { chainId } = network;
+  const coin = COINS[chainId] ?? "";
+
+  t.test(`${network.name} pays gas in ${coin}`, async (t) => {
+    t.equal(viemChain(chainId)?.nativeCurrency.symbol, coin, "viem says so too");
+    t.equal(network.nativeSymbol, coin);
+    const { viemChain: ours } = createChainClient({ ...network, rpcUrls: ["http://127.0.0.1:1"] });
+    t.match(ours.nativeCurrency, { symbol: coin, decimals: 18 });
+    t.equal(gasSymbolOf(network), coin);
+    t.match(payPageOf(network), ` data-symbol="${coin}"`);
+    const info = { ...network, walletRpcUrl: "", blockHeight: null, demoPath: null };
+    t.match(chainParameters(info).nativeCurrency, { symbol: coin, decimals: 18 });
+  });
+}
+
+t.test("the service tells the web app", async (t) => {
+  const { app } = await testApp(t);
+  const { networks } = (await app.inject("/api/info")).json();
+  t.match(networks, [{ chainId: 5042002, nativeSymbol: "USDC" }]);
+});
+
+function gasSymbolOf(network: (typeof NETWORKS)[number]): string | undefined {
+  const nothing = { settled: 0, failed: 0, volume: 0n, median_ms: null, p95_ms: null };
+  const stats = presentStats({
+    verified: 0,
+    day: nothing,
+    allTime: nothing,
+    hours: [],
+    batchSizes: [],
+    recent: [],
+    relayers: [{ network, address, balanceWei: 0n, gasPriceWei: 1n }],
+  });
+  return stats.relayers[0]?.gasSymbol;
+}
+
+function payPageOf(network: (typeof NETWORKS)[number]): string {
+  return payPage({
+    required: {
+      x402Version: 2,
+      resource: { url: "https://seller.example/" },
+      accepts: [
+        {
+          scheme: "exact",
+          network: network.id,
+          asset: network.usdc.address,
+          amount: "1",
+          payTo: address,
+          maxTimeoutSeconds: 60,
+          extra: {},
+        },
+      ],
+    },
+    networks: NETWORKS,
+    assetsPath: "/assets",
+    walletRpcUrl: () => "http://127.0.0.1:1",
+  });
+}
