@@ -1,12 +1,36 @@
 /** Builds the whole service from a resolved configuration. `main.ts` listens; tests inject. */
-import { fileURLToPath } from "node:url";
-import autoload from "@fastify/autoload";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import Fastify, { LogController, type FastifyInstance } from "fastify";
 import type { Config } from "./config.ts";
-import { newId } from "./domain/ids.ts";
-import { sendProblem, toApiError } from "./plugins/errors.ts";
-import { loggerOptions, type LogDestination } from "./logger.ts";
+import { newId } from "./core/ids.ts";
+import metrics from "./infra/metrics.ts";
+import db from "./infra/db/index.ts";
+import chains from "./infra/chain/index.ts";
+import chainReads from "./infra/chain/reads.ts";
+import readiness from "./infra/readiness.ts";
+import outbound from "./infra/outbound/index.ts";
+import jobs from "./infra/jobs.ts";
+import http from "./plugins/http/index.ts";
+import auth from "./plugins/auth/index.ts";
+import owners from "./plugins/owners/index.ts";
+import custody from "./plugins/custody/index.ts";
+import guardrails from "./plugins/guardrails/index.ts";
+import agents from "./plugins/agents/index.ts";
+import settlement from "./plugins/settlement/index.ts";
+import payments from "./plugins/payments/index.ts";
+import withdrawals from "./plugins/withdrawals/index.ts";
+import activity from "./plugins/activity/index.ts";
+import facilitator from "./plugins/facilitator/index.ts";
+import listings from "./plugins/listings/index.ts";
+import x402Client from "./plugins/x402-client/index.ts";
+import marketplace from "./plugins/marketplace/index.ts";
+import paywall from "./plugins/paywall/index.ts";
+import demo from "./plugins/demo/index.ts";
+import agentTools from "./plugins/agent-tools/index.ts";
+import meta from "./plugins/meta/index.ts";
+import faucet from "./plugins/faucet/index.ts";
+import { sendProblem, toApiError } from "./plugins/http/errors.ts";
+import { loggerOptions, type LogDestination } from "./infra/logger.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -14,12 +38,34 @@ declare module "fastify" {
   }
 }
 
-/** Sources run as they are (through tsx), also where the loader is registered in ways autoload cannot see. */
-process.env.FASTIFY_AUTOLOAD_TYPESCRIPT ??= "1";
+/** What the modules stand on. */
+const INFRASTRUCTURE = [metrics, db, chains, chainReads, readiness, outbound, jobs];
+
+/** In this order: a module imports only those before it. */
+const MODULES = [
+  http,
+  auth,
+  owners,
+  custody,
+  guardrails,
+  agents,
+  settlement,
+  payments,
+  withdrawals,
+  activity,
+  facilitator,
+  listings,
+  x402Client,
+  marketplace,
+  paywall,
+  demo,
+  agentTools,
+  meta,
+  faucet,
+];
 
 const BODY_LIMIT_BYTES = 256 * 1024;
 const PLUGIN_TIMEOUT_MS = 60_000;
-const folder = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
 export interface BuildOptions {
   /** Where log lines go instead of stdout (tests read them). */
@@ -61,17 +107,8 @@ export async function buildApp(
   app.decorate("config", config);
   options.observe?.(app);
   try {
-    await app.register(autoload, {
-      dir: folder("plugins"),
-      encapsulate: false,
-      maxDepth: 1,
-      matchFilter: isModule,
-    });
-    await app.register(autoload, {
-      dir: folder("routes"),
-      dirNameRoutePrefix: false,
-      matchFilter: isModule,
-    });
+    for (const part of INFRASTRUCTURE) await app.register(part);
+    for (const module of MODULES) await app.register(module);
     await app.ready();
   } catch (error) {
     // Whatever was opened before the failure (pools, timers) is closed before the boot stops.
@@ -79,9 +116,4 @@ export async function buildApp(
     throw error;
   }
   return app;
-}
-
-/** `name.ts` in plugins/ and routes/ is loaded; `name.helper.ts` beside it is not. */
-function isModule(path: string): boolean {
-  return path.endsWith(".ts") && !path.endsWith(".helper.ts") && !path.endsWith(".d.ts");
 }

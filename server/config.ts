@@ -4,7 +4,7 @@
  */
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
-import { findNetwork, type NetworkFacts } from "./domain/networks.ts";
+import { findNetwork, type NetworkFacts } from "./core/networks.ts";
 
 export const LOCAL_CHAIN_ID = 5042002;
 

@@ -1,7 +1,7 @@
 /** The running server: configuration, local world where needed, the app, the port; and back down again. */
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
-import { MigrationError, migrate } from "./adapters/db/migrate.ts";
+import { MigrationError, migrate } from "./infra/db/migrate.ts";
 import { buildApp } from "./app.ts";
 import { ConfigError, loadConfig } from "./config.ts";
 import { banner } from "./local/banner.ts";

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage } from "node:http";
 import { once } from "node:events";
 import t from "tap";
 import { Purser, PurserError } from "../../server/client/purser.ts";
-import { parseDecimal } from "../../server/domain/money.ts";
+import { parseDecimal } from "../../server/core/money.ts";
 import { agentWorld } from "./world.ts";
 
 const atomic = (text: string): bigint => {

@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { freePort } from "../../server/local/free-port.ts";
-import { migrate } from "../../server/adapters/db/migrate.ts";
+import { migrate } from "../../server/infra/db/migrate.ts";
 import { testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { testDatabase } from "../helpers/postgres.ts";

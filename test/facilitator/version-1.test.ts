@@ -3,7 +3,7 @@ import { x402Client } from "@x402/core/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/client";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { findNetwork } from "../../server/domain/networks.ts";
+import { findNetwork } from "../../server/core/networks.ts";
 import { testApp } from "../helpers/app.ts";
 import { change } from "./bent-payments.ts";
 import { post, type Body } from "./payments.ts";

@@ -2,7 +2,7 @@
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import type { Hex } from "viem";
-import { inTransaction } from "../../server/adapters/db/pool.ts";
+import { inTransaction } from "../../server/infra/db/pool.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { post, signedPayment, type Body } from "./payments.ts";
 

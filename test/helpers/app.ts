@@ -4,7 +4,7 @@ import type { FastifyInstance } from "fastify";
 import type { Test } from "tap";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig, type Config } from "../../server/config.ts";
-import { NETWORKS } from "../../server/domain/networks.ts";
+import { NETWORKS } from "../../server/core/networks.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { holdAnswersToTheirSchemas } from "./conformance.ts";

@@ -5,20 +5,20 @@ import type { Pool } from "pg";
 import type { Test } from "tap";
 import { parseAbi, type Address, type Hex } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { HeadWatcher } from "../../server/adapters/chain/heads.ts";
-import { ChainRpc } from "../../server/adapters/chain/rpc.ts";
-import { createPool } from "../../server/adapters/db/pool.ts";
+import { HeadWatcher } from "../../server/infra/chain/heads.ts";
+import { ChainRpc } from "../../server/infra/chain/rpc.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
 import type { NetworkConfig } from "../../server/config.ts";
-import { NETWORKS } from "../../server/domain/networks.ts";
-import type { FaultPoint } from "../../server/domain/settlement/context.ts";
+import { NETWORKS } from "../../server/core/networks.ts";
+import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
+import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import type {
   SettlementKind,
   SettlementOutcome,
   SettlementRequest,
-  SignedAuthorization,
-} from "../../server/domain/settlement/types.ts";
-import { newId } from "../../server/domain/ids.ts";
-import { RunningEngine } from "../../server/plugins/settlement.helper.ts";
+} from "../../server/plugins/settlement/types.ts";
+import { newId } from "../../server/core/ids.ts";
+import { RunningEngine } from "../../server/plugins/settlement/running-engine.ts";
 import type { TestChain } from "./chain.ts";
 
 export interface TestEngineOptions {

@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { Client, Pool } from "pg";
 import type { Test } from "tap";
-import { migrate } from "../../server/adapters/db/migrate.ts";
+import { migrate } from "../../server/infra/db/migrate.ts";
 
 export interface TestDatabase {
   url: string;

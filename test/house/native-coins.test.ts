@@ -1,10 +1,10 @@
 // Goal: wherever a chain's gas coin is named, it is that chain's own coin, as the wallets of the world know it.
 import t from "tap";
 import * as chains from "viem/chains";
-import { createChainClient } from "../../server/adapters/chain/clients.ts";
-import { presentStats } from "../../server/domain/facilitator/stats.ts";
-import { NETWORKS } from "../../server/domain/networks.ts";
-import { payPage } from "../../server/domain/paywall/pay-page.ts";
+import { createChainClient } from "../../server/infra/chain/clients.ts";
+import { presentStats } from "../../server/plugins/facilitator/stats.ts";
+import { NETWORKS } from "../../server/core/networks.ts";
+import { payPage } from "../../server/plugins/paywall/pay-page.ts";
 import { chainParameters } from "../../web/src/lib/wallet/chain.ts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";

@@ -2,7 +2,7 @@
 import t from "tap";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
-import { TokenDomainMismatch } from "../../server/plugins/chain.ts";
+import { TokenDomainMismatch } from "../../server/infra/chain/index.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";

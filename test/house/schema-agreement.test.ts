@@ -2,7 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { Client } from "pg";
 import t from "tap";
-import { migrate, MigrationError, readMigrations } from "../../server/adapters/db/migrate.ts";
+import { migrate, MigrationError, readMigrations } from "../../server/infra/db/migrate.ts";
 import { emptyDatabase, testDatabase } from "../helpers/postgres.ts";
 import { schemaDrift } from "../helpers/schema-engine.ts";
 

@@ -1,6 +1,6 @@
 // Goal: a listing follows what its endpoint really does, without haste, once per round, and never for the paused.
 import t, { type Test } from "tap";
-import { nextProbeInMs } from "../../server/domain/listings/schedule.ts";
+import { nextProbeInMs } from "../../server/plugins/marketplace/reprobe.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";

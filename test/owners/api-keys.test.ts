@@ -1,6 +1,6 @@
 // A key proves its agent until it is revoked, expires or is replaced; from that moment no replica takes it.
 import t from "tap";
-import { API_KEY_PREFIX, createApiKey, isApiKeyShape } from "../../server/domain/owners/api-key.ts";
+import { API_KEY_PREFIX, createApiKey, isApiKeyShape } from "../../server/plugins/auth/api-keys.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";

@@ -3,15 +3,15 @@ import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import { recoverTypedDataAddress, type Address, type Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
-import { addressOf, isPrivateKey, sign } from "../../server/adapters/crypto/curve.ts";
+import { addressOf, isPrivateKey, sign } from "../../server/core/curve.ts";
 import { loadConfig, ConfigError } from "../../server/config.ts";
 import {
   CustodyError,
   KeyRing,
   sealWallet,
   withPrivateKey,
-} from "../../server/domain/custody/envelope.ts";
-import { findNetwork } from "../../server/domain/networks.ts";
+} from "../../server/plugins/custody/envelope.ts";
+import { findNetwork } from "../../server/core/networks.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 

@@ -5,10 +5,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import type { Address, Hex } from "viem";
-import { createPool } from "../../server/adapters/db/pool.ts";
-import { addressOf } from "../../server/adapters/crypto/curve.ts";
-import { KeyRing, sealWallet, withPrivateKey } from "../../server/domain/custody/envelope.ts";
-import { rotateMasterKey } from "../../server/domain/custody/rotate.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { addressOf } from "../../server/core/curve.ts";
+import { KeyRing, sealWallet, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
+import { rotateMasterKey } from "../../server/plugins/custody/rotate.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 
@@ -171,10 +171,14 @@ t.test("keys:rotate", async (t) => {
       port: config.port,
       env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "new", ...options.env },
     });
-    const child = spawn(process.execPath, ["--import=tsx", "server/keys-rotate.ts"], {
-      cwd: ROOT,
-      env: { PATH: process.env["PATH"], ...environment },
-    });
+    const child = spawn(
+      process.execPath,
+      ["--import=tsx", "server/plugins/custody/keys-rotate.ts"],
+      {
+        cwd: ROOT,
+        env: { PATH: process.env["PATH"], ...environment },
+      },
+    );
     let output = "";
     const read = (chunk: Buffer): void => {
       output += chunk.toString();

@@ -2,9 +2,9 @@
 import { readdirSync, existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
-import { createApiKey } from "../../server/domain/owners/api-key.ts";
-import { newId } from "../../server/domain/ids.ts";
-import type { Credential } from "../../server/plugins/auth.ts";
+import { createApiKey } from "../../server/plugins/auth/api-keys.ts";
+import { newId } from "../../server/core/ids.ts";
+import type { Credential } from "../../server/plugins/http/route-auth.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";

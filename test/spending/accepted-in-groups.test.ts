@@ -1,15 +1,15 @@
 // Goal: payments handed over in one statement fare as if each came alone: one whose reservation is gone takes no other with it.
 import t from "tap";
-import { createPool } from "../../server/adapters/db/pool.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
 import {
   isReservationGone,
   markUnknownInGroups,
   voidUnsigned,
-} from "../../server/adapters/stores/reservations.ts";
-import { acceptSettlements } from "../../server/adapters/stores/settlements-together.ts";
-import { newId } from "../../server/domain/ids.ts";
-import { acceptInGroups } from "../../server/domain/payments/accept-in-groups.ts";
-import type { SettlementRequest } from "../../server/domain/settlement/types.ts";
+} from "../../server/plugins/guardrails/reservations.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept-store.ts";
+import { newId } from "../../server/core/ids.ts";
+import { acceptInGroups } from "../../server/plugins/settlement/accept-batch.ts";
+import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { ASSET, CHAIN_ID, PAYEE, randomAddress, seedAgent } from "./guardrails-sql.helper.ts";
 import { randomNonce } from "../helpers/engine.ts";

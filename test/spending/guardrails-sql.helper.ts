@@ -1,9 +1,9 @@
 // An agent straight in the database, for tests of decisions that need neither chain nor HTTP.
 import { randomBytes } from "node:crypto";
 import type { Address } from "viem";
-import type { Pool } from "../../server/adapters/db/pool.ts";
-import { newId } from "../../server/domain/ids.ts";
-import type { ReserveRequest } from "../../server/domain/guardrails/types.ts";
+import type { Pool } from "../../server/infra/db/pool.ts";
+import { newId } from "../../server/core/ids.ts";
+import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
 
 export const CHAIN_ID = 5_042_002;
 export const ASSET: Address = "0x3600000000000000000000000000000000000000";

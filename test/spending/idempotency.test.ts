@@ -135,7 +135,7 @@ t.test("while outcomes come in time", async (t) => {
   });
 
   async function refOf(key: string) {
-    const { hashBody } = await import("../../server/domain/payments/idempotency-ref.ts");
+    const { hashBody } = await import("../../server/plugins/guardrails/types.ts");
     const route = "POST /api/agents/spend";
     return { subjectId: agent.id, route, key, bodyHash: hashBody(route, one) };
   }

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { createPool } from "../../server/adapters/db/pool.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";

@@ -1,8 +1,8 @@
 // Goal: lists are complete, stable and private, filters mean what they say, and no CSV cell can start a formula.
 import * as fc from "fast-check";
 import t from "tap";
-import { createPool } from "../../server/adapters/db/pool.ts";
-import { csvCell } from "../../server/domain/payments/csv.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { csvCell } from "../../server/plugins/payments/csv.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 

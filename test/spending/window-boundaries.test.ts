@@ -1,10 +1,10 @@
 // Goal: the rolling window counts to the microsecond on the database clock, and says exactly when a refused amount fits.
 import t from "tap";
-import { createPool } from "../../server/adapters/db/pool.ts";
-import { reserve, voidUnsigned } from "../../server/adapters/stores/reservations.ts";
-import { readLimits } from "../../server/adapters/stores/limits.ts";
-import { Guardrails } from "../../server/domain/guardrails/guardrails.ts";
-import type { ReserveResult } from "../../server/domain/guardrails/types.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { reserve, voidUnsigned } from "../../server/plugins/guardrails/reservations.ts";
+import { readLimits } from "../../server/plugins/guardrails/limits.ts";
+import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
+import type { ReserveResult } from "../../server/plugins/guardrails/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { reserveRequest, seedAgent, type SeededAgent } from "./guardrails-sql.helper.ts";
 

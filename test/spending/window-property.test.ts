@@ -1,11 +1,11 @@
 // Goal: over thousands of random histories the SQL decision, the pure evaluation and a naive model agree to the atomic unit.
 import * as fc from "fast-check";
 import t from "tap";
-import { createPool } from "../../server/adapters/db/pool.ts";
-import { readLimits } from "../../server/adapters/stores/limits.ts";
-import { reserve } from "../../server/adapters/stores/reservations.ts";
-import { evaluate } from "../../server/domain/guardrails/evaluate.ts";
-import { newId } from "../../server/domain/ids.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { readLimits } from "../../server/plugins/guardrails/limits.ts";
+import { reserve } from "../../server/plugins/guardrails/reservations.ts";
+import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+import { newId } from "../../server/core/ids.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { reserveRequest, seedAgent } from "./guardrails-sql.helper.ts";
 

@@ -14,22 +14,22 @@ import {
   decodeAggregate,
   revertText,
   transferCalldata,
-} from "../../server/domain/settlement/calldata.ts";
+} from "../../server/schemes/exact-eip3009/calldata.ts";
 import {
   ChainRefusal,
   ChainUnreachable,
   classifyChainError,
   classifyTokenRefusal,
   type ChainErrorKind,
-} from "../../server/domain/settlement/chain-errors.ts";
+} from "../../server/infra/chain/errors.ts";
 import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
   fateIn,
   TRANSFER,
   type RpcLog,
-} from "../../server/domain/settlement/events.ts";
-import { initialFees, replacementFees } from "../../server/domain/settlement/fees.ts";
+} from "../../server/schemes/exact-eip3009/fate.ts";
+import { initialFees, replacementFees } from "../../server/plugins/settlement/fees.ts";
 
 const ABI = parseAbi([
   "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",

@@ -1,12 +1,7 @@
 // Goal: money is read exactly or refused, and written so that it reads back; never a float, never two meanings.
 import * as fc from "fast-check";
 import t from "tap";
-import {
-  formatAtomic,
-  parseAtomic,
-  parseDecimal,
-  parsePayable,
-} from "../../server/domain/money.ts";
+import { formatAtomic, parseAtomic, parseDecimal, parsePayable } from "../../server/core/money.ts";
 
 const RUNS = { numRuns: 10_000 };
 const MAX = 10n ** 46n - 1n;

@@ -3,10 +3,10 @@ import { randomBytes } from "node:crypto";
 import * as fc from "fast-check";
 import t from "tap";
 import { getAddress, type Hex } from "viem";
-import { parseAddress } from "../../server/domain/address.ts";
-import { decodeCursor, encodeCursor, readPage, toPage } from "../../server/domain/paging.ts";
-import { ownOrigins } from "../../server/domain/owners/own-origin.ts";
-import { checkSiwe, parseSiwe } from "../../server/domain/owners/siwe.ts";
+import { parseAddress } from "../../server/core/address.ts";
+import { decodeCursor, encodeCursor, readPage, toPage } from "../../server/core/paging.ts";
+import { ownOrigins } from "../../server/plugins/http/own-origin.ts";
+import { checkSiwe, parseSiwe } from "../../server/plugins/owners/siwe.ts";
 import { createSiweMessage } from "viem/siwe";
 
 type SiweFields = Parameters<typeof createSiweMessage>[0];

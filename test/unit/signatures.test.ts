@@ -14,9 +14,9 @@ import {
   signatureToCompactSignature,
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { decodeAggregate, encodeAggregate } from "../../server/adapters/chain/aggregate.ts";
-import { transferDigest } from "../../server/adapters/crypto/eip3009-digest.ts";
-import { loadCurve, parseEcdsa, recoverSigner } from "../../server/adapters/crypto/recover.ts";
+import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/multicall.ts";
+import { transferDigest } from "../../server/schemes/exact-eip3009/digest.ts";
+import { loadCurve, parseEcdsa, recoverSigner } from "../../server/core/curve.ts";
 import { TRANSFER_TYPES } from "../facilitator/payments.ts";
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;

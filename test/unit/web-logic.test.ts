@@ -3,7 +3,7 @@ import { assert, bigInt, property } from "fast-check";
 import t from "tap";
 import { getAddress } from "viem";
 import { parseSiweMessage } from "viem/siwe";
-import { formatAtomic, parseDecimal } from "../../server/domain/money.ts";
+import { formatAtomic, parseDecimal } from "../../server/core/money.ts";
 import { checkAddress } from "../../web/src/lib/address.ts";
 import {
   atomic,

@@ -1,8 +1,8 @@
 // Goal: a hostile answer (endless, packed, slow, huge headers, broken) costs a bounded amount of time and memory, and is told apart.
 import { gzipSync, brotliCompressSync, deflateSync } from "node:zlib";
 import t from "tap";
-import { OutboundError } from "../../server/adapters/http/errors.ts";
-import { Outbound } from "../../server/adapters/http/outbound.ts";
+import { OutboundError } from "../../server/infra/outbound/errors.ts";
+import { Outbound } from "../../server/infra/outbound/outbound.ts";
 import { localServer } from "./sellers.ts";
 
 const MIB = 1024 * 1024;

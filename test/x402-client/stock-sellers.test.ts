@@ -1,6 +1,6 @@
 // Goal: our client pays unmodified sellers of both protocol versions, whoever their facilitator is; with ours, one row and one broadcast.
 import t from "tap";
-import { findNetwork } from "../../server/domain/networks.ts";
+import { findNetwork } from "../../server/core/networks.ts";
 import { testChain } from "../helpers/chain.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
 import {

@@ -40,7 +40,7 @@ CREATE TABLE incoming_cursors (
 );
 
 -- The rules in their fixed order, as (code) of the first that refuses, or null. The same order and
--- the same comparisons as server/domain/guardrails/evaluate.ts; a property test holds them together.
+-- the same comparisons as server/plugins/guardrails/explain.ts; a property test holds them together.
 CREATE FUNCTION purser_first_refusal(
   p_status TEXT, p_expired BOOLEAN, p_refusal TEXT, p_requested NUMERIC, p_max_amount NUMERIC,
   p_allowed BOOLEAN, p_per_payment NUMERIC, p_limit NUMERIC, p_window_sum NUMERIC,

@@ -2,7 +2,7 @@
 import { Pool as HttpPool } from "undici";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { createSiweMessage } from "viem/siwe";
-import { createPool } from "../../../server/adapters/db/pool.ts";
+import { createPool } from "../../../server/infra/db/pool.ts";
 import type { BenchRow, World } from "../context.ts";
 
 const TARGET_PER_SECOND = 500;

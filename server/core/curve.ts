@@ -1,0 +1,100 @@
+/**
+ * secp256k1: the native library, or its own pure-JavaScript fallback where that has no build (slower, same
+ * answers; a test compares the two). Signatures are deterministic (RFC 6979) and low-s, as USDC demands.
+ */
+import { createRequire } from "node:module";
+import secp256k1 from "secp256k1";
+import { type Address, type Hex, bytesToHex, keccak256 } from "viem";
+
+export function addressOf(privateKey: Uint8Array): Address {
+  const publicKey = secp256k1.publicKeyCreate(privateKey, false);
+  return `0x${keccak256(publicKey.subarray(1)).slice(-40)}`;
+}
+
+/** 65 bytes r, s, v. */
+export function sign(hash: Uint8Array, privateKey: Uint8Array): Hex {
+  const { signature, recid } = secp256k1.ecdsaSign(hash, privateKey);
+  const bytes = new Uint8Array(65);
+  bytes.set(signature);
+  bytes[64] = 27 + recid;
+  return bytesToHex(bytes);
+}
+
+export const isPrivateKey = (bytes: Uint8Array): boolean => secp256k1.privateKeyVerify(bytes);
+
+type Curve = Pick<typeof secp256k1, "ecdsaRecover">;
+
+const require = createRequire(import.meta.url);
+
+export function loadCurve(path: "secp256k1/bindings.js" | "secp256k1/elliptic.js"): Curve {
+  return require(path) as Curve;
+}
+
+function loadFastest(): { curve: Curve; isNative: boolean } {
+  try {
+    return { curve: loadCurve("secp256k1/bindings.js"), isNative: true };
+  } catch {
+    // No binary for this platform: the fallback is the reason this is not an error.
+    return { curve: loadCurve("secp256k1/elliptic.js"), isNative: false };
+  }
+}
+const loaded = loadFastest();
+export const isNativeCurve = loaded.isNative;
+
+const HALF_ORDER = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0n;
+const HIGH_BIT = 1n << 255n;
+
+/** An externally owned account's signature in its one canonical form. */
+export interface EcdsaSignature {
+  /** r and s, 64 bytes. */
+  readonly compact: Uint8Array;
+  readonly yParity: 0 | 1;
+  /** r, s, v with v 27 or 28: what the token's contract takes. */
+  readonly hex: Hex;
+}
+
+/**
+ * Reads 65 bytes (r, s, v) or 64 (EIP-2098). Undefined for anything else, and for a high s: the
+ * token refuses those, so that nobody can make a second signature out of a first.
+ */
+export function parseEcdsa(signature: string): EcdsaSignature | undefined {
+  const isLong = signature.length === 132;
+  if (!isLong && signature.length !== 130) return undefined;
+  if (!/^0x[0-9a-fA-F]+$/.test(signature)) return undefined;
+  const r = signature.slice(2, 66);
+  const word = BigInt(`0x${signature.slice(66, 130)}`);
+  let s = word;
+  let yParity: 0 | 1;
+  if (isLong) {
+    const v = Number.parseInt(signature.slice(130), 16);
+    if (v !== 0 && v !== 1 && v !== 27 && v !== 28) return undefined;
+    yParity = v === 1 || v === 28 ? 1 : 0;
+  } else {
+    yParity = word >= HIGH_BIT ? 1 : 0;
+    s = word & (HIGH_BIT - 1n);
+  }
+  if (s === 0n || s > HALF_ORDER) return undefined;
+  const rs = `${r}${s.toString(16).padStart(64, "0")}`.toLowerCase();
+  return {
+    compact: Buffer.from(rs, "hex"),
+    yParity,
+    hex: `0x${rs}${yParity === 1 ? "1c" : "1b"}`,
+  };
+}
+
+/** The address in lower case; undefined when no key could have made this signature. */
+export function recoverSigner(
+  digest: Uint8Array,
+  signature: EcdsaSignature,
+  curve: Curve = loaded.curve,
+): Address | undefined {
+  let publicKey: Uint8Array;
+  try {
+    publicKey = curve.ecdsaRecover(signature.compact, signature.yParity, digest, false);
+  } catch {
+    // r is not a point of the curve, or the like: not a signature of anyone.
+    return undefined;
+  }
+  const hash = keccak256(publicKey.subarray(1), "bytes");
+  return `0x${Buffer.from(hash.buffer, hash.byteOffset + 12, 20).toString("hex")}`;
+}

@@ -1,0 +1,68 @@
+/**
+ * Keyset paging, the one way all lists are paged: newest first by (created_at, id), so that pages
+ * stay stable while rows arrive. The cursor is opaque to clients; it holds the last row's place.
+ */
+import { ApiError } from "../errors.ts";
+import { readForeignJson } from "./json.ts";
+
+export const DEFAULT_PAGE_SIZE = 25;
+export const MAX_PAGE_SIZE = 100;
+
+/** A row's place in its list. Microseconds, because that is how finely Postgres orders rows. */
+export interface Place {
+  createdAtMicros: bigint;
+  id: string;
+}
+
+export interface PageRequest {
+  limit: number;
+  /** Rows after this place (older ones); undefined for the first page. */
+  after: Place | undefined;
+}
+
+export interface PageOf<T> {
+  items: T[];
+  nextCursor: string | null;
+}
+
+/** From the query strings of `schemas/common.ts` (`PageQuery`), or a refusal of an invented cursor. */
+export function readPage(query: { limit?: string; cursor?: string }): PageRequest {
+  const limit = query.limit === undefined ? DEFAULT_PAGE_SIZE : Number(query.limit);
+  if (query.cursor === undefined) return { limit, after: undefined };
+  const after = decodeCursor(query.cursor);
+  if (!after) {
+    const message = "is not a cursor of this list; use nextCursor of the page before";
+    throw new ApiError("validation_failed", {
+      detail: `query.cursor ${message}`,
+      extra: { errors: [{ path: "query.cursor", message }] },
+    });
+  }
+  return { limit, after };
+}
+
+/** Makes a page from up to `limit + 1` rows: the extra one only says that there is more. */
+export function toPage<Row extends Place, Item>(
+  rows: readonly Row[],
+  limit: number,
+  toItem: (row: Row) => Item,
+): PageOf<Item> {
+  const shown = rows.slice(0, limit);
+  const last = shown.at(-1);
+  const nextCursor = rows.length > limit && last ? encodeCursor(last) : null;
+  return { items: shown.map(toItem), nextCursor };
+}
+
+export function encodeCursor({ createdAtMicros, id }: Place): string {
+  return Buffer.from(JSON.stringify([createdAtMicros.toString(), id])).toString("base64url");
+}
+
+export function decodeCursor(cursor: string): Place | undefined {
+  const text = Buffer.from(cursor, "base64url").toString("utf8");
+  const read = readForeignJson(() => JSON.parse(text) as unknown);
+  if (!read.ok || !Array.isArray(read.value) || read.value.length !== 2) return undefined;
+  const [micros, id] = read.value as unknown[];
+  // 16 digits reach the year 2286; an id is one of ours.
+  if (typeof micros !== "string" || !/^[0-9]{1,16}$/.test(micros)) return undefined;
+  if (typeof id !== "string" || !/^[A-Za-z0-9_]{1,64}$/.test(id)) return undefined;
+  return { createdAtMicros: BigInt(micros), id };
+}

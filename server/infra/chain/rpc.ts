@@ -1,0 +1,122 @@
+/** JSON-RPC for the engine: every endpoint of a network in order of preference, with failover. */
+import { Agent, request } from "undici";
+import type { Hex } from "viem";
+import { ChainRefusal, ChainUnreachable, isEndpointTrouble } from "./errors.ts";
+
+export interface ChainRpcOptions {
+  urls: readonly string[];
+  timeoutMs?: number;
+  /** Counted by the metrics: method, and whether a usable answer came. */
+  onCall?: (method: string, ok: boolean) => void;
+}
+
+const DEFAULT_TIMEOUT_MS = 5_000;
+/** After this long on a spare endpoint the preferred one is tried again. */
+const RETURN_TO_FIRST_MS = 30_000;
+
+export class ChainRpc {
+  readonly #urls: readonly string[];
+  readonly #timeoutMs: number;
+  readonly #onCall: (method: string, ok: boolean) => void;
+  readonly #agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
+  #preferred = 0;
+  #preferredSinceMs = 0;
+  #nextId = 1;
+
+  constructor(options: ChainRpcOptions) {
+    this.#urls = options.urls;
+    this.#timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    this.#onCall = options.onCall ?? (() => undefined);
+  }
+
+  /** The first usable answer. Throws ChainRefusal (a node said no) or ChainUnreachable (nobody answered). */
+  async call<T>(
+    method: string,
+    params: unknown[],
+    options: { timeoutMs?: number } = {},
+  ): Promise<T> {
+    if (this.#preferred !== 0 && Date.now() - this.#preferredSinceMs > RETURN_TO_FIRST_MS)
+      this.#preferred = 0;
+    const start = this.#preferred;
+    let trouble: unknown;
+    for (let step = 0; step < this.#urls.length; step += 1) {
+      const index = (start + step) % this.#urls.length;
+      try {
+        const answer = await this.#ask<T>(index, method, params, options.timeoutMs);
+        if (index !== this.#preferred) {
+          this.#preferred = index;
+          this.#preferredSinceMs = Date.now();
+        }
+        return answer;
+      } catch (error) {
+        if (error instanceof ChainRefusal && !isEndpointTrouble(error)) throw error;
+        trouble = error;
+      }
+    }
+    throw new ChainUnreachable(`no RPC endpoint answered ${method}`, { cause: trouble });
+  }
+
+  /**
+   * Sends signed bytes. One endpoint that takes them is enough; a refusal is thrown only when no endpoint
+   * took them, and silence never means "not sent".
+   */
+  async broadcast(raw: Hex): Promise<void> {
+    let refusal: unknown;
+    let trouble: unknown;
+    for (let step = 0; step < this.#urls.length; step += 1) {
+      const index = (this.#preferred + step) % this.#urls.length;
+      try {
+        await this.#ask<Hex>(index, "eth_sendRawTransaction", [raw]);
+        return;
+      } catch (error) {
+        if (error instanceof ChainRefusal && !isEndpointTrouble(error)) refusal ??= error;
+        else trouble = error;
+      }
+    }
+    // A silent endpoint may have taken it: the refusal of another is then no proof.
+    if (trouble === undefined && refusal !== undefined) throw refusal as Error;
+    if (refusal !== undefined)
+      throw new ChainUnreachable("one endpoint refused, another was silent", { cause: refusal });
+    throw new ChainUnreachable("no RPC endpoint took the transaction", { cause: trouble });
+  }
+
+  async close(): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  async #ask<T>(index: number, method: string, params: unknown[], timeoutMs?: number): Promise<T> {
+    const url = this.#urls[index];
+    if (url === undefined) throw new ChainUnreachable("no RPC endpoint is configured");
+    const budgetMs = timeoutMs ?? this.#timeoutMs;
+    const id = this.#nextId++;
+    try {
+      const response = await request(url, {
+        method: "POST",
+        dispatcher: this.#agent,
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ jsonrpc: "2.0", id, method, params }),
+        signal: AbortSignal.timeout(budgetMs),
+      });
+      const answer = (await response.body.json()) as Answer<T>;
+      if (answer.error) {
+        this.#onCall(method, true);
+        throw new ChainRefusal(answer.error.message, answer.error.code, answer.error.data);
+      }
+      if (answer.result === undefined) throw new ChainUnreachable(`${method}: malformed answer`);
+      this.#onCall(method, true);
+      return answer.result;
+    } catch (error) {
+      if (error instanceof ChainRefusal) throw error;
+      this.#onCall(method, false);
+      // The URL may carry a key: it is not repeated in the message.
+      throw new ChainUnreachable(`RPC endpoint ${index + 1} did not answer ${method}`, {
+        cause: error,
+      });
+    }
+  }
+}
+
+interface Answer<T> {
+  result?: T;
+  error?: { code: number; message: string; data?: unknown };
+}

@@ -1,0 +1,13 @@
+/** The SQLSTATEs our own functions raise. When one is raised, nothing was written. */
+
+/** `purser_lane_persist`: this process holds the lane no more. */
+export const LEASE_LOST = "PU001";
+/** `purser_lane_persist`: an item belongs to another claim by now. */
+export const CLAIM_LOST = "PU002";
+/** `purser_lane_persist`: the day's gas for facilitated work is used up. */
+export const OVER_GAS_CEILING = "PU003";
+
+export const sqlState = (error: unknown): string | undefined =>
+  error instanceof Error && "code" in error && typeof error.code === "string"
+    ? error.code
+    : undefined;

@@ -1,0 +1,79 @@
+import fp from "fastify-plugin";
+import { pendingMigrations } from "./db/migrate.ts";
+import type { ReadyPart } from "../schemas/meta.ts";
+
+/** Says whether one part of the service works; throws or answers `ok:false` when it does not. */
+export type ReadinessProbe = () => Promise<string>;
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** Each plugin adds the probe of what it wires. */
+    readiness: Readiness;
+  }
+}
+
+const PROBE_TIMEOUT_MS = 3_000;
+
+export class Readiness {
+  readonly #probes = new Map<string, ReadinessProbe>();
+
+  add(part: string, probe: ReadinessProbe): void {
+    this.#probes.set(part, probe);
+  }
+
+  async check(): Promise<Record<string, ReadyPart>> {
+    const entries = [...this.#probes].map(
+      async ([part, probe]) => [part, await runProbe(probe)] as const,
+    );
+    return Object.fromEntries(await Promise.all(entries));
+  }
+}
+
+async function runProbe(probe: ReadinessProbe): Promise<ReadyPart> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<ReadyPart>((resolve) => {
+    timer = setTimeout(
+      () => resolve({ ok: false, detail: "did not answer in time" }),
+      PROBE_TIMEOUT_MS,
+    );
+  });
+  const answer = probe().then(
+    (detail) => ({ ok: true, detail }),
+    // The reason may name hosts: one generic word outside, the whole story in the log.
+    (error: unknown) => ({
+      ok: false,
+      detail: error instanceof NotReady ? error.message : "not reachable",
+    }),
+  );
+  return Promise.race([answer, late]).finally(() => clearTimeout(timer));
+}
+
+/** Thrown by a probe whose reason is fit for strangers. */
+export class NotReady extends Error {
+  override name = "NotReady";
+}
+
+export default fp(
+  async (app) => {
+    const readiness = new Readiness();
+    app.decorate("readiness", readiness);
+    readiness.add("database", async () => {
+      await app.pool.query("SELECT 1");
+      return "answers";
+    });
+    readiness.add("migrations", async () => {
+      const pending = await pendingMigrations((sql) => app.pool.query(sql));
+      if (pending.length > 0) throw new NotReady(`${pending.length} pending`);
+      return "all applied";
+    });
+    for (const chain of app.chains.all) {
+      readiness.add(`chain:${chain.network.id}`, async () => {
+        const height = await chain.client.getBlockNumber();
+        if (!app.chains.verified.has(chain.network.chainId))
+          throw new NotReady("its USDC has not been verified yet");
+        return `at block ${height}`;
+      });
+    }
+  },
+  { name: "readiness" },
+);

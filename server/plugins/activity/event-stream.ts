@@ -1,0 +1,153 @@
+/** Who waits for news of which owner, in this process. A wakeup is a hint; the truth is read from Postgres. */
+import type { Payment } from "../../schemas/payments.ts";
+import type { EventPlace, EventRow } from "./event-store.ts";
+
+export class Wakeups {
+  readonly #waiting = new Map<string, Set<() => void>>();
+  #closed = false;
+
+  wake(ownerId: string): void {
+    for (const resolve of this.#waiting.get(ownerId) ?? []) resolve();
+  }
+
+  /** After a lost connection: anybody may have missed something. */
+  wakeAll(): void {
+    for (const ownerId of this.#waiting.keys()) this.wake(ownerId);
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.wakeAll();
+  }
+
+  get isClosed(): boolean {
+    return this.#closed;
+  }
+
+  /** Owners with open streams. */
+  owners(): string[] {
+    return [...this.#waiting.keys()];
+  }
+
+  /** How many streams an owner has open here. */
+  count(ownerId: string): number {
+    return this.#waiting.get(ownerId)?.size ?? 0;
+  }
+
+  /** Begins to listen at once, so that news between a read and the wait is not missed. */
+  subscribe(ownerId: string): { wait(timeoutMs: number): Promise<boolean>; end(): void } {
+    let isAwake = false;
+    let notify: (() => void) | undefined;
+    const wake = (): void => {
+      isAwake = true;
+      notify?.();
+    };
+    const waiting = this.#waiting.get(ownerId) ?? new Set();
+    this.#waiting.set(ownerId, waiting.add(wake));
+    return {
+      /** True when there may be news, false when the time is over. */
+      wait: (timeoutMs) =>
+        new Promise((resolve) => {
+          const finish = (news: boolean): void => {
+            clearTimeout(timer);
+            notify = undefined;
+            isAwake = false;
+            resolve(news);
+          };
+          const timer = setTimeout(() => finish(false), timeoutMs);
+          notify = () => finish(true);
+          if (isAwake || this.#closed) finish(true);
+        }),
+      end: () => {
+        waiting.delete(wake);
+        if (waiting.size === 0) this.#waiting.delete(ownerId);
+      },
+    };
+  }
+}
+
+/** One owner's server-sent events: everything once, in order, from any replica, resumable. */
+
+export interface StreamDependencies {
+  wakeups: Wakeups;
+  read(args: { ownerId: string; after: EventPlace; limit: number }): Promise<EventRow[]>;
+  current(): Promise<{ now: EventPlace; futureTx: bigint }>;
+  isSessionLive(sessionId: string): Promise<boolean>;
+  payments(keys: { agentId: string; paymentId: string }[]): Promise<Map<string, Payment>>;
+  heartbeatMs: number;
+}
+
+const BATCH = 200;
+/** How soon to look again for events that wait for an older transaction to end. */
+const HIDDEN_MS = 40;
+
+export async function* eventStream(
+  deps: StreamDependencies,
+  args: { ownerId: string; sessionId: string; lastEventId: string | undefined },
+): AsyncGenerator<string> {
+  const subscription = deps.wakeups.subscribe(args.ownerId);
+  try {
+    let after = await startingPlace(deps, args.lastEventId);
+    yield "retry: 1000\n: connected\n\n";
+    while (!deps.wakeups.isClosed) {
+      const found = await deps.read({ ownerId: args.ownerId, after, limit: BATCH });
+      const firstHidden = found.findIndex((row) => !row.ready);
+      const rows = firstHidden === -1 ? found : found.slice(0, firstHidden);
+      const last = rows.at(-1);
+      if (last) {
+        after = last;
+        const mine = rows.filter(
+          (row) => row.type !== "session" || row.subjectId === args.sessionId,
+        );
+        if (mine.length > 0) yield await render(deps, mine);
+        if (mine.some((row) => row.type === "session")) return;
+      }
+      if (firstHidden !== -1) await subscription.wait(HIDDEN_MS);
+      else if (found.length < BATCH && !(await subscription.wait(deps.heartbeatMs))) {
+        if (!(await deps.isSessionLive(args.sessionId))) {
+          yield "event: session\ndata: {}\n\n";
+          return;
+        }
+        yield ": heartbeat\n\n";
+      }
+    }
+  } finally {
+    subscription.end();
+  }
+}
+
+/** Where the client stopped, or now. A place of another database's future is no place. */
+async function startingPlace(
+  deps: StreamDependencies,
+  lastEventId: string | undefined,
+): Promise<EventPlace> {
+  const { now, futureTx } = await deps.current();
+  const [, tx, seq] = /^([0-9]{1,18})-([0-9]{1,18})$/.exec(lastEventId ?? "") ?? [];
+  if (tx === undefined || seq === undefined || BigInt(tx) >= futureTx) return now;
+  return { tx: BigInt(tx), seq: BigInt(seq) };
+}
+
+/** A payment that changed twice is told once, as it is now, at its last change's place. */
+async function render(deps: StreamDependencies, rows: EventRow[]): Promise<string> {
+  const lastOf = new Map(rows.map((row) => [`${row.type}:${row.subjectId}`, row]));
+  const told = rows.filter((row) => lastOf.get(`${row.type}:${row.subjectId}`) === row);
+  const payments = await deps.payments(
+    told.flatMap((row) =>
+      row.type === "payment" && row.agentId !== null
+        ? [{ agentId: row.agentId, paymentId: row.subjectId }]
+        : [],
+    ),
+  );
+  return told.map((row) => renderOne(row, payments)).join("");
+}
+
+function renderOne(row: EventRow, payments: Map<string, Payment>): string {
+  const data =
+    row.type === "payment"
+      ? payments.get(row.subjectId)
+      : row.type === "agent"
+        ? { agentId: row.subjectId }
+        : {};
+  if (data === undefined) return "";
+  return `id: ${row.tx}-${row.seq}\nevent: ${row.type}\ndata: ${JSON.stringify(data)}\n\n`;
+}

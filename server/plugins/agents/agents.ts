@@ -1,0 +1,145 @@
+import { getAddress } from "viem";
+import { inTransaction } from "../../infra/db/pool.ts";
+import { insertAgent, updateAgent, type AgentChange, type AgentRow } from "./store.ts";
+import { upsertAllowlist } from "./allowlist-store.ts";
+import { insertApiKey, type ApiKeyRow } from "../auth/api-key-store.ts";
+import { insertWallet } from "../custody/store.ts";
+import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
+import type { Custody } from "../custody/custody.ts";
+import { newId } from "../../core/ids.ts";
+import { formatAtomic } from "../../core/money.ts";
+import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
+import { createApiKey } from "../auth/api-keys.ts";
+import { changeAgent, writeAudit, type OwnerCall } from "./change.ts";
+import { readAllowlist, readLimit, readName, readTime, refuseField } from "./rules.ts";
+
+export interface CreateAgentDeps {
+  custody: Custody;
+  /** Configured ones; the first is the default. */
+  networks: readonly [NetworkFacts, ...NetworkFacts[]];
+}
+
+/** An agent, its wallet, its allowlist and its first key: all of it or nothing. */
+export async function createAgent(
+  call: OwnerCall,
+  body: CreateAgentBody,
+  { custody, networks }: CreateAgentDeps,
+): Promise<{ agent: AgentRow; apiKey: string; key: ApiKeyRow }> {
+  const network = body.network === undefined ? networks[0] : findNetwork(body.network, networks);
+  if (!network)
+    throw refuseField(
+      "validation_failed",
+      "body.network",
+      `must be one of ${networks.map(({ id }) => id).join(", ")}`,
+    );
+  const rules = {
+    name: readName(body.name),
+    dailyLimitAtomic: readLimit(body.dailyLimit, "body.dailyLimit"),
+    perPaymentLimitAtomic: readPerPaymentLimit(body.perPaymentLimit) ?? null,
+    expiresAt:
+      typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null,
+  };
+  const allowlist = readAllowlist(body.allowlist ?? []);
+  const id = newId("agt");
+  const { address, sealed } = custody.createWallet(id);
+  const { apiKey, ...keyFacts } = createApiKey();
+
+  return inTransaction(call.pool, async (sql) => {
+    const agent = await insertAgent(sql, {
+      id,
+      ownerId: call.owner.id,
+      network: network.id,
+      walletAddress: address,
+      ...rules,
+    });
+    // The database's clock judges, as it will at each payment.
+    if (agent.expired)
+      throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
+    await insertWallet(sql, { agentId: id, address, sealed });
+    if (allowlist.length > 0) await upsertAllowlist(sql, id, allowlist);
+    const key = await insertApiKey(sql, {
+      id: newId("key"),
+      agentId: id,
+      label: "First key",
+      expiresAt: null,
+      ...keyFacts,
+    });
+    const after = {
+      ...ruleFacts(agent),
+      network: agent.network,
+      walletAddress: getAddress(agent.walletAddress),
+      allowlist: allowlist.map((entry) => ({ ...entry, address: getAddress(entry.address) })),
+      key: { id: key.id, prefix: key.prefix, last4: key.last4 },
+    };
+    await writeAudit(sql, call, id, { action: "agent.created", before: null, after });
+    return { agent, apiKey, key };
+  });
+}
+
+/** Changes rules. Only what really changed is written, and audited as before and after. */
+export async function editAgent(
+  call: OwnerCall,
+  agentId: string,
+  body: UpdateAgentBody,
+): Promise<AgentRow> {
+  const wanted = readChange(body);
+  return changeAgent(call, agentId, async (sql, agent, audit) => {
+    const change = onlyChanges(agent, wanted);
+    if (Object.keys(change).length === 0) return agent;
+    const updated = await updateAgent(sql, agentId, change);
+    const { status: statusBefore, ...before } = ruleFacts(agent, change);
+    const { status: statusAfter, ...after } = ruleFacts(updated, change);
+    if (Object.keys(after).length > 0) await audit({ action: "agent.updated", before, after });
+    if (change.status !== undefined)
+      await audit({
+        action: change.status === "paused" ? "agent.paused" : "agent.resumed",
+        before: { status: statusBefore },
+        after: { status: statusAfter },
+      });
+    return updated;
+  });
+}
+
+function readChange(body: UpdateAgentBody): AgentChange {
+  const perPaymentLimitAtomic = readPerPaymentLimit(body.perPaymentLimit);
+  return {
+    ...(body.name === undefined ? {} : { name: readName(body.name) }),
+    ...(body.dailyLimit === undefined
+      ? {}
+      : { dailyLimitAtomic: readLimit(body.dailyLimit, "body.dailyLimit") }),
+    ...(perPaymentLimitAtomic === undefined ? {} : { perPaymentLimitAtomic }),
+    // A time that is past already ends the agent now.
+    ...(body.expiresAt === undefined
+      ? {}
+      : { expiresAt: body.expiresAt === null ? null : readTime(body.expiresAt, "body.expiresAt") }),
+    ...(body.status === undefined ? {} : { status: body.status }),
+  };
+}
+
+const readPerPaymentLimit = (text: string | null | undefined): bigint | null | undefined =>
+  typeof text === "string" ? readLimit(text, "body.perPaymentLimit") : text;
+
+function onlyChanges(agent: AgentRow, wanted: AgentChange): AgentChange {
+  const plain = (value: unknown) => (value instanceof Date ? value.getTime() : value);
+  return Object.fromEntries(
+    Object.entries(wanted).filter(
+      ([key, value]) => plain(agent[key as keyof AgentChange]) !== plain(value),
+    ),
+  );
+}
+
+/** Rules in wire form for the audit log: all, or only those of a change. */
+function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown> {
+  const facts: Record<keyof AgentChange, [string, unknown]> = {
+    name: ["name", agent.name],
+    dailyLimitAtomic: ["dailyLimit", formatAtomic(agent.dailyLimitAtomic)],
+    perPaymentLimitAtomic: [
+      "perPaymentLimit",
+      agent.perPaymentLimitAtomic === null ? null : formatAtomic(agent.perPaymentLimitAtomic),
+    ],
+    expiresAt: ["expiresAt", agent.expiresAt?.toISOString() ?? null],
+    status: ["status", agent.status],
+  };
+  const keys = Object.keys(only ?? facts);
+  return Object.fromEntries(keys.map((key) => facts[key as keyof AgentChange]));
+}

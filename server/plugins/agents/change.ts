@@ -1,0 +1,54 @@
+import type { Address } from "viem";
+import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
+import { findAgent, lockAgent, type AgentRow } from "./store.ts";
+import { insertAudit, type AuditAction } from "./audit.ts";
+import { ApiError } from "../../errors.ts";
+
+/** Who asks for a change, and in which request. */
+export interface OwnerCall {
+  pool: Pool;
+  owner: { id: string; address: Address };
+  requestId: string;
+}
+
+export interface AuditNote {
+  action: AuditAction;
+  before: Record<string, unknown> | null;
+  after: Record<string, unknown> | null;
+}
+
+/** Somebody else's agent is as absent as one that never was. */
+const agentNotFound = (): ApiError =>
+  new ApiError("not_found", { detail: "There is no such agent among yours." });
+
+export async function ownAgent(call: OwnerCall, agentId: string): Promise<AgentRow> {
+  const agent = await findAgent(call.pool, call.owner.id, agentId);
+  if (!agent) throw agentNotFound();
+  return agent;
+}
+
+/**
+ * Every change of an agent's rules and keys: under the agent's row lock, so that two edits and a
+ * reservation never interleave, and in one transaction with its audit entries.
+ */
+export async function changeAgent<T>(
+  call: OwnerCall,
+  agentId: string,
+  work: (sql: Sql, agent: AgentRow, audit: (note: AuditNote) => Promise<void>) => Promise<T>,
+): Promise<T> {
+  return inTransaction(call.pool, async (sql) => {
+    const agent = await lockAgent(sql, call.owner.id, agentId);
+    if (!agent) throw agentNotFound();
+    if (agent.status === "archived")
+      throw new ApiError("conflict", { detail: "This agent is archived; it can only be read." });
+    return work(sql, agent, (note) => writeAudit(sql, call, agentId, note));
+  });
+}
+
+export const writeAudit = (
+  sql: Sql,
+  call: OwnerCall,
+  agentId: string,
+  note: AuditNote,
+): Promise<void> =>
+  insertAudit(sql, { agentId, actor: call.owner.address, requestId: call.requestId, ...note });

@@ -1,0 +1,108 @@
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyRequest } from "fastify";
+import { listApiKeys } from "../auth/api-key-store.ts";
+import { ownAgent, type OwnerCall } from "./change.ts";
+import { createKey, revokeKey, rotateKey, viewKey } from "./keys.ts";
+import { readPage, toPage } from "../../core/paging.ts";
+import {
+  ApiKeyPage,
+  CreateKeyBody,
+  CreatedKey,
+  KeyParams,
+  RevokedKey,
+  RotateKeyBody,
+  RotatedKey,
+} from "../../schemas/agents.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
+import { acceptEmptyJson } from "../http/empty-json.ts";
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  acceptEmptyJson(app);
+  app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
+  const tags = ["owners: keys"];
+  const call = (request: FastifyRequest): OwnerCall => ({
+    pool: app.pool,
+    owner: request.owner,
+    requestId: request.id,
+  });
+
+  app.get(
+    "/api/agents/:id/keys",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "An agent's API keys, revoked ones included; never the keys themselves",
+        params: IdParams,
+        querystring: PageQuery,
+        response: { 200: ApiKeyPage },
+      },
+    },
+    async (request) => {
+      const page = readPage(request.query);
+      const agent = await ownAgent(call(request), request.params.id);
+      return toPage(await listApiKeys(app.pool, agent.id, page), page.limit, viewKey);
+    },
+  );
+
+  app.post(
+    "/api/agents/:id/keys",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Issue another API key (shown this one time)",
+        params: IdParams,
+        body: CreateKeyBody,
+        response: { 201: CreatedKey },
+      },
+    },
+    async (request, reply) => {
+      const { row, apiKey } = await createKey(call(request), request.params.id, request.body);
+      return reply.code(201).send({ key: viewKey(row), apiKey });
+    },
+  );
+
+  app.post(
+    "/api/agents/:id/keys/:keyId/rotate",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Replace a key; the old one works on for the grace",
+        params: KeyParams,
+        body: RotateKeyBody,
+        response: { 201: RotatedKey },
+      },
+    },
+    async (request, reply) => {
+      const { id, keyId } = request.params;
+      const graceSeconds = request.body.graceSeconds ?? 0;
+      const issued = await rotateKey(call(request), id, keyId, graceSeconds);
+      return reply.code(201).send({
+        key: viewKey(issued.row),
+        apiKey: issued.apiKey,
+        previous: viewKey(issued.previous),
+      });
+    },
+  );
+
+  app.delete(
+    "/api/agents/:id/keys/:keyId",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Revoke a key, at once and everywhere",
+        params: KeyParams,
+        response: { 200: RevokedKey },
+      },
+    },
+    async (request) => {
+      const { id, keyId } = request.params;
+      return { key: viewKey(await revokeKey(call(request), id, keyId)) };
+    },
+  );
+};
+
+export default routes;

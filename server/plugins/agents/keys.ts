@@ -1,0 +1,117 @@
+import {
+  findApiKey,
+  insertApiKey,
+  replaceApiKey,
+  revokeApiKeys,
+  type ApiKeyRow,
+} from "../auth/api-key-store.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import { ApiError } from "../../errors.ts";
+import type { ApiKeyInfo } from "../../schemas/agents.ts";
+import { newId } from "../../core/ids.ts";
+import { createApiKey } from "../auth/api-keys.ts";
+import { changeAgent, type OwnerCall } from "./change.ts";
+import { readLabel, readTime, refuseField } from "./rules.ts";
+
+export interface IssuedKey {
+  row: ApiKeyRow;
+  /** Shown this one time. */
+  apiKey: string;
+}
+
+export async function createKey(
+  call: OwnerCall,
+  agentId: string,
+  body: { label?: string; expiresAt?: string | null },
+): Promise<IssuedKey> {
+  const label = readLabel(body.label, "body.label");
+  const expiresAt =
+    typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null;
+  return changeAgent(call, agentId, async (sql, _agent, audit) => {
+    const issued = await issue(sql, agentId, label, expiresAt);
+    await audit({ action: "key.created", before: null, after: keyFacts(issued.row) });
+    return issued;
+  });
+}
+
+/** A new key with the old one's label; the old one works on for the grace, so that nothing stops. */
+export async function rotateKey(
+  call: OwnerCall,
+  agentId: string,
+  keyId: string,
+  graceSeconds: number,
+): Promise<IssuedKey & { previous: ApiKeyRow }> {
+  return changeAgent(call, agentId, async (sql, _agent, audit) => {
+    const old = await existing(sql, agentId, keyId);
+    if (old.revokedAt || old.expired || old.rotatedToId !== null) {
+      const why = old.revokedAt ? "revoked" : old.expired ? "expired" : "rotated";
+      throw new ApiError("conflict", { detail: `This key was ${why} already; create a new one.` });
+    }
+    const issued = await issue(sql, agentId, old.label, old.expiresAt);
+    const previous = await replaceApiKey(sql, { keyId, newKeyId: issued.row.id, graceSeconds });
+    await audit({
+      action: "key.rotated",
+      before: keyFacts(old),
+      after: { ...keyFacts(issued.row), previous: keyFacts(previous), graceSeconds },
+    });
+    return { ...issued, previous };
+  });
+}
+
+/** Acts at once, on all replicas: each request looks its key up. Revoking twice is no error. */
+export async function revokeKey(
+  call: OwnerCall,
+  agentId: string,
+  keyId: string,
+): Promise<ApiKeyRow> {
+  return changeAgent(call, agentId, async (sql, _agent, audit) => {
+    const key = await existing(sql, agentId, keyId);
+    const [revoked] = await revokeApiKeys(sql, agentId, keyId);
+    if (!revoked) return key;
+    await audit({ action: "key.revoked", before: keyFacts(key), after: keyFacts(revoked) });
+    return revoked;
+  });
+}
+
+async function issue(
+  sql: Sql,
+  agentId: string,
+  label: string,
+  expiresAt: Date | null,
+): Promise<IssuedKey> {
+  const { apiKey, ...facts } = createApiKey();
+  const row = await insertApiKey(sql, { id: newId("key"), agentId, label, expiresAt, ...facts });
+  // The database's clock judges, as it will when the key is used.
+  if (row.expired)
+    throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
+  return { row, apiKey };
+}
+
+async function existing(sql: Sql, agentId: string, keyId: string): Promise<ApiKeyRow> {
+  const key = await findApiKey(sql, agentId, keyId);
+  if (!key) throw new ApiError("not_found", { detail: "This agent has no such key." });
+  return key;
+}
+
+/** What the audit log keeps of a key: never the key. */
+const keyFacts = (key: ApiKeyRow): Record<string, unknown> => ({
+  id: key.id,
+  label: key.label,
+  prefix: key.prefix,
+  last4: key.last4,
+  expiresAt: key.expiresAt?.toISOString() ?? null,
+  revokedAt: key.revokedAt?.toISOString() ?? null,
+});
+
+export const viewKey = (key: ApiKeyRow): ApiKeyInfo => ({
+  id: key.id,
+  label: key.label,
+  prefix: key.prefix,
+  last4: key.last4,
+  createdAt: key.createdAt.toISOString(),
+  expiresAt: key.expiresAt?.toISOString() ?? null,
+  revokedAt: key.revokedAt?.toISOString() ?? null,
+  lastUsedAt: key.lastUsedAt?.toISOString() ?? null,
+  rotatedToId: key.rotatedToId,
+  status: key.revokedAt ? "revoked" : key.expired ? "expired" : "active",
+});

@@ -1,0 +1,114 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { getAddress, type Address } from "viem";
+import type { Sql } from "../../infra/db/pool.ts";
+import { readActivity, type AgentActivity } from "./store.ts";
+import type { AgentRow } from "./store.ts";
+import { listAllowlists, type AllowlistRow } from "./allowlist-store.ts";
+import { readLimits } from "../guardrails/limits.ts";
+import type { Agent } from "../../schemas/agents.ts";
+import type { Limits } from "../guardrails/types.ts";
+import { formatAtomic } from "../../core/money.ts";
+
+/** USDC of wallets on one network, by address in lower case; throws while the chain does not answer. */
+export type ReadBalances = (
+  networkId: string,
+  wallets: readonly Address[],
+) => Promise<Map<string, bigint>>;
+
+/** Agents as their owner sees them: rules, meters, allowlist and balance; few queries for any number. */
+export async function viewAgents(
+  sql: Sql,
+  agents: readonly AgentRow[],
+  readBalances: ReadBalances,
+): Promise<Agent[]> {
+  if (agents.length === 0) return [];
+  const ids = agents.map(({ id }) => id);
+  const [limits, activity, allowlists, balances] = await Promise.all([
+    readLimits(sql, ids),
+    readActivity(sql, ids),
+    listAllowlists(sql, ids),
+    balancesOf(agents, readBalances),
+  ]);
+  return agents.map((agent) =>
+    viewAgent(agent, {
+      limits: limits.get(agent.id),
+      activity: activity.get(agent.id),
+      allowlist: allowlists.get(agent.id) ?? [],
+      balanceAtomic: balances.get(agent.walletAddress),
+    }),
+  );
+}
+
+const BALANCE_WAIT_MS = 2_000;
+
+/** A chain that is down or slow hides balances, not agents. */
+async function balancesOf(
+  agents: readonly AgentRow[],
+  readBalances: ReadBalances,
+): Promise<Map<string, bigint>> {
+  const networks = [...new Set(agents.map(({ network }) => network))];
+  const reads = networks.map(async (network) => {
+    const wallets = agents.filter((agent) => agent.network === network);
+    const late = delay(BALANCE_WAIT_MS, new Map<string, bigint>(), { ref: false });
+    const read = readBalances(
+      network,
+      wallets.map(({ walletAddress }) => walletAddress),
+    ).catch(() => new Map<string, bigint>());
+    return Promise.race([read, late]);
+  });
+  return new Map((await Promise.all(reads)).flatMap((balances) => [...balances]));
+}
+
+interface Surroundings {
+  limits: Limits | undefined;
+  activity: AgentActivity | undefined;
+  allowlist: readonly AllowlistRow[];
+  balanceAtomic: bigint | undefined;
+}
+
+function viewAgent(agent: AgentRow, around: Surroundings): Agent {
+  const { limits, activity, allowlist, balanceAtomic } = around;
+  return {
+    id: agent.id,
+    name: agent.name,
+    status: shownStatus(agent),
+    expired: agent.expired,
+    network: agent.network,
+    walletAddress: getAddress(agent.walletAddress),
+    wallet: getAddress(agent.walletAddress),
+    balance: balanceAtomic === undefined ? null : formatAtomic(balanceAtomic),
+    dailyLimit: formatAtomic(agent.dailyLimitAtomic),
+    perPaymentLimit:
+      agent.perPaymentLimitAtomic === null ? null : formatAtomic(agent.perPaymentLimitAtomic),
+    limits: viewLimits(agent.dailyLimitAtomic, limits),
+    allowlist: allowlist.map(viewEntry),
+    expiresAt: agent.expiresAt?.toISOString() ?? null,
+    createdAt: agent.createdAt.toISOString(),
+    updatedAt: agent.updatedAt.toISOString(),
+    archivedAt: agent.archivedAt?.toISOString() ?? null,
+    lastActivityAt: activity?.lastActivityAt?.toISOString() ?? null,
+    blocked24h: activity?.blocked24h ?? 0,
+  };
+}
+
+/** What the owner did comes before what time did. */
+function shownStatus(agent: AgentRow): "active" | "paused" | "expired" | "archived" {
+  if (agent.status !== "active") return agent.status;
+  return agent.expired ? "expired" : "active";
+}
+
+export const viewEntry = ({ address, label, createdAt }: AllowlistRow) => ({
+  address: getAddress(address),
+  label,
+  createdAt: createdAt.toISOString(),
+});
+
+function viewLimits(limitAtomic: bigint, limits: Limits | undefined): Agent["limits"] {
+  return {
+    limit: formatAtomic(limitAtomic),
+    spent: formatAtomic(limits?.spentAtomic ?? 0n),
+    reserved: formatAtomic(limits?.reservedAtomic ?? 0n),
+    remaining: formatAtomic(limits?.remainingAtomic ?? limitAtomic),
+    nextReleaseAt: limits?.nextReleaseAt?.toISOString() ?? null,
+  };
+}

@@ -1,0 +1,153 @@
+/** The facilitator as everyone in the house sees it: supported, verify, settle. */
+import type { FacilitatorClient } from "@x402/core/server";
+import { getAddress, type Address } from "viem";
+import { ApiError } from "../../errors.ts";
+import type {
+  FacilitatorService,
+  SettleAnswer,
+  SettlementState,
+  Supported,
+  VerifyAnswer,
+} from "../../schemas/facilitator.ts";
+import { USDC_DECIMALS } from "../../core/money.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import type { SettlementRow } from "../settlement/types.ts";
+import { notSettled, verifyAnswer } from "./answers.ts";
+import type { PaymentChecker } from "./check.ts";
+import { networkNameOf } from "../../schemes/exact-eip3009/payment.ts";
+import { refuse } from "../../schemes/exact-eip3009/reasons.ts";
+import type { SettleDesk, SettleOptions } from "./settle.ts";
+
+/** Hears how each request ended: counters, histograms, statistics. */
+export type Observer = (what: "verify" | "settle", outcome: string, seconds: number) => void;
+
+export interface FacilitatorParts {
+  networks: readonly NetworkFacts[];
+  publicUrl: string;
+  relayers: readonly Address[];
+  checker: PaymentChecker;
+  desk: SettleDesk;
+  find: (id: string) => Promise<SettlementRow | undefined>;
+  observe: Observer;
+  onFault: (error: unknown, what: "verify" | "settle") => void;
+}
+
+/** Keys of protocol extensions this facilitator understands. */
+const EXTENSIONS = ["bazaar", "payment-identifier"];
+
+export class Facilitator {
+  readonly #parts: FacilitatorParts;
+  constructor(parts: FacilitatorParts) {
+    this.#parts = parts;
+  }
+
+  service(): FacilitatorService {
+    const { networks, publicUrl } = this.#parts;
+    const assets = networks.map(({ id, usdc }) => ({
+      network: id,
+      asset: getAddress(usdc.address),
+      symbol: "USDC",
+      decimals: USDC_DECIMALS,
+      name: usdc.name,
+      version: usdc.version,
+    }));
+    return {
+      facilitator: `${publicUrl}/api/x402`,
+      supportedNetworks: networks.map(({ id }) => id),
+      // Two networks may have their token at one address, as both of Arc's do.
+      supportedAssets: [...new Set(assets.map(({ asset }) => asset))],
+      assets,
+      version: "1.0",
+    };
+  }
+
+  supported(): Supported {
+    const { networks, relayers } = this.#parts;
+    const kind = (x402Version: number, network: string) => ({
+      x402Version,
+      scheme: "exact" as const,
+      network,
+    });
+    return {
+      kinds: networks.flatMap(({ id, v1Name }) => [
+        kind(2, id),
+        ...(v1Name === undefined ? [] : [kind(1, v1Name)]),
+      ]),
+      extensions: EXTENSIONS,
+      signers: { "eip155:*": [...relayers] },
+    };
+  }
+
+  async verify(body: unknown): Promise<VerifyAnswer> {
+    const startedMs = performance.now();
+    let answer: VerifyAnswer;
+    try {
+      answer = verifyAnswer(await this.#parts.checker.check(body));
+    } catch (error) {
+      this.#parts.onFault(error, "verify");
+      answer = verifyAnswer(refuse("unexpected_verify_error"));
+    }
+    this.#observe("verify", answer.isValid ? "valid" : answer.invalidReason, startedMs);
+    return answer;
+  }
+
+  async settle(body: unknown, options: SettleOptions = {}): Promise<SettleAnswer> {
+    const startedMs = performance.now();
+    let answer: SettleAnswer;
+    try {
+      answer = await this.#parts.desk.settle(body, options);
+    } catch (error) {
+      // A limit is about the caller, not the payment: the one outcome that is an HTTP status.
+      if (error instanceof ApiError && error.code === "rate_limited") throw error;
+      this.#parts.onFault(error, "settle");
+      // What a house error says is fit for strangers; any other message is not.
+      const message = error instanceof ApiError ? error.message : undefined;
+      answer = notSettled({ network: networkNameOf(body) }, "unexpected_settle_error", { message });
+    }
+    this.#observe("settle", answer.success ? "settled" : answer.errorReason, startedMs);
+    return answer;
+  }
+
+  /** State and hash only: who paid whom is the chain's to tell, and an agent's own affairs are not here. */
+  async payment(id: string): Promise<SettlementState | undefined> {
+    const row = await this.#parts.find(id);
+    if (!row || (row.kind !== "facilitated" && !(row.kind === "x402" && row.relay)))
+      return undefined;
+    return {
+      id: row.id,
+      status: row.status,
+      network: `eip155:${row.authorization.chainId}`,
+      txHash: row.txHash,
+      errorReason: row.errorReason,
+      createdAt: row.createdAt.toISOString(),
+      settledAt: row.settledAt?.toISOString() ?? null,
+    };
+  }
+
+  #observe(what: "verify" | "settle", outcome: string | undefined, startedMs: number): void {
+    this.#parts.observe(what, outcome ?? "unknown", (performance.now() - startedMs) / 1000);
+  }
+
+  /** For our own paywall: the same checks and the same engine, without a detour through HTTP. */
+  feeFreeInProcessClient(): FacilitatorClient {
+    const body = (paymentPayload: { x402Version: number }, paymentRequirements: unknown) => ({
+      x402Version: paymentPayload.x402Version,
+      paymentPayload,
+      paymentRequirements,
+    });
+    return {
+      verify: (payload, requirements) => this.verify(body(payload, requirements)),
+      settle: async (payload, requirements) => {
+        const answer = await this.settle(body(payload, requirements));
+        return { ...answer, network: answer.network as `${string}:${string}` };
+      },
+      getSupported: async () => {
+        const { kinds, ...rest } = this.supported();
+        return {
+          ...rest,
+          kinds: kinds.map((kind) => ({ ...kind, network: kind.network as `${string}:${string}` })),
+        };
+      },
+    };
+  }
+}

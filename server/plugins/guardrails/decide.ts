@@ -1,0 +1,113 @@
+/** Decide and reserve (design section 5): one call, one round trip, every refusal on record. */
+import { ApiError, type ErrorCode } from "../../errors.ts";
+import type { ReservationRow } from "./reservations.ts";
+import { newId } from "../../core/ids.ts";
+import { denialError } from "./denial.ts";
+import { evaluate, policyOf, remainingOf } from "./explain.ts";
+import type { DenialCode, ReserveRequest, ReserveResult, Snapshot, Verdict } from "./types.ts";
+
+export interface GuardrailsDependencies {
+  reserve(
+    request: ReserveRequest & { paymentId: string; dryRun: boolean },
+  ): Promise<ReservationRow>;
+  log: { info(fields: object, message: string): void };
+}
+
+export class Guardrails {
+  readonly #deps: GuardrailsDependencies;
+
+  constructor(deps: GuardrailsDependencies) {
+    this.#deps = deps;
+  }
+
+  async reserve(request: ReserveRequest): Promise<ReserveResult> {
+    const row = await this.#deps.reserve({ ...request, paymentId: newId("pay"), dryRun: false });
+    switch (row.outcome) {
+      case "reserved": {
+        const snapshot = present(row.snapshot, "snapshot");
+        const used = snapshot.spent + snapshot.reserved + snapshot.requested;
+        return {
+          kind: "reserved",
+          paymentId: present(row.paymentId, "payment id"),
+          validBeforeSeconds: present(row.validBefore, "validBefore"),
+          remainingAtomic: remainingOf(snapshot.limit, used),
+          snapshot,
+        };
+      }
+      case "blocked":
+        return this.#denied(request, row);
+      case "replay":
+        return { kind: "replay", statusCode: row.statusCode ?? 200, response: row.response };
+      case "running":
+        return { kind: "in_progress", paymentId: present(row.paymentId, "payment id") };
+      case "key_reused":
+        return { kind: "key_reused" };
+      case "unauthorized": {
+        const code = row.code as ErrorCode;
+        const error = new ApiError(code, { headers: { "www-authenticate": "Bearer" } });
+        return { kind: "denied", error, code, paymentId: null };
+      }
+      default:
+        throw new ApiError("not_found");
+    }
+  }
+
+  /** The verdict a real request would get now; nothing is written or locked. */
+  async evaluate(request: ReserveRequest): Promise<Verdict> {
+    const row = await this.#deps.reserve({ ...request, paymentId: newId("pay"), dryRun: true });
+    if (row.outcome === "unauthorized") throw new ApiError(row.code as ErrorCode);
+    if (row.snapshot === null) throw new ApiError("not_found");
+    const { snapshot } = row;
+    const evaluation = evaluate(snapshot);
+    const base = {
+      trace: evaluation.trace,
+      availableAt: row.availableAt?.toISOString() ?? null,
+      nextReleaseAt: row.nextReleaseAt?.toISOString() ?? null,
+      remainingAtomic: remainingOf(snapshot.limit, snapshot.spent + snapshot.reserved),
+    };
+    if (evaluation.allowed)
+      return { ...base, allowed: true, error: null, code: null, policy: null };
+    return {
+      ...base,
+      allowed: false,
+      error: this.#error(request, row, snapshot),
+      code: evaluation.code,
+      policy: policyOf(snapshot, evaluation.rule),
+    };
+  }
+
+  #denied(request: ReserveRequest, row: ReservationRow): ReserveResult {
+    const snapshot = present(row.snapshot, "snapshot");
+    const error = this.#error(request, row, snapshot);
+    this.#deps.log.info(
+      { agentId: request.agentId, paymentId: row.paymentId, code: error.code },
+      "payment refused by a guardrail",
+    );
+    return { kind: "denied", error, code: error.code, paymentId: row.paymentId };
+  }
+
+  #error(request: ReserveRequest, row: ReservationRow, snapshot: Snapshot): ApiError {
+    const evaluation = evaluate(snapshot);
+    // SQL decided; should the explanation ever differ, its refusal still stands.
+    const refused = evaluation.allowed ? undefined : evaluation;
+    const code = row.code as DenialCode;
+    if (refused?.code !== code) throw new Error(`guardrails disagree: ${code}, ${refused?.code}`);
+    const ruleDetail = refused.trace.find((verdict) => verdict.passed === false)?.detail;
+    return denialError({
+      code,
+      rule: refused.rule,
+      snapshot,
+      paymentId: row.paymentId,
+      nextReleaseAt: row.nextReleaseAt,
+      availableAt: row.availableAt,
+      walletAddress: request.walletAddress,
+      detail:
+        (code === request.refusal?.code ? request.refusal.detail : undefined) ?? ruleDetail ?? code,
+    });
+  }
+}
+
+function present<T>(value: T | null, name: string): T {
+  if (value === null) throw new Error(`purser_reserve answered without a ${name}`);
+  return value;
+}

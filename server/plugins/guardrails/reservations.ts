@@ -1,0 +1,191 @@
+/** The guardrails' SQL functions, called. What they decide is written in the guardrails migration. */
+import type { Snapshot } from "./types.ts";
+import type { DenialCode, ReserveRequest } from "./types.ts";
+import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import { toJsonb } from "../../core/json.ts";
+
+export type ReservationOutcome =
+  | "reserved"
+  | "blocked"
+  | "allowed"
+  | "denied"
+  | "replay"
+  | "running"
+  | "key_reused"
+  | "unauthorized"
+  | "not_found";
+
+export interface ReservationRow {
+  outcome: ReservationOutcome;
+  code: string | null;
+  paymentId: string | null;
+  validBefore: bigint | null;
+  /** The database's now, in microseconds: what the window was judged at. */
+  decidedAtMicros: bigint;
+  snapshot: Snapshot | null;
+  nextReleaseAt: Date | null;
+  availableAt: Date | null;
+  statusCode: number | null;
+  response: unknown;
+}
+
+const GROUPS = { maxBatch: 64, maxInFlight: 2 };
+
+interface RawRow extends Omit<ReservationRow, "snapshot"> {
+  snapshot: StoredSnapshot | null;
+}
+
+/** As the policy column keeps it: integers as strings, since JSON numbers would lose digits. */
+export interface StoredSnapshot {
+  status: string;
+  expired: boolean;
+  refusal: string | null;
+  requested: string;
+  maxAmount: string | null;
+  allowed: boolean;
+  perPaymentLimit: string | null;
+  limit: string;
+  spent: string;
+  reserved: string;
+  balance: string;
+  outstanding: string;
+  nextReleaseAt?: string | null;
+  availableAt?: string | null;
+}
+
+/** Prepared once per connection: the hottest statement of the service. */
+const RESERVE = {
+  name: "purser-reserve",
+  text: `SELECT outcome, code, payment_id AS "paymentId", valid_before AS "validBefore", snapshot,
+                (extract(epoch FROM decided_at) * 1000000)::bigint AS "decidedAtMicros",
+                next_release_at AS "nextReleaseAt", available_at AS "availableAt",
+                status_code AS "statusCode", response
+           FROM purser_reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+                               $17, $18, $19, $20, $21, $22, $23)`,
+};
+
+export async function reserve(
+  sql: Sql,
+  request: ReserveRequest & { paymentId: string; dryRun: boolean },
+): Promise<ReservationRow> {
+  const { idempotency } = request;
+  const { rows } = await sql.query<RawRow>({
+    ...RESERVE,
+    values: [
+      request.agentId,
+      request.paymentId,
+      request.apiKeyId,
+      request.kind,
+      String(request.chainId),
+      request.asset.toLowerCase(),
+      request.to?.toLowerCase() ?? null,
+      String(request.amountAtomic),
+      request.maxAmountAtomic === undefined ? null : String(request.maxAmountAtomic),
+      request.refusal?.code ?? null,
+      request.nonce,
+      request.validForSeconds,
+      String(request.balance.atomic),
+      String(request.balance.blockNumber),
+      request.requestId,
+      request.memo ?? null,
+      request.url ?? null,
+      request.listingId ?? null,
+      request.requirement === undefined ? null : toJsonb(request.requirement),
+      idempotency?.route ?? null,
+      idempotency?.key ?? null,
+      idempotency ? Buffer.from(idempotency.bodyHash) : null,
+      request.dryRun,
+    ],
+  });
+  const row = rows[0];
+  if (!row) throw new Error("purser_reserve returned nothing");
+  return { ...row, snapshot: row.snapshot === null ? null : readSnapshot(row.snapshot) };
+}
+
+export function readSnapshot(stored: StoredSnapshot): Snapshot {
+  const optional = (text: string | null): bigint | null => (text === null ? null : BigInt(text));
+  return {
+    status: stored.status,
+    expired: stored.expired,
+    refusal: stored.refusal as DenialCode | null,
+    requested: BigInt(stored.requested),
+    maxAmount: optional(stored.maxAmount),
+    allowed: stored.allowed,
+    perPaymentLimit: optional(stored.perPaymentLimit),
+    limit: BigInt(stored.limit),
+    spent: BigInt(stored.spent),
+    reserved: BigInt(stored.reserved),
+    balance: BigInt(stored.balance),
+    outstanding: BigInt(stored.outstanding),
+  };
+}
+
+/** Releases a reservation that nobody signed; false when it is signed or settled by now. */
+export async function voidUnsigned(
+  sql: Sql,
+  args: { agentId: string; paymentId: string; code: string; detail: string },
+): Promise<boolean> {
+  const { rows } = await sql.query<{ voided: boolean }>(
+    "SELECT purser_void_unsigned($1, $2, $3, $4) AS voided",
+    [args.agentId, args.paymentId, args.code, args.detail],
+  );
+  return rows[0]?.voided ?? false;
+}
+
+/** The refusal of the trigger that submits a payment when its settlement is inserted. */
+export function isReservationGone(error: unknown): boolean {
+  return error instanceof Error && (error as { code?: unknown }).code === "PU001";
+}
+
+/**
+ * The wait for its outcome ended without one. The engine makes it settled or voided, with proof. Payments
+ * whose waits end together are marked together; one that somebody holds is marked by itself, so that a
+ * group never waits for one row while it holds another.
+ */
+export function markUnknownInGroups(
+  sql: Sql,
+): (args: { agentId: string; paymentId: string }) => Promise<void> {
+  const groups = new Coalescer<{ agentId: string; paymentId: string }, boolean>(async (keys) => {
+    const { rows } = await sql.query<{ id: string }>({
+      name: "payments-unknown",
+      text: `UPDATE payments p SET status = 'unknown', updated_at = clock_timestamp()
+               FROM (SELECT o.agent_id, o.id FROM payments o
+                       JOIN unnest($1::text[], $2::text[]) AS w (agent_id, id) USING (agent_id, id)
+                      WHERE o.status = 'submitted' FOR UPDATE OF o SKIP LOCKED) AS free
+              WHERE p.agent_id = free.agent_id AND p.id = free.id RETURNING p.id`,
+      values: [keys.map(({ agentId }) => agentId), keys.map(({ paymentId }) => paymentId)],
+    });
+    const marked = new Set(rows.map(({ id }) => id));
+    return keys.map(({ paymentId }) => marked.has(paymentId));
+  }, GROUPS);
+  return async (args) => {
+    if (!(await groups.ask(args))) await markUnknown(sql, args);
+  };
+}
+
+export async function markUnknown(
+  sql: Sql,
+  args: { agentId: string; paymentId: string },
+): Promise<void> {
+  await sql.query({
+    name: "payment-unknown",
+    text: `UPDATE payments SET status = 'unknown', updated_at = clock_timestamp()
+            WHERE agent_id = $1 AND id = $2 AND status = 'submitted'`,
+    values: [args.agentId, args.paymentId],
+  });
+}
+
+/** Reservations whose process did not sign in time. */
+export async function staleReservations(
+  sql: Sql,
+  args: { olderThanSeconds: number; limit: number },
+): Promise<{ agentId: string; paymentId: string }[]> {
+  const { rows } = await sql.query<{ agentId: string; paymentId: string }>(
+    `SELECT agent_id AS "agentId", id AS "paymentId" FROM payments
+      WHERE status = 'reserved' AND created_at < clock_timestamp() - make_interval(secs => $1)
+      ORDER BY created_at LIMIT $2`,
+    [args.olderThanSeconds, args.limit],
+  );
+  return rows;
+}

@@ -1,0 +1,168 @@
+/** The words of the guardrails: what is asked, what is known, what is decided. */
+import { createHash } from "node:crypto";
+import type { Address, Hex } from "viem";
+import { ApiError, type ErrorCode } from "../../errors.ts";
+
+/** The refusals a guardrail can give, in the order they are looked at. */
+export type DenialCode =
+  | "agent_paused"
+  | "agent_expired"
+  | "listing_mismatch"
+  | "url_blocked"
+  | "price_exceeds_max"
+  | "recipient_not_allowed"
+  | "per_payment_limit_exceeded"
+  | "daily_limit_exceeded"
+  | "insufficient_funds";
+
+export type RuleName =
+  | "status"
+  | "expiry"
+  | "target"
+  | "max_amount"
+  | "allowlist"
+  | "per_payment_limit"
+  | "daily_limit"
+  | "balance";
+
+/** Everything a decision was made on, read under one lock. Amounts in atomic units. */
+export interface Snapshot {
+  status: string;
+  expired: boolean;
+  /** What the caller had already found wrong with the target (a listing whose terms changed). */
+  refusal: DenialCode | null;
+  requested: bigint;
+  maxAmount: bigint | null;
+  allowed: boolean;
+  perPaymentLimit: bigint | null;
+  limit: bigint;
+  /** The settled and the outstanding part of the rolling window. */
+  spent: bigint;
+  reserved: bigint;
+  balance: bigint;
+  /** Promised by this wallet and not in `balance` yet. */
+  outstanding: bigint;
+}
+
+export interface RuleVerdict {
+  rule: RuleName;
+  /** Null: a rule before it refused already. */
+  passed: boolean | null;
+  detail: string;
+}
+
+export type Evaluation =
+  | { allowed: true; trace: RuleVerdict[] }
+  | { allowed: false; code: DenialCode; rule: RuleName; trace: RuleVerdict[] };
+
+/** The members `policy` of a denial, as on the wire. */
+export interface Policy {
+  rule: RuleName;
+  window: string;
+  limit: string;
+  spent: string;
+  reserved: string;
+  remaining: string;
+  requested: string;
+}
+
+export interface ReserveRequest {
+  agentId: string;
+  /** Checked again under the lock: a key revoked meanwhile pays nothing. Null for the owner's own try. */
+  apiKeyId: string | null;
+  kind: "spend" | "x402";
+  chainId: number;
+  asset: Address;
+  /** Null only together with a refusal that came before a payee was known. */
+  to: Address | null;
+  amountAtomic: bigint;
+  maxAmountAtomic?: bigint;
+  refusal?: { code: DenialCode; detail?: string };
+  nonce: Hex;
+  /** `validBefore` is the database's now plus this; a process clock decides nothing. */
+  validForSeconds: number;
+  requestId: string | null;
+  balance: { atomic: bigint; blockNumber: bigint };
+  /** Where the wallet is funded: told with insufficient_funds. */
+  walletAddress: Address;
+  memo?: string;
+  url?: string;
+  listingId?: string;
+  requirement?: unknown;
+  idempotency?: IdempotencyRef;
+}
+
+export type ReserveResult =
+  | {
+      kind: "reserved";
+      paymentId: string;
+      validBeforeSeconds: bigint;
+      remainingAtomic: bigint;
+      snapshot: Snapshot;
+    }
+  | { kind: "denied"; error: ApiError; code: ErrorCode; paymentId: string | null }
+  | { kind: "replay"; statusCode: number; response: unknown }
+  | { kind: "in_progress"; paymentId: string }
+  | { kind: "key_reused" };
+
+/** A dry run: the verdict of every rule, nothing written. */
+export interface Verdict {
+  allowed: boolean;
+  /** The error a real request would get. */
+  error: ApiError | null;
+  code: DenialCode | null;
+  trace: RuleVerdict[];
+  policy: Policy | null;
+  availableAt: string | null;
+  nextReleaseAt: string | null;
+  remainingAtomic: bigint;
+}
+
+export interface Limits {
+  limitAtomic: bigint;
+  spentAtomic: bigint;
+  reservedAtomic: bigint;
+  remainingAtomic: bigint;
+  nextReleaseAt: Date | null;
+}
+
+/** Names one request for good: the same key with another body is a different request, and refused. */
+export interface IdempotencyRef {
+  /** The agent's or the owner's id. */
+  subjectId: string;
+  route: string;
+  key: string;
+  bodyHash: Uint8Array;
+}
+
+const KEY_PATTERN = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/;
+
+/** Reads the Idempotency-Key header; undefined when there is none. */
+export function readIdempotencyKey(header: string | string[] | undefined): string | undefined {
+  if (header === undefined) return undefined;
+  if (typeof header !== "string" || !KEY_PATTERN.test(header))
+    throw new ApiError("idempotency_key_invalid", {
+      detail: "Idempotency-Key must be 1 to 255 printable ASCII characters, sent once.",
+    });
+  return header;
+}
+
+/** The route is hashed too: one key used on two routes names two requests. */
+export function hashBody(route: string, body: unknown): Uint8Array {
+  return createHash("sha256")
+    .update(`${route}\n${canonicalJson(body)}`)
+    .digest();
+}
+
+/** JSON with sorted keys: the same object written in another order is the same request. */
+export function canonicalJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
+  if (typeof value === "object" && value !== null) {
+    const members = Object.entries(value)
+      .filter(([, member]) => member !== undefined)
+      .sort(([left], [right]) => (left < right ? -1 : 1))
+      .map(([name, member]) => `${JSON.stringify(name)}:${canonicalJson(member)}`);
+    return `{${members.join(",")}}`;
+  }
+  return JSON.stringify(value) ?? "null";
+}

@@ -1,0 +1,109 @@
+import fp from "fastify-plugin";
+import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
+import { isDatabaseUnavailable, isTextRefused } from "../../infra/db/pool.ts";
+import { ApiError, problemBody, type ErrorCode } from "../../errors.ts";
+
+/** The one error handler: whatever is thrown becomes problem+json with a code of the registry. */
+export default fp(
+  async (app) => {
+    app.addHook(
+      "onRequest",
+      async (request, reply) => void reply.header("x-request-id", request.id),
+    );
+    app.setErrorHandler((error: FastifyError, request, reply) => {
+      const apiError = toApiError(error);
+      // An outcome like others, only not known yet: it has no fault to show and no stack.
+      if (apiError.code === "payment_status_unknown")
+        request.log.warn({ code: apiError.code }, "the outcome of a payment is not known yet");
+      else if (apiError.status >= 500)
+        request.log[apiError.code === "internal_error" ? "error" : "warn"](
+          { err: error, code: apiError.code },
+          "request failed",
+        );
+      return sendProblem(request, reply, apiError);
+    });
+  },
+  { name: "errors" },
+);
+
+export function sendProblem(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  error: ApiError,
+): FastifyReply {
+  return reply
+    .code(error.status)
+    .headers({ "cache-control": "no-store", "x-request-id": request.id, ...error.headers })
+    .type("application/problem+json; charset=utf-8")
+    .serializer(JSON.stringify)
+    .send(problemBody(error, request.id));
+}
+
+/** Fastify's own errors that a caller can cause. */
+const FASTIFY_CODES: Record<string, ErrorCode> = {
+  FST_ERR_CTP_INVALID_JSON_BODY: "invalid_json",
+  FST_ERR_CTP_EMPTY_JSON_BODY: "invalid_json",
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: "bad_request",
+  FST_ERR_CTP_BODY_TOO_LARGE: "body_too_large",
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: "unsupported_media_type",
+  FST_ERR_BAD_URL: "bad_request",
+  FST_ERR_MAX_PARAM_LENGTH: "not_found",
+};
+
+export function toApiError(error: FastifyError | ApiError): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error.validation) return validationError(error);
+  const code = FASTIFY_CODES[error.code];
+  if (code) return new ApiError(code, { cause: error });
+  // secure-json-parse refuses __proto__ with a plain SyntaxError of status 400.
+  if (error.statusCode === 400 && error instanceof SyntaxError)
+    return new ApiError("invalid_json", { cause: error });
+  if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
+    return new ApiError("bad_request", { cause: error, detail: error.message });
+  if (isTextRefused(error))
+    return new ApiError("validation_failed", {
+      cause: error,
+      detail: "A text of the request contains a character that cannot be stored (NUL).",
+    });
+  if (isDatabaseUnavailable(error)) return new ApiError("service_unavailable", { cause: error });
+  return new ApiError("internal_error", {
+    cause: error,
+    detail: "Something went wrong on our side. Quote the request id.",
+  });
+}
+
+/** A schema failure confined to fields of one meaning gets that meaning's code. */
+const FIELD_CODES: Record<string, ErrorCode> = {
+  amount: "invalid_amount",
+  maxAmount: "invalid_amount",
+  dailyLimit: "invalid_amount",
+  perPaymentLimit: "invalid_amount",
+  recipient: "invalid_address",
+  address: "invalid_address",
+};
+
+function validationError(error: FastifyError): ApiError {
+  const errors = (error.validation ?? []).map((issue) => {
+    const params = issue.params as { missingProperty?: string; additionalProperty?: string };
+    const field = params.missingProperty ?? params.additionalProperty;
+    const path = `${error.validationContext ?? "body"}${issue.instancePath.replaceAll("/", ".")}${field === undefined ? "" : `.${field}`}`;
+    const message =
+      params.additionalProperty === undefined
+        ? (issue.message ?? "is not valid")
+        : "is not a known field";
+    return { path, message, isMissing: field !== undefined };
+  });
+  const codes = new Set(
+    errors.map(({ path, isMissing }) =>
+      isMissing ? undefined : FIELD_CODES[path.split(".").at(-1) ?? ""],
+    ),
+  );
+  const [onlyCode] = codes;
+  const code = codes.size === 1 && onlyCode !== undefined ? onlyCode : "validation_failed";
+  const listed = errors.map(({ path, message }) => ({ path, message }));
+  return new ApiError(code, {
+    cause: error,
+    detail: listed.map(({ path, message }) => `${path} ${message}`).join("; "),
+    extra: { errors: listed },
+  });
+}

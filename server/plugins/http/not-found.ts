@@ -1,0 +1,77 @@
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import fastifyStatic from "@fastify/static";
+import fp from "fastify-plugin";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { ApiError } from "../../errors.ts";
+import { sendProblem } from "./errors.ts";
+
+const WEB_ROOT = fileURLToPath(new URL("../../../web/dist/", import.meta.url));
+/** Paths of machines: what is not there is a problem document, never the web app. */
+const MACHINE_PATHS =
+  /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known)(\/|\?|$)|\.(json|txt|md)(\?|$)/;
+const ONE_YEAR_SECONDS = 31_536_000;
+
+/** Serves the built web app, with the SPA fallback for its own deep links, and explains every other 404. */
+export default fp(
+  async (app) => {
+    const hasWebApp = existsSync(`${WEB_ROOT}index.html`);
+    if (hasWebApp) {
+      await app.register(async (scope) => {
+        scope.addHook("onRoute", (route) => {
+          route.config = { ...route.config, auth: "public" };
+          route.schema = { ...route.schema, hide: true };
+        });
+        await scope.register(fastifyStatic, {
+          root: WEB_ROOT,
+          wildcard: false,
+          // The build leaves .br and .gz beside its files.
+          preCompressed: true,
+          cacheControl: false,
+          redirect: false,
+          decorateReply: true,
+          setHeaders: (response, path) => {
+            // Vite puts a content hash into every name under assets/.
+            const isHashed = path.includes("/assets/");
+            response.header(
+              "cache-control",
+              isHashed ? `public, max-age=${ONE_YEAR_SECONDS}, immutable` : "no-cache",
+            );
+          },
+        });
+        scope.get("/*", (request, reply) => spaOrProblem(request, reply));
+      });
+    }
+    app.setNotFoundHandler((request, reply) => problem(request, reply));
+
+    function spaOrProblem(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+      const wantsPage = (request.headers.accept ?? "*/*").match(/text\/html|\*\/\*/) !== null;
+      if (MACHINE_PATHS.test(request.url) || !wantsPage) return problem(request, reply);
+      return reply.header("cache-control", "no-cache").sendFile("index.html");
+    }
+
+    function problem(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+      const methods = app.methodsOf(request.url);
+      if (methods.length > 0 && !methods.includes(request.method)) {
+        const allow = methods.join(", ");
+        return sendProblem(
+          request,
+          reply,
+          new ApiError("method_not_allowed", {
+            detail: `${request.method} is not possible here; use ${allow}.`,
+            headers: { allow },
+          }),
+        );
+      }
+      const path = request.url.split("?", 1)[0];
+      return sendProblem(
+        request,
+        reply,
+        new ApiError("not_found", {
+          detail: `There is nothing at ${request.method} ${path}. See /openapi.json for what is.`,
+        }),
+      );
+    }
+  },
+  { name: "not-found" },
+);

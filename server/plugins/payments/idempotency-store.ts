@@ -1,0 +1,64 @@
+import type { IdempotencyRef } from "../guardrails/types.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import { toJsonb } from "../../core/json.ts";
+
+export interface IdempotencyRow {
+  isSameBody: boolean;
+  paymentId: string | null;
+  /** Null while the request runs, or when its process died, or when its answer was "unknown". */
+  statusCode: number | null;
+  response: unknown;
+}
+
+export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+  const { rows } = await sql.query<IdempotencyRow>({
+    name: "idempotency-find",
+    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response
+             FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
+    values: [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
+  });
+  return rows[0];
+}
+
+/** Stores the final answer once; the first one stays. */
+export async function completeKey(
+  sql: Sql,
+  ref: IdempotencyRef,
+  answer: { statusCode: number; response: unknown },
+): Promise<void> {
+  await sql.query(
+    `UPDATE idempotency_keys SET status_code = $4, response = $5::jsonb, updated_at = now()
+      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL`,
+    [ref.subjectId, ref.route, ref.key, answer.statusCode, toJsonb(answer.response)],
+  );
+}
+
+/** For a request that reserves nothing (a free x402-fetch target): false when the key exists. */
+export async function insertKey(sql: Sql, ref: IdempotencyRef): Promise<boolean> {
+  const { rowCount } = await sql.query(
+    `INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)
+     ON CONFLICT DO NOTHING`,
+    [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
+  );
+  return rowCount === 1;
+}
+
+/** Nothing moved: the key may be used again. */
+export async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
+  await sql.query(
+    `DELETE FROM idempotency_keys
+      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL`,
+    [ref.subjectId, ref.route, ref.key],
+  );
+}
+
+export async function deleteOldKeys(sql: Sql, olderThanHours: number): Promise<number> {
+  const { rowCount } = await sql.query(
+    `DELETE FROM idempotency_keys k
+      WHERE k.created_at < now() - make_interval(hours => $1)
+        AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.id = k.payment_id AND p.agent_id = k.subject_id
+                           AND p.status IN ('reserved', 'submitted', 'unknown'))`,
+    [olderThanHours],
+  );
+  return rowCount ?? 0;
+}

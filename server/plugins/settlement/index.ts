@@ -1,0 +1,159 @@
+import fp from "fastify-plugin";
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import { countQueued } from "./store.ts";
+import type { EngineMeter } from "./context.ts";
+import type { Settlement } from "./types.ts";
+import { ApiError } from "../../errors.ts";
+import { NotReady } from "../../infra/readiness.ts";
+import { RunningEngine } from "./running-engine.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** The engine that moves all money: accepts signed authorizations and tells what became of them. */
+    settlement: Settlement;
+  }
+}
+
+export default fp(
+  async (app) => {
+    const { config } = app;
+    const meterOf = engineMeters(app.metrics);
+    const engine = new RunningEngine({
+      pool: app.pool,
+      connectionString: config.databaseUrl ?? "",
+      relayerPrivateKeys: config.relayerPrivateKeys,
+      gasCapPerItem: config.gasCapPerItem,
+      dailyGasCeiling: config.dailyGasCeiling,
+      chains: app.chains.all.map(({ network }) => {
+        const { rpc, heads } = app.chainReads.of(network.chainId);
+        return {
+          network,
+          rpc,
+          heads,
+          isVerified: () => app.chains.verified.has(network.chainId),
+          meter: meterOf(network.id),
+        };
+      }),
+      log: app.log.child({ part: "engine" }),
+    });
+    app.decorate("settlement", engine.settlement);
+    watchLanes(app.metrics, engine);
+    for (const [, chain] of engine.chains) {
+      app.readiness.add(`relayer:${chain.ctx.network.id}`, async () => {
+        await chain.assertAvailable(undefined).catch((error: unknown) => {
+          // Its sentence is written for callers: fit for strangers.
+          throw error instanceof ApiError ? new NotReady(error.message) : error;
+        });
+        return `${chain.lanes.length} funded ${chain.lanes.length === 1 ? "lane" : "lanes"}`;
+      });
+    }
+    app.addHook("onReady", () => engine.start());
+    app.addHook("preClose", () => engine.stop());
+  },
+  { name: "settlement" },
+);
+
+function engineMeters(registry: Registry): (network: string) => EngineMeter {
+  const registers = [registry];
+  const labelNames = ["network"];
+  const batch = new Histogram({
+    name: "purser_settlement_batch_size",
+    help: "Authorizations per transaction",
+    labelNames,
+    buckets: [1, 2, 5, 10, 20, 40, 60, 80, 99, 100],
+    registers,
+  });
+  const gas = new Histogram({
+    name: "purser_settlement_gas",
+    help: "Gas per settled authorization, by transaction",
+    labelNames,
+    buckets: [40_000, 45_000, 50_000, 60_000, 70_000, 80_000, 100_000, 150_000, 300_000],
+    registers,
+  });
+  const latency = new Histogram({
+    name: "purser_settlement_seconds",
+    help: "From accepted to final",
+    labelNames,
+    buckets: [0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 60],
+    registers,
+  });
+  const outcomes = new Counter({
+    name: "purser_settlements_total",
+    help: "Settlements made final by this process, by outcome",
+    labelNames: ["network", "status"],
+    registers,
+  });
+  const again = new Counter({
+    name: "purser_transactions_sent_again_total",
+    help: "Transactions sent again: re-sent from stored bytes, or re-priced",
+    labelNames: ["network", "how"],
+    registers,
+  });
+  return (network) => ({
+    batch: (items) => batch.observe({ network }, items),
+    settled: (count, gasUsed) => {
+      if (count > 0) gas.observe({ network }, Number(gasUsed) / count);
+    },
+    took: (ms) => latency.observe({ network }, ms / 1_000),
+    finished: (status, count) => outcomes.inc({ network, status }, count),
+    repriced: () => again.inc({ network, how: "repriced" }),
+    resent: () => again.inc({ network, how: "resent" }),
+  });
+}
+
+function watchLanes(registry: Registry, engine: RunningEngine): void {
+  const labelNames = ["network", "lane"];
+  const lanes = [...engine.chains.values()].flatMap((chain) =>
+    chain.lanes.map((lane) => ({
+      lane,
+      labels: { network: chain.ctx.network.id, lane: lane.address },
+    })),
+  );
+  const gauges: [string, string, (lane: (typeof lanes)[number]["lane"]) => number | undefined][] = [
+    [
+      "purser_lane_balance",
+      "Native balance of the relayer, in whole coins",
+      (lane) => (lane.balanceWei === undefined ? undefined : Number(lane.balanceWei) / 1e18),
+    ],
+    [
+      "purser_lane_in_flight",
+      "Transactions of this lane that are not in a block yet",
+      (lane) => lane.inFlight,
+    ],
+    [
+      "purser_lane_held",
+      "1 where this process holds the lease of the lane",
+      (lane) => (lane.held ? 1 : 0),
+    ],
+  ];
+  for (const [name, help, read] of gauges) {
+    const gauge = new Gauge({
+      name,
+      help,
+      labelNames,
+      registers: [],
+      collect() {
+        for (const { lane, labels } of lanes) {
+          const value = read(lane);
+          if (value !== undefined) this.set(labels, value);
+        }
+      },
+    });
+    registry.registerMetric(gauge);
+  }
+  const queue = new Gauge({
+    name: "purser_settlement_queue",
+    help: "Authorizations that wait to be relayed",
+    labelNames: ["network"],
+    registers: [],
+    async collect() {
+      for (const [chainId, chain] of engine.chains) {
+        const { pool, network } = chain.ctx;
+        // Scraping must not fail because the database is away: the last value stays.
+        const count = await countQueued(pool, chainId).catch(() => undefined);
+        if (count !== undefined) this.set({ network: network.id }, count);
+      }
+    },
+  });
+  registry.registerMetric(queue);
+}

@@ -1,0 +1,275 @@
+/**
+ * One relayer key on one chain, as this process sees it: takes the lease when it is free, resumes what
+ * earlier holders left before anything new, and gives it all up the moment the lease is gone.
+ */
+import type { PrivateKeyAccount } from "viem";
+import type { Arrivals } from "./batch-hold.ts";
+import type { EngineContext } from "./context.ts";
+import type { Lease } from "./lane-store.ts";
+import { Sender } from "./sender.ts";
+import { Signal, pause } from "./signal.ts";
+import { Tracker } from "./tracker.ts";
+
+const LEASE_MS = 5_000;
+const RENEW_MS = 1_200;
+const RETRY_MS = 700;
+const FALLBACK_MS = 1_000;
+const BALANCE_FRESH_MS = 2_000;
+const DRAIN_MS = 3_000;
+
+export interface LaneOptions {
+  ctx: EngineContext;
+  address: string;
+  /** Without a key a lane only finishes what was signed before (its key left the configuration). */
+  signer: PrivateKeyAccount | undefined;
+  arrivals: Arrivals;
+  priorityFeeWei: () => Promise<bigint>;
+}
+
+export class Lane {
+  readonly address: string;
+  readonly wake = new Signal();
+  /** Cannot pay for its next transaction. */
+  unfunded = false;
+  balanceWei: bigint | undefined;
+  readonly #options: LaneOptions;
+  #stopping = false;
+  #lost = false;
+  #leaseGoodUntilMs = 0;
+  /** What the payment that could not be made would have cost. */
+  #neededWei = 1n;
+  #balanceReadMs = Number.NEGATIVE_INFINITY;
+  #tracker: Tracker | undefined;
+  #sender: Sender | undefined;
+  #done: Promise<void> | undefined;
+
+  constructor(options: LaneOptions) {
+    this.#options = options;
+    this.address = options.address.toLowerCase();
+  }
+
+  get held(): boolean {
+    return this.#tracker !== undefined;
+  }
+
+  get inFlight(): number {
+    return this.#sender?.inFlight ?? this.#tracker?.slots.size ?? 0;
+  }
+
+  /** Resolves when the lane has ended. */
+  start(): Promise<void> {
+    this.#done ??= this.#run();
+    return this.#done;
+  }
+
+  /** Stops claiming, gives what is in flight a moment, and frees the lease for somebody else. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    this.wake.raise();
+    await this.#done;
+  }
+
+  async #run(): Promise<void> {
+    const { ctx } = this.#options;
+    while (!this.#stopping) {
+      try {
+        const key = { chainId: ctx.network.chainId, address: this.address };
+        const won = await ctx.lanes.acquireLease(ctx.pool, key, ctx.owner, LEASE_MS);
+        if (won) {
+          await this.#hold({ ...key, owner: ctx.owner, epoch: won.epoch }, won.nextNonce);
+          // Without a key there was only the past to finish.
+          if (!this.#options.signer) return;
+        }
+      } catch (error) {
+        ctx.log.warn(
+          { err: error, lane: this.address },
+          "lane interrupted; it will be taken up again",
+        );
+      }
+      if (!this.#stopping) await this.wake.wait(RETRY_MS);
+      // Woken by new work while another process holds the lease: that process was woken too.
+      if (!this.#stopping) await pause(RETRY_MS / 4);
+    }
+  }
+
+  async #hold(lease: Lease, storedNonce: bigint): Promise<void> {
+    const { ctx, signer } = this.#options;
+    this.#lost = false;
+    this.#leaseGoodUntilMs = performance.now() + LEASE_MS;
+    const renewal = setInterval(() => void this.#renew(lease), RENEW_MS);
+    const tracker = new Tracker({
+      ctx,
+      lease,
+      signer,
+      priorityFeeWei: this.#options.priorityFeeWei,
+      onProgress: () => this.wake.raise(),
+      onUnfunded: () => this.#noteUnfunded(true),
+      onLeaseLost: () => this.#doubt("the lease was lost"),
+    });
+    const look = (): void => {
+      tracker.reconcile().catch((error: unknown) => {
+        ctx.log.warn(
+          { err: error, lane: this.address },
+          "could not follow transactions; trying again",
+        );
+      });
+    };
+    const looking = setInterval(
+      () => tracker.slots.size > 0 && look(),
+      Math.max(ctx.network.blockTimeMs, 300),
+    );
+    const stopHeads = ctx.heads.onHead(look);
+    try {
+      const nextNonce = await this.#resume(lease, tracker, storedNonce);
+      this.#tracker = tracker;
+      if (signer) await this.#work(lease, signer, tracker, nextNonce);
+      else while (this.#active && tracker.slots.size > 0) await this.wake.wait(FALLBACK_MS);
+      await this.#quiesce(tracker);
+    } finally {
+      clearInterval(renewal);
+      clearInterval(looking);
+      stopHeads();
+      await this.#sender?.settle();
+      this.#tracker = undefined;
+      this.#sender = undefined;
+      await ctx.lanes.releaseLease(ctx.pool, lease).catch(() => undefined);
+    }
+  }
+
+  get #active(): boolean {
+    return !this.#stopping && !this.#lost && performance.now() < this.#leaseGoodUntilMs;
+  }
+
+  async #work(
+    lease: Lease,
+    signer: PrivateKeyAccount,
+    tracker: Tracker,
+    nextNonce: bigint,
+  ): Promise<void> {
+    const { ctx } = this.#options;
+    const sender = new Sender({
+      ctx,
+      lease,
+      signer,
+      tracker,
+      nextNonce,
+      arrivals: this.#options.arrivals,
+      priorityFeeWei: this.#options.priorityFeeWei,
+      canPay: (wei) => this.#canPay(wei, tracker),
+      isActive: () => this.#active,
+      onDoubt: (reason) => this.#doubt(reason),
+      wake: this.wake,
+    });
+    this.#sender = sender;
+    let release: (() => void) | undefined;
+    try {
+      while (this.#active) {
+        // New heads are wanted only while something waits for one.
+        if (sender.inFlight > 0) release ??= ctx.heads.want();
+        else {
+          release?.();
+          release = undefined;
+        }
+        if (!ctx.heads.healthy) await ctx.heads.refresh().catch(() => undefined);
+        if (
+          ctx.heads.healthy &&
+          !(this.unfunded && !(await this.#canPay(this.#neededWei, tracker)))
+        )
+          await sender.drain();
+        if (sender.inFlight > 0) release ??= ctx.heads.want();
+        if (this.#active) await this.wake.wait(ctx.heads.healthy ? FALLBACK_MS : 300);
+      }
+    } finally {
+      release?.();
+    }
+  }
+
+  /** Everything that is not final comes first: stored bytes are sent again, receipts read. */
+  async #resume(lease: Lease, tracker: Tracker, storedNonce: bigint): Promise<bigint> {
+    const { ctx } = this.#options;
+    await ctx.lanes.voidLapsedClaims(ctx.pool, ctx.network.chainId);
+    const pending = await ctx.transactions.pendingTransactions(ctx.pool, lease);
+    await ctx.heads.refresh();
+    const chainNonce = await ctx.reads.readNonce(ctx.rpc, lease.address, "latest");
+    if (chainNonce < storedNonce) {
+      // A chain that lost blocks after they were final (a local node killed before it saved) gets them back.
+      const lost = await ctx.transactions.minedRawFrom(ctx.pool, lease, chainNonce);
+      if (lost.length > 0)
+        ctx.log.warn(
+          { lane: this.address, transactions: lost.length },
+          "sending final transactions the chain lost",
+        );
+      for (const raw of lost) await ctx.rpc.broadcast(raw).catch(() => undefined);
+    }
+    for (const tx of pending) tracker.add(tx);
+    if (pending.length > 0) {
+      ctx.log.info({ lane: this.address, transactions: pending.length }, "resuming transactions");
+      for (const slot of tracker.slots.values()) await tracker.send(slot);
+      await tracker.reconcile();
+    }
+    return chainNonce > storedNonce ? chainNonce : storedNonce;
+  }
+
+  async #renew(lease: Lease): Promise<void> {
+    const { ctx } = this.#options;
+    const askedMs = performance.now();
+    try {
+      if (await ctx.lanes.renewLease(ctx.pool, lease, LEASE_MS))
+        this.#leaseGoodUntilMs = askedMs + LEASE_MS;
+      else this.#doubt("the lease was lost");
+    } catch (error) {
+      // The lease may still be ours; it ends by itself, and every write checks it.
+      ctx.log.warn({ err: error, lane: this.address }, "could not renew the lease");
+    }
+  }
+
+  #doubt(reason: string): void {
+    if (this.#lost) return;
+    this.#lost = true;
+    this.#options.ctx.log.warn({ lane: this.address, reason }, "reading the lane's state again");
+    this.wake.raise();
+  }
+
+  async #canPay(wei: bigint, tracker: Tracker): Promise<boolean> {
+    const balance = await this.readBalance();
+    let committed = 0n;
+    for (const slot of tracker.slots.values()) {
+      const last = slot.attempts.at(-1);
+      if (!slot.mined && last) committed += slot.gasLimit * last.maxFeeWei;
+    }
+    const can = balance >= committed + wei;
+    this.#neededWei = can ? 1n : wei;
+    this.#noteUnfunded(!can);
+    return can;
+  }
+
+  async readBalance(): Promise<bigint> {
+    const { ctx } = this.#options;
+    const freshFor = this.unfunded ? BALANCE_FRESH_MS / 4 : BALANCE_FRESH_MS;
+    if (this.balanceWei === undefined || performance.now() - this.#balanceReadMs > freshFor) {
+      this.balanceWei = await ctx.reads.readNativeBalance(ctx.rpc, this.address);
+      this.#balanceReadMs = performance.now();
+    }
+    return this.balanceWei;
+  }
+
+  #noteUnfunded(unfunded: boolean): void {
+    if (unfunded && !this.unfunded)
+      this.#options.ctx.log.error(
+        { lane: this.address },
+        "the relayer cannot pay its gas: fund it",
+      );
+    this.unfunded = unfunded;
+  }
+
+  /** On a clean stop, what is in flight gets a moment; if it needs longer, the next holder resumes it. */
+  async #quiesce(tracker: Tracker): Promise<void> {
+    await this.#sender?.settle();
+    const untilMs = performance.now() + DRAIN_MS;
+    while (!this.#lost && tracker.slots.size > 0 && performance.now() < untilMs) {
+      await this.#options.ctx.heads.refresh().catch(() => undefined);
+      await tracker.reconcile().catch(() => undefined);
+      if (tracker.slots.size > 0) await pause(50);
+    }
+  }
+}

@@ -1,0 +1,34 @@
+/**
+ * A stranger names the transaction that used an authorization. The name is only where to look: its
+ * receipt, from our own node, either shows exactly our transfer or proves nothing.
+ */
+import type { ProvenOutcome, SettlementRecord } from "./store.ts";
+import type { EngineContext } from "./context.ts";
+import { fateIn } from "../../schemes/exact-eip3009/fate.ts";
+
+export async function proveByTransaction(
+  ctx: EngineContext,
+  id: string,
+  txHash: string,
+): Promise<{ record: SettlementRecord | undefined; outcome: ProvenOutcome | undefined }> {
+  const [record, receipt, isOurs] = await Promise.all([
+    ctx.settlements.findOpenRecord(ctx.pool, id),
+    // Where a block is final only under later ones, its receipt alone proves nothing yet.
+    ctx.network.confirmations === 1 ? ctx.reads.readReceipt(ctx.rpc, txHash) : null,
+    ctx.transactions.isOurTransaction(ctx.pool, txHash),
+  ]);
+  if (!record || !receipt) return { record, outcome: undefined };
+  const key = { from: record.from_address, asset: record.asset, nonce: record.nonce };
+  const fate = fateIn(receipt.logs, { ...key, to: record.to_address, value: record.value });
+  if (fate !== "paid") return { record, outcome: undefined };
+  return {
+    record,
+    outcome: {
+      ...key,
+      status: "settled",
+      hash: receipt.transactionHash,
+      block: BigInt(receipt.blockNumber).toString(),
+      byOther: !isOurs,
+    },
+  };
+}

@@ -1,0 +1,248 @@
+/** Settlements as rows: accepted once by their natural key, read, watched, and made final on proof. */
+import type { Address, Hex } from "viem";
+import type { SettlementKey } from "../../core/authorization.ts";
+import type {
+  SettlementKind,
+  SettlementRequest,
+  SettlementRow,
+  SettlementStatus,
+} from "./types.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+
+export interface SettlementRecord {
+  id: string;
+  kind: SettlementKind;
+  agent_id: string | null;
+  chain_id: bigint;
+  asset: Address;
+  from_address: Address;
+  to_address: Address;
+  value: bigint;
+  valid_after: bigint;
+  valid_before: bigint;
+  nonce: Hex;
+  signature: Buffer;
+  relay: boolean;
+  status: SettlementStatus;
+  error_reason: string | null;
+  error_message: string | null;
+  tx_hash: Hex | null;
+  block_number: bigint | null;
+  by_other: boolean;
+  attempts: number;
+  cancel_signature: Buffer | null;
+  caller_key_hash: Buffer | null;
+  body_hash: Buffer | null;
+  success_told_at: Date | null;
+  created_at: Date;
+  settled_at: Date | null;
+}
+
+export function toRow(record: SettlementRecord): SettlementRow {
+  return {
+    id: record.id,
+    kind: record.kind,
+    agentId: record.agent_id,
+    authorization: {
+      chainId: Number(record.chain_id),
+      asset: record.asset,
+      from: record.from_address,
+      to: record.to_address,
+      value: record.value,
+      validAfter: record.valid_after,
+      validBefore: record.valid_before,
+      nonce: record.nonce,
+      signature: `0x${record.signature.toString("hex")}`,
+    },
+    relay: record.relay,
+    status: record.status,
+    errorReason: record.error_reason,
+    errorMessage: record.error_message,
+    txHash: record.tx_hash,
+    blockNumber: record.block_number,
+    byOther: record.by_other,
+    callerKeyHash: record.caller_key_hash,
+    bodyHash: record.body_hash,
+    successToldAt: record.success_told_at,
+    createdAt: record.created_at,
+    settledAt: record.settled_at,
+  };
+}
+
+/** A watched row is attached only by the very same authorization: same payee, value and window. */
+const ACCEPT = `
+  WITH inserted AS (
+    INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
+      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15)
+    ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
+    RETURNING *),
+  attached AS (
+    UPDATE settlements
+       SET relay = TRUE, caller_key_hash = coalesce(caller_key_hash, $14), body_hash = coalesce(body_hash, $15),
+           next_attempt_at = '-infinity', updated_at = clock_timestamp()
+     WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND NOT relay AND $13
+       AND status = 'queued' AND to_address = $8 AND value = $9 AND valid_after = $10 AND valid_before = $11
+    RETURNING *)
+  SELECT TRUE AS created, * FROM inserted
+  UNION ALL SELECT FALSE, * FROM attached
+  UNION ALL SELECT FALSE, * FROM settlements
+   WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4
+     AND NOT EXISTS (SELECT 1 FROM inserted) AND NOT EXISTS (SELECT 1 FROM attached)`;
+
+export async function acceptSettlement(
+  sql: Sql,
+  request: SettlementRequest,
+): Promise<{ created: boolean; settlement: SettlementRow }> {
+  const { authorization } = request;
+  const values = [
+    authorization.from.toLowerCase(),
+    authorization.chainId,
+    authorization.asset.toLowerCase(),
+    authorization.nonce.toLowerCase(),
+    request.id,
+    request.kind,
+    request.agentId,
+    authorization.to.toLowerCase(),
+    String(authorization.value),
+    String(authorization.validAfter),
+    String(authorization.validBefore),
+    Buffer.from(authorization.signature.slice(2), "hex"),
+    request.relay,
+    request.callerKeyHash ?? null,
+    request.bodyHash ?? null,
+  ];
+  // A rival's row that was committed after this statement began conflicts but is not visible to it: the
+  // next statement sees it.
+  for (let attempt = 0; attempt < 3; attempt += 1) {
+    const { rows } = await sql.query<SettlementRecord & { created: boolean }>({
+      // Prepared once per connection: planning it costs more than running it.
+      name: "settlement-accept",
+      text: ACCEPT,
+      values,
+    });
+    const [record] = rows;
+    if (record) return { created: record.created, settlement: toRow(record) };
+  }
+  throw new Error("a settlement conflicts with one that cannot be read");
+}
+
+export async function findSettlement(sql: Sql, id: string): Promise<SettlementRow | undefined> {
+  return (await findSettlements(sql, [id]))[0];
+}
+
+export async function findSettlements(sql: Sql, ids: readonly string[]): Promise<SettlementRow[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    "SELECT * FROM settlements WHERE id = ANY($1)",
+    [ids],
+  );
+  return rows.map(toRow);
+}
+
+export async function findOpenRecord(sql: Sql, id: string): Promise<SettlementRecord | undefined> {
+  const { rows } = await sql.query<SettlementRecord>(
+    "SELECT * FROM settlements WHERE id = $1 AND status IN ('queued', 'submitted')",
+    [id],
+  );
+  return rows[0];
+}
+
+export async function findByAuthorization(
+  sql: Sql,
+  key: SettlementKey,
+): Promise<SettlementRow | undefined> {
+  const { rows } = await sql.query<SettlementRecord>(
+    "SELECT * FROM settlements WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4",
+    [key.from.toLowerCase(), key.chainId, key.asset.toLowerCase(), key.nonce.toLowerCase()],
+  );
+  return rows[0] && toRow(rows[0]);
+}
+
+/** A proven outcome of one authorization, as the database function takes it. */
+export interface ProvenOutcome {
+  from: string;
+  asset: string;
+  nonce: string;
+  status: "settled" | "failed" | "expired";
+  hash?: string;
+  block?: string;
+  byOther?: boolean;
+  reason?: string;
+  message?: string;
+}
+
+/** Settlement, payment, budget and the word to all waiters, in one transaction. Answers how many were open. */
+export async function finalizeSettlements(
+  sql: Sql,
+  chainId: number,
+  outcomes: readonly ProvenOutcome[],
+): Promise<number> {
+  if (outcomes.length === 0) return 0;
+  const { rows } = await sql.query<{ finished: number }>(
+    "SELECT purser_settlements_finalize($1, $2) AS finished",
+    [chainId, JSON.stringify(outcomes)],
+  );
+  return rows[0]?.finished ?? 0;
+}
+
+/** Open rows nobody relays for us, oldest deadline first. */
+export async function openWatched(
+  sql: Sql,
+  chainId: number,
+  limit: number,
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `SELECT * FROM settlements
+      WHERE chain_id = $1 AND status = 'queued' AND NOT relay AND lane_address IS NULL
+      ORDER BY valid_before LIMIT $2`,
+    [chainId, limit],
+  );
+  return rows;
+}
+
+/** Open rows whose authorization can no longer be used at or after this block time. */
+export async function openPastDeadline(
+  sql: Sql,
+  chainId: number,
+  timestampSeconds: bigint,
+  limit: number,
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `SELECT * FROM settlements
+      WHERE chain_id = $1 AND status IN ('queued', 'submitted') AND valid_before <= $2
+      ORDER BY valid_before LIMIT $3`,
+    [chainId, String(timestampSeconds), limit],
+  );
+  return rows;
+}
+
+/** Marks an agent's own, not yet submitted x402 authorization for cancelling instead of relaying. */
+export async function markForCancel(
+  sql: Sql,
+  key: SettlementKey,
+  cancelSignature: Hex,
+): Promise<SettlementRow | undefined> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `UPDATE settlements
+        SET cancel_signature = $5, next_attempt_at = '-infinity', updated_at = clock_timestamp()
+      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4
+        AND status = 'queued' AND agent_id IS NOT NULL
+      RETURNING *`,
+    [
+      key.from.toLowerCase(),
+      key.chainId,
+      key.asset.toLowerCase(),
+      key.nonce.toLowerCase(),
+      Buffer.from(cancelSignature.slice(2), "hex"),
+    ],
+  );
+  return rows[0] && toRow(rows[0]);
+}
+
+export async function countQueued(sql: Sql, chainId: number): Promise<number> {
+  const { rows } = await sql.query<{ count: bigint }>(
+    "SELECT count(*) AS count FROM settlements WHERE chain_id = $1 AND status = 'queued' AND relay",
+    [chainId],
+  );
+  return Number(rows[0]?.count ?? 0n);
+}

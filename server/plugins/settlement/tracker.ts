@@ -1,0 +1,302 @@
+/**
+ * Follows the transactions of one lane from signed to final: sends and re-sends stored bytes, re-prices
+ * what is stuck, reads receipts, and writes what they prove.
+ */
+import type { Hex, PrivateKeyAccount } from "viem";
+import type { Lease, StoredAttempt, StoredTransaction } from "./lane-store.ts";
+import type { ProvenOutcome } from "./store.ts";
+import { classifyChainError } from "../../infra/chain/errors.ts";
+import { finalTag, type EngineContext } from "./context.ts";
+import { fateIn, type RpcReceipt } from "../../schemes/exact-eip3009/fate.ts";
+import { replacementFees } from "./fees.ts";
+import { signAttempt } from "./attempt.ts";
+import { REASON_CANCELED } from "./types.ts";
+import type { WorkItem } from "./batch.ts";
+
+export interface Slot extends StoredTransaction {
+  lastSentMs: number;
+  /** Head when the newest attempt was first sent: blocks since then passed it over. */
+  sentAtBlock: bigint;
+  underpriced: boolean;
+  /** Since when its nonce counts as used although no attempt has a receipt. */
+  missingSinceMs: number | undefined;
+  finishing: boolean;
+  mined: boolean;
+  /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
+  work: WorkItem[] | undefined;
+}
+
+/** More than the blocks until the first re-send: a dropped transaction is not a cheap one. */
+const STUCK_BLOCKS = 7n;
+const RESEND_AFTER_BLOCKS = 3;
+const RESEND_AT_LEAST_MS = 1_500;
+const MISSING_FOR_MS = 4_000;
+
+export interface TrackerOptions {
+  ctx: EngineContext;
+  lease: Lease;
+  signer: PrivateKeyAccount | undefined;
+  priorityFeeWei: () => Promise<bigint>;
+  /** A transaction left the lane: there is room, or rows to try again. */
+  onProgress: () => void;
+  onUnfunded: () => void;
+  onLeaseLost: () => void;
+}
+
+export class Tracker {
+  readonly slots = new Map<bigint, Slot>();
+  readonly #options: TrackerOptions;
+  #progressBlock = 0n;
+  #running: Promise<void> | undefined;
+  #again = false;
+
+  constructor(options: TrackerOptions) {
+    this.#options = options;
+  }
+
+  /** Transactions that may still need a place in a block. */
+  get unmined(): number {
+    let count = 0;
+    for (const slot of this.slots.values()) if (!slot.mined) count += 1;
+    return count;
+  }
+
+  add(tx: StoredTransaction): Slot {
+    const slot: Slot = {
+      ...tx,
+      lastSentMs: 0,
+      sentAtBlock: this.#options.ctx.heads.head?.number ?? 0n,
+      underpriced: false,
+      missingSinceMs: undefined,
+      finishing: false,
+      mined: false,
+      work: undefined,
+    };
+    this.slots.set(tx.nonce, slot);
+    return slot;
+  }
+
+  /** Sends the newest stored bytes. Whatever the node says, only a receipt will prove anything. */
+  async send(slot: Slot): Promise<void> {
+    const { ctx } = this.#options;
+    const latest = slot.attempts.at(-1);
+    if (!latest) return;
+    slot.lastSentMs = performance.now();
+    try {
+      await ctx.rpc.broadcast(latest.raw);
+    } catch (error) {
+      const { kind, message } = classifyChainError(error);
+      const about = {
+        lane: this.#options.lease.address,
+        nonce: slot.nonce,
+        hash: latest.hash,
+        kind,
+      };
+      if (kind === "fee_too_low") slot.underpriced = true;
+      else if (kind === "insufficient_gas_money") this.#options.onUnfunded();
+      else if (kind === "rejected" || kind === "gas_limit" || kind === "reverted")
+        ctx.log.error({ ...about, reason: message }, "the node refuses a stored transaction");
+      else if (kind === "unreachable")
+        ctx.log.warn(about, "sent a transaction without an answer; it may have arrived");
+    }
+  }
+
+  /** Looks at everything in flight once; calls during a look make one more look follow. */
+  reconcile(): Promise<void> {
+    this.#again = true;
+    this.#running ??= this.#loop().finally(() => {
+      this.#running = undefined;
+    });
+    return this.#running;
+  }
+
+  async #loop(): Promise<void> {
+    while (this.#again) {
+      this.#again = false;
+      if (this.slots.size > 0) await this.#look();
+    }
+  }
+
+  async #look(): Promise<void> {
+    const { ctx, lease } = this.#options;
+    const head = ctx.heads.head ?? (await ctx.heads.refresh());
+    const next = await ctx.reads.readNonce(ctx.rpc, lease.address, "latest");
+    const slots = [...this.slots.values()].sort((one, other) => Number(one.nonce - other.nonce));
+    const passed = slots.filter((slot) => slot.nonce < next);
+    // A reorganisation can take a transaction out of the chain again.
+    for (const slot of slots) if (slot.nonce >= next) slot.mined = false;
+    await Promise.all(passed.map((slot) => this.#check(slot, head.number)));
+    const waiting = slots.filter((slot) => slot.nonce >= next);
+    for (const [index, slot] of waiting.entries()) await this.#nudge(slot, index === 0);
+  }
+
+  async #check(slot: Slot, headNumber: bigint): Promise<void> {
+    if (slot.finishing) return;
+    slot.finishing = true;
+    try {
+      const receipt = await this.#receiptOf(slot);
+      if (!receipt) return await this.#missing(slot);
+      slot.missingSinceMs = undefined;
+      if (!slot.mined) {
+        slot.mined = true;
+        this.#progressBlock = headNumber;
+        await this.#options.ctx.fault("mined");
+        this.#options.onProgress();
+      }
+      const depth = headNumber - BigInt(receipt.blockNumber) + 1n;
+      // With one confirmation the receipt itself is the proof, whichever head we saw last.
+      if (
+        this.#options.ctx.network.confirmations > 1 &&
+        depth < BigInt(this.#options.ctx.network.confirmations)
+      )
+        return;
+      await this.#finish(slot, receipt);
+    } finally {
+      slot.finishing = false;
+    }
+  }
+
+  async #receiptOf(slot: Slot): Promise<RpcReceipt | undefined> {
+    const { ctx } = this.#options;
+    for (const attempt of slot.attempts.toReversed()) {
+      const receipt = await ctx.reads.readReceipt(ctx.rpc, attempt.hash);
+      if (receipt) return receipt;
+    }
+    return undefined;
+  }
+
+  async #finish(slot: Slot, receipt: RpcReceipt): Promise<void> {
+    const { ctx, lease } = this.#options;
+    const outcomes = provenBy(receipt, slot);
+    await ctx.fault("before-final-write");
+    await ctx.lanes.finalizeTransaction(
+      ctx.pool,
+      lease,
+      {
+        nonce: slot.nonce,
+        status: "mined",
+        hash: receipt.transactionHash,
+        blockNumber: BigInt(receipt.blockNumber),
+        blockHash: receipt.blockHash,
+        gasUsed: BigInt(receipt.gasUsed),
+      },
+      outcomes,
+    );
+    this.slots.delete(slot.nonce);
+    ctx.meter.settled(outcomes.length, BigInt(receipt.gasUsed));
+    for (const item of slot.work ?? [])
+      ctx.meter.took(Date.now() - item.record.created_at.getTime());
+    for (const status of ["settled", "failed"] as const)
+      ctx.meter.finished(status, outcomes.filter((outcome) => outcome.status === status).length);
+    if (outcomes.length < slot.items.length)
+      ctx.log.warn(
+        { hash: receipt.transactionHash, carried: slot.items.length, proven: outcomes.length },
+        "some authorizations had no effect in a mined transaction; they are judged again",
+      );
+    this.#options.onProgress();
+  }
+
+  /**
+   * The nonce is used and no attempt of ours has a receipt: a lagging node, or a transaction that is not
+   * ours took the nonce. It counts as replaced only when the nonce is used in a final block and stays so;
+   * what it carried then goes back to the queue, where a used authorization would be noticed before sending.
+   */
+  async #missing(slot: Slot): Promise<void> {
+    const { ctx, lease } = this.#options;
+    const now = performance.now();
+    slot.missingSinceMs ??= now;
+    if (now - slot.missingSinceMs < MISSING_FOR_MS) return;
+    const final = await ctx.reads.readNonce(ctx.rpc, lease.address, finalTag(ctx));
+    if (final <= slot.nonce || (await this.#receiptOf(slot))) return;
+    ctx.log.error(
+      { lane: lease.address, nonce: slot.nonce },
+      "a foreign transaction took a nonce of ours",
+    );
+    await ctx.lanes.finalizeTransaction(
+      ctx.pool,
+      lease,
+      { nonce: slot.nonce, status: "replaced" },
+      [],
+    );
+    this.slots.delete(slot.nonce);
+    this.#options.onProgress();
+  }
+
+  /** Unmined: re-send after a while (it may have been dropped), re-price when blocks pass it over. */
+  async #nudge(slot: Slot, isNext: boolean): Promise<void> {
+    const { ctx } = this.#options;
+    const head = ctx.heads.head;
+    const last = slot.attempts.at(-1);
+    if (!head || !last || slot.lastSentMs === 0) return;
+    const since = slot.sentAtBlock > this.#progressBlock ? slot.sentAtBlock : this.#progressBlock;
+    const passedOver = head.number - since;
+    const tooCheap = slot.underpriced || head.baseFeeWei > last.maxFeeWei;
+    if (slot.underpriced || (isNext && passedOver >= (tooCheap ? 1n : STUCK_BLOCKS)))
+      if (await this.#reprice(slot)) return;
+    const resendAfterMs = Math.max(
+      ctx.network.blockTimeMs * RESEND_AFTER_BLOCKS,
+      RESEND_AT_LEAST_MS,
+    );
+    if (performance.now() - slot.lastSentMs < resendAfterMs) return;
+    ctx.meter.resent();
+    await this.send(slot);
+  }
+
+  /** The same nonce and calldata at a higher fee: whichever attempt is mined, the effect is the same. */
+  async #reprice(slot: Slot): Promise<boolean> {
+    const { ctx, lease, signer } = this.#options;
+    const [first] = slot.attempts;
+    const last = slot.attempts.at(-1);
+    if (!signer || !first || !last) return false;
+    const head = await ctx.heads.refresh();
+    const fees = replacementFees({
+      first,
+      last,
+      baseFeeWei: head.baseFeeWei,
+      priorityFeeWei: await this.#options.priorityFeeWei(),
+    });
+    if (!fees) return false;
+    const attempt: StoredAttempt = await signAttempt(signer, ctx.network.chainId, slot, {
+      ...fees,
+      attempt: last.attempt + 1,
+    });
+    if (!(await ctx.lanes.persistAttempt(ctx.pool, lease, slot.nonce, attempt))) {
+      this.#options.onLeaseLost();
+      return false;
+    }
+    slot.attempts.push(attempt);
+    slot.underpriced = false;
+    slot.sentAtBlock = head.number;
+    ctx.meter.repriced();
+    ctx.log.info(
+      { nonce: slot.nonce, hash: attempt.hash, attempt: attempt.attempt },
+      "re-priced a stuck transaction",
+    );
+    await this.send(slot);
+    return true;
+  }
+}
+
+/** What one receipt proves of everything its transaction carried. */
+export function provenBy(receipt: RpcReceipt, slot: StoredTransaction): ProvenOutcome[] {
+  const outcomes: ProvenOutcome[] = [];
+  const hash: Hex = receipt.transactionHash;
+  const block = BigInt(receipt.blockNumber).toString();
+  for (const item of slot.items) {
+    const { from, asset, nonce } = item;
+    const fate = fateIn(receipt.logs, item);
+    if (fate === "paid") outcomes.push({ from, asset, nonce, status: "settled", hash, block });
+    else if (fate === "canceled")
+      outcomes.push({
+        from,
+        asset,
+        nonce,
+        status: "failed",
+        hash,
+        block,
+        reason: REASON_CANCELED,
+        message: "The authorization was canceled on chain.",
+      });
+  }
+  return outcomes;
+}

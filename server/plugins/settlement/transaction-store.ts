@@ -1,0 +1,100 @@
+/** The signed transactions of a lane as rows: what may still be mined, and whose a hash is. */
+import type { Hex } from "viem";
+import type { Sql } from "../../infra/db/pool.ts";
+import type { ItemAction, LaneKey, StoredTransaction } from "./lane-store.ts";
+
+interface AttemptRecord {
+  nonce: bigint;
+  to_address: string;
+  calldata: Buffer;
+  gas_limit: bigint;
+  hash: Hex;
+  attempt: number;
+  raw: Buffer;
+  max_fee_wei: bigint;
+  priority_fee_wei: bigint;
+}
+
+const hexOf = (buffer: Buffer): Hex => `0x${buffer.toString("hex")}`;
+
+/** Every transaction of the lane that may still be mined, with all its signed forms and what it carries. */
+export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<StoredTransaction[]> {
+  const { rows } = await sql.query<AttemptRecord>(
+    `SELECT t.nonce, t.to_address, t.calldata, t.gas_limit, a.hash, a.attempt, a.raw, a.max_fee_wei, a.priority_fee_wei
+       FROM relayer_transactions t JOIN relayer_attempts a USING (chain_id, lane_address, nonce)
+      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'pending'
+      ORDER BY t.nonce, a.attempt`,
+    [lane.chainId, lane.address],
+  );
+  const { rows: itemRows } = await sql.query<{
+    lane_nonce: bigint;
+    action: ItemAction;
+    from_address: string;
+    asset: string;
+    nonce: string;
+    to_address: string;
+    value: bigint;
+  }>(
+    `SELECT i.lane_nonce, i.action, i.from_address, i.asset, i.nonce, s.to_address, s.value
+       FROM settlement_transactions i
+       JOIN settlements s USING (from_address, chain_id, asset, nonce)
+       JOIN relayer_transactions t ON t.chain_id = i.chain_id AND t.lane_address = i.lane_address AND t.nonce = i.lane_nonce
+      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'pending'
+      ORDER BY i.lane_nonce, i.position`,
+    [lane.chainId, lane.address],
+  );
+  const byNonce = new Map<bigint, StoredTransaction>();
+  for (const row of rows) {
+    const tx = byNonce.get(row.nonce) ?? {
+      nonce: row.nonce,
+      to: row.to_address,
+      calldata: hexOf(row.calldata),
+      gasLimit: row.gas_limit,
+      attempts: [],
+      items: [],
+    };
+    tx.attempts.push({
+      hash: row.hash,
+      attempt: row.attempt,
+      raw: hexOf(row.raw),
+      maxFeeWei: row.max_fee_wei,
+      priorityFeeWei: row.priority_fee_wei,
+    });
+    byNonce.set(row.nonce, tx);
+  }
+  for (const row of itemRows) {
+    byNonce.get(row.lane_nonce)?.items.push({
+      action: row.action,
+      from: row.from_address,
+      asset: row.asset,
+      nonce: row.nonce,
+      to: row.to_address,
+      value: row.value,
+    });
+  }
+  return [...byNonce.values()];
+}
+
+/** Signed bytes of transactions that were final and that the chain no longer knows (it lost blocks). */
+export async function minedRawFrom(sql: Sql, lane: LaneKey, nonce: bigint): Promise<Hex[]> {
+  const { rows } = await sql.query<{ raw: Buffer }>(
+    `SELECT a.raw FROM relayer_transactions t JOIN relayer_attempts a ON a.hash = t.mined_hash
+      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'mined' AND t.nonce >= $3
+      ORDER BY t.nonce`,
+    [lane.chainId, lane.address, String(nonce)],
+  );
+  return rows.map((row) => hexOf(row.raw));
+}
+
+export async function isOurTransaction(sql: Sql, hash: string): Promise<boolean> {
+  const { rows } = await sql.query("SELECT 1 FROM relayer_attempts WHERE hash = $1", [hash]);
+  return rows.length === 1;
+}
+
+export async function gasToday(sql: Sql, chainId: number): Promise<bigint> {
+  const { rows } = await sql.query<{ gas: bigint }>(
+    "SELECT gas FROM relayer_gas_days WHERE chain_id = $1 AND day = (clock_timestamp() AT TIME ZONE 'UTC')::date",
+    [chainId],
+  );
+  return rows[0]?.gas ?? 0n;
+}

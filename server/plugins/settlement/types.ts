@@ -1,0 +1,110 @@
+/** The words of the settlement engine: one signed authorization in, one proven outcome out. */
+import type { Hex } from "viem";
+import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+
+export type SettlementKind = "spend" | "x402" | "withdrawal" | "facilitated";
+export type SettlementStatus = "queued" | "submitted" | "settled" | "failed" | "expired";
+
+export interface SettlementRequest {
+  /** For an agent's own payment: the payment's id. */
+  id: string;
+  kind: SettlementKind;
+  /** Null for facilitated work, and only for it. */
+  agentId: string | null;
+  authorization: SignedAuthorization;
+  /** False: only watched, because somebody else is expected to relay it. */
+  relay: boolean;
+  callerKeyHash?: Uint8Array;
+  bodyHash?: Uint8Array;
+}
+
+export interface SettlementRow {
+  id: string;
+  kind: SettlementKind;
+  agentId: string | null;
+  authorization: SignedAuthorization;
+  relay: boolean;
+  status: SettlementStatus;
+  errorReason: string | null;
+  errorMessage: string | null;
+  txHash: Hex | null;
+  blockNumber: bigint | null;
+  /** The transfer was made by a transaction that is not ours. */
+  byOther: boolean;
+  callerKeyHash: Uint8Array | null;
+  bodyHash: Uint8Array | null;
+  successToldAt: Date | null;
+  createdAt: Date;
+  settledAt: Date | null;
+}
+
+/** Pending means unknown: it may still happen, and only the chain can say. */
+export type SettlementOutcome =
+  | {
+      status: "settled";
+      id: string;
+      txHash: Hex;
+      blockNumber: bigint;
+      settledAt: Date;
+      byOther: boolean;
+    }
+  | {
+      status: "failed" | "expired";
+      id: string;
+      reason: string;
+      message: string;
+      txHash?: Hex;
+    }
+  | { status: "pending"; id: string; txHash?: Hex };
+
+/** What became of the wish to make an authorization worthless before a seller uses it. */
+export type CancelOutcome =
+  | { status: "canceled"; txHash?: Hex }
+  | { status: "settled"; txHash: Hex; blockNumber: bigint; settledAt: Date }
+  | { status: "expired" }
+  | { status: "pending" };
+
+/** Reason of a settlement that can never happen because its authorization was canceled on chain. */
+export const REASON_CANCELED = "authorization_canceled";
+
+export interface WaitOptions {
+  /** Reads the chain at once, and again with each block, instead of waiting for the watch to come by. */
+  look?: boolean;
+  /** A transaction somebody says it was. Only a hint: its receipt has to prove it. */
+  txHash?: Hex;
+}
+
+/** The engine as every other part sees it (decorated as `app.settlement`). */
+export interface Settlement {
+  /** Throws `chain_unavailable` or `relayer_unfunded`. Ask before anything is reserved or signed. */
+  assertAvailable(chainId: number, options?: { kind?: SettlementKind }): Promise<void>;
+  /**
+   * A payment of this chain is being checked and may be accepted soon: a lane keeps a batch that is not
+   * full open for it, for a part of a block at most. Call the answer when it was accepted or refused.
+   */
+  expect(chainId: number): () => void;
+  /**
+   * Inside the caller's transaction. An authorization that is already known is returned as it is; one that
+   * was only watched is attached when the new request wants it relayed.
+   */
+  accept(
+    sql: Sql,
+    request: SettlementRequest,
+  ): Promise<{ created: boolean; settlement: SettlementRow }>;
+  /** The same for many at once, by as few statements as possible; answers in their order. */
+  acceptAll(
+    sql: Sql,
+    requests: readonly SettlementRequest[],
+  ): Promise<{ created: boolean; settlement: SettlementRow }[]>;
+  /** Resolves as soon as the outcome is final, whichever replica made it so, or as pending after the time. */
+  wait(id: string, timeoutMs: number, options?: WaitOptions): Promise<SettlementOutcome>;
+  find(id: string): Promise<SettlementRow | undefined>;
+  findByAuthorization(key: SettlementKey): Promise<SettlementRow | undefined>;
+  /** Relays `cancelAuthorization` for an agent's own authorization, and waits for its fate. */
+  requestCancel(request: {
+    key: SettlementKey;
+    cancelSignature: Hex;
+    timeoutMs?: number;
+  }): Promise<CancelOutcome>;
+}

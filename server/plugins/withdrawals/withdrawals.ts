@@ -1,0 +1,260 @@
+/** An owner takes money out: prepare an order, sign it in the wallet, execute it once. */
+import { randomBytes } from "node:crypto";
+import { getAddress, type Address, type Hex } from "viem";
+import { ApiError } from "../../errors.ts";
+import type { WithdrawalRequest, WithdrawalReservation } from "./store.ts";
+import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdrawals.ts";
+import { newId } from "../../core/ids.ts";
+import { formatAtomic, parsePayable } from "../../core/money.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import { inProgress, keyReused, type Answer, type Idempotency } from "../payments/idempotency.ts";
+import type { IdempotencyRef } from "../guardrails/types.ts";
+import type { BalanceReader, Payments } from "../payments/pay.ts";
+import { fieldError, readPayee } from "../payments/read-spend.ts";
+import { resolveRunning, type RunningDependencies } from "../payments/resume-unanswered.ts";
+import { outcomeError } from "../payments/spend.ts";
+import { MAX_VALID_SECONDS, type PaymentOutcome } from "../payments/types.ts";
+import type { Settlement } from "../settlement/types.ts";
+import {
+  MAX_ORDER_SECONDS,
+  orderHash,
+  orderOnWire,
+  orderTypedData,
+  readOrder,
+  type Order,
+} from "./order.ts";
+
+export interface WithdrawalsDependencies extends RunningDependencies {
+  payments: Payments;
+  idempotency: Idempotency;
+  settlement: Pick<Settlement, "assertAvailable">;
+  balances: BalanceReader;
+  outstanding(args: { agentId: string; chainId: number; balanceBlock: bigint }): Promise<bigint>;
+  reserve(request: WithdrawalRequest): Promise<WithdrawalReservation>;
+  /** Seconds of the database clock: a skewed process must not shorten or stretch an order. */
+  now(): Promise<bigint>;
+  verifySignature(
+    chainId: number,
+    args: { address: Address; hash: Hex; signature: Hex },
+  ): Promise<"valid" | "invalid" | "unavailable">;
+}
+
+export interface WithdrawalContext {
+  agent: { id: string; walletAddress: Address };
+  owner: { id: string; address: Address };
+  network: NetworkFacts;
+  requestId: string;
+}
+
+export class Withdrawals {
+  readonly #deps: WithdrawalsDependencies;
+
+  constructor(deps: WithdrawalsDependencies) {
+    this.#deps = deps;
+  }
+
+  async prepare(context: WithdrawalContext, body: PrepareWithdrawal) {
+    const { agent, network } = context;
+    const to = readPayee(body.to ?? context.owner.address, "body.to", {
+      walletAddress: agent.walletAddress,
+      asset: network.usdc.address,
+    });
+    const wanted = body.amount === "max" ? undefined : parsePayable(body.amount);
+    if (wanted?.ok === false) throw fieldError("invalid_amount", "body.amount", wanted.reason);
+    const { available } = await this.#available(context);
+    const amountAtomic = wanted?.atomic ?? available;
+    if (amountAtomic === 0n || amountAtomic > available)
+      throw insufficient(context, amountAtomic, available);
+    const order = orderOnWire({
+      wallet: agent.walletAddress,
+      to,
+      asset: network.usdc.address,
+      amountAtomic,
+      nonce: `0x${randomBytes(32).toString("hex")}`,
+      deadlineSeconds: (await this.#deps.now()) + BigInt(MAX_ORDER_SECONDS),
+    });
+    return { order, typedData: orderTypedData(order, network.chainId) };
+  }
+
+  async execute(
+    context: WithdrawalContext,
+    body: ExecuteWithdrawal,
+    idempotency: IdempotencyRef | undefined,
+  ): Promise<Answer> {
+    const found = await this.#deps.idempotency.lookup(idempotency);
+    if (found.kind === "answered") return found.answer;
+    if (found.kind === "running") {
+      const args = { agentId: context.agent.id, paymentId: found.paymentId };
+      const resolved = await resolveRunning(this.#deps, args);
+      if (resolved !== "startAnew") {
+        const { payment, outcome } = resolved;
+        const to = payment.counterparty ?? context.owner.address;
+        const paid = { paymentId: payment.id, to, amountAtomic: payment.amountAtomic };
+        return this.#answer(context, paid, outcome, idempotency, true);
+      }
+    }
+    const order = await this.#checkOrder(context, body);
+    const signature = body.signature as Hex;
+    const reserved = await this.#reserve(context, { order, signature, idempotency });
+    if ("replayed" in reserved) return reserved;
+    const { paymentId } = reserved;
+    await this.#deps.payments.signAndSubmit({
+      agentId: context.agent.id,
+      paymentId,
+      kind: "withdrawal",
+      relay: true,
+      authorization: {
+        chainId: context.network.chainId,
+        asset: order.asset,
+        from: context.agent.walletAddress,
+        to: order.to,
+        value: order.amountAtomic,
+        validAfter: 0n,
+        validBefore: reserved.validBefore,
+        // The order's own nonce: what is single use in our books is single use on chain as well.
+        nonce: order.nonce,
+      },
+    });
+    const key = { agentId: context.agent.id, paymentId };
+    const outcome = await this.#deps.payments.outcome(key, this.#deps.settleWaitMs);
+    const paid = { paymentId, to: order.to, amountAtomic: order.amountAtomic };
+    return this.#answer(context, paid, outcome, idempotency, false);
+  }
+
+  /** The owner signed exactly this, for this wallet and token, not long ago. */
+  async #checkOrder(context: WithdrawalContext, body: ExecuteWithdrawal): Promise<Order> {
+    const { agent, owner, network } = context;
+    const order = readOrder(body.order);
+    if (!order) throw fieldError("validation_failed", "body.order", "has a number out of range");
+    const verdict = await this.#deps.verifySignature(network.chainId, {
+      address: owner.address,
+      hash: orderHash(order, network.chainId),
+      signature: body.signature as Hex,
+    });
+    if (verdict === "unavailable")
+      throw new ApiError("chain_unavailable", {
+        detail: "The chain did not say whether the owner's contract accepts this signature.",
+      });
+    if (verdict === "invalid")
+      throw invalidSignature("The owner did not sign this order for this network.");
+    if (order.wallet !== agent.walletAddress.toLowerCase())
+      throw invalidSignature("The order is for another wallet.");
+    if (order.asset !== network.usdc.address.toLowerCase())
+      throw invalidSignature("The order is for another token.");
+    const now = await this.#deps.now();
+    if (order.deadlineSeconds <= now) throw new ApiError("signature_expired");
+    if (order.deadlineSeconds > now + BigInt(MAX_ORDER_SECONDS))
+      throw fieldError("validation_failed", "body.order.deadline", "is more than 15 minutes away");
+    if (order.amountAtomic === 0n)
+      throw fieldError("invalid_amount", "body.order.amount", "must be greater than zero");
+    readPayee(order.to, "body.order.to", {
+      walletAddress: agent.walletAddress,
+      asset: network.usdc.address,
+    });
+    return order;
+  }
+
+  async #reserve(
+    context: WithdrawalContext,
+    args: { order: Order; signature: Hex; idempotency: IdempotencyRef | undefined },
+  ): Promise<Answer | { paymentId: string; validBefore: bigint }> {
+    const { agent, network } = context;
+    const { order } = args;
+    await this.#deps.settlement.assertAvailable(network.chainId, { kind: "withdrawal" });
+    const balance = await this.#balance(context);
+    const row = await this.#deps.reserve({
+      agentId: agent.id,
+      paymentId: newId("pay"),
+      chainId: network.chainId,
+      asset: order.asset,
+      to: order.to,
+      amountAtomic: order.amountAtomic,
+      nonce: order.nonce,
+      deadlineSeconds: order.deadlineSeconds,
+      signature: args.signature,
+      validForSeconds: MAX_VALID_SECONDS,
+      balance,
+      requestId: context.requestId,
+      idempotency: args.idempotency,
+    });
+    switch (row.outcome) {
+      case "reserved":
+        if (row.paymentId === null || row.validBefore === null) throw new Error("no reservation");
+        return { paymentId: row.paymentId, validBefore: row.validBefore };
+      case "replay":
+        return this.#deps.idempotency.replay(row.statusCode ?? 200, row.response);
+      case "running":
+        throw inProgress(row.paymentId);
+      case "key_reused":
+        throw keyReused();
+      case "replayed":
+        throw new ApiError("withdrawal_replayed");
+      case "expired":
+        throw new ApiError("signature_expired");
+      case "insufficient":
+        throw insufficient(context, order.amountAtomic, row.availableAtomic ?? 0n);
+      default:
+        throw new ApiError("not_found");
+    }
+  }
+
+  async #answer(
+    context: WithdrawalContext,
+    paid: { paymentId: string; to: Address; amountAtomic: bigint },
+    outcome: PaymentOutcome,
+    idempotency: IdempotencyRef | undefined,
+    replayed: boolean,
+  ): Promise<Answer> {
+    if (outcome.status !== "settled") {
+      const error = outcomeError(paid.paymentId, outcome);
+      if (outcome.status === "failed")
+        await this.#deps.idempotency.completeWithError(idempotency, error);
+      throw error;
+    }
+    const body = {
+      success: true,
+      txHash: outcome.txHash,
+      paymentId: paid.paymentId,
+      recipient: getAddress(paid.to),
+      amount: formatAtomic(paid.amountAtomic),
+      network: context.network.id,
+      settledAt: outcome.settledAt.toISOString(),
+    };
+    const answer: Answer = { statusCode: 200, replayed, body };
+    await this.#deps.idempotency.completeWith(idempotency, answer);
+    return answer;
+  }
+
+  async #balance({ agent, network }: WithdrawalContext) {
+    const wallet = agent.walletAddress.toLowerCase() as Address;
+    const { blockNumber, balances } = await this.#deps.balances.balances(network.chainId, [wallet]);
+    return { atomic: balances.get(wallet) ?? 0n, blockNumber };
+  }
+
+  async #available(context: WithdrawalContext): Promise<{ available: bigint }> {
+    const { atomic, blockNumber } = await this.#balance(context);
+    const outstanding = await this.#deps.outstanding({
+      agentId: context.agent.id,
+      chainId: context.network.chainId,
+      balanceBlock: blockNumber,
+    });
+    return { available: atomic > outstanding ? atomic - outstanding : 0n };
+  }
+}
+
+const invalidSignature = (detail: string): ApiError =>
+  new ApiError("invalid_signature", { detail });
+
+function insufficient(context: WithdrawalContext, required: bigint, available: bigint): ApiError {
+  return new ApiError("insufficient_funds", {
+    detail:
+      available === 0n
+        ? "The wallet holds nothing that can be withdrawn."
+        : `The wallet holds ${formatAtomic(available)} USDC that can be withdrawn.`,
+    extra: {
+      balance: formatAtomic(available),
+      required: formatAtomic(required),
+      fundingAddress: getAddress(context.agent.walletAddress),
+    },
+  });
+}

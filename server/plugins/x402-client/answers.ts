@@ -1,0 +1,113 @@
+/** The answers of x402-fetch as they go out. */
+import { getAddress, type Address, type Hex } from "viem";
+import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import { ApiError } from "../../errors.ts";
+import type { Verdict } from "../guardrails/types.ts";
+import { formatAtomic } from "../../core/money.ts";
+import { readContent } from "./content.ts";
+import type { ChosenTerms } from "./choose.ts";
+import type { TargetRequest } from "./types.ts";
+
+export interface PaidFacts {
+  network: string;
+  payTo: Address;
+  amountAtomic: bigint;
+  paymentId: string;
+  /** Null: provably not paid, although the target delivered. */
+  txHash: Hex | null;
+}
+
+type Body = Record<string, unknown>;
+
+export function freeBody(
+  target: TargetRequest,
+  response: OutboundResponse,
+  remaining: bigint,
+): Body {
+  return {
+    success: true,
+    paid: false,
+    amountPaid: "0",
+    txHash: null,
+    ...contentMembers(target, response),
+    network: null,
+    payTo: null,
+    paymentId: null,
+    delivered: response.status < 400,
+    remaining: formatAtomic(remaining),
+  };
+}
+
+export function paidBody(
+  target: TargetRequest,
+  response: OutboundResponse,
+  paid: PaidFacts,
+  remaining: bigint,
+): Body {
+  const isPaid = paid.txHash !== null;
+  return {
+    success: true,
+    paid: isPaid,
+    amountPaid: isPaid ? formatAtomic(paid.amountAtomic) : "0",
+    txHash: paid.txHash,
+    ...contentMembers(target, response),
+    network: paid.network,
+    payTo: getAddress(paid.payTo),
+    paymentId: paid.paymentId,
+    delivered: true,
+    remaining: formatAtomic(remaining),
+  };
+}
+
+export function dryRunBody(target: TargetRequest, chosen: ChosenTerms, verdict: Verdict): Body {
+  return {
+    success: true,
+    dryRun: true,
+    paid: false,
+    amountPaid: "0",
+    txHash: null,
+    data: null,
+    source: target.url.href,
+    status: 402,
+    contentType: null,
+    network: chosen.network.id,
+    payTo: getAddress(chosen.payTo),
+    paymentId: null,
+    delivered: false,
+    remaining: formatAtomic(verdict.remainingAtomic),
+    price: formatAtomic(chosen.amountAtomic),
+    requirement: chosen.terms.raw,
+    verdict: {
+      allowed: verdict.allowed,
+      code: verdict.code,
+      detail: verdict.error?.message ?? null,
+      rules: verdict.trace,
+      policy: verdict.policy,
+      availableAt: verdict.availableAt,
+      nextReleaseAt: verdict.nextReleaseAt,
+    },
+  };
+}
+
+/** What the target sent, as data; also beside an error, so that nothing delivered is lost. */
+export function contentMembers(target: TargetRequest, response: OutboundResponse): Body {
+  return {
+    ...readContent(response.headers["content-type"], response.body),
+    source: target.url.href,
+    status: response.status,
+  };
+}
+
+/** Signed, and not yet decided: the only honest answer names the payment and promises nothing. */
+export function unknownError(paymentId: string, why: string, more: Body = {}): ApiError {
+  return new ApiError("payment_status_unknown", {
+    detail: `${why}. The payment was signed and the chain has not decided it yet: retry with the same Idempotency-Key, or read the payment.`,
+    extra: { paymentId, ...more },
+  });
+}
+
+/** A payment found dead by a later request with its key: no answer was kept, and none is needed. */
+export const neverPaidError = (paymentId: string): ApiError =>
+  new ApiError("settlement_failed", {
+    extra: { paymentId, paid: false, amountPaid: "0", txHash: null },
+  });

@@ -1,0 +1,110 @@
+// Lint rules of our own: which room of the house may import which.
+//
+// The order of the server's modules is read from server/app.ts and the features of the web app are its folders, so
+// nothing is listed twice.
+import { readFileSync } from "node:fs";
+import { dirname, join, relative, resolve, sep } from "node:path";
+
+const ROOT = dirname(dirname(import.meta.dirname));
+
+/** Below the modules, lowest first. */
+const GROUND = ["core", "config.ts", "schemas", "schemes", "infra", "local"];
+/** Rooms that decide and describe: they get what they need as arguments. */
+const PURE = new Set(["core", "schemas", "schemes"]);
+/** In a module these may hold a connection; the other files decide. */
+const WIRING = /(^|\/)(index|wiring|[\w-]*store|[\w-]*routes?|[\w-]*-plugin)\.ts$/;
+const CONNECTIONS = /^(pg|undici|@prisma\/.*|node:(http|https|net|tls|dns)(\/.*)?)$|\/generated\//;
+const HTTP = /^(fastify|@fastify\/.*|fastify-plugin)$/;
+
+const app = readFileSync(join(ROOT, "server", "app.ts"), "utf8");
+const folderOf = new Map(
+  [...app.matchAll(/import (\w+) from "\.\/plugins\/([\w-]+)\/index\.ts"/g)].map(
+    ([, name, folder]) => [name, folder],
+  ),
+);
+const modules = (/const MODULES = \[([^\]]*)\]/.exec(app)?.[1] ?? "")
+  .split(",")
+  .map((name) => folderOf.get(name.trim()))
+  .filter((folder) => folder !== undefined);
+if (modules.length === 0) throw new Error("server/app.ts names no modules");
+const rank = new Map([...GROUND, ...modules].map((room, index) => [room, index]));
+
+/** The room a file of the server lies in; undefined for app.ts, main.ts and the scripts, which stand above all. */
+function serverRoom(path) {
+  const [top, second] = path.split("/").slice(1);
+  if (top === "plugins") return second;
+  // The catalogue of errors is a part of the core; it stands above it for everybody to see.
+  if (top === "errors.ts") return "core";
+  return rank.has(top) ? top : undefined;
+}
+
+function serverFault(from, to) {
+  const room = serverRoom(from);
+  const other = serverRoom(to);
+  if (to.startsWith("web/")) return "The server knows nothing of the web app.";
+  if (from.startsWith("server/plugins/") && !rank.has(room))
+    return `server/plugins/${room} is not among the modules of server/app.ts.`;
+  if (room === undefined || other === undefined || room === other) return undefined;
+  return rank.get(other) > rank.get(room)
+    ? `${room} stands before ${other} (the order is that of server/app.ts): it cannot import from it.`
+    : undefined;
+}
+
+const WEB_LAYERS = ["lib", "components", "features", "app"];
+/** What every feature needs; the others do not know each other, screens in app/ put them together. */
+const SHARED_FEATURES = new Set(["info", "session", "wallet"]);
+
+function webFault(from, to, isType) {
+  if (to.startsWith("server/"))
+    return to.startsWith("server/schemas/") && isType
+      ? undefined
+      : "The web app takes the types of server/schemas, and no code of the server.";
+  const [layer, feature] = from.split("/").slice(2);
+  const [otherLayer, otherFeature] = to.split("/").slice(2);
+  if (!WEB_LAYERS.includes(layer) || !WEB_LAYERS.includes(otherLayer)) return undefined;
+  if (WEB_LAYERS.indexOf(otherLayer) > WEB_LAYERS.indexOf(layer))
+    return `${layer} stands below ${otherLayer}: it cannot import from it.`;
+  if (layer !== "features" || otherLayer !== "features" || feature === otherFeature)
+    return undefined;
+  return SHARED_FEATURES.has(otherFeature)
+    ? undefined
+    : `Feature ${feature} does not know feature ${otherFeature}; a screen in app/ puts them together.`;
+}
+
+/** For packages, and for files by their path. */
+function packageFault(from, source) {
+  if (!from.startsWith("server/")) return undefined;
+  const room = serverRoom(from);
+  const isPure = PURE.has(room);
+  if (
+    CONNECTIONS.test(source) &&
+    (isPure || (from.startsWith("server/plugins/") && !WIRING.test(from)))
+  )
+    return "This file decides; what it needs from outside comes as an argument.";
+  if (HTTP.test(source) && isPure) return "This room knows nothing of HTTP.";
+  return undefined;
+}
+
+const rooms = {
+  meta: { type: "problem" },
+  create(context) {
+    const from = relative(ROOT, context.filename).split(sep).join("/");
+    if (!/^(server|web\/src)\//.test(from)) return {};
+    const look = (node) => {
+      const source = node.source?.value;
+      if (typeof source !== "string") return;
+      const isType = node.importKind === "type" || node.exportKind === "type";
+      let fault = isType ? undefined : packageFault(from, source);
+      if (source.startsWith(".")) {
+        const to = relative(ROOT, resolve(dirname(context.filename), source))
+          .split(sep)
+          .join("/");
+        fault ??= from.startsWith("web/") ? webFault(from, to, isType) : serverFault(from, to);
+      }
+      if (fault !== undefined) context.report({ node, message: fault });
+    };
+    return { ImportDeclaration: look, ExportNamedDeclaration: look, ExportAllDeclaration: look };
+  },
+};
+
+export default { meta: { name: "purser" }, rules: { rooms } };
