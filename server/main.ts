@@ -10,6 +10,8 @@ import { StartError } from "./local/start-error.ts";
 import { withLocalWorld } from "./local/with-local-world.ts";
 
 const SHUTDOWN_LIMIT_MS = 30_000;
+/** One Ctrl-C arrives twice under npm: from the terminal, and passed on by npm a moment later. */
+const SAME_SIGNAL_MS = 1_000;
 
 interface Running {
   app?: FastifyInstance;
@@ -54,9 +56,14 @@ async function applyMigrations(databaseUrl: string | undefined): Promise<void> {
 /** The first Ctrl-C drains and stops; the second one leaves at once (the wardens still stop the children). */
 function stopOnSignals(running: Running): { requested: boolean } {
   const stopper = { requested: false };
+  let firstAtMs = 0;
   const stop = (): void => {
-    if (stopper.requested) process.exit(130);
+    if (stopper.requested) {
+      if (performance.now() - firstAtMs > SAME_SIGNAL_MS) process.exit(130);
+      return;
+    }
     stopper.requested = true;
+    firstAtMs = performance.now();
     console.log("Stopping... (Ctrl-C again to leave at once)");
     // While starting, `start` notices and finishes; afterwards it is up to us.
     if (running.app?.server.listening) void finish(running);

@@ -3,6 +3,7 @@
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { constants } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -12,6 +13,7 @@ export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
 const MIN_NODE = [20, 19];
 const LOCK_RETRY_MS = 200;
+const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"];
 
 /** A failure told in one line; `details` go under it only where they help (a compiler's own words). */
 export class BootstrapError extends Error {
@@ -174,6 +176,14 @@ function writeStamp(name, value) {
 /** Runs a tool silently; its words are shown only when it fails. */
 function run(command, args, failure, env = {}, cwd = ROOT) {
   return new Promise((resolve, reject) => {
+    // A signal may reach this process alone; a tool that outlived it would go on writing into the checkout.
+    // Handled from before the spawn on, so that there is no moment with a tool and without a handler.
+    let stoppedBy;
+    const stop = (signal) => {
+      stoppedBy = signal;
+      child.kill(signal);
+    };
+    for (const signal of STOP_SIGNALS) process.on(signal, stop);
     const child = spawn(command, args, {
       cwd,
       env: { ...process.env, ...env },
@@ -187,6 +197,8 @@ function run(command, args, failure, env = {}, cwd = ROOT) {
     child.stderr.on("data", keep);
     child.on("error", (error) => reject(new BootstrapError(`${failure}: ${error.message}`)));
     child.on("close", (code, signal) => {
+      if (stoppedBy) process.exit(128 + constants.signals[stoppedBy]);
+      for (const name of STOP_SIGNALS) process.off(name, stop);
       if (code === 0) resolve();
       else
         reject(new BootstrapError(`${failure} (${signal ?? `exit code ${code}`})`, output.trim()));

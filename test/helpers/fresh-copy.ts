@@ -8,6 +8,7 @@ import {
   mkdtempSync,
   readFileSync,
   readdirSync,
+  readlinkSync,
   rmSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -73,22 +74,31 @@ export interface Started {
   ended: Promise<number | string>;
 }
 
+/** What a person types, through the npm that runs the tests. */
+export const NPM_START: readonly string[] = [
+  ...(process.env["npm_execpath"]?.endsWith(".js")
+    ? [process.execPath, process.env["npm_execpath"]]
+    : ["npm"]),
+  "start",
+];
+
 export function startIn(
   t: Test,
   copy: FreshCopy,
   environment: Record<string, string>,
-  script = "server/start.mjs",
+  command: readonly string[] = [process.execPath, "server/start.mjs"],
 ): Started {
   const inherited = Object.entries(process.env).filter(
     ([key]) => key !== "NODE_OPTIONS" && !/^(_?TAP|PURSER_|npm_)/.test(key),
   );
   // `env -u`: tap adds its loader to every Node it sees being spawned; a user's start has none.
-  const child = spawn("env", ["-u", "NODE_OPTIONS", process.execPath, script], {
+  const child = spawn("env", ["-u", "NODE_OPTIONS", ...command], {
     cwd: copy.dir,
     // Its own process group, as a terminal's foreground job has one: a Ctrl-C is a signal to all of it.
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],
-    env: { ...Object.fromEntries(inherited), ...environment },
+    // npm keeps its logs and cache at home, which must be the starting user's own.
+    env: { ...Object.fromEntries(inherited), HOME: dirname(copy.dir), ...environment },
     ...copy.user,
   });
   let text = "";
@@ -119,12 +129,21 @@ export async function printed(started: Started, text: string, withinMs = 60_000)
     throw new Error(`ended (${end}) before "${text}":\n${started.output()}`);
 }
 
-/** Processes whose command line names the folder (Linux). */
+/** Processes whose command line names the folder, or that work in it (Linux). */
 export function processesIn(dir: string): number[] {
   return readdirSync("/proc")
     .filter((name) => /^[0-9]+$/.test(name))
     .map(Number)
-    .filter((pid) => pid !== process.pid && commandOf(pid).includes(dir));
+    .filter((pid) => pid !== process.pid)
+    .filter((pid) => commandOf(pid).includes(dir) || workingDirOf(pid).startsWith(dir));
+}
+
+function workingDirOf(pid: number): string {
+  try {
+    return readlinkSync(`/proc/${pid}/cwd`);
+  } catch {
+    return "";
+  }
 }
 
 function commandOf(pid: number): string {

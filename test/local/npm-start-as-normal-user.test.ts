@@ -3,11 +3,13 @@
 // Runs alone: it builds the web app and starts several whole servers.
 import t from "tap";
 import { freshCopy } from "../helpers/fresh-copy.ts";
-import { firstStart, kills } from "./whole-life.ts";
+import { firstStart, kills, stopWhileBuilding } from "./whole-life.ts";
 
 const NOBODY = { uid: 65534, gid: 65534 };
 
 t.test("as a normal user", { timeout: 115_000 }, async (t) => {
   const user = process.getuid?.() === 0 ? NOBODY : undefined;
-  await kills(t, await firstStart(t, freshCopy(t, 0o755, user)));
+  const copy = freshCopy(t, 0o755, user);
+  await stopWhileBuilding(t, copy);
+  await kills(t, await firstStart(t, copy), "SIGTERM to npm alone");
 });

@@ -8,5 +8,5 @@ import { firstStart, kills, refusals } from "./whole-life.ts";
 t.test("in a folder only this user may enter", { timeout: 115_000 }, async (t) => {
   const life = await firstStart(t, freshCopy(t, 0o700));
   await refusals(t, life);
-  await kills(t, life);
+  await kills(t, life, "Ctrl-C");
 });

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import {
+  NPM_START,
   printed,
   processesIn,
   startIn,
@@ -14,6 +15,9 @@ import {
 } from "../helpers/fresh-copy.ts";
 
 const READY = "Ctrl-C stops everything.";
+const RESET = [process.execPath, "server/reset.mjs"];
+/** Well under what a supervisor waits before it kills. */
+const QUICK_MS = 8_000;
 
 /** Exactly one line on why, and no stack trace. */
 function isOneLineRefusal(t: Test, started: Started, reason: RegExp): void {
@@ -36,6 +40,18 @@ interface Life {
   first: Started;
 }
 
+/** Before anything is built: a start that is told to stop while a tool of it works. */
+export async function stopWhileBuilding(t: Test, copy: FreshCopy): Promise<void> {
+  await t.test("SIGTERM to npm while it builds ends the build, too", async (t) => {
+    const building = startIn(t, copy, {}, NPM_START);
+    await printed(building, "Building the web app");
+    await until(() => processesIn(copy.dir).length >= 3, "npm, the start and the build are seen");
+    building.process.kill("SIGTERM");
+    t.equal(await building.ended, 143, building.output());
+    t.same(processesIn(copy.dir), []);
+  });
+}
+
 /** The first start of a copy, up to its banner. */
 export async function firstStart(t: Test, copy: FreshCopy): Promise<Life> {
   const port = await freePort();
@@ -56,7 +72,7 @@ export async function refusals(t: Test, { copy, env }: Life): Promise<void> {
     const second = startIn(t, copy, { ...env, PORT: String(await freePort()) });
     t.equal(await second.ended, 1);
     isOneLineRefusal(t, second, /another Purser \(process [0-9]+\) already uses/);
-    const reset = startIn(t, copy, env, "server/reset.mjs");
+    const reset = startIn(t, copy, env, RESET);
     t.equal(await reset.ended, 1);
     t.match(reset.output(), /Purser is running on .* Stop it first\./);
   });
@@ -82,21 +98,35 @@ export async function refusals(t: Test, { copy, env }: Life): Promise<void> {
   });
 }
 
+/** How a person or a supervisor ends what `npm start` began; each must end all of it, in order. */
+const STOPS = {
+  // A terminal signals the whole process group, and npm passes its own signal on besides.
+  "Ctrl-C": (pid: number) => process.kill(-pid, "SIGINT"),
+  "SIGTERM to npm alone": (pid: number) => process.kill(pid, "SIGTERM"),
+};
+
 /** Kills and signals, in the order of how unkind they are. */
-export async function kills(t: Test, { copy, env, url, first }: Life): Promise<void> {
-  await t.test("killed with -9, it leaves nothing running and starts again", async (t) => {
+export async function kills(
+  t: Test,
+  { copy, env, url, first }: Life,
+  stop: keyof typeof STOPS,
+): Promise<void> {
+  await t.test(`killed with -9, it starts again, and ends by ${stop}`, async (t) => {
     first.process.kill("SIGKILL");
     await first.ended;
     await until(() => processesIn(copy.dir).length === 0, "every child is gone");
-    const again = startIn(t, copy, env);
+    const again = startIn(t, copy, env, NPM_START);
     await printed(again, READY);
     t.notMatch(again.output(), /Warning/, "nothing was lost");
     t.notMatch(again.output(), /Building|Installing|Generating/, "nothing is built twice");
     t.equal(await answers(`${url}/api/ready`), 200);
-    // Ctrl-C in a terminal signals the whole process group.
-    process.kill(-(again.process.pid ?? 0), "SIGINT");
+    t.ok(processesIn(copy.dir).length >= 4, "npm, the server, Postgres and the chain are seen");
+    const askedAt = Date.now();
+    STOPS[stop](again.process.pid ?? 0);
     t.equal(await again.ended, 0, again.output());
+    t.ok(Date.now() - askedAt < QUICK_MS, `${Date.now() - askedAt} ms`);
     t.same(processesIn(copy.dir), []);
+    await t.rejects(answers(`${url}/api/health`), "nothing answers");
   });
 
   await t.test("SIGTERM while it starts, too, ends all of it", async (t) => {
@@ -105,7 +135,7 @@ export async function kills(t: Test, { copy, env, url, first }: Life): Promise<v
     early.process.kill("SIGTERM");
     t.equal(await early.ended, 0, early.output());
     t.same(processesIn(copy.dir), []);
-    const reset = startIn(t, copy, env, "server/reset.mjs");
+    const reset = startIn(t, copy, env, RESET);
     t.equal(await reset.ended, 0);
     t.match(reset.output(), /Deleted the local data/);
   });
