@@ -14,6 +14,7 @@ import {
   perMille,
   toDecimal,
 } from "../../web/src/lib/money.ts";
+import { niceTicks } from "../../web/src/lib/ticks.ts";
 import { formatAgo, formatUntil } from "../../web/src/lib/time.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
 import { parseAllowlist } from "../../web/src/features/agents/parse-allowlist.ts";
@@ -227,3 +228,37 @@ t.test(
     });
   },
 );
+
+t.test("the marks of an axis are few, round, whole, and reach the highest value", async (t) => {
+  const usdc = (...marks: string[]) => marks.map(atomic);
+  for (const [highest, marks] of [
+    ["0.000001", ["0", "0.000001"]],
+    ["0.000003", ["0", "0.000001", "0.000002", "0.000003"]],
+    ["0.000012", ["0", "0.000005", "0.00001", "0.000015"]],
+    ["0.001", ["0", "0.0002", "0.0004", "0.0006", "0.0008", "0.001"]],
+    ["1.2", ["0", "0.25", "0.5", "0.75", "1", "1.25"]],
+    ["2.8", ["0", "1", "2", "3"]],
+    ["9.1", ["0", "2", "4", "6", "8", "10"]],
+    ["1234567.89", ["0", "250000", "500000", "750000", "1000000", "1250000"]],
+  ] as const)
+    t.same(niceTicks(atomic(highest)), usdc(...marks), highest);
+  t.same(niceTicks(0n), [0n, 1n], "an empty axis has a length, too");
+  t.same(niceTicks(1n), [0n, 1n]);
+  t.same(niceTicks(7n), [0n, 2n, 4n, 6n, 8n]);
+  t.same(niceTicks(11n), [0n, 5n, 10n, 15n], "no 2.5 of a thing");
+  assert(
+    property(amounts, (highest) => {
+      const ticks = niceTicks(highest);
+      const [first, step = 0n] = ticks;
+      const last = ticks.at(-1) ?? 0n;
+      return (
+        first === 0n &&
+        ticks.length <= 6 &&
+        ticks.every((tick, index) => tick === BigInt(index) * step) &&
+        /^(1|2|25|5)0*$/.test(String(step)) &&
+        last >= highest &&
+        (last - step < highest || highest === 0n)
+      );
+    }),
+  );
+});
