@@ -153,6 +153,8 @@ export const ROUTES: Record<string, RouteRow> = {
   // Demo and local world
   "GET /api/arc-stats": PUBLIC("402"),
   "GET /paywall/pay.js": PUBLIC(),
+  "GET /paywall/look.css": PUBLIC(),
+  "GET /paywall/mark.svg": PUBLIC(),
   "GET /paywall/pay.css": PUBLIC(),
   "POST /api/local/faucet": {
     ...PUBLIC("422 invalid_address"),

@@ -3,8 +3,9 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import t, { type Test } from "tap";
 import type { Browser, Page } from "playwright-core";
+import { getAddress } from "viem";
 import type { PrivateKeyAccount } from "viem/accounts";
-import { launchBrowser, openPage } from "../helpers/browser.ts";
+import { launchBrowser, openPage, type PageOptions } from "../helpers/browser.ts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 
@@ -74,13 +75,65 @@ const newWallet = (index: number): Wallet => ({
   calls: [],
 });
 
-async function visit(t: Test, browser: Browser, url: string, wallet?: Wallet) {
-  const watched = await openPage(t, browser, { width: 360 });
+async function visit(
+  t: Test,
+  browser: Browser,
+  url: string,
+  wallet?: Wallet,
+  options: PageOptions = {},
+) {
+  const watched = await openPage(t, browser, { width: 360, ...options });
   if (wallet) await injectWallet(watched.page, wallet);
   const answer = await watched.page.goto(url);
   t.equal(answer?.status(), 402);
   return watched;
 }
+
+/** What may not be on any state of the page, in either theme: overflow, and what axe finds. */
+async function checkLook(t: Test, page: Page): Promise<void> {
+  t.equal(await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), true);
+  // Evaluated, not added as a script: the page's policy would rightly refuse that.
+  await page.evaluate(axeSource);
+  const { violations } = await page.evaluate<{ violations: { id: string }[] }>("axe.run()");
+  t.same(
+    violations.map(({ id }) => id),
+    [],
+  );
+}
+
+const repository = new URL("../../", import.meta.url);
+const readText = (path: string): string => readFileSync(new URL(path, repository), "utf8");
+
+/** The custom properties of the first block that `start` opens. */
+function tokensIn(css: string, start: string): Map<string, string> {
+  const from = css.indexOf(start);
+  const block = from < 0 ? "" : css.slice(from, css.indexOf("}", from));
+  return new Map(
+    [...block.matchAll(/^ *--([\w-]+): ([^;]+);/gm)].map(([, name, value]) => [name, value]) as [
+      string,
+      string,
+    ][],
+  );
+}
+
+t.test("the pay page has the colors, type and mark of the web app", async (t) => {
+  const own = readText("server/paywall/assets/look.css");
+  const app = readText("web/src/styles/tokens.css");
+  const shared = tokensIn(app, ":root {");
+  const light = tokensIn(app, ':root[data-mantine-color-scheme="light"]');
+  const dark = tokensIn(app, ':root[data-mantine-color-scheme="dark"]');
+  const ownLight = tokensIn(own, ":root {");
+  const ownDark = tokensIn(own, "@media (prefers-color-scheme: dark)");
+  t.ok(ownLight.size > 30 && ownDark.size > 15, "the blocks were found");
+  for (const [name, value] of ownLight) t.equal(value, shared.get(name) ?? light.get(name), name);
+  for (const [name, value] of ownDark) t.equal(value, dark.get(name), `${name} in the dark`);
+  t.same(
+    [...ownLight.keys()].filter((name) => !shared.has(name) && !ownDark.has(name)),
+    [],
+    "every color has its dark one",
+  );
+  t.equal(readText("server/paywall/assets/mark.svg"), readText("web/public/favicon.svg"));
+});
 
 t.test("paying in the browser", async (t) => {
   const { chain, baseUrl } = await testApp(t, { listen: true });
@@ -91,14 +144,20 @@ t.test("paying in the browser", async (t) => {
     const { page, faults } = await visit(t, browser, url);
     await page.getByText("No wallet found in this browser").waitFor();
     await page.getByRole("heading", { name: "0.001 USDC" }).waitFor();
-    t.equal(await page.evaluate("document.documentElement.scrollWidth <= 360"), true);
-    // Evaluated, not added as a script: the page's policy would rightly refuse that.
-    await page.evaluate(axeSource);
-    const { violations } = await page.evaluate<{ violations: { id: string }[] }>("axe.run()");
-    t.same(
-      violations.map(({ id }) => id),
-      [],
-    );
+    await checkLook(t, page);
+    t.same(faults, []);
+  });
+
+  t.test("the payee is checksummed, and copied whole", async (t) => {
+    const { page, faults } = await visit(t, browser, url);
+    const asked = await fetch(url, { headers: { accept: "application/json" } });
+    const { accepts } = (await asked.json()) as { accepts: { payTo: string }[] };
+    const payTo = getAddress(accepts[0]?.payTo ?? "");
+    await page.getByText(payTo, { exact: true }).waitFor();
+    await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+    await page.getByRole("button", { name: "Copy address" }).click();
+    await page.getByText("Copied", { exact: true }).waitFor();
+    t.equal(await page.evaluate("navigator.clipboard.readText()"), payTo);
     t.same(faults, []);
   });
 
@@ -116,6 +175,34 @@ t.test("paying in the browser", async (t) => {
     t.match(added?.params, [{ chainId: "0x4cef52", chainName: "Arc Testnet" }]);
     t.equal(wallet.calls.filter(({ method }) => method.startsWith("eth_sign")).length, 1);
     t.notOk(wallet.calls.some(({ method }) => method === "eth_sendTransaction"));
+    await checkLook(t, page);
+    t.same(faults, []);
+  });
+
+  t.test("by keyboard alone, in the dark, without motion", async (t) => {
+    const wallet = newWallet(5);
+    await chain.mint(wallet.account.address, 1_000_000n);
+    const { page, faults } = await visit(t, browser, url, wallet, {
+      colorScheme: "dark",
+      reducedMotion: "reduce",
+    });
+    await page.getByRole("button", { name: "Pay with Test Wallet" }).waitFor();
+    t.equal(
+      await page.evaluate(
+        'getComputedStyle(document.querySelector("#wallets button")).transitionDuration',
+      ),
+      "0s",
+    );
+    await checkLook(t, page);
+    const focused = (): Promise<string> => page.evaluate("document.activeElement.innerText");
+    for (let presses = 0; presses < 5 && !(await focused()).startsWith("Pay with"); presses += 1)
+      await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await page.getByText("Paid. Each answer is paid anew").waitFor();
+    t.equal(await focused(), "Receipt", "the focus goes on to what was bought");
+    await page.keyboard.press("Tab");
+    t.match(await focused(), /^0x[0-9a-f]{64}$/);
+    await checkLook(t, page);
     t.same(faults, []);
   });
 
@@ -126,6 +213,7 @@ t.test("paying in the browser", async (t) => {
     const button = page.getByRole("button", { name: "Pay with Test Wallet" });
     await button.click();
     await page.getByText("You declined; nothing was paid.").waitFor();
+    t.match(await page.evaluate("document.activeElement.innerText"), /^Pay with/);
     wallet.declines = false;
     await button.click();
     await page.getByText("Paid. Each answer is paid anew").waitFor();

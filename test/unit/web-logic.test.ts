@@ -1,10 +1,11 @@
 // Goal: what the browser computes about money, rules, addresses and sign-in agrees with the server to the last digit.
-import { assert, bigInt, property } from "fast-check";
+import { array, assert, bigInt, integer, property, record } from "fast-check";
 import t from "tap";
 import { getAddress } from "viem";
 import { parseSiweMessage } from "viem/siwe";
 import { formatAtomic, parseDecimal } from "../../server/core/money.ts";
 import { checkAddress } from "../../web/src/lib/address.ts";
+import { correctionMs, narrow, type ClockOffset } from "../../web/src/lib/clock.ts";
 import {
   atomic,
   canonical,
@@ -13,6 +14,8 @@ import {
   perMille,
   toDecimal,
 } from "../../web/src/lib/money.ts";
+import { niceTicks } from "../../web/src/lib/ticks.ts";
+import { formatAgo, formatUntil } from "../../web/src/lib/time.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
 import { parseAllowlist } from "../../web/src/features/agents/parse-allowlist.ts";
 import {
@@ -143,4 +146,119 @@ t.test("the sign-in message is a proper EIP-4361 message", async (t) => {
     issuedAt: new Date(nowMs),
     expirationTime: new Date(nowMs + 600_000),
   });
+});
+
+t.test("what has happened is never ahead, and what is to come is never behind", async (t) => {
+  const nowMs = Date.UTC(2026, 0, 2, 3, 4, 5);
+  const at = (seconds: number): string => new Date(nowMs + seconds * 1000).toISOString();
+  for (const [seconds, ago, until] of [
+    [-7200, "2 hr. ago", "now"],
+    [-59, "59 sec. ago", "now"],
+    [-6, "6 sec. ago", "now"],
+    [-1, "just now", "now"],
+    [0, "just now", "now"],
+    [6, "just now", "in 6 sec."],
+    [90, "just now", "in 1 min."],
+    [86_400 * 400, "just now", "next yr."],
+  ] as const) {
+    t.equal(formatAgo(at(seconds), nowMs), ago, `${seconds} s`);
+    t.equal(formatUntil(at(seconds), nowMs), until, `${seconds} s`);
+  }
+});
+
+const seconds = (ms: number): string => new Date(ms).toUTCString();
+
+t.test("the server's clock is learned from its answers, to the second and better", async (t) => {
+  const waits = record({
+    pauseMs: integer({ min: 0, max: 20_000 }),
+    goingMs: integer({ min: 0, max: 3_000 }),
+    comingMs: integer({ min: 0, max: 3_000 }),
+  });
+  const learn = (
+    aheadMs: number,
+    all: { pauseMs: number; goingMs: number; comingMs: number }[],
+  ) => {
+    let localMs = Date.UTC(2026, 0, 2, 3, 4, 5, 678);
+    let known: ClockOffset | undefined;
+    for (const { pauseMs, goingMs, comingMs } of all) {
+      const sentAtMs = localMs + pauseMs;
+      localMs = sentAtMs + goingMs + comingMs;
+      const date = seconds(sentAtMs + goingMs + aheadMs);
+      known = narrow(known, { date, sentAtMs, receivedAtMs: localMs });
+    }
+    return known;
+  };
+  assert(
+    property(
+      integer({ min: -10_000_000, max: 10_000_000 }),
+      array(waits, { minLength: 1, maxLength: 12 }),
+      (aheadMs, all) => {
+        const known = learn(aheadMs, all);
+        const roundTrips = all.map(({ goingMs, comingMs }) => goingMs + comingMs);
+        return (
+          known !== undefined &&
+          known.leastMs <= aheadMs &&
+          aheadMs <= known.mostMs &&
+          known.mostMs - known.leastMs <= 999 + Math.min(...roundTrips)
+        );
+      },
+    ),
+  );
+  const quick = { pauseMs: 300, goingMs: 20, comingMs: 20 };
+  const corrected = (aheadMs: number): number => {
+    const known = learn(aheadMs, [quick, quick, quick]);
+    return known ? correctionMs(known) : Number.NaN;
+  };
+  t.equal(corrected(0), 0, "a right clock is left alone");
+  const late = corrected(60_000);
+  t.ok(Math.abs(late - 60_000) <= 1_040, `a clock a minute late is corrected by ${late} ms`);
+});
+
+t.test(
+  "a clock that was set is believed anew; an answer without a date changes nothing",
+  async (t) => {
+    const known = { leastMs: -20, mostMs: 400 };
+    const answer = { sentAtMs: 1_000_000, receivedAtMs: 1_000_050 };
+    t.same(narrow(known, { ...answer, date: null }), known);
+    t.same(narrow(known, { ...answer, date: "soon" }), known);
+    t.same(narrow(known, { ...answer, receivedAtMs: 900_000, date: seconds(1_000_000) }), known);
+    t.same(narrow(known, { ...answer, date: seconds(1_060_000) }), {
+      leastMs: 59_950,
+      mostMs: 60_999,
+    });
+  },
+);
+
+t.test("the marks of an axis are few, round, whole, and reach the highest value", async (t) => {
+  const usdc = (...marks: string[]) => marks.map(atomic);
+  for (const [highest, marks] of [
+    ["0.000001", ["0", "0.000001"]],
+    ["0.000003", ["0", "0.000001", "0.000002", "0.000003"]],
+    ["0.000012", ["0", "0.000005", "0.00001", "0.000015"]],
+    ["0.001", ["0", "0.0002", "0.0004", "0.0006", "0.0008", "0.001"]],
+    ["1.2", ["0", "0.25", "0.5", "0.75", "1", "1.25"]],
+    ["2.8", ["0", "1", "2", "3"]],
+    ["9.1", ["0", "2", "4", "6", "8", "10"]],
+    ["1234567.89", ["0", "250000", "500000", "750000", "1000000", "1250000"]],
+  ] as const)
+    t.same(niceTicks(atomic(highest)), usdc(...marks), highest);
+  t.same(niceTicks(0n), [0n, 1n], "an empty axis has a length, too");
+  t.same(niceTicks(1n), [0n, 1n]);
+  t.same(niceTicks(7n), [0n, 2n, 4n, 6n, 8n]);
+  t.same(niceTicks(11n), [0n, 5n, 10n, 15n], "no 2.5 of a thing");
+  assert(
+    property(amounts, (highest) => {
+      const ticks = niceTicks(highest);
+      const [first, step = 0n] = ticks;
+      const last = ticks.at(-1) ?? 0n;
+      return (
+        first === 0n &&
+        ticks.length <= 6 &&
+        ticks.every((tick, index) => tick === BigInt(index) * step) &&
+        /^(1|2|25|5)0*$/.test(String(step)) &&
+        last >= highest &&
+        (last - step < highest || highest === 0n)
+      );
+    }),
+  );
 });

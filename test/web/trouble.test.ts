@@ -60,6 +60,21 @@ t.test("trouble", async (t) => {
   });
 
   await t.test(
+    "a device whose clock is wrong signs in and sees the times of the server",
+    async (t) => {
+      for (const hoursAhead of [-2, 2]) {
+        const { page, faults } = await world.open(t, "/theme.js");
+        await page.clock.install({ time: Date.now() + hoursAhead * 3_600_000 });
+        await page.goto(`${world.baseUrl}/settings`);
+        await signInWithDemoWallet(page);
+        const own = page.getByRole("listitem").filter({ hasText: "This one" });
+        t.match(await own.innerText(), "last used just now · since just now");
+        t.same(faults, []);
+      }
+    },
+  );
+
+  await t.test(
     "every screen survives an API that is down, and loads when it is back",
     async (t) => {
       const { page, faults } = await signedIn("/agents");

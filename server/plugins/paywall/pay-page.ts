@@ -1,5 +1,6 @@
 /** What a browser sees instead of a 402: a page that pays with the visitor's own wallet. */
 import type { PaymentRequired } from "@x402/core/types";
+import { getAddress } from "viem";
 import { formatAtomic, parseAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 
@@ -18,6 +19,7 @@ export function payPage(options: PayPageOptions): string {
   const network = terms && findNetwork(terms.network, networks);
   if (!terms || !network) throw new Error("a pay page needs terms on a known network");
   const price = formatAtomic(parseAtomic(terms.amount) ?? 0n);
+  const payTo = getAddress(terms.payTo);
   const title = required.resource.description ?? "";
   const attributes = Object.entries({
     network: network.id,
@@ -33,27 +35,36 @@ export function payPage(options: PayPageOptions): string {
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
 <title>${escapeHtml(`Pay ${price} USDC`)}</title>
+<link rel="icon" href="${escapeHtml(assetsPath)}/mark.svg" type="image/svg+xml">
+<link rel="stylesheet" href="${escapeHtml(assetsPath)}/look.css">
 <link rel="stylesheet" href="${escapeHtml(assetsPath)}/pay.css">
 <script type="module" src="${escapeHtml(assetsPath)}/pay.js"></script>
 </head>
 <body${attributes.join("")}>
+<header class="top">
+<span class="logo">${MARK}<span>Purser</span></span>
+<span class="kind">402 Payment Required</span>
+</header>
 <main>
-<p class="kind">402 Payment Required</p>
-<h1>${escapeHtml(price)} USDC</h1>
+<div>
+<h1>${escapeHtml(price)} <span class="unit">USDC</span></h1>
 <p class="lead">${escapeHtml(title === "" ? "This resource is paid per request." : title)}</p>
+</div>
 <dl>
 <div><dt>Network</dt><dd>${escapeHtml(network.name)}</dd></div>
-<div><dt>Pay to</dt><dd><code>${escapeHtml(terms.payTo)}</code></dd></div>
+<div><dt>Pay to</dt><dd class="copyable"><code>${payTo}</code>${copyButton("address", payTo)}</dd></div>
 <div><dt>Resource</dt><dd><code>${escapeHtml(required.resource.url)}</code></dd></div>
 </dl>
+<div class="pay">
 <div id="wallets" class="wallets" role="group" aria-label="Wallets"></div>
-<p id="status" role="status" aria-live="polite">Looking for a wallet in this browser.</p>
-<section id="result" hidden>
-<h2>Paid</h2>
-<p id="receipt"></p>
-<pre id="data" tabindex="0"></pre>
+<p id="status" class="note" role="status" hidden></p>
+<noscript><p class="note">Paying in the browser needs JavaScript.</p></noscript>
+</div>
+<section id="result" aria-labelledby="bought" hidden>
+<h2 id="bought" tabindex="-1">Receipt</h2>
+<p id="receipt" class="copyable"><span>Transaction</span> <a target="_blank" rel="noreferrer"></a>${copyButton("transaction hash")}</p>
+<pre id="data" tabindex="0" role="region" aria-label="Answer"></pre>
 </section>
-<noscript><p>Paying in the browser needs JavaScript.</p></noscript>
 <details>
 <summary>For programs and agents</summary>
 <p>Ask for this URL with any x402 client: the terms are in the <code>PAYMENT-REQUIRED</code> header of the
@@ -61,10 +72,27 @@ export function payPage(options: PayPageOptions): string {
 amount; the gas is paid for you.</p>
 </details>
 </main>
+<span id="copied" class="sr-only" role="status"></span>
 </body>
 </html>
 `;
 }
+
+/** The brand's mark, as the web app draws it. */
+const MARK = `<svg width="28" height="28" viewBox="0 0 32 32" aria-hidden="true"><path class="mark-load" d="M8 16a8 8 0 0 0 16 0z"/><g fill="none" stroke="currentColor" stroke-width="2.6"><circle cx="16" cy="16" r="8.2"/><path d="M2.5 16h27"/></g></svg>`;
+
+/** Hidden until the page's script is there to serve it. */
+const copyButton = (what: string, value = ""): string =>
+  `<button type="button" class="copy" data-copy="${value}" aria-label="Copy ${what}" title="Copy ${what}" hidden>` +
+  icon(
+    "copy-icon",
+    '<rect x="7" y="7" width="10" height="10" rx="2"/><path d="M13 7V5a2 2 0 0 0-2-2H5a2 2 0 0 0-2 2v6a2 2 0 0 0 2 2h2"/>',
+  ) +
+  icon("done", '<path d="m4 10.5 4 4 8-9"/>') +
+  "</button>";
+
+const icon = (name: string, paths: string): string =>
+  `<svg class="${name}" width="16" height="16" viewBox="0 0 20 20" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true">${paths}</svg>`;
 
 const ESCAPES: Record<string, string> = {
   "&": "&amp;",

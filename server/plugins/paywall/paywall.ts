@@ -112,7 +112,12 @@ const isBrowser = (request: FastifyRequest): boolean =>
   request.method === "GET" && /\btext\/html\b/.test(request.headers.accept ?? "");
 
 function serveAssets(app: FastifyInstance, assetsPath: string): void {
-  const types = { "pay.js": "text/javascript", "pay.css": "text/css" };
+  const types = {
+    "pay.js": "text/javascript",
+    "look.css": "text/css",
+    "pay.css": "text/css",
+    "mark.svg": "image/svg+xml",
+  };
   for (const [name, type] of Object.entries(types)) {
     const content = readFileSync(new URL(`assets/${name}`, import.meta.url), "utf8");
     app.get(`${assetsPath}/${name}`, ASSET_ROUTE, async (_request, reply) =>

@@ -1,23 +1,42 @@
 import "@mantine/charts/styles.css";
 import { BarChart } from "@mantine/charts";
 import type { ReactNode } from "react";
+import { forChart, UNIT } from "../lib/money.ts";
+import { niceTicks } from "../lib/ticks.ts";
 import type { BarsProps } from "./Chart.tsx";
 
-const amounts = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
+const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
+const short = new Intl.NumberFormat("en", { maximumFractionDigits: 6, notation: "compact" });
 
-export default function Bars({ data, series, stacked, unit }: BarsProps): ReactNode {
+const KINDS = {
+  usdc: { one: UNIT, draw: forChart, say: (value: number) => `${exact.format(value)} USDC` },
+  count: { one: 1n, draw: Number, say: (value: number) => exact.format(value) },
+};
+const CHARACTER_WIDTH = 7;
+
+export default function Bars({ bars, name, kind }: BarsProps): ReactNode {
+  const { one, draw, say } = KINDS[kind];
+  const highest = bars.reduce((most, { value }) => (value > most ? value : most), 0n);
+  // Nothing at all is drawn on the scale of one.
+  const ticks = niceTicks(highest === 0n ? one : highest).map(draw);
+  const longest = Math.max(...ticks.map((tick) => short.format(tick).length));
   return (
     <BarChart
       h={180}
-      data={data}
+      data={bars.map(({ label, value }) => ({ label, value: draw(value) }))}
       dataKey="label"
-      type={stacked === true ? "stacked" : "default"}
-      series={series.map(({ name, label, color }) => ({ name, label, color }))}
+      series={[{ name: "value", label: name, color: "var(--accent-2)" }]}
       tickLine="none"
-      valueFormatter={(value) => `${amounts.format(value)}${unit === undefined ? "" : ` ${unit}`}`}
+      valueFormatter={say}
       barProps={{ radius: 2, isAnimationActive: false }}
       xAxisProps={{ interval: "preserveStartEnd", minTickGap: 24 }}
-      yAxisProps={{ width: 44, tickFormatter: (value: number) => amounts.format(value) }}
+      yAxisProps={{
+        ticks,
+        domain: [0, ticks.at(-1) ?? 1],
+        interval: 0,
+        width: Math.max(28, longest * CHARACTER_WIDTH + 14),
+        tickFormatter: (value: number) => short.format(value),
+      }}
       maxBarWidth={26}
     />
   );

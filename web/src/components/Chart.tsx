@@ -3,22 +3,17 @@ import { Skeleton } from "./Skeleton.tsx";
 
 export interface ChartBar {
   label: string;
-  [series: string]: string | number;
-}
-
-export interface ChartSeries {
-  name: string;
-  label: string;
-  color: string;
+  /** Atomic units of money, or things counted. */
+  value: bigint;
 }
 
 interface BarsProps {
-  data: ChartBar[];
-  series: ChartSeries[];
+  bars: ChartBar[];
+  /** What a bar's length means. */
+  name: string;
+  kind: "usdc" | "count";
   /** What the picture says, in a sentence, for those who do not see it. */
   summary: string;
-  stacked?: boolean;
-  unit?: string;
 }
 
 const LazyBars = lazy(() => import("./Bars.tsx"));

@@ -1,15 +1,16 @@
 import { type ReactNode, useSyncExternalStore } from "react";
-import { formatDateTime, formatRelative } from "../lib/time.ts";
+import { serverNowMs } from "../lib/clock.ts";
+import { formatAgo, formatDateTime, formatUntil } from "../lib/time.ts";
 
-/** One clock for all: a hundred rows must not mean a hundred timers. */
-let nowMs = Date.now();
+/** One timer for all: a hundred rows must not mean a hundred timers. */
+let ticks = 0;
 const listeners = new Set<() => void>();
 let timer: ReturnType<typeof setInterval> | undefined;
 
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   timer ??= setInterval(() => {
-    nowMs = Date.now();
+    ticks += 1;
     for (const each of listeners) each();
   }, 10_000);
   return () => {
@@ -21,13 +22,24 @@ function subscribe(listener: () => void): () => void {
   };
 }
 
-export const useNowMs = (): number => useSyncExternalStore(subscribe, () => nowMs);
-
-export function RelativeTime({ iso }: { iso: string }): ReactNode {
-  const now = useNowMs();
-  return (
-    <time dateTime={iso} title={formatDateTime(iso)}>
-      {formatRelative(iso, Math.max(now, Date.now() - 10_000))}
-    </time>
-  );
+/** The tick only says when to look again; what is drawn in between reads the clock itself. */
+export function useNowMs(): number {
+  useSyncExternalStore(subscribe, () => ticks);
+  return serverNowMs();
 }
+
+/** When something happened. */
+export function TimeAgo({ iso }: { iso: string }): ReactNode {
+  return <Time iso={iso}>{formatAgo(iso, useNowMs())}</Time>;
+}
+
+/** When something is to happen. */
+export function TimeUntil({ iso }: { iso: string }): ReactNode {
+  return <Time iso={iso}>{formatUntil(iso, useNowMs())}</Time>;
+}
+
+const Time = ({ iso, children }: { iso: string; children: string }): ReactNode => (
+  <time dateTime={iso} title={formatDateTime(iso)}>
+    {children}
+  </time>
+);

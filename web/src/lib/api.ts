@@ -2,6 +2,8 @@
  * The one way to the server. Same origin, session cookie, JSON; every failure becomes an `ApiError`
  * with the sentence, the code and the request id that a person can quote.
  */
+import { learnClock } from "./clock.ts";
+
 export interface ProblemExtras {
   readonly [member: string]: unknown;
 }
@@ -81,6 +83,7 @@ export async function send(
   if (options.body !== undefined) headers["content-type"] = "application/json";
   if (options.idempotencyKey !== undefined) headers["idempotency-key"] = options.idempotencyKey;
   let response: Response;
+  const sentAtMs = Date.now();
   try {
     response = await fetch(withQuery(path, options.query), {
       method,
@@ -99,6 +102,7 @@ export async function send(
       cause,
     });
   }
+  learnClock({ date: response.headers.get("date"), sentAtMs, receivedAtMs: Date.now() });
   if (!response.ok) throw await problemFrom(response);
   return response;
 }

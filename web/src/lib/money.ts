@@ -3,7 +3,7 @@
  * Nothing here is ever a float.
  */
 const DECIMALS = 6;
-const UNIT = 10n ** BigInt(DECIMALS);
+export const UNIT = 10n ** BigInt(DECIMALS);
 /** As wide as the API's amounts; a person may also begin or end with the point. */
 const AMOUNT = /^(\d{1,72}(\.\d{0,6})?|\.\d{1,6})$/;
 
@@ -54,4 +54,4 @@ export function perMille(part: bigint, whole: bigint): number {
 }
 
 /** A chart needs a number; the picture may round, the text beside it does not. */
-export const forChart = (decimal: string): number => Number(atomic(decimal)) / Number(UNIT);
+export const forChart = (amountAtomic: bigint): number => Number(amountAtomic) / Number(UNIT);

@@ -19,9 +19,19 @@ const STEPS: [limitSeconds: number, divisor: number, unit: Intl.RelativeTimeForm
   [Number.POSITIVE_INFINITY, 31_536_000, "year"],
 ];
 
-export function formatRelative(iso: string, nowMs: number): string {
-  const seconds = Math.round((Date.parse(iso) - nowMs) / 1000);
-  if (Math.abs(seconds) < 5) return "just now";
+/** For what has happened; it never lies ahead, whatever the clocks say. */
+export function formatAgo(iso: string, nowMs: number): string {
+  const seconds = Math.min(0, Math.round((Date.parse(iso) - nowMs) / 1000));
+  return seconds > -5 ? "just now" : formatSeconds(seconds);
+}
+
+/** For what is to come; once it is due, it is not news from the past. */
+export function formatUntil(iso: string, nowMs: number): string {
+  const seconds = Math.max(0, Math.round((Date.parse(iso) - nowMs) / 1000));
+  return seconds === 0 ? "now" : formatSeconds(seconds);
+}
+
+function formatSeconds(seconds: number): string {
   const [, divisor, unit] = STEPS.find(([limit]) => Math.abs(seconds) < limit) ?? [0, 1, "second"];
   return relative.format(Math.trunc(seconds / divisor), unit);
 }

@@ -4,6 +4,12 @@ const { dataset } = document.body;
 const walletList = document.getElementById("wallets");
 const statusLine = document.getElementById("status");
 const known = new Set();
+let isBusy = false;
+say("Looking for a wallet in this browser.");
+for (const button of document.querySelectorAll("button[data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => void copy(button));
+}
 
 window.addEventListener("eip6963:announceProvider", (event) => {
   const { info, provider } = event.detail;
@@ -29,6 +35,7 @@ function offer(provider, name) {
 }
 
 async function pay(provider) {
+  if (isBusy) return;
   setBusy(true);
   let isSigned = false;
   try {
@@ -53,9 +60,10 @@ async function pay(provider) {
     await show(await fetch(location.href, { headers }));
   } catch (error) {
     const reason = error?.message ?? error;
-    if (isSigned) say(`The answer was lost (${reason}); your wallet shows whether it was paid.`);
+    if (isSigned)
+      say(`The answer was lost (${reason}); your wallet shows whether it was paid.`, "bad");
     else if (error?.code === 4001) say("You declined; nothing was paid.");
-    else say(`Nothing was paid: ${reason}`);
+    else say(`Nothing was paid: ${reason}`, "bad");
   } finally {
     setBusy(false);
   }
@@ -139,18 +147,20 @@ async function show(answer) {
       : "nothing was paid";
     say(
       `No answer (${errorReason ?? answer.status}): ${unknown && !transaction ? "its outcome is not known yet" : outcome}.`,
+      "bad",
     );
     return;
   }
-  say("Paid. Each answer is paid anew; reload the page to ask again.");
-  const link = document.createElement("a");
+  say("Paid. Each answer is paid anew; reload the page to ask again.", "ok");
+  const link = document.querySelector("#receipt a");
   link.href = `${dataset.explorer}/tx/${transaction}`;
-  link.rel = "noreferrer";
   link.textContent = transaction;
-  document.getElementById("receipt").replaceChildren("Transaction ", link);
+  document.querySelector("#receipt button").dataset.copy = transaction;
   document.getElementById("data").textContent = pretty(text);
   document.getElementById("result").hidden = false;
   walletList.hidden = true;
+  // The pressed button is gone; a keyboard goes on from what it bought.
+  document.getElementById("bought").focus();
 }
 
 function pretty(text) {
@@ -161,10 +171,31 @@ function pretty(text) {
   }
 }
 
-function setBusy(isBusy) {
-  for (const button of walletList.children) button.disabled = isBusy;
+async function copy(button) {
+  const copied = document.getElementById("copied");
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    copied.textContent = "Copied";
+    button.dataset.done = "";
+  } catch {
+    copied.textContent = "Copying is not allowed here";
+  }
+  button.title = copied.textContent;
+  setTimeout(() => {
+    copied.textContent = "";
+    button.title = button.getAttribute("aria-label");
+    delete button.dataset.done;
+  }, 1_800);
 }
 
-function say(text) {
+/** Not `disabled`: a button that waits keeps the focus. */
+function setBusy(busy) {
+  isBusy = busy;
+  for (const button of walletList.children) button.setAttribute("aria-disabled", String(busy));
+}
+
+function say(text, tone = "plain") {
+  statusLine.hidden = false;
+  statusLine.dataset.tone = tone;
   statusLine.textContent = text;
 }

@@ -5,12 +5,10 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
-import { atomic, forChart, formatUsdc } from "../../lib/money.ts";
+import { atomic, formatUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatClock, formatDay } from "../../lib/time.ts";
 import { overviewQuery } from "./api.ts";
-
-const SERIES = [{ name: "spent", label: "Spent", color: "var(--accent-2)" }];
 
 export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
   const [span, setSpan] = useState<"24h" | "7d">("24h");
@@ -48,11 +46,11 @@ export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
       {points && (
         <Chart
           summary={summary}
-          unit="USDC"
-          series={SERIES}
-          data={points.map((point) => ({
+          name="Spent"
+          kind="usdc"
+          bars={points.map((point) => ({
             label: span === "24h" ? formatClock(point.at) : formatDay(point.at),
-            spent: forChart(point.spent),
+            value: atomic(point.spent),
           }))}
         />
       )}

@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
-import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
 import type { Agent } from "../../lib/wire.ts";
 import { AgentStatus } from "./AgentStatus.tsx";
 import styles from "./AgentList.module.css";
@@ -17,7 +17,7 @@ export function AgentRow({ agent }: { agent: Agent }): ReactNode {
           {agent.lastActivityAt === null ? (
             "No activity yet"
           ) : (
-            <RelativeTime iso={agent.lastActivityAt} />
+            <TimeAgo iso={agent.lastActivityAt} />
           )}
           {agent.blocked24h > 0 && (
             <span className={styles.blocked}> · {agent.blocked24h} blocked in 24 h</span>

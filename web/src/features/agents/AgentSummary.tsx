@@ -7,7 +7,7 @@ import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
 import { QrCode } from "../../components/QrCode.tsx";
-import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import { atomic } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
@@ -110,7 +110,7 @@ function LimitCard({ agent }: { agent: Agent }): ReactNode {
               )
             ) : (
               <>
-                Next amount is free again <RelativeTime iso={limits.nextReleaseAt} />
+                Next amount is free again <TimeUntil iso={limits.nextReleaseAt} />
               </>
             )}
           </li>
@@ -130,7 +130,15 @@ function LimitCard({ agent }: { agent: Agent }): ReactNode {
           </li>
           {agent.expiresAt !== null && (
             <li>
-              {agent.expired ? "Expired" : "Expires"} <RelativeTime iso={agent.expiresAt} />
+              {agent.expired ? (
+                <>
+                  Expired <TimeAgo iso={agent.expiresAt} />
+                </>
+              ) : (
+                <>
+                  Expires <TimeUntil iso={agent.expiresAt} />
+                </>
+              )}
             </li>
           )}
         </ul>

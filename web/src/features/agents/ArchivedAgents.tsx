@@ -3,7 +3,7 @@ import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Muted, Row } from "../../components/Layout.tsx";
-import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { agentsQuery } from "./api.ts";
 
@@ -39,7 +39,7 @@ export function ArchivedAgents(): ReactNode {
               <Muted>
                 {agent.archivedAt !== null && (
                   <>
-                    archived <RelativeTime iso={agent.archivedAt} />
+                    archived <TimeAgo iso={agent.archivedAt} />
                   </>
                 )}
               </Muted>

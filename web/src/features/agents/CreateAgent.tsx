@@ -3,6 +3,7 @@ import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section, Stack } from "../../components/Layout.tsx";
+import { serverNowMs } from "../../lib/clock.ts";
 import { canonical } from "../../lib/money.ts";
 import type { CreatedAgent } from "../../lib/wire.ts";
 import { createAgent } from "./api.ts";
@@ -20,7 +21,7 @@ export function CreateAgent({
   const client = useQueryClient();
   const [draft, setDraft] = useState<RulesDraft>(EMPTY_RULES);
   const [isTried, setTried] = useState(false);
-  const errors = checkRules(draft, Date.now());
+  const errors = checkRules(draft, serverNowMs());
   const hasErrors = Object.keys(errors).length > 0;
   const story = hasErrors ? [] : tellRules(draft);
 

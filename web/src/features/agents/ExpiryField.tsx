@@ -1,6 +1,7 @@
 import { TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Select } from "../../components/Select.tsx";
+import { serverNowMs } from "../../lib/clock.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import { Muted } from "../../components/Layout.tsx";
 
@@ -35,8 +36,8 @@ export function ExpiryField({
     setChoice(next);
     if (next === "never") onChange("");
     else if (next === "date")
-      onChange(value === "" ? new Date(Date.now() + 30 * DAY_MS).toISOString() : value);
-    else onChange(new Date(Date.now() + Number(next) * DAY_MS).toISOString());
+      onChange(value === "" ? new Date(serverNowMs() + 30 * DAY_MS).toISOString() : value);
+    else onChange(new Date(serverNowMs() + Number(next) * DAY_MS).toISOString());
   };
   return (
     <div>

@@ -1,3 +1,4 @@
+import { serverNowMs } from "../../lib/clock.ts";
 import { api } from "../../lib/api.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import {
@@ -69,7 +70,7 @@ export async function fund({
     connection.address,
     to,
     amountAtomic,
-    Date.now(),
+    serverNowMs(),
   );
   const signature = await signTypedData(connection, typedData);
   const requirements = {

@@ -3,7 +3,7 @@ import { Chart } from "../../components/Chart.tsx";
 import { Section, Stack, Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
-import { atomic, forChart, formatUsdc } from "../../lib/money.ts";
+import { atomic, formatUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatClock, formatDurationMs } from "../../lib/time.ts";
 import type { FacilitatorStats } from "../../lib/wire.ts";
@@ -41,9 +41,6 @@ export function FacilitatorNumbers({ stats }: { stats: FacilitatorStats | undefi
   );
 }
 
-const VOLUME = [{ name: "volume", label: "Volume", color: "var(--accent-2)" }];
-const BATCHES = [{ name: "count", label: "Transactions", color: "var(--accent-2)" }];
-
 export function VolumeChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   const total = stats.hourly.reduce((sum, { volume }) => sum + atomic(volume), 0n);
   const count = stats.hourly.reduce((sum, { settled }) => sum + settled, 0);
@@ -52,11 +49,11 @@ export function VolumeChart({ stats }: { stats: FacilitatorStats }): ReactNode {
     <Section title="Volume" hint={summary}>
       <Chart
         summary={summary}
-        unit="USDC"
-        series={VOLUME}
-        data={stats.hourly.map(({ at, volume }) => ({
+        name="Volume"
+        kind="usdc"
+        bars={stats.hourly.map(({ at, volume }) => ({
           label: formatClock(at),
-          volume: forChart(volume),
+          value: atomic(volume),
         }))}
       />
     </Section>
@@ -79,8 +76,9 @@ export function BatchChart({ stats }: { stats: FacilitatorStats }): ReactNode {
       ) : (
         <Chart
           summary={summary}
-          series={BATCHES}
-          data={sizes.map(({ size, count }) => ({ label: String(size), count }))}
+          name="Transactions"
+          kind="count"
+          bars={sizes.map(({ size, count }) => ({ label: String(size), value: BigInt(count) }))}
         />
       )}
     </Section>

@@ -5,7 +5,7 @@ import { EmptyState } from "../../components/EmptyState.tsx";
 import { AlertIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
 import type { FacilitatorStats } from "../../lib/wire.ts";
 import { useExplorer, useInfo } from "../info/use-info.ts";
 import { findNetwork } from "../info/api.ts";
@@ -42,7 +42,7 @@ export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
               {row.txHash === null ? null : <TxHash value={row.txHash} explorerUrl={explorer} />}
             </span>
             <span className={styles.time}>
-              <RelativeTime iso={row.createdAt} />
+              <TimeAgo iso={row.createdAt} />
             </span>
             <span className={styles.amount}>
               <Money amount={row.amount} />

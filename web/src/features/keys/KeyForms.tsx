@@ -6,6 +6,7 @@ import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Row, Stack } from "../../components/Layout.tsx";
 import { Select } from "../../components/Select.tsx";
+import { serverNowMs } from "../../lib/clock.ts";
 import type { ApiKey, CreatedKey } from "../../lib/wire.ts";
 import { createKey, revokeKey, rotateKey } from "./api.ts";
 
@@ -51,7 +52,7 @@ export function CreateKeyForm({ agentId, onCreated, onCancel }: CreateProps): Re
       createKey(
         agentId,
         label.trim(),
-        days === "" ? undefined : new Date(Date.now() + Number(days) * DAY_MS).toISOString(),
+        days === "" ? undefined : new Date(serverNowMs() + Number(days) * DAY_MS).toISOString(),
       ),
     onCreated,
   );

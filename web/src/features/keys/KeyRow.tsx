@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { Badge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Row } from "../../components/Layout.tsx";
-import { RelativeTime, useNowMs } from "../../components/RelativeTime.tsx";
+import { TimeAgo, TimeUntil, useNowMs } from "../../components/RelativeTime.tsx";
 import type { ApiKey } from "../../lib/wire.ts";
 import styles from "./Keys.module.css";
 
@@ -44,18 +44,26 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
             "Never used"
           ) : (
             <>
-              Used <RelativeTime iso={apiKey.lastUsedAt} />
+              Used <TimeAgo iso={apiKey.lastUsedAt} />
             </>
           )}
         </span>
         {apiKey.expiresAt !== null && apiKey.revokedAt === null && (
           <span>
-            {isExpired ? "Ended" : "Ends"} <RelativeTime iso={apiKey.expiresAt} />
+            {isExpired ? (
+              <>
+                Ended <TimeAgo iso={apiKey.expiresAt} />
+              </>
+            ) : (
+              <>
+                Ends <TimeUntil iso={apiKey.expiresAt} />
+              </>
+            )}
           </span>
         )}
         {apiKey.revokedAt !== null && (
           <span>
-            Revoked <RelativeTime iso={apiKey.revokedAt} />
+            Revoked <TimeAgo iso={apiKey.revokedAt} />
           </span>
         )}
       </div>

@@ -4,7 +4,7 @@ import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
 import { KeyValues, Note, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { fetchPaid } from "../../lib/snippets.ts";
 import type { Listing } from "../../lib/wire.ts";
 import { useExplorer, useInfo, useNetwork } from "../info/use-info.ts";
@@ -40,7 +40,7 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
               listing.lastProbedAt === null ? (
                 "Not yet"
               ) : (
-                <RelativeTime key="probed" iso={listing.lastProbedAt} />
+                <TimeAgo key="probed" iso={listing.lastProbedAt} />
               ),
             ],
             ["Paid calls from here", listing.uses],

@@ -5,7 +5,7 @@ import { Drawer } from "../../components/Dialog.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { paymentQuery } from "./api.ts";
@@ -76,7 +76,7 @@ function Details({
         <Row>
           <Badge tone={status.tone}>{status.label}</Badge>
           <Muted>
-            <RelativeTime iso={payment.createdAt} />
+            <TimeAgo iso={payment.createdAt} />
           </Muted>
         </Row>
         <Muted>{status.meaning}</Muted>
@@ -111,7 +111,7 @@ function Denial({
           <p>{explainDenial(payment)}</p>
           {denial.availableAt !== null && (
             <p>
-              The amount fits the limit again <RelativeTime iso={denial.availableAt} />.
+              The amount fits the limit again <TimeUntil iso={denial.availableAt} />.
             </p>
           )}
         </div>

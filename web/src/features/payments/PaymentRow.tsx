@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import { Badge } from "../../components/Badge.tsx";
 import { Money } from "../../components/Money.tsx";
-import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
 import type { Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
 import { KINDS, statusOf, titleOf } from "./status.ts";
@@ -30,7 +30,7 @@ export function PaymentRow({ payment, labelOf, onOpen }: PaymentRowProps): React
         <Badge tone={status.tone}>{status.label}</Badge>
       </span>
       <span className={styles.time}>
-        <RelativeTime iso={payment.createdAt} />
+        <TimeAgo iso={payment.createdAt} />
       </span>
       <span
         className={

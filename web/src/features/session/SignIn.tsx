@@ -5,6 +5,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Row, Stack } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
+import { serverNowMs } from "../../lib/clock.ts";
 import { type Connection, disconnect, useConnection } from "../../lib/wallet/connection.ts";
 import { siweMessage } from "../../lib/wallet/siwe.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
@@ -122,7 +123,7 @@ function Preview({
   connection: Connection;
   network: NetworkInfo;
 }): ReactNode {
-  const [openedAtMs] = useState(() => Date.now());
+  const [openedAtMs] = useState(() => serverNowMs());
   const message = siweMessage({
     host: globalThis.location.host,
     origin: globalThis.location.origin,

@@ -2,6 +2,7 @@ import { useCallback, useState } from "react";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { signMessage, siweMessage } from "../../lib/wallet/siwe.ts";
+import { serverNowMs } from "../../lib/clock.ts";
 import { ApiError } from "../../lib/api.ts";
 import { fetchNonce, verifySignIn } from "./api.ts";
 import { useSession } from "./session-context.ts";
@@ -32,7 +33,7 @@ export function useSignIn(): {
           address: connection.address,
           chainId,
           nonce,
-          nowMs: Date.now(),
+          nowMs: serverNowMs(),
         });
         setState({ step: "signing" });
         const signature = await signMessage(connection, message);

@@ -5,7 +5,7 @@ import { Badge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
-import { RelativeTime } from "../../components/RelativeTime.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import type { SessionRow } from "../../lib/wire.ts";
 import { revokeSession, sessionsQuery } from "../session/api.ts";
@@ -75,8 +75,8 @@ function Row({
           {device} {session.current && <Badge tone="ok">This one</Badge>}
         </p>
         <p className={styles.meta}>
-          {session.ip} · last used <RelativeTime iso={session.lastSeenAt} /> · since{" "}
-          <RelativeTime iso={session.createdAt} />
+          {session.ip} · last used <TimeAgo iso={session.lastSeenAt} /> · since{" "}
+          <TimeAgo iso={session.createdAt} />
         </p>
       </div>
       <Button

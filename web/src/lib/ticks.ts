@@ -1,0 +1,21 @@
+const MOST_STEPS = 5n;
+
+/**
+ * The marks of an axis, from 0 to at least the highest value, 1, 2, 2.5 or 5 times a power of ten
+ * apart: numbers a person can read between. In the smallest unit there is (a thing counted, an atom
+ * of money), so that no mark is a part of one, and none is rounded.
+ */
+export function niceTicks(highest: bigint): bigint[] {
+  const step = niceStep(highest);
+  const count = highest <= step ? 1n : (highest + step - 1n) / step;
+  return Array.from({ length: Number(count) + 1 }, (_, index) => BigInt(index) * step);
+}
+
+function niceStep(highest: bigint): bigint {
+  for (let power = 1n; ; power *= 10n)
+    for (const tenths of [10n, 20n, 25n, 50n]) {
+      const step = (tenths * power) / 10n;
+      const isWhole = (tenths * power) % 10n === 0n;
+      if (isWhole && step * MOST_STEPS >= highest) return step;
+    }
+}
