@@ -153,6 +153,8 @@ export const ROUTES: Record<string, RouteRow> = {
   // Demo and local world
   "GET /api/arc-stats": PUBLIC("402"),
   "GET /paywall/pay.js": PUBLIC(),
+  "GET /paywall/geist-mono.woff2": PUBLIC(),
+  "GET /paywall/geist.woff2": PUBLIC(),
   "GET /paywall/look.css": PUBLIC(),
   "GET /paywall/mark.svg": PUBLIC(),
   "GET /paywall/pay.css": PUBLIC(),

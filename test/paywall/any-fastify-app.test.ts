@@ -241,7 +241,7 @@ t.test("on a network without a version 1 name", async (t) => {
     t.match(html, "0.01 USDC");
     t.match(html, "A &lt;b&gt;&quot;joke&quot;&lt;/b&gt;");
     t.notMatch(html, /<script(?![^>]* src=)|style=|\son[a-z]+=/);
-    for (const asset of ["pay.js", "look.css", "pay.css", "mark.svg"])
+    for (const asset of ["pay.js", "look.css", "pay.css", "mark.svg", "geist.woff2"])
       t.equal((await fetch(`${shop.origin}/paywall/${asset}`)).status, 200);
     t.same(await (await fetch(`${shop.origin}/free`)).json(), { free: true });
   });

@@ -145,6 +145,16 @@ t.test("paying in the browser", async (t) => {
     await page.getByText("No wallet found in this browser").waitFor();
     await page.getByRole("heading", { name: "0.001 USDC" }).waitFor();
     await checkLook(t, page);
+    t.same(
+      await page.evaluate(`(async () => {
+        await document.fonts.ready;
+        return [...document.fonts].map(({ family, status }) => [family, status]);
+      })()`),
+      [
+        ["Geist Variable", "loaded"],
+        ["Geist Mono Variable", "loaded"],
+      ],
+    );
     t.same(faults, []);
   });
 

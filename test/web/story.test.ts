@@ -123,6 +123,8 @@ t.test("the whole story", async (t) => {
       .filter({ hasText: "Settled" });
     await row.waitFor();
     await page.getByText("3.00 of 5.00 USDC in the last 24 h").waitFor();
+    const minted = page.getByRole("listitem").filter({ hasText: "+100.00" });
+    t.match(await minted.innerText(), "Newly minted", "the faucet's money comes from nobody");
     t.equal(await page.evaluate(() => (globalThis as { marker?: number }).marker), marker);
   });
 

@@ -75,6 +75,21 @@ t.test("trouble", async (t) => {
   );
 
   await t.test(
+    "a page opened by its address begins at its top, and reloads where it was",
+    async (t) => {
+      const { page, faults } = await world.open(t, "/developers", { width: 360, height: 740 });
+      await page.getByText("Over MCP").waitFor();
+      await page.evaluate("scrollTo(0, 400)");
+      await page.reload();
+      await page.waitForFunction(() => scrollY === 400);
+      await page.goto(`${world.baseUrl}/facilitator`);
+      await page.getByText("Relayers").waitFor();
+      t.equal(await page.evaluate("scrollY"), 0);
+      t.same(faults, []);
+    },
+  );
+
+  await t.test(
     "every screen survives an API that is down, and loads when it is back",
     async (t) => {
       const { page, faults } = await signedIn("/agents");

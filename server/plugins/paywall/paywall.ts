@@ -4,6 +4,7 @@
  * A whole program of fifteen lines is test/examples/paid-joke.ts.
  */
 import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import fp from "fastify-plugin";
 import type {
   FastifyInstance,
@@ -111,17 +112,27 @@ function paidRequest(request: FastifyRequest, publicUrl: string | undefined): Pa
 const isBrowser = (request: FastifyRequest): boolean =>
   request.method === "GET" && /\btext\/html\b/.test(request.headers.accept ?? "");
 
+const { resolve } = createRequire(import.meta.url);
+const own = (name: string): URL => new URL(`assets/${name}`, import.meta.url);
+const ASSETS = [
+  { name: "pay.js", type: "text/javascript; charset=utf-8", file: own("pay.js") },
+  { name: "look.css", type: "text/css; charset=utf-8", file: own("look.css") },
+  { name: "pay.css", type: "text/css; charset=utf-8", file: own("pay.css") },
+  { name: "mark.svg", type: "image/svg+xml", file: own("mark.svg") },
+  ...["geist", "geist-mono"].map((font) => ({
+    name: `${font}.woff2`,
+    type: "font/woff2",
+    file: resolve(`@fontsource-variable/${font}/files/${font}-latin-wght-normal.woff2`),
+  })),
+];
+
 function serveAssets(app: FastifyInstance, assetsPath: string): void {
-  const types = {
-    "pay.js": "text/javascript",
-    "look.css": "text/css",
-    "pay.css": "text/css",
-    "mark.svg": "image/svg+xml",
-  };
-  for (const [name, type] of Object.entries(types)) {
-    const content = readFileSync(new URL(`assets/${name}`, import.meta.url), "utf8");
+  for (const { name, type, file } of ASSETS) {
+    const content = readFileSync(file);
+    // Only the fonts stay the same whatever we release.
+    const caching = type === "font/woff2" ? "public, max-age=604800" : "no-cache";
     app.get(`${assetsPath}/${name}`, ASSET_ROUTE, async (_request, reply) =>
-      reply.type(`${type}; charset=utf-8`).header("cache-control", "no-cache").send(content),
+      reply.type(type).header("cache-control", caching).send(content),
     );
   }
 }

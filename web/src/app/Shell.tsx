@@ -46,6 +46,10 @@ export const PublicArea = (): ReactNode => (
   </SessionProvider>
 );
 
+/** Every page opened by its address has the key "default": one must not begin where another was left. */
+const scrollKey = ({ key, pathname }: { key: string; pathname: string }): string =>
+  key === "default" ? pathname : key;
+
 function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNode }): ReactNode {
   const { session } = useSession();
   return (
@@ -77,7 +81,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
       <main id="content" className={styles.main} tabIndex={-1}>
         {children}
       </main>
-      <ScrollRestoration />
+      <ScrollRestoration getKey={scrollKey} />
     </div>
   );
 }

@@ -35,7 +35,7 @@ export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
                       : "accent"
                 }
               >
-                {row.status}
+                <span className={styles.status}>{row.status}</span>
               </Badge>
             </span>
             <span className={styles.tx}>

@@ -65,6 +65,9 @@ export function statusOf(payment: Payment): StatusWords {
   return WORDS[payment.status] ?? { label: payment.status, tone: "neutral", meaning: "" };
 }
 
+/** A token's mint is a transfer from nobody: what a faucet or a bridge does. */
+const NOBODY = "0x0000000000000000000000000000000000000000";
+
 /** What the row is about, in the words its owner would use. */
 export function titleOf(
   payment: Payment,
@@ -79,6 +82,7 @@ export function titleOf(
     }
   }
   const other = payment.kind === "incoming" ? payment.sender : payment.recipient;
+  if (other === NOBODY) return "Newly minted";
   const label = other === null ? undefined : labelOf(other);
   if (label) return label;
   return other === null
