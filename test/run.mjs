@@ -155,18 +155,18 @@ async function runProcess(files, env) {
   const load = files.map((path) => `await import(${JSON.stringify(`./${path}`)});`).join("\n");
   const args = files.length === 1 ? files : ["--input-type=module", "--eval", load];
   const { reportTap } = await import("./helpers/report.mjs");
-  const before = totals.failed;
   let code = 1;
+  let failed = 0;
   const taken = await timed(file, async () => {
     code = await run(process.execPath, ["--import=tsx", ...args], env, {
-      read: (tap) => reportTap(tap, file, totals),
+      read: async (tap) => void (failed = await reportTap(tap, file, totals)),
       limitSeconds: FILE_LIMIT_SECONDS + 30,
     });
     return (performance.now() - started) / 1000;
   });
   // The process failed as a whole, or ended without saying which of its tests did.
-  if (code !== 0 && totals.failed === before) totals.failed += 1;
-  const isOk = code === 0 && totals.failed === before;
+  if (code !== 0 && failed === 0) totals.failed += 1;
+  const isOk = code === 0 && failed === 0;
   const minute = `${Math.floor(taken / 60)}:${String(Math.floor(taken % 60)).padStart(2, "0")}`;
   console.log(
     `${isOk ? "ok" : "NOT OK"} - ${file} (${seconds.get(file).toFixed(1)} s, at ${minute})`,

@@ -18,24 +18,28 @@ const SHOWN = [
 /**
  * @param {import("node:stream").Readable} stream
  * @param {string} file
- * @param {{passed: number, failed: number, skipped: string[]}} totals
+ * @param {{passed: number, failed: number, skipped: string[]}} totals of the run, added to
+ * @returns {Promise<number>} how many failed in this file
  */
 export function reportTap(stream, file, totals) {
   const parser = new Parser();
+  let failed = 0;
   // These four are leaf results: a finished subtest that only sums up its own is not counted again.
   parser.on("pass", () => (totals.passed += 1));
   parser.on("skip", (result) => totals.skipped.push(nameOf(file, result, result.skip)));
   parser.on("todo", (result) => totals.skipped.push(nameOf(file, result, result.todo)));
   parser.on("fail", (result) => {
     totals.failed += 1;
+    failed += 1;
     showFailure(file, result);
   });
   parser.on("bailout", (reason) => {
     totals.failed += 1;
+    failed += 1;
     console.log(`Bail out! ${reason}`);
   });
   return new Promise((resolve) => {
-    parser.on("complete", () => resolve());
+    parser.on("complete", () => resolve(failed));
     stream.pipe(parser);
   });
 }
