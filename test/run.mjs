@@ -126,6 +126,10 @@ function tell(isOk, name) {
 
 /** The longest first, so that no long one is left when the others are done; those that run alone come last. */
 async function runFiles(files, env) {
+  const { compile } = await import("./helpers/compile.mjs");
+  const compiled = await timed("compiling the tests", () =>
+    compile(files, env.PURSER_TEST_COMPILED),
+  );
   const known = existsSync(TIMES) ? JSON.parse(readFileSync(TIMES, "utf8")) : {};
   const cost = (file) => known[file] ?? Infinity;
   const inOrder = files.toSorted((a, b) => cost(b) - cost(a) || a.localeCompare(b));
@@ -142,23 +146,24 @@ async function runFiles(files, env) {
   if (units.length > 0) together.push(units);
   const next = async () => {
     while (together.length > 0 && !interrupted.signal.aborted)
-      await runProcess(together.shift(), env);
+      await runProcess(together.shift(), compiled, env);
   };
   await Promise.all(Array.from({ length: JOBS }, next));
   for (const file of runnable.filter(runsAlone))
-    if (!interrupted.signal.aborted) await runProcess([file], env);
+    if (!interrupted.signal.aborted) await runProcess([file], compiled, env);
 }
 
 /** One process; it is called by its file, or by the folder of its files. */
-async function runProcess(files, env) {
+async function runProcess(files, compiled, env) {
   const file = files.length === 1 ? files[0] : UNIT;
-  const load = files.map((path) => `await import(${JSON.stringify(`./${path}`)});`).join("\n");
-  const args = files.length === 1 ? files : ["--input-type=module", "--eval", load];
+  const paths = files.map(compiled);
+  const load = paths.map((path) => `await import(${JSON.stringify(`./${path}`)});`).join("\n");
+  const args = paths.length === 1 ? paths : ["--input-type=module", "--eval", load];
   const { reportTap } = await import("./helpers/report.mjs");
   let code = 1;
   let failed = 0;
   const taken = await timed(file, async () => {
-    code = await run(process.execPath, ["--import=tsx", ...args], env, {
+    code = await run(process.execPath, ["--enable-source-maps", ...args], env, {
       read: async (tap) => void (failed = await reportTap(tap, file, totals)),
       limitSeconds: FILE_LIMIT_SECONDS + 30,
     });
@@ -202,11 +207,15 @@ async function withWorld(files, use) {
   const dir = mkdtempSync(join(tmpdir(), "purser-test-"));
   const codes = join(dir, "codes");
   mkdirSync(codes);
+  // Inside the repository, where compiled files find the packages.
+  mkdirSync(join(ROOT, ".tmp"), { recursive: true });
+  const compiled = mkdtempSync(join(ROOT, ".tmp", "tests-"));
   const env = {
     ...process.env,
     TAP_TIMEOUT: String(FILE_LIMIT_SECONDS),
     PURSER_TEST_DIR: dir,
     PURSER_TEST_CODES_DIR: codes,
+    PURSER_TEST_COMPILED: compiled,
   };
   let postgres;
   try {
@@ -217,6 +226,7 @@ async function withWorld(files, use) {
     await use(env);
   } finally {
     await postgres?.stop();
+    rmSync(compiled, { recursive: true, force: true });
     rmSync(dir, { recursive: true, force: true });
   }
 }
