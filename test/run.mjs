@@ -128,7 +128,7 @@ function tell(isOk, name) {
 async function runFiles(files, env) {
   const { compile } = await import("./helpers/compile.mjs");
   const compiled = await timed("compiling the tests", () =>
-    compile(files, env.PURSER_TEST_COMPILED),
+    compile([...files, ...childScripts()], env.PURSER_TEST_COMPILED),
   );
   const known = existsSync(TIMES) ? JSON.parse(readFileSync(TIMES, "utf8")) : {};
   const cost = (file) => known[file] ?? Infinity;
@@ -298,6 +298,13 @@ function testFiles(paths) {
       .filter((name) => name.endsWith(".test.ts"))
       .map((name) => relative(ROOT, join(path, name)));
   });
+}
+
+/** Programs that tests start beside themselves. */
+function childScripts() {
+  return readdirSync(join(ROOT, "test"), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".child.ts"))
+    .map((name) => join("test", name));
 }
 
 function sourceOf(file) {

@@ -1,8 +1,8 @@
 // Replicas that die where they are told, and the payments they leave behind.
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
+import { childScript } from "./child-script.ts";
 import { acceptSettlement } from "../../server/plugins/settlement/store.ts";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
@@ -44,9 +44,9 @@ export async function doomedReplica(
 ): Promise<void> {
   const { chainId, usdc, rpcUrl, relayerPrivateKey } = chain;
   const child = fork(
-    fileURLToPath(new URL("../helpers/engine-child.ts", import.meta.url)),
+    childScript("test/helpers/engine.child.ts"),
     [JSON.stringify({ databaseUrl, chain: { chainId, usdc, rpcUrl, relayerPrivateKey }, dieAt })],
-    { execArgv: ["--import=tsx"], stdio: ["ignore", "inherit", "inherit", "ipc"] },
+    { execArgv: ["--enable-source-maps"], stdio: ["ignore", "inherit", "inherit", "ipc"] },
   );
   const timer = setTimeout(() => child.kill("SIGTERM"), 30_000);
   const [, signal] = (await once(child, "exit")) as [number | null, string | null];

@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import { testEnvironment, type TestApp } from "../helpers/app.ts";
+import { childScript } from "../helpers/child-script.ts";
 
 export interface Replica {
   url: string;
@@ -13,7 +14,6 @@ export interface Replica {
   ended: Promise<unknown>;
 }
 
-const SCRIPT = fileURLToPath(new URL("replica.child.ts", import.meta.url));
 const CLOCK = fileURLToPath(new URL("skewed-clock.mjs", import.meta.url));
 
 export async function startReplica(
@@ -22,8 +22,8 @@ export async function startReplica(
   env: Record<string, string> = {},
 ): Promise<Replica> {
   const port = await freePort();
-  const child = fork(SCRIPT, {
-    execArgv: ["--import=tsx", `--import=${CLOCK}`],
+  const child = fork(childScript("test/spending/replica.child.ts"), {
+    execArgv: ["--enable-source-maps", `--import=${CLOCK}`],
     env: {
       PATH: process.env["PATH"] ?? "",
       ...testEnvironment({ databaseUrl: database.url, chain, port }),

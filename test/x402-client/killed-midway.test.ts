@@ -3,14 +3,14 @@
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import { testEnvironment } from "../helpers/app.ts";
+import { childScript } from "../helpers/child-script.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
 import type { Script } from "./scripted-seller.ts";
 
-const CHILD = fileURLToPath(new URL("doomed-server.ts", import.meta.url));
+const CHILD = childScript("test/x402-client/doomed-server.child.ts");
 const ENV = {
   MASTER_KEYS: `test:${randomBytes(32).toString("base64")}`,
   SETTLE_WAIT_MS: "1500",
@@ -23,7 +23,7 @@ const REQUEST = { timeoutMs: 500 };
 /** Sends one fetch to a server that dies at the point, and sees it die. */
 async function fetchAndDie(t: Test, made: Market, point: string): Promise<void> {
   const port = await freePort();
-  const child = spawn(process.execPath, ["--import=tsx", CHILD], {
+  const child = spawn(process.execPath, ["--enable-source-maps", CHILD], {
     env: {
       ...process.env,
       ...testEnvironment({
