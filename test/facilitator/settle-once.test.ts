@@ -78,24 +78,18 @@ t.test("settle", async (t) => {
     });
   });
 
-  await t.test(
-    "a payment identifier proves the caller as a key does, with the same body",
-    async (t) => {
-      const payTo = newPayee();
-      const body = await make(payTo, {
-        "payment-identifier": { info: { required: false, id: "pay_7d5d747be160e280504c" } },
-      });
-      const first = await post(one.app, "settle", body);
-      t.equal(first["success"], true);
-      t.same(await post(two.app, "settle", body), first);
-      const elsewhere = {
-        ...body,
-        paymentPayload: { ...body.paymentPayload, resource: { url: "http://localhost/other" } },
-      };
-      t.match(await post(two.app, "settle", elsewhere), { errorReason: "duplicate_settlement" });
-      t.equal(await balance(one, payTo), 1000n);
-    },
-  );
+  await t.test("a payment identifier is the payer's text, and proves nothing", async (t) => {
+    const payTo = newPayee();
+    const body = await make(payTo, {
+      "payment-identifier": { info: { required: false, id: "pay_7d5d747be160e280504c" } },
+    });
+    const answers = await twentyTimes((app) => post(app, "settle", body));
+    t.equal(answers.filter((answer) => answer["success"] === true).length, 1, "one success");
+    for (const answer of answers.filter(({ success }) => success !== true))
+      t.match(answer, { errorReason: "duplicate_settlement" });
+    t.match(await post(two.app, "settle", body), { errorReason: "duplicate_settlement" }, "later");
+    t.equal(await balance(one, payTo), 1000n);
+  });
 
   await t.test("a nonce alone proves nothing", async (t) => {
     const payTo = newPayee();

@@ -23,24 +23,25 @@ export interface PaidApiOptions {
   usdc: Address;
   payTo: Address;
   flow: "authorization" | "upfront";
+  /** A second route with the same terms beside `/paid`. */
+  alsoAt?: string;
 }
 
 const AMOUNT = "12345";
 
-function routes({ network, usdc, payTo, flow }: PaidApiOptions) {
-  return {
-    "GET /paid": {
-      accepts: {
-        scheme: "exact",
-        network,
-        payTo,
-        // No stock table knows Arc's USDC: name the asset and its EIP-712 domain.
-        price: { amount: AMOUNT, asset: usdc, extra: { name: "USDC", version: "2" } },
-        ...(flow === "upfront" && { extra: { paymentFlow: "upfront" } }),
-      },
-      description: "A paid answer",
+function routes({ network, usdc, payTo, flow, alsoAt }: PaidApiOptions) {
+  const paid = {
+    accepts: {
+      scheme: "exact",
+      network,
+      payTo,
+      // No stock table knows Arc's USDC: name the asset and its EIP-712 domain.
+      price: { amount: AMOUNT, asset: usdc, extra: { name: "USDC", version: "2" } },
+      ...(flow === "upfront" && { extra: { paymentFlow: "upfront" } }),
     },
+    description: "A paid answer",
   };
+  return { "GET /paid": paid, ...(alsoAt !== undefined && { [`GET ${alsoAt}`]: paid }) };
 }
 
 function facilitatorOf({ facilitatorUrl, facilitatorKey }: PaidApiOptions): HTTPFacilitatorClient {
@@ -74,7 +75,7 @@ export async function expressApi(t: Test, options: PaidApiOptions): Promise<Paid
     new ExactEvmScheme(),
   );
   app.use(forExpress.paymentMiddleware(routes(options), resourceServer));
-  app.get("/paid", (_request, response) => {
+  app.get(["/paid", options.alsoAt ?? "/paid"], (_request, response) => {
     served += 1;
     response.json({ secret: 42 });
   });

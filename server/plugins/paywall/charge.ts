@@ -226,9 +226,8 @@ export class Till {
 }
 
 /**
- * What is paid and by whom is the payer's word; what is sold is ours. The extensions of whoever shows
- * the proof are dropped: a `payment-identifier` would make the facilitator take a second showing for
- * our own retry, and one payment would buy two answers.
+ * What is paid and by whom is the payer's word; what is sold is ours, so the extensions of whoever shows the proof
+ * are dropped.
  */
 function asSold(
   { x402Version, accepted, payload }: PaymentPayload,

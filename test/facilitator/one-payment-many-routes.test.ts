@@ -1,0 +1,61 @@
+// Goal: a payer who names its payment (`payment-identifier`) cannot make one payment open two routes of a stock server.
+import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from "@x402/core/http";
+import { ExactEvmScheme } from "@x402/evm";
+import { x402Client } from "@x402/fetch";
+import t from "tap";
+import { parseAbi, type Address } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { expressApi, PRICE_ATOMIC } from "./stock-servers.ts";
+
+/** A proof made by the published client, with the payer's identifier put in. */
+async function namedProof(
+  url: string,
+  { network, usdc }: { network: `${string}:${string}`; usdc: Address },
+  account: ReturnType<typeof privateKeyToAccount>,
+): Promise<string> {
+  const unpaid = await fetch(url);
+  const required = decodePaymentRequiredHeader(unpaid.headers.get("payment-required") ?? "");
+  const client = new x402Client().register(network, new ExactEvmScheme(account)).setSpendControls({
+    allowedAssets: [{ network, asset: usdc, maxAmountPerPayment: "1000000" }],
+  });
+  const payload = await client.createPaymentPayload(required);
+  const identifier = { info: { required: false, id: "pay_7d5d747be160e280504c" }, schema: {} };
+  return encodePaymentSignatureHeader({
+    ...payload,
+    extensions: { ...payload.extensions, "payment-identifier": identifier },
+  });
+}
+
+t.test("one named payment, two routes", async (t) => {
+  const { chain, baseUrl } = await testApp(t, { listen: true });
+  const network = `eip155:${chain.chainId}` as const;
+  for (const flow of ["authorization", "upfront"] as const) {
+    await t.test(flow, async (t) => {
+      const payTo = privateKeyToAccount(generatePrivateKey()).address;
+      const account = privateKeyToAccount(generatePrivateKey());
+      await chain.mint(account.address, 10n * PRICE_ATOMIC);
+      const options = { network, usdc: chain.usdc, payTo, flow, alsoAt: "/other" } as const;
+      const api = await expressApi(t, { ...options, facilitatorUrl: `${baseUrl}/api/x402` });
+      const other = new URL("/other", api.url).href;
+      const headers = { "payment-signature": await namedProof(api.url, options, account) };
+      const open = async (url: string): Promise<number> => (await fetch(url, { headers })).status;
+
+      const atOnce = await Promise.all(
+        Array.from({ length: 20 }, (_, index) => open(index % 2 === 0 ? api.url : other)),
+      );
+      t.equal(atOnce.filter((status) => status === 200).length, 1, "opened once at the same time");
+      const later: number[] = [];
+      for (let attempt = 0; attempt < 10; attempt += 1)
+        later.push(await open(attempt % 2 === 0 ? other : api.url));
+      t.same(new Set(later), new Set([402]), "and never later");
+      const paid = await chain.publicClient.readContract({
+        address: chain.usdc,
+        abi: parseAbi(["function balanceOf(address account) view returns (uint256)"]),
+        functionName: "balanceOf",
+        args: [payTo],
+      });
+      t.equal(paid, PRICE_ATOMIC, "paid once");
+    });
+  }
+});
