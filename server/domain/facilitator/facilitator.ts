@@ -33,7 +33,7 @@ export interface FacilitatorParts {
 }
 
 /** Keys of protocol extensions this facilitator understands. */
-const EXTENSIONS = ["bazaar", "payment-identifier"];
+const EXTENSIONS = ["bazaar"];
 
 export class Facilitator {
   readonly #parts: FacilitatorParts;

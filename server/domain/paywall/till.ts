@@ -209,7 +209,7 @@ export class Till {
 
 /**
  * What is paid and by whom is the payer's word; what is sold is ours. The extensions of whoever shows
- * the proof are dropped: a `payment-identifier` would make the facilitator take a second showing for
+ * the proof are dropped: a facilitator that trusts a `payment-identifier` would take a second showing for
  * our own retry, and one payment would buy two answers.
  */
 function asSold(

@@ -43,7 +43,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         tags,
         summary: "Settle a payment exactly once; every outcome of the protocol has status 200",
         description:
-          "A retry with the same `Idempotency-Key` (or payment-identifier extension) and body hears the first answer; anyone else `duplicate_settlement`.",
+          "A retry with the same `Idempotency-Key` and body hears the first answer; anyone else `duplicate_settlement`.",
         headers: Type.Object({ "idempotency-key": Type.Optional(Type.String()) }),
         body: PaymentBody,
         response: { 200: SettleAnswer, "4xx": Problem },
