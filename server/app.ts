@@ -105,6 +105,8 @@ export async function buildApp(
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
   app.decorate("config", config);
+  // JSON in, JSON out; Fastify would take plain text as well.
+  app.removeContentTypeParser("text/plain");
   options.observe?.(app);
   try {
     for (const part of INFRASTRUCTURE) await app.register(part);

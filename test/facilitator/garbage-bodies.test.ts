@@ -69,6 +69,7 @@ t.test("garbage", async (t) => {
       });
     t.equal((await send("{")).statusCode, 400);
     t.equal((await send("")).statusCode, 400);
+    t.equal((await send("{}", "text/plain")).statusCode, 415);
     t.equal((await send("x=1", "application/x-www-form-urlencoded")).statusCode, 415);
     t.equal((await send(JSON.stringify({ a: "x".repeat(300_000) }))).statusCode, 413);
     const key = await app.inject({

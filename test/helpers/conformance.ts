@@ -26,7 +26,26 @@ function checkProblem(reply: FastifyReply, body: Record<string, unknown>): void 
     throw new Error(`code "${code}" came with status ${reply.statusCode}`);
   if (!Value.Check(Problem, body))
     throw new Error(`not a problem document: ${JSON.stringify(body)}`);
+  if (reply.statusCode === 401 && reply.getHeader("www-authenticate") === undefined)
+    throw new Error(`code "${code}" does not say how to authenticate`);
+  checkDenial(body);
   noteCode(code);
+}
+
+const POLICY = ["rule", "window", "limit", "spent", "reserved", "remaining", "requested"];
+
+/** A denial says by which rule and numbers, and whether waiting helps. */
+function checkDenial(body: Record<string, unknown>): void {
+  if (body["blocked"] !== true) return;
+  const policy = (body["policy"] ?? {}) as Record<string, unknown>;
+  const isLimit = String(body["code"]).endsWith("_limit_exceeded");
+  const missing = [
+    ...POLICY.filter((member) => typeof policy[member] !== "string"),
+    ...["paymentId", ...(isLimit ? ["nextReleaseAt", "availableAt"] : [])].filter(
+      (member) => body[member] !== null && typeof body[member] !== "string",
+    ),
+  ];
+  if (missing.length > 0) throw new Error(`a denial without ${missing.join(", ")}`);
 }
 
 function checkAnswer(request: FastifyRequest, reply: FastifyReply, body: unknown): void {

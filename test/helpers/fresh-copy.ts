@@ -108,10 +108,19 @@ export function startIn(
     ([code, signal]) => (code as number | null) ?? (signal as string),
   );
   t.teardown(async () => {
-    if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
+    // The whole group: a server that outlived its npm holds on to the pipes that `ended` waits for.
+    endGroup(child.pid);
     await ended;
   });
   return { process: child, output: () => text, ended };
+}
+
+function endGroup(pid: number | undefined): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, "SIGKILL");
+  } catch {
+    // Nothing of it is left.
+  }
 }
 
 /** Waits until the text was printed; fails at once, with the output, when the process ends before. */

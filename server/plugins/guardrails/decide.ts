@@ -43,9 +43,8 @@ export class Guardrails {
       case "key_reused":
         return { kind: "key_reused" };
       case "unauthorized": {
-        const code = row.code as ErrorCode;
-        const error = new ApiError(code, { headers: { "www-authenticate": "Bearer" } });
-        return { kind: "denied", error, code, paymentId: null };
+        const error = unauthorized(row);
+        return { kind: "denied", error, code: error.code, paymentId: null };
       }
       default:
         throw new ApiError("not_found");
@@ -55,7 +54,7 @@ export class Guardrails {
   /** The verdict a real request would get now; nothing is written or locked. */
   async evaluate(request: ReserveRequest): Promise<Verdict> {
     const row = await this.#deps.reserve({ ...request, paymentId: newId("pay"), dryRun: true });
-    if (row.outcome === "unauthorized") throw new ApiError(row.code as ErrorCode);
+    if (row.outcome === "unauthorized") throw unauthorized(row);
     if (row.snapshot === null) throw new ApiError("not_found");
     const { snapshot } = row;
     const evaluation = evaluate(snapshot);
@@ -106,6 +105,10 @@ export class Guardrails {
     });
   }
 }
+
+/** The key was revoked or ran out between its check and the decision. */
+const unauthorized = ({ code }: ReservationRow): ApiError =>
+  new ApiError(code as ErrorCode, { headers: { "www-authenticate": "Bearer" } });
 
 function present<T>(value: T | null, name: string): T {
   if (value === null) throw new Error(`purser_reserve answered without a ${name}`);

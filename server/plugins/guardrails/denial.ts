@@ -27,8 +27,9 @@ export function denialError(denial: Denial): ApiError {
       suggestion: suggestionFor(denial),
       paymentId: denial.paymentId,
       policy: policyOf(snapshot, rule),
-      ...(code === "daily_limit_exceeded"
+      ...(code === "daily_limit_exceeded" || code === "per_payment_limit_exceeded"
         ? {
+            // Above the limit per payment no time makes it fit: both are null.
             nextReleaseAt: denial.nextReleaseAt?.toISOString() ?? null,
             availableAt: denial.availableAt?.toISOString() ?? null,
           }

@@ -15,12 +15,14 @@ import {
   ProbeRequest,
   ProbeResult,
 } from "../../schemas/listings.ts";
+import { acceptEmptyJson } from "../http/empty-json.ts";
 
 const tags = ["marketplace"];
 /** Each of these makes us call an address its caller chose. */
 const rateLimit = { max: 120, timeWindow: "1 minute" };
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
+  acceptEmptyJson(app);
   /** Reads are public; who is signed in also sees which listings are theirs. */
   async function viewerOf(request: FastifyRequest, reply: FastifyReply) {
     if (app.sessionCookie.read(request) === undefined) return undefined;

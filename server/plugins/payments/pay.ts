@@ -68,14 +68,21 @@ export class Payments {
     return this.#deps.guardrails.evaluate(await this.#reserveRequest({ ...request, relay: false }));
   }
 
-  /** Records a refusal that was found before a price or payee could be judged, and answers its error. */
+  /** Records a refusal found before a price or payee could be judged (a dry run records nothing); answers its error. */
   async refuse(
     request: Omit<PayRequest, "relay" | "to"> & { to: Address | null },
+    { dryRun }: { dryRun: boolean },
   ): Promise<ApiError> {
-    const result = await this.#deps.guardrails.reserve({
+    const reserveRequest = {
       ...this.#withoutBalance(request),
       balance: { atomic: 0n, blockNumber: 0n },
-    });
+    };
+    if (dryRun) {
+      const { error } = await this.#deps.guardrails.evaluate(reserveRequest);
+      if (!error) throw new Error("a refusal ended as allowed");
+      return error;
+    }
+    const result = await this.#deps.guardrails.reserve(reserveRequest);
     if (result.kind !== "denied") throw new Error(`a refusal ended as ${result.kind}`);
     return result.error;
   }

@@ -243,7 +243,10 @@ export class Withdrawals {
 }
 
 const invalidSignature = (detail: string): ApiError =>
-  new ApiError("invalid_signature", { detail });
+  new ApiError("invalid_signature", {
+    detail,
+    headers: { "www-authenticate": 'SIWE realm="purser"' },
+  });
 
 function insufficient(context: WithdrawalContext, required: bigint, available: bigint): ApiError {
   return new ApiError("insufficient_funds", {

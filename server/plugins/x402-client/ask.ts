@@ -36,7 +36,6 @@ export function upstreamError(error: OutboundError): ApiError {
     case "blocked":
       return new ApiError("url_blocked", {
         detail: error.message,
-        extra: { blocked: true },
         cause: error,
       });
     case "timeout":

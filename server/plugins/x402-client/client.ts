@@ -169,9 +169,7 @@ export class X402Client {
     const live = chooseTerms(offer, options);
     if (live.ok) return { chosen: live.chosen, refusal };
     // The listing's terms are gone and nothing payable took their place.
-    if (job.input.dryRun === true)
-      throw new ApiError("listing_mismatch", { detail, extra: { blocked: true } });
-    throw await this.#parts.payments.refuse({ ...this.#withoutTerms(job), refusal });
+    throw await this.#refuse(job, refusal);
   }
 
   async #flag(listing: ListingPins): Promise<void> {
@@ -184,10 +182,13 @@ export class X402Client {
 
   /** A refusal of the target itself is a denial like any other: stored, and visible to the owner. */
   async #refused(job: Job, error: unknown): Promise<never> {
-    if (!(error instanceof ApiError) || error.code !== "url_blocked" || job.input.dryRun === true)
-      throw error;
-    const refusal = { code: "url_blocked" as const, detail: error.message };
-    throw await this.#parts.payments.refuse({ ...this.#withoutTerms(job), refusal });
+    if (!(error instanceof ApiError) || error.code !== "url_blocked") throw error;
+    throw await this.#refuse(job, { code: "url_blocked", detail: error.message });
+  }
+
+  #refuse(job: Job, refusal: Refusal): Promise<ApiError> {
+    const dryRun = job.input.dryRun === true;
+    return this.#parts.payments.refuse({ ...this.#withoutTerms(job), refusal }, { dryRun });
   }
 
   /** For a refusal that came before any price or payee was known. */

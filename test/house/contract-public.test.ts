@@ -1,0 +1,215 @@
+// Goal: a client written from the published contract alone, field by field, works with what is open to all: facilitator, demo, state of the service, documents, faucet.
+import { decodePaymentRequiredHeader } from "@x402/core/http";
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { ERRORS } from "../../server/errors.ts";
+import { post, signedPayment } from "../facilitator/payments.ts";
+import { testApp } from "../helpers/app.ts";
+import {
+  address,
+  atomic,
+  count,
+  exactly,
+  fields,
+  flag,
+  hash,
+  holds,
+  listOf,
+  network,
+  text,
+  time,
+} from "../helpers/contract.ts";
+import { reaching } from "../marketplace/seller.ts";
+
+const { app, chain } = await testApp(t, reaching());
+const payer = privateKeyToAccount(generatePrivateKey());
+const payTo = privateKeyToAccount(generatePrivateKey()).address;
+await chain.mint(payer.address, 1_000_000n);
+const get = async (url: string) => app.inject(url);
+
+t.test("verify", async (t) => {
+  const body = await signedPayment({ chain, payer, payTo });
+  t.same(await post(app, "verify", body), { isValid: true, payer: payer.address, amount: "1000" });
+  const bent = await signedPayment({ chain, payer, payTo, value: "999" });
+  holds(
+    t,
+    await post(app, "verify", bent),
+    fields({
+      isValid: exactly(false),
+      error: text,
+      invalidReason: text,
+      invalidMessage: text,
+      payer: exactly(payer.address),
+    }),
+    "not valid",
+  );
+});
+
+t.test("settle, once", async (t) => {
+  const body = await signedPayment({ chain, payer, payTo });
+  const settled = await post(app, "settle", body, { "idempotency-key": "one" });
+  holds(
+    t,
+    settled,
+    fields({
+      success: exactly(true),
+      txHash: hash,
+      transaction: exactly(String(settled["txHash"])),
+      network,
+      payer: exactly(payer.address),
+      amount: exactly("1000"),
+      paymentId: text,
+    }),
+    "settled",
+  );
+  t.same(await post(app, "settle", body, { "idempotency-key": "one" }), settled, "the same caller");
+  const others: Record<string, string>[] = [{}, { "idempotency-key": "two" }];
+  for (const headers of others)
+    holds(
+      t,
+      await post(app, "settle", body, headers),
+      fields({
+        success: exactly(false),
+        errorReason: exactly("duplicate_settlement"),
+        errorMessage: text,
+        error: text,
+        transaction: exactly(String(settled["txHash"])),
+        txHash: hash,
+        network,
+        payer: exactly(payer.address),
+      }),
+      "anybody else",
+    );
+  const state = await get(`/api/x402/payments/${String(settled["paymentId"])}`);
+  const expected = fields({ status: exactly("settled"), txHash: hash });
+  holds(t, state.json(), expected, "GET /api/x402/payments/:id");
+});
+
+t.test("what the facilitator knows", async (t) => {
+  const kind = fields({ x402Version: count, scheme: exactly("exact"), network: text });
+  const supported = (await get("/api/x402/supported")).json();
+  holds(t, supported, fields({ kinds: listOf(kind), extensions: listOf(text) }), "supported");
+  for (const [family, signers] of Object.entries(supported.signers as object)) {
+    t.match(family, /^eip155:/);
+    holds(t, signers, listOf(address), "signers");
+  }
+  const resource = fields({
+    resource: text,
+    type: exactly("http"),
+    x402Version: count,
+    accepts: listOf(fields({ scheme: text, network, payTo: address })),
+    lastUpdated: time,
+  });
+  const pagination = fields({ limit: count, offset: count, total: count });
+  const discovery = fields({ x402Version: count, items: listOf(resource), pagination });
+  holds(t, (await get("/api/x402/discovery/resources")).json(), discovery, "discovery");
+});
+
+t.test("the demo asks for a thousandth", async (t) => {
+  const unpaid = await get("/api/arc-stats");
+  t.equal(unpaid.statusCode, 402);
+  t.equal(unpaid.headers["cache-control"], "no-store");
+  const required = decodePaymentRequiredHeader(String(unpaid.headers["payment-required"]));
+  t.match(required, { x402Version: 2, accepts: [{ scheme: "exact", amount: "1000" }] });
+  const accepted = fields({ maxAmountRequired: atomic, asset: address, payTo: address });
+  const old = fields({ x402Version: exactly(1), error: text, accepts: listOf(accepted) });
+  holds(t, unpaid.json(), old, "the body of version 1");
+  const page = await app.inject({ url: "/api/arc-stats", headers: { accept: "text/html" } });
+  t.match(page.headers["content-type"], /^text\/html/);
+});
+
+t.test("state and documents", async (t) => {
+  holds(t, (await get("/api/health")).json(), fields({ status: exactly("ok") }), "health");
+  const ready = await get("/api/ready");
+  t.equal(ready.statusCode, 200);
+  const parts = ready.json<{ parts: Record<string, unknown> }>().parts;
+  for (const part of ["database", "migrations", "chain:eip155:5042002", "relayer:eip155:5042002"])
+    holds(t, parts[part], fields({ ok: flag, detail: text }), part);
+  t.match((await get("/metrics")).body, /^# HELP /m);
+  const openapi = (await get("/openapi.json")).json();
+  t.match(openapi.openapi, /^3\./);
+  const listed = openapi["x-error-codes"] as { code: string; status: number }[];
+  t.same(
+    listed.map(({ code, status }) => [code, status]),
+    Object.entries(ERRORS).map(([code, { status }]) => [code, status]),
+  );
+  for (const [url, type] of [
+    ["/docs", /^text\/html/],
+    ["/skill.md", /^text\/markdown/],
+    ["/llms.txt", /^text\/plain/],
+  ] as const) {
+    const document = await get(url);
+    t.equal(document.statusCode, 200, url);
+    t.match(document.headers["content-type"], type, url);
+    t.match(document.headers["x-request-id"], /./, url);
+  }
+});
+
+/** Written down from the contract: a code that changes its status breaks clients. */
+const STATUSES: Record<number, string[]> = {
+  400: ["invalid_json", "idempotency_key_invalid"],
+  401: [
+    "missing_api_key",
+    "invalid_api_key",
+    "api_key_revoked",
+    "api_key_expired",
+    "session_required",
+    "invalid_signature",
+  ],
+  402: ["insufficient_funds"],
+  403: [
+    "daily_limit_exceeded",
+    "per_payment_limit_exceeded",
+    "recipient_not_allowed",
+    "agent_paused",
+    "agent_expired",
+    "price_exceeds_max",
+    "listing_mismatch",
+    "url_blocked",
+    "origin_not_allowed",
+  ],
+  404: ["not_found"],
+  409: [
+    "idempotency_in_progress",
+    "duplicate_settlement",
+    "withdrawal_replayed",
+    "agent_has_funds",
+    "listing_not_active",
+  ],
+  413: ["body_too_large"],
+  415: ["unsupported_media_type"],
+  422: [
+    "validation_failed",
+    "invalid_amount",
+    "invalid_address",
+    "idempotency_key_reused",
+    "unsupported_payment_requirements",
+    "signature_expired",
+  ],
+  429: ["rate_limited"],
+  502: [
+    "upstream_error",
+    "upstream_invalid_402",
+    "upstream_redirect",
+    "paid_upstream_failed",
+    "settlement_failed",
+  ],
+  503: ["chain_unavailable", "relayer_unfunded"],
+  504: ["upstream_timeout", "payment_status_unknown"],
+};
+
+t.test("every code has the status of the contract's table", async (t) => {
+  const catalogue = ERRORS as Record<string, { status: number }>;
+  for (const [status, codes] of Object.entries(STATUSES))
+    for (const code of codes) t.equal(catalogue[code]?.status, Number(status), code);
+});
+
+t.test("the local faucet", async (t) => {
+  const answer = await app.inject({
+    method: "POST",
+    url: "/api/local/faucet",
+    payload: { address: payer.address, amount: "1.5" },
+  });
+  t.equal(answer.statusCode, 200);
+  holds(t, answer.json(), fields({ success: exactly(true), txHash: hash }), "faucet");
+});
