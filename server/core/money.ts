@@ -1,5 +1,5 @@
 /**
- * The one place that converts money (DESIGN: never a float anywhere).
+ * The one place that converts money: whole numbers, never a float anywhere.
  *
  * USDC has 6 decimals. On our own REST bodies money is a decimal string ("1.50"); in code it is a
  * `bigint` of atomic units. Parsing refuses everything that could mean two things.

@@ -5,7 +5,7 @@ export interface LogDestination {
   write(line: string): void;
 }
 
-/** Whatever could carry a secret is cut before a line is written (design section 3: default deny). */
+/** Whatever could carry a secret is cut before a line is written. */
 const SECRET_PATHS = [
   "authorization",
   "cookie",

@@ -5,7 +5,7 @@ import { Type, type TObject, type TProperties, type TSchema } from "typebox";
 export const Strict = <T extends TProperties>(properties: T, options: object = {}) =>
   Type.Object(properties, { additionalProperties: false, ...options });
 
-/** Money on our own bodies: a decimal string of USDC, parsed by domain/money.ts (which says why it refuses). */
+/** Money on our own bodies: a decimal string of USDC, parsed by core/money.ts (which says why it refuses). */
 export const Amount = Type.String({
   maxLength: 120,
   description: "USDC as a decimal string, at most 6 decimals",

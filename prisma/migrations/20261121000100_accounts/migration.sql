@@ -39,7 +39,7 @@ CREATE TABLE agents (
   daily_limit NUMERIC(78, 0) NOT NULL CHECK (daily_limit >= 0),
   per_payment_limit NUMERIC(78, 0) CHECK (per_payment_limit >= 0),
   expires_at TIMESTAMPTZ(6),
-  -- The rolling window (design section 5): the sum of counted payments newer than the tail. The tail
+  -- The rolling window (docs/decisions/0003): the sum of counted payments newer than the tail. The tail
   -- is advanced, under this row's lock, past payments 24 hours old; each is passed once.
   window_sum NUMERIC(78, 0) NOT NULL DEFAULT 0 CHECK (window_sum >= 0),
   window_tail_at TIMESTAMPTZ(6) NOT NULL DEFAULT '1970-01-01 00:00:00+00',

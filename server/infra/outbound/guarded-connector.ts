@@ -1,5 +1,5 @@
 /**
- * Which IP addresses the service may talk to on somebody else's behalf (design section 7): only
+ * Which IP addresses the service may talk to on somebody else's behalf: only
  * those the IANA special-purpose registries call globally reachable. Everything else (our own
  * network, the machine itself, a cloud's metadata service) is refused.
  */

@@ -1,6 +1,6 @@
 /**
  * The one way out: every request to an address somebody else chose (x402-fetch, listing probes and
- * re-probes) goes through here, under the network rules of design section 7. It follows no
+ * re-probes) goes through here, under the rules of this folder. It follows no
  * redirects, sends only what it is given, and answers with a bounded body or an OutboundError.
  */
 import type { Readable } from "node:stream";

@@ -1,4 +1,4 @@
-/** Decide and reserve (design section 5): one call, one round trip, every refusal on record. */
+/** Decide and reserve (docs/decisions/0003): one call, one round trip, every refusal on record. */
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { ReservationRow } from "./reservations.ts";
 import { newId } from "../../core/ids.ts";

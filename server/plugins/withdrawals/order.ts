@@ -1,4 +1,4 @@
-/** The withdrawal order an owner signs (EIP-712, design section 8), and how it is read back. */
+/** The withdrawal order an owner signs (EIP-712), and how it is read back. */
 import { getAddress, hashTypedData, type Address, type Hex } from "viem";
 import type { WithdrawalOrder } from "../../schemas/withdrawals.ts";
 import { parseAtomic } from "../../core/money.ts";

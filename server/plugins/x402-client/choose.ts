@@ -32,7 +32,7 @@ export interface ChooseOptions {
   refuse?: (chosen: ChosenTerms) => string | undefined;
 }
 
-/** The longest an authorization of ours stays in a stranger's hands (design section 7). */
+/** The longest a stranger may collect on an authorization of ours; unused by then, its budget returns. */
 export const MAX_VALID_SECONDS = 120;
 
 export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {

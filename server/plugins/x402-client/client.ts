@@ -1,6 +1,6 @@
 /**
  * x402-fetch: asks a target, pays what it demands within the agent's guardrails, and answers with
- * the data and a receipt the chain has confirmed (design section 7). One request, at most one payment.
+ * the data and a receipt the chain has confirmed. One request, at most one payment.
  */
 import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";

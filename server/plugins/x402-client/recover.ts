@@ -1,7 +1,7 @@
 /**
  * The seller failed after the proof went out. Whether it was paid is the chain's to say: if the
  * authorization is unused it is canceled there, so that the budget returns and the seller cannot
- * collect later; if it was used, the agent hears that it paid for nothing (design section 7).
+ * collect later; if it was used, the agent hears that it paid for nothing.
  */
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { formatAtomic } from "../../core/money.ts";
