@@ -50,7 +50,9 @@ async function applyMigrations(databaseUrl: string | undefined): Promise<void> {
     if (error instanceof MigrationError) throw new StartError(error.message, { cause: error });
     throw new StartError(`the database cannot be used: ${reasonOf(error)}`, { cause: error });
   });
-  if (applied.length > 0) console.log(`Applied ${applied.length} migrations.`);
+  const { migrations, functions } = applied;
+  if (migrations.length + functions.length > 0)
+    console.log(`Applied ${migrations.length} migrations and ${functions.length} functions.`);
 }
 
 /** The first Ctrl-C drains and stops; the second one leaves at once (the wardens still stop the children). */

@@ -21,12 +21,26 @@ t.test("a column that only one of them has is noticed", async (t) => {
   t.match(await schemaDrift(t, url, schema), /DROP COLUMN "nickname"/);
 });
 
+t.test("migrations hold tables, indexes and constraints only", async (t) => {
+  const statements = (await readMigrations())
+    .map((migration) => migration.sql)
+    .join("\n")
+    .replaceAll(/--.*/g, "")
+    .split(";")
+    .map((statement) => statement.trim())
+    .filter((statement) => statement !== "");
+  t.ok(statements.length > 30);
+  for (const statement of statements)
+    t.match(statement, /^(CREATE TABLE|CREATE (UNIQUE )?INDEX|ALTER TABLE) /);
+});
+
 t.test("processes starting together on one database migrate exactly once", async (t) => {
   const connectionString = await emptyDatabase(t);
   const applied = await Promise.all(Array.from({ length: 5 }, () => migrate({ connectionString })));
   const names = (await readMigrations()).map((migration) => migration.name);
-  t.same(applied.flat().sort(), names, "each migration was applied by one of them");
-  t.equal(applied.filter((list) => list.length > 0).length, 1, "and all by the same one");
+  const lists = applied.map(({ migrations }) => migrations);
+  t.same(lists.flat().sort(), names, "each migration was applied by one of them");
+  t.equal(lists.filter((list) => list.length > 0).length, 1, "and all by the same one");
 });
 
 t.test(

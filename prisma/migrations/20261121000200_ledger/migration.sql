@@ -36,6 +36,11 @@ CREATE TABLE payments (
   created_at TIMESTAMPTZ(6) NOT NULL DEFAULT clock_timestamp(),
   updated_at TIMESTAMPTZ(6) NOT NULL DEFAULT clock_timestamp(),
   settled_at TIMESTAMPTZ(6),
+  -- Two words of this service, defined here and nowhere else. counted: weighs on the rolling window
+  -- (while it is young enough). outstanding: promised by the wallet, and not known to have ended.
+  counted BOOLEAN NOT NULL GENERATED ALWAYS AS
+    (kind IN ('spend', 'x402') AND status IN ('reserved', 'submitted', 'unknown', 'settled')) STORED,
+  outstanding BOOLEAN NOT NULL GENERATED ALWAYS AS (status IN ('reserved', 'submitted', 'unknown')) STORED,
   PRIMARY KEY (agent_id, id),
   CONSTRAINT payments_blocked_says_why CHECK ((status = 'blocked') = (denial_code IS NOT NULL)),
   CONSTRAINT payments_settled_has_proof CHECK (status <> 'settled' OR (tx_hash IS NOT NULL AND settled_at IS NOT NULL)),
@@ -45,13 +50,16 @@ CREATE TABLE payments (
 );
 CREATE INDEX payments_agent_id_created_at_idx ON payments (agent_id, created_at DESC, id DESC);
 -- What the rolling window counts, in the order its tail advances.
-CREATE INDEX payments_counted_idx ON payments (agent_id, created_at, id) INCLUDE (amount)
-  WHERE kind IN ('spend', 'x402') AND status IN ('reserved', 'submitted', 'settled', 'unknown');
+CREATE INDEX payments_counted_idx ON payments (agent_id, created_at, id) INCLUDE (amount) WHERE counted;
 -- Known outstanding authorizations of a wallet.
-CREATE INDEX payments_outstanding_idx ON payments (agent_id) INCLUDE (amount, kind, chain_id, created_at)
-  WHERE status IN ('reserved', 'submitted', 'unknown');
+CREATE INDEX payments_outstanding_idx ON payments (agent_id) INCLUDE (amount, counted, chain_id, created_at) WHERE outstanding;
 -- What the landing page counts.
 CREATE INDEX payments_blocked_idx ON payments (created_at) WHERE status = 'blocked';
+-- Payments settled after the block a balance was read at are not in that balance yet.
+CREATE INDEX payments_settled_block_idx ON payments (agent_id, chain_id, block_number) INCLUDE (amount)
+  WHERE status = 'settled' AND kind <> 'incoming';
+-- Reservations whose process may have died before it signed.
+CREATE INDEX payments_reserved_idx ON payments (created_at) WHERE status = 'reserved';
 CREATE UNIQUE INDEX payments_incoming_key ON payments (agent_id, chain_id, tx_hash, log_index)
   WHERE kind = 'incoming';
 
@@ -87,6 +95,16 @@ CREATE TABLE settlements (
   created_at TIMESTAMPTZ(6) NOT NULL DEFAULT clock_timestamp(),
   updated_at TIMESTAMPTZ(6) NOT NULL DEFAULT clock_timestamp(),
   settled_at TIMESTAMPTZ(6),
+  -- The transfer was made by a transaction that is not ours.
+  by_other BOOLEAN NOT NULL DEFAULT FALSE,
+  -- Claimed by this lane under this lease; a claim of a lapsed lease is void.
+  lane_address TEXT CHECK (lane_address ~ '^0x[0-9a-f]{40}$'),
+  lane_epoch BIGINT,
+  -- How many transactions have carried it; a row that failed in a batch travels alone next time.
+  attempts INTEGER NOT NULL DEFAULT 0,
+  next_attempt_at TIMESTAMPTZ(6) NOT NULL DEFAULT '-infinity',
+  -- An agent's own authorization that is to be canceled on chain instead of relayed.
+  cancel_signature BYTEA,
   PRIMARY KEY (from_address, chain_id, asset, nonce),
   CONSTRAINT settlements_agent_kinds CHECK ((kind = 'facilitated') = (agent_id IS NULL)),
   CONSTRAINT settlements_settled_has_proof CHECK (status <> 'settled' OR (tx_hash IS NOT NULL AND settled_at IS NOT NULL)),
@@ -97,6 +115,15 @@ CREATE INDEX settlements_id_idx ON settlements (id);
 CREATE INDEX settlements_open_idx ON settlements (chain_id, status, created_at)
   WHERE status IN ('queued', 'submitted');
 CREATE INDEX settlements_recent_idx ON settlements (created_at DESC, id DESC);
+-- What a lane claims, oldest first.
+CREATE INDEX settlements_claimable_idx ON settlements (chain_id, created_at)
+  WHERE status = 'queued' AND lane_address IS NULL AND (relay OR cancel_signature IS NOT NULL);
+-- What may expire next.
+CREATE INDEX settlements_expiring_idx ON settlements (chain_id, valid_before)
+  WHERE status IN ('queued', 'submitted');
+-- What the facilitator screen reads: the last day's settlements that others asked for.
+CREATE INDEX settlements_facilitated_idx ON settlements (created_at DESC)
+  WHERE kind = 'facilitated' OR (kind = 'x402' AND relay);
 
 -- Idempotency keys live at least 24 hours. Inserted in the transaction that reserves.
 CREATE TABLE idempotency_keys (
@@ -114,37 +141,44 @@ CREATE TABLE idempotency_keys (
   PRIMARY KEY (subject_id, route, key)
 );
 CREATE INDEX idempotency_keys_created_at_idx ON idempotency_keys (created_at);
+CREATE INDEX idempotency_keys_payment_id_idx ON idempotency_keys (payment_id) WHERE status_code IS NULL;
 
--- The engine reports outcomes through these two functions, in the transaction that makes the
--- settlement final, so the ledger and the window can never disagree with it.
+-- Owners' signed orders, each executed at most once. The nonce is also the authorization's.
+CREATE TABLE withdrawal_orders (
+  agent_id TEXT NOT NULL REFERENCES agents (id),
+  nonce TEXT NOT NULL CHECK (nonce ~ '^0x[0-9a-f]{64}$'),
+  payment_id TEXT NOT NULL,
+  to_address TEXT NOT NULL CHECK (to_address ~ '^0x[0-9a-f]{40}$'),
+  amount NUMERIC(78, 0) NOT NULL CHECK (amount > 0),
+  deadline BIGINT NOT NULL,
+  signature BYTEA NOT NULL,
+  created_at TIMESTAMPTZ(6) NOT NULL DEFAULT clock_timestamp(),
+  PRIMARY KEY (agent_id, nonce)
+);
 
-CREATE FUNCTION purser_payment_settled(
-  p_agent_id TEXT, p_payment_id TEXT, p_tx_hash TEXT, p_block_number BIGINT
-) RETURNS VOID LANGUAGE sql AS $$
-  UPDATE payments
-     SET status = 'settled', tx_hash = p_tx_hash, block_number = p_block_number,
-         settled_at = clock_timestamp(), updated_at = clock_timestamp()
-   WHERE agent_id = p_agent_id AND id = p_payment_id AND status IN ('reserved', 'submitted', 'unknown');
-$$;
+-- How far incoming transfers of a token have been read, and by whom. The hash tells a chain that
+-- was rolled back or replaced from one that only grew.
+CREATE TABLE incoming_cursors (
+  chain_id BIGINT NOT NULL,
+  asset TEXT NOT NULL CHECK (asset ~ '^0x[0-9a-f]{40}$'),
+  next_block BIGINT NOT NULL,
+  last_hash TEXT,
+  lease_owner TEXT,
+  lease_until TIMESTAMPTZ(6) NOT NULL DEFAULT now(),
+  updated_at TIMESTAMPTZ(6) NOT NULL DEFAULT now(),
+  PRIMARY KEY (chain_id, asset)
+);
 
--- Voiding gives the budget back: only ever on proof. The agent row is locked first, in the same
--- order as a reservation, so the sum and the tail cannot move in between.
-CREATE FUNCTION purser_payment_voided(
-  p_agent_id TEXT, p_payment_id TEXT, p_failure_code TEXT, p_failure_detail TEXT
-) RETURNS VOID LANGUAGE plpgsql AS $$
-DECLARE
-  agent_row agents%ROWTYPE;
-  payment_row payments%ROWTYPE;
-BEGIN
-  SELECT * INTO agent_row FROM agents WHERE id = p_agent_id FOR UPDATE;
-  UPDATE payments
-     SET status = 'voided', failure_code = p_failure_code, failure_detail = p_failure_detail,
-         updated_at = clock_timestamp()
-   WHERE agent_id = p_agent_id AND id = p_payment_id AND status IN ('reserved', 'submitted', 'unknown')
-  RETURNING * INTO payment_row;
-  IF FOUND AND payment_row.kind IN ('spend', 'x402')
-     AND payment_row.created_at > agent_row.window_tail_at THEN
-    UPDATE agents SET window_sum = window_sum - payment_row.amount WHERE id = p_agent_id;
-  END IF;
-END;
-$$;
+-- Server-sent events. A stream reads in the order (tx, seq) and only below the oldest running
+-- transaction, so a row committed late is never skipped, whatever replica serves the stream.
+CREATE TABLE events (
+  owner_id TEXT NOT NULL REFERENCES owners (id) ON DELETE CASCADE,
+  tx BIGINT NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+  seq BIGSERIAL NOT NULL,
+  type TEXT NOT NULL CHECK (type IN ('payment', 'agent', 'session')),
+  agent_id TEXT,
+  subject_id TEXT NOT NULL,
+  created_at TIMESTAMPTZ(6) NOT NULL DEFAULT now(),
+  PRIMARY KEY (owner_id, tx, seq)
+);
+CREATE INDEX events_created_at_idx ON events (created_at);

@@ -1,11 +1,15 @@
 /**
- * Applies pending migrations at start, under an advisory lock, so that replicas starting together
- * migrate exactly once. Keeps Prisma's own `_prisma_migrations` table, so that `prisma migrate
+ * Applies pending migrations and changed functions at start, under an advisory lock, so that replicas
+ * starting together do it exactly once. Keeps Prisma's own `_prisma_migrations` table, so that `prisma migrate
  * deploy` agrees wherever it can run.
  */
 import { createHash, randomUUID } from "node:crypto";
 import { readFile, readdir } from "node:fs/promises";
 import { Client } from "pg";
+import { applyFunctions, FUNCTIONS_DIRECTORY, readFunctions } from "./functions.ts";
+import { MigrationError } from "./migration-error.ts";
+
+export { MigrationError };
 
 const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.url);
 /** An arbitrary constant: every replica of Purser must use the same. */
@@ -29,8 +33,9 @@ export interface Migration {
   checksum: string;
 }
 
-export class MigrationError extends Error {
-  override name = "MigrationError";
+export interface Applied {
+  migrations: string[];
+  functions: string[];
 }
 
 /** Every migration of this build, in order. */
@@ -48,8 +53,12 @@ export async function readMigrations(): Promise<Migration[]> {
   );
 }
 
-/** Applies what is missing and returns the names applied. */
-export async function migrate(options: { connectionString: string }): Promise<string[]> {
+/** Applies what is missing or changed and answers the names. */
+export async function migrate(options: {
+  connectionString: string;
+  functionsDirectory?: URL;
+}): Promise<Applied> {
+  const functions = await readFunctions(options.functionsDirectory ?? FUNCTIONS_DIRECTORY);
   const client = new Client({
     connectionString: options.connectionString,
     connectionTimeoutMillis: 10_000,
@@ -58,24 +67,31 @@ export async function migrate(options: { connectionString: string }): Promise<st
   try {
     await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK_KEY]);
     await client.query(PRISMA_TABLE);
-    const applied = await appliedChecksums(client);
-    const done: string[] = [];
-    for (const migration of await readMigrations()) {
-      const checksum = applied.get(migration.name);
-      if (checksum === undefined) {
-        await apply(client, migration);
-        done.push(migration.name);
-      } else if (checksum !== migration.checksum) {
-        throw new MigrationError(
-          `Migration ${migration.name} was applied in another form; this database belongs to another build`,
-        );
-      }
-    }
-    return done;
+    return {
+      migrations: await applyMigrations(client),
+      functions: await applyFunctions(client, functions),
+    };
   } finally {
     // Ending the session releases the advisory lock, also after an error.
     await client.end();
   }
+}
+
+async function applyMigrations(client: Client): Promise<string[]> {
+  const applied = await appliedChecksums(client);
+  const done: string[] = [];
+  for (const migration of await readMigrations()) {
+    const checksum = applied.get(migration.name);
+    if (checksum === undefined) {
+      await apply(client, migration);
+      done.push(migration.name);
+    } else if (checksum !== migration.checksum) {
+      throw new MigrationError(
+        `Migration ${migration.name} was applied in another form; this database belongs to another build`,
+      );
+    }
+  }
+  return done;
 }
 
 /** Names of migrations this build has and the database has not: `/api/ready` asks. */

@@ -6,6 +6,11 @@ export const LEASE_LOST = "PU001";
 export const CLAIM_LOST = "PU002";
 /** `purser_lane_persist`: the day's gas for facilitated work is used up. */
 export const OVER_GAS_CEILING = "PU003";
+/** `purser_submit_payment`: the reservation was released before its authorization was accepted. */
+export const RESERVATION_GONE = "PU004";
+
+/** One of Postgres' own: a lock was not to be had within `lock_timeout`. */
+export const LOCK_TIMEOUT = "55P03";
 
 export const sqlState = (error: unknown): string | undefined =>
   error instanceof Error && "code" in error && typeof error.code === "string"

@@ -24,16 +24,13 @@ export async function readLimits(
       CROSS JOIN LATERAL (
         SELECT COALESCE(sum(p.amount), 0) AS total FROM payments p
          WHERE p.agent_id = a.id AND p.created_at > a.window_tail_at AND p.created_at <= w.edge
-           AND p.kind IN ('spend', 'x402') AND p.status IN ('reserved', 'submitted', 'settled', 'unknown')) freed
+           AND p.counted) freed
       CROSS JOIN LATERAL (
         SELECT COALESCE(sum(p.amount), 0) AS total FROM payments p
-         WHERE p.agent_id = a.id AND p.created_at > w.edge
-           AND p.kind IN ('spend', 'x402') AND p.status IN ('reserved', 'submitted', 'unknown')) outstanding
+         WHERE p.agent_id = a.id AND p.created_at > w.edge AND p.counted AND p.outstanding) outstanding
        LEFT JOIN LATERAL (
-        SELECT date_trunc('milliseconds', p.created_at + interval '24 hours' + interval '999 microseconds') AS release_at
-          FROM payments p
-         WHERE p.agent_id = a.id AND p.created_at > w.edge
-           AND p.kind IN ('spend', 'x402') AND p.status IN ('reserved', 'submitted', 'settled', 'unknown')
+        SELECT purser_leaves_window_at(p.created_at) AS release_at FROM payments p
+         WHERE p.agent_id = a.id AND p.created_at > w.edge AND p.counted
          ORDER BY p.created_at, p.id LIMIT 1) oldest ON true
       WHERE a.id = ANY($1::text[])`,
     [agentIds],

@@ -1,8 +1,9 @@
-/** The guardrails' SQL functions, called. What they decide is written in the guardrails migration. */
+/** The guardrails' SQL functions, called. What they decide is written in prisma/functions. */
 import type { Snapshot } from "./types.ts";
 import type { DenialCode, ReserveRequest } from "./types.ts";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { RESERVATION_GONE, sqlState } from "../../infra/db/sqlstates.ts";
 import { toJsonb } from "../../core/json.ts";
 
 export type ReservationOutcome =
@@ -61,47 +62,51 @@ const RESERVE = {
                 (extract(epoch FROM decided_at) * 1000000)::bigint AS "decidedAtMicros",
                 next_release_at AS "nextReleaseAt", available_at AS "availableAt",
                 status_code AS "statusCode", response
-           FROM purser_reserve($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-                               $17, $18, $19, $20, $21, $22, $23)`,
+           FROM purser_reserve($1)`,
 };
 
 export async function reserve(
   sql: Sql,
   request: ReserveRequest & { paymentId: string; dryRun: boolean },
 ): Promise<ReservationRow> {
-  const { idempotency } = request;
-  const { rows } = await sql.query<RawRow>({
-    ...RESERVE,
-    values: [
-      request.agentId,
-      request.paymentId,
-      request.apiKeyId,
-      request.kind,
-      String(request.chainId),
-      request.asset.toLowerCase(),
-      request.to?.toLowerCase() ?? null,
-      String(request.amountAtomic),
-      request.maxAmountAtomic === undefined ? null : String(request.maxAmountAtomic),
-      request.refusal?.code ?? null,
-      request.nonce,
-      request.validForSeconds,
-      String(request.balance.atomic),
-      String(request.balance.blockNumber),
-      request.requestId,
-      request.memo ?? null,
-      request.url ?? null,
-      request.listingId ?? null,
-      request.requirement === undefined ? null : toJsonb(request.requirement),
-      idempotency?.route ?? null,
-      idempotency?.key ?? null,
-      idempotency ? Buffer.from(idempotency.bodyHash) : null,
-      request.dryRun,
-    ],
-  });
+  const { rows } = await sql.query<RawRow>({ ...RESERVE, values: [toJsonb(asked(request))] });
   const row = rows[0];
   if (!row) throw new Error("purser_reserve returned nothing");
   return { ...row, snapshot: row.snapshot === null ? null : readSnapshot(row.snapshot) };
 }
+
+/** The members purser_reserve reads; integers as strings, since JSON numbers would lose digits. */
+function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean }) {
+  const { idempotency, balance } = request;
+  return {
+    agent_id: request.agentId,
+    payment_id: request.paymentId,
+    api_key_id: request.apiKeyId,
+    kind: request.kind,
+    chain_id: request.chainId,
+    asset: request.asset.toLowerCase(),
+    payee: request.to?.toLowerCase(),
+    amount: request.amountAtomic,
+    max_amount: request.maxAmountAtomic,
+    refusal: request.refusal?.code,
+    nonce: request.nonce,
+    valid_seconds: request.validForSeconds,
+    balance: balance.atomic,
+    balance_block: balance.blockNumber,
+    request_id: request.requestId,
+    memo: request.memo,
+    url: request.url,
+    listing_id: request.listingId,
+    requirement: request.requirement,
+    route: idempotency?.route,
+    key: idempotency?.key,
+    body_hash: idempotency && bytea(idempotency.bodyHash),
+    dry_run: request.dryRun,
+  };
+}
+
+/** As Postgres writes bytes in text. */
+export const bytea = (bytes: Uint8Array): string => `\\x${Buffer.from(bytes).toString("hex")}`;
 
 export function readSnapshot(stored: StoredSnapshot): Snapshot {
   const optional = (text: string | null): bigint | null => (text === null ? null : BigInt(text));
@@ -135,7 +140,7 @@ export async function voidUnsigned(
 
 /** The refusal of the trigger that submits a payment when its settlement is inserted. */
 export function isReservationGone(error: unknown): boolean {
-  return error instanceof Error && (error as { code?: unknown }).code === "PU001";
+  return sqlState(error) === RESERVATION_GONE;
 }
 
 /**

@@ -57,7 +57,7 @@ export async function deleteOldKeys(sql: Sql, olderThanHours: number): Promise<n
     `DELETE FROM idempotency_keys k
       WHERE k.created_at < now() - make_interval(hours => $1)
         AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.id = k.payment_id AND p.agent_id = k.subject_id
-                           AND p.status IN ('reserved', 'submitted', 'unknown'))`,
+                           AND p.outstanding)`,
     [olderThanHours],
   );
   return rowCount ?? 0;

@@ -43,11 +43,11 @@ export async function paymentBuckets(
        SELECT generate_series(newest - ($3::int - 1) * step, newest, step) AS at FROM bounds),
      sums AS (
        SELECT date_trunc($2, p.created_at, 'UTC') AS at,
-              COALESCE(sum(p.amount) FILTER (WHERE p.status IN ('reserved', 'submitted', 'settled', 'unknown')), 0) AS spent,
-              count(*) FILTER (WHERE p.status IN ('reserved', 'submitted', 'settled', 'unknown'))::int AS count,
+              COALESCE(sum(p.amount) FILTER (WHERE p.counted), 0) AS spent,
+              count(*) FILTER (WHERE p.counted)::int AS count,
               count(*) FILTER (WHERE p.status = 'blocked')::int AS blocked
          FROM payments p, bounds
-        WHERE p.agent_id = ANY($1::text[]) AND p.kind IN ('spend', 'x402')
+        WHERE p.agent_id = ANY($1::text[]) AND (p.counted OR p.status = 'blocked')
           AND p.created_at >= newest - ($3::int - 1) * step
         GROUP BY 1)
      SELECT series.at, COALESCE(sums.spent, 0) AS "spentAtomic", COALESCE(sums.count, 0) AS count,

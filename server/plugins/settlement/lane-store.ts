@@ -183,7 +183,11 @@ export async function persistTransaction(
   tx: NewTransaction,
 ): Promise<void> {
   await sql.query(
-    `SELECT purser_lane_persist($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+    `SELECT purser_lane_persist(
+       p_chain_id => $1, p_address => $2, p_owner => $3, p_epoch => $4, p_nonce => $5, p_to => $6,
+       p_calldata => $7, p_gas_limit => $8, p_metered_gas => $9, p_gas_ceiling => $10, p_hash => $11,
+       p_raw => $12, p_max_fee => $13, p_priority_fee => $14, p_actions => $15, p_from => $16,
+       p_asset => $17, p_nonces => $18)`,
     [
       lease.chainId,
       lease.address,
@@ -254,7 +258,10 @@ export async function finalizeTransaction(
   tx: FinalTransaction,
   outcomes: readonly ProvenOutcome[],
 ): Promise<void> {
-  await sql.query("SELECT purser_transaction_final($1, $2, $3, $4, $5, $6, $7, $8, $9)", [
+  const text = `SELECT purser_transaction_final(
+    p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
+    p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9)`;
+  await sql.query(text, [
     lane.chainId,
     lane.address,
     String(tx.nonce),

@@ -1,6 +1,8 @@
 import type { Address, Hex } from "viem";
+import { bytea } from "../guardrails/reservations.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { toJsonb } from "../../core/json.ts";
 
 export interface WithdrawalReservation {
   outcome:
@@ -40,34 +42,38 @@ export async function reserveWithdrawal(
   sql: Sql,
   request: WithdrawalRequest,
 ): Promise<WithdrawalReservation> {
-  const { idempotency, balance } = request;
   const { rows } = await sql.query<WithdrawalReservation>(
     `SELECT outcome, payment_id AS "paymentId", valid_before AS "validBefore",
             available AS "availableAtomic", status_code AS "statusCode", response
-       FROM purser_reserve_withdrawal($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`,
-    [
-      request.agentId,
-      request.paymentId,
-      String(request.chainId),
-      request.asset,
-      request.to,
-      String(request.amountAtomic),
-      request.nonce,
-      String(request.deadlineSeconds),
-      Buffer.from(request.signature.slice(2), "hex"),
-      request.validForSeconds,
-      String(balance.atomic),
-      String(balance.blockNumber),
-      request.requestId,
-      idempotency?.subjectId ?? null,
-      idempotency?.route ?? null,
-      idempotency?.key ?? null,
-      idempotency ? Buffer.from(idempotency.bodyHash) : null,
-    ],
+       FROM purser_reserve_withdrawal($1)`,
+    [toJsonb(asked(request))],
   );
   const row = rows[0];
   if (!row) throw new Error("purser_reserve_withdrawal returned nothing");
   return row;
+}
+
+/** The members purser_reserve_withdrawal reads; integers as strings, since JSON numbers would lose digits. */
+function asked({ idempotency, balance, ...request }: WithdrawalRequest) {
+  return {
+    agent_id: request.agentId,
+    payment_id: request.paymentId,
+    chain_id: request.chainId,
+    asset: request.asset,
+    payee: request.to,
+    amount: request.amountAtomic,
+    nonce: request.nonce,
+    deadline: request.deadlineSeconds,
+    signature: bytea(Buffer.from(request.signature.slice(2), "hex")),
+    valid_seconds: request.validForSeconds,
+    balance: balance.atomic,
+    balance_block: balance.blockNumber,
+    request_id: request.requestId,
+    subject_id: idempotency?.subjectId,
+    route: idempotency?.route,
+    key: idempotency?.key,
+    body_hash: idempotency && bytea(idempotency.bodyHash),
+  };
 }
 
 /** The database's clock decides how old an order is. */

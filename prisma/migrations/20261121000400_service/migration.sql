@@ -48,3 +48,21 @@ CREATE INDEX listings_next_probe_at_idx ON listings (next_probe_at) WHERE status
 -- An owner lists an endpoint once; a seller's announcements of one endpoint are one listing.
 CREATE UNIQUE INDEX listings_owner_endpoint_key ON listings (owner_id, url, method) WHERE source = 'owner';
 CREATE UNIQUE INDEX listings_bazaar_endpoint_key ON listings (url, method, pay_to, network) WHERE source = 'bazaar';
+
+-- How verify and settle requests ended, per UTC hour, all replicas together. Settlements themselves are
+-- rows; a verify leaves none, so it is counted. Counts of a process are added every few seconds: a crash
+-- loses seconds of statistics, never money.
+CREATE TABLE facilitator_hours (
+  hour TIMESTAMPTZ(6) NOT NULL,
+  operation TEXT NOT NULL CHECK (operation IN ('verify', 'settle')),
+  outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'refused', 'pending', 'error')),
+  count BIGINT NOT NULL CHECK (count >= 0),
+  PRIMARY KEY (hour, operation, outcome)
+);
+
+-- Which form of each file in prisma/functions this database has.
+CREATE TABLE purser_functions (
+  name TEXT PRIMARY KEY,
+  checksum TEXT NOT NULL,
+  applied_at TIMESTAMPTZ(6) NOT NULL DEFAULT now()
+);

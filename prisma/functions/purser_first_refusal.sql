@@ -1,0 +1,18 @@
+-- The rules in their fixed order, as (code) of the first that refuses, or null. The same order and
+-- the same comparisons as server/plugins/guardrails/explain.ts; a property test holds them together.
+CREATE FUNCTION purser_first_refusal(
+  p_status TEXT, p_expired BOOLEAN, p_refusal TEXT, p_requested NUMERIC, p_max_amount NUMERIC,
+  p_allowed BOOLEAN, p_per_payment NUMERIC, p_limit NUMERIC, p_window_sum NUMERIC,
+  p_balance NUMERIC, p_outstanding NUMERIC
+) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE
+    WHEN p_status <> 'active' THEN 'agent_paused'
+    WHEN p_expired THEN 'agent_expired'
+    WHEN p_refusal IS NOT NULL THEN p_refusal
+    WHEN p_requested > p_max_amount THEN 'price_exceeds_max'
+    WHEN NOT p_allowed THEN 'recipient_not_allowed'
+    WHEN p_requested > p_per_payment THEN 'per_payment_limit_exceeded'
+    WHEN p_window_sum + p_requested > p_limit THEN 'daily_limit_exceeded'
+    WHEN p_requested > p_balance - p_outstanding THEN 'insufficient_funds'
+  END;
+$$;

@@ -1,0 +1,12 @@
+-- What a wallet has promised and its balance at `p_balance_block` does not show yet. In plpgsql because
+-- that keeps its plan between calls: every decision asks.
+CREATE FUNCTION purser_outstanding(p_agent_id TEXT, p_chain_id BIGINT, p_balance_block BIGINT)
+RETURNS NUMERIC LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN COALESCE((SELECT sum(o.amount) FROM payments o
+                    WHERE o.agent_id = p_agent_id AND o.chain_id = p_chain_id AND o.outstanding), 0)
+       + COALESCE((SELECT sum(s.amount) FROM payments s
+                    WHERE s.agent_id = p_agent_id AND s.chain_id = p_chain_id AND s.block_number > p_balance_block
+                      AND s.status = 'settled' AND s.kind <> 'incoming'), 0);
+END;
+$$;

@@ -1,0 +1,16 @@
+-- A reservation lives milliseconds until it is submitted or voided: it is not worth an event.
+-- No NOTIFY here: transactions that notify commit only one after another, which would bound the rate
+-- of payments. Processes with open streams look for new rows a few times a second instead.
+CREATE FUNCTION purser_payment_event() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.status <> 'reserved' THEN
+    INSERT INTO events (owner_id, type, agent_id, subject_id)
+    SELECT a.owner_id, 'payment', a.id, NEW.id FROM agents a WHERE a.id = NEW.agent_id;
+  END IF;
+  RETURN NULL;
+END;
+$$;
+CREATE TRIGGER payments_inserted AFTER INSERT ON payments FOR EACH ROW EXECUTE FUNCTION purser_payment_event();
+CREATE TRIGGER payments_changed AFTER UPDATE OF status, delivered ON payments FOR EACH ROW
+  WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.delivered IS DISTINCT FROM NEW.delivered)
+  EXECUTE FUNCTION purser_payment_event();

@@ -1,0 +1,133 @@
+-- Decide and reserve, in one round trip and under the agent's row lock; a dry run looks without lock or
+-- trace.
+--
+-- The rolling window: agents.window_sum is the sum of the counted payments newer than
+-- agents.window_tail_at. A decision moves the tail to exactly 24 hours ago and takes off what it
+-- passes, so each payment is read once on its way out, however many the window holds.
+--
+-- p_request has the members that are read first; those that may be null may be missing.
+-- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused |
+-- unauthorized | not_found.
+CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
+  outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
+  next_release_at TIMESTAMPTZ, available_at TIMESTAMPTZ, status_code INTEGER, response JSONB
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  ask RECORD;
+  v_agent agents%ROWTYPE;
+  v_key idempotency_keys%ROWTYPE;
+  v_now TIMESTAMPTZ;
+  v_edge TIMESTAMPTZ;
+  v_freed NUMERIC;
+  v_sum NUMERIC;
+  v_reserved NUMERIC;
+  v_outstanding NUMERIC;
+  v_allowed BOOLEAN;
+  v_expired BOOLEAN;
+  v_key_code TEXT;
+BEGIN
+  SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
+    agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT,
+    amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
+    balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
+    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN);
+  IF ask.dry_run THEN
+    SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
+  ELSE
+    SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id FOR UPDATE;
+  END IF;
+  IF NOT FOUND THEN
+    outcome := 'not_found';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  -- The agent's lock also serializes its idempotency keys.
+  IF ask.key IS NOT NULL AND NOT ask.dry_run THEN
+    SELECT * INTO v_key FROM idempotency_keys k
+     WHERE k.subject_id = ask.agent_id AND k.route = ask.route AND k.key = ask.key;
+    IF FOUND THEN
+      outcome := CASE WHEN v_key.body_hash <> ask.body_hash THEN 'key_reused'
+                      WHEN v_key.status_code IS NULL THEN 'running' ELSE 'replay' END;
+      payment_id := v_key.payment_id;
+      status_code := v_key.status_code;
+      response := v_key.response;
+      RETURN NEXT;
+      RETURN;
+    END IF;
+  END IF;
+  -- After the lock: time spent waiting for it is over. Never behind the tail, whatever the clock does.
+  v_now := GREATEST(clock_timestamp(), v_agent.window_tail_at + interval '24 hours');
+  v_edge := v_now - interval '24 hours';
+  decided_at := v_now;
+  IF ask.api_key_id IS NOT NULL THEN
+    SELECT CASE WHEN k.revoked_at <= v_now THEN 'api_key_revoked' WHEN k.expires_at <= v_now THEN 'api_key_expired' END
+      INTO v_key_code FROM api_keys k WHERE k.id = ask.api_key_id AND k.agent_id = ask.agent_id;
+    IF NOT FOUND OR v_key_code IS NOT NULL THEN
+      outcome := 'unauthorized';
+      code := COALESCE(v_key_code, 'invalid_api_key');
+      RETURN NEXT;
+      RETURN;
+    END IF;
+  END IF;
+
+  SELECT COALESCE(sum(p.amount), 0) INTO v_freed FROM payments p
+   WHERE p.agent_id = ask.agent_id AND p.created_at > v_agent.window_tail_at AND p.created_at <= v_edge AND p.counted;
+  v_sum := v_agent.window_sum - v_freed;
+  -- One statement, one snapshot: a payment that settles meanwhile is counted once.
+  SELECT COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_edge), 0),
+         purser_outstanding(ask.agent_id, ask.chain_id, ask.balance_block)
+    INTO v_reserved, v_outstanding
+    FROM payments o WHERE o.agent_id = ask.agent_id AND o.outstanding;
+  v_allowed := EXISTS (SELECT 1 FROM allowlist_entries l WHERE l.agent_id = ask.agent_id AND l.address = ask.payee);
+  v_expired := v_agent.expires_at IS NOT NULL AND v_agent.expires_at <= v_now;
+  code := purser_first_refusal(
+    p_status => v_agent.status, p_expired => v_expired, p_refusal => ask.refusal, p_requested => ask.amount,
+    p_max_amount => ask.max_amount, p_allowed => v_allowed, p_per_payment => v_agent.per_payment_limit,
+    p_limit => v_agent.daily_limit, p_window_sum => v_sum, p_balance => ask.balance,
+    p_outstanding => v_outstanding);
+  snapshot := jsonb_build_object(
+    'status', v_agent.status, 'expired', v_expired, 'refusal', ask.refusal, 'requested', ask.amount::text,
+    'maxAmount', ask.max_amount::text, 'allowed', v_allowed, 'perPaymentLimit', v_agent.per_payment_limit::text,
+    'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_reserved)::text, 'reserved', v_reserved::text,
+    'balance', ask.balance::text, 'outstanding', v_outstanding::text);
+
+  IF code = 'daily_limit_exceeded' THEN
+    SELECT purser_leaves_window_at(p.created_at)
+      INTO next_release_at FROM payments p
+     WHERE p.agent_id = ask.agent_id AND p.created_at > v_edge AND p.counted
+     ORDER BY p.created_at, p.id LIMIT 1;
+    IF ask.amount <= v_agent.daily_limit THEN
+      available_at := purser_available_at(ask.agent_id, v_edge, v_sum, v_sum + ask.amount - v_agent.daily_limit);
+    END IF;
+    snapshot := snapshot || jsonb_build_object('nextReleaseAt', next_release_at, 'availableAt', available_at);
+  END IF;
+  IF ask.dry_run THEN
+    outcome := CASE WHEN code IS NULL THEN 'allowed' ELSE 'denied' END;
+    RETURN NEXT;
+    RETURN;
+  END IF;
+
+  payment_id := ask.payment_id;
+  IF code IS NOT NULL THEN
+    outcome := 'blocked';
+    IF v_freed > 0 THEN
+      UPDATE agents a SET window_sum = v_sum, window_tail_at = v_edge WHERE a.id = ask.agent_id;
+    END IF;
+  ELSE
+    outcome := 'reserved';
+    valid_before := floor(extract(epoch FROM v_now))::bigint + ask.valid_seconds;
+    UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge WHERE a.id = ask.agent_id;
+    IF ask.key IS NOT NULL THEN
+      INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id)
+      VALUES (ask.agent_id, ask.route, ask.key, ask.body_hash, ask.payment_id);
+    END IF;
+  END IF;
+  INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
+    request_id, denial_code, policy, url, listing_id, requirement, nonce, valid_before, created_at, updated_at)
+  VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo, ask.api_key_id,
+    ask.request_id, code, snapshot, ask.url, ask.listing_id, ask.requirement,
+    CASE WHEN code IS NULL THEN ask.nonce END, valid_before, v_now, v_now);
+  RETURN NEXT;
+END;
+$$;

@@ -1,0 +1,72 @@
+-- A withdrawal needs no permission but its owner's signature, checked before: only money that is
+-- there and not promised yet, and a nonce never seen.
+-- p_request has the members that are read first; the last four may be missing.
+-- outcome: reserved | insufficient | replayed | expired | replay | running | key_reused | not_found.
+CREATE FUNCTION purser_reserve_withdrawal(p_request JSONB) RETURNS TABLE (
+  outcome TEXT, payment_id TEXT, valid_before BIGINT, available NUMERIC, status_code INTEGER, response JSONB
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  ask RECORD;
+  v_key idempotency_keys%ROWTYPE;
+  v_now TIMESTAMPTZ;
+BEGIN
+  SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
+    agent_id TEXT, payment_id TEXT, chain_id BIGINT, asset TEXT, payee TEXT, amount NUMERIC, nonce TEXT,
+    deadline BIGINT, signature BYTEA, valid_seconds INTEGER, balance NUMERIC, balance_block BIGINT,
+    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA);
+  PERFORM 1 FROM agents a WHERE a.id = ask.agent_id FOR UPDATE;
+  IF NOT FOUND THEN
+    outcome := 'not_found';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  IF ask.key IS NOT NULL THEN
+    SELECT * INTO v_key FROM idempotency_keys k
+     WHERE k.subject_id = ask.subject_id AND k.route = ask.route AND k.key = ask.key;
+    IF FOUND THEN
+      outcome := CASE WHEN v_key.body_hash <> ask.body_hash THEN 'key_reused'
+                      WHEN v_key.status_code IS NULL THEN 'running' ELSE 'replay' END;
+      payment_id := v_key.payment_id;
+      status_code := v_key.status_code;
+      response := v_key.response;
+      RETURN NEXT;
+      RETURN;
+    END IF;
+  END IF;
+  v_now := clock_timestamp();
+  IF EXISTS (SELECT 1 FROM withdrawal_orders w WHERE w.agent_id = ask.agent_id AND w.nonce = ask.nonce)
+     OR EXISTS (SELECT 1 FROM settlements s, agents a
+                 WHERE a.id = ask.agent_id AND s.from_address = a.wallet_address AND s.chain_id = ask.chain_id
+                   AND s.asset = ask.asset AND s.nonce = ask.nonce) THEN
+    outcome := 'replayed';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  IF ask.deadline <= extract(epoch FROM v_now) THEN
+    outcome := 'expired';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  available := ask.balance - purser_outstanding(ask.agent_id, ask.chain_id, ask.balance_block);
+  IF ask.amount > available THEN
+    outcome := 'insufficient';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  outcome := 'reserved';
+  payment_id := ask.payment_id;
+  valid_before := LEAST(floor(extract(epoch FROM v_now))::bigint + ask.valid_seconds, ask.deadline);
+  INSERT INTO withdrawal_orders (agent_id, nonce, payment_id, to_address, amount, deadline, signature)
+  VALUES (ask.agent_id, ask.nonce, ask.payment_id, ask.payee, ask.amount, ask.deadline, ask.signature);
+  IF ask.key IS NOT NULL THEN
+    INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id)
+    VALUES (ask.subject_id, ask.route, ask.key, ask.body_hash, ask.payment_id);
+  END IF;
+  INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, request_id,
+    nonce, valid_before, created_at, updated_at)
+  VALUES (ask.agent_id, ask.payment_id, 'withdrawal', 'reserved', ask.chain_id, ask.asset, ask.payee, ask.amount, ask.request_id,
+    ask.nonce, valid_before, v_now, v_now);
+  RETURN NEXT;
+END;
+$$;

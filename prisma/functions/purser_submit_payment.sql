@@ -1,0 +1,16 @@
+-- An agent's settlement exists only on a live reservation: inserting it is what submits the payment,
+-- in the same statement. A signer that comes after its reservation was released is refused here.
+CREATE FUNCTION purser_submit_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE payments SET status = 'submitted', updated_at = clock_timestamp()
+   WHERE agent_id = NEW.agent_id AND id = NEW.id AND status = 'reserved';
+  IF NOT FOUND AND EXISTS (
+    SELECT 1 FROM payments WHERE agent_id = NEW.agent_id AND id = NEW.id AND status IN ('voided', 'blocked')
+  ) THEN
+    RAISE EXCEPTION 'the reservation of % is gone', NEW.id USING ERRCODE = 'PU004';
+  END IF;
+  RETURN NULL;
+END;
+$$;
+CREATE TRIGGER settlements_accepted AFTER INSERT ON settlements FOR EACH ROW
+  WHEN (NEW.agent_id IS NOT NULL) EXECUTE FUNCTION purser_submit_payment();

@@ -1,0 +1,18 @@
+-- Nothing was signed: the reservation is released, and its idempotency key with it, since nothing
+-- moved and the key may succeed later. Only while 'reserved': persisting a signature makes the row
+-- 'submitted' in the same statement, and fails if this came first.
+CREATE FUNCTION purser_void_unsigned(
+  p_agent_id TEXT, p_payment_id TEXT, p_failure_code TEXT, p_failure_detail TEXT
+) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM 1 FROM agents WHERE id = p_agent_id FOR UPDATE;
+  PERFORM 1 FROM payments WHERE agent_id = p_agent_id AND id = p_payment_id AND status = 'reserved' FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM purser_payment_voided(p_agent_id, p_payment_id, p_failure_code, p_failure_detail);
+  DELETE FROM idempotency_keys WHERE payment_id = p_payment_id AND status_code IS NULL;
+  DELETE FROM withdrawal_orders WHERE agent_id = p_agent_id AND payment_id = p_payment_id;
+  RETURN true;
+END;
+$$;

@@ -1,0 +1,207 @@
+// Goal: the database's functions are what prisma/functions says after any start: changed, together, broken, removed.
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { Client } from "pg";
+import t, { type Test } from "tap";
+import { FUNCTIONS_DIRECTORY, readFunctions } from "../../server/infra/db/functions.ts";
+import { migrate, MigrationError } from "../../server/infra/db/migrate.ts";
+import * as sqlstates from "../../server/infra/db/sqlstates.ts";
+import { emptyDatabase } from "../helpers/postgres.ts";
+
+const REPLICAS = 4;
+
+/** A migrated database and a copy of the functions' folder that may be changed. */
+async function world(t: Test) {
+  const connectionString = await emptyDatabase(t);
+  const path = await mkdtemp(join(tmpdir(), "purser-functions-"));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  await cp(FUNCTIONS_DIRECTORY, path, { recursive: true });
+  const functionsDirectory = pathToFileURL(`${path}/`);
+  const start = () => migrate({ connectionString, functionsDirectory });
+  await start();
+  const client = new Client({ connectionString });
+  await client.connect();
+  t.teardown(() => client.end());
+  const write = (name: string, sql: string) => writeFile(join(path, `${name}.sql`), sql);
+  const change = async (name: string, edit: (sql: string) => string) => {
+    const before = await readFile(join(path, `${name}.sql`), "utf8");
+    const after = edit(before);
+    if (after === before) throw new Error(`nothing changed in ${name}`);
+    await write(name, after);
+  };
+  const leave = (name: string) => rm(join(path, `${name}.sql`));
+  return { client, start, write, change, leave };
+}
+
+/** Every function and trigger with its oid: what was not made anew keeps it. */
+async function made(client: Client): Promise<Map<string, number>> {
+  const { rows } = await client.query<{ name: string; oid: number }>(
+    `SELECT proname AS name, oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+     UNION ALL SELECT tgname, oid FROM pg_trigger WHERE NOT tgisinternal`,
+  );
+  return new Map(rows.map(({ name, oid }) => [name, oid]));
+}
+
+const newIn = (before: Map<string, number>, after: Map<string, number>): string[] =>
+  [...after].flatMap(([name, oid]) => (before.get(name) === oid ? [] : [name])).sort();
+
+t.test(
+  "every file makes the function it is named for, and nothing is made by other means",
+  async (t) => {
+    const { client } = await world(t);
+    const { rows } = await client.query<{ name: string }>(
+      "SELECT proname AS name FROM pg_proc WHERE pronamespace = 'public'::regnamespace ORDER BY 1",
+    );
+    const files = (await readdir(FUNCTIONS_DIRECTORY))
+      .map((file) => file.replace(".sql", ""))
+      .sort();
+    t.same(rows.map(({ name }) => name).sort(), files);
+  },
+);
+
+t.test("a change is applied once, and nothing else is touched", async (t) => {
+  const { client, start, change } = await world(t);
+  const first = await made(client);
+  t.same(await start(), { migrations: [], functions: [] }, "nothing changed, nothing is done");
+  t.same(newIn(first, await made(client)), []);
+
+  await change("purser_outstanding", (sql) =>
+    sql.replace("p_balance_block BIGINT", "p_balance_block NUMERIC"),
+  );
+  t.same((await start()).functions, ["purser_outstanding"], "also with other arguments");
+  const second = await made(client);
+  t.same(newIn(first, second), ["purser_outstanding"]);
+  t.equal(second.size, first.size, "the form it had is gone");
+
+  await change("purser_payment_event", (sql) =>
+    sql.replace("TRIGGER payments_inserted", "TRIGGER payments_arrived"),
+  );
+  t.same((await start()).functions, ["purser_payment_event"]);
+  const third = await made(client);
+  t.same(newIn(second, third), ["payments_arrived", "payments_changed", "purser_payment_event"]);
+  t.notOk(third.has("payments_inserted"), "a trigger that left its file is gone");
+  t.same((await start()).functions, []);
+});
+
+t.test("replicas starting together apply a change once", async (t) => {
+  const { client, start, change } = await world(t);
+  const before = await made(client);
+  await change("purser_emit", (sql) => `-- changed\n${sql}`);
+  const all = await Promise.all(Array.from({ length: REPLICAS }, start));
+  t.same(
+    all.flatMap(({ functions }) => functions),
+    ["purser_emit"],
+  );
+  t.same(newIn(before, await made(client)), ["purser_emit"]);
+});
+
+t.test("a file that left takes its function and its triggers with it", async (t) => {
+  const { client, start, leave } = await world(t);
+  await leave("purser_session_event");
+  t.same((await start()).functions, ["purser_session_event"]);
+  const left = await made(client);
+  for (const name of ["purser_session_event", "sessions_revoked", "sessions_deleted"])
+    t.notOk(left.has(name), name);
+  const { rowCount } = await client.query(
+    "SELECT FROM purser_functions WHERE name = 'purser_session_event'",
+  );
+  t.equal(rowCount, 0);
+});
+
+t.test("a broken file stops the start with one line, and the old functions stay", async (t) => {
+  const { client, start, change, write, leave } = await world(t);
+  const before = await made(client);
+  const records = async () =>
+    (await client.query("SELECT * FROM purser_functions ORDER BY name")).rows;
+  const recorded = await records();
+  const refused = async (message: RegExp, what: string) => {
+    const error = await start().then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    t.type(error, MigrationError, what);
+    t.match((error as Error).message, message);
+    t.notMatch((error as Error).message, /\n/, "one line");
+    t.same(await made(client), before, "nothing was made or dropped");
+    t.same(await records(), recorded);
+  };
+  // Both come before the broken one, whatever it is.
+  await change("purser_emit", (sql) => `-- changed\n${sql}`);
+  await leave("purser_agent_event");
+
+  await write(
+    "purser_void_unsigned",
+    "-- broken\nCREATE FUNCTION purser_void_unsigned( BIGINT,) RETURNS",
+  );
+  await refused(
+    /^Function purser_void_unsigned cannot be made \(prisma\/functions\/purser_void_unsigned\.sql, line 2\): syntax error/,
+    "a syntax error",
+  );
+  await write(
+    "purser_void_unsigned",
+    "CREATE FUNCTION purser_void_unsigned() RETURNS BIGINT LANGUAGE sql AS $$\n SELECT no_such FROM payments;\n$$;",
+  );
+  await refused(
+    /purser_void_unsigned\.sql, line 2\): column "no_such" does not exist/,
+    "a wrong body",
+  );
+  await write(
+    "purser_void_unsigned",
+    "CREATE FUNCTION purser_misnamed() RETURNS INT LANGUAGE sql AS 'SELECT 1';",
+  );
+  await refused(/must make one function of its name, and made 0/, "another name");
+  await write(
+    "purser_void_unsigned",
+    "CREATE FUNCTION purser_void_unsigned() RETURNS INT LANGUAGE sql AS $$ SELECT purser_circle(); $$;",
+  );
+  await write(
+    "purser_circle",
+    "CREATE FUNCTION purser_circle() RETURNS INT LANGUAGE sql AS $$ SELECT purser_void_unsigned(); $$;",
+  );
+  await refused(
+    /call each other: purser_circle -> purser_void_unsigned -> purser_circle/,
+    "a circle",
+  );
+});
+
+t.test("what is called is made before its caller, in the same order everywhere", async (t) => {
+  const names = (await readFunctions()).map(({ name }) => name);
+  const comesBefore = (called: string, caller: string) =>
+    t.ok(names.indexOf(called) < names.indexOf(caller), `${called} before ${caller}`);
+  comesBefore("purser_leaves_window_at", "purser_available_at");
+  comesBefore("purser_available_at", "purser_reserve");
+  comesBefore("purser_settlements_finalize", "purser_transaction_final");
+  comesBefore("purser_payment_voided", "purser_settlements_finalize");
+  t.same(
+    (await readFunctions()).map(({ name }) => name),
+    names,
+  );
+});
+
+t.test("a start gives way to a payment that is being written, and then goes on", async (t) => {
+  const { client, start, change } = await world(t);
+  await change("purser_payment_event", (sql) => `-- changed\n${sql}`);
+  await client.query("BEGIN");
+  await client.query("LOCK TABLE payments IN ROW EXCLUSIVE MODE");
+  const starting = start();
+  await new Promise((resolve) => setTimeout(resolve, 900));
+  await client.query("COMMIT");
+  t.same((await starting).functions, ["purser_payment_event"]);
+});
+
+t.test(
+  "every SQLSTATE a function raises is in the table, once, and is one thing's own",
+  async (t) => {
+    const ours = Object.values(sqlstates).flatMap((value) =>
+      typeof value === "string" && value.startsWith("PU") ? [value] : [],
+    );
+    const raised = (await readFunctions()).flatMap(({ sql }) =>
+      [...sql.matchAll(/ERRCODE = '(\w+)'/g)].map(([, state]) => state),
+    );
+    t.ok(raised.length >= 4);
+    t.same(raised.sort(), ours.sort());
+    t.equal(new Set(ours).size, ours.length);
+  },
+);

@@ -1,0 +1,398 @@
+// Goal: no hot statement reads a big table from end to end: with 54,000 payments each still touches a handful of rows.
+import { randomBytes } from "node:crypto";
+import type { PoolClient } from "pg";
+import t, { type Test } from "tap";
+import { createPool, type Pool } from "../../server/infra/db/pool.ts";
+import { newId } from "../../server/core/ids.ts";
+import { readLimits, readOutstanding } from "../../server/plugins/guardrails/limits.ts";
+import {
+  markUnknown,
+  markUnknownInGroups,
+  reserve,
+  staleReservations,
+  voidUnsigned,
+} from "../../server/plugins/guardrails/reservations.ts";
+import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept-store.ts";
+import * as lanes from "../../server/plugins/settlement/lane-store.ts";
+import * as settlements from "../../server/plugins/settlement/store.ts";
+import { pendingTransactions } from "../../server/plugins/settlement/transaction-store.ts";
+import type { SettlementKind, SettlementRequest } from "../../server/plugins/settlement/types.ts";
+import { reserveWithdrawal } from "../../server/plugins/withdrawals/store.ts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import {
+  ASSET,
+  PAYEE,
+  randomAddress,
+  reserveRequest,
+  type SeededAgent,
+} from "../spending/guardrails-sql.helper.ts";
+
+/** Not the chain of the app that runs beside: its engine leaves these rows alone. */
+const CHAIN_ID = 84_532;
+const AGENTS = 180;
+const PAYMENTS_EACH = 300;
+/** Of each agent's payments, those with a settlement and an event: enough for the planner, quick to seed. */
+const SETTLED_EACH = 100;
+const OPEN_SETTLEMENTS = 40;
+/** Read a few blocks before the newest settled payment. */
+const BALANCE = { atomic: 10n ** 9n, blockNumber: BigInt(PAYMENTS_EACH - 5) };
+const BIG_TABLES = new Set(["payments", "settlements", "events"]);
+/** Whatever a statement reads of a big table belongs to one agent or to the open work. */
+const MOST_ROWS = 2 * PAYMENTS_EACH;
+
+interface PlanNode {
+  "Node Type": string;
+  "Relation Name"?: string;
+  "Index Name"?: string;
+  "Actual Rows"?: number;
+  "Actual Loops"?: number;
+  "Rows Removed by Filter"?: number;
+  "Rows Removed by Index Recheck"?: number;
+  Plans?: PlanNode[];
+}
+interface Scan {
+  statement: string;
+  node: string;
+  table: string;
+  index: string | undefined;
+  rows: number;
+}
+
+/** Postgres tells the plan of whatever runs, also inside functions and triggers, to the client that runs it. */
+async function tellPlans(pool: Pool): Promise<void> {
+  const { rows } = await pool.query<{ name: string }>("SELECT current_database() AS name");
+  for (const [setting, value] of Object.entries({
+    session_preload_libraries: "auto_explain",
+    "auto_explain.log_min_duration": "0",
+    "auto_explain.log_nested_statements": "on",
+    "auto_explain.log_analyze": "on",
+    "auto_explain.log_timing": "off",
+    "auto_explain.log_format": "json",
+    "auto_explain.log_level": "notice",
+  }))
+    await pool.query(`ALTER DATABASE ${rows[0]?.name} SET ${setting} = '${value}'`);
+}
+
+function recordScans(pool: Pool): Scan[] {
+  const scans: Scan[] = [];
+  const known = new WeakSet<PoolClient>();
+  // Every checkout, because the pool may have opened connections before this.
+  pool.on("acquire", (client) => {
+    if (known.has(client)) return;
+    known.add(client);
+    client.on("notice", ({ message }) => {
+      const json = /^duration: .*plan:\n([^]*)$/.exec(message ?? "")?.[1];
+      if (json === undefined) return;
+      const { Plan: plan, "Query Text": statement } = JSON.parse(json) as {
+        Plan: PlanNode;
+        "Query Text": string;
+      };
+      scans.push(...scansIn(plan, statement));
+    });
+  });
+  return scans;
+}
+
+function scansIn(node: PlanNode, statement: string): Scan[] {
+  const below = (node.Plans ?? []).flatMap((child) => scansIn(child, statement));
+  const table = node["Relation Name"];
+  if (table === undefined || !BIG_TABLES.has(table) || node["Node Type"] === "ModifyTable")
+    return below;
+  const each =
+    (node["Actual Rows"] ?? 0) +
+    (node["Rows Removed by Filter"] ?? 0) +
+    (node["Rows Removed by Index Recheck"] ?? 0);
+  const rows = each * (node["Actual Loops"] ?? 0);
+  return [{ statement, node: node["Node Type"], table, index: node["Index Name"], rows }, ...below];
+}
+
+const bad = (scans: Scan[]): Scan[] =>
+  scans.filter(({ node, rows }) => node === "Seq Scan" || rows > MOST_ROWS);
+
+const hash = (): `0x${string}` => `0x${randomBytes(32).toString("hex")}`;
+
+/** `mine` among many others, all with a past of two months; and settlements, events and open work to go with it. */
+async function seed(pool: Pool, mine: SeededAgent): Promise<void> {
+  await pool.query(
+    `INSERT INTO owners (id, address) SELECT 'own_' || n, '0x' || lpad(to_hex(n), 40, '0') FROM generate_series(1, $1) n`,
+    [AGENTS],
+  );
+  await pool.query(
+    `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit)
+     SELECT 'agt_' || n, 'own_' || n, 'other', $2, '0x' || lpad(to_hex(n), 40, '0'), 1 FROM generate_series(1, $1) n`,
+    [AGENTS, `eip155:${CHAIN_ID}`],
+  );
+  const tables = ["payments", "settlements"];
+  for (const table of tables) await pool.query(`ALTER TABLE ${table} DISABLE TRIGGER USER`);
+  await pool.query(
+    `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, denial_code, tx_hash,
+                           block_number, created_at, settled_at)
+     SELECT a.id, 'pay_' || a.id || n, CASE n % 10 WHEN 0 THEN 'incoming' WHEN 1 THEN 'x402' ELSE 'spend' END,
+            CASE n % 10 WHEN 2 THEN 'blocked' WHEN 3 THEN 'voided' ELSE 'settled' END, $1, $2, $3, 1,
+            CASE n % 10 WHEN 2 THEN 'daily_limit_exceeded' END,
+            '0x' || encode(sha256((a.id || n)::bytea), 'hex'), n, at, at
+       FROM agents a, generate_series(1, $4) n, LATERAL (SELECT now() - n * interval '5 hours' AS at) times`,
+    [CHAIN_ID, ASSET, PAYEE, PAYMENTS_EACH],
+  );
+  await pool.query(
+    `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
+                              valid_before, signature, relay, status, tx_hash, created_at, settled_at)
+     SELECT a.wallet_address, p.chain_id, p.asset, p.tx_hash, p.id, 'spend', p.agent_id, p.counterparty, p.amount, 0,
+            4102444800, '\\x00', true, 'settled', p.tx_hash, p.created_at, p.settled_at
+       FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.status = 'settled' AND p.kind <> 'incoming' AND p.block_number <= $1`,
+    [SETTLED_EACH],
+  );
+  await pool.query(
+    `UPDATE settlements SET status = 'queued', tx_hash = NULL, settled_at = NULL
+      WHERE id IN (SELECT id FROM settlements ORDER BY created_at LIMIT $1)`,
+    [OPEN_SETTLEMENTS],
+  );
+  await pool.query(
+    `INSERT INTO events (owner_id, tx, type, agent_id, subject_id, created_at)
+     SELECT a.owner_id, 1, 'payment', a.id, p.id, p.created_at FROM payments p JOIN agents a ON a.id = p.agent_id
+      WHERE p.block_number <= $1`,
+    [SETTLED_EACH],
+  );
+  for (const table of tables) await pool.query(`ALTER TABLE ${table} ENABLE TRIGGER USER`);
+  await pool.query(
+    `UPDATE agents a SET daily_limit = 1000, window_tail_at = now() - interval '24 hours 1 second',
+            window_sum = (SELECT count(*) FROM payments p WHERE p.agent_id = a.id AND p.counted
+                             AND p.created_at > now() - interval '24 hours 1 second')
+      WHERE id = $1`,
+    [mine.agentId],
+  );
+  await pool.query("VACUUM (ANALYZE) payments, settlements, events, agents");
+}
+
+function settlementRequest(
+  agent: SeededAgent,
+  kind: SettlementKind,
+  more: Partial<SettlementRequest>,
+): SettlementRequest {
+  return {
+    id: newId("tx"),
+    kind,
+    agentId: kind === "facilitated" ? null : agent.agentId,
+    relay: true,
+    authorization: {
+      chainId: CHAIN_ID,
+      asset: ASSET,
+      from: agent.walletAddress,
+      to: PAYEE,
+      value: 1n,
+      validAfter: 0n,
+      validBefore: 4_102_444_800n,
+      nonce: hash(),
+      signature: "0x00",
+    },
+    ...more,
+  };
+}
+
+/** What happens to money between a request and the ledger, statement by statement. */
+async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): Promise<void> {
+  const ask = (amount: bigint, more: Partial<ReserveRequest> & { dryRun?: boolean } = {}) =>
+    reserve(pool, {
+      dryRun: false,
+      paymentId: newId("pay"),
+      ...reserveRequest(agent, amount, { chainId: CHAIN_ID, balance: BALANCE, ...more }),
+    });
+  const reserved = async (): Promise<string> => {
+    const idempotency = {
+      subjectId: agent.agentId,
+      route: "spend",
+      key: newId("key"),
+      bodyHash: randomBytes(32),
+    };
+    const { outcome, paymentId } = await ask(1n, { idempotency });
+    t.equal(outcome, "reserved");
+    return paymentId ?? "";
+  };
+  const { agentId } = agent;
+  const [first, second, third] = [await reserved(), await reserved(), await reserved()];
+  t.equal((await ask(1n, { dryRun: true })).outcome, "allowed");
+  t.equal((await ask(999n)).code, "daily_limit_exceeded");
+  t.ok(await voidUnsigned(pool, { agentId, paymentId: third, code: "test", detail: "" }));
+  await staleReservations(pool, { olderThanSeconds: 60, limit: 100 });
+  t.equal((await readLimits(pool, [agentId])).size, 1);
+  await readOutstanding(pool, { agentId, chainId: CHAIN_ID, balanceBlock: BALANCE.blockNumber });
+  const order = await reserveWithdrawal(pool, {
+    agentId,
+    paymentId: newId("pay"),
+    chainId: CHAIN_ID,
+    asset: ASSET,
+    to: PAYEE,
+    amountAtomic: 1n,
+    nonce: hash(),
+    deadlineSeconds: 4_102_444_800n,
+    signature: "0x00",
+    validForSeconds: 120,
+    balance: BALANCE,
+    requestId: "req_1",
+    idempotency: undefined,
+  });
+  t.equal(order.outcome, "reserved");
+  await settleInEveryWay(t, pool, agent, [first, second]);
+}
+
+async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [string, string]) {
+  const [first, second] = ids;
+  const { agentId } = agent;
+  const request = settlementRequest(agent, "spend", { id: first });
+  await settlements.acceptSettlement(pool, request);
+  await acceptSettlements(pool, [
+    settlementRequest(agent, "x402", { id: second, relay: false }),
+    settlementRequest({ ...agent, walletAddress: randomAddress() }, "facilitated", {}),
+  ]);
+  await markUnknown(pool, { agentId, paymentId: first });
+  await markUnknownInGroups(pool)({ agentId, paymentId: second });
+  t.equal((await settlements.findSettlements(pool, [first, second])).length, 2);
+  t.ok(await settlements.findOpenRecord(pool, first));
+  t.ok(await settlements.findByAuthorization(pool, request.authorization));
+  await settlements.openWatched(pool, CHAIN_ID, 100);
+  await settlements.openPastDeadline(pool, CHAIN_ID, 1n, 100);
+  t.ok((await settlements.countQueued(pool, CHAIN_ID)) > OPEN_SETTLEMENTS / 2);
+
+  const lane = { chainId: CHAIN_ID, address: randomAddress() };
+  const lease = { ...lane, owner: "me", epoch: 1n };
+  t.same(await lanes.acquireLease(pool, lane, "me", 60_000), { epoch: 1n, nextNonce: 0n });
+  const ceiling = { dailyGasCeiling: 10n ** 12n };
+  const claimed = await lanes.claim(pool, lease, 20, ceiling);
+  t.equal(claimed.length, 20);
+  const items = claimed.map((row) => ({
+    action: "transfer" as const,
+    from: row.from_address,
+    asset: row.asset,
+    nonce: row.nonce,
+    to: row.to_address,
+    value: row.value,
+  }));
+  await lanes.unclaim(pool, lease, items.splice(10), 0);
+  await lanes.voidLapsedClaims(pool, CHAIN_ID);
+  await lanes.orphanedLanes(pool, CHAIN_ID);
+  const attempt = {
+    hash: hash(),
+    attempt: 1,
+    raw: "0x00",
+    maxFeeWei: 1n,
+    priorityFeeWei: 1n,
+  } as const;
+  await lanes.persistTransaction(pool, lease, {
+    nonce: 0n,
+    to: ASSET,
+    calldata: "0x00",
+    gasLimit: 100n,
+    meteredGas: 1n,
+    ...ceiling,
+    attempt,
+    items,
+  });
+  t.equal((await pendingTransactions(pool, lane))[0]?.items.length, 10);
+  const outcomes = items.map(({ from, asset, nonce }, index) => ({
+    from,
+    asset,
+    nonce,
+    ...(index === 0
+      ? { status: "failed" as const, reason: "test", message: "test" }
+      : { status: "settled" as const, hash: attempt.hash, block: "1" }),
+  }));
+  await lanes.finalizeTransaction(
+    pool,
+    lane,
+    {
+      nonce: 0n,
+      status: "mined",
+      hash: attempt.hash,
+      blockNumber: 1n,
+      blockHash: hash(),
+      gasUsed: 1n,
+    },
+    outcomes.slice(0, 8),
+  );
+  t.equal(await settlements.finalizeSettlements(pool, CHAIN_ID, outcomes), 2);
+}
+
+t.test("hot statements, planned for their values and for any values", async (t) => {
+  const { database, app, baseUrl, ...ctx } = await testApp(t, {
+    database: await withPlans(t),
+    listen: true,
+  });
+  const owner = await signIn({ app, ...ctx });
+  const agent = await createAgent({ app }, owner);
+  const seeded = {
+    agentId: agent.id,
+    ownerId: "",
+    walletAddress: agent.walletAddress.toLowerCase() as `0x${string}`,
+  };
+  await database.pool.query("INSERT INTO allowlist_entries (agent_id, address) VALUES ($1, $2)", [
+    agent.id,
+    PAYEE,
+  ]);
+  await seed(database.pool, seeded);
+
+  for (const mode of ["auto", "force_generic_plan"]) {
+    await t.test(`money, plan_cache_mode ${mode}`, async (t) => {
+      const url = new URL(database.url);
+      url.searchParams.set("options", `-c plan_cache_mode=${mode}`);
+      const pool = createPool(url.href, { maxConnections: 2 });
+      t.teardown(() => pool.end());
+      const scans = recordScans(pool);
+      await spendInEveryWay(t, pool, seeded);
+      t.same(bad(scans), []);
+      const used = new Set(scans.map(({ index }) => index));
+      for (const index of [
+        "payments_counted_idx",
+        "payments_outstanding_idx",
+        "payments_settled_block_idx",
+        "settlements_claimable_idx",
+      ])
+        t.ok(used.has(index), `${index} serves`, { used: [...used] });
+      t.ok(scans.length > 40, "functions and triggers were looked into");
+      for (const { index, node, statement } of scans)
+        if (index === "payments_counted_idx" && !statement.includes("window"))
+          t.match(node, /^Index Only Scan$/, statement);
+      await pool.query(
+        "SELECT count(*) FROM payments WHERE memo = 'nothing has an index for this'",
+      );
+      t.equal(bad(scans).length, 1, "a scan from end to end is seen");
+    });
+  }
+
+  await t.test("what owners and agents read", async (t) => {
+    const scans = recordScans(app.pool);
+    const read = async (url: string, headers: Record<string, string>) => {
+      const before = scans.length;
+      const answer = await app.inject({ url, headers });
+      t.equal(answer.statusCode, 200, url);
+      return scans.length - before;
+    };
+    const owned = `/api/agents/${agent.id}`;
+    t.ok(await read(`${owned}/payments?limit=50`, owner.headers));
+    const page = await app.inject({ url: `${owned}/payments?limit=50`, headers: owner.headers });
+    const { nextCursor } = page.json<{ nextCursor: string }>();
+    t.ok(await read(`${owned}/payments?limit=50&cursor=${nextCursor}`, owner.headers));
+    t.ok(await read(`${owned}/payments?status=blocked`, owner.headers));
+    t.ok(await read("/api/overview", owner.headers));
+    t.ok(await read("/api/agents/me", agent.headers));
+    const stream = await fetch(`${baseUrl}/api/events`, {
+      headers: { ...owner.headers, "last-event-id": "1-1" },
+    });
+    t.equal(stream.status, 200);
+    const reader = stream.body?.getReader();
+    t.ok((await reader?.read())?.value, "connected");
+    t.match(Buffer.from((await reader?.read())?.value ?? []).toString(), "event: payment");
+    await reader?.cancel();
+    t.same(bad(scans), []);
+    const tables = new Set(scans.map(({ table }) => table));
+    t.ok(tables.has("events") && tables.has("payments"));
+  });
+});
+
+async function withPlans(t: Test) {
+  const database = await testDatabase(t);
+  await tellPlans(database.pool);
+  return database;
+}
