@@ -1,6 +1,7 @@
 /** Decisions about a payment that need no chain: pure, in the reference implementation's order. */
 import type { ExactPayment } from "./payment.ts";
-import { refuse, type Refusal } from "./reasons.ts";
+import { refuse, type Refusal } from "../reasons.ts";
+import type { Diagnosis } from "../scheme.ts";
 
 /** An authorization must outlive the way into a block, as the protocol has it. */
 const MIN_LIFETIME_SECONDS = 6n;
@@ -30,13 +31,6 @@ export function checkTerms(
   if (acceptedMismatch === "asset")
     return refuse("invalid_payload", payer, "accepted.asset differs from the requirements.");
   return undefined;
-}
-
-/** What the chain said when the transfer would not go through. */
-export interface Diagnosis {
-  /** Undefined when the token does not know `authorizationState`. */
-  readonly used: boolean | undefined;
-  readonly balanceAtomic: bigint | undefined;
 }
 
 export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal {

@@ -1,0 +1,126 @@
+/**
+ * What differs between payment schemes, in the words of those who ask: the facilitator, the settlement engine,
+ * the wallet, the paywall. `schemes/index.ts` lists the schemes; nobody else knows them by name.
+ */
+import type { Address, Hex } from "viem";
+import type { ContractCall, RpcLog } from "../core/abi.ts";
+import type { Authorization, SettlementKey, SignedAuthorization } from "../core/authorization.ts";
+import type { NetworkFacts } from "../core/networks.ts";
+import type { Reason, Refusal } from "./reasons.ts";
+import type { Deployment } from "./wallet-signature.ts";
+
+/** A payment as somebody presents it: read, and not believed yet. Addresses in lower case. */
+export interface Payment extends Omit<Authorization, "chainId"> {
+  readonly scheme: Scheme;
+  readonly version: 1 | 2;
+  readonly network: NetworkFacts;
+  /** As the caller wrote it: the answer repeats it. */
+  readonly networkName: string;
+  readonly payTo: Address;
+  readonly amountAtomic: bigint;
+  readonly signature: string;
+  /** Checksummed, for the answer. */
+  readonly payer: Address;
+}
+
+export type ReadPayment<Read extends Payment = Payment> =
+  | { readonly isValid: true; readonly payment: Read }
+  | Refusal;
+
+export type Fields = Record<string, unknown>;
+
+/** The parts of a protocol body, taken apart alike for every scheme. */
+export interface PresentedParts {
+  readonly version: 1 | 2;
+  /** Version 2: `paymentPayload.accepted`; version 1: the payload itself. */
+  readonly accepted: Fields;
+  /** `paymentPayload.payload`: the scheme's own. */
+  readonly payload: Fields;
+  readonly requirements: Fields;
+}
+
+/** What the chain said when the transfer would not go through. */
+export interface Diagnosis {
+  /** Undefined when the token does not know the question. */
+  readonly used: boolean | undefined;
+  readonly balanceAtomic: bigint | undefined;
+}
+
+/** Asked by the facilitator's checker. */
+interface Checking<Read extends Payment> {
+  read(parts: PresentedParts, networks: readonly NetworkFacts[]): ReadPayment<Read>;
+  /** The digest, and the canonical signature if the payer itself made it as an ordinary account. */
+  examine(payment: Read): { digest: Hex; ecdsa: Hex | undefined };
+  /** What needs no chain. Without a time, a payment that was accepted in time keeps its answer afterwards. */
+  checkTerms(payment: Read, nowSeconds: bigint | undefined): Refusal | undefined;
+  explainFailure(payment: Read, found: Diagnosis): Refusal;
+}
+
+/** The calls that move the money, in order; where there are several, the last fails the others. */
+export interface TransferPlan {
+  readonly calls: readonly [...ContractCall[], ContractCall];
+  /** What a plain key signed: no code of strangers runs in it. */
+  readonly isPlainKey: boolean;
+  readonly deployment: Deployment | undefined;
+}
+
+/** What must have moved for this authorization to count as paid. */
+export interface ExpectedTransfer {
+  asset: string;
+  from: string;
+  to: string;
+  value: bigint;
+  nonce: string;
+}
+
+export type AuthorizationFate = "paid" | "canceled" | "used_otherwise" | "untouched";
+
+/** An authorization as far as the chain must know it to say whether it is used. */
+export interface AuthorizationRef {
+  asset: string;
+  from: string;
+  nonce: string;
+}
+
+/** Why the contract refuses a call, from its revert text. */
+export interface RevertMeaning {
+  readonly reason: Reason;
+  readonly message: string;
+  /** Used, or past its time: the state at a final block decides that, not a revert. */
+  readonly isOfState: boolean;
+}
+
+/** Asked by the checker's rehearsal and by the settlement engine, so that both speak of the same bytes. */
+interface Relaying {
+  planTransfer(authorization: SignedAuthorization): TransferPlan;
+  cancelCall(key: Pick<SettlementKey, "asset" | "from" | "nonce">, signature: Hex): ContractCall;
+  /** Answers one word: 0 while the authorization is neither used nor canceled. */
+  stateCall(ref: AuthorizationRef): ContractCall;
+  /** What the logs of one transaction prove. */
+  fateIn(logs: readonly RpcLog[], expected: ExpectedTransfer): AuthorizationFate;
+  /** The topics of the events that end this authorization; the first is the one of its use. */
+  endTopics(ref: AuthorizationRef): readonly (Hex | Hex[])[];
+  isUse(log: RpcLog): boolean;
+  explainRevert(text: string | undefined): RevertMeaning;
+  readonly reasonUsed: Reason;
+  readonly reasonExpired: Reason;
+}
+
+/** Asked by the wallet: custody, and the client that pays for requests. */
+interface Paying {
+  transferDigest(network: NetworkFacts, authorization: Authorization): Uint8Array;
+  cancelDigest(network: NetworkFacts, authorizer: Address, nonce: Hex): Uint8Array;
+  /** A seller's `extra` may describe what we do not sign: then the sentence that says so. */
+  whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined;
+  /** `payload` of the proof a seller is shown. */
+  proofPayload(authorization: SignedAuthorization): object;
+}
+
+export interface Scheme<Read extends Payment = Payment> extends Checking<Read>, Relaying, Paying {
+  /** As the protocol names it in `scheme`. */
+  readonly name: string;
+  /** As the protocol names the way the asset moves. */
+  readonly transferMethod: string;
+  /** `extra` of a payment requirement. Asked by the paywall. */
+  requirementExtra(network: NetworkFacts): Fields;
+}
