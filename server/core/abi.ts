@@ -25,6 +25,12 @@ export interface RpcLog {
   blockHash: Hex;
 }
 
+/** The one number a call answered with; undefined where it failed or answered anything else. */
+export const uintOf = (result: CallResult | undefined): bigint | undefined =>
+  result?.success === true && /^0x[0-9a-f]{64}$/i.test(result.data)
+    ? BigInt(result.data)
+    : undefined;
+
 /** Hexadecimal digits without `0x`, ready to be joined. */
 export const selectorDigits = (signature: string): string => toFunctionSelector(signature).slice(2);
 export const uintWord = (value: bigint | number): string => value.toString(16).padStart(64, "0");

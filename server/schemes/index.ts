@@ -1,9 +1,10 @@
 /** The payment schemes we speak. The only place that lists them. */
+import type { AuthorizationRef } from "../core/authorization.ts";
 import { isRecord } from "../core/json.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
 import { takeApart } from "./protocol-body.ts";
-import type { AuthorizationRef, ReadPayment, Scheme } from "./scheme.ts";
+import type { ReadPayment, Scheme } from "./scheme.ts";
 
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009];

@@ -25,7 +25,9 @@ export function takeApart(body: unknown): PresentedParts | Refusal {
   return { version, accepted, payload, requirements };
 }
 
-export type Asked = Pick<Payment, "asset" | "payTo" | "amountAtomic">;
+export interface Asked extends Pick<Payment, "payTo" | "amountAtomic"> {
+  readonly asset: Address;
+}
 
 /** What the seller asks for. */
 export function readAsked({ version, requirements }: PresentedParts): Asked | Refusal {

@@ -3,14 +3,19 @@
  * the wallet, the paywall. `schemes/index.ts` lists the schemes; nobody else knows them by name.
  */
 import type { Address, Hex } from "viem";
-import type { ContractCall, RpcLog } from "../core/abi.ts";
-import type { Authorization, SettlementKey, SignedAuthorization } from "../core/authorization.ts";
+import type { CallResult, ContractCall, RpcLog } from "../core/abi.ts";
+import type {
+  Authorization,
+  AuthorizationRef,
+  SettlementKey,
+  SignedAuthorization,
+} from "../core/authorization.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import type { Reason, Refusal } from "./reasons.ts";
 import type { Deployment } from "./wallet-signature.ts";
 
 /** A payment as somebody presents it: read, and not believed yet. Addresses in lower case. */
-export interface Payment extends Omit<Authorization, "chainId"> {
+export interface Payment {
   readonly scheme: Scheme;
   readonly version: 1 | 2;
   readonly network: NetworkFacts;
@@ -18,6 +23,8 @@ export interface Payment extends Omit<Authorization, "chainId"> {
   readonly networkName: string;
   readonly payTo: Address;
   readonly amountAtomic: bigint;
+  /** What the payer says it signed. */
+  readonly authorization: Authorization;
   readonly signature: string;
   /** Checksummed, for the answer. */
   readonly payer: Address;
@@ -65,22 +72,12 @@ export interface TransferPlan {
 }
 
 /** What must have moved for this authorization to count as paid. */
-export interface ExpectedTransfer {
-  asset: string;
-  from: string;
+export interface ExpectedTransfer extends AuthorizationRef {
   to: string;
   value: bigint;
-  nonce: string;
 }
 
 export type AuthorizationFate = "paid" | "canceled" | "used_otherwise" | "untouched";
-
-/** An authorization as far as the chain must know it to say whether it is used. */
-export interface AuthorizationRef {
-  asset: string;
-  from: string;
-  nonce: string;
-}
 
 /** Why the contract refuses a call, from its revert text. */
 export interface RevertMeaning {
@@ -94,12 +91,14 @@ export interface RevertMeaning {
 interface Relaying {
   planTransfer(authorization: SignedAuthorization): TransferPlan;
   cancelCall(key: Pick<SettlementKey, "asset" | "from" | "nonce">, signature: Hex): ContractCall;
-  /** Answers one word: 0 while the authorization is neither used nor canceled. */
   stateCall(ref: AuthorizationRef): ContractCall;
+  /** Whether that call's answer says used or canceled; undefined where it says neither yes nor no. */
+  isEnded(ref: AuthorizationRef, answer: CallResult): boolean | undefined;
   /** What the logs of one transaction prove. */
   fateIn(logs: readonly RpcLog[], expected: ExpectedTransfer): AuthorizationFate;
-  /** The topics of the events that end this authorization; the first is the one of its use. */
-  endTopics(ref: AuthorizationRef): readonly (Hex | Hex[])[];
+  /** Which events end this authorization, for `eth_getLogs`. */
+  endFilter(ref: AuthorizationRef): { address: string; topics: (Hex | Hex[])[] };
+  /** Of the logs of this filter: a use, in contrast to a cancellation. */
   isUse(log: RpcLog): boolean;
   explainRevert(text: string | undefined): RevertMeaning;
   readonly reasonUsed: Reason;

@@ -24,6 +24,7 @@ import {
   fateIn,
   TRANSFER,
 } from "../../server/schemes/exact-eip3009/fate.ts";
+import { exactEip3009 } from "../../server/schemes/exact-eip3009/index.ts";
 import { explainRevert } from "../../server/schemes/exact-eip3009/reverts.ts";
 import { initialFees, replacementFees } from "../../server/plugins/settlement/fees.ts";
 
@@ -175,6 +176,20 @@ t.test("errors of nodes", async (t) => {
   ];
   for (const [text, reason, isOfState] of refusals)
     t.match(explainRevert(text), { reason, isOfState }, text ?? "no text");
+});
+
+t.test("whether an authorization is over", async (t) => {
+  const ref = { asset: TOKEN, from: FROM, nonce: NONCE };
+  const word = (value: bigint): Hex => `0x${value.toString(16).padStart(64, "0")}`;
+  const cases: [boolean, Hex, boolean | undefined][] = [
+    [true, word(0n), false],
+    [true, word(1n), true],
+    [false, word(0n), undefined],
+    [true, "0x", undefined],
+    [true, "0x01", undefined],
+  ];
+  for (const [success, data, expected] of cases)
+    t.equal(exactEip3009.isEnded(ref, { success, data }), expected, `${success} ${data}`);
 });
 
 t.test("what a log proves", async (t) => {

@@ -35,7 +35,7 @@ export const bodyOf = (over: { from?: Address } = {}) => ({
     x402Version: 2,
     accepted: { ...REQUIREMENTS },
     payload: {
-      signature: `0x${"ab".repeat(65)}` as Hex,
+      signature: `0x${"ab".repeat(65)}`,
       authorization: {
         from: over.from ?? PAYER,
         to: PAYEE,

@@ -3,7 +3,7 @@ import { toFunctionSelector, type Hex } from "viem";
 import type { CallResult, RpcLog } from "../../core/abi.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import type { AuthorizationRef } from "../../schemes/scheme.ts";
+import type { AuthorizationRef } from "../../core/authorization.ts";
 import { decodeAggregate, encodeAggregate, type AggregateCall } from "./multicall.ts";
 import type { ChainRpc } from "./rpc.ts";
 import { balanceOf } from "./token.ts";
@@ -57,11 +57,13 @@ export async function readAuthorizationStates(
     const part = refs.slice(start, start + MAX_CALLS);
     const calls = part.map((ref) => schemeOf(ref).stateCall(ref));
     const { results, ...at } = await multicall(rpc, calls, block);
-    for (const result of results) {
+    for (const [index, ref] of part.entries()) {
+      const result = results[index];
+      const used = result && schemeOf(ref).isEnded(ref, result);
       // Not answering is not "unused": without a clear word there is no proof.
-      if (!result.success || result.data.length !== 66)
+      if (used === undefined)
         throw new Error("the token did not say whether an authorization is used");
-      states.push({ ...at, used: BigInt(result.data) !== 0n });
+      states.push({ ...at, used });
     }
   }
   return states;
@@ -130,8 +132,7 @@ export async function findAuthorizationUse(
     const from = low > range.from ? low : range.from;
     const logs = await rpc.call<RpcLog[]>("eth_getLogs", [
       {
-        address: ref.asset,
-        topics: scheme.endTopics(ref),
+        ...scheme.endFilter(ref),
         fromBlock: `0x${from.toString(16)}`,
         toBlock: `0x${to.toString(16)}`,
       },

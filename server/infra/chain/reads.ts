@@ -1,6 +1,6 @@
 import fp from "fastify-plugin";
 import type { Address } from "viem";
-import type { AuthorizationRef } from "../../schemes/scheme.ts";
+import type { AuthorizationRef } from "../../core/authorization.ts";
 import { CoalescedReads, type Balances } from "./coalesced-reads.ts";
 import { HeadWatcher, type Head } from "./heads.ts";
 import { classifyChainError } from "./errors.ts";

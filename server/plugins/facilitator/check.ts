@@ -67,7 +67,7 @@ export class PaymentChecker {
       return { isValid: true, payment, authorization };
     // An account with code answers for its signatures itself, whatever its key signed (EIP-7702).
     const [hasCode, diagnosis, goesAlone] = await Promise.all([
-      this.#deps.reads.hasCode(chainId, payment.from),
+      this.#deps.reads.hasCode(chainId, payment.authorization.from),
       this.#deps.reads.diagnose(chainId, authorization),
       this.#deps.reads.rehearseAlone(chainId, authorization),
     ]);
@@ -82,7 +82,8 @@ export class PaymentChecker {
 
   /** Only the network's own USDC is settled; the code says what is wrong with another asset. */
   async #checkAsset(payment: Payment): Promise<Refusal | undefined> {
-    const { asset, network, payer } = payment;
+    const { network, payer } = payment;
+    const { asset } = payment.authorization;
     if (asset === network.usdc.address.toLowerCase()) return undefined;
     const isContract = await this.#deps.reads.hasCode(network.chainId, asset);
     return refuse(
@@ -97,10 +98,15 @@ export class PaymentChecker {
     const badSignature = refuse("invalid_exact_evm_signature", payment.payer);
     const parts = unwrapSignature(payment.signature);
     if (!parts) return badSignature;
-    const isDeployed = await reads.hasCode(chainId, payment.from);
+    const isDeployed = await reads.hasCode(chainId, payment.authorization.from);
     if (!isDeployed && !parts.deployment) return badSignature;
     if (isDeployed) {
-      const accepted = await reads.acceptsSignature(chainId, payment.from, digest, parts.inner);
+      const accepted = await reads.acceptsSignature(
+        chainId,
+        payment.authorization.from,
+        digest,
+        parts.inner,
+      );
       if (!accepted) return badSignature;
     }
     const refusal = this.#checkTerms(payment) ?? (await this.#checkAsset(payment));
@@ -114,17 +120,7 @@ export class PaymentChecker {
   }
 }
 
-function signed(payment: Payment, signature: Hex): SignedAuthorization {
-  const { network, asset, from, to, value, validAfter, validBefore, nonce } = payment;
-  return {
-    chainId: network.chainId,
-    asset,
-    from,
-    to,
-    value,
-    validAfter,
-    validBefore,
-    nonce,
-    signature,
-  };
-}
+const signed = ({ authorization }: Payment, signature: Hex): SignedAuthorization => ({
+  ...authorization,
+  signature,
+});

@@ -1,6 +1,6 @@
 /** What the payment checker asks one chain, in as few calls as possible. */
 import type { Address, Hex } from "viem";
-import type { CallResult, ContractCall } from "../../core/abi.ts";
+import { uintOf, type CallResult, type ContractCall } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
@@ -83,7 +83,7 @@ export class ChainPaymentReads {
     const results = await this.#callOrGiveUp([...balances, ...transfers]);
     if (!results) return authorizations.map(() => false);
     const balanceOfPayer = new Map(
-      shown.map(({ from }, index) => [from, toUint(results[index]) ?? 0n]),
+      shown.map(({ from }, index) => [from, uintOf(results[index]) ?? 0n]),
     );
     return authorizations.map((authorization, index) => {
       const transfer = results[balances.length + (placeOf[index] ?? 0)];
@@ -108,11 +108,11 @@ export class ChainPaymentReads {
       schemeOf(authorization).stateCall(authorization),
     ]);
     const results = await this.#call(calls);
-    return authorizations.map((_, index) => {
-      const state = toUint(results[index * 2 + 1]);
+    return authorizations.map((authorization, index) => {
+      const state = results[index * 2 + 1];
       return {
-        balanceAtomic: toUint(results[index * 2]),
-        used: state === undefined ? undefined : state !== 0n,
+        balanceAtomic: uintOf(results[index * 2]),
+        used: state && schemeOf(authorization).isEnded(authorization, state),
       };
     });
   }
@@ -127,10 +127,4 @@ export class ChainPaymentReads {
     const call = { to: MULTICALL3_ADDRESS, data, ...gas };
     return decodeAggregate(await this.#rpc.call<Hex>("eth_call", [call, "latest"]), calls.length);
   }
-}
-
-function toUint(result: CallResult | undefined): bigint | undefined {
-  return result?.success === true && /^0x[0-9a-f]{64}$/.test(result.data)
-    ? BigInt(result.data)
-    : undefined;
 }

@@ -83,7 +83,7 @@ export class Settler {
   ): Promise<SettleAnswer> {
     const proof = callerProof(body, options);
     const { chainId } = payment.network;
-    const known = await this.#burst.during(() => this.#deps.store.find({ ...payment, chainId }));
+    const known = await this.#burst.during(() => this.#deps.store.find(payment.authorization));
     if (known && !isUnclaimedByUs(known)) {
       arrived();
       const reason = this.#checkRepeat(payment, known);
@@ -96,7 +96,7 @@ export class Settler {
     const { deployment } = checked;
     if (deployment && !this.#deps.mayDeploy(deployment))
       return refusal(payment.networkName, refuse("eip6492_factory_not_allowed", payment.payer));
-    this.#deps.admit(payment.from);
+    this.#deps.admit(payment.authorization.from);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
     const accepted = await this.#accept(checked, proof);
     arrived();
@@ -137,11 +137,12 @@ export class Settler {
     const shown = [inner, payment.signature].map((text) => text?.toLowerCase());
     const isPayers = ecdsa !== undefined || shown.includes(known.signature.toLowerCase());
     if (!isPayers) return refuse("invalid_exact_evm_signature", payment.payer);
+    const asked = payment.authorization;
     const isSame =
-      known.to === payment.to &&
-      known.value === payment.value &&
-      known.validAfter === payment.validAfter &&
-      known.validBefore === payment.validBefore;
+      known.to === asked.to &&
+      known.value === asked.value &&
+      known.validAfter === asked.validAfter &&
+      known.validBefore === asked.validBefore;
     if (!isSame) return refuse("invalid_exact_evm_nonce_already_used", payment.payer);
     return payment.scheme.checkTerms(payment, undefined);
   }

@@ -7,7 +7,7 @@ import { schemeOf } from "../../schemes/index.ts";
 import type { TransferPlan } from "../../schemes/scheme.ts";
 import { DEPLOYMENT_GAS } from "../../schemes/wallet-signature.ts";
 import type { CarriedItem } from "./lane-store.ts";
-import type { SettlementRecord } from "./store.ts";
+import { toRow, type SettlementRecord } from "./store.ts";
 
 export const MAX_BATCH = 100;
 /** Nodes keep sixteen executable transactions of one account for sure. */
@@ -31,27 +31,19 @@ export interface BatchItem extends CarriedItem {
 }
 
 export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): BatchItem {
-  const ref = { from: record.from_address, asset: record.asset, nonce: record.nonce };
-  const item = { ...ref, to: record.to_address, value: record.value, record };
-  const scheme = schemeOf(ref);
+  const { authorization } = toRow(record);
+  const scheme = schemeOf(authorization);
   const keyGas = gasCapPerItem < ECDSA_ITEM_GAS ? gasCapPerItem : ECDSA_ITEM_GAS;
   const hasFailed = record.attempts > 0;
   if (record.cancel_signature !== null) {
     // Signed by an agent's key, which is ours.
-    const call = scheme.cancelCall(ref, toHex(record.cancel_signature));
-    return { ...item, action: "cancel", call, gas: keyGas, solo: hasFailed };
+    const call = scheme.cancelCall(authorization, toHex(record.cancel_signature));
+    return { ...authorization, record, action: "cancel", call, gas: keyGas, solo: hasFailed };
   }
-  const plan = scheme.planTransfer({
-    ...ref,
-    chainId: Number(record.chain_id),
-    to: record.to_address,
-    value: record.value,
-    validAfter: record.valid_after,
-    validBefore: record.valid_before,
-    signature: toHex(record.signature),
-  });
+  const plan = scheme.planTransfer(authorization);
   return {
-    ...item,
+    ...authorization,
+    record,
     action: "transfer",
     call: oneCall(plan),
     gas: plan.isPlainKey ? keyGas : gasCapPerItem + (plan.deployment ? DEPLOYMENT_GAS : 0n),

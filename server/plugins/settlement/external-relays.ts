@@ -6,7 +6,7 @@
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { finalTag, type EngineContext } from "./context.ts";
-import { explainUse, keyOf } from "./prove.ts";
+import { authorizationOf, explainUse, keyOf } from "./prove.ts";
 import { proveByTransaction } from "./receipt-logs.ts";
 import { Signal } from "./signal.ts";
 
@@ -125,7 +125,7 @@ export class ExternalRelays {
     if (ctx.network.confirmations > 1) await ctx.heads.refresh();
     const states = await ctx.reads.readAuthorizationStates(
       ctx.rpc,
-      records.map(keyOf),
+      records.map(authorizationOf),
       finalTag(ctx),
     );
     const outcomes: ProvenOutcome[] = [];
@@ -138,11 +138,10 @@ export class ExternalRelays {
       } else if (state.timestampSeconds >= record.valid_before) {
         // The token demands block time < validBefore, and block time never goes back: it is over for good,
         // whatever transactions still carry it.
-        const key = keyOf(record);
         outcomes.push({
-          ...key,
+          ...keyOf(record),
           status: "expired",
-          reason: schemeOf(key).reasonExpired,
+          reason: schemeOf(authorizationOf(record)).reasonExpired,
           message: `validBefore passed unused at block ${state.blockNumber}.`,
         });
       }

@@ -1,8 +1,8 @@
 /** Decides about authorizations that did not go through: proven facts become outcomes, the rest waits. */
-import type { ProvenOutcome, SettlementRecord } from "./store.ts";
+import { toRow, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { finalTag, type EngineContext } from "./context.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import type { AuthorizationRef } from "../../schemes/scheme.ts";
+import type { SignedAuthorization } from "../../core/authorization.ts";
 import { REASON_CANCELED } from "./types.ts";
 
 export interface Refused {
@@ -13,11 +13,14 @@ export interface Refused {
 
 export type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
 
-/** What the chain knows an authorization by. */
-export const keyOf = (record: SettlementRecord): AuthorizationRef => ({
-  from: record.from_address,
-  asset: record.asset,
-  nonce: record.nonce,
+export const authorizationOf = (record: SettlementRecord): SignedAuthorization =>
+  toRow(record).authorization;
+
+/** What an outcome names its row by. */
+export const keyOf = ({ from_address: from, asset, nonce }: SettlementRecord) => ({
+  from,
+  asset,
+  nonce,
 });
 
 /** What is proven of rows that are claimed and whose simulation was refused. They are in no live transaction. */
@@ -27,7 +30,7 @@ export async function proveRefused(
 ): Promise<{ record: SettlementRecord; proof: Proof }[]> {
   const states = await ctx.reads.readAuthorizationStates(
     ctx.rpc,
-    refused.map(({ record }) => keyOf(record)),
+    refused.map(({ record }) => authorizationOf(record)),
     finalTag(ctx),
   );
   return Promise.all(
@@ -57,7 +60,7 @@ function proofOfRefusal(
   text: string | undefined,
 ): Proof {
   const key = keyOf(record);
-  const { reason, message, isOfState } = schemeOf(key).explainRevert(text);
+  const { reason, message, isOfState } = schemeOf(authorizationOf(record)).explainRevert(text);
   const blockMs = ctx.network.blockTimeMs;
   // Used, but not yet in a final block; or past its time, which is proven at a final block.
   if (isOfState) return { retryAfterMs: Math.max(blockMs, 500) };
@@ -75,10 +78,11 @@ export async function explainUse(
   atBlock: bigint,
 ): Promise<ProvenOutcome | undefined> {
   const key = keyOf(record);
-  const scheme = schemeOf(key);
+  const authorization = authorizationOf(record);
+  const scheme = schemeOf(authorization);
   const ageMs = Math.max(Date.now() - record.created_at.getTime(), 0) + 600_000;
   const span = BigInt(Math.ceil(ageMs / Math.min(ctx.network.blockTimeMs, 250)));
-  const use = await ctx.reads.findAuthorizationUse(ctx.rpc, key, {
+  const use = await ctx.reads.findAuthorizationUse(ctx.rpc, authorization, {
     from: atBlock > span ? atBlock - span : 0n,
     to: atBlock,
   });
@@ -102,11 +106,7 @@ export async function explainUse(
     };
   const receipt = await ctx.reads.readReceipt(ctx.rpc, use.txHash);
   if (!receipt) return undefined;
-  const fate = scheme.fateIn(receipt.logs, {
-    ...key,
-    to: record.to_address,
-    value: record.value,
-  });
+  const fate = scheme.fateIn(receipt.logs, authorization);
   if (fate === "used_otherwise")
     return {
       ...key,

@@ -4,7 +4,7 @@
  */
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 import type { EngineContext } from "./context.ts";
-import { keyOf } from "./prove.ts";
+import { authorizationOf, keyOf } from "./prove.ts";
 import { schemeOf } from "../../schemes/index.ts";
 
 export async function proveByTransaction(
@@ -20,8 +20,8 @@ export async function proveByTransaction(
   ]);
   if (!record || !receipt) return { record, outcome: undefined };
   const key = keyOf(record);
-  const moved = { ...key, to: record.to_address, value: record.value };
-  const fate = schemeOf(key).fateIn(receipt.logs, moved);
+  const authorization = authorizationOf(record);
+  const fate = schemeOf(authorization).fateIn(receipt.logs, authorization);
   if (fate !== "paid") return { record, outcome: undefined };
   return {
     record,

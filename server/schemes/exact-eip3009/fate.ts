@@ -1,7 +1,8 @@
 /** What a receipt proves about authorizations. A transaction's status proves nothing: calls fail alone. */
 import { toEventSelector, type Hex } from "viem";
 import { addressWord, type RpcLog } from "../../core/abi.ts";
-import type { AuthorizationFate, AuthorizationRef, ExpectedTransfer } from "../scheme.ts";
+import type { AuthorizationRef } from "../../core/authorization.ts";
+import type { AuthorizationFate, ExpectedTransfer } from "../scheme.ts";
 
 export const AUTHORIZATION_USED = toEventSelector("AuthorizationUsed(address,bytes32)");
 export const AUTHORIZATION_CANCELED = toEventSelector("AuthorizationCanceled(address,bytes32)");
@@ -9,12 +10,11 @@ export const TRANSFER = toEventSelector("Transfer(address,address,uint256)");
 
 const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
 
-/** The events that end an authorization, as a filter of `eth_getLogs`. */
-export const endTopics = ({ from, nonce }: AuthorizationRef): (Hex | Hex[])[] => [
-  [AUTHORIZATION_USED, AUTHORIZATION_CANCELED],
-  topicOf(from),
-  nonce as Hex,
-];
+/** The events that end an authorization. */
+export const endFilter = ({ asset, from, nonce }: AuthorizationRef) => ({
+  address: asset,
+  topics: [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], topicOf(from), nonce as Hex],
+});
 
 export const isUse = (log: RpcLog): boolean => log.topics[0] === AUTHORIZATION_USED;
 

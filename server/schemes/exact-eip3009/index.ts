@@ -1,5 +1,6 @@
 /** Scheme `exact` over EIP-3009: the payer signs a transfer of the token itself, and anyone may relay it. */
 import { bytesToHex, getAddress, type Hex } from "viem";
+import { uintOf } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { parseEcdsa, recoverSigner } from "../../core/curve.ts";
 import { tokenDomainOf } from "../../core/networks.ts";
@@ -12,7 +13,7 @@ import {
   transferCalldata,
 } from "./calldata.ts";
 import { cancelDigest, transferDigest } from "./digest.ts";
-import { endTopics, fateIn, isUse } from "./fate.ts";
+import { endFilter, fateIn, isUse } from "./fate.ts";
 import { TRANSFER_METHOD, whyNotPayable } from "./offer.ts";
 import { readExactPayment, type ExactPayment } from "./payment.ts";
 import { explainRevert, REASON_EXPIRED, REASON_USED } from "./reverts.ts";
@@ -36,8 +37,12 @@ export const exactEip3009: Scheme<ExactPayment> = {
     target: asset,
     data: authorizationStateCalldata(from, nonce),
   }),
+  isEnded: (_ref, answer) => {
+    const word = uintOf(answer);
+    return word === undefined ? undefined : word !== 0n;
+  },
   fateIn,
-  endTopics,
+  endFilter,
   isUse,
   explainRevert,
   reasonUsed: REASON_USED,
@@ -52,15 +57,17 @@ export const exactEip3009: Scheme<ExactPayment> = {
 
 /** In this process. The domain is the one the requirements name: a wrong one is told apart later. */
 function examine(payment: ExactPayment): { digest: Hex; ecdsa: Hex | undefined } {
+  const { authorization, domainName, domainVersion } = payment;
   const domain = {
-    name: payment.domainName,
-    version: payment.domainVersion,
-    chainId: payment.network.chainId,
-    verifyingContract: payment.asset,
+    name: domainName,
+    version: domainVersion,
+    chainId: authorization.chainId,
+    verifyingContract: authorization.asset,
   };
-  const digest = transferDigest(domain, payment);
+  const digest = transferDigest(domain, authorization);
   const signature = parseEcdsa(payment.signature);
-  const isPayers = signature !== undefined && recoverSigner(digest, signature) === payment.from;
+  const isPayers =
+    signature !== undefined && recoverSigner(digest, signature) === authorization.from;
   return { digest: bytesToHex(digest), ecdsa: isPayers ? signature.hex : undefined };
 }
 

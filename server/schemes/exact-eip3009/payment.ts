@@ -1,6 +1,7 @@
 /** Reads a payment of this scheme out of a protocol body. */
 import { getAddress, type Hex } from "viem";
 import { parseAddress } from "../../core/address.ts";
+import type { Authorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/json.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -40,6 +41,7 @@ export function readExactPayment(
 
   const asked = readAsked(parts);
   if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
+  const { asset, payTo, amountAtomic } = asked;
   const signed = readAuthorization(authorization);
   if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
@@ -53,15 +55,16 @@ export function readExactPayment(
       domainName,
       domainVersion,
       signature,
-      ...asked,
+      payTo,
+      amountAtomic,
       acceptedMismatch: contradiction(parts, asked),
-      ...signed,
+      authorization: { chainId: network.chainId, asset, ...signed },
       payer: getAddress(signed.from),
     },
   };
 }
 
-type Signed = Pick<ExactPayment, "from" | "to" | "value" | "validAfter" | "validBefore" | "nonce">;
+type Signed = Omit<Authorization, "chainId" | "asset">;
 
 function readAuthorization(fields: Fields): Signed | Refusal {
   const from = parseAddress(fields["from"]);

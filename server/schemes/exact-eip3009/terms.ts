@@ -14,14 +14,14 @@ export function checkTerms(
   payment: ExactPayment,
   nowSeconds: bigint | undefined,
 ): Refusal | undefined {
-  const { payer, acceptedMismatch } = payment;
-  if (payment.to !== payment.payTo || acceptedMismatch === "payTo")
+  const { payer, acceptedMismatch, authorization } = payment;
+  if (authorization.to !== payment.payTo || acceptedMismatch === "payTo")
     return refuse("invalid_exact_evm_recipient_mismatch", payer);
-  if (nowSeconds !== undefined && payment.validBefore < nowSeconds + MIN_LIFETIME_SECONDS)
+  if (nowSeconds !== undefined && authorization.validBefore < nowSeconds + MIN_LIFETIME_SECONDS)
     return refuse("invalid_exact_evm_payload_authorization_valid_before", payer);
-  if (nowSeconds !== undefined && payment.validAfter > nowSeconds)
+  if (nowSeconds !== undefined && authorization.validAfter > nowSeconds)
     return refuse("invalid_exact_evm_payload_authorization_valid_after", payer);
-  if (payment.value !== payment.amountAtomic || acceptedMismatch === "amount") {
+  if (authorization.value !== payment.amountAtomic || acceptedMismatch === "amount") {
     const reason =
       payment.version === 2
         ? "invalid_exact_evm_payload_authorization_value_mismatch"
