@@ -22,6 +22,22 @@ export interface NetworkFacts {
   readonly testnet: boolean;
 }
 
+/** The EIP-712 domain of a token's contract. */
+export interface TokenDomain {
+  readonly name: string;
+  readonly version: string;
+  readonly chainId: number;
+  readonly verifyingContract: Address;
+}
+
+/** Always from our own table, never from what a seller says. */
+export const tokenDomainOf = ({ chainId, usdc }: NetworkFacts): TokenDomain => ({
+  name: usdc.name,
+  version: usdc.version,
+  chainId,
+  verifyingContract: usdc.address,
+});
+
 /** Multicall3 has the same address everywhere. */
 export const MULTICALL3_ADDRESS: Address = "0xcA11bde05977b3631167028862bE2a173976CA11";
 

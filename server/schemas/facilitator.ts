@@ -29,7 +29,7 @@ export const Supported = Type.Object({
   kinds: Type.Array(
     Type.Object({
       x402Version: Type.Integer(),
-      scheme: Type.Literal("exact"),
+      scheme: Type.String(),
       network: Type.String(),
     }),
   ),

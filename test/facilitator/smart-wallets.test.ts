@@ -1,6 +1,7 @@
 // Goal: smart wallets pay like keys do, undeployed ones verify, and a wallet that lies costs neither money nor anybody else's verdict.
 import t from "tap";
 import {
+  hashTypedData,
   parseAbi,
   parseSignature,
   serializeCompactSignature,
@@ -11,13 +12,32 @@ import {
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { change } from "./bent-payments.ts";
-import { post, signedPayment, type Body } from "./payments.ts";
-import { deployWallet, futureWallet } from "./wallets.ts";
+import { post, signedPayment, TRANSFER_TYPES, type Body } from "./payments.ts";
+import { approveHash, deployWallet, futureWallet } from "./wallets.ts";
+import type { TestChain } from "../helpers/chain.ts";
 
 const ABI = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 const SIGNATURE = "paymentPayload.payload.signature";
 const signatureOf = (body: Body): Hex =>
   (body.paymentPayload["payload"] as { signature: Hex }).signature;
+
+function digestOf(chain: TestChain, body: Body): Hex {
+  const { authorization } = body.paymentPayload["payload"] as {
+    authorization: Record<"from" | "to" | "nonce", Hex> &
+      Record<"value" | "validAfter" | "validBefore", string>;
+  };
+  return hashTypedData({
+    domain: { name: "USDC", version: "2", chainId: chain.chainId, verifyingContract: chain.usdc },
+    types: TRANSFER_TYPES,
+    primaryType: "TransferWithAuthorization",
+    message: {
+      ...authorization,
+      value: BigInt(authorization.value),
+      validAfter: BigInt(authorization.validAfter),
+      validBefore: BigInt(authorization.validBefore),
+    },
+  });
+}
 
 t.test("smart wallets", async (t) => {
   const { app, chain } = await testApp(t);
@@ -43,6 +63,23 @@ t.test("smart wallets", async (t) => {
     t.match(await post(app, "settle", body), { errorReason: "duplicate_settlement" });
   });
 
+  await t.test("a hash its owner approved settles: 65 bytes that are no key's", async (t) => {
+    const wallet = await deployWallet(chain, chain.admin.address, "ApprovedHash");
+    await chain.mint(wallet, 5_000n);
+    const body = await from(wallet);
+    const shown = await approveHash(chain, wallet, chain.admin, digestOf(chain, body));
+    const approved = change(body, SIGNATURE, shown);
+    const before = await received();
+    t.match(await post(app, "verify", approved), { isValid: true, payer: wallet });
+    t.match(await post(app, "settle", approved), { success: true, payer: wallet });
+    t.equal(await received(), before + 1_000n);
+    t.match(
+      await post(app, "settle", change(await from(wallet), SIGNATURE, shown)),
+      { success: false, errorReason: "invalid_exact_evm_signature" },
+      "for this hash alone",
+    );
+  });
+
   await t.test("a compact signature settles", async (t) => {
     await chain.mint(owner.address, 1_000n);
     const body = await signedPayment({ chain, payer: owner, payTo });
@@ -50,7 +87,7 @@ t.test("smart wallets", async (t) => {
       signatureToCompactSignature(parseSignature(signatureOf(body))),
     );
     t.match(await post(app, "settle", change(body, SIGNATURE, compact)), { success: true });
-    t.equal(await received(), 2_000n);
+    t.equal(await received(), 3_000n);
   });
 
   await t.test(
@@ -66,7 +103,7 @@ t.test("smart wallets", async (t) => {
         errorReason: "eip6492_factory_not_allowed",
         transaction: "",
       });
-      t.equal(await received(), 2_000n);
+      t.equal(await received(), 3_000n);
     },
   );
 
@@ -79,7 +116,7 @@ t.test("smart wallets", async (t) => {
       const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
       const allowing = await testApp(t, { chain, env: { ERC6492_FACTORIES: wallet.factory } });
       t.match(await post(allowing.app, "settle", body), { success: true, payer: wallet.address });
-      t.equal(await received(), 3_000n);
+      t.equal(await received(), 4_000n);
       t.ok(await chain.publicClient.getCode({ address: wallet.address }), "the wallet was made");
       t.match(await post(allowing.app, "settle", body), { errorReason: "duplicate_settlement" });
       const gullible = await deployWallet(chain, owner.address, "Anything");
@@ -113,7 +150,7 @@ t.test("smart wallets", async (t) => {
         errorReason: "invalid_exact_evm_transaction_failed",
         transaction: /^(0x|$)/,
       });
-      t.equal(await received(), 3_000n);
+      t.equal(await received(), 4_000n);
     },
   );
 

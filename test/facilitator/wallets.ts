@@ -2,13 +2,16 @@
 import { readFileSync } from "node:fs";
 import { randomBytes } from "node:crypto";
 import {
+  concat,
   encodeFunctionData,
   getAddress,
+  pad,
   serializeErc6492Signature,
   type Abi,
   type Address,
   type Hex,
 } from "viem";
+import type { PrivateKeyAccount } from "viem/accounts";
 import type { TestChain } from "../helpers/chain.ts";
 
 interface Artifact {
@@ -31,6 +34,7 @@ export const MODES = [
   "Expensive",
   "TwoFaced",
   "Anything",
+  "ApprovedHash",
 ] as const;
 export type Mode = (typeof MODES)[number];
 
@@ -44,6 +48,20 @@ async function deploy(chain: TestChain, { abi, bytecode }: Artifact, args: unkno
 
 export const deployWallet = (chain: TestChain, owner: Address, mode: Mode): Promise<Address> =>
   deploy(chain, WALLET, [owner, MODES.indexOf(mode)]);
+
+/** Signs as a Safe's owner may: approves the hash on chain, and shows 65 bytes that are no key's signature. */
+export async function approveHash(
+  chain: TestChain,
+  wallet: Address,
+  owner: PrivateKeyAccount,
+  hash: Hex,
+): Promise<Hex> {
+  const sent = await chain
+    .walletClient(owner)
+    .writeContract({ address: wallet, abi: WALLET.abi, functionName: "approveHash", args: [hash] });
+  await chain.publicClient.waitForTransactionReceipt({ hash: sent });
+  return concat([pad(owner.address), pad("0x0"), "0x01"]);
+}
 
 /** A wallet's address before it is deployed, and how its signatures are wrapped. */
 export async function futureWallet(chain: TestChain, owner: Address, mode: Mode = "Honest") {

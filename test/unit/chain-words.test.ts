@@ -8,27 +8,24 @@ import {
   parseAbi,
   type Hex,
 } from "viem";
-import {
-  aggregateCalldata,
-  cancelCalldata,
-  decodeAggregate,
-  revertText,
-  transferCalldata,
-} from "../../server/schemes/exact-eip3009/calldata.ts";
+import type { RpcLog } from "../../server/core/abi.ts";
 import {
   ChainRefusal,
   ChainUnreachable,
   classifyChainError,
-  classifyTokenRefusal,
+  revertText,
   type ChainErrorKind,
 } from "../../server/infra/chain/errors.ts";
+import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/multicall.ts";
+import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/calldata.ts";
 import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
   fateIn,
   TRANSFER,
-  type RpcLog,
 } from "../../server/schemes/exact-eip3009/fate.ts";
+import { exactEip3009 } from "../../server/schemes/exact-eip3009/index.ts";
+import { explainRevert } from "../../server/schemes/exact-eip3009/reverts.ts";
 import { initialFees, replacementFees } from "../../server/plugins/settlement/fees.ts";
 
 const ABI = parseAbi([
@@ -54,31 +51,35 @@ const AUTHORIZATION = {
 t.test("calldata", async (t) => {
   const r: Hex = `0x${"11".repeat(32)}`;
   const s: Hex = `0x${"22".repeat(32)}`;
-  for (const [v, expected] of [
-    ["00", 27],
-    ["01", 28],
-    ["1b", 27],
-    ["1c", 28],
-  ] as const) {
-    const data = transferCalldata(AUTHORIZATION, `${r}${s.slice(2)}${v}`);
-    const { from, to, value, validAfter, validBefore, nonce } = AUTHORIZATION;
+  const { from, to, value, validAfter, validBefore, nonce } = AUTHORIZATION;
+  for (const v of [27, 28]) {
     const wanted = encodeFunctionData({
       abi: ABI,
       functionName: "transferWithAuthorization",
-      args: [from, to, value, validAfter, validBefore, nonce, expected, r, s],
+      args: [from, to, value, validAfter, validBefore, nonce, v, r, s],
     });
-    t.equal(data, wanted, `v ${v}`);
+    t.equal(
+      transferCalldata(AUTHORIZATION, `${r}${s.slice(2)}${v.toString(16)}`),
+      wanted,
+      `v ${v}`,
+    );
   }
   const long: Hex = `0x${"ab".repeat(97)}`;
-  const { from, to, value, validAfter, validBefore, nonce } = AUTHORIZATION;
-  t.equal(
-    transferCalldata(AUTHORIZATION, long),
-    encodeFunctionData({
-      abi: ABI,
-      functionName: "transferWithAuthorization",
-      args: [from, to, value, validAfter, validBefore, nonce, long],
-    }),
-  );
+  // What no key signs is a wallet's own affair: not a bit of it changes on the way.
+  for (const asBytes of [
+    long,
+    `${r}${s.slice(2)}00`,
+    `${r}${s.slice(2)}01`,
+    `${r}${s.slice(2)}`,
+  ] as const)
+    t.equal(
+      transferCalldata(AUTHORIZATION, asBytes),
+      encodeFunctionData({
+        abi: ABI,
+        functionName: "transferWithAuthorization",
+        args: [from, to, value, validAfter, validBefore, nonce, asBytes],
+      }),
+    );
   t.equal(
     cancelCalldata(FROM, NONCE, long),
     encodeFunctionData({
@@ -90,9 +91,9 @@ t.test("calldata", async (t) => {
   const calls = [
     { target: TOKEN, data: transferCalldata(AUTHORIZATION, long) },
     { target: TO, data: "0x" as const },
-    { target: FROM, data: "0x1234" as const },
+    { target: FROM, data: "0x1234" as const, mustSucceed: true },
   ];
-  const decoded = decodeFunctionData({ abi: multicall3Abi, data: aggregateCalldata(calls) });
+  const decoded = decodeFunctionData({ abi: multicall3Abi, data: encodeAggregate(calls) });
   t.equal(decoded.functionName, "aggregate3");
   t.same(
     (decoded.args[0] as { target: string; allowFailure: boolean; callData: Hex }[]).map((call) => ({
@@ -100,7 +101,7 @@ t.test("calldata", async (t) => {
       data: call.callData,
       allowFailure: call.allowFailure,
     })),
-    calls.map((call) => ({ ...call, allowFailure: true })),
+    calls.map(({ target, data }, index) => ({ target, data, allowFailure: index !== 2 })),
   );
   const reason: Hex = `0x08c379a0${encodeAbiParameters([{ type: "string" }], ["FiatTokenV2: invalid signature"]).slice(2)}`;
   const results = [
@@ -112,11 +113,12 @@ t.test("calldata", async (t) => {
     [{ type: "tuple[]", components: [{ type: "bool" }, { type: "bytes" }] }],
     [results.map(({ success, data }) => [success, data] as const)],
   );
-  t.same(decodeAggregate(encoded), results);
+  t.same(decodeAggregate(encoded, 3), results);
+  t.throws(() => decodeAggregate(encoded, 2), "another number of answers than questions");
   t.equal(revertText(reason), "FiatTokenV2: invalid signature");
   t.equal(revertText("0x"), undefined, "out of gas says nothing");
   t.equal(revertText("0x4e487b71"), undefined, "a panic says nothing");
-  t.throws(() => decodeAggregate("0x"), "an account without code answers nothing");
+  t.throws(() => decodeAggregate("0x", 1), "an account without code answers nothing");
 });
 
 t.test("errors of nodes", async (t) => {
@@ -152,11 +154,42 @@ t.test("errors of nodes", async (t) => {
     ).kind,
     "unreachable",
   );
-  t.equal(classifyTokenRefusal("FiatTokenV2: authorization is used or canceled"), "used");
-  t.equal(classifyTokenRefusal("Blacklistable: account is blacklisted"), "blocked");
-  t.equal(classifyTokenRefusal("ERC20: transfer amount exceeds balance"), "insufficient_balance");
-  t.equal(classifyTokenRefusal("ECRecover: invalid signature 's' value"), "invalid_signature");
-  t.equal(classifyTokenRefusal(undefined), "unknown");
+  const refusals: [string | undefined, string, boolean][] = [
+    [
+      "FiatTokenV2: authorization is used or canceled",
+      "invalid_exact_evm_nonce_already_used",
+      true,
+    ],
+    [
+      "FiatTokenV2: authorization is expired",
+      "invalid_exact_evm_payload_authorization_valid_before",
+      true,
+    ],
+    [
+      "Blacklistable: account is blacklisted",
+      "invalid_exact_evm_transaction_simulation_failed",
+      false,
+    ],
+    ["ERC20: transfer amount exceeds balance", "invalid_exact_evm_insufficient_balance", false],
+    ["ECRecover: invalid signature 's' value", "invalid_exact_evm_signature", false],
+    [undefined, "invalid_exact_evm_transaction_failed", false],
+  ];
+  for (const [text, reason, isOfState] of refusals)
+    t.match(explainRevert(text), { reason, isOfState }, text ?? "no text");
+});
+
+t.test("whether an authorization is over", async (t) => {
+  const ref = { asset: TOKEN, from: FROM, nonce: NONCE };
+  const word = (value: bigint): Hex => `0x${value.toString(16).padStart(64, "0")}`;
+  const cases: [boolean, Hex, boolean | undefined][] = [
+    [true, word(0n), false],
+    [true, word(1n), true],
+    [false, word(0n), undefined],
+    [true, "0x", undefined],
+    [true, "0x01", undefined],
+  ];
+  for (const [success, data, expected] of cases)
+    t.equal(exactEip3009.isEnded(ref, { success, data }), expected, `${success} ${data}`);
 });
 
 t.test("what a log proves", async (t) => {

@@ -1,23 +1,12 @@
 /** What the chain says of authorizations: simulated calls, used or not, and by which transaction. */
-import type { Hex } from "viem";
+import { toFunctionSelector, type Hex } from "viem";
+import type { CallResult, RpcLog } from "../../core/abi.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import {
-  aggregateCalldata,
-  authorizationStateCalldata,
-  balanceOfCalldata,
-  BLOCK_NUMBER_CALLDATA,
-  BLOCK_TIMESTAMP_CALLDATA,
-  decodeAggregate,
-  type Call,
-  type CallResult,
-} from "../../schemes/exact-eip3009/calldata.ts";
-import {
-  AUTHORIZATION_CANCELED,
-  AUTHORIZATION_USED,
-  type RpcLog,
-  type RpcReceipt,
-} from "../../schemes/exact-eip3009/fate.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import type { AuthorizationRef } from "../../core/authorization.ts";
+import { decodeAggregate, encodeAggregate, type AggregateCall } from "./multicall.ts";
 import type { ChainRpc } from "./rpc.ts";
+import { balanceOf } from "./token.ts";
 
 /** A block tag, or a number as hex. */
 export type BlockTag = Hex | "latest";
@@ -28,26 +17,31 @@ export interface AtBlock {
   timestampSeconds: bigint;
 }
 
-export interface AuthorizationRef {
-  asset: string;
-  from: string;
-  nonce: string;
+export interface RpcReceipt {
+  transactionHash: Hex;
+  blockNumber: Hex;
+  blockHash: Hex;
+  status: Hex;
+  gasUsed: Hex;
+  logs: RpcLog[];
 }
 
 const MAX_CALLS = 400;
+const GET_BLOCK_NUMBER = toFunctionSelector("getBlockNumber()");
+const GET_BLOCK_TIMESTAMP = toFunctionSelector("getCurrentBlockTimestamp()");
 
 async function multicall(
   rpc: ChainRpc,
-  calls: readonly Call[],
+  calls: readonly AggregateCall[],
   block: BlockTag,
 ): Promise<AtBlock & { results: CallResult[] }> {
-  const data = aggregateCalldata([
-    { target: MULTICALL3_ADDRESS, data: BLOCK_NUMBER_CALLDATA },
-    { target: MULTICALL3_ADDRESS, data: BLOCK_TIMESTAMP_CALLDATA },
+  const data = encodeAggregate([
+    { target: MULTICALL3_ADDRESS, data: GET_BLOCK_NUMBER },
+    { target: MULTICALL3_ADDRESS, data: GET_BLOCK_TIMESTAMP },
     ...calls,
   ]);
   const answer = await rpc.call<Hex>("eth_call", [{ to: MULTICALL3_ADDRESS, data }, block]);
-  const [number, timestamp, ...results] = decodeAggregate(answer);
+  const [number, timestamp, ...results] = decodeAggregate(answer, calls.length + 2);
   if (!number || !timestamp) throw new Error("malformed multicall result");
   return { blockNumber: BigInt(number.data), timestampSeconds: BigInt(timestamp.data), results };
 }
@@ -61,16 +55,15 @@ export async function readAuthorizationStates(
   const states: (AtBlock & { used: boolean })[] = [];
   for (let start = 0; start < refs.length; start += MAX_CALLS) {
     const part = refs.slice(start, start + MAX_CALLS);
-    const calls = part.map((ref) => ({
-      target: ref.asset,
-      data: authorizationStateCalldata(ref.from, ref.nonce),
-    }));
+    const calls = part.map((ref) => schemeOf(ref).stateCall(ref));
     const { results, ...at } = await multicall(rpc, calls, block);
-    for (const result of results) {
+    for (const [index, ref] of part.entries()) {
+      const result = results[index];
+      const used = result && schemeOf(ref).isEnded(ref, result);
       // Not answering is not "unused": without a clear word there is no proof.
-      if (!result.success || result.data.length !== 66)
-        throw new Error("the token did not answer authorizationState");
-      states.push({ ...at, used: BigInt(result.data) === 1n });
+      if (used === undefined)
+        throw new Error("the token did not say whether an authorization is used");
+      states.push({ ...at, used });
     }
   }
   return states;
@@ -83,7 +76,7 @@ export async function readBalances(
 ): Promise<AtBlock & { balances: bigint[] }> {
   const { results, ...at } = await multicall(
     rpc,
-    accounts.map((account) => ({ target: asset, data: balanceOfCalldata(account) })),
+    accounts.map((account) => ({ target: asset, data: balanceOf(account) })),
     "latest",
   );
   return {
@@ -102,18 +95,18 @@ export async function readBalances(
  */
 export async function simulate(
   rpc: ChainRpc,
-  args: { from: string; calls: readonly Call[]; gas: bigint },
+  args: { from: string; calls: readonly AggregateCall[]; gas: bigint },
 ): Promise<CallResult[]> {
   const answer = await rpc.call<Hex>("eth_call", [
     {
       from: args.from,
       to: MULTICALL3_ADDRESS,
       gas: `0x${args.gas.toString(16)}`,
-      data: aggregateCalldata(args.calls),
+      data: encodeAggregate(args.calls),
     },
     "latest",
   ]);
-  return decodeAggregate(answer);
+  return decodeAggregate(answer, args.calls.length);
 }
 
 export interface AuthorizationUse {
@@ -132,15 +125,14 @@ export async function findAuthorizationUse(
   ref: AuthorizationRef,
   range: { from: bigint; to: bigint },
 ): Promise<AuthorizationUse | undefined> {
-  const account = `0x${ref.from.slice(2).toLowerCase().padStart(64, "0")}`;
+  const scheme = schemeOf(ref);
   let to = range.to;
   for (let span = 0; span < MAX_SPANS && to >= range.from && to >= 0n; span += 1) {
     const low = to - SPAN_BLOCKS + 1n;
     const from = low > range.from ? low : range.from;
     const logs = await rpc.call<RpcLog[]>("eth_getLogs", [
       {
-        address: ref.asset,
-        topics: [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], account, ref.nonce],
+        ...scheme.endFilter(ref),
         fromBlock: `0x${from.toString(16)}`,
         toBlock: `0x${to.toString(16)}`,
       },
@@ -148,7 +140,7 @@ export async function findAuthorizationUse(
     const [log] = logs;
     if (log) {
       return {
-        event: log.topics[0] === AUTHORIZATION_USED ? "used" : "canceled",
+        event: scheme.isUse(log) ? "used" : "canceled",
         txHash: log.transactionHash,
         blockNumber: BigInt(log.blockNumber),
       };

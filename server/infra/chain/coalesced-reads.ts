@@ -3,7 +3,8 @@
  * company. Under load, what arrives while calls are under way leaves together with the next one.
  */
 import type { Address } from "viem";
-import { type AuthorizationRef, readAuthorizationStates, readBalances } from "./authorizations.ts";
+import type { AuthorizationRef } from "../../core/authorization.ts";
+import { readAuthorizationStates, readBalances } from "./authorizations.ts";
 import type { Head, HeadWatcher } from "./heads.ts";
 import type { ChainRpc } from "./rpc.ts";
 

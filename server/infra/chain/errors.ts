@@ -2,6 +2,7 @@
  * The one place that knows what a chain error means. Nodes agree on little: some send codes, most send
  * English. Everything else asks here and gets a word.
  */
+import type { Hex } from "viem";
 
 export type ChainErrorKind =
   /** No usable answer: down, timed out, rate limited, broken. Whether a write arrived is unknown. */
@@ -143,40 +144,11 @@ function chainOf(error: unknown): Link[] {
   return links;
 }
 
-/** Why the token refused a call, from its revert text (FiatToken 2.x). */
-export type TokenRefusal =
-  | "used"
-  | "expired"
-  | "not_yet_valid"
-  | "insufficient_balance"
-  | "invalid_signature"
-  | "blocked"
-  | "paused"
-  | "unknown";
+const ERROR_STRING = "08c379a0";
 
-const TOKEN_TEXTS: readonly [RegExp, TokenRefusal][] = [
-  [/used or canceled/i, "used"],
-  [/authorization is expired/i, "expired"],
-  [/not yet valid/i, "not_yet_valid"],
-  [/exceeds balance|insufficient ?balance/i, "insufficient_balance"],
-  [/invalid signature|ECRecover/i, "invalid_signature"],
-  [/blacklist|blocklist/i, "blocked"],
-  [/paused/i, "paused"],
-];
-
-export function classifyTokenRefusal(reason: string | undefined): TokenRefusal {
-  const found = TOKEN_TEXTS.find(([pattern]) => pattern.test(reason ?? ""));
-  return found?.[1] ?? "unknown";
+/** The text of `Error(string)` in what a reverted call returned; none where it ran out of gas or gave a custom error. */
+export function revertText(data: Hex): string | undefined {
+  if (data.slice(2, 10) !== ERROR_STRING) return undefined;
+  const length = Number(BigInt(`0x${data.slice(74, 138) || "0"}`));
+  return Buffer.from(data.slice(138, 138 + length * 2), "hex").toString("utf8");
 }
-
-/** The protocol's reason code of each refusal (X402, reason codes for `exact`). */
-export const REASON_CODES: Readonly<Record<TokenRefusal, string>> = {
-  used: "invalid_exact_evm_nonce_already_used",
-  expired: "invalid_exact_evm_payload_authorization_valid_before",
-  not_yet_valid: "invalid_exact_evm_payload_authorization_valid_after",
-  insufficient_balance: "invalid_exact_evm_insufficient_balance",
-  invalid_signature: "invalid_exact_evm_signature",
-  blocked: "invalid_exact_evm_transaction_simulation_failed",
-  paused: "invalid_exact_evm_transaction_simulation_failed",
-  unknown: "invalid_exact_evm_transaction_failed",
-};

@@ -1,6 +1,7 @@
 import fp from "fastify-plugin";
-import { BaseError, ContractFunctionExecutionError } from "viem";
+import { Counter } from "prom-client";
 import { createChainClient, type ChainClient } from "./clients.ts";
+import { classifyChainError } from "./errors.ts";
 import { checkTokenDomain } from "./token.ts";
 
 declare module "fastify" {
@@ -42,19 +43,31 @@ const RECHECK_MS = 5_000;
 
 export default fp(
   async (app) => {
-    const [first, ...rest] = app.config.networks.map(createChainClient);
+    const calls = new Counter({
+      name: "purser_rpc_calls_total",
+      help: "JSON-RPC calls, by method and whether an answer came",
+      labelNames: ["network", "method", "answered"],
+      registers: [app.metrics],
+    });
+    const [first, ...rest] = app.config.networks.map((network) =>
+      createChainClient(network, (method, ok) =>
+        calls.inc({ network: network.id, method, answered: ok ? "yes" : "no" }),
+      ),
+    );
     if (!first) throw new Error("no network is configured");
     const chains = new Chains([first, ...rest]);
     app.decorate("chains", chains);
 
     const check = async (chain: ChainClient): Promise<void> => {
+      const { usdc, name, chainId } = chain.network;
       const result = await checkTokenDomain(chain);
-      if (!result.ok) {
+      if (!result.ok)
         throw new TokenDomainMismatch(
-          `The token ${chain.network.usdc.address} on ${chain.network.name} has DOMAIN_SEPARATOR ${result.actual}, expected ${result.expected}. Is the RPC endpoint of another chain?`,
+          result.actual === undefined
+            ? `There is no USDC token at ${usdc.address} on ${name}.`
+            : `The token ${usdc.address} on ${name} has DOMAIN_SEPARATOR ${result.actual}, expected ${result.expected}. Is the RPC endpoint of another chain?`,
         );
-      }
-      chains.verified.add(chain.network.chainId);
+      chains.verified.add(chainId);
     };
 
     // An RPC that is down at boot does not stop the service: it is checked when it answers.
@@ -62,7 +75,7 @@ export default fp(
       for (const chain of chains.all) {
         if (chains.verified.has(chain.network.chainId)) continue;
         await check(chain).catch((error: unknown) => {
-          if (!isTransport(error))
+          if (error instanceof TokenDomainMismatch)
             app.log.fatal(
               { err: error, network: chain.network.id },
               "token domain check failed; this network stays closed",
@@ -72,16 +85,20 @@ export default fp(
       if (chains.verified.size === chains.all.length) clearInterval(timer);
     };
     const timer = setInterval(() => void recheck(), RECHECK_MS).unref();
-    app.addHook("onClose", async () => clearInterval(timer));
+    app.addHook("onClose", async () => {
+      clearInterval(timer);
+      await Promise.all(chains.all.map(({ rpc }) => rpc.close()));
+    });
 
     for (const chain of chains.all) {
       try {
         await check(chain);
       } catch (error) {
-        if (!isTransport(error)) throw asMismatch(error, chain);
+        if (error instanceof TokenDomainMismatch) throw error;
+        const { kind, message } = classifyChainError(error);
         app.log.warn(
-          { network: chain.network.id, reason: shortMessage(error) },
-          "RPC unreachable at boot; will check its token later",
+          { network: chain.network.id, kind, reason: message },
+          "the chain gave no answer at boot; its token will be checked later",
         );
       }
     }
@@ -89,29 +106,3 @@ export default fp(
   },
   { name: "chain" },
 );
-
-const shortMessage = (error: unknown): string =>
-  error instanceof BaseError ? error.shortMessage : String(error);
-
-/** The RPC did not answer, in contrast to: it answered, and there is no such token there. */
-function isTransport(error: unknown): boolean {
-  if (error instanceof TokenDomainMismatch) return false;
-  if (!(error instanceof BaseError)) return false;
-  return (
-    error.walk(
-      (cause) =>
-        cause instanceof Error &&
-        ["HttpRequestError", "TimeoutError", "RpcRequestError", "SocketClosedError"].includes(
-          cause.name,
-        ),
-    ) !== null
-  );
-}
-
-function asMismatch(error: unknown, chain: ChainClient): unknown {
-  if (!(error instanceof ContractFunctionExecutionError)) return error;
-  return new TokenDomainMismatch(
-    `There is no USDC token at ${chain.network.usdc.address} on ${chain.network.name}: ${error.shortMessage}`,
-    { cause: error },
-  );
-}

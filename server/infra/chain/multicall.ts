@@ -2,40 +2,42 @@
  * Multicall3's `aggregate3` packed and read by hand: on the hot path the generic ABI coder costs more
  * than everything else around a chain read. A test compares it with viem's coder.
  */
-import { toFunctionSelector, type Address, type Hex } from "viem";
+import type { Hex } from "viem";
+import {
+  addressWord,
+  bytesTail,
+  selectorDigits,
+  uintWord,
+  type CallResult,
+  type ContractCall,
+} from "../../core/abi.ts";
 
-export interface AggregateCall {
-  readonly target: Address;
-  readonly data: Hex;
-}
-export interface AggregateResult {
-  readonly success: boolean;
-  readonly data: Hex;
+export interface AggregateCall extends ContractCall {
+  /** Its failure fails the whole aggregate; otherwise a call that reverts does not harm its neighbours. */
+  readonly mustSucceed?: boolean;
 }
 
-const SELECTOR = toFunctionSelector("aggregate3((address,bool,bytes)[])").slice(2);
+const SELECTOR = selectorDigits("aggregate3((address,bool,bytes)[])");
 const WORD = 64;
-const word = (value: number): string => value.toString(16).padStart(WORD, "0");
-const WORD_TRUE = word(1);
-const WORD_32 = word(32);
-const WORD_96 = word(96);
+const ALLOW_FAILURE = uintWord(1);
+const MUST_SUCCEED = uintWord(0);
+const WORD_32 = uintWord(32);
+const WORD_96 = uintWord(96);
 
-/** Every call may fail on its own. */
 export function encodeAggregate(calls: readonly AggregateCall[]): Hex {
   let offsets = "";
   let tuples = "";
   const headChars = calls.length * WORD;
-  for (const { target, data } of calls) {
-    offsets += word((headChars + tuples.length) / 2);
-    const digits = data.slice(2);
-    const padding = (WORD - (digits.length % WORD)) % WORD;
-    tuples += `${"0".repeat(24)}${target.slice(2)}${WORD_TRUE}${WORD_96}${word(digits.length / 2)}${digits}${"0".repeat(padding)}`;
+  for (const { target, data, mustSucceed } of calls) {
+    offsets += uintWord((headChars + tuples.length) / 2);
+    const failure = mustSucceed === true ? MUST_SUCCEED : ALLOW_FAILURE;
+    tuples += addressWord(target) + failure + WORD_96 + bytesTail(data);
   }
-  return `0x${SELECTOR}${WORD_32}${word(calls.length)}${offsets}${tuples}`;
+  return `0x${SELECTOR}${WORD_32}${uintWord(calls.length)}${offsets}${tuples}`;
 }
 
 /** Throws when the answer is not that many results: then it came from no Multicall3. */
-export function decodeAggregate(answer: Hex, count: number): AggregateResult[] {
+export function decodeAggregate(answer: Hex, count: number): CallResult[] {
   const listAt = 2 + numberAt(answer, 2) * 2;
   if (numberAt(answer, listAt) !== count) throw new Error("unexpected answer of Multicall3");
   const headAt = listAt + WORD;

@@ -1,10 +1,8 @@
 import fp from "fastify-plugin";
-import { Counter } from "prom-client";
 import type { Address } from "viem";
-import type { AuthorizationRef } from "./authorizations.ts";
+import type { AuthorizationRef } from "../../core/authorization.ts";
 import { CoalescedReads, type Balances } from "./coalesced-reads.ts";
 import { HeadWatcher, type Head } from "./heads.ts";
-import { ChainRpc } from "./rpc.ts";
 import { classifyChainError } from "./errors.ts";
 import { ApiError } from "../../errors.ts";
 
@@ -57,28 +55,14 @@ export class ChainReads {
 
 export default fp(
   async (app) => {
-    const calls = new Counter({
-      name: "purser_rpc_calls_total",
-      help: "JSON-RPC calls of the engine and the shared reads, by method and whether an answer came",
-      labelNames: ["network", "method", "answered"],
-      registers: [app.metrics],
-    });
     const chains = new Map<number, CoalescedReads>();
-    for (const { network } of app.chains.all) {
-      const rpc = new ChainRpc({
-        urls: network.rpcUrls,
-        onCall: (method, ok) =>
-          calls.inc({ network: network.id, method, answered: ok ? "yes" : "no" }),
-      });
+    for (const { network, rpc } of app.chains.all) {
       const heads = new HeadWatcher(rpc, network.blockTimeMs);
       chains.set(network.chainId, new CoalescedReads({ rpc, heads, asset: network.usdc.address }));
     }
     app.decorate("chainReads", new ChainReads(chains));
     app.addHook("onClose", async () => {
-      for (const { heads, rpc } of chains.values()) {
-        heads.close();
-        await rpc.close();
-      }
+      for (const { heads } of chains.values()) heads.close();
     });
   },
   { name: "chain-reads" },

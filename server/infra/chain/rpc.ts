@@ -1,4 +1,4 @@
-/** JSON-RPC for the engine: every endpoint of a network in order of preference, with failover. */
+/** The one way to a chain's nodes: every endpoint of a network in order of preference, with failover. */
 import { Agent, request } from "undici";
 import type { Hex } from "viem";
 import { ChainRefusal, ChainUnreachable, isEndpointTrouble } from "./errors.ts";
@@ -11,6 +11,8 @@ export interface ChainRpcOptions {
 }
 
 const DEFAULT_TIMEOUT_MS = 5_000;
+/** Nodes search for these; everything else they look up. */
+const SEARCHES = new Set(["eth_getLogs"]);
 /** After this long on a spare endpoint the preferred one is tried again. */
 const RETURN_TO_FIRST_MS = 30_000;
 
@@ -87,7 +89,7 @@ export class ChainRpc {
   async #ask<T>(index: number, method: string, params: unknown[], timeoutMs?: number): Promise<T> {
     const url = this.#urls[index];
     if (url === undefined) throw new ChainUnreachable("no RPC endpoint is configured");
-    const budgetMs = timeoutMs ?? this.#timeoutMs;
+    const budgetMs = timeoutMs ?? this.#timeoutMs * (SEARCHES.has(method) ? 2 : 1);
     const id = this.#nextId++;
     try {
       const response = await request(url, {

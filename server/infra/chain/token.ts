@@ -1,66 +1,39 @@
-/** Calldata of the token's functions a payment check needs, packed by hand. */
-import { type Address, type Hex, domainSeparator, parseAbi, toFunctionSelector } from "viem";
-import type { NetworkFacts } from "../../core/networks.ts";
-import type { SignedAuthorization } from "../../core/authorization.ts";
+/** Calldata of standard functions a payment check needs, and whether a token is the one of our table. */
+import { domainSeparator, toFunctionSelector, type Address, type Hex } from "viem";
+import { addressWord, bytesTail, selectorDigits, uintWord } from "../../core/abi.ts";
+import { tokenDomainOf } from "../../core/networks.ts";
 import type { ChainClient } from "./clients.ts";
+import { classifyChainError } from "./errors.ts";
 
-const BALANCE_OF = toFunctionSelector("balanceOf(address)");
-const AUTHORIZATION_STATE = toFunctionSelector("authorizationState(address,bytes32)");
-const TRANSFER_VRS = toFunctionSelector(
-  "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)",
-);
-const TRANSFER_BYTES = toFunctionSelector(
-  "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)",
-);
-const IS_VALID_SIGNATURE = toFunctionSelector("isValidSignature(bytes32,bytes)");
+const BALANCE_OF = selectorDigits("balanceOf(address)");
+const IS_VALID_SIGNATURE = selectorDigits("isValidSignature(bytes32,bytes)");
+const DOMAIN_SEPARATOR = toFunctionSelector("DOMAIN_SEPARATOR()");
 
-const ECDSA_CHARS = 132;
-const address = (value: Address): string => `${"0".repeat(24)}${value.slice(2)}`;
-const uint = (value: bigint | number): string => value.toString(16).padStart(64, "0");
-
-export const balanceOf = (account: Address): Hex => `${BALANCE_OF}${address(account)}`;
-
-export const authorizationState = (authorizer: Address, nonce: Hex): Hex =>
-  `${AUTHORIZATION_STATE}${address(authorizer)}${nonce.slice(2)}`;
+export const balanceOf = (account: string): Hex => `0x${BALANCE_OF}${addressWord(account)}`;
 
 export const isValidSignature = (digest: Hex, signature: Hex): Hex =>
-  `${IS_VALID_SIGNATURE}${digest.slice(2)}${uint(64)}${bytes(signature)}`;
+  `0x${IS_VALID_SIGNATURE}${digest.slice(2)}${uintWord(64)}${bytesTail(signature)}`;
 
-/** 65 bytes go as v, r, s, which every token of this kind has; other signatures as bytes. */
-export function transferWithAuthorization(authorization: SignedAuthorization): Hex {
-  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization;
-  const head = `${address(from)}${address(to)}${uint(value)}${uint(validAfter)}${uint(validBefore)}${nonce.slice(2)}`;
-  if (signature.length === ECDSA_CHARS) {
-    const v = Number.parseInt(signature.slice(130), 16);
-    return `${TRANSFER_VRS}${head}${uint(v)}${signature.slice(2, 130)}`;
-  }
-  return `${TRANSFER_BYTES}${head}${uint(7 * 32)}${bytes(signature)}`;
-}
+/** `actual` is missing where the address holds no such token. */
+export type DomainCheck = { ok: true } | { ok: false; expected: Hex; actual: Hex | undefined };
 
-function bytes(value: Hex): string {
-  const digits = value.slice(2);
-  return `${uint(digits.length / 2)}${digits.padEnd(Math.ceil(digits.length / 64) * 64, "0")}`;
-}
-
-const TOKEN_ABI = parseAbi(["function DOMAIN_SEPARATOR() view returns (bytes32)"]);
-
-/** The token's EIP-712 domain, from our own table. */
-export const tokenDomain = (network: NetworkFacts) => ({
-  name: network.usdc.name,
-  version: network.usdc.version,
-  chainId: network.chainId,
-  verifyingContract: network.usdc.address,
-});
-
-export type DomainCheck = { ok: true } | { ok: false; expected: Hex; actual: Hex };
-
-/** Compares the token's DOMAIN_SEPARATOR() with ours: a mismatch would make every signature worthless. */
-export async function checkTokenDomain({ network, client }: ChainClient): Promise<DomainCheck> {
-  const expected = domainSeparator({ domain: tokenDomain(network) });
-  const actual = await client.readContract({
-    address: network.usdc.address,
-    abi: TOKEN_ABI,
-    functionName: "DOMAIN_SEPARATOR",
-  });
+/**
+ * Compares the token's DOMAIN_SEPARATOR() with ours: a mismatch would make every signature worthless. Throws
+ * where the chain gave no answer to compare.
+ */
+export async function checkTokenDomain({ network, rpc }: ChainClient): Promise<DomainCheck> {
+  const expected = domainSeparator({ domain: tokenDomainOf(network) });
+  const actual = await askDomain(rpc, network.usdc.address);
   return actual === expected ? { ok: true } : { ok: false, expected, actual };
+}
+
+async function askDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex | undefined> {
+  try {
+    const call = { to: token, data: DOMAIN_SEPARATOR };
+    const answer = await rpc.call<Hex>("eth_call", [call, "latest"]);
+    return answer.length === 66 ? answer : undefined;
+  } catch (error) {
+    if (classifyChainError(error).kind === "reverted") return undefined;
+    throw error;
+  }
 }

@@ -58,14 +58,12 @@ export interface BlockFacts {
 
 /** Undefined where the chain has no such block (yet, or any more). */
 export async function readBlock(
-  { client }: ChainClient,
+  { rpc }: ChainClient,
   blockNumber: bigint,
 ): Promise<BlockFacts | undefined> {
-  const block = await client
-    .getBlock({ blockNumber, includeTransactions: false })
-    .catch((error: unknown) => {
-      if (error instanceof Error && error.name === "BlockNotFoundError") return undefined;
-      throw error;
-    });
-  return block && { hash: block.hash, at: new Date(Number(block.timestamp) * 1000) };
+  const block = await rpc.call<{ hash: Hex; timestamp: Hex } | null>("eth_getBlockByNumber", [
+    `0x${blockNumber.toString(16)}`,
+    false,
+  ]);
+  return block ? { hash: block.hash, at: new Date(Number(block.timestamp) * 1000) } : undefined;
 }

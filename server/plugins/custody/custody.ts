@@ -8,13 +8,8 @@ import {
   type KeyRing,
   type SealedWallet,
 } from "./envelope.ts";
-import type { Authorization } from "../../core/authorization.ts";
-import {
-  cancelHash,
-  tokenDomainOf,
-  type Cancellation,
-  type TokenDomain,
-} from "../../schemes/exact-eip3009/typed-data.ts";
+import type { Authorization, SettlementKey } from "../../core/authorization.ts";
+import { schemeOf } from "../../schemes/index.ts";
 
 /** The curve: secp256k1, native where it can be. */
 export interface Curve {
@@ -23,8 +18,6 @@ export interface Curve {
   isPrivateKey(bytes: Uint8Array): boolean;
   /** 65 bytes r, s (low), v (27 or 28). */
   sign(hash: Uint8Array, privateKey: Uint8Array): Hex;
-  /** EIP-712 digest of a TransferWithAuthorization; the facilitator recovers payers from the same. */
-  transferDigest(domain: TokenDomain, message: Authorization): Uint8Array;
 }
 
 export interface StoredWallet extends SealedWallet {
@@ -61,22 +54,23 @@ export class Custody {
     }
   }
 
-  /** EIP-3009 TransferWithAuthorization of our USDC, from this agent's wallet. */
+  /** A transfer of our USDC from this agent's wallet. */
   async signAuthorization(agentId: string, authorization: Authorization): Promise<Hex> {
     const network = this.#networkOf(authorization);
     const wallet = await this.#load(agentId);
     if (authorization.from.toLowerCase() !== wallet.address)
       throw new CustodyError(`agent ${agentId} does not own the wallet ${authorization.from}`);
     assertWellFormed(authorization);
-    const digest = this.#deps.curve.transferDigest(tokenDomainOf(network), authorization);
+    const digest = schemeOf(authorization).transferDigest(network, authorization);
     return this.#sign(agentId, wallet, digest);
   }
 
-  /** EIP-3009 CancelAuthorization: makes an unused authorization of this wallet worthless. */
-  async signCancel(agentId: string, cancellation: Cancellation): Promise<Hex> {
-    const network = this.#networkOf(cancellation);
+  /** Makes an unused authorization of this wallet worthless. */
+  async signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex> {
+    const network = this.#networkOf(key);
     const wallet = await this.#load(agentId);
-    return this.#sign(agentId, wallet, cancelHash(network, wallet.address, cancellation.nonce));
+    const scheme = schemeOf({ ...key, from: wallet.address });
+    return this.#sign(agentId, wallet, scheme.cancelDigest(network, wallet.address, key.nonce));
   }
 
   #sign(agentId: string, wallet: StoredWallet, hash: Uint8Array): Hex {

@@ -1,6 +1,5 @@
 import fp from "fastify-plugin";
 import { addressOf, isPrivateKey, sign } from "../../core/curve.ts";
-import { transferDigest } from "../../schemes/exact-eip3009/digest.ts";
 import { kidsInUse, walletsOf } from "./store.ts";
 import { Custody } from "./custody.ts";
 import { KeyRing } from "./envelope.ts";
@@ -19,7 +18,7 @@ export default fp(
       "custody",
       new Custody({
         ring: new KeyRing(app.config.masterKeys, app.config.masterKeyActive),
-        curve: { addressOf, isPrivateKey, sign, transferDigest },
+        curve: { addressOf, isPrivateKey, sign },
         networks: app.config.networks,
         loadWallet: walletsOf(app.pool),
       }),

@@ -1,14 +1,14 @@
-/** Verdicts and outcomes in the words of the wire. */
+/** Results and outcomes in the words of the wire. */
 import type { SettleAnswer, VerifyAnswer } from "../../schemas/facilitator.ts";
-import type { Verdict } from "./check.ts";
-import { REASONS } from "../../schemes/exact-eip3009/reasons.ts";
+import type { CheckResult } from "./check.ts";
+import { REASONS } from "../../schemes/reasons.ts";
 
-export function verifyAnswer(verdict: Verdict): VerifyAnswer {
-  if (verdict.isValid) {
-    const { payer, amountAtomic } = verdict.payment;
+export function verifyAnswer(result: CheckResult): VerifyAnswer {
+  if (result.isValid) {
+    const { payer, amountAtomic } = result.payment;
     return { isValid: true, payer, amount: amountAtomic.toString() };
   }
-  const { reason, message, payer } = verdict;
+  const { reason, message, payer } = result;
   return {
     isValid: false,
     error: message,

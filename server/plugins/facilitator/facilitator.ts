@@ -14,19 +14,20 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import type { SettlementRow } from "../settlement/types.ts";
 import { notSettled, verifyAnswer } from "./answers.ts";
 import type { PaymentChecker } from "./check.ts";
-import { networkNameOf } from "../../schemes/exact-eip3009/payment.ts";
-import { refuse } from "../../schemes/exact-eip3009/reasons.ts";
-import type { SettleDesk, SettleOptions } from "./settle.ts";
+import { SCHEMES } from "../../schemes/index.ts";
+import { networkNameOf } from "../../schemes/protocol-body.ts";
+import { refuse } from "../../schemes/reasons.ts";
+import type { Settler, SettleOptions } from "./settle.ts";
 
 /** Hears how each request ended: counters, histograms, statistics. */
 export type Observer = (what: "verify" | "settle", outcome: string, seconds: number) => void;
 
-export interface FacilitatorParts {
+export interface FacilitatorDeps {
   networks: readonly NetworkFacts[];
   publicUrl: string;
   relayers: readonly Address[];
   checker: PaymentChecker;
-  desk: SettleDesk;
+  settler: Settler;
   find: (id: string) => Promise<SettlementRow | undefined>;
   observe: Observer;
   onFault: (error: unknown, what: "verify" | "settle") => void;
@@ -36,13 +37,13 @@ export interface FacilitatorParts {
 const EXTENSIONS = ["bazaar"];
 
 export class Facilitator {
-  readonly #parts: FacilitatorParts;
-  constructor(parts: FacilitatorParts) {
-    this.#parts = parts;
+  readonly #deps: FacilitatorDeps;
+  constructor(deps: FacilitatorDeps) {
+    this.#deps = deps;
   }
 
   service(): FacilitatorService {
-    const { networks, publicUrl } = this.#parts;
+    const { networks, publicUrl } = this.#deps;
     const assets = networks.map(({ id, usdc }) => ({
       network: id,
       asset: getAddress(usdc.address),
@@ -62,16 +63,14 @@ export class Facilitator {
   }
 
   supported(): Supported {
-    const { networks, relayers } = this.#parts;
-    const kind = (x402Version: number, network: string) => ({
-      x402Version,
-      scheme: "exact" as const,
-      network,
-    });
+    const { networks, relayers } = this.#deps;
+    const names = [...new Set(SCHEMES.map(({ name }) => name))];
+    const kinds = (x402Version: number, network: string) =>
+      names.map((scheme) => ({ x402Version, scheme, network }));
     return {
       kinds: networks.flatMap(({ id, v1Name }) => [
-        kind(2, id),
-        ...(v1Name === undefined ? [] : [kind(1, v1Name)]),
+        ...kinds(2, id),
+        ...(v1Name === undefined ? [] : kinds(1, v1Name)),
       ]),
       extensions: EXTENSIONS,
       signers: { "eip155:*": [...relayers] },
@@ -82,9 +81,9 @@ export class Facilitator {
     const startedMs = performance.now();
     let answer: VerifyAnswer;
     try {
-      answer = verifyAnswer(await this.#parts.checker.check(body));
+      answer = verifyAnswer(await this.#deps.checker.check(body));
     } catch (error) {
-      this.#parts.onFault(error, "verify");
+      this.#deps.onFault(error, "verify");
       answer = verifyAnswer(refuse("unexpected_verify_error"));
     }
     this.#observe("verify", answer.isValid ? "valid" : answer.invalidReason, startedMs);
@@ -95,11 +94,11 @@ export class Facilitator {
     const startedMs = performance.now();
     let answer: SettleAnswer;
     try {
-      answer = await this.#parts.desk.settle(body, options);
+      answer = await this.#deps.settler.settle(body, options);
     } catch (error) {
       // A limit is about the caller, not the payment: the one outcome that is an HTTP status.
       if (error instanceof ApiError && error.code === "rate_limited") throw error;
-      this.#parts.onFault(error, "settle");
+      this.#deps.onFault(error, "settle");
       // What a house error says is fit for strangers; any other message is not.
       const message = error instanceof ApiError ? error.message : undefined;
       answer = notSettled({ network: networkNameOf(body) }, "unexpected_settle_error", { message });
@@ -110,7 +109,7 @@ export class Facilitator {
 
   /** State and hash only: who paid whom is the chain's to tell, and an agent's own affairs are not here. */
   async payment(id: string): Promise<SettlementState | undefined> {
-    const row = await this.#parts.find(id);
+    const row = await this.#deps.find(id);
     if (!row || (row.kind !== "facilitated" && !(row.kind === "x402" && row.relay)))
       return undefined;
     return {
@@ -125,7 +124,7 @@ export class Facilitator {
   }
 
   #observe(what: "verify" | "settle", outcome: string | undefined, startedMs: number): void {
-    this.#parts.observe(what, outcome ?? "unknown", (performance.now() - startedMs) / 1000);
+    this.#deps.observe(what, outcome ?? "unknown", (performance.now() - startedMs) / 1000);
   }
 
   /** For our own paywall: the same checks and the same engine, without a detour through HTTP. */

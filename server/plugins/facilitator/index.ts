@@ -7,14 +7,13 @@ import statsRoute from "./stats-route.ts";
 import { Counter, Histogram, type Registry } from "prom-client";
 import { privateKeyToAddress } from "viem/accounts";
 import { ChainPaymentReads } from "./rehearsal.ts";
-import { paymentSignatures } from "../../schemes/exact-eip3009/signatures.ts";
 import { inTransaction } from "../../infra/db/pool.ts";
 import { settlementTelling } from "./success-claims.ts";
 import { acceptTogether } from "../settlement/accept-batch.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
 import { Facilitator, type Observer } from "./facilitator.ts";
 import { PayerLimit } from "./payer-limit.ts";
-import { SettleDesk } from "./settle.ts";
+import { Settler } from "./settle.ts";
 import { tallyOutcome, type Tally } from "./tally.ts";
 
 declare module "fastify" {
@@ -43,17 +42,15 @@ export default fp(
           (chain) =>
             [
               chain.network.chainId,
-              new ChainPaymentReads(chain, app.config.gasCapPerItem),
+              new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem),
             ] as const,
         ),
       ),
-      signatures: paymentSignatures,
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
     });
     const limit = new PayerLimit(SETTLES_PER_PAYER_AND_MINUTE);
-    const desk = new SettleDesk({
+    const settler = new Settler({
       checker,
-      signatures: paymentSignatures,
       settlement: app.settlement,
       store: settlementTelling(app.pool),
       accept: acceptTogether((requests) =>
@@ -77,7 +74,7 @@ export default fp(
         publicUrl,
         relayers: relayerPrivateKeys.map((key) => privateKeyToAddress(key)),
         checker,
-        desk,
+        settler,
         find: (id) => app.settlement.find(id),
         observe: observer(app.metrics, app.facilitatorTally),
         onFault: (err, what) => app.log.warn({ err }, `${what} could not be answered`),
@@ -102,8 +99,7 @@ function readsOf(entries: (readonly [number, ChainPaymentReads])[]): PaymentRead
   };
   return {
     rehearse: (chainId, authorization) => on(chainId).rehearse(authorization),
-    rehearseAlone: (chainId, authorization, deployment) =>
-      on(chainId).rehearseAlone(authorization, deployment),
+    rehearseAlone: (chainId, authorization) => on(chainId).rehearseAlone(authorization),
     diagnose: (chainId, authorization) => on(chainId).diagnose(authorization),
     hasCode: (chainId, address) => on(chainId).hasCode(address),
     acceptsSignature: (chainId, wallet, digest, signature) =>

@@ -1,42 +1,33 @@
 /** What the payment checker asks one chain, in as few calls as possible. */
 import type { Address, Hex } from "viem";
-import type { Deployment } from "../../schemes/exact-eip3009/signatures.ts";
-import type { Diagnosis } from "../../schemes/exact-eip3009/terms.ts";
-import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
+import { uintOf, type CallResult, type ContractCall } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
-import {
-  decodeAggregate,
-  encodeAggregate,
-  type AggregateCall,
-  type AggregateResult,
-} from "../../infra/chain/multicall.ts";
-import type { ChainClient } from "../../infra/chain/clients.ts";
+import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
-import {
-  authorizationState,
-  balanceOf,
-  isValidSignature,
-  transferWithAuthorization,
-} from "../../infra/chain/token.ts";
+import { classifyChainError } from "../../infra/chain/errors.ts";
+import { decodeAggregate, encodeAggregate } from "../../infra/chain/multicall.ts";
+import type { ChainRpc } from "../../infra/chain/rpc.ts";
+import { balanceOf, isValidSignature } from "../../infra/chain/token.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import type { Diagnosis } from "../../schemes/scheme.ts";
+import { DEPLOYMENT_GAS } from "../../schemes/wallet-signature.ts";
 
 const COALESCED = { maxBatch: 100, maxInFlight: 2 };
-const READ_TIMEOUT_MS = 8_000;
 /** Gas around the one call that is capped: the transaction itself, its calldata, Multicall3's loop. */
 const OVERHEAD_GAS = 120_000n;
-const DEPLOYMENT_GAS = 1_500_000n;
 const ERC1271_MAGIC = "0x1626ba7e";
 /** Payers with code are rehearsed alone: their code could burn the gas of a shared call. */
 const MAX_REMEMBERED_WALLETS = 10_000;
 
 export class ChainPaymentReads {
-  readonly #chain: ChainClient;
+  readonly #rpc: Pick<ChainRpc, "call">;
   readonly #gasCapPerItem: bigint;
   readonly #rehearsals: Coalescer<SignedAuthorization, boolean>;
   readonly #diagnoses: Coalescer<SignedAuthorization, Diagnosis>;
   readonly #wallets = new Set<Address>();
 
-  constructor(chain: ChainClient, gasCapPerItem: bigint) {
-    this.#chain = chain;
+  constructor(rpc: Pick<ChainRpc, "call">, gasCapPerItem: bigint) {
+    this.#rpc = rpc;
     this.#gasCapPerItem = gasCapPerItem;
     this.#rehearsals = new Coalescer((items) => this.#rehearseTogether(items), COALESCED);
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
@@ -48,14 +39,8 @@ export class ChainPaymentReads {
       : this.#rehearsals.ask(authorization);
   }
 
-  async rehearseAlone(
-    authorization: SignedAuthorization,
-    deployment?: Deployment,
-  ): Promise<boolean> {
-    const calls: AggregateCall[] = deployment
-      ? [{ target: deployment.factory, data: deployment.data }]
-      : [];
-    calls.push({ target: authorization.asset, data: transferWithAuthorization(authorization) });
+  async rehearseAlone(authorization: SignedAuthorization): Promise<boolean> {
+    const { calls, deployment } = schemeOf(authorization).planTransfer(authorization);
     const results = await this.#call(calls, deployment ? DEPLOYMENT_GAS : 0n);
     return results.at(-1)?.success === true;
   }
@@ -65,9 +50,7 @@ export class ChainPaymentReads {
   }
 
   async hasCode(address: Address): Promise<boolean> {
-    const code = await this.#limited(
-      this.#chain.client.request({ method: "eth_getCode", params: [address, "latest"] }),
-    );
+    const code = await this.#rpc.call<Hex | null>("eth_getCode", [address, "latest"]);
     const isContract = code !== "0x" && code !== null;
     if (isContract && this.#wallets.size < MAX_REMEMBERED_WALLETS) this.#wallets.add(address);
     return isContract;
@@ -82,14 +65,15 @@ export class ChainPaymentReads {
   async #rehearseTogether(authorizations: SignedAuthorization[]): Promise<boolean[]> {
     // The same payment asked twice is one transfer: a second would fail after the first.
     const places = new Map<string, number>();
-    const transfers: AggregateCall[] = [];
+    const transfers: ContractCall[] = [];
     const placeOf = authorizations.map((authorization) => {
-      const data = transferWithAuthorization(authorization);
-      const place = places.get(data) ?? transfers.length;
-      if (place === transfers.length) {
-        places.set(data, place);
-        transfers.push({ target: authorization.asset, data });
-      }
+      const { calls } = schemeOf(authorization).planTransfer(authorization);
+      const name = calls.map(({ data }) => data).join();
+      const known = places.get(name);
+      if (known !== undefined) return known;
+      transfers.push(...calls);
+      const place = transfers.length - 1;
+      places.set(name, place);
       return place;
     });
     // Money received earlier in this call is not there on chain: such payers show their balance first.
@@ -99,7 +83,7 @@ export class ChainPaymentReads {
     const results = await this.#callOrGiveUp([...balances, ...transfers]);
     if (!results) return authorizations.map(() => false);
     const balanceOfPayer = new Map(
-      shown.map(({ from }, index) => [from, toUint(results[index]) ?? 0n]),
+      shown.map(({ from }, index) => [from, uintOf(results[index]) ?? 0n]),
     );
     return authorizations.map((authorization, index) => {
       const transfer = results[balances.length + (placeOf[index] ?? 0)];
@@ -109,74 +93,38 @@ export class ChainPaymentReads {
   }
 
   /** One payer's code may have spoiled the whole call: then each is looked at alone. */
-  async #callOrGiveUp(calls: AggregateCall[]): Promise<AggregateResult[] | undefined> {
+  async #callOrGiveUp(calls: readonly ContractCall[]): Promise<CallResult[] | undefined> {
     try {
       return await this.#call(calls);
     } catch (error) {
-      if (isAnswer(error)) return undefined;
-      throw error;
+      if (classifyChainError(error).kind === "unreachable") throw error;
+      return undefined;
     }
   }
 
   async #diagnoseTogether(authorizations: SignedAuthorization[]): Promise<Diagnosis[]> {
-    const calls = authorizations.flatMap(({ asset, from, nonce }) => [
-      { target: asset, data: balanceOf(from) },
-      { target: asset, data: authorizationState(from, nonce) },
+    const calls = authorizations.flatMap((authorization) => [
+      { target: authorization.asset, data: balanceOf(authorization.from) },
+      schemeOf(authorization).stateCall(authorization),
     ]);
     const results = await this.#call(calls);
-    return authorizations.map((_, index) => {
-      const state = toUint(results[index * 2 + 1]);
+    return authorizations.map((authorization, index) => {
+      const state = results[index * 2 + 1];
       return {
-        balanceAtomic: toUint(results[index * 2]),
-        used: state === undefined ? undefined : state !== 0n,
+        balanceAtomic: uintOf(results[index * 2]),
+        used: state && schemeOf(authorization).isEnded(authorization, state),
       };
     });
   }
 
   /** With `extraGas` given, the call is capped at one item's gas and that. */
-  async #call(calls: AggregateCall[], extraGas?: bigint): Promise<AggregateResult[]> {
+  async #call(calls: readonly ContractCall[], extraGas?: bigint): Promise<CallResult[]> {
     const data = encodeAggregate(calls);
     const gas =
       extraGas === undefined
         ? {}
         : { gas: `0x${(this.#gasCapPerItem + OVERHEAD_GAS + extraGas).toString(16)}` as const };
-    const answer = await this.#limited(
-      this.#chain.client.request({
-        method: "eth_call",
-        params: [{ to: MULTICALL3_ADDRESS, data, ...gas }, "latest"],
-      }),
-    );
-    return decodeAggregate(answer, calls.length);
+    const call = { to: MULTICALL3_ADDRESS, data, ...gas };
+    return decodeAggregate(await this.#rpc.call<Hex>("eth_call", [call, "latest"]), calls.length);
   }
-
-  async #limited<T>(work: Promise<T>): Promise<T> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_resolve, reject) => {
-      timer = setTimeout(() => reject(new ReadTimeout()), READ_TIMEOUT_MS);
-    });
-    return Promise.race([work, late]).finally(() => clearTimeout(timer));
-  }
-}
-
-export class ReadTimeout extends Error {
-  override name = "ReadTimeout";
-  constructor() {
-    super(`the chain did not answer within ${READ_TIMEOUT_MS} ms`);
-  }
-}
-
-/** The node answered, with an error: in contrast to not being reached. */
-function isAnswer(error: unknown): boolean {
-  let cause: unknown = error;
-  for (let depth = 0; depth < 5 && cause instanceof Error; depth += 1) {
-    if (cause.name === "RpcRequestError") return true;
-    cause = cause.cause;
-  }
-  return false;
-}
-
-function toUint(result: AggregateResult | undefined): bigint | undefined {
-  return result?.success === true && /^0x[0-9a-f]{64}$/.test(result.data)
-    ? BigInt(result.data)
-    : undefined;
 }

@@ -4,23 +4,18 @@
  * The authorization is the key: the first request makes the settlement, every other finds it. Success is
  * told again only to who proves to be the same caller; without proof it is told at most once.
  */
-import type { Hex } from "viem";
 import { newId } from "../../core/ids.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
-import type {
-  Settlement,
-  SettlementOutcome,
-  SettlementRequest,
-  SettlementRow,
-} from "../settlement/types.ts";
+import { outcomeOf } from "../settlement/outcome.ts";
+import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
 import { notSettled, settled, type PaymentNames } from "./answers.ts";
-import { BurstGate } from "./batch-hold.ts";
+import { BurstHold } from "./burst-hold.ts";
 import { callerProof, isSameCaller, type CallerProof } from "./caller.ts";
-import type { Deployment, SignatureTools } from "../../schemes/exact-eip3009/signatures.ts";
 import type { Approved, PaymentChecker } from "./check.ts";
-import { networkNameOf, type ExactPayment } from "../../schemes/exact-eip3009/payment.ts";
-import { refuse, type Refusal } from "../../schemes/exact-eip3009/reasons.ts";
-import { checkTerms } from "../../schemes/exact-eip3009/terms.ts";
+import { networkNameOf } from "../../schemes/protocol-body.ts";
+import { refuse, type Refusal } from "../../schemes/reasons.ts";
+import type { Payment } from "../../schemes/scheme.ts";
+import { unwrapSignature, type Deployment } from "../../schemes/wallet-signature.ts";
 import type { SettleAnswer } from "../../schemas/facilitator.ts";
 
 export interface SettleOptions {
@@ -40,9 +35,8 @@ export interface TellingStore {
   wasTold(row: SettlementRow): Promise<boolean>;
 }
 
-export interface DeskParts {
+export interface SettlerDeps {
   checker: PaymentChecker;
-  signatures: SignatureTools;
   settlement: Settlement;
   store: TellingStore;
   accept(request: SettlementRequest): Promise<{ created: boolean; settlement: SettlementRow }>;
@@ -52,7 +46,7 @@ export interface DeskParts {
   settleWaitMs: number;
   /** How long payments of one burst may wait for each other: a small part of a block. */
   maxHoldMs: number;
-  onSettled(payment: ExactPayment, body: unknown): void;
+  onSettled(payment: Payment, body: unknown): void;
   onFault(error: unknown): void;
   sleep(ms: number): Promise<void>;
 }
@@ -61,18 +55,18 @@ export interface DeskParts {
 const STAND_BACK_MS = 1_000;
 const LOOK_EVERY_MS = 50;
 
-export class SettleDesk {
-  readonly #parts: DeskParts;
-  readonly #gate: BurstGate;
-  constructor(parts: DeskParts) {
-    this.#parts = parts;
-    this.#gate = new BurstGate(parts.maxHoldMs);
+export class Settler {
+  readonly #deps: SettlerDeps;
+  readonly #burst: BurstHold;
+  constructor(deps: SettlerDeps) {
+    this.#deps = deps;
+    this.#burst = new BurstHold(deps.maxHoldMs);
   }
 
   async settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
-    const read = this.#parts.checker.read(body);
+    const read = this.#deps.checker.read(body);
     if (!read.isValid) return refusal(networkNameOf(body), read);
-    const arrived = this.#parts.settlement.expect(read.payment.network.chainId);
+    const arrived = this.#deps.settlement.expect(read.payment.network.chainId);
     try {
       return await this.#settlePayment(read.payment, body, options, arrived);
     } finally {
@@ -82,14 +76,14 @@ export class SettleDesk {
 
   /** `arrived` is called before anything is waited for. */
   async #settlePayment(
-    payment: ExactPayment,
+    payment: Payment,
     body: unknown,
     options: SettleOptions,
     arrived: () => void,
   ): Promise<SettleAnswer> {
     const proof = callerProof(body, options);
     const { chainId } = payment.network;
-    const known = await this.#gate.during(() => this.#parts.store.find({ ...payment, chainId }));
+    const known = await this.#burst.during(() => this.#deps.store.find(payment.authorization));
     if (known && !isUnclaimedByUs(known)) {
       arrived();
       const reason = this.#checkRepeat(payment, known);
@@ -97,29 +91,25 @@ export class SettleDesk {
         ? refusal(payment.networkName, reason)
         : this.#follow({ payment, body, row: known, proof, isFirst: false, options });
     }
-    const verdict = await this.#gate.during(() => this.#parts.checker.checkPayment(payment));
-    if (!verdict.isValid) return refusal(payment.networkName, verdict);
-    const { deployment } = verdict;
-    if (deployment && !this.#parts.mayDeploy(deployment))
+    const checked = await this.#burst.during(() => this.#deps.checker.checkPayment(payment));
+    if (!checked.isValid) return refusal(payment.networkName, checked);
+    const { deployment } = checked;
+    if (deployment && !this.#deps.mayDeploy(deployment))
       return refusal(payment.networkName, refuse("eip6492_factory_not_allowed", payment.payer));
-    this.#parts.admit(payment.from);
-    await this.#parts.settlement.assertAvailable(chainId, { kind: "facilitated" });
-    const accepted = await this.#accept(verdict, proof);
+    this.#deps.admit(payment.authorization.from);
+    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
+    const accepted = await this.#accept(checked, proof);
     arrived();
     return this.#followAccepted({ payment, body, proof, options }, accepted);
   }
 
-  async #accept(approved: Approved, proof: CallerProof) {
-    const { payment, authorization } = approved;
-    await this.#gate.quiet();
-    return this.#parts.accept({
+  async #accept({ authorization }: Approved, proof: CallerProof) {
+    await this.#burst.quiet();
+    return this.#deps.accept({
       id: newId("pay"),
       kind: "facilitated",
       agentId: null,
-      // A wallet that is to be made first keeps its envelope: the engine makes it.
-      authorization: approved.deployment
-        ? { ...authorization, signature: payment.signature as Hex }
-        : authorization,
+      authorization,
       relay: true,
       bodyHash: proof.bodyHash,
       ...(proof.callerKeyHash && { callerKeyHash: proof.callerKeyHash }),
@@ -140,20 +130,21 @@ export class SettleDesk {
   }
 
   /** The same signed authorization, for the same recipient and amount? A nonce alone proves nothing. */
-  #checkRepeat(payment: ExactPayment, row: SettlementRow): Refusal | undefined {
+  #checkRepeat(payment: Payment, row: SettlementRow): Refusal | undefined {
     const known = row.authorization;
-    const { ecdsa } = this.#parts.signatures.examine(payment);
-    const inner = this.#parts.signatures.unwrap(payment.signature)?.inner;
+    const { ecdsa } = payment.scheme.examine(payment);
+    const inner = unwrapSignature(payment.signature)?.inner;
     const shown = [inner, payment.signature].map((text) => text?.toLowerCase());
     const isPayers = ecdsa !== undefined || shown.includes(known.signature.toLowerCase());
     if (!isPayers) return refuse("invalid_exact_evm_signature", payment.payer);
+    const asked = payment.authorization;
     const isSame =
-      known.to === payment.to &&
-      known.value === payment.value &&
-      known.validAfter === payment.validAfter &&
-      known.validBefore === payment.validBefore;
+      known.to === asked.to &&
+      known.value === asked.value &&
+      known.validAfter === asked.validAfter &&
+      known.validBefore === asked.validBefore;
     if (!isSame) return refuse("invalid_exact_evm_nonce_already_used", payment.payer);
-    return checkTerms(payment, undefined);
+    return payment.scheme.checkTerms(payment, undefined);
   }
 
   /** From here on the payment may happen: whatever fails now, its fate is unknown, not bad. */
@@ -161,7 +152,7 @@ export class SettleDesk {
     try {
       return await this.#outcome(following);
     } catch (error) {
-      this.#parts.onFault(error);
+      this.#deps.onFault(error);
       const { payment, row } = following;
       return notSettled(names(payment, row), "settlement_pending", {
         ...(row.txHash && { txHash: row.txHash }),
@@ -178,10 +169,12 @@ export class SettleDesk {
       });
     }
     const timeoutMs = Math.min(
-      options.timeoutMs ?? this.#parts.settleWaitMs,
-      this.#parts.settleWaitMs,
+      options.timeoutMs ?? this.#deps.settleWaitMs,
+      this.#deps.settleWaitMs,
     );
-    const outcome = finalOf(row) ?? (await this.#parts.settlement.wait(row.id, timeoutMs));
+    const known = outcomeOf(row);
+    const outcome =
+      known.status === "pending" ? await this.#deps.settlement.wait(row.id, timeoutMs) : known;
     if (outcome.status === "pending") {
       return notSettled(told, "settlement_pending", {
         ...(outcome.txHash && { txHash: outcome.txHash }),
@@ -194,7 +187,7 @@ export class SettleDesk {
       });
     }
     if (await this.#maySucceed(following, outcome.settledAt)) {
-      this.#parts.onSettled(payment, following.body);
+      this.#deps.onSettled(payment, following.body);
       return settled(told, outcome.txHash);
     }
     return notSettled(told, "duplicate_settlement", { txHash: outcome.txHash });
@@ -202,7 +195,7 @@ export class SettleDesk {
 
   async #maySucceed(following: Following, settledAt: Date): Promise<boolean> {
     const { row, proof, isFirst, options } = following;
-    const { store } = this.#parts;
+    const { store } = this.#deps;
     if (options.isGone?.()) return false;
     if (isFirst || isSameCaller(row, proof)) {
       const isFresh = await store.claimSuccess(row);
@@ -213,14 +206,14 @@ export class SettleDesk {
     const standBackUntil = settledAt.getTime() + STAND_BACK_MS;
     while (Date.now() < standBackUntil) {
       if (await store.wasTold(row)) return false;
-      await this.#parts.sleep(LOOK_EVERY_MS);
+      await this.#deps.sleep(LOOK_EVERY_MS);
     }
     return !options.isGone?.() && (await store.claimSuccess(row));
   }
 }
 
 interface Following {
-  payment: ExactPayment;
+  payment: Payment;
   body: unknown;
   row: SettlementRow;
   proof: CallerProof;
@@ -239,23 +232,6 @@ const isUnclaimedByUs = (row: SettlementRow): boolean =>
 const isAskable = (row: SettlementRow): boolean =>
   row.kind === "facilitated" || (row.kind === "x402" && row.relay);
 
-function finalOf(row: SettlementRow): SettlementOutcome | undefined {
-  const { id, status, txHash, blockNumber, settledAt, byOther } = row;
-  if (status === "settled" && txHash && settledAt)
-    return { status, id, txHash, blockNumber: blockNumber ?? 0n, settledAt, byOther };
-  if (status === "failed" || status === "expired") {
-    const reason = row.errorReason ?? "invalid_exact_evm_transaction_failed";
-    return {
-      status,
-      id,
-      reason,
-      message: row.errorMessage ?? reason,
-      ...(txHash && { txHash }),
-    };
-  }
-  return undefined;
-}
-
 /** The engine's own words, where the protocol has another. */
 function protocolReason(outcome: { status: "failed" | "expired"; reason: string }): string {
   if (outcome.reason === "authorization_canceled") return "invalid_exact_evm_nonce_already_used";
@@ -263,7 +239,7 @@ function protocolReason(outcome: { status: "failed" | "expired"; reason: string 
   return outcome.reason;
 }
 
-const names = (payment: ExactPayment, row: SettlementRow): PaymentNames => ({
+const names = (payment: Payment, row: SettlementRow): PaymentNames => ({
   network: payment.networkName,
   payer: payment.payer,
   amount: payment.amountAtomic.toString(),

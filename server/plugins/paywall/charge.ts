@@ -10,8 +10,9 @@ import {
 } from "@x402/core/types";
 import { bazaarResourceServerExtension, declareDiscoveryExtension } from "@x402/extensions/bazaar";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { ExactUsdcScheme } from "./exact-scheme.ts";
+import { SCHEMES } from "../../schemes/index.ts";
 import { readProof, v1Body } from "./proof.ts";
+import { UsdcScheme } from "./usdc-scheme.ts";
 
 export class FacilitatorFault extends Error {
   override name = "FacilitatorFault";
@@ -73,7 +74,7 @@ export type Charge =
   | { kind: "refused"; headers: Record<string, string>; body: object }
   | { kind: "settled"; headers: Record<string, string>; receipt: Receipt };
 
-export interface TillOptions {
+export interface TillDeps {
   facilitator: FacilitatorClient;
   networks: readonly NetworkFacts[];
   payTo: string;
@@ -83,14 +84,16 @@ const MAX_TIMEOUT_SECONDS = 120;
 
 export class Till {
   readonly #server: x402ResourceServer;
-  readonly #options: TillOptions;
+  readonly #deps: TillDeps;
   #ready: Promise<void> | undefined;
 
-  constructor(options: TillOptions) {
-    this.#options = options;
-    this.#server = new x402ResourceServer(options.facilitator);
-    const scheme = new ExactUsdcScheme(options.networks);
-    for (const network of options.networks) this.#server.register(network.id, scheme);
+  constructor(deps: TillDeps) {
+    this.#deps = deps;
+    this.#server = new x402ResourceServer(deps.facilitator);
+    for (const own of SCHEMES) {
+      const scheme = new UsdcScheme(own, deps.networks);
+      for (const network of deps.networks) this.#server.register(network.id, scheme);
+    }
     this.#server.registerExtension(bazaarResourceServerExtension);
   }
 
@@ -158,18 +161,18 @@ export class Till {
   }
 
   async #accepts(resource: PaidResource): Promise<PaymentRequirements[]> {
-    const networks = this.#options.networks.filter(
-      ({ id }) =>
-        (resource.networks?.includes(id) ?? true) &&
-        this.#server.getSupportedKind(2, id, "exact") !== undefined,
+    const networks = this.#deps.networks.filter(
+      ({ id }) => resource.networks?.includes(id) ?? true,
     );
-    if (networks.length === 0)
+    const entries = networks
+      .flatMap(({ id }) => SCHEMES.map(({ name }) => ({ scheme: name, network: id })))
+      .filter(({ scheme, network }) => this.#server.getSupportedKind(2, network, scheme));
+    if (entries.length === 0)
       throw new FacilitatorFault(503, "The facilitator supports none of the networks asked for.");
     return this.#server.buildPaymentRequirementsFromOptions(
-      networks.map((network) => ({
-        scheme: "exact",
-        network: network.id,
-        payTo: resource.payTo ?? this.#options.payTo,
+      entries.map((entry) => ({
+        ...entry,
+        payTo: resource.payTo ?? this.#deps.payTo,
         price: resource.price,
         maxTimeoutSeconds: resource.maxTimeoutSeconds ?? MAX_TIMEOUT_SECONDS,
       })),

@@ -1,15 +1,15 @@
-/** The engine of one chain: its lanes, its watch, and whether work can be taken at all. */
+/** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
 import type { PrivateKeyAccount } from "viem";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
 import { ApiError } from "../../errors.ts";
-import { Arrivals } from "./batch-hold.ts";
+import { ExpectedPayments } from "./expected-payments.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { EngineContext } from "./context.ts";
 import { Lane } from "./lane.ts";
 import type { SettlementKind } from "./types.ts";
-import { Watch } from "./external-relays.ts";
+import { ExternalRelays } from "./external-relays.ts";
 
-export interface ChainEngineOptions {
+export interface ChainEngineDeps {
   ctx: EngineContext;
   signers: readonly PrivateKeyAccount[];
   /** The token of this chain has been compared with our table. */
@@ -27,9 +27,9 @@ const LOOK_AFTER_MS = [3, 15, 60, 250];
 export class ChainEngine {
   readonly ctx: EngineContext;
   readonly lanes: Lane[];
-  readonly watch: Watch;
-  readonly arrivals = new Arrivals();
-  readonly #options: ChainEngineOptions;
+  readonly externalRelays: ExternalRelays;
+  readonly expected = new ExpectedPayments();
+  readonly #deps: ChainEngineDeps;
   /** Those who ask at the same moment hear the same answer. */
   readonly #gasToday: Coalescer<undefined, bigint>;
   readonly #orphans = new Map<string, Lane>();
@@ -37,28 +37,28 @@ export class ChainEngine {
   #tip: { wei: bigint; readMs: number } | undefined;
   #lookUntil = 0;
 
-  constructor(options: ChainEngineOptions) {
-    this.#options = options;
-    this.ctx = options.ctx;
-    this.lanes = options.signers.map((signer) => this.#lane(signer.address, signer));
-    const { pool, network, transactions } = options.ctx;
+  constructor(deps: ChainEngineDeps) {
+    this.#deps = deps;
+    this.ctx = deps.ctx;
+    this.lanes = deps.signers.map((signer) => this.#lane(signer.address, signer));
+    const { pool, network, transactions } = deps.ctx;
     this.#gasToday = new Coalescer(async (askers) => {
       const gas = await transactions.gasToday(pool, network.chainId);
       return askers.map(() => gas);
     }, SHARED);
-    this.watch = new Watch(options.ctx, (address) => this.#adopt(address));
+    this.externalRelays = new ExternalRelays(deps.ctx, (address) => this.#adopt(address));
   }
 
   start(): void {
     this.ctx.heads.start();
     for (const lane of this.lanes) void lane.start();
-    this.watch.start();
+    this.externalRelays.start();
   }
 
   async stop(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);
     await Promise.all([
-      this.watch.stop(),
+      this.externalRelays.stop(),
       ...[...this.lanes, ...this.#orphans.values()].map((lane) => lane.stop()),
     ]);
   }
@@ -88,7 +88,7 @@ export class ChainEngine {
     const { ctx } = this;
     const closed = (detail: string, cause?: unknown): ApiError =>
       new ApiError("chain_unavailable", { detail, cause });
-    if (!this.#options.isVerified())
+    if (!this.#deps.isVerified())
       throw closed(`The USDC of ${ctx.network.name} has not been verified yet.`);
     try {
       if (!ctx.heads.healthy) await ctx.heads.refresh();
@@ -131,8 +131,8 @@ export class ChainEngine {
   };
 
   #lane(address: string, signer: PrivateKeyAccount | undefined): Lane {
-    const { ctx, arrivals, priorityFeeWei } = this;
-    return new Lane({ ctx, address, signer, arrivals, priorityFeeWei });
+    const { ctx, expected, priorityFeeWei } = this;
+    return new Lane({ ctx, address, signer, expected, priorityFeeWei });
   }
 
   /** A key that left the configuration with transactions in flight: they are followed to their end. */

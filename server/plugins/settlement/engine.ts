@@ -15,11 +15,12 @@ import {
   type SettlementRow,
   type WaitOptions,
 } from "./types.ts";
-import { outcomeOf, type Waiters } from "./waiters.ts";
+import { outcomeOf } from "./outcome.ts";
+import type { Waiters } from "./waiters.ts";
 
 const CANCEL_WAIT_MS = 15_000;
 
-export interface EngineOptions {
+export interface EngineDeps {
   pool: Pool;
   store: typeof SettlementStore;
   acceptSettlements: typeof acceptSettlements;
@@ -30,14 +31,14 @@ export interface EngineOptions {
 }
 
 export class SettlementEngine implements Settlement {
-  readonly #options: EngineOptions;
+  readonly #deps: EngineDeps;
 
-  constructor(options: EngineOptions) {
-    this.#options = options;
+  constructor(deps: EngineDeps) {
+    this.#deps = deps;
   }
 
   async assertAvailable(chainId: number, options: { kind?: SettlementKind } = {}): Promise<void> {
-    const chain = this.#options.chains.get(chainId);
+    const chain = this.#deps.chains.get(chainId);
     if (!chain)
       throw new ApiError("chain_unavailable", {
         detail: `Network eip155:${chainId} is not configured.`,
@@ -46,14 +47,14 @@ export class SettlementEngine implements Settlement {
   }
 
   expect(chainId: number): () => void {
-    return this.#options.chains.get(chainId)?.arrivals.expect() ?? (() => undefined);
+    return this.#deps.chains.get(chainId)?.expected.expect() ?? (() => undefined);
   }
 
   async accept(
     sql: Sql,
     request: SettlementRequest,
   ): Promise<{ created: boolean; settlement: SettlementRow }> {
-    const accepted = await this.#options.store.acceptSettlement(sql, request);
+    const accepted = await this.#deps.store.acceptSettlement(sql, request);
     if (request.relay && accepted.settlement.status === "queued")
       this.#wake(request.authorization.chainId);
     return accepted;
@@ -63,7 +64,7 @@ export class SettlementEngine implements Settlement {
     sql: Sql,
     requests: readonly SettlementRequest[],
   ): Promise<{ created: boolean; settlement: SettlementRow }[]> {
-    const accepted = await this.#options.acceptSettlements(sql, requests);
+    const accepted = await this.#deps.acceptSettlements(sql, requests);
     const chainIds = new Set(
       requests
         .filter(({ relay }, index) => relay && accepted[index]?.settlement.status === "queued")
@@ -74,7 +75,7 @@ export class SettlementEngine implements Settlement {
   }
 
   async wait(id: string, timeoutMs: number, options: WaitOptions = {}): Promise<SettlementOutcome> {
-    const { waiters } = this.#options;
+    const { waiters } = this.#deps;
     if (options.look !== true) return waiters.wait(id, timeoutMs);
     const stopLooking = await this.#look(id, options.txHash);
     return waiters.wait(id, timeoutMs).finally(stopLooking);
@@ -82,18 +83,18 @@ export class SettlementEngine implements Settlement {
 
   /** What is proven here reaches the waiter as every outcome does: through the database's word. */
   async #look(id: string, txHash: `0x${string}` | undefined): Promise<() => void> {
-    const { pool, store, chains } = this.#options;
+    const { pool, store, chains } = this.#deps;
     const record = await store.findOpenRecord(pool, id);
     const chain = record && chains.get(Number(record.chain_id));
-    return chain ? chain.watch.follow(id, txHash) : () => undefined;
+    return chain ? chain.externalRelays.follow(id, txHash) : () => undefined;
   }
 
   async find(id: string): Promise<SettlementRow | undefined> {
-    return this.#options.store.findSettlement(this.#options.pool, id);
+    return this.#deps.store.findSettlement(this.#deps.pool, id);
   }
 
   async findByAuthorization(key: SettlementKey): Promise<SettlementRow | undefined> {
-    return this.#options.store.findByAuthorization(this.#options.pool, key);
+    return this.#deps.store.findByAuthorization(this.#deps.pool, key);
   }
 
   async requestCancel(request: {
@@ -101,7 +102,7 @@ export class SettlementEngine implements Settlement {
     cancelSignature: `0x${string}`;
     timeoutMs?: number;
   }): Promise<CancelOutcome> {
-    const { pool, store } = this.#options;
+    const { pool, store } = this.#deps;
     const marked = await store.markForCancel(pool, request.key, request.cancelSignature);
     const row = marked ?? (await store.findByAuthorization(pool, request.key));
     if (!row) throw new Error("requestCancel of an authorization that was never accepted");
@@ -116,8 +117,8 @@ export class SettlementEngine implements Settlement {
   }
 
   #wake(chainId: number): void {
-    this.#options.chains.get(chainId)?.expectWork();
-    this.#options.announce(chainId);
+    this.#deps.chains.get(chainId)?.expectWork();
+    this.#deps.announce(chainId);
   }
 }
 

@@ -1,12 +1,12 @@
 /**
- * What a chain's watch does beside the lanes: notices authorizations that others relay, proves the expiry
+ * What happens beside the lanes: notices authorizations that others relay, proves the expiry
  * of those nobody used, and frees what dead processes held. One process at a time does it, under a lease;
  * doing it twice would be harmless, because only proven facts are written.
  */
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
-import { REASON_CODES } from "../../infra/chain/errors.ts";
+import { schemeOf } from "../../schemes/index.ts";
 import { finalTag, type EngineContext } from "./context.ts";
-import { explainUse } from "./prove.ts";
+import { authorizationOf, explainUse, keyOf } from "./prove.ts";
 import { proveByTransaction } from "./receipt-logs.ts";
 import { Signal } from "./signal.ts";
 
@@ -16,7 +16,7 @@ const LEASE_MS = 5_000;
 const ROUND_MS = 1_000;
 const MAX_ROWS = 1_000;
 
-export class Watch {
+export class ExternalRelays {
   readonly wake = new Signal();
   readonly #ctx: EngineContext;
   readonly #onOrphan: (address: string) => void;
@@ -123,12 +123,11 @@ export class Watch {
     if (records.length === 0) return;
     const ctx = this.#ctx;
     if (ctx.network.confirmations > 1) await ctx.heads.refresh();
-    const refs = records.map((record) => ({
-      asset: record.asset,
-      from: record.from_address,
-      nonce: record.nonce,
-    }));
-    const states = await ctx.reads.readAuthorizationStates(ctx.rpc, refs, finalTag(ctx));
+    const states = await ctx.reads.readAuthorizationStates(
+      ctx.rpc,
+      records.map(authorizationOf),
+      finalTag(ctx),
+    );
     const outcomes: ProvenOutcome[] = [];
     for (const [index, record] of records.entries()) {
       const state = states[index];
@@ -140,11 +139,9 @@ export class Watch {
         // The token demands block time < validBefore, and block time never goes back: it is over for good,
         // whatever transactions still carry it.
         outcomes.push({
-          from: record.from_address,
-          asset: record.asset,
-          nonce: record.nonce,
+          ...keyOf(record),
           status: "expired",
-          reason: REASON_CODES.expired,
+          reason: schemeOf(authorizationOf(record)).reasonExpired,
           message: `validBefore passed unused at block ${state.blockNumber}.`,
         });
       }

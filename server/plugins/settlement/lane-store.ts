@@ -4,6 +4,7 @@
  */
 import type { Hex } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
+import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 
 export interface LaneKey {
@@ -36,13 +37,8 @@ export interface StoredTransaction {
 }
 
 /** One authorization a transaction carries, with what must move for it to count as paid. */
-export interface CarriedItem {
+export interface CarriedItem extends ExpectedTransfer {
   action: ItemAction;
-  from: string;
-  asset: string;
-  nonce: string;
-  to: string;
-  value: bigint;
 }
 
 export async function acquireLease(

@@ -3,7 +3,7 @@
  * earlier holders left before anything new, and gives it all up the moment the lease is gone.
  */
 import type { PrivateKeyAccount } from "viem";
-import type { Arrivals } from "./batch-hold.ts";
+import type { ExpectedPayments } from "./expected-payments.ts";
 import type { EngineContext } from "./context.ts";
 import type { Lease } from "./lane-store.ts";
 import { Sender } from "./sender.ts";
@@ -17,12 +17,12 @@ const FALLBACK_MS = 1_000;
 const BALANCE_FRESH_MS = 2_000;
 const DRAIN_MS = 3_000;
 
-export interface LaneOptions {
+export interface LaneDeps {
   ctx: EngineContext;
   address: string;
   /** Without a key a lane only finishes what was signed before (its key left the configuration). */
   signer: PrivateKeyAccount | undefined;
-  arrivals: Arrivals;
+  expected: ExpectedPayments;
   priorityFeeWei: () => Promise<bigint>;
 }
 
@@ -32,7 +32,7 @@ export class Lane {
   /** Cannot pay for its next transaction. */
   unfunded = false;
   balanceWei: bigint | undefined;
-  readonly #options: LaneOptions;
+  readonly #deps: LaneDeps;
   #stopping = false;
   #lost = false;
   #leaseGoodUntilMs = 0;
@@ -43,9 +43,9 @@ export class Lane {
   #sender: Sender | undefined;
   #done: Promise<void> | undefined;
 
-  constructor(options: LaneOptions) {
-    this.#options = options;
-    this.address = options.address.toLowerCase();
+  constructor(deps: LaneDeps) {
+    this.#deps = deps;
+    this.address = deps.address.toLowerCase();
   }
 
   get held(): boolean {
@@ -70,7 +70,7 @@ export class Lane {
   }
 
   async #run(): Promise<void> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     while (!this.#stopping) {
       try {
         const key = { chainId: ctx.network.chainId, address: this.address };
@@ -78,7 +78,7 @@ export class Lane {
         if (won) {
           await this.#hold({ ...key, owner: ctx.owner, epoch: won.epoch }, won.nextNonce);
           // Without a key there was only the past to finish.
-          if (!this.#options.signer) return;
+          if (!this.#deps.signer) return;
         }
       } catch (error) {
         ctx.log.warn(
@@ -93,7 +93,7 @@ export class Lane {
   }
 
   async #hold(lease: Lease, storedNonce: bigint): Promise<void> {
-    const { ctx, signer } = this.#options;
+    const { ctx, signer } = this.#deps;
     this.#lost = false;
     this.#leaseGoodUntilMs = performance.now() + LEASE_MS;
     const renewal = setInterval(() => void this.#renew(lease), RENEW_MS);
@@ -101,7 +101,7 @@ export class Lane {
       ctx,
       lease,
       signer,
-      priorityFeeWei: this.#options.priorityFeeWei,
+      priorityFeeWei: this.#deps.priorityFeeWei,
       onProgress: () => this.wake.raise(),
       onUnfunded: () => this.#noteUnfunded(true),
       onLeaseLost: () => this.#doubt("the lease was lost"),
@@ -146,15 +146,15 @@ export class Lane {
     tracker: Tracker,
     nextNonce: bigint,
   ): Promise<void> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     const sender = new Sender({
       ctx,
       lease,
       signer,
       tracker,
       nextNonce,
-      arrivals: this.#options.arrivals,
-      priorityFeeWei: this.#options.priorityFeeWei,
+      expected: this.#deps.expected,
+      priorityFeeWei: this.#deps.priorityFeeWei,
       canPay: (wei) => this.#canPay(wei, tracker),
       isActive: () => this.#active,
       onDoubt: (reason) => this.#doubt(reason),
@@ -186,7 +186,7 @@ export class Lane {
 
   /** Everything that is not final comes first: stored bytes are sent again, receipts read. */
   async #resume(lease: Lease, tracker: Tracker, storedNonce: bigint): Promise<bigint> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     await ctx.lanes.voidLapsedClaims(ctx.pool, ctx.network.chainId);
     const pending = await ctx.transactions.pendingTransactions(ctx.pool, lease);
     await ctx.heads.refresh();
@@ -211,7 +211,7 @@ export class Lane {
   }
 
   async #renew(lease: Lease): Promise<void> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     const askedMs = performance.now();
     try {
       if (await ctx.lanes.renewLease(ctx.pool, lease, LEASE_MS))
@@ -226,7 +226,7 @@ export class Lane {
   #doubt(reason: string): void {
     if (this.#lost) return;
     this.#lost = true;
-    this.#options.ctx.log.warn({ lane: this.address, reason }, "reading the lane's state again");
+    this.#deps.ctx.log.warn({ lane: this.address, reason }, "reading the lane's state again");
     this.wake.raise();
   }
 
@@ -244,7 +244,7 @@ export class Lane {
   }
 
   async readBalance(): Promise<bigint> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     const freshFor = this.unfunded ? BALANCE_FRESH_MS / 4 : BALANCE_FRESH_MS;
     if (this.balanceWei === undefined || performance.now() - this.#balanceReadMs > freshFor) {
       this.balanceWei = await ctx.reads.readNativeBalance(ctx.rpc, this.address);
@@ -255,10 +255,7 @@ export class Lane {
 
   #noteUnfunded(unfunded: boolean): void {
     if (unfunded && !this.unfunded)
-      this.#options.ctx.log.error(
-        { lane: this.address },
-        "the relayer cannot pay its gas: fund it",
-      );
+      this.#deps.ctx.log.error({ lane: this.address }, "the relayer cannot pay its gas: fund it");
     this.unfunded = unfunded;
   }
 
@@ -267,7 +264,7 @@ export class Lane {
     await this.#sender?.settle();
     const untilMs = performance.now() + DRAIN_MS;
     while (!this.#lost && tracker.slots.size > 0 && performance.now() < untilMs) {
-      await this.#options.ctx.heads.refresh().catch(() => undefined);
+      await this.#deps.ctx.heads.refresh().catch(() => undefined);
       await tracker.reconcile().catch(() => undefined);
       if (tracker.slots.size > 0) await pause(50);
     }

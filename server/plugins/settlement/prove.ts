@@ -1,8 +1,8 @@
 /** Decides about authorizations that did not go through: proven facts become outcomes, the rest waits. */
-import type { ProvenOutcome, SettlementRecord } from "./store.ts";
-import { classifyTokenRefusal, REASON_CODES, type TokenRefusal } from "../../infra/chain/errors.ts";
+import { toRow, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { finalTag, type EngineContext } from "./context.ts";
-import { fateIn } from "../../schemes/exact-eip3009/fate.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import type { SignedAuthorization } from "../../core/authorization.ts";
 import { REASON_CANCELED } from "./types.ts";
 
 export interface Refused {
@@ -11,33 +11,36 @@ export interface Refused {
   text: string | undefined;
 }
 
-export type Verdict = { outcome: ProvenOutcome } | { retryAfterMs: number };
+export type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
 
-const keyOf = (record: SettlementRecord) => ({
-  from: record.from_address,
-  asset: record.asset,
-  nonce: record.nonce,
+export const authorizationOf = (record: SettlementRecord): SignedAuthorization =>
+  toRow(record).authorization;
+
+/** What an outcome names its row by. */
+export const keyOf = ({ from_address: from, asset, nonce }: SettlementRecord) => ({
+  from,
+  asset,
+  nonce,
 });
 
-/** Judges rows that are claimed and whose simulation was refused. They are in no live transaction. */
-export async function judgeRefused(
+/** What is proven of rows that are claimed and whose simulation was refused. They are in no live transaction. */
+export async function proveRefused(
   ctx: EngineContext,
   refused: readonly Refused[],
-): Promise<{ record: SettlementRecord; verdict: Verdict }[]> {
+): Promise<{ record: SettlementRecord; proof: Proof }[]> {
   const states = await ctx.reads.readAuthorizationStates(
     ctx.rpc,
-    refused.map(({ record }) => keyOf(record)),
+    refused.map(({ record }) => authorizationOf(record)),
     finalTag(ctx),
   );
   return Promise.all(
     refused.map(async ({ record, text }, index) => {
       const state = states[index];
-      const refusal = classifyTokenRefusal(text);
       if (state?.used) {
         const outcome = await explainUse(ctx, record, state.blockNumber);
-        return { record, verdict: outcome ? { outcome } : { retryAfterMs: 2_000 } };
+        return { record, proof: outcome ? { outcome } : { retryAfterMs: 2_000 } };
       }
-      return { record, verdict: verdictOn(ctx, record, refusal, text) };
+      return { record, proof: proofOfRefusal(ctx, record, text) };
     }),
   );
 }
@@ -51,37 +54,19 @@ export async function judgeRefused(
  * - An x402 authorization is in a seller's hands, who may present it until it expires: the refusal of
  *   this moment proves nothing. It waits until it is used, canceled or past its time.
  */
-function verdictOn(
+function proofOfRefusal(
   ctx: EngineContext,
   record: SettlementRecord,
-  refusal: TokenRefusal,
   text: string | undefined,
-): Verdict {
+): Proof {
+  const key = keyOf(record);
+  const { reason, message, isOfState } = schemeOf(authorizationOf(record)).explainRevert(text);
   const blockMs = ctx.network.blockTimeMs;
-  // Used, but not yet in a final block; or past its time, which the watch proves at a final block.
-  if (refusal === "used" || refusal === "expired") return { retryAfterMs: Math.max(blockMs, 500) };
+  // Used, but not yet in a final block; or past its time, which is proven at a final block.
+  if (isOfState) return { retryAfterMs: Math.max(blockMs, 500) };
   if (record.cancel_signature !== null || record.kind === "x402") return { retryAfterMs: 2_000 };
-  return {
-    outcome: {
-      ...keyOf(record),
-      status: "failed",
-      reason: REASON_CODES[refusal],
-      message: SENTENCES[refusal] + (text === undefined ? "" : ` (${text.slice(0, 200)})`),
-    },
-  };
+  return { outcome: { ...key, status: "failed", reason, message } };
 }
-
-const SENTENCES: Readonly<Record<TokenRefusal, string>> = {
-  used: "The authorization's nonce has been used.",
-  expired: "The authorization is past its validBefore.",
-  not_yet_valid: "The authorization is not valid yet.",
-  insufficient_balance:
-    "The payer's balance does not cover the amount, given its other pending payments.",
-  invalid_signature: "The token refuses the signature.",
-  blocked: "The token blocks the payer or the payee.",
-  paused: "The token is paused.",
-  unknown: "The transfer fails on chain within its gas limit.",
-};
 
 /**
  * An authorization is used at a final block: by whom? Anyone may relay one, so another's transaction that
@@ -93,9 +78,11 @@ export async function explainUse(
   atBlock: bigint,
 ): Promise<ProvenOutcome | undefined> {
   const key = keyOf(record);
+  const authorization = authorizationOf(record);
+  const scheme = schemeOf(authorization);
   const ageMs = Math.max(Date.now() - record.created_at.getTime(), 0) + 600_000;
   const span = BigInt(Math.ceil(ageMs / Math.min(ctx.network.blockTimeMs, 250)));
-  const use = await ctx.reads.findAuthorizationUse(ctx.rpc, key, {
+  const use = await ctx.reads.findAuthorizationUse(ctx.rpc, authorization, {
     from: atBlock > span ? atBlock - span : 0n,
     to: atBlock,
   });
@@ -104,32 +91,28 @@ export async function explainUse(
     return {
       ...key,
       status: "failed",
-      reason: REASON_CODES.used,
+      reason: scheme.reasonUsed,
       message: "The authorization was used before it was presented here.",
     };
   }
-  const proof = { hash: use.txHash, block: use.blockNumber.toString() };
+  const where = { hash: use.txHash, block: use.blockNumber.toString() };
   if (use.event === "canceled")
     return {
       ...key,
-      ...proof,
+      ...where,
       status: "failed",
-      reason: record.agent_id === null ? REASON_CODES.used : REASON_CANCELED,
+      reason: record.agent_id === null ? scheme.reasonUsed : REASON_CANCELED,
       message: "The authorization was canceled on chain.",
     };
   const receipt = await ctx.reads.readReceipt(ctx.rpc, use.txHash);
   if (!receipt) return undefined;
-  const fate = fateIn(receipt.logs, {
-    ...key,
-    to: record.to_address,
-    value: record.value,
-  });
+  const fate = scheme.fateIn(receipt.logs, authorization);
   if (fate === "used_otherwise")
     return {
       ...key,
-      ...proof,
+      ...where,
       status: "failed",
-      reason: REASON_CODES.used,
+      reason: scheme.reasonUsed,
       message: "The nonce was used by another authorization of the same signer.",
     };
   if (fate !== "paid") return undefined;
@@ -141,11 +124,11 @@ export async function explainUse(
     if (Number(block) * 1_000 + 999 < record.created_at.getTime())
       return {
         ...key,
-        ...proof,
+        ...where,
         status: "failed",
-        reason: REASON_CODES.used,
+        reason: scheme.reasonUsed,
         message: "The authorization was used before it was presented here.",
       };
   }
-  return { ...key, ...proof, status: "settled", byOther };
+  return { ...key, ...where, status: "settled", byOther };
 }

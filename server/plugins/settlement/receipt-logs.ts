@@ -4,7 +4,8 @@
  */
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 import type { EngineContext } from "./context.ts";
-import { fateIn } from "../../schemes/exact-eip3009/fate.ts";
+import { authorizationOf, keyOf } from "./prove.ts";
+import { schemeOf } from "../../schemes/index.ts";
 
 export async function proveByTransaction(
   ctx: EngineContext,
@@ -18,8 +19,9 @@ export async function proveByTransaction(
     ctx.transactions.isOurTransaction(ctx.pool, txHash),
   ]);
   if (!record || !receipt) return { record, outcome: undefined };
-  const key = { from: record.from_address, asset: record.asset, nonce: record.nonce };
-  const fate = fateIn(receipt.logs, { ...key, to: record.to_address, value: record.value });
+  const key = keyOf(record);
+  const authorization = authorizationOf(record);
+  const fate = schemeOf(authorization).fateIn(receipt.logs, authorization);
   if (fate !== "paid") return { record, outcome: undefined };
   return {
     record,

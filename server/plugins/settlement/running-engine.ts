@@ -17,7 +17,7 @@ import type { EngineLog, EngineMeter, FaultPoint } from "./context.ts";
 import { SettlementEngine } from "./engine.ts";
 import { Waiters } from "./waiters.ts";
 
-export interface EngineParts {
+export interface RunningEngineDeps {
   pool: Pool;
   connectionString: string;
   relayerPrivateKeys: readonly `0x${string}`[];
@@ -49,13 +49,13 @@ export class RunningEngine {
   readonly #announcing = new Set<number>();
   readonly #timers = new Set<NodeJS.Timeout>();
 
-  constructor(parts: EngineParts) {
-    this.#pool = parts.pool;
-    this.#log = parts.log;
-    const signers = parts.relayerPrivateKeys.map((key) => privateKeyToAccount(key));
+  constructor(deps: RunningEngineDeps) {
+    this.#pool = deps.pool;
+    this.#log = deps.log;
+    const signers = deps.relayerPrivateKeys.map((key) => privateKeyToAccount(key));
     const owner = `${hostname()}:${process.pid}:${randomUUID()}`;
     this.chains = new Map(
-      parts.chains.map(({ network, rpc, heads, isVerified, meter }) => [
+      deps.chains.map(({ network, rpc, heads, isVerified, meter }) => [
         network.chainId,
         new ChainEngine({
           signers,
@@ -64,35 +64,35 @@ export class RunningEngine {
             network,
             rpc,
             heads,
-            pool: parts.pool,
+            pool: deps.pool,
             reads,
             lanes,
             transactions,
             settlements,
-            log: parts.log,
+            log: deps.log,
             meter,
-            fault: parts.fault ?? (async () => undefined),
-            gasCapPerItem: parts.gasCapPerItem,
-            dailyGasCeiling: parts.dailyGasCeiling,
+            fault: deps.fault ?? (async () => undefined),
+            gasCapPerItem: deps.gasCapPerItem,
+            dailyGasCeiling: deps.dailyGasCeiling,
             owner,
           },
         }),
       ]),
     );
     this.waiters = new Waiters({
-      load: (ids) => settlements.findSettlements(parts.pool, ids),
-      onTrouble: (error) => parts.log.warn({ err: error }, "could not look after waiting callers"),
+      load: (ids) => settlements.findSettlements(deps.pool, ids),
+      onTrouble: (error) => deps.log.warn({ err: error }, "could not look after waiting callers"),
     });
     this.#listener = new Listener({
-      connectionString: parts.connectionString,
+      connectionString: deps.connectionString,
       onConnected: () => void this.waiters.askAll(),
       onTrouble: (error) =>
-        parts.log.warn({ err: error }, "listening connection lost; reconnecting"),
+        deps.log.warn({ err: error }, "listening connection lost; reconnecting"),
     });
     this.#listener.on(SETTLED_CHANNEL, (payload) => this.waiters.hear(payload));
     this.#listener.on(QUEUE_CHANNEL, (payload) => this.chains.get(Number(payload))?.wake());
     this.settlement = new SettlementEngine({
-      pool: parts.pool,
+      pool: deps.pool,
       store: settlements,
       acceptSettlements,
       chains: this.chains,

@@ -5,12 +5,11 @@
 import type { PrivateKeyAccount } from "viem";
 import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "../../infra/db/sqlstates.ts";
 import type { Lease } from "./lane-store.ts";
-import type { Arrivals } from "./batch-hold.ts";
-import { revertText } from "../../schemes/exact-eip3009/calldata.ts";
-import { classifyChainError } from "../../infra/chain/errors.ts";
+import type { ExpectedPayments } from "./expected-payments.ts";
+import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
 import type { EngineContext } from "./context.ts";
 import { initialFees } from "./fees.ts";
-import { judgeRefused, type Refused } from "./prove.ts";
+import { proveRefused, type Refused } from "./prove.ts";
 import { pause, type Signal } from "./signal.ts";
 import { signAttempt } from "./attempt.ts";
 import type { Slot, Tracker } from "./tracker.ts";
@@ -21,19 +20,19 @@ import {
   MAX_IN_FLIGHT,
   meteredGasOf,
   pendingDebits,
-  toWork,
+  toBatchItem,
   transactionOf,
-  type WorkItem,
+  type BatchItem,
 } from "./batch.ts";
 
-export interface SenderOptions {
+export interface SenderDeps {
   ctx: EngineContext;
   lease: Lease;
   signer: PrivateKeyAccount;
   tracker: Tracker;
   /** The next free nonce when the sender starts. */
   nextNonce: bigint;
-  arrivals: Pick<Arrivals, "expected">;
+  expected: Pick<ExpectedPayments, "count">;
   priorityFeeWei: () => Promise<bigint>;
   /** False when the lane cannot pay this much more gas. */
   canPay: (wei: bigint) => Promise<boolean>;
@@ -48,30 +47,30 @@ const MAX_CLAIM = 500;
 const CEILING_REST_MS = 30_000;
 
 export class Sender {
-  readonly #options: SenderOptions;
-  readonly #underway = new Set<WorkItem[]>();
-  #buffer: WorkItem[] = [];
+  readonly #deps: SenderDeps;
+  readonly #underway = new Set<BatchItem[]>();
+  #buffer: BatchItem[] = [];
   #nextNonce: bigint;
   #tail: Promise<void> = Promise.resolve();
 
-  constructor(options: SenderOptions) {
-    this.#options = options;
-    this.#nextNonce = options.nextNonce;
+  constructor(deps: SenderDeps) {
+    this.#deps = deps;
+    this.#nextNonce = deps.nextNonce;
   }
 
   get inFlight(): number {
-    return this.#underway.size + this.#options.tracker.unmined;
+    return this.#underway.size + this.#deps.tracker.unmined;
   }
 
   /** Works until the queue is empty, the lane is full and nothing is left to collect, or it may not go on. */
   async drain(): Promise<void> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     const quietMs = Math.min(Math.max(ctx.network.blockTimeMs / 40, 8), 50);
     const patienceMs = ctx.network.blockTimeMs * 0.4;
     let newestMs = 0;
     let oldestMs = 0;
     try {
-      while (this.#options.isActive() && ctx.heads.healthy) {
+      while (this.#deps.isActive() && ctx.heads.healthy) {
         const room = (MAX_IN_FLIGHT - this.inFlight) * MAX_BATCH - this.#buffer.length;
         const claimed = room > 0 ? await this.#claim(Math.min(room, MAX_CLAIM)) : 0;
         const now = performance.now();
@@ -82,7 +81,7 @@ export class Sender {
         if (this.#sendFull() > 0) oldestMs = now;
         if (this.#buffer.length === 0 && claimed === 0) return;
         if (this.#company > 0 && this.inFlight < MAX_IN_FLIGHT) {
-          const isQuiet = now - newestMs >= quietMs && this.#options.arrivals.expected === 0;
+          const isQuiet = now - newestMs >= quietMs && this.#deps.expected.count === 0;
           if (isQuiet || now - oldestMs >= patienceMs) {
             this.#dispatch(this.#takeCompany());
             continue;
@@ -102,12 +101,12 @@ export class Sender {
   }
 
   async #claim(limit: number): Promise<number> {
-    const { ctx, lease } = this.#options;
+    const { ctx, lease } = this.#deps;
     const rows = await ctx.lanes.claim(ctx.pool, lease, limit, {
       dailyGasCeiling: ctx.dailyGasCeiling,
     });
     if (rows.length > 0) await ctx.fault("claimed");
-    this.#buffer.push(...rows.map((row) => toWork(row, ctx.gasCapPerItem)));
+    this.#buffer.push(...rows.map((row) => toBatchItem(row, ctx.gasCapPerItem)));
     return rows.length;
   }
 
@@ -132,7 +131,7 @@ export class Sender {
     return this.#buffer.reduce((count, item) => count + (item.solo ? 0 : 1), 0);
   }
 
-  #takeCompany(): WorkItem[] {
+  #takeCompany(): BatchItem[] {
     const taken = this.#buffer.filter((item) => !item.solo).slice(0, MAX_BATCH);
     const leaving = new Set(taken);
     this.#buffer = this.#buffer.filter((item) => !leaving.has(item));
@@ -140,7 +139,7 @@ export class Sender {
   }
 
   /** Simulations of several batches run side by side; signing and nonces go one by one, in order. */
-  #dispatch(items: WorkItem[]): void {
+  #dispatch(items: BatchItem[]): void {
     const ahead = [...this.#underway].flat();
     this.#underway.add(items);
     const weeded = this.#weed(items, ahead).catch(async (error: unknown) => {
@@ -152,8 +151,8 @@ export class Sender {
 
   async #afterTail(
     before: Promise<void>,
-    items: WorkItem[],
-    weeded: Promise<WorkItem[]>,
+    items: BatchItem[],
+    weeded: Promise<BatchItem[]>,
   ): Promise<void> {
     await before;
     const good = await weeded;
@@ -166,14 +165,14 @@ export class Sender {
     }
   }
 
-  /** One `eth_call` says which would fail; those are judged, the others are returned. */
-  async #weed(items: WorkItem[], ahead: WorkItem[]): Promise<WorkItem[]> {
-    const { ctx, lease, tracker } = this.#options;
+  /** One `eth_call` says which would fail; what became of those is proven, the others are returned. */
+  async #weed(items: BatchItem[], ahead: BatchItem[]): Promise<BatchItem[]> {
+    const { ctx, lease, tracker } = this.#deps;
     const [only] = items;
     // A contract can pass every simulation and still do nothing when it counts, at our gas.
     if (items.length === 1 && only && isWornOut(only))
-      return this.#judge([{ item: only, text: undefined }]);
-    const inFlight = [...tracker.slots.values()].flatMap((slot) => slot.work ?? []);
+      return this.#prove([{ item: only, text: undefined }]);
+    const inFlight = [...tracker.slots.values()].flatMap((slot) => slot.batch ?? []);
     const debits = pendingDebits(items, [...inFlight, ...ahead]);
     const all = [...debits, ...items];
     let results;
@@ -185,7 +184,8 @@ export class Sender {
       });
     } catch (error) {
       if (classifyChainError(error).kind === "unreachable") throw error;
-      if (items.length === 1) return this.#judge([{ item: items[0] as WorkItem, text: undefined }]);
+      if (items.length === 1)
+        return this.#prove([{ item: items[0] as BatchItem, text: undefined }]);
       // Somebody burns the gas of all: halves, until it is found.
       const half = Math.ceil(items.length / 2);
       const parts = await Promise.all([
@@ -203,51 +203,49 @@ export class Sender {
     const mute = refused.filter(({ text }) => text === undefined);
     // Without a reason it may be a neighbour's fault: such a row is tried again by itself.
     const again = items.length > 1 ? mute : [];
-    const judged = refused.filter((entry) => !again.includes(entry));
+    const unproven = refused.filter((entry) => !again.includes(entry));
     const refusedItems = new Set(refused.map(({ item }) => item));
     const good = items.filter((item) => !refusedItems.has(item));
     for (const { item } of again) this.#dispatch([{ ...item, solo: true, gas: ctx.gasCapPerItem }]);
-    void this.#judge(judged).catch((error: unknown) =>
+    void this.#prove(unproven).catch((error: unknown) =>
       this.#giveBack(
-        judged.map(({ item }) => item),
+        unproven.map(({ item }) => item),
         error,
       ),
     );
     return good;
   }
 
-  async #judge(refused: { item: WorkItem; text: string | undefined }[]): Promise<WorkItem[]> {
+  async #prove(refused: { item: BatchItem; text: string | undefined }[]): Promise<BatchItem[]> {
     if (refused.length === 0) return [];
-    const { ctx } = this.#options;
-    const verdicts = await judgeRefused(
+    const { ctx } = this.#deps;
+    const proofs = await proveRefused(
       ctx,
       refused.map(({ item, text }): Refused => ({ record: item.record, text })),
     );
-    const outcomes = verdicts.flatMap(({ verdict }) =>
-      "outcome" in verdict ? [verdict.outcome] : [],
-    );
+    const outcomes = proofs.flatMap(({ proof }) => ("outcome" in proof ? [proof.outcome] : []));
     await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
     for (const outcome of outcomes) ctx.meter.finished(outcome.status, 1);
-    const delays = new Map<number, WorkItem[]>();
-    for (const [index, { verdict }] of verdicts.entries()) {
+    const delays = new Map<number, BatchItem[]>();
+    for (const [index, { proof }] of proofs.entries()) {
       const item = refused[index]?.item;
-      if (!item || "outcome" in verdict) continue;
-      delays.set(verdict.retryAfterMs, [...(delays.get(verdict.retryAfterMs) ?? []), item]);
+      if (!item || "outcome" in proof) continue;
+      delays.set(proof.retryAfterMs, [...(delays.get(proof.retryAfterMs) ?? []), item]);
     }
     for (const [delayMs, items] of delays) await this.#release(items, delayMs);
     return [];
   }
 
-  async #submit(items: WorkItem[]): Promise<void> {
-    const { ctx, lease, signer, tracker } = this.#options;
-    if (!this.#options.isActive()) return this.#release(items, 0);
+  async #submit(items: BatchItem[]): Promise<void> {
+    const { ctx, lease, signer, tracker } = this.#deps;
+    if (!this.#deps.isActive()) return this.#release(items, 0);
     const head = await this.#freshHead();
     const { maxFeeWei, priorityFeeWei } = initialFees(
       head.baseFeeWei,
-      await this.#options.priorityFeeWei(),
+      await this.#deps.priorityFeeWei(),
     );
     const gasLimit = gasLimitOf(items);
-    if (!(await this.#options.canPay(gasLimit * maxFeeWei))) return this.#release(items, 1_000);
+    if (!(await this.#deps.canPay(gasLimit * maxFeeWei))) return this.#release(items, 1_000);
     const tx = { nonce: this.#nextNonce, ...transactionOf(items), gasLimit };
     const attempt = await signAttempt(signer, ctx.network.chainId, tx, {
       maxFeeWei,
@@ -264,7 +262,7 @@ export class Sender {
     });
     this.#nextNonce += 1n;
     const slot = tracker.add({ ...tx, attempts: [attempt], items });
-    slot.work = items;
+    slot.batch = items;
     await ctx.fault("persisted");
     ctx.meter.batch(items.length);
     // Not awaited: the next batch is signed meanwhile. The answer proves nothing anyway.
@@ -273,7 +271,7 @@ export class Sender {
 
   /** Never throws: whatever goes wrong here, the bytes are stored and are followed up. */
   async #send(slot: Slot): Promise<void> {
-    const { ctx, tracker } = this.#options;
+    const { ctx, tracker } = this.#deps;
     try {
       await tracker.send(slot);
       await ctx.fault("broadcast");
@@ -286,19 +284,19 @@ export class Sender {
   }
 
   async #freshHead() {
-    const { heads, network } = this.#options.ctx;
+    const { heads, network } = this.#deps.ctx;
     const { head } = heads;
     const isFresh = head && performance.now() - head.seenAtMs < network.blockTimeMs * 2;
     return isFresh ? head : heads.refresh();
   }
 
   /** Something failed between claim and send: decide by what it was whether anything may have been stored. */
-  async #giveBack(items: WorkItem[], error: unknown): Promise<void> {
-    const { ctx, onDoubt } = this.#options;
+  async #giveBack(items: BatchItem[], error: unknown): Promise<void> {
+    const { ctx, onDoubt } = this.#deps;
     const state = sqlState(error);
     if (state === OVER_GAS_CEILING) {
       ctx.log.warn({ network: ctx.network.id }, "the daily gas ceiling is reached");
-      const isMetered = (item: WorkItem): boolean => item.record.kind === "facilitated";
+      const isMetered = (item: BatchItem): boolean => item.record.kind === "facilitated";
       await this.#release(items.filter(isMetered), CEILING_REST_MS);
       return this.#release(
         items.filter((item) => !isMetered(item)),
@@ -314,14 +312,14 @@ export class Sender {
     onDoubt("the stored state is uncertain");
   }
 
-  async #release(items: WorkItem[], delayMs: number): Promise<void> {
+  async #release(items: BatchItem[], delayMs: number): Promise<void> {
     if (items.length === 0) return;
-    const { ctx, lease, wake } = this.#options;
+    const { ctx, lease, wake } = this.#deps;
     try {
       await ctx.lanes.unclaim(ctx.pool, lease, items, delayMs);
     } catch (error) {
       // The claim ends with the lease; reading everything again frees it sooner.
-      this.#options.onDoubt(`rows could not be given back: ${String(error)}`);
+      this.#deps.onDoubt(`rows could not be given back: ${String(error)}`);
     }
     if (delayMs > 0) setTimeout(() => wake.raise(), delayMs + 5).unref();
   }

@@ -7,11 +7,12 @@ import type { Lease, StoredAttempt, StoredTransaction } from "./lane-store.ts";
 import type { ProvenOutcome } from "./store.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import { finalTag, type EngineContext } from "./context.ts";
-import { fateIn, type RpcReceipt } from "../../schemes/exact-eip3009/fate.ts";
+import type { RpcReceipt } from "../../infra/chain/authorizations.ts";
+import { schemeOf } from "../../schemes/index.ts";
 import { replacementFees } from "./fees.ts";
 import { signAttempt } from "./attempt.ts";
 import { REASON_CANCELED } from "./types.ts";
-import type { WorkItem } from "./batch.ts";
+import type { BatchItem } from "./batch.ts";
 
 export interface Slot extends StoredTransaction {
   lastSentMs: number;
@@ -23,7 +24,7 @@ export interface Slot extends StoredTransaction {
   finishing: boolean;
   mined: boolean;
   /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
-  work: WorkItem[] | undefined;
+  batch: BatchItem[] | undefined;
 }
 
 /** More than the blocks until the first re-send: a dropped transaction is not a cheap one. */
@@ -32,7 +33,7 @@ const RESEND_AFTER_BLOCKS = 3;
 const RESEND_AT_LEAST_MS = 1_500;
 const MISSING_FOR_MS = 4_000;
 
-export interface TrackerOptions {
+export interface TrackerDeps {
   ctx: EngineContext;
   lease: Lease;
   signer: PrivateKeyAccount | undefined;
@@ -45,13 +46,13 @@ export interface TrackerOptions {
 
 export class Tracker {
   readonly slots = new Map<bigint, Slot>();
-  readonly #options: TrackerOptions;
+  readonly #deps: TrackerDeps;
   #progressBlock = 0n;
   #running: Promise<void> | undefined;
   #again = false;
 
-  constructor(options: TrackerOptions) {
-    this.#options = options;
+  constructor(deps: TrackerDeps) {
+    this.#deps = deps;
   }
 
   /** Transactions that may still need a place in a block. */
@@ -65,12 +66,12 @@ export class Tracker {
     const slot: Slot = {
       ...tx,
       lastSentMs: 0,
-      sentAtBlock: this.#options.ctx.heads.head?.number ?? 0n,
+      sentAtBlock: this.#deps.ctx.heads.head?.number ?? 0n,
       underpriced: false,
       missingSinceMs: undefined,
       finishing: false,
       mined: false,
-      work: undefined,
+      batch: undefined,
     };
     this.slots.set(tx.nonce, slot);
     return slot;
@@ -78,7 +79,7 @@ export class Tracker {
 
   /** Sends the newest stored bytes. Whatever the node says, only a receipt will prove anything. */
   async send(slot: Slot): Promise<void> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     const latest = slot.attempts.at(-1);
     if (!latest) return;
     slot.lastSentMs = performance.now();
@@ -87,13 +88,13 @@ export class Tracker {
     } catch (error) {
       const { kind, message } = classifyChainError(error);
       const about = {
-        lane: this.#options.lease.address,
+        lane: this.#deps.lease.address,
         nonce: slot.nonce,
         hash: latest.hash,
         kind,
       };
       if (kind === "fee_too_low") slot.underpriced = true;
-      else if (kind === "insufficient_gas_money") this.#options.onUnfunded();
+      else if (kind === "insufficient_gas_money") this.#deps.onUnfunded();
       else if (kind === "rejected" || kind === "gas_limit" || kind === "reverted")
         ctx.log.error({ ...about, reason: message }, "the node refuses a stored transaction");
       else if (kind === "unreachable")
@@ -118,7 +119,7 @@ export class Tracker {
   }
 
   async #look(): Promise<void> {
-    const { ctx, lease } = this.#options;
+    const { ctx, lease } = this.#deps;
     const head = ctx.heads.head ?? (await ctx.heads.refresh());
     const next = await ctx.reads.readNonce(ctx.rpc, lease.address, "latest");
     const slots = [...this.slots.values()].sort((one, other) => Number(one.nonce - other.nonce));
@@ -140,14 +141,14 @@ export class Tracker {
       if (!slot.mined) {
         slot.mined = true;
         this.#progressBlock = headNumber;
-        await this.#options.ctx.fault("mined");
-        this.#options.onProgress();
+        await this.#deps.ctx.fault("mined");
+        this.#deps.onProgress();
       }
       const depth = headNumber - BigInt(receipt.blockNumber) + 1n;
       // With one confirmation the receipt itself is the proof, whichever head we saw last.
       if (
-        this.#options.ctx.network.confirmations > 1 &&
-        depth < BigInt(this.#options.ctx.network.confirmations)
+        this.#deps.ctx.network.confirmations > 1 &&
+        depth < BigInt(this.#deps.ctx.network.confirmations)
       )
         return;
       await this.#finish(slot, receipt);
@@ -157,7 +158,7 @@ export class Tracker {
   }
 
   async #receiptOf(slot: Slot): Promise<RpcReceipt | undefined> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     for (const attempt of slot.attempts.toReversed()) {
       const receipt = await ctx.reads.readReceipt(ctx.rpc, attempt.hash);
       if (receipt) return receipt;
@@ -166,7 +167,7 @@ export class Tracker {
   }
 
   async #finish(slot: Slot, receipt: RpcReceipt): Promise<void> {
-    const { ctx, lease } = this.#options;
+    const { ctx, lease } = this.#deps;
     const outcomes = provenBy(receipt, slot);
     await ctx.fault("before-final-write");
     await ctx.lanes.finalizeTransaction(
@@ -184,16 +185,16 @@ export class Tracker {
     );
     this.slots.delete(slot.nonce);
     ctx.meter.settled(outcomes.length, BigInt(receipt.gasUsed));
-    for (const item of slot.work ?? [])
+    for (const item of slot.batch ?? [])
       ctx.meter.took(Date.now() - item.record.created_at.getTime());
     for (const status of ["settled", "failed"] as const)
       ctx.meter.finished(status, outcomes.filter((outcome) => outcome.status === status).length);
     if (outcomes.length < slot.items.length)
       ctx.log.warn(
         { hash: receipt.transactionHash, carried: slot.items.length, proven: outcomes.length },
-        "some authorizations had no effect in a mined transaction; they are judged again",
+        "some authorizations had no effect in a mined transaction; they are tried again",
       );
-    this.#options.onProgress();
+    this.#deps.onProgress();
   }
 
   /**
@@ -202,7 +203,7 @@ export class Tracker {
    * what it carried then goes back to the queue, where a used authorization would be noticed before sending.
    */
   async #missing(slot: Slot): Promise<void> {
-    const { ctx, lease } = this.#options;
+    const { ctx, lease } = this.#deps;
     const now = performance.now();
     slot.missingSinceMs ??= now;
     if (now - slot.missingSinceMs < MISSING_FOR_MS) return;
@@ -219,12 +220,12 @@ export class Tracker {
       [],
     );
     this.slots.delete(slot.nonce);
-    this.#options.onProgress();
+    this.#deps.onProgress();
   }
 
   /** Unmined: re-send after a while (it may have been dropped), re-price when blocks pass it over. */
   async #nudge(slot: Slot, isNext: boolean): Promise<void> {
-    const { ctx } = this.#options;
+    const { ctx } = this.#deps;
     const head = ctx.heads.head;
     const last = slot.attempts.at(-1);
     if (!head || !last || slot.lastSentMs === 0) return;
@@ -244,7 +245,7 @@ export class Tracker {
 
   /** The same nonce and calldata at a higher fee: whichever attempt is mined, the effect is the same. */
   async #reprice(slot: Slot): Promise<boolean> {
-    const { ctx, lease, signer } = this.#options;
+    const { ctx, lease, signer } = this.#deps;
     const [first] = slot.attempts;
     const last = slot.attempts.at(-1);
     if (!signer || !first || !last) return false;
@@ -253,7 +254,7 @@ export class Tracker {
       first,
       last,
       baseFeeWei: head.baseFeeWei,
-      priorityFeeWei: await this.#options.priorityFeeWei(),
+      priorityFeeWei: await this.#deps.priorityFeeWei(),
     });
     if (!fees) return false;
     const attempt: StoredAttempt = await signAttempt(signer, ctx.network.chainId, slot, {
@@ -261,7 +262,7 @@ export class Tracker {
       attempt: last.attempt + 1,
     });
     if (!(await ctx.lanes.persistAttempt(ctx.pool, lease, slot.nonce, attempt))) {
-      this.#options.onLeaseLost();
+      this.#deps.onLeaseLost();
       return false;
     }
     slot.attempts.push(attempt);
@@ -284,7 +285,7 @@ export function provenBy(receipt: RpcReceipt, slot: StoredTransaction): ProvenOu
   const block = BigInt(receipt.blockNumber).toString();
   for (const item of slot.items) {
     const { from, asset, nonce } = item;
-    const fate = fateIn(receipt.logs, item);
+    const fate = schemeOf(item).fateIn(receipt.logs, item);
     if (fate === "paid") outcomes.push({ from, asset, nonce, status: "settled", hash, block });
     else if (fate === "canceled")
       outcomes.push({

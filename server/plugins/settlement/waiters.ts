@@ -4,6 +4,7 @@
  */
 import type { Hex } from "viem";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
+import { outcomeOf } from "./outcome.ts";
 import type { SettlementOutcome, SettlementRow } from "./types.ts";
 
 const GATHER_MS = 8;
@@ -15,13 +16,13 @@ interface Waiter {
   reject: (error: unknown) => void;
 }
 
-export interface WaitersOptions {
+export interface WaitersDeps {
   load: (ids: string[]) => Promise<SettlementRow[]>;
   onTrouble: (error: unknown) => void;
 }
 
 export class Waiters {
-  readonly #options: WaitersOptions;
+  readonly #deps: WaitersDeps;
   readonly #byId = new Map<string, Set<Waiter>>();
   /** Waits that end at the same time look together. */
   readonly #lastLooks: Coalescer<string, SettlementRow | undefined>;
@@ -30,10 +31,10 @@ export class Waiters {
   #gathering: NodeJS.Timeout | undefined;
   #fallback: NodeJS.Timeout | undefined;
 
-  constructor(options: WaitersOptions) {
-    this.#options = options;
+  constructor(deps: WaitersDeps) {
+    this.#deps = deps;
     this.#lastLooks = new Coalescer(async (ids) => {
-      const rows = await options.load(ids);
+      const rows = await deps.load(ids);
       const byId = new Map(rows.map((row) => [row.id, row]));
       return ids.map((id) => byId.get(id));
     }, SHARED);
@@ -93,14 +94,14 @@ export class Waiters {
     this.#fresh = new Set();
     if (ids.length === 0) return;
     try {
-      for (const row of await this.#options.load(ids)) {
+      for (const row of await this.#deps.load(ids)) {
         const outcome = outcomeOf(row);
         if (outcome.status === "pending") continue;
         for (const waiter of this.#byId.get(row.id) ?? []) waiter.resolve(outcome);
       }
     } catch (error) {
       // The next round asks again, and every wait ends with a query of its own.
-      this.#options.onTrouble(error);
+      this.#deps.onTrouble(error);
     }
   }
 
@@ -129,38 +130,4 @@ function outcomeOfWord(word: Word): SettlementOutcome {
     blockNumber: word.block === null ? null : BigInt(word.block),
     settledAt: word.at === null ? null : new Date(word.at),
   });
-}
-
-type OutcomeFields = Pick<
-  SettlementRow,
-  | "id"
-  | "status"
-  | "txHash"
-  | "blockNumber"
-  | "settledAt"
-  | "byOther"
-  | "errorReason"
-  | "errorMessage"
->;
-
-export function outcomeOf(row: OutcomeFields): SettlementOutcome {
-  const { id, txHash } = row;
-  if (row.status === "settled" && txHash && row.settledAt)
-    return {
-      status: "settled",
-      id,
-      txHash,
-      blockNumber: row.blockNumber ?? 0n,
-      settledAt: row.settledAt,
-      byOther: row.byOther,
-    };
-  if (row.status === "failed" || row.status === "expired")
-    return {
-      status: row.status,
-      id,
-      reason: row.errorReason ?? "unexpected_settle_error",
-      message: row.errorMessage ?? "",
-      ...(txHash && { txHash }),
-    };
-  return { status: "pending", id, ...(txHash && { txHash }) };
 }

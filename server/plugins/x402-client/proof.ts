@@ -1,9 +1,9 @@
 /** The header that carries a signed authorization to the seller, in the seller's version. */
 import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequirements, ResourceInfo } from "@x402/core/types";
-import { getAddress } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/json.ts";
+import { schemeOf } from "../../schemes/index.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 
 export interface ProofRequest {
@@ -19,7 +19,7 @@ const PAYMENT_IDENTIFIER = "payment-identifier";
 
 export function proofHeaders(request: ProofRequest): Record<string, string> {
   const { offer, terms } = request;
-  const payload = eip3009Payload(request.authorization);
+  const payload = schemeOf(request.authorization).proofPayload(request.authorization);
   if (offer.x402Version === 1)
     return {
       "x-payment": encode({
@@ -49,20 +49,6 @@ export function proofHeaders(request: ProofRequest): Record<string, string> {
 
 const encode = (payload: object): string =>
   encodePaymentSignatureHeader(payload as unknown as PaymentPayload);
-
-function eip3009Payload({ signature, ...authorization }: SignedAuthorization) {
-  return {
-    signature,
-    authorization: {
-      from: getAddress(authorization.from),
-      to: getAddress(authorization.to),
-      value: authorization.value.toString(),
-      validAfter: authorization.validAfter.toString(),
-      validBefore: authorization.validBefore.toString(),
-      nonce: authorization.nonce,
-    },
-  };
-}
 
 /** A seller that offers payment identifiers gets ours, so that its retries and ours are one payment. */
 function paymentIdentifier(

@@ -1,41 +1,22 @@
 /** What a receipt proves about authorizations. A transaction's status proves nothing: calls fail alone. */
 import { toEventSelector, type Hex } from "viem";
+import { addressWord, type RpcLog } from "../../core/abi.ts";
+import type { AuthorizationRef } from "../../core/authorization.ts";
+import type { AuthorizationFate, ExpectedTransfer } from "../scheme.ts";
 
 export const AUTHORIZATION_USED = toEventSelector("AuthorizationUsed(address,bytes32)");
 export const AUTHORIZATION_CANCELED = toEventSelector("AuthorizationCanceled(address,bytes32)");
 export const TRANSFER = toEventSelector("Transfer(address,address,uint256)");
 
-export interface RpcLog {
-  address: Hex;
-  topics: Hex[];
-  data: Hex;
-  transactionHash: Hex;
-  blockNumber: Hex;
-  blockHash: Hex;
-}
+const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
 
-export interface RpcReceipt {
-  transactionHash: Hex;
-  blockNumber: Hex;
-  blockHash: Hex;
-  status: Hex;
-  gasUsed: Hex;
-  logs: RpcLog[];
-}
+/** The events that end an authorization. */
+export const endFilter = ({ asset, from, nonce }: AuthorizationRef) => ({
+  address: asset,
+  topics: [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], topicOf(from), nonce as Hex],
+});
 
-/** What must have moved for this authorization to count as paid. */
-export interface ExpectedTransfer {
-  asset: string;
-  from: string;
-  to: string;
-  value: bigint;
-  nonce: string;
-}
-
-export type AuthorizationFate = "paid" | "canceled" | "used_otherwise" | "untouched";
-
-const topicOf = (address: string): string =>
-  `0x${address.slice(2).toLowerCase().padStart(64, "0")}`;
+export const isUse = (log: RpcLog): boolean => log.topics[0] === AUTHORIZATION_USED;
 
 /**
  * The fate of one authorization in one transaction. Only logs of the token itself count: on Arc the
@@ -48,7 +29,7 @@ export function fateIn(logs: readonly RpcLog[], expected: ExpectedTransfer): Aut
   const own = logs.filter((log) => log.address.toLowerCase() === asset);
   const isMine = (log: RpcLog): boolean =>
     log.topics[1]?.toLowerCase() === from && log.topics[2]?.toLowerCase() === expected.nonce;
-  const used = own.findIndex((log) => log.topics[0] === AUTHORIZATION_USED && isMine(log));
+  const used = own.findIndex((log) => isUse(log) && isMine(log));
   if (used === -1)
     return own.some((log) => log.topics[0] === AUTHORIZATION_CANCELED && isMine(log))
       ? "canceled"

@@ -1,6 +1,7 @@
 /** Decisions about a payment that need no chain: pure, in the reference implementation's order. */
 import type { ExactPayment } from "./payment.ts";
-import { refuse, type Refusal } from "./reasons.ts";
+import { refuse, type Refusal } from "../reasons.ts";
+import type { Diagnosis } from "../scheme.ts";
 
 /** An authorization must outlive the way into a block, as the protocol has it. */
 const MIN_LIFETIME_SECONDS = 6n;
@@ -13,14 +14,14 @@ export function checkTerms(
   payment: ExactPayment,
   nowSeconds: bigint | undefined,
 ): Refusal | undefined {
-  const { payer, acceptedMismatch } = payment;
-  if (payment.to !== payment.payTo || acceptedMismatch === "payTo")
+  const { payer, acceptedMismatch, authorization } = payment;
+  if (authorization.to !== payment.payTo || acceptedMismatch === "payTo")
     return refuse("invalid_exact_evm_recipient_mismatch", payer);
-  if (nowSeconds !== undefined && payment.validBefore < nowSeconds + MIN_LIFETIME_SECONDS)
+  if (nowSeconds !== undefined && authorization.validBefore < nowSeconds + MIN_LIFETIME_SECONDS)
     return refuse("invalid_exact_evm_payload_authorization_valid_before", payer);
-  if (nowSeconds !== undefined && payment.validAfter > nowSeconds)
+  if (nowSeconds !== undefined && authorization.validAfter > nowSeconds)
     return refuse("invalid_exact_evm_payload_authorization_valid_after", payer);
-  if (payment.value !== payment.amountAtomic || acceptedMismatch === "amount") {
+  if (authorization.value !== payment.amountAtomic || acceptedMismatch === "amount") {
     const reason =
       payment.version === 2
         ? "invalid_exact_evm_payload_authorization_value_mismatch"
@@ -30,13 +31,6 @@ export function checkTerms(
   if (acceptedMismatch === "asset")
     return refuse("invalid_payload", payer, "accepted.asset differs from the requirements.");
   return undefined;
-}
-
-/** What the chain said when the transfer would not go through. */
-export interface Diagnosis {
-  /** Undefined when the token does not know `authorizationState`. */
-  readonly used: boolean | undefined;
-  readonly balanceAtomic: bigint | undefined;
 }
 
 export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal {

@@ -11,7 +11,8 @@ enum Mode {
     BurnsAllGas, // never answers
     Expensive, // the owner's signature, after spending about 600,000 gas
     TwoFaced, // the owner's signature, but only in a free simulation: refuses in a real transaction
-    Anything // accepts every signature
+    Anything, // accepts every signature
+    ApprovedHash // a hash approved beforehand, shown as a Safe has it: 65 bytes of owner, nothing, v = 1
 }
 
 /** A smart wallet (ERC-1271) with one owner, for tests. */
@@ -20,6 +21,7 @@ contract TestWallet {
 
     address public immutable owner;
     Mode public mode;
+    mapping(bytes32 => bool) public approved;
 
     constructor(address owner_, Mode mode_) {
         owner = owner_;
@@ -28,6 +30,11 @@ contract TestWallet {
 
     function setMode(Mode mode_) external {
         mode = mode_;
+    }
+
+    function approveHash(bytes32 hash) external {
+        require(msg.sender == owner, "TestWallet: not the owner");
+        approved[hash] = true;
     }
 
     function isValidSignature(bytes32 hash, bytes calldata signature) external view returns (bytes4) {
@@ -42,6 +49,10 @@ contract TestWallet {
         if (current == Mode.Expensive) {
             uint256 until = gasleft() > 600_000 ? gasleft() - 600_000 : 0;
             while (gasleft() > until) {}
+        }
+        if (current == Mode.ApprovedHash) {
+            bytes memory shown = abi.encodePacked(uint256(uint160(owner)), uint256(0), uint8(1));
+            return approved[hash] && keccak256(signature) == keccak256(shown) ? MAGIC : bytes4(0xffffffff);
         }
         (address signer, ECDSA.RecoverError problem, ) = ECDSA.tryRecover(hash, signature);
         return problem == ECDSA.RecoverError.NoError && signer == owner ? MAGIC : bytes4(0xffffffff);

@@ -2,7 +2,7 @@
  * Lets payments that arrive together go on together, so that a burst fills whole batches. A payment that
  * comes alone passes at once; in a burst, those that are checked wait for those still being checked.
  */
-export class BurstGate {
+export class BurstHold {
   readonly #maxHoldMs: number;
   #checking = 0;
   #waiting: (() => void)[] = [];

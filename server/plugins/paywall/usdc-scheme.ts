@@ -1,6 +1,7 @@
 /**
- * The `exact` scheme over EIP-3009, priced from our own network table, so that Arc works as well as
- * the networks of the stock asset table. The flow is `upfront`: settled before anything is served.
+ * A scheme of ours as the protocol library's resource server wants it, priced from our own network table, so
+ * that Arc works as well as the networks of the stock asset table. The flow is `upfront`: settled before
+ * anything is served.
  */
 import type {
   AssetAmount,
@@ -11,20 +12,26 @@ import type {
 } from "@x402/core/types";
 import { parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import type { Scheme } from "../../schemes/scheme.ts";
 
 export class PriceError extends Error {
   override name = "PriceError";
 }
 
-export class ExactUsdcScheme implements SchemeNetworkServer {
-  readonly scheme = "exact";
-  readonly defaultAssetTransferMethod = "eip3009";
-  readonly paymentFlows = {
-    eip3009: { supported: ["upfront"], default: "upfront" },
-  } as const;
+export class UsdcScheme implements SchemeNetworkServer {
+  readonly scheme: string;
+  readonly defaultAssetTransferMethod: string;
+  readonly paymentFlows: NonNullable<SchemeNetworkServer["paymentFlows"]>;
+  readonly #own: Scheme;
   readonly #networks: readonly NetworkFacts[];
 
-  constructor(networks: readonly NetworkFacts[]) {
+  constructor(own: Scheme, networks: readonly NetworkFacts[]) {
+    this.scheme = own.name;
+    this.defaultAssetTransferMethod = own.transferMethod;
+    this.paymentFlows = {
+      [own.transferMethod]: { supported: ["upfront"], default: "upfront" },
+    };
+    this.#own = own;
     this.#networks = networks;
   }
 
@@ -36,7 +43,7 @@ export class ExactUsdcScheme implements SchemeNetworkServer {
     return {
       asset: facts.usdc.address,
       amount: parsed.atomic.toString(),
-      extra: { name: facts.usdc.name, version: facts.usdc.version },
+      extra: this.#own.requirementExtra(facts),
     };
   }
 

@@ -1,5 +1,5 @@
 /**
- * The protocol's own reason codes for scheme `exact` on EVM (the exported constants of @x402/evm and
+ * The protocol's own reason codes for EVM schemes (the exported constants of @x402/evm and
  * the protocol's generic codes), each with the sentence a person reads. Clients branch on the codes.
  */
 export const REASONS = {

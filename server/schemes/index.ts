@@ -1,0 +1,28 @@
+/** The payment schemes we speak. The only place that lists them. */
+import type { AuthorizationRef } from "../core/authorization.ts";
+import { isRecord } from "../core/json.ts";
+import type { NetworkFacts } from "../core/networks.ts";
+import { exactEip3009 } from "./exact-eip3009/index.ts";
+import { takeApart } from "./protocol-body.ts";
+import type { ReadPayment, Scheme } from "./scheme.ts";
+
+/** The first reads what names no scheme of ours, to say what is wrong with it. */
+export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009];
+
+/** Of several ways to move the asset under one name, `extra` says which; the first where it says none of ours. */
+export function findScheme(name: unknown, extra: unknown): Scheme | undefined {
+  const named = SCHEMES.filter((scheme) => scheme.name === name);
+  const method = isRecord(extra) ? extra["assetTransferMethod"] : undefined;
+  return named.find(({ transferMethod }) => transferMethod === method) ?? named[0];
+}
+
+/** The scheme of an authorization we sign or have stored: all of them are EIP-3009's. */
+export const schemeOf = (_authorization: AuthorizationRef): Scheme => exactEip3009;
+
+/** Reads the protocol's `{x402Version, paymentPayload, paymentRequirements}`: strict on what moves money, blind to extra fields. */
+export function readPayment(body: unknown, networks: readonly NetworkFacts[]): ReadPayment {
+  const parts = takeApart(body);
+  if ("reason" in parts) return parts;
+  const { scheme, extra } = parts.requirements;
+  return (findScheme(scheme, extra) ?? SCHEMES[0]).read(parts, networks);
+}

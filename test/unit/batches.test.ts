@@ -1,0 +1,79 @@
+// Goal: rows become the right calls with the right gas, travel together only where none can harm another, and are given up in time.
+import t from "tap";
+import { decodeFunctionData, multicall3Abi } from "viem";
+import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import {
+  gasLimitOf,
+  isWornOut,
+  meteredGasOf,
+  pendingDebits,
+  toBatchItem,
+  transactionOf,
+  type BatchItem,
+} from "../../server/plugins/settlement/batch.ts";
+import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/calldata.ts";
+import { AUTHORIZATION, recordOf } from "./payment-samples.ts";
+
+const CAP = 300_000n;
+const itemOf = (...args: Parameters<typeof recordOf>): BatchItem =>
+  toBatchItem(recordOf(...args), CAP);
+
+t.test("one row", async (t) => {
+  const item = itemOf();
+  t.match(item, { action: "transfer", solo: false, gas: 100_000n });
+  t.equal(item.call.data, transferCalldata(AUTHORIZATION, AUTHORIZATION.signature));
+  t.equal(toBatchItem(recordOf(), 50_000n).gas, 50_000n, "never above the operator's cap");
+  t.same(transactionOf([item]), { to: AUTHORIZATION.asset, calldata: item.call.data });
+  t.throws(() => transactionOf([]));
+});
+
+t.test("a row that is to be canceled", async (t) => {
+  const signature = `0x${"cd".repeat(64)}1c` as const;
+  const item = itemOf(AUTHORIZATION, { cancel_signature: Buffer.from(signature.slice(2), "hex") });
+  t.match(item, { action: "cancel", gas: 100_000n, solo: false });
+  t.equal(item.call.data, cancelCalldata(AUTHORIZATION.from, AUTHORIZATION.nonce, signature));
+});
+
+t.test("who travels alone", async (t) => {
+  t.equal(itemOf(AUTHORIZATION, { attempts: 1 }).solo, true, "what failed once");
+  const wallet = itemOf({ ...AUTHORIZATION, signature: `0x${"ab".repeat(100)}` });
+  t.match(wallet, { solo: true, gas: CAP }, "a smart wallet, with the whole cap");
+});
+
+t.test("several rows are one aggregate in which each may fail alone", async (t) => {
+  const items = [itemOf(), itemOf({ ...AUTHORIZATION, value: 7n })];
+  const { to, calldata } = transactionOf(items);
+  t.equal(to, MULTICALL3_ADDRESS);
+  const { args } = decodeFunctionData({ abi: multicall3Abi, data: calldata });
+  t.same(
+    (args[0] as readonly { callData: string; allowFailure: boolean }[]).map((call) => [
+      call.callData,
+      call.allowFailure,
+    ]),
+    items.map((item) => [item.call.data, true]),
+  );
+});
+
+t.test("gas", async (t) => {
+  const items = [itemOf(), itemOf()];
+  const bytes = BigInt((items[0]?.call.data.length ?? 0) / 2);
+  t.equal(gasLimitOf(items), 60_000n + 2n * (100_000n + bytes * 16n));
+  const ours = itemOf(AUTHORIZATION, { kind: "spend", agent_id: "agt_1" });
+  t.equal(meteredGasOf([itemOf(), ours], 1_000n), 500n, "only facilitated work counts");
+  t.equal(meteredGasOf([ours], 1_000n), 0n);
+});
+
+t.test("when it is not tried again", async (t) => {
+  const after = (attempts: number, kind: "facilitated" | "spend") =>
+    isWornOut(itemOf(AUTHORIZATION, { attempts, kind }));
+  t.same([after(1, "facilitated"), after(2, "facilitated")], [false, true]);
+  t.same([after(4, "spend"), after(5, "spend")], [false, true]);
+});
+
+t.test("a payer's debits on their way are simulated first", async (t) => {
+  const own = itemOf();
+  const other = itemOf({ ...AUTHORIZATION, from: AUTHORIZATION.to });
+  const canceled = itemOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65, 27) });
+  t.same(pendingDebits([own], [own, other, canceled]), [own]);
+  t.same(pendingDebits([own], []), []);
+});

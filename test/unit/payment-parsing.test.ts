@@ -1,0 +1,149 @@
+// Goal: whatever stands in a protocol body, it is read strictly or refused with the protocol's reason, and never throws.
+import * as fc from "fast-check";
+import t from "tap";
+import { readPayment } from "../../server/schemes/index.ts";
+import { networkNameOf } from "../../server/schemes/protocol-body.ts";
+import { ARC, BASE_SEPOLIA, bodyOf, NONCE, PAYEE, PAYER } from "./payment-samples.ts";
+
+const NETWORKS = [ARC, BASE_SEPOLIA];
+type Path = readonly string[];
+
+/** The good body with one member set, or taken away. */
+function bent(path: Path, value?: unknown): unknown {
+  const body: unknown = structuredClone(bodyOf());
+  let holder = body as Record<string, unknown>;
+  for (const name of path.slice(0, -1)) holder = holder[name] as Record<string, unknown>;
+  const last = path.at(-1) ?? "";
+  if (value === undefined) delete holder[last];
+  else holder[last] = value;
+  return body;
+}
+const AUTHORIZATION: Path = ["paymentPayload", "payload", "authorization"];
+const ACCEPTED: Path = ["paymentPayload", "accepted"];
+
+t.test("a good body", async (t) => {
+  const read = readPayment(bodyOf(), NETWORKS);
+  if (!read.isValid) throw new Error(read.message);
+  t.match(read.payment, {
+    version: 2,
+    network: { id: ARC.id },
+    networkName: ARC.id,
+    payTo: PAYEE.toLowerCase(),
+    amountAtomic: 1_000n,
+    authorization: {
+      chainId: ARC.chainId,
+      asset: ARC.usdc.address.toLowerCase(),
+      from: PAYER.toLowerCase(),
+      to: PAYEE.toLowerCase(),
+      value: 1_000n,
+      validAfter: 0n,
+      validBefore: 2_000n,
+      nonce: NONCE,
+    },
+    payer: PAYER,
+  });
+  t.equal(read.payment.scheme.name, "exact");
+});
+
+t.test("version 1 has its own names", async (t) => {
+  const { paymentPayload, paymentRequirements } = bodyOf();
+  const { amount, ...rest } = paymentRequirements;
+  const v1 = (network: string) => ({
+    x402Version: 1,
+    paymentPayload: { x402Version: 1, scheme: "exact", network, payload: paymentPayload.payload },
+    paymentRequirements: {
+      ...rest,
+      network,
+      asset: BASE_SEPOLIA.usdc.address,
+      maxAmountRequired: amount,
+    },
+  });
+  t.match(readPayment(v1("base-sepolia"), NETWORKS), {
+    isValid: true,
+    payment: { version: 1, network: { id: BASE_SEPOLIA.id }, amountAtomic: 1_000n },
+  });
+  t.match(
+    readPayment(v1(BASE_SEPOLIA.id), NETWORKS),
+    { reason: "invalid_network" },
+    "CAIP-2 is v2's",
+  );
+});
+
+t.test("what is wrong has a reason", async (t) => {
+  const wrong: [Path, unknown, string][] = [
+    [["x402Version"], 3, "invalid_x402_version"],
+    [["x402Version"], 1, "invalid_x402_version"],
+    [["paymentPayload"], undefined, "invalid_payload"],
+    [["paymentRequirements"], [], "invalid_payload"],
+    [["paymentPayload", "payload"], "0x", "invalid_payload"],
+    [["paymentPayload", "payload", "permit2Authorization"], {}, "unsupported_payload_type"],
+    [ACCEPTED, null, "invalid_payload"],
+    [[...ACCEPTED, "scheme"], "upto", "invalid_exact_evm_scheme"],
+    [["paymentRequirements", "scheme"], "upto", "invalid_exact_evm_scheme"],
+    [["paymentRequirements", "scheme"], 7, "invalid_exact_evm_scheme"],
+    [["paymentRequirements", "extra"], undefined, "invalid_exact_evm_missing_eip712_domain"],
+    [["paymentRequirements", "extra", "name"], "", "invalid_exact_evm_missing_eip712_domain"],
+    [[...ACCEPTED, "network"], BASE_SEPOLIA.id, "invalid_exact_evm_network_mismatch"],
+    [["paymentRequirements", "amount"], "0", "invalid_payload"],
+    [["paymentRequirements", "amount"], "1e3", "invalid_payload"],
+    [["paymentRequirements", "amount"], 1000, "invalid_payload"],
+    [["paymentRequirements", "payTo"], "0x12", "invalid_payload"],
+    [[...AUTHORIZATION, "from"], "nobody", "invalid_payload"],
+    [[...AUTHORIZATION, "value"], "-1", "invalid_payload"],
+    [[...AUTHORIZATION, "value"], (2n ** 256n).toString(), "invalid_payload"],
+    [[...AUTHORIZATION, "validBefore"], undefined, "invalid_payload"],
+    [[...AUTHORIZATION, "nonce"], NONCE.slice(0, -1), "invalid_payload"],
+    [["paymentPayload", "payload", "signature"], undefined, "invalid_payload"],
+  ];
+  for (const [path, value, reason] of wrong)
+    t.match(
+      readPayment(bent(path, value), NETWORKS),
+      { isValid: false, reason },
+      `${path.join(".")} = ${String(value)}`,
+    );
+  t.match(readPayment(bodyOf(), [BASE_SEPOLIA]), { reason: "invalid_network" }, "not served");
+  t.equal(
+    (readPayment(bent(["paymentRequirements", "scheme"], "upto"), NETWORKS) as { payer?: string })
+      .payer,
+    PAYER,
+    "the payer is told as soon as it is known",
+  );
+});
+
+t.test("what the payer accepted may leave out, not contradict", async (t) => {
+  const cases: [string, unknown, string | undefined][] = [
+    ["payTo", undefined, undefined],
+    ["payTo", PAYEE.toLowerCase(), undefined],
+    ["payTo", PAYER, "payTo"],
+    ["amount", "999", "amount"],
+    ["asset", PAYER, "asset"],
+  ];
+  for (const [name, value, acceptedMismatch] of cases)
+    t.match(
+      readPayment(bent([...ACCEPTED, name], value), NETWORKS),
+      { isValid: true, payment: { acceptedMismatch } },
+      `${name} = ${String(value)}`,
+    );
+});
+
+t.test("no body makes the reader throw", async (t) => {
+  const anyBody = fc.oneof(
+    fc.jsonValue(),
+    fc.record({
+      x402Version: fc.constantFrom(1, 2, "2", null),
+      paymentPayload: fc.oneof(
+        fc.jsonValue(),
+        fc.record({ accepted: fc.jsonValue(), payload: fc.jsonValue(), network: fc.jsonValue() }),
+      ),
+      paymentRequirements: fc.jsonValue(),
+    }),
+  );
+  fc.assert(
+    fc.property(anyBody, (body) => {
+      const read = readPayment(body, NETWORKS);
+      return !read.isValid && read.message !== "" && typeof networkNameOf(body) === "string";
+    }),
+    { numRuns: 500 },
+  );
+  t.equal(networkNameOf({ paymentPayload: { network: "base" } }), "base");
+});

@@ -1,0 +1,96 @@
+// Payments, authorizations and rows of the engine for the pure tests: good ones, to be bent.
+import type { Address, Hex } from "viem";
+import type { SignedAuthorization } from "../../server/core/authorization.ts";
+import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
+import type { SettlementRecord } from "../../server/plugins/settlement/store.ts";
+
+export { TRANSFER_TYPES } from "../facilitator/payments.ts";
+
+function known(id: string): NetworkFacts {
+  const network = findNetwork(id);
+  if (!network) throw new Error(id);
+  return network;
+}
+export const ARC = known("eip155:5042002");
+export const BASE_SEPOLIA = known("base-sepolia");
+
+export const PAYER: Address = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+export const PAYEE: Address = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+export const NONCE: Hex = `0x${"c4".repeat(32)}`;
+
+const REQUIREMENTS = {
+  scheme: "exact",
+  network: ARC.id as string,
+  asset: ARC.usdc.address,
+  amount: "1000",
+  payTo: PAYEE,
+  maxTimeoutSeconds: 60,
+  extra: { name: "USDC", version: "2" },
+};
+
+/** A version 2 body. Its signature is no one's. */
+export const bodyOf = (over: { from?: Address } = {}) => ({
+  x402Version: 2,
+  paymentPayload: {
+    x402Version: 2,
+    accepted: { ...REQUIREMENTS },
+    payload: {
+      signature: `0x${"ab".repeat(65)}`,
+      authorization: {
+        from: over.from ?? PAYER,
+        to: PAYEE,
+        value: "1000",
+        validAfter: "0",
+        validBefore: "2000",
+        nonce: NONCE,
+      },
+    },
+  },
+  paymentRequirements: { ...REQUIREMENTS },
+});
+
+export const AUTHORIZATION: SignedAuthorization = {
+  chainId: ARC.chainId,
+  asset: ARC.usdc.address,
+  from: PAYER.toLowerCase() as Address,
+  to: PAYEE.toLowerCase() as Address,
+  value: 1_000n,
+  validAfter: 0n,
+  validBefore: 2_000n,
+  nonce: NONCE,
+  signature: `0x${"ab".repeat(64)}1b`,
+};
+
+/** The row this authorization becomes, as Postgres gives it back. */
+export const recordOf = (
+  authorization: SignedAuthorization = AUTHORIZATION,
+  over: Partial<SettlementRecord> = {},
+): SettlementRecord => ({
+  id: "pay_1",
+  kind: "facilitated",
+  agent_id: null,
+  chain_id: BigInt(authorization.chainId),
+  asset: authorization.asset,
+  from_address: authorization.from,
+  to_address: authorization.to,
+  value: authorization.value,
+  valid_after: authorization.validAfter,
+  valid_before: authorization.validBefore,
+  nonce: authorization.nonce,
+  signature: Buffer.from(authorization.signature.slice(2), "hex"),
+  relay: true,
+  status: "queued",
+  error_reason: null,
+  error_message: null,
+  tx_hash: null,
+  block_number: null,
+  by_other: false,
+  attempts: 0,
+  cancel_signature: null,
+  caller_key_hash: null,
+  body_hash: null,
+  success_told_at: null,
+  created_at: new Date(1_000_000),
+  settled_at: null,
+  ...over,
+});

@@ -1,0 +1,94 @@
+// Goal: recipient, window, value and domain are held to what the seller asks, each with its own reason and in the protocol's order.
+import t from "tap";
+import type { ExactPayment } from "../../server/schemes/exact-eip3009/payment.ts";
+import { checkTerms, explainFailure } from "../../server/schemes/exact-eip3009/terms.ts";
+import { readPayment } from "../../server/schemes/index.ts";
+import { ARC, bodyOf } from "./payment-samples.ts";
+
+const read = readPayment(bodyOf(), [ARC]);
+if (!read.isValid) throw new Error(read.message);
+const GOOD = read.payment as ExactPayment;
+/** With another authorization, or another member beside it. */
+function bent({ authorization, ...rest }: Bent): ExactPayment {
+  return { ...GOOD, ...rest, authorization: { ...GOOD.authorization, ...authorization } };
+}
+type Bent = Partial<Omit<ExactPayment, "authorization">> & {
+  authorization?: Partial<ExactPayment["authorization"]>;
+};
+const OTHER = "0x00000000000000000000000000000000000000ee";
+const NOW = 1_000n;
+
+t.test("terms", async (t) => {
+  t.equal(checkTerms(GOOD, NOW), undefined);
+  const wrong: [string, Bent, string][] = [
+    ["to another", { authorization: { to: OTHER } }, "invalid_exact_evm_recipient_mismatch"],
+    ["accepted another", { acceptedMismatch: "payTo" }, "invalid_exact_evm_recipient_mismatch"],
+    [
+      "too much",
+      { authorization: { value: 1_001n } },
+      "invalid_exact_evm_payload_authorization_value_mismatch",
+    ],
+    [
+      "too little, v1",
+      { version: 1, authorization: { value: 999n } },
+      "invalid_exact_evm_authorization_value",
+    ],
+    [
+      "accepted another price",
+      { acceptedMismatch: "amount" },
+      "invalid_exact_evm_payload_authorization_value_mismatch",
+    ],
+    ["accepted another asset", { acceptedMismatch: "asset" }, "invalid_payload"],
+    [
+      "dies within 6 seconds",
+      { authorization: { validBefore: NOW + 5n } },
+      "invalid_exact_evm_payload_authorization_valid_before",
+    ],
+    [
+      "not valid yet",
+      { authorization: { validAfter: NOW + 1n } },
+      "invalid_exact_evm_payload_authorization_valid_after",
+    ],
+    [
+      "all at once: the recipient first",
+      { authorization: { to: OTHER, value: 1n, validBefore: 0n } },
+      "invalid_exact_evm_recipient_mismatch",
+    ],
+  ];
+  for (const [name, change, reason] of wrong)
+    t.match(checkTerms(bent(change), NOW), { reason, payer: GOOD.payer }, name);
+  t.equal(
+    checkTerms(bent({ authorization: { validBefore: NOW + 6n } }), NOW),
+    undefined,
+    "6 seconds are enough",
+  );
+  t.equal(
+    checkTerms(bent({ authorization: { validAfter: NOW } }), NOW),
+    undefined,
+    "valid from this very second",
+  );
+  t.equal(
+    checkTerms(bent({ authorization: { validBefore: 1n } }), undefined),
+    undefined,
+    "without a time the window is not looked at",
+  );
+});
+
+t.test("why a transfer would fail", async (t) => {
+  const rich = { used: false, balanceAtomic: 5_000n };
+  const cases: [Bent, Parameters<typeof explainFailure>[1], string][] = [
+    [{}, { used: undefined, balanceAtomic: 0n }, "invalid_exact_evm_eip3009_not_supported"],
+    [{}, { used: true, balanceAtomic: 0n }, "invalid_exact_evm_nonce_already_used"],
+    [{ domainName: "Gold" }, rich, "invalid_exact_evm_token_name_mismatch"],
+    [{ domainVersion: "1" }, rich, "invalid_exact_evm_token_version_mismatch"],
+    [{}, { used: false, balanceAtomic: 999n }, "invalid_exact_evm_insufficient_balance"],
+    [{}, { used: false, balanceAtomic: 1_000n }, "invalid_exact_evm_transaction_simulation_failed"],
+    [
+      {},
+      { used: false, balanceAtomic: undefined },
+      "invalid_exact_evm_transaction_simulation_failed",
+    ],
+  ];
+  for (const [change, found, reason] of cases)
+    t.equal(explainFailure(bent(change), found).reason, reason);
+});
