@@ -101,8 +101,12 @@ export type ReserveResult =
       snapshot: Snapshot;
     }
   | { kind: "denied"; error: ApiError; code: ErrorCode; paymentId: string | null }
+  | HeldKey;
+
+/** The Idempotency-Key has been taken meanwhile, and by which request. */
+export type HeldKey =
   | { kind: "replay"; statusCode: number; response: unknown }
-  | { kind: "in_progress"; paymentId: string }
+  | { kind: "in_progress"; paymentId: string | null }
   | { kind: "key_reused" };
 
 /** A dry run: the verdict of every rule, nothing written. */
