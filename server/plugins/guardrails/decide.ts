@@ -97,7 +97,6 @@ export class Guardrails {
     const refused = evaluation.allowed ? undefined : evaluation;
     const code = row.code as DenialCode;
     if (refused?.code !== code) throw new Error(`guardrails disagree: ${code}, ${refused?.code}`);
-    const ruleDetail = refused.trace.find((verdict) => verdict.passed === false)?.detail;
     return denialError({
       code,
       rule: refused.rule,
@@ -107,7 +106,7 @@ export class Guardrails {
       availableAt: row.availableAt,
       walletAddress: request.walletAddress,
       detail:
-        (code === request.refusal?.code ? request.refusal.detail : undefined) ?? ruleDetail ?? code,
+        (code === request.refusal?.code ? request.refusal.detail : undefined) ?? refused.detail,
     });
   }
 }

@@ -7,7 +7,12 @@ import type { Address } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
-import type { DenialCode, IdempotencyRef, ReserveRequest, Verdict } from "../guardrails/types.ts";
+import type {
+  IdempotencyRef,
+  ReserveRequest,
+  TargetRefusal,
+  Verdict,
+} from "../guardrails/types.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { NotReserved } from "./pay.ts";
 
@@ -28,7 +33,7 @@ export interface PayRequest {
   to: Address;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
-  refusal?: { code: DenialCode; detail?: string };
+  refusal?: TargetRefusal;
   /** At most MAX_VALID_SECONDS; counted from the database's now. */
   validForSeconds?: number;
   requestId: string | null;

@@ -5,6 +5,7 @@
 import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { TargetRefusal } from "../guardrails/types.ts";
 import type { ListingPins } from "../listings/book.ts";
 import type { ProbedTerms } from "../listings/terms.ts";
 import { compareTerms } from "../listings/terms.ts";
@@ -28,8 +29,6 @@ type Job = Prepared & {
 };
 
 const FRESH_MS = 2_000;
-
-type Refusal = NonNullable<PayRequest["refusal"]>;
 
 export class X402Client {
   readonly #deps: ClientDeps;
@@ -131,7 +130,7 @@ export class X402Client {
   }
 
   /** The terms to pay; or, for a listing that is not kept, the live terms and why they are refused. */
-  async #choose(job: Job, offer: Offer): Promise<{ chosen: ChosenTerms; refusal?: Refusal }> {
+  async #choose(job: Job, offer: Offer): Promise<{ chosen: ChosenTerms; refusal?: TargetRefusal }> {
     const { caller, listing, target } = job;
     const options = {
       networks: this.#deps.networks,
@@ -150,7 +149,7 @@ export class X402Client {
         extra: { reasons: choice.reasons },
       });
     const detail = `The live terms differ from the listing's. ${choice.reasons[0] ?? ""}`.trim();
-    const refusal: Refusal = { code: "listing_mismatch", detail };
+    const refusal: TargetRefusal = { code: "listing_mismatch", detail };
     if (job.input.dryRun !== true) await this.#flag(listing);
     const live = chooseTerms(offer, options);
     if (live.ok) return { chosen: live.chosen, refusal };
