@@ -41,6 +41,19 @@ export const ServiceInfo = Type.Object({
     addresses: Type.Array(AddressOutput, { description: "Who pays the gas of settlements" }),
   }),
   networks: Type.Array(NetworkInfo, { description: "The first is the agents' default" }),
+  rules: Type.Array(
+    Type.Object({
+      name: Type.String(),
+      codes: Type.Array(Type.String(), { description: "What its refusals are called" }),
+      field: Nullable(
+        Type.Object(
+          { name: Type.String(), label: Type.String(), help: Type.String() },
+          { description: "Where the owner of an agent sets it" },
+        ),
+      ),
+    }),
+    { description: "The guardrails of every payment, in the order they are looked at" },
+  ),
   last24h: Type.Object({
     settled: Type.Integer(),
     volume: Type.String({ description: "USDC, decimal" }),

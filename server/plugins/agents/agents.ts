@@ -128,18 +128,20 @@ function onlyChanges(agent: AgentRow, wanted: AgentChange): AgentChange {
   );
 }
 
-/** Rules in wire form for the audit log: all, or only those of a change. */
+/** An agent's rules in wire form. */
+export const rulesOnWire = (agent: AgentRow) => ({
+  name: agent.name,
+  dailyLimit: formatAtomic(agent.dailyLimitAtomic),
+  perPaymentLimit:
+    agent.perPaymentLimitAtomic === null ? null : formatAtomic(agent.perPaymentLimitAtomic),
+  expiresAt: agent.expiresAt?.toISOString() ?? null,
+  status: agent.status,
+});
+
+/** For the audit log: all rules, or only those of a change. */
 function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown> {
-  const facts: Record<keyof AgentChange, [string, unknown]> = {
-    name: ["name", agent.name],
-    dailyLimitAtomic: ["dailyLimit", formatAtomic(agent.dailyLimitAtomic)],
-    perPaymentLimitAtomic: [
-      "perPaymentLimit",
-      agent.perPaymentLimitAtomic === null ? null : formatAtomic(agent.perPaymentLimitAtomic),
-    ],
-    expiresAt: ["expiresAt", agent.expiresAt?.toISOString() ?? null],
-    status: ["status", agent.status],
-  };
-  const keys = Object.keys(only ?? facts);
-  return Object.fromEntries(keys.map((key) => facts[key as keyof AgentChange]));
+  const facts = rulesOnWire(agent);
+  if (only === undefined) return facts;
+  const changed = new Set(Object.keys(only).map((key) => key.replace(/Atomic$/, "")));
+  return Object.fromEntries(Object.entries(facts).filter(([name]) => changed.has(name)));
 }

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { getAddress, type Address } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
+import { rulesOnWire } from "./agents.ts";
 import { readActivity, type AgentActivity } from "./store.ts";
 import type { AgentRow } from "./store.ts";
 import { listAllowlists, type AllowlistRow } from "./allowlist-store.ts";
@@ -69,20 +70,16 @@ interface Surroundings {
 function viewAgent(agent: AgentRow, around: Surroundings): Agent {
   const { limits, activity, allowlist, balanceAtomic } = around;
   return {
+    ...rulesOnWire(agent),
     id: agent.id,
-    name: agent.name,
     status: shownStatus(agent),
     expired: agent.expired,
     network: agent.network,
     walletAddress: getAddress(agent.walletAddress),
     wallet: getAddress(agent.walletAddress),
     balance: balanceAtomic === undefined ? null : formatAtomic(balanceAtomic),
-    dailyLimit: formatAtomic(agent.dailyLimitAtomic),
-    perPaymentLimit:
-      agent.perPaymentLimitAtomic === null ? null : formatAtomic(agent.perPaymentLimitAtomic),
     limits: viewLimits(agent.dailyLimitAtomic, limits),
     allowlist: allowlist.map(viewEntry),
-    expiresAt: agent.expiresAt?.toISOString() ?? null,
     createdAt: agent.createdAt.toISOString(),
     updatedAt: agent.updatedAt.toISOString(),
     archivedAt: agent.archivedAt?.toISOString() ?? null,

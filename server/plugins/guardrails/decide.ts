@@ -4,9 +4,16 @@ import type { ReservationRow } from "./reservations.ts";
 import { newId } from "../../core/ids.ts";
 import { denialError } from "./denial.ts";
 import { evaluate, policyOf, remainingOf } from "./explain.ts";
-import type { DenialCode, ReserveRequest, ReserveResult, Snapshot, Verdict } from "./types.ts";
+import type {
+  DenialCode,
+  HeldKey,
+  ReserveRequest,
+  ReserveResult,
+  Snapshot,
+  Verdict,
+} from "./types.ts";
 
-export interface GuardrailsDependencies {
+export interface GuardrailsDeps {
   reserve(
     request: ReserveRequest & { paymentId: string; dryRun: boolean },
   ): Promise<ReservationRow>;
@@ -14,9 +21,9 @@ export interface GuardrailsDependencies {
 }
 
 export class Guardrails {
-  readonly #deps: GuardrailsDependencies;
+  readonly #deps: GuardrailsDeps;
 
-  constructor(deps: GuardrailsDependencies) {
+  constructor(deps: GuardrailsDeps) {
     this.#deps = deps;
   }
 
@@ -24,12 +31,12 @@ export class Guardrails {
     const row = await this.#deps.reserve({ ...request, paymentId: newId("pay"), dryRun: false });
     switch (row.outcome) {
       case "reserved": {
-        const snapshot = present(row.snapshot, "snapshot");
+        const snapshot = required(row.snapshot, "snapshot");
         const used = snapshot.spent + snapshot.reserved + snapshot.requested;
         return {
           kind: "reserved",
-          paymentId: present(row.paymentId, "payment id"),
-          validBeforeSeconds: present(row.validBefore, "validBefore"),
+          paymentId: required(row.paymentId, "payment id"),
+          validBeforeSeconds: required(row.validBefore, "validBefore"),
           remainingAtomic: remainingOf(snapshot.limit, used),
           snapshot,
         };
@@ -37,11 +44,9 @@ export class Guardrails {
       case "blocked":
         return this.#denied(request, row);
       case "replay":
-        return { kind: "replay", statusCode: row.statusCode ?? 200, response: row.response };
       case "running":
-        return { kind: "in_progress", paymentId: present(row.paymentId, "payment id") };
       case "key_reused":
-        return { kind: "key_reused" };
+        return heldKey(row.outcome, row);
       case "unauthorized": {
         const error = unauthorized(row);
         return { kind: "denied", error, code: error.code, paymentId: null };
@@ -76,7 +81,7 @@ export class Guardrails {
   }
 
   #denied(request: ReserveRequest, row: ReservationRow): ReserveResult {
-    const snapshot = present(row.snapshot, "snapshot");
+    const snapshot = required(row.snapshot, "snapshot");
     const error = this.#error(request, row, snapshot);
     this.#deps.log.info(
       { agentId: request.agentId, paymentId: row.paymentId, code: error.code },
@@ -91,7 +96,6 @@ export class Guardrails {
     const refused = evaluation.allowed ? undefined : evaluation;
     const code = row.code as DenialCode;
     if (refused?.code !== code) throw new Error(`guardrails disagree: ${code}, ${refused?.code}`);
-    const ruleDetail = refused.trace.find((verdict) => verdict.passed === false)?.detail;
     return denialError({
       code,
       rule: refused.rule,
@@ -101,7 +105,7 @@ export class Guardrails {
       availableAt: row.availableAt,
       walletAddress: request.walletAddress,
       detail:
-        (code === request.refusal?.code ? request.refusal.detail : undefined) ?? ruleDetail ?? code,
+        (code === request.refusal?.code ? request.refusal.detail : undefined) ?? refused.detail,
     });
   }
 }
@@ -110,7 +114,22 @@ export class Guardrails {
 const unauthorized = ({ code }: ReservationRow): ApiError =>
   new ApiError(code as ErrorCode, { headers: { "www-authenticate": "Bearer" } });
 
-function present<T>(value: T | null, name: string): T {
+/** Both functions that reserve look the key up again under the agent's lock, and say so in these words. */
+export function heldKey(
+  outcome: "replay" | "running" | "key_reused",
+  row: { paymentId: string | null; statusCode: number | null; response: unknown },
+): HeldKey {
+  switch (outcome) {
+    case "replay":
+      return { kind: "replay", statusCode: row.statusCode ?? 200, response: row.response };
+    case "running":
+      return { kind: "in_progress", paymentId: row.paymentId };
+    default:
+      return { kind: outcome };
+  }
+}
+
+function required<T>(value: T | null, name: string): T {
   if (value === null) throw new Error(`purser_reserve answered without a ${name}`);
   return value;
 }

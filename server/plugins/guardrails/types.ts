@@ -2,47 +2,11 @@
 import { createHash } from "node:crypto";
 import type { Address, Hex } from "viem";
 import { ApiError, type ErrorCode } from "../../errors.ts";
+import type { DenialCode, RuleName, Snapshot } from "./rules/index.ts";
+import type { TargetCode } from "./rules/target.ts";
+import type { PolicyNumbers } from "./rules/rule.ts";
 
-/** The refusals a guardrail can give, in the order they are looked at. */
-export type DenialCode =
-  | "agent_paused"
-  | "agent_expired"
-  | "listing_mismatch"
-  | "url_blocked"
-  | "price_exceeds_max"
-  | "recipient_not_allowed"
-  | "per_payment_limit_exceeded"
-  | "daily_limit_exceeded"
-  | "insufficient_funds";
-
-export type RuleName =
-  | "status"
-  | "expiry"
-  | "target"
-  | "max_amount"
-  | "allowlist"
-  | "per_payment_limit"
-  | "daily_limit"
-  | "balance";
-
-/** Everything a decision was made on, read under one lock. Amounts in atomic units. */
-export interface Snapshot {
-  status: string;
-  expired: boolean;
-  /** What the caller had already found wrong with the target (a listing whose terms changed). */
-  refusal: DenialCode | null;
-  requested: bigint;
-  maxAmount: bigint | null;
-  allowed: boolean;
-  perPaymentLimit: bigint | null;
-  limit: bigint;
-  /** The settled and the outstanding part of the rolling window. */
-  spent: bigint;
-  reserved: bigint;
-  balance: bigint;
-  /** Promised by this wallet and not in `balance` yet. */
-  outstanding: bigint;
-}
+export type { DenialCode, RuleName, Snapshot } from "./rules/index.ts";
 
 export interface RuleVerdict {
   rule: RuleName;
@@ -53,17 +17,25 @@ export interface RuleVerdict {
 
 export type Evaluation =
   | { allowed: true; trace: RuleVerdict[] }
-  | { allowed: false; code: DenialCode; rule: RuleName; trace: RuleVerdict[] };
+  | {
+      allowed: false;
+      code: DenialCode;
+      rule: RuleName;
+      /** The sentence of the rule that refused. */
+      detail: string;
+      trace: RuleVerdict[];
+    };
 
 /** The members `policy` of a denial, as on the wire. */
-export interface Policy {
+export interface Policy extends PolicyNumbers {
   rule: RuleName;
-  window: string;
-  limit: string;
-  spent: string;
-  reserved: string;
-  remaining: string;
   requested: string;
+}
+
+/** What was wrong with the target before a rule was asked. */
+export interface TargetRefusal {
+  code: TargetCode;
+  detail?: string;
 }
 
 export interface ReserveRequest {
@@ -77,7 +49,7 @@ export interface ReserveRequest {
   to: Address | null;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
-  refusal?: { code: DenialCode; detail?: string };
+  refusal?: TargetRefusal;
   nonce: Hex;
   /** `validBefore` is the database's now plus this; a process clock decides nothing. */
   validForSeconds: number;
@@ -101,8 +73,12 @@ export type ReserveResult =
       snapshot: Snapshot;
     }
   | { kind: "denied"; error: ApiError; code: ErrorCode; paymentId: string | null }
+  | HeldKey;
+
+/** The Idempotency-Key has been taken meanwhile, and by which request. */
+export type HeldKey =
   | { kind: "replay"; statusCode: number; response: unknown }
-  | { kind: "in_progress"; paymentId: string }
+  | { kind: "in_progress"; paymentId: string | null }
   | { kind: "key_reused" };
 
 /** A dry run: the verdict of every rule, nothing written. */

@@ -6,6 +6,7 @@ import { memoFor } from "../../core/kept-answer.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ERRORS } from "../../errors.ts";
 import { ErrorCatalogue, ServiceInfo } from "../../schemas/meta.ts";
+import { RULES } from "../guardrails/rules/index.ts";
 import { VERSION } from "../../infra/version.ts";
 
 const TOTALS_KEPT_MS = 10_000;
@@ -59,6 +60,11 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           addresses: relayers,
         },
         networks: await networks(),
+        rules: RULES.map(({ name, codes, field }) => ({
+          name,
+          codes: [...codes],
+          field: field ?? null,
+        })),
         last24h: { ...counts, volume: formatAtomic(volumeAtomic) },
       };
     },

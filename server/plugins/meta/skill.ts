@@ -1,5 +1,6 @@
 /** The instructions an agent reads: written once here, with the error table from the registry. */
 import { ERRORS, type ErrorCode } from "../../errors.ts";
+import { DENIAL_CODES } from "../guardrails/rules/index.ts";
 
 export interface SkillFacts {
   baseUrl: string;
@@ -14,16 +15,8 @@ const AGENT_CODES: readonly ErrorCode[] = [
   "invalid_api_key",
   "api_key_revoked",
   "api_key_expired",
-  "insufficient_funds",
-  "daily_limit_exceeded",
-  "per_payment_limit_exceeded",
-  "recipient_not_allowed",
-  "agent_paused",
-  "agent_expired",
-  "price_exceeds_max",
-  "listing_mismatch",
+  ...DENIAL_CODES,
   "listing_not_active",
-  "url_blocked",
   "validation_failed",
   "invalid_amount",
   "invalid_address",

@@ -77,7 +77,7 @@ function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
 
 /** Reading an agent's payments: pages, one, or all of them as CSV. */
 
-export interface HistoryDependencies {
+export interface HistoryDeps {
   list(filter: PaymentFilter): Promise<PaymentRow[]>;
   find(key: { agentId: string; paymentId: string }): Promise<PaymentRow | undefined>;
   networkOf(chainId: number): string;
@@ -86,9 +86,9 @@ export interface HistoryDependencies {
 const CSV_CHUNK = 500;
 
 export class PaymentHistory {
-  readonly #deps: HistoryDependencies;
+  readonly #deps: HistoryDeps;
 
-  constructor(deps: HistoryDependencies) {
+  constructor(deps: HistoryDeps) {
     this.#deps = deps;
   }
 

@@ -47,7 +47,7 @@ export async function insertKey(sql: Sql, ref: IdempotencyRef): Promise<boolean>
 export async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
   await sql.query(
     `DELETE FROM idempotency_keys
-      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL`,
+      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND payment_id IS NULL`,
     [ref.subjectId, ref.route, ref.key],
   );
 }

@@ -56,20 +56,26 @@ export class Idempotency {
     return { statusCode, body: response as Record<string, unknown>, replayed: true };
   }
 
-  async completeWith(ref: IdempotencyRef | undefined, answer: Answer): Promise<void> {
+  /** Stores the final answer; the first one stays. */
+  async keep(ref: IdempotencyRef | undefined, answer: Answer): Promise<void> {
     if (ref === undefined) return;
     await this.#store.complete(ref, { statusCode: answer.statusCode, response: answer.body });
   }
 
-  async completeWithError(ref: IdempotencyRef | undefined, error: ApiError): Promise<void> {
+  async keepError(ref: IdempotencyRef | undefined, error: ApiError): Promise<void> {
     if (ref === undefined) return;
     const response: StoredError = { code: error.code, detail: error.message, extra: error.extra };
     await this.#store.complete(ref, { statusCode: error.status, response });
   }
 
-  /** Takes a key for a request that reserves nothing; false when somebody has it. */
-  async claim(ref: IdempotencyRef): Promise<boolean> {
-    return this.#store.insert(ref);
+  /** For a request that reserved nothing, so nothing took the key yet. Where somebody has it by now, it is his. */
+  async keepUnpaid(
+    ref: IdempotencyRef | undefined,
+    body: Record<string, unknown>,
+  ): Promise<Answer> {
+    const answer = { statusCode: 200, body, replayed: false };
+    if (ref !== undefined && (await this.#store.insert(ref))) await this.keep(ref, answer);
+    return answer;
   }
 
   async release(ref: IdempotencyRef | undefined): Promise<void> {

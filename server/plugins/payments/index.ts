@@ -1,19 +1,80 @@
 /** What an agent pays, and everything its owner and it can read about that. */
 import fp from "fastify-plugin";
-import idempotencyPlugin from "./idempotency-plugin.ts";
-import wiring from "./wiring.ts";
-import reads from "./reads.ts";
-import housekeeping from "./housekeeping.ts";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { Address } from "viem";
+import { ApiError } from "../../errors.ts";
+import type { Overview } from "../../schemas/overview.ts";
+import type { AgentSelf } from "../../schemas/payments.ts";
+import { listAllowlists } from "../agents/allowlist-store.ts";
+import {
+  isReservationGone,
+  markUnknownInGroups,
+  staleReservations,
+  voidUnsigned,
+} from "../guardrails/reservations.ts";
+import { hashBody, readIdempotencyKey, type IdempotencyRef } from "../guardrails/types.ts";
+import { acceptInGroups } from "../settlement/accept-batch.ts";
+import { AgentReserve } from "./agent-reserve.ts";
 import agentRoutes from "./agent-routes.ts";
-import spendRoute from "./spend-route.ts";
-import ownerRoutes from "./owner-routes.ts";
+import { PaymentHistory } from "./history.ts";
+import housekeeping from "./housekeeping.ts";
+import { completeKey, findKey, insertKey, releaseKey } from "./idempotency-store.ts";
+import { Idempotency, type Answer } from "./idempotency.ts";
 import overviewRoute from "./overview-route.ts";
+import {
+  blockedLastDay,
+  overviewAgents,
+  paymentBuckets,
+  type OverviewAgent,
+} from "./overview-store.ts";
+import { readOverview } from "./overview.ts";
+import ownerRoutes from "./owner-routes.ts";
+import { PayFlow, type SigningFault } from "./pay.ts";
+import { findSelf, presentSelf } from "./self.ts";
+import spendRoute from "./spend-route.ts";
+import { Spend } from "./spend.ts";
+import { findPayment, listPayments } from "./store.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** The one flow of spend, fetch and withdrawal. */
+    payments: PayFlow;
+    /** What spend and fetch do before it: decide and reserve. */
+    agentReserve: AgentReserve;
+    spend: Spend;
+    paymentHistory: PaymentHistory;
+    /** What an agent may know of itself (also over MCP). */
+    agentSelf(agent: { id: string; apiKeyId: string }): Promise<AgentSelf>;
+    /** An owner's totals and time series. */
+    overview(args: { ownerId: string; agentId: string | undefined }): Promise<Overview>;
+    /** Undefined while the chain does not answer. */
+    balanceOf(networkId: string, wallet: Address): Promise<bigint | undefined>;
+    /** The CAIP-2 id of a chain in the ledger, also of one that is configured no more. */
+    networkOf(chainId: number): string;
+    /** Left of an agent's daily limit, in atomic units. */
+    remainingOf(agentId: string): Promise<bigint>;
+    /** Tests stop the process at a named point; nobody else sets it. */
+    paymentFaults: { at?: (point: SigningFault) => Promise<void> };
+  }
+  interface FastifyRequest {
+    /** What the Idempotency-Key of this request names; undefined when it has none. */
+    idempotencyRef(args: {
+      subjectId: string;
+      route: string;
+      body: unknown;
+    }): IdempotencyRef | undefined;
+  }
+  interface FastifyReply {
+    /** Sends an answer, marked when it is a stored one told again. */
+    sendAnswer(answer: Answer): FastifyReply;
+  }
+}
 
 export default fp(
   async (app) => {
-    await app.register(idempotencyPlugin);
-    await app.register(wiring);
-    await app.register(reads);
+    decoratePaying(app);
+    decorateKeys(app);
+    decorateReading(app);
     await app.register(housekeeping);
     await app.register(agentRoutes);
     await app.register(spendRoute);
@@ -22,3 +83,135 @@ export default fp(
   },
   { name: "payments-module" },
 );
+
+function decoratePaying(app: FastifyInstance): void {
+  const { pool, settlement } = app;
+  const faults: FastifyInstance["paymentFaults"] = {};
+  const agentReserve = new AgentReserve({
+    settlement,
+    balances: app.chainReads,
+    guardrails: app.guardrails,
+  });
+  const flow = new PayFlow({
+    settlement,
+    idempotency: new Idempotency({
+      find: (ref) => findKey(pool, ref),
+      complete: (ref, answer) => completeKey(pool, ref, answer),
+      insert: (ref) => insertKey(pool, ref),
+      release: (ref) => releaseKey(pool, ref),
+    }),
+    sign: (agentId, authorization) => app.custody.signAuthorization(agentId, authorization),
+    accept: acceptInGroups((requests) => settlement.acceptAll(pool, requests), isReservationGone),
+    isReservationGone,
+    store: {
+      find: (key) => findPayment(pool, key),
+      markUnknown: markUnknownInGroups(pool),
+      voidUnsigned: (args) => voidUnsigned(pool, args),
+      staleReservations: (args) => staleReservations(pool, args),
+    },
+    settleWaitMs: app.config.settleWaitMs,
+    fault: async (point) => faults.at?.(point),
+    log: app.log,
+  });
+  app.decorate("paymentFaults", faults);
+  app.decorate("agentReserve", agentReserve);
+  app.decorate("payments", flow);
+  app.decorate(
+    "networkOf",
+    (chainId: number) => app.chains.byChainId(chainId)?.network.id ?? `eip155:${chainId}`,
+  );
+  app.decorate(
+    "remainingOf",
+    async (agentId: string) => (await app.limits.of(agentId))?.remainingAtomic ?? 0n,
+  );
+  app.decorate(
+    "spend",
+    new Spend({
+      flow,
+      agentReserve,
+      remainingOf: (agentId) => app.remainingOf(agentId),
+      networkOf: (chainId) => app.networkOf(chainId),
+    }),
+  );
+}
+
+function decorateKeys(app: FastifyInstance): void {
+  app.decorateRequest("idempotencyRef", function idempotencyRef(this: FastifyRequest, args) {
+    const key = readIdempotencyKey(this.headers["idempotency-key"]);
+    if (key === undefined) return undefined;
+    const { subjectId, route } = args;
+    return { subjectId, route, key, bodyHash: hashBody(route, args.body) };
+  });
+  app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {
+    if (answer.replayed) this.header("idempotent-replayed", "true");
+    return this.header("cache-control", "no-store").code(answer.statusCode).send(answer.body);
+  });
+}
+
+function decorateReading(app: FastifyInstance): void {
+  app.decorate(
+    "paymentHistory",
+    new PaymentHistory({
+      list: (filter) => listPayments(app.pool, filter),
+      find: (key) => findPayment(app.pool, key),
+      networkOf: (chainId) => app.networkOf(chainId),
+    }),
+  );
+  app.decorate("balanceOf", async (networkId: string, wallet: Address) => {
+    const chain = app.chains.byNetwork(networkId);
+    if (!chain) return undefined;
+    return app.agentReserve.readBalance(chain.network.chainId, { walletAddress: wallet }).then(
+      ({ atomic }) => atomic,
+      () => undefined,
+    );
+  });
+  app.decorate("overview", (args) =>
+    readOverview(
+      {
+        agents: (query) => overviewAgents(app.pool, query),
+        limits: (ids) => app.limits.ofMany(ids),
+        buckets: (query) => paymentBuckets(app.pool, query),
+        blocked: (ids) => blockedLastDay(app.pool, ids),
+        balances: (agents) => totalBalance(app, agents),
+      },
+      args,
+    ),
+  );
+  app.decorate("agentSelf", async (agent: { id: string; apiKeyId: string }) => {
+    const row = await findSelf(app.pool, { agentId: agent.id, apiKeyId: agent.apiKeyId });
+    const [limits, allowlists, balanceAtomic] = await Promise.all([
+      app.limits.of(agent.id),
+      listAllowlists(app.pool, [agent.id]),
+      row ? app.balanceOf(row.network, row.walletAddress) : undefined,
+    ]);
+    if (!row || !limits) throw new ApiError("not_found");
+    const network = app.chains.byNetwork(row.network)?.network ?? app.chains.default.network;
+    return presentSelf(row, {
+      limits,
+      allowlist: allowlists.get(agent.id) ?? [],
+      balanceAtomic,
+      asset: network.usdc.address,
+    });
+  });
+}
+
+/** One read per network; a sum that lacks a network would be a wrong sum. */
+async function totalBalance(
+  app: FastifyInstance,
+  agents: readonly OverviewAgent[],
+): Promise<bigint | undefined> {
+  const networks = [...new Set(agents.map(({ network }) => network))];
+  const sums = networks.map(async (network) => {
+    const chain = app.chains.byNetwork(network);
+    if (!chain) return 0n;
+    const wallets = agents
+      .filter((agent) => agent.network === network)
+      .map(({ walletAddress }) => walletAddress.toLowerCase() as Address);
+    const { balances } = await app.chainReads.balances(chain.network.chainId, wallets);
+    return wallets.reduce((sum, wallet) => sum + (balances.get(wallet) ?? 0n), 0n);
+  });
+  return Promise.all(sums).then(
+    (totals) => totals.reduce((sum, total) => sum + total, 0n),
+    () => undefined,
+  );
+}

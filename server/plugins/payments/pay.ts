@@ -1,179 +1,165 @@
 /**
- * The one path of money out of an agent's wallet, shared by spend, x402-fetch and MCP:
- * chain available -> balance -> decide and reserve -> sign -> persist and hand to the engine.
+ * The one flow of money out of a wallet, the same for a spend, a fetch and a withdrawal: look the
+ * idempotency key up; answered is told again, running is resumed by its payment's state, new is reserved,
+ * signed and submitted; then it is delivered, and the answer kept.
  */
-import { randomBytes } from "node:crypto";
-import type { Address, Hex } from "viem";
+import type { Hex } from "viem";
 import { ApiError } from "../../errors.ts";
-import type { Guardrails } from "../guardrails/decide.ts";
-import type { ReserveRequest, Verdict } from "../guardrails/types.ts";
-import type { Authorization } from "../../core/authorization.ts";
+import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
+import type { HeldKey, IdempotencyRef } from "../guardrails/types.ts";
 import type { Settlement, SettlementOutcome, SettlementRequest } from "../settlement/types.ts";
-import {
-  MAX_VALID_SECONDS,
-  type Authorized,
-  type Payer,
-  type PaymentOutcome,
-  type PayRequest,
-  type WalletBalance,
-} from "./types.ts";
+import { inProgress, keyReused, type Answer, type Idempotency } from "./idempotency.ts";
+import type { PaymentRow } from "./store.ts";
 
-export interface BalanceReader {
-  balances(
-    chainId: number,
-    addresses: readonly Address[],
-  ): Promise<{ blockNumber: bigint; balances: Map<string, bigint> }>;
+export interface PaymentKey {
+  agentId: string;
+  paymentId: string;
 }
 
-export interface PaymentsDependencies {
-  settlement: Pick<Settlement, "assertAvailable" | "wait">;
+/** What each kind of payment does its own way. */
+export interface PayOrder {
+  agentId: string;
+  kind: "spend" | "x402" | "withdrawal";
+  /** True: our engine relays it. False: it is handed to a seller and only watched. */
+  relay: boolean;
+  /** Decides whether it may be paid, and sets the money aside. */
+  reserve(): Promise<Reservation>;
+  /** Whether the request that made this payment has ended without an answer to keep. */
+  isOver(payment: PaymentRow): boolean;
+  /** Brings to its end what an earlier request with the same key began; nothing new is signed. */
+  resume(payment: PaymentRow): Promise<Delivered>;
+}
+
+export type Reservation =
+  | {
+      kind: "reserved";
+      /** Also the settlement's id. */
+      paymentId: string;
+      authorization: Authorization;
+      /** What happens once the signed authorization is in the engine's hands. */
+      deliver(authorization: SignedAuthorization): Promise<Delivered>;
+    }
+  /** There was nothing to pay. */
+  | { kind: "unpaid"; body: Record<string, unknown> }
+  | NotReserved;
+
+export type NotReserved = { kind: "denied"; error: ApiError } | HeldKey;
+
+/** How it ended. Unknown is no end: it is not kept, and the same key hears more once the chain has proved it. */
+export type Delivered = (
+  | { kind: "done"; body: Record<string, unknown> }
+  | { kind: "failed" | "unknown"; error: ApiError }
+) & {
+  /** What else is written, after the answer is kept. */
+  afterwards?: () => Promise<void>;
+};
+
+/** What the chain has proved of a payment. */
+export type Settled = Extract<SettlementOutcome, { status: "settled" }>;
+
+/** The points between the steps at which a crash test kills the process. */
+export type SigningFault = "reserved" | "signed";
+
+export interface PayFlowDeps {
+  settlement: Pick<Settlement, "wait">;
+  idempotency: Idempotency;
   /** Persists the signature and makes the payment submitted, in a transaction of its own or of a group. */
   accept(request: SettlementRequest): Promise<{ created: boolean }>;
-  balances: BalanceReader;
-  guardrails: Guardrails;
   sign(agentId: string, authorization: Authorization): Promise<Hex>;
   isReservationGone(error: unknown): boolean;
   store: {
-    markUnknown(key: { agentId: string; paymentId: string }): Promise<void>;
-    voidUnsigned(args: {
-      agentId: string;
-      paymentId: string;
-      code: string;
-      detail: string;
-    }): Promise<boolean>;
-    staleReservations(args: {
-      olderThanSeconds: number;
-      limit: number;
-    }): Promise<{ agentId: string; paymentId: string }[]>;
+    find(key: PaymentKey): Promise<PaymentRow | undefined>;
+    markUnknown(key: PaymentKey): Promise<void>;
+    voidUnsigned(args: PaymentKey & { code: string; detail: string }): Promise<boolean>;
+    staleReservations(args: { olderThanSeconds: number; limit: number }): Promise<PaymentKey[]>;
   };
-  /** Marks the points a crash test stops at; does nothing in service. */
-  fault(point: "reserved" | "signed"): Promise<void>;
+  /** How long an outcome on chain is waited for. */
+  settleWaitMs: number;
+  /** Does nothing in service. */
+  fault(point: SigningFault): Promise<void>;
   log: {
     error(fields: object, message: string): void;
     warn(fields: object, message: string): void;
   };
 }
 
+/** A request that has run this much longer than its longest wait is one whose process died. */
+const ABANDONED_AFTER_MS = 15_000;
 const SWEEP_BATCH = 200;
+const NEVER_SIGNED = { code: "not_signed", detail: "The process stopped before it signed." };
 
-export class Payments {
-  readonly #deps: PaymentsDependencies;
+export class PayFlow {
+  readonly #deps: PayFlowDeps;
 
-  constructor(deps: PaymentsDependencies) {
+  constructor(deps: PayFlowDeps) {
     this.#deps = deps;
   }
 
-  /** The verdict a payment would get now; nothing is reserved, signed or written. */
-  async evaluate(request: Omit<PayRequest, "relay">): Promise<Verdict> {
-    return this.#deps.guardrails.evaluate(await this.#reserveRequest({ ...request, relay: false }));
-  }
-
-  /** Records a refusal found before a price or payee could be judged (a dry run records nothing); answers its error. */
-  async refuse(
-    request: Omit<PayRequest, "relay" | "to"> & { to: Address | null },
-    { dryRun }: { dryRun: boolean },
-  ): Promise<ApiError> {
-    const reserveRequest = {
-      ...this.#withoutBalance(request),
-      balance: { atomic: 0n, blockNumber: 0n },
-    };
-    if (dryRun) {
-      const { error } = await this.#deps.guardrails.evaluate(reserveRequest);
-      if (!error) throw new Error("a refusal ended as allowed");
-      return error;
+  /** `prepare` runs only if there is no answer yet: one that exists is told even while the chain is down. */
+  async run(
+    idempotency: IdempotencyRef | undefined,
+    prepare: () => Promise<PayOrder>,
+  ): Promise<Answer> {
+    const found = await this.#deps.idempotency.lookup(idempotency);
+    if (found.kind === "answered") return found.answer;
+    const order = await prepare();
+    if (found.kind === "running") {
+      const payment = await this.#takeOver(order, found.paymentId, idempotency);
+      if (payment) {
+        const key = { agentId: order.agentId, paymentId: payment.id };
+        return this.#tell(key, idempotency, await order.resume(payment), true);
+      }
     }
-    const result = await this.#deps.guardrails.reserve(reserveRequest);
-    if (result.kind !== "denied") throw new Error(`a refusal ended as ${result.kind}`);
-    return result.error;
-  }
-
-  async authorize(request: PayRequest): Promise<Authorized> {
-    const { payer, chainId, asset, to, amountAtomic } = request;
-    await this.#deps.settlement.assertAvailable(chainId, { kind: request.kind });
-    const reserveRequest = await this.#reserveRequest(request);
-    const reserved = await this.#deps.guardrails.reserve(reserveRequest);
-    if (reserved.kind !== "reserved") return reserved;
-    const { paymentId } = reserved;
-    const authorization: Authorization = {
-      chainId,
-      asset,
-      from: payer.walletAddress,
-      to,
-      value: amountAtomic,
-      validAfter: 0n,
-      validBefore: reserved.validBeforeSeconds,
-      nonce: reserveRequest.nonce,
-    };
-    const signed = await this.signAndSubmit({
-      agentId: payer.id,
-      paymentId,
-      kind: request.kind,
-      authorization,
-      relay: request.relay,
-    });
-    return {
-      kind: "authorized",
-      paymentId,
-      authorization: { ...authorization, signature: signed },
-      remainingAtomic: reserved.remainingAtomic,
-      snapshot: reserved.snapshot,
-    };
-  }
-
-  /**
-   * From a reservation to a signature in the engine's hands. One statement persists the signature and
-   * makes the payment submitted, and fails if the reservation is gone: until then nothing leaves us.
-   */
-  async signAndSubmit(args: {
-    agentId: string;
-    paymentId: string;
-    kind: "spend" | "x402" | "withdrawal";
-    authorization: Authorization;
-    relay: boolean;
-  }): Promise<Hex> {
-    const { agentId, paymentId, authorization } = args;
-    try {
-      await this.#deps.fault("reserved");
-      const signature = await this.#deps.sign(agentId, authorization);
-      await this.#deps.fault("signed");
-      const { created } = await this.#deps.accept({
-        id: paymentId,
-        kind: args.kind,
-        agentId,
-        authorization: { ...authorization, signature },
-        relay: args.relay,
-      });
-      if (!created) throw new Error(`authorization ${authorization.nonce} exists already`);
-      return signature;
-    } catch (error) {
-      if (this.#deps.isReservationGone(error))
-        throw new ApiError("service_unavailable", {
-          detail: "The reservation ran out before it was signed. Nothing was paid; retry.",
-          cause: error,
-        });
-      // Releases nothing that was submitted after all, should only the answer have been lost.
-      await this.#releaseQuietly(agentId, paymentId, "not_signed");
-      throw error;
+    const reserved = await order.reserve();
+    switch (reserved.kind) {
+      case "reserved": {
+        const signed = await this.#signAndSubmit(order, reserved);
+        const key = { agentId: order.agentId, paymentId: reserved.paymentId };
+        return this.#tell(key, idempotency, await reserved.deliver(signed), false);
+      }
+      case "unpaid":
+        return this.#deps.idempotency.keepUnpaid(idempotency, reserved.body);
+      case "denied":
+        throw reserved.error;
+      case "replay":
+        return this.#deps.idempotency.replay(reserved.statusCode, reserved.response);
+      case "in_progress":
+        throw inProgress(reserved.paymentId);
+      default:
+        throw keyReused();
     }
   }
 
-  /** Waits for the engine's proof. Without one in time the payment is unknown, never failed. */
-  async outcome(
-    key: { agentId: string; paymentId: string },
-    timeoutMs: number,
-  ): Promise<PaymentOutcome> {
-    const outcome = toPaymentOutcome(await this.#deps.settlement.wait(key.paymentId, timeoutMs));
-    if (outcome.status === "pending") await this.#deps.store.markUnknown(key);
-    return outcome;
+  /** For a payment our engine relays: waits for its proof. Without one in time it is unknown, never failed. */
+  async settled(
+    paymentId: string,
+    tell: (proof: Settled) => Record<string, unknown> | Promise<Record<string, unknown>>,
+  ): Promise<Delivered> {
+    const outcome = await this.#deps.settlement.wait(paymentId, this.#deps.settleWaitMs);
+    const txHash = outcome.txHash ?? null;
+    switch (outcome.status) {
+      case "settled":
+        return { kind: "done", body: await tell(outcome) };
+      case "pending":
+        return {
+          kind: "unknown",
+          error: new ApiError("payment_status_unknown", { extra: { paymentId, txHash } }),
+        };
+      default:
+        return {
+          kind: "failed",
+          error: new ApiError("settlement_failed", {
+            detail: `The payment did not happen: ${outcome.message} The budget is free again.`,
+            extra: { paymentId, txHash, reason: outcome.reason },
+          }),
+        };
+    }
   }
 
-  /** Nothing was signed and nothing will be: gives the budget back. */
-  async voidReserved(
-    key: { agentId: string; paymentId: string },
-    code: string,
-    detail: string,
-  ): Promise<boolean> {
-    return this.#deps.store.voidUnsigned({ ...key, code, detail });
+  /** The same for a payment our engine relays: it is over when it is decided, or when its process has died. */
+  isDecided(payment: Pick<PaymentRow, "status" | "ageSeconds">): boolean {
+    const isOpen = payment.status === "reserved" || payment.status === "submitted";
+    return !isOpen || payment.ageSeconds * 1000 > this.#deps.settleWaitMs + ABANDONED_AFTER_MS;
   }
 
   /** Releases reservations whose process died before it signed. A late signer then fails cleanly. */
@@ -181,10 +167,8 @@ export class Payments {
     let released = 0;
     for (;;) {
       const stale = await this.#deps.store.staleReservations({ ...options, limit: SWEEP_BATCH });
-      for (const key of stale) {
-        if (await this.voidReserved(key, "not_signed", "The process stopped before it signed."))
-          released += 1;
-      }
+      for (const key of stale)
+        if (await this.#deps.store.voidUnsigned({ ...key, ...NEVER_SIGNED })) released += 1;
       if (stale.length < SWEEP_BATCH) break;
     }
     if (released > 0)
@@ -192,65 +176,83 @@ export class Payments {
     return released;
   }
 
-  async #releaseQuietly(agentId: string, paymentId: string, code: string): Promise<void> {
-    await this.voidReserved({ agentId, paymentId }, code, "Signing did not succeed.").catch(
+  /**
+   * The key has no answer yet: its request runs elsewhere, died, or ended as unknown. The state of its
+   * payment decides; there is never a second one. Undefined: nothing was signed, and the key is free again.
+   */
+  async #takeOver(
+    order: PayOrder,
+    paymentId: string | null,
+    idempotency: IdempotencyRef | undefined,
+  ): Promise<PaymentRow | undefined> {
+    if (paymentId === null) {
+      // Nothing was to be paid, and the process died before it stored the answer.
+      await this.#deps.idempotency.release(idempotency);
+      return undefined;
+    }
+    const key = { agentId: order.agentId, paymentId };
+    const payment = await this.#deps.store.find(key);
+    if (!payment || !order.isOver(payment)) throw inProgress(paymentId);
+    const isReleased =
+      payment.status === "reserved" &&
+      (await this.#deps.store.voidUnsigned({ ...key, ...NEVER_SIGNED }));
+    return isReleased ? undefined : payment;
+  }
+
+  /**
+   * From a reservation to a signature in the engine's hands. One statement persists the signature and
+   * makes the payment submitted, and fails if the reservation is gone: until then nothing leaves us.
+   */
+  async #signAndSubmit(
+    { agentId, kind, relay }: PayOrder,
+    { paymentId, authorization }: Extract<Reservation, { kind: "reserved" }>,
+  ): Promise<SignedAuthorization> {
+    try {
+      await this.#deps.fault("reserved");
+      const signature = await this.#deps.sign(agentId, authorization);
+      await this.#deps.fault("signed");
+      const signed = { ...authorization, signature };
+      const request = { id: paymentId, kind, agentId, authorization: signed, relay };
+      const { created } = await this.#deps.accept(request);
+      if (!created) throw new Error(`authorization ${authorization.nonce} exists already`);
+      return signed;
+    } catch (error) {
+      if (this.#deps.isReservationGone(error))
+        throw new ApiError("service_unavailable", {
+          detail: "The reservation ran out before it was signed. Nothing was paid; retry.",
+          cause: error,
+        });
+      // Releases nothing that was submitted after all, should only the answer have been lost.
+      await this.#releaseQuietly({ agentId, paymentId });
+      throw error;
+    }
+  }
+
+  async #releaseQuietly(key: PaymentKey): Promise<void> {
+    const why = { code: NEVER_SIGNED.code, detail: "Signing did not succeed." };
+    await this.#deps.store.voidUnsigned({ ...key, ...why }).catch(
       // The sweep will do it.
       (error: unknown) =>
-        this.#deps.log.error({ err: error, agentId, paymentId }, "reservation not released yet"),
+        this.#deps.log.error({ err: error, ...key }, "reservation not released yet"),
     );
   }
 
-  async #reserveRequest(request: PayRequest): Promise<ReserveRequest> {
-    const { chainId, payer } = request;
-    const balance = (await request.balance) ?? (await this.readBalance(chainId, payer));
-    return { ...this.#withoutBalance(request), balance };
-  }
-
-  async readBalance(chainId: number, payer: Pick<Payer, "walletAddress">): Promise<WalletBalance> {
-    const wallet = payer.walletAddress.toLowerCase() as Address;
-    const { blockNumber, balances } = await this.#deps.balances.balances(chainId, [wallet]);
-    return { atomic: balances.get(wallet) ?? 0n, blockNumber };
-  }
-
-  #withoutBalance(
-    request: Omit<PayRequest, "relay" | "to"> & { to: Address | null },
-  ): Omit<ReserveRequest, "balance"> {
-    const { payer, validForSeconds = MAX_VALID_SECONDS } = request;
-    return {
-      agentId: payer.id,
-      apiKeyId: payer.apiKeyId,
-      walletAddress: payer.walletAddress,
-      kind: request.kind,
-      chainId: request.chainId,
-      asset: request.asset,
-      to: request.to,
-      amountAtomic: request.amountAtomic,
-      maxAmountAtomic: request.maxAmountAtomic,
-      refusal: request.refusal,
-      nonce: `0x${randomBytes(32).toString("hex")}`,
-      validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
-      requestId: request.requestId,
-      memo: request.memo,
-      url: request.url,
-      listingId: request.listingId,
-      requirement: request.requirement,
-      idempotency: request.idempotency,
-    };
-  }
-}
-
-export function toPaymentOutcome(outcome: SettlementOutcome): PaymentOutcome {
-  switch (outcome.status) {
-    case "settled":
-      return { status: "settled", txHash: outcome.txHash, settledAt: outcome.settledAt };
-    case "pending":
-      return { status: "pending", txHash: outcome.txHash ?? null };
-    default:
-      return {
-        status: "failed",
-        reason: outcome.reason,
-        message: outcome.message,
-        txHash: outcome.txHash ?? null,
-      };
+  async #tell(
+    key: PaymentKey,
+    idempotency: IdempotencyRef | undefined,
+    delivered: Delivered,
+    replayed: boolean,
+  ): Promise<Answer> {
+    if (delivered.kind === "done") {
+      const answer: Answer = { statusCode: 200, body: delivered.body, replayed };
+      await this.#deps.idempotency.keep(idempotency, answer);
+      await delivered.afterwards?.();
+      return answer;
+    }
+    const { kind, error } = delivered;
+    if (kind === "failed") await this.#deps.idempotency.keepError(idempotency, error);
+    else await this.#deps.store.markUnknown(key);
+    await delivered.afterwards?.();
+    throw error;
   }
 }

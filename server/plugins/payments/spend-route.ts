@@ -1,5 +1,5 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { readSpend } from "./read-spend.ts";
+import { readSpend } from "./spend.ts";
 import { Problem } from "../../schemas/common.ts";
 import { SpendAnswer, SpendRequest } from "../../schemas/payments.ts";
 

@@ -1,127 +1,116 @@
-/** `POST /api/agents/spend`: pay, wait for the proof, answer; the same key gets the same answer. */
-import { getAddress } from "viem";
-import { ApiError } from "../../errors.ts";
-import { formatAtomic } from "../../core/money.ts";
-import { inProgress, keyReused, type Answer, type Idempotency } from "./idempotency.ts";
-import type { IdempotencyRef } from "../guardrails/types.ts";
-import type { Payments } from "./pay.ts";
-import { resolveRunning, type RunningDependencies } from "./resume-unanswered.ts";
-import type { PaymentOutcome, PayRequest } from "./types.ts";
+/** `POST /api/agents/spend`: pay, wait for the proof, answer. */
+import { getAddress, type Address } from "viem";
+import type { SpendRequest } from "../../schemas/payments.ts";
+import { parseAddress } from "../../core/address.ts";
+import { formatAtomic, parsePayable } from "../../core/money.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import { refuseField } from "../agents/rules.ts";
+import type { AgentReserve, PayRequest } from "./agent-reserve.ts";
+import type { Answer } from "./idempotency.ts";
+import type { PayFlow, PayOrder, Settled } from "./pay.ts";
 
-export interface SpendDependencies extends RunningDependencies {
-  payments: Payments;
-  idempotency: Idempotency;
+export interface SpendDeps {
+  flow: PayFlow;
+  agentReserve: Pick<AgentReserve, "reserve">;
   remainingOf(agentId: string): Promise<bigint>;
   networkOf(chainId: number): string;
 }
 
-export class Spend {
-  readonly #deps: SpendDependencies;
+type Spending = Omit<PayRequest, "kind">;
 
-  constructor(deps: SpendDependencies) {
+export class Spend {
+  readonly #deps: SpendDeps;
+
+  constructor(deps: SpendDeps) {
     this.#deps = deps;
   }
 
-  async run(request: Omit<PayRequest, "relay" | "kind">): Promise<Answer> {
-    const { idempotency } = request;
-    // Before anything else: an answer that exists is told even while the chain is down.
-    const found = await this.#deps.idempotency.lookup(idempotency);
-    if (found.kind === "answered") return found.answer;
-    if (found.kind === "running") {
-      const answer = await this.#answerRunning(request, found.paymentId);
-      if (answer) return answer;
-    }
-    const result = await this.#deps.payments.authorize({ ...request, kind: "spend", relay: true });
-    switch (result.kind) {
-      case "denied":
-        throw result.error;
-      case "replay":
-        return this.#deps.idempotency.replay(result.statusCode, result.response);
-      case "in_progress":
-        throw inProgress(result.paymentId);
-      case "key_reused":
-        throw keyReused();
-      default:
-        break;
-    }
-    const key = { agentId: request.payer.id, paymentId: result.paymentId };
-    const outcome = await this.#deps.payments.outcome(key, this.#deps.settleWaitMs);
-    const paid = {
-      ...key,
-      recipient: request.to,
-      amountAtomic: request.amountAtomic,
-      chainId: request.chainId,
-      remainingAtomic: result.remainingAtomic,
-    };
-    return this.#answer(paid, outcome, idempotency, false);
+  run(request: Spending): Promise<Answer> {
+    return this.#deps.flow.run(request.idempotency, async () => this.#order(request));
   }
 
-  async #answerRunning(
-    request: Omit<PayRequest, "relay" | "kind">,
-    paymentId: string | null,
-  ): Promise<Answer | undefined> {
+  #order(request: Spending): PayOrder {
+    const { agentReserve, flow } = this.#deps;
     const agentId = request.payer.id;
-    const resolved = await resolveRunning(this.#deps, { agentId, paymentId });
-    if (resolved === "startAnew") return undefined;
-    const { payment, outcome } = resolved;
-    const paid = {
-      paymentId: payment.id,
-      recipient: request.to,
-      amountAtomic: payment.amountAtomic,
-      chainId: Number(payment.chainId),
-      remainingAtomic: await this.#deps.remainingOf(agentId),
+    return {
+      agentId,
+      kind: "spend",
+      relay: true,
+      reserve: async () => {
+        const reserved = await agentReserve.reserve({ ...request, kind: "spend" });
+        if (reserved.kind !== "reserved") return reserved;
+        const { paymentId, remainingAtomic } = reserved;
+        const paid = { ...request, paymentId, remainingAtomic };
+        return {
+          ...reserved,
+          deliver: () => flow.settled(paymentId, (proof) => this.#body(paid, proof)),
+        };
+      },
+      isOver: (payment) => flow.isDecided(payment),
+      resume: (payment) =>
+        flow.settled(payment.id, async (proof) => {
+          const remainingAtomic = await this.#deps.remainingOf(agentId);
+          const { id: paymentId, amountAtomic, chainId } = payment;
+          const paid = { paymentId, amountAtomic, chainId: Number(chainId), remainingAtomic };
+          return this.#body({ ...paid, to: request.to }, proof);
+        }),
     };
-    return this.#answer(paid, outcome, request.idempotency, true);
   }
 
-  async #answer(
-    paid: {
+  #body(
+    paid: Pick<Spending, "to" | "amountAtomic" | "chainId"> & {
       paymentId: string;
-      recipient: `0x${string}`;
-      amountAtomic: bigint;
-      chainId: number;
       remainingAtomic: bigint;
     },
-    outcome: PaymentOutcome,
-    idempotency: IdempotencyRef | undefined,
-    replayed: boolean,
-  ): Promise<Answer> {
-    if (outcome.status === "settled") {
-      const answer: Answer = {
-        statusCode: 200,
-        replayed,
-        body: {
-          success: true,
-          txHash: outcome.txHash,
-          paymentId: paid.paymentId,
-          recipient: getAddress(paid.recipient),
-          amount: formatAtomic(paid.amountAtomic),
-          network: this.#deps.networkOf(paid.chainId),
-          settledAt: outcome.settledAt.toISOString(),
-          remaining: formatAtomic(paid.remainingAtomic),
-        },
-      };
-      await this.#deps.idempotency.completeWith(idempotency, answer);
-      return answer;
-    }
-    const error = outcomeError(paid.paymentId, outcome);
-    // Unknown is not an answer to keep: the same key hears the outcome once the chain has proved it.
-    if (outcome.status === "failed")
-      await this.#deps.idempotency.completeWithError(idempotency, error);
-    throw error;
+    proof: Settled,
+  ): Record<string, unknown> {
+    return {
+      success: true,
+      txHash: proof.txHash,
+      paymentId: paid.paymentId,
+      recipient: getAddress(paid.to),
+      amount: formatAtomic(paid.amountAtomic),
+      network: this.#deps.networkOf(paid.chainId),
+      settledAt: proof.settledAt.toISOString(),
+      remaining: formatAtomic(paid.remainingAtomic),
+    };
   }
 }
 
-export function outcomeError(
-  paymentId: string,
-  outcome: Exclude<PaymentOutcome, { status: "settled" }>,
-): ApiError {
-  if (outcome.status === "pending")
-    return new ApiError("payment_status_unknown", {
-      extra: { paymentId, txHash: outcome.txHash },
-    });
-  return new ApiError("settlement_failed", {
-    detail: `The payment did not happen: ${outcome.message} The budget is free again.`,
-    extra: { paymentId, txHash: outcome.txHash, reason: outcome.reason },
+/** Reads what an agent wrote, or says which field is wrong and why. */
+export function readSpend(
+  body: SpendRequest,
+  wallet: { walletAddress: Address; network: NetworkFacts | undefined },
+): Pick<PayRequest, "chainId" | "asset" | "to" | "amountAtomic" | "memo"> {
+  const amount = parsePayable(body.amount);
+  if (!amount.ok) throw refuseField("invalid_amount", "body.amount", amount.reason);
+  const { network } = wallet;
+  if (!network)
+    throw refuseField("validation_failed", "body.network", "is not a network of this service");
+  const to = readPayee(body.recipient, "body.recipient", {
+    walletAddress: wallet.walletAddress,
+    asset: network.usdc.address,
   });
+  return {
+    chainId: network.chainId,
+    asset: network.usdc.address.toLowerCase() as Address,
+    to,
+    amountAtomic: amount.atomic,
+    memo: body.memo,
+  };
+}
+
+/** An address that can be paid: not nobody's, not the token's, not the payer's own. */
+export function readPayee(
+  text: string,
+  path: string,
+  wallet: { walletAddress: Address; asset: Address },
+): Address {
+  const parsed = parseAddress(text);
+  if (!parsed.ok) throw refuseField("invalid_address", path, parsed.reason);
+  if (parsed.address === wallet.walletAddress.toLowerCase())
+    throw refuseField("invalid_address", path, "is the paying wallet itself");
+  if (parsed.address === wallet.asset.toLowerCase())
+    throw refuseField("invalid_address", path, "is the token's contract, which cannot be paid");
+  return parsed.address;
 }

@@ -1,7 +1,6 @@
 import fp from "fastify-plugin";
 import routes from "./routes.ts";
 import { verifyAccountSignature } from "../../infra/chain/account-signature.ts";
-import { findPayment } from "../payments/store.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals } from "./withdrawals.ts";
 
@@ -13,14 +12,12 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    const { settlement, chainReads } = app;
     app.decorate(
       "withdrawals",
       new Withdrawals({
-        payments: app.payments,
-        idempotency: app.idempotency,
-        settlement,
-        balances: chainReads,
+        flow: app.payments,
+        settlement: app.settlement,
+        readBalance: (chainId, wallet) => app.agentReserve.readBalance(chainId, wallet),
         outstanding: (args) => app.limits.outstanding(args),
         reserve: (request) => reserveWithdrawal(app.pool, request),
         now: () => databaseSeconds(app.pool),
@@ -28,8 +25,6 @@ export default fp(
           const chain = app.chains.byChainId(chainId);
           return chain ? verifyAccountSignature(chain, args) : "unavailable";
         },
-        findPayment: (key) => findPayment(app.pool, key),
-        settleWaitMs: app.config.settleWaitMs,
       }),
     );
     await app.register(routes);

@@ -7,13 +7,13 @@ import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdra
 import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { inProgress, keyReused, type Answer, type Idempotency } from "../payments/idempotency.ts";
+import { refuseField } from "../agents/rules.ts";
+import { heldKey } from "../guardrails/decide.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
-import type { BalanceReader, Payments } from "../payments/pay.ts";
-import { fieldError, readPayee } from "../payments/read-spend.ts";
-import { resolveRunning, type RunningDependencies } from "../payments/resume-unanswered.ts";
-import { outcomeError } from "../payments/spend.ts";
-import { MAX_VALID_SECONDS, type PaymentOutcome } from "../payments/types.ts";
+import { MAX_VALID_SECONDS, type WalletBalance } from "../payments/agent-reserve.ts";
+import type { Answer } from "../payments/idempotency.ts";
+import type { PayFlow, Reservation, Settled } from "../payments/pay.ts";
+import { readPayee } from "../payments/spend.ts";
 import type { Settlement } from "../settlement/types.ts";
 import {
   MAX_ORDER_SECONDS,
@@ -24,11 +24,10 @@ import {
   type Order,
 } from "./order.ts";
 
-export interface WithdrawalsDependencies extends RunningDependencies {
-  payments: Payments;
-  idempotency: Idempotency;
+export interface WithdrawalsDeps {
+  flow: PayFlow;
   settlement: Pick<Settlement, "assertAvailable">;
-  balances: BalanceReader;
+  readBalance(chainId: number, wallet: { walletAddress: Address }): Promise<WalletBalance>;
   outstanding(args: { agentId: string; chainId: number; balanceBlock: bigint }): Promise<bigint>;
   reserve(request: WithdrawalRequest): Promise<WithdrawalReservation>;
   /** Seconds of the database clock: a skewed process must not shorten or stretch an order. */
@@ -47,9 +46,9 @@ export interface WithdrawalContext {
 }
 
 export class Withdrawals {
-  readonly #deps: WithdrawalsDependencies;
+  readonly #deps: WithdrawalsDeps;
 
-  constructor(deps: WithdrawalsDependencies) {
+  constructor(deps: WithdrawalsDeps) {
     this.#deps = deps;
   }
 
@@ -60,8 +59,8 @@ export class Withdrawals {
       asset: network.usdc.address,
     });
     const wanted = body.amount === "max" ? undefined : parsePayable(body.amount);
-    if (wanted?.ok === false) throw fieldError("invalid_amount", "body.amount", wanted.reason);
-    const { available } = await this.#available(context);
+    if (wanted?.ok === false) throw refuseField("invalid_amount", "body.amount", wanted.reason);
+    const available = await this.#available(context);
     const amountAtomic = wanted?.atomic ?? available;
     if (amountAtomic === 0n || amountAtomic > available)
       throw insufficient(context, amountAtomic, available);
@@ -81,51 +80,29 @@ export class Withdrawals {
     body: ExecuteWithdrawal,
     idempotency: IdempotencyRef | undefined,
   ): Promise<Answer> {
-    const found = await this.#deps.idempotency.lookup(idempotency);
-    if (found.kind === "answered") return found.answer;
-    if (found.kind === "running") {
-      const args = { agentId: context.agent.id, paymentId: found.paymentId };
-      const resolved = await resolveRunning(this.#deps, args);
-      if (resolved !== "startAnew") {
-        const { payment, outcome } = resolved;
-        const to = payment.counterparty ?? context.owner.address;
-        const paid = { paymentId: payment.id, to, amountAtomic: payment.amountAtomic };
-        return this.#answer(context, paid, outcome, idempotency, true);
-      }
-    }
-    const order = await this.#checkOrder(context, body);
-    const signature = body.signature as Hex;
-    const reserved = await this.#reserve(context, { order, signature, idempotency });
-    if ("replayed" in reserved) return reserved;
-    const { paymentId } = reserved;
-    await this.#deps.payments.signAndSubmit({
+    const { flow } = this.#deps;
+    return flow.run(idempotency, async () => ({
       agentId: context.agent.id,
-      paymentId,
       kind: "withdrawal",
       relay: true,
-      authorization: {
-        chainId: context.network.chainId,
-        asset: order.asset,
-        from: context.agent.walletAddress,
-        to: order.to,
-        value: order.amountAtomic,
-        validAfter: 0n,
-        validBefore: reserved.validBefore,
-        // The order's own nonce: what is single use in our books is single use on chain as well.
-        nonce: order.nonce,
+      reserve: async () => {
+        const order = await this.#checkOrder(context, body);
+        return this.#reserve(context, { order, signature: body.signature as Hex, idempotency });
       },
-    });
-    const key = { agentId: context.agent.id, paymentId };
-    const outcome = await this.#deps.payments.outcome(key, this.#deps.settleWaitMs);
-    const paid = { paymentId, to: order.to, amountAtomic: order.amountAtomic };
-    return this.#answer(context, paid, outcome, idempotency, false);
+      isOver: (payment) => flow.isDecided(payment),
+      resume: (payment) => {
+        const to = payment.counterparty ?? context.owner.address;
+        const paid = { paymentId: payment.id, to, amountAtomic: payment.amountAtomic };
+        return flow.settled(payment.id, (proof) => answerBody(context, paid, proof));
+      },
+    }));
   }
 
   /** The owner signed exactly this, for this wallet and token, not long ago. */
   async #checkOrder(context: WithdrawalContext, body: ExecuteWithdrawal): Promise<Order> {
     const { agent, owner, network } = context;
     const order = readOrder(body.order);
-    if (!order) throw fieldError("validation_failed", "body.order", "has a number out of range");
+    if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
     const verdict = await this.#deps.verifySignature(network.chainId, {
       address: owner.address,
       hash: orderHash(order, network.chainId),
@@ -144,9 +121,9 @@ export class Withdrawals {
     const now = await this.#deps.now();
     if (order.deadlineSeconds <= now) throw new ApiError("signature_expired");
     if (order.deadlineSeconds > now + BigInt(MAX_ORDER_SECONDS))
-      throw fieldError("validation_failed", "body.order.deadline", "is more than 15 minutes away");
+      throw refuseField("validation_failed", "body.order.deadline", "is more than 15 minutes away");
     if (order.amountAtomic === 0n)
-      throw fieldError("invalid_amount", "body.order.amount", "must be greater than zero");
+      throw refuseField("invalid_amount", "body.order.amount", "must be greater than zero");
     readPayee(order.to, "body.order.to", {
       walletAddress: agent.walletAddress,
       asset: network.usdc.address,
@@ -157,11 +134,11 @@ export class Withdrawals {
   async #reserve(
     context: WithdrawalContext,
     args: { order: Order; signature: Hex; idempotency: IdempotencyRef | undefined },
-  ): Promise<Answer | { paymentId: string; validBefore: bigint }> {
+  ): Promise<Reservation> {
     const { agent, network } = context;
     const { order } = args;
     await this.#deps.settlement.assertAvailable(network.chainId, { kind: "withdrawal" });
-    const balance = await this.#balance(context);
+    const balance = await this.#deps.readBalance(network.chainId, agent);
     const row = await this.#deps.reserve({
       agentId: agent.id,
       paymentId: newId("pay"),
@@ -179,14 +156,11 @@ export class Withdrawals {
     });
     switch (row.outcome) {
       case "reserved":
-        if (row.paymentId === null || row.validBefore === null) throw new Error("no reservation");
-        return { paymentId: row.paymentId, validBefore: row.validBefore };
+        return this.#reserved(context, order, row);
       case "replay":
-        return this.#deps.idempotency.replay(row.statusCode ?? 200, row.response);
       case "running":
-        throw inProgress(row.paymentId);
       case "key_reused":
-        throw keyReused();
+        return heldKey(row.outcome, row);
       case "replayed":
         throw new ApiError("withdrawal_replayed");
       case "expired":
@@ -198,49 +172,57 @@ export class Withdrawals {
     }
   }
 
-  async #answer(
+  #reserved(
     context: WithdrawalContext,
-    paid: { paymentId: string; to: Address; amountAtomic: bigint },
-    outcome: PaymentOutcome,
-    idempotency: IdempotencyRef | undefined,
-    replayed: boolean,
-  ): Promise<Answer> {
-    if (outcome.status !== "settled") {
-      const error = outcomeError(paid.paymentId, outcome);
-      if (outcome.status === "failed")
-        await this.#deps.idempotency.completeWithError(idempotency, error);
-      throw error;
-    }
-    const body = {
-      success: true,
-      txHash: outcome.txHash,
-      paymentId: paid.paymentId,
-      recipient: getAddress(paid.to),
-      amount: formatAtomic(paid.amountAtomic),
-      network: context.network.id,
-      settledAt: outcome.settledAt.toISOString(),
+    order: Order,
+    { paymentId, validBefore }: WithdrawalReservation,
+  ): Reservation {
+    if (paymentId === null || validBefore === null) throw new Error("no reservation");
+    const paid = { paymentId, to: order.to, amountAtomic: order.amountAtomic };
+    return {
+      kind: "reserved",
+      paymentId,
+      authorization: {
+        chainId: context.network.chainId,
+        asset: order.asset,
+        from: context.agent.walletAddress,
+        to: order.to,
+        value: order.amountAtomic,
+        validAfter: 0n,
+        validBefore,
+        // The order's own nonce: what is single use in our books is single use on chain as well.
+        nonce: order.nonce,
+      },
+      deliver: () =>
+        this.#deps.flow.settled(paymentId, (proof) => answerBody(context, paid, proof)),
     };
-    const answer: Answer = { statusCode: 200, replayed, body };
-    await this.#deps.idempotency.completeWith(idempotency, answer);
-    return answer;
   }
 
-  async #balance({ agent, network }: WithdrawalContext) {
-    const wallet = agent.walletAddress.toLowerCase() as Address;
-    const { blockNumber, balances } = await this.#deps.balances.balances(network.chainId, [wallet]);
-    return { atomic: balances.get(wallet) ?? 0n, blockNumber };
-  }
-
-  async #available(context: WithdrawalContext): Promise<{ available: bigint }> {
-    const { atomic, blockNumber } = await this.#balance(context);
+  async #available({ agent, network }: WithdrawalContext): Promise<bigint> {
+    const { chainId } = network;
+    const { atomic, blockNumber } = await this.#deps.readBalance(chainId, agent);
     const outstanding = await this.#deps.outstanding({
-      agentId: context.agent.id,
-      chainId: context.network.chainId,
+      agentId: agent.id,
+      chainId,
       balanceBlock: blockNumber,
     });
-    return { available: atomic > outstanding ? atomic - outstanding : 0n };
+    return atomic > outstanding ? atomic - outstanding : 0n;
   }
 }
+
+const answerBody = (
+  context: WithdrawalContext,
+  paid: { paymentId: string; to: Address; amountAtomic: bigint },
+  proof: Settled,
+): Record<string, unknown> => ({
+  success: true,
+  txHash: proof.txHash,
+  paymentId: paid.paymentId,
+  recipient: getAddress(paid.to),
+  amount: formatAtomic(paid.amountAtomic),
+  network: context.network.id,
+  settledAt: proof.settledAt.toISOString(),
+});
 
 const invalidSignature = (detail: string): ApiError =>
   new ApiError("invalid_signature", {

@@ -9,7 +9,7 @@ import { type NetworkFacts, findNetwork } from "../../core/networks.ts";
 import { quoted } from "../../core/quoted.ts";
 import { findScheme } from "../../schemes/index.ts";
 import type { Terms } from "../listings/terms.ts";
-import { MAX_VALID_SECONDS } from "../payments/types.ts";
+import { MAX_VALID_SECONDS } from "../payments/agent-reserve.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 
 export interface ChosenTerms {

@@ -5,20 +5,21 @@
 import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { TargetRefusal } from "../guardrails/types.ts";
 import type { ListingPins } from "../listings/book.ts";
 import type { ProbedTerms } from "../listings/terms.ts";
 import { compareTerms } from "../listings/terms.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { inProgress, keyReused, type Answer } from "../payments/idempotency.ts";
-import type { PayRequest } from "../payments/types.ts";
+import type { PayRequest } from "../payments/agent-reserve.ts";
+import type { Answer } from "../payments/idempotency.ts";
+import type { PayOrder, Reservation } from "../payments/pay.ts";
 import { askTarget } from "./ask.ts";
-import { chooseTerms, type ChosenTerms } from "./choose.ts";
-import { Delivery } from "./deliver.ts";
+import { chooseTerms, termsOf, type ChosenTerms } from "./choose.ts";
+import { deliver, isOver, resumeDelivery } from "./deliver.ts";
 import type { Offer } from "./offer.ts";
 import { probeTarget } from "./probe.ts";
 import { assertOneTarget, prepare, type Prepared } from "./prepare.ts";
-import type { ClientParts, FetchCaller, FetchInput, PaymentTerms } from "./types.ts";
-import { termsOf } from "./choose.ts";
+import type { ClientDeps, FetchCaller, FetchInput, PaymentTerms } from "./types.ts";
 import { dryRunBody, freeBody } from "./answers.ts";
 
 type Job = Prepared & {
@@ -29,93 +30,83 @@ type Job = Prepared & {
 
 const FRESH_MS = 2_000;
 
-type Refusal = NonNullable<PayRequest["refusal"]>;
-
 export class X402Client {
-  readonly #parts: ClientParts;
-  readonly #delivery: Delivery;
+  readonly #deps: ClientDeps;
 
-  constructor(parts: ClientParts) {
-    this.#parts = parts;
-    this.#delivery = new Delivery(parts);
+  constructor(deps: ClientDeps) {
+    this.#deps = deps;
   }
 
   async fetch(input: FetchInput, caller: FetchCaller): Promise<Answer> {
     assertOneTarget(input);
-    const ref = input.dryRun === true ? undefined : caller.idempotency;
-    // Before anything else: an answer that exists is told even while the target is gone.
-    const found = await this.#parts.idempotency.lookup(ref);
-    if (found.kind === "answered") return found.answer;
-    const listing =
-      input.listingId === undefined
-        ? undefined
-        : await this.#parts.listings.forFetch(input.listingId);
-    const job = { ...prepare(input, listing), input, caller, listing };
-    if (found.kind === "running") {
-      const answer = await this.#delivery.resume(job.target, caller, found.paymentId);
-      if (answer) return answer;
-    }
-    if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
-    const balanceFor = this.#readBalanceAhead(caller);
-    const asked = await askTarget((request) => this.#parts.ask(request), job.target).catch(
-      (error: unknown) => this.#refused(job, error),
-    );
-    if (asked.kind === "free") return this.#free(job, asked.response);
-    const choice = await this.#choose(job, asked.offer);
-    const request = {
-      ...payRequest(job, asked.offer, choice.chosen),
-      refusal: choice.refusal,
-      balance: balanceFor(choice.chosen.network),
-    };
-    if (input.dryRun === true) {
-      const verdict = await this.#parts.payments.evaluate(request);
-      return answer(dryRunBody(job.target, choice.chosen, verdict));
-    }
-    return this.#pay(job, asked.offer, choice.chosen, request);
+    const idempotency = input.dryRun === true ? undefined : caller.idempotency;
+    return this.#deps.flow.run(idempotency, async () => {
+      const { listingId } = input;
+      const { listings } = this.#deps;
+      const listing = listingId === undefined ? undefined : await listings.forFetch(listingId);
+      const job = { ...prepare(input, listing), input, caller, listing };
+      return this.#order(job);
+    });
   }
 
   /** What a URL asks for, parsed and validated; nothing is paid. */
   probe(url: string, options: { method: string; timeoutMs?: number }): Promise<ProbedTerms> {
-    return probeTarget(this.#parts, url, options);
+    return probeTarget(this.#deps, url, options);
   }
 
-  async #pay(
-    { caller, target, listing }: Job,
-    offer: Offer,
-    chosen: ChosenTerms,
-    request: PayRequest,
-  ): Promise<Answer> {
-    const result = await this.#parts.payments.authorize(request);
-    switch (result.kind) {
-      case "denied":
-        throw result.error;
-      case "replay":
-        return this.#parts.idempotency.replay(result.statusCode, result.response);
-      case "in_progress":
-        throw inProgress(result.paymentId);
-      case "key_reused":
-        throw keyReused();
-      default:
-        break;
+  #order(job: Job): PayOrder {
+    const { caller, target } = job;
+    return {
+      agentId: caller.id,
+      kind: "x402",
+      relay: false,
+      reserve: () => this.#reserve(job),
+      isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
+      resume: (payment) => resumeDelivery(this.#deps, { target, caller, payment }),
+    };
+  }
+
+  async #reserve(job: Job): Promise<Reservation> {
+    const { caller, input, listing, target } = job;
+    if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
+    const balanceFor = this.#readBalanceAhead(caller);
+    const asked = await askTarget((request) => this.#deps.ask(request), target).catch(
+      (error: unknown) => this.#refused(job, error),
+    );
+    if (asked.kind === "free") return this.#free(job, asked.response);
+    const { offer } = asked;
+    const { chosen, refusal } = await this.#choose(job, offer);
+    const balance = balanceFor(chosen.network);
+    const request = { ...payRequest(job, offer, chosen), refusal, balance };
+    if (input.dryRun === true) {
+      const verdict = await this.#deps.agentReserve.evaluate(request);
+      return { kind: "unpaid", body: dryRunBody(target, chosen, verdict) };
     }
-    await this.#parts.fault("submitted");
-    return this.#delivery.deliver({
-      key: { agentId: caller.id, paymentId: result.paymentId },
-      target,
-      offer,
-      accepted: chosen.terms,
-      authorization: result.authorization,
-      facts: {
-        network: chosen.network.id,
-        payTo: chosen.payTo,
-        amountAtomic: chosen.amountAtomic,
-        paymentId: result.paymentId,
+    const reserved = await this.#deps.agentReserve.reserve(request);
+    if (reserved.kind !== "reserved") return reserved;
+    const { paymentId, remainingAtomic } = reserved;
+    return {
+      ...reserved,
+      deliver: async (authorization) => {
+        await this.#deps.fault("submitted");
+        return deliver(this.#deps, {
+          key: { agentId: caller.id, paymentId },
+          target,
+          offer,
+          accepted: chosen.terms,
+          authorization,
+          facts: {
+            network: chosen.network.id,
+            payTo: chosen.payTo,
+            amountAtomic: chosen.amountAtomic,
+            paymentId,
+          },
+          remainingAtomic,
+          hasKey: caller.idempotency !== undefined,
+          listingId: listing?.id,
+        });
       },
-      remainingAtomic: result.remainingAtomic,
-      idempotency: caller.idempotency,
-      listingId: listing?.id,
-      replayed: false,
-    });
+    };
   }
 
   /**
@@ -123,32 +114,26 @@ export class X402Client {
    * target thinks. One read too long ago is not used.
    */
   #readBalanceAhead(caller: FetchCaller) {
-    const own = this.#parts.networks.find(({ id }) => id === caller.network);
+    const own = this.#deps.networks.find(({ id }) => id === caller.network);
     const startedMs = performance.now();
     // Whoever needs it and finds none reads it again, and hears what is wrong.
     const early =
-      own && this.#parts.payments.readBalance(own.chainId, caller).catch(() => undefined);
+      own && this.#deps.agentReserve.readBalance(own.chainId, caller).catch(() => undefined);
     return (network: NetworkFacts) =>
       network.id === own?.id && performance.now() - startedMs < FRESH_MS ? early : undefined;
   }
 
-  async #free({ caller, target, input }: Job, response: OutboundResponse): Promise<Answer> {
-    const remaining = await this.#parts.ledger.remaining(caller.id);
-    const free = answer(freeBody(target, response, remaining));
-    if (input.dryRun === true) Object.assign(free.body, { dryRun: true, price: "0" });
-    else if (caller.idempotency) {
-      // Nothing was reserved, so nothing took the key yet. The first answer stays.
-      await this.#parts.idempotency.claim(caller.idempotency);
-      await this.#parts.idempotency.completeWith(caller.idempotency, free);
-    }
-    return free;
+  async #free({ caller, target, input }: Job, response: OutboundResponse): Promise<Reservation> {
+    const body = freeBody(target, response, await this.#deps.remainingOf(caller.id));
+    if (input.dryRun === true) Object.assign(body, { dryRun: true, price: "0" });
+    return { kind: "unpaid", body };
   }
 
   /** The terms to pay; or, for a listing that is not kept, the live terms and why they are refused. */
-  async #choose(job: Job, offer: Offer): Promise<{ chosen: ChosenTerms; refusal?: Refusal }> {
+  async #choose(job: Job, offer: Offer): Promise<{ chosen: ChosenTerms; refusal?: TargetRefusal }> {
     const { caller, listing, target } = job;
     const options = {
-      networks: this.#parts.networks,
+      networks: this.#deps.networks,
       wallet: caller.walletAddress,
       preferredNetwork: caller.network,
     };
@@ -164,7 +149,7 @@ export class X402Client {
         extra: { reasons: choice.reasons },
       });
     const detail = `The live terms differ from the listing's. ${choice.reasons[0] ?? ""}`.trim();
-    const refusal: Refusal = { code: "listing_mismatch", detail };
+    const refusal: TargetRefusal = { code: "listing_mismatch", detail };
     if (job.input.dryRun !== true) await this.#flag(listing);
     const live = chooseTerms(offer, options);
     if (live.ok) return { chosen: live.chosen, refusal };
@@ -173,10 +158,10 @@ export class X402Client {
   }
 
   async #flag(listing: ListingPins): Promise<void> {
-    await this.#parts.listings
+    await this.#deps.listings
       .flag(listing.id, "listing_mismatch")
       .catch((error: unknown) =>
-        this.#parts.log.warn({ err: error, listingId: listing.id }, "listing not flagged"),
+        this.#deps.log.warn({ err: error, listingId: listing.id }, "listing not flagged"),
       );
   }
 
@@ -186,16 +171,17 @@ export class X402Client {
     throw await this.#refuse(job, { code: "url_blocked", detail: error.message });
   }
 
-  #refuse(job: Job, refusal: Refusal): Promise<ApiError> {
+  #refuse(job: Job, refusal: TargetRefusal): Promise<ApiError> {
     const dryRun = job.input.dryRun === true;
-    return this.#parts.payments.refuse({ ...this.#withoutTerms(job), refusal }, { dryRun });
+    const request = { ...this.#withoutTerms(job), refusal };
+    return this.#deps.agentReserve.refuse(request, { dryRun });
   }
 
   /** For a refusal that came before any price or payee was known. */
   #withoutTerms({ caller, target, listing }: Job) {
     const network =
-      this.#parts.networks.find((candidate) => candidate.id === caller.network) ??
-      this.#parts.networks[0];
+      this.#deps.networks.find((candidate) => candidate.id === caller.network) ??
+      this.#deps.networks[0];
     if (!network) throw new Error("no network is configured");
     return {
       payer: caller,
@@ -210,12 +196,6 @@ export class X402Client {
     };
   }
 }
-
-const answer = (body: Record<string, unknown>): Answer => ({
-  statusCode: 200,
-  body,
-  replayed: false,
-});
 
 function payRequest(
   { caller, target, listing, maxAmountAtomic }: Job,
@@ -241,6 +221,5 @@ function payRequest(
     listingId: listing?.id,
     requirement: terms,
     idempotency: caller.idempotency,
-    relay: false,
   };
 }

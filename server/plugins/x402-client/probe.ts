@@ -6,10 +6,10 @@ import { askTarget } from "./ask.ts";
 import { chooseTerms } from "./choose.ts";
 import { isRecord } from "../../core/json.ts";
 import { termsOf } from "./choose.ts";
-import type { ClientParts } from "./types.ts";
+import type { ClientDeps } from "./types.ts";
 
 export async function probeTarget(
-  parts: Pick<ClientParts, "ask" | "networks">,
+  deps: Pick<ClientDeps, "ask" | "networks">,
   source: string,
   options: { method: string; timeoutMs?: number },
 ): Promise<ProbedTerms> {
@@ -17,7 +17,7 @@ export async function probeTarget(
     throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
   const url = new URL(source);
   url.hash = "";
-  const asked = await askTarget((request) => parts.ask(request), {
+  const asked = await askTarget((request) => deps.ask(request), {
     url,
     method: options.method,
     headers: {},
@@ -30,9 +30,9 @@ export async function probeTarget(
     });
   const { offer } = asked;
   const choice = chooseTerms(offer, {
-    networks: parts.networks,
+    networks: deps.networks,
     wallet: undefined,
-    preferredNetwork: parts.networks[0]?.id,
+    preferredNetwork: deps.networks[0]?.id,
   });
   if (!choice.ok)
     throw new ApiError("unsupported_payment_requirements", {

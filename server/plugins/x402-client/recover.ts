@@ -7,56 +7,51 @@ import { ApiError, type ErrorCode } from "../../errors.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import type { CancelOutcome } from "../settlement/types.ts";
-import type { Presented } from "./show-proof.ts";
+import type { Shown } from "./show-proof.ts";
 import { readReceipt } from "./show-proof.ts";
-import type { ClientParts, PaymentKey } from "./types.ts";
+import type { Delivered, PaymentKey } from "../payments/pay.ts";
+import type { ClientDeps } from "./types.ts";
 import { unknownError, type PaidFacts } from "./answers.ts";
 
 export interface FailedPayment {
   key: PaymentKey;
   authorization: SignedAuthorization;
   facts: Omit<PaidFacts, "txHash">;
-  failure: Extract<Presented, { kind: "failed" }>;
-}
-
-/** The error to tell, and whether it is the last word (an unknown outcome is not). */
-export interface Recovery {
-  error: ApiError;
-  isFinal: boolean;
+  failure: Extract<Shown, { kind: "failed" }>;
 }
 
 export async function recover(
-  parts: Pick<ClientParts, "settlement" | "signCancel" | "settleWaitMs" | "log">,
+  deps: Pick<ClientDeps, "settlement" | "signCancel" | "settleWaitMs" | "log">,
   failed: FailedPayment,
-): Promise<Recovery> {
+): Promise<Exclude<Delivered, { kind: "done" }>> {
   const { key, failure } = failed;
-  const outcome = await cancel(parts, failed);
+  const outcome = await cancel(deps, failed);
   switch (outcome.status) {
     case "settled":
-      return { isFinal: true, error: paidForNothing(failed, outcome.txHash) };
+      return { kind: "failed", error: paidForNothing(failed, outcome.txHash) };
     case "canceled":
     case "expired":
-      return { isFinal: true, error: nothingPaid(failed) };
+      return { kind: "failed", error: nothingPaid(failed) };
     default:
-      return { isFinal: false, error: unknownError(key.paymentId, failure.why) };
+      return { kind: "unknown", error: unknownError(key.paymentId, failure.why) };
   }
 }
 
 async function cancel(
-  parts: Pick<ClientParts, "settlement" | "signCancel" | "settleWaitMs" | "log">,
+  deps: Pick<ClientDeps, "settlement" | "signCancel" | "settleWaitMs" | "log">,
   { key, authorization }: FailedPayment,
 ): Promise<CancelOutcome> {
   const { chainId, asset, from, nonce } = authorization;
   try {
-    const cancelSignature = await parts.signCancel(key.agentId, { chainId, asset, nonce });
-    return await parts.settlement.requestCancel({
+    const cancelSignature = await deps.signCancel(key.agentId, { chainId, asset, nonce });
+    return await deps.settlement.requestCancel({
       key: { chainId, asset, from, nonce },
       cancelSignature,
-      timeoutMs: parts.settleWaitMs,
+      timeoutMs: deps.settleWaitMs,
     });
   } catch (error) {
     // Not canceled now; the authorization expires soon, and the engine watches it until then.
-    parts.log.warn({ err: error, ...key }, "authorization not canceled");
+    deps.log.warn({ err: error, ...key }, "authorization not canceled");
     return { status: "pending" };
   }
 }

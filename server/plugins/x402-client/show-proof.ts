@@ -36,7 +36,7 @@ export function readReceipt(
 
 /** Shows a signed authorization to the target, and judges what came back. */
 
-export type Presented =
+export type Shown =
   | { kind: "delivered"; response: OutboundResponse }
   | {
       kind: "failed";
@@ -46,11 +46,11 @@ export type Presented =
       why: string;
     };
 
-export async function present(
+export async function showProof(
   ask: (request: OutboundRequest) => Promise<OutboundResponse>,
   target: TargetRequest,
   proof: Record<string, string>,
-): Promise<Presented> {
+): Promise<Shown> {
   try {
     return judge(await ask({ ...target, headers: { ...target.headers, ...proof } }));
   } catch (error) {
@@ -60,9 +60,9 @@ export async function present(
   }
 }
 
-function judge(response: OutboundResponse): Presented {
+function judge(response: OutboundResponse): Shown {
   const { status } = response;
-  const failed = (how: "refused" | "rejected" | "broken", why: string): Presented => ({
+  const failed = (how: "refused" | "rejected" | "broken", why: string): Shown => ({
     kind: "failed",
     how,
     response,

@@ -1,0 +1,30 @@
+import { getAddress } from "viem";
+import { formatAtomic } from "../../../core/money.ts";
+import { usdc, type Rule } from "./rule.ts";
+
+export interface BalanceFacts {
+  requested: bigint;
+  balance: bigint;
+  /** Promised by this wallet and not in `balance` yet. */
+  outstanding: bigint;
+}
+
+export const balance = {
+  name: "balance",
+  codes: ["insufficient_funds"],
+  check: ({ requested, balance, outstanding }) => ({
+    refusal: requested > balance - outstanding ? "insufficient_funds" : null,
+    detail:
+      outstanding === 0n
+        ? `${usdc(requested)} asked, the wallet holds ${usdc(balance)}.`
+        : `${usdc(requested)} asked, the wallet holds ${usdc(balance)}, of which ${usdc(outstanding)} is promised already.`,
+  }),
+  advise: ({ requested, balance, outstanding }, { walletAddress }) => ({
+    extra: {
+      balance: formatAtomic(balance),
+      outstanding: formatAtomic(outstanding),
+      required: formatAtomic(requested),
+      fundingAddress: getAddress(walletAddress),
+    },
+  }),
+} as const satisfies Rule<BalanceFacts, "insufficient_funds">;

@@ -1,0 +1,43 @@
+/**
+ * The rules in the order they are looked at; the first that refuses decides. It is the order of the SQL
+ * function purser_first_refusal, and a property test holds the two together.
+ */
+import { allowlist, type AllowlistFacts } from "./allowlist.ts";
+import { balance, type BalanceFacts } from "./balance.ts";
+import { dailyLimit, type DailyLimitFacts } from "./daily-limit.ts";
+import { expiry, type ExpiryFacts } from "./expiry.ts";
+import { maxAmount, type MaxAmountFacts } from "./max-amount.ts";
+import { perPaymentLimit, type PerPaymentLimitFacts } from "./per-payment-limit.ts";
+import type { Rule } from "./rule.ts";
+import { status, type StatusFacts } from "./status.ts";
+import { target, type TargetFacts } from "./target.ts";
+
+const ORDERED = [
+  status,
+  expiry,
+  target,
+  maxAmount,
+  allowlist,
+  perPaymentLimit,
+  dailyLimit,
+  balance,
+] as const;
+
+/** Everything a decision is made on, read under one lock. Amounts in atomic units. */
+export interface Snapshot
+  extends
+    StatusFacts,
+    ExpiryFacts,
+    TargetFacts,
+    MaxAmountFacts,
+    AllowlistFacts,
+    PerPaymentLimitFacts,
+    DailyLimitFacts,
+    BalanceFacts {}
+
+export type RuleName = (typeof ORDERED)[number]["name"];
+export type DenialCode = (typeof ORDERED)[number]["codes"][number];
+
+export const RULES: readonly (Rule<Snapshot, DenialCode> & { name: RuleName })[] = ORDERED;
+
+export const DENIAL_CODES: readonly DenialCode[] = ORDERED.flatMap(({ codes }) => codes);

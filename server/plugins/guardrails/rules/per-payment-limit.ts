@@ -1,0 +1,27 @@
+import { formatAtomic } from "../../../core/money.ts";
+import { usdc, type Rule } from "./rule.ts";
+
+export interface PerPaymentLimitFacts {
+  requested: bigint;
+  perPaymentLimit: bigint | null;
+}
+
+export const perPaymentLimit = {
+  name: "per_payment_limit",
+  codes: ["per_payment_limit_exceeded"],
+  check: ({ requested, perPaymentLimit }) =>
+    perPaymentLimit === null
+      ? null
+      : {
+          refusal: requested > perPaymentLimit ? "per_payment_limit_exceeded" : null,
+          detail: `${usdc(requested)} asked, one payment may be ${usdc(perPaymentLimit)}.`,
+        },
+  policy: ({ perPaymentLimit }) => {
+    if (perPaymentLimit === null) return null;
+    const limit = formatAtomic(perPaymentLimit);
+    return { window: "payment", limit, spent: "0", reserved: "0", remaining: limit };
+  },
+  // No time makes it fit.
+  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+  field: { name: "perPaymentLimit", label: "Limit per payment", help: "Optional" },
+} as const satisfies Rule<PerPaymentLimitFacts, "per_payment_limit_exceeded">;

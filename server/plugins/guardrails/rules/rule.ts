@@ -1,0 +1,58 @@
+/** What a rule is. One file per rule holds everything about it; index.ts puts them in their order. */
+import type { Address } from "viem";
+import type { ErrorCode } from "../../../errors.ts";
+import { formatAtomic } from "../../../core/money.ts";
+
+export interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
+  name: string;
+  /** The refusals it gives. Status, title and the general advice for each are in server/errors.ts. */
+  codes: readonly Code[];
+  /** Null: it was not asked for (no limit per payment, no maxAmount). */
+  check(facts: Facts): Finding<Code> | null;
+  /** The numbers it judges by; without it those of the daily limit are told. */
+  policy?(facts: Facts): PolicyNumbers | null;
+  /** Where the general advice of the code does not fit this refusal, or numbers go with it. */
+  advise?(facts: Facts, moment: Moment): Advice;
+  /** Where the owner sets it; a rule of the request or of the chain has none. */
+  field?: FormField;
+}
+
+export interface Finding<Code extends ErrorCode = ErrorCode> {
+  /** Null: it lets the payment pass. */
+  refusal: Code | null;
+  /** What it saw, in a sentence for agent and owner. */
+  detail: string;
+}
+
+/** The numbers of a rule as on the wire. */
+export interface PolicyNumbers {
+  window: string;
+  limit: string;
+  spent: string;
+  reserved: string;
+  remaining: string;
+}
+
+/** What the database said beside the facts, and whose wallet it is. */
+export interface Moment {
+  /** When the same amount will fit; null: never. */
+  availableAt: Date | null;
+  nextReleaseAt: Date | null;
+  walletAddress: Address;
+}
+
+export interface Advice {
+  retryable?: boolean;
+  suggestion?: string;
+  /** Further members of the problem object. */
+  extra?: Record<string, unknown>;
+}
+
+/** A field of the owner's form, and of the body that creates or changes an agent. */
+export interface FormField {
+  name: string;
+  label: string;
+  help: string;
+}
+
+export const usdc = (atomic: bigint): string => `${formatAtomic(atomic)} USDC`;

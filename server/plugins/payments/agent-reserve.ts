@@ -1,0 +1,155 @@
+/**
+ * What a spend and a fetch share before anything is signed: chain available -> balance -> decide and
+ * reserve under the agent's guardrails.
+ */
+import { randomBytes } from "node:crypto";
+import type { Address } from "viem";
+import type { Authorization } from "../../core/authorization.ts";
+import type { ApiError } from "../../errors.ts";
+import type { Guardrails } from "../guardrails/decide.ts";
+import type {
+  IdempotencyRef,
+  ReserveRequest,
+  TargetRefusal,
+  Verdict,
+} from "../guardrails/types.ts";
+import type { Settlement } from "../settlement/types.ts";
+import type { NotReserved } from "./pay.ts";
+
+/** The agent that pays, as authentication found it. */
+export interface Payer {
+  id: string;
+  walletAddress: Address;
+  /** Null when the owner tries the agent out. */
+  apiKeyId: string | null;
+}
+
+/** One payment from an agent's wallet, whoever relays it. */
+export interface PayRequest {
+  payer: Payer;
+  kind: "spend" | "x402";
+  chainId: number;
+  asset: Address;
+  to: Address;
+  amountAtomic: bigint;
+  maxAmountAtomic?: bigint;
+  refusal?: TargetRefusal;
+  /** At most MAX_VALID_SECONDS; counted from the database's now. */
+  validForSeconds?: number;
+  requestId: string | null;
+  memo?: string;
+  url?: string;
+  listingId?: string;
+  requirement?: unknown;
+  idempotency?: IdempotencyRef;
+  /** The wallet's balance, where the caller began to read it before; read when needed otherwise. */
+  balance?: Promise<WalletBalance | undefined>;
+}
+
+export interface WalletBalance {
+  atomic: bigint;
+  blockNumber: bigint;
+}
+
+export const MAX_VALID_SECONDS = 120;
+
+export interface AgentReserveDeps {
+  settlement: Pick<Settlement, "assertAvailable">;
+  balances: {
+    balances(
+      chainId: number,
+      addresses: readonly Address[],
+    ): Promise<{ blockNumber: bigint; balances: Map<string, bigint> }>;
+  };
+  guardrails: Guardrails;
+}
+
+export class AgentReserve {
+  readonly #deps: AgentReserveDeps;
+
+  constructor(deps: AgentReserveDeps) {
+    this.#deps = deps;
+  }
+
+  async reserve(request: PayRequest): Promise<
+    | {
+        kind: "reserved";
+        paymentId: string;
+        authorization: Authorization;
+        /** Left of the daily limit. */
+        remainingAtomic: bigint;
+      }
+    | NotReserved
+  > {
+    const { payer, chainId, asset, to, amountAtomic } = request;
+    await this.#deps.settlement.assertAvailable(chainId, { kind: request.kind });
+    const asked = await this.#withBalance(request);
+    const reserved = await this.#deps.guardrails.reserve(asked);
+    if (reserved.kind !== "reserved") return reserved;
+    return {
+      kind: "reserved",
+      paymentId: reserved.paymentId,
+      remainingAtomic: reserved.remainingAtomic,
+      authorization: {
+        chainId,
+        asset,
+        from: payer.walletAddress,
+        to,
+        value: amountAtomic,
+        validAfter: 0n,
+        validBefore: reserved.validBeforeSeconds,
+        nonce: asked.nonce,
+      },
+    };
+  }
+
+  /** The verdict a payment would get now; nothing is reserved, signed or written. */
+  async evaluate(request: PayRequest): Promise<Verdict> {
+    return this.#deps.guardrails.evaluate(await this.#withBalance(request));
+  }
+
+  /** Records a refusal found before a price or payee could be judged (a dry run records nothing); answers its error. */
+  async refuse(
+    request: Omit<PayRequest, "to"> & { to: Address | null },
+    { dryRun }: { dryRun: boolean },
+  ): Promise<ApiError> {
+    const reserveRequest = {
+      ...withoutBalance(request),
+      balance: { atomic: 0n, blockNumber: 0n },
+    };
+    if (dryRun) {
+      const { error } = await this.#deps.guardrails.evaluate(reserveRequest);
+      if (!error) throw new Error("a refusal ended as allowed");
+      return error;
+    }
+    const result = await this.#deps.guardrails.reserve(reserveRequest);
+    if (result.kind !== "denied") throw new Error(`a refusal ended as ${result.kind}`);
+    return result.error;
+  }
+
+  async readBalance(chainId: number, payer: Pick<Payer, "walletAddress">): Promise<WalletBalance> {
+    const wallet = payer.walletAddress.toLowerCase() as Address;
+    const { blockNumber, balances } = await this.#deps.balances.balances(chainId, [wallet]);
+    return { atomic: balances.get(wallet) ?? 0n, blockNumber };
+  }
+
+  async #withBalance(request: PayRequest): Promise<ReserveRequest> {
+    const { chainId, payer } = request;
+    const balance = (await request.balance) ?? (await this.readBalance(chainId, payer));
+    return { ...withoutBalance(request), balance };
+  }
+}
+
+function withoutBalance(
+  request: Omit<PayRequest, "to"> & { to: Address | null },
+): Omit<ReserveRequest, "balance"> {
+  const { payer, validForSeconds = MAX_VALID_SECONDS, balance: _, ...asked } = request;
+  return {
+    ...asked,
+    agentId: payer.id,
+    apiKeyId: payer.apiKeyId,
+    walletAddress: payer.walletAddress,
+    nonce: `0x${randomBytes(32).toString("hex")}`,
+    validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
+  };
+}

@@ -1,0 +1,69 @@
+// Goal: whatever is wrong with a payment, and however much at once, SQL refuses for the same rule as the list of rules.
+import * as fc from "fast-check";
+import t from "tap";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { newId } from "../../server/core/ids.ts";
+import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+import { reserve } from "../../server/plugins/guardrails/reservations.ts";
+import { DENIAL_CODES } from "../../server/plugins/guardrails/rules/index.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { reserveRequest, seedAgent } from "./guardrails-sql.helper.ts";
+
+const database = await testDatabase(t);
+const pool = createPool(database.url, { maxConnections: 2 });
+t.teardown(() => pool.end());
+
+/** Amounts close together, so that each limit is met from below, exactly and from above. */
+const amount = fc.bigInt({ min: 1n, max: 4n });
+const facts = fc.record({
+  status: fc.constantFrom("active", "active", "active", "paused"),
+  expired: fc.oneof({ weight: 4, arbitrary: fc.constant(false) }, fc.constant(true)),
+  refusal: fc.constantFrom<"listing_mismatch" | "url_blocked" | undefined>(
+    undefined,
+    undefined,
+    undefined,
+    "listing_mismatch",
+    "url_blocked",
+  ),
+  requested: amount,
+  maxAmount: fc.option(amount, { nil: undefined }),
+  allowed: fc.oneof({ weight: 4, arbitrary: fc.constant(true) }, fc.constant(false)),
+  perPaymentLimit: fc.option(amount),
+  dailyLimit: amount,
+  balance: amount,
+});
+
+t.test("any mixture of faults", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 1n });
+  const seen = new Set<string | null>();
+  await fc.assert(
+    fc.asyncProperty(facts, async (given) => {
+      await pool.query(
+        `UPDATE agents SET status = $2, daily_limit = $3, per_payment_limit = $4,
+                expires_at = clock_timestamp() + $5 * interval '1 hour' WHERE id = $1`,
+        [
+          agent.agentId,
+          given.status,
+          String(given.dailyLimit),
+          given.perPaymentLimit === null ? null : String(given.perPaymentLimit),
+          given.expired ? -1 : 1,
+        ],
+      );
+      const request = reserveRequest(agent, given.requested, {
+        balance: { atomic: given.balance, blockNumber: 1n },
+        maxAmountAtomic: given.maxAmount,
+        ...(given.refusal && { refusal: { code: given.refusal } }),
+        ...(given.allowed ? {} : { to: agent.walletAddress }),
+      });
+      const row = await reserve(pool, { ...request, paymentId: newId("pay"), dryRun: true });
+      if (row.snapshot === null) throw new Error(row.outcome);
+      const evaluation = evaluate(row.snapshot);
+      const explained = evaluation.allowed ? null : evaluation.code;
+      if (row.code !== explained)
+        throw new Error(`SQL: ${row.code}, the list of rules: ${explained}`);
+      seen.add(row.code);
+    }),
+    { numRuns: 1_500 },
+  );
+  t.same([...seen].sort(), [null, ...DENIAL_CODES].sort(), "each was the first to refuse");
+});

@@ -1,0 +1,175 @@
+// Goal: an agent that is refused hears why, by which numbers, and truly whether and when to try again.
+import t from "tap";
+import type { Address } from "viem";
+import { ERRORS } from "../../server/errors.ts";
+import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
+import { denialError, type Denial } from "../../server/plugins/guardrails/denial.ts";
+import type { ReservationRow } from "../../server/plugins/guardrails/reservations.ts";
+import type { ReserveRequest, Snapshot } from "../../server/plugins/guardrails/types.ts";
+
+const WALLET: Address = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
+const AT = new Date("2026-05-01T12:00:00.123Z");
+const snapshot: Snapshot = {
+  status: "active",
+  expired: false,
+  refusal: null,
+  requested: 3_000_000n,
+  maxAmount: null,
+  allowed: true,
+  perPaymentLimit: null,
+  limit: 5_000_000n,
+  spent: 1_500_000n,
+  reserved: 500_000n,
+  balance: 2_000_000n,
+  outstanding: 250_000n,
+};
+
+const denial = (over: Partial<Denial>): Denial => ({
+  code: "agent_paused",
+  rule: "status",
+  snapshot,
+  paymentId: "pay_1",
+  nextReleaseAt: null,
+  availableAt: null,
+  walletAddress: WALLET,
+  detail: "Said so.",
+  ...over,
+});
+
+t.test("the catalogue's words, where the rule has none of its own", async (t) => {
+  const error = denialError(denial({}));
+  t.equal(error.message, "Said so.");
+  t.equal(error.status, 403);
+  t.match(error.extra, {
+    blocked: true,
+    paymentId: "pay_1",
+    retryable: ERRORS.agent_paused.retryable,
+    suggestion: ERRORS.agent_paused.help,
+    policy: { rule: "status", requested: "3" },
+  });
+  t.notOk("availableAt" in error.extra, "no time where time changes nothing");
+  t.notOk("fundingAddress" in error.extra);
+  t.equal(denialError(denial({ code: "agent_expired", rule: "expiry" })).extra["retryable"], false);
+});
+
+t.test("a daily limit says when, or that waiting is no use", async (t) => {
+  const daily = { code: "daily_limit_exceeded", rule: "daily_limit" } as const;
+  t.match(denialError(denial({ ...daily, availableAt: AT, nextReleaseAt: AT })).extra, {
+    retryable: true,
+    availableAt: "2026-05-01T12:00:00.123Z",
+    nextReleaseAt: "2026-05-01T12:00:00.123Z",
+    suggestion: /^Wait until 2026-05-01T12:00:00\.123Z, .*Do not split the payment\.$/,
+  });
+  t.match(denialError(denial({ ...daily, nextReleaseAt: AT })).extra, {
+    retryable: false,
+    availableAt: null,
+    suggestion: /above the whole daily limit of 5 USDC: .*Do not split the payment\.$/,
+  });
+});
+
+t.test("an empty wallet says what is missing and where to send it", async (t) => {
+  const error = denialError(denial({ code: "insufficient_funds", rule: "balance" }));
+  t.equal(error.status, 402);
+  t.match(error.extra, {
+    retryable: true,
+    balance: "2",
+    outstanding: "0.25",
+    required: "3",
+    fundingAddress: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8",
+  });
+});
+
+const row = (over: Partial<ReservationRow>): ReservationRow => ({
+  outcome: "blocked",
+  code: "insufficient_funds",
+  paymentId: "pay_1",
+  validBefore: null,
+  decidedAtMicros: 0n,
+  snapshot,
+  nextReleaseAt: null,
+  availableAt: null,
+  statusCode: null,
+  response: null,
+  ...over,
+});
+const request: ReserveRequest = {
+  agentId: "agt_1",
+  apiKeyId: null,
+  kind: "x402",
+  chainId: 1,
+  asset: WALLET,
+  to: WALLET,
+  amountAtomic: 3_000_000n,
+  nonce: "0x00",
+  validForSeconds: 60,
+  requestId: null,
+  balance: { atomic: 0n, blockNumber: 0n },
+  walletAddress: WALLET,
+};
+const guardrails = (answer: Partial<ReservationRow>) =>
+  new Guardrails({ reserve: async () => row(answer), log: { info: () => undefined } });
+
+t.test("what the database decided", async (t) => {
+  t.match(await guardrails({}).reserve(request), {
+    kind: "denied",
+    code: "insufficient_funds",
+    error: { message: /the wallet holds 2 USDC/ },
+  });
+  t.match(
+    await guardrails({
+      code: "listing_mismatch",
+      snapshot: { ...snapshot, refusal: "listing_mismatch" },
+    }).reserve({ ...request, refusal: { code: "listing_mismatch", detail: "Twice the price." } }),
+    { kind: "denied", error: { message: "Twice the price." } },
+    "who found the target wanting says how",
+  );
+  t.match(await guardrails({ outcome: "running" }).reserve(request), {
+    kind: "in_progress",
+    paymentId: "pay_1",
+  });
+  t.match(await guardrails({ outcome: "running", paymentId: null }).reserve(request), {
+    kind: "in_progress",
+    paymentId: null,
+  });
+  t.same(
+    await guardrails({ outcome: "replay", statusCode: 200, response: { a: 1 } }).reserve(request),
+    { kind: "replay", statusCode: 200, response: { a: 1 } },
+  );
+  t.same(await guardrails({ outcome: "key_reused" }).reserve(request), { kind: "key_reused" });
+  t.match(await guardrails({ outcome: "unauthorized", code: "api_key_revoked" }).reserve(request), {
+    kind: "denied",
+    paymentId: null,
+    error: { status: 401, headers: { "www-authenticate": "Bearer" } },
+  });
+  await t.rejects(guardrails({ outcome: "not_found" }).reserve(request), { code: "not_found" });
+  t.match(
+    await guardrails({
+      outcome: "reserved",
+      code: null,
+      validBefore: 99n,
+      snapshot: { ...snapshot, requested: 1_000_000n },
+    }).reserve(request),
+    { kind: "reserved", validBeforeSeconds: 99n, remainingAtomic: 2_000_000n },
+  );
+});
+
+t.test("a refusal the rules cannot explain is a fault, not a payment", async (t) => {
+  await t.rejects(guardrails({ code: "agent_paused" }).reserve(request), /guardrails disagree/);
+});
+
+t.test("a dry run tells the same, and reserves nothing", async (t) => {
+  t.match(await guardrails({ outcome: "denied" }).evaluate(request), {
+    allowed: false,
+    code: "insufficient_funds",
+    policy: { rule: "balance" },
+    remainingAtomic: 3_000_000n,
+  });
+  t.match(
+    await guardrails({
+      outcome: "allowed",
+      code: null,
+      snapshot: { ...snapshot, requested: 1n },
+    }).evaluate(request),
+    { allowed: true, error: null, code: null, policy: null },
+  );
+});

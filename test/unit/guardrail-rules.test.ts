@@ -1,0 +1,152 @@
+// Goal: the first rule that refuses decides, in the listed order, and says so in words and numbers that are true.
+import t from "tap";
+import { UpdateAgentBody, CreateAgentBody } from "../../server/schemas/agents.ts";
+import { ERRORS } from "../../server/errors.ts";
+import { evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
+import { DENIAL_CODES, RULES } from "../../server/plugins/guardrails/rules/index.ts";
+import type { DenialCode, RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
+
+const USDC = 1_000_000n;
+
+/** A payment nothing speaks against. */
+const fine: Snapshot = {
+  status: "active",
+  expired: false,
+  refusal: null,
+  requested: 1n * USDC,
+  maxAmount: 1n * USDC,
+  allowed: true,
+  perPaymentLimit: 1n * USDC,
+  limit: 5n * USDC,
+  spent: 3n * USDC,
+  reserved: 1n * USDC,
+  balance: 2n * USDC,
+  outstanding: 1n * USDC,
+};
+
+/** One fact wrong per rule, in the order of the rules; each is at the very edge. */
+const FAULTS: { rule: RuleName; code: DenialCode; wrong: Partial<Snapshot>; words: RegExp }[] = [
+  { rule: "status", code: "agent_paused", wrong: { status: "paused" }, words: /is paused/ },
+  { rule: "expiry", code: "agent_expired", wrong: { expired: true }, words: /has expired/ },
+  {
+    rule: "target",
+    code: "listing_mismatch",
+    wrong: { refusal: "listing_mismatch" },
+    words: /differ from the listing/,
+  },
+  {
+    rule: "max_amount",
+    code: "price_exceeds_max",
+    wrong: { maxAmount: USDC - 1n },
+    words: /^1 USDC asked, maxAmount is 0\.999999 USDC\.$/,
+  },
+  {
+    rule: "allowlist",
+    code: "recipient_not_allowed",
+    wrong: { allowed: false },
+    words: /not on the agent's allowlist/,
+  },
+  {
+    rule: "per_payment_limit",
+    code: "per_payment_limit_exceeded",
+    wrong: { perPaymentLimit: USDC - 1n },
+    words: /^1 USDC asked, one payment may be 0\.999999 USDC\.$/,
+  },
+  {
+    rule: "daily_limit",
+    code: "daily_limit_exceeded",
+    wrong: { limit: 5n * USDC - 1n },
+    words: /^1 USDC asked, 4 USDC of 4\.999999 USDC used in the last 24 hours\.$/,
+  },
+  {
+    rule: "balance",
+    code: "insufficient_funds",
+    wrong: { balance: 2n * USDC - 1n },
+    words: /^1 USDC asked, the wallet holds 1\.999999 USDC, of which 1 USDC is promised already\.$/,
+  },
+];
+
+t.test("every rule has a case here, in its place", async (t) => {
+  t.same(
+    RULES.map(({ name }) => name),
+    FAULTS.map(({ rule }) => rule),
+  );
+});
+
+t.test("exactly at every limit it is allowed", async (t) => {
+  const { allowed, trace } = evaluate(fine);
+  t.equal(allowed, true);
+  t.same(
+    trace.map(({ rule, passed }) => [rule, passed]),
+    RULES.filter(({ name }) => name !== "target").map(({ name }) => [name, true]),
+    "all passed; there was nothing to say about the target",
+  );
+});
+
+for (const [place, { rule, code, wrong, words }] of FAULTS.entries())
+  t.test(`${rule} refuses, before all that come after it`, async (t) => {
+    const others = FAULTS.slice(place + 1).map((fault) => fault.wrong);
+    for (const snapshot of [
+      { ...fine, ...wrong },
+      Object.assign({ ...fine }, ...others, wrong) as Snapshot,
+    ]) {
+      const evaluation = evaluate(snapshot);
+      t.match(evaluation, { allowed: false, rule, code, detail: words });
+      const at = evaluation.trace.findIndex((verdict) => verdict.rule === rule);
+      t.match(evaluation.trace[at], { passed: false, detail: words });
+      t.ok(evaluation.trace.slice(0, at).every(({ passed }) => passed === true));
+      t.ok(evaluation.trace.slice(at + 1).every(({ passed }) => passed === null));
+    }
+  });
+
+t.test("a blocked URL is the target's other refusal", async (t) => {
+  const evaluation = evaluate({ ...fine, refusal: "url_blocked" });
+  t.match(evaluation, { allowed: false, rule: "target", code: "url_blocked" });
+});
+
+t.test("what was not asked for is not judged", async (t) => {
+  const { trace } = evaluate({ ...fine, maxAmount: null, perPaymentLimit: null });
+  const judged = trace.map(({ rule }) => rule);
+  t.notOk(judged.includes("max_amount"));
+  t.notOk(judged.includes("per_payment_limit"));
+});
+
+t.test("the numbers of a rule", async (t) => {
+  t.same(policyOf(fine, "per_payment_limit"), {
+    rule: "per_payment_limit",
+    window: "payment",
+    limit: "1",
+    spent: "0",
+    reserved: "0",
+    remaining: "1",
+    requested: "1",
+  });
+  const daily = { window: "24h", limit: "5", spent: "3", reserved: "1", remaining: "1" };
+  t.same(policyOf(fine, "daily_limit"), { rule: "daily_limit", ...daily, requested: "1" });
+  t.same(
+    policyOf(fine, "allowlist"),
+    { rule: "allowlist", ...daily, requested: "1" },
+    "a rule without numbers tells those of the day",
+  );
+  t.equal(
+    policyOf({ ...fine, limit: 2n * USDC }, "daily_limit").remaining,
+    "0",
+    "a lowered limit leaves nothing, not less",
+  );
+});
+
+t.test("codes are in the catalogue, and each belongs to one rule", async (t) => {
+  t.same([...new Set(DENIAL_CODES)], DENIAL_CODES);
+  for (const code of DENIAL_CODES) t.ok(code in ERRORS, code);
+  for (const { code } of FAULTS) t.ok(DENIAL_CODES.includes(code), code);
+});
+
+t.test("a form field is one the owner can really send", async (t) => {
+  const sent = { ...CreateAgentBody.properties, ...UpdateAgentBody.properties };
+  const fields = RULES.flatMap(({ field }) => field ?? []);
+  t.ok(fields.length > 0);
+  for (const { name, label, help } of fields) {
+    t.ok(name in sent, name);
+    t.ok(label !== "" && help !== "");
+  }
+});

@@ -1,0 +1,146 @@
+// Goal: among what a seller accepts the cheapest that is ours to pay is chosen, ties go to the agent's network, and every refusal says why.
+import t from "tap";
+import type { Address } from "viem";
+import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
+import {
+  chooseTerms,
+  termsOf,
+  type ChooseOptions,
+} from "../../server/plugins/x402-client/choose.ts";
+import type { OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
+
+const known = (id: string): NetworkFacts => {
+  const network = findNetwork(id);
+  if (!network) throw new Error(id);
+  return network;
+};
+const ARC = known("eip155:5042002");
+const BASE = known("base-sepolia");
+const WALLET: Address = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+const PAYEE: Address = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+const OTHER: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+
+const terms = (over: Partial<OfferedTerms> = {}, network = ARC): OfferedTerms => ({
+  scheme: "exact",
+  network: network.id,
+  amount: "1000",
+  asset: network.usdc.address,
+  payTo: PAYEE,
+  maxTimeoutSeconds: 60,
+  extra: {},
+  raw: {},
+  ...over,
+});
+
+const choose = (accepts: OfferedTerms[], over: Partial<ChooseOptions> = {}) =>
+  chooseTerms(
+    { x402Version: 2, accepts, resource: undefined, extensions: undefined, error: undefined },
+    { networks: [ARC, BASE], wallet: WALLET, preferredNetwork: ARC.id, ...over },
+  );
+
+function chosen(accepts: OfferedTerms[], over: Partial<ChooseOptions> = {}) {
+  const choice = choose(accepts, over);
+  if (!choice.ok) throw new Error(choice.reasons.join("; "));
+  return choice.chosen;
+}
+
+t.test("the cheapest, wherever it stands", async (t) => {
+  const prices = ["30", "7", "100", "8"];
+  for (let turn = 0; turn < prices.length; turn += 1) {
+    const turned = [...prices.slice(turn), ...prices.slice(0, turn)];
+    t.equal(chosen(turned.map((amount) => terms({ amount }))).amountAtomic, 7n);
+  }
+  t.equal(
+    chosen([terms({ amount: "9007199254740993" }), terms({ amount: "9007199254740992" })])
+      .amountAtomic,
+    9_007_199_254_740_992n,
+    "to the atomic unit, beyond what a number holds",
+  );
+});
+
+t.test("a tie", async (t) => {
+  const here = terms();
+  const there = terms({}, BASE);
+  for (const accepts of [
+    [here, there],
+    [there, here],
+  ]) {
+    t.equal(chosen(accepts).network.id, ARC.id);
+    t.equal(chosen(accepts, { preferredNetwork: BASE.id }).network.id, BASE.id);
+  }
+  const undecided = { preferredNetwork: undefined };
+  t.equal(chosen([there, here], undecided).network.id, BASE.id, "else the seller's order");
+  t.equal(chosen([terms({ payTo: OTHER }), here]).payTo, OTHER.toLowerCase());
+  t.equal(
+    chosen([terms({ amount: "1001" }), { ...there, amount: "1000" }]).network.id,
+    BASE.id,
+    "a better price comes before the network",
+  );
+});
+
+t.test("conditions of the caller", async (t) => {
+  const accepts = [terms({ payTo: OTHER, amount: "1" }), terms()];
+  const refuse: ChooseOptions["refuse"] = ({ payTo }) =>
+    payTo === OTHER.toLowerCase() ? "not this payee" : undefined;
+  t.equal(chosen(accepts, { refuse }).amountAtomic, 1000n, "the cheaper one is not acceptable");
+  t.same(choose(accepts, { refuse: () => "never" }), { ok: false, reasons: ["never", "never"] });
+  const asked: bigint[] = [];
+  choose([terms({ scheme: "upto" }), terms()], {
+    refuse: ({ amountAtomic }) => {
+      asked.push(amountAtomic);
+      return undefined;
+    },
+  });
+  t.same(asked, [1000n], "asked only of what could be paid at all");
+});
+
+const REASONS: [string, Partial<OfferedTerms>, RegExp][] = [
+  ["scheme", { scheme: "upto" }, /^scheme "upto" is not supported$/],
+  ["network", { network: "eip155:1" }, /^network "eip155:1" is not configured here$/],
+  ["asset", { asset: OTHER }, /^asset "0x90F7\w+" is not its USDC$/],
+  ["amount zero", { amount: "0" }, /^amount "0" is not a positive number of atomic units$/],
+  ["amount", { amount: "1.5" }, /^amount "1\.5" is not a positive/],
+  ["payee", { payTo: "vitalik.eth" }, /^payTo "vitalik\.eth" /],
+  ["token as payee", { payTo: ARC.usdc.address }, /^payTo is the token itself$/],
+  ["own wallet", { payTo: WALLET }, /^payTo is the paying wallet itself$/],
+  ["time", { maxTimeoutSeconds: 0.9 }, /^maxTimeoutSeconds 0\.9 leaves no time to pay$/],
+  ["token name", { extra: { name: "GatewayWalletBatched" } }, /^token name "Gateway/],
+  ["token version", { extra: { version: "1" } }, /^token version is not 2$/],
+  ["contract", { extra: { verifyingContract: OTHER } }, /^verifyingContract is not the token$/],
+  ["chain id", { extra: { chainId: 1 } }, /^chainId is not the network's$/],
+  ["decimals", { extra: { decimals: 18 } }, /^decimals are not those of USDC$/],
+  ["method", { extra: { assetTransferMethod: "permit2" } }, /^transfer method "permit2" is not/],
+];
+
+for (const [what, over, reason] of REASONS)
+  t.test(`refused for its ${what}`, async (t) => {
+    const choice = choose([terms(over)]);
+    t.equal(choice.ok, false);
+    t.match(choice, { reasons: [reason] });
+    t.equal(chosen([terms(over), terms()]).amountAtomic, 1000n, "and its neighbour is paid");
+  });
+
+t.test("the reasons come in the seller's order, short whatever it wrote", async (t) => {
+  const choice = choose([terms({ scheme: "x".repeat(5_000) }), terms({ amount: "0" })]);
+  t.match(choice, { ok: false, reasons: [/^scheme "x{80}" is/, /^amount/] });
+  t.same(choose([]), { ok: false, reasons: [] });
+});
+
+t.test("what is signed comes from our own table", async (t) => {
+  const asWritten = terms({ asset: ARC.usdc.address.toLowerCase(), maxTimeoutSeconds: 30.9 });
+  const choice = chosen([asWritten]);
+  t.match(choice, {
+    asset: ARC.usdc.address.toLowerCase(),
+    payTo: PAYEE.toLowerCase(),
+    validForSeconds: 30,
+  });
+  t.equal(choice.terms, asWritten, "the seller's own words are kept for the proof");
+  t.equal(chosen([terms({ maxTimeoutSeconds: 86_400 })]).validForSeconds, 120, "never longer");
+  t.same(termsOf(new URL("https://seller.example:8443/a?b"), choice), {
+    host: "seller.example:8443",
+    payTo: PAYEE.toLowerCase(),
+    asset: ARC.usdc.address.toLowerCase(),
+    network: ARC.id,
+    priceAtomic: 1000n,
+  });
+});

@@ -1,0 +1,348 @@
+// Goal: one request key makes one payment: whatever was found of it, the flow answers, waits, resumes or starts anew, and keeps only final answers.
+import t from "tap";
+import { ApiError, type ErrorCode } from "../../server/errors.ts";
+import type { IdempotencyRef } from "../../server/plugins/guardrails/types.ts";
+import type { IdempotencyRow } from "../../server/plugins/payments/idempotency-store.ts";
+import { Idempotency } from "../../server/plugins/payments/idempotency.ts";
+import {
+  PayFlow,
+  type Delivered,
+  type PayFlowDeps,
+  type PayOrder,
+  type Reservation,
+} from "../../server/plugins/payments/pay.ts";
+import type { PaymentRow } from "../../server/plugins/payments/store.ts";
+import type { SettlementOutcome } from "../../server/plugins/settlement/types.ts";
+
+const REF: IdempotencyRef = {
+  subjectId: "agt_1",
+  route: "POST /pay",
+  key: "k",
+  bodyHash: new Uint8Array(32),
+};
+const HASH = `0x${"ab".repeat(32)}` as const;
+const AUTHORIZATION = {
+  chainId: 1,
+  asset: "0x01",
+  from: "0x02",
+  to: "0x03",
+  value: 1n,
+  validAfter: 0n,
+  validBefore: 9n,
+  nonce: "0x04",
+} as const;
+
+interface Scene {
+  /** What the key's row says. */
+  key?: Partial<IdempotencyRow>;
+  payment?: Partial<PaymentRow>;
+  /** The reservation is released when somebody tries. */
+  isUnsigned?: boolean;
+  /** Somebody else takes the key meanwhile. */
+  isTaken?: boolean;
+  reservation?: Reservation;
+  delivered?: Delivered;
+  outcome?: SettlementOutcome;
+  deps?: Partial<PayFlowDeps>;
+  order?: Partial<PayOrder>;
+}
+
+/** The flow among fakes that write down, in order, what is asked of them. */
+function scene(given: Scene = {}) {
+  const log: string[] = [];
+  const kept: unknown[] = [];
+  const idempotency = new Idempotency({
+    find: async () =>
+      given.key && {
+        isSameBody: true,
+        paymentId: "pay_1",
+        statusCode: null,
+        response: null,
+        ...given.key,
+      },
+    complete: async (_ref, answer) => {
+      log.push("keep");
+      kept.push(answer);
+    },
+    insert: async () => {
+      log.push("claim");
+      return given.isTaken !== true;
+    },
+    release: async () => void log.push("release key"),
+  });
+  const flow = new PayFlow({
+    idempotency,
+    settlement: {
+      wait: async () => given.outcome ?? { status: "pending", id: "pay_1" },
+    },
+    sign: async () => {
+      log.push("sign");
+      return "0x05";
+    },
+    accept: async ({ id, kind, relay, authorization }) => {
+      log.push(`submit ${kind} ${id} ${relay} ${authorization.signature}`);
+      return { created: true };
+    },
+    isReservationGone: (error) => error instanceof Error && error.message === "gone",
+    store: {
+      find: async () =>
+        given.payment && ({ id: "pay_1", ageSeconds: 0, ...given.payment } as PaymentRow),
+      markUnknown: async () => void log.push("unknown"),
+      voidUnsigned: async ({ code }) => {
+        log.push(`void ${code}`);
+        return given.isUnsigned ?? true;
+      },
+      staleReservations: async () => [],
+    },
+    settleWaitMs: 1_000,
+    fault: async (point) => void log.push(`(${point})`),
+    log: { error: () => log.push("error logged"), warn: () => undefined },
+    ...given.deps,
+  });
+  const delivered = given.delivered ?? { kind: "done", body: { paid: true } };
+  const order: PayOrder = {
+    agentId: "agt_1",
+    kind: "spend",
+    relay: true,
+    reserve: async () => {
+      log.push("reserve");
+      return (
+        given.reservation ?? {
+          kind: "reserved",
+          paymentId: "pay_2",
+          authorization: AUTHORIZATION,
+          deliver: async () => {
+            log.push("deliver");
+            return delivered;
+          },
+        }
+      );
+    },
+    isOver: () => true,
+    resume: async () => {
+      log.push("resume");
+      return delivered;
+    },
+    ...given.order,
+  };
+  const run = (ref: IdempotencyRef | null = REF) =>
+    flow.run(ref ?? undefined, async () => {
+      log.push("prepare");
+      return order;
+    });
+  return { run, flow, log, kept };
+}
+
+const PAID = [
+  "reserve",
+  "(reserved)",
+  "sign",
+  "(signed)",
+  "submit spend pay_2 true 0x05",
+  "deliver",
+];
+const failure = new ApiError("settlement_failed", { detail: "No.", extra: { paid: false } });
+
+t.test("a new key: each step once, in order, the answer kept last", async (t) => {
+  const { run, log, kept } = scene();
+  t.same(await run(), { statusCode: 200, body: { paid: true }, replayed: false });
+  t.same(log, ["prepare", ...PAID, "keep"]);
+  t.same(kept, [{ statusCode: 200, response: { paid: true } }]);
+});
+
+t.test("without a key nothing is looked up or kept", async (t) => {
+  const paid = scene({ key: { statusCode: 200, response: { old: true } } });
+  t.match(await paid.run(null), { body: { paid: true }, replayed: false });
+  t.same(paid.log, ["prepare", ...PAID]);
+  const free = scene({ reservation: { kind: "unpaid", body: { free: true } } });
+  t.match(await free.run(null), { body: { free: true } });
+  t.same(free.log, ["prepare", "reserve"]);
+});
+
+t.test("an answer that exists is told before anything else is asked", async (t) => {
+  const success = scene({ key: { statusCode: 200, response: { txHash: HASH } } });
+  t.same(await success.run(), { statusCode: 200, body: { txHash: HASH }, replayed: true });
+  t.same(success.log, [], "not even prepared: the chain may be down");
+  const failed = scene({
+    key: {
+      statusCode: 502,
+      response: { code: "settlement_failed", detail: "No.", extra: { reason: "r" } },
+    },
+  });
+  await t.rejects(failed.run(), {
+    code: "settlement_failed",
+    message: "No.",
+    extra: { reason: "r" },
+    headers: { "idempotent-replayed": "true" },
+  });
+  t.same(failed.log, []);
+});
+
+t.test("the same key with another body is refused", async (t) => {
+  const { run, log } = scene({ key: { isSameBody: false, statusCode: 200, response: {} } });
+  await t.rejects(run(), { code: "idempotency_key_reused" });
+  t.same(log, []);
+});
+
+t.test("the first request may still answer: come back", async (t) => {
+  const running = scene({
+    key: {},
+    payment: { status: "submitted" },
+    order: { isOver: () => false },
+  });
+  await t.rejects(running.run(), {
+    code: "idempotency_in_progress",
+    extra: { paymentId: "pay_1" },
+    headers: { "retry-after": "1" },
+  });
+  t.same(running.log, ["prepare"], "nothing is released, signed or paid");
+  await t.rejects(scene({ key: {} }).run(), { code: "idempotency_in_progress" }, "not visible yet");
+});
+
+t.test("it died before it signed: released, and paid anew once", async (t) => {
+  const { run, log } = scene({ key: {}, payment: { status: "reserved" } });
+  t.match(await run(), { replayed: false });
+  t.same(log, ["prepare", "void not_signed", ...PAID, "keep"]);
+});
+
+t.test("it signed after all while we looked: resumed, never paid twice", async (t) => {
+  const { run, log } = scene({ key: {}, payment: { status: "reserved" }, isUnsigned: false });
+  t.match(await run(), { replayed: true, body: { paid: true } });
+  t.same(log, ["prepare", "void not_signed", "resume", "keep"]);
+});
+
+for (const status of ["submitted", "unknown", "settled", "voided"] as const)
+  t.test(`it left a payment that is ${status}: resumed`, async (t) => {
+    const { run, log } = scene({ key: {}, payment: { status } });
+    t.match(await run(), { replayed: true });
+    t.same(log, ["prepare", "resume", "keep"]);
+  });
+
+t.test("it died where nothing was to be paid: the key is free again", async (t) => {
+  const { run, log } = scene({ key: { paymentId: null } });
+  await run();
+  t.same(log, ["prepare", "release key", ...PAID, "keep"]);
+});
+
+t.test("unknown is never kept; a failure is; what else is written comes last", async (t) => {
+  const unknown = new ApiError("payment_status_unknown");
+  for (const [kind, error, steps] of [
+    ["unknown", unknown, ["unknown", "afterwards"]],
+    ["failed", failure, ["keep", "afterwards"]],
+  ] as const) {
+    const made = scene({
+      delivered: { kind, error, afterwards: async () => void made.log.push("afterwards") },
+    });
+    await t.rejects(made.run(), { code: error.code });
+    t.same(made.log, ["prepare", ...PAID, ...steps], kind);
+  }
+});
+
+t.test("a kept failure is the same error again", async (t) => {
+  const { run, kept } = scene({ delivered: { kind: "failed", error: failure } });
+  await t.rejects(run(), failure);
+  t.same(kept, [
+    {
+      statusCode: 502,
+      response: { code: "settlement_failed", detail: "No.", extra: { paid: false } },
+    },
+  ]);
+});
+
+t.test("what was free is kept by who took the key", async (t) => {
+  const reservation = { kind: "unpaid", body: { free: true } } as const;
+  const mine = scene({ reservation });
+  t.match(await mine.run(), { body: { free: true }, replayed: false });
+  t.same(mine.log, ["prepare", "reserve", "claim", "keep"]);
+  const theirs = scene({ reservation, isTaken: true });
+  t.match(await theirs.run(), { body: { free: true } });
+  t.same(theirs.log, ["prepare", "reserve", "claim"], "their answer is not overwritten");
+});
+
+t.test("a reservation that was none", async (t) => {
+  const denied = new ApiError("daily_limit_exceeded");
+  const cases: [Reservation, { code: ErrorCode }][] = [
+    [{ kind: "denied", error: denied }, { code: "daily_limit_exceeded" }],
+    [{ kind: "in_progress", paymentId: "pay_3" }, { code: "idempotency_in_progress" }],
+    [{ kind: "key_reused" }, { code: "idempotency_key_reused" }],
+  ];
+  for (const [reservation, error] of cases) {
+    const { run, log } = scene({ reservation });
+    await t.rejects(run(), error);
+    t.same(log, ["prepare", "reserve"], `${reservation.kind}: nothing signed, nothing kept`);
+  }
+  const replay = scene({ reservation: { kind: "replay", statusCode: 200, response: { a: 1 } } });
+  t.same(await replay.run(), { statusCode: 200, body: { a: 1 }, replayed: true });
+});
+
+t.test("signing fails: the budget is free at once", async (t) => {
+  const broken = scene({ deps: { sign: () => Promise.reject(new Error("no key")) } });
+  await t.rejects(broken.run(), { message: "no key" });
+  t.same(broken.log, ["prepare", "reserve", "(reserved)", "void not_signed"]);
+});
+
+t.test("the sweep was first: nothing to release, and nothing was paid", async (t) => {
+  const swept = scene({ deps: { accept: () => Promise.reject(new Error("gone")) } });
+  await t.rejects(swept.run(), { code: "service_unavailable" });
+  t.same(swept.log, ["prepare", "reserve", "(reserved)", "sign", "(signed)"]);
+});
+
+t.test("an authorization that exists already is never delivered", async (t) => {
+  const { run, log } = scene({ deps: { accept: async () => ({ created: false }) } });
+  await t.rejects(run(), /exists already/);
+  t.notOk(log.includes("deliver"));
+});
+
+t.test("what our engine relays ends by its proof", async (t) => {
+  const settled = { id: "pay_1", txHash: HASH, blockNumber: 1n, settledAt: new Date(0) };
+  const told = (outcome: SettlementOutcome) =>
+    scene({ outcome }).flow.settled("pay_1", ({ txHash }) => ({ txHash }));
+  t.same(await told({ status: "settled", byOther: false, ...settled }), {
+    kind: "done",
+    body: { txHash: HASH },
+  });
+  t.match(await told({ status: "pending", id: "pay_1", txHash: HASH }), {
+    kind: "unknown",
+    error: { code: "payment_status_unknown", extra: { paymentId: "pay_1", txHash: HASH } },
+  });
+  for (const status of ["failed", "expired"] as const)
+    t.match(await told({ status, id: "pay_1", reason: "expired", message: "Too late." }), {
+      kind: "failed",
+      error: {
+        code: "settlement_failed",
+        message: /Too late\. The budget is free again\./,
+        extra: { txHash: null, reason: "expired" },
+      },
+    });
+});
+
+t.test("when an earlier request counts as over", async (t) => {
+  const { flow } = scene();
+  for (const status of ["reserved", "submitted"] as const) {
+    t.equal(flow.isDecided({ status, ageSeconds: 16 }), false, `${status}, it may still run`);
+    t.equal(flow.isDecided({ status, ageSeconds: 16.1 }), true, `${status}, beyond its waits`);
+  }
+  for (const status of ["settled", "voided", "unknown"] as const)
+    t.equal(flow.isDecided({ status, ageSeconds: 0 }), true, status);
+});
+
+t.test("the sweep goes on until a batch is not full", async (t) => {
+  const batches = [200, 200, 3];
+  let at = 0;
+  const { flow, log } = scene({
+    deps: {
+      store: {
+        find: async () => undefined,
+        markUnknown: async () => undefined,
+        voidUnsigned: async ({ paymentId }) => paymentId !== "pay_0",
+        staleReservations: async () =>
+          Array.from({ length: batches[at++] ?? 0 }, (_, index) => ({
+            agentId: "agt_1",
+            paymentId: `pay_${index}`,
+          })),
+      },
+    },
+  });
+  t.equal(await flow.sweepUnsigned({ olderThanSeconds: 60 }), 400, "one of each was signed by now");
+  t.same(log, []);
+});

@@ -1,0 +1,412 @@
+// Goal: whoever asks, however often and in whatever order, a settlement is made once and its success told to the right caller.
+import t from "tap";
+import type { Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
+import { ApiError } from "../../server/errors.ts";
+import { callerProof } from "../../server/plugins/facilitator/caller.ts";
+import { PaymentChecker } from "../../server/plugins/facilitator/check.ts";
+import { Settler } from "../../server/plugins/facilitator/settle.ts";
+import type {
+  Settlement,
+  SettlementOutcome,
+  SettlementRow,
+} from "../../server/plugins/settlement/types.ts";
+
+type SettlerArgs = ConstructorParameters<typeof Settler>[0];
+type SettleOptions = Parameters<Settler["settle"]>[1];
+
+const known = (id: string): NetworkFacts => {
+  const network = findNetwork(id);
+  if (!network) throw new Error(id);
+  return network;
+};
+const ARC = known("eip155:5042002");
+const PAYEE = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
+const OTHER = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+const HASH: Hex = `0x${"ab".repeat(32)}`;
+const payer = privateKeyToAccount(generatePrivateKey());
+const NOW = 1_800_000_000;
+
+const transfer = {
+  from: payer.address,
+  to: PAYEE,
+  value: "1000",
+  validAfter: "0",
+  validBefore: String(NOW + 600),
+  nonce: `0x${"07".repeat(32)}`,
+} as const;
+
+async function sign(over: Partial<Record<keyof typeof transfer, string>> = {}) {
+  const authorization = { ...transfer, ...over };
+  const signature = await payer.signTypedData({
+    domain: {
+      name: ARC.usdc.name,
+      version: ARC.usdc.version,
+      chainId: ARC.chainId,
+      verifyingContract: ARC.usdc.address,
+    },
+    types: {
+      TransferWithAuthorization: [
+        { name: "from", type: "address" },
+        { name: "to", type: "address" },
+        { name: "value", type: "uint256" },
+        { name: "validAfter", type: "uint256" },
+        { name: "validBefore", type: "uint256" },
+        { name: "nonce", type: "bytes32" },
+      ],
+    },
+    primaryType: "TransferWithAuthorization",
+    message: {
+      from: payer.address,
+      to: authorization.to as Hex,
+      value: BigInt(authorization.value),
+      validAfter: BigInt(authorization.validAfter),
+      validBefore: BigInt(authorization.validBefore),
+      nonce: authorization.nonce as Hex,
+    },
+  });
+  const requirements = {
+    scheme: "exact",
+    network: ARC.id,
+    amount: authorization.value,
+    asset: ARC.usdc.address,
+    payTo: authorization.to,
+    maxTimeoutSeconds: 60,
+    extra: { name: ARC.usdc.name, version: ARC.usdc.version },
+  };
+  return {
+    signature,
+    body: {
+      x402Version: 2,
+      paymentPayload: {
+        x402Version: 2,
+        accepted: requirements,
+        payload: { signature, authorization },
+      },
+      paymentRequirements: requirements,
+    },
+  };
+}
+const { body, signature } = await sign();
+
+const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
+  id: "pay_known",
+  kind: "facilitated",
+  agentId: null,
+  authorization: {
+    chainId: ARC.chainId,
+    asset: ARC.usdc.address.toLowerCase() as Hex,
+    from: payer.address.toLowerCase() as Hex,
+    to: PAYEE.toLowerCase() as Hex,
+    value: 1000n,
+    validAfter: 0n,
+    validBefore: BigInt(NOW + 600),
+    nonce: transfer.nonce,
+    signature,
+  },
+  relay: true,
+  status: "settled",
+  errorReason: null,
+  errorMessage: null,
+  txHash: HASH,
+  blockNumber: 1n,
+  byOther: false,
+  callerKeyHash: null,
+  bodyHash: callerProof(body, {}).bodyHash,
+  successToldAt: null,
+  createdAt: new Date(0),
+  settledAt: new Date(0),
+  ...over,
+});
+
+interface Scene {
+  /** The row the first look finds. */
+  known?: SettlementRow;
+  /** The row somebody else made while this payment was checked. */
+  raced?: SettlementRow;
+  outcome?: SettlementOutcome;
+  isTold?: boolean;
+  wouldMove?: boolean;
+  over?: Partial<SettlerArgs>;
+}
+
+/** A desk whose store is a row in memory and whose chain is a word. */
+function desk(given: Scene = {}) {
+  const log: string[] = [];
+  let isTold = given.isTold ?? false;
+  const settled: SettlementOutcome = {
+    status: "settled",
+    id: "pay_1",
+    txHash: HASH,
+    blockNumber: 1n,
+    settledAt: new Date(0),
+    byOther: false,
+  };
+  const settlement: Partial<Settlement> = {
+    expect: () => () => undefined,
+    assertAvailable: async () => undefined,
+    wait: async (_id, timeoutMs) => {
+      log.push(`wait ${timeoutMs}`);
+      return given.outcome ?? settled;
+    },
+  };
+  const checker = new PaymentChecker({
+    networks: [ARC],
+    nowSeconds: () => BigInt(NOW),
+    reads: {
+      rehearse: async () => given.wouldMove ?? true,
+      rehearseAlone: async () => false,
+      diagnose: async () => ({ used: true, balanceAtomic: 0n }),
+      hasCode: async () => false,
+      acceptsSignature: async () => false,
+    },
+  });
+  const made = new Settler({
+    checker,
+    settlement: settlement as Settlement,
+    store: {
+      find: async () => given.known,
+      claimSuccess: async () => {
+        log.push("claim");
+        const isFresh = !isTold;
+        isTold = true;
+        return isFresh;
+      },
+      wasTold: async () => isTold,
+    },
+    accept: async (request) => {
+      log.push(`accept ${request.kind}`);
+      const row = given.raced ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
+      return { created: given.raced === undefined, settlement: row };
+    },
+    admit: () => void log.push("admit"),
+    mayDeploy: () => false,
+    settleWaitMs: 5_000,
+    maxHoldMs: 1,
+    onSettled: () => void log.push("settled"),
+    onFault: () => void log.push("fault"),
+    sleep: async () => undefined,
+    ...given.over,
+  });
+  const settle = (options: SettleOptions = {}, sent: unknown = body) => made.settle(sent, options);
+  return { settle, log };
+}
+
+const keyed = (idempotencyKey: string) => callerProof(body, { idempotencyKey }).callerKeyHash;
+const success = { success: true, transaction: HASH };
+const duplicate = { success: false, errorReason: "duplicate_settlement", transaction: HASH };
+
+t.test("the first request makes the settlement and hears of it once", async (t) => {
+  const { settle, log } = desk();
+  t.match(await settle(), { ...success, network: ARC.id, payer: payer.address, amount: "1000" });
+  t.same(log, ["admit", "accept facilitated", "wait 5000", "claim", "settled"]);
+});
+
+t.test("a caller may wait shorter, never longer", async (t) => {
+  for (const [asked, waited] of [
+    [100, "wait 100"],
+    [60_000, "wait 5000"],
+  ] as const) {
+    const { settle, log } = desk();
+    await settle({ timeoutMs: asked });
+    t.ok(log.includes(waited));
+  }
+});
+
+t.test("what does not hold is refused before anything is accepted", async (t) => {
+  const refused = desk({ wouldMove: false });
+  t.match(await refused.settle(), {
+    success: false,
+    errorReason: "invalid_exact_evm_nonce_already_used",
+    transaction: "",
+  });
+  t.match(await refused.settle({}, { nonsense: true }), {
+    success: false,
+    errorReason: "invalid_payload",
+  });
+  t.same(refused.log, []);
+});
+
+t.test("no gas, or too many of one payer: nothing is accepted", async (t) => {
+  const limited = desk({
+    over: {
+      admit: () => {
+        throw new ApiError("rate_limited");
+      },
+    },
+  });
+  await t.rejects(limited.settle(), { code: "rate_limited" });
+  t.same(limited.log, []);
+});
+
+t.test("the same again, by a caller that proves nothing", async (t) => {
+  const untold = desk({ known: rowOf() });
+  t.match(await untold.settle(), success, "nobody heard yet");
+  t.match(await untold.settle(), duplicate, "told once, not twice");
+  t.notOk(
+    untold.log.some((step) => step.startsWith("accept")),
+    "never made a second time",
+  );
+  t.match(await desk({ known: rowOf(), isTold: true }).settle(), duplicate);
+});
+
+t.test("the same caller hears it as often as it asks", async (t) => {
+  const known = rowOf({ callerKeyHash: keyed("mine") ?? null });
+  const { settle } = desk({ known, isTold: true });
+  t.match(await settle({ idempotencyKey: "mine" }), success);
+  t.match(await settle({ idempotencyKey: "mine" }), success);
+  t.match(await settle({ idempotencyKey: "another" }), duplicate);
+  t.match(await settle(), duplicate);
+  t.match(
+    await settle({ idempotencyKey: "mine", credential: "somebody" }),
+    duplicate,
+    "the same word of another caller is another key",
+  );
+});
+
+t.test("a first caller with a key can ask again: nobody is told in its place", async (t) => {
+  const { settle, log } = desk({ known: rowOf({ callerKeyHash: keyed("mine") ?? null }) });
+  t.match(await settle(), duplicate);
+  t.notOk(log.includes("claim"));
+});
+
+t.test("another caller stands back until the first has heard", async (t) => {
+  let sleeps = 0;
+  let isTold = false;
+  const known = rowOf({ settledAt: new Date(Date.now() + 60_000) });
+  const { settle } = desk({
+    known,
+    over: {
+      store: {
+        find: async () => known,
+        claimSuccess: async () => {
+          throw new Error("claimed out of turn");
+        },
+        wasTold: async () => isTold,
+      },
+      sleep: async () => {
+        sleeps += 1;
+        isTold = sleeps === 3;
+      },
+    },
+  });
+  t.match(await settle(), duplicate);
+  t.equal(sleeps, 3);
+});
+
+t.test("success is not told to who hung up", async (t) => {
+  const { settle, log } = desk();
+  t.match(await settle({ isGone: () => true }), duplicate);
+  t.notOk(log.includes("claim"), "the next who asks may still hear it");
+});
+
+t.test("a nonce alone proves nothing", async (t) => {
+  const known = rowOf();
+  const more = await sign({ value: "2000" });
+  t.match(await desk({ known }).settle({}, more.body), {
+    success: false,
+    errorReason: "invalid_exact_evm_nonce_already_used",
+  });
+  const elsewhere = await sign({ to: OTHER });
+  t.match(await desk({ known }).settle({}, elsewhere.body), {
+    errorReason: "invalid_exact_evm_nonce_already_used",
+  });
+  const forged = structuredClone(body);
+  forged.paymentPayload.payload.signature = `0x${"11".repeat(65)}`;
+  const { settle, log } = desk({ known });
+  t.match(await settle({}, forged), { errorReason: "invalid_exact_evm_signature" });
+  t.same(log, [], "nothing is waited for or claimed");
+});
+
+t.test("what is public on chain already unlocks nothing", async (t) => {
+  for (const known of [
+    rowOf({ kind: "spend", agentId: "agt_1" }),
+    rowOf({ kind: "withdrawal", agentId: "agt_1" }),
+    rowOf({ kind: "x402", agentId: "agt_1", relay: false }),
+  ]) {
+    const { settle, log } = desk({ known });
+    t.match(await settle(), duplicate, known.kind);
+    t.same(log, [], "not even waited for");
+  }
+});
+
+t.test("an agent's own payment, in a seller's hands, is relayed for the seller", async (t) => {
+  for (const status of ["queued", "submitted"] as const) {
+    const waiting = { kind: "x402", agentId: "agt_1", status, settledAt: null } as const;
+    const raced = rowOf({ ...waiting, relay: true });
+    const { settle, log } = desk({ known: rowOf({ ...waiting, relay: false }), raced });
+    t.match(await settle(), success);
+    t.same(log, ["admit", "accept facilitated", "wait 5000", "claim", "settled"]);
+  }
+});
+
+t.test("two first requests at once: the one that came second is judged by the row", async (t) => {
+  t.match(await desk({ raced: rowOf() }).settle(), success, "the same body: the same caller's");
+  const theirs = rowOf({ bodyHash: new Uint8Array(32), callerKeyHash: keyed("theirs") ?? null });
+  t.match(await desk({ raced: theirs }).settle(), duplicate);
+  const other = rowOf();
+  other.authorization = { ...other.authorization, value: 7n };
+  t.match(await desk({ raced: other }).settle(), {
+    errorReason: "invalid_exact_evm_nonce_already_used",
+  });
+});
+
+t.test("an end that is no success", async (t) => {
+  const pending = desk({ outcome: { status: "pending", id: "pay_1", txHash: HASH } });
+  t.match(await pending.settle(), {
+    success: false,
+    errorReason: "settlement_pending",
+    transaction: HASH,
+  });
+  t.notOk(pending.log.includes("claim"));
+  const ends: [SettlementOutcome, string][] = [
+    [
+      { status: "failed", id: "pay_1", reason: "authorization_canceled", message: "Canceled." },
+      "invalid_exact_evm_nonce_already_used",
+    ],
+    [
+      { status: "expired", id: "pay_1", reason: "anything", message: "Too late." },
+      "invalid_exact_evm_payload_authorization_valid_before",
+    ],
+    [
+      { status: "failed", id: "pay_1", reason: "invalid_transaction_state", message: "No." },
+      "invalid_transaction_state",
+    ],
+  ];
+  for (const [outcome, errorReason] of ends)
+    t.match(await desk({ outcome }).settle(), { success: false, errorReason });
+});
+
+t.test("a final row is told without waiting", async (t) => {
+  const failed = desk({
+    known: rowOf({
+      status: "failed",
+      txHash: null,
+      settledAt: null,
+      errorReason: "invalid_exact_evm_transaction_failed",
+      errorMessage: "It reverted.",
+    }),
+  });
+  t.match(await failed.settle(), {
+    errorReason: "invalid_exact_evm_transaction_failed",
+    errorMessage: "It reverted.",
+  });
+  const done = desk({ known: rowOf() });
+  await done.settle();
+  for (const { log } of [failed, done]) t.notOk(log.some((step) => step.startsWith("wait")));
+});
+
+t.test("after it was accepted a fault is an open end, not a refusal", async (t) => {
+  const { settle, log } = desk({
+    over: {
+      store: {
+        find: async () => undefined,
+        claimSuccess: () => Promise.reject(new Error("the database is gone")),
+        wasTold: async () => false,
+      },
+    },
+  });
+  t.match(await settle(), { success: false, errorReason: "settlement_pending" });
+  t.ok(log.includes("fault"));
+});
