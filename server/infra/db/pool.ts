@@ -1,4 +1,4 @@
-import { Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
+import { Pool as PgPool, type ClientBase, type PoolClient, TypeOverrides } from "pg";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
 const INT8_OID = 20;
@@ -15,7 +15,7 @@ export function createPool(
   connectionString: string,
   options: { maxConnections?: number; applicationName?: string } = {},
 ): Pool {
-  const pool = new PgPool({
+  return new PgPool({
     connectionString,
     types,
     max: options.maxConnections ?? 20,
@@ -23,14 +23,15 @@ export function createPool(
     idleTimeoutMillis: 30_000,
     keepAlive: true,
     application_name: options.applicationName ?? "purser",
+    // The pool waits for it, which its types do not say.
+    onConnect: speakUtc as (client: ClientBase) => void,
   });
-  // Prisma's adapter writes and reads times without their offset: right only where the session is in UTC.
-  // Sent ahead of the connection's first query; a connection that cannot take it fails that query too.
-  pool.on("connect", (client) => {
-    // SQL: a setting of the connection, which no model has.
-    client.query("SET TIME ZONE 'UTC'").catch(() => undefined);
-  });
-  return pool;
+}
+
+/** Prisma's adapter writes and reads times without their offset: right only where the session is in UTC. */
+async function speakUtc(client: ClientBase): Promise<void> {
+  // SQL: a setting of the connection, which no model has.
+  await client.query("SET TIME ZONE 'UTC'");
 }
 
 /** Runs `work` in one transaction on one connection; rolls back on any throw. */

@@ -124,14 +124,7 @@ async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRo
 }
 
 /** Columns whose text or JSON is of a narrower type, which the table's constraints hold. */
-type StoredAsText =
-  | "kind"
-  | "status"
-  | "asset"
-  | "counterparty"
-  | "policy"
-  | "nonce"
-  | "txHash";
+type StoredAsText = "kind" | "status" | "asset" | "counterparty" | "policy" | "nonce" | "txHash";
 
 const ONE_PAYMENT = {
   name: "payment",

@@ -18,7 +18,7 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    const { pool, settlement } = app;
+    const { pool, prisma, settlement } = app;
     const faults: { at?: (point: FaultPoint) => Promise<void> } = {};
     app.decorate("x402Faults", faults);
     app.decorate(
@@ -31,9 +31,9 @@ export default fp(
         settlement,
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
         ledger: {
-          recordDelivery: (key, seen) => recordDelivery(pool, key, seen),
+          recordDelivery: (key, seen) => recordDelivery(prisma, key, seen),
           markUnknown: (key) => markUnknown(pool, key),
-          find: (key) => findX402Payment(pool, key),
+          find: (key) => findX402Payment(prisma, key),
           remaining: async (agentId) =>
             (await readLimits(pool, [agentId])).get(agentId)?.remainingAtomic ?? 0n,
         },

@@ -1,33 +1,30 @@
 /** What x402-fetch writes and reads of the ledger: delivery beside payment, and the terms it paid on. */
 import type { Address } from "viem";
 import type { Delivery, LedgerRow, PaymentKey } from "./types.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import { atomicOf } from "../../infra/db/decimal.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 
-export async function recordDelivery(sql: Sql, key: PaymentKey, seen: Delivery): Promise<void> {
-  await sql.query(
-    `UPDATE payments SET upstream_status = $3, delivered = $4, updated_at = clock_timestamp()
-      WHERE agent_id = $1 AND id = $2`,
-    [key.agentId, key.paymentId, seen.upstreamStatus, seen.delivered],
-  );
+export async function recordDelivery(db: Db, key: PaymentKey, seen: Delivery): Promise<void> {
+  const { upstreamStatus, delivered } = seen;
+  await db.payment.updateMany({
+    where: { agentId: key.agentId, id: key.paymentId },
+    data: { upstreamStatus, delivered, updatedAt: await databaseNow(db) },
+  });
 }
 
-interface Row {
-  status: LedgerRow["status"];
-  chainId: bigint;
-  payTo: Address;
-  amountAtomic: bigint;
-  terms: LedgerRow["terms"];
-  delivered: boolean | null;
-  ageSeconds: number;
-}
-
-export async function findX402Payment(sql: Sql, key: PaymentKey): Promise<LedgerRow | undefined> {
-  const { rows } = await sql.query<Row>(
-    `SELECT status, chain_id AS "chainId", counterparty AS "payTo", amount AS "amountAtomic",
-            requirement AS terms, delivered, extract(epoch FROM clock_timestamp() - created_at)::float8 AS "ageSeconds"
-       FROM payments WHERE agent_id = $1 AND id = $2 AND kind = 'x402'`,
-    [key.agentId, key.paymentId],
-  );
-  const [row] = rows;
-  return row && { ...row, network: `eip155:${row.chainId}` };
+export async function findX402Payment(db: Db, key: PaymentKey): Promise<LedgerRow | undefined> {
+  const found = await db.payment.findFirst({
+    where: { agentId: key.agentId, id: key.paymentId, kind: "x402" },
+  });
+  if (found === null) return undefined;
+  const now = await databaseNow(db);
+  return {
+    status: found.status as LedgerRow["status"],
+    network: `eip155:${found.chainId}`,
+    payTo: found.counterparty as Address,
+    amountAtomic: atomicOf(found.amount),
+    terms: found.requirement as unknown as LedgerRow["terms"],
+    delivered: found.delivered,
+    ageSeconds: (now.getTime() - found.createdAt.getTime()) / 1000,
+  };
 }
