@@ -42,11 +42,14 @@ export async function inTransaction<T>(
   const client = await pool.connect();
   let broken: Error | undefined;
   try {
+    // SQL: a transaction of the statements that are written by hand.
     await client.query("BEGIN");
     const result = await work(client);
+    // SQL: its end, either way.
     await client.query("COMMIT");
     return result;
   } catch (error) {
+    // SQL: its end, either way.
     await client.query("ROLLBACK").catch((rollbackError: unknown) => {
       broken = rollbackError instanceof Error ? rollbackError : new Error(String(rollbackError));
     });
