@@ -8,7 +8,7 @@ types.setTypeParser(INT8_OID, (text: string) => BigInt(text));
 types.setTypeParser(NUMERIC_OID, (text: string) => (text.includes(".") ? text : BigInt(text)));
 
 export type Pool = PgPool;
-/** What a store takes: the pool, or the client that holds the caller's transaction. */
+/** What a statement written by hand takes: the pool, or the client that holds the caller's transaction. */
 export type Sql = Pick<PgPool, "query">;
 
 export function createPool(
@@ -24,7 +24,7 @@ export function createPool(
     keepAlive: true,
     application_name: options.applicationName ?? "purser",
     // The pool waits for it, which its types do not say.
-    onConnect: speakUtc as (client: ClientBase) => void,
+    onConnect: (client): unknown => speakUtc(client),
   });
 }
 

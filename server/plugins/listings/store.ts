@@ -1,7 +1,7 @@
 /** Listings in Postgres: what is offered, at which pinned terms, and when it is probed next. */
+import { isDeepStrictEqual } from "node:util";
 import type { Terms } from "./terms.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
-import { isDeepStrictEqual } from "node:util";
 import { atomicOf, decimalOf } from "../../infra/db/decimal.ts";
 import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
 import {
