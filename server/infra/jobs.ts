@@ -65,6 +65,7 @@ export default fp(
     app.decorate("jobs", {
       addTask: (name, handler, options = {}) => void tasks.set(name, { handler, options }),
       async enqueue(name, payload, spec) {
+        // SQL: a function of the job queue, which has its own schema.
         await app.pool.query(
           `SELECT ${SCHEMA}.add_job($1, payload := $2::json, run_at := $3, job_key := $4)`,
           [name, JSON.stringify(payload ?? {}), spec?.runAt ?? null, spec?.jobKey ?? null],
@@ -124,6 +125,7 @@ export default fp(
     async function migrateUnderLock(): Promise<void> {
       const client = await pool.connect();
       try {
+        // SQL: an advisory lock.
         await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
         await runMigrations({ pgPool: pool, schema: SCHEMA, logger });
       } finally {

@@ -58,10 +58,12 @@ export default fp(
     const readiness = new Readiness();
     app.decorate("readiness", readiness);
     readiness.add("database", async () => {
+      // SQL: whether the pool answers at all.
       await app.pool.query("SELECT 1");
       return "answers";
     });
     readiness.add("migrations", async () => {
+      // SQL: the table of migrations is no model.
       const pending = await pendingMigrations((sql) => app.pool.query(sql));
       if (pending.length > 0) throw new NotReady(`${pending.length} pending`);
       return "all applied";

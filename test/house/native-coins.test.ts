@@ -47,7 +47,7 @@ t.test("the service tells the web app", async (t) => {
 });
 
 function gasSymbolOf(network: (typeof NETWORKS)[number]): string | undefined {
-  const nothing = { settled: 0, failed: 0, volume: 0n, median_ms: null, p95_ms: null };
+  const nothing = { settled: 0, failed: 0, volume: 0n, medianMs: null, p95Ms: null };
   const stats = presentStats({
     verified: 0,
     day: nothing,

@@ -198,7 +198,7 @@ t.test("what a payer says of a seller proves nothing", async (t) => {
   }
   t.notMatch((await app.inject("/api/x402/discovery/resources")).body, "bank.example");
   await app.pool.query("UPDATE listings SET failures = 20 WHERE source = 'bazaar'");
-  t.equal(await forgetDeadAnnouncements(app.pool), 1);
+  t.equal(await forgetDeadAnnouncements(app.prisma), 1);
 });
 
 t.test("a database that fails while cataloguing does not fail the settle", async (t) => {

@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url";
 import t from "tap";
 import type { Address, Hex } from "viem";
 import { createPool } from "../../server/infra/db/pool.ts";
+import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { addressOf } from "../../server/core/curve.ts";
 import { KeyRing, sealWallet, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
 import { rotateMasterKey } from "../../server/plugins/custody/rotate.ts";
@@ -106,8 +107,8 @@ t.test("keys:rotate", async (t) => {
     t.teardown(() => pool.end());
     const back = new KeyRing([oldKey, newKey], "old");
     const runs = await Promise.all([
-      rotateMasterKey(pool, back, () => undefined, 100),
-      rotateMasterKey(pool, back, () => undefined, 100),
+      rotateMasterKey(createPrisma(pool), back, () => undefined, 100),
+      rotateMasterKey(createPrisma(pool), back, () => undefined, 100),
     ]);
     t.equal(runs[0].rewrapped + runs[1].rewrapped, total, "none twice");
     t.equal(await count("old"), total);
@@ -122,7 +123,7 @@ t.test("keys:rotate", async (t) => {
     );
     const ring = new KeyRing([oldKey, newKey], "new");
     await t.rejects(
-      rotateMasterKey(pool, ring, () => undefined, total),
+      rotateMasterKey(createPrisma(pool), ring, () => undefined, total),
       { name: "CustodyError" },
     );
     t.equal(await count("new"), 0);

@@ -77,14 +77,14 @@ t.test("retention: old answers and events go, those of open payments stay", asyn
     headers: owner.headers,
     payload: JSON.stringify({ name: "Renamed" }),
   });
-  t.ok((await deleteOldEvents(database.pool, 48)) > 0);
+  t.ok((await deleteOldEvents(app.prisma, 48)) > 0);
   const events = await database.pool.query("SELECT 1 FROM events");
   t.equal(events.rowCount, 1);
 
   await database.pool.query(
     "INSERT INTO auth_nonces (nonce, expires_at) VALUES ('0123456789abcdef', now() - interval '2 hours')",
   );
-  t.equal(await deleteExpiredSignIns(database.pool), 1);
+  t.equal(await deleteExpiredSignIns(app.prisma), 1);
   const me = await app.inject({ url: "/api/auth/session", headers: owner.headers });
   t.equal(me.statusCode, 200, "a session in use stays");
 });

@@ -1,13 +1,13 @@
 import fp from "fastify-plugin";
 import { createPool, surviveLostConnections, type Pool } from "./pool.ts";
-import { createPrisma, type Prisma } from "./prisma.ts";
+import { createPrisma, type PrismaClient } from "./prisma.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** SQL for the hot paths: window, ledger, settlement queue. */
+    /** SQL where Prisma cannot say it, or not fast enough (README, Database). */
     pool: Pool;
-    /** Everything else. */
-    prisma: Prisma;
+    /** Every ordinary read and write. */
+    prisma: PrismaClient;
   }
 }
 

@@ -1,4 +1,4 @@
-import { Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
+import { Pool as PgPool, type ClientBase, type PoolClient, TypeOverrides } from "pg";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
 const INT8_OID = 20;
@@ -8,7 +8,7 @@ types.setTypeParser(INT8_OID, (text: string) => BigInt(text));
 types.setTypeParser(NUMERIC_OID, (text: string) => (text.includes(".") ? text : BigInt(text)));
 
 export type Pool = PgPool;
-/** What a store takes: the pool, or the client that holds the caller's transaction. */
+/** What a statement written by hand takes: the pool, or the client that holds the caller's transaction. */
 export type Sql = Pick<PgPool, "query">;
 
 export function createPool(
@@ -23,7 +23,15 @@ export function createPool(
     idleTimeoutMillis: 30_000,
     keepAlive: true,
     application_name: options.applicationName ?? "purser",
+    // The pool waits for it, which its types do not say.
+    onConnect: (client): unknown => speakUtc(client),
   });
+}
+
+/** Prisma's adapter writes and reads times without their offset: right only where the session is in UTC. */
+async function speakUtc(client: ClientBase): Promise<void> {
+  // SQL: a setting of the connection, which no model has.
+  await client.query("SET TIME ZONE 'UTC'");
 }
 
 /** Runs `work` in one transaction on one connection; rolls back on any throw. */
@@ -34,11 +42,14 @@ export async function inTransaction<T>(
   const client = await pool.connect();
   let broken: Error | undefined;
   try {
+    // SQL: a transaction of the statements that are written by hand.
     await client.query("BEGIN");
     const result = await work(client);
+    // SQL: its end, either way.
     await client.query("COMMIT");
     return result;
   } catch (error) {
+    // SQL: its end, either way.
     await client.query("ROLLBACK").catch((rollbackError: unknown) => {
       broken = rollbackError instanceof Error ? rollbackError : new Error(String(rollbackError));
     });
@@ -58,7 +69,6 @@ export function surviveLostConnections(pool: PgPool, onLost: (error: Error) => v
   pool.on("connect", (client) => client.on("error", onLost));
 }
 
-/** Says whether an error means "the database cannot be reached right now", for a 503 instead of a 500. */
 const SOCKET_CODES = new Set([
   "ECONNREFUSED",
   "ECONNRESET",
@@ -68,40 +78,73 @@ const SOCKET_CODES = new Set([
   "ENOENT",
   "EHOSTUNREACH",
 ]);
+/**
+ * Prisma's words for it. P1001, P1002, P1008: not reached, or not in time. P1017: closed. P2024, P2028: no
+ * connection of the pool became free in time. P2037: too many connections.
+ */
+const PRISMA_CODES = new Set(["P1001", "P1002", "P1008", "P1017", "P2024", "P2028", "P2037"]);
+/** What the driver adapter calls the same. */
+const ADAPTER_KINDS = new Set([
+  "DatabaseNotReachable",
+  "ConnectionClosed",
+  "SocketTimeout",
+  "TooManyConnections",
+]);
 const MESSAGES =
   /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|the database system is (starting up|shutting down)|Can't reach database server|Cannot use a pool after calling end/;
 
-export function isDatabaseUnavailable(error: unknown, depth = 0): boolean {
-  if (!(error instanceof Error) || depth > 4) return false;
-  const code = (error as { code?: unknown }).code;
-  if (typeof code === "string") {
-    // 08*: connection exceptions. 57P01..03: shutdown, crash, starting up. 53300: too many connections.
-    if (SOCKET_CODES.has(code) && isFromPostgres(error)) return true;
-    if (
-      code.startsWith("08") ||
-      code.startsWith("57P0") ||
-      code === "53300" ||
-      code === "P1001" ||
-      code === "P1017"
-    )
-      return true;
-  }
-  if (MESSAGES.test(error.message)) return true;
-  const originalCode = (error.cause as { originalCode?: unknown } | undefined)?.originalCode;
-  if (typeof originalCode === "string" && originalCode.startsWith("57P0")) return true;
-  return isDatabaseUnavailable(error.cause, depth + 1);
+/** Says whether an error means "the database cannot be reached right now", for a 503 instead of a 500. */
+export function isDatabaseUnavailable(error: unknown): boolean {
+  return sources(error).some((source) => {
+    const code = source.code;
+    if (code !== undefined) {
+      if (SOCKET_CODES.has(code) && isFromPostgres(source.error)) return true;
+      if (PRISMA_CODES.has(code) || isConnectionState(code)) return true;
+    }
+    if (source.kind !== undefined && ADAPTER_KINDS.has(source.kind)) return true;
+    if (source.originalCode !== undefined && isConnectionState(source.originalCode)) return true;
+    return MESSAGES.test(source.error.message);
+  });
 }
+
+/** 08*: connection exceptions. 57P01..03: shutdown, crash, starting up. 53300: too many connections. */
+const isConnectionState = (sqlState: string): boolean =>
+  sqlState.startsWith("08") || sqlState.startsWith("57P0") || sqlState === "53300";
+
+/** 22021: invalid byte sequence. 22P05: a jsonb escape that is no character. */
+const TEXT_STATES = new Set(["22021", "22P05"]);
 
 /**
  * Says whether Postgres refused a text: NUL cannot be stored or looked for. Every text of a caller
  * ends in a query, so it is told here once instead of in each schema.
  */
-export function isTextRefused(error: unknown, depth = 0): boolean {
-  if (!(error instanceof Error) || depth > 4) return false;
-  const { code, cause } = error as { code?: unknown; cause?: { originalCode?: unknown } };
-  // 22021: invalid byte sequence. 22P05: a jsonb escape that is no character.
-  if (code === "22021" || code === "22P05" || cause?.originalCode === "22021") return true;
-  return isTextRefused(cause, depth + 1);
+export const isTextRefused = (error: unknown): boolean =>
+  sources(error).some(
+    ({ code, originalCode }) => TEXT_STATES.has(code ?? "") || TEXT_STATES.has(originalCode ?? ""),
+  );
+
+interface Source {
+  error: Error;
+  code: string | undefined;
+  /** Of the driver adapter: what happened, and Postgres' own code. */
+  kind: string | undefined;
+  originalCode: string | undefined;
+}
+
+/** The error, its causes, and what Prisma keeps of the driver's error beside them (`meta`). */
+function sources(error: unknown, depth = 0): Source[] {
+  if (!(error instanceof Error) || depth > 4) return [];
+  const { code, cause, meta } = error as Error & {
+    code?: unknown;
+    meta?: { driverAdapterError?: unknown };
+  };
+  const { kind, originalCode } = (cause ?? {}) as { kind?: unknown; originalCode?: unknown };
+  const text = (value: unknown) => (typeof value === "string" ? value : undefined);
+  return [
+    { error, code: text(code), kind: text(kind), originalCode: text(originalCode) },
+    ...sources(cause, depth + 1),
+    ...sources(meta?.driverAdapterError, depth + 1),
+  ];
 }
 
 /** Outbound HTTP raises the same socket codes: only those that came through pg or Prisma count here. */

@@ -1,15 +1,41 @@
 import { PrismaPg } from "@prisma/adapter-pg";
-import { PrismaClient } from "../../generated/prisma/client.ts";
+import { Prisma, PrismaClient } from "../../generated/prisma/client.ts";
+import { toJsonb } from "../../core/json.ts";
 import type { Pool } from "./pool.ts";
 
-export type Prisma = PrismaClient;
-/** The handle inside `prisma.$transaction(async (tx) => ...)`. */
-export type PrismaTx = Omit<
-  PrismaClient,
-  "$connect" | "$disconnect" | "$on" | "$transaction" | "$extends"
->;
+export type { Prisma, PrismaClient };
+/** What a store takes: the client, or the handle inside `prisma.$transaction(async (tx) => ...)`. */
+export type Db = Prisma.TransactionClient;
 
 /** Prisma shares the pool of the hot paths: one limit on connections, one place to close. */
-export function createPrisma(pool: Pool): Prisma {
-  return new PrismaClient({ adapter: new PrismaPg(pool, { disposeExternalPool: false }) });
+export function createPrisma(pool: Pool): PrismaClient {
+  return new PrismaClient({
+    adapter: new PrismaPg(pool, { disposeExternalPool: false }),
+    // As long as the pool waits for a connection; and longer than anybody holds an agent's row.
+    transactionOptions: { maxWait: 5_000, timeout: 30_000 },
+    // Otherwise a message quotes the source around the call.
+    errorFormat: "minimal",
+  });
 }
+
+/**
+ * The database's clock, which judges all times: replicas' own clocks may differ. Rows get their dates
+ * from it too, because Prisma would fill `@default(now())` from this process' clock.
+ */
+export async function databaseNow(db: Db): Promise<Date> {
+  // SQL: Prisma has no expression for the database's clock.
+  const rows = await db.$queryRaw<{ now: Date }[]>`SELECT clock_timestamp() AS now`;
+  return (rows[0] as { now: Date }).now;
+}
+
+export const secondsAfter = (time: Date, seconds: number): Date =>
+  new Date(time.getTime() + seconds * 1000);
+export const hoursBefore = (time: Date, hours: number): Date => secondsAfter(time, -hours * 3600);
+
+/** A JSON column's value from strangers' data, without what jsonb refuses. */
+export const jsonOf = (value: unknown): Prisma.InputJsonValue =>
+  JSON.parse(toJsonb(value)) as Prisma.InputJsonValue;
+
+/** The same where a column may be NULL. */
+export const jsonOrNull = (value: unknown): Prisma.InputJsonValue | typeof Prisma.DbNull =>
+  value === null ? Prisma.DbNull : jsonOf(value);

@@ -1,4 +1,5 @@
 import type { Sql } from "../../infra/db/pool.ts";
+import { databaseNow, hoursBefore, type Db } from "../../infra/db/prisma.ts";
 
 export interface EventRow {
   tx: bigint;
@@ -20,6 +21,7 @@ export async function readEvents(
   sql: Sql,
   args: { ownerId: string; after: EventPlace; limit: number },
 ): Promise<EventRow[]> {
+  // SQL: what this very snapshot sees, and which transactions still run, are one question.
   const { rows } = await sql.query<EventRow>(
     `SELECT tx, seq, type, agent_id AS "agentId", subject_id AS "subjectId",
             tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS ready
@@ -36,6 +38,7 @@ export async function ownersWithNews(
   ownerIds: readonly string[],
   sinceTx: bigint,
 ): Promise<{ owners: string[]; nextTx: bigint }> {
+  // SQL: the snapshot and what it shows are one question, asked four times a second.
   const { rows } = await sql.query<{ xmin: bigint; owners: string[] }>(
     `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
             ARRAY(SELECT o.id FROM unnest($1::text[]) AS o (id)
@@ -48,6 +51,7 @@ export async function ownersWithNews(
 
 /** Where a stream without a past begins, and the first place that cannot exist yet. */
 export async function currentPlace(sql: Sql): Promise<{ now: EventPlace; futureTx: bigint }> {
+  // SQL: the snapshot itself, which is no table.
   const { rows } = await sql.query<{ xmin: bigint; xmax: bigint }>(
     `SELECT pg_snapshot_xmin(s)::text::bigint AS xmin, pg_snapshot_xmax(s)::text::bigint AS xmax
        FROM pg_current_snapshot() AS s`,
@@ -57,18 +61,8 @@ export async function currentPlace(sql: Sql): Promise<{ now: EventPlace; futureT
 }
 const MAX_SEQ = (1n << 63n) - 1n;
 
-export async function isSessionLive(sql: Sql, sessionId: string): Promise<boolean> {
-  const { rowCount } = await sql.query(
-    "SELECT 1 FROM sessions WHERE id = $1 AND revoked_at IS NULL AND expires_at > now()",
-    [sessionId],
-  );
-  return rowCount === 1;
-}
-
-export async function deleteOldEvents(sql: Sql, olderThanHours: number): Promise<number> {
-  const { rowCount } = await sql.query(
-    "DELETE FROM events WHERE created_at < now() - make_interval(hours => $1)",
-    [olderThanHours],
-  );
-  return rowCount ?? 0;
+export async function deleteOldEvents(db: Db, olderThanHours: number): Promise<number> {
+  const before = hoursBefore(await databaseNow(db), olderThanHours);
+  const { count } = await db.event.deleteMany({ where: { createdAt: { lt: before } } });
+  return count;
 }

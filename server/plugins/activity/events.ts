@@ -1,6 +1,7 @@
 import fp from "fastify-plugin";
 import { Listener } from "../../infra/db/listener.ts";
-import { currentPlace, isSessionLive, ownersWithNews, readEvents } from "./event-store.ts";
+import { currentPlace, ownersWithNews, readEvents } from "./event-store.ts";
+import { isSessionLive } from "../auth/sessions.ts";
 import { findPayments } from "../payments/store.ts";
 import { eventStream } from "./event-stream.ts";
 import { Wakeups } from "./event-stream.ts";
@@ -40,9 +41,9 @@ export default fp(
           heartbeatMs: HEARTBEAT_MS,
           read: (query) => readEvents(app.pool, query),
           current: () => currentPlace(app.pool),
-          isSessionLive: (sessionId) => isSessionLive(app.pool, sessionId),
+          isSessionLive: (sessionId) => isSessionLive(app.prisma, sessionId),
           payments: async (keys) => {
-            const rows = keys.length === 0 ? [] : await findPayments(app.pool, keys);
+            const rows = keys.length === 0 ? [] : await findPayments(app.prisma, keys);
             return new Map(rows.map((row) => [row.id, app.paymentHistory.present(row)]));
           },
         },

@@ -1,5 +1,6 @@
 import type { Address, Hex } from "viem";
-import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
+import { decimalOf } from "../../infra/db/decimal.ts";
+import { databaseNow, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 
 export interface CursorKey {
   chainId: number;
@@ -12,34 +13,33 @@ export interface Cursor {
   lastHash: Hex | null;
 }
 
+const idOf = ({ chainId, asset }: CursorKey) => ({ chainId: BigInt(chainId), asset });
+
 /** The cursor, if this process may read for a while; undefined while another one does. */
 export async function leaseCursor(
-  sql: Sql,
+  db: Db,
   key: CursorKey,
   args: { owner: string; leaseSeconds: number; firstBlock: bigint },
 ): Promise<Cursor | undefined> {
-  const id = [String(key.chainId), key.asset];
-  await sql.query(
-    `INSERT INTO incoming_cursors (chain_id, asset, next_block) VALUES ($1, $2, $3)
-     ON CONFLICT DO NOTHING`,
-    [...id, String(args.firstBlock)],
-  );
-  const { rows } = await sql.query<Cursor>(
-    `UPDATE incoming_cursors
-        SET lease_owner = $3, lease_until = clock_timestamp() + make_interval(secs => $4)
-      WHERE chain_id = $1 AND asset = $2 AND (lease_owner = $3 OR lease_until < clock_timestamp())
-      RETURNING next_block AS "nextBlock", last_hash AS "lastHash"`,
-    [...id, args.owner, args.leaseSeconds],
-  );
-  return rows[0];
+  const { owner, leaseSeconds, firstBlock } = args;
+  const now = await databaseNow(db);
+  await db.incomingCursor.createMany({
+    data: [{ ...idOf(key), nextBlock: firstBlock, leaseUntil: now, updatedAt: now }],
+    skipDuplicates: true,
+  });
+  const [leased] = await db.incomingCursor.updateManyAndReturn({
+    where: { ...idOf(key), OR: [{ leaseOwner: owner }, { leaseUntil: { lte: now } }] },
+    data: { leaseOwner: owner, leaseUntil: secondsAfter(now, leaseSeconds) },
+    select: { nextBlock: true, lastHash: true },
+  });
+  return leased && { ...leased, lastHash: leased.lastHash as Hex | null };
 }
 
-export async function releaseCursor(sql: Sql, key: CursorKey, owner: string): Promise<void> {
-  await sql.query(
-    `UPDATE incoming_cursors SET lease_until = clock_timestamp()
-      WHERE chain_id = $1 AND asset = $2 AND lease_owner = $3`,
-    [String(key.chainId), key.asset, owner],
-  );
+export async function releaseCursor(db: Db, key: CursorKey, owner: string): Promise<void> {
+  await db.incomingCursor.updateMany({
+    where: { ...idOf(key), leaseOwner: owner },
+    data: { leaseUntil: await databaseNow(db) },
+  });
 }
 
 export interface IncomingRow {
@@ -58,58 +58,56 @@ export interface IncomingRow {
  * or told twice, whoever reads next. False when the lease was lost meanwhile.
  */
 export async function storeIncoming(
-  pool: Pool,
+  prisma: PrismaClient,
   key: CursorKey,
   args: { owner: string; rows: IncomingRow[]; nextBlock: bigint; lastHash: Hex | null },
 ): Promise<boolean> {
-  const { rows } = args;
-  return inTransaction(pool, async (sql) => {
-    const moved = await sql.query(
-      `UPDATE incoming_cursors SET next_block = $4, last_hash = $5, updated_at = now()
-        WHERE chain_id = $1 AND asset = $2 AND lease_owner = $3 AND lease_until > clock_timestamp()`,
-      [String(key.chainId), key.asset, args.owner, String(args.nextBlock), args.lastHash],
-    );
-    if (moved.rowCount !== 1) return false;
+  const { owner, rows, nextBlock, lastHash } = args;
+  return prisma.$transaction(async (tx) => {
+    const now = await databaseNow(tx);
+    const moved = await tx.incomingCursor.updateMany({
+      where: { ...idOf(key), leaseOwner: owner, leaseUntil: { gt: now } },
+      data: { nextBlock, lastHash, updatedAt: now },
+    });
+    if (moved.count !== 1) return false;
     if (rows.length === 0) return true;
-    await sql.query(
-      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, tx_hash,
-                             log_index, block_number, settled_at)
-       SELECT a.id, t.id, 'incoming', 'settled', $1, $2, t.from_address, t.amount, t.tx_hash, t.log_index,
-              t.block_number, t.settled_at
-         FROM unnest($3::text[], $4::text[], $5::text[], $6::numeric[], $7::text[], $8::int[], $9::bigint[],
-                     $10::timestamptz[])
-              AS t (id, to_address, from_address, amount, tx_hash, log_index, block_number, settled_at)
-         JOIN agents a ON a.wallet_address = t.to_address
-       ON CONFLICT (agent_id, chain_id, tx_hash, log_index) WHERE kind = 'incoming' DO NOTHING`,
-      [
-        String(key.chainId),
-        key.asset,
-        rows.map((row) => row.id),
-        rows.map((row) => row.to),
-        rows.map((row) => row.from),
-        rows.map((row) => String(row.amountAtomic)),
-        rows.map((row) => row.txHash),
-        rows.map((row) => row.logIndex),
-        rows.map((row) => String(row.blockNumber)),
-        rows.map((row) => row.settledAt),
-      ],
-    );
+    const agents = await tx.agent.findMany({
+      where: { walletAddress: { in: [...new Set(rows.map(({ to }) => to))] } },
+      select: { id: true, walletAddress: true },
+    });
+    const agentOf = new Map(agents.map(({ id, walletAddress }) => [walletAddress, id]));
+    await tx.payment.createMany({
+      data: rows.flatMap(({ to, from, amountAtomic, ...transfer }) => {
+        const agentId = agentOf.get(to);
+        if (agentId === undefined) return [];
+        return {
+          ...transfer,
+          ...idOf(key),
+          agentId,
+          kind: "incoming",
+          status: "settled",
+          counterparty: from,
+          amount: decimalOf(amountAtomic),
+        };
+      }),
+      skipDuplicates: true,
+    });
     return true;
   });
 }
 
-/** Wallets made since, with a margin for rows whose transaction committed late. */
+/** For rows whose transaction committed late. */
+const MARGIN_SECONDS = 600;
+
+/** Wallets made since, with a margin. */
 export async function walletsSince(
-  sql: Sql,
+  db: Db,
   since: Date | undefined,
 ): Promise<{ wallets: Address[]; now: Date }> {
-  const { rows } = await sql.query<{ wallet: Address | null; now: Date }>(
-    `SELECT a.wallet_address AS wallet, n.now FROM (SELECT now() AS now) n
-       LEFT JOIN agents a ON $1::timestamptz IS NULL OR a.created_at > $1::timestamptz - interval '10 minutes'`,
-    [since ?? null],
-  );
-  return {
-    wallets: rows.flatMap(({ wallet }) => (wallet === null ? [] : [wallet])),
-    now: rows[0]?.now ?? new Date(0),
-  };
+  const now = await databaseNow(db);
+  const agents = await db.agent.findMany({
+    where: since === undefined ? {} : { createdAt: { gt: secondsAfter(since, -MARGIN_SECONDS) } },
+    select: { walletAddress: true },
+  });
+  return { wallets: agents.map(({ walletAddress }) => walletAddress as Address), now };
 }

@@ -45,7 +45,7 @@ export default fp(
       await Promise.all(loops);
       // Another replica need not wait for the lease to lapse.
       for (const { key } of readers.values())
-        await releaseCursor(app.pool, key, owner).catch(() => undefined);
+        await releaseCursor(app.prisma, key, owner).catch(() => undefined);
     });
 
     function wire(chain: ChainClient) {
@@ -62,8 +62,8 @@ export default fp(
         transfers: (args) => readTransfersTo(chain, args),
         wallets: knownWallets(),
         lease: (firstBlock) =>
-          leaseCursor(app.pool, key, { owner, leaseSeconds: LEASE_SECONDS, firstBlock }),
-        store: (args) => storeIncoming(app.pool, key, { owner, ...args }),
+          leaseCursor(app.prisma, key, { owner, leaseSeconds: LEASE_SECONDS, firstBlock }),
+        store: (args) => storeIncoming(app.prisma, key, { owner, ...args }),
         log: app.log.child({ part: "incoming", network: network.id }),
       });
       const pollMs = Math.min(Math.max(network.blockTimeMs, MIN_POLL_MS), MAX_POLL_MS);
@@ -75,7 +75,7 @@ export default fp(
       const known = new Set<Address>();
       let since: Date | undefined;
       return async () => {
-        const { wallets, now } = await walletsSince(app.pool, since);
+        const { wallets, now } = await walletsSince(app.prisma, since);
         for (const wallet of wallets) known.add(wallet);
         since = now;
         return [...known];

@@ -15,7 +15,10 @@ export default fp(
     app.jobs.addTask(
       "forget-events",
       async () =>
-        app.log.info({ events: await deleteOldEvents(app.pool, EVENT_HOURS) }, "old rows deleted"),
+        app.log.info(
+          { events: await deleteOldEvents(app.prisma, EVENT_HOURS) },
+          "old rows deleted",
+        ),
       { cron: "17 * * * *", atStart: true },
     );
   },

@@ -1,5 +1,4 @@
 import { getAddress } from "viem";
-import { inTransaction } from "../../infra/db/pool.ts";
 import { insertAgent, updateAgent, type AgentChange, type AgentRow } from "./store.ts";
 import { upsertAllowlist } from "./allowlist-store.ts";
 import { insertApiKey, type ApiKeyRow } from "../auth/api-key-store.ts";
@@ -44,8 +43,8 @@ export async function createAgent(
   const { address, sealed } = custody.createWallet(id);
   const { apiKey, ...keyFacts } = createApiKey();
 
-  return inTransaction(call.pool, async (sql) => {
-    const agent = await insertAgent(sql, {
+  return call.prisma.$transaction(async (tx) => {
+    const agent = await insertAgent(tx, {
       id,
       ownerId: call.owner.id,
       network: network.id,
@@ -55,9 +54,9 @@ export async function createAgent(
     // The database's clock judges, as it will at each payment.
     if (agent.expired)
       throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
-    await insertWallet(sql, { agentId: id, address, sealed });
-    if (allowlist.length > 0) await upsertAllowlist(sql, id, allowlist);
-    const key = await insertApiKey(sql, {
+    await insertWallet(tx, { agentId: id, address, sealed });
+    if (allowlist.length > 0) await upsertAllowlist(tx, id, allowlist);
+    const key = await insertApiKey(tx, {
       id: newId("key"),
       agentId: id,
       label: "First key",
@@ -71,7 +70,7 @@ export async function createAgent(
       allowlist: allowlist.map((entry) => ({ ...entry, address: getAddress(entry.address) })),
       key: { id: key.id, prefix: key.prefix, last4: key.last4 },
     };
-    await writeAudit(sql, call, id, { action: "agent.created", before: null, after });
+    await writeAudit(tx, call, id, { action: "agent.created", before: null, after });
     return { agent, apiKey, key };
   });
 }
@@ -83,10 +82,10 @@ export async function editAgent(
   body: UpdateAgentBody,
 ): Promise<AgentRow> {
   const wanted = readChange(body);
-  return changeAgent(call, agentId, async (sql, agent, audit) => {
+  return changeAgent(call, agentId, async (tx, agent, audit) => {
     const change = onlyChanges(agent, wanted);
     if (Object.keys(change).length === 0) return agent;
-    const updated = await updateAgent(sql, agentId, change);
+    const updated = await updateAgent(tx, agentId, change);
     const { status: statusBefore, ...before } = ruleFacts(agent, change);
     const { status: statusAfter, ...after } = ruleFacts(updated, change);
     if (Object.keys(after).length > 0) await audit({ action: "agent.updated", before, after });

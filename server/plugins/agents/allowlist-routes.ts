@@ -16,7 +16,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   const tags = ["owners: allowlist"];
   const call = (request: FastifyRequest): OwnerCall => ({
-    pool: app.pool,
+    prisma: app.prisma,
     owner: request.owner,
     requestId: request.id,
   });

@@ -1,5 +1,5 @@
 import type { Address } from "viem";
-import type { Sql } from "../../infra/db/pool.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 
 export interface AllowlistEntry {
   address: Address;
@@ -13,53 +13,57 @@ export interface AllowlistRow extends AllowlistEntry {
 
 /** Entries of several agents at once, in the order they were added. */
 export async function listAllowlists(
-  sql: Sql,
+  db: Db,
   agentIds: readonly string[],
 ): Promise<Map<string, AllowlistRow[]>> {
-  const { rows } = await sql.query<AllowlistRow>(
-    `SELECT agent_id AS "agentId", address, label, created_at AS "createdAt"
-       FROM allowlist_entries WHERE agent_id = ANY($1) ORDER BY created_at, address`,
-    [agentIds],
-  );
+  const rows = await db.allowlistEntry.findMany({
+    where: { agentId: { in: [...agentIds] } },
+    orderBy: [{ createdAt: "asc" }, { address: "asc" }],
+  });
   const byAgent = new Map<string, AllowlistRow[]>(agentIds.map((id) => [id, []]));
-  for (const row of rows) byAgent.get(row.agentId)?.push(row);
+  for (const row of rows)
+    byAgent.get(row.agentId)?.push({ ...row, address: row.address as Address });
   return byAgent;
 }
 
 /** Adds entries; one that is there already gets the new label and keeps its date. */
 export async function upsertAllowlist(
-  sql: Sql,
+  tx: Db,
   agentId: string,
   entries: readonly AllowlistEntry[],
 ): Promise<void> {
-  await sql.query(
-    `INSERT INTO allowlist_entries (agent_id, address, label)
-     SELECT $1, entry.address, entry.label FROM unnest($2::text[], $3::text[]) AS entry (address, label)
-     ON CONFLICT (agent_id, address) DO UPDATE SET label = excluded.label`,
-    [agentId, entries.map(({ address }) => address), entries.map(({ label }) => label)],
-  );
+  const createdAt = await databaseNow(tx);
+  await tx.allowlistEntry.createMany({
+    data: entries.map(({ address, label }) => ({ agentId, address, label, createdAt })),
+    skipDuplicates: true,
+  });
+  // Those that were there: the new ones have their label already, so few are left to change.
+  const known = await tx.allowlistEntry.findMany({ where: { agentId } });
+  const labels = new Map(entries.map(({ address, label }) => [address, label]));
+  for (const { address, label: before } of known) {
+    const label = labels.get(address as Address);
+    if (label !== undefined && label !== before)
+      await tx.allowlistEntry.update({
+        where: { agentId_address: { agentId, address } },
+        data: { label },
+      });
+  }
 }
 
 /** Removes all entries but these. */
 export async function keepOnly(
-  sql: Sql,
+  tx: Db,
   agentId: string,
   addresses: readonly Address[],
 ): Promise<void> {
-  await sql.query(
-    "DELETE FROM allowlist_entries WHERE agent_id = $1 AND NOT (address = ANY($2::text[]))",
-    [agentId, addresses],
-  );
+  await tx.allowlistEntry.deleteMany({ where: { agentId, address: { notIn: [...addresses] } } });
 }
 
 export async function removeFromAllowlist(
-  sql: Sql,
+  tx: Db,
   agentId: string,
   address: Address,
 ): Promise<boolean> {
-  const { rowCount } = await sql.query(
-    "DELETE FROM allowlist_entries WHERE agent_id = $1 AND address = $2",
-    [agentId, address],
-  );
-  return rowCount === 1;
+  const { count } = await tx.allowlistEntry.deleteMany({ where: { agentId, address } });
+  return count === 1;
 }

@@ -1,5 +1,5 @@
 import { getAddress } from "viem";
-import type { Sql } from "../../infra/db/pool.ts";
+import type { Db } from "../../infra/db/prisma.ts";
 import { updateAgent } from "./store.ts";
 import {
   keepOnly,
@@ -21,17 +21,17 @@ export async function replaceAllowlist(
   items: AllowlistInput,
 ): Promise<AllowlistRow[]> {
   const entries = readAllowlist(items);
-  return changeAgent(call, agentId, async (sql, _agent, audit) => {
-    const before = await entriesOf(sql, agentId);
+  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+    const before = await entriesOf(tx, agentId);
     await keepOnly(
-      sql,
+      tx,
       agentId,
       entries.map(({ address }) => address),
     );
-    if (entries.length > 0) await upsertAllowlist(sql, agentId, entries);
-    const after = await entriesOf(sql, agentId);
+    if (entries.length > 0) await upsertAllowlist(tx, agentId, entries);
+    const after = await entriesOf(tx, agentId);
     if (same(before, after)) return after;
-    await updateAgent(sql, agentId, {});
+    await updateAgent(tx, agentId, {});
     await audit({
       action: "allowlist.replaced",
       before: { allowlist: before.map(fact) },
@@ -49,8 +49,8 @@ export async function addToAllowlist(
 ): Promise<AllowlistRow[]> {
   const address = readAddress(body.address, "body.address");
   const label = readLabel(body.label, "body.label");
-  return changeAgent(call, agentId, async (sql, _agent, audit) => {
-    const before = await entriesOf(sql, agentId);
+  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+    const before = await entriesOf(tx, agentId);
     const known = before.find((entry) => entry.address === address);
     if (known?.label === label) return before;
     if (!known && before.length >= MAX_ALLOWLIST)
@@ -59,14 +59,14 @@ export async function addToAllowlist(
         "body.address",
         `is one too many: an allowlist holds at most ${MAX_ALLOWLIST} addresses`,
       );
-    await upsertAllowlist(sql, agentId, [{ address, label }]);
-    await updateAgent(sql, agentId, {});
+    await upsertAllowlist(tx, agentId, [{ address, label }]);
+    await updateAgent(tx, agentId, {});
     await audit({
       action: "allowlist.added",
       before: known ? fact(known) : null,
       after: fact({ address, label }),
     });
-    return entriesOf(sql, agentId);
+    return entriesOf(tx, agentId);
   });
 }
 
@@ -76,19 +76,19 @@ export async function removeAllowed(
   text: string,
 ): Promise<AllowlistRow[]> {
   const address = readAddress(text, "params.address");
-  return changeAgent(call, agentId, async (sql, _agent, audit) => {
-    const before = await entriesOf(sql, agentId);
+  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+    const before = await entriesOf(tx, agentId);
     const known = before.find((entry) => entry.address === address);
-    if (!known || !(await removeFromAllowlist(sql, agentId, address)))
+    if (!known || !(await removeFromAllowlist(tx, agentId, address)))
       throw new ApiError("not_found", { detail: "This address is not on the agent's allowlist." });
-    await updateAgent(sql, agentId, {});
+    await updateAgent(tx, agentId, {});
     await audit({ action: "allowlist.removed", before: fact(known), after: null });
     return before.filter((entry) => entry !== known);
   });
 }
 
-const entriesOf = async (sql: Sql, agentId: string): Promise<AllowlistRow[]> =>
-  (await listAllowlists(sql, [agentId])).get(agentId) ?? [];
+const entriesOf = async (tx: Db, agentId: string): Promise<AllowlistRow[]> =>
+  (await listAllowlists(tx, [agentId])).get(agentId) ?? [];
 
 const fact = ({ address, label }: AllowlistEntry) => ({ address: getAddress(address), label });
 

@@ -1,6 +1,5 @@
-import { updateAgent, type AgentRow } from "./store.ts";
+import { outstandingOf, updateAgent, type AgentRow } from "./store.ts";
 import { revokeApiKeys } from "../auth/api-key-store.ts";
-import { readOutstanding } from "../guardrails/limits.ts";
 import { ApiError } from "../../errors.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { changeAgent, ownAgent, type OwnerCall } from "./change.ts";
@@ -23,8 +22,8 @@ export async function archiveAgent(
   const seen = await ownAgent(call, agentId);
   if (seen.status === "archived") return seen;
   const balance = await readBalance(seen);
-  return changeAgent(call, agentId, async (sql, agent, audit) => {
-    const outstandingAtomic = await readOutstanding(sql, {
+  return changeAgent(call, agentId, async (tx, agent, audit) => {
+    const outstandingAtomic = await outstandingOf(tx, {
       agentId,
       chainId: balance.chainId,
       balanceBlock: balance.blockNumber,
@@ -41,8 +40,8 @@ export async function archiveAgent(
         },
       });
     }
-    const revoked = await revokeApiKeys(sql, agentId, undefined);
-    const archived = await updateAgent(sql, agentId, { status: "archived" });
+    const revoked = await revokeApiKeys(tx, agentId, undefined);
+    const archived = await updateAgent(tx, agentId, { status: "archived" });
     await audit({
       action: "agent.archived",
       before: { status: agent.status },

@@ -21,8 +21,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, params, query, id: requestId }) => {
       const page = readPage(query);
-      const agent = await ownAgent({ pool: app.pool, owner, requestId }, params.id);
-      return toPage(await listAudit(app.pool, agent.id, page), page.limit, (row) => ({
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId }, params.id);
+      return toPage(await listAudit(app.prisma, agent.id, page), page.limit, (row) => ({
         id: row.id,
         actor: getAddress(row.actor as Address),
         action: row.action,

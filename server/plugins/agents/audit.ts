@@ -1,7 +1,7 @@
 import { newId } from "../../core/ids.ts";
-import type { PageRequest } from "../../core/paging.ts";
-import { beforePlace, newestFirst, placeParams, selectPlace } from "../../infra/db/keyset.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
+import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
+import { jsonOrNull, type Db } from "../../infra/db/prisma.ts";
 
 /** One change of rules or keys: who, what, before and after, in wire form. */
 export interface AuditEntry {
@@ -27,36 +27,31 @@ export type AuditAction =
   | "key.rotated"
   | "key.revoked";
 
-export interface AuditRow extends AuditEntry {
-  id: string;
+export interface AuditRow extends AuditEntry, Place {
   createdAt: Date;
-  createdAtMicros: bigint;
 }
 
 /** Inside the transaction of the change itself: neither happens without the other. */
-export async function insertAudit(sql: Sql, entry: AuditEntry): Promise<void> {
-  await sql.query(
-    `INSERT INTO audit_log (agent_id, id, actor, action, before, after, request_id)
-     VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-    [
-      entry.agentId,
-      newId("aud"),
-      entry.actor,
-      entry.action,
-      entry.before === null ? null : JSON.stringify(entry.before),
-      entry.after === null ? null : JSON.stringify(entry.after),
-      entry.requestId,
-    ],
-  );
+export async function insertAudit(tx: Db, entry: AuditEntry): Promise<void> {
+  await tx.auditEntry.create({
+    data: {
+      ...entry,
+      id: newId("aud"),
+      before: jsonOrNull(entry.before),
+      after: jsonOrNull(entry.after),
+    },
+  });
 }
 
-export async function listAudit(sql: Sql, agentId: string, page: PageRequest): Promise<AuditRow[]> {
-  const { rows } = await sql.query<AuditRow>(
-    `SELECT l.agent_id AS "agentId", l.actor, l.action, l.before, l.after,
-            l.request_id AS "requestId", l.created_at AS "createdAt", ${selectPlace("l")}
-       FROM audit_log l WHERE l.agent_id = $1 AND ${beforePlace("l", 2)}
-      ${newestFirst("l")} LIMIT $4`,
-    [agentId, ...placeParams(page), page.limit + 1],
+export async function listAudit(db: Db, agentId: string, page: PageRequest): Promise<AuditRow[]> {
+  const rows = await readKeyset(page, ({ where, cursorId: id, take }) =>
+    db.auditEntry.findMany({
+      where: { agentId, ...where },
+      // Within one agent the last changes nothing; with it Prisma sees that no two rows are equal.
+      orderBy: [{ createdAt: "desc" }, { id: "desc" }, { agentId: "desc" }],
+      take,
+      ...(id === undefined ? {} : { cursor: { agentId_id: { agentId, id } }, skip: 1 }),
+    }),
   );
-  return rows;
+  return rows.map((row) => ({ ...(row as unknown as AuditEntry & typeof row), ...placeOf(row) }));
 }

@@ -1,12 +1,12 @@
 import type { Address } from "viem";
-import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
+import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { findAgent, lockAgent, type AgentRow } from "./store.ts";
 import { insertAudit, type AuditAction } from "./audit.ts";
 import { ApiError } from "../../errors.ts";
 
 /** Who asks for a change, and in which request. */
 export interface OwnerCall {
-  pool: Pool;
+  prisma: PrismaClient;
   owner: { id: string; address: Address };
   requestId: string;
 }
@@ -22,7 +22,7 @@ const agentNotFound = (): ApiError =>
   new ApiError("not_found", { detail: "There is no such agent among yours." });
 
 export async function ownAgent(call: OwnerCall, agentId: string): Promise<AgentRow> {
-  const agent = await findAgent(call.pool, call.owner.id, agentId);
+  const agent = await findAgent(call.prisma, call.owner.id, agentId);
   if (!agent) throw agentNotFound();
   return agent;
 }
@@ -34,21 +34,21 @@ export async function ownAgent(call: OwnerCall, agentId: string): Promise<AgentR
 export async function changeAgent<T>(
   call: OwnerCall,
   agentId: string,
-  work: (sql: Sql, agent: AgentRow, audit: (note: AuditNote) => Promise<void>) => Promise<T>,
+  work: (tx: Db, agent: AgentRow, audit: (note: AuditNote) => Promise<void>) => Promise<T>,
 ): Promise<T> {
-  return inTransaction(call.pool, async (sql) => {
-    const agent = await lockAgent(sql, call.owner.id, agentId);
+  return call.prisma.$transaction(async (tx) => {
+    const agent = await lockAgent(tx, call.owner.id, agentId);
     if (!agent) throw agentNotFound();
     if (agent.status === "archived")
       throw new ApiError("conflict", { detail: "This agent is archived; it can only be read." });
-    return work(sql, agent, (note) => writeAudit(sql, call, agentId, note));
+    return work(tx, agent, (note) => writeAudit(tx, call, agentId, note));
   });
 }
 
 export const writeAudit = (
-  sql: Sql,
+  tx: Db,
   call: OwnerCall,
   agentId: string,
   note: AuditNote,
 ): Promise<void> =>
-  insertAudit(sql, { agentId, actor: call.owner.address, requestId: call.requestId, ...note });
+  insertAudit(tx, { agentId, actor: call.owner.address, requestId: call.requestId, ...note });

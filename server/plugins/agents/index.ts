@@ -26,7 +26,7 @@ declare module "fastify" {
 export default fp(
   async (app) => {
     app.decorate("viewAgents", (agents: readonly AgentRow[]) =>
-      viewAgents(app.pool, agents, async (networkId: string, wallets: readonly Address[]) => {
+      viewAgents(app, agents, async (networkId: string, wallets: readonly Address[]) => {
         const { balances } = await app.chainReads.balances(chainIdOf(networkId), wallets);
         return balances;
       }),

@@ -21,7 +21,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
   const tags = ["owners: keys"];
   const call = (request: FastifyRequest): OwnerCall => ({
-    pool: app.pool,
+    prisma: app.prisma,
     owner: request.owner,
     requestId: request.id,
   });
@@ -41,7 +41,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request) => {
       const page = readPage(request.query);
       const agent = await ownAgent(call(request), request.params.id);
-      return toPage(await listApiKeys(app.pool, agent.id, page), page.limit, viewKey);
+      return toPage(await listApiKeys(app.prisma, agent.id, page), page.limit, viewKey);
     },
   );
 

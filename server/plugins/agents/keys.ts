@@ -5,7 +5,7 @@ import {
   revokeApiKeys,
   type ApiKeyRow,
 } from "../auth/api-key-store.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import type { Db } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 import type { ApiKeyInfo } from "../../schemas/agents.ts";
 import { newId } from "../../core/ids.ts";
@@ -27,8 +27,8 @@ export async function createKey(
   const label = readLabel(body.label, "body.label");
   const expiresAt =
     typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null;
-  return changeAgent(call, agentId, async (sql, _agent, audit) => {
-    const issued = await issue(sql, agentId, label, expiresAt);
+  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+    const issued = await issue(tx, agentId, label, expiresAt);
     await audit({ action: "key.created", before: null, after: keyFacts(issued.row) });
     return issued;
   });
@@ -41,14 +41,14 @@ export async function rotateKey(
   keyId: string,
   graceSeconds: number,
 ): Promise<IssuedKey & { previous: ApiKeyRow }> {
-  return changeAgent(call, agentId, async (sql, _agent, audit) => {
-    const old = await existing(sql, agentId, keyId);
+  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+    const old = await existing(tx, agentId, keyId);
     if (old.revokedAt || old.expired || old.rotatedToId !== null) {
       const why = old.revokedAt ? "revoked" : old.expired ? "expired" : "rotated";
       throw new ApiError("conflict", { detail: `This key was ${why} already; create a new one.` });
     }
-    const issued = await issue(sql, agentId, old.label, old.expiresAt);
-    const previous = await replaceApiKey(sql, { keyId, newKeyId: issued.row.id, graceSeconds });
+    const issued = await issue(tx, agentId, old.label, old.expiresAt);
+    const previous = await replaceApiKey(tx, { old, newKeyId: issued.row.id, graceSeconds });
     await audit({
       action: "key.rotated",
       before: keyFacts(old),
@@ -64,9 +64,9 @@ export async function revokeKey(
   agentId: string,
   keyId: string,
 ): Promise<ApiKeyRow> {
-  return changeAgent(call, agentId, async (sql, _agent, audit) => {
-    const key = await existing(sql, agentId, keyId);
-    const [revoked] = await revokeApiKeys(sql, agentId, keyId);
+  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+    const key = await existing(tx, agentId, keyId);
+    const [revoked] = await revokeApiKeys(tx, agentId, keyId);
     if (!revoked) return key;
     await audit({ action: "key.revoked", before: keyFacts(key), after: keyFacts(revoked) });
     return revoked;
@@ -74,21 +74,21 @@ export async function revokeKey(
 }
 
 async function issue(
-  sql: Sql,
+  tx: Db,
   agentId: string,
   label: string,
   expiresAt: Date | null,
 ): Promise<IssuedKey> {
   const { apiKey, ...facts } = createApiKey();
-  const row = await insertApiKey(sql, { id: newId("key"), agentId, label, expiresAt, ...facts });
+  const row = await insertApiKey(tx, { id: newId("key"), agentId, label, expiresAt, ...facts });
   // The database's clock judges, as it will when the key is used.
   if (row.expired)
     throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
   return { row, apiKey };
 }
 
-async function existing(sql: Sql, agentId: string, keyId: string): Promise<ApiKeyRow> {
-  const key = await findApiKey(sql, agentId, keyId);
+async function existing(tx: Db, agentId: string, keyId: string): Promise<ApiKeyRow> {
+  const key = await findApiKey(tx, agentId, keyId);
   if (!key) throw new ApiError("not_found", { detail: "This agent has no such key." });
   return key;
 }

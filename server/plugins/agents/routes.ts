@@ -21,7 +21,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   const tags = ["owners: agents"];
   const call = (request: FastifyRequest): OwnerCall => ({
-    pool: app.pool,
+    prisma: app.prisma,
     owner: request.owner,
     requestId: request.id,
   });
@@ -42,7 +42,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async ({ owner, query }) => {
       const page = readPage(query);
       const archived = query.archived === "true";
-      const rows = await listAgents(app.pool, { ownerId: owner.id, archived, page });
+      const rows = await listAgents(app.prisma, { ownerId: owner.id, archived, page });
       const { items, nextCursor } = toPage(rows, page.limit, (row) => row);
       return { items: await app.viewAgents(items), nextCursor };
     },

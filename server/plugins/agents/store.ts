@@ -1,10 +1,10 @@
 import type { Address } from "viem";
-import type { PageRequest } from "../../core/paging.ts";
-import { beforePlace, newestFirst, placeParams, selectPlace } from "../../infra/db/keyset.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
+import { atomicOf, atomicOrNull, decimalOf, decimalOrNull } from "../../infra/db/decimal.ts";
+import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
+import { databaseNow, type Db, type Prisma } from "../../infra/db/prisma.ts";
 
-export interface AgentRow {
-  id: string;
+export interface AgentRow extends Place {
   ownerId: string;
   name: string;
   network: string;
@@ -15,16 +15,24 @@ export interface AgentRow {
   expiresAt: Date | null;
   expired: boolean;
   createdAt: Date;
-  createdAtMicros: bigint;
   updatedAt: Date;
   archivedAt: Date | null;
 }
 
-const COLUMNS = `a.owner_id AS "ownerId", a.name, a.network, a.wallet_address AS "walletAddress", a.status,
-  a.daily_limit AS "dailyLimitAtomic", a.per_payment_limit AS "perPaymentLimitAtomic",
-  a.expires_at AS "expiresAt", coalesce(a.expires_at <= now(), false) AS expired,
-  a.created_at AS "createdAt", a.updated_at AS "updatedAt", a.archived_at AS "archivedAt",
-  ${selectPlace("a")}`;
+type Stored = Prisma.AgentGetPayload<object>;
+
+function rowOf(stored: Stored, now: Date): AgentRow {
+  const { dailyLimit, perPaymentLimit, windowSum: _sum, windowTailAt: _tail, ...agent } = stored;
+  return {
+    ...agent,
+    ...placeOf(stored),
+    walletAddress: stored.walletAddress as Address,
+    status: stored.status as AgentRow["status"],
+    dailyLimitAtomic: atomicOf(dailyLimit),
+    perPaymentLimitAtomic: atomicOrNull(perPaymentLimit),
+    expired: stored.expiresAt !== null && stored.expiresAt <= now,
+  };
+}
 
 export interface NewAgent {
   id: string;
@@ -37,91 +45,80 @@ export interface NewAgent {
   expiresAt: Date | null;
 }
 
-export async function insertAgent(sql: Sql, agent: NewAgent): Promise<AgentRow> {
-  const { rows } = await sql.query<AgentRow>(
-    `INSERT INTO agents AS a (id, owner_id, name, network, wallet_address, daily_limit, per_payment_limit, expires_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING ${COLUMNS}`,
-    [
-      agent.id,
-      agent.ownerId,
-      agent.name,
-      agent.network,
-      agent.walletAddress,
-      agent.dailyLimitAtomic.toString(),
-      agent.perPaymentLimitAtomic?.toString() ?? null,
-      agent.expiresAt,
-    ],
-  );
-  return rows[0] as AgentRow;
+export async function insertAgent(db: Db, agent: NewAgent): Promise<AgentRow> {
+  const { dailyLimitAtomic, perPaymentLimitAtomic, ...facts } = agent;
+  const now = await databaseNow(db);
+  const stored = await db.agent.create({
+    data: {
+      ...facts,
+      dailyLimit: decimalOf(dailyLimitAtomic),
+      perPaymentLimit: decimalOrNull(perPaymentLimitAtomic),
+      createdAt: now,
+      updatedAt: now,
+    },
+  });
+  return rowOf(stored, now);
 }
 
 export async function findAgent(
-  sql: Sql,
+  db: Db,
   ownerId: string,
   agentId: string,
 ): Promise<AgentRow | undefined> {
-  const { rows } = await sql.query<AgentRow>(
-    `SELECT ${COLUMNS} FROM agents a WHERE a.id = $1 AND a.owner_id = $2`,
-    [agentId, ownerId],
-  );
-  return rows[0];
+  const stored = await db.agent.findUnique({ where: { id: agentId, ownerId } });
+  return stored === null ? undefined : rowOf(stored, await databaseNow(db));
 }
 
 /** Holds the agent's row until the transaction ends: edits and reservations come one after another. */
 export async function lockAgent(
-  sql: Sql,
+  tx: Db,
   ownerId: string,
   agentId: string,
 ): Promise<AgentRow | undefined> {
-  const { rows } = await sql.query<AgentRow>(
-    `SELECT ${COLUMNS} FROM agents a WHERE a.id = $1 AND a.owner_id = $2 FOR UPDATE`,
-    [agentId, ownerId],
-  );
-  return rows[0];
+  // SQL: a row lock, which Prisma has no word for.
+  await tx.$queryRaw`SELECT 1 FROM agents WHERE id = ${agentId} AND owner_id = ${ownerId} FOR UPDATE`;
+  return findAgent(tx, ownerId, agentId);
 }
 
 export async function listAgents(
-  sql: Sql,
+  db: Db,
   args: { ownerId: string; archived: boolean; page: PageRequest },
 ): Promise<AgentRow[]> {
-  const { rows } = await sql.query<AgentRow>(
-    `SELECT ${COLUMNS} FROM agents a
-      WHERE a.owner_id = $1 AND (a.status = 'archived') = $2 AND ${beforePlace("a", 3)}
-      ${newestFirst("a")} LIMIT $5`,
-    [args.ownerId, args.archived, ...placeParams(args.page), args.page.limit + 1],
+  const { ownerId, archived, page } = args;
+  const stored = await readKeyset(page, ({ where, cursorId, take }) =>
+    db.agent.findMany({
+      where: { ownerId, status: archived ? "archived" : { not: "archived" }, ...where },
+      orderBy: [{ createdAt: "desc" }, { id: "desc" }],
+      take,
+      ...(cursorId === undefined ? {} : { cursor: { id: cursorId }, skip: 1 }),
+    }),
   );
-  return rows;
+  if (stored.length === 0) return [];
+  const now = await databaseNow(db);
+  return stored.map((agent) => rowOf(agent, now));
 }
 
 export type AgentChange = Partial<
   Pick<AgentRow, "name" | "dailyLimitAtomic" | "perPaymentLimitAtomic" | "expiresAt" | "status">
 >;
 
-const COLUMN_OF: Record<keyof AgentChange, string> = {
-  name: "name",
-  dailyLimitAtomic: "daily_limit",
-  perPaymentLimitAtomic: "per_payment_limit",
-  expiresAt: "expires_at",
-  status: "status",
-};
-
-/** Sets what is given; an empty change only moves updated_at (allowlist and keys are elsewhere). */
-export async function updateAgent(
-  sql: Sql,
-  agentId: string,
-  change: AgentChange,
-): Promise<AgentRow> {
-  const entries = Object.entries(change) as [keyof AgentChange, unknown][];
-  const sets = entries.map(([key], index) => `${COLUMN_OF[key]} = $${index + 2}`);
-  if (change.status === "archived") sets.push("archived_at = now()");
-  const { rows } = await sql.query<AgentRow>(
-    `UPDATE agents a SET ${[...sets, "updated_at = now()"].join(", ")} WHERE a.id = $1 RETURNING ${COLUMNS}`,
-    [
-      agentId,
-      ...entries.map(([, value]) => (typeof value === "bigint" ? value.toString() : value)),
-    ],
-  );
-  return rows[0] as AgentRow;
+/** Sets what is given; an empty change only moves updatedAt (allowlist and keys are elsewhere). */
+export async function updateAgent(db: Db, agentId: string, change: AgentChange): Promise<AgentRow> {
+  const { dailyLimitAtomic, perPaymentLimitAtomic, ...facts } = change;
+  const now = await databaseNow(db);
+  const stored = await db.agent.update({
+    where: { id: agentId },
+    data: {
+      ...facts,
+      ...(dailyLimitAtomic === undefined ? {} : { dailyLimit: decimalOf(dailyLimitAtomic) }),
+      ...(perPaymentLimitAtomic === undefined
+        ? {}
+        : { perPaymentLimit: decimalOrNull(perPaymentLimitAtomic) }),
+      ...(change.status === "archived" ? { archivedAt: now } : {}),
+      updatedAt: now,
+    },
+  });
+  return rowOf(stored, now);
 }
 
 export interface AgentActivity {
@@ -132,21 +129,31 @@ export interface AgentActivity {
 
 /** When each agent last tried to pay, and how often it was refused within a day. */
 export async function readActivity(
-  sql: Sql,
+  db: Db,
   agentIds: readonly string[],
 ): Promise<Map<string, AgentActivity>> {
-  const { rows } = await sql.query<AgentActivity>(
-    `SELECT a.id AS "agentId", latest.at AS "lastActivityAt", blocked.count::int AS "blocked24h"
-       FROM agents a
-       LEFT JOIN LATERAL (
-         SELECT p.created_at AS at FROM payments p
-          WHERE p.agent_id = a.id ORDER BY p.created_at DESC, p.id DESC LIMIT 1) latest ON true
-       CROSS JOIN LATERAL (
-         SELECT count(*) AS count FROM payments p
-          WHERE p.agent_id = a.id AND p.status = 'blocked'
-            AND p.created_at > now() - interval '24 hours') blocked
-      WHERE a.id = ANY($1)`,
-    [agentIds],
-  );
+  // SQL: the newest payment of each of many agents is LATERAL; Prisma would read all their payments.
+  const rows = await db.$queryRaw<AgentActivity[]>`
+    SELECT a.id AS "agentId", latest.at AS "lastActivityAt", blocked.count::int AS "blocked24h"
+      FROM agents a
+      LEFT JOIN LATERAL (
+        SELECT p.created_at AS at FROM payments p
+         WHERE p.agent_id = a.id ORDER BY p.created_at DESC, p.id DESC LIMIT 1) latest ON true
+     CROSS JOIN LATERAL (
+        SELECT count(*) AS count FROM payments p
+         WHERE p.agent_id = a.id AND p.status = 'blocked'
+           AND p.created_at > now() - interval '24 hours') blocked
+     WHERE a.id = ANY(${agentIds}::text[])`;
   return new Map(rows.map((row) => [row.agentId, row]));
+}
+
+/** What the wallet has promised, as the transaction that holds the agent sees it. */
+export async function outstandingOf(
+  tx: Db,
+  args: { agentId: string; chainId: number; balanceBlock: bigint },
+): Promise<bigint> {
+  // SQL: the decision is a function of the database, and this transaction holds the agent's row.
+  const rows = await tx.$queryRaw<{ total: Prisma.Decimal }[]>`
+    SELECT purser_outstanding(${args.agentId}, ${BigInt(args.chainId)}, ${args.balanceBlock}) AS total`;
+  return rows[0] ? atomicOf(rows[0].total) : 0n;
 }

@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { getAddress, type Address } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
 import { rulesOnWire } from "./agents.ts";
+import type { Db } from "../../infra/db/prisma.ts";
 import { readActivity, type AgentActivity } from "./store.ts";
 import type { AgentRow } from "./store.ts";
 import { listAllowlists, type AllowlistRow } from "./allowlist-store.ts";
@@ -18,16 +19,16 @@ export type ReadBalances = (
 
 /** Agents as their owner sees them: rules, meters, allowlist and balance; few queries for any number. */
 export async function viewAgents(
-  sql: Sql,
+  { pool, prisma }: { pool: Sql; prisma: Db },
   agents: readonly AgentRow[],
   readBalances: ReadBalances,
 ): Promise<Agent[]> {
   if (agents.length === 0) return [];
   const ids = agents.map(({ id }) => id);
   const [limits, activity, allowlists, balances] = await Promise.all([
-    readLimits(sql, ids),
-    readActivity(sql, ids),
-    listAllowlists(sql, ids),
+    readLimits(pool, ids),
+    readActivity(prisma, ids),
+    listAllowlists(prisma, ids),
     balancesOf(agents, readBalances),
   ]);
   return agents.map((agent) =>

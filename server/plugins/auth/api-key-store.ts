@@ -1,8 +1,9 @@
 import type { Address } from "viem";
-import type { PageRequest } from "../../core/paging.ts";
-import { beforePlace, newestFirst, placeParams } from "../../infra/db/keyset.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
+import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { databaseNow, secondsAfter, type Db, type Prisma } from "../../infra/db/prisma.ts";
 
 /** What a request's key says about who is asking. */
 export interface KeyHolder {
@@ -20,14 +21,12 @@ export interface KeyHolder {
   expiresAt: Date | null;
 }
 
-export interface ApiKeyRow {
-  id: string;
+export interface ApiKeyRow extends Place {
   agentId: string;
   label: string;
   prefix: string;
   last4: string;
   createdAt: Date;
-  createdAtMicros: bigint;
   expiresAt: Date | null;
   revokedAt: Date | null;
   lastUsedAt: Date | null;
@@ -51,6 +50,7 @@ const FIND_HOLDERS = {
 /** Requests that come together share a statement; each waits for one that began after it came. */
 export function keyHolders(sql: Sql): (keyHash: Buffer) => Promise<KeyHolder | undefined> {
   const lookups = new Coalescer<Buffer, KeyHolder | undefined>(async (hashes) => {
+    // SQL: every request of an agent asks it; prepared, joined, and for all who ask together.
     const { rows } = await sql.query<KeyHolder & { keyHash: Buffer }>({
       ...FIND_HOLDERS,
       values: [hashes],
@@ -65,6 +65,7 @@ export function keyHolders(sql: Sql): (keyHash: Buffer) => Promise<KeyHolder | u
 
 /** At most once a minute per key, whoever asks; never waits for a row that somebody holds. */
 export async function noteKeyUse(sql: Sql, apiKeyId: string): Promise<void> {
+  // SQL: SKIP LOCKED, so that a busy key's requests never wait for one another.
   await sql.query(
     `UPDATE api_keys SET last_used_at = now()
       WHERE id = (SELECT id FROM api_keys
@@ -74,10 +75,14 @@ export async function noteKeyUse(sql: Sql, apiKeyId: string): Promise<void> {
   );
 }
 
-const COLUMNS = `k.agent_id AS "agentId", k.label, k.prefix, k.last4, k.created_at AS "createdAt",
-  k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt",
-  k.rotated_to_id AS "rotatedToId", coalesce(k.expires_at <= now(), false) AS expired,
-  (extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros", k.id`;
+const HIDDEN = { keyHash: true } as const;
+type Stored = Prisma.ApiKeyGetPayload<{ omit: typeof HIDDEN }>;
+
+const rowOf = (stored: Stored, now: Date): ApiKeyRow => ({
+  ...stored,
+  ...placeOf(stored),
+  expired: stored.expiresAt !== null && stored.expiresAt <= now,
+});
 
 export interface NewKeyRow {
   id: string;
@@ -89,66 +94,71 @@ export interface NewKeyRow {
   expiresAt: Date | null;
 }
 
-export async function insertApiKey(sql: Sql, key: NewKeyRow): Promise<ApiKeyRow> {
-  const { rows } = await sql.query<ApiKeyRow>(
-    `INSERT INTO api_keys AS k (id, agent_id, key_hash, prefix, last4, label, expires_at)
-     VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING ${COLUMNS}`,
-    [key.id, key.agentId, key.keyHash, key.prefix, key.last4, key.label, key.expiresAt],
-  );
-  return rows[0] as ApiKeyRow;
+export async function insertApiKey(db: Db, key: NewKeyRow): Promise<ApiKeyRow> {
+  const now = await databaseNow(db);
+  const stored = await db.apiKey.create({
+    data: { ...key, keyHash: Uint8Array.from(key.keyHash), createdAt: now },
+    omit: HIDDEN,
+  });
+  return rowOf(stored, now);
 }
 
+/** Inside a change of the agent, whose row is held: every change of a key goes through there. */
 export async function findApiKey(
-  sql: Sql,
+  tx: Db,
   agentId: string,
   keyId: string,
 ): Promise<ApiKeyRow | undefined> {
-  const { rows } = await sql.query<ApiKeyRow>(
-    `SELECT ${COLUMNS} FROM api_keys k WHERE k.agent_id = $1 AND k.id = $2 FOR UPDATE`,
-    [agentId, keyId],
-  );
-  return rows[0];
+  const stored = await tx.apiKey.findUnique({ where: { id: keyId, agentId }, omit: HIDDEN });
+  return stored === null ? undefined : rowOf(stored, await databaseNow(tx));
 }
 
+/** One key, or all of the agent. Answers those that this ended. */
 export async function revokeApiKeys(
-  sql: Sql,
+  db: Db,
   agentId: string,
   keyId: string | undefined,
 ): Promise<ApiKeyRow[]> {
-  const { rows } = await sql.query<ApiKeyRow>(
-    `UPDATE api_keys k SET revoked_at = now()
-      WHERE k.agent_id = $1 AND ($2::text IS NULL OR k.id = $2) AND k.revoked_at IS NULL
-      RETURNING ${COLUMNS}`,
-    [agentId, keyId ?? null],
-  );
-  return rows;
+  const now = await databaseNow(db);
+  const stored = await db.apiKey.updateManyAndReturn({
+    where: { agentId, revokedAt: null, ...(keyId === undefined ? {} : { id: keyId }) },
+    data: { revokedAt: now },
+    omit: HIDDEN,
+  });
+  return stored.map((key) => rowOf(key, now));
 }
 
 /** The old key of a rotation: ends after the grace, or at its own expiry if that comes first. */
 export async function replaceApiKey(
-  sql: Sql,
-  args: { keyId: string; newKeyId: string; graceSeconds: number },
+  tx: Db,
+  args: { old: ApiKeyRow; newKeyId: string; graceSeconds: number },
 ): Promise<ApiKeyRow> {
-  const { rows } = await sql.query<ApiKeyRow>(
-    `UPDATE api_keys k
-        SET rotated_to_id = $2,
-            expires_at = CASE WHEN $3 > 0 THEN least(k.expires_at, now() + make_interval(secs => $3)) ELSE k.expires_at END,
-            revoked_at = CASE WHEN $3 > 0 THEN k.revoked_at ELSE now() END
-      WHERE k.id = $1 RETURNING ${COLUMNS}`,
-    [args.keyId, args.newKeyId, args.graceSeconds],
-  );
-  return rows[0] as ApiKeyRow;
+  const { old, newKeyId, graceSeconds } = args;
+  const now = await databaseNow(tx);
+  const graceEnd = secondsAfter(now, graceSeconds);
+  const expiresAt = old.expiresAt !== null && old.expiresAt < graceEnd ? old.expiresAt : graceEnd;
+  const stored = await tx.apiKey.update({
+    where: { id: old.id },
+    data: { rotatedToId: newKeyId, ...(graceSeconds > 0 ? { expiresAt } : { revokedAt: now }) },
+    omit: HIDDEN,
+  });
+  return rowOf(stored, now);
 }
 
 export async function listApiKeys(
-  sql: Sql,
+  db: Db,
   agentId: string,
   page: PageRequest,
 ): Promise<ApiKeyRow[]> {
-  const { rows } = await sql.query<ApiKeyRow>(
-    `SELECT ${COLUMNS} FROM api_keys k WHERE k.agent_id = $1 AND ${beforePlace("k", 2)}
-      ${newestFirst("k")} LIMIT $4`,
-    [agentId, ...placeParams(page), page.limit + 1],
+  const now = await databaseNow(db);
+  const rows = await readKeyset(page, ({ where, cursorId, take }) =>
+    db.apiKey.findMany({
+      where: { agentId, ...where },
+      omit: HIDDEN,
+      orderBy: [{ createdAt: "desc" }, { id: "desc" }],
+      take,
+      ...(cursorId === undefined ? {} : { cursor: { id: cursorId }, skip: 1 }),
+    }),
   );
-  return rows;
+  return rows.map((row) => rowOf(row, now));
 }

@@ -64,7 +64,7 @@ export default fp(
         sessionCreatedAt: session.createdAt,
         sessionExpiresAt: session.expiresAt,
       };
-      if (session.isSeenStale) await noteSessionSeen(app.pool, session.sessionId);
+      if (session.isSeenStale) await noteSessionSeen(app.prisma, session.sessionId);
     });
   },
   { name: "auth-owner" },

@@ -1,9 +1,10 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Address } from "viem";
 import { newId } from "../../core/ids.ts";
-import type { PageRequest } from "../../core/paging.ts";
-import { beforePlace, newestFirst, placeParams, selectPlace } from "../../infra/db/keyset.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
+import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 
 /** Sessions end after a day unused, and after a week in any case (database clock). */
 export const SESSION_IDLE_SECONDS = 24 * 3600;
@@ -28,9 +29,7 @@ export interface SessionHolder {
   isSeenStale: boolean;
 }
 
-export interface SessionRow {
-  id: string;
-  createdAtMicros: bigint;
+export interface SessionRow extends Place {
   userAgent: string;
   ip: string;
   createdAt: Date;
@@ -39,23 +38,35 @@ export interface SessionRow {
 }
 
 /** Alive: not revoked, not past its end, and used within the idle time. All on the database's clock. */
+const aliveAt = (now: Date) => ({
+  revokedAt: null,
+  expiresAt: { gt: now },
+  lastSeenAt: { gt: secondsAfter(now, -SESSION_IDLE_SECONDS) },
+});
 const ALIVE = `s.revoked_at IS NULL AND s.expires_at > now()
   AND s.last_seen_at > now() - interval '${SESSION_IDLE_SECONDS} seconds'`;
 
 export async function insertSession(
-  sql: Sql,
+  db: Db,
   args: { ownerId: string; tokenHash: Buffer; userAgent: string; ip: string },
 ): Promise<string> {
   const id = newId("ses");
-  await sql.query(
-    `INSERT INTO sessions (id, owner_id, token_hash, user_agent, ip, expires_at)
-     VALUES ($1, $2, $3, $4, $5, now() + interval '${SESSION_ABSOLUTE_SECONDS} seconds')`,
-    [id, args.ownerId, args.tokenHash, args.userAgent, args.ip],
-  );
+  const now = await databaseNow(db);
+  await db.session.create({
+    data: {
+      ...args,
+      id,
+      tokenHash: Uint8Array.from(args.tokenHash),
+      createdAt: now,
+      lastSeenAt: now,
+      expiresAt: secondsAfter(now, SESSION_ABSOLUTE_SECONDS),
+    },
+  });
   return id;
 }
 
 export async function findSession(sql: Sql, tokenHash: Buffer): Promise<SessionHolder | undefined> {
+  // SQL: every request of an owner asks it; prepared once per connection, with its owner in one round trip.
   const { rows } = await sql.query<SessionHolder>({
     name: "session-holder",
     text: `SELECT s.id AS "sessionId", s.owner_id AS "ownerId", o.address, s.created_at AS "createdAt",
@@ -67,43 +78,54 @@ export async function findSession(sql: Sql, tokenHash: Buffer): Promise<SessionH
   return rows[0];
 }
 
-export async function noteSessionSeen(sql: Sql, sessionId: string): Promise<void> {
-  await sql.query("UPDATE sessions SET last_seen_at = now() WHERE id = $1", [sessionId]);
+export async function noteSessionSeen(db: Db, sessionId: string): Promise<void> {
+  const lastSeenAt = await databaseNow(db);
+  await db.session.updateMany({ where: { id: sessionId }, data: { lastSeenAt } });
 }
 
 export async function listSessions(
-  sql: Sql,
+  db: Db,
   ownerId: string,
   page: PageRequest,
 ): Promise<SessionRow[]> {
-  const { rows } = await sql.query<SessionRow>(
-    `SELECT s.user_agent AS "userAgent", s.ip, s.created_at AS "createdAt",
-            s.last_seen_at AS "lastSeenAt", s.expires_at AS "expiresAt", ${selectPlace("s")}
-       FROM sessions s
-      WHERE s.owner_id = $1 AND ${ALIVE} AND ${beforePlace("s", 2)}
-      ${newestFirst("s")} LIMIT $4`,
-    [ownerId, ...placeParams(page), page.limit + 1],
+  const alive = aliveAt(await databaseNow(db));
+  const rows = await readKeyset(page, ({ where, cursorId, take }) =>
+    db.session.findMany({
+      where: { ownerId, ...alive, ...where },
+      omit: { tokenHash: true },
+      orderBy: [{ createdAt: "desc" }, { id: "desc" }],
+      take,
+      ...(cursorId === undefined ? {} : { cursor: { id: cursorId }, skip: 1 }),
+    }),
   );
-  return rows;
+  return rows.map((row) => ({ ...row, ...placeOf(row) }));
 }
 
 /** Ends a session of this owner; false when there is none such alive. */
-export async function revokeSession(
-  sql: Sql,
-  ownerId: string,
-  sessionId: string,
-): Promise<boolean> {
-  const { rowCount } = await sql.query(
-    `UPDATE sessions s SET revoked_at = now() WHERE s.id = $1 AND s.owner_id = $2 AND ${ALIVE}`,
-    [sessionId, ownerId],
-  );
-  return rowCount === 1;
+export async function revokeSession(db: Db, ownerId: string, sessionId: string): Promise<boolean> {
+  const now = await databaseNow(db);
+  const { count } = await db.session.updateMany({
+    where: { id: sessionId, ownerId, ...aliveAt(now) },
+    data: { revokedAt: now },
+  });
+  return count === 1;
+}
+
+/** Whether a session of this id can still be used, for a stream that outlives its request. */
+export async function isSessionLive(db: Db, sessionId: string): Promise<boolean> {
+  const now = await databaseNow(db);
+  const found = await db.session.findFirst({
+    where: { id: sessionId, revokedAt: null, expiresAt: { gt: now } },
+    select: { id: true },
+  });
+  return found !== null;
 }
 
 /** The session a browser still carried when it signed in anew: nobody holds its cookie any more. */
-export async function revokeSessionByToken(sql: Sql, tokenHash: Buffer): Promise<void> {
-  await sql.query(
-    "UPDATE sessions SET revoked_at = now() WHERE token_hash = $1 AND revoked_at IS NULL",
-    [tokenHash],
-  );
+export async function revokeSessionByToken(db: Db, tokenHash: Buffer): Promise<void> {
+  const revokedAt = await databaseNow(db);
+  await db.session.updateMany({
+    where: { tokenHash: Uint8Array.from(tokenHash), revokedAt: null },
+    data: { revokedAt },
+  });
 }

@@ -26,7 +26,7 @@ export default fp(
     // A master key taken away before `keys:rotate` was done shows here, not at the first payment.
     app.readiness.add("custody", async () => {
       const configured = new Set(app.config.masterKeys.map(({ kid }) => kid));
-      const missing = (await kidsInUse(app.pool)).filter((kid) => !configured.has(kid));
+      const missing = (await kidsInUse(app.prisma)).filter((kid) => !configured.has(kid));
       if (missing.length > 0)
         throw new NotReady("wallets are under a master key that is not configured");
       return "every wallet's master key is configured";

@@ -6,6 +6,7 @@
  * 3. When it says that none are left under the old key, take the old key out of MASTER_KEYS.
  */
 import { createPool } from "../../infra/db/pool.ts";
+import { createPrisma } from "../../infra/db/prisma.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
 import { CustodyError, KeyRing } from "./envelope.ts";
 import { rotateMasterKey } from "./rotate.ts";
@@ -31,7 +32,7 @@ async function main(): Promise<void> {
   try {
     const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
     console.log(`Re-wrapping wallets to master key "${config.masterKeyActive}".`);
-    const { rewrapped, remaining } = await rotateMasterKey(pool, ring, (progress) =>
+    const { rewrapped, remaining } = await rotateMasterKey(createPrisma(pool), ring, (progress) =>
       console.log(`  ${progress.rewrapped} re-wrapped, ${progress.remaining} left`),
     );
     if (remaining > 0) {

@@ -1,4 +1,4 @@
-import { inTransaction, type Pool } from "../../infra/db/pool.ts";
+import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { countWalletsByKid, lockWalletsNotUnder, updateWrappings } from "./store.ts";
 import { rewrapWallet, type KeyRing } from "./envelope.ts";
 
@@ -15,7 +15,7 @@ export const ROTATION_BATCH = 200;
  * as long as their MASTER_KEYS hold both keys; a second run skips the rows this one holds.
  */
 export async function rotateMasterKey(
-  pool: Pool,
+  prisma: PrismaClient,
   ring: KeyRing,
   report: (progress: RotationProgress) => void,
   batchSize = ROTATION_BATCH,
@@ -23,18 +23,18 @@ export async function rotateMasterKey(
   const { kid } = ring.active;
   let rewrapped = 0;
   for (;;) {
-    const done = await inTransaction(pool, async (sql) => {
-      const wallets = await lockWalletsNotUnder(sql, kid, batchSize);
+    const done = await prisma.$transaction(async (tx) => {
+      const wallets = await lockWalletsNotUnder(tx, kid, batchSize);
       const changes = wallets.map((wallet) => ({
         agentId: wallet.agentId,
         fromKid: wallet.kid,
         sealed: rewrapWallet(ring, wallet, wallet),
       }));
-      if (changes.length > 0) await updateWrappings(sql, changes);
+      if (changes.length > 0) await updateWrappings(tx, changes);
       return wallets.length;
     });
     rewrapped += done;
-    const counts = await countWalletsByKid(pool);
+    const counts = await countWalletsByKid(prisma);
     counts.delete(kid);
     const remaining = [...counts.values()].reduce((sum, count) => sum + count, 0);
     report({ rewrapped, remaining });

@@ -25,7 +25,7 @@ export default fp(
     app.decorate("facilitatorTally", tally);
     const handOver = () =>
       tally
-        .handOver((counts) => store.addFacilitatorCounts(app.pool, counts))
+        .handOver((counts) => store.addFacilitatorCounts(app.prisma, counts))
         .catch((err: unknown) => app.log.warn({ err }, "facilitator counts not kept yet"));
     const timer = setInterval(() => void handOver(), HAND_OVER_MS).unref();
     app.addHook("onClose", async () => {
@@ -33,7 +33,7 @@ export default fp(
       await handOver();
     });
 
-    const allTime = memoFor(ALL_TIME_KEPT_MS, () => store.readAllTime(app.pool));
+    const allTime = memoFor(ALL_TIME_KEPT_MS, () => store.readAllTime(app.prisma));
     const relayers = app.config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
     const relayerFacts = (): Promise<RelayerFacts[]> =>
       Promise.all(
@@ -49,14 +49,14 @@ export default fp(
       );
     const stats = memoFor(STATS_KEPT_MS, async () => {
       await handOver();
-      const { pool } = app;
+      const { prisma } = app;
       const [verified, day, ever, hours, batchSizes, recent, facts] = await Promise.all([
-        store.countVerified(pool),
-        store.readDayTotals(pool),
+        store.countVerified(prisma),
+        store.readDayTotals(prisma),
         allTime(),
-        store.readHours(pool),
-        store.readBatchSizes(pool),
-        store.readRecent(pool, RECENT),
+        store.readHours(prisma),
+        store.readBatchSizes(prisma),
+        store.readRecent(prisma, RECENT),
         relayerFacts(),
       ]);
       return presentStats({

@@ -1,18 +1,26 @@
 /** What the facilitator did for others: from its settlements, its transactions and its counts. */
 import type { Tallied } from "./tally.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import { atomicOf } from "../../infra/db/decimal.ts";
+import {
+  databaseNow,
+  hoursBefore,
+  type Db,
+  type Prisma,
+  type PrismaClient,
+} from "../../infra/db/prisma.ts";
 
-/** Settlements that somebody asked this facilitator for. */
-const FACILITATED = "(kind = 'facilitated' OR (kind = 'x402' AND relay))";
-const LAST_DAY = "created_at > now() - interval '24 hours'";
-const SETTLE_MS = "extract(epoch FROM settled_at - created_at) * 1000";
+/** Settlements that somebody asked this facilitator for; in SQL below as `kind = ... OR ...`. */
+const FACILITATED: Prisma.SettlementWhereInput = {
+  OR: [{ kind: "facilitated" }, { kind: "x402", relay: true }],
+};
+const HOUR_MS = 3_600_000;
 
 export interface DayTotals {
   settled: number;
   failed: number;
   volume: bigint;
-  median_ms: number | null;
-  p95_ms: number | null;
+  medianMs: number | null;
+  p95Ms: number | null;
 }
 export interface HourRow {
   at: Date;
@@ -24,93 +32,118 @@ export interface RecentRow {
   id: string;
   status: string;
   kind: string;
-  chain_id: bigint;
-  from_address: string;
-  to_address: string;
+  chainId: bigint;
+  fromAddress: string;
+  toAddress: string;
   value: bigint;
-  tx_hash: string | null;
-  created_at: Date;
-  settled_at: Date | null;
+  txHash: string | null;
+  createdAt: Date;
+  settledAt: Date | null;
 }
+/** As Prisma reads it: sums of NUMERIC are decimals. */
+type Raw<Row> = Omit<Row, "volume"> & { volume: Prisma.Decimal };
 
-export async function addFacilitatorCounts(sql: Sql, counts: readonly Tallied[]): Promise<void> {
-  await sql.query(
-    `INSERT INTO facilitator_hours AS kept (hour, operation, outcome, count)
-     SELECT date_trunc('hour', clock_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', operation, outcome, count
-       FROM unnest($1::text[], $2::text[], $3::bigint[]) AS added (operation, outcome, count)
-      ORDER BY operation, outcome
-     ON CONFLICT (hour, operation, outcome) DO UPDATE SET count = kept.count + EXCLUDED.count`,
-    [
-      counts.map(({ operation }) => operation),
-      counts.map(({ outcome }) => outcome),
-      counts.map(({ count }) => count),
-    ],
+/** All or none of them, in an order that replicas share, so that two never wait for each other. */
+export async function addFacilitatorCounts(
+  prisma: PrismaClient,
+  counts: readonly Tallied[],
+): Promise<void> {
+  const now = await databaseNow(prisma);
+  const hour = new Date(Math.floor(now.getTime() / HOUR_MS) * HOUR_MS);
+  const nameOf = ({ operation, outcome }: Tallied) => `${operation} ${outcome}`;
+  const sorted = counts.toSorted((left, right) => nameOf(left).localeCompare(nameOf(right)));
+  await prisma.$transaction(
+    sorted.map(({ operation, outcome, count }) =>
+      prisma.facilitatorHour.upsert({
+        where: { hour_operation_outcome: { hour, operation, outcome } },
+        create: { hour, operation, outcome, count: BigInt(count) },
+        update: { count: { increment: BigInt(count) } },
+      }),
+    ),
   );
 }
 
-export async function countVerified(sql: Sql): Promise<number> {
-  const { rows } = await sql.query<{ count: bigint }>(
-    `SELECT coalesce(sum(count), 0)::bigint AS count FROM facilitator_hours
-      WHERE operation = 'verify' AND hour > now() - interval '24 hours'`,
-  );
-  return Number(rows[0]?.count ?? 0n);
+export async function countVerified(db: Db): Promise<number> {
+  const { _sum } = await db.facilitatorHour.aggregate({
+    where: { operation: "verify", hour: { gt: hoursBefore(await databaseNow(db), 24) } },
+    _sum: { count: true },
+  });
+  return Number(_sum.count ?? 0n);
 }
 
-export async function readDayTotals(sql: Sql): Promise<DayTotals> {
-  const { rows } = await sql.query<DayTotals>(
-    `SELECT count(*) FILTER (WHERE status = 'settled')::int AS settled,
-            count(*) FILTER (WHERE status IN ('failed', 'expired'))::int AS failed,
-            coalesce(sum(value) FILTER (WHERE status = 'settled'), 0) AS volume,
-            percentile_disc(0.5) WITHIN GROUP (ORDER BY ${SETTLE_MS}) FILTER (WHERE settled_at IS NOT NULL)::float8 AS median_ms,
-            percentile_disc(0.95) WITHIN GROUP (ORDER BY ${SETTLE_MS}) FILTER (WHERE settled_at IS NOT NULL)::float8 AS p95_ms
-       FROM settlements WHERE ${FACILITATED} AND ${LAST_DAY}`,
-  );
-  return rows[0] ?? { settled: 0, failed: 0, volume: 0n, median_ms: null, p95_ms: null };
+export async function readDayTotals(db: Db): Promise<DayTotals> {
+  // SQL: percentiles and filtered sums, which Prisma has no words for.
+  const rows = await db.$queryRaw<Raw<DayTotals>[]>`
+    SELECT count(*) FILTER (WHERE status = 'settled')::int AS settled,
+           count(*) FILTER (WHERE status IN ('failed', 'expired'))::int AS failed,
+           coalesce(sum(value) FILTER (WHERE status = 'settled'), 0) AS volume,
+           percentile_disc(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM settled_at - created_at) * 1000)
+             FILTER (WHERE settled_at IS NOT NULL)::float8 AS "medianMs",
+           percentile_disc(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM settled_at - created_at) * 1000)
+             FILTER (WHERE settled_at IS NOT NULL)::float8 AS "p95Ms"
+      FROM settlements
+     WHERE (kind = 'facilitated' OR (kind = 'x402' AND relay)) AND created_at > now() - interval '24 hours'`;
+  const [row] = rows;
+  if (!row) return { settled: 0, failed: 0, volume: 0n, medianMs: null, p95Ms: null };
+  return { ...row, volume: atomicOf(row.volume) };
 }
 
-export async function readAllTime(sql: Sql): Promise<{ settled: number; volume: bigint }> {
-  const { rows } = await sql.query<{ settled: bigint; volume: bigint }>(
-    `SELECT count(*) AS settled, coalesce(sum(value), 0) AS volume
-       FROM settlements WHERE ${FACILITATED} AND status = 'settled'`,
-  );
-  return { settled: Number(rows[0]?.settled ?? 0n), volume: rows[0]?.volume ?? 0n };
+export async function readAllTime(db: Db): Promise<{ settled: number; volume: bigint }> {
+  const { _count, _sum } = await db.settlement.aggregate({
+    where: { status: "settled", ...FACILITATED },
+    _count: true,
+    _sum: { value: true },
+  });
+  return { settled: _count, volume: _sum.value === null ? 0n : atomicOf(_sum.value) };
 }
 
 /** 24 hours, oldest first, empty ones as zeros. */
-export async function readHours(sql: Sql): Promise<HourRow[]> {
-  const { rows } = await sql.query<HourRow>(
-    `WITH hours AS (
-       SELECT generate_series(date_trunc('hour', now()) - interval '23 hours', date_trunc('hour', now()),
-                              interval '1 hour') AS at)
-     SELECT hours.at,
-            count(*) FILTER (WHERE status = 'settled')::int AS settled,
-            count(*) FILTER (WHERE status IN ('failed', 'expired'))::int AS failed,
-            coalesce(sum(value) FILTER (WHERE status = 'settled'), 0) AS volume
-       FROM hours
-       LEFT JOIN settlements ON ${FACILITATED} AND created_at >= hours.at AND created_at < hours.at + interval '1 hour'
-      GROUP BY hours.at ORDER BY hours.at`,
-  );
-  return rows;
+export async function readHours(db: Db): Promise<HourRow[]> {
+  // SQL: sums per hour with the gaps filled; Prisma groups by columns only.
+  const rows = await db.$queryRaw<Raw<HourRow>[]>`
+    WITH hours AS (
+      SELECT generate_series(date_trunc('hour', now()) - interval '23 hours', date_trunc('hour', now()),
+                             interval '1 hour') AS at)
+    SELECT hours.at,
+           count(*) FILTER (WHERE status = 'settled')::int AS settled,
+           count(*) FILTER (WHERE status IN ('failed', 'expired'))::int AS failed,
+           coalesce(sum(value) FILTER (WHERE status = 'settled'), 0) AS volume
+      FROM hours
+      LEFT JOIN settlements ON (kind = 'facilitated' OR (kind = 'x402' AND relay))
+       AND created_at >= hours.at AND created_at < hours.at + interval '1 hour'
+     GROUP BY hours.at ORDER BY hours.at`;
+  return rows.map((row) => ({ ...row, volume: atomicOf(row.volume) }));
 }
 
-export async function readBatchSizes(sql: Sql): Promise<{ size: number; count: number }[]> {
-  const { rows } = await sql.query<{ size: number; count: number }>(
-    `SELECT size::int, count(*)::int AS count FROM (
-       SELECT count(*) AS size FROM relayer_transactions sent
-         JOIN settlement_transactions item ON item.chain_id = sent.chain_id
-          AND item.lane_address = sent.lane_address AND item.lane_nonce = sent.nonce
-        WHERE sent.${LAST_DAY}
-        GROUP BY sent.chain_id, sent.lane_address, sent.nonce) batches
-      GROUP BY size ORDER BY size`,
-  );
-  return rows;
+export async function readBatchSizes(db: Db): Promise<{ size: number; count: number }[]> {
+  // SQL: how often each count occurs, a group of groups.
+  return db.$queryRaw<{ size: number; count: number }[]>`
+    SELECT size::int, count(*)::int AS count FROM (
+      SELECT count(*) AS size FROM relayer_transactions sent
+        JOIN settlement_transactions item ON item.chain_id = sent.chain_id
+         AND item.lane_address = sent.lane_address AND item.lane_nonce = sent.nonce
+       WHERE sent.created_at > now() - interval '24 hours'
+       GROUP BY sent.chain_id, sent.lane_address, sent.nonce) batches
+     GROUP BY size ORDER BY size`;
 }
 
-export async function readRecent(sql: Sql, limit: number): Promise<RecentRow[]> {
-  const { rows } = await sql.query<RecentRow>(
-    `SELECT id, status, kind, chain_id, from_address, to_address, value, tx_hash, created_at, settled_at
-       FROM settlements WHERE ${FACILITATED} ORDER BY created_at DESC LIMIT $1`,
-    [limit],
-  );
-  return rows;
+export async function readRecent(db: Db, limit: number): Promise<RecentRow[]> {
+  const rows = await db.settlement.findMany({
+    where: FACILITATED,
+    orderBy: { createdAt: "desc" },
+    take: limit,
+    select: {
+      id: true,
+      status: true,
+      kind: true,
+      chainId: true,
+      fromAddress: true,
+      toAddress: true,
+      value: true,
+      txHash: true,
+      createdAt: true,
+      settledAt: true,
+    },
+  });
+  return rows.map((row) => ({ ...row, value: atomicOf(row.value) }));
 }

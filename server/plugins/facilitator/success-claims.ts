@@ -22,6 +22,7 @@ const columns = (keys: readonly SettlementKey[]): string[][] =>
 
 export function settlementTelling(sql: Sql): TellingStore {
   const found = new Coalescer<SettlementKey, SettlementRow | undefined>(async (keys) => {
+    // SQL: every settle asks it; one statement for all who ask together.
     const { rows } = await sql.query<SettlementRecord>(
       `SELECT settlements.* FROM settlements JOIN ${BY_KEYS}`,
       columns(keys),
@@ -31,6 +32,7 @@ export function settlementTelling(sql: Sql): TellingStore {
   }, SHARED);
 
   const claims = new Coalescer<SettlementKey, boolean>(async (keys) => {
+    // SQL: locks and claims in one statement, for all who ask together.
     // The same payment twice in one statement is told once: the first of them has it.
     const { rows } = await sql.query<SettlementRecord>(
       `WITH mine AS (
@@ -53,6 +55,7 @@ export function settlementTelling(sql: Sql): TellingStore {
     find: (key) => found.ask(key),
     claimSuccess: (row) => claims.ask(row.authorization),
     async wasTold(row) {
+      // SQL: as the two above, by the same key of four columns.
       const { rows } = await sql.query<{ told: boolean }>(
         `SELECT success_told_at IS NOT NULL AS told FROM settlements JOIN ${BY_KEYS}`,
         columns([row.authorization]),

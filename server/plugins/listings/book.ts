@@ -1,5 +1,5 @@
 /** The listings as a paid fetch meets them: what it is held to, and what it reports back. */
-import type { Pool } from "../../infra/db/pool.ts";
+import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 import {
   countUse,
@@ -24,14 +24,14 @@ export interface ListingPins {
 }
 
 export class ListingBook {
-  readonly #pool: Pool;
-  constructor(pool: Pool) {
-    this.#pool = pool;
+  readonly #prisma: PrismaClient;
+  constructor(prisma: PrismaClient) {
+    this.#prisma = prisma;
   }
 
   /** The pins for a paid fetch; the caller refuses one that is not active. */
   async forFetch(id: string): Promise<ListingPins> {
-    const row = await findListing(this.#pool, id);
+    const row = await findListing(this.#prisma, id);
     if (!row) throw new ApiError("not_found", { detail: "There is no such listing." });
     const { url, method, host, payTo, asset, network, priceCeilingAtomic, status } = row;
     return { id: row.id, url, method, host, payTo, asset, network, priceCeilingAtomic, status };
@@ -40,10 +40,10 @@ export class ListingBook {
   /** A fetch met other terms than the pinned ones. */
   async flag(id: string, reason: string): Promise<void> {
     const sentence = "A fetch found other terms than the listing's; nothing was paid.";
-    await flagListing(this.#pool, id, reason, sentence);
+    await flagListing(this.#prisma, id, reason, sentence);
   }
 
   async countUse(id: string): Promise<void> {
-    await countUse(this.#pool, id);
+    await countUse(this.#prisma, id);
   }
 }

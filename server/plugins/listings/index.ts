@@ -10,7 +10,7 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    app.decorate("listingBook", new ListingBook(app.pool));
+    app.decorate("listingBook", new ListingBook(app.prisma));
   },
   { name: "listing-book" },
 );

@@ -1,8 +1,18 @@
 /** Listings in Postgres: what is offered, at which pinned terms, and when it is probed next. */
+import { isDeepStrictEqual } from "node:util";
 import type { Terms } from "./terms.ts";
-import type { Place } from "../../core/paging.ts";
-import type { Sql } from "../../infra/db/pool.ts";
-import { toJsonb } from "../../core/json.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
+import { atomicOf, decimalOf } from "../../infra/db/decimal.ts";
+import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
+import {
+  databaseNow,
+  jsonOf,
+  jsonOrNull,
+  secondsAfter,
+  type Db,
+  type Prisma,
+  type PrismaClient,
+} from "../../infra/db/prisma.ts";
 
 export type ListingStatus = "active" | "failing" | "paused";
 export type ListingSource = "owner" | "bazaar" | "built-in";
@@ -32,13 +42,16 @@ export interface ListingRow extends Terms, Place {
   updatedAt: Date;
 }
 
-export const LISTING_COLUMNS = `
-  id, source, owner_id AS "ownerId", name, description, category, url, method, host,
-  pay_to AS "payTo", asset, network, price AS "priceAtomic", price_ceiling AS "priceCeilingAtomic",
-  status, flag, status_reason AS "statusReason", x402_version AS "x402Version", requirement,
-  extensions, mime_type AS "mimeType", sample, uses, failures, last_probed_at AS "lastProbedAt",
-  created_at AS "createdAt", updated_at AS "updatedAt",
-  (extract(epoch FROM created_at) * 1000000)::bigint AS "createdAtMicros"`;
+export function rowOf(stored: Prisma.ListingGetPayload<object>): ListingRow {
+  const { price, priceCeiling, builtInKey: _key, nextProbeAt: _next, ...facts } = stored;
+  return {
+    ...(facts as typeof facts &
+      Pick<ListingRow, "source" | "method" | "status" | "requirement" | "extensions">),
+    ...placeOf(stored),
+    priceAtomic: atomicOf(price),
+    priceCeilingAtomic: atomicOf(priceCeiling),
+  };
+}
 
 export interface ListingFilter {
   search?: string | undefined;
@@ -52,45 +65,54 @@ export interface ListingFilter {
 
 const escapeLike = (text: string): string => text.replaceAll(/[\\%_]/g, String.raw`\$&`);
 
-/** Newest first; one row more than `limit` says that there is a next page. */
-export async function listListings(
-  sql: Sql,
-  filter: ListingFilter,
-  page: { limit: number; after: Place | undefined },
-): Promise<ListingRow[]> {
-  const words = (filter.search ?? "").split(/\s+/).filter((word) => word !== "");
-  const { rows } = await sql.query<ListingRow>(
-    `SELECT ${LISTING_COLUMNS} FROM listings
-      WHERE ($1::text IS NULL AND status <> 'paused' AND flag IS DISTINCT FROM 'not_probed' OR owner_id = $1)
-        AND ($2::text[] = '{}' OR (name || ' ' || description || ' ' || category || ' ' || url) ILIKE ALL ($2))
-        AND ($3::text IS NULL OR category = $3)
-        AND ($4::text IS NULL OR network = $4)
-        AND ($5::numeric IS NULL OR price <= $5)
-        AND ($6::text IS NULL OR status = $6)
-        AND ($7::bigint IS NULL
-             OR (created_at, id) < ('epoch'::timestamptz + $7::bigint * interval '1 microsecond', $8))
-      ORDER BY created_at DESC, id DESC LIMIT $9`,
-    [
-      filter.ownerId ?? null,
-      words.map((word) => `%${escapeLike(word)}%`),
-      filter.category ?? null,
-      filter.network ?? null,
-      filter.maxPriceAtomic?.toString() ?? null,
-      filter.status ?? null,
-      page.after?.createdAtMicros.toString() ?? null,
-      page.after?.id ?? null,
-      page.limit + 1,
-    ],
-  );
-  return rows;
+/** Every word of the search in one of the texts, whatever its case. */
+export function matches(search: string | undefined): Prisma.ListingWhereInput {
+  const words = (search ?? "").split(/\s+/).filter((word) => word !== "");
+  return {
+    AND: words.map((word) => {
+      // Prisma leaves the wildcards of LIKE as they are.
+      const text = { contains: escapeLike(word), mode: "insensitive" } as const;
+      return { OR: [{ name: text }, { description: text }, { category: text }, { url: text }] };
+    }),
+  };
 }
 
-export async function findListing(sql: Sql, id: string): Promise<ListingRow | undefined> {
-  const { rows } = await sql.query<ListingRow>(
-    `SELECT ${LISTING_COLUMNS} FROM listings WHERE id = $1`,
-    [id],
+const PUBLIC: Prisma.ListingWhereInput = {
+  status: { not: "paused" },
+  OR: [{ flag: null }, { flag: { not: "not_probed" } }],
+};
+
+/** Newest first; one row more than `limit` says that there is a next page. */
+export async function listListings(
+  db: Db,
+  filter: ListingFilter,
+  page: PageRequest,
+): Promise<ListingRow[]> {
+  const { ownerId, category, network, maxPriceAtomic, status } = filter;
+  const within: Prisma.ListingWhereInput[] = [
+    ownerId === undefined ? PUBLIC : { ownerId },
+    matches(filter.search),
+    {
+      ...(category === undefined ? {} : { category }),
+      ...(network === undefined ? {} : { network }),
+      ...(status === undefined ? {} : { status }),
+      ...(maxPriceAtomic === undefined ? {} : { price: { lte: decimalOf(maxPriceAtomic) } }),
+    },
+  ];
+  const rows = await readKeyset(page, ({ where, cursorId, take }) =>
+    db.listing.findMany({
+      where: { AND: [...within, where] },
+      orderBy: [{ createdAt: "desc" }, { id: "desc" }],
+      take,
+      ...(cursorId === undefined ? {} : { cursor: { id: cursorId }, skip: 1 }),
+    }),
   );
-  return rows[0];
+  return rows.map(rowOf);
+}
+
+export async function findListing(db: Db, id: string): Promise<ListingRow | undefined> {
+  const stored = await db.listing.findUnique({ where: { id } });
+  return stored === null ? undefined : rowOf(stored);
 }
 
 export interface NewListingRow extends Terms {
@@ -117,66 +139,60 @@ export interface NewListingRow extends Terms {
   nextProbeInMs: number;
 }
 
-const INSERT = `
-  INSERT INTO listings (id, source, owner_id, built_in_key, name, description, category, url, method,
-    host, pay_to, asset, network, price, price_ceiling, status, flag, status_reason, x402_version,
-    requirement, extensions, mime_type, sample, last_probed_at, next_probe_at)
-  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
-    $20, $21, $22, $23, $24, now() + $25 * interval '1 millisecond')`;
-
-const values = (row: NewListingRow): unknown[] => [
-  row.id,
-  row.source,
-  row.ownerId,
-  row.builtInKey,
-  row.name,
-  row.description,
-  row.category,
-  row.url,
-  row.method,
-  row.host,
-  row.payTo,
-  row.asset,
-  row.network,
-  row.priceAtomic.toString(),
-  row.priceCeilingAtomic.toString(),
-  row.status,
-  row.flag,
-  row.statusReason,
-  row.x402Version,
-  toJsonb(row.requirement),
-  row.extensions === null ? null : toJsonb(row.extensions),
-  row.mimeType,
-  row.sample,
-  row.probedAt,
-  row.nextProbeInMs,
-];
+/** The columns of a new row. */
+const stored = (row: NewListingRow, now: Date) => {
+  const { priceAtomic, priceCeilingAtomic, probedAt, nextProbeInMs, ...facts } = row;
+  return {
+    ...facts,
+    price: decimalOf(priceAtomic),
+    priceCeiling: decimalOf(priceCeilingAtomic),
+    requirement: jsonOf(row.requirement),
+    extensions: jsonOrNull(row.extensions),
+    lastProbedAt: probedAt,
+    nextProbeAt: secondsAfter(now, nextProbeInMs / 1000),
+  };
+};
 
 /** Undefined: this owner listed this endpoint before. */
-export async function insertListing(sql: Sql, row: NewListingRow): Promise<ListingRow | undefined> {
-  const { rows } = await sql.query<ListingRow>(
-    `${INSERT} ON CONFLICT DO NOTHING RETURNING ${LISTING_COLUMNS}`,
-    values(row),
-  );
-  return rows[0];
+export async function insertListing(db: Db, row: NewListingRow): Promise<ListingRow | undefined> {
+  const [inserted] = await db.listing.createManyAndReturn({
+    data: [stored(row, await databaseNow(db))],
+    skipDuplicates: true,
+  });
+  return inserted && rowOf(inserted);
 }
 
 /** Our own endpoints: replicas that start together make one row, a changed origin or payee re-pins it. */
-export async function putBuiltIn(sql: Sql, row: NewListingRow): Promise<void> {
-  await sql.query(
-    `${INSERT} ON CONFLICT (built_in_key) DO UPDATE
-        SET name = excluded.name, description = excluded.description, category = excluded.category,
-            url = excluded.url, host = excluded.host, pay_to = excluded.pay_to, asset = excluded.asset,
-            network = excluded.network, price = excluded.price, price_ceiling = excluded.price_ceiling,
-            requirement = excluded.requirement, mime_type = excluded.mime_type, sample = excluded.sample,
-            extensions = excluded.extensions, status = 'active', flag = NULL, status_reason = NULL,
-            failures = 0, next_probe_at = excluded.next_probe_at, updated_at = clock_timestamp()
-      WHERE (listings.url, listings.pay_to, listings.asset, listings.price_ceiling, listings.requirement)
-            IS DISTINCT FROM
-            (excluded.url, excluded.pay_to, excluded.asset, excluded.price_ceiling, excluded.requirement)
-         OR listings.status <> 'active'`,
-    values(row),
-  );
+export async function putBuiltIn(db: Db, row: NewListingRow): Promise<void> {
+  if (row.builtInKey === null) throw new Error("a listing of our own needs its key");
+  const now = await databaseNow(db);
+  const columns = stored(row, now);
+  const before = await db.listing.findUnique({ where: { builtInKey: row.builtInKey } });
+  if (before === null) {
+    await db.listing.createMany({ data: [columns], skipDuplicates: true });
+    return;
+  }
+  const isSame =
+    before.status === "active" &&
+    before.url === row.url &&
+    before.payTo === row.payTo &&
+    before.asset === row.asset &&
+    atomicOf(before.priceCeiling) === row.priceCeilingAtomic &&
+    isDeepStrictEqual(before.requirement, columns.requirement);
+  if (isSame) return;
+  const { id: _id, source: _source, method: _method, x402Version: _version, ...changes } = columns;
+  await db.listing.update({
+    where: { id: before.id },
+    data: {
+      ...changes,
+      lastProbedAt: before.lastProbedAt,
+      status: "active",
+      flag: null,
+      statusReason: null,
+      failures: 0,
+      updatedAt: now,
+    },
+  });
 }
 
 export interface ListingChange {
@@ -191,65 +207,73 @@ export interface ListingChange {
 }
 
 export async function changeListing(
-  sql: Sql,
+  db: Db,
   key: { id: string; ownerId: string },
   change: ListingChange,
 ): Promise<ListingRow | undefined> {
-  const { rows } = await sql.query<ListingRow>(
-    `UPDATE listings
-        SET name = COALESCE($3, name), description = COALESCE($4, description),
-            category = COALESCE($5, category), price_ceiling = COALESCE($6::numeric, price_ceiling),
-            status = COALESCE($7, status),
-            flag = CASE WHEN $8 THEN $9 ELSE flag END,
-            status_reason = CASE WHEN $8 THEN $10 ELSE status_reason END,
-            next_probe_at = CASE WHEN $11 THEN now() ELSE next_probe_at END,
-            updated_at = clock_timestamp()
-      WHERE id = $1 AND owner_id = $2 RETURNING ${LISTING_COLUMNS}`,
-    [
-      key.id,
-      key.ownerId,
-      change.name ?? null,
-      change.description ?? null,
-      change.category ?? null,
-      change.priceCeilingAtomic?.toString() ?? null,
-      change.status ?? null,
-      change.flag !== undefined,
-      change.flag ?? null,
-      change.statusReason ?? null,
-      change.probeNow ?? false,
-    ],
-  );
-  return rows[0];
+  const { priceCeilingAtomic, probeNow, flag, statusReason, ...facts } = change;
+  const now = await databaseNow(db);
+  const [changed] = await db.listing.updateManyAndReturn({
+    where: key,
+    data: {
+      // Prisma leaves alone what is undefined.
+      ...facts,
+      ...(priceCeilingAtomic === undefined ? {} : { priceCeiling: decimalOf(priceCeilingAtomic) }),
+      ...(flag === undefined ? {} : { flag, statusReason: statusReason ?? null }),
+      ...(probeNow === true ? { nextProbeAt: now } : {}),
+      updatedAt: now,
+    },
+  });
+  return changed && rowOf(changed);
 }
 
 export async function deleteListing(
-  sql: Sql,
+  db: Db,
   key: { id: string; ownerId: string },
 ): Promise<boolean> {
-  const { rowCount } = await sql.query("DELETE FROM listings WHERE id = $1 AND owner_id = $2", [
-    key.id,
-    key.ownerId,
-  ]);
-  return rowCount === 1;
+  const { count } = await db.listing.deleteMany({ where: key });
+  return count === 1;
 }
 
-export async function countUse(sql: Sql, id: string): Promise<void> {
-  await sql.query("UPDATE listings SET uses = uses + 1 WHERE id = $1", [id]);
+export async function countUse(db: Db, id: string): Promise<void> {
+  await db.listing.updateMany({ where: { id }, data: { uses: { increment: 1 } } });
 }
+
+/** What becomes of a listing by what it is now: under its row's lock, so that its owner's change is not lost. */
+export async function reviseListing(
+  prisma: PrismaClient,
+  id: string,
+  revise: (before: { status: string; nextProbeAt: Date }, now: Date) => Prisma.ListingUpdateInput,
+): Promise<void> {
+  await prisma.$transaction(async (tx) => {
+    // SQL: a row lock, which Prisma has no word for.
+    await tx.$queryRaw`SELECT 1 FROM listings WHERE id = ${id} FOR UPDATE`;
+    const before = await tx.listing.findUnique({
+      where: { id },
+      select: { status: true, nextProbeAt: true },
+    });
+    if (before === null) return;
+    const now = await databaseNow(tx);
+    await tx.listing.update({ where: { id }, data: { ...revise(before, now), updatedAt: now } });
+  });
+}
+
+const SOON_SECONDS = 60;
 
 /** Somebody met other terms than the pinned ones: failing at once, and probed soon. */
 export async function flagListing(
-  sql: Sql,
+  prisma: PrismaClient,
   id: string,
   flag: string,
   reason: string,
 ): Promise<void> {
-  await sql.query(
-    `UPDATE listings
-        SET status = CASE WHEN status = 'paused' THEN status ELSE 'failing' END, flag = $2,
-            status_reason = $3, updated_at = clock_timestamp(),
-            next_probe_at = LEAST(next_probe_at, now() + interval '1 minute')
-      WHERE id = $1`,
-    [id, flag, reason],
-  );
+  await reviseListing(prisma, id, ({ status, nextProbeAt }, now) => {
+    const soon = secondsAfter(now, SOON_SECONDS);
+    return {
+      status: status === "paused" ? status : "failing",
+      flag,
+      statusReason: reason,
+      nextProbeAt: nextProbeAt < soon ? nextProbeAt : soon,
+    };
+  });
 }

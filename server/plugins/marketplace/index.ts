@@ -24,14 +24,14 @@ export default fp(
     app.decorate(
       "listings",
       new Listings({
-        pool: app.pool,
+        prisma: app.prisma,
         probe,
         networks: app.config.networks,
         onBackgroundError: (err, what) => app.log.warn({ err }, `${what} failed`),
       }),
     );
     app.onFacilitated((body) => app.listings.catalogue(body));
-    const reprobeAll = () => reprobeDue({ pool: app.pool, probe }, () => isStopping);
+    const reprobeAll = () => reprobeDue({ prisma: app.prisma, probe }, () => isStopping);
     app.decorate("reprobeListings", reprobeAll);
     const refreshBuiltIns = () => app.listings.refreshBuiltIns();
     // Not awaited: a database that answers late must not keep the service from starting. The job
@@ -46,7 +46,7 @@ export default fp(
       async () => {
         await refreshBuiltIns();
         await reprobeAll();
-        await forgetDeadAnnouncements(app.pool);
+        await forgetDeadAnnouncements(app.prisma);
       },
       { cron: "* * * * *", atStart: true },
     );

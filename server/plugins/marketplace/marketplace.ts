@@ -1,5 +1,5 @@
 /** The marketplace: who may list what, and what a fetch by listing is held to. */
-import type { Pool } from "../../infra/db/pool.ts";
+import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { announceListing, listCatalogue } from "./announcement-store.ts";
 import * as store from "../listings/store.ts";
 import type { ListingPatch, ListingQuery, NewListing } from "../../schemas/listings.ts";
@@ -17,7 +17,7 @@ import type { ProbedTerms } from "../listings/terms.ts";
 export type Prober = (url: string, options: { method: string }) => Promise<ProbedTerms>;
 
 export interface ListingsParts {
-  pool: Pool;
+  prisma: PrismaClient;
   probe: Prober;
   networks: readonly NetworkFacts[];
   onBackgroundError: (error: unknown, what: string) => void;
@@ -34,7 +34,7 @@ export class Listings {
     const page = readPage(query);
     const network = query.network === undefined ? undefined : networkId(query.network);
     const rows = await store.listListings(
-      this.#parts.pool,
+      this.#parts.prisma,
       {
         search: query.search,
         category: query.category,
@@ -50,7 +50,7 @@ export class Listings {
 
   /** A paused listing is its owner's business; for everybody else it is not there. */
   async get(id: string, viewerId: string | undefined): Promise<store.ListingRow> {
-    const row = await store.findListing(this.#parts.pool, id);
+    const row = await store.findListing(this.#parts.prisma, id);
     if (!row || (row.status === "paused" && row.ownerId !== viewerId)) throw missing();
     return row;
   }
@@ -64,7 +64,7 @@ export class Listings {
 
   async create(ownerId: string, input: NewListing): Promise<store.ListingRow> {
     const { url, method, terms } = await this.probe(input);
-    const row = await store.insertListing(this.#parts.pool, {
+    const row = await store.insertListing(this.#parts.prisma, {
       id: newId("lst"),
       source: "owner",
       ownerId,
@@ -94,7 +94,7 @@ export class Listings {
     // Resumed, or held to another ceiling: what it is worth is seen by the next probe, due at once.
     const isResumed = patch.status === "active" && before.status === "paused";
     const row = await store.changeListing(
-      this.#parts.pool,
+      this.#parts.prisma,
       { id, ownerId },
       {
         name: patch.name?.trim(),
@@ -111,7 +111,7 @@ export class Listings {
   }
 
   async remove(ownerId: string, id: string): Promise<void> {
-    if (!(await store.deleteListing(this.#parts.pool, { id, ownerId }))) throw missing();
+    if (!(await store.deleteListing(this.#parts.prisma, { id, ownerId }))) throw missing();
   }
 
   addBuiltIn(builtIn: BuiltIn): void {
@@ -123,7 +123,7 @@ export class Listings {
     for (const builtIn of this.#builtIns) {
       const required = await builtIn.terms();
       const row = builtInRow(builtIn, required);
-      if (row) await store.putBuiltIn(this.#parts.pool, row);
+      if (row) await store.putBuiltIn(this.#parts.prisma, row);
     }
   }
 
@@ -140,7 +140,7 @@ export class Listings {
   }): Promise<{ rows: store.ListingRow[]; total: number }> {
     if (filter.type !== undefined && filter.type !== "http") return { rows: [], total: 0 };
     const network = filter.network === undefined ? undefined : networkId(filter.network);
-    return listCatalogue(this.#parts.pool, {
+    return listCatalogue(this.#parts.prisma, {
       query: filter.query,
       payTo: filter.payTo,
       scheme: filter.scheme,
@@ -156,14 +156,14 @@ export class Listings {
    * announces must not delay, or fail, what it earned.
    */
   catalogue(body: unknown): void {
-    const { pool, networks, onBackgroundError } = this.#parts;
-    announce(pool, body, networks).catch((error: unknown) =>
+    const { prisma, networks, onBackgroundError } = this.#parts;
+    announce(prisma, body, networks).catch((error: unknown) =>
       onBackgroundError(error, "cataloguing a settled resource"),
     );
   }
 
   async #own(ownerId: string, id: string): Promise<store.ListingRow> {
-    const row = await store.findListing(this.#parts.pool, id);
+    const row = await store.findListing(this.#parts.prisma, id);
     if (!row || row.ownerId !== ownerId) throw missing();
     return row;
   }
@@ -182,13 +182,9 @@ export const pinned = (terms: ProbedTerms) => ({
   sample: terms.sample,
 });
 
-async function announce(
-  pool: Pool,
-  body: unknown,
-  networks: readonly NetworkFacts[],
-): Promise<void> {
+async function announce(db: Db, body: unknown, networks: readonly NetworkFacts[]): Promise<void> {
   const announcement = readAnnouncement(body, networks);
-  if (announcement) await announceListing(pool, { id: newId("lst"), ...announcement });
+  if (announcement) await announceListing(db, { id: newId("lst"), ...announcement });
 }
 
 const networkId = (idOrAlias: string): string => findNetwork(idOrAlias)?.id ?? idOrAlias;

@@ -1,6 +1,6 @@
 /** When a listing is probed next, and how many failures make it "failing". */
 import { ApiError } from "../../errors.ts";
-import type { Pool } from "../../infra/db/pool.ts";
+import type { PrismaClient } from "../../infra/db/prisma.ts";
 import type { ListingRow } from "../listings/store.ts";
 import { compareTerms, type ProbedTerms } from "../listings/terms.ts";
 import type { Prober } from "./marketplace.ts";
@@ -25,7 +25,7 @@ export function nextProbeInMs(failures: number, random: () => number = Math.rand
 /** The background check of listings: are they still there, at the terms they were listed with? */
 
 export interface ReprobeParts {
-  pool: Pool;
+  prisma: PrismaClient;
   probe: Prober;
 }
 
@@ -38,7 +38,7 @@ export async function reprobeDue(
 ): Promise<number> {
   let count = 0;
   while (!isStopping()) {
-    const due = await claimDueListings(parts.pool, { limit: BATCH, leaseMs: PROBE_LEASE_MS });
+    const due = await claimDueListings(parts.prisma, { limit: BATCH, leaseMs: PROBE_LEASE_MS });
     if (due.length === 0) break;
     await Promise.all(due.map((listing) => reprobe(parts, listing)));
     count += due.length;
@@ -46,7 +46,7 @@ export async function reprobeDue(
   return count;
 }
 
-export async function reprobe({ pool, probe }: ReprobeParts, listing: ListingRow): Promise<void> {
+export async function reprobe({ prisma, probe }: ReprobeParts, listing: ListingRow): Promise<void> {
   let live: ProbedTerms;
   try {
     live = await probe(listing.url, { method: listing.method });
@@ -54,7 +54,7 @@ export async function reprobe({ pool, probe }: ReprobeParts, listing: ListingRow
     // Only what the probe says of the seller counts against it; our own faults are the job's to retry.
     if (!(error instanceof ApiError) || error.code === "internal_error") throw error;
     const failures = listing.failures + 1;
-    await recordBadProbe(pool, listing.id, {
+    await recordBadProbe(prisma, listing.id, {
       // Known to be failing: the newest reason is the one to show. New here: it gets its tries.
       failing:
         failures >= FAILURES_UNTIL_FAILING ||
@@ -67,14 +67,14 @@ export async function reprobe({ pool, probe }: ReprobeParts, listing: ListingRow
   }
   const verdict = compareTerms(listing, live);
   if (verdict.kept) {
-    await recordGoodProbe(pool, listing.id, {
+    await recordGoodProbe(prisma, listing.id, {
       priceAtomic: live.priceAtomic,
       requirement: live.requirement,
       mimeType: live.mimeType,
       nextProbeInMs: nextProbeInMs(0),
     });
   } else {
-    await recordBadProbe(pool, listing.id, {
+    await recordBadProbe(prisma, listing.id, {
       failing: true,
       flag: "listing_mismatch",
       reason: verdict.reason,

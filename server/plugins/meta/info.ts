@@ -14,7 +14,7 @@ const TOTALS_KEPT_MS = 10_000;
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   const { config } = app;
   const relayers = config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
-  const totals = memoFor(TOTALS_KEPT_MS, () => readServiceTotals(app.pool));
+  const totals = memoFor(TOTALS_KEPT_MS, () => readServiceTotals(app.prisma));
 
   const networks = () =>
     Promise.all(

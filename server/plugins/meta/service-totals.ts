@@ -1,4 +1,5 @@
-import type { Sql } from "../../infra/db/pool.ts";
+import { atomicOf } from "../../infra/db/decimal.ts";
+import { databaseNow, hoursBefore, type Db, type Prisma } from "../../infra/db/prisma.ts";
 
 export interface ServiceTotals {
   settled: number;
@@ -7,31 +8,24 @@ export interface ServiceTotals {
   blocked: number;
 }
 
-interface TotalsRow {
-  settled: number;
-  volume: bigint;
-  median_ms: number | null;
-  blocked: number;
-}
-
 /** What the landing page shows: the last 24 hours of everything settled here, and everything refused. */
-export async function readServiceTotals(sql: Sql): Promise<ServiceTotals> {
-  const { rows } = await sql.query<TotalsRow>(`
-    SELECT count(*)::int AS settled,
-           coalesce(sum(value), 0) AS volume,
+export async function readServiceTotals(db: Db): Promise<ServiceTotals> {
+  const since = hoursBefore(await databaseNow(db), 24);
+  // SQL: a percentile, which Prisma has no word for.
+  const settled = db.$queryRaw<
+    { count: number; volume: Prisma.Decimal; medianMs: number | null }[]
+  >`
+    SELECT count(*)::int AS count, coalesce(sum(value), 0) AS volume,
            percentile_disc(0.5) WITHIN GROUP (
-             ORDER BY extract(epoch FROM settled_at - created_at) * 1000
-           )::float8 AS median_ms,
-           (SELECT count(*)::int FROM payments
-             WHERE status = 'blocked' AND created_at > now() - interval '24 hours') AS blocked
-      FROM settlements
-     WHERE status = 'settled' AND created_at > now() - interval '24 hours'`);
-  const [row] = rows;
-  const medianMs = row?.median_ms ?? null;
+             ORDER BY extract(epoch FROM settled_at - created_at) * 1000)::float8 AS "medianMs"
+      FROM settlements WHERE status = 'settled' AND created_at > ${since}`;
+  const blocked = db.payment.count({ where: { status: "blocked", createdAt: { gt: since } } });
+  const [[row], refused] = await Promise.all([settled, blocked]);
+  const medianMs = row?.medianMs ?? null;
   return {
-    settled: row?.settled ?? 0,
-    volumeAtomic: row?.volume ?? 0n,
+    settled: row?.count ?? 0,
+    volumeAtomic: row ? atomicOf(row.volume) : 0n,
     medianSettleMs: medianMs === null ? null : Math.round(medianMs),
-    blocked: row?.blocked ?? 0,
+    blocked: refused,
   };
 }

@@ -9,7 +9,7 @@ export default fp(
     app.jobs.addTask(
       "forget-sign-ins",
       async () =>
-        app.log.info({ signIns: await deleteExpiredSignIns(app.pool) }, "old rows deleted"),
+        app.log.info({ signIns: await deleteExpiredSignIns(app.prisma) }, "old rows deleted"),
       { cron: "17 * * * *", atStart: true },
     );
   },

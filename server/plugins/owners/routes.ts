@@ -29,7 +29,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "public" },
       schema: { tags, summary: "A nonce for a sign-in message", response: { 200: Nonce } },
     },
-    async () => ({ nonce: await issueNonce(app.pool) }),
+    async () => ({ nonce: await issueNonce(app.prisma) }),
   );
 
   app.post(
@@ -52,7 +52,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           ip: request.ip,
           oldToken: app.sessionCookie.read(request),
         },
-        { pool: app.pool, own: app.ownOrigins, chains: app.chains.all },
+        { prisma: app.prisma, own: app.ownOrigins, chains: app.chains.all },
       ).catch(async (error: unknown) => {
         const isRefusal = error instanceof ApiError && error.code === "invalid_signature";
         throw isRefusal ? await app.refused(request, error) : error;
@@ -83,7 +83,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: { tags, summary: "End this session", response: { 200: Done } },
     },
     async ({ owner }, reply) => {
-      await revokeSession(app.pool, owner.id, owner.sessionId);
+      await revokeSession(app.prisma, owner.id, owner.sessionId);
       app.sessionCookie.clear(reply);
       return { success: true as const };
     },
@@ -102,7 +102,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query }) => {
       const page = readPage(query);
-      return toPage(await listSessions(app.pool, owner.id, page), page.limit, (row) => ({
+      return toPage(await listSessions(app.prisma, owner.id, page), page.limit, (row) => ({
         id: row.id,
         createdAt: row.createdAt.toISOString(),
         lastSeenAt: row.lastSeenAt.toISOString(),
@@ -126,7 +126,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async ({ owner, params }, reply) => {
-      if (!(await revokeSession(app.pool, owner.id, params.id)))
+      if (!(await revokeSession(app.prisma, owner.id, params.id)))
         throw new ApiError("not_found", { detail: "There is no such session among yours." });
       if (params.id === owner.sessionId) app.sessionCookie.clear(reply);
       return { success: true as const };

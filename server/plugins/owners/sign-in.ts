@@ -5,7 +5,7 @@ import {
   type SignatureVerdict,
 } from "../../infra/chain/account-signature.ts";
 import type { ChainClient } from "../../infra/chain/clients.ts";
-import { inTransaction, type Pool } from "../../infra/db/pool.ts";
+import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { ensureOwner, insertNonce, takeNonce } from "./store.ts";
 import { insertSession, revokeSessionByToken } from "../auth/sessions.ts";
 import { ApiError } from "../../errors.ts";
@@ -17,10 +17,10 @@ const NONCE_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrst
 const NONCE_LENGTH = 32;
 
 /** Letters and digits only, as EIP-4361 demands; 190 random bits. */
-export async function issueNonce(pool: Pool): Promise<string> {
+export async function issueNonce(prisma: PrismaClient): Promise<string> {
   const digit = () => NONCE_ALPHABET[randomInt(NONCE_ALPHABET.length)] ?? "";
   const nonce = Array.from({ length: NONCE_LENGTH }, digit).join("");
-  await insertNonce(pool, nonce, NONCE_LIFE_SECONDS);
+  await insertNonce(prisma, nonce, NONCE_LIFE_SECONDS);
   return nonce;
 }
 
@@ -34,7 +34,7 @@ export interface SignInRequest {
 }
 
 export interface SignInDeps {
-  pool: Pool;
+  prisma: PrismaClient;
   own: OwnOrigins;
   chains: readonly ChainClient[];
 }
@@ -42,11 +42,11 @@ export interface SignInDeps {
 /** The nonce is gone before anything is verified: a message works at most once, come what may. */
 export async function signIn(
   request: SignInRequest,
-  { pool, own, chains }: SignInDeps,
+  { prisma, own, chains }: SignInDeps,
 ): Promise<{ address: SiweFields["address"]; token: string }> {
   const fields = parseSiwe(request.message);
   if (!fields) throw refused("the message is not a sign-in message (EIP-4361)");
-  const nonce = await takeNonce(pool, fields.nonce);
+  const nonce = await takeNonce(prisma, fields.nonce);
   if (!nonce) throw refused("its nonce is not ours, too old, or was used before; get a new one");
   if (!nonce.fresh) throw refused("its nonce is older than 10 minutes; get a new one");
   const chainIds = chains.map(({ network }) => network.chainId);
@@ -57,11 +57,11 @@ export async function signIn(
   assertSigned(await verify(chain, fields, request));
 
   const token = createSessionToken();
-  await inTransaction(pool, async (sql) => {
+  await prisma.$transaction(async (tx) => {
     if (request.oldToken !== undefined)
-      await revokeSessionByToken(sql, hashSessionToken(request.oldToken));
-    await insertSession(sql, {
-      ownerId: await ensureOwner(sql, fields.address),
+      await revokeSessionByToken(tx, hashSessionToken(request.oldToken));
+    await insertSession(tx, {
+      ownerId: await ensureOwner(tx, fields.address),
       tokenHash: hashSessionToken(token),
       userAgent: request.userAgent.slice(0, 300),
       ip: request.ip,

@@ -1,27 +1,28 @@
 import type { Address } from "viem";
 import { newId } from "../../core/ids.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 
 /** An owner exists from the first sign-in of its address. */
-export async function ensureOwner(sql: Sql, address: Address): Promise<string> {
-  // The no-op update makes the statement answer the row that is there already.
-  const { rows } = await sql.query<{ id: string }>(
-    `INSERT INTO owners (id, address) VALUES ($1, $2)
-     ON CONFLICT (address) DO UPDATE SET address = excluded.address RETURNING id`,
-    [newId("own"), address],
-  );
-  return (rows[0] as { id: string }).id;
+export async function ensureOwner(db: Db, address: Address): Promise<string> {
+  const createdAt = await databaseNow(db);
+  const { id } = await db.owner.upsert({
+    where: { address },
+    create: { id: newId("own"), address, createdAt },
+    // Nothing changes; with something to set it is one INSERT ... ON CONFLICT, safe in a race.
+    update: { address },
+    select: { id: true },
+  });
+  return id;
 }
 
 /** Keeps a fresh sign-in nonce, and clears away some that were never used. */
-export async function insertNonce(sql: Sql, nonce: string, lifeSeconds: number): Promise<void> {
-  await sql.query(
-    `WITH stale AS (
-       DELETE FROM auth_nonces WHERE nonce IN (
-         SELECT nonce FROM auth_nonces WHERE expires_at < now() LIMIT 100 FOR UPDATE SKIP LOCKED))
-     INSERT INTO auth_nonces (nonce, expires_at) VALUES ($1, now() + make_interval(secs => $2))`,
-    [nonce, lifeSeconds],
-  );
+export async function insertNonce(db: Db, nonce: string, lifeSeconds: number): Promise<void> {
+  // SQL: SKIP LOCKED, so that two who clear away at once do not wait for each other.
+  await db.$executeRaw`
+    DELETE FROM auth_nonces WHERE nonce IN (
+      SELECT nonce FROM auth_nonces WHERE expires_at < now() LIMIT 100 FOR UPDATE SKIP LOCKED)`;
+  const now = await databaseNow(db);
+  await db.authNonce.create({ data: { nonce, expiresAt: secondsAfter(now, lifeSeconds) } });
 }
 
 export interface TakenNonce {
@@ -31,21 +32,26 @@ export interface TakenNonce {
 }
 
 /** Deletes the nonce: of two requests with the same one, exactly one gets a row back. */
-export async function takeNonce(sql: Sql, nonce: string): Promise<TakenNonce | undefined> {
-  const { rows } = await sql.query<TakenNonce>(
-    `DELETE FROM auth_nonces WHERE nonce = $1 RETURNING expires_at > now() AS fresh, now() AS now`,
-    [nonce],
-  );
-  return rows[0];
+export async function takeNonce(db: Db, nonce: string): Promise<TakenNonce | undefined> {
+  const now = await databaseNow(db);
+  const { count } = await db.authNonce.deleteMany({ where: { nonce, expiresAt: { gt: now } } });
+  if (count === 1) return { fresh: true, now };
+  const { count: stale } = await db.authNonce.deleteMany({ where: { nonce } });
+  return stale === 1 ? { fresh: false, now } : undefined;
 }
 
+const KEPT_NONCE_HOURS = 1;
+const KEPT_SESSION_HOURS = 7 * 24;
+
 /** Sign-in nonces and sessions that can be used no more; sessions stay a week for the owner's list. */
-export async function deleteExpiredSignIns(sql: Sql): Promise<number> {
-  const nonces = await sql.query(
-    "DELETE FROM auth_nonces WHERE expires_at < now() - interval '1 hour'",
-  );
-  const sessions = await sql.query(
-    "DELETE FROM sessions WHERE expires_at < now() - interval '7 days' OR revoked_at < now() - interval '7 days'",
-  );
-  return (nonces.rowCount ?? 0) + (sessions.rowCount ?? 0);
+export async function deleteExpiredSignIns(db: Db): Promise<number> {
+  const now = await databaseNow(db);
+  const before = hoursBefore(now, KEPT_SESSION_HOURS);
+  const nonces = await db.authNonce.deleteMany({
+    where: { expiresAt: { lt: hoursBefore(now, KEPT_NONCE_HOURS) } },
+  });
+  const sessions = await db.session.deleteMany({
+    where: { OR: [{ expiresAt: { lt: before } }, { revokedAt: { lt: before } }] },
+  });
+  return nonces.count + sessions.count;
 }

@@ -11,6 +11,7 @@ export interface IdempotencyRow {
 }
 
 export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+  // SQL: the first look of every request that moves money; prepared.
   const { rows } = await sql.query<IdempotencyRow>({
     name: "idempotency-find",
     text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response
@@ -26,6 +27,7 @@ export async function completeKey(
   ref: IdempotencyRef,
   answer: { statusCode: number; response: unknown },
 ): Promise<void> {
+  // SQL: the last step of every request that moves money, in one round trip.
   await sql.query(
     `UPDATE idempotency_keys SET status_code = $4, response = $5::jsonb, updated_at = now()
       WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL`,
@@ -35,6 +37,7 @@ export async function completeKey(
 
 /** For a request that reserves nothing (a free x402-fetch target): false when the key exists. */
 export async function insertKey(sql: Sql, ref: IdempotencyRef): Promise<boolean> {
+  // SQL: the reservation of a key beside the money path, which inserts its own with the payment.
   const { rowCount } = await sql.query(
     `INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)
      ON CONFLICT DO NOTHING`,
@@ -45,6 +48,7 @@ export async function insertKey(sql: Sql, ref: IdempotencyRef): Promise<boolean>
 
 /** Nothing moved: the key may be used again. */
 export async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
+  // SQL: as above: what a spend does with its key is in one place and one language.
   await sql.query(
     `DELETE FROM idempotency_keys
       WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND payment_id IS NULL`,
@@ -53,6 +57,7 @@ export async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
 }
 
 export async function deleteOldKeys(sql: Sql, olderThanHours: number): Promise<number> {
+  // SQL: NOT EXISTS over payments, to which a key has no relation.
   const { rowCount } = await sql.query(
     `DELETE FROM idempotency_keys k
       WHERE k.created_at < now() - make_interval(hours => $1)

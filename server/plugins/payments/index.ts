@@ -152,7 +152,7 @@ function decorateReading(app: FastifyInstance): void {
   app.decorate(
     "paymentHistory",
     new PaymentHistory({
-      list: (filter) => listPayments(app.pool, filter),
+      list: (filter) => listPayments(app.prisma, filter),
       find: (key) => findPayment(app.pool, key),
       networkOf: (chainId) => app.networkOf(chainId),
     }),
@@ -168,20 +168,20 @@ function decorateReading(app: FastifyInstance): void {
   app.decorate("overview", (args) =>
     readOverview(
       {
-        agents: (query) => overviewAgents(app.pool, query),
+        agents: (query) => overviewAgents(app.prisma, query),
         limits: (ids) => app.limits.ofMany(ids),
-        buckets: (query) => paymentBuckets(app.pool, query),
-        blocked: (ids) => blockedLastDay(app.pool, ids),
+        buckets: (query) => paymentBuckets(app.prisma, query),
+        blocked: (ids) => blockedLastDay(app.prisma, ids),
         balances: (agents) => totalBalance(app, agents),
       },
       args,
     ),
   );
   app.decorate("agentSelf", async (agent: { id: string; apiKeyId: string }) => {
-    const row = await findSelf(app.pool, { agentId: agent.id, apiKeyId: agent.apiKeyId });
+    const row = await findSelf(app.prisma, { agentId: agent.id, apiKeyId: agent.apiKeyId });
     const [limits, allowlists, balanceAtomic] = await Promise.all([
       app.limits.of(agent.id),
-      listAllowlists(app.pool, [agent.id]),
+      listAllowlists(app.prisma, [agent.id]),
       row ? app.balanceOf(row.network, row.walletAddress) : undefined,
     ]);
     if (!row || !limits) throw new ApiError("not_found");

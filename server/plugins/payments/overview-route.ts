@@ -17,7 +17,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { owner, query } = request;
       if (query.agentId !== undefined)
-        await ownAgent({ pool: app.pool, owner, requestId: request.id }, query.agentId);
+        await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, query.agentId);
       reply.header("cache-control", "no-store");
       return app.overview({ ownerId: owner.id, agentId: query.agentId });
     },

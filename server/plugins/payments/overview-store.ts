@@ -1,5 +1,6 @@
 import type { Address } from "viem";
-import type { Sql } from "../../infra/db/pool.ts";
+import { atomicOf } from "../../infra/db/decimal.ts";
+import { databaseNow, hoursBefore, type Db, type Prisma } from "../../infra/db/prisma.ts";
 
 export interface OverviewAgent {
   id: string;
@@ -11,17 +12,21 @@ export interface OverviewAgent {
 
 /** Archived ones too: what they spent today was spent. */
 export async function overviewAgents(
-  sql: Sql,
+  db: Db,
   args: { ownerId: string; agentId: string | undefined },
 ): Promise<OverviewAgent[]> {
-  const { rows } = await sql.query<OverviewAgent>(
-    `SELECT id, network, wallet_address AS "walletAddress",
-            status = 'active' AND coalesce(expires_at > now(), true) AS "isActive",
-            status = 'archived' AS "isArchived"
-       FROM agents WHERE owner_id = $1 AND ($2::text IS NULL OR id = $2)`,
-    [args.ownerId, args.agentId ?? null],
-  );
-  return rows;
+  const { ownerId, agentId } = args;
+  const agents = await db.agent.findMany({
+    where: { ownerId, ...(agentId === undefined ? {} : { id: agentId }) },
+    select: { id: true, network: true, walletAddress: true, status: true, expiresAt: true },
+  });
+  const now = await databaseNow(db);
+  return agents.map(({ status, expiresAt, walletAddress, ...agent }) => ({
+    ...agent,
+    walletAddress: walletAddress as Address,
+    isActive: status === "active" && (expiresAt === null || expiresAt > now),
+    isArchived: status === "archived",
+  }));
 }
 
 export interface BucketRow {
@@ -33,36 +38,34 @@ export interface BucketRow {
 
 /** Buckets of one size up to now, gaps filled with zeros, oldest first. */
 export async function paymentBuckets(
-  sql: Sql,
+  db: Db,
   args: { agentIds: readonly string[]; unit: "hour" | "day"; buckets: number },
 ): Promise<BucketRow[]> {
-  const { rows } = await sql.query<BucketRow>(
-    `WITH bounds AS (
-       SELECT date_trunc($2, now(), 'UTC') AS newest, ('1 ' || $2)::interval AS step),
-     series AS (
-       SELECT generate_series(newest - ($3::int - 1) * step, newest, step) AS at FROM bounds),
-     sums AS (
-       SELECT date_trunc($2, p.created_at, 'UTC') AS at,
-              COALESCE(sum(p.amount) FILTER (WHERE p.counted), 0) AS spent,
-              count(*) FILTER (WHERE p.counted)::int AS count,
-              count(*) FILTER (WHERE p.status = 'blocked')::int AS blocked
-         FROM payments p, bounds
-        WHERE p.agent_id = ANY($1::text[]) AND (p.counted OR p.status = 'blocked')
-          AND p.created_at >= newest - ($3::int - 1) * step
-        GROUP BY 1)
-     SELECT series.at, COALESCE(sums.spent, 0) AS "spentAtomic", COALESCE(sums.count, 0) AS count,
-            COALESCE(sums.blocked, 0) AS blocked
-       FROM series LEFT JOIN sums ON sums.at = series.at ORDER BY series.at`,
-    [args.agentIds, args.unit, args.buckets],
-  );
-  return rows;
+  const { agentIds, unit, buckets } = args;
+  // SQL: sums per bucket of time with the gaps filled; Prisma groups by columns only.
+  const rows = await db.$queryRaw<(Omit<BucketRow, "spentAtomic"> & { spent: Prisma.Decimal })[]>`
+    WITH bounds AS (
+      SELECT date_trunc(${unit}, now(), 'UTC') AS newest, ('1 ' || ${unit})::interval AS step),
+    series AS (
+      SELECT generate_series(newest - (${buckets}::int - 1) * step, newest, step) AS at FROM bounds),
+    sums AS (
+      SELECT date_trunc(${unit}, p.created_at, 'UTC') AS at,
+             COALESCE(sum(p.amount) FILTER (WHERE p.counted), 0) AS spent,
+             count(*) FILTER (WHERE p.counted)::int AS count,
+             count(*) FILTER (WHERE p.status = 'blocked')::int AS blocked
+        FROM payments p, bounds
+       WHERE p.agent_id = ANY(${agentIds}::text[]) AND (p.counted OR p.status = 'blocked')
+         AND p.created_at >= newest - (${buckets}::int - 1) * step
+       GROUP BY 1)
+    SELECT series.at, COALESCE(sums.spent, 0) AS spent, COALESCE(sums.count, 0) AS count,
+           COALESCE(sums.blocked, 0) AS blocked
+      FROM series LEFT JOIN sums ON sums.at = series.at ORDER BY series.at`;
+  return rows.map(({ spent, ...row }) => ({ ...row, spentAtomic: atomicOf(spent) }));
 }
 
-export async function blockedLastDay(sql: Sql, agentIds: readonly string[]): Promise<number> {
-  const { rows } = await sql.query<{ count: number }>(
-    `SELECT count(*)::int AS count FROM payments
-      WHERE agent_id = ANY($1::text[]) AND status = 'blocked' AND created_at > now() - interval '24 hours'`,
-    [agentIds],
-  );
-  return rows[0]?.count ?? 0;
+export async function blockedLastDay(db: Db, agentIds: readonly string[]): Promise<number> {
+  const since = hoursBefore(await databaseNow(db), 24);
+  return db.payment.count({
+    where: { agentId: { in: [...agentIds] }, status: "blocked", createdAt: { gt: since } },
+  });
 }

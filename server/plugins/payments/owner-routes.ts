@@ -23,7 +23,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { owner, params, query } = request;
-      const agent = await ownAgent({ pool: app.pool, owner, requestId: request.id }, params.id);
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
       reply.headers({ "cache-control": "no-store", vary: "accept" });
       if (!/\btext\/csv\b/.test(request.headers.accept ?? ""))
         return app.paymentHistory.page(agent.id, query);
@@ -51,7 +51,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const { owner, params } = request;
-      const agent = await ownAgent({ pool: app.pool, owner, requestId: request.id }, params.id);
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
       return app.paymentHistory.one(agent.id, params.paymentId);
     },
   );

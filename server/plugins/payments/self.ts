@@ -1,7 +1,8 @@
 /** `GET /api/agents/me`: an agent's own view of its wallet, rules and key. */
 import { type Address, getAddress } from "viem";
 import { formatAtomic } from "../../core/money.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import { atomicOrNull } from "../../infra/db/decimal.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
 import type { AllowlistRow } from "../agents/allowlist-store.ts";
 import { limitsOnWire } from "../guardrails/explain.ts";
@@ -66,18 +67,30 @@ export interface SelfRow {
 
 /** An agent together with the key that asks. */
 export async function findSelf(
-  sql: Sql,
+  db: Db,
   args: { agentId: string; apiKeyId: string },
 ): Promise<SelfRow | undefined> {
-  const { rows } = await sql.query<SelfRow>(
-    `SELECT a.id, a.name, a.network, a.wallet_address AS "walletAddress", a.status,
-            coalesce(a.expires_at <= now(), false) AS expired, a.expires_at AS "expiresAt",
-            a.per_payment_limit AS "perPaymentLimitAtomic", k.id AS "keyId", k.label AS "keyLabel",
-            k.prefix AS "keyPrefix", k.last4 AS "keyLast4", k.created_at AS "keyCreatedAt",
-            k.expires_at AS "keyExpiresAt"
-       FROM agents a JOIN api_keys k ON k.agent_id = a.id AND k.id = $2
-      WHERE a.id = $1`,
-    [args.agentId, args.apiKeyId],
-  );
-  return rows[0];
+  const key = await db.apiKey.findUnique({
+    where: { id: args.apiKeyId, agentId: args.agentId },
+    include: { agent: true },
+  });
+  if (key === null) return undefined;
+  const now = await databaseNow(db);
+  const { agent } = key;
+  return {
+    id: agent.id,
+    name: agent.name,
+    network: agent.network,
+    walletAddress: agent.walletAddress as Address,
+    status: agent.status,
+    expired: agent.expiresAt !== null && agent.expiresAt <= now,
+    expiresAt: agent.expiresAt,
+    perPaymentLimitAtomic: atomicOrNull(agent.perPaymentLimit),
+    keyId: key.id,
+    keyLabel: key.label,
+    keyPrefix: key.prefix,
+    keyLast4: key.last4,
+    keyCreatedAt: key.createdAt,
+    keyExpiresAt: key.expiresAt,
+  };
 }

@@ -17,7 +17,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
 
   async function contextOf(request: FastifyRequest, agentId: string): Promise<WithdrawalContext> {
     const { owner } = request;
-    const agent = await ownAgent({ pool: app.pool, owner, requestId: request.id }, agentId);
+    const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, agentId);
     const network = app.chains.byNetwork(agent.network)?.network;
     if (!network)
       throw new ApiError("chain_unavailable", {

@@ -26,7 +26,7 @@ export default fp(
         agentReserve: app.agentReserve,
         settlement: app.settlement,
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
-        recordDelivery: (key, seen) => recordDelivery(app.pool, key, seen),
+        recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),
         remainingOf: (agentId) => app.remainingOf(agentId),
         networkOf: (chainId) => app.networkOf(chainId),
         listings: app.listingBook,

@@ -46,7 +46,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { body, owner, params } = request;
-      const agent = await ownAgent({ pool: app.pool, owner, requestId: request.id }, params.id);
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
       const answer = await app.x402Client.fetch(body, {
         id: agent.id,
         walletAddress: agent.walletAddress,
