@@ -8,7 +8,7 @@ import db from "./infra/db/index.ts";
 import chains from "./infra/chain/index.ts";
 import chainReads from "./infra/chain/reads.ts";
 import readiness from "./infra/readiness.ts";
-import outbound from "./infra/outbound/index.ts";
+import outbound from "./infra/outbound/outbound.ts";
 import jobs from "./infra/jobs.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";

@@ -1,7 +1,7 @@
 // One process per data folder: a file that names its holder. A holder that no longer runs does not count.
 import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { identityOf } from "./process-identity.mjs";
+import { identityOf, isRunning, readProcess } from "./processes.mjs";
 
 const ATTEMPTS = 5;
 
@@ -39,9 +39,8 @@ export function lockDataDir(dataDir) {
  * @returns {number | null}
  */
 export function holderOf(dataDir) {
-  const holder = parse(read(lockPath(dataDir)));
-  if (holder === null) return null;
-  return identityOf(holder.pid) === holder.identity ? holder.pid : null;
+  const holder = readProcess(lockPath(dataDir));
+  return holder !== null && isRunning(holder) ? holder.pid : null;
 }
 
 /** Renamed aside first: if another process took the lock between our look and our move, it is put back. */
@@ -67,14 +66,5 @@ function read(path) {
     return readFileSync(path, "utf8");
   } catch {
     return null;
-  }
-}
-
-function parse(text) {
-  try {
-    const { pid, identity } = JSON.parse(text ?? "");
-    return typeof pid === "number" && typeof identity === "string" ? { pid, identity } : null;
-  } catch {
-    return null; // Half written by a power cut.
   }
 }

@@ -13,7 +13,7 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
-import { identityOf } from "./process-identity.mjs";
+import { identityOf } from "./processes.mjs";
 
 const MAX_LOG_BYTES = 8 * 1024 * 1024;
 
