@@ -84,7 +84,7 @@ export async function buildApp(
     // Loading everything on a busy machine, or asking an RPC that hangs, may take longer than the 10 s default.
     pluginTimeout: PLUGIN_TIMEOUT_MS,
     trustProxy: config.trustProxy,
-    // One line per request, when it is answered: plugins/request-log.ts.
+    // One line per request, when it is answered: plugins/http/index.ts.
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: () => newId("req"),
     requestIdHeader: false,

@@ -23,7 +23,7 @@ import { startAnvil, findAnvil } from "../../server/local/anvil.ts";
 import { LOCAL_USDC } from "../../server/local/chain-contracts.ts";
 import { startLocalChain } from "../../server/local/chain.ts";
 import { readHead, withoutOldBlocks } from "../../server/local/chain-state.ts";
-import { createFaucet } from "../../server/local/faucet.ts";
+import { createFaucet } from "../../server/plugins/faucet/faucet.ts";
 import { rpc } from "../../server/local/json-rpc.ts";
 import { identityOf } from "../../server/local/processes.mjs";
 import { startLocalWorld, type LocalWorld } from "../../server/local/world.ts";

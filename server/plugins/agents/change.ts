@@ -1,3 +1,4 @@
+import type { FastifyRequest } from "fastify";
 import type { Address } from "viem";
 import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { findAgent, lockAgent, type AgentRow } from "./store.ts";
@@ -10,6 +11,12 @@ export interface OwnerCall {
   owner: { id: string; address: Address };
   requestId: string;
 }
+
+export const ownerCall = (request: FastifyRequest): OwnerCall => ({
+  pool: request.server.pool,
+  owner: request.owner,
+  requestId: request.id,
+});
 
 export interface AuditNote {
   action: AuditAction;
