@@ -30,7 +30,9 @@ async function reset() {
     if (readdirSync(dataDir).length === 0) rmdirSync(dataDir);
     console.log(`Deleted the local data in ${dataDir}. \`npm start\` begins afresh.`);
   } catch (error) {
-    console.error(`The local data in ${dataDir} could not be deleted: ${error.message}`);
+    console.error(
+      `The local data in ${dataDir} could not be deleted: ${/** @type {Error} */ (error).message}`,
+    );
     process.exit(1);
   }
 }

@@ -22,7 +22,7 @@ export function lockDataDir(dataDir) {
       linkSync(draft, path); // Fails if it exists; otherwise appears whole, at once.
       return { release: () => release(path, mine) };
     } catch (error) {
-      if (error.code !== "EEXIST") throw error;
+      if (codeOf(error) !== "EEXIST") throw error;
     } finally {
       rmSync(draft, { force: true });
     }
@@ -43,28 +43,38 @@ export function holderOf(dataDir) {
   return holder !== null && isRunning(holder) ? holder.pid : null;
 }
 
-/** Renamed aside first: if another process took the lock between our look and our move, it is put back. */
+/**
+ * Renamed aside first: if another process took the lock between our look and our move, it is put back.
+ * @param {string} path
+ */
 function removeStale(path) {
   const before = read(path);
   const aside = `${path}.stale.${process.pid}`;
   try {
     renameSync(path, aside);
   } catch (error) {
-    if (error.code === "ENOENT") return;
+    if (codeOf(error) === "ENOENT") return;
     throw error;
   }
   if (read(aside) === before) rmSync(aside);
   else renameSync(aside, path);
 }
 
+/** @param {string} path @param {string} mine */
 function release(path, mine) {
   if (read(path) === mine) rmSync(path, { force: true });
 }
 
+/** @param {string} path */
 function read(path) {
   try {
     return readFileSync(path, "utf8");
   } catch {
     return null;
   }
+}
+
+/** @param {unknown} error */
+function codeOf(error) {
+  return /** @type {NodeJS.ErrnoException} */ (error).code;
 }

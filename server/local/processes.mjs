@@ -23,6 +23,7 @@ export function identityOf(pid) {
   }
 }
 
+/** @param {number} pid */
 function linuxIdentity(pid) {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
   // The second field is the command in parentheses and may hold spaces: count from the last parenthesis.
@@ -76,6 +77,7 @@ export function isRunning({ pid, identity }) {
   return identityOf(pid) === identity;
 }
 
+/** @param {number} pid @param {NodeJS.Signals} signal */
 function kill(pid, signal) {
   try {
     process.kill(pid, signal);

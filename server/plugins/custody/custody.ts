@@ -31,7 +31,7 @@ export interface StoredWallet extends SealedWallet {
   address: Address;
 }
 
-export interface CustodyDeps {
+export interface Deps {
   ring: KeyRing;
   curve: Curve;
   networks: readonly NetworkFacts[];
@@ -41,9 +41,9 @@ export interface CustodyDeps {
 
 /** Signs for agents' wallets. The token's domain is always from our own table. */
 export class Custody {
-  readonly #deps: CustodyDeps;
+  readonly #deps: Deps;
 
-  constructor(deps: CustodyDeps) {
+  constructor(deps: Deps) {
     this.#deps = deps;
   }
 
