@@ -8,7 +8,7 @@ import db from "./infra/db/index.ts";
 import chains from "./infra/chain/index.ts";
 import chainReads from "./infra/chain/reads.ts";
 import readiness from "./infra/readiness.ts";
-import outbound from "./infra/outbound/index.ts";
+import outbound from "./infra/outbound/outbound.ts";
 import jobs from "./infra/jobs.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
@@ -84,7 +84,7 @@ export async function buildApp(
     // Loading everything on a busy machine, or asking an RPC that hangs, may take longer than the 10 s default.
     pluginTimeout: PLUGIN_TIMEOUT_MS,
     trustProxy: config.trustProxy,
-    // One line per request, when it is answered: plugins/http/request-log.ts.
+    // One line per request, when it is answered: plugins/http/index.ts.
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: () => newId("req"),
     requestIdHeader: false,
@@ -104,9 +104,9 @@ export async function buildApp(
       },
     },
   }).withTypeProvider<TypeBoxTypeProvider>();
-  app.decorate("config", config);
   // JSON in, JSON out; Fastify would take plain text as well.
   app.removeContentTypeParser("text/plain");
+  app.decorate("config", config);
   options.observe?.(app);
   try {
     for (const part of INFRASTRUCTURE) await app.register(part);

@@ -3,11 +3,10 @@ import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
 import { MigrationError, migrate } from "./infra/db/migrate.ts";
 import { buildApp } from "./app.ts";
-import { ConfigError, loadConfig } from "./config.ts";
-import { banner } from "./local/banner.ts";
+import { ConfigError, loadConfig, type Config } from "./config.ts";
 import { assertPortFree } from "./local/free-port.ts";
 import { StartError } from "./local/start-error.ts";
-import { withLocalWorld } from "./local/with-local-world.ts";
+import { withLocalWorld } from "./local/world.ts";
 
 const SHUTDOWN_LIMIT_MS = 30_000;
 /** One Ctrl-C arrives twice under npm: from the terminal, and passed on by npm a moment later. */
@@ -104,6 +103,35 @@ function reasonOf(error: unknown): string {
   if (code === "EADDRINUSE") return `port ${port} is in use.`;
   // A refused connection to a name with two addresses has a code and no message.
   return error.message.split("\n")[0] || code || error.name;
+}
+
+/** What the person at the terminal needs next. */
+function banner(config: Config): string {
+  const [network] = config.networks;
+  const chain = `${network.name} (${network.id})${config.local ? ", a local chain" : ""}`;
+  const next = config.local
+    ? [
+        "  Open the web app, choose the demo wallet, create an agent and fund it from the faucet;",
+        `  or give an agent these instructions: ${config.publicUrl}/skill.md`,
+      ]
+    : ["  Sign in with your wallet in the web app, create an agent and fund its address."];
+  return [
+    "",
+    `  Purser runs at ${config.publicUrl}`,
+    "",
+    `  Web app      ${config.publicUrl}`,
+    `  API docs     ${config.publicUrl}/docs`,
+    `  Facilitator  ${config.publicUrl}/api/x402`,
+    `  MCP          ${config.publicUrl}/mcp`,
+    `  Network      ${chain}`,
+    ...(config.local ? [`  Chain RPC    ${network.rpcUrls[0] ?? ""}`] : []),
+    "",
+    ...next,
+    ...(config.local ? [`  Data is kept in ${config.dataDir} (npm run reset deletes it).`] : []),
+    "",
+    "  Ctrl-C stops everything.",
+    "",
+  ].join("\n");
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) await main();

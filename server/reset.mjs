@@ -2,7 +2,7 @@
 import { existsSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { holderOf } from "./local/data-dir-lock.mjs";
-import { endOrphan } from "./local/orphans.mjs";
+import { endOrphan } from "./local/processes.mjs";
 
 /** Only what Purser itself puts there: DATA_DIR may point at a folder that holds other things too. */
 const OURS = /^(lock(\..+)?|secrets\.json(\.new)?|postgres(\..+)?|chain|tools(\.new)?|anvil\..+)$/;
@@ -30,7 +30,9 @@ async function reset() {
     if (readdirSync(dataDir).length === 0) rmdirSync(dataDir);
     console.log(`Deleted the local data in ${dataDir}. \`npm start\` begins afresh.`);
   } catch (error) {
-    console.error(`The local data in ${dataDir} could not be deleted: ${error.message}`);
+    console.error(
+      `The local data in ${dataDir} could not be deleted: ${/** @type {Error} */ (error).message}`,
+    );
     process.exit(1);
   }
 }

@@ -13,6 +13,7 @@ import {
 } from "./local/bootstrap.mjs";
 
 const WATCH = process.argv.includes("--watch");
+/** @param {string} line */
 const say = (line) => console.log(line);
 
 try {
@@ -25,8 +26,6 @@ try {
   } else {
     const { register } = await import("tsx/esm/api");
     register();
-    // The route loader looks for a TypeScript flag on the command line; ours is set from inside.
-    process.env.FASTIFY_AUTOLOAD_TYPESCRIPT = "1";
     const { main } = await import("./main.ts");
     await main();
   }
@@ -44,7 +43,6 @@ function watch() {
     ...process.env,
     PUBLIC_URL: process.env.PUBLIC_URL || "http://localhost:5173",
     PURSER_API: `http://127.0.0.1:${process.env.PORT || 3000}`,
-    FASTIFY_AUTOLOAD_TYPESCRIPT: "1",
   };
   const vite = join(ROOT, "node_modules", ".bin", "vite");
   const server = ["--watch", "--watch-preserve-output", "--import=tsx", "server/main.ts"];

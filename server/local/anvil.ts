@@ -1,11 +1,15 @@
-// Starts anvil under its warden and waits until it answers. The local world and the tests share this.
-import { existsSync, readFileSync, rmSync } from "node:fs";
-import { join } from "node:path";
+// anvil, the local chain's node: found (or fetched once), started under its warden, waited for until it answers.
+// The local world and the tests share this.
+import { existsSync, readFileSync, rmSync, mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { join, dirname, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { rpc } from "./json-rpc.ts";
-import { endOrphan } from "./orphans.mjs";
+import { endOrphan } from "./processes.mjs";
 import { StartError } from "./start-error.ts";
 import { startWarded, type WardedChild } from "./warded-child.ts";
+import { execFile, spawnSync } from "node:child_process";
+import { createRequire } from "node:module";
+import { promisify } from "node:util";
 
 export interface AnvilOptions {
   binary: string;
@@ -122,4 +126,79 @@ function ownAccount(identityFile: string): string | null {
 function lastLine(logFile: string): string | undefined {
   if (!existsSync(logFile)) return undefined;
   return readFileSync(logFile, "utf8").trimEnd().split("\n").at(-1) || undefined;
+}
+
+const ANVIL_VERSION = "1.7.1";
+const ARCHITECTURES: Record<string, string> = { x64: "amd64", arm64: "arm64" };
+const FETCH_WITHIN_MS = 180_000;
+
+const packageName = (): string =>
+  `@foundry-rs/anvil-${process.platform}-${ARCHITECTURES[process.arch] ?? process.arch}`;
+const fileName = process.platform === "win32" ? "anvil.exe" : "anvil";
+
+/** The npm package's binary for this machine, or one on PATH; undefined when there is neither. */
+export function findAnvil(): string | undefined {
+  try {
+    const manifest = createRequire(import.meta.url).resolve(`${packageName()}/package.json`);
+    const path = join(dirname(manifest), "bin", fileName);
+    if (existsSync(path)) return path;
+  } catch {
+    // Not among the installed packages: the lock file holds the one for Linux on x64 only.
+  }
+  const onPath = spawnSync(fileName, ["--version"], { stdio: "ignore" });
+  return onPath.status === 0 ? fileName : undefined;
+}
+
+/** The same, else fetched into the data folder. */
+export async function resolveAnvil(
+  dataDir: string,
+  onProgress: (line: string) => void,
+): Promise<string> {
+  const found = findAnvil();
+  if (found !== undefined) return found;
+  const tools = join(resolve(dataDir), "tools");
+  const fetched = join(tools, "node_modules", packageName(), "bin", fileName);
+  if (!existsSync(fetched)) {
+    onProgress(`Fetching the local chain's node (${packageName()}, once)...`);
+    await fetchPackage(tools);
+  }
+  if (existsSync(fetched)) return fetched;
+  throw cannotRun("the package holds no binary");
+}
+
+/** Installed beside and renamed, so that a broken-off download is never taken for a whole one. */
+async function fetchPackage(tools: string): Promise<void> {
+  const building = `${tools}.new`;
+  rmSync(building, { recursive: true, force: true });
+  mkdirSync(building, { recursive: true });
+  writeFileSync(join(building, "package.json"), '{"private":true}\n');
+  try {
+    await promisify(execFile)(
+      "npm",
+      [
+        "install",
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        `${packageName()}@${ANVIL_VERSION}`,
+      ],
+      { cwd: building, timeout: FETCH_WITHIN_MS },
+    );
+  } catch (error) {
+    throw cannotRun(`it could not be fetched: ${firstLine(error)}`);
+  }
+  rmSync(tools, { recursive: true, force: true });
+  renameSync(building, tools);
+}
+
+function cannotRun(reason: string): StartError {
+  return new StartError(
+    `the local chain needs anvil ${ANVIL_VERSION} (${packageName()}); ${reason}. ` +
+      "Install Foundry so that `anvil` is on PATH, or set RPC_URL_5042002 to a chain of yours.",
+  );
+}
+
+function firstLine(error: unknown): string {
+  const said = (error as { stderr?: string }).stderr ?? String(error);
+  return said.trim().split("\n")[0] ?? "unknown reason";
 }

@@ -11,8 +11,9 @@ import { lockDataDir } from "./data-dir-lock.mjs";
 
 export const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 
-const MIN_NODE = [20, 19];
+const MIN_NODE = { major: 20, minor: 19 };
 const LOCK_RETRY_MS = 200;
+/** @type {NodeJS.Signals[]} */
 const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"];
 
 /** A failure told in one line; `details` go under it only where they help (a compiler's own words). */
@@ -25,10 +26,10 @@ export class BootstrapError extends Error {
 }
 
 export function checkNode() {
-  const [major, minor] = process.versions.node.split(".").map(Number);
-  if (major > MIN_NODE[0] || (major === MIN_NODE[0] && minor >= MIN_NODE[1])) return;
+  const [major = 0, minor = 0] = process.versions.node.split(".").map(Number);
+  if (major > MIN_NODE.major || (major === MIN_NODE.major && minor >= MIN_NODE.minor)) return;
   throw new BootstrapError(
-    `Purser needs Node ${MIN_NODE.join(".")} or newer; this is Node ${process.versions.node}.`,
+    `Purser needs Node ${MIN_NODE.major}.${MIN_NODE.minor} or newer; this is Node ${process.versions.node}.`,
   );
 }
 
@@ -36,7 +37,7 @@ export function checkNode() {
  * Runs the steps while no other start or test run prepares this checkout: two of them would install or build
  * into each other's files. The second waits, then finds everything done.
  * @param {(line: string) => void} say
- * @param {((line: string) => Promise<void>)[]} steps
+ * @param {((say: (line: string) => void) => Promise<void>)[]} steps
  */
 export async function prepare(say, steps) {
   const folder = join(ROOT, ".tmp");
@@ -138,6 +139,7 @@ function lockFileHash() {
   return hashOf([join(ROOT, "package-lock.json")], platform);
 }
 
+/** @param {string[]} paths */
 function hashOf(paths, salt = "") {
   const hash = createHash("sha256").update(salt);
   for (const path of paths) {
@@ -147,6 +149,7 @@ function hashOf(paths, salt = "") {
   return hash.digest("hex");
 }
 
+/** @param {string} folder */
 function filesUnder(folder) {
   if (!existsSync(folder)) return [];
   return readdirSync(folder, { recursive: true, encoding: "utf8" })
@@ -156,10 +159,12 @@ function filesUnder(folder) {
 }
 
 // Stamps live in node_modules: they vanish with it, and belong to this machine only.
+/** @param {string} name */
 function stampPath(name) {
   return join(ROOT, "node_modules", ".purser", `${name}.stamp`);
 }
 
+/** @param {string} name */
 function readStamp(name) {
   try {
     return readFileSync(stampPath(name), "utf8");
@@ -168,18 +173,27 @@ function readStamp(name) {
   }
 }
 
+/** @param {string} name @param {string} value */
 function writeStamp(name, value) {
   mkdirSync(dirname(stampPath(name)), { recursive: true });
   writeFileSync(stampPath(name), value);
 }
 
-/** Runs a tool silently; its words are shown only when it fails. */
+/**
+ * Runs a tool silently; its words are shown only when it fails.
+ * @param {string} command
+ * @param {string[]} args
+ * @param {string} failure
+ * @param {NodeJS.ProcessEnv} env
+ * @returns {Promise<void>}
+ */
 function run(command, args, failure, env = {}, cwd = ROOT) {
   return new Promise((resolve, reject) => {
     // A signal may reach this process alone; a tool that outlived it would go on writing into the checkout.
     // Handled from before the spawn on, so that there is no moment with a tool and without a handler.
+    /** @type {NodeJS.Signals | undefined} */
     let stoppedBy;
-    const stop = (signal) => {
+    const stop = (/** @type {NodeJS.Signals} */ signal) => {
       stoppedBy = signal;
       child.kill(signal);
     };
@@ -190,7 +204,7 @@ function run(command, args, failure, env = {}, cwd = ROOT) {
       stdio: ["ignore", "pipe", "pipe"],
     });
     let output = "";
-    const keep = (chunk) => {
+    const keep = (/** @type {Buffer} */ chunk) => {
       output = (output + chunk).slice(-8000);
     };
     child.stdout.on("data", keep);

@@ -4,16 +4,20 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import type { Address, Hex } from "viem";
-import { PortTaken, startAnvil, type Anvil } from "./anvil.ts";
-import { resolveAnvil } from "./anvil-binary.ts";
+import { PortTaken, startAnvil, type Anvil, resolveAnvil } from "./anvil.ts";
 import { LOCAL_USDC, placeContracts, setupMissing } from "./chain-contracts.ts";
-import { keepChain } from "./chain-keeper.ts";
-import { prepareState, readHead, saveCheckpoint, type ChainHead } from "./chain-state.ts";
+import {
+  keepChain,
+  prepareState,
+  readHead,
+  saveCheckpoint,
+  type ChainHead,
+} from "./chain-state.ts";
 import { freePort } from "./free-port.ts";
 import { rpc, rpcBatch } from "./json-rpc.ts";
-import { keepRunning } from "./keep-running.ts";
-import { endOrphan } from "./orphans.mjs";
-import { writeFileAtomic } from "./write-file.ts";
+import { keepRunning } from "./warded-child.ts";
+import { endOrphan } from "./processes.mjs";
+import { writeFileAtomic } from "./data-dir.ts";
 
 export interface LocalChainOptions {
   dataDir: string;

@@ -1,7 +1,7 @@
 // One process per data folder: a file that names its holder. A holder that no longer runs does not count.
 import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { identityOf } from "./process-identity.mjs";
+import { identityOf, isRunning, readProcess } from "./processes.mjs";
 
 const ATTEMPTS = 5;
 
@@ -22,7 +22,7 @@ export function lockDataDir(dataDir) {
       linkSync(draft, path); // Fails if it exists; otherwise appears whole, at once.
       return { release: () => release(path, mine) };
     } catch (error) {
-      if (error.code !== "EEXIST") throw error;
+      if (codeOf(error) !== "EEXIST") throw error;
     } finally {
       rmSync(draft, { force: true });
     }
@@ -39,29 +39,33 @@ export function lockDataDir(dataDir) {
  * @returns {number | null}
  */
 export function holderOf(dataDir) {
-  const holder = parse(read(lockPath(dataDir)));
-  if (holder === null) return null;
-  return identityOf(holder.pid) === holder.identity ? holder.pid : null;
+  const holder = readProcess(lockPath(dataDir));
+  return holder !== null && isRunning(holder) ? holder.pid : null;
 }
 
-/** Renamed aside first: if another process took the lock between our look and our move, it is put back. */
+/**
+ * Renamed aside first: if another process took the lock between our look and our move, it is put back.
+ * @param {string} path
+ */
 function removeStale(path) {
   const before = read(path);
   const aside = `${path}.stale.${process.pid}`;
   try {
     renameSync(path, aside);
   } catch (error) {
-    if (error.code === "ENOENT") return;
+    if (codeOf(error) === "ENOENT") return;
     throw error;
   }
   if (read(aside) === before) rmSync(aside);
   else renameSync(aside, path);
 }
 
+/** @param {string} path @param {string} mine */
 function release(path, mine) {
   if (read(path) === mine) rmSync(path, { force: true });
 }
 
+/** @param {string} path */
 function read(path) {
   try {
     return readFileSync(path, "utf8");
@@ -70,11 +74,7 @@ function read(path) {
   }
 }
 
-function parse(text) {
-  try {
-    const { pid, identity } = JSON.parse(text ?? "");
-    return typeof pid === "number" && typeof identity === "string" ? { pid, identity } : null;
-  } catch {
-    return null; // Half written by a power cut.
-  }
+/** @param {unknown} error */
+function codeOf(error) {
+  return /** @type {NodeJS.ErrnoException} */ (error).code;
 }

@@ -1,8 +1,9 @@
-// Where the real Postgres binaries lie that came from npm.
+// The real Postgres binaries that came from npm: where they lie, and as which user they run.
 import { chmodSync, existsSync, readFileSync, readdirSync, statSync, symlinkSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, relative } from "node:path";
 import { StartError } from "./start-error.ts";
+import { execFileSync, spawnSync } from "node:child_process";
 
 export interface PostgresBinaries {
   initdb: string;
@@ -58,4 +59,101 @@ function restoreSymlinks(packageDir: string): void {
 function makeExecutable(path: string): void {
   const { mode } = statSync(path);
   if ((mode & 0o555) !== 0o555) chmodSync(path, mode | 0o555);
+}
+
+export interface RunAs {
+  /** The user id that must own the data folder; undefined = the current user, nothing to change. */
+  owner?: { uid: number; gid: number };
+  /** Plain ids to spawn with, where there is no wrapper. */
+  ids?: { uid: number; gid: number };
+  wrap(command: string, args: string[]): { command: string; args: string[] };
+}
+
+const AS_MYSELF: RunAs = { wrap: (command, args) => ({ command, args }) };
+
+/**
+ * Postgres refuses to run as root. As root we run it as an unprivileged user, in a way that also works when the clone
+ * lies under a folder only root may enter (mktemp -d, /root): tried in order, the first that can really start the
+ * binaries wins.
+ */
+export function chooseRunAs(initdb: string): RunAs {
+  if (process.getuid?.() !== 0) return AS_MYSELF;
+  const account = unprivilegedAccount();
+  const candidates: RunAs[] = [];
+  if (account !== undefined) candidates.push(withSetpriv(account));
+  candidates.push(withUserNamespace());
+  if (account !== undefined) candidates.push(withPlainIds(account));
+  const chosen = candidates.find((candidate) => canRun(candidate, initdb));
+  if (chosen !== undefined) return chosen;
+  throw new StartError(
+    "Postgres cannot run as root here, and no way to run it as another user works. " +
+      "Start as a normal user, or set DATABASE_URL to a Postgres of yours.",
+  );
+}
+
+/**
+ * Another uid that keeps one capability: to read and enter any folder. `no_setuid_fixup` makes access(2),
+ * which Postgres uses to find its own binaries, honour it.
+ */
+function withSetpriv(account: { uid: number; gid: number }): RunAs {
+  const flags = [
+    "--securebits=+no_setuid_fixup",
+    `--reuid=${account.uid}`,
+    `--regid=${account.gid}`,
+    "--clear-groups",
+    "--inh-caps=-all,+dac_read_search",
+    "--ambient-caps=-all,+dac_read_search",
+    "--",
+  ];
+  return {
+    owner: account,
+    wrap: (command, args) => ({ command: "setpriv", args: [...flags, command, ...args] }),
+  };
+}
+
+/** A user namespace in which root appears as nobody: files stay root's. */
+function withUserNamespace(): RunAs {
+  const flags = ["--user", "--map-user=65534", "--map-group=65534", "--"];
+  return {
+    owner: { uid: 0, gid: 0 },
+    wrap: (command, args) => ({ command: "unshare", args: [...flags, command, ...args] }),
+  };
+}
+
+/** Only works where the other user may enter every folder above. */
+function withPlainIds(account: { uid: number; gid: number }): RunAs {
+  return { owner: account, ids: account, wrap: (command, args) => ({ command, args }) };
+}
+
+/** `initdb --show` resolves its sibling binaries, its user and its share files, and changes nothing. */
+function canRun(candidate: RunAs, initdb: string): boolean {
+  const { command, args } = candidate.wrap(initdb, ["--show", "--pgdata=/nonexistent"]);
+  const result = spawnSync(command, args, {
+    stdio: ["ignore", "pipe", "pipe"],
+    encoding: "utf8",
+    timeout: 10_000,
+    cwd: "/",
+    ...candidate.ids,
+  });
+  return result.status === 0 && !/invalid binary|not found/i.test(result.stderr);
+}
+
+/** An account that exists, because initdb looks its name up. */
+function unprivilegedAccount(): { uid: number; gid: number } | undefined {
+  for (const name of ["postgres", "nobody"]) {
+    const entry = passwdEntry(name);
+    const [, , uid, gid] = entry?.split(":") ?? [];
+    if (Number(uid) > 0 && Number(gid) > 0) return { uid: Number(uid), gid: Number(gid) };
+  }
+  return undefined;
+}
+
+function passwdEntry(name: string): string | undefined {
+  try {
+    const lines = readFileSync("/etc/passwd", "utf8").split("\n");
+    const local = lines.find((line) => line.startsWith(`${name}:`));
+    return local ?? execFileSync("getent", ["passwd", name], { encoding: "utf8" });
+  } catch {
+    return undefined;
+  }
 }

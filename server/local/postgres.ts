@@ -17,9 +17,13 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "pg";
 import { freePort } from "./free-port.ts";
-import { findPostgresBinaries, type PostgresBinaries } from "./postgres-binaries.ts";
-import { endOrphan } from "./orphans.mjs";
-import { chooseRunAs, type RunAs } from "./run-as.ts";
+import {
+  findPostgresBinaries,
+  type PostgresBinaries,
+  chooseRunAs,
+  type RunAs,
+} from "./postgres-binaries.ts";
+import { endOrphan } from "./processes.mjs";
 import { StartError } from "./start-error.ts";
 import { startWarded, type WardedChild } from "./warded-child.ts";
 

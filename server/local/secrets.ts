@@ -6,7 +6,7 @@ import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { generatePrivateKey } from "viem/accounts";
 import { StartError } from "./start-error.ts";
-import { writeFileAtomic } from "./write-file.ts";
+import { writeFileAtomic } from "./data-dir.ts";
 
 const PrivateKey = Type.Unsafe<`0x${string}`>(Type.String({ pattern: "^0x[0-9a-f]{64}$" }));
 

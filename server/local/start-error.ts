@@ -2,3 +2,21 @@
 export class StartError extends Error {
   override readonly name = "StartError";
 }
+
+const FILE_PROBLEMS: Record<string, string> = {
+  EACCES: "this user may not write there",
+  EPERM: "this user may not write there",
+  EROFS: "it is on a read-only disk",
+  ENOSPC: "the disk is full",
+  EDQUOT: "the disk quota is used up",
+  ENOTDIR: "part of the path is a file",
+  EEXIST: "there is a file in its place",
+  ENOENT: "it cannot be made there",
+};
+
+/** Turns the file system's own words into one sentence for the person at the terminal. */
+export function plainly(error: unknown, dataDir: string): unknown {
+  const problem = FILE_PROBLEMS[(error as NodeJS.ErrnoException).code ?? ""];
+  if (error instanceof StartError || problem === undefined) return error;
+  return new StartError(`the data folder ${dataDir} cannot be used: ${problem}.`, { cause: error });
+}

@@ -13,7 +13,7 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
-import { identityOf } from "./process-identity.mjs";
+import { identityOf } from "./processes.mjs";
 
 const MAX_LOG_BYTES = 8 * 1024 * 1024;
 
@@ -21,6 +21,7 @@ const MAX_LOG_BYTES = 8 * 1024 * 1024;
  *   killAfterMs: number, pidFile: string, logFile: string, removeOnExit?: string, removeIfAbandoned?: string}} */
 const spec = JSON.parse(process.argv[2] ?? "");
 
+/** @param {object} message */
 const say = (message) => process.stdout.write(`${JSON.stringify(message)}\n`);
 process.stdout.on("error", () => {}); // The server is gone; there is nobody to tell.
 
@@ -72,6 +73,7 @@ function removeOwnPidFile() {
   }
 }
 
+/** @param {string} path */
 function openLog(path) {
   try {
     if (statSync(path).size > MAX_LOG_BYTES) truncateSync(path);

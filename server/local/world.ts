@@ -1,14 +1,14 @@
 // The local world: what a fresh clone needs beside the server itself. A real Postgres, a real chain, keys.
-import { mkdirSync, statSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { resolve } from "node:path";
 import { Client } from "pg";
 import { privateKeyToAddress } from "viem/accounts";
+import { LOCAL_CHAIN_ID, missingServices, type Config, type NetworkConfig } from "../config.ts";
 import { startLocalChain, type LocalChain } from "./chain.ts";
-import { lockDataDir } from "./data-dir-lock.mjs";
-import { keepRunning } from "./keep-running.ts";
+import { takeDataDir } from "./data-dir.ts";
 import { startPostgres } from "./postgres.ts";
 import { loadSecrets, type Secrets } from "./secrets.ts";
-import { StartError } from "./start-error.ts";
+import { plainly } from "./start-error.ts";
+import { keepRunning } from "./warded-child.ts";
 
 export interface LocalWorldOptions {
   dataDir: string;
@@ -34,12 +34,8 @@ export interface LocalWorld {
   stop(): Promise<void>;
 }
 
-const LOCAL_CHAIN_ID = 5042002;
 const DATABASE = "purser";
 const MAX_CONNECTIONS = 100;
-/** Others may pass through to what they own (Postgres may run as another user), and list nothing. */
-const DATA_DIR_MODE = 0o711;
-
 export async function startLocalWorld(options: LocalWorldOptions): Promise<LocalWorld> {
   const dataDir = resolve(options.dataDir);
   const lock = takeDataDir(dataDir);
@@ -72,27 +68,6 @@ export async function startLocalWorld(options: LocalWorldOptions): Promise<Local
     await stop();
     throw plainly(error, dataDir);
   }
-}
-
-function takeDataDir(dataDir: string): { release: () => void } {
-  try {
-    makeFolder(dataDir);
-    const lock = lockDataDir(dataDir);
-    if ("release" in lock) return lock;
-    throw new StartError(
-      `another Purser (process ${lock.heldBy}) already uses ${dataDir}. Stop it, or set DATA_DIR to another folder.`,
-    );
-  } catch (error) {
-    throw plainly(error, dataDir);
-  }
-}
-
-/** Folder by folder: Node's own recursive mkdir misnames a read-only disk, and never returns on /proc. */
-function makeFolder(path: string): void {
-  const found = statSync(path, { throwIfNoEntry: false });
-  if (found?.isDirectory()) return;
-  if (found === undefined) makeFolder(dirname(path));
-  mkdirSync(path, { mode: DATA_DIR_MODE });
 }
 
 async function startDatabase(
@@ -163,20 +138,52 @@ async function bothOrThrow<A, B>(
   return [a.value, b.value];
 }
 
-const FILE_PROBLEMS: Record<string, string> = {
-  EACCES: "this user may not write there",
-  EPERM: "this user may not write there",
-  EROFS: "it is on a read-only disk",
-  ENOSPC: "the disk is full",
-  EDQUOT: "the disk quota is used up",
-  ENOTDIR: "part of the path is a file",
-  EEXIST: "there is a file in its place",
-  ENOENT: "it cannot be made there",
-};
+/** Completes a configuration with the local world, where the environment names no database or no chain. */
+export async function withLocalWorld(
+  config: Config,
+  onProgress: (line: string) => void,
+): Promise<{ config: Config; world: LocalWorld | undefined }> {
+  const missing = missingServices(config);
+  if (!missing.postgres && !missing.chain) return { config, world: undefined };
+  const world = await startLocalWorld({
+    dataDir: config.dataDir,
+    ...missing,
+    relayerPrivateKeys: config.relayerPrivateKeys,
+    onProgress,
+  });
+  return { config: completed(config, world), world };
+}
 
-/** Turns the file system's own words into one sentence for the person at the terminal. */
-function plainly(error: unknown, dataDir: string): unknown {
-  const problem = FILE_PROBLEMS[(error as NodeJS.ErrnoException).code ?? ""];
-  if (error instanceof StartError || problem === undefined) return error;
-  return new StartError(`the data folder ${dataDir} cannot be used: ${problem}.`, { cause: error });
+function completed(config: Config, world: LocalWorld): Config {
+  const { rpcUrl } = world;
+  const reachable = (network: NetworkConfig): NetworkConfig =>
+    network.rpcUrls.length === 0 && rpcUrl !== undefined
+      ? { ...network, rpcUrls: [rpcUrl] }
+      : network;
+  const [first, ...others] = config.networks;
+  const keys = config.masterKeys.length > 0 ? config : localMasterKeys(world);
+  return {
+    ...config,
+    databaseUrl: config.databaseUrl ?? world.databaseUrl,
+    networks: [reachable(first), ...others.map(reachable)],
+    relayerPrivateKeys: world.relayerPrivateKeys,
+    masterKeys: keys.masterKeys,
+    masterKeyActive: keys.masterKeyActive,
+    // Faucet and demo wallet exist only where the money is play money.
+    local:
+      rpcUrl === undefined
+        ? undefined
+        : {
+            faucetPrivateKey: world.faucetPrivateKey,
+            demoOwnerPrivateKey: world.demoOwnerPrivateKey,
+          },
+  };
+}
+
+function localMasterKeys(world: LocalWorld): Pick<Config, "masterKeys" | "masterKeyActive"> {
+  const masterKeys = world.masterKeys.split(",").map((entry) => {
+    const [kid = "", encoded = ""] = entry.split(":");
+    return { kid, key: new Uint8Array(Buffer.from(encoded, "base64")) };
+  });
+  return { masterKeys, masterKeyActive: world.masterKeyActive };
 }

@@ -15,8 +15,7 @@ import {
   type Hex,
 } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { resolveAnvil } from "../../server/local/anvil-binary.ts";
-import { PortTaken, startAnvil, type Anvil } from "../../server/local/anvil.ts";
+import { resolveAnvil, PortTaken, startAnvil, type Anvil } from "../../server/local/anvil.ts";
 import {
   balanceSlot,
   LOCAL_USDC,

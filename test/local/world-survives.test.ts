@@ -19,14 +19,13 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "pg";
 import t, { type Test } from "tap";
 import { createPublicClient, http, type Address, type Hash } from "viem";
-import { startAnvil } from "../../server/local/anvil.ts";
-import { findAnvil } from "../../server/local/anvil-binary.ts";
+import { startAnvil, findAnvil } from "../../server/local/anvil.ts";
 import { LOCAL_USDC } from "../../server/local/chain-contracts.ts";
 import { startLocalChain } from "../../server/local/chain.ts";
 import { readHead, withoutOldBlocks } from "../../server/local/chain-state.ts";
-import { createFaucet } from "../../server/local/faucet.ts";
+import { createFaucet } from "../../server/plugins/faucet/faucet.ts";
 import { rpc } from "../../server/local/json-rpc.ts";
-import { identityOf } from "../../server/local/process-identity.mjs";
+import { identityOf } from "../../server/local/processes.mjs";
 import { startLocalWorld, type LocalWorld } from "../../server/local/world.ts";
 import { testAccount, testChain } from "../helpers/chain.ts";
 

@@ -9,7 +9,7 @@ import { createPool } from "../../server/infra/db/pool.ts";
 import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { addressOf } from "../../server/core/curve.ts";
 import { KeyRing, sealWallet, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
-import { rotateMasterKey } from "../../server/plugins/custody/rotate.ts";
+import { rotateMasterKey } from "../../server/plugins/custody/keys-rotate.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 

@@ -5,7 +5,7 @@ import t from "tap";
 import { getAddress, type Hex } from "viem";
 import { parseAddress } from "../../server/core/address.ts";
 import { decodeCursor, encodeCursor, readPage, toPage } from "../../server/core/paging.ts";
-import { ownOrigins } from "../../server/plugins/http/own-origin.ts";
+import { ownOrigins } from "../../server/plugins/auth/owner.ts";
 import { checkSiwe, parseSiwe } from "../../server/plugins/owners/siwe.ts";
 import { createSiweMessage } from "viem/siwe";
 

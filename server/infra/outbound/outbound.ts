@@ -7,8 +7,15 @@ import type { Readable } from "node:stream";
 import { Agent } from "undici";
 import { readBody } from "./body.ts";
 import { toOutboundError } from "./errors.ts";
-import { guardedConnector, systemResolver, type Resolver } from "./guarded-connector.ts";
-import { parseTarget, type TargetRules } from "./target.ts";
+import {
+  guardedConnector,
+  systemResolver,
+  type Resolver,
+  parseTarget,
+  type TargetRules,
+} from "./guard.ts";
+import fp from "fastify-plugin";
+import { VERSION } from "../version.ts";
 
 export interface OutboundRequest {
   url: string | URL;
@@ -116,3 +123,24 @@ export class Outbound {
     });
   }
 }
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** Requests to addresses somebody else chose; nothing else in the service makes such. */
+    outbound: Outbound;
+  }
+}
+
+export default fp(
+  async (app) => {
+    const { config } = app;
+    const outbound = new Outbound({
+      isHttpAllowed: config.local !== undefined,
+      privateOrigins: config.fetchPrivateOrigins,
+      userAgent: `Purser/${VERSION} (+${config.publicUrl})`,
+    });
+    app.decorate("outbound", outbound);
+    app.addHook("onClose", () => outbound.close());
+  },
+  { name: "outbound" },
+);

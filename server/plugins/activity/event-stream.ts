@@ -1,7 +1,8 @@
-/** Who waits for news of which owner, in this process. A wakeup is a hint; the truth is read from Postgres. */
+/** One owner's server-sent events: everything once, in order, from any replica, resumable. */
 import type { Payment } from "../../schemas/payments.ts";
 import type { EventPlace, EventRow } from "./event-store.ts";
 
+/** Who waits for news of which owner, in this process. A wakeup is a hint; the truth is read from Postgres. */
 export class Wakeups {
   readonly #waiting = new Map<string, Set<() => void>>();
   #closed = false;
@@ -66,9 +67,7 @@ export class Wakeups {
   }
 }
 
-/** One owner's server-sent events: everything once, in order, from any replica, resumable. */
-
-export interface StreamDependencies {
+export interface Deps {
   wakeups: Wakeups;
   read(args: { ownerId: string; after: EventPlace; limit: number }): Promise<EventRow[]>;
   current(): Promise<{ now: EventPlace; futureTx: bigint }>;
@@ -82,7 +81,7 @@ const BATCH = 200;
 const HIDDEN_MS = 40;
 
 export async function* eventStream(
-  deps: StreamDependencies,
+  deps: Deps,
   args: { ownerId: string; sessionId: string; lastEventId: string | undefined },
 ): AsyncGenerator<string> {
   const subscription = deps.wakeups.subscribe(args.ownerId);
@@ -117,10 +116,7 @@ export async function* eventStream(
 }
 
 /** Where the client stopped, or now. A place of another database's future is no place. */
-async function startingPlace(
-  deps: StreamDependencies,
-  lastEventId: string | undefined,
-): Promise<EventPlace> {
+async function startingPlace(deps: Deps, lastEventId: string | undefined): Promise<EventPlace> {
   const { now, futureTx } = await deps.current();
   const [, tx, seq] = /^([0-9]{1,18})-([0-9]{1,18})$/.exec(lastEventId ?? "") ?? [];
   if (tx === undefined || seq === undefined || BigInt(tx) >= futureTx) return now;
@@ -128,7 +124,7 @@ async function startingPlace(
 }
 
 /** A payment that changed twice is told once, as it is now, at its last change's place. */
-async function render(deps: StreamDependencies, rows: EventRow[]): Promise<string> {
+async function render(deps: Deps, rows: EventRow[]): Promise<string> {
   const lastOf = new Map(rows.map((row) => [`${row.type}:${row.subjectId}`, row]));
   const told = rows.filter((row) => lastOf.get(`${row.type}:${row.subjectId}`) === row);
   const payments = await deps.payments(

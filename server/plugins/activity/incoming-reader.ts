@@ -7,7 +7,7 @@ import type { BlockFacts, TransferLog } from "../../infra/chain/transfer-logs.ts
 import type { Cursor, IncomingRow } from "./incoming-store.ts";
 import { newId } from "../../core/ids.ts";
 
-export interface IncomingDependencies {
+export interface Deps {
   owner: string;
   confirmations: number;
   head(): Promise<bigint>;
@@ -31,10 +31,10 @@ const REWIND = 2_000n;
 const MAX_RANGES_PER_PASS = 20;
 
 export class IncomingReader {
-  readonly #deps: IncomingDependencies;
+  readonly #deps: Deps;
   #range = RANGE;
 
-  constructor(deps: IncomingDependencies) {
+  constructor(deps: Deps) {
     this.#deps = deps;
   }
 

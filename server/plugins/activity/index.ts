@@ -1,16 +1,14 @@
 /** What happened to an owner's agents, as it happens: their payments, and money that came in. */
 import fp from "fastify-plugin";
 import incoming from "./incoming.ts";
-import events from "./events.ts";
-import { deleteOldEvents } from "./event-store.ts";
 import routes from "./routes.ts";
+import { deleteOldEvents } from "./event-store.ts";
 
 const EVENT_HOURS = 48;
 
 export default fp(
   async (app) => {
     await app.register(incoming);
-    await app.register(events);
     await app.register(routes);
     app.jobs.addTask(
       "forget-events",
@@ -22,5 +20,5 @@ export default fp(
       { cron: "17 * * * *", atStart: true },
     );
   },
-  { name: "activity-module" },
+  { name: "activity" },
 );

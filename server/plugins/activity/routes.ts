@@ -1,7 +1,75 @@
+/** An owner's events: noticed in Postgres, streamed over HTTP until the session or the service ends. */
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { Listener } from "../../infra/db/listener.ts";
+import { currentPlace, ownersWithNews, readEvents } from "./event-store.ts";
+import { isSessionLive } from "../auth/sessions.ts";
+import { findPayments } from "../payments/store.ts";
+import { eventStream, Wakeups } from "./event-stream.ts";
+import { ApiError } from "../../errors.ts";
+import type { RequestOwner } from "../auth/owner.ts";
+
+const HEARTBEAT_MS = 10_000;
+/** Payments do not NOTIFY (see the migration): one small query per process, while streams are open. */
+const LOOK_MS = 250;
+const MAX_STREAMS_PER_OWNER = 50;
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
+  const wakeups = new Wakeups();
+  const listener = new Listener({
+    connectionString: app.config.databaseUrl ?? "",
+    onConnected: () => wakeups.wakeAll(),
+    onTrouble: (error) => app.log.warn({ err: error }, "event listener lost; reconnecting"),
+  });
+  listener.on("purser_events", (ownerId) => wakeups.wake(ownerId));
+  let nextTx = 0n;
+  let isLooking = false;
+  const look = async (): Promise<void> => {
+    const ownerIds = wakeups.owners();
+    if (isLooking || ownerIds.length === 0) return;
+    isLooking = true;
+    try {
+      const found = await ownersWithNews(app.pool, ownerIds, nextTx);
+      nextTx = found.nextTx;
+      for (const ownerId of found.owners) wakeups.wake(ownerId);
+    } catch (error) {
+      // The heartbeat reads as well, and says so to the client when it cannot.
+      app.log.debug({ err: error }, "could not look for new events");
+    } finally {
+      isLooking = false;
+    }
+  };
+  const timer = setInterval(() => void look(), LOOK_MS).unref();
+  app.addHook("onReady", async () => listener.connect());
+  // Streams never end by themselves: without this, closing would wait for them.
+  app.addHook("preClose", async () => {
+    clearInterval(timer);
+    wakeups.close();
+  });
+  app.addHook("onClose", async () => listener.close());
+
+  const eventsOf = (
+    owner: RequestOwner,
+    lastEventId: string | undefined,
+  ): AsyncGenerator<string> => {
+    if (wakeups.count(owner.id) >= MAX_STREAMS_PER_OWNER)
+      throw new ApiError("rate_limited", { detail: "Too many event streams are open." });
+    return eventStream(
+      {
+        wakeups,
+        heartbeatMs: HEARTBEAT_MS,
+        read: (query) => readEvents(app.pool, query),
+        current: () => currentPlace(app.pool),
+        isSessionLive: (sessionId) => isSessionLive(app.prisma, sessionId),
+        payments: async (keys) => {
+          const rows = keys.length === 0 ? [] : await findPayments(app.prisma, keys);
+          return new Map(rows.map((row) => [row.id, app.paymentHistory.present(row)]));
+        },
+      },
+      { ownerId: owner.id, sessionId: owner.sessionId, lastEventId },
+    );
+  };
+
   app.get(
     "/api/events",
     {
@@ -15,11 +83,6 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { owner, headers } = request;
       const lastEventId = [headers["last-event-id"]].flat()[0];
-      const stream = app.ownerEvents({
-        ownerId: owner.id,
-        sessionId: owner.sessionId,
-        lastEventId,
-      });
       return reply
         .headers({
           "content-type": "text/event-stream; charset=utf-8",
@@ -27,7 +90,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           // Proxies that buffer would hold events back.
           "x-accel-buffering": "no",
         })
-        .send(Readable.from(stream));
+        .send(Readable.from(eventsOf(owner, lastEventId)));
     },
   );
 };

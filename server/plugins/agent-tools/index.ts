@@ -1,12 +1,11 @@
 /** The same calls as tools: MCP, and definitions for the common function-calling formats. */
 import fp from "fastify-plugin";
-import mcp from "./mcp.ts";
-import definitions from "./definitions.ts";
+import { definitionRoutes, mcpRoutes } from "./routes.ts";
 
 export default fp(
   async (app) => {
-    await app.register(mcp);
-    await app.register(definitions);
+    await app.register(mcpRoutes);
+    await app.register(definitionRoutes);
   },
-  { name: "agent-tools-module" },
+  { name: "agent-tools" },
 );

@@ -1,7 +1,13 @@
 import { getAddress } from "viem";
-import { insertAgent, updateAgent, type AgentChange, type AgentRow } from "./store.ts";
+import {
+  insertAgent,
+  outstandingOf,
+  updateAgent,
+  type AgentChange,
+  type AgentRow,
+} from "./store.ts";
 import { upsertAllowlist } from "./allowlist-store.ts";
-import { insertApiKey, type ApiKeyRow } from "../auth/api-key-store.ts";
+import { insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-key-store.ts";
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
 import type { Custody } from "../custody/custody.ts";
@@ -9,10 +15,11 @@ import { newId } from "../../core/ids.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { createApiKey } from "../auth/api-keys.ts";
-import { changeAgent, writeAudit, type OwnerCall } from "./change.ts";
+import { changeAgent, writeAudit, type OwnerCall, ownAgent } from "./change.ts";
 import { readAllowlist, readLimit, readName, readTime, refuseField } from "./rules.ts";
+import { ApiError } from "../../errors.ts";
 
-export interface CreateAgentDeps {
+export interface Deps {
   custody: Custody;
   /** Configured ones; the first is the default. */
   networks: readonly [NetworkFacts, ...NetworkFacts[]];
@@ -22,7 +29,7 @@ export interface CreateAgentDeps {
 export async function createAgent(
   call: OwnerCall,
   body: CreateAgentBody,
-  { custody, networks }: CreateAgentDeps,
+  { custody, networks }: Deps,
 ): Promise<{ agent: AgentRow; apiKey: string; key: ApiKeyRow }> {
   const network = body.network === undefined ? networks[0] : findNetwork(body.network, networks);
   if (!network)
@@ -143,4 +150,51 @@ function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown>
   if (only === undefined) return facts;
   const changed = new Set(Object.keys(only).map((key) => key.replace(/Atomic$/, "")));
   return Object.fromEntries(Object.entries(facts).filter(([name]) => changed.has(name)));
+}
+
+/** The wallet's USDC and the block it was read at; throws ApiError when the chain does not answer. */
+export type ReadBalance = (
+  agent: AgentRow,
+) => Promise<{ chainId: number; blockNumber: bigint; atomic: bigint }>;
+
+/**
+ * Ends an agent: its keys are revoked and it can only be read. Refused while money is in its wallet,
+ * or promised by it: an archived agent must not be able to lose or gain by itself.
+ */
+export async function archiveAgent(
+  call: OwnerCall,
+  agentId: string,
+  readBalance: ReadBalance,
+): Promise<AgentRow> {
+  // Read before the row is locked: no reservation waits for an RPC.
+  const seen = await ownAgent(call, agentId);
+  if (seen.status === "archived") return seen;
+  const balance = await readBalance(seen);
+  return changeAgent(call, agentId, async (tx, agent, audit) => {
+    const outstandingAtomic = await outstandingOf(tx, {
+      agentId,
+      chainId: balance.chainId,
+      balanceBlock: balance.blockNumber,
+    });
+    if (balance.atomic > 0n || outstandingAtomic > 0n) {
+      throw new ApiError("agent_has_funds", {
+        detail:
+          balance.atomic > 0n
+            ? `The wallet still holds ${formatAtomic(balance.atomic)} USDC. Withdraw it first.`
+            : `Payments of ${formatAtomic(outstandingAtomic)} USDC are not final yet. Try again in a moment.`,
+        extra: {
+          balance: formatAtomic(balance.atomic),
+          outstanding: formatAtomic(outstandingAtomic),
+        },
+      });
+    }
+    const revoked = await revokeApiKeys(tx, agentId, undefined);
+    const archived = await updateAgent(tx, agentId, { status: "archived" });
+    await audit({
+      action: "agent.archived",
+      before: { status: agent.status },
+      after: { status: "archived", revokedKeys: revoked.map(({ id }) => id) },
+    });
+    return archived;
+  });
 }

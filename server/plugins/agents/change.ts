@@ -1,3 +1,4 @@
+import type { FastifyRequest } from "fastify";
 import type { Address } from "viem";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { findAgent, lockAgent, type AgentRow } from "./store.ts";
@@ -10,6 +11,12 @@ export interface OwnerCall {
   owner: { id: string; address: Address };
   requestId: string;
 }
+
+export const ownerCall = (request: FastifyRequest): OwnerCall => ({
+  prisma: request.server.prisma,
+  owner: request.owner,
+  requestId: request.id,
+});
 
 export interface AuditNote {
   action: AuditAction;

@@ -1,14 +1,11 @@
 import fp from "fastify-plugin";
-import routes from "./routes.ts";
-import allowlistRoutes from "./allowlist-routes.ts";
 import keyRoutes from "./key-routes.ts";
-import auditRoutes from "./audit-routes.ts";
-import balanceRoutes from "./balance-routes.ts";
 import type { Address } from "viem";
 import type { AgentRow } from "./store.ts";
 import { readOutstanding } from "../guardrails/limits.ts";
+import { agentRoutes, allowlistRoutes, auditRoutes, balanceRoutes } from "./routes.ts";
 import { viewAgents } from "./view.ts";
-import type { ReadBalance } from "./archive.ts";
+import type { ReadBalance } from "./agents.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import type { Agent, AgentDetail } from "../../schemas/agents.ts";
@@ -68,11 +65,11 @@ export default fp(
         throw new ApiError("chain_unavailable", { detail: `${networkId} is not configured here.` });
       return chain.network.chainId;
     }
-    await app.register(routes);
+    await app.register(agentRoutes);
     await app.register(allowlistRoutes);
     await app.register(keyRoutes);
     await app.register(auditRoutes);
     await app.register(balanceRoutes);
   },
-  { name: "owner-views" },
+  { name: "agents" },
 );

@@ -1,7 +1,6 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import type { FastifyRequest } from "fastify";
 import { listApiKeys } from "../auth/api-key-store.ts";
-import { ownAgent, type OwnerCall } from "./change.ts";
+import { ownAgent, ownerCall } from "./change.ts";
 import { createKey, revokeKey, rotateKey, viewKey } from "./keys.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import {
@@ -14,17 +13,12 @@ import {
   RotatedKey,
 } from "../../schemas/agents.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
-import { acceptEmptyJson } from "../http/empty-json.ts";
+import { acceptEmptyJson } from "../http/request-body.ts";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
   const tags = ["owners: keys"];
-  const call = (request: FastifyRequest): OwnerCall => ({
-    prisma: app.prisma,
-    owner: request.owner,
-    requestId: request.id,
-  });
 
   app.get(
     "/api/agents/:id/keys",
@@ -40,7 +34,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const page = readPage(request.query);
-      const agent = await ownAgent(call(request), request.params.id);
+      const agent = await ownAgent(ownerCall(request), request.params.id);
       return toPage(await listApiKeys(app.prisma, agent.id, page), page.limit, viewKey);
     },
   );
@@ -58,7 +52,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const { row, apiKey } = await createKey(call(request), request.params.id, request.body);
+      const { row, apiKey } = await createKey(ownerCall(request), request.params.id, request.body);
       return reply.code(201).send({ key: viewKey(row), apiKey });
     },
   );
@@ -78,7 +72,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { id, keyId } = request.params;
       const graceSeconds = request.body.graceSeconds ?? 0;
-      const issued = await rotateKey(call(request), id, keyId, graceSeconds);
+      const issued = await rotateKey(ownerCall(request), id, keyId, graceSeconds);
       return reply.code(201).send({
         key: viewKey(issued.row),
         apiKey: issued.apiKey,
@@ -100,7 +94,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const { id, keyId } = request.params;
-      return { key: viewKey(await revokeKey(call(request), id, keyId)) };
+      return { key: viewKey(await revokeKey(ownerCall(request), id, keyId)) };
     },
   );
 };

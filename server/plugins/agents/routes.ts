@@ -1,30 +1,35 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import type { FastifyRequest } from "fastify";
-import { listAgents } from "./store.ts";
-import { archiveAgent } from "./archive.ts";
-import { createAgent, editAgent } from "./agents.ts";
-import { ownAgent, type OwnerCall } from "./change.ts";
-import { viewKey } from "./keys.ts";
+import { getAddress, type Address } from "viem";
+import { formatAtomic } from "../../core/money.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import {
+  AddAllowlistBody,
   AgentDetail,
   AgentListQuery,
   AgentPage,
+  Allowlist,
+  AllowlistParams,
+  AuditPage,
   CreateAgentBody,
   CreatedAgent,
+  ReplaceAllowlistBody,
   UpdateAgentBody,
 } from "../../schemas/agents.ts";
-import { IdParams } from "../../schemas/common.ts";
-import { acceptEmptyJson } from "../http/empty-json.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
+import { OwnerBalance, OwnerBalanceQuery } from "../../schemas/owners.ts";
+import { acceptEmptyJson } from "../http/request-body.ts";
+import { archiveAgent, createAgent, editAgent } from "./agents.ts";
+import { addToAllowlist, removeAllowed, replaceAllowlist } from "./allowlist.ts";
+import { listAudit } from "./audit.ts";
+import { ownAgent, ownerCall } from "./change.ts";
+import { viewKey } from "./keys.ts";
+import { refuseField } from "./rules.ts";
+import { listAgents } from "./store.ts";
+import { viewEntry } from "./view.ts";
 
-const routes: FastifyPluginAsyncTypebox = async (app) => {
+export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   const tags = ["owners: agents"];
-  const call = (request: FastifyRequest): OwnerCall => ({
-    prisma: app.prisma,
-    owner: request.owner,
-    requestId: request.id,
-  });
   const [first, ...rest] = app.config.networks;
   const deps = { custody: app.custody, networks: [first, ...rest] as const };
 
@@ -60,7 +65,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const { agent, apiKey, key } = await createAgent(call(request), request.body, deps);
+      const { agent, apiKey, key } = await createAgent(ownerCall(request), request.body, deps);
       const view = await app.viewAgentDetail(agent);
       return reply
         .code(201)
@@ -80,7 +85,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: AgentDetail },
       },
     },
-    async (request) => app.viewAgentDetail(await ownAgent(call(request), request.params.id)),
+    async (request) => app.viewAgentDetail(await ownAgent(ownerCall(request), request.params.id)),
   );
 
   app.patch(
@@ -96,7 +101,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request) =>
-      app.viewAgentDetail(await editAgent(call(request), request.params.id, request.body)),
+      app.viewAgentDetail(await editAgent(ownerCall(request), request.params.id, request.body)),
   );
 
   app.post(
@@ -112,9 +117,122 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) =>
       app.viewAgentDetail(
-        await archiveAgent(call(request), request.params.id, app.readAgentBalance),
+        await archiveAgent(ownerCall(request), request.params.id, app.readAgentBalance),
       ),
   );
 };
 
-export default routes;
+export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  acceptEmptyJson(app);
+  const tags = ["owners: allowlist"];
+
+  app.put(
+    "/api/agents/:id/allowlist",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Replace the whole allowlist (up to 1000 addresses)",
+        params: IdParams,
+        body: ReplaceAllowlistBody,
+        response: { 200: Allowlist },
+      },
+    },
+    async (request) => {
+      const { allowlist } = request.body;
+      const rows = await replaceAllowlist(ownerCall(request), request.params.id, allowlist);
+      return { allowlist: rows.map(viewEntry) };
+    },
+  );
+
+  app.post(
+    "/api/agents/:id/allowlist",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Allow one more address, or change its label",
+        params: IdParams,
+        body: AddAllowlistBody,
+        response: { 201: Allowlist },
+      },
+    },
+    async (request, reply) => {
+      const rows = await addToAllowlist(ownerCall(request), request.params.id, request.body);
+      return reply.code(201).send({ allowlist: rows.map(viewEntry) });
+    },
+  );
+
+  app.delete(
+    "/api/agents/:id/allowlist/:address",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Allow an address no more",
+        params: AllowlistParams,
+        response: { 200: Allowlist },
+      },
+    },
+    async (request) => {
+      const { id, address } = request.params;
+      return { allowlist: (await removeAllowed(ownerCall(request), id, address)).map(viewEntry) };
+    },
+  );
+};
+
+export const auditRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  app.get(
+    "/api/agents/:id/audit",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags: ["owners: agents"],
+        summary: "Every change of rules and keys: who, when, before, after",
+        params: IdParams,
+        querystring: PageQuery,
+        response: { 200: AuditPage },
+      },
+    },
+    async (request) => {
+      const page = readPage(request.query);
+      const agent = await ownAgent(ownerCall(request), request.params.id);
+      return toPage(await listAudit(app.prisma, agent.id, page), page.limit, (row) => ({
+        id: row.id,
+        actor: getAddress(row.actor as Address),
+        action: row.action,
+        before: row.before,
+        after: row.after,
+        requestId: row.requestId,
+        createdAt: row.createdAt.toISOString(),
+      }));
+    },
+  );
+};
+
+export const balanceRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  app.get(
+    "/api/owner/balance",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags: ["owners: session"],
+        summary: "USDC of the owner's own wallet, which funds agents",
+        querystring: OwnerBalanceQuery,
+        response: { 200: OwnerBalance },
+      },
+    },
+    async ({ owner, query }, reply) => {
+      const chain =
+        query.network === undefined ? app.chains.default : app.chains.byNetwork(query.network);
+      if (!chain) throw refuseField("validation_failed", "query.network", "is not configured here");
+      const { balances } = await app.chainReads.balances(chain.network.chainId, [owner.address]);
+      reply.header("cache-control", "no-store");
+      return {
+        network: chain.network.id,
+        address: getAddress(owner.address),
+        balance: formatAtomic(balances.get(owner.address) ?? 0n),
+      };
+    },
+  );
+};

@@ -24,7 +24,7 @@ export interface StoredWallet extends SealedWallet {
   address: Address;
 }
 
-export interface CustodyDeps {
+export interface Deps {
   ring: KeyRing;
   curve: Curve;
   networks: readonly NetworkFacts[];
@@ -34,9 +34,9 @@ export interface CustodyDeps {
 
 /** Signs for agents' wallets. The token's domain is always from our own table. */
 export class Custody {
-  readonly #deps: CustodyDeps;
+  readonly #deps: Deps;
 
-  constructor(deps: CustodyDeps) {
+  constructor(deps: Deps) {
     this.#deps = deps;
   }
 

@@ -1,11 +1,46 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
-import { chainStats } from "./chain-stats.ts";
 import { ApiError } from "../../errors.ts";
 import type { PaywallRoute } from "../paywall/paywall.ts";
-import { ChainStats, PaymentRequiredAnswer } from "../../schemas/demo.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import { Type } from "typebox";
+import { NetworkId, Nullable, Timestamp } from "../../schemas/common.ts";
 
 const PRICE = "0.001";
+
+const ChainStats = Type.Object({
+  network: NetworkId,
+  chain: Type.String(),
+  height: Type.Integer(),
+  hash: Type.String(),
+  time: Timestamp,
+  gasUsed: Type.String(),
+  gasLimit: Type.String(),
+  baseFee: Type.String({ description: "Per gas, in wei" }),
+  transactions: Type.Integer({ description: "In the latest block" }),
+  meanBlockTimeSeconds: Nullable(Type.Number({ description: "Over the last `blocksSampled`" })),
+  blocksSampled: Type.Integer(),
+});
+
+/** The protocol's, not ours: see the PAYMENT-REQUIRED header. A settle that failed answers it too. */
+const PaymentRequiredAnswer = Type.Object(
+  {
+    x402Version: Type.Integer(),
+    error: Type.String(),
+    accepts: Type.Optional(Type.Array(Type.Object({}, { additionalProperties: true }))),
+  },
+  { additionalProperties: true },
+);
+
+const EXAMPLE = {
+  height: 1204551,
+  time: "2026-11-21T05:00:00.000Z",
+  gasUsed: "1204311",
+  gasLimit: "30000000",
+  baseFee: "20000000000",
+  transactions: 14,
+  meanBlockTimeSeconds: 0.5,
+};
 
 /** The paid demo endpoint of the default network: `/api/arc-stats` on Arc. */
 const routes: FastifyPluginAsyncTypebox = async (app) => {
@@ -71,14 +106,48 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   });
 };
 
-const EXAMPLE = {
-  height: 1204551,
-  time: "2026-11-21T05:00:00.000Z",
-  gasUsed: "1204311",
-  gasLimit: "30000000",
-  baseFee: "20000000000",
-  transactions: 14,
-  meanBlockTimeSeconds: 0.5,
-};
-
 export default routes;
+
+interface StatsBlock {
+  number: bigint;
+  hash: string;
+  /** Seconds. */
+  timestamp: bigint;
+  gasUsed: bigint;
+  gasLimit: bigint;
+  baseFeePerGas: bigint | null;
+  transactions: readonly unknown[];
+}
+
+interface BlockReader {
+  latest(): Promise<StatsBlock>;
+  at(height: bigint): Promise<StatsBlock>;
+}
+
+/** Enough that blocks sharing a second (Arc's do) still give a fair mean. */
+const SAMPLED_BLOCKS = 60n;
+
+/** What is sold: how the chain is doing right now. */
+async function chainStats(network: NetworkFacts, blocks: BlockReader) {
+  const latest = await blocks.latest();
+  const span = latest.number < SAMPLED_BLOCKS ? latest.number : SAMPLED_BLOCKS;
+  const oldest = span === 0n ? latest : await blocks.at(latest.number - span);
+  return {
+    network: network.id,
+    chain: network.name,
+    height: Number(latest.number),
+    hash: latest.hash,
+    time: new Date(Number(latest.timestamp) * 1000).toISOString(),
+    gasUsed: latest.gasUsed.toString(),
+    gasLimit: latest.gasLimit.toString(),
+    baseFee: (latest.baseFeePerGas ?? 0n).toString(),
+    transactions: latest.transactions.length,
+    meanBlockTimeSeconds: span === 0n ? null : meanSeconds(oldest, latest, span),
+    blocksSampled: Number(span),
+  };
+}
+
+/** Whole seconds over whole blocks, to a thousandth; block times are no money. */
+function meanSeconds(oldest: StatsBlock, latest: StatsBlock, span: bigint): number {
+  return Math.round((Number(latest.timestamp - oldest.timestamp) / Number(span)) * 1000) / 1000;
+}

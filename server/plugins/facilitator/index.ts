@@ -1,9 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
-import statsPlugin from "./stats-plugin.ts";
-import paymentRoutes from "./payment-routes.ts";
-import serviceRoutes from "./service-routes.ts";
-import statsRoute from "./stats-route.ts";
+import stats, { tallyOutcome, type Tally } from "./stats.ts";
+import { paymentRoutes, serviceRoutes } from "./routes.ts";
 import { Counter, Histogram, type Registry } from "prom-client";
 import { privateKeyToAddress } from "viem/accounts";
 import { ChainPaymentReads } from "./rehearsal.ts";
@@ -14,7 +12,6 @@ import { PaymentChecker, type PaymentReads } from "./check.ts";
 import { Facilitator, type Observer } from "./facilitator.ts";
 import { PayerLimit } from "./payer-limit.ts";
 import { Settler } from "./settle.ts";
-import { tallyOutcome, type Tally } from "./tally.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -33,7 +30,7 @@ export default fp(
   async (app) => {
     const settledListeners: ((body: unknown) => void)[] = [];
     app.decorate("onFacilitated", (listener) => void settledListeners.push(listener));
-    await app.register(statsPlugin);
+    await app.register(stats);
     const { networks, publicUrl, settleWaitMs, relayerPrivateKeys } = app.config;
     const checker = new PaymentChecker({
       networks,
@@ -82,7 +79,6 @@ export default fp(
     );
     await app.register(paymentRoutes);
     await app.register(serviceRoutes);
-    await app.register(statsRoute);
   },
   {
     name: "facilitator",

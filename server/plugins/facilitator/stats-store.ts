@@ -1,5 +1,5 @@
 /** What the facilitator did for others: from its settlements, its transactions and its counts. */
-import type { Tallied } from "./tally.ts";
+import type { Tallied } from "./stats.ts";
 import { atomicOf } from "../../infra/db/decimal.ts";
 import {
   databaseNow,

@@ -1,11 +1,83 @@
-/** The facilitator's screen, from rows and from the relayers' balances. */
+/** What this facilitator did for others: counted, added up from rows, and shown with its relayers' balances. */
+import fp from "fastify-plugin";
+import { privateKeyToAddress } from "viem/accounts";
+import * as store from "./stats-store.ts";
+import { memoFor } from "../../core/kept-answer.ts";
+import type { FacilitatorStats } from "../../schemas/facilitator.ts";
 import { formatEther, getAddress, type Address } from "viem";
 import type { DayTotals, HourRow, RecentRow } from "./stats-store.ts";
-import type { FacilitatorStats } from "../../schemas/facilitator.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 
-export interface StatsParts {
+declare module "fastify" {
+  interface FastifyInstance {
+    facilitatorTally: Tally;
+    facilitatorStats(): Promise<FacilitatorStats>;
+  }
+}
+
+const HAND_OVER_MS = 2_000;
+/** Anyone may ask: the answer is computed at most this often, whoever asks. */
+const STATS_KEPT_MS = 2_000;
+const ALL_TIME_KEPT_MS = 30_000;
+const RECENT = 20;
+
+export default fp(
+  async (app) => {
+    const tally = new Tally();
+    app.decorate("facilitatorTally", tally);
+    const handOver = () =>
+      tally
+        .handOver((counts) => store.addFacilitatorCounts(app.prisma, counts))
+        .catch((err: unknown) => app.log.warn({ err }, "facilitator counts not kept yet"));
+    const timer = setInterval(() => void handOver(), HAND_OVER_MS).unref();
+    app.addHook("onClose", async () => {
+      clearInterval(timer);
+      await handOver();
+    });
+
+    const allTime = memoFor(ALL_TIME_KEPT_MS, () => store.readAllTime(app.prisma));
+    const relayers = app.config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
+    const relayerFacts = (): Promise<RelayerFacts[]> =>
+      Promise.all(
+        app.chains.all.flatMap(({ network, client }) =>
+          relayers.map(async (address) => {
+            const [balanceWei, gasPriceWei] = await Promise.all([
+              client.getBalance({ address }).catch(() => undefined),
+              client.getGasPrice().catch(() => undefined),
+            ]);
+            return { network, address, balanceWei, gasPriceWei };
+          }),
+        ),
+      );
+    const stats = memoFor(STATS_KEPT_MS, async () => {
+      await handOver();
+      const { prisma } = app;
+      const [verified, day, ever, hours, batchSizes, recent, facts] = await Promise.all([
+        store.countVerified(prisma),
+        store.readDayTotals(prisma),
+        allTime(),
+        store.readHours(prisma),
+        store.readBatchSizes(prisma),
+        store.readRecent(prisma, RECENT),
+        relayerFacts(),
+      ]);
+      return presentStats({
+        verified,
+        day,
+        allTime: ever,
+        hours,
+        batchSizes,
+        recent,
+        relayers: facts,
+      });
+    });
+    app.decorate("facilitatorStats", stats);
+  },
+  { name: "facilitator-stats" },
+);
+
+interface StatsParts {
   verified: number;
   day: DayTotals;
   allTime: { settled: number; volume: bigint };
@@ -15,7 +87,7 @@ export interface StatsParts {
   relayers: readonly RelayerFacts[];
 }
 
-export interface RelayerFacts {
+interface RelayerFacts {
   network: NetworkFacts;
   address: Address;
   /** Undefined while the chain does not answer. */
@@ -27,6 +99,7 @@ export interface RelayerFacts {
 const LOW_SETTLEMENTS = 500n;
 const GAS_PER_SETTLEMENT = 80_000n;
 
+/** The facilitator's screen. */
 export function presentStats(parts: StatsParts): FacilitatorStats {
   const { verified, day, allTime } = parts;
   const finished = day.settled + day.failed;
@@ -79,3 +152,42 @@ const presentRelayer = (facts: RelayerFacts): FacilitatorStats["relayers"][numbe
 
 const rounded = (value: number | null): number | null =>
   value === null ? null : Math.round(value);
+
+export type TallyOutcome = "ok" | "refused" | "pending" | "error";
+export interface Tallied {
+  operation: "verify" | "settle";
+  outcome: TallyOutcome;
+  count: number;
+}
+
+/** Counts how requests ended, and hands the counts over to be kept. */
+export class Tally {
+  #counts = new Map<string, Tallied>();
+
+  add(operation: Tallied["operation"], outcome: TallyOutcome, times = 1): void {
+    const key = `${operation} ${outcome}`;
+    const counted = this.#counts.get(key);
+    if (counted) counted.count += times;
+    else this.#counts.set(key, { operation, outcome, count: times });
+  }
+
+  /** Everything since the last time. What could not be kept is counted again. */
+  async handOver(keep: (counts: Tallied[]) => Promise<void>): Promise<void> {
+    const counts = [...this.#counts.values()];
+    if (counts.length === 0) return;
+    this.#counts = new Map();
+    try {
+      await keep(counts);
+    } catch (error) {
+      for (const { operation, outcome, count } of counts) this.add(operation, outcome, count);
+      throw error;
+    }
+  }
+}
+
+/** An outcome's protocol reason as one of four words. */
+export function tallyOutcome(outcome: string): TallyOutcome {
+  if (outcome === "valid" || outcome === "settled") return "ok";
+  if (outcome === "settlement_pending") return "pending";
+  return outcome.startsWith("unexpected_") ? "error" : "refused";
+}

@@ -3,10 +3,9 @@ import { getAddress } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { LOCAL_CHAIN_ID } from "../../config.ts";
 import { parseAddress } from "../../core/address.ts";
-import { readFaucetAmount, FAUCET } from "./amount.ts";
+import { readFaucetAmount, FAUCET, createFaucet } from "./faucet.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
-import { createFaucet } from "../../local/faucet.ts";
 import { FaucetAnswer, FaucetRequest, LocalInfo } from "../../schemas/local.ts";
 
 /** The local world's helpers. In production shape they are not registered: 404, as if they never were. */

@@ -2,9 +2,10 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import fastifyStatic from "@fastify/static";
 import fp from "fastify-plugin";
-import type { FastifyReply, FastifyRequest } from "fastify";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
 import { sendProblem } from "./errors.ts";
+import type { KnownRoute } from "./route-auth.ts";
 
 const WEB_ROOT = fileURLToPath(new URL("../../../web/dist/", import.meta.url));
 /** Paths of machines: what is not there is a problem document, never the web app. */
@@ -12,9 +13,20 @@ const MACHINE_PATHS =
   /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known)(\/|\?|$)|\.(json|txt|md)(\?|$)/;
 const ONE_YEAR_SECONDS = 31_536_000;
 
+declare module "fastify" {
+  interface FastifyInstance {
+    /** The route another method or a preflight is about; undefined when there is none. */
+    routeLookup(method: string, url: string): KnownRoute | undefined;
+  }
+}
+
 /** Serves the built web app, with the SPA fallback for its own deep links, and explains every other 404. */
 export default fp(
   async (app) => {
+    const matching = routesMatching(app);
+    app.decorate("routeLookup", (method: string, url: string) =>
+      matching(url).find((route) => route.method === method),
+    );
     const hasWebApp = existsSync(`${WEB_ROOT}index.html`);
     if (hasWebApp) {
       await app.register(async (scope) => {
@@ -51,7 +63,7 @@ export default fp(
     }
 
     function problem(request: FastifyRequest, reply: FastifyReply): FastifyReply {
-      const methods = app.methodsOf(request.url);
+      const methods = [...new Set(matching(request.url).map((route) => route.method))];
       if (methods.length > 0 && !methods.includes(request.method)) {
         const allow = methods.join(", ");
         return sendProblem(
@@ -75,3 +87,22 @@ export default fp(
   },
   { name: "not-found" },
 );
+
+/** "Which route would this be?", for paths that Fastify itself has not routed. */
+function routesMatching(app: FastifyInstance): (url: string) => KnownRoute[] {
+  let compiled: { pattern: RegExp; route: KnownRoute }[] | undefined;
+  return (url) => {
+    compiled ??= app.knownRoutes
+      .filter((route) => !route.url.includes("*") && route.method !== "OPTIONS")
+      .map((route) => ({ route, pattern: toPattern(route.url) }));
+    const path = url.split("?", 1)[0] ?? "/";
+    return compiled.filter(({ pattern }) => pattern.test(path)).map(({ route }) => route);
+  };
+}
+
+function toPattern(url: string): RegExp {
+  const escaped = url
+    .replaceAll(/[.+?^${}()|[\]\\]/g, String.raw`\$&`)
+    .replaceAll(/:[A-Za-z]+/g, "[^/]+");
+  return new RegExp(`^${escaped}/?$`);
+}

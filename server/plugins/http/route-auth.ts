@@ -67,5 +67,5 @@ export default fp(
       await authenticate(request, reply);
     });
   },
-  { name: "auth" },
+  { name: "route-auth" },
 );

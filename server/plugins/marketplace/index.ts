@@ -1,9 +1,8 @@
 import fp from "fastify-plugin";
-import routes from "./routes.ts";
-import discoveryRoute from "./discovery-route.ts";
 import { forgetDeadAnnouncements } from "./announcement-store.ts";
 import { Listings, type Prober } from "./marketplace.ts";
 import { reprobeDue } from "./reprobe.ts";
+import { discoveryRoutes, listingRoutes } from "./routes.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -50,8 +49,8 @@ export default fp(
       },
       { cron: "* * * * *", atStart: true },
     );
-    await app.register(routes);
-    await app.register(discoveryRoute);
+    await app.register(listingRoutes);
+    await app.register(discoveryRoutes);
   },
-  { name: "listings" },
+  { name: "marketplace" },
 );

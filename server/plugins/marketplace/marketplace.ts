@@ -1,22 +1,35 @@
 /** The marketplace: who may list what, and what a fetch by listing is held to. */
-import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
+import type { PaymentRequired } from "@x402/core/types";
+import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { announceListing, listCatalogue } from "./announcement-store.ts";
 import * as store from "../listings/store.ts";
 import type { ListingPatch, ListingQuery, NewListing } from "../../schemas/listings.ts";
 import { ApiError } from "../../errors.ts";
 import { newId } from "../../core/ids.ts";
+import { parseAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { readPage, toPage, type PageOf } from "../../core/paging.ts";
 import { readAnnouncement } from "./announcement.ts";
-import { builtInRow, type BuiltIn } from "./built-in.ts";
-import { readCeiling, readListingUrl, readMaxPriceFilter } from "./input.ts";
+import { readCeiling, readListingUrl, readMaxPriceFilter } from "./wire.ts";
 import { nextProbeInMs } from "./reprobe.ts";
 import type { ProbedTerms } from "../listings/terms.ts";
 
 /** Asks the URL without paying; throws the ApiError that says why its 402 is none. */
 export type Prober = (url: string, options: { method: string }) => Promise<ProbedTerms>;
 
-export interface ListingsParts {
+/** An endpoint of our own, listed from the first start. */
+export interface BuiltIn {
+  key: string;
+  name: string;
+  description: string;
+  category: string;
+  url: string;
+  method: store.ListingMethod;
+  sample: string;
+  terms: () => Promise<PaymentRequired>;
+}
+
+export interface Deps {
   prisma: PrismaClient;
   probe: Prober;
   networks: readonly NetworkFacts[];
@@ -24,17 +37,17 @@ export interface ListingsParts {
 }
 
 export class Listings {
-  readonly #parts: ListingsParts;
+  readonly #deps: Deps;
   readonly #builtIns: BuiltIn[] = [];
-  constructor(parts: ListingsParts) {
-    this.#parts = parts;
+  constructor(deps: Deps) {
+    this.#deps = deps;
   }
 
   async list(query: ListingQuery, ownerId: string | undefined): Promise<PageOf<store.ListingRow>> {
     const page = readPage(query);
     const network = query.network === undefined ? undefined : networkId(query.network);
     const rows = await store.listListings(
-      this.#parts.prisma,
+      this.#deps.prisma,
       {
         search: query.search,
         category: query.category,
@@ -50,7 +63,7 @@ export class Listings {
 
   /** A paused listing is its owner's business; for everybody else it is not there. */
   async get(id: string, viewerId: string | undefined): Promise<store.ListingRow> {
-    const row = await store.findListing(this.#parts.prisma, id);
+    const row = await store.findListing(this.#deps.prisma, id);
     if (!row || (row.status === "paused" && row.ownerId !== viewerId)) throw missing();
     return row;
   }
@@ -58,13 +71,13 @@ export class Listings {
   async probe(input: { url: string; method?: string | undefined }) {
     const url = readListingUrl(input.url);
     const method = (input.method ?? "GET") as store.ListingMethod;
-    const terms = await this.#parts.probe(url.href, { method });
+    const terms = await this.#deps.probe(url.href, { method });
     return { url: url.href, method, terms };
   }
 
   async create(ownerId: string, input: NewListing): Promise<store.ListingRow> {
     const { url, method, terms } = await this.probe(input);
-    const row = await store.insertListing(this.#parts.prisma, {
+    const row = await store.insertListing(this.#deps.prisma, {
       id: newId("lst"),
       source: "owner",
       ownerId,
@@ -94,7 +107,7 @@ export class Listings {
     // Resumed, or held to another ceiling: what it is worth is seen by the next probe, due at once.
     const isResumed = patch.status === "active" && before.status === "paused";
     const row = await store.changeListing(
-      this.#parts.prisma,
+      this.#deps.prisma,
       { id, ownerId },
       {
         name: patch.name?.trim(),
@@ -111,7 +124,7 @@ export class Listings {
   }
 
   async remove(ownerId: string, id: string): Promise<void> {
-    if (!(await store.deleteListing(this.#parts.prisma, { id, ownerId }))) throw missing();
+    if (!(await store.deleteListing(this.#deps.prisma, { id, ownerId }))) throw missing();
   }
 
   addBuiltIn(builtIn: BuiltIn): void {
@@ -123,7 +136,7 @@ export class Listings {
     for (const builtIn of this.#builtIns) {
       const required = await builtIn.terms();
       const row = builtInRow(builtIn, required);
-      if (row) await store.putBuiltIn(this.#parts.prisma, row);
+      if (row) await store.putBuiltIn(this.#deps.prisma, row);
     }
   }
 
@@ -140,7 +153,7 @@ export class Listings {
   }): Promise<{ rows: store.ListingRow[]; total: number }> {
     if (filter.type !== undefined && filter.type !== "http") return { rows: [], total: 0 };
     const network = filter.network === undefined ? undefined : networkId(filter.network);
-    return listCatalogue(this.#parts.prisma, {
+    return listCatalogue(this.#deps.prisma, {
       query: filter.query,
       payTo: filter.payTo,
       scheme: filter.scheme,
@@ -156,14 +169,14 @@ export class Listings {
    * announces must not delay, or fail, what it earned.
    */
   catalogue(body: unknown): void {
-    const { prisma, networks, onBackgroundError } = this.#parts;
+    const { prisma, networks, onBackgroundError } = this.#deps;
     announce(prisma, body, networks).catch((error: unknown) =>
       onBackgroundError(error, "cataloguing a settled resource"),
     );
   }
 
   async #own(ownerId: string, id: string): Promise<store.ListingRow> {
-    const row = await store.findListing(this.#parts.prisma, id);
+    const row = await store.findListing(this.#deps.prisma, id);
     if (!row || row.ownerId !== ownerId) throw missing();
     return row;
   }
@@ -182,12 +195,49 @@ export const pinned = (terms: ProbedTerms) => ({
   sample: terms.sample,
 });
 
-async function announce(db: Db, body: unknown, networks: readonly NetworkFacts[]): Promise<void> {
+async function announce(
+  prisma: PrismaClient,
+  body: unknown,
+  networks: readonly NetworkFacts[],
+): Promise<void> {
   const announcement = readAnnouncement(body, networks);
-  if (announcement) await announceListing(db, { id: newId("lst"), ...announcement });
+  if (announcement) await announceListing(prisma, { id: newId("lst"), ...announcement });
 }
 
 const networkId = (idOrAlias: string): string => findNetwork(idOrAlias)?.id ?? idOrAlias;
 const resumed = (row: store.ListingRow): store.ListingStatus =>
   row.flag === null ? "active" : "failing";
 const missing = (): ApiError => new ApiError("not_found", { detail: "There is no such listing." });
+
+function builtInRow(builtIn: BuiltIn, required: PaymentRequired): store.NewListingRow | undefined {
+  const [requirement] = required.accepts;
+  const priceAtomic = parseAtomic(requirement?.amount);
+  if (!requirement || priceAtomic === undefined) return undefined;
+  return {
+    id: newId("lst"),
+    source: "built-in",
+    ownerId: null,
+    builtInKey: builtIn.key,
+    name: builtIn.name,
+    description: builtIn.description,
+    category: builtIn.category,
+    url: builtIn.url,
+    method: builtIn.method,
+    host: new URL(builtIn.url).host,
+    payTo: requirement.payTo.toLowerCase(),
+    asset: requirement.asset.toLowerCase(),
+    network: requirement.network,
+    priceAtomic,
+    priceCeilingAtomic: priceAtomic,
+    status: "active",
+    flag: null,
+    statusReason: null,
+    x402Version: required.x402Version,
+    requirement,
+    extensions: required.extensions ?? null,
+    mimeType: required.resource.mimeType ?? null,
+    sample: builtIn.sample,
+    probedAt: new Date(),
+    nextProbeInMs: 0,
+  };
+}

@@ -1,4 +1,4 @@
-/** When a listing is probed next, and how many failures make it "failing". */
+/** The background check of listings: are they still there, at the terms they were listed with? */
 import { ApiError } from "../../errors.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import type { ListingRow } from "../listings/store.ts";
@@ -13,7 +13,8 @@ const LONGEST_MS = 6 * 60 * MINUTE_MS;
 /** One bad minute of a seller is no reason to hide it. */
 export const FAILURES_UNTIL_FAILING = 3;
 /** While a probe runs; longer than any probe may take. */
-export const PROBE_LEASE_MS = 2 * MINUTE_MS;
+const PROBE_LEASE_MS = 2 * MINUTE_MS;
+const BATCH = 10;
 
 /** Doubling from one minute to six hours after failures; every 15 minutes when all is well. */
 export function nextProbeInMs(failures: number, random: () => number = Math.random): number {
@@ -22,31 +23,27 @@ export function nextProbeInMs(failures: number, random: () => number = Math.rand
   return Math.round(Math.min(base, LONGEST_MS) * (0.9 + random() * 0.2));
 }
 
-/** The background check of listings: are they still there, at the terms they were listed with? */
-
-export interface ReprobeParts {
+export interface Deps {
   prisma: PrismaClient;
   probe: Prober;
 }
 
-const BATCH = 10;
-
 /** Probes everything that is due, a batch at a time; answers how many it looked at. */
 export async function reprobeDue(
-  parts: ReprobeParts,
+  deps: Deps,
   isStopping: () => boolean = () => false,
 ): Promise<number> {
   let count = 0;
   while (!isStopping()) {
-    const due = await claimDueListings(parts.prisma, { limit: BATCH, leaseMs: PROBE_LEASE_MS });
+    const due = await claimDueListings(deps.prisma, { limit: BATCH, leaseMs: PROBE_LEASE_MS });
     if (due.length === 0) break;
-    await Promise.all(due.map((listing) => reprobe(parts, listing)));
+    await Promise.all(due.map((listing) => reprobe(deps, listing)));
     count += due.length;
   }
   return count;
 }
 
-export async function reprobe({ prisma, probe }: ReprobeParts, listing: ListingRow): Promise<void> {
+export async function reprobe({ prisma, probe }: Deps, listing: ListingRow): Promise<void> {
   let live: ProbedTerms;
   try {
     live = await probe(listing.url, { method: listing.method });

@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { getAddress } from "viem";
-import { toListing } from "./wire.ts";
+import { toListing, toDiscoveryItem } from "./wire.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams } from "../../schemas/common.ts";
@@ -14,15 +14,20 @@ import {
   NewListing,
   ProbeRequest,
   ProbeResult,
+  DiscoveryPage,
+  DiscoveryQuery,
+  DiscoverySearchPage,
+  DiscoverySearchQuery,
 } from "../../schemas/listings.ts";
-import { acceptEmptyJson } from "../http/empty-json.ts";
 
 const tags = ["marketplace"];
 /** Each of these makes us call an address its caller chose. */
 const rateLimit = { max: 120, timeWindow: "1 minute" };
+/** A page of the Bazaar shape, when the client names no size. */
+const DEFAULT_LIMIT = 100;
 
-const routes: FastifyPluginAsyncTypebox = async (app) => {
-  acceptEmptyJson(app);
+/** The marketplace in our own shape. */
+export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   /** Reads are public; who is signed in also sees which listings are theirs. */
   async function viewerOf(request: FastifyRequest, reply: FastifyReply) {
     if (app.sessionCookie.read(request) === undefined) return undefined;
@@ -150,4 +155,55 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
-export default routes;
+/** The marketplace in the protocol's Bazaar shape: stock clients (`withBazaar`) read it. */
+export const discoveryRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  app.get(
+    "/api/x402/discovery/resources",
+    {
+      config: { auth: "public" },
+      schema: {
+        tags: ["facilitator"],
+        summary: "Paid resources known here, in the protocol's Bazaar shape",
+        querystring: DiscoveryQuery,
+        response: { 200: DiscoveryPage },
+      },
+    },
+    async (request) => {
+      const { limit, offset, ...filter } = request.query;
+      const page = { limit: Number(limit ?? DEFAULT_LIMIT), offset: Number(offset ?? 0) };
+      const { rows, total } = await app.listings.catalogued({ ...filter, ...page });
+      return {
+        x402Version: 2 as const,
+        items: rows.map(toDiscoveryItem),
+        pagination: { ...page, total },
+      };
+    },
+  );
+
+  app.get(
+    "/api/x402/discovery/search",
+    {
+      config: { auth: "public" },
+      schema: {
+        tags: ["facilitator"],
+        summary: "Search the paid resources known here",
+        querystring: DiscoverySearchQuery,
+        response: { 200: DiscoverySearchPage },
+      },
+    },
+    async (request) => {
+      const { limit: limitText, cursor, ...filter } = request.query;
+      const limit = Number(limitText ?? DEFAULT_LIMIT);
+      const offset = Number(cursor ?? 0);
+      const { rows, total } = await app.listings.catalogued({ ...filter, limit, offset });
+      const next = offset + rows.length;
+      const hasMore = next < total && rows.length > 0;
+      return {
+        x402Version: 2 as const,
+        resources: rows.map(toDiscoveryItem),
+        partialResults: hasMore,
+        pagination: { limit: rows.length, cursor: hasMore ? String(next) : null },
+      };
+    },
+  );
+};

@@ -13,5 +13,5 @@ export default fp(
       { cron: "17 * * * *", atStart: true },
     );
   },
-  { name: "owners-module" },
+  { name: "owners" },
 );

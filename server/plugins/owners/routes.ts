@@ -13,7 +13,7 @@ import {
   SignInBody,
   SignedIn,
 } from "../../schemas/owners.ts";
-import { acceptEmptyJson } from "../http/empty-json.ts";
+import { acceptEmptyJson } from "../http/request-body.ts";
 
 /** Per address. Asking a chain about a contract's signature is work that strangers can cause. */
 const SIGN_INS_PER_MINUTE = 300;

@@ -7,10 +7,14 @@ import {
 import type { ChainClient } from "../../infra/chain/clients.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { ensureOwner, insertNonce, takeNonce } from "./store.ts";
-import { insertSession, revokeSessionByToken } from "../auth/sessions.ts";
+import {
+  insertSession,
+  revokeSessionByToken,
+  createSessionToken,
+  hashSessionToken,
+} from "../auth/sessions.ts";
 import { ApiError } from "../../errors.ts";
-import type { OwnOrigins } from "../http/own-origin.ts";
-import { createSessionToken, hashSessionToken } from "../auth/sessions.ts";
+import type { OwnOrigins } from "../auth/owner.ts";
 import { NONCE_LIFE_SECONDS, checkSiwe, parseSiwe, type SiweFields } from "./siwe.ts";
 
 const NONCE_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -33,7 +37,7 @@ export interface SignInRequest {
   oldToken: string | undefined;
 }
 
-export interface SignInDeps {
+export interface Deps {
   prisma: PrismaClient;
   own: OwnOrigins;
   chains: readonly ChainClient[];
@@ -42,7 +46,7 @@ export interface SignInDeps {
 /** The nonce is gone before anything is verified: a message works at most once, come what may. */
 export async function signIn(
   request: SignInRequest,
-  { prisma, own, chains }: SignInDeps,
+  { prisma, own, chains }: Deps,
 ): Promise<{ address: SiweFields["address"]; token: string }> {
   const fields = parseSiwe(request.message);
   if (!fields) throw refused("the message is not a sign-in message (EIP-4361)");

@@ -4,7 +4,7 @@
  */
 import type { Address } from "viem";
 import { parseAddress } from "../../core/address.ts";
-import type { OwnOrigins } from "../http/own-origin.ts";
+import type { OwnOrigins } from "../auth/owner.ts";
 
 /** Server nonces: 32 of 62 characters are 190 random bits; the floor is 96. */
 export const NONCE_LIFE_SECONDS = 600;

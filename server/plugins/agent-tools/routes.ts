@@ -3,8 +3,9 @@ import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/
 import { Type } from "typebox";
 import { ApiError } from "../../errors.ts";
 import { createMcpServer, type CallApi } from "./mcp-server.ts";
+import { anthropicTools, openAiTools } from "./tools.ts";
 
-const routes: FastifyPluginAsyncTypebox = async (app) => {
+export const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent" } as const;
 
   app.post(
@@ -70,4 +71,47 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   }
 };
 
-export default routes;
+const Parameters = Type.Record(Type.String(), Type.Unknown());
+const OpenAiTools = Type.Array(
+  Type.Object({
+    type: Type.Literal("function"),
+    function: Type.Object({
+      name: Type.String(),
+      description: Type.String(),
+      parameters: Parameters,
+    }),
+  }),
+);
+const AnthropicTools = Type.Array(
+  Type.Object({ name: Type.String(), description: Type.String(), input_schema: Parameters }),
+);
+
+export const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "public" } as const;
+  const tags = ["agents"];
+
+  app.get(
+    "/api/tools/openai",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "The agent's tools as OpenAI function definitions",
+        response: { 200: OpenAiTools },
+      },
+    },
+    async () => openAiTools() as never,
+  );
+  app.get(
+    "/api/tools/anthropic",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "The agent's tools as Anthropic tool definitions",
+        response: { 200: AnthropicTools },
+      },
+    },
+    async () => anthropicTools(),
+  );
+};

@@ -1,4 +1,4 @@
-// Gives out USDC on the local chain, by a real mint transaction of the key that may mint.
+/** Gives out USDC on the local chain, by a real mint transaction of the key that may mint. */
 import {
   createPublicClient,
   createWalletClient,
@@ -8,6 +8,7 @@ import {
   type Hash,
 } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
+import { parsePayable, type ParsedAmount } from "../../core/money.ts";
 
 export interface Faucet {
   /** Resolves when the transaction is in a block. */
@@ -75,4 +76,15 @@ export function createFaucet(options: {
       return hash;
     },
   };
+}
+
+/** Toy money, but not so much that a mistyped demo becomes unreadable. */
+export const FAUCET = { usualAmount: "100", maxAmount: "10000", perMinute: 600 } as const;
+
+export function readFaucetAmount(text: string = FAUCET.usualAmount): ParsedAmount {
+  const parsed = parsePayable(text);
+  const max = parsePayable(FAUCET.maxAmount);
+  if (parsed.ok && max.ok && parsed.atomic > max.atomic)
+    return { ok: false, reason: `must be at most ${FAUCET.maxAmount}` };
+  return parsed;
 }

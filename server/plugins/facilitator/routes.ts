@@ -1,20 +1,22 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Type } from "typebox";
-import { Problem } from "../../schemas/common.ts";
+import { Problem, IdParams } from "../../schemas/common.ts";
 import {
   PaymentBody,
   SettleAnswer,
   SettlementState,
   VerifyAnswer,
+  FacilitatorService,
+  Supported,
+  FacilitatorStats,
 } from "../../schemas/facilitator.ts";
-import { IdParams } from "../../schemas/common.ts";
 import { ApiError } from "../../errors.ts";
 
 /** The body's schema is documentation: what parses as JSON is answered in the protocol's own words. */
 const acceptAll = () => () => true;
 const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/;
 
-const routes: FastifyPluginAsyncTypebox = async (app) => {
+export const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const tags = ["facilitator"];
 
   app.post(
@@ -82,4 +84,50 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
-export default routes;
+/** What this facilitator is, and what it did: for paid APIs and for people. */
+export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "public" } as const;
+  const tags = ["facilitator"];
+
+  app.get(
+    "/api/x402",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "What this facilitator settles: exactly the configured networks and assets",
+        response: { 200: FacilitatorService },
+      },
+    },
+    async () => app.facilitator.service(),
+  );
+
+  app.get(
+    "/api/x402/supported",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "The protocol's supported kinds; stock middleware reads this at start",
+        response: { 200: Supported },
+      },
+    },
+    async () => app.facilitator.supported(),
+  );
+
+  app.get(
+    "/api/x402/stats",
+    {
+      config: { auth: "public" },
+      schema: {
+        tags: ["facilitator"],
+        summary: "What this facilitator did for others",
+        response: { 200: FacilitatorStats },
+      },
+    },
+    async (_request, reply) => {
+      reply.header("cache-control", "no-store");
+      return app.facilitatorStats();
+    },
+  );
+};

@@ -1,3 +1,4 @@
+/** How often anybody may ask, and how often a credential may be refused. */
 import { createHash } from "node:crypto";
 import rateLimit from "@fastify/rate-limit";
 import fp from "fastify-plugin";
@@ -16,7 +17,14 @@ const PER_MINUTE: Record<Credential, number> = {
   facilitator: 300_000,
 };
 /** Refused credentials per address: a person mistypes, a guesser does not stop. */
-export const FAILED_CREDENTIALS_PER_MINUTE = 600;
+const FAILED_CREDENTIALS_PER_MINUTE = 600;
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** What to throw: this refusal, or 429 after too many from one address within a minute. */
+    refused(request: FastifyRequest, refusal: ApiError): Promise<ApiError>;
+  }
+}
 
 export default fp(
   async (app) => {
@@ -33,8 +41,23 @@ export default fp(
           extra: { retryAfterSeconds: Math.ceil(context.ttl / 1000) },
         }),
     });
+    // Counts refused credentials only, per address: who proves who they are is never slowed by others.
+    const countFailure = app.createRateLimit({
+      max: FAILED_CREDENTIALS_PER_MINUTE,
+      timeWindow: "1 minute",
+      keyGenerator: (request: FastifyRequest) => `failed:${request.ip}`,
+    });
+    app.decorate("refused", async (request: FastifyRequest, refusal: ApiError) => {
+      const count = await countFailure(request);
+      if (count.isAllowed || !count.isExceeded) return refusal;
+      return new ApiError("rate_limited", {
+        detail: "Too many refused credentials from this address. Wait, then check the credential.",
+        extra: { retryAfterSeconds: count.ttlInSeconds },
+        headers: { "retry-after": String(count.ttlInSeconds) },
+      });
+    });
   },
-  { name: "rate-limit" },
+  { name: "rate-limits" },
 );
 
 /** Per credential where one is shown, else per address; the credential itself is never kept. */

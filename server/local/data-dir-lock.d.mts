@@ -1,2 +1,0 @@
-export function lockDataDir(dataDir: string): { heldBy: number } | { release: () => void };
-export function holderOf(dataDir: string): number | null;

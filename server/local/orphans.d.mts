@@ -1,1 +1,0 @@
-export function endOrphan(pidFile: string, signal: NodeJS.Signals): Promise<void>;

@@ -1,1 +1,0 @@
-export function identityOf(pid: number | undefined): string | null;
