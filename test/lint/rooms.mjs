@@ -1,7 +1,7 @@
 // Lint rules of our own: which room of the house may import which.
 //
-// The order of the server's modules is read from server/app.ts and the features of the web app are its folders, so
-// nothing is listed twice.
+// The order of the server's modules is read from server/app.ts, and the features of the web app are its folders, so
+// that nothing is listed twice.
 import { readFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 
@@ -50,9 +50,8 @@ function serverFault(from, to) {
     : undefined;
 }
 
-const WEB_LAYERS = ["lib", "components", "features", "app"];
-/** What every feature needs; the others do not know each other, screens in app/ put them together. */
-const SHARED_FEATURES = new Set(["info", "session", "wallet"]);
+/** Of the web app, lowest first. What several features need is in shared/; they do not know each other. */
+const WEB_LAYERS = ["lib", "components", "shared", "features", "app"];
 
 function webFault(from, to, isType) {
   if (to.startsWith("server/"))
@@ -64,11 +63,9 @@ function webFault(from, to, isType) {
   if (!WEB_LAYERS.includes(layer) || !WEB_LAYERS.includes(otherLayer)) return undefined;
   if (WEB_LAYERS.indexOf(otherLayer) > WEB_LAYERS.indexOf(layer))
     return `${layer} stands below ${otherLayer}: it cannot import from it.`;
-  if (layer !== "features" || otherLayer !== "features" || feature === otherFeature)
-    return undefined;
-  return SHARED_FEATURES.has(otherFeature)
-    ? undefined
-    : `Feature ${feature} does not know feature ${otherFeature}; a screen in app/ puts them together.`;
+  return layer === "features" && otherLayer === "features" && feature !== otherFeature
+    ? `Feature ${feature} does not know feature ${otherFeature}; a screen in app/ puts them together.`
+    : undefined;
 }
 
 /** For packages, and for files by their path. */

@@ -1,7 +1,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useEffect } from "react";
 import { onLiveEvent, openLive } from "../lib/live.ts";
-import { sessionQuery } from "../features/session/api.ts";
+import { sessionQuery } from "../shared/session/api.ts";
 
 /** Keeps what is on screen true: events name what changed, the queries fetch it, at most once a second. */
 export function LiveUpdates(): ReactNode {

@@ -9,7 +9,7 @@ import { AgentStatus } from "../../features/agents/AgentStatus.tsx";
 import { AgentSummary } from "../../features/agents/AgentSummary.tsx";
 import { agentQuery } from "../../features/agents/api.ts";
 import { PauseButton } from "../../features/agents/PauseButton.tsx";
-import { useNetwork } from "../../features/info/use-info.ts";
+import { useNetwork } from "../../shared/info/use-info.ts";
 import { ApiError } from "../../lib/api.ts";
 import type { Agent } from "../../lib/wire.ts";
 

@@ -4,7 +4,7 @@ import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { Note, PageHeader, Row, Section, Stack } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
-import { useInfo } from "../../features/info/use-info.ts";
+import { useInfo } from "../../shared/info/use-info.ts";
 import { agentSteps, mcpConfig } from "../../lib/snippets.ts";
 
 const DOCUMENTS = [

@@ -12,7 +12,7 @@ import {
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
 import { Recent, Relayers } from "../../features/facilitator/Recent.tsx";
 import { Supported } from "../../features/facilitator/Supported.tsx";
-import { useInfo } from "../../features/info/use-info.ts";
+import { useInfo } from "../../shared/info/use-info.ts";
 
 export default function FacilitatorScreen(): ReactNode {
   const info = useInfo();

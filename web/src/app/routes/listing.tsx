@@ -8,8 +8,8 @@ import { TryListing } from "../../features/agents/TryListing.tsx";
 import { listingQuery } from "../../features/marketplace/api.ts";
 import { ListingCode, ListingTerms } from "../../features/marketplace/ListingDetails.tsx";
 import { ManageListing } from "../../features/marketplace/ManageListing.tsx";
-import { SignInButton } from "../../features/session/SignInButton.tsx";
-import { useSession } from "../../features/session/session-context.ts";
+import { SignInButton } from "../../shared/session/SignInButton.tsx";
+import { useSession } from "../../shared/session/session-context.ts";
 import { ApiError } from "../../lib/api.ts";
 
 export default function ListingScreen(): ReactNode {

@@ -7,7 +7,7 @@ import { PageHeader, Row, Stack } from "../../components/Layout.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { ListingForm } from "../../features/marketplace/ListingForm.tsx";
 import { Marketplace } from "../../features/marketplace/Marketplace.tsx";
-import { useSession } from "../../features/session/session-context.ts";
+import { useSession } from "../../shared/session/session-context.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 
 export default function MarketplaceScreen(): ReactNode {

@@ -1,8 +1,8 @@
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { PageHeader, Section, Stack } from "../../components/Layout.tsx";
-import { useOwner } from "../../features/session/session-context.ts";
-import { useLeave } from "../../features/session/use-leave.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
+import { useLeave } from "../../shared/session/use-leave.ts";
 import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
 

@@ -11,7 +11,7 @@ import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import { atomic } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { useExplorer } from "../info/use-info.ts";
+import { useExplorer } from "../../shared/info/use-info.ts";
 import styles from "./AgentSummary.module.css";
 import { FundDialog } from "./FundDialog.tsx";
 

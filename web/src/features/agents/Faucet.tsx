@@ -5,7 +5,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import type { Agent } from "../../lib/wire.ts";
-import { localInfoQuery } from "../info/api.ts";
+import { localInfoQuery } from "../../shared/info/api.ts";
 import { askFaucet } from "./fund.ts";
 
 /** The local chain's play money. */

@@ -5,7 +5,7 @@ import { Muted, Stack } from "../../components/Layout.tsx";
 import { QrCode } from "../../components/QrCode.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import type { Agent } from "../../lib/wire.ts";
-import { useExplorer, useInfo, useNetwork } from "../info/use-info.ts";
+import { useExplorer, useInfo, useNetwork } from "../../shared/info/use-info.ts";
 import { Faucet } from "./Faucet.tsx";
 import { FundFromWallet } from "./FundFromWallet.tsx";
 

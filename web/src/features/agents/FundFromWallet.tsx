@@ -11,9 +11,9 @@ import { atomic, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import { type Connection, useConnection } from "../../lib/wallet/connection.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import type { Agent, NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
-import { useExplorer } from "../info/use-info.ts";
-import { ChainHelp } from "../wallet/ChainHelp.tsx";
-import { WalletPicker } from "../wallet/WalletPicker.tsx";
+import { useExplorer } from "../../shared/info/use-info.ts";
+import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
+import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import { fetchOwnBalance, fund, FundingError, type FundResult, settle } from "./fund.ts";
 
 interface FundProps {

@@ -12,7 +12,7 @@ import { Select } from "../../components/Select.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import type { FetchAnswer, Listing } from "../../lib/wire.ts";
-import { useExplorer } from "../info/use-info.ts";
+import { useExplorer } from "../../shared/info/use-info.ts";
 import { agentsQuery, allowPayee, tryListing } from "./api.ts";
 import styles from "./TryListing.module.css";
 

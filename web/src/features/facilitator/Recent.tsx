@@ -7,8 +7,8 @@ import { Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import type { FacilitatorStats } from "../../lib/wire.ts";
-import { useExplorer, useInfo } from "../info/use-info.ts";
-import { findNetwork } from "../info/api.ts";
+import { useExplorer, useInfo } from "../../shared/info/use-info.ts";
+import { findNetwork } from "../../shared/info/api.ts";
 import styles from "./Facilitator.module.css";
 
 export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {

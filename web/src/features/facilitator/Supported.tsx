@@ -5,7 +5,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { KeyValues, Section } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import type { ServiceInfo } from "../../lib/wire.ts";
-import { findNetwork } from "../info/api.ts";
+import { findNetwork } from "../../shared/info/api.ts";
 import { supportedQuery } from "./api.ts";
 
 export function Supported({ info }: { info: ServiceInfo }): ReactNode {

@@ -8,7 +8,7 @@ import { Note, Row, Stack } from "../../components/Layout.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { saveFile } from "../../lib/save-file.ts";
 import { envFile, firstCurls, mcpConfig, typescriptCall } from "../../lib/snippets.ts";
-import { useInfo } from "../info/use-info.ts";
+import { useInfo } from "../../shared/info/use-info.ts";
 import styles from "./KeyReveal.module.css";
 
 interface KeyRevealProps {

@@ -8,7 +8,7 @@ import { Section } from "../../components/Layout.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import type { SessionRow } from "../../lib/wire.ts";
-import { revokeSession, sessionsQuery } from "../session/api.ts";
+import { revokeSession, sessionsQuery } from "../../shared/session/api.ts";
 import { nameDevice } from "./device.ts";
 import styles from "./Settings.module.css";
 

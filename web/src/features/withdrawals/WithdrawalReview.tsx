@@ -8,9 +8,9 @@ import { isSameAddress } from "../../lib/address.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { useExplorer, useNetwork } from "../info/use-info.ts";
-import { ChainHelp } from "../wallet/ChainHelp.tsx";
-import { WalletPicker } from "../wallet/WalletPicker.tsx";
+import { useExplorer, useNetwork } from "../../shared/info/use-info.ts";
+import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
+import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
 import styles from "./Withdraw.module.css";
 

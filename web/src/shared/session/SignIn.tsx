@@ -9,9 +9,9 @@ import { serverNowMs } from "../../lib/clock.ts";
 import { type Connection, disconnect, useConnection } from "../../lib/wallet/connection.ts";
 import { siweMessage } from "../../lib/wallet/siwe.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
-import { useNetwork } from "../info/use-info.ts";
-import { ChainHelp } from "../wallet/ChainHelp.tsx";
-import { WalletPicker } from "../wallet/WalletPicker.tsx";
+import { useNetwork } from "../../shared/info/use-info.ts";
+import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
+import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import styles from "./SignIn.module.css";
 import { type SignInState, useSignIn } from "./use-sign-in.ts";
 
