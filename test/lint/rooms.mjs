@@ -1,4 +1,4 @@
-// Lint rules of our own: which room of the house may import which.
+// Lint rules of our own: which room of the house may import which, and where the web app's queries are named.
 //
 // The order of the server's modules is read from server/app.ts, and the features of the web app are its folders, so
 // that nothing is listed twice.
@@ -104,4 +104,37 @@ const rooms = {
   },
 };
 
-export default { meta: { name: "purser" }, rules: { rooms } };
+/** Methods of a query client that take the key itself as their first argument. */
+const BY_KEY = /^(get|set)Query(Data|State|Defaults)$/;
+
+/** A key of the one table, or that of an options object, which has it from there. */
+const isNamed = (node) =>
+  (node?.type === "MemberExpression" && node.property.name === "queryKey") ||
+  (node?.type === "CallExpression" ? node.callee : node)?.object?.name === "keys";
+
+/** A query that is named by hand is not found by the change that makes its answer untrue. */
+const queryKeys = {
+  meta: { type: "problem" },
+  create(context) {
+    const from = relative(ROOT, context.filename).split(sep).join("/");
+    if (!from.startsWith("web/src/") || from === "web/src/lib/query-keys.ts") return {};
+    const report = (node) => {
+      context.report({ node, message: "Queries are named in web/src/lib/query-keys.ts." });
+    };
+    return {
+      Property({ parent, key, value }) {
+        if (parent.type === "ObjectExpression" && key.name === "queryKey" && !isNamed(value))
+          report(value);
+      },
+      CallExpression({ callee, arguments: [first] }) {
+        if (BY_KEY.test(callee.property?.name ?? "") && !isNamed(first)) report(first);
+      },
+      MemberExpression(node) {
+        const { object } = node;
+        if (node.computed && (object.name ?? object.property?.name) === "queryKey") report(node);
+      },
+    };
+  },
+};
+
+export default { meta: { name: "purser" }, rules: { rooms, "query-keys": queryKeys } };

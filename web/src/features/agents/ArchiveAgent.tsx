@@ -1,5 +1,5 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { useNavigate } from "react-router";
 import { Button } from "../../components/Button.tsx";
@@ -8,12 +8,12 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Row, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { atomic } from "../../lib/money.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { archiveAgent } from "./api.ts";
 
 /** The end of an agent. The server refuses it while a cent could be stranded; the screen says so first. */
 export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
-  const client = useQueryClient();
   const navigate = useNavigate();
   const [isAsking, setAsking] = useState(false);
   const isEmpty = agent.balance !== null && atomic(agent.balance) === 0n;
@@ -23,10 +23,7 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
       notifications.show({ message: `${agent.name} is archived.` });
       await navigate("/agents");
     },
-    onSettled: () =>
-      Promise.all(
-        ["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] })),
-      ),
+    onSettled: invalidate.afterRules,
   });
   if (agent.status === "archived") return null;
   return (

@@ -1,10 +1,11 @@
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section, Stack } from "../../components/Layout.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
 import { canonical } from "../../lib/money.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { CreatedAgent } from "../../lib/wire.ts";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
@@ -18,7 +19,6 @@ export function CreateAgent({
   onCreated: (created: CreatedAgent) => void;
   picker?: PayeePicker;
 }): ReactNode {
-  const client = useQueryClient();
   const [draft, setDraft] = useState<RulesDraft>(EMPTY_RULES);
   const [isTried, setTried] = useState(false);
   const errors = checkRules(draft, serverNowMs());
@@ -38,8 +38,7 @@ export function CreateAgent({
       }),
     onSuccess: (created) => {
       onCreated(created);
-      void client.invalidateQueries({ queryKey: ["agents"] });
-      void client.invalidateQueries({ queryKey: ["overview"] });
+      void invalidate.afterRules();
     },
     // The answer holds the key; it must not outlive the screen that shows it.
     gcTime: 0,

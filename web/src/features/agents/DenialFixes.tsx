@@ -1,5 +1,5 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { Button, LinkButton } from "../../components/Button.tsx";
@@ -7,6 +7,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Row, Stack } from "../../components/Layout.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { atomic, formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { allowPayee, updateAgent } from "./api.ts";
 
@@ -33,16 +34,12 @@ export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment
 }
 
 function useFix<T>(mutationFn: (input: T) => Promise<unknown>, done: string) {
-  const client = useQueryClient();
   return useMutation({
     mutationFn,
     onSuccess: () => {
       notifications.show({ message: done });
     },
-    onSettled: () =>
-      Promise.all(
-        ["agent", "agents", "audit"].map((key) => client.invalidateQueries({ queryKey: [key] })),
-      ),
+    onSettled: invalidate.afterRules,
   });
 }
 

@@ -1,9 +1,11 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { queryClient } from "../../lib/query-client.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { agentQuery, replaceAllowlist, updateAgent } from "./api.ts";
 import styles from "./EditRules.module.css";
@@ -20,7 +22,6 @@ import { type PayeePicker, RulesFields } from "./RulesFields.tsx";
 
 /** Edits stay in the browser until saved; what saving would do is shown before it is done. */
 export function EditRules({ agent, picker }: { agent: Agent; picker?: PayeePicker }): ReactNode {
-  const client = useQueryClient();
   // What the form began with. A change made elsewhere meanwhile must be seen, not overwritten.
   const [base, setBase] = useState(() => rulesOf(agent));
   const [draft, setDraft] = useState<RulesDraft>(base);
@@ -35,7 +36,7 @@ export function EditRules({ agent, picker }: { agent: Agent; picker?: PayeePicke
       const request = requestFor(base, draft);
       if (request.agent) await updateAgent(agent.id, request.agent);
       if (request.allowlist) await replaceAllowlist(agent.id, request.allowlist);
-      return client.fetchQuery({ ...agentQuery(agent.id), staleTime: 0 });
+      return queryClient.fetchQuery({ ...agentQuery(agent.id), staleTime: 0 });
     },
     onSuccess: (saved) => {
       const next = rulesOf(saved);
@@ -43,12 +44,7 @@ export function EditRules({ agent, picker }: { agent: Agent; picker?: PayeePicke
       setDraft(next);
       notifications.show({ message: "The rules are saved and in force." });
     },
-    onSettled: () =>
-      Promise.all(
-        ["agents", "agent", "overview", "audit"].map((key) =>
-          client.invalidateQueries({ queryKey: [key] }),
-        ),
-      ),
+    onSettled: invalidate.afterRules,
   });
 
   if (agent.status === "archived")

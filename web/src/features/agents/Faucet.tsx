@@ -1,23 +1,20 @@
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { localInfoQuery } from "../../shared/info/api.ts";
 import { askFaucet } from "./fund.ts";
 
 /** The local chain's play money. */
 export function Faucet({ agent }: { agent: Agent }): ReactNode {
-  const client = useQueryClient();
   const { data: local } = useQuery(localInfoQuery);
   const ask = useMutation({
     mutationFn: () => askFaucet(agent.walletAddress),
-    onSettled: () =>
-      Promise.all(
-        ["agent", "agents", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] })),
-      ),
+    onSettled: invalidate.afterPayment,
   });
   return (
     <Stack gap={4}>

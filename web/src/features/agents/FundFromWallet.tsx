@@ -1,4 +1,4 @@
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Address, TxHash } from "../../components/Address.tsx";
 import { AmountInput } from "../../components/AmountInput.tsx";
@@ -8,6 +8,7 @@ import { KeyValues, Muted, Note, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { ApiError } from "../../lib/api.ts";
 import { atomic, formatUsdc, parseUsdc } from "../../lib/money.ts";
+import { invalidate, keys } from "../../lib/query-keys.ts";
 import { type Connection, useConnection } from "../../lib/wallet/connection.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import type { Agent, NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
@@ -43,23 +44,16 @@ function FundForm({
   network,
   connection,
 }: FundProps & { connection: Connection }): ReactNode {
-  const client = useQueryClient();
   const explorer = useExplorer(agent.network);
   const [amount, setAmount] = useState("");
   const [error, setError] = useState<string>();
   const { data: own } = useQuery({
-    queryKey: ["own-balance", network.id],
+    queryKey: keys.ownBalance(network.id),
     queryFn: ({ signal }) => fetchOwnBalance(network.id, signal),
     retry: false,
   });
   const balance = own?.balance ?? null;
 
-  const refresh = (): Promise<unknown> =>
-    Promise.all(
-      ["agent", "agents", "overview", "own-balance"].map((key) =>
-        client.invalidateQueries({ queryKey: [key] }),
-      ),
-    );
   const pay = useMutation<
     FundResult,
     unknown,
@@ -75,7 +69,7 @@ function FundForm({
             to: agent.walletAddress,
             amountAtomic: request.amountAtomic,
           }),
-    onSuccess: refresh,
+    onSuccess: invalidate.afterPayment,
   });
 
   const onSubmit = (event: React.FormEvent): void => {

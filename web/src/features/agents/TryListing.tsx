@@ -1,5 +1,5 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { TxHash } from "../../components/Address.tsx";
 import { Button, LinkButton } from "../../components/Button.tsx";
@@ -11,6 +11,7 @@ import { Money } from "../../components/Money.tsx";
 import { Select } from "../../components/Select.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { FetchAnswer, Listing } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info/use-info.ts";
 import { agentsQuery, allowPayee, tryListing } from "./api.ts";
@@ -76,14 +77,12 @@ function AllowSeller({
   listing: Listing;
   isAllowed: boolean;
 }): ReactNode {
-  const client = useQueryClient();
   const allow = useMutation({
     mutationFn: () => allowPayee(agentId, listing.payTo, listing.name),
     onSuccess: () => {
       notifications.show({ message: "The seller is on the agent's allowlist." });
     },
-    onSettled: () =>
-      Promise.all(["agents", "agent"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    onSettled: invalidate.afterRules,
   });
   if (isAllowed) return <Muted>This seller is on the agent&rsquo;s allowlist.</Muted>;
   return (
@@ -106,7 +105,6 @@ function AllowSeller({
 }
 
 function Trial({ agentId, listing }: { agentId: string; listing: Listing }): ReactNode {
-  const client = useQueryClient();
   const explorer = useExplorer(listing.network);
   const dryRun = useMutation({
     mutationFn: () =>
@@ -117,12 +115,7 @@ function Trial({ agentId, listing }: { agentId: string; listing: Listing }): Rea
   const pay = useMutation({
     mutationFn: () =>
       tryListing(agentId, { listingId: listing.id, maxAmount: listing.maxPrice }, payKey),
-    onSettled: () =>
-      Promise.all(
-        ["agents", "agent", "overview", "payments"].map((key) =>
-          client.invalidateQueries({ queryKey: [key] }),
-        ),
-      ),
+    onSettled: invalidate.afterPayment,
   });
   const verdict = dryRun.data?.verdict;
   const price = dryRun.data?.price;

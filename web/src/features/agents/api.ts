@@ -1,5 +1,6 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { Agent, CreatedAgent, FetchAnswer, Overview, Page } from "../../lib/wire.ts";
 
 /** All of an owner's agents: searched and sorted here, so the pages are put together first. */
@@ -19,13 +20,13 @@ async function fetchAllAgents(archived: boolean, signal: AbortSignal): Promise<A
 
 export const agentsQuery = (archived = false) =>
   queryOptions({
-    queryKey: ["agents", archived ? "archived" : "live"],
+    queryKey: keys.agents(archived ? "archived" : "live"),
     queryFn: ({ signal }) => fetchAllAgents(archived, signal),
   });
 
 export const agentQuery = (id: string) =>
   queryOptions({
-    queryKey: ["agent", id],
+    queryKey: keys.agent(id),
     queryFn: ({ signal }) => api.get<Agent>(`/api/agents/${id}`, { signal }),
     // Money may also arrive from outside; the chain sends no event for that.
     refetchInterval: 10_000,
@@ -34,7 +35,7 @@ export const agentQuery = (id: string) =>
 /** Totals and series of all agents, or of one. */
 export const overviewQuery = (agentId?: string) =>
   queryOptions({
-    queryKey: ["overview", agentId ?? "all"],
+    queryKey: keys.overview(agentId),
     queryFn: ({ signal }) => api.get<Overview>("/api/overview", { query: { agentId }, signal }),
     refetchInterval: 30_000,
   });

@@ -1,10 +1,11 @@
 import { infiniteQueryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { AuditEntry, Page } from "../../lib/wire.ts";
 
 export const auditQuery = (agentId: string) =>
   infiniteQueryOptions({
-    queryKey: ["audit", agentId],
+    queryKey: keys.audit(agentId),
     queryFn: ({ signal, pageParam }) =>
       api.get<Page<AuditEntry>>(`/api/agents/${agentId}/audit`, {
         signal,

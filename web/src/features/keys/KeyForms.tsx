@@ -1,12 +1,13 @@
 import { TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Row, Stack } from "../../components/Layout.tsx";
 import { Select } from "../../components/Select.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { ApiKey, CreatedKey } from "../../lib/wire.ts";
 import { createKey, revokeKey, rotateKey } from "./api.ts";
 
@@ -27,12 +28,10 @@ const GRACES = [
 ];
 
 function useKeyChange<I, O>(mutationFn: (input: I) => Promise<O>, onSuccess: (output: O) => void) {
-  const client = useQueryClient();
   return useMutation({
     mutationFn,
     onSuccess,
-    onSettled: () =>
-      Promise.all(["keys", "audit"].map((key) => client.invalidateQueries({ queryKey: [key] }))),
+    onSettled: invalidate.afterApiKeys,
     // The answer may hold a key; it must not outlive the dialog.
     gcTime: 0,
   });

@@ -1,10 +1,11 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Row, Stack } from "../../components/Layout.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Listing } from "../../lib/wire.ts";
 import { deleteListing, updateListing } from "./api.ts";
 import { ListingForm } from "./ListingForm.tsx";
@@ -17,16 +18,11 @@ export function ManageListing({
   listing: Listing;
   onRemoved: () => void;
 }): ReactNode {
-  const client = useQueryClient();
   const [open, setOpen] = useState<"edit" | "remove">();
   const close = (): void => {
     setOpen(undefined);
   };
   const isPaused = listing.status === "paused";
-  const refresh = (): Promise<unknown> =>
-    Promise.all(
-      ["listings", "listing"].map((key) => client.invalidateQueries({ queryKey: [key] })),
-    );
   const pause = useMutation({
     mutationFn: () => updateListing(listing.id, { status: isPaused ? "active" : "paused" }),
     onSuccess: () => {
@@ -41,13 +37,13 @@ export function ManageListing({
         message: error.message,
       });
     },
-    onSettled: refresh,
+    onSettled: invalidate.afterListing,
   });
   const remove = useMutation({
     mutationFn: () => deleteListing(listing.id),
     onSuccess: async () => {
       notifications.show({ message: `${listing.name} is no longer listed.` });
-      await client.invalidateQueries({ queryKey: ["listings"] });
+      await invalidate.afterListingRemoved();
       onRemoved();
     },
   });

@@ -1,5 +1,6 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { Listing, Page, ProbeResult } from "../../lib/wire.ts";
 
 export interface ListingFilter {
@@ -11,7 +12,7 @@ export interface ListingFilter {
 
 export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilter) =>
   infiniteQueryOptions({
-    queryKey: ["listings", { search, category, maxPrice, mine }],
+    queryKey: keys.listings({ search, category, maxPrice, mine }),
     queryFn: ({ signal, pageParam }) =>
       api.get<Page<Listing>>("/api/listings", {
         signal,
@@ -30,7 +31,7 @@ export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilte
 
 export const listingQuery = (id: string) =>
   queryOptions({
-    queryKey: ["listing", id],
+    queryKey: keys.listing(id),
     queryFn: ({ signal }) => api.get<Listing>(`/api/listings/${id}`, { signal }),
   });
 

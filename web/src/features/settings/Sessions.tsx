@@ -1,5 +1,5 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Badge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
@@ -7,6 +7,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { SessionRow } from "../../lib/wire.ts";
 import { revokeSession, sessionsQuery } from "../../shared/session/api.ts";
 import { nameDevice } from "./device.ts";
@@ -48,7 +49,6 @@ function Row({
   session: SessionRow;
   onSignOut: () => Promise<void>;
 }): ReactNode {
-  const client = useQueryClient();
   const end = useMutation({
     mutationFn: async () => {
       if (session.current) await onSignOut();
@@ -64,8 +64,7 @@ function Row({
         message: error.message,
       });
     },
-    onSettled: () =>
-      session.current ? undefined : client.invalidateQueries({ queryKey: sessionsQuery.queryKey }),
+    onSettled: () => (session.current ? undefined : invalidate.afterSessionEnded()),
   });
   const device = nameDevice(session.userAgent);
   return (

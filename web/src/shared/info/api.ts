@@ -1,16 +1,17 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { LocalInfo, NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
 
 export const infoQuery = queryOptions({
-  queryKey: ["info"],
+  queryKey: keys.info,
   queryFn: ({ signal }) => api.get<ServiceInfo>("/api/info", { signal }),
   staleTime: 5_000,
 });
 
 /** Exists in the local world only; ask `ServiceInfo.localWorld` first. */
 export const localInfoQuery = queryOptions({
-  queryKey: ["local-info"],
+  queryKey: keys.localInfo,
   queryFn: ({ signal }) => api.get<LocalInfo>("/api/local/info", { signal }),
   staleTime: Number.POSITIVE_INFINITY,
 });

@@ -1,21 +1,15 @@
-import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { isSameAddress } from "../../lib/address.ts";
 import { ApiError } from "../../lib/api.ts";
+import { queryClient } from "../../lib/query-client.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import { announceSessionChanged, onSessionSignal } from "../../lib/session-signal.ts";
 import { disconnect } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
 import { sessionQuery, signOut } from "./api.ts";
 import { hasSignedInBefore, rememberSignedIn } from "./hint.ts";
 import { SessionContext, type SessionState } from "./session-context.ts";
-
-const PUBLIC_KEYS = new Set<unknown>([
-  "info",
-  "local-info",
-  "session",
-  "catalogue",
-  "facilitator-stats",
-]);
 
 /**
  * Knows who is signed in. Whoever's data is in memory belongs to exactly one owner: when the owner
@@ -28,16 +22,11 @@ export function SessionProvider({
   isPrivate: boolean;
   children: ReactNode;
 }): ReactNode {
-  const client = useQueryClient();
   const [isLost, setLost] = useState(false);
   const [shown, setShown] = useState<Session | null | undefined>(undefined);
   const shownRef = useRef(shown);
   const query = useQuery({ ...sessionQuery, enabled: isPrivate || hasSignedInBefore() });
   const current = query.data ?? (query.isSuccess || !query.isEnabled ? null : undefined);
-
-  const dropPrivate = useCallback(() => {
-    client.removeQueries({ predicate: ({ queryKey }) => !PUBLIC_KEYS.has(queryKey[0]) });
-  }, [client]);
 
   useEffect(() => {
     if (current === undefined) return;
@@ -47,14 +36,15 @@ export function SessionProvider({
       setLost(true);
       return;
     }
-    if (before && current && !isSameAddress(before.address, current.address)) dropPrivate();
+    if (before && current && !isSameAddress(before.address, current.address))
+      invalidate.dropPrivate();
     shownRef.current = current;
     setShown(current);
     setLost(false);
     // Remembered only from an answer: a public page that did not ask knows nothing new.
     if (current) rememberSignedIn(true);
     else if (query.isEnabled) rememberSignedIn(false);
-  }, [current, dropPrivate, query.isEnabled]);
+  }, [current, query.isEnabled]);
 
   useEffect(
     () =>
@@ -62,10 +52,10 @@ export function SessionProvider({
         if (signal === "lost") {
           if (shownRef.current) setLost(true);
         } else {
-          void client.invalidateQueries({ queryKey: sessionQuery.queryKey });
+          void invalidate.session();
         }
       }),
-    [client],
+    [],
   );
 
   const state = useMemo<SessionState>(
@@ -76,10 +66,10 @@ export function SessionProvider({
       retry: () => void query.refetch(),
       onSignedIn: async () => {
         announceSessionChanged();
-        const next = await client.fetchQuery({ ...sessionQuery, staleTime: 0 });
+        const next = await queryClient.fetchQuery({ ...sessionQuery, staleTime: 0 });
         if (!next) return;
         if (isSameAddress(shownRef.current?.address, next.address)) setLost(false);
-        await client.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] !== "session" });
+        await invalidate.afterSignIn();
       },
       leave: async () => {
         try {
@@ -91,14 +81,14 @@ export function SessionProvider({
         rememberSignedIn(false);
         disconnect();
         shownRef.current = null;
-        client.setQueryData(sessionQuery.queryKey, null);
+        queryClient.setQueryData(sessionQuery.queryKey, null);
         setShown(null);
         setLost(false);
-        dropPrivate();
+        invalidate.dropPrivate();
         announceSessionChanged();
       },
     }),
-    [shown, isLost, query, client, dropPrivate],
+    [shown, isLost, query],
   );
   return <SessionContext value={state}>{children}</SessionContext>;
 }

@@ -1,10 +1,11 @@
 import { queryOptions } from "@tanstack/react-query";
 import { ApiError, api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { Page, Session, SessionRow } from "../../lib/wire.ts";
 
 /** `null` is an answer (nobody is signed in), not a failure. */
 export const sessionQuery = queryOptions({
-  queryKey: ["session"],
+  queryKey: keys.session,
   queryFn: async ({ signal }): Promise<Session | null> => {
     try {
       return await api.get<Session>("/api/auth/session", { signal });
@@ -25,7 +26,7 @@ export const verifySignIn = (message: string, signature: string): Promise<{ addr
 export const signOut = (): Promise<unknown> => api.post("/api/auth/logout");
 
 export const sessionsQuery = queryOptions({
-  queryKey: ["sessions"],
+  queryKey: keys.sessions,
   queryFn: ({ signal }) =>
     api.get<Page<SessionRow>>("/api/auth/sessions", { signal, query: { limit: 100 } }),
 });

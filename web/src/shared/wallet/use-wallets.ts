@@ -1,5 +1,5 @@
-import { useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
+import { queryClient } from "../../lib/query-client.ts";
 import { useInstalledWallets } from "../../lib/wallet/discovery.ts";
 import type { Wallet } from "../../lib/wallet/provider.ts";
 import { localInfoQuery } from "../../shared/info/api.ts";
@@ -7,7 +7,6 @@ import { useInfo } from "../../shared/info/use-info.ts";
 
 /** What can sign here: the local world's demo wallet first, then what the browser has. */
 export function useWallets(): readonly Wallet[] {
-  const client = useQueryClient();
   const info = useInfo();
   const installed = useInstalledWallets();
   const chainId = info?.networks[0]?.chainId;
@@ -20,12 +19,12 @@ export function useWallets(): readonly Wallet[] {
       kind: "demo",
       open: async () => {
         const [local, { demoProvider }] = await Promise.all([
-          client.fetchQuery(localInfoQuery),
+          queryClient.fetchQuery(localInfoQuery),
           import("../../lib/wallet/demo.ts"),
         ]);
         return demoProvider(local, chainId);
       },
     };
     return [demo, ...installed];
-  }, [info?.localWorld, chainId, installed, client]);
+  }, [info?.localWorld, chainId, installed]);
 }
