@@ -2,8 +2,9 @@ import { type ReactNode, useState } from "react";
 import { useBlocker, useNavigate } from "react-router";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { PageHeader, Row, Section, Stack } from "../../components/Layout.tsx";
-import { CreateAgent } from "../../features/agents/CreateAgent.tsx";
+import { Row, Section, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
+import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
@@ -20,14 +21,7 @@ export default function NewAgentScreen(): ReactNode {
         <PageHeader title="New agent" lead="A wallet of its own, and the rules it cannot break." />
         <CreateAgent
           onCreated={setCreated}
-          picker={(add, has) => (
-            <PickSeller
-              onPick={(entry) => {
-                add([entry]);
-              }}
-              has={has}
-            />
-          )}
+          picker={(add, has) => <PickSeller onPick={add} has={has} />}
         />
       </>
     );

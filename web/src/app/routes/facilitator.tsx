@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Columns, PageHeader, Stack } from "../../components/Layout.tsx";
+import { Columns, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { facilitatorStatsQuery } from "../../features/facilitator/api.ts";
 import {

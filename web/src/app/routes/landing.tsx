@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { AnchorButton, LinkButton } from "../../components/Button.tsx";
 import { Logo } from "../../components/Logo.tsx";
-import { useDocumentTitle, useTitleFocus } from "../../components/Layout.tsx";
+import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx";
 import { useInfo } from "../../shared/info/use-info.ts";
 import { DemoCall } from "../../features/landing/DemoCall.tsx";
 import { Ledger } from "../../features/landing/Ledger.tsx";

@@ -5,14 +5,14 @@ import { Button } from "../../components/Button.tsx";
 import { PauseIcon, PlayIcon } from "../../components/icons.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { updateAgent } from "./api.ts";
+import { setStatus } from "./api.ts";
 
 /** Acts at once, without a question: pausing is the brake, and resuming undoes it. */
 export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolean }): ReactNode {
   const isPaused = agent.status === "paused";
   const verb = isPaused ? "Resume" : "Pause";
   const change = useMutation({
-    mutationFn: () => updateAgent(agent.id, { status: isPaused ? "active" : "paused" }),
+    mutationFn: () => setStatus(agent.id, isPaused ? "active" : "paused"),
     onSuccess: () => {
       notifications.show({
         message: isPaused

@@ -1,7 +1,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { Listing, Page, ProbeResult } from "../../lib/wire.ts";
+import type { FetchAnswer, Listing, Page, ProbeResult } from "../../lib/wire.ts";
 
 export interface ListingFilter {
   search?: string;
@@ -58,3 +58,16 @@ export const updateListing = (
 ): Promise<Listing> => api.patch(`/api/listings/${id}`, changes);
 
 export const deleteListing = (id: string): Promise<unknown> => api.delete(`/api/listings/${id}`);
+
+export interface Trial {
+  listingId: string;
+  dryRun?: boolean;
+  maxAmount?: string;
+}
+
+/** What the agent's own x402-fetch would answer, asked by its owner; the same guardrails rule. */
+export const tryListing = (
+  agentId: string,
+  trial: Trial,
+  idempotencyKey: string,
+): Promise<FetchAnswer> => api.post(`/api/agents/${agentId}/try`, trial, { idempotencyKey });

@@ -7,10 +7,11 @@ import { serverNowMs } from "../../lib/clock.ts";
 import { canonical } from "../../lib/money.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { CreatedAgent } from "../../lib/wire.ts";
+import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
 import { checkRules, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
-import { type PayeePicker, RulesFields } from "./RulesFields.tsx";
+import { RulesFields } from "./RulesFields.tsx";
 
 export function CreateAgent({
   onCreated,

@@ -2,15 +2,9 @@ import { TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { Fields, Section, Stack } from "../../components/Layout.tsx";
-import { AllowlistEditor } from "./AllowlistEditor.tsx";
+import { AllowlistEditor, type PayeePicker } from "./AllowlistEditor.tsx";
 import { ExpiryField } from "./ExpiryField.tsx";
-import type { AllowlistDraft } from "./api.ts";
 import type { RulesDraft, RulesErrors } from "./rules.ts";
-
-export type PayeePicker = (
-  add: (entries: AllowlistDraft[]) => void,
-  has: (address: string) => boolean,
-) => ReactNode;
 
 interface RulesFieldsProps {
   draft: RulesDraft;

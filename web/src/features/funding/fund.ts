@@ -27,10 +27,11 @@ export interface FundRequest {
 /** What the same settle may be asked for again with, when its first answer was "not final yet". */
 export type SettleBody = Record<string, unknown>;
 
+export type PendingFund = { kind: "pending"; body: SettleBody };
 export type FundResult =
   | { kind: "done"; txHash: string }
   | { kind: "sent"; txHash: string }
-  | { kind: "pending"; body: SettleBody };
+  | PendingFund;
 
 export class FundingError extends Error {
   override readonly name = "FundingError";

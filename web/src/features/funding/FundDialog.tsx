@@ -22,7 +22,6 @@ export function FundDialog({
 }): ReactNode {
   const info = useInfo();
   const network = useNetwork(agent.network);
-  const explorer = useExplorer(agent.network);
   const [way, setWay] = useState<Way>();
   const isLocal = info?.localWorld === true;
   const chosen = way ?? (isLocal ? "faucet" : "wallet");
@@ -45,12 +44,22 @@ export function FundDialog({
               Send USDC on <strong>{network?.name}</strong> to this address, from any wallet or
               exchange. On another network it would not arrive.
             </p>
-            <QrCode value={agent.walletAddress} label={`QR code of ${agent.walletAddress}`} />
-            <Address value={agent.walletAddress} full explorerUrl={explorer} />
+            <WholeAddress agent={agent} />
             <Muted>The balance here follows the chain within seconds.</Muted>
           </Stack>
         )}
       </Stack>
     </Dialog>
+  );
+}
+
+/** To be scanned, or read to the last digit. */
+export function WholeAddress({ agent }: { agent: Agent }): ReactNode {
+  const explorer = useExplorer(agent.network);
+  return (
+    <>
+      <QrCode value={agent.walletAddress} label={`QR code of ${agent.walletAddress}`} />
+      <Address value={agent.walletAddress} full explorerUrl={explorer} />
+    </>
   );
 }

@@ -3,7 +3,7 @@ import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Agent } from "../../lib/wire.ts";
-import type { AgentChanges, AllowlistDraft } from "./api.ts";
+import type { AllowlistDraft, RulesRequest } from "./api.ts";
 
 export interface RulesDraft {
   name: string;
@@ -125,8 +125,8 @@ export function diffRules(before: RulesDraft, after: RulesDraft): RuleChange[] {
 export function requestFor(
   before: RulesDraft,
   after: RulesDraft,
-): { agent: AgentChanges | undefined; allowlist: AllowlistDraft[] | undefined } {
-  const agent: AgentChanges = {};
+): { agent: RulesRequest | undefined; allowlist: AllowlistDraft[] | undefined } {
+  const agent: RulesRequest = {};
   if (before.name !== after.name.trim()) agent.name = after.name.trim();
   if (canonical(before.dailyLimit) !== canonical(after.dailyLimit))
     agent.dailyLimit = canonical(after.dailyLimit);
