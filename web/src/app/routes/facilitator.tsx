@@ -11,7 +11,8 @@ import {
   VolumeChart,
 } from "../../features/facilitator/FacilitatorNumbers.tsx";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
-import { Recent, Relayers } from "../../features/facilitator/Recent.tsx";
+import { Recent } from "../../features/facilitator/Recent.tsx";
+import { Relayers } from "../../features/facilitator/Relayers.tsx";
 import { Supported } from "../../features/facilitator/Supported.tsx";
 import { useInfo } from "../../shared/info/use-info.ts";
 

@@ -3,8 +3,7 @@ import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { useNavigate } from "react-router";
 import { Button } from "../../components/Button.tsx";
-import { Dialog } from "../../components/Dialog.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { Row, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { atomic } from "../../lib/money.ts";
@@ -53,42 +52,23 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
           </Button>
         </Row>
       </Stack>
-      <Dialog
+      <ConfirmDialog
         opened={isAsking}
-        onClose={() => {
+        title={`Archive ${agent.name}?`}
+        confirm="Archive"
+        pending={archive.isPending && "Archiving…"}
+        failed="The agent was not archived"
+        error={archive.error}
+        onCancel={() => {
           setAsking(false);
         }}
-        title={`Archive ${agent.name}?`}
-        size="sm"
+        onConfirm={() => {
+          archive.mutate();
+        }}
       >
-        <Stack gap={4}>
-          <p>
-            Its keys stop working at once, and it cannot be brought back. USDC that still arrives at
-            its address can be withdrawn from its page.
-          </p>
-          {archive.error && (
-            <ErrorNotice title="The agent was not archived" error={archive.error} />
-          )}
-          <Row end>
-            <Button
-              onClick={() => {
-                setAsking(false);
-              }}
-            >
-              Cancel
-            </Button>
-            <Button
-              variant="danger"
-              pending={archive.isPending && "Archiving…"}
-              onClick={() => {
-                archive.mutate();
-              }}
-            >
-              Archive
-            </Button>
-          </Row>
-        </Stack>
-      </Dialog>
+        Its keys stop working at once, and it cannot be brought back. USDC that still arrives at its
+        address can be withdrawn from its page.
+      </ConfirmDialog>
     </Section>
   );
 }

@@ -2,10 +2,10 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Agent, AuditEntry } from "../../lib/wire.ts";
 import { auditQuery } from "./api.ts";
@@ -21,18 +21,9 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
       title="Audit"
       hint="Every change of rules and keys: who, when, before and after."
     >
-      {query.error && (
-        <ErrorNotice
-          title="The audit could not be loaded"
-          error={query.error}
-          onRetry={() => void query.refetch()}
-        />
-      )}
-      {query.isPending && (
-        <Loading label="the audit">
-          <Skeleton shape="row" count={4} />
-        </Loading>
-      )}
+      <QueryStatus query={query} what="the audit" failed="The audit could not be loaded">
+        <Skeleton shape="row" count={4} />
+      </QueryStatus>
       {query.isSuccess && entries.length === 0 && <EmptyState title="Nothing was changed yet" />}
       <ol className={styles.list}>
         {entries.map((entry) => (

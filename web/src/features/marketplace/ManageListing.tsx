@@ -2,9 +2,9 @@ import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
+import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
+import { Row } from "../../components/Layout.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Listing } from "../../lib/wire.ts";
 import { deleteListing, updateListing } from "./api.ts";
@@ -76,29 +76,20 @@ export function ManageListing({
       <Dialog opened={open === "edit"} onClose={close} title="Edit the listing">
         {open === "edit" && <ListingForm listing={listing} onCancel={close} onDone={close} />}
       </Dialog>
-      <Dialog
+      <ConfirmDialog
         opened={open === "remove"}
-        onClose={close}
         title={`Remove ${listing.name}?`}
-        size="sm"
+        confirm="Remove"
+        pending={remove.isPending && "Removing…"}
+        failed="The listing was not removed"
+        error={remove.error}
+        onCancel={close}
+        onConfirm={() => {
+          remove.mutate();
+        }}
       >
-        <Stack gap={4}>
-          <p>Agents can no longer call it by this listing. The API itself is not touched.</p>
-          {remove.error && <ErrorNotice title="The listing was not removed" error={remove.error} />}
-          <Row end>
-            <Button onClick={close}>Cancel</Button>
-            <Button
-              variant="danger"
-              pending={remove.isPending && "Removing…"}
-              onClick={() => {
-                remove.mutate();
-              }}
-            >
-              Remove
-            </Button>
-          </Row>
-        </Stack>
-      </Dialog>
+        Agents can no longer call it by this listing. The API itself is not touched.
+      </ConfirmDialog>
     </>
   );
 }

@@ -4,10 +4,10 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { type ReactNode, useCallback } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
 import { canonical, parseUsdc } from "../../lib/money.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { listingsQuery } from "./api.ts";
@@ -59,18 +59,9 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           <AmountInput label="Price up to" placeholder="Any" value={price} onChange={setPrice} />
         </div>
       </div>
-      {query.error && (
-        <ErrorNotice
-          title="The marketplace could not be loaded"
-          error={query.error}
-          onRetry={() => void query.refetch()}
-        />
-      )}
-      {query.isPending && (
-        <Loading label="listings">
-          <Skeleton shape="block" count={3} />
-        </Loading>
-      )}
+      <QueryStatus query={query} what="listings" failed="The marketplace could not be loaded">
+        <Skeleton shape="block" count={3} />
+      </QueryStatus>
       {query.isSuccess && items.length === 0 && (
         <EmptyState
           title={

@@ -4,12 +4,7 @@ import { onLiveEvent } from "../../lib/live.ts";
 import { queryClient } from "../../lib/query-client.ts";
 import type { Page, Payment } from "../../lib/wire.ts";
 import { type PaymentFilter, paymentQuery, paymentsQuery } from "./api.ts";
-
-const fits = (payment: Payment, { status, kind, from, to }: PaymentFilter): boolean =>
-  (status === undefined || status.split(",").includes(payment.status)) &&
-  (kind === undefined || kind.split(",").includes(payment.kind)) &&
-  (from === undefined || payment.createdAt >= from) &&
-  (to === undefined || payment.createdAt < to);
+import { fits } from "./filter.ts";
 
 type Pages = InfiniteData<Page<Payment>>;
 

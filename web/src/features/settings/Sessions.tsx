@@ -3,10 +3,10 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Badge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { SessionRow } from "../../lib/wire.ts";
 import { revokeSession, sessionsQuery } from "../../shared/session/api.ts";
@@ -14,27 +14,18 @@ import { nameDevice } from "./device.ts";
 import styles from "./Settings.module.css";
 
 export function Sessions({ onSignOut }: { onSignOut: () => Promise<void> }): ReactNode {
-  const { data, error, refetch } = useQuery(sessionsQuery);
+  const sessions = useQuery(sessionsQuery);
   return (
     <Section
       flush
       title="Sessions"
       hint="Where you are signed in. A session ends after 24 hours without use, and after 7 days at the latest."
     >
-      {error && (
-        <ErrorNotice
-          title="Sessions could not be loaded"
-          error={error}
-          onRetry={() => void refetch()}
-        />
-      )}
-      {!data && !error && (
-        <Loading label="sessions">
-          <Skeleton shape="row" count={2} />
-        </Loading>
-      )}
+      <QueryStatus query={sessions} what="sessions" failed="Sessions could not be loaded">
+        <Skeleton shape="row" count={2} />
+      </QueryStatus>
       <ul>
-        {data?.items.map((session) => (
+        {sessions.data?.items.map((session) => (
           <Row key={session.id} session={session} onSignOut={onSignOut} />
         ))}
       </ul>

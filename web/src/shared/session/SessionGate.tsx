@@ -1,14 +1,13 @@
 import { Fragment, type ReactNode } from "react";
-import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Stack } from "../../components/Layout.tsx";
 import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
-import { disconnect, useConnection } from "../../lib/wallet/connection.ts";
-import type { Session } from "../../lib/wire.ts";
+import { useConnection } from "../../lib/wallet/connection.ts";
+import { OtherAccount } from "./OtherAccount.tsx";
 import { useSession } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
 import styles from "./SignIn.module.css";
@@ -20,18 +19,17 @@ import { useLeave } from "./use-leave.ts";
  */
 export function SessionGate({ children }: { children: ReactNode }): ReactNode {
   const { session, error, retry } = useSession();
-  if (session === undefined) {
-    if (error !== undefined)
-      return (
-        <ErrorNotice title="Your session could not be checked" error={error} onRetry={retry} />
-      );
+  if (session === undefined)
     return (
-      <Loading label="your session">
+      <QueryStatus
+        query={{ isPending: true, error, refetch: retry }}
+        what="your session"
+        failed="Your session could not be checked"
+      >
         <Skeleton shape="title" />
         <Skeleton shape="row" count={4} />
-      </Loading>
+      </QueryStatus>
     );
-  }
   if (session === null) return <SignInPage />;
   return <AccountGuard>{children}</AccountGuard>;
 }
@@ -86,45 +84,6 @@ function SignInPage(): ReactNode {
       </div>
       <div className={styles.card}>
         <SignIn />
-      </div>
-    </div>
-  );
-}
-
-/** The wallet moved to another account: the first account's data leaves the screen at once. */
-function OtherAccount({ session, connected }: { session: Session; connected: string }): ReactNode {
-  const leave = useLeave();
-  useDocumentTitle("Account changed");
-  useTitleFocus();
-  return (
-    <div className={styles.page}>
-      <div className={styles.intro}>
-        <h1 id="page-title" tabIndex={-1}>
-          Your wallet changed its account
-        </h1>
-        <p>
-          You are signed in as one account, and the wallet now shows another. Nothing of the first
-          is shown until you choose.
-        </p>
-      </div>
-      <div className={styles.card}>
-        <Stack gap={4}>
-          <div>
-            <p>
-              Signed in: <Address value={session.address} copy={false} />
-            </p>
-            <p>
-              In the wallet: <Address value={connected} copy={false} />
-            </p>
-          </div>
-          <SignIn />
-          <Button block onClick={disconnect}>
-            Stay signed in as before
-          </Button>
-          <Button block onClick={() => void leave()}>
-            Sign out
-          </Button>
-        </Stack>
       </div>
     </div>
   );

@@ -5,14 +5,13 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Row, Stack } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
-import { serverNowMs } from "../../lib/clock.ts";
 import { type Connection, disconnect, useConnection } from "../../lib/wallet/connection.ts";
-import { siweMessage } from "../../lib/wallet/siwe.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
 import { useNetwork } from "../../shared/info/use-info.ts";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import styles from "./SignIn.module.css";
+import { SignInPreview } from "./SignInPreview.tsx";
 import { type SignInState, useSignIn } from "./use-sign-in.ts";
 
 const BUTTON: Record<SignInState["step"], string | false> = {
@@ -91,7 +90,7 @@ function SignStep({
         </ChainHelp>
       ) : (
         <>
-          <Preview connection={connection} network={network} />
+          <SignInPreview connection={connection} network={network} />
           {state.step === "declined" && (
             <Note>You declined in your wallet. Nothing was signed, and nothing was sent.</Note>
           )}
@@ -112,36 +111,5 @@ function SignStep({
         </>
       )}
     </>
-  );
-}
-
-/** The text the wallet is going to show, so that the two can be compared. */
-function Preview({
-  connection,
-  network,
-}: {
-  connection: Connection;
-  network: NetworkInfo;
-}): ReactNode {
-  const [openedAtMs] = useState(() => serverNowMs());
-  const message = siweMessage({
-    host: globalThis.location.host,
-    origin: globalThis.location.origin,
-    address: connection.address,
-    chainId: network.chainId,
-    nonce: "(a fresh one-time number)",
-    nowMs: openedAtMs,
-  });
-  return (
-    <details className={styles.preview}>
-      <summary>What you will sign</summary>
-      <p>
-        A message that proves the account is yours. It moves no money, costs nothing, and ends after
-        ten minutes if unused.
-      </p>
-      <pre tabIndex={0} role="region" aria-label="Sign-in message">
-        {message}
-      </pre>
-    </details>
   );
 }

@@ -5,6 +5,7 @@ import { Mark } from "../../components/Logo.tsx";
 import { Note, Stack } from "../../components/Layout.tsx";
 import { connect } from "../../lib/wallet/connection.ts";
 import { isRejection, type Wallet, walletError } from "../../lib/wallet/provider.ts";
+import { NoWallet } from "./NoWallet.tsx";
 import { useWallets } from "./use-wallets.ts";
 import styles from "./WalletPicker.module.css";
 
@@ -81,27 +82,5 @@ function WalletPicture({ wallet }: { wallet: Wallet }): ReactNode {
     <span className={styles.picture}>
       {wallet.kind === "demo" ? <Mark size={24} /> : <WalletIcon size={20} />}
     </span>
-  );
-}
-
-function NoWallet(): ReactNode {
-  return (
-    <Note>
-      <Stack gap={2}>
-        <strong>No wallet was found in this browser.</strong>
-        <span>
-          Purser knows you by your wallet; there is no password. Install a wallet extension such as{" "}
-          <a href="https://metamask.io/download" target="_blank" rel="noreferrer">
-            MetaMask
-          </a>{" "}
-          or{" "}
-          <a href="https://rabby.io" target="_blank" rel="noreferrer">
-            Rabby
-          </a>
-          , then reload this page. On a phone, open this page in your wallet app&rsquo;s own
-          browser.
-        </span>
-      </Stack>
-    </Note>
   );
 }
