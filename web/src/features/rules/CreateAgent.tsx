@@ -4,13 +4,12 @@ import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section, Stack } from "../../components/Layout.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
-import { canonical } from "../../lib/money.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { CreatedAgent } from "../../lib/wire.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
-import { checkRules, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
+import { checkRules, EMPTY_RULES, newAgent, type RulesDraft, tellRules } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 
 export function CreateAgent({
@@ -27,16 +26,7 @@ export function CreateAgent({
   const story = hasErrors ? [] : tellRules(draft);
 
   const create = useMutation({
-    mutationFn: () =>
-      createAgent({
-        name: draft.name.trim(),
-        dailyLimit: canonical(draft.dailyLimit),
-        allowlist: draft.allowlist,
-        ...(draft.perPaymentLimit.trim() === ""
-          ? {}
-          : { perPaymentLimit: canonical(draft.perPaymentLimit) }),
-        ...(draft.expiresAt === "" ? {} : { expiresAt: draft.expiresAt }),
-      }),
+    mutationFn: () => createAgent(newAgent(draft)),
     onSuccess: (created) => {
       onCreated(created);
       void invalidate.afterRules();
