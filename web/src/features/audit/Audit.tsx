@@ -30,12 +30,7 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
           <Entry key={entry.id} entry={entry} />
         ))}
       </ol>
-      <LoadMore
-        what="entries"
-        hasMore={query.hasNextPage}
-        isLoading={query.isFetchingNextPage}
-        onMore={() => void query.fetchNextPage()}
-      />
+      <LoadMore query={query} what="entries" />
     </Section>
   );
 }

@@ -1,5 +1,7 @@
+import { queryOptions } from "@tanstack/react-query";
 import { serverNowMs } from "../../lib/clock.ts";
 import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import {
   sendTransfer,
@@ -97,8 +99,11 @@ export async function fund({
 export const askFaucet = (address: string): Promise<{ txHash: string; amount: string }> =>
   api.post("/api/local/faucet", { address });
 
-export const fetchOwnBalance = (
-  network: string,
-  signal: AbortSignal,
-): Promise<{ balance: string | null }> =>
-  api.get("/api/owner/balance", { query: { network }, signal });
+/** What the owner's own wallet holds there; `null` while the chain cannot be read. */
+export const ownBalanceQuery = (network: string) =>
+  queryOptions({
+    queryKey: keys.ownBalance(network),
+    queryFn: ({ signal }) =>
+      api.get<{ balance: string | null }>("/api/owner/balance", { query: { network }, signal }),
+    retry: false,
+  });

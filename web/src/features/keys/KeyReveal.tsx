@@ -1,13 +1,11 @@
 import { Checkbox } from "@mantine/core";
 import { type ReactNode, useEffect, useState } from "react";
 import { Button } from "../../components/Button.tsx";
-import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { Note, Stack } from "../../components/Layout.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
-import { firstCurls, mcpConfig, typescriptCall } from "../../lib/snippets.ts";
 import { useInfo } from "../../shared/info/use-info.ts";
 import styles from "./KeyReveal.module.css";
-import { mask, SecretKey } from "./SecretKey.tsx";
+import { KeySnippets } from "./KeySnippets.tsx";
+import { SecretKey } from "./SecretKey.tsx";
 
 interface KeyRevealProps {
   apiKey: string;
@@ -16,29 +14,14 @@ interface KeyRevealProps {
   onDone: () => void;
 }
 
-const SNIPPETS = {
-  curl: { label: "curl", write: firstCurls },
-  typescript: { label: "TypeScript", write: typescriptCall },
-  mcp: { label: "MCP", write: mcpConfig },
-} as const;
-type Kind = keyof typeof SNIPPETS;
-const KINDS = (Object.keys(SNIPPETS) as Kind[]).map((value) => ({
-  value,
-  label: SNIPPETS[value].label,
-}));
-
 /** The only time the key is in the browser. It is never put in an address, a store or a log. */
 export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealProps): ReactNode {
   const info = useInfo();
   const [isShown, setShown] = useState(false);
   const [isSaved, setSaved] = useState(false);
-  const [kind, setKind] = useState<Kind>("curl");
   useLeaveWarning(!isSaved);
 
   const baseUrl = info?.publicUrl ?? globalThis.location.origin;
-  const demoUrl = `${baseUrl}${info?.networks[0]?.demoPath ?? "/api/arc-stats"}`;
-  const shownKey = isShown ? apiKey : mask(apiKey);
-  const { label, write } = SNIPPETS[kind];
 
   return (
     <Stack gap={5}>
@@ -53,16 +36,7 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
         isShown={isShown}
         onShow={setShown}
       />
-      <div>
-        <Segmented label="Snippet" value={kind} onChange={setKind} options={KINDS} />
-        <div className={styles.snippet}>
-          <CodeBlock
-            label={`${label}, with the key filled in`}
-            code={write(baseUrl, apiKey, demoUrl)}
-            shown={write(baseUrl, shownKey, demoUrl)}
-          />
-        </div>
-      </div>
+      <KeySnippets apiKey={apiKey} baseUrl={baseUrl} isShown={isShown} />
       <div className={styles.gate}>
         <Checkbox
           label="I saved the key"

@@ -57,12 +57,7 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
           />
         ))}
       </ul>
-      <LoadMore
-        what="keys"
-        hasMore={query.hasNextPage}
-        isLoading={query.isFetchingNextPage}
-        onMore={() => void query.fetchNextPage()}
-      />
+      <LoadMore query={query} what="keys" />
       <KeyDialog agent={agent} open={open} onOpen={setOpen} />
     </Section>
   );

@@ -1,7 +1,7 @@
 import { TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { type ReactNode, useCallback } from "react";
+import type { ReactNode } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
@@ -10,7 +10,7 @@ import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { canonical, parseUsdc } from "../../lib/money.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
-import { listingsQuery } from "./api.ts";
+import { listingsQuery, toCategory } from "./api.ts";
 import { ListingCard } from "./ListingCard.tsx";
 import styles from "./Marketplace.module.css";
 
@@ -21,7 +21,7 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
   const [search] = useDebouncedValue(text.trim(), 250);
   const [maxPrice] = useDebouncedValue(price.trim(), 250);
   const cap = parseUsdc(maxPrice) === undefined ? undefined : canonical(maxPrice);
-  const { fetchNextPage, ...query } = useInfiniteQuery(
+  const query = useInfiniteQuery(
     listingsQuery({
       search: search === "" ? undefined : search,
       category: category === "" ? undefined : category,
@@ -30,7 +30,6 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
     }),
   );
   const items = query.data?.pages.flatMap((page) => page.items) ?? [];
-  const onMore = useCallback(() => void fetchNextPage(), [fetchNextPage]);
   const isFiltered = search !== "" || category !== "" || cap !== undefined;
 
   return (
@@ -52,7 +51,7 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           placeholder="data"
           value={category}
           onChange={(event) => {
-            setCategory(event.currentTarget.value.toLowerCase().replaceAll(/[^a-z0-9-]/g, ""));
+            setCategory(toCategory(event.currentTarget.value));
           }}
         />
         <div className={styles.small}>
@@ -78,12 +77,7 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           <ListingCard key={listing.id} listing={listing} />
         ))}
       </ul>
-      <LoadMore
-        what="listings"
-        hasMore={query.hasNextPage}
-        isLoading={query.isFetchingNextPage}
-        onMore={onMore}
-      />
+      <LoadMore query={query} what="listings" />
     </section>
   );
 }

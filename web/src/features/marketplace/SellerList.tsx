@@ -67,12 +67,7 @@ export function SellerList({ onPick, has }: SellerListProps): ReactNode {
           </li>
         ))}
       </ul>
-      <LoadMore
-        what="sellers"
-        hasMore={list.hasNextPage}
-        isLoading={list.isFetchingNextPage}
-        onMore={() => void list.fetchNextPage()}
-      />
+      <LoadMore query={list} what="sellers" />
     </Stack>
   );
 }

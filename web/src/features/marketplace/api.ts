@@ -10,6 +10,10 @@ export interface ListingFilter {
   mine?: boolean;
 }
 
+/** What is typed, as the one short word the API takes. */
+export const toCategory = (text: string): string =>
+  text.toLowerCase().replaceAll(/[^a-z0-9-]/g, "");
+
 export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilter) =>
   infiniteQueryOptions({
     queryKey: keys.listings({ search, category, maxPrice, mine }),

@@ -1,4 +1,4 @@
-import { type ReactNode, useCallback } from "react";
+import type { ReactNode } from "react";
 import { EmptyState } from "../../components/EmptyState.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
@@ -33,8 +33,6 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
 
   const labelOf = (address: string): string | undefined =>
     agent.allowlist.find((entry) => isSameAddress(entry.address, address))?.label || undefined;
-  const fetchNextPage = query.fetchNextPage;
-  const onMore = useCallback(() => void fetchNextPage(), [fetchNextPage]);
 
   return (
     <section aria-label="Activity">
@@ -71,12 +69,7 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
           ))}
         </ul>
       )}
-      <LoadMore
-        what="payments"
-        hasMore={query.hasNextPage}
-        isLoading={query.isFetchingNextPage}
-        onMore={onMore}
-      />
+      <LoadMore query={query} what="payments" />
       <PaymentDrawer
         agent={agent}
         paymentId={openId}

@@ -8,22 +8,7 @@ import { Select } from "../../components/Select.tsx";
 import { saveFile } from "../../lib/save-file.ts";
 import styles from "./Activity.module.css";
 import { downloadPayments } from "./api.ts";
-import { type FilterChoice, toFilter } from "./filter.ts";
-
-const STATUSES = [
-  { value: "", label: "Every status" },
-  { value: "settled", label: "Settled" },
-  { value: "blocked", label: "Blocked" },
-  { value: "reserved,submitted,unknown", label: "Open" },
-  { value: "voided", label: "Voided" },
-];
-const KIND_OPTIONS = [
-  { value: "", label: "Every kind" },
-  { value: "spend", label: "Payments" },
-  { value: "x402", label: "Paid APIs" },
-  { value: "withdrawal", label: "Withdrawals" },
-  { value: "incoming", label: "Received" },
-];
+import { type FilterChoice, KIND_OPTIONS, STATUS_OPTIONS, toFilter } from "./filter.ts";
 
 interface FiltersProps {
   agentId: string;
@@ -53,7 +38,7 @@ export function Filters({ agentId, agentName, choice, set }: FiltersProps): Reac
         label="Status"
         isLabelHidden
         value={choice.status}
-        options={STATUSES}
+        options={STATUS_OPTIONS}
         onChange={set.status}
       />
       <Select

@@ -2,6 +2,21 @@
 import type { Payment } from "../../lib/wire.ts";
 import type { PaymentFilter } from "./api.ts";
 
+export const STATUS_OPTIONS = [
+  { value: "", label: "Every status" },
+  { value: "settled", label: "Settled" },
+  { value: "blocked", label: "Blocked" },
+  { value: "reserved,submitted,unknown", label: "Open" },
+  { value: "voided", label: "Voided" },
+];
+export const KIND_OPTIONS = [
+  { value: "", label: "Every kind" },
+  { value: "spend", label: "Payments" },
+  { value: "x402", label: "Paid APIs" },
+  { value: "withdrawal", label: "Withdrawals" },
+  { value: "incoming", label: "Received" },
+];
+
 export interface FilterChoice {
   status: string;
   kind: string;

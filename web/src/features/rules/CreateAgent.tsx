@@ -23,7 +23,6 @@ export function CreateAgent({
   const [isTried, setTried] = useState(false);
   const errors = checkRules(draft, serverNowMs());
   const hasErrors = Object.keys(errors).length > 0;
-  const story = hasErrors ? [] : tellRules(draft);
 
   const create = useMutation({
     mutationFn: () => createAgent(newAgent(draft)),
@@ -58,15 +57,7 @@ export function CreateAgent({
       <div className={styles.review}>
         <Section title="In plain words">
           <Stack gap={4}>
-            <div aria-live="polite" className={styles.story}>
-              {story.length === 0 ? (
-                <p className={styles.hint}>
-                  Name the agent and set its daily limit; what it may do is told here.
-                </p>
-              ) : (
-                story.map((sentence) => <p key={sentence}>{sentence}</p>)
-              )}
-            </div>
+            <Story sentences={hasErrors ? [] : tellRules(draft)} />
             {create.error && <ErrorNotice title="The agent was not created" error={create.error} />}
             <Button
               type="submit"
@@ -82,5 +73,19 @@ export function CreateAgent({
         </Section>
       </div>
     </form>
+  );
+}
+
+function Story({ sentences }: { sentences: string[] }): ReactNode {
+  return (
+    <div aria-live="polite" className={styles.story}>
+      {sentences.length === 0 ? (
+        <p className={styles.hint}>
+          Name the agent and set its daily limit; what it may do is told here.
+        </p>
+      ) : (
+        sentences.map((sentence) => <p key={sentence}>{sentence}</p>)
+      )}
+    </div>
   );
 }

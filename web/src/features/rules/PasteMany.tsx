@@ -2,9 +2,10 @@ import { Textarea } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { Row, Stack } from "../../components/Layout.tsx";
 import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./api.ts";
+import { PasteProblems } from "./PasteProblems.tsx";
 import { parseAllowlist, type PasteResult } from "./parse-allowlist.ts";
 
 interface PasteManyProps {
@@ -52,23 +53,7 @@ export function PasteMany({ opened, onClose, known, onAdd }: PasteManyProps): Re
             setResult(undefined);
           }}
         />
-        {result && (
-          <Note tone="warn">
-            <Stack gap={2}>
-              <p role="status">
-                {entries.length} can be added, {result.problems.length} cannot be read
-                {result.repeated > 0 && `, ${result.repeated} repeated`}.
-              </p>
-              <ul className={styles.problems}>
-                {result.problems.map((problem) => (
-                  <li key={problem.line}>
-                    Line {problem.line}: <Muted>{problem.text}</Muted> <span>{problem.reason}</span>
-                  </li>
-                ))}
-              </ul>
-            </Stack>
-          </Note>
-        )}
+        {result && <PasteProblems result={result} />}
         <Row end>
           <Button onClick={close}>Cancel</Button>
           {entries.length > 0 ? (
