@@ -11,7 +11,7 @@ import { PauseButton } from "../../features/agents/PauseButton.tsx";
 import { BalanceCard } from "../../features/funding/BalanceCard.tsx";
 import { LimitCard } from "../../features/rules/LimitCard.tsx";
 import type { Agent } from "../../lib/wire.ts";
-import { useNetwork } from "../../shared/info/use-info.ts";
+import { useNetwork } from "../../shared/info.ts";
 import { Absent } from "../Absent.tsx";
 import styles from "./agent.module.css";
 

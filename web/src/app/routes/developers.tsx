@@ -5,7 +5,7 @@ import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
-import { useInfo } from "../../shared/info/use-info.ts";
+import { useInfo } from "../../shared/info.ts";
 import { agentSteps, mcpConfig } from "../../lib/snippets.ts";
 
 const DOCUMENTS = [

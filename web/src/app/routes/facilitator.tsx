@@ -14,7 +14,7 @@ import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
 import { Recent } from "../../features/facilitator/Recent.tsx";
 import { Relayers } from "../../features/facilitator/Relayers.tsx";
 import { Supported } from "../../features/facilitator/Supported.tsx";
-import { useInfo } from "../../shared/info/use-info.ts";
+import { useInfo } from "../../shared/info.ts";
 
 export default function FacilitatorScreen(): ReactNode {
   const info = useInfo();

@@ -3,7 +3,7 @@ import { Link } from "react-router";
 import { AnchorButton, LinkButton } from "../../components/Button.tsx";
 import { Logo } from "../../components/Logo.tsx";
 import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx";
-import { useInfo } from "../../shared/info/use-info.ts";
+import { useInfo } from "../../shared/info.ts";
 import { DemoCall } from "../../features/landing/DemoCall.tsx";
 import { Ledger } from "../../features/landing/Ledger.tsx";
 import { LiveFacts } from "../../features/landing/LiveFacts.tsx";

@@ -1,4 +1,4 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { infiniteQueryOptions, useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
@@ -6,11 +6,24 @@ import { Section } from "../../components/Layout.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
+import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import type { Agent, AuditEntry } from "../../lib/wire.ts";
-import { auditQuery } from "./api.ts";
+import type { Agent, AuditEntry, Page } from "../../lib/wire.ts";
 import styles from "./Audit.module.css";
 import { actionName, fieldName, sayValue } from "./words.ts";
+
+const auditQuery = (agentId: string) =>
+  infiniteQueryOptions({
+    queryKey: keys.audit(agentId),
+    queryFn: ({ signal, pageParam }) =>
+      api.get<Page<AuditEntry>>(`/api/agents/${agentId}/audit`, {
+        signal,
+        query: { limit: 50, cursor: pageParam },
+      }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.nextCursor ?? undefined,
+  });
 
 export function Audit({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(auditQuery(agent.id));

@@ -1,5 +1,5 @@
 import { TextInput } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
+import { queryOptions, useQuery } from "@tanstack/react-query";
 import { Fragment, type ReactNode, useEffect, useState } from "react";
 import { useLocation } from "react-router";
 import { Badge } from "../../components/Badge.tsx";
@@ -8,8 +8,17 @@ import { SearchIcon } from "../../components/icons.tsx";
 import { Stack } from "../../components/Layout.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
-import { catalogueQuery } from "./api.ts";
+import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
+import type { CatalogueEntry } from "../../lib/wire.ts";
 import styles from "./Catalogue.module.css";
+
+const catalogueQuery = queryOptions({
+  queryKey: keys.catalogue,
+  queryFn: async ({ signal }) =>
+    (await api.get<{ items: CatalogueEntry[] }>("/api/errors", { signal })).items,
+  staleTime: Number.POSITIVE_INFINITY,
+});
 
 /** Every code the API can answer, from the server's own table. `#code` leads to one. */
 export function Catalogue(): ReactNode {

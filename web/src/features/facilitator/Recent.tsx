@@ -6,7 +6,7 @@ import { Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import type { FacilitatorStats } from "../../lib/wire.ts";
-import { useExplorer } from "../../shared/info/use-info.ts";
+import { useExplorer } from "../../shared/info.ts";
 import styles from "./Facilitator.module.css";
 
 export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {

@@ -4,8 +4,7 @@ import { Badge } from "../../components/Badge.tsx";
 import { AlertIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import type { FacilitatorStats } from "../../lib/wire.ts";
-import { findNetwork } from "../../shared/info/api.ts";
-import { useExplorer, useInfo } from "../../shared/info/use-info.ts";
+import { findNetwork, useExplorer, useInfo } from "../../shared/info.ts";
 import styles from "./Facilitator.module.css";
 
 /** Gas is counted in 18 decimals; four of them say whether it lasts. Cut, not rounded up. */

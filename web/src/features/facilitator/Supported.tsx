@@ -5,7 +5,7 @@ import { KeyValues, Section } from "../../components/Layout.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import type { ServiceInfo } from "../../lib/wire.ts";
-import { findNetwork } from "../../shared/info/api.ts";
+import { findNetwork } from "../../shared/info.ts";
 import { supportedQuery } from "./api.ts";
 
 export function Supported({ info }: { info: ServiceInfo }): ReactNode {

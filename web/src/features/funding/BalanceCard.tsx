@@ -7,9 +7,10 @@ import { Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { atomic } from "../../lib/money.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { useExplorer } from "../../shared/info/use-info.ts";
+import { useExplorer } from "../../shared/info.ts";
 import styles from "./BalanceCard.module.css";
-import { FundDialog, WholeAddress } from "./FundDialog.tsx";
+import { FundDialog } from "./FundDialog.tsx";
+import { WholeAddress } from "./WholeAddress.tsx";
 
 /** What the agent holds, where it holds it, and the way to more. */
 export function BalanceCard({ agent }: { agent: Agent }): ReactNode {

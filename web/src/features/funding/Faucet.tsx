@@ -6,7 +6,7 @@ import { Note, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { localInfoQuery } from "../../shared/info/api.ts";
+import { localInfoQuery } from "../../shared/info.ts";
 import { askFaucet } from "./fund.ts";
 
 /** The local chain's play money. */

@@ -1,13 +1,12 @@
 import { type ReactNode, useState } from "react";
-import { Address } from "../../components/Address.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { Muted, Stack } from "../../components/Layout.tsx";
-import { QrCode } from "../../components/QrCode.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import type { Agent } from "../../lib/wire.ts";
-import { useExplorer, useInfo, useNetwork } from "../../shared/info/use-info.ts";
+import { useInfo, useNetwork } from "../../shared/info.ts";
 import { Faucet } from "./Faucet.tsx";
 import { FundFromWallet } from "./FundFromWallet.tsx";
+import { WholeAddress } from "./WholeAddress.tsx";
 
 type Way = "wallet" | "faucet" | "address";
 
@@ -50,16 +49,5 @@ export function FundDialog({
         )}
       </Stack>
     </Dialog>
-  );
-}
-
-/** To be scanned, or read to the last digit. */
-export function WholeAddress({ agent }: { agent: Agent }): ReactNode {
-  const explorer = useExplorer(agent.network);
-  return (
-    <>
-      <QrCode value={agent.walletAddress} label={`QR code of ${agent.walletAddress}`} />
-      <Address value={agent.walletAddress} full explorerUrl={explorer} />
-    </>
   );
 }

@@ -6,7 +6,7 @@ import { KeyValues, Muted, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import type { Agent, NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
-import { useExplorer } from "../../shared/info/use-info.ts";
+import { useExplorer } from "../../shared/info.ts";
 import { FundOutcome } from "./FundOutcome.tsx";
 import { useFund } from "./use-fund.ts";
 

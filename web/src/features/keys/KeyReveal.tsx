@@ -2,7 +2,7 @@ import { Checkbox } from "@mantine/core";
 import { type ReactNode, useEffect, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { Note, Stack } from "../../components/Layout.tsx";
-import { useInfo } from "../../shared/info/use-info.ts";
+import { useInfo } from "../../shared/info.ts";
 import styles from "./KeyReveal.module.css";
 import { KeySnippets } from "./KeySnippets.tsx";
 import { SecretKey } from "./SecretKey.tsx";

@@ -2,7 +2,7 @@ import { type ReactNode, useState } from "react";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { firstCurls, mcpConfig, typescriptCall } from "../../lib/snippets.ts";
-import { useInfo } from "../../shared/info/use-info.ts";
+import { useInfo } from "../../shared/info.ts";
 import styles from "./KeyReveal.module.css";
 import { mask } from "./SecretKey.tsx";
 

@@ -6,7 +6,7 @@ import { Row, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Listing } from "../../lib/wire.ts";
-import { useExplorer } from "../../shared/info/use-info.ts";
+import { useExplorer } from "../../shared/info.ts";
 import { tryListing } from "./api.ts";
 import { Receipt, VerdictNote } from "./TrialAnswers.tsx";
 

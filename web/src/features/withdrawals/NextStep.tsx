@@ -4,7 +4,7 @@ import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Row, Stack } from "../../components/Layout.tsx";
 import type { Agent } from "../../lib/wire.ts";
-import { useExplorer } from "../../shared/info/use-info.ts";
+import { useExplorer } from "../../shared/info.ts";
 import { SignOrder } from "./SignOrder.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
 

@@ -5,7 +5,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Row, Stack } from "../../components/Layout.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { useNetwork } from "../../shared/info/use-info.ts";
+import { useNetwork } from "../../shared/info.ts";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";

@@ -4,7 +4,7 @@ import { KeyValues, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import { useNetwork } from "../../shared/info/use-info.ts";
+import { useNetwork } from "../../shared/info.ts";
 import { NextStep, type ReviewProps, type ReviewState } from "./NextStep.tsx";
 import styles from "./Withdraw.module.css";
 

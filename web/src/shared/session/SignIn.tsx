@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { Stack } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
-import { useNetwork } from "../info/use-info.ts";
+import { useNetwork } from "../info.ts";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
 import { SignStep } from "./SignStep.tsx";
 

@@ -2,8 +2,7 @@ import { useMemo } from "react";
 import { queryClient } from "../../lib/query-client.ts";
 import { useInstalledWallets } from "../../lib/wallet/discovery.ts";
 import type { Wallet } from "../../lib/wallet/provider.ts";
-import { localInfoQuery } from "../info/api.ts";
-import { useInfo } from "../info/use-info.ts";
+import { localInfoQuery, useInfo } from "../info.ts";
 
 /** What can sign here: the local world's demo wallet first, then what the browser has. */
 export function useWallets(): readonly Wallet[] {
