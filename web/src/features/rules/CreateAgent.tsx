@@ -9,7 +9,7 @@ import type { CreatedAgent } from "../../lib/wire.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
-import { checkRules, EMPTY_RULES, newAgent, type RulesDraft, tellRules } from "./rules.ts";
+import { checkRules, creationOf, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 
 export function CreateAgent({
@@ -25,7 +25,7 @@ export function CreateAgent({
   const hasErrors = Object.keys(errors).length > 0;
 
   const create = useMutation({
-    mutationFn: () => createAgent(newAgent(draft)),
+    mutationFn: () => createAgent(creationOf(draft)),
     onSuccess: (created) => {
       onCreated(created);
       void invalidate.afterRules();

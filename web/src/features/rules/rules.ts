@@ -2,8 +2,8 @@
 import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import type { Agent } from "../../lib/wire.ts";
-import type { AllowlistDraft, NewAgent, RulesRequest } from "./api.ts";
+import type { Agent, AgentChanges, NewAgent } from "../../lib/wire.ts";
+import type { AllowlistDraft } from "./api.ts";
 
 export interface RulesDraft {
   name: string;
@@ -121,8 +121,8 @@ export function diffRules(before: RulesDraft, after: RulesDraft): RuleChange[] {
   return changes;
 }
 
-/** The request for an agent with these rules; what is left empty is not asked for. */
-export const newAgent = (draft: RulesDraft): NewAgent => ({
+/** The request that creates an agent with these rules. Drafts are checked before. */
+export const creationOf = (draft: RulesDraft): NewAgent => ({
   name: draft.name.trim(),
   dailyLimit: canonical(draft.dailyLimit),
   allowlist: draft.allowlist,
@@ -136,8 +136,8 @@ export const newAgent = (draft: RulesDraft): NewAgent => ({
 export function requestFor(
   before: RulesDraft,
   after: RulesDraft,
-): { agent: RulesRequest | undefined; allowlist: AllowlistDraft[] | undefined } {
-  const agent: RulesRequest = {};
+): { agent: AgentChanges | undefined; allowlist: AllowlistDraft[] | undefined } {
+  const agent: AgentChanges = {};
   if (before.name !== after.name.trim()) agent.name = after.name.trim();
   if (canonical(before.dailyLimit) !== canonical(after.dailyLimit))
     agent.dailyLimit = canonical(after.dailyLimit);
