@@ -1,7 +1,7 @@
-// Lint rules of our own: which room of the house may import which.
+// Lint rules of our own: which room of the house may import which, and where the web app's queries are named.
 //
-// The order of the server's modules is read from server/app.ts and the features of the web app are its folders, so
-// nothing is listed twice.
+// The order of the server's modules is read from server/app.ts, and the features of the web app are its folders, so
+// that nothing is listed twice.
 import { readFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 
@@ -50,9 +50,8 @@ function serverFault(from, to) {
     : undefined;
 }
 
-const WEB_LAYERS = ["lib", "components", "features", "app"];
-/** What every feature needs; the others do not know each other, screens in app/ put them together. */
-const SHARED_FEATURES = new Set(["info", "session", "wallet"]);
+/** Of the web app, lowest first. What several features need is in shared/: features do not know each other. */
+const WEB_LAYERS = ["lib", "components", "shared", "features", "app"];
 
 function webFault(from, to, isType) {
   if (to.startsWith("server/"))
@@ -61,14 +60,14 @@ function webFault(from, to, isType) {
       : "The web app takes the types of server/schemas, and no code of the server.";
   const [layer, feature] = from.split("/").slice(2);
   const [otherLayer, otherFeature] = to.split("/").slice(2);
-  if (!WEB_LAYERS.includes(layer) || !WEB_LAYERS.includes(otherLayer)) return undefined;
+  // The entry stands above all; styles/ holds no code.
+  if (layer === "main.tsx" || otherLayer === "styles") return undefined;
+  if (!WEB_LAYERS.includes(layer)) return `web/src/${layer} is not a layer of the web app.`;
   if (WEB_LAYERS.indexOf(otherLayer) > WEB_LAYERS.indexOf(layer))
     return `${layer} stands below ${otherLayer}: it cannot import from it.`;
-  if (layer !== "features" || otherLayer !== "features" || feature === otherFeature)
-    return undefined;
-  return SHARED_FEATURES.has(otherFeature)
-    ? undefined
-    : `Feature ${feature} does not know feature ${otherFeature}; a screen in app/ puts them together.`;
+  return layer === "features" && otherLayer === "features" && feature !== otherFeature
+    ? `Feature ${feature} does not know feature ${otherFeature}; a screen in app/ puts them together.`
+    : undefined;
 }
 
 /** For packages, and for files by their path. */
@@ -107,4 +106,37 @@ const rooms = {
   },
 };
 
-export default { meta: { name: "purser" }, rules: { rooms } };
+/** Methods of a query client that take the key itself as their first argument. */
+const BY_KEY = /^(get|set)Query(Data|State|Defaults)$/;
+
+/** A key of the one table, or that of an options object, which has it from there. */
+const isNamed = (node) =>
+  (node?.type === "MemberExpression" && node.property.name === "queryKey") ||
+  (node?.type === "CallExpression" ? node.callee : node)?.object?.name === "keys";
+
+/** A query that is named by hand is not found by the change that makes its answer untrue. */
+const queryKeys = {
+  meta: { type: "problem" },
+  create(context) {
+    const from = relative(ROOT, context.filename).split(sep).join("/");
+    if (!from.startsWith("web/src/") || from === "web/src/lib/query-keys.ts") return {};
+    const report = (node) => {
+      context.report({ node, message: "Queries are named in web/src/lib/query-keys.ts." });
+    };
+    return {
+      Property({ parent, key, value }) {
+        if (parent.type === "ObjectExpression" && key.name === "queryKey" && !isNamed(value))
+          report(value);
+      },
+      CallExpression({ callee, arguments: [first] }) {
+        if (BY_KEY.test(callee.property?.name ?? "") && !isNamed(first)) report(first);
+      },
+      MemberExpression(node) {
+        const { object } = node;
+        if (node.computed && (object.name ?? object.property?.name) === "queryKey") report(node);
+      },
+    };
+  },
+};
+
+export default { meta: { name: "purser" }, rules: { rooms, "query-keys": queryKeys } };

@@ -17,14 +17,14 @@ import {
 import { niceTicks } from "../../web/src/lib/ticks.ts";
 import { formatAgo, formatUntil } from "../../web/src/lib/time.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
-import { parseAllowlist } from "../../web/src/features/agents/parse-allowlist.ts";
+import { parseAllowlist } from "../../web/src/features/rules/parse-allowlist.ts";
 import {
   checkRules,
   diffRules,
   EMPTY_RULES,
   requestFor,
   tellRules,
-} from "../../web/src/features/agents/rules.ts";
+} from "../../web/src/features/rules/rules.ts";
 import { testAccount } from "../helpers/chain.ts";
 
 const amounts = bigInt({ min: 0n, max: 10n ** 45n });

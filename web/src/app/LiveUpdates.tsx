@@ -1,41 +1,43 @@
-import { useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useEffect } from "react";
 import { onLiveEvent, openLive } from "../lib/live.ts";
-import { sessionQuery } from "../features/session/api.ts";
+import { queryClient } from "../lib/query-client.ts";
+import { invalidate, keys, refetch, type Root, staleAfter } from "../lib/query-keys.ts";
 
 /** Keeps what is on screen true: events name what changed, the queries fetch it, at most once a second. */
 export function LiveUpdates(): ReactNode {
-  const client = useQueryClient();
   useEffect(() => {
-    const stale = new Set<string>();
+    const stale = new Set<Root>();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const refresh = (...keys: string[]): void => {
-      for (const key of keys) stale.add(key);
+    const refresh = (roots: readonly Root[]): void => {
+      for (const root of roots) stale.add(root);
       timer ??= setTimeout(() => {
         timer = undefined;
-        for (const key of stale) void client.invalidateQueries({ queryKey: [key] });
+        void refetch(stale);
         stale.clear();
       }, 700);
     };
     const offEvent = onLiveEvent((event) => {
       if (event.type === "payment") {
-        refresh("agents", "agent", "overview");
+        refresh(staleAfter.paymentEvent);
         // A list on screen puts the payment in its place itself; one that is not must not come back old.
-        client.removeQueries({ queryKey: ["payments", event.payment.agentId], type: "inactive" });
-      } else if (event.type === "agent") refresh("agents", "agent", "overview", "keys", "audit");
-      else void client.invalidateQueries({ queryKey: sessionQuery.queryKey });
+        queryClient.removeQueries({
+          queryKey: keys.allPayments(event.payment.agentId),
+          type: "inactive",
+        });
+      } else if (event.type === "agent") refresh(staleAfter.rules);
+      else void invalidate.session();
     });
     // What happened while no line was open, on the public screens, was not heard.
-    void client.invalidateQueries({ queryKey: ["payments"] });
+    void invalidate.payments();
     const close = openLive(() => {
       // Events may have been missed while the line was down.
-      refresh("agents", "agent", "overview", "payments");
+      refresh(staleAfter.payment);
     });
     return () => {
       clearTimeout(timer);
       offEvent();
       close();
     };
-  }, [client]);
+  }, []);
   return null;
 }

@@ -1,7 +1,8 @@
 import type { ReactNode } from "react";
 import { useRouteError } from "react-router";
 import { AnchorButton, Button } from "../components/Button.tsx";
-import { Row, Stack, useDocumentTitle } from "../components/Layout.tsx";
+import { Row, Stack } from "../components/Layout.tsx";
+import { useDocumentTitle } from "../components/PageHeader.tsx";
 import { Logo } from "../components/Logo.tsx";
 import styles from "./Shell.module.css";
 

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { infoQuery } from "../features/info/api.ts";
+import { infoQuery } from "../shared/info.ts";
 import styles from "./Shell.module.css";
 
 /** One quiet line: which chain this is, and whether the service and the chain answer. */

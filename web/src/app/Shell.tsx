@@ -8,10 +8,10 @@ import {
   SettingsIcon,
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
-import { useSession } from "../features/session/session-context.ts";
-import { AccountGuard, SessionGate } from "../features/session/SessionGate.tsx";
-import { SignInButton } from "../features/session/SignInButton.tsx";
-import { SessionProvider } from "../features/session/SessionProvider.tsx";
+import { useSession } from "../shared/session/session-context.ts";
+import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
+import { SignInButton } from "../shared/session/SignInButton.tsx";
+import { SessionProvider } from "../shared/session/SessionProvider.tsx";
 import { AccountMenu } from "./AccountMenu.tsx";
 import { LiveUpdates } from "./LiveUpdates.tsx";
 import { ServiceStatus } from "./ServiceStatus.tsx";

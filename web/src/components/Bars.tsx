@@ -3,7 +3,21 @@ import { BarChart } from "@mantine/charts";
 import type { ReactNode } from "react";
 import { forChart, UNIT } from "../lib/money.ts";
 import { niceTicks } from "../lib/ticks.ts";
-import type { BarsProps } from "./Chart.tsx";
+
+interface ChartBar {
+  label: string;
+  /** Atomic units of money, or things counted. */
+  value: bigint;
+}
+
+export interface BarsProps {
+  bars: ChartBar[];
+  /** What a bar's length means. */
+  name: string;
+  kind: "usdc" | "count";
+  /** What the picture says, in a sentence, for those who do not see it. */
+  summary: string;
+}
 
 const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
 const short = new Intl.NumberFormat("en", { maximumFractionDigits: 6, notation: "compact" });

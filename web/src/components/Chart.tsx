@@ -1,20 +1,6 @@
 import { lazy, type ReactNode, Suspense } from "react";
+import type { BarsProps } from "./Bars.tsx";
 import { Skeleton } from "./Skeleton.tsx";
-
-export interface ChartBar {
-  label: string;
-  /** Atomic units of money, or things counted. */
-  value: bigint;
-}
-
-interface BarsProps {
-  bars: ChartBar[];
-  /** What a bar's length means. */
-  name: string;
-  kind: "usdc" | "count";
-  /** What the picture says, in a sentence, for those who do not see it. */
-  summary: string;
-}
 
 const LazyBars = lazy(() => import("./Bars.tsx"));
 
@@ -28,5 +14,3 @@ export function Chart(props: BarsProps): ReactNode {
     </figure>
   );
 }
-
-export type { BarsProps };

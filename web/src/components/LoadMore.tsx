@@ -3,21 +3,20 @@ import { Button } from "./Button.tsx";
 import styles from "./LoadMore.module.css";
 
 interface LoadMoreProps {
-  hasMore: boolean;
-  isLoading: boolean;
-  onMore: () => void;
+  query: { hasNextPage: boolean; isFetchingNextPage: boolean; fetchNextPage: () => unknown };
   what: string;
 }
 
 /** Fetches the next page shortly before its end comes into view; the button serves the keyboard. */
-export function LoadMore({ hasMore, isLoading, onMore, what }: LoadMoreProps): ReactNode {
+export function LoadMore({ query, what }: LoadMoreProps): ReactNode {
+  const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
   const button = useRef<HTMLButtonElement>(null);
   useEffect(() => {
     const target = button.current;
-    if (!target || !hasMore || isLoading) return undefined;
+    if (!target || !hasNextPage || isFetchingNextPage) return undefined;
     const observer = new IntersectionObserver(
       (entries) => {
-        if (entries.some((entry) => entry.isIntersecting)) onMore();
+        if (entries.some((entry) => entry.isIntersecting)) void fetchNextPage();
       },
       { rootMargin: "400px" },
     );
@@ -25,11 +24,15 @@ export function LoadMore({ hasMore, isLoading, onMore, what }: LoadMoreProps): R
     return () => {
       observer.disconnect();
     };
-  }, [hasMore, isLoading, onMore]);
-  if (!hasMore) return null;
+  }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+  if (!hasNextPage) return null;
   return (
     <div className={styles.root}>
-      <Button ref={button} pending={isLoading && "Loading…"} onClick={onMore}>
+      <Button
+        ref={button}
+        pending={isFetchingNextPage && "Loading…"}
+        onClick={() => void fetchNextPage()}
+      >
         More {what}
       </Button>
     </div>

@@ -1,8 +1,8 @@
 import type { ReactNode } from "react";
 import { Stack } from "../../components/Layout.tsx";
 import { AgentCharts } from "../../features/agents/AgentCharts.tsx";
-import { DenialFixes } from "../../features/agents/DenialFixes.tsx";
 import { Activity } from "../../features/payments/Activity.tsx";
+import { DenialFixes } from "../../features/rules/DenialFixes.tsx";
 import { useAgent } from "./agent.tsx";
 
 export default function AgentActivityScreen(): ReactNode {

@@ -1,9 +1,9 @@
 import { type ReactNode, useState } from "react";
 import { useBlocker, useNavigate } from "react-router";
-import { Button } from "../../components/Button.tsx";
-import { Dialog } from "../../components/Dialog.tsx";
-import { PageHeader, Row, Section, Stack } from "../../components/Layout.tsx";
-import { CreateAgent } from "../../features/agents/CreateAgent.tsx";
+import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
+import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
@@ -20,14 +20,7 @@ export default function NewAgentScreen(): ReactNode {
         <PageHeader title="New agent" lead="A wallet of its own, and the rules it cannot break." />
         <CreateAgent
           onCreated={setCreated}
-          picker={(add, has) => (
-            <PickSeller
-              onPick={(entry) => {
-                add([entry]);
-              }}
-              has={has}
-            />
-          )}
+          picker={(add, has) => <PickSeller onPick={add} has={has} />}
         />
       </>
     );
@@ -51,24 +44,16 @@ export default function NewAgentScreen(): ReactNode {
           onDone={finish}
         />
       </Section>
-      <Dialog
+      <ConfirmDialog
         opened={blocker.state === "blocked"}
-        onClose={() => blocker.reset?.()}
         title="Leave without the key?"
-        size="sm"
+        cancel="Stay"
+        confirm="Leave"
+        onCancel={() => blocker.reset?.()}
+        onConfirm={() => blocker.proceed?.()}
       >
-        <Stack gap={4}>
-          <p>
-            The key cannot be shown again. You could create another one on the agent&rsquo;s page.
-          </p>
-          <Row end>
-            <Button onClick={() => blocker.reset?.()}>Stay</Button>
-            <Button variant="danger" onClick={() => blocker.proceed?.()}>
-              Leave
-            </Button>
-          </Row>
-        </Stack>
-      </Dialog>
+        The key cannot be shown again. You could create another one on the agent&rsquo;s page.
+      </ConfirmDialog>
     </>
   );
 }

@@ -1,5 +1,6 @@
 import type { ReactNode } from "react";
-import { EditRules } from "../../features/agents/EditRules.tsx";
+import { reloadAgent } from "../../features/agents/api.ts";
+import { EditRules } from "../../features/rules/EditRules.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { useAgent } from "./agent.tsx";
 
@@ -9,14 +10,8 @@ export default function AgentRulesScreen(): ReactNode {
     <EditRules
       key={agent.id}
       agent={agent}
-      picker={(add, has) => (
-        <PickSeller
-          onPick={(entry) => {
-            add([entry]);
-          }}
-          has={has}
-        />
-      )}
+      reload={() => reloadAgent(agent.id)}
+      picker={(add, has) => <PickSeller onPick={add} has={has} />}
     />
   );
 }

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
 import { Note, Stack } from "../../components/Layout.tsx";
 import { ArchiveAgent } from "../../features/agents/ArchiveAgent.tsx";
-import { useOwner } from "../../features/session/session-context.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
 import { Withdraw } from "../../features/withdrawals/Withdraw.tsx";
 import { useAgent } from "./agent.tsx";
 

@@ -2,53 +2,42 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link, Outlet, useOutletContext, useParams } from "react-router";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Note, PageHeader, Row, Stack } from "../../components/Layout.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
 import { AgentStatus } from "../../features/agents/AgentStatus.tsx";
-import { AgentSummary } from "../../features/agents/AgentSummary.tsx";
 import { agentQuery } from "../../features/agents/api.ts";
 import { PauseButton } from "../../features/agents/PauseButton.tsx";
-import { useNetwork } from "../../features/info/use-info.ts";
-import { ApiError } from "../../lib/api.ts";
+import { BalanceCard } from "../../features/funding/BalanceCard.tsx";
+import { LimitCard } from "../../features/rules/LimitCard.tsx";
 import type { Agent } from "../../lib/wire.ts";
+import { useNetwork } from "../../shared/info.ts";
+import { Absent } from "../Absent.tsx";
+import styles from "./agent.module.css";
 
 export const useAgent = (): Agent => useOutletContext<Agent>();
 
 export default function AgentScreen(): ReactNode {
   const { agentId = "" } = useParams();
-  const { data: agent, error, refetch } = useQuery(agentQuery(agentId));
+  const query = useQuery(agentQuery(agentId));
+  const { data: agent, error, refetch } = query;
   const network = useNetwork(agent?.network);
   const above = (
     <Muted>
       <Link to="/agents">Agents</Link>
     </Muted>
   );
-  if (!agent) {
-    if (error instanceof ApiError && error.status === 404) {
-      return (
-        <PageHeader
-          above={above}
-          title="No such agent"
-          lead="It does not exist, or it belongs to another account."
-        />
-      );
-    }
-    if (error)
-      return (
-        <ErrorNotice
-          title="The agent could not be loaded"
-          error={error}
-          onRetry={() => void refetch()}
-        />
-      );
+  if (!agent)
     return (
-      <Loading label="the agent">
-        <Skeleton shape="title" />
-        <Skeleton shape="block" count={2} />
-      </Loading>
+      <Absent
+        query={query}
+        above={above}
+        what="the agent"
+        failed="The agent could not be loaded"
+        missing="No such agent"
+        missingLead="It does not exist, or it belongs to another account."
+      />
     );
-  }
   const base = `/agents/${agent.id}`;
   return (
     <>
@@ -74,7 +63,10 @@ export default function AgentScreen(): ReactNode {
         {agent.status === "paused" && (
           <Note tone="warn">Paused: this agent pays nobody. Withdrawing works all the same.</Note>
         )}
-        <AgentSummary agent={agent} />
+        <div className={styles.summary}>
+          <BalanceCard agent={agent} />
+          <LimitCard agent={agent} />
+        </div>
         <Tabs
           label="Agent"
           items={[

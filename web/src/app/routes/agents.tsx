@@ -2,10 +2,11 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { LinkButton } from "../../components/Button.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
-import { PageHeader, Stack } from "../../components/Layout.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
 import { AgentList } from "../../features/agents/AgentList.tsx";
 import { agentsQuery } from "../../features/agents/api.ts";
 import { ArchivedAgents } from "../../features/agents/ArchivedAgents.tsx";
@@ -26,18 +27,9 @@ export default function AgentsScreen(): ReactNode {
         actions={agents.data && agents.data.length > 0 ? create : undefined}
       />
       <Stack gap={5}>
-        {agents.error && (
-          <ErrorNotice
-            title="Agents could not be loaded"
-            error={agents.error}
-            onRetry={() => void agents.refetch()}
-          />
-        )}
-        {agents.isPending && (
-          <Loading label="agents">
-            <Skeleton shape="row" count={5} />
-          </Loading>
-        )}
+        <QueryStatus query={agents} what="agents" failed="Agents could not be loaded">
+          <Skeleton shape="row" count={5} />
+        </QueryStatus>
         {agents.data?.length === 0 && (
           <EmptyState title="No agents yet" action={create}>
             An agent is a wallet with rules: how much it may spend in 24 hours, how much at once,

@@ -1,10 +1,11 @@
 import type { ReactNode } from "react";
 import { AnchorButton, LinkButton } from "../../components/Button.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
-import { Note, PageHeader, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
-import { useInfo } from "../../features/info/use-info.ts";
+import { useInfo } from "../../shared/info.ts";
 import { agentSteps, mcpConfig } from "../../lib/snippets.ts";
 
 const DOCUMENTS = [

@@ -1,6 +1,7 @@
 import type { ReactNode } from "react";
 import { Link } from "react-router";
-import { Muted, PageHeader } from "../../components/Layout.tsx";
+import { Muted } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
 import { Catalogue } from "../../features/developers/Catalogue.tsx";
 
 export default function ErrorsScreen(): ReactNode {

@@ -1,7 +1,8 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Columns, PageHeader, Stack } from "../../components/Layout.tsx";
+import { Columns, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { facilitatorStatsQuery } from "../../features/facilitator/api.ts";
 import {
@@ -10,9 +11,10 @@ import {
   VolumeChart,
 } from "../../features/facilitator/FacilitatorNumbers.tsx";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
-import { Recent, Relayers } from "../../features/facilitator/Recent.tsx";
+import { Recent } from "../../features/facilitator/Recent.tsx";
+import { Relayers } from "../../features/facilitator/Relayers.tsx";
 import { Supported } from "../../features/facilitator/Supported.tsx";
-import { useInfo } from "../../features/info/use-info.ts";
+import { useInfo } from "../../shared/info.ts";
 
 export default function FacilitatorScreen(): ReactNode {
   const info = useInfo();

@@ -1,51 +1,41 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link, useNavigate, useParams } from "react-router";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Columns, Muted, PageHeader, Section, Stack } from "../../components/Layout.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
-import { TryListing } from "../../features/agents/TryListing.tsx";
+import { Columns, Muted, Section, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
+import { agentsQuery } from "../../features/agents/api.ts";
 import { listingQuery } from "../../features/marketplace/api.ts";
 import { ListingCode, ListingTerms } from "../../features/marketplace/ListingDetails.tsx";
 import { ManageListing } from "../../features/marketplace/ManageListing.tsx";
-import { SignInButton } from "../../features/session/SignInButton.tsx";
-import { useSession } from "../../features/session/session-context.ts";
-import { ApiError } from "../../lib/api.ts";
+import { TryListing } from "../../features/marketplace/TryListing.tsx";
+import { AllowPayee } from "../../features/rules/AllowPayee.tsx";
+import type { Listing } from "../../lib/wire.ts";
+import { SignInButton } from "../../shared/session/SignInButton.tsx";
+import { useSession } from "../../shared/session/session-context.ts";
+import { Absent } from "../Absent.tsx";
 
 export default function ListingScreen(): ReactNode {
   const { listingId = "" } = useParams();
   const navigate = useNavigate();
   const { session } = useSession();
-  const { data: listing, error, refetch } = useQuery(listingQuery(listingId));
+  const query = useQuery(listingQuery(listingId));
+  const { data: listing } = query;
   const above = (
     <Muted>
       <Link to="/marketplace">Marketplace</Link>
     </Muted>
   );
-  if (!listing) {
-    if (error instanceof ApiError && error.status === 404)
-      return (
-        <PageHeader
-          above={above}
-          title="No such listing"
-          lead="It was removed, or the address is mistyped."
-        />
-      );
-    if (error)
-      return (
-        <ErrorNotice
-          title="The listing could not be loaded"
-          error={error}
-          onRetry={() => void refetch()}
-        />
-      );
+  if (!listing)
     return (
-      <Loading label="the listing">
-        <Skeleton shape="title" />
-        <Skeleton shape="block" count={2} />
-      </Loading>
+      <Absent
+        query={query}
+        above={above}
+        what="the listing"
+        failed="The listing could not be loaded"
+        missing="No such listing"
+        missingLead="It was removed, or the address is mistyped."
+      />
     );
-  }
   return (
     <>
       <PageHeader
@@ -65,20 +55,32 @@ export default function ListingScreen(): ReactNode {
       <Stack gap={5}>
         <Columns>
           <ListingTerms listing={listing} />
-          {session ? (
-            <TryListing listing={listing} />
-          ) : (
-            session === null && (
-              <Section title="Try with an agent">
-                <p>Sign in to try this with one of your agents.</p>
-                <br />
-                <SignInButton>Sign in</SignInButton>
-              </Section>
-            )
-          )}
+          {session ? <TryAsOwner listing={listing} /> : session === null && <TryAfterSignIn />}
         </Columns>
         <ListingCode listing={listing} />
       </Stack>
     </>
   );
 }
+
+function TryAsOwner({ listing }: { listing: Listing }): ReactNode {
+  return (
+    <TryListing
+      listing={listing}
+      agents={useQuery(agentsQuery())}
+      allowSeller={({ id }) => (
+        <AllowPayee agentId={id} payee={{ address: listing.payTo, label: listing.name }}>
+          Allow seller
+        </AllowPayee>
+      )}
+    />
+  );
+}
+
+const TryAfterSignIn = (): ReactNode => (
+  <Section title="Try with an agent">
+    <p>Sign in to try this with one of your agents.</p>
+    <br />
+    <SignInButton>Sign in</SignInButton>
+  </Section>
+);

@@ -3,11 +3,12 @@ import { useNavigate } from "react-router";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
-import { PageHeader, Row, Stack } from "../../components/Layout.tsx";
+import { Row, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { ListingForm } from "../../features/marketplace/ListingForm.tsx";
 import { Marketplace } from "../../features/marketplace/Marketplace.tsx";
-import { useSession } from "../../features/session/session-context.ts";
+import { useSession } from "../../shared/session/session-context.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 
 export default function MarketplaceScreen(): ReactNode {

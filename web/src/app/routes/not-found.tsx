@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import { LinkButton } from "../../components/Button.tsx";
-import { PageHeader } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
 
 export default function NotFoundScreen(): ReactNode {
   return (

@@ -1,8 +1,9 @@
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { PageHeader, Section, Stack } from "../../components/Layout.tsx";
-import { useOwner } from "../../features/session/session-context.ts";
-import { useLeave } from "../../features/session/use-leave.ts";
+import { Section, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
+import { useOwner } from "../../shared/session/session-context.ts";
+import { useLeave } from "../../shared/session/use-leave.ts";
 import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
 

@@ -4,41 +4,11 @@ import { EmptyState } from "../../components/EmptyState.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
 import { Select } from "../../components/Select.tsx";
-import { atomic, perMille } from "../../lib/money.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./AgentList.module.css";
 import { AgentRow } from "./AgentRow.tsx";
-
-const timeOf = (iso: string | null): number => (iso === null ? 0 : Date.parse(iso));
-const balanceOf = (agent: Agent): bigint => (agent.balance === null ? -1n : atomic(agent.balance));
-const usedOf = ({ limits }: Agent): number =>
-  perMille(atomic(limits.spent) + atomic(limits.reserved), atomic(limits.limit));
-
-const SORTS = {
-  recent: {
-    label: "Last activity",
-    compare: (a: Agent, b: Agent) => timeOf(b.lastActivityAt) - timeOf(a.lastActivityAt),
-  },
-  name: {
-    label: "Name",
-    compare: (a: Agent, b: Agent) => a.name.localeCompare(b.name, "en", { numeric: true }),
-  },
-  balance: {
-    label: "Balance",
-    compare: (a: Agent, b: Agent) => Number(balanceOf(b) - balanceOf(a)),
-  },
-  used: { label: "Closest to limit", compare: (a: Agent, b: Agent) => usedOf(b) - usedOf(a) },
-  created: {
-    label: "Newest",
-    compare: (a: Agent, b: Agent) => timeOf(b.createdAt) - timeOf(a.createdAt),
-  },
-} as const;
-
-const SORT_OPTIONS = Object.entries(SORTS).map(([key, { label }]) => ({
-  value: key === "recent" ? "" : key,
-  label,
-}));
+import { SORT_OPTIONS, SORTS } from "./sorts.ts";
 
 const STATUSES = [
   { value: "", label: "All" },

@@ -1,19 +1,18 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { useNavigate } from "react-router";
 import { Button } from "../../components/Button.tsx";
-import { Dialog } from "../../components/Dialog.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { Row, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { atomic } from "../../lib/money.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { archiveAgent } from "./api.ts";
 
 /** The end of an agent. The server refuses it while a cent could be stranded; the screen says so first. */
 export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
-  const client = useQueryClient();
   const navigate = useNavigate();
   const [isAsking, setAsking] = useState(false);
   const isEmpty = agent.balance !== null && atomic(agent.balance) === 0n;
@@ -23,10 +22,7 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
       notifications.show({ message: `${agent.name} is archived.` });
       await navigate("/agents");
     },
-    onSettled: () =>
-      Promise.all(
-        ["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] })),
-      ),
+    onSettled: invalidate.afterRules,
   });
   if (agent.status === "archived") return null;
   return (
@@ -56,42 +52,23 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
           </Button>
         </Row>
       </Stack>
-      <Dialog
+      <ConfirmDialog
         opened={isAsking}
-        onClose={() => {
+        title={`Archive ${agent.name}?`}
+        confirm="Archive"
+        pending={archive.isPending && "Archiving…"}
+        failed="The agent was not archived"
+        error={archive.error}
+        onCancel={() => {
           setAsking(false);
         }}
-        title={`Archive ${agent.name}?`}
-        size="sm"
+        onConfirm={() => {
+          archive.mutate();
+        }}
       >
-        <Stack gap={4}>
-          <p>
-            Its keys stop working at once, and it cannot be brought back. USDC that still arrives at
-            its address can be withdrawn from its page.
-          </p>
-          {archive.error && (
-            <ErrorNotice title="The agent was not archived" error={archive.error} />
-          )}
-          <Row end>
-            <Button
-              onClick={() => {
-                setAsking(false);
-              }}
-            >
-              Cancel
-            </Button>
-            <Button
-              variant="danger"
-              pending={archive.isPending && "Archiving…"}
-              onClick={() => {
-                archive.mutate();
-              }}
-            >
-              Archive
-            </Button>
-          </Row>
-        </Stack>
-      </Dialog>
+        Its keys stop working at once, and it cannot be brought back. USDC that still arrives at its
+        address can be withdrawn from its page.
+      </ConfirmDialog>
     </Section>
   );
 }

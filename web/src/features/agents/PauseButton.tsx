@@ -1,18 +1,18 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Button } from "../../components/Button.tsx";
 import { PauseIcon, PlayIcon } from "../../components/icons.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { updateAgent } from "./api.ts";
+import { setStatus } from "./api.ts";
 
 /** Acts at once, without a question: pausing is the brake, and resuming undoes it. */
 export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolean }): ReactNode {
-  const client = useQueryClient();
   const isPaused = agent.status === "paused";
   const verb = isPaused ? "Resume" : "Pause";
   const change = useMutation({
-    mutationFn: () => updateAgent(agent.id, { status: isPaused ? "active" : "paused" }),
+    mutationFn: () => setStatus(agent.id, isPaused ? "active" : "paused"),
     onSuccess: () => {
       notifications.show({
         message: isPaused
@@ -27,10 +27,7 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
         message: error.message,
       });
     },
-    onSettled: () =>
-      Promise.all(
-        ["agents", "agent", "overview"].map((key) => client.invalidateQueries({ queryKey: [key] })),
-      ),
+    onSettled: invalidate.afterRules,
   });
   if (agent.status === "archived") return null;
   return (

@@ -1,14 +1,8 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import type {
-  Agent,
-  AgentChanges,
-  CreatedAgent,
-  FetchAnswer,
-  NewAgent,
-  Overview,
-  Page,
-} from "../../lib/wire.ts";
+import { queryClient } from "../../lib/query-client.ts";
+import { keys } from "../../lib/query-keys.ts";
+import type { Agent, Overview, Page } from "../../lib/wire.ts";
 
 /** All of an owner's agents: searched and sorted here, so the pages are put together first. */
 async function fetchAllAgents(archived: boolean, signal: AbortSignal): Promise<Agent[]> {
@@ -27,54 +21,32 @@ async function fetchAllAgents(archived: boolean, signal: AbortSignal): Promise<A
 
 export const agentsQuery = (archived = false) =>
   queryOptions({
-    queryKey: ["agents", archived ? "archived" : "live"],
+    queryKey: keys.agents(archived ? "archived" : "live"),
     queryFn: ({ signal }) => fetchAllAgents(archived, signal),
   });
 
 export const agentQuery = (id: string) =>
   queryOptions({
-    queryKey: ["agent", id],
+    queryKey: keys.agent(id),
     queryFn: ({ signal }) => api.get<Agent>(`/api/agents/${id}`, { signal }),
     // Money may also arrive from outside; the chain sends no event for that.
     refetchInterval: 10_000,
   });
 
+/** What the server says now, whatever is kept; whoever shows the agent sees it too. */
+export const reloadAgent = (id: string): Promise<Agent> =>
+  queryClient.fetchQuery({ ...agentQuery(id), staleTime: 0 });
+
 /** Totals and series of all agents, or of one. */
 export const overviewQuery = (agentId?: string) =>
   queryOptions({
-    queryKey: ["overview", agentId ?? "all"],
+    queryKey: keys.overview(agentId),
     queryFn: ({ signal }) => api.get<Overview>("/api/overview", { query: { agentId }, signal }),
     refetchInterval: 30_000,
   });
 
-export interface AllowlistDraft {
-  address: string;
-  label: string;
-}
-
-export const createAgent = (agent: NewAgent): Promise<CreatedAgent> =>
-  api.post("/api/agents", agent);
-
-export const updateAgent = (id: string, changes: AgentChanges): Promise<unknown> =>
-  api.patch(`/api/agents/${id}`, changes);
-
-export const replaceAllowlist = (id: string, allowlist: AllowlistDraft[]): Promise<unknown> =>
-  api.put(`/api/agents/${id}/allowlist`, { allowlist });
-
-export const allowPayee = (id: string, address: string, label: string): Promise<unknown> =>
-  api.post(`/api/agents/${id}/allowlist`, { address, label });
+/** Pausing is the brake: it works at once, and nothing else of the agent changes. */
+export const setStatus = (id: string, status: "active" | "paused"): Promise<unknown> =>
+  api.patch(`/api/agents/${id}`, { status });
 
 export const archiveAgent = (id: string): Promise<unknown> => api.post(`/api/agents/${id}/archive`);
-
-export interface Trial {
-  listingId: string;
-  dryRun?: boolean;
-  maxAmount?: string;
-}
-
-/** What the agent's own x402-fetch would answer, asked by its owner; the same guardrails rule. */
-export const tryListing = (
-  id: string,
-  trial: Trial,
-  idempotencyKey: string,
-): Promise<FetchAnswer> => api.post(`/api/agents/${id}/try`, trial, { idempotencyKey });

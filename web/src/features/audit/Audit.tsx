@@ -1,16 +1,29 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { infiniteQueryOptions, useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import type { Agent, AuditEntry } from "../../lib/wire.ts";
-import { auditQuery } from "./api.ts";
+import type { Agent, AuditEntry, Page } from "../../lib/wire.ts";
 import styles from "./Audit.module.css";
 import { actionName, fieldName, sayValue } from "./words.ts";
+
+const auditQuery = (agentId: string) =>
+  infiniteQueryOptions({
+    queryKey: keys.audit(agentId),
+    queryFn: ({ signal, pageParam }) =>
+      api.get<Page<AuditEntry>>(`/api/agents/${agentId}/audit`, {
+        signal,
+        query: { limit: 50, cursor: pageParam },
+      }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.nextCursor ?? undefined,
+  });
 
 export function Audit({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(auditQuery(agent.id));
@@ -21,30 +34,16 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
       title="Audit"
       hint="Every change of rules and keys: who, when, before and after."
     >
-      {query.error && (
-        <ErrorNotice
-          title="The audit could not be loaded"
-          error={query.error}
-          onRetry={() => void query.refetch()}
-        />
-      )}
-      {query.isPending && (
-        <Loading label="the audit">
-          <Skeleton shape="row" count={4} />
-        </Loading>
-      )}
+      <QueryStatus query={query} what="the audit" failed="The audit could not be loaded">
+        <Skeleton shape="row" count={4} />
+      </QueryStatus>
       {query.isSuccess && entries.length === 0 && <EmptyState title="Nothing was changed yet" />}
       <ol className={styles.list}>
         {entries.map((entry) => (
           <Entry key={entry.id} entry={entry} />
         ))}
       </ol>
-      <LoadMore
-        what="entries"
-        hasMore={query.hasNextPage}
-        isLoading={query.isFetchingNextPage}
-        onMore={() => void query.fetchNextPage()}
-      />
+      <LoadMore query={query} what="entries" />
     </Section>
   );
 }

@@ -1,39 +1,41 @@
 import { TextInput } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
+import { queryOptions, useQuery } from "@tanstack/react-query";
 import { Fragment, type ReactNode, useEffect, useState } from "react";
 import { useLocation } from "react-router";
 import { Badge } from "../../components/Badge.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
 import { Stack } from "../../components/Layout.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
-import { catalogueQuery } from "./api.ts";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
+import type { CatalogueEntry } from "../../lib/wire.ts";
 import styles from "./Catalogue.module.css";
+
+const catalogueQuery = queryOptions({
+  queryKey: keys.catalogue,
+  queryFn: async ({ signal }) =>
+    (await api.get<{ items: CatalogueEntry[] }>("/api/errors", { signal })).items,
+  staleTime: Number.POSITIVE_INFINITY,
+});
 
 /** Every code the API can answer, from the server's own table. `#code` leads to one. */
 export function Catalogue(): ReactNode {
   const { hash } = useLocation();
-  const { data, error, refetch } = useQuery(catalogueQuery);
+  const query = useQuery(catalogueQuery);
+  const { data } = query;
   const [search, setSearch] = useState("");
   const isLoaded = data !== undefined;
   useEffect(() => {
     if (isLoaded && hash !== "")
       document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" });
   }, [isLoaded, hash]);
-  if (error)
-    return (
-      <ErrorNotice
-        title="The catalogue could not be loaded"
-        error={error}
-        onRetry={() => void refetch()}
-      />
-    );
   if (!data)
     return (
-      <Loading label="the catalogue">
+      <QueryStatus query={query} what="the catalogue" failed="The catalogue could not be loaded">
         <Skeleton shape="row" count={8} />
-      </Loading>
+      </QueryStatus>
     );
   const needle = search.trim().toLowerCase();
   const shown = data.filter((entry) =>

@@ -2,13 +2,11 @@ import type { ReactNode } from "react";
 import { Address, TxHash } from "../../components/Address.tsx";
 import { Badge } from "../../components/Badge.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { AlertIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import type { FacilitatorStats } from "../../lib/wire.ts";
-import { useExplorer, useInfo } from "../info/use-info.ts";
-import { findNetwork } from "../info/api.ts";
+import { useExplorer } from "../../shared/info.ts";
 import styles from "./Facilitator.module.css";
 
 export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
@@ -47,44 +45,6 @@ export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
             <span className={styles.amount}>
               <Money amount={row.amount} />
             </span>
-          </li>
-        ))}
-      </ul>
-    </Section>
-  );
-}
-
-/** Gas is counted in 18 decimals; four of them say whether it lasts. Cut, not rounded up. */
-const shortGas = (balance: string): string => {
-  const [whole = "0", fraction = ""] = balance.split(".");
-  const cut = fraction.slice(0, 4).replace(/0+$/, "");
-  return `${whole.replaceAll(/\B(?=(\d{3})+$)/g, ",")}${cut === "" ? "" : `.${cut}`}`;
-};
-
-export function Relayers({ stats }: { stats: FacilitatorStats }): ReactNode {
-  const info = useInfo();
-  const explorer = useExplorer();
-  return (
-    <Section flush title="Relayers" hint="These accounts pay the gas. Each is a lane of its own.">
-      <ul>
-        {stats.relayers.map((relayer) => (
-          <li key={`${relayer.network}${relayer.address}`} className={styles.relayer}>
-            <Address value={relayer.address} explorerUrl={explorer} />
-            <span className={styles.time}>
-              {findNetwork(info, relayer.network)?.name ?? relayer.network}
-            </span>
-            <span className={styles.amount} title={relayer.gasBalance ?? undefined}>
-              {relayer.gasBalance === null
-                ? "not readable"
-                : `${shortGas(relayer.gasBalance)} ${relayer.gasSymbol}`}
-            </span>
-            {relayer.low ? (
-              <Badge tone="bad" icon={<AlertIcon size={12} />}>
-                Low on gas
-              </Badge>
-            ) : (
-              <Badge tone="ok">Funded</Badge>
-            )}
           </li>
         ))}
       </ul>

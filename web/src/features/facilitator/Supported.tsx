@@ -1,23 +1,21 @@
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { KeyValues, Section } from "../../components/Layout.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
 import type { ServiceInfo } from "../../lib/wire.ts";
-import { findNetwork } from "../info/api.ts";
+import { findNetwork } from "../../shared/info.ts";
 import { supportedQuery } from "./api.ts";
 
 export function Supported({ info }: { info: ServiceInfo }): ReactNode {
-  const { data, error, refetch } = useQuery(supportedQuery);
+  const query = useQuery(supportedQuery);
+  const { data } = query;
   return (
     <Section title="Supported kinds" hint="One scheme, USDC, gasless for the payer.">
-      {error && <ErrorNotice error={error} onRetry={() => void refetch()} />}
-      {!data && !error && (
-        <Loading label="supported kinds">
-          <Skeleton count={3} />
-        </Loading>
-      )}
+      <QueryStatus query={query} what="supported kinds">
+        <Skeleton count={3} />
+      </QueryStatus>
       {data && (
         <KeyValues
           rows={[

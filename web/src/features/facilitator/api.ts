@@ -1,9 +1,10 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { FacilitatorStats } from "../../lib/wire.ts";
 
 export const facilitatorStatsQuery = queryOptions({
-  queryKey: ["facilitator-stats"],
+  queryKey: keys.facilitatorStats,
   queryFn: ({ signal }) => api.get<FacilitatorStats>("/api/x402/stats", { signal }),
   refetchInterval: 5_000,
 });
@@ -15,7 +16,7 @@ export interface Kind {
 }
 
 export const supportedQuery = queryOptions({
-  queryKey: ["facilitator-stats", "supported"],
+  queryKey: keys.facilitatorKinds,
   queryFn: ({ signal }) =>
     api.get<{ kinds: Kind[]; extensions: string[] }>("/api/x402/supported", { signal }),
   staleTime: Number.POSITIVE_INFINITY,

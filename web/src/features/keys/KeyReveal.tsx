@@ -1,15 +1,11 @@
 import { Checkbox } from "@mantine/core";
 import { type ReactNode, useEffect, useState } from "react";
 import { Button } from "../../components/Button.tsx";
-import { CodeBlock } from "../../components/CodeBlock.tsx";
-import { CopyButton } from "../../components/CopyButton.tsx";
-import { DownloadIcon, EyeIcon } from "../../components/icons.tsx";
-import { Note, Row, Stack } from "../../components/Layout.tsx";
-import { Segmented } from "../../components/Segmented.tsx";
-import { saveFile } from "../../lib/save-file.ts";
-import { envFile, firstCurls, mcpConfig, typescriptCall } from "../../lib/snippets.ts";
-import { useInfo } from "../info/use-info.ts";
+import { Note, Stack } from "../../components/Layout.tsx";
+import { useInfo } from "../../shared/info.ts";
 import styles from "./KeyReveal.module.css";
+import { KeySnippets } from "./KeySnippets.tsx";
+import { SecretKey } from "./SecretKey.tsx";
 
 interface KeyRevealProps {
   apiKey: string;
@@ -18,31 +14,14 @@ interface KeyRevealProps {
   onDone: () => void;
 }
 
-const SNIPPETS = {
-  curl: { label: "curl", write: firstCurls },
-  typescript: { label: "TypeScript", write: typescriptCall },
-  mcp: { label: "MCP", write: mcpConfig },
-} as const;
-type Kind = keyof typeof SNIPPETS;
-const KINDS = (Object.keys(SNIPPETS) as Kind[]).map((value) => ({
-  value,
-  label: SNIPPETS[value].label,
-}));
-
-const mask = (key: string): string => `${key.slice(0, 7)}${"•".repeat(24)}${key.slice(-4)}`;
-
 /** The only time the key is in the browser. It is never put in an address, a store or a log. */
 export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealProps): ReactNode {
   const info = useInfo();
   const [isShown, setShown] = useState(false);
   const [isSaved, setSaved] = useState(false);
-  const [kind, setKind] = useState<Kind>("curl");
   useLeaveWarning(!isSaved);
 
   const baseUrl = info?.publicUrl ?? globalThis.location.origin;
-  const demoUrl = `${baseUrl}${info?.networks[0]?.demoPath ?? "/api/arc-stats"}`;
-  const shownKey = isShown ? apiKey : mask(apiKey);
-  const { label, write } = SNIPPETS[kind];
 
   return (
     <Stack gap={5}>
@@ -50,43 +29,14 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
         <strong>This key is shown once.</strong> Purser keeps only its hash. Whoever has it can
         spend within the agent&rsquo;s rules, so treat it like a password.
       </Note>
-      <div className={styles.key}>
-        <code data-testid="api-key" aria-label={isShown ? "API key" : "API key, hidden"}>
-          {shownKey}
-        </code>
-        <Row>
-          <Button
-            size="small"
-            aria-pressed={isShown}
-            onClick={() => {
-              setShown(!isShown);
-            }}
-          >
-            <EyeIcon size={16} />
-            {isShown ? "Hide" : "Show"}
-          </Button>
-          <CopyButton value={apiKey} what="API key" text="Copy key" variant="primary" />
-          <Button
-            size="small"
-            onClick={() => {
-              saveFile(`${fileName(agentName)}.env`, envFile(baseUrl, apiKey), "text/plain");
-            }}
-          >
-            <DownloadIcon size={16} />
-            Download .env
-          </Button>
-        </Row>
-      </div>
-      <div>
-        <Segmented label="Snippet" value={kind} onChange={setKind} options={KINDS} />
-        <div className={styles.snippet}>
-          <CodeBlock
-            label={`${label}, with the key filled in`}
-            code={write(baseUrl, apiKey, demoUrl)}
-            shown={write(baseUrl, shownKey, demoUrl)}
-          />
-        </div>
-      </div>
+      <SecretKey
+        apiKey={apiKey}
+        agentName={agentName}
+        baseUrl={baseUrl}
+        isShown={isShown}
+        onShow={setShown}
+      />
+      <KeySnippets apiKey={apiKey} baseUrl={baseUrl} isShown={isShown} />
       <div className={styles.gate}>
         <Checkbox
           label="I saved the key"
@@ -102,12 +52,6 @@ export function KeyReveal({ apiKey, agentName, doneLabel, onDone }: KeyRevealPro
     </Stack>
   );
 }
-
-const fileName = (name: string): string =>
-  name
-    .toLowerCase()
-    .replaceAll(/[^a-z0-9]+/g, "-")
-    .replaceAll(/^-|-$/g, "") || "agent";
 
 /** Closing the tab now would lose the key for good. */
 function useLeaveWarning(isActive: boolean): void {

@@ -38,35 +38,7 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
           <Badge tone="ok">Active</Badge>
         )}
       </div>
-      <div className={styles.times}>
-        <span>
-          {apiKey.lastUsedAt === null ? (
-            "Never used"
-          ) : (
-            <>
-              Used <TimeAgo iso={apiKey.lastUsedAt} />
-            </>
-          )}
-        </span>
-        {apiKey.expiresAt !== null && apiKey.revokedAt === null && (
-          <span>
-            {isExpired ? (
-              <>
-                Ended <TimeAgo iso={apiKey.expiresAt} />
-              </>
-            ) : (
-              <>
-                Ends <TimeUntil iso={apiKey.expiresAt} />
-              </>
-            )}
-          </span>
-        )}
-        {apiKey.revokedAt !== null && (
-          <span>
-            Revoked <TimeAgo iso={apiKey.revokedAt} />
-          </span>
-        )}
-      </div>
+      <KeyTimes apiKey={apiKey} isExpired={isExpired} />
       <div className={styles.actions}>
         {!isDead && !isReadOnly && (
           <Row>
@@ -82,5 +54,39 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
         )}
       </div>
     </li>
+  );
+}
+
+function KeyTimes({ apiKey, isExpired }: { apiKey: ApiKey; isExpired: boolean }): ReactNode {
+  return (
+    <div className={styles.times}>
+      <span>
+        {apiKey.lastUsedAt === null ? (
+          "Never used"
+        ) : (
+          <>
+            Used <TimeAgo iso={apiKey.lastUsedAt} />
+          </>
+        )}
+      </span>
+      {apiKey.expiresAt !== null && apiKey.revokedAt === null && (
+        <span>
+          {isExpired ? (
+            <>
+              Ended <TimeAgo iso={apiKey.expiresAt} />
+            </>
+          ) : (
+            <>
+              Ends <TimeUntil iso={apiKey.expiresAt} />
+            </>
+          )}
+        </span>
+      )}
+      {apiKey.revokedAt !== null && (
+        <span>
+          Revoked <TimeAgo iso={apiKey.revokedAt} />
+        </span>
+      )}
+    </div>
   );
 }

@@ -1,43 +1,22 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
-import { Dialog } from "../../components/Dialog.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
-import type { Agent, ApiKey, CreatedKey } from "../../lib/wire.ts";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import type { Agent } from "../../lib/wire.ts";
 import { keysQuery } from "./api.ts";
-import { CreateKeyForm, RevokeKeyForm, RotateKeyForm } from "./KeyForms.tsx";
-import { KeyReveal } from "./KeyReveal.tsx";
+import { KeyDialog, type OpenKeyDialog } from "./KeyDialog.tsx";
 import { KeyRow } from "./KeyRow.tsx";
 import styles from "./Keys.module.css";
 
-type Open =
-  | { kind: "create" }
-  | { kind: "rotate" | "revoke"; key: ApiKey }
-  | { kind: "reveal"; apiKey: string }
-  | undefined;
-
-const TITLES = {
-  create: "New API key",
-  rotate: "Rotate the key",
-  revoke: "Revoke the key",
-  reveal: "Your new key",
-};
-
 export function Keys({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(keysQuery(agent.id));
-  const [open, setOpen] = useState<Open>();
+  const [open, setOpen] = useState<OpenKeyDialog>();
   const keys = query.data?.pages.flatMap((page) => page.items) ?? [];
-  const close = (): void => {
-    setOpen(undefined);
-  };
-  const reveal = ({ apiKey }: CreatedKey): void => {
-    setOpen({ kind: "reveal", apiKey });
-  };
   const isArchived = agent.status === "archived";
   return (
     <Section
@@ -57,18 +36,9 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
         )
       }
     >
-      {query.error && (
-        <ErrorNotice
-          title="Keys could not be loaded"
-          error={query.error}
-          onRetry={() => void query.refetch()}
-        />
-      )}
-      {query.isPending && (
-        <Loading label="keys">
-          <Skeleton shape="row" count={2} />
-        </Loading>
-      )}
+      <QueryStatus query={query} what="keys" failed="Keys could not be loaded">
+        <Skeleton shape="row" count={2} />
+      </QueryStatus>
       {query.isSuccess && keys.length === 0 && (
         <EmptyState title="No keys">Without a key nobody can spend for this agent.</EmptyState>
       )}
@@ -87,32 +57,8 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
           />
         ))}
       </ul>
-      <LoadMore
-        what="keys"
-        hasMore={query.hasNextPage}
-        isLoading={query.isFetchingNextPage}
-        onMore={() => void query.fetchNextPage()}
-      />
-      <Dialog
-        opened={open !== undefined}
-        onClose={close}
-        closable={open?.kind !== "reveal"}
-        title={open ? TITLES[open.kind] : ""}
-        size={open?.kind === "reveal" ? "lg" : "md"}
-      >
-        {open?.kind === "create" && (
-          <CreateKeyForm agentId={agent.id} onCreated={reveal} onCancel={close} />
-        )}
-        {open?.kind === "rotate" && (
-          <RotateKeyForm agentId={agent.id} apiKey={open.key} onCreated={reveal} onCancel={close} />
-        )}
-        {open?.kind === "revoke" && (
-          <RevokeKeyForm agentId={agent.id} apiKey={open.key} onDone={close} />
-        )}
-        {open?.kind === "reveal" && (
-          <KeyReveal apiKey={open.apiKey} agentName={agent.name} doneLabel="Done" onDone={close} />
-        )}
-      </Dialog>
+      <LoadMore query={query} what="keys" />
+      <KeyDialog agent={agent} open={open} onOpen={setOpen} />
     </Section>
   );
 }

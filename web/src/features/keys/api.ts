@@ -1,10 +1,11 @@
 import { infiniteQueryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { ApiKey, CreatedKey, Page } from "../../lib/wire.ts";
 
 export const keysQuery = (agentId: string) =>
   infiniteQueryOptions({
-    queryKey: ["keys", agentId],
+    queryKey: keys.apiKeys(agentId),
     queryFn: ({ signal, pageParam }) =>
       api.get<Page<ApiKey>>(`/api/agents/${agentId}/keys`, {
         signal,

@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { LinkButton } from "../../components/Button.tsx";
 import { askWithoutPaying, fetchPaid } from "../../lib/snippets.ts";
-import { useInfo } from "../info/use-info.ts";
+import { useInfo } from "../../shared/info.ts";
 import styles from "./landing.module.css";
 
 /** Works as it stands: no account, no key. The answer is the protocol's own 402. */

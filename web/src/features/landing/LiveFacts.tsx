@@ -6,7 +6,7 @@ import { Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { formatDurationMs } from "../../lib/time.ts";
-import { infoQuery } from "../info/api.ts";
+import { infoQuery } from "../../shared/info.ts";
 import styles from "./landing.module.css";
 
 const integer = new Intl.NumberFormat("en");

@@ -7,7 +7,7 @@ import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { fetchPaid } from "../../lib/snippets.ts";
 import type { Listing } from "../../lib/wire.ts";
-import { useExplorer, useInfo, useNetwork } from "../info/use-info.ts";
+import { useExplorer, useInfo, useNetwork } from "../../shared/info.ts";
 import { ListingStatus } from "./ListingCard.tsx";
 
 export function ListingTerms({ listing }: { listing: Listing }): ReactNode {

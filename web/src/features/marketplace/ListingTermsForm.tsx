@@ -4,6 +4,7 @@ import { AmountInput } from "../../components/AmountInput.tsx";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Fields, Row, Stack } from "../../components/Layout.tsx";
+import { toCategory } from "./api.ts";
 import { type ListingTarget, useListingTerms } from "./use-listing-terms.ts";
 
 /** What people read about the API, and the price above which nobody pays. */
@@ -48,8 +49,7 @@ export function ListingTermsForm({
             maxLength={40}
             value={terms.category}
             onChange={(event) => {
-              const word = event.currentTarget.value.toLowerCase();
-              change({ category: word.replaceAll(/[^a-z0-9-]/g, "") });
+              change({ category: toCategory(event.currentTarget.value) });
             }}
           />
           <AmountInput

@@ -1,32 +1,21 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
-import type { Listing } from "../../lib/wire.ts";
-import { deleteListing, updateListing } from "./api.ts";
+import { Row } from "../../components/Layout.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
+import { updateListing } from "./api.ts";
 import { ListingForm } from "./ListingForm.tsx";
+import { RemoveListing, type RemoveListingProps } from "./RemoveListing.tsx";
 
 /** For the owner of a listing: edit, pause, remove. */
-export function ManageListing({
-  listing,
-  onRemoved,
-}: {
-  listing: Listing;
-  onRemoved: () => void;
-}): ReactNode {
-  const client = useQueryClient();
-  const [open, setOpen] = useState<"edit" | "remove">();
+export function ManageListing({ listing, onRemoved }: RemoveListingProps): ReactNode {
+  const [isEditing, setEditing] = useState(false);
   const close = (): void => {
-    setOpen(undefined);
+    setEditing(false);
   };
   const isPaused = listing.status === "paused";
-  const refresh = (): Promise<unknown> =>
-    Promise.all(
-      ["listings", "listing"].map((key) => client.invalidateQueries({ queryKey: [key] })),
-    );
   const pause = useMutation({
     mutationFn: () => updateListing(listing.id, { status: isPaused ? "active" : "paused" }),
     onSuccess: () => {
@@ -41,22 +30,14 @@ export function ManageListing({
         message: error.message,
       });
     },
-    onSettled: refresh,
-  });
-  const remove = useMutation({
-    mutationFn: () => deleteListing(listing.id),
-    onSuccess: async () => {
-      notifications.show({ message: `${listing.name} is no longer listed.` });
-      await client.invalidateQueries({ queryKey: ["listings"] });
-      onRemoved();
-    },
+    onSettled: invalidate.afterListing,
   });
   return (
     <>
       <Row>
         <Button
           onClick={() => {
-            setOpen("edit");
+            setEditing(true);
           }}
         >
           Edit
@@ -69,39 +50,10 @@ export function ManageListing({
         >
           {isPaused ? "Resume" : "Pause"}
         </Button>
-        <Button
-          onClick={() => {
-            setOpen("remove");
-          }}
-        >
-          Remove…
-        </Button>
+        <RemoveListing listing={listing} onRemoved={onRemoved} />
       </Row>
-      <Dialog opened={open === "edit"} onClose={close} title="Edit the listing">
-        {open === "edit" && <ListingForm listing={listing} onCancel={close} onDone={close} />}
-      </Dialog>
-      <Dialog
-        opened={open === "remove"}
-        onClose={close}
-        title={`Remove ${listing.name}?`}
-        size="sm"
-      >
-        <Stack gap={4}>
-          <p>Agents can no longer call it by this listing. The API itself is not touched.</p>
-          {remove.error && <ErrorNotice title="The listing was not removed" error={remove.error} />}
-          <Row end>
-            <Button onClick={close}>Cancel</Button>
-            <Button
-              variant="danger"
-              pending={remove.isPending && "Removing…"}
-              onClick={() => {
-                remove.mutate();
-              }}
-            >
-              Remove
-            </Button>
-          </Row>
-        </Stack>
+      <Dialog opened={isEditing} onClose={close} title="Edit the listing">
+        {isEditing && <ListingForm listing={listing} onCancel={close} onDone={close} />}
       </Dialog>
     </>
   );

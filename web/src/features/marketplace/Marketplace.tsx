@@ -1,16 +1,16 @@
 import { TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { type ReactNode, useCallback } from "react";
+import type { ReactNode } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
 import { canonical, parseUsdc } from "../../lib/money.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
-import { listingsQuery } from "./api.ts";
+import { listingsQuery, toCategory } from "./api.ts";
 import { ListingCard } from "./ListingCard.tsx";
 import styles from "./Marketplace.module.css";
 
@@ -21,7 +21,7 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
   const [search] = useDebouncedValue(text.trim(), 250);
   const [maxPrice] = useDebouncedValue(price.trim(), 250);
   const cap = parseUsdc(maxPrice) === undefined ? undefined : canonical(maxPrice);
-  const { fetchNextPage, ...query } = useInfiniteQuery(
+  const query = useInfiniteQuery(
     listingsQuery({
       search: search === "" ? undefined : search,
       category: category === "" ? undefined : category,
@@ -30,7 +30,6 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
     }),
   );
   const items = query.data?.pages.flatMap((page) => page.items) ?? [];
-  const onMore = useCallback(() => void fetchNextPage(), [fetchNextPage]);
   const isFiltered = search !== "" || category !== "" || cap !== undefined;
 
   return (
@@ -52,25 +51,16 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           placeholder="data"
           value={category}
           onChange={(event) => {
-            setCategory(event.currentTarget.value.toLowerCase().replaceAll(/[^a-z0-9-]/g, ""));
+            setCategory(toCategory(event.currentTarget.value));
           }}
         />
         <div className={styles.small}>
           <AmountInput label="Price up to" placeholder="Any" value={price} onChange={setPrice} />
         </div>
       </div>
-      {query.error && (
-        <ErrorNotice
-          title="The marketplace could not be loaded"
-          error={query.error}
-          onRetry={() => void query.refetch()}
-        />
-      )}
-      {query.isPending && (
-        <Loading label="listings">
-          <Skeleton shape="block" count={3} />
-        </Loading>
-      )}
+      <QueryStatus query={query} what="listings" failed="The marketplace could not be loaded">
+        <Skeleton shape="block" count={3} />
+      </QueryStatus>
       {query.isSuccess && items.length === 0 && (
         <EmptyState
           title={
@@ -87,12 +77,7 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           <ListingCard key={listing.id} listing={listing} />
         ))}
       </ul>
-      <LoadMore
-        what="listings"
-        hasMore={query.hasNextPage}
-        isLoading={query.isFetchingNextPage}
-        onMore={onMore}
-      />
+      <LoadMore query={query} what="listings" />
     </section>
   );
 }

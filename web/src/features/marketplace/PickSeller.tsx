@@ -1,25 +1,9 @@
-import { TextInput } from "@mantine/core";
-import { useDebouncedValue } from "@mantine/hooks";
-import { useInfiniteQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
-import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Muted, Stack } from "../../components/Layout.tsx";
-import { LoadMore } from "../../components/LoadMore.tsx";
-import { Money } from "../../components/Money.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
-import { listingsQuery } from "./api.ts";
-import styles from "./PickSeller.module.css";
+import { SellerList, type SellerListProps } from "./SellerList.tsx";
 
-interface PickSellerProps {
-  onPick: (entry: { address: string; label: string }) => void;
-  has: (address: string) => boolean;
-}
-
-export function PickSeller({ onPick, has }: PickSellerProps): ReactNode {
+export function PickSeller({ onPick, has }: SellerListProps): ReactNode {
   const [isOpen, setOpen] = useState(false);
   return (
     <>
@@ -42,72 +26,5 @@ export function PickSeller({ onPick, has }: PickSellerProps): ReactNode {
         {isOpen && <SellerList onPick={onPick} has={has} />}
       </Dialog>
     </>
-  );
-}
-
-function SellerList({ onPick, has }: PickSellerProps): ReactNode {
-  const [text, setText] = useState("");
-  const [search] = useDebouncedValue(text.trim(), 250);
-  const list = useInfiniteQuery(listingsQuery({ search: search === "" ? undefined : search }));
-  const items = list.data?.pages.flatMap((page) => page.items) ?? [];
-  return (
-    <Stack gap={3}>
-      <TextInput
-        aria-label="Search sellers"
-        placeholder="Search"
-        data-autofocus
-        value={text}
-        onChange={(event) => {
-          setText(event.currentTarget.value);
-        }}
-      />
-      {list.error && (
-        <ErrorNotice
-          title="The marketplace could not be read"
-          error={list.error}
-          onRetry={() => void list.refetch()}
-        />
-      )}
-      {list.isPending && (
-        <Loading label="sellers">
-          <Skeleton shape="row" count={3} />
-        </Loading>
-      )}
-      {list.isSuccess && items.length === 0 && <EmptyState title="Nothing found" />}
-      <ul className={styles.list}>
-        {items.map((listing) => (
-          <li key={listing.id} className={styles.item}>
-            <div className={styles.text}>
-              <strong>{listing.name}</strong>
-              <Muted>
-                {listing.host} · <Money amount={listing.price} />
-              </Muted>
-              <Address value={listing.payTo} copy={false} />
-            </div>
-            <Button
-              size="small"
-              disabled={has(listing.payTo)}
-              onClick={() => {
-                onPick({ address: listing.payTo, label: listing.name });
-              }}
-            >
-              {has(listing.payTo) ? (
-                "Added"
-              ) : (
-                <>
-                  Add<span className="sr-only"> {listing.name}</span>
-                </>
-              )}
-            </Button>
-          </li>
-        ))}
-      </ul>
-      <LoadMore
-        what="sellers"
-        hasMore={list.hasNextPage}
-        isLoading={list.isFetchingNextPage}
-        onMore={() => void list.fetchNextPage()}
-      />
-    </Stack>
   );
 }

@@ -1,6 +1,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import type { Listing, Page, ProbeResult } from "../../lib/wire.ts";
+import { keys } from "../../lib/query-keys.ts";
+import type { FetchAnswer, Listing, Page, ProbeResult } from "../../lib/wire.ts";
 
 export interface ListingFilter {
   search?: string;
@@ -9,9 +10,13 @@ export interface ListingFilter {
   mine?: boolean;
 }
 
+/** What is typed, as the one short word the API takes. */
+export const toCategory = (text: string): string =>
+  text.toLowerCase().replaceAll(/[^a-z0-9-]/g, "");
+
 export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilter) =>
   infiniteQueryOptions({
-    queryKey: ["listings", { search, category, maxPrice, mine }],
+    queryKey: keys.listings({ search, category, maxPrice, mine }),
     queryFn: ({ signal, pageParam }) =>
       api.get<Page<Listing>>("/api/listings", {
         signal,
@@ -30,7 +35,7 @@ export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilte
 
 export const listingQuery = (id: string) =>
   queryOptions({
-    queryKey: ["listing", id],
+    queryKey: keys.listing(id),
     queryFn: ({ signal }) => api.get<Listing>(`/api/listings/${id}`, { signal }),
   });
 
@@ -57,3 +62,16 @@ export const updateListing = (
 ): Promise<Listing> => api.patch(`/api/listings/${id}`, changes);
 
 export const deleteListing = (id: string): Promise<unknown> => api.delete(`/api/listings/${id}`);
+
+export interface Trial {
+  listingId: string;
+  dryRun?: boolean;
+  maxAmount?: string;
+}
+
+/** What the agent's own x402-fetch would answer, asked by its owner; the same guardrails rule. */
+export const tryListing = (
+  agentId: string,
+  trial: Trial,
+  idempotencyKey: string,
+): Promise<FetchAnswer> => api.post(`/api/agents/${agentId}/try`, trial, { idempotencyKey });

@@ -1,7 +1,8 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Listing, ProbeResult } from "../../lib/wire.ts";
 import { createListing, updateListing } from "./api.ts";
 
@@ -12,7 +13,6 @@ export type ListingTarget = { onDone: (listing: Listing) => void } & (
 );
 
 export function useListingTerms({ listing, found, onDone }: ListingTarget) {
-  const client = useQueryClient();
   const [terms, setTerms] = useState({
     name: listing?.name ?? "",
     description: listing?.description ?? (found?.description ?? "").slice(0, 500),
@@ -35,9 +35,7 @@ export function useListingTerms({ listing, found, onDone }: ListingTarget) {
       notifications.show({
         message: listing ? "The listing is changed." : `${saved.name} is listed.`,
       });
-      await Promise.all(
-        ["listings", "listing"].map((key) => client.invalidateQueries({ queryKey: [key] })),
-      );
+      await invalidate.afterListing();
       onDone(saved);
     },
   });

@@ -1,17 +1,18 @@
-import { type ReactNode, useCallback } from "react";
-import { useSearchParams } from "react-router";
+import type { ReactNode } from "react";
 import { EmptyState } from "../../components/EmptyState.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { LoadMore } from "../../components/LoadMore.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { useLiveState } from "../../lib/live.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
-import { type FilterChoice, Filters, toFilter } from "./Filters.tsx";
+import { type FilterChoice, toFilter } from "./filter.ts";
+import { Filters } from "./Filters.tsx";
 import { PaymentDrawer } from "./PaymentDrawer.tsx";
 import { PaymentRow } from "./PaymentRow.tsx";
+import { useOpenPayment } from "./use-open-payment.ts";
 import { usePayments } from "./use-payments.ts";
 
 interface ActivityProps {
@@ -21,41 +22,17 @@ interface ActivityProps {
 }
 
 export function Activity({ agent, fixes }: ActivityProps): ReactNode {
-  const [parameters, setParameters] = useSearchParams();
   const [status, setStatus] = useParameter("status");
   const [kind, setKind] = useParameter("kind");
   const [from, setFrom] = useParameter("from");
   const [to, setTo] = useParameter("to");
   const choice: FilterChoice = { status, kind, from, to };
   const { items, ...query } = usePayments(agent.id, toFilter(choice));
-  const openId = parameters.get("payment");
+  const { openId, open, close } = useOpenPayment();
   const isFiltered = Object.values(choice).some((value) => value !== "");
 
-  // A place of its own in the history: "back" closes the drawer.
-  const open = (paymentId: string): void => {
-    setParameters(
-      (before) => {
-        const next = new URLSearchParams(before);
-        next.set("payment", paymentId);
-        return next;
-      },
-      { preventScrollReset: true },
-    );
-  };
-  const close = (): void => {
-    setParameters(
-      (before) => {
-        const next = new URLSearchParams(before);
-        next.delete("payment");
-        return next;
-      },
-      { preventScrollReset: true, replace: true },
-    );
-  };
   const labelOf = (address: string): string | undefined =>
     agent.allowlist.find((entry) => isSameAddress(entry.address, address))?.label || undefined;
-  const fetchNextPage = query.fetchNextPage;
-  const onMore = useCallback(() => void fetchNextPage(), [fetchNextPage]);
 
   return (
     <section aria-label="Activity">
@@ -68,18 +45,9 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
           set={{ status: setStatus, kind: setKind, from: setFrom, to: setTo }}
         />
       </div>
-      {query.error && (
-        <ErrorNotice
-          title="Payments could not be loaded"
-          error={query.error}
-          onRetry={() => void query.refetch()}
-        />
-      )}
-      {query.isPending && (
-        <Loading label="payments">
-          <Skeleton shape="row" count={6} />
-        </Loading>
-      )}
+      <QueryStatus query={query} what="payments" failed="Payments could not be loaded">
+        <Skeleton shape="row" count={6} />
+      </QueryStatus>
       {query.isSuccess && items.length === 0 && (
         <EmptyState title={isFiltered ? "No payment matches" : "No payments yet"}>
           {isFiltered
@@ -101,12 +69,7 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
           ))}
         </ul>
       )}
-      <LoadMore
-        what="payments"
-        hasMore={query.hasNextPage}
-        isLoading={query.isFetchingNextPage}
-        onMore={onMore}
-      />
+      <LoadMore query={query} what="payments" />
       <PaymentDrawer
         agent={agent}
         paymentId={openId}

@@ -6,58 +6,19 @@ import { Button } from "../../components/Button.tsx";
 import { DownloadIcon } from "../../components/icons.tsx";
 import { Select } from "../../components/Select.tsx";
 import { saveFile } from "../../lib/save-file.ts";
-import { downloadPayments, type PaymentFilter } from "./api.ts";
 import styles from "./Activity.module.css";
+import { downloadPayments } from "./api.ts";
+import { type FilterChoice, KIND_OPTIONS, STATUS_OPTIONS, toFilter } from "./filter.ts";
 
-const STATUSES = [
-  { value: "", label: "Every status" },
-  { value: "settled", label: "Settled" },
-  { value: "blocked", label: "Blocked" },
-  { value: "reserved,submitted,unknown", label: "Open" },
-  { value: "voided", label: "Voided" },
-];
-const KIND_OPTIONS = [
-  { value: "", label: "Every kind" },
-  { value: "spend", label: "Payments" },
-  { value: "x402", label: "Paid APIs" },
-  { value: "withdrawal", label: "Withdrawals" },
-  { value: "incoming", label: "Received" },
-];
-
-export interface FilterChoice {
-  status: string;
-  kind: string;
-  /** Dates as the date field gives them: YYYY-MM-DD. */
-  from: string;
-  to: string;
-}
-
-const midnight = (date: string, addDays: number): string | undefined => {
-  const [year, month, day] = date.split("-").map(Number);
-  if (year === undefined || month === undefined || day === undefined) return undefined;
-  const time = new Date(year, month - 1, day + addDays);
-  return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
-};
-
-/** Days are the owner's own days; the API gets UTC instants, the end being the next midnight. */
-export const toFilter = ({ status, kind, from, to }: FilterChoice): PaymentFilter => ({
-  status: status === "" ? undefined : status,
-  kind: kind === "" ? undefined : kind,
-  from: from === "" ? undefined : midnight(from, 0),
-  to: to === "" ? undefined : midnight(to, 1),
-});
-
-export function Filters({
-  agentId,
-  agentName,
-  choice,
-  set,
-}: {
+interface FiltersProps {
   agentId: string;
   agentName: string;
   choice: FilterChoice;
   set: Record<keyof FilterChoice, (value: string) => void>;
-}): ReactNode {
+}
+
+/** Which payments are listed, and the same ones as a table to keep. */
+export function Filters({ agentId, agentName, choice, set }: FiltersProps): ReactNode {
   const download = useMutation({
     mutationFn: () => downloadPayments(agentId, toFilter(choice)),
     onSuccess: (blob) => {
@@ -77,7 +38,7 @@ export function Filters({
         label="Status"
         isLabelHidden
         value={choice.status}
-        options={STATUSES}
+        options={STATUS_OPTIONS}
         onChange={set.status}
       />
       <Select

@@ -5,7 +5,7 @@ import { CopyText } from "../../components/CopyText.tsx";
 import { KeyValues, Stack } from "../../components/Layout.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
-import { useExplorer, useNetwork } from "../info/use-info.ts";
+import { useExplorer, useNetwork } from "../../shared/info.ts";
 
 export function PaymentFacts({
   payment,

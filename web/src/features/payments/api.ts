@@ -1,5 +1,6 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, send } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
 import type { Page, Payment } from "../../lib/wire.ts";
 
 export interface PaymentFilter {
@@ -14,7 +15,7 @@ const PAGE_SIZE = 50;
 
 export const paymentsQuery = (agentId: string, filter: PaymentFilter) =>
   infiniteQueryOptions({
-    queryKey: ["payments", agentId, filter],
+    queryKey: keys.payments(agentId, filter),
     queryFn: ({ signal, pageParam }) =>
       api.get<Page<Payment>>(`/api/agents/${agentId}/payments`, {
         signal,
@@ -29,7 +30,7 @@ export const paymentsQuery = (agentId: string, filter: PaymentFilter) =>
 
 export const paymentQuery = (agentId: string, paymentId: string) =>
   queryOptions({
-    queryKey: ["payment", agentId, paymentId],
+    queryKey: keys.payment(agentId, paymentId),
     queryFn: ({ signal }) =>
       api.get<Payment>(`/api/agents/${agentId}/payments/${paymentId}`, { signal }),
     staleTime: 60_000,

@@ -1,14 +1,10 @@
-import { type InfiniteData, useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
+import { type InfiniteData, useInfiniteQuery } from "@tanstack/react-query";
 import { useEffect, useMemo } from "react";
 import { onLiveEvent } from "../../lib/live.ts";
+import { queryClient } from "../../lib/query-client.ts";
 import type { Page, Payment } from "../../lib/wire.ts";
 import { type PaymentFilter, paymentQuery, paymentsQuery } from "./api.ts";
-
-const fits = (payment: Payment, { status, kind, from, to }: PaymentFilter): boolean =>
-  (status === undefined || status.split(",").includes(payment.status)) &&
-  (kind === undefined || kind.split(",").includes(payment.kind)) &&
-  (from === undefined || payment.createdAt >= from) &&
-  (to === undefined || payment.createdAt < to);
+import { fits } from "./filter.ts";
 
 type Pages = InfiniteData<Page<Payment>>;
 
@@ -31,7 +27,6 @@ function merge(pages: Pages, payment: Payment, filter: PaymentFilter): Pages {
 
 /** An agent's payments, newest first, live. Rows that moved between pages appear once. */
 export function usePayments(agentId: string, filter: PaymentFilter) {
-  const client = useQueryClient();
   const options = paymentsQuery(agentId, filter);
   const query = useInfiniteQuery(options);
   const key = JSON.stringify(options.queryKey);
@@ -41,12 +36,12 @@ export function usePayments(agentId: string, filter: PaymentFilter) {
       onLiveEvent((event) => {
         if (event.type !== "payment" || event.payment.agentId !== agentId) return;
         const { payment } = event;
-        client.setQueryData(paymentQuery(agentId, payment.id).queryKey, payment);
-        client.setQueryData(paymentsQuery(agentId, filter).queryKey, (pages) =>
+        queryClient.setQueryData(paymentQuery(agentId, payment.id).queryKey, payment);
+        queryClient.setQueryData(paymentsQuery(agentId, filter).queryKey, (pages) =>
           pages === undefined ? pages : merge(pages, payment, filter),
         );
       }),
-    [client, agentId, key],
+    [agentId, key],
   );
 
   const items = useMemo(() => {

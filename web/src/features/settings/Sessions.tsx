@@ -1,39 +1,31 @@
 import { notifications } from "@mantine/notifications";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Badge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
-import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
-import { Loading, Skeleton } from "../../components/Skeleton.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { SessionRow } from "../../lib/wire.ts";
-import { revokeSession, sessionsQuery } from "../session/api.ts";
+import { revokeSession, sessionsQuery } from "../../shared/session/api.ts";
 import { nameDevice } from "./device.ts";
 import styles from "./Settings.module.css";
 
 export function Sessions({ onSignOut }: { onSignOut: () => Promise<void> }): ReactNode {
-  const { data, error, refetch } = useQuery(sessionsQuery);
+  const sessions = useQuery(sessionsQuery);
   return (
     <Section
       flush
       title="Sessions"
       hint="Where you are signed in. A session ends after 24 hours without use, and after 7 days at the latest."
     >
-      {error && (
-        <ErrorNotice
-          title="Sessions could not be loaded"
-          error={error}
-          onRetry={() => void refetch()}
-        />
-      )}
-      {!data && !error && (
-        <Loading label="sessions">
-          <Skeleton shape="row" count={2} />
-        </Loading>
-      )}
+      <QueryStatus query={sessions} what="sessions" failed="Sessions could not be loaded">
+        <Skeleton shape="row" count={2} />
+      </QueryStatus>
       <ul>
-        {data?.items.map((session) => (
+        {sessions.data?.items.map((session) => (
           <Row key={session.id} session={session} onSignOut={onSignOut} />
         ))}
       </ul>
@@ -48,7 +40,6 @@ function Row({
   session: SessionRow;
   onSignOut: () => Promise<void>;
 }): ReactNode {
-  const client = useQueryClient();
   const end = useMutation({
     mutationFn: async () => {
       if (session.current) await onSignOut();
@@ -64,8 +55,7 @@ function Row({
         message: error.message,
       });
     },
-    onSettled: () =>
-      session.current ? undefined : client.invalidateQueries({ queryKey: sessionsQuery.queryKey }),
+    onSettled: () => (session.current ? undefined : invalidate.afterSessionEnded()),
   });
   const device = nameDevice(session.userAgent);
   return (

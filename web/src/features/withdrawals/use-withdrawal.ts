@@ -1,6 +1,6 @@
-import { useQueryClient } from "@tanstack/react-query";
 import { useCallback, useState } from "react";
 import { ApiError } from "../../lib/api.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import { signTypedData } from "../../lib/wallet/typed-data.ts";
@@ -40,7 +40,6 @@ const isRefusal = (error: unknown): boolean =>
   error.code !== "session_required";
 
 export function useWithdrawal(agentId: string): Withdrawal {
-  const client = useQueryClient();
   const [state, setState] = useState<WithdrawalState>({ step: "form" });
 
   const prepare = useCallback(
@@ -74,13 +73,9 @@ export function useWithdrawal(agentId: string): Withdrawal {
             : { step: "open", prepared, signed, error },
         );
       }
-      await Promise.all(
-        ["agent", "agents", "overview", "payments", "own-balance"].map((key) =>
-          client.invalidateQueries({ queryKey: [key] }),
-        ),
-      );
+      await invalidate.afterPayment();
     },
-    [agentId, client],
+    [agentId],
   );
 
   const sign = useCallback(

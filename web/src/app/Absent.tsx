@@ -1,0 +1,34 @@
+import type { ReactNode } from "react";
+import { PageHeader } from "../components/PageHeader.tsx";
+import { QueryStatus } from "../components/QueryStatus.tsx";
+import { Skeleton } from "../components/Skeleton.tsx";
+import { ApiError } from "../lib/api.ts";
+
+interface AbsentProps {
+  query: { isPending: boolean; error: unknown; refetch: () => unknown };
+  above: ReactNode;
+  /** "the agent" */
+  what: string;
+  failed: string;
+  missing: string;
+  missingLead: string;
+}
+
+/** A screen about one thing, while that thing is not there: not yet, not to be read, or not at all. */
+export function Absent({
+  query,
+  above,
+  what,
+  failed,
+  missing,
+  missingLead,
+}: AbsentProps): ReactNode {
+  if (query.error instanceof ApiError && query.error.status === 404)
+    return <PageHeader above={above} title={missing} lead={missingLead} />;
+  return (
+    <QueryStatus query={query} what={what} failed={failed}>
+      <Skeleton shape="title" />
+      <Skeleton shape="block" count={2} />
+    </QueryStatus>
+  );
+}

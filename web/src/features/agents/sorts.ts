@@ -1,0 +1,34 @@
+/** The orders an owner may see the agents in. */
+import { atomic, perMille } from "../../lib/money.ts";
+import type { Agent } from "../../lib/wire.ts";
+
+const timeOf = (iso: string | null): number => (iso === null ? 0 : Date.parse(iso));
+const balanceOf = (agent: Agent): bigint => (agent.balance === null ? -1n : atomic(agent.balance));
+const usedOf = ({ limits }: Agent): number =>
+  perMille(atomic(limits.spent) + atomic(limits.reserved), atomic(limits.limit));
+
+export const SORTS = {
+  recent: {
+    label: "Last activity",
+    compare: (a: Agent, b: Agent) => timeOf(b.lastActivityAt) - timeOf(a.lastActivityAt),
+  },
+  name: {
+    label: "Name",
+    compare: (a: Agent, b: Agent) => a.name.localeCompare(b.name, "en", { numeric: true }),
+  },
+  balance: {
+    label: "Balance",
+    compare: (a: Agent, b: Agent) => Number(balanceOf(b) - balanceOf(a)),
+  },
+  used: { label: "Closest to limit", compare: (a: Agent, b: Agent) => usedOf(b) - usedOf(a) },
+  created: {
+    label: "Newest",
+    compare: (a: Agent, b: Agent) => timeOf(b.createdAt) - timeOf(a.createdAt),
+  },
+} as const;
+
+/** The first one is the usual one, and so is not in the address. */
+export const SORT_OPTIONS = Object.entries(SORTS).map(([key, { label }]) => ({
+  value: key === "recent" ? "" : key,
+  label,
+}));

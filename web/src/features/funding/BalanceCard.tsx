@@ -1,0 +1,70 @@
+import { type ReactNode, useState } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { QrIcon } from "../../components/icons.tsx";
+import { Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { atomic } from "../../lib/money.ts";
+import type { Agent } from "../../lib/wire.ts";
+import { useExplorer } from "../../shared/info.ts";
+import styles from "./BalanceCard.module.css";
+import { FundDialog } from "./FundDialog.tsx";
+import { WholeAddress } from "./WholeAddress.tsx";
+
+/** What the agent holds, where it holds it, and the way to more. */
+export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
+  const explorer = useExplorer(agent.network);
+  const [open, setOpen] = useState<"fund" | "qr">();
+  const close = (): void => {
+    setOpen(undefined);
+  };
+  const isArchived = agent.status === "archived";
+  return (
+    <Section title="Balance">
+      <Stack gap={4}>
+        <Money amount={agent.balance} size="display" />
+        {agent.balance === null && (
+          <Note tone="warn">The chain cannot be read just now. The money is where it was.</Note>
+        )}
+        <div className={styles.address}>
+          <Address value={agent.walletAddress} explorerUrl={explorer} />
+          <Button
+            variant="icon"
+            size="small"
+            aria-label="Show the address as a QR code"
+            title="QR code"
+            onClick={() => {
+              setOpen("qr");
+            }}
+          >
+            <QrIcon size={16} />
+          </Button>
+        </div>
+        {!isArchived && agent.balance !== null && atomic(agent.balance) === 0n && (
+          <p>
+            <Muted>Empty: it can pay nobody until it is funded.</Muted>
+          </p>
+        )}
+        {!isArchived && (
+          <Row>
+            <Button
+              variant="primary"
+              onClick={() => {
+                setOpen("fund");
+              }}
+            >
+              Fund
+            </Button>
+          </Row>
+        )}
+      </Stack>
+      <FundDialog agent={agent} opened={open === "fund"} onClose={close} />
+      <Dialog opened={open === "qr"} onClose={close} title={`Address of ${agent.name}`} size="sm">
+        <Stack gap={3}>
+          <WholeAddress agent={agent} />
+        </Stack>
+      </Dialog>
+    </Section>
+  );
+}

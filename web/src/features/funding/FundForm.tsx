@@ -1,0 +1,78 @@
+import { type ReactNode, useState } from "react";
+import { Address } from "../../components/Address.tsx";
+import { AmountInput } from "../../components/AmountInput.tsx";
+import { Button } from "../../components/Button.tsx";
+import { KeyValues, Muted, Stack } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import type { Connection } from "../../lib/wallet/connection.ts";
+import type { Agent, NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
+import { useExplorer } from "../../shared/info.ts";
+import { FundOutcome } from "./FundOutcome.tsx";
+import { useFund } from "./use-fund.ts";
+
+export interface FundProps {
+  agent: Agent;
+  info: ServiceInfo;
+  network: NetworkInfo;
+}
+
+/** From the owner's own wallet: an amount, and one signature. */
+export function FundForm({
+  agent,
+  info,
+  network,
+  connection,
+}: FundProps & { connection: Connection }): ReactNode {
+  const explorer = useExplorer(agent.network);
+  const [amount, setAmount] = useState("");
+  const [error, setError] = useState<string>();
+  const to = agent.walletAddress;
+  const { balance, pay, send } = useFund({ info, network, connection, to });
+  const onSubmit = (event: React.FormEvent): void => {
+    event.preventDefault();
+    if (!pay.isPending) setError(send(amount));
+  };
+  return (
+    <form onSubmit={onSubmit} noValidate>
+      <Stack gap={4}>
+        <KeyValues
+          rows={[
+            ["From", <Address key="from" value={connection.address} copy={false} />],
+            ["It holds", <Money key="holds" amount={balance} />],
+            ["To", <Address key="to" value={to} copy={false} label={agent.name} />],
+          ]}
+        />
+        <AmountInput
+          label="Amount"
+          required
+          value={amount}
+          error={error}
+          onChange={(next) => {
+            setAmount(next);
+            setError(undefined);
+          }}
+        />
+        <FundOutcome
+          result={pay.data}
+          error={pay.error}
+          explorer={explorer}
+          onAgain={(again) => {
+            pay.mutate({ again });
+          }}
+        />
+        <Button
+          type="submit"
+          variant="primary"
+          pending={pay.isPending && "Answer in your wallet, then wait for the chain…"}
+        >
+          Sign and send
+        </Button>
+        <Muted>
+          {info.facilitator.requiresKey
+            ? "Your wallet sends the transfer and pays its gas."
+            : "You sign a transfer of exactly this amount to exactly this address. Purser relays it and pays the gas."}
+        </Muted>
+      </Stack>
+    </form>
+  );
+}

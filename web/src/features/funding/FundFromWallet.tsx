@@ -1,0 +1,21 @@
+import type { ReactNode } from "react";
+import { Stack } from "../../components/Layout.tsx";
+import { useConnection } from "../../lib/wallet/connection.ts";
+import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
+import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
+import { FundForm, type FundProps } from "./FundForm.tsx";
+
+export function FundFromWallet(props: FundProps): ReactNode {
+  const connection = useConnection();
+  if (!connection) {
+    return (
+      <Stack gap={3}>
+        <p>Connect the wallet you signed in with.</p>
+        <WalletPicker />
+      </Stack>
+    );
+  }
+  if (connection.chainId !== props.network.chainId)
+    return <ChainHelp connection={connection} network={props.network} />;
+  return <FundForm {...props} connection={connection} />;
+}

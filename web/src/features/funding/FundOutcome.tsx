@@ -1,0 +1,57 @@
+import type { ReactNode } from "react";
+import { TxHash } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Note, Stack } from "../../components/Layout.tsx";
+import { ApiError } from "../../lib/api.ts";
+import { isRejection, walletError } from "../../lib/wallet/provider.ts";
+import { FundingError, type FundResult, type PendingFund } from "./fund.ts";
+
+interface FundOutcomeProps {
+  result: FundResult | undefined;
+  error: unknown;
+  explorer: string | undefined;
+  onAgain: (pending: PendingFund) => void;
+}
+
+export function FundOutcome({ result, error, explorer, onAgain }: FundOutcomeProps): ReactNode {
+  if (error !== null && isRejection(error))
+    return <Note>You declined in your wallet. Nothing was moved.</Note>;
+  if (error !== null) {
+    const isOurs = error instanceof ApiError || error instanceof FundingError;
+    return (
+      <ErrorNotice
+        title="The transfer did not go through"
+        error={isOurs ? error : walletError(error)}
+      />
+    );
+  }
+  if (!result) return null;
+  if (result.kind === "pending") {
+    return (
+      <Note>
+        <Stack gap={2}>
+          <span role="status">
+            The transfer was sent and is not final yet. Asking again cannot send it twice.
+          </span>
+          <Button
+            size="small"
+            onClick={() => {
+              onAgain(result);
+            }}
+          >
+            Ask again
+          </Button>
+        </Stack>
+      </Note>
+    );
+  }
+  return (
+    <Note tone="ok">
+      <span role="status">
+        {result.kind === "done" ? "Settled. " : "Sent; the balance follows when the chain has it. "}
+      </span>
+      <TxHash value={result.txHash} explorerUrl={explorer} />
+    </Note>
+  );
+}

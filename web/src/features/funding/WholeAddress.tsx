@@ -1,0 +1,33 @@
+import { lazy, type ReactNode, Suspense } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import type { Agent } from "../../lib/wire.ts";
+import { useExplorer } from "../../shared/info.ts";
+import styles from "./WholeAddress.module.css";
+
+const QrCode = lazy(async () => {
+  const { QRCodeSVG } = await import("qrcode.react");
+  return { default: QRCodeSVG };
+});
+
+/** To be scanned, or read to the last digit. */
+export function WholeAddress({ agent }: { agent: Agent }): ReactNode {
+  const { walletAddress } = agent;
+  const explorer = useExplorer(agent.network);
+  return (
+    <>
+      {/* Dark on light in both themes: many scanners cannot read it the other way round. */}
+      <div className={styles.code}>
+        <Suspense fallback={<Skeleton shape="block" />}>
+          <QrCode
+            value={walletAddress}
+            size={176}
+            level="M"
+            title={`QR code of ${walletAddress}`}
+          />
+        </Suspense>
+      </div>
+      <Address value={walletAddress} full explorerUrl={explorer} />
+    </>
+  );
+}

@@ -1,0 +1,109 @@
+import { queryOptions } from "@tanstack/react-query";
+import { serverNowMs } from "../../lib/clock.ts";
+import { api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
+import type { Connection } from "../../lib/wallet/connection.ts";
+import {
+  sendTransfer,
+  signTypedData,
+  transferAuthorization,
+  VALID_FOR_SECONDS,
+} from "../../lib/wallet/typed-data.ts";
+import type { NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
+
+export interface SettleAnswer {
+  success: boolean;
+  transaction?: string;
+  errorReason?: string;
+  errorMessage?: string;
+}
+
+export interface FundRequest {
+  info: ServiceInfo;
+  network: NetworkInfo;
+  connection: Connection;
+  to: string;
+  amountAtomic: bigint;
+}
+
+/** What the same settle may be asked for again with, when its first answer was "not final yet". */
+export type SettleBody = Record<string, unknown>;
+
+export type PendingFund = { kind: "pending"; body: SettleBody };
+export type FundResult =
+  | { kind: "done"; txHash: string }
+  | { kind: "sent"; txHash: string }
+  | PendingFund;
+
+export class FundingError extends Error {
+  override readonly name = "FundingError";
+}
+
+export async function settle(body: SettleBody): Promise<FundResult> {
+  const answer = await api.post<SettleAnswer>("/api/x402/settle", body);
+  if (answer.success) return { kind: "done", txHash: answer.transaction ?? "" };
+  if (answer.errorReason === "settlement_pending") return { kind: "pending", body };
+  // The same signed transfer went through before this answer: the money arrived, once.
+  if (answer.errorReason === "duplicate_settlement" && answer.transaction)
+    return { kind: "done", txHash: answer.transaction };
+  throw new FundingError(
+    answer.errorMessage ?? answer.errorReason ?? "The transfer was not settled. Nothing was moved.",
+  );
+}
+
+/**
+ * The owner signs one transfer, our own facilitator relays it, and no gas is needed. Where the host
+ * keeps its facilitator for holders of a key, the wallet sends the transfer itself.
+ */
+export async function fund({
+  info,
+  network,
+  connection,
+  to,
+  amountAtomic,
+}: FundRequest): Promise<FundResult> {
+  if (info.facilitator.requiresKey && connection.wallet.kind !== "demo") {
+    return {
+      kind: "sent",
+      txHash: await sendTransfer(connection, network.usdc.address, to, amountAtomic),
+    };
+  }
+  const { authorization, typedData } = transferAuthorization(
+    network,
+    connection.address,
+    to,
+    amountAtomic,
+    serverNowMs(),
+  );
+  const signature = await signTypedData(connection, typedData);
+  const requirements = {
+    scheme: "exact",
+    network: network.id,
+    asset: network.usdc.address,
+    amount: amountAtomic.toString(),
+    payTo: to,
+    maxTimeoutSeconds: VALID_FOR_SECONDS,
+    extra: { name: network.usdc.name, version: network.usdc.version },
+  };
+  return settle({
+    x402Version: 2,
+    paymentPayload: {
+      x402Version: 2,
+      accepted: requirements,
+      payload: { signature, authorization },
+    },
+    paymentRequirements: requirements,
+  });
+}
+
+export const askFaucet = (address: string): Promise<{ txHash: string; amount: string }> =>
+  api.post("/api/local/faucet", { address });
+
+/** What the owner's own wallet holds there; `null` while the chain cannot be read. */
+export const ownBalanceQuery = (network: string) =>
+  queryOptions({
+    queryKey: keys.ownBalance(network),
+    queryFn: ({ signal }) =>
+      api.get<{ balance: string | null }>("/api/owner/balance", { query: { network }, signal }),
+    retry: false,
+  });

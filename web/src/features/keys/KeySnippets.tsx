@@ -1,0 +1,44 @@
+import { type ReactNode, useState } from "react";
+import { CodeBlock } from "../../components/CodeBlock.tsx";
+import { Segmented } from "../../components/Segmented.tsx";
+import { firstCurls, mcpConfig, typescriptCall } from "../../lib/snippets.ts";
+import { useInfo } from "../../shared/info.ts";
+import styles from "./KeyReveal.module.css";
+import { mask } from "./SecretKey.tsx";
+
+const SNIPPETS = {
+  curl: { label: "curl", write: firstCurls },
+  typescript: { label: "TypeScript", write: typescriptCall },
+  mcp: { label: "MCP", write: mcpConfig },
+} as const;
+type Kind = keyof typeof SNIPPETS;
+const KINDS = (Object.keys(SNIPPETS) as Kind[]).map((value) => ({
+  value,
+  label: SNIPPETS[value].label,
+}));
+
+interface KeySnippetsProps {
+  apiKey: string;
+  baseUrl: string;
+  isShown: boolean;
+}
+
+/** First calls with the key in its place: copied whole, drawn masked. */
+export function KeySnippets({ apiKey, baseUrl, isShown }: KeySnippetsProps): ReactNode {
+  const info = useInfo();
+  const [kind, setKind] = useState<Kind>("curl");
+  const demoUrl = `${baseUrl}${info?.networks[0]?.demoPath ?? "/api/arc-stats"}`;
+  const { label, write } = SNIPPETS[kind];
+  return (
+    <div>
+      <Segmented label="Snippet" value={kind} onChange={setKind} options={KINDS} />
+      <div className={styles.snippet}>
+        <CodeBlock
+          label={`${label}, with the key filled in`}
+          code={write(baseUrl, apiKey, demoUrl)}
+          shown={write(baseUrl, isShown ? apiKey : mask(apiKey), demoUrl)}
+        />
+      </div>
+    </div>
+  );
+}

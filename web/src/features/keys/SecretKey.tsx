@@ -1,0 +1,63 @@
+import type { ReactNode } from "react";
+import { Button } from "../../components/Button.tsx";
+import { CopyButton } from "../../components/CopyButton.tsx";
+import { DownloadIcon, EyeIcon } from "../../components/icons.tsx";
+import { Row } from "../../components/Layout.tsx";
+import { saveFile } from "../../lib/save-file.ts";
+import { envFile } from "../../lib/snippets.ts";
+import styles from "./KeyReveal.module.css";
+
+interface SecretKeyProps {
+  apiKey: string;
+  agentName: string;
+  baseUrl: string;
+  isShown: boolean;
+  onShow: (isShown: boolean) => void;
+}
+
+/** Hidden until asked for, copied and saved either way. */
+export function SecretKey({
+  apiKey,
+  agentName,
+  baseUrl,
+  isShown,
+  onShow,
+}: SecretKeyProps): ReactNode {
+  return (
+    <div className={styles.key}>
+      <code data-testid="api-key" aria-label={isShown ? "API key" : "API key, hidden"}>
+        {isShown ? apiKey : mask(apiKey)}
+      </code>
+      <Row>
+        <Button
+          size="small"
+          aria-pressed={isShown}
+          onClick={() => {
+            onShow(!isShown);
+          }}
+        >
+          <EyeIcon size={16} />
+          {isShown ? "Hide" : "Show"}
+        </Button>
+        <CopyButton value={apiKey} what="API key" text="Copy key" variant="primary" />
+        <Button
+          size="small"
+          onClick={() => {
+            saveFile(`${fileName(agentName)}.env`, envFile(baseUrl, apiKey), "text/plain");
+          }}
+        >
+          <DownloadIcon size={16} />
+          Download .env
+        </Button>
+      </Row>
+    </div>
+  );
+}
+
+export const mask = (key: string): string => `${key.slice(0, 7)}${"•".repeat(24)}${key.slice(-4)}`;
+
+const fileName = (name: string): string =>
+  name
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "-")
+    .replaceAll(/^-|-$/g, "") || "agent";

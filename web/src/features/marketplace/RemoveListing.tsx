@@ -1,0 +1,52 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
+import type { Listing } from "../../lib/wire.ts";
+import { deleteListing } from "./api.ts";
+
+export interface RemoveListingProps {
+  listing: Listing;
+  onRemoved: () => void;
+}
+
+export function RemoveListing({ listing, onRemoved }: RemoveListingProps): ReactNode {
+  const [isAsking, setAsking] = useState(false);
+  const remove = useMutation({
+    mutationFn: () => deleteListing(listing.id),
+    onSuccess: async () => {
+      notifications.show({ message: `${listing.name} is no longer listed.` });
+      await invalidate.afterListingRemoved();
+      onRemoved();
+    },
+  });
+  return (
+    <>
+      <Button
+        onClick={() => {
+          setAsking(true);
+        }}
+      >
+        Remove…
+      </Button>
+      <ConfirmDialog
+        opened={isAsking}
+        title={`Remove ${listing.name}?`}
+        confirm="Remove"
+        pending={remove.isPending && "Removing…"}
+        failed="The listing was not removed"
+        error={remove.error}
+        onCancel={() => {
+          setAsking(false);
+        }}
+        onConfirm={() => {
+          remove.mutate();
+        }}
+      >
+        Agents can no longer call it by this listing. The API itself is not touched.
+      </ConfirmDialog>
+    </>
+  );
+}

@@ -1,0 +1,78 @@
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Row, Stack } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
+import type { Listing } from "../../lib/wire.ts";
+import { useExplorer } from "../../shared/info.ts";
+import { tryListing } from "./api.ts";
+import { Receipt, VerdictNote } from "./TrialAnswers.tsx";
+
+/** First the question, which pays nothing, then the payment. */
+export function Trial({ agentId, listing }: { agentId: string; listing: Listing }): ReactNode {
+  const explorer = useExplorer(listing.network);
+  const dryRun = useMutation({
+    mutationFn: () =>
+      tryListing(agentId, { listingId: listing.id, dryRun: true }, crypto.randomUUID()),
+  });
+  // One key per dry run: pressing twice, or asking again after a lost answer, pays once.
+  const [payKey, setPayKey] = useState("");
+  const pay = useMutation({
+    mutationFn: () =>
+      tryListing(agentId, { listingId: listing.id, maxAmount: listing.maxPrice }, payKey),
+    onSettled: invalidate.afterPayment,
+  });
+  const verdict = dryRun.data?.verdict;
+  const price = dryRun.data?.price;
+  return (
+    <Stack gap={4}>
+      <Row>
+        <Button
+          pending={dryRun.isPending && "Asking…"}
+          onClick={() => {
+            pay.reset();
+            setPayKey(crypto.randomUUID());
+            dryRun.mutate();
+          }}
+        >
+          Dry run
+        </Button>
+        {verdict?.allowed === true && !pay.isSuccess && (
+          <Button
+            variant="primary"
+            pending={pay.isPending && "Paying…"}
+            onClick={() => {
+              pay.mutate();
+            }}
+          >
+            Pay {price !== undefined && <Money amount={price} />}
+          </Button>
+        )}
+      </Row>
+      {dryRun.error && (
+        <ErrorNotice
+          title="The dry run did not work"
+          error={dryRun.error}
+          onRetry={() => {
+            dryRun.mutate();
+          }}
+        />
+      )}
+      {verdict && !pay.isSuccess && (
+        <VerdictNote verdict={verdict} price={price ?? listing.price} />
+      )}
+      {pay.error && (
+        <ErrorNotice
+          title="Paying did not work"
+          error={pay.error}
+          onRetry={() => {
+            pay.mutate();
+          }}
+        />
+      )}
+      {pay.data && <Receipt answer={pay.data} explorer={explorer} />}
+    </Stack>
+  );
+}

@@ -1,0 +1,83 @@
+import type { ReactNode } from "react";
+import { TxHash } from "../../components/Address.tsx";
+import { CodeBlock } from "../../components/CodeBlock.tsx";
+import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
+import { Note, Stack } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import type { FetchAnswer } from "../../lib/wire.ts";
+import styles from "./TrialAnswers.module.css";
+
+type Verdict = NonNullable<FetchAnswer["verdict"]>;
+
+/** Whether the rules would let it pass, rule by rule. */
+export function VerdictNote({ verdict, price }: { verdict: Verdict; price: string }): ReactNode {
+  return (
+    <Note tone={verdict.allowed ? "ok" : "warn"}>
+      <p role="status">
+        {verdict.allowed ? (
+          <>
+            The rules allow it, for <Money amount={price} />.
+          </>
+        ) : (
+          (verdict.detail ?? "The rules refuse it.")
+        )}
+      </p>
+      <ul className={styles.rules}>
+        {verdict.rules.map((rule) => (
+          <li key={rule.rule} data-passed={String(rule.passed)}>
+            {rule.passed === false ? (
+              <BlockIcon size={14} />
+            ) : rule.passed === true ? (
+              <CheckIcon size={14} />
+            ) : (
+              <span />
+            )}
+            <span>
+              {rule.passed === null
+                ? `${rule.rule.replaceAll("_", " ")}: not reached`
+                : rule.detail}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Note>
+  );
+}
+
+interface ReceiptProps {
+  answer: FetchAnswer;
+  explorer: string | undefined;
+}
+
+export function Receipt({ answer, explorer }: ReceiptProps): ReactNode {
+  const data =
+    answer.data === undefined
+      ? undefined
+      : typeof answer.data === "string"
+        ? answer.data
+        : JSON.stringify(answer.data, null, 2);
+  return (
+    <Stack gap={3}>
+      <Note tone={answer.delivered ? "ok" : "warn"}>
+        <p role="status">
+          {answer.paid ? (
+            <>
+              Paid <Money amount={answer.amountPaid} />
+              {answer.delivered ? "." : ", but the seller did not deliver."}
+            </>
+          ) : (
+            "It was free."
+          )}{" "}
+          <Money amount={answer.remaining} /> of the limit is left.
+        </p>
+        {answer.txHash !== null && <TxHash value={answer.txHash} explorerUrl={explorer} />}
+      </Note>
+      {data !== undefined && (
+        <CodeBlock
+          label={`Answer (${answer.contentType ?? "no type"})`}
+          code={data.slice(0, 20_000)}
+        />
+      )}
+    </Stack>
+  );
+}

@@ -1,0 +1,48 @@
+/** A choice of payments as the fields have it, as the API takes it, and as an event is held against it. */
+import type { Payment } from "../../lib/wire.ts";
+import type { PaymentFilter } from "./api.ts";
+
+export const STATUS_OPTIONS = [
+  { value: "", label: "Every status" },
+  { value: "settled", label: "Settled" },
+  { value: "blocked", label: "Blocked" },
+  { value: "reserved,submitted,unknown", label: "Open" },
+  { value: "voided", label: "Voided" },
+];
+export const KIND_OPTIONS = [
+  { value: "", label: "Every kind" },
+  { value: "spend", label: "Payments" },
+  { value: "x402", label: "Paid APIs" },
+  { value: "withdrawal", label: "Withdrawals" },
+  { value: "incoming", label: "Received" },
+];
+
+export interface FilterChoice {
+  status: string;
+  kind: string;
+  /** Dates as the date field gives them: YYYY-MM-DD. */
+  from: string;
+  to: string;
+}
+
+const midnight = (date: string, addDays: number): string | undefined => {
+  const [year, month, day] = date.split("-").map(Number);
+  if (year === undefined || month === undefined || day === undefined) return undefined;
+  const time = new Date(year, month - 1, day + addDays);
+  return Number.isNaN(time.getTime()) ? undefined : time.toISOString();
+};
+
+/** Days are the owner's own days; the API gets UTC instants, the end being the next midnight. */
+export const toFilter = ({ status, kind, from, to }: FilterChoice): PaymentFilter => ({
+  status: status === "" ? undefined : status,
+  kind: kind === "" ? undefined : kind,
+  from: from === "" ? undefined : midnight(from, 0),
+  to: to === "" ? undefined : midnight(to, 1),
+});
+
+/** Whether a payment that has just changed belongs on this list. */
+export const fits = (payment: Payment, { status, kind, from, to }: PaymentFilter): boolean =>
+  (status === undefined || status.split(",").includes(payment.status)) &&
+  (kind === undefined || kind.split(",").includes(payment.kind)) &&
+  (from === undefined || payment.createdAt >= from) &&
+  (to === undefined || payment.createdAt < to);

@@ -1,0 +1,41 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Button, type ButtonProps } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Row, Stack } from "../../components/Layout.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
+import { type AllowlistDraft, allowPayee } from "./api.ts";
+
+interface AllowPayeeProps extends Pick<ButtonProps, "variant" | "children"> {
+  agentId: string;
+  payee: AllowlistDraft;
+}
+
+/** One press puts one payee on the agent's allowlist. */
+export function AllowPayee({ agentId, payee, variant, children }: AllowPayeeProps): ReactNode {
+  const allow = useMutation({
+    mutationFn: () => allowPayee(agentId, payee),
+    onSuccess: () => {
+      notifications.show({ message: "The payee is allowed from now on." });
+    },
+    onSettled: invalidate.afterRules,
+  });
+  return (
+    <Stack gap={3}>
+      {allow.error && <ErrorNotice error={allow.error} />}
+      <Row>
+        <Button
+          variant={variant}
+          size="small"
+          pending={allow.isPending && "Allowing…"}
+          onClick={() => {
+            allow.mutate();
+          }}
+        >
+          {children}
+        </Button>
+      </Row>
+    </Stack>
+  );
+}

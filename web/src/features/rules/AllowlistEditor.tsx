@@ -1,0 +1,73 @@
+import { type ReactNode, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { Row } from "../../components/Layout.tsx";
+import { isSameAddress } from "../../lib/address.ts";
+import { AddPayee } from "./AddPayee.tsx";
+import styles from "./AllowlistEditor.module.css";
+import type { AllowlistDraft } from "./api.ts";
+import { PasteMany } from "./PasteMany.tsx";
+import { PayeeRow } from "./PayeeRow.tsx";
+
+interface AllowlistEditorProps {
+  value: AllowlistDraft[];
+  onChange: (value: AllowlistDraft[]) => void;
+  picker?: PayeePicker;
+}
+
+/** A way to choose payees from elsewhere, such as the marketplace. */
+export type PayeePicker = (
+  add: (entry: AllowlistDraft) => void,
+  has: (address: string) => boolean,
+) => ReactNode;
+
+export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProps): ReactNode {
+  const [isPasting, setPasting] = useState(false);
+  const has = (candidate: string): boolean =>
+    value.some((entry) => isSameAddress(entry.address, candidate));
+  const addMany = (entries: AllowlistDraft[]): void => {
+    onChange([...value, ...entries.filter((entry) => !has(entry.address))]);
+  };
+  const add = (entry: AllowlistDraft): void => {
+    addMany([entry]);
+  };
+  return (
+    <div className={styles.root}>
+      {value.length > 0 && (
+        <ul className={styles.list} aria-label="Allowed payees">
+          {value.map((entry) => (
+            <PayeeRow
+              key={entry.address}
+              entry={entry}
+              onRename={(label) => {
+                onChange(value.map((other) => (other === entry ? { ...entry, label } : other)));
+              }}
+              onRemove={() => {
+                onChange(value.filter((other) => other !== entry));
+              }}
+            />
+          ))}
+        </ul>
+      )}
+      <AddPayee has={has} onAdd={add} />
+      <Row>
+        <Button
+          size="small"
+          onClick={() => {
+            setPasting(true);
+          }}
+        >
+          Paste many
+        </Button>
+        {picker?.(add, has)}
+      </Row>
+      <PasteMany
+        opened={isPasting}
+        onClose={() => {
+          setPasting(false);
+        }}
+        known={value}
+        onAdd={addMany}
+      />
+    </div>
+  );
+}

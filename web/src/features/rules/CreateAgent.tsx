@@ -1,0 +1,91 @@
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Section, Stack } from "../../components/Layout.tsx";
+import { serverNowMs } from "../../lib/clock.ts";
+import { invalidate } from "../../lib/query-keys.ts";
+import type { CreatedAgent } from "../../lib/wire.ts";
+import type { PayeePicker } from "./AllowlistEditor.tsx";
+import { createAgent } from "./api.ts";
+import styles from "./CreateAgent.module.css";
+import { checkRules, creationOf, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
+import { RulesFields } from "./RulesFields.tsx";
+
+export function CreateAgent({
+  onCreated,
+  picker,
+}: {
+  onCreated: (created: CreatedAgent) => void;
+  picker?: PayeePicker;
+}): ReactNode {
+  const [draft, setDraft] = useState<RulesDraft>(EMPTY_RULES);
+  const [isTried, setTried] = useState(false);
+  const errors = checkRules(draft, serverNowMs());
+  const hasErrors = Object.keys(errors).length > 0;
+
+  const create = useMutation({
+    mutationFn: () => createAgent(creationOf(draft)),
+    onSuccess: (created) => {
+      onCreated(created);
+      void invalidate.afterRules();
+    },
+    // The answer holds the key; it must not outlive the screen that shows it.
+    gcTime: 0,
+  });
+
+  const onSubmit = (event: React.FormEvent): void => {
+    event.preventDefault();
+    setTried(true);
+    if (hasErrors)
+      document
+        .querySelector<HTMLInputElement>(
+          "form [aria-invalid=true], form input:placeholder-shown[required]",
+        )
+        ?.focus();
+    else if (!create.isPending) create.mutate();
+  };
+
+  return (
+    <form className={styles.root} noValidate onSubmit={onSubmit}>
+      <RulesFields
+        draft={draft}
+        errors={isTried ? errors : {}}
+        onChange={setDraft}
+        picker={picker}
+      />
+      <div className={styles.review}>
+        <Section title="In plain words">
+          <Stack gap={4}>
+            <Story sentences={hasErrors ? [] : tellRules(draft)} />
+            {create.error && <ErrorNotice title="The agent was not created" error={create.error} />}
+            <Button
+              type="submit"
+              variant="primary"
+              size="large"
+              block
+              pending={create.isPending && "Creating…"}
+            >
+              Create agent
+            </Button>
+            <p className={styles.hint}>No money moves. You can change every rule later.</p>
+          </Stack>
+        </Section>
+      </div>
+    </form>
+  );
+}
+
+function Story({ sentences }: { sentences: string[] }): ReactNode {
+  return (
+    <div aria-live="polite" className={styles.story}>
+      {sentences.length === 0 ? (
+        <p className={styles.hint}>
+          Name the agent and set its daily limit; what it may do is told here.
+        </p>
+      ) : (
+        sentences.map((sentence) => <p key={sentence}>{sentence}</p>)
+      )}
+    </div>
+  );
+}

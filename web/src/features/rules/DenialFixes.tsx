@@ -1,0 +1,48 @@
+import type { ReactNode } from "react";
+import { LinkButton } from "../../components/Button.tsx";
+import { Row } from "../../components/Layout.tsx";
+import { isSameAddress } from "../../lib/address.ts";
+import type { Agent, Payment } from "../../lib/wire.ts";
+import { AllowPayee } from "./AllowPayee.tsx";
+import { RaiseLimit } from "./RaiseLimit.tsx";
+
+/** From a refused payment straight to the rule that refused it. */
+export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
+  switch (payment.denial?.code) {
+    case "recipient_not_allowed":
+      return <AllowRecipient agent={agent} payment={payment} />;
+    case "daily_limit_exceeded":
+    case "per_payment_limit_exceeded":
+      return <RaiseLimit agent={agent} payment={payment} />;
+    case "agent_paused":
+    case "agent_expired":
+      return (
+        <Row>
+          <LinkButton to={`/agents/${agent.id}/rules`} size="small">
+            Open the rules
+          </LinkButton>
+        </Row>
+      );
+    default:
+      return null;
+  }
+}
+
+const hostOf = (url: string | null | undefined): string =>
+  url && URL.canParse(url) ? new URL(url).host : "";
+
+function AllowRecipient({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
+  const address = payment.recipient;
+  if (address === null) return null;
+  if (agent.allowlist.some((entry) => isSameAddress(entry.address, address)))
+    return <p role="status">This payee is allowed now. The agent may try again.</p>;
+  return (
+    <AllowPayee
+      agentId={agent.id}
+      payee={{ address, label: hostOf(payment.x402?.url) }}
+      variant="primary"
+    >
+      Allow this payee
+    </AllowPayee>
+  );
+}

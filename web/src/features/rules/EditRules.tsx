@@ -1,0 +1,81 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
+import type { Agent } from "../../lib/wire.ts";
+import type { PayeePicker } from "./AllowlistEditor.tsx";
+import { changeRules, replaceAllowlist } from "./api.ts";
+import { checkRules, diffRules, requestFor, type RulesDraft, rulesOf } from "./rules.ts";
+import { RulesFields } from "./RulesFields.tsx";
+import { Changes, SaveRules } from "./SaveRules.tsx";
+
+interface EditRulesProps {
+  agent: Agent;
+  /** The agent as the server has it after the change. */
+  reload: () => Promise<Agent>;
+  picker?: PayeePicker;
+}
+
+/** Edits stay in the browser until saved; what saving would do is shown before it is done. */
+export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode {
+  // What the form began with. A change made elsewhere meanwhile must be seen, not overwritten.
+  const [base, setBase] = useState(() => rulesOf(agent));
+  const [draft, setDraft] = useState<RulesDraft>(base);
+  const current = rulesOf(agent);
+  const changes = diffRules(base, draft);
+  const changedElsewhere = diffRules(base, current);
+  const errors = checkRules(draft, 0);
+
+  const save = useMutation({
+    mutationFn: async () => {
+      const request = requestFor(base, draft);
+      if (request.agent) await changeRules(agent.id, request.agent);
+      if (request.allowlist) await replaceAllowlist(agent.id, request.allowlist);
+      return reload();
+    },
+    onSuccess: (saved) => {
+      const next = rulesOf(saved);
+      setBase(next);
+      setDraft(next);
+      notifications.show({ message: "The rules are saved and in force." });
+    },
+    onSettled: invalidate.afterRules,
+  });
+
+  if (agent.status === "archived")
+    return <Note>This agent is archived; its rules cannot be changed.</Note>;
+  const reset = (): void => {
+    setBase(current);
+    setDraft(current);
+    save.reset();
+  };
+  return (
+    <Stack gap={5}>
+      {changedElsewhere.length > 0 && !save.isPending && (
+        <Note tone="warn">
+          <Stack gap={2}>
+            <p>These rules were changed elsewhere since you opened them.</p>
+            <Changes changes={changedElsewhere} />
+            <Row>
+              <Button size="small" onClick={reset}>
+                Show the current rules
+              </Button>
+            </Row>
+          </Stack>
+        </Note>
+      )}
+      <RulesFields draft={draft} errors={errors} onChange={setDraft} picker={picker} />
+      {(changes.length > 0 || save.error !== null) && (
+        <SaveRules
+          draft={draft}
+          changes={changes}
+          isBroken={Object.keys(errors).length > 0}
+          save={save}
+          onDiscard={reset}
+        />
+      )}
+    </Stack>
+  );
+}

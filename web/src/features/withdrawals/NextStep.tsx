@@ -1,0 +1,67 @@
+import type { ReactNode } from "react";
+import { TxHash } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Note, Row, Stack } from "../../components/Layout.tsx";
+import type { Agent } from "../../lib/wire.ts";
+import { useExplorer } from "../../shared/info.ts";
+import { SignOrder } from "./SignOrder.tsx";
+import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
+
+export type ReviewState = Exclude<WithdrawalState, { step: "form" | "preparing" }>;
+
+export interface ReviewProps {
+  agent: Agent;
+  owner: string;
+  withdrawal: Withdrawal;
+  state: ReviewState;
+}
+
+/** What there is to do about the order now: sign it, wait, ask again, or nothing more. */
+export function NextStep({ agent, owner, withdrawal, state }: ReviewProps): ReactNode {
+  const explorer = useExplorer(agent.network);
+  switch (state.step) {
+    case "review":
+    case "signing":
+      return <SignOrder agent={agent} owner={owner} withdrawal={withdrawal} state={state} />;
+    case "sending":
+      return <p role="status">The transfer is on its way. This page follows it.</p>;
+    case "open":
+      return (
+        <Note tone="warn">
+          <Stack gap={3}>
+            <p role="status">
+              The outcome is not known yet. The order is signed and works once, so asking again is
+              safe.
+            </p>
+            <ErrorNotice error={state.error} />
+            <Row>
+              <Button
+                variant="primary"
+                size="small"
+                onClick={() => void withdrawal.askAgain(state.signed)}
+              >
+                Ask again
+              </Button>
+            </Row>
+          </Stack>
+        </Note>
+      );
+    default:
+      return (
+        <Note tone="ok">
+          <Stack gap={3}>
+            <p role="status">
+              <strong>Confirmed on chain.</strong>
+            </p>
+            <TxHash value={state.answer.txHash} explorerUrl={explorer} />
+            <Row>
+              <Button size="small" onClick={withdrawal.reset}>
+                Done
+              </Button>
+            </Row>
+          </Stack>
+        </Note>
+      );
+  }
+}

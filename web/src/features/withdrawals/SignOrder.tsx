@@ -1,0 +1,67 @@
+import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { useConnection } from "../../lib/wallet/connection.ts";
+import type { Agent } from "../../lib/wire.ts";
+import { useNetwork } from "../../shared/info.ts";
+import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
+import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
+import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
+
+interface SignOrderProps {
+  agent: Agent;
+  owner: string;
+  withdrawal: Withdrawal;
+  state: WithdrawalState & { step: "review" | "signing" };
+}
+
+/** The owner's wallet, on the right chain, signs the order as it is shown. */
+export function SignOrder({ agent, owner, withdrawal, state }: SignOrderProps): ReactNode {
+  const connection = useConnection();
+  const network = useNetwork(agent.network);
+  const back = (
+    <Button disabled={state.step === "signing"} onClick={withdrawal.reset}>
+      Back
+    </Button>
+  );
+  if (!connection) {
+    return (
+      <Stack gap={3}>
+        <p>
+          Connect the wallet you signed in with, <Address value={owner} copy={false} />, to sign
+          this order.
+        </p>
+        <WalletPicker />
+        <Row>{back}</Row>
+      </Stack>
+    );
+  }
+  if (network && connection.chainId !== network.chainId)
+    return (
+      <ChainHelp connection={connection} network={network}>
+        {back}
+      </ChainHelp>
+    );
+  return (
+    <Stack gap={3}>
+      {state.step === "review" && state.declined === true && (
+        <Note>You declined in your wallet. Nothing was signed, and nothing moved.</Note>
+      )}
+      {state.step === "review" && state.error !== undefined && (
+        <ErrorNotice title="The withdrawal was not made" error={state.error} />
+      )}
+      <Row>
+        <Button
+          variant="primary"
+          pending={state.step === "signing" && "Compare the fields in your wallet, then sign…"}
+          onClick={() => void withdrawal.sign(connection, state.prepared)}
+        >
+          Sign and withdraw
+        </Button>
+        {back}
+      </Row>
+    </Stack>
+  );
+}

@@ -1,0 +1,38 @@
+/** What this service says of itself: its networks, its facilitator, and whether it is a local world. */
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { api } from "../lib/api.ts";
+import { keys } from "../lib/query-keys.ts";
+import type { LocalInfo, NetworkInfo, ServiceInfo } from "../lib/wire.ts";
+
+export const infoQuery = queryOptions({
+  queryKey: keys.info,
+  queryFn: ({ signal }) => api.get<ServiceInfo>("/api/info", { signal }),
+  staleTime: 5_000,
+});
+
+/** Exists in the local world only; ask `ServiceInfo.localWorld` first. */
+export const localInfoQuery = queryOptions({
+  queryKey: keys.localInfo,
+  queryFn: ({ signal }) => api.get<LocalInfo>("/api/local/info", { signal }),
+  staleTime: Number.POSITIVE_INFINITY,
+});
+
+export const findNetwork = (
+  info: ServiceInfo | undefined,
+  id: string | undefined,
+): NetworkInfo | undefined => info?.networks.find((network) => network.id === id);
+
+export const useInfo = (): ServiceInfo | undefined => useQuery(infoQuery).data;
+
+/** The network with this id; without one, the agents' default. */
+export function useNetwork(id?: string): NetworkInfo | undefined {
+  const info = useInfo();
+  return id === undefined ? info?.networks[0] : findNetwork(info, id);
+}
+
+/** Where to look a transaction up. The local chain has no explorer, and a dead link helps nobody. */
+export function useExplorer(id?: string): string | undefined {
+  const info = useInfo();
+  const network = useNetwork(id);
+  return info?.localWorld === true ? undefined : network?.explorerUrl;
+}

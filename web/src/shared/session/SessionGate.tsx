@@ -1,0 +1,90 @@
+import { Fragment, type ReactNode } from "react";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { Stack } from "../../components/Layout.tsx";
+import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { isSameAddress } from "../../lib/address.ts";
+import { useConnection } from "../../lib/wallet/connection.ts";
+import { OtherAccount } from "./OtherAccount.tsx";
+import { useSession } from "./session-context.ts";
+import { SignIn } from "./SignIn.tsx";
+import styles from "./SignIn.module.css";
+import { useLeave } from "./use-leave.ts";
+
+/**
+ * Owner's screens stand behind this. The address stays what it was, so signing in leads exactly to
+ * where the person wanted to go.
+ */
+export function SessionGate({ children }: { children: ReactNode }): ReactNode {
+  const { session, error, retry } = useSession();
+  if (session === undefined)
+    return (
+      <QueryStatus
+        query={{ isPending: true, error, refetch: retry }}
+        what="your session"
+        failed="Your session could not be checked"
+      >
+        <Skeleton shape="title" />
+        <Skeleton shape="row" count={4} />
+      </QueryStatus>
+    );
+  if (session === null) return <SignInPage />;
+  return <AccountGuard>{children}</AccountGuard>;
+}
+
+/**
+ * Around every screen, public ones too: what belongs to an owner leaves the screen when the wallet
+ * moves to another account, and a session that ended is renewed without losing the screen.
+ */
+export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
+  const { session, isLost } = useSession();
+  const connection = useConnection();
+  const leave = useLeave();
+  if (!session) return children;
+  const isOtherAccount = connection !== null && !isSameAddress(connection.address, session.address);
+  if (isOtherAccount && !isLost)
+    return <OtherAccount session={session} connected={connection.address} />;
+  return (
+    <Fragment key={session.address}>
+      {children}
+      <Dialog
+        opened={isLost}
+        onClose={() => {}}
+        closable={false}
+        size="sm"
+        title="Your session has ended"
+      >
+        <Stack gap={4}>
+          <p>Sign in again to go on. What you typed on this screen is still there.</p>
+          <SignIn expected={session.address} />
+          <Button variant="ghost" onClick={() => void leave()}>
+            Stay signed out
+          </Button>
+        </Stack>
+      </Dialog>
+    </Fragment>
+  );
+}
+
+function SignInPage(): ReactNode {
+  useDocumentTitle("Sign in");
+  useTitleFocus();
+  return (
+    <div className={styles.page}>
+      <div className={styles.intro}>
+        <h1 id="page-title" tabIndex={-1}>
+          Sign in with your wallet
+        </h1>
+        <p>
+          Your wallet is your account. It owns the agents you create, and only its signature can
+          take their money out.
+        </p>
+      </div>
+      <div className={styles.card}>
+        <SignIn />
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,94 @@
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { isSameAddress } from "../../lib/address.ts";
+import { ApiError } from "../../lib/api.ts";
+import { queryClient } from "../../lib/query-client.ts";
+import { invalidate } from "../../lib/query-keys.ts";
+import { announceSessionChanged, onSessionSignal } from "../../lib/session-signal.ts";
+import { disconnect } from "../../lib/wallet/connection.ts";
+import type { Session } from "../../lib/wire.ts";
+import { sessionQuery, signOut } from "./api.ts";
+import { hasSignedInBefore, rememberSignedIn } from "./hint.ts";
+import { SessionContext, type SessionState } from "./session-context.ts";
+
+/**
+ * Knows who is signed in. Whoever's data is in memory belongs to exactly one owner: when the owner
+ * changes, here or in another tab, everything private is dropped before anything is drawn.
+ */
+export function SessionProvider({
+  isPrivate,
+  children,
+}: {
+  isPrivate: boolean;
+  children: ReactNode;
+}): ReactNode {
+  const [isLost, setLost] = useState(false);
+  const [shown, setShown] = useState<Session | null | undefined>(undefined);
+  const shownRef = useRef(shown);
+  const query = useQuery({ ...sessionQuery, enabled: isPrivate || hasSignedInBefore() });
+  const current = query.data ?? (query.isSuccess || !query.isEnabled ? null : undefined);
+
+  useEffect(() => {
+    if (current === undefined) return;
+    const before = shownRef.current;
+    // Gone from under an open screen: keep the screen, ask to sign in again.
+    if (current === null && before) {
+      setLost(true);
+      return;
+    }
+    if (before && current && !isSameAddress(before.address, current.address))
+      invalidate.dropPrivate();
+    shownRef.current = current;
+    setShown(current);
+    setLost(false);
+    // Remembered only from an answer: a public page that did not ask knows nothing new.
+    if (current) rememberSignedIn(true);
+    else if (query.isEnabled) rememberSignedIn(false);
+  }, [current, query.isEnabled]);
+
+  useEffect(
+    () =>
+      onSessionSignal((signal) => {
+        if (signal === "lost") {
+          if (shownRef.current) setLost(true);
+        } else {
+          void invalidate.session();
+        }
+      }),
+    [],
+  );
+
+  const state = useMemo<SessionState>(
+    () => ({
+      session: shown,
+      error: query.isError && shown === undefined ? query.error : undefined,
+      isLost,
+      retry: () => void query.refetch(),
+      onSignedIn: async () => {
+        announceSessionChanged();
+        const next = await queryClient.fetchQuery({ ...sessionQuery, staleTime: 0 });
+        if (!next) return;
+        if (isSameAddress(shownRef.current?.address, next.address)) setLost(false);
+        await invalidate.afterSignIn();
+      },
+      leave: async () => {
+        try {
+          await signOut();
+        } catch (error) {
+          // Already ended elsewhere is as good as ended now; anything else the caller shows.
+          if (!(error instanceof ApiError && error.status === 401)) throw error;
+        }
+        rememberSignedIn(false);
+        disconnect();
+        shownRef.current = null;
+        queryClient.setQueryData(sessionQuery.queryKey, null);
+        setShown(null);
+        setLost(false);
+        invalidate.dropPrivate();
+        announceSessionChanged();
+      },
+    }),
+    [shown, isLost, query],
+  );
+  return <SessionContext value={state}>{children}</SessionContext>;
+}

@@ -1,0 +1,36 @@
+import { type ReactNode, useState } from "react";
+import { serverNowMs } from "../../lib/clock.ts";
+import type { Connection } from "../../lib/wallet/connection.ts";
+import { siweMessage } from "../../lib/wallet/siwe.ts";
+import type { NetworkInfo } from "../../lib/wire.ts";
+import styles from "./SignIn.module.css";
+
+interface SignInPreviewProps {
+  connection: Connection;
+  network: NetworkInfo;
+}
+
+/** The text the wallet is going to show, so that the two can be compared. */
+export function SignInPreview({ connection, network }: SignInPreviewProps): ReactNode {
+  const [openedAtMs] = useState(() => serverNowMs());
+  const message = siweMessage({
+    host: globalThis.location.host,
+    origin: globalThis.location.origin,
+    address: connection.address,
+    chainId: network.chainId,
+    nonce: "(a fresh one-time number)",
+    nowMs: openedAtMs,
+  });
+  return (
+    <details className={styles.preview}>
+      <summary>What you will sign</summary>
+      <p>
+        A message that proves the account is yours. It moves no money, costs nothing, and ends after
+        ten minutes if unused.
+      </p>
+      <pre tabIndex={0} role="region" aria-label="Sign-in message">
+        {message}
+      </pre>
+    </details>
+  );
+}

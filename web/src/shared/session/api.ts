@@ -1,0 +1,35 @@
+import { queryOptions } from "@tanstack/react-query";
+import { ApiError, api } from "../../lib/api.ts";
+import { keys } from "../../lib/query-keys.ts";
+import type { Page, Session, SessionRow } from "../../lib/wire.ts";
+
+/** `null` is an answer (nobody is signed in), not a failure. */
+export const sessionQuery = queryOptions({
+  queryKey: keys.session,
+  queryFn: async ({ signal }): Promise<Session | null> => {
+    try {
+      return await api.get<Session>("/api/auth/session", { signal });
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 401) return null;
+      throw error;
+    }
+  },
+  staleTime: 60_000,
+  refetchOnWindowFocus: "always",
+});
+
+export const fetchNonce = (): Promise<{ nonce: string }> => api.get("/api/auth/nonce");
+
+export const verifySignIn = (message: string, signature: string): Promise<{ address: string }> =>
+  api.post("/api/auth/verify", { message, signature });
+
+export const signOut = (): Promise<unknown> => api.post("/api/auth/logout");
+
+export const sessionsQuery = queryOptions({
+  queryKey: keys.sessions,
+  queryFn: ({ signal }) =>
+    api.get<Page<SessionRow>>("/api/auth/sessions", { signal, query: { limit: 100 } }),
+});
+
+export const revokeSession = (id: string): Promise<unknown> =>
+  api.delete(`/api/auth/sessions/${id}`);

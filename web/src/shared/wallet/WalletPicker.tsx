@@ -1,0 +1,86 @@
+import { type ReactNode, useState } from "react";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { ChevronIcon, WalletIcon } from "../../components/icons.tsx";
+import { Mark } from "../../components/Logo.tsx";
+import { Note, Stack } from "../../components/Layout.tsx";
+import { connect } from "../../lib/wallet/connection.ts";
+import { isRejection, type Wallet, walletError } from "../../lib/wallet/provider.ts";
+import { NoWallet } from "./NoWallet.tsx";
+import { useWallets } from "./use-wallets.ts";
+import styles from "./WalletPicker.module.css";
+
+const NOTES = {
+  demo: "Built in, for this local world only",
+  announced: "Browser extension",
+  injected: "Found in this browser",
+} as const;
+
+export function WalletPicker({ onConnected }: { onConnected?: () => void }): ReactNode {
+  const wallets = useWallets();
+  const [pendingId, setPendingId] = useState<string>();
+  const [problem, setProblem] = useState<{ declined: true } | { error: Error }>();
+
+  const choose = async (wallet: Wallet): Promise<void> => {
+    setPendingId(wallet.id);
+    setProblem(undefined);
+    try {
+      await connect(wallet);
+      onConnected?.();
+    } catch (error) {
+      setProblem(isRejection(error) ? { declined: true } : { error: walletError(error) });
+    } finally {
+      setPendingId(undefined);
+    }
+  };
+
+  return (
+    <Stack gap={3}>
+      {wallets.length === 0 ? (
+        <NoWallet />
+      ) : (
+        <ul className={styles.list}>
+          {wallets.map((wallet) => (
+            <li key={wallet.id}>
+              <button
+                type="button"
+                className={styles.wallet}
+                aria-busy={pendingId === wallet.id}
+                disabled={pendingId !== undefined && pendingId !== wallet.id}
+                onClick={() => void choose(wallet)}
+              >
+                <WalletPicture wallet={wallet} />
+                <span className={styles.text}>
+                  <span className={styles.name}>{wallet.name}</span>
+                  <span className={styles.note}>
+                    {pendingId === wallet.id
+                      ? "Open your wallet and allow the connection"
+                      : NOTES[wallet.kind]}
+                  </span>
+                </span>
+                <ChevronIcon size={16} />
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <div aria-live="polite">
+        {problem &&
+          ("declined" in problem ? (
+            <Note>You declined to connect. Nothing was shared; choose a wallet to try again.</Note>
+          ) : (
+            <ErrorNotice error={problem.error} />
+          ))}
+      </div>
+    </Stack>
+  );
+}
+
+function WalletPicture({ wallet }: { wallet: Wallet }): ReactNode {
+  if (wallet.icon !== undefined)
+    return <img className={styles.picture} src={wallet.icon} alt="" width="36" height="36" />;
+  return (
+    <span className={styles.picture}>
+      {wallet.kind === "demo" ? <Mark size={24} /> : <WalletIcon size={20} />}
+    </span>
+  );
+}
