@@ -65,8 +65,8 @@ BEGIN
   END IF;
   INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, request_id,
     nonce, valid_before, created_at, updated_at)
-  VALUES (ask.agent_id, ask.payment_id, 'withdrawal', 'reserved', ask.chain_id, ask.asset, ask.payee, ask.amount, ask.request_id,
-    ask.nonce, valid_before, v_now, v_now);
+  VALUES (ask.agent_id, ask.payment_id, 'withdrawal', 'reserved', ask.chain_id, ask.asset, ask.payee, ask.amount,
+    ask.request_id, ask.nonce, valid_before, v_now, v_now);
   RETURN NEXT;
 END;
 $$;
