@@ -44,13 +44,10 @@ export async function insertAudit(tx: Db, entry: AuditEntry): Promise<void> {
 }
 
 export async function listAudit(db: Db, agentId: string, page: PageRequest): Promise<AuditRow[]> {
-  const rows = await readKeyset(page, ({ where, cursorId: id, take }) =>
+  const rows = await readKeyset(page, (where, order) =>
     db.auditEntry.findMany({
       where: { agentId, ...where },
-      // Within one agent the last changes nothing; with it Prisma sees that no two rows are equal.
-      orderBy: [{ createdAt: "desc" }, { id: "desc" }, { agentId: "desc" }],
-      take,
-      ...(id === undefined ? {} : { cursor: { agentId_id: { agentId, id } }, skip: 1 }),
+      ...order,
     }),
   );
   return rows.map((row) => ({ ...(row as unknown as AuditEntry & typeof row), ...placeOf(row) }));

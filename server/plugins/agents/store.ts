@@ -85,12 +85,10 @@ export async function listAgents(
   args: { ownerId: string; archived: boolean; page: PageRequest },
 ): Promise<AgentRow[]> {
   const { ownerId, archived, page } = args;
-  const stored = await readKeyset(page, ({ where, cursorId, take }) =>
+  const stored = await readKeyset(page, (where, order) =>
     db.agent.findMany({
       where: { ownerId, status: archived ? "archived" : { not: "archived" }, ...where },
-      orderBy: [{ createdAt: "desc" }, { id: "desc" }],
-      take,
-      ...(cursorId === undefined ? {} : { cursor: { id: cursorId }, skip: 1 }),
+      ...order,
     }),
   );
   if (stored.length === 0) return [];

@@ -151,13 +151,11 @@ export async function listApiKeys(
   page: PageRequest,
 ): Promise<ApiKeyRow[]> {
   const now = await databaseNow(db);
-  const rows = await readKeyset(page, ({ where, cursorId, take }) =>
+  const rows = await readKeyset(page, (where, order) =>
     db.apiKey.findMany({
       where: { agentId, ...where },
       omit: HIDDEN,
-      orderBy: [{ createdAt: "desc" }, { id: "desc" }],
-      take,
-      ...(cursorId === undefined ? {} : { cursor: { id: cursorId }, skip: 1 }),
+      ...order,
     }),
   );
   return rows.map((row) => rowOf(row, now));

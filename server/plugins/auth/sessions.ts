@@ -89,13 +89,11 @@ export async function listSessions(
   page: PageRequest,
 ): Promise<SessionRow[]> {
   const alive = aliveAt(await databaseNow(db));
-  const rows = await readKeyset(page, ({ where, cursorId, take }) =>
+  const rows = await readKeyset(page, (where, order) =>
     db.session.findMany({
       where: { ownerId, ...alive, ...where },
       omit: { tokenHash: true },
-      orderBy: [{ createdAt: "desc" }, { id: "desc" }],
-      take,
-      ...(cursorId === undefined ? {} : { cursor: { id: cursorId }, skip: 1 }),
+      ...order,
     }),
   );
   return rows.map((row) => ({ ...row, ...placeOf(row) }));

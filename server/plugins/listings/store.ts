@@ -99,12 +99,10 @@ export async function listListings(
       ...(maxPriceAtomic === undefined ? {} : { price: { lte: decimalOf(maxPriceAtomic) } }),
     },
   ];
-  const rows = await readKeyset(page, ({ where, cursorId, take }) =>
+  const rows = await readKeyset(page, (where, order) =>
     db.listing.findMany({
       where: { AND: [...within, where] },
-      orderBy: [{ createdAt: "desc" }, { id: "desc" }],
-      take,
-      ...(cursorId === undefined ? {} : { cursor: { id: cursorId }, skip: 1 }),
+      ...order,
     }),
   );
   return rows.map(rowOf);

@@ -62,13 +62,10 @@ export async function listPayments(db: Db, filter: PaymentFilter): Promise<Payme
     ...(kinds === undefined ? {} : { kind: { in: [...kinds] } }),
     createdAt: { ...(from && { gte: from }), ...(to && { lt: to }) },
   };
-  const stored = await readKeyset(filter.page, ({ where, cursorId: id, take }) =>
+  const stored = await readKeyset(filter.page, (where, order) =>
     db.payment.findMany({
       where: { AND: [within, where] },
-      // Within one agent the last changes nothing; with it Prisma sees that no two rows are equal.
-      orderBy: [{ createdAt: "desc" }, { id: "desc" }, { agentId: "desc" }],
-      take,
-      ...(id === undefined ? {} : { cursor: { agentId_id: { agentId, id } }, skip: 1 }),
+      ...order,
     }),
   );
   return withNames(db, stored);
