@@ -9,6 +9,11 @@ import type { ReadPayment, Scheme } from "./scheme.ts";
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009];
 
+/** One of each name: what the facilitator announces, and what a paywall asks for. */
+export const NAMED_SCHEMES: readonly Scheme[] = SCHEMES.filter(
+  ({ name }, index) => SCHEMES.findIndex((scheme) => scheme.name === name) === index,
+);
+
 /** Of several ways to move the asset under one name, `extra` says which; the first where it says none of ours. */
 export function findScheme(name: unknown, extra: unknown): Scheme | undefined {
   const named = SCHEMES.filter((scheme) => scheme.name === name);

@@ -14,7 +14,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import type { SettlementRow } from "../settlement/types.ts";
 import { notSettled, verifyAnswer } from "./answers.ts";
 import type { PaymentChecker } from "./check.ts";
-import { SCHEMES } from "../../schemes/index.ts";
+import { NAMED_SCHEMES } from "../../schemes/index.ts";
 import { networkNameOf } from "../../schemes/protocol-body.ts";
 import { refuse } from "../../schemes/reasons.ts";
 import type { Settler, SettleOptions } from "./settle.ts";
@@ -64,9 +64,8 @@ export class Facilitator {
 
   supported(): Supported {
     const { networks, relayers } = this.#deps;
-    const names = [...new Set(SCHEMES.map(({ name }) => name))];
     const kinds = (x402Version: number, network: string) =>
-      names.map((scheme) => ({ x402Version, scheme, network }));
+      NAMED_SCHEMES.map(({ name: scheme }) => ({ x402Version, scheme, network }));
     return {
       kinds: networks.flatMap(({ id, v1Name }) => [
         ...kinds(2, id),

@@ -10,7 +10,7 @@ import {
 } from "@x402/core/types";
 import { bazaarResourceServerExtension, declareDiscoveryExtension } from "@x402/extensions/bazaar";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { SCHEMES } from "../../schemes/index.ts";
+import { NAMED_SCHEMES } from "../../schemes/index.ts";
 import { readProof, v1Body } from "./proof.ts";
 import { UsdcScheme } from "./usdc-scheme.ts";
 
@@ -90,7 +90,7 @@ export class Till {
   constructor(deps: TillDeps) {
     this.#deps = deps;
     this.#server = new x402ResourceServer(deps.facilitator);
-    for (const own of SCHEMES) {
+    for (const own of NAMED_SCHEMES) {
       const scheme = new UsdcScheme(own, deps.networks);
       for (const network of deps.networks) this.#server.register(network.id, scheme);
     }
@@ -165,7 +165,7 @@ export class Till {
       ({ id }) => resource.networks?.includes(id) ?? true,
     );
     const entries = networks
-      .flatMap(({ id }) => SCHEMES.map(({ name }) => ({ scheme: name, network: id })))
+      .flatMap(({ id }) => NAMED_SCHEMES.map(({ name }) => ({ scheme: name, network: id })))
       .filter(({ scheme, network }) => this.#server.getSupportedKind(2, network, scheme));
     if (entries.length === 0)
       throw new FacilitatorFault(503, "The facilitator supports none of the networks asked for.");

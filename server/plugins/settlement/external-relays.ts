@@ -1,7 +1,7 @@
 /**
- * What happens beside the lanes: notices authorizations that others relay, proves the expiry
- * of those nobody used, and frees what dead processes held. One process at a time does it, under a lease;
- * doing it twice would be harmless, because only proven facts are written.
+ * Goes beside the lanes: notices authorizations that others relay, proves the expiry of those nobody used,
+ * and frees what dead processes held. One process at a time does it, under a lease; doing it twice would be
+ * harmless, because only proven facts are written.
  */
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 import { schemeOf } from "../../schemes/index.ts";
