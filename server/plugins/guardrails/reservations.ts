@@ -1,6 +1,7 @@
 /** The guardrails' SQL functions, called. What they decide is written in the guardrails migration. */
+import { readFacts } from "./rules/index.ts";
 import type { Snapshot } from "./types.ts";
-import type { DenialCode, ReserveRequest } from "./types.ts";
+import type { ReserveRequest } from "./types.ts";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { toJsonb } from "../../core/json.ts";
@@ -104,21 +105,7 @@ export async function reserve(
 }
 
 export function readSnapshot(stored: StoredSnapshot): Snapshot {
-  const optional = (text: string | null): bigint | null => (text === null ? null : BigInt(text));
-  return {
-    status: stored.status,
-    expired: stored.expired,
-    refusal: stored.refusal as DenialCode | null,
-    requested: BigInt(stored.requested),
-    maxAmount: optional(stored.maxAmount),
-    allowed: stored.allowed,
-    perPaymentLimit: optional(stored.perPaymentLimit),
-    limit: BigInt(stored.limit),
-    spent: BigInt(stored.spent),
-    reserved: BigInt(stored.reserved),
-    balance: BigInt(stored.balance),
-    outstanding: BigInt(stored.outstanding),
-  };
+  return readFacts(stored);
 }
 
 /** Releases a reservation that nobody signed; false when it is signed or settled by now. */

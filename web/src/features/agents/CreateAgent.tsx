@@ -4,10 +4,11 @@ import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section, Stack } from "../../components/Layout.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
+import { canonical } from "../../lib/money.ts";
 import type { CreatedAgent } from "../../lib/wire.ts";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
-import { checkRules, creationOf, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
+import { checkRules, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
 import { type PayeePicker, RulesFields } from "./RulesFields.tsx";
 
 export function CreateAgent({
@@ -25,7 +26,16 @@ export function CreateAgent({
   const story = hasErrors ? [] : tellRules(draft);
 
   const create = useMutation({
-    mutationFn: () => createAgent(creationOf(draft)),
+    mutationFn: () =>
+      createAgent({
+        name: draft.name.trim(),
+        dailyLimit: canonical(draft.dailyLimit),
+        allowlist: draft.allowlist,
+        ...(draft.perPaymentLimit.trim() === ""
+          ? {}
+          : { perPaymentLimit: canonical(draft.perPaymentLimit) }),
+        ...(draft.expiresAt === "" ? {} : { expiresAt: draft.expiresAt }),
+      }),
     onSuccess: (created) => {
       onCreated(created);
       void client.invalidateQueries({ queryKey: ["agents"] });

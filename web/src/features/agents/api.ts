@@ -1,14 +1,6 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
-import type {
-  Agent,
-  AgentChanges,
-  CreatedAgent,
-  FetchAnswer,
-  NewAgent,
-  Overview,
-  Page,
-} from "../../lib/wire.ts";
+import type { Agent, CreatedAgent, FetchAnswer, Overview, Page } from "../../lib/wire.ts";
 
 /** All of an owner's agents: searched and sorted here, so the pages are put together first. */
 async function fetchAllAgents(archived: boolean, signal: AbortSignal): Promise<Agent[]> {
@@ -52,8 +44,24 @@ export interface AllowlistDraft {
   label: string;
 }
 
+export interface NewAgent {
+  name: string;
+  dailyLimit: string;
+  perPaymentLimit?: string;
+  expiresAt?: string;
+  allowlist: AllowlistDraft[];
+}
+
 export const createAgent = (agent: NewAgent): Promise<CreatedAgent> =>
   api.post("/api/agents", agent);
+
+export interface AgentChanges {
+  name?: string;
+  dailyLimit?: string;
+  perPaymentLimit?: string | null;
+  expiresAt?: string | null;
+  status?: "active" | "paused";
+}
 
 export const updateAgent = (id: string, changes: AgentChanges): Promise<unknown> =>
   api.patch(`/api/agents/${id}`, changes);

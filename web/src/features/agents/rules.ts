@@ -2,8 +2,8 @@
 import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import type { Agent, AgentChanges, NewAgent } from "../../lib/wire.ts";
-import type { AllowlistDraft } from "./api.ts";
+import type { Agent } from "../../lib/wire.ts";
+import type { AgentChanges, AllowlistDraft } from "./api.ts";
 
 export interface RulesDraft {
   name: string;
@@ -120,17 +120,6 @@ export function diffRules(before: RulesDraft, after: RulesDraft): RuleChange[] {
     if (!now.has(address)) note("Payee removed", nameEntry(entry), "");
   return changes;
 }
-
-/** The request that creates an agent with these rules. Drafts are checked before. */
-export const creationOf = (draft: RulesDraft): NewAgent => ({
-  name: draft.name.trim(),
-  dailyLimit: canonical(draft.dailyLimit),
-  allowlist: draft.allowlist,
-  ...(draft.perPaymentLimit.trim() === ""
-    ? {}
-    : { perPaymentLimit: canonical(draft.perPaymentLimit) }),
-  ...(draft.expiresAt === "" ? {} : { expiresAt: draft.expiresAt }),
-});
 
 /** The request that makes these changes; `undefined` where nothing of its kind changed. */
 export function requestFor(
