@@ -6,21 +6,18 @@ import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
 import { denialError, type Denial } from "../../server/plugins/guardrails/denial.ts";
 import type { ReservationRow } from "../../server/plugins/guardrails/reservations.ts";
 import type { ReserveRequest, Snapshot } from "../../server/plugins/guardrails/types.ts";
+import { fine, USDC } from "./rule-cases.ts";
 
 const WALLET: Address = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 const AT = new Date("2026-05-01T12:00:00.123Z");
+/** Refused for its balance: by the rules, and with numbers that differ from each other. */
 const snapshot: Snapshot = {
-  status: "active",
-  expired: false,
-  refusal: null,
-  requested: 3_000_000n,
+  ...fine,
+  requested: 3n * USDC,
   maxAmount: null,
-  allowed: true,
   perPaymentLimit: null,
-  limit: 5_000_000n,
   spent: 1_500_000n,
   reserved: 500_000n,
-  balance: 2_000_000n,
   outstanding: 250_000n,
 };
 

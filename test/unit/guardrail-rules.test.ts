@@ -3,68 +3,9 @@ import t from "tap";
 import { UpdateAgentBody, CreateAgentBody } from "../../server/schemas/agents.ts";
 import { ERRORS } from "../../server/errors.ts";
 import { evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
-import { DENIAL_CODES, RULES } from "../../server/plugins/guardrails/rules/index.ts";
-import type { DenialCode, RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
-
-const USDC = 1_000_000n;
-
-/** A payment nothing speaks against. */
-const fine: Snapshot = {
-  status: "active",
-  expired: false,
-  refusal: null,
-  requested: 1n * USDC,
-  maxAmount: 1n * USDC,
-  allowed: true,
-  perPaymentLimit: 1n * USDC,
-  limit: 5n * USDC,
-  spent: 3n * USDC,
-  reserved: 1n * USDC,
-  balance: 2n * USDC,
-  outstanding: 1n * USDC,
-};
-
-/** One fact wrong per rule, in the order of the rules; each is at the very edge. */
-const FAULTS: { rule: RuleName; code: DenialCode; wrong: Partial<Snapshot>; words: RegExp }[] = [
-  { rule: "status", code: "agent_paused", wrong: { status: "paused" }, words: /is paused/ },
-  { rule: "expiry", code: "agent_expired", wrong: { expired: true }, words: /has expired/ },
-  {
-    rule: "target",
-    code: "listing_mismatch",
-    wrong: { refusal: "listing_mismatch" },
-    words: /differ from the listing/,
-  },
-  {
-    rule: "max_amount",
-    code: "price_exceeds_max",
-    wrong: { maxAmount: USDC - 1n },
-    words: /^1 USDC asked, maxAmount is 0\.999999 USDC\.$/,
-  },
-  {
-    rule: "allowlist",
-    code: "recipient_not_allowed",
-    wrong: { allowed: false },
-    words: /not on the agent's allowlist/,
-  },
-  {
-    rule: "per_payment_limit",
-    code: "per_payment_limit_exceeded",
-    wrong: { perPaymentLimit: USDC - 1n },
-    words: /^1 USDC asked, one payment may be 0\.999999 USDC\.$/,
-  },
-  {
-    rule: "daily_limit",
-    code: "daily_limit_exceeded",
-    wrong: { limit: 5n * USDC - 1n },
-    words: /^1 USDC asked, 4 USDC of 4\.999999 USDC used in the last 24 hours\.$/,
-  },
-  {
-    rule: "balance",
-    code: "insufficient_funds",
-    wrong: { balance: 2n * USDC - 1n },
-    words: /^1 USDC asked, the wallet holds 1\.999999 USDC, of which 1 USDC is promised already\.$/,
-  },
-];
+import { DENIAL_CODES, readFacts, RULES } from "../../server/plugins/guardrails/rules/index.ts";
+import type { Snapshot } from "../../server/plugins/guardrails/types.ts";
+import { FAULTS, fine, USDC } from "./rule-cases.ts";
 
 t.test("every rule has a case here, in its place", async (t) => {
   t.same(
@@ -149,4 +90,15 @@ t.test("a form field is one the owner can really send", async (t) => {
     t.ok(name in sent, name);
     t.ok(label !== "" && help !== "");
   }
+});
+
+t.test("facts are read back as they were decided on", async (t) => {
+  const huge = 2n ** 200n;
+  const facts = { ...fine, status: "paused", refusal: "url_blocked", limit: huge, maxAmount: null };
+  const stored: unknown = JSON.parse(
+    JSON.stringify(facts, (_name, value: unknown) =>
+      typeof value === "bigint" ? String(value) : value,
+    ),
+  );
+  t.same(readFacts(stored as object), facts);
 });

@@ -109,7 +109,7 @@ const REASONS: [string, Partial<OfferedTerms>, RegExp][] = [
   ["contract", { extra: { verifyingContract: OTHER } }, /^verifyingContract is not the token$/],
   ["chain id", { extra: { chainId: 1 } }, /^chainId is not the network's$/],
   ["decimals", { extra: { decimals: 18 } }, /^decimals are not those of USDC$/],
-  ["method", { extra: { assetTransferMethod: "permit2" } }, /^transfer method "permit2" is not/],
+  ["method", { extra: { assetTransferMethod: "permit2" } }, / is not supported$/],
 ];
 
 for (const [what, over, reason] of REASONS)

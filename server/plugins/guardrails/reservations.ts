@@ -1,6 +1,7 @@
 /** The guardrails' SQL functions, called. What they decide is written in prisma/functions. */
+import { readFacts } from "./rules/index.ts";
 import type { Snapshot } from "./types.ts";
-import type { DenialCode, ReserveRequest } from "./types.ts";
+import type { ReserveRequest } from "./types.ts";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { RESERVATION_GONE, sqlState } from "../../infra/db/sqlstates.ts";
@@ -109,21 +110,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
 export const bytea = (bytes: Uint8Array): string => `\\x${Buffer.from(bytes).toString("hex")}`;
 
 export function readSnapshot(stored: StoredSnapshot): Snapshot {
-  const optional = (text: string | null): bigint | null => (text === null ? null : BigInt(text));
-  return {
-    status: stored.status,
-    expired: stored.expired,
-    refusal: stored.refusal as DenialCode | null,
-    requested: BigInt(stored.requested),
-    maxAmount: optional(stored.maxAmount),
-    allowed: stored.allowed,
-    perPaymentLimit: optional(stored.perPaymentLimit),
-    limit: BigInt(stored.limit),
-    spent: BigInt(stored.spent),
-    reserved: BigInt(stored.reserved),
-    balance: BigInt(stored.balance),
-    outstanding: BigInt(stored.outstanding),
-  };
+  return readFacts(stored);
 }
 
 /** Releases a reservation that nobody signed; false when it is signed or settled by now. */

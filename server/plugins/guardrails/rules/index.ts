@@ -41,3 +41,15 @@ export type DenialCode = (typeof ORDERED)[number]["codes"][number];
 export const RULES: readonly (Rule<Snapshot, DenialCode> & { name: RuleName })[] = ORDERED;
 
 export const DENIAL_CODES: readonly DenialCode[] = ORDERED.flatMap(({ codes }) => codes);
+
+/**
+ * The facts as SQL gives them and the policy column keeps them: integers are text there, since JSON numbers
+ * would lose digits. A fact that is younger than a stored payment is missing in it.
+ */
+export const readFacts = (stored: object): Snapshot =>
+  Object.fromEntries(
+    Object.entries(stored).map(([name, value]: [string, unknown]) => [
+      name,
+      typeof value === "string" && /^-?\d+$/.test(value) ? BigInt(value) : value,
+    ]),
+  ) as unknown as Snapshot;
