@@ -65,5 +65,5 @@ t.test("any mixture of faults", async (t) => {
     }),
     { numRuns: 1_500 },
   );
-  t.same(seen, new Set([null, ...DENIAL_CODES]), "each was the first to refuse");
+  for (const code of [null, ...DENIAL_CODES]) t.ok(seen.has(code), `${code} was an answer`);
 });
