@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import secp256k1 from "secp256k1";
 import type { Address } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
-import { transferDigest } from "../../server/schemes/exact-eip3009/digest.ts";
+import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
 import type { TestChain } from "../helpers/chain.ts";
 
 export interface Payer {

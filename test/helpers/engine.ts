@@ -18,7 +18,7 @@ import type {
   SettlementRequest,
 } from "../../server/plugins/settlement/types.ts";
 import { newId } from "../../server/core/ids.ts";
-import { RunningEngine } from "../../server/plugins/settlement/running-engine.ts";
+import { RunningEngine } from "../../server/plugins/settlement/engine.ts";
 import type { TestChain } from "./chain.ts";
 
 export interface TestEngineOptions {

@@ -15,7 +15,7 @@ import {
   voidUnsigned,
 } from "../../server/plugins/guardrails/reservations.ts";
 import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
-import { acceptSettlements } from "../../server/plugins/settlement/accept-store.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
 import * as settlements from "../../server/plugins/settlement/store.ts";
 import { pendingTransactions } from "../../server/plugins/settlement/transaction-store.ts";

@@ -1,7 +1,7 @@
 // Goal: in a batch of 100 with seven bad ones, the good ones settle, the front-run one is settled by its foreign transaction, and each of the rest fails with its own reason.
 import t from "tap";
 import type { Hex } from "viem";
-import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/calldata.ts";
+import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { testChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {

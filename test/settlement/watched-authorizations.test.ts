@@ -1,7 +1,7 @@
 // Goal: an authorization in a seller's hands is followed to its end: used by whoever, canceled by us, or expired; and the agent's payment and budget follow it.
 import t, { type Test } from "tap";
 import { newId } from "../../server/core/ids.ts";
-import { transferCalldata } from "../../server/schemes/exact-eip3009/calldata.ts";
+import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { testChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";

@@ -6,9 +6,9 @@ import {
   markUnknownInGroups,
   voidUnsigned,
 } from "../../server/plugins/guardrails/reservations.ts";
-import { acceptSettlements } from "../../server/plugins/settlement/accept-store.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { newId } from "../../server/core/ids.ts";
-import { acceptInGroups } from "../../server/plugins/settlement/accept-batch.ts";
+import { acceptInGroups } from "../../server/plugins/settlement/accept.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { ASSET, CHAIN_ID, PAYEE, randomAddress, seedAgent } from "./guardrails-sql.helper.ts";

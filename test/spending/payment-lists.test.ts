@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import t from "tap";
 import { createPool } from "../../server/infra/db/pool.ts";
-import { csvCell } from "../../server/plugins/payments/csv.ts";
+import { csvCell } from "../../server/plugins/payments/history.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 

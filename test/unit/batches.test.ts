@@ -11,7 +11,7 @@ import {
   transactionOf,
   type BatchItem,
 } from "../../server/plugins/settlement/batch.ts";
-import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/calldata.ts";
+import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { AUTHORIZATION, recordOf } from "./payment-samples.ts";
 
 const CAP = 300_000n;

@@ -17,16 +17,16 @@ import {
   type ChainErrorKind,
 } from "../../server/infra/chain/errors.ts";
 import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/multicall.ts";
-import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/calldata.ts";
+import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
   fateIn,
   TRANSFER,
-} from "../../server/schemes/exact-eip3009/fate.ts";
+} from "../../server/schemes/exact-eip3009/onchain.ts";
 import { exactEip3009 } from "../../server/schemes/exact-eip3009/index.ts";
-import { explainRevert } from "../../server/schemes/exact-eip3009/reverts.ts";
-import { initialFees, replacementFees } from "../../server/plugins/settlement/fees.ts";
+import { explainRevert } from "../../server/schemes/exact-eip3009/onchain.ts";
+import { initialFees, replacementFees } from "../../server/plugins/settlement/attempt.ts";
 
 const ABI = parseAbi([
   "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",

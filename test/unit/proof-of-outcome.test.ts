@@ -4,7 +4,7 @@ import type { Hex } from "viem";
 import type { RpcLog } from "../../server/core/abi.ts";
 import type { RpcReceipt } from "../../server/infra/chain/authorizations.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
-import { outcomeOf } from "../../server/plugins/settlement/outcome.ts";
+import { outcomeOf } from "../../server/plugins/settlement/waiters.ts";
 import { explainUse, proveRefused } from "../../server/plugins/settlement/prove.ts";
 import { proveByTransaction } from "../../server/plugins/settlement/receipt-logs.ts";
 import { provenBy } from "../../server/plugins/settlement/tracker.ts";
@@ -13,7 +13,7 @@ import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
   TRANSFER,
-} from "../../server/schemes/exact-eip3009/fate.ts";
+} from "../../server/schemes/exact-eip3009/onchain.ts";
 import { ARC, AUTHORIZATION, recordOf } from "./payment-samples.ts";
 
 const HASH: Hex = `0x${"fe".repeat(32)}`;

@@ -15,7 +15,7 @@ import {
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/multicall.ts";
-import { transferDigest } from "../../server/schemes/exact-eip3009/digest.ts";
+import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { loadCurve, parseEcdsa, recoverSigner } from "../../server/core/curve.ts";
 import { TRANSFER_TYPES } from "../facilitator/payments.ts";
 

@@ -7,7 +7,7 @@ import { privateKeyToAddress } from "viem/accounts";
 import { ChainPaymentReads } from "./rehearsal.ts";
 import { inTransaction } from "../../infra/db/pool.ts";
 import { settlementTelling } from "./success-claims.ts";
-import { acceptTogether } from "../settlement/accept-batch.ts";
+import { acceptTogether } from "../settlement/accept.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
 import { Facilitator, type Observer } from "./facilitator.ts";
 import { PayerLimit } from "./payer-limit.ts";

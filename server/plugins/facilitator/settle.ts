@@ -6,7 +6,7 @@
  */
 import { newId } from "../../core/ids.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
-import { outcomeOf } from "../settlement/outcome.ts";
+import { outcomeOf } from "../settlement/waiters.ts";
 import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
 import { notSettled, settled, type PaymentNames } from "./answers.ts";
 import { BurstHold } from "./burst-hold.ts";

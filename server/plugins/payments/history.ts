@@ -1,13 +1,11 @@
 /** A ledger row as everybody reads it: the decision explained, the numbers as decimal strings. */
 import { getAddress } from "viem";
 import { formatAtomic } from "../../core/money.ts";
-import { type PageOf, toPage } from "../../core/paging.ts";
+import { type PageOf, type PageRequest, readPage, toPage } from "../../core/paging.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 import type { Payment, PaymentFilters } from "../../schemas/payments.ts";
 import { evaluate, policyOf } from "../guardrails/explain.ts";
 import { readSnapshot } from "../guardrails/reservations.ts";
-import { CSV_HEADER, csvLine } from "./csv.ts";
-import { readPaymentFilters } from "./filters.ts";
 import type { PaymentFilter, PaymentRow } from "./store.ts";
 
 export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => string): Payment {
@@ -123,4 +121,74 @@ export class PaymentHistory {
   present(row: PaymentRow): Payment {
     return presentPayment(row, (chainId) => this.#deps.networkOf(chainId));
   }
+}
+
+export interface PaymentQuery {
+  statuses?: readonly string[];
+  kinds?: readonly string[];
+  from?: Date;
+  to?: Date;
+  page: PageRequest;
+}
+
+export function readPaymentFilters(query: PaymentFilters): PaymentQuery {
+  return {
+    statuses: query.status?.split(","),
+    kinds: query.kind?.split(","),
+    from: readTime(query.from, "query.from"),
+    to: readTime(query.to, "query.to"),
+    page: readPage(query),
+  };
+}
+
+const RFC3339 = /^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2}))?$/;
+
+/** A date alone is its first moment in UTC. */
+function readTime(text: string | undefined, path: string): Date | undefined {
+  if (text === undefined) return undefined;
+  const time = RFC3339.test(text) ? new Date(text) : undefined;
+  if (time && !Number.isNaN(time.getTime())) return time;
+  const message = "must be a time such as 2026-05-01T12:00:00Z or a date";
+  throw new ApiError("validation_failed", {
+    detail: `${path} ${message}`,
+    extra: { errors: [{ path, message }] },
+  });
+}
+
+/** Payments as CSV (RFC 4180) that a spreadsheet may open: no cell can start a formula. */
+
+const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined][] = [
+  ["createdAt", (payment) => payment.createdAt],
+  ["id", (payment) => payment.id],
+  ["agentId", (payment) => payment.agentId],
+  ["agent", (payment) => payment.agentName],
+  ["kind", (payment) => payment.kind],
+  ["status", (payment) => payment.status],
+  ["amount", (payment) => payment.amount],
+  ["network", (payment) => payment.network],
+  ["asset", (payment) => payment.asset],
+  ["sender", (payment) => payment.sender],
+  ["recipient", (payment) => payment.recipient],
+  ["memo", (payment) => payment.memo],
+  ["url", (payment) => payment.x402?.url],
+  ["txHash", (payment) => payment.txHash],
+  ["settledAt", (payment) => payment.settledAt],
+  ["denial", (payment) => payment.denial?.code],
+  ["failure", (payment) => payment.failure?.code],
+  ["apiKey", (payment) => payment.apiKey?.label],
+  ["requestId", (payment) => payment.requestId],
+];
+
+export const CSV_HEADER = `${COLUMNS.map(([name]) => name).join(",")}\r\n`;
+
+export function csvLine(payment: Payment): string {
+  return `${COLUMNS.map(([, read]) => csvCell(read(payment) ?? "")).join(",")}\r\n`;
+}
+
+/** What spreadsheets take for the start of a formula; an apostrophe makes it text. */
+const FORMULA_START = /^[\s\p{Cf}]*[=+\-@|%\uFF1D\uFF0B\uFF0D\uFF20]|^[\t\r\n]/u;
+
+export function csvCell(text: string): string {
+  const safe = FORMULA_START.test(text) ? `'${text}` : text;
+  return /[",\r\n\t;]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }

@@ -13,7 +13,7 @@ import {
   voidUnsigned,
 } from "../guardrails/reservations.ts";
 import { hashBody, readIdempotencyKey, type IdempotencyRef } from "../guardrails/types.ts";
-import { acceptInGroups } from "../settlement/accept-batch.ts";
+import { acceptInGroups } from "../settlement/accept.ts";
 import { AgentReserve } from "./agent-reserve.ts";
 import agentRoutes from "./agent-routes.ts";
 import { PaymentHistory } from "./history.ts";

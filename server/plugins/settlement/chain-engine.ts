@@ -2,7 +2,7 @@
 import type { PrivateKeyAccount } from "viem";
 import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
 import { ApiError } from "../../errors.ts";
-import { ExpectedPayments } from "./expected-payments.ts";
+import { ExpectedPayments } from "./signal.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { EngineContext } from "./context.ts";
 import { Lane } from "./lane.ts";

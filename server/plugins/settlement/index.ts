@@ -5,7 +5,7 @@ import type { EngineMeter } from "./context.ts";
 import type { Settlement } from "./types.ts";
 import { ApiError } from "../../errors.ts";
 import { NotReady } from "../../infra/readiness.ts";
-import { RunningEngine } from "./running-engine.ts";
+import { RunningEngine } from "./engine.ts";
 
 declare module "fastify" {
   interface FastifyInstance {

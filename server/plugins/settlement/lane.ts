@@ -3,7 +3,7 @@
  * earlier holders left before anything new, and gives it all up the moment the lease is gone.
  */
 import type { PrivateKeyAccount } from "viem";
-import type { ExpectedPayments } from "./expected-payments.ts";
+import type { ExpectedPayments } from "./signal.ts";
 import type { EngineContext } from "./context.ts";
 import type { Lease } from "./lane-store.ts";
 import { Sender } from "./sender.ts";

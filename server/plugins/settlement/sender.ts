@@ -5,10 +5,10 @@
 import type { PrivateKeyAccount } from "viem";
 import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "../../infra/db/sqlstates.ts";
 import type { Lease } from "./lane-store.ts";
-import type { ExpectedPayments } from "./expected-payments.ts";
+import type { ExpectedPayments } from "./signal.ts";
 import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
 import type { EngineContext } from "./context.ts";
-import { initialFees } from "./fees.ts";
+import { initialFees } from "./attempt.ts";
 import { proveRefused, type Refused } from "./prove.ts";
 import { pause, type Signal } from "./signal.ts";
 import { signAttempt } from "./attempt.ts";

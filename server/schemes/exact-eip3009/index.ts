@@ -11,13 +11,13 @@ import {
   cancelCalldata,
   isKeySignature,
   transferCalldata,
-} from "./calldata.ts";
-import { cancelDigest, transferDigest } from "./digest.ts";
-import { endFilter, fateIn, isUse } from "./fate.ts";
-import { TRANSFER_METHOD, whyNotPayable } from "./offer.ts";
+} from "./onchain.ts";
+import { cancelDigest, transferDigest } from "./onchain.ts";
+import { endFilter, fateIn, isUse } from "./onchain.ts";
+import { TRANSFER_METHOD, whyNotPayable } from "./payment.ts";
 import { readExactPayment, type ExactPayment } from "./payment.ts";
-import { explainRevert, REASON_EXPIRED, REASON_USED } from "./reverts.ts";
-import { checkTerms, explainFailure } from "./terms.ts";
+import { explainRevert, REASON_EXPIRED, REASON_USED } from "./onchain.ts";
+import { checkTerms, explainFailure } from "./payment.ts";
 
 export const exactEip3009: Scheme<ExactPayment> = {
   name: "exact",

@@ -1,13 +1,14 @@
 /** Reads a payment of this scheme out of a protocol body. */
-import { getAddress, type Hex } from "viem";
+import { type Hex, getAddress } from "viem";
 import { parseAddress } from "../../core/address.ts";
 import type { Authorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/json.ts";
-import { parseAtomic } from "../../core/money.ts";
+import { USDC_DECIMALS, parseAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import { plainText, quoted } from "../../core/quoted.ts";
 import { checksummed, contradiction, findServed, invalid, readAsked } from "../protocol-body.ts";
-import { refuse, type Refusal } from "../reasons.ts";
-import type { Fields, Payment, PresentedParts, Scheme } from "../scheme.ts";
+import { type Refusal, refuse } from "../reasons.ts";
+import type { Diagnosis, Fields, Payment, PresentedParts, Scheme } from "../scheme.ts";
 
 export interface ExactPayment extends Payment {
   readonly domainName: string;
@@ -93,3 +94,73 @@ function readAuthorization(fields: Fields): Signed | Refusal {
 }
 
 const isText = (value: unknown): value is string => typeof value === "string" && value !== "";
+
+/** Decisions about a payment that need no chain: pure, in the reference implementation's order. */
+
+/** An authorization must outlive the way into a block, as the protocol has it. */
+const MIN_LIFETIME_SECONDS = 6n;
+
+/**
+ * Recipient, window and value; undefined when all is well. Asked after the signature. Without a time the
+ * window is not looked at: a payment that was accepted in time keeps its answer afterwards.
+ */
+export function checkTerms(
+  payment: ExactPayment,
+  nowSeconds: bigint | undefined,
+): Refusal | undefined {
+  const { payer, acceptedMismatch, authorization } = payment;
+  if (authorization.to !== payment.payTo || acceptedMismatch === "payTo")
+    return refuse("invalid_exact_evm_recipient_mismatch", payer);
+  if (nowSeconds !== undefined && authorization.validBefore < nowSeconds + MIN_LIFETIME_SECONDS)
+    return refuse("invalid_exact_evm_payload_authorization_valid_before", payer);
+  if (nowSeconds !== undefined && authorization.validAfter > nowSeconds)
+    return refuse("invalid_exact_evm_payload_authorization_valid_after", payer);
+  if (authorization.value !== payment.amountAtomic || acceptedMismatch === "amount") {
+    const reason =
+      payment.version === 2
+        ? "invalid_exact_evm_payload_authorization_value_mismatch"
+        : "invalid_exact_evm_authorization_value";
+    return refuse(reason, payer);
+  }
+  if (acceptedMismatch === "asset")
+    return refuse("invalid_payload", payer, "accepted.asset differs from the requirements.");
+  return undefined;
+}
+
+export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal {
+  const { payer, network } = payment;
+  if (found.used === undefined) return refuse("invalid_exact_evm_eip3009_not_supported", payer);
+  if (found.used) return refuse("invalid_exact_evm_nonce_already_used", payer);
+  if (payment.domainName !== network.usdc.name)
+    return refuse("invalid_exact_evm_token_name_mismatch", payer);
+  if (payment.domainVersion !== network.usdc.version)
+    return refuse("invalid_exact_evm_token_version_mismatch", payer);
+  if (found.balanceAtomic !== undefined && found.balanceAtomic < payment.amountAtomic)
+    return refuse("invalid_exact_evm_insufficient_balance", payer);
+  return refuse("invalid_exact_evm_transaction_simulation_failed", payer);
+}
+
+/** What `extra.assetTransferMethod` calls an EIP-3009 transfer. */
+export const TRANSFER_METHOD = "eip3009";
+
+/**
+ * `extra` never changes what is signed; the domain is from our own table. But where it describes
+ * another contract or another way to move the asset, the entry means something else than a plain
+ * EIP-3009 transfer of this token (for example GatewayWalletBatched), and is not ours to sign.
+ */
+export function whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined {
+  const { usdc, chainId } = network;
+  const differs = (name: string, expected: string): boolean => {
+    const given = extra[name];
+    if (given === undefined || given === null) return false;
+    return plainText(given)?.toLowerCase() !== expected.toLowerCase();
+  };
+  if (differs("name", usdc.name)) return `token name ${quoted(extra["name"])} is not ${usdc.name}`;
+  if (differs("version", usdc.version)) return `token version is not ${usdc.version}`;
+  if (differs("verifyingContract", usdc.address)) return "verifyingContract is not the token";
+  if (differs("chainId", String(chainId))) return "chainId is not the network's";
+  if (differs("decimals", String(USDC_DECIMALS))) return "decimals are not those of USDC";
+  if (differs("assetTransferMethod", TRANSFER_METHOD))
+    return `transfer method ${quoted(extra["assetTransferMethod"])} is not supported`;
+  return undefined;
+}

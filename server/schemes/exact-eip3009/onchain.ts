@@ -1,0 +1,241 @@
+/**
+ * What a wallet signs: the EIP-712 digests of an EIP-3009 transfer and of its cancellation. The transfer's is
+ * packed by hand: the generic encoder takes longer than the signature check it feeds. A test compares it
+ * with viem's on random authorizations.
+ */
+import {
+  type Address,
+  type Hex,
+  domainSeparator,
+  hashTypedData,
+  hexToBytes,
+  keccak256,
+  toBytes,
+  toEventSelector,
+} from "viem";
+import { type RpcLog, addressWord, bytesTail, selectorDigits, uintWord } from "../../core/abi.ts";
+import type { Authorization, AuthorizationRef } from "../../core/authorization.ts";
+import { type NetworkFacts, type TokenDomain, tokenDomainOf } from "../../core/networks.ts";
+import type { Reason } from "../reasons.ts";
+import type { AuthorizationFate, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
+
+const TYPE_HASH = keccak256(
+  toBytes(
+    "TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)",
+  ),
+  "bytes",
+);
+const CANCEL = [
+  { name: "authorizer", type: "address" },
+  { name: "nonce", type: "bytes32" },
+] as const;
+const WORD = 32;
+
+/** Strangers choose name and version: the cache must stay small whatever they send. */
+const MAX_CACHED_DOMAINS = 256;
+const domains = new Map<string, Uint8Array>();
+
+function separatorOf(domain: TokenDomain): Uint8Array {
+  const key = JSON.stringify([
+    domain.name,
+    domain.version,
+    domain.chainId,
+    domain.verifyingContract,
+  ]);
+  const known = domains.get(key);
+  if (known) return known;
+  const separator = hexToBytes(domainSeparator({ domain }));
+  if (domains.size < MAX_CACHED_DOMAINS) domains.set(key, separator);
+  return separator;
+}
+
+/** 32 bytes to sign or to recover from. */
+export function transferDigest(
+  domain: TokenDomain,
+  message: Omit<Authorization, "chainId" | "asset">,
+): Uint8Array {
+  const struct = Buffer.alloc(7 * WORD);
+  struct.set(TYPE_HASH, 0);
+  struct.write(message.from.slice(2), WORD + 12, "hex");
+  struct.write(message.to.slice(2), 2 * WORD + 12, "hex");
+  writeWord(struct, message.value, 3);
+  writeWord(struct, message.validAfter, 4);
+  writeWord(struct, message.validBefore, 5);
+  struct.write(message.nonce.slice(2), 6 * WORD, "hex");
+
+  const signed = Buffer.alloc(2 + 2 * WORD);
+  signed[0] = 0x19;
+  signed[1] = 0x01;
+  signed.set(separatorOf(domain), 2);
+  signed.set(keccak256(struct, "bytes"), 2 + WORD);
+  return keccak256(signed, "bytes");
+}
+
+function writeWord(target: Buffer, value: bigint, index: number): void {
+  if (value <= 0xffff_ffff_ffff_ffffn) target.writeBigUInt64BE(value, index * WORD + 24);
+  else target.write(value.toString(16).padStart(64, "0"), index * WORD, "hex");
+}
+
+export const cancelDigest = (network: NetworkFacts, authorizer: Address, nonce: Hex): Uint8Array =>
+  hexToBytes(
+    hashTypedData({
+      domain: tokenDomainOf(network),
+      types: { CancelAuthorization: CANCEL },
+      primaryType: "CancelAuthorization",
+      message: { authorizer, nonce },
+    }),
+  );
+
+/** The one encoder of the token's EIP-3009 functions: what a check rehearses is, byte for byte, what is sent. */
+
+const TRANSFER_VRS = selectorDigits(
+  "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)",
+);
+const TRANSFER_BYTES = selectorDigits(
+  "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)",
+);
+const CANCEL_VRS = selectorDigits("cancelAuthorization(address,bytes32,uint8,bytes32,bytes32)");
+const CANCEL_BYTES = selectorDigits("cancelAuthorization(address,bytes32,bytes)");
+const AUTHORIZATION_STATE = selectorDigits("authorizationState(address,bytes32)");
+
+/**
+ * 65 bytes with v 27 or 28: what a key signs. The (v, r, s) form of the call takes it for less gas, and the
+ * token puts the same 65 bytes together again should the payer be a contract. Every other signature goes
+ * as bytes, untouched: with a v of 0 or 1 only its wallet knows what it means (approved hashes, for example).
+ * An ordinary account's v of 0 or 1 is made 27 or 28 where the payer is recovered, and nowhere else.
+ */
+export const isKeySignature = (signature: Hex): boolean =>
+  signature.length === 132 && /1[bc]$/i.test(signature);
+
+const vrs = (signature: Hex): string =>
+  uintWord(Number.parseInt(signature.slice(130), 16)) + signature.slice(2, 130);
+
+export function transferCalldata(authorization: Authorization, signature: Hex): Hex {
+  const head =
+    addressWord(authorization.from) +
+    addressWord(authorization.to) +
+    uintWord(authorization.value) +
+    uintWord(authorization.validAfter) +
+    uintWord(authorization.validBefore) +
+    authorization.nonce.slice(2);
+  return isKeySignature(signature)
+    ? `0x${TRANSFER_VRS}${head}${vrs(signature)}`
+    : `0x${TRANSFER_BYTES}${head}${uintWord(7 * 32)}${bytesTail(signature)}`;
+}
+
+export function cancelCalldata(authorizer: Address, nonce: Hex, signature: Hex): Hex {
+  const head = addressWord(authorizer) + nonce.slice(2);
+  return isKeySignature(signature)
+    ? `0x${CANCEL_VRS}${head}${vrs(signature)}`
+    : `0x${CANCEL_BYTES}${head}${uintWord(3 * 32)}${bytesTail(signature)}`;
+}
+
+export const authorizationStateCalldata = (authorizer: string, nonce: string): Hex =>
+  `0x${AUTHORIZATION_STATE}${addressWord(authorizer)}${nonce.slice(2)}`;
+
+/** What a receipt proves about authorizations. A transaction's status proves nothing: calls fail alone. */
+
+export const AUTHORIZATION_USED = toEventSelector("AuthorizationUsed(address,bytes32)");
+export const AUTHORIZATION_CANCELED = toEventSelector("AuthorizationCanceled(address,bytes32)");
+export const TRANSFER = toEventSelector("Transfer(address,address,uint256)");
+
+const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
+
+/** The events that end an authorization. */
+export const endFilter = ({ asset, from, nonce }: AuthorizationRef) => ({
+  address: asset,
+  topics: [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], topicOf(from), nonce as Hex],
+});
+
+export const isUse = (log: RpcLog): boolean => log.topics[0] === AUTHORIZATION_USED;
+
+/**
+ * The fate of one authorization in one transaction. Only logs of the token itself count: on Arc the
+ * system logs native moves under the same event. A nonce may also have been used by a different
+ * authorization of the same signer, so the transfer that follows must be the expected one.
+ */
+export function fateIn(logs: readonly RpcLog[], expected: ExpectedTransfer): AuthorizationFate {
+  const asset = expected.asset.toLowerCase();
+  const from = topicOf(expected.from);
+  const own = logs.filter((log) => log.address.toLowerCase() === asset);
+  const isMine = (log: RpcLog): boolean =>
+    log.topics[1]?.toLowerCase() === from && log.topics[2]?.toLowerCase() === expected.nonce;
+  const used = own.findIndex((log) => isUse(log) && isMine(log));
+  if (used === -1)
+    return own.some((log) => log.topics[0] === AUTHORIZATION_CANCELED && isMine(log))
+      ? "canceled"
+      : "untouched";
+  const transfer = own.slice(used + 1).find((log) => log.topics[0] === TRANSFER);
+  const isExpected =
+    transfer !== undefined &&
+    transfer.topics[1]?.toLowerCase() === from &&
+    transfer.topics[2]?.toLowerCase() === topicOf(expected.to) &&
+    BigInt(transfer.data) === expected.value;
+  return isExpected ? "paid" : "used_otherwise";
+}
+
+/** Why the token refuses a call, from its revert text (FiatToken 2.x), in the protocol's codes and for people. */
+
+export const REASON_USED: Reason = "invalid_exact_evm_nonce_already_used";
+export const REASON_EXPIRED: Reason = "invalid_exact_evm_payload_authorization_valid_before";
+
+interface Known {
+  text: RegExp;
+  reason: Reason;
+  sentence: string;
+  isOfState?: boolean;
+}
+
+/** In order: the first that matches wins. */
+const KNOWN: readonly Known[] = [
+  {
+    text: /used or canceled/i,
+    reason: REASON_USED,
+    sentence: "The authorization's nonce has been used.",
+    isOfState: true,
+  },
+  {
+    text: /authorization is expired/i,
+    reason: REASON_EXPIRED,
+    sentence: "The authorization is past its validBefore.",
+    isOfState: true,
+  },
+  {
+    text: /not yet valid/i,
+    reason: "invalid_exact_evm_payload_authorization_valid_after",
+    sentence: "The authorization is not valid yet.",
+  },
+  {
+    text: /exceeds balance|insufficient ?balance/i,
+    reason: "invalid_exact_evm_insufficient_balance",
+    sentence: "The payer's balance does not cover the amount, given its other pending payments.",
+  },
+  {
+    text: /invalid signature|ECRecover/i,
+    reason: "invalid_exact_evm_signature",
+    sentence: "The token refuses the signature.",
+  },
+  {
+    text: /blacklist|blocklist/i,
+    reason: "invalid_exact_evm_transaction_simulation_failed",
+    sentence: "The token blocks the payer or the payee.",
+  },
+  {
+    text: /paused/i,
+    reason: "invalid_exact_evm_transaction_simulation_failed",
+    sentence: "The token is paused.",
+  },
+];
+const UNKNOWN: Omit<Known, "text"> = {
+  reason: "invalid_exact_evm_transaction_failed",
+  sentence: "The transfer fails on chain within its gas limit.",
+};
+
+export function explainRevert(text: string | undefined): RevertMeaning {
+  const known = KNOWN.find((candidate) => candidate.text.test(text ?? "")) ?? UNKNOWN;
+  return {
+    reason: known.reason,
+    message: known.sentence + (text === undefined ? "" : ` (${text.slice(0, 200)})`),
+    isOfState: known.isOfState ?? false,
+  };
+}
