@@ -1,6 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { getAddress } from "viem";
+import { acceptEmptyJson } from "../http/request-body.ts";
 import { toListing, toDiscoveryItem } from "./wire.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
@@ -28,6 +29,8 @@ const DEFAULT_LIMIT = 100;
 
 /** The marketplace in our own shape. */
 export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  acceptEmptyJson(app);
+
   /** Reads are public; who is signed in also sees which listings are theirs. */
   async function viewerOf(request: FastifyRequest, reply: FastifyReply) {
     if (app.sessionCookie.read(request) === undefined) return undefined;

@@ -15,12 +15,11 @@ import {
 import { hashBody, readIdempotencyKey, type IdempotencyRef } from "../guardrails/types.ts";
 import { acceptInGroups } from "../settlement/accept.ts";
 import { AgentReserve } from "./agent-reserve.ts";
-import agentRoutes from "./agent-routes.ts";
 import { PaymentHistory } from "./history.ts";
 import housekeeping from "./housekeeping.ts";
+import routes from "./routes.ts";
 import { completeKey, findKey, insertKey, releaseKey } from "./idempotency-store.ts";
 import { Idempotency, type Answer } from "./idempotency.ts";
-import overviewRoute from "./overview-route.ts";
 import {
   blockedLastDay,
   overviewAgents,
@@ -28,10 +27,8 @@ import {
   type OverviewAgent,
 } from "./overview-store.ts";
 import { readOverview } from "./overview.ts";
-import ownerRoutes from "./owner-routes.ts";
 import { PayFlow, type SigningFault } from "./pay.ts";
 import { findSelf, presentSelf } from "./self.ts";
-import spendRoute from "./spend-route.ts";
 import { Spend } from "./spend.ts";
 import { findPayment, listPayments } from "./store.ts";
 
@@ -76,12 +73,9 @@ export default fp(
     decorateKeys(app);
     decorateReading(app);
     await app.register(housekeeping);
-    await app.register(agentRoutes);
-    await app.register(spendRoute);
-    await app.register(ownerRoutes);
-    await app.register(overviewRoute);
+    await app.register(routes);
   },
-  { name: "payments-module" },
+  { name: "payments" },
 );
 
 function decoratePaying(app: FastifyInstance): void {

@@ -1,0 +1,177 @@
+/** What agents pay with, and where agents and owners read what was paid. */
+import { Readable } from "node:stream";
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { IdParams, Page, Problem } from "../../schemas/common.ts";
+import { Overview, OverviewQuery } from "../../schemas/overview.ts";
+import {
+  AgentSelf,
+  Payment,
+  PaymentFilters,
+  PaymentParams,
+  SpendAnswer,
+  SpendRequest,
+} from "../../schemas/payments.ts";
+import { ownAgent } from "../agents/change.ts";
+import { readSpend } from "./spend.ts";
+
+const SPEND = "POST /api/agents/spend";
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  await app.register(spending);
+  await app.register(forAgents);
+  await app.register(forOwners);
+};
+
+const spending: FastifyPluginAsyncTypebox = async (app) => {
+  app.post(
+    "/api/agents/spend",
+    {
+      config: { auth: "agent", guardrails: { kind: "spend" } },
+      schema: {
+        tags: ["agents"],
+        summary: "Pay an allowed address from the agent's wallet",
+        body: SpendRequest,
+        response: { 200: SpendAnswer, "4xx": Problem, "5xx": Problem },
+      },
+    },
+    async (request, reply) => {
+      const { agent, body } = request;
+      const idempotency = request.idempotencyRef({ subjectId: agent.id, route: SPEND, body });
+      const order = readSpend(body, {
+        walletAddress: agent.walletAddress,
+        network: app.chains.byNetwork(body.network ?? agent.network)?.network,
+      });
+      const answer = await app.spend.run({
+        ...order,
+        payer: { id: agent.id, walletAddress: agent.walletAddress, apiKeyId: agent.apiKeyId },
+        requestId: request.id,
+        idempotency,
+      });
+      return reply.sendAnswer(answer);
+    },
+  );
+};
+
+const forAgents: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "agent" } as const;
+  const tags = ["agents"];
+
+  app.get(
+    "/api/agents/me",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "The agent's wallet, balance, limits, allowlist and key",
+        response: { 200: AgentSelf },
+      },
+    },
+    async ({ agent }, reply) => {
+      reply.header("cache-control", "no-store");
+      return app.agentSelf(agent);
+    },
+  );
+
+  app.get(
+    "/api/agents/me/payments",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "The agent's payments, refused ones included, newest first",
+        querystring: PaymentFilters,
+        response: { 200: Page(Payment) },
+      },
+    },
+    async ({ agent, query }) => app.paymentHistory.page(agent.id, query),
+  );
+
+  app.get(
+    "/api/agents/me/payments/:id",
+    {
+      config,
+      schema: { tags, summary: "One payment", params: IdParams, response: { 200: Payment } },
+    },
+    async ({ agent, params }) => app.paymentHistory.one(agent.id, params.id),
+  );
+};
+
+const forOwners: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "owner" } as const;
+  const tags = ["owners: payments"];
+
+  app.get(
+    "/api/agents/:id/payments",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "An agent's payments, newest first; `Accept: text/csv` exports all that match",
+        params: IdParams,
+        querystring: PaymentFilters,
+        produces: ["application/json", "text/csv"],
+        response: { 200: Page(Payment) },
+      },
+    },
+    async (request, reply) => {
+      const { owner, params, query } = request;
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
+      reply.headers({ "cache-control": "no-store", vary: "accept" });
+      if (!/\btext\/csv\b/.test(request.headers.accept ?? ""))
+        return app.paymentHistory.page(agent.id, query);
+      // The first chunk is read before the status goes out: a refused filter is still an error.
+      const lines = app.paymentHistory.csv(agent.id, query);
+      const first = await lines.next();
+      return reply
+        .type("text/csv; charset=utf-8")
+        .header("content-disposition", `attachment; filename="payments-${agent.id}.csv"`)
+        .serializer((payload: unknown) => payload as string)
+        .send(Readable.from(prepend(first.value ?? "", lines)) as never);
+    },
+  );
+
+  app.get(
+    "/api/agents/:id/payments/:paymentId",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "One payment with the decision's trace",
+        params: PaymentParams,
+        response: { 200: Payment },
+      },
+    },
+    async (request) => {
+      const { owner, params } = request;
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
+      return app.paymentHistory.one(agent.id, params.paymentId);
+    },
+  );
+
+  app.get(
+    "/api/overview",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags: ["owners: payments"],
+        summary: "Totals and time series over all agents, or one",
+        querystring: OverviewQuery,
+        response: { 200: Overview },
+      },
+    },
+    async (request, reply) => {
+      const { owner, query } = request;
+      if (query.agentId !== undefined)
+        await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, query.agentId);
+      reply.header("cache-control", "no-store");
+      return app.overview({ ownerId: owner.id, agentId: query.agentId });
+    },
+  );
+};
+
+async function* prepend(first: string, rest: AsyncGenerator<string>): AsyncGenerator<string> {
+  yield first;
+  yield* rest;
+}
+
+export default routes;
