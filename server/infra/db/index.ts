@@ -21,6 +21,8 @@ export default fp(
       app.log.warn({ reason: error.message }, "database connection lost"),
     );
     const prisma = createPrisma(pool);
+    // Loads its query compiler now instead of in the first request; the database is not asked yet.
+    await prisma.$connect();
     app.decorate("pool", pool);
     app.decorate("prisma", prisma);
     app.addHook("onClose", async () => {
