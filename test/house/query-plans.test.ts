@@ -6,14 +6,14 @@ import type { PoolClient } from "pg";
 import t, { type Test } from "tap";
 import { createPool, type Pool } from "../../server/infra/db/pool.ts";
 import { newId } from "../../server/core/ids.ts";
-import { readLimits, readOutstanding } from "../../server/plugins/guardrails/limits.ts";
+import { readLimits, readOutstanding } from "../../server/plugins/guardrails/store.ts";
 import {
   markUnknown,
   markUnknownInGroups,
   reserve,
   staleReservations,
   voidUnsigned,
-} from "../../server/plugins/guardrails/reservations.ts";
+} from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";

@@ -5,7 +5,7 @@ import { declareDiscoveryExtension, withBazaar } from "@x402/extensions/bazaar";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import Fastify from "fastify";
 import t, { type Test } from "tap";
-import { forgetDeadAnnouncements } from "../../server/plugins/marketplace/announcement-store.ts";
+import { forgetDeadAnnouncements } from "../../server/plugins/marketplace/announcement.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { paywall } from "../../server/plugins/paywall/paywall.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";

@@ -5,7 +5,7 @@ import {
   isReservationGone,
   markUnknownInGroups,
   voidUnsigned,
-} from "../../server/plugins/guardrails/reservations.ts";
+} from "../../server/plugins/guardrails/store.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { newId } from "../../server/core/ids.ts";
 import { acceptInGroups } from "../../server/plugins/settlement/accept.ts";

@@ -5,9 +5,9 @@ import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { statusesOf } from "./ledger.helper.ts";
-import { deleteOldEvents } from "../../server/plugins/activity/event-store.ts";
+import { deleteOldEvents } from "../../server/plugins/activity/events.ts";
 import { deleteExpiredSignIns } from "../../server/plugins/owners/store.ts";
-import { deleteOldKeys } from "../../server/plugins/payments/idempotency-store.ts";
+import { deleteOldKeys } from "../../server/plugins/payments/idempotency.ts";
 
 const ctx = await testApp(t);
 const { app, chain, database } = ctx;

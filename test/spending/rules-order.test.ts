@@ -4,7 +4,7 @@ import t from "tap";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { newId } from "../../server/core/ids.ts";
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
-import { reserve } from "../../server/plugins/guardrails/reservations.ts";
+import { reserve } from "../../server/plugins/guardrails/store.ts";
 import { DENIAL_CODES } from "../../server/plugins/guardrails/rules/index.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { reserveRequest, seedAgent } from "./guardrails-sql.helper.ts";

@@ -1,8 +1,8 @@
 // Goal: the rolling window counts to the microsecond on the database clock, and says exactly when a refused amount fits.
 import t from "tap";
 import { createPool } from "../../server/infra/db/pool.ts";
-import { reserve, voidUnsigned } from "../../server/plugins/guardrails/reservations.ts";
-import { readLimits } from "../../server/plugins/guardrails/limits.ts";
+import { reserve, voidUnsigned } from "../../server/plugins/guardrails/store.ts";
+import { readLimits } from "../../server/plugins/guardrails/store.ts";
 import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
 import type { ReserveResult } from "../../server/plugins/guardrails/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";

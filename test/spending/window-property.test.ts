@@ -2,8 +2,8 @@
 import * as fc from "fast-check";
 import t from "tap";
 import { createPool } from "../../server/infra/db/pool.ts";
-import { readLimits } from "../../server/plugins/guardrails/limits.ts";
-import { reserve } from "../../server/plugins/guardrails/reservations.ts";
+import { readLimits } from "../../server/plugins/guardrails/store.ts";
+import { reserve } from "../../server/plugins/guardrails/store.ts";
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { newId } from "../../server/core/ids.ts";
 import { testDatabase } from "../helpers/postgres.ts";

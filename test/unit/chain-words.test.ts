@@ -26,7 +26,7 @@ import {
 } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { exactEip3009 } from "../../server/schemes/exact-eip3009/index.ts";
 import { explainRevert } from "../../server/schemes/exact-eip3009/onchain.ts";
-import { initialFees, replacementFees } from "../../server/plugins/settlement/attempt.ts";
+import { initialFees, replacementFees } from "../../server/plugins/settlement/batch.ts";
 
 const ABI = parseAbi([
   "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",

@@ -3,8 +3,8 @@ import t from "tap";
 import type { Address } from "viem";
 import { ERRORS } from "../../server/errors.ts";
 import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
-import { denialError, type Denial } from "../../server/plugins/guardrails/denial.ts";
-import type { ReservationRow } from "../../server/plugins/guardrails/reservations.ts";
+import { denialError, type Denial } from "../../server/plugins/guardrails/explain.ts";
+import type { ReservationRow } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest, Snapshot } from "../../server/plugins/guardrails/types.ts";
 import { fine, USDC } from "./rule-cases.ts";
 

@@ -2,7 +2,7 @@
 import t from "tap";
 import { ApiError, type ErrorCode } from "../../server/errors.ts";
 import type { IdempotencyRef } from "../../server/plugins/guardrails/types.ts";
-import type { IdempotencyRow } from "../../server/plugins/payments/idempotency-store.ts";
+import type { IdempotencyRow } from "../../server/plugins/payments/idempotency.ts";
 import { Idempotency } from "../../server/plugins/payments/idempotency.ts";
 import {
   PayFlow,

@@ -9,7 +9,7 @@ import {
   storeIncoming,
   walletsSince,
   type CursorKey,
-} from "./incoming-store.ts";
+} from "./incoming-reader.ts";
 import { newId } from "../../core/ids.ts";
 import { IncomingReader } from "./incoming-reader.ts";
 

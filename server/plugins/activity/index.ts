@@ -2,7 +2,7 @@
 import fp from "fastify-plugin";
 import incoming from "./incoming.ts";
 import routes from "./routes.ts";
-import { deleteOldEvents } from "./event-store.ts";
+import { deleteOldEvents } from "./events.ts";
 
 const EVENT_HOURS = 48;
 

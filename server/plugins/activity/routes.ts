@@ -2,10 +2,10 @@
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Listener } from "../../infra/db/listener.ts";
-import { currentPlace, ownersWithNews, readEvents } from "./event-store.ts";
+import { currentPlace, ownersWithNews, readEvents } from "./events.ts";
 import { isSessionLive } from "../auth/sessions.ts";
 import { findPayments } from "../payments/store.ts";
-import { eventStream, Wakeups } from "./event-stream.ts";
+import { eventStream, Wakeups } from "./events.ts";
 import { ApiError } from "../../errors.ts";
 import type { RequestOwner } from "../auth/owner.ts";
 

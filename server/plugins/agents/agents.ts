@@ -6,8 +6,8 @@ import {
   type AgentChange,
   type AgentRow,
 } from "./store.ts";
-import { upsertAllowlist } from "./allowlist-store.ts";
-import { insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-key-store.ts";
+import { upsertAllowlist } from "./allowlist.ts";
+import { insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
 import type { Custody } from "../custody/custody.ts";

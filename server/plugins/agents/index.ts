@@ -2,7 +2,7 @@ import fp from "fastify-plugin";
 import keyRoutes from "./key-routes.ts";
 import type { Address } from "viem";
 import type { AgentRow } from "./store.ts";
-import { readOutstanding } from "../guardrails/limits.ts";
+import { readOutstanding } from "../guardrails/store.ts";
 import { agentRoutes, allowlistRoutes, auditRoutes, balanceRoutes } from "./routes.ts";
 import { viewAgents } from "./view.ts";
 import type { ReadBalance } from "./agents.ts";

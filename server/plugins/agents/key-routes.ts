@@ -1,5 +1,5 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { listApiKeys } from "../auth/api-key-store.ts";
+import { listApiKeys } from "../auth/api-keys.ts";
 import { ownAgent, ownerCall } from "./change.ts";
 import { createKey, revokeKey, rotateKey, viewKey } from "./keys.ts";
 import { readPage, toPage } from "../../core/paging.ts";

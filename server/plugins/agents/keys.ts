@@ -4,7 +4,7 @@ import {
   replaceApiKey,
   revokeApiKeys,
   type ApiKeyRow,
-} from "../auth/api-key-store.ts";
+} from "../auth/api-keys.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 import type { ApiKeyInfo } from "../../schemas/agents.ts";

@@ -1,6 +1,6 @@
 /** Reads the rules an owner writes: names, limits, times, allowlists. Refuses with the field's path. */
 import type { Address } from "viem";
-import type { AllowlistEntry } from "./allowlist-store.ts";
+import type { AllowlistEntry } from "./allowlist.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { parseAddress } from "../../core/address.ts";
 import { parseDecimal } from "../../core/money.ts";

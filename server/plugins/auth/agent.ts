@@ -1,6 +1,6 @@
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
-import { keyHolders, noteKeyUse, type KeyHolder } from "./api-key-store.ts";
+import { keyHolders, noteKeyUse, type KeyHolder } from "./api-keys.ts";
 import { API_KEY_PREFIX, hashApiKey, isApiKeyShape } from "./api-keys.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 

@@ -97,7 +97,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     method: "GET",
     sample: JSON.stringify(EXAMPLE),
     terms: () =>
-      app.till.required(paywall, {
+      app.cashier.required(paywall, {
         method: "GET",
         url: `${app.config.publicUrl}${path}`,
         path,

@@ -77,7 +77,7 @@ export default fp(
   { name: "facilitator-stats" },
 );
 
-interface StatsParts {
+interface StatsFacts {
   verified: number;
   day: DayTotals;
   allTime: { settled: number; volume: bigint };
@@ -100,7 +100,7 @@ const LOW_SETTLEMENTS = 500n;
 const GAS_PER_SETTLEMENT = 80_000n;
 
 /** The facilitator's screen. */
-export function presentStats(parts: StatsParts): FacilitatorStats {
+export function presentStats(parts: StatsFacts): FacilitatorStats {
   const { verified, day, allTime } = parts;
   const finished = day.settled + day.failed;
   return {

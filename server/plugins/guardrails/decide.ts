@@ -1,8 +1,8 @@
 /** Decide and reserve (docs/decisions/0003): one call, one round trip, every refusal on record. */
 import { ApiError, type ErrorCode } from "../../errors.ts";
-import type { ReservationRow } from "./reservations.ts";
+import type { ReservationRow } from "./store.ts";
 import { newId } from "../../core/ids.ts";
-import { denialError } from "./denial.ts";
+import { denialError } from "./explain.ts";
 import { evaluate, policyOf, remainingOf } from "./explain.ts";
 import type {
   DenialCode,

@@ -4,9 +4,19 @@
  * trace an owner sees.
  */
 import { formatAtomic } from "../../core/money.ts";
+import { ApiError, ERRORS } from "../../errors.ts";
 import { dailyLimit } from "./rules/daily-limit.ts";
 import { RULES } from "./rules/index.ts";
-import type { Evaluation, Limits, Policy, RuleName, RuleVerdict, Snapshot } from "./types.ts";
+import type { Moment } from "./rules/rule.ts";
+import type {
+  DenialCode,
+  Evaluation,
+  Limits,
+  Policy,
+  RuleName,
+  RuleVerdict,
+  Snapshot,
+} from "./types.ts";
 
 export { remainingOf } from "./rules/daily-limit.ts";
 
@@ -57,4 +67,31 @@ export function limitsOnWire(limits: Limits): LimitsOnWire {
     remaining: formatAtomic(limits.remainingAtomic),
     nextReleaseAt: limits.nextReleaseAt?.toISOString() ?? null,
   };
+}
+
+/** Turns a refusal into the error an agent can act on: why, by which numbers, and when to try again. */
+
+export interface Denial extends Moment {
+  code: DenialCode;
+  rule: RuleName;
+  snapshot: Snapshot;
+  paymentId: string | null;
+  /** The sentence of the rule that refused. */
+  detail: string;
+}
+
+export function denialError(denial: Denial): ApiError {
+  const { code, rule, snapshot } = denial;
+  const advice = RULES.find(({ name }) => name === rule)?.advise?.(snapshot, denial);
+  return new ApiError(code, {
+    detail: denial.detail,
+    extra: {
+      blocked: true,
+      retryable: advice?.retryable ?? ERRORS[code].retryable,
+      suggestion: advice?.suggestion ?? ERRORS[code].help,
+      paymentId: denial.paymentId,
+      policy: policyOf(snapshot, rule),
+      ...advice?.extra,
+    },
+  });
 }

@@ -1,6 +1,6 @@
 import fp from "fastify-plugin";
-import { readLimits, readOutstanding } from "./limits.ts";
-import { reserve } from "./reservations.ts";
+import { readLimits, readOutstanding } from "./store.ts";
+import { reserve } from "./store.ts";
 import { Guardrails } from "./decide.ts";
 import type { Limits } from "./types.ts";
 import { UndeclaredAuth } from "../http/route-auth.ts";

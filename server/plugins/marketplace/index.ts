@@ -1,5 +1,5 @@
 import fp from "fastify-plugin";
-import { forgetDeadAnnouncements } from "./announcement-store.ts";
+import { forgetDeadAnnouncements } from "./announcement.ts";
 import { Listings, type Prober } from "./marketplace.ts";
 import { reprobeDue } from "./reprobe.ts";
 import { discoveryRoutes, listingRoutes } from "./routes.ts";

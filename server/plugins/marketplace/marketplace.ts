@@ -1,7 +1,7 @@
 /** The marketplace: who may list what, and what a fetch by listing is held to. */
 import type { PaymentRequired } from "@x402/core/types";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
-import { announceListing, listCatalogue } from "./announcement-store.ts";
+import { announceListing, listCatalogue } from "./announcement.ts";
 import * as store from "../listings/store.ts";
 import type { ListingPatch, ListingQuery, NewListing } from "../../schemas/listings.ts";
 import { ApiError } from "../../errors.ts";

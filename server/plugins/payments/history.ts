@@ -5,7 +5,7 @@ import { type PageOf, type PageRequest, readPage, toPage } from "../../core/pagi
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 import type { Payment, PaymentFilters } from "../../schemas/payments.ts";
 import { evaluate, policyOf } from "../guardrails/explain.ts";
-import { readSnapshot } from "../guardrails/reservations.ts";
+import { readSnapshot } from "../guardrails/store.ts";
 import type { PaymentFilter, PaymentRow } from "./store.ts";
 
 export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => string): Payment {

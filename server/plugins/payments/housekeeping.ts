@@ -1,5 +1,5 @@
 import fp from "fastify-plugin";
-import { deleteOldKeys } from "./idempotency-store.ts";
+import { deleteOldKeys } from "./idempotency.ts";
 
 /** Longer than any request that could still sign (its transaction would be refused anyway). */
 const UNSIGNED_SAFE_SECONDS = 60;

@@ -1,6 +1,7 @@
 /** The first lookup of a request that moves money: was it asked before, and what was the answer? */
+import { toJsonb } from "../../core/json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
-import type { IdempotencyRow } from "./idempotency-store.ts";
+import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 
 export interface IdempotencyStore {
@@ -92,4 +93,70 @@ export function inProgress(paymentId: string | null): ApiError {
     headers: { "retry-after": "1" },
     extra: { paymentId },
   });
+}
+
+export interface IdempotencyRow {
+  isSameBody: boolean;
+  paymentId: string | null;
+  /** Null while the request runs, or when its process died, or when its answer was "unknown". */
+  statusCode: number | null;
+  response: unknown;
+}
+
+export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+  // SQL: the first look of every request that moves money; prepared.
+  const { rows } = await sql.query<IdempotencyRow>({
+    name: "idempotency-find",
+    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response
+             FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
+    values: [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
+  });
+  return rows[0];
+}
+
+/** Stores the final answer once; the first one stays. */
+export async function completeKey(
+  sql: Sql,
+  ref: IdempotencyRef,
+  answer: { statusCode: number; response: unknown },
+): Promise<void> {
+  // SQL: the last step of every request that moves money, in one round trip.
+  await sql.query(
+    `UPDATE idempotency_keys SET status_code = $4, response = $5::jsonb, updated_at = now()
+      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL`,
+    [ref.subjectId, ref.route, ref.key, answer.statusCode, toJsonb(answer.response)],
+  );
+}
+
+/** For a request that reserves nothing (a free x402-fetch target): false when the key exists. */
+export async function insertKey(sql: Sql, ref: IdempotencyRef): Promise<boolean> {
+  // SQL: the reservation of a key beside the money path, which inserts its own with the payment.
+  const { rowCount } = await sql.query(
+    `INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)
+     ON CONFLICT DO NOTHING`,
+    [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
+  );
+  return rowCount === 1;
+}
+
+/** Nothing moved: the key may be used again. */
+export async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
+  // SQL: as above: what a spend does with its key is in one place and one language.
+  await sql.query(
+    `DELETE FROM idempotency_keys
+      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND payment_id IS NULL`,
+    [ref.subjectId, ref.route, ref.key],
+  );
+}
+
+export async function deleteOldKeys(sql: Sql, olderThanHours: number): Promise<number> {
+  // SQL: NOT EXISTS over payments, to which a key has no relation.
+  const { rowCount } = await sql.query(
+    `DELETE FROM idempotency_keys k
+      WHERE k.created_at < now() - make_interval(hours => $1)
+        AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.id = k.payment_id AND p.agent_id = k.subject_id
+                           AND p.outstanding)`,
+    [olderThanHours],
+  );
+  return rowCount ?? 0;
 }

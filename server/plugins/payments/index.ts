@@ -5,27 +5,22 @@ import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
-import { listAllowlists } from "../agents/allowlist-store.ts";
+import { listAllowlists } from "../agents/allowlist.ts";
 import {
   isReservationGone,
   markUnknownInGroups,
   staleReservations,
   voidUnsigned,
-} from "../guardrails/reservations.ts";
+} from "../guardrails/store.ts";
 import { hashBody, readIdempotencyKey, type IdempotencyRef } from "../guardrails/types.ts";
 import { acceptInGroups } from "../settlement/accept.ts";
 import { AgentReserve } from "./agent-reserve.ts";
 import { PaymentHistory } from "./history.ts";
 import housekeeping from "./housekeeping.ts";
 import routes from "./routes.ts";
-import { completeKey, findKey, insertKey, releaseKey } from "./idempotency-store.ts";
+import { completeKey, findKey, insertKey, releaseKey } from "./idempotency.ts";
 import { Idempotency, type Answer } from "./idempotency.ts";
-import {
-  blockedLastDay,
-  overviewAgents,
-  paymentBuckets,
-  type OverviewAgent,
-} from "./overview-store.ts";
+import { blockedLastDay, overviewAgents, paymentBuckets, type OverviewAgent } from "./overview.ts";
 import { readOverview } from "./overview.ts";
 import { PayFlow, type SigningFault } from "./pay.ts";
 import { findSelf, presentSelf } from "./self.ts";

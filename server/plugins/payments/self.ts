@@ -4,7 +4,7 @@ import { formatAtomic } from "../../core/money.ts";
 import { atomicOrNull } from "../../infra/db/decimal.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
-import type { AllowlistRow } from "../agents/allowlist-store.ts";
+import type { AllowlistRow } from "../agents/allowlist.ts";
 import { limitsOnWire } from "../guardrails/explain.ts";
 import type { Limits } from "../guardrails/types.ts";
 

@@ -5,7 +5,7 @@ import { atomicOf } from "../../infra/db/decimal.ts";
 import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db, type Prisma } from "../../infra/db/prisma.ts";
-import type { StoredSnapshot } from "../guardrails/reservations.ts";
+import type { StoredSnapshot } from "../guardrails/store.ts";
 
 export type PaymentKind = "spend" | "x402" | "withdrawal" | "incoming";
 export type PaymentStatus = "blocked" | "reserved" | "submitted" | "settled" | "voided" | "unknown";

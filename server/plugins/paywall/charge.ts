@@ -47,7 +47,7 @@ export interface PaidResource {
   serviceName?: string;
   tags?: string[];
   payTo?: string;
-  /** CAIP-2 ids; the till's networks by default. */
+  /** CAIP-2 ids; the cashier's networks by default. */
   networks?: string[];
   maxTimeoutSeconds?: number;
   /** Announces the resource to catalogues, with an example of the answer. */
@@ -74,7 +74,7 @@ export type Charge =
   | { kind: "refused"; headers: Record<string, string>; body: object }
   | { kind: "settled"; headers: Record<string, string>; receipt: Receipt };
 
-export interface TillDeps {
+export interface CashierDeps {
   facilitator: FacilitatorClient;
   networks: readonly NetworkFacts[];
   payTo: string;
@@ -82,12 +82,12 @@ export interface TillDeps {
 
 const MAX_TIMEOUT_SECONDS = 120;
 
-export class Till {
+export class Cashier {
   readonly #server: x402ResourceServer;
-  readonly #deps: TillDeps;
+  readonly #deps: CashierDeps;
   #ready: Promise<void> | undefined;
 
-  constructor(deps: TillDeps) {
+  constructor(deps: CashierDeps) {
     this.#deps = deps;
     this.#server = new x402ResourceServer(deps.facilitator);
     for (const own of NAMED_SCHEMES) {

@@ -15,7 +15,7 @@ import type {
 import type { FacilitatorClient } from "@x402/core/server";
 import { findNetwork, NETWORKS, type NetworkFacts } from "../../core/networks.ts";
 import { payPage } from "./pay-page.ts";
-import { Till, type PaidRequest, type PaidResource, type Receipt } from "./charge.ts";
+import { Cashier, type PaidRequest, type PaidResource, type Receipt } from "./charge.ts";
 
 export interface PaywallRoute extends PaidResource {
   /**
@@ -48,18 +48,18 @@ declare module "fastify" {
     payment: Receipt | undefined;
   }
   interface FastifyInstance {
-    till: Till;
+    cashier: Cashier;
   }
 }
 
 export const paywall = fp(registerPaywall, { name: "x402-paywall" });
-export { Till, type PaidResource, type Receipt } from "./charge.ts";
+export { Cashier, type PaidResource, type Receipt } from "./charge.ts";
 
 async function registerPaywall(app: FastifyInstance, options: PaywallOptions): Promise<void> {
   const networks = options.networks.map(networkFacts);
   const assetsPath = options.assetsPath ?? "/paywall";
-  const till = new Till({ facilitator: options.facilitator, networks, payTo: options.payTo });
-  app.decorate("till", till);
+  const cashier = new Cashier({ facilitator: options.facilitator, networks, payTo: options.payTo });
+  app.decorate("cashier", cashier);
   app.decorateRequest("payment", undefined);
   serveAssets(app, assetsPath);
 
@@ -70,7 +70,7 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     const asked = paidRequest(request, options.publicUrl);
     // HEAD has no answer to sell.
     if (request.method === "HEAD") asked.headers = {};
-    const charge = await till.charge(resource, asked, async () =>
+    const charge = await cashier.charge(resource, asked, async () =>
       resource.prepare?.(request, reply),
     );
     reply.headers(charge.headers);

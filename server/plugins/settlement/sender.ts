@@ -8,10 +8,10 @@ import type { Lease } from "./lane-store.ts";
 import type { ExpectedPayments } from "./signal.ts";
 import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
 import type { EngineContext } from "./context.ts";
-import { initialFees } from "./attempt.ts";
+import { initialFees } from "./batch.ts";
 import { proveRefused, type Refused } from "./prove.ts";
 import { pause, type Signal } from "./signal.ts";
-import { signAttempt } from "./attempt.ts";
+import { signAttempt } from "./batch.ts";
 import type { Slot, Tracker } from "./tracker.ts";
 import {
   gasLimitOf,

@@ -9,8 +9,8 @@ import { classifyChainError } from "../../infra/chain/errors.ts";
 import { finalTag, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/authorizations.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { replacementFees } from "./attempt.ts";
-import { signAttempt } from "./attempt.ts";
+import { replacementFees } from "./batch.ts";
+import { signAttempt } from "./batch.ts";
 import { REASON_CANCELED } from "./types.ts";
 import type { BatchItem } from "./batch.ts";
 

@@ -1,5 +1,5 @@
 import type { Address, Hex } from "viem";
-import { bytea } from "../guardrails/reservations.ts";
+import { bytea } from "../guardrails/store.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { toJsonb } from "../../core/json.ts";

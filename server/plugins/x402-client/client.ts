@@ -14,7 +14,7 @@ import type { PayRequest } from "../payments/agent-reserve.ts";
 import type { Answer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay.ts";
 import { askTarget } from "./ask.ts";
-import { chooseTerms, termsOf, type ChosenTerms } from "./choose.ts";
+import { chooseTerms, termsOf, type ChosenTerms } from "./offer.ts";
 import { deliver, isOver, resumeDelivery } from "./deliver.ts";
 import type { Offer } from "./offer.ts";
 import { probeTarget } from "./probe.ts";

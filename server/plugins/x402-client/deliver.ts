@@ -13,7 +13,7 @@ import {
 import { readTerms, type Offer, type OfferedTerms } from "./offer.ts";
 import { proofHeaders } from "./proof.ts";
 import { recover } from "./recover.ts";
-import { readReceipt, showProof, type Shown } from "./show-proof.ts";
+import { readReceipt, showProof, type Shown } from "./proof.ts";
 import type { ClientDeps, FetchCaller, PaymentTerms, TargetRequest } from "./types.ts";
 
 export interface SignedJob {

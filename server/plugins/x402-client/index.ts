@@ -1,8 +1,9 @@
 import fp from "fastify-plugin";
-import routes from "./routes.ts";
-import { recordDelivery } from "./store.ts";
+import { type Db, databaseNow } from "../../infra/db/prisma.ts";
+import type { PaymentKey } from "../payments/pay.ts";
 import { X402Client } from "./client.ts";
-import type { FetchFault } from "./types.ts";
+import routes from "./routes.ts";
+import type { DeliveryRecord, FetchFault } from "./types.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -41,3 +42,12 @@ export default fp(
     name: "x402-client",
   },
 );
+
+/** What became of the delivery, beside what became of the payment. */
+export async function recordDelivery(db: Db, key: PaymentKey, seen: DeliveryRecord): Promise<void> {
+  const { upstreamStatus, delivered } = seen;
+  await db.payment.updateMany({
+    where: { agentId: key.agentId, id: key.paymentId },
+    data: { upstreamStatus, delivered, updatedAt: await databaseNow(db) },
+  });
+}

@@ -3,9 +3,9 @@ import { DEFAULT_TIMEOUT_MS } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import type { ProbedTerms } from "../listings/terms.ts";
 import { askTarget } from "./ask.ts";
-import { chooseTerms } from "./choose.ts";
+import { chooseTerms } from "./offer.ts";
 import { isRecord } from "../../core/json.ts";
-import { termsOf } from "./choose.ts";
+import { termsOf } from "./offer.ts";
 import type { ClientDeps } from "./types.ts";
 
 export async function probeTarget(

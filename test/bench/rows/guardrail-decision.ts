@@ -1,6 +1,6 @@
 // A decision must not become dearer with history: the same agent rules, 1,000 and 1,000,000 payments in the window.
 import { createPool, type Pool } from "../../../server/infra/db/pool.ts";
-import { reserve } from "../../../server/plugins/guardrails/reservations.ts";
+import { reserve } from "../../../server/plugins/guardrails/store.ts";
 import { newId } from "../../../server/core/ids.ts";
 import { testDatabase } from "../../helpers/postgres.ts";
 import {
