@@ -3,8 +3,7 @@
  * company. Under load, what arrives while calls are under way leaves together with the next one.
  */
 import type { Address } from "viem";
-import type { AuthorizationRef } from "../../core/authorization.ts";
-import { readAuthorizationStates, readBalances } from "./authorizations.ts";
+import { readBalances } from "./authorizations.ts";
 import type { Head, HeadWatcher } from "./heads.ts";
 import type { ChainRpc } from "./rpc.ts";
 
@@ -102,9 +101,11 @@ export class CoalescedReads {
       const answer = this.#balancesBusy.then(async () => {
         if (this.#balancesNext?.accounts === wanted) this.#balancesNext = undefined;
         const list = [...wanted];
-        const { blockNumber, balances } = await readBalances(this.rpc, this.#asset, list);
+        // Of this moment: money that has just arrived is there to be spent.
+        const { number } = await this.heads.refresh();
+        const balances = await readBalances(this.rpc, this.#asset, list, number);
         return {
-          blockNumber,
+          blockNumber: number,
           balances: new Map(list.map((account, index) => [account, balances[index] ?? 0n])),
         };
       });
@@ -113,16 +114,6 @@ export class CoalescedReads {
     }
     for (const account of accounts) this.#balancesNext.accounts.add(account.toLowerCase());
     return this.#balancesNext.answer;
-  }
-
-  async authorizationStates(
-    refs: readonly AuthorizationRef[],
-  ): Promise<{ blockNumber: bigint; used: boolean[] }> {
-    const states = await readAuthorizationStates(this.rpc, refs, "latest");
-    return {
-      blockNumber: states[0]?.blockNumber ?? 0n,
-      used: states.map((state) => state.used),
-    };
   }
 
   async head(): Promise<Head> {

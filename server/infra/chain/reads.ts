@@ -1,6 +1,5 @@
 import fp from "fastify-plugin";
 import type { Address } from "viem";
-import type { AuthorizationRef } from "../../core/authorization.ts";
 import { CoalescedReads, type Balances } from "./coalesced-reads.ts";
 import { HeadWatcher, type Head } from "./heads.ts";
 import { classifyChainError } from "./errors.ts";
@@ -8,7 +7,7 @@ import { ApiError } from "../../errors.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** USDC balances, authorization states and heads, shared by everybody who asks at the same moment. */
+    /** USDC balances and heads, shared by everybody who asks at the same moment. */
     chainReads: ChainReads;
   }
 }
@@ -23,13 +22,6 @@ export class ChainReads {
   /** Throws `chain_unavailable` when the chain does not answer. */
   balances(chainId: number, addresses: readonly Address[]): Promise<Balances> {
     return this.#asking(chainId, (chain) => chain.balances(addresses));
-  }
-
-  authorizationStates(
-    chainId: number,
-    refs: readonly AuthorizationRef[],
-  ): Promise<{ blockNumber: bigint; used: boolean[] }> {
-    return this.#asking(chainId, (chain) => chain.authorizationStates(refs));
   }
 
   headOf(chainId: number): Promise<Head> {
