@@ -6,11 +6,11 @@ import { Counter, Histogram, type Registry } from "prom-client";
 import { privateKeyToAddress } from "viem/accounts";
 import { ChainPaymentReads } from "./rehearsal.ts";
 import { inTransaction } from "../../infra/db/pool.ts";
-import { settlementTelling } from "./success-claims.ts";
+import { settlementTelling } from "./store.ts";
 import { acceptTogether } from "../settlement/accept.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
 import { Facilitator, type Observer } from "./facilitator.ts";
-import { PayerLimit } from "./payer-limit.ts";
+import { PayerLimit } from "./admission.ts";
 import { Settler } from "./settle.ts";
 
 declare module "fastify" {
