@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import { recoverTypedDataAddress, type Address, type Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
-import { addressOf, isPrivateKey, sign } from "../../server/core/curve.ts";
+import { addressOf, isPrivateKey, sign } from "../../server/core/signatures.ts";
 import { loadConfig, ConfigError } from "../../server/config.ts";
 import {
   CustodyError,

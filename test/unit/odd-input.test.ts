@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import * as fc from "fast-check";
 import t from "tap";
 import { getAddress, type Hex } from "viem";
-import { parseAddress } from "../../server/core/address.ts";
+import { parseAddress } from "../../server/core/foreign-text.ts";
 import { decodeCursor, encodeCursor, readPage, toPage } from "../../server/core/paging.ts";
 import { ownOrigins } from "../../server/plugins/auth/owner.ts";
 import { checkSiwe, parseSiwe } from "../../server/plugins/owners/siwe.ts";

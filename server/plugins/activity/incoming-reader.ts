@@ -5,8 +5,13 @@
 import type { Address, Hex } from "viem";
 import { newId } from "../../core/ids.ts";
 import type { BlockFacts, TransferLog } from "../../infra/chain/transfer-logs.ts";
-import { decimalOf } from "../../infra/db/decimal.ts";
-import { type Db, type PrismaClient, databaseNow, secondsAfter } from "../../infra/db/prisma.ts";
+import {
+  decimalOf,
+  databaseNow,
+  secondsAfter,
+  type Db,
+  type PrismaClient,
+} from "../../infra/db/prisma.ts";
 
 export interface Deps {
   owner: string;

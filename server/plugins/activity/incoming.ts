@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import fp from "fastify-plugin";
 import type { Address } from "viem";
-import type { ChainClient } from "../../infra/chain/clients.ts";
+import type { ChainClient } from "../../infra/chain/index.ts";
 import { readBlock, readTransfersTo } from "../../infra/chain/transfer-logs.ts";
 import {
   leaseCursor,

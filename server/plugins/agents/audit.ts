@@ -1,7 +1,6 @@
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
-import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
-import { jsonOrNull, type Db } from "../../infra/db/prisma.ts";
+import { placeOf, readKeyset, jsonOrNull, type Db } from "../../infra/db/prisma.ts";
 
 /** One change of rules or keys: who, what, before and after, in wire form. */
 export interface AuditEntry {

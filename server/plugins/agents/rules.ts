@@ -2,7 +2,7 @@
 import type { Address } from "viem";
 import type { AllowlistEntry } from "./allowlist.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
-import { parseAddress } from "../../core/address.ts";
+import { parseAddress } from "../../core/foreign-text.ts";
 import { parseDecimal } from "../../core/money.ts";
 
 export function refuseField(code: ErrorCode, path: string, message: string): ApiError {

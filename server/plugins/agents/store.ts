@@ -1,8 +1,16 @@
 import type { Address } from "viem";
 import type { PageRequest, Place } from "../../core/paging.ts";
-import { atomicOf, atomicOrNull, decimalOf, decimalOrNull } from "../../infra/db/decimal.ts";
-import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
-import { databaseNow, type Db, type Prisma } from "../../infra/db/prisma.ts";
+import {
+  atomicOf,
+  atomicOrNull,
+  decimalOf,
+  decimalOrNull,
+  placeOf,
+  readKeyset,
+  databaseNow,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
 
 export interface AgentRow extends Place {
   ownerId: string;

@@ -1,5 +1,5 @@
 import fp from "fastify-plugin";
-import { addressOf, isPrivateKey, sign } from "../../core/curve.ts";
+import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
 import { kidsInUse, walletsOf } from "./store.ts";
 import { Custody } from "./custody.ts";
 import { KeyRing } from "./envelope.ts";

@@ -14,8 +14,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import type { SettlementRow } from "../settlement/types.ts";
 import type { CheckResult, PaymentChecker } from "./check.ts";
 import { NAMED_SCHEMES } from "../../schemes/index.ts";
-import { networkNameOf } from "../../schemes/protocol-body.ts";
-import { refuse } from "../../schemes/reasons.ts";
+import { networkNameOf, refuse } from "../../schemes/scheme.ts";
 import { notSettled, type Settler, type SettleOptions } from "./settle.ts";
 
 /** Hears how each request ended: counters, histograms, statistics. */

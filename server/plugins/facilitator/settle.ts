@@ -10,10 +10,14 @@ import { outcomeOf } from "../settlement/waiters.ts";
 import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
 import { BurstHold, callerProof, isSameCaller, type CallerProof } from "./admission.ts";
 import type { Approved, PaymentChecker } from "./check.ts";
-import { networkNameOf } from "../../schemes/protocol-body.ts";
-import { REASONS, refuse, type Refusal } from "../../schemes/reasons.ts";
-import type { Payment } from "../../schemes/scheme.ts";
-import { unwrapSignature, type Deployment } from "../../schemes/wallet-signature.ts";
+import {
+  networkNameOf,
+  REASONS,
+  refuse,
+  type Refusal,
+  type Payment,
+} from "../../schemes/scheme.ts";
+import { unwrapSignature, type Deployment } from "../../core/signatures.ts";
 import type { SettleAnswer } from "../../schemas/facilitator.ts";
 
 export interface SettleOptions {

@@ -3,7 +3,7 @@ import fp from "fastify-plugin";
 import { privateKeyToAddress } from "viem/accounts";
 import * as store from "./store.ts";
 import type { DayTotals, HourRow, RecentRow } from "./store.ts";
-import { memoFor } from "../../core/kept-answer.ts";
+import { memoFor } from "../../core/shared-answers.ts";
 import type { FacilitatorStats } from "../../schemas/facilitator.ts";
 import { formatEther, getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";

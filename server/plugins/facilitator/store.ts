@@ -2,12 +2,12 @@
 import type { TellingStore } from "./settle.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import type { SettlementRow } from "../settlement/types.ts";
-import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { toRow, type SettlementRecord } from "../settlement/store.ts";
 import type { Tallied } from "./stats.ts";
-import { atomicOf } from "../../infra/db/decimal.ts";
 import {
+  atomicOf,
   databaseNow,
   hoursBefore,
   type Db,

@@ -2,7 +2,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { LOCAL_CHAIN_ID } from "../../config.ts";
-import { parseAddress } from "../../core/address.ts";
+import { parseAddress } from "../../core/foreign-text.ts";
 import { readFaucetAmount, FAUCET, createFaucet } from "./faucet.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";

@@ -1,6 +1,6 @@
 /** What is refused, and what is let through, of a body before its route sees it. */
 import fp from "fastify-plugin";
-import { isTooDeep, MAX_JSON_DEPTH } from "../../core/json.ts";
+import { isTooDeep, MAX_JSON_DEPTH } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 

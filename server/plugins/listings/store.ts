@@ -2,9 +2,11 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Terms } from "./terms.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
-import { atomicOf, decimalOf } from "../../infra/db/decimal.ts";
-import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
 import {
+  atomicOf,
+  decimalOf,
+  placeOf,
+  readKeyset,
   databaseNow,
   jsonOf,
   jsonOrNull,

@@ -3,7 +3,7 @@ import { RULES } from "../guardrails/rules/index.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
-import { memoFor } from "../../core/kept-answer.ts";
+import { memoFor } from "../../core/shared-answers.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
 import { VERSION } from "../../infra/version.ts";

@@ -4,7 +4,7 @@ import {
   verifyAccountMessage,
   type SignatureVerdict,
 } from "../../infra/chain/account-signature.ts";
-import type { ChainClient } from "../../infra/chain/clients.ts";
+import type { ChainClient } from "../../infra/chain/index.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { ensureOwner, insertNonce, takeNonce } from "./store.ts";
 import {

@@ -3,7 +3,7 @@
  * set of fields hidden in the statement, or anything before or after, makes it no message at all.
  */
 import type { Address } from "viem";
-import { parseAddress } from "../../core/address.ts";
+import { parseAddress } from "../../core/foreign-text.ts";
 import type { OwnOrigins } from "../auth/owner.ts";
 
 /** Server nonces: 32 of 62 characters are 190 random bits; the floor is 96. */

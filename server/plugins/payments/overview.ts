@@ -1,8 +1,7 @@
 /** Totals and time series for an owner's charts. */
 import type { Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
-import { atomicOf } from "../../infra/db/decimal.ts";
-import { type Db, type Prisma, databaseNow, hoursBefore } from "../../infra/db/prisma.ts";
+import { atomicOf, databaseNow, hoursBefore, type Db, type Prisma } from "../../infra/db/prisma.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { Limits } from "../guardrails/types.ts";
 

@@ -1,8 +1,7 @@
 /** `GET /api/agents/me`: an agent's own view of its wallet, rules and key. */
 import { type Address, getAddress } from "viem";
 import { formatAtomic } from "../../core/money.ts";
-import { atomicOrNull } from "../../infra/db/decimal.ts";
-import { databaseNow, type Db } from "../../infra/db/prisma.ts";
+import { atomicOrNull, databaseNow, type Db } from "../../infra/db/prisma.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
 import type { AllowlistRow } from "../agents/allowlist.ts";
 import { limitsOnWire } from "../guardrails/explain.ts";

@@ -1,7 +1,7 @@
 /** `POST /api/agents/spend`: pay, wait for the proof, answer. */
 import { getAddress, type Address } from "viem";
 import type { SpendRequest } from "../../schemas/payments.ts";
-import { parseAddress } from "../../core/address.ts";
+import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/rules.ts";

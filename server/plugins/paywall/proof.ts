@@ -1,7 +1,7 @@
 /** Reads what a caller shows as proof of payment, in either version of the protocol. */
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequired, PaymentRequirements } from "@x402/core/types";
-import { isRecord, readForeignJson } from "../../core/json.ts";
+import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
 import { findNetwork } from "../../core/networks.ts";
 
 export type Proof =

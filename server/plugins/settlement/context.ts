@@ -1,5 +1,5 @@
 /** What the engine's parts share on one chain: the world, passed in. */
-import type * as ChainReads from "../../infra/chain/authorizations.ts";
+import type * as ChainReads from "../../infra/chain/contracts.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import type { Pool } from "../../infra/db/pool.ts";

@@ -1,6 +1,6 @@
 /** The engine as the other parts see it: accept, wait, find, cancel; and the lanes that do the work. */
 import type * as SettlementStore from "./store.ts";
-import * as reads from "../../infra/chain/authorizations.ts";
+import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
 import * as transactions from "./transaction-store.ts";
 import * as settlements from "./store.ts";

@@ -1,6 +1,6 @@
 /** The answers of x402-fetch as they go out. */
 import { type Address, type Hex, getAddress } from "viem";
-import { readForeignJson } from "../../core/json.ts";
+import { readForeignJson } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";

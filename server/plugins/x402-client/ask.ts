@@ -1,5 +1,5 @@
 /** One request to the target before anything was signed, and what its answer means. */
-import { OutboundError } from "../../infra/outbound/errors.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import { parseOffer, type Offer } from "./offer.ts";

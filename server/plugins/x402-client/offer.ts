@@ -5,11 +5,9 @@
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { PaymentRequirementsV1Schema, PaymentRequirementsV2Schema } from "@x402/core/schemas";
 import type { Address } from "viem";
-import { parseAddress } from "../../core/address.ts";
-import { isRecord, readForeignJson } from "../../core/json.ts";
+import { parseAddress, isRecord, readForeignJson, quoted } from "../../core/foreign-text.ts";
 import { parseAtomic } from "../../core/money.ts";
 import { type NetworkFacts, findNetwork } from "../../core/networks.ts";
-import { quoted } from "../../core/quoted.ts";
 import { findScheme } from "../../schemes/index.ts";
 import type { Terms } from "../listings/terms.ts";
 import { MAX_VALID_SECONDS } from "../payments/agent-reserve.ts";

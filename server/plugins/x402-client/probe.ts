@@ -4,7 +4,7 @@ import { ApiError } from "../../errors.ts";
 import type { ProbedTerms } from "../listings/terms.ts";
 import { askTarget } from "./ask.ts";
 import { chooseTerms } from "./offer.ts";
-import { isRecord } from "../../core/json.ts";
+import { isRecord } from "../../core/foreign-text.ts";
 import { termsOf } from "./offer.ts";
 import type { ClientDeps } from "./types.ts";
 
