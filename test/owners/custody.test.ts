@@ -10,7 +10,7 @@ import {
   KeyRing,
   sealWallet,
   withPrivateKey,
-} from "../../server/plugins/custody/envelope.ts";
+} from "../../server/plugins/custody/custody.ts";
 import { findNetwork } from "../../server/core/networks.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";

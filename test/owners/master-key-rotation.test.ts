@@ -8,7 +8,7 @@ import type { Address, Hex } from "viem";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { addressOf } from "../../server/core/signatures.ts";
-import { KeyRing, sealWallet, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
+import { KeyRing, sealWallet, withPrivateKey } from "../../server/plugins/custody/custody.ts";
 import { rotateMasterKey } from "../../server/plugins/custody/keys-rotate.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";

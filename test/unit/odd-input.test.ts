@@ -5,8 +5,8 @@ import t from "tap";
 import { getAddress, type Hex } from "viem";
 import { parseAddress } from "../../server/core/foreign-text.ts";
 import { decodeCursor, encodeCursor, readPage, toPage } from "../../server/core/paging.ts";
-import { ownOrigins } from "../../server/plugins/auth/owner.ts";
-import { checkSiwe, parseSiwe } from "../../server/plugins/owners/siwe.ts";
+import { ownOrigins } from "../../server/plugins/auth/index.ts";
+import { checkSiwe, parseSiwe } from "../../server/plugins/owners/sign-in.ts";
 import { createSiweMessage } from "viem/siwe";
 
 type SiweFields = Parameters<typeof createSiweMessage>[0];

@@ -1,3 +1,4 @@
+/** The configured networks, and the one way to each. */
 import {
   createPublicClient,
   custom,

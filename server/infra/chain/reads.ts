@@ -1,3 +1,4 @@
+/** What the chain is asked by many at once: balances, authorization states, heads. */
 import type { Address } from "viem";
 import type { AuthorizationRef } from "../../core/authorization.ts";
 import { readAuthorizationStates, readBalances } from "./contracts.ts";

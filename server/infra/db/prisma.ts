@@ -1,3 +1,4 @@
+/** Prisma: its client, our money and JSON in its types, and lists by keyset. */
 import { PrismaPg } from "@prisma/adapter-pg";
 import { Prisma, PrismaClient } from "../../generated/prisma/client.ts";
 import { toJsonb } from "../../core/foreign-text.ts";

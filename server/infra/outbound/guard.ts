@@ -1,4 +1,4 @@
-/** What the service may talk to on somebody else's behalf: which URLs, and which addresses. */
+/** What the service may talk to on somebody else's behalf: which URLs, which addresses; and why there is no answer. */
 import ipaddr from "ipaddr.js";
 import { lookup as systemLookup } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";

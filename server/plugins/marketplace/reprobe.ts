@@ -8,7 +8,7 @@ import {
   type PrismaClient,
 } from "../../infra/db/prisma.ts";
 import { type ListingRow, reviseListing, rowOf } from "../listings/store.ts";
-import { type ProbedTerms, compareTerms } from "../listings/terms.ts";
+import { compareTerms, type ProbedTerms } from "../listings/index.ts";
 import type { Prober } from "./marketplace.ts";
 
 const MINUTE_MS = 60_000;

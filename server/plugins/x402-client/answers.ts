@@ -6,7 +6,7 @@ import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import type { ChosenTerms } from "./offer.ts";
-import type { TargetRequest } from "./types.ts";
+import type { TargetRequest } from "./request.ts";
 
 export interface PaidFacts {
   network: string;

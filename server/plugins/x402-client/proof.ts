@@ -7,9 +7,8 @@ import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { isRedirect } from "./ask.ts";
-import type { Offer, OfferedTerms } from "./offer.ts";
-import type { TargetRequest } from "./types.ts";
+import { isRedirect, type Offer, type OfferedTerms } from "./offer.ts";
+import type { TargetRequest } from "./request.ts";
 
 export interface ProofRequest {
   offer: Pick<Offer, "x402Version" | "resource" | "extensions">;
