@@ -13,7 +13,7 @@ const TOLD_ONCE = [
   "server/plugins/withdrawals/store.ts",
   "server/infra/db/migrate.ts",
   "server/infra/db/migrate.ts",
-  "server/infra/db/listener.ts",
+  "server/infra/db/pool.ts",
   "server/local/",
 ];
 const RAW = /\.query(<[^()]*>)?\(|\$(query|execute)Raw(Unsafe)?\b/;

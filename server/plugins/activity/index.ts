@@ -11,7 +11,7 @@ import {
 } from "./events.ts";
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { Listener } from "../../infra/db/listener.ts";
+import { Listener } from "../../infra/db/pool.ts";
 import { isSessionLive } from "../auth/sessions.ts";
 import { findPayments } from "../payments/store.ts";
 import { ApiError } from "../../errors.ts";

@@ -14,6 +14,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 
 export default fp(
   async (app) => {
+    nameAnswers(app);
     await app.register(errors);
     logAnswers(app);
     await setSecurityHeaders(app);
@@ -26,6 +27,11 @@ export default fp(
   },
   { name: "http" },
 );
+
+/** First of all hooks: every answer, of whatever kind, carries the id its log lines have. */
+function nameAnswers(app: FastifyInstance): void {
+  app.addHook("onRequest", async (request, reply) => void reply.header("x-request-id", request.id));
+}
 
 /** One line per answer: what was asked, by which agent or owner, how it ended, how long it took. */
 function logAnswers(app: FastifyInstance): void {
