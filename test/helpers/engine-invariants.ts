@@ -2,7 +2,7 @@
 import type { Pool } from "pg";
 import type { Test } from "tap";
 import type { Hex } from "viem";
-import { tagOf } from "../../server/infra/chain/authorizations.ts";
+import { tagOf } from "../../server/infra/chain/contracts.ts";
 import { schemeOf } from "../../server/schemes/index.ts";
 import type { TestChain } from "./chain.ts";
 import { TOKEN_ABI } from "./engine.ts";

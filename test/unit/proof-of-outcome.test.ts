@@ -3,7 +3,7 @@ import t from "tap";
 import type { Hex } from "viem";
 import { ChainUnreachable } from "../../server/infra/chain/errors.ts";
 import type { RpcLog } from "../../server/core/abi.ts";
-import type { RpcReceipt } from "../../server/infra/chain/authorizations.ts";
+import type { RpcReceipt } from "../../server/infra/chain/contracts.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
 import { outcomeOf } from "../../server/plugins/settlement/waiters.ts";
 import { explainUse, proveRefused, Refusals } from "../../server/plugins/settlement/prove.ts";

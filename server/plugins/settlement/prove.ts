@@ -2,7 +2,7 @@
  * Decides about authorizations that did not go through: proven facts become outcomes, the rest waits. Our own
  * transactions are asked first. What is not there (a receipt, a log, a nonce) proves nothing, ever.
  */
-import { SPAN_BLOCKS, type BlockHeader } from "../../infra/chain/authorizations.ts";
+import { SPAN_BLOCKS, type BlockHeader } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";

@@ -3,7 +3,7 @@
  * transaction, and of whose transaction took a nonce. A receipt that is missing proves nothing.
  */
 import type { Hex } from "viem";
-import type { RpcReceipt } from "../../infra/chain/authorizations.ts";
+import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import type { BatchItem } from "./batch.ts";
