@@ -179,6 +179,13 @@ function readNetworks(
   problems: string[],
 ): NetworkConfig[] {
   const networks: NetworkConfig[] = [];
+  const readGwei = (key: string, usual: number): number => {
+    const text = environment[key];
+    if (text === undefined || text === "") return usual;
+    if (!/^(0|[1-9][0-9]{0,6})(\.[0-9]{1,9})?$/.test(text) || Number(text) === 0)
+      problems.push(`${key} must be a number of gwei above 0, with at most 9 decimals`);
+    return Number(text);
+  };
   for (const id of list(env.NETWORKS)) {
     const facts = findNetwork(id);
     if (!facts) {
@@ -200,10 +207,18 @@ function readNetworks(
     const confirmations = environment[`CONFIRMATIONS_${facts.chainId}`];
     if (confirmations !== undefined && !/^[1-9][0-9]{0,2}$/.test(confirmations))
       problems.push(`CONFIRMATIONS_${facts.chainId} must be a whole number from 1 to 999`);
+    const maxFeeGwei = readGwei(`MAX_FEE_GWEI_${facts.chainId}`, facts.maxFeeGwei);
+    const maxTipGwei = readGwei(`MAX_TIP_GWEI_${facts.chainId}`, facts.maxTipGwei);
+    if (maxTipGwei > maxFeeGwei)
+      problems.push(
+        `MAX_TIP_GWEI_${facts.chainId} must not be above the fee's cap (${maxFeeGwei})`,
+      );
     networks.push({
       ...facts,
       rpcUrls,
       confirmations: confirmations === undefined ? facts.confirmations : Number(confirmations),
+      maxFeeGwei,
+      maxTipGwei,
     });
   }
   if (networks.length === 0 && problems.length === 0) problems.push("NETWORKS is empty");

@@ -1,12 +1,15 @@
 -- Ends a transaction: proven outcomes are written, what it carried without effect goes back to the
--- queue, and the metered gas is corrected. Facts of the chain: no lease is needed to record them, and
+-- queue (by itself, where that was its own fault: p_faults are nonces of authorizations; or later, where
+-- the transaction was given up), who harmed it is remembered, and the metered gas is corrected. Facts of the chain: no lease is needed to record them, and
 -- recording them twice changes nothing.
 CREATE FUNCTION purser_transaction_final(
   p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_status TEXT,
-  p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT, p_outcomes JSONB
+  p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT, p_outcomes JSONB,
+  p_faults TEXT[] DEFAULT '{}', p_offenders TEXT[] DEFAULT '{}'
 ) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   done relayer_transactions%ROWTYPE;
+  is_given_up CONSTANT BOOLEAN := p_status = 'given_up';
 BEGIN
   UPDATE relayer_transactions
      SET status = p_status, mined_hash = p_hash, block_number = p_block_number, block_hash = p_block_hash,
@@ -19,11 +22,28 @@ BEGIN
   PERFORM purser_settlements_finalize(p_chain_id, p_outcomes);
   UPDATE settlements s
      SET status = 'queued', lane_address = NULL, lane_epoch = NULL, tx_hash = NULL,
-         next_attempt_at = '-infinity', updated_at = clock_timestamp()
+         faults = s.faults + (s.nonce = ANY (p_faults))::int,
+         given_up = s.given_up + is_given_up::int,
+         -- Given up once, it shares a smaller batch: perhaps it was the size. Then it goes by itself, as does
+         -- what has been carried in vain too often, whoever was to blame.
+         solo = s.solo OR s.nonce = ANY (p_faults) OR s.attempts >= 3 OR (is_given_up AND s.given_up >= 1),
+         next_attempt_at = CASE WHEN is_given_up
+           THEN clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second' ELSE '-infinity' END,
+         turn = CASE WHEN is_given_up
+           THEN greatest(s.turn, clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second') ELSE s.turn END,
+         updated_at = clock_timestamp()
     FROM settlement_transactions item
    WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce
      AND s.from_address = item.from_address AND s.chain_id = p_chain_id AND s.asset = item.asset
      AND s.nonce = item.nonce AND s.status = 'submitted' AND s.lane_address = p_address;
+  IF cardinality(p_offenders) > 0 THEN
+    INSERT INTO lane_offenders AS known (chain_id, payer, until)
+    SELECT p_chain_id, payer, clock_timestamp() + interval '1 day' FROM unnest(p_offenders) AS payer
+    ON CONFLICT (chain_id, payer) DO UPDATE SET count = known.count + 1, until = EXCLUDED.until;
+    UPDATE settlements SET solo = TRUE
+     WHERE chain_id = p_chain_id AND class = 2 AND from_address = ANY (p_offenders) AND status = 'queued'
+       AND lane_address IS NULL AND (relay OR cancel_signature IS NOT NULL) AND NOT solo;
+  END IF;
   IF done.metered_gas > 0 THEN
     -- The metered share of what was used is the metered share of the limit.
     UPDATE relayer_gas_days

@@ -17,6 +17,9 @@ export interface NetworkFacts {
   readonly blockTimeMs: number;
   /** Blocks that must include a transaction (its own counts) before we call it final. */
   readonly confirmations: number;
+  /** The dearest gas we ever offer, per unit: whatever a node suggests, and however long something is stuck. */
+  readonly maxFeeGwei: number;
+  readonly maxTipGwei: number;
   /** The coin that pays for gas, with 18 decimals. On Arc that is USDC itself (its ERC-20 view has 6). */
   readonly nativeSymbol: "ETH" | "USDC" | "POL" | "AVAX";
   readonly testnet: boolean;
@@ -50,9 +53,17 @@ const network = (
   usdc: { address: Address; name: "USDC" | "USD Coin" },
   rest: Omit<
     NetworkFacts,
-    "id" | "chainId" | "name" | "slug" | "usdc" | "nativeSymbol" | "testnet"
+    | "id"
+    | "chainId"
+    | "name"
+    | "slug"
+    | "usdc"
+    | "nativeSymbol"
+    | "testnet"
+    | "maxFeeGwei"
+    | "maxTipGwei"
   > &
-    Partial<Pick<NetworkFacts, "nativeSymbol" | "testnet">>,
+    Partial<Pick<NetworkFacts, "nativeSymbol" | "testnet" | "maxFeeGwei" | "maxTipGwei">>,
 ): NetworkFacts => ({
   id: `eip155:${chainId}`,
   chainId,
@@ -60,6 +71,8 @@ const network = (
   slug,
   usdc: { ...usdc, version: "2" },
   nativeSymbol: "ETH",
+  maxFeeGwei: 500,
+  maxTipGwei: 50,
   testnet: false,
   ...rest,
 });
@@ -76,6 +89,9 @@ export const NETWORKS: readonly NetworkFacts[] = [
       blockTimeMs: 500,
       confirmations: 1,
       nativeSymbol: "USDC",
+      // A unit of gas is cheaper here by a factor of thousands.
+      maxFeeGwei: 5_000,
+      maxTipGwei: 500,
     },
   ),
   network(
@@ -89,6 +105,9 @@ export const NETWORKS: readonly NetworkFacts[] = [
       blockTimeMs: 500,
       confirmations: 1,
       nativeSymbol: "USDC",
+      // A unit of gas is cheaper here by a factor of thousands.
+      maxFeeGwei: 5_000,
+      maxTipGwei: 500,
       testnet: true,
     },
   ),
@@ -156,6 +175,8 @@ export const NETWORKS: readonly NetworkFacts[] = [
       publicRpcUrl: "https://polygon-rpc.com",
       explorerUrl: "https://polygonscan.com",
       nativeSymbol: "POL",
+      maxFeeGwei: 10_000,
+      maxTipGwei: 1_000,
       blockTimeMs: 2_000,
       confirmations: 5,
     },
@@ -194,6 +215,8 @@ export const NETWORKS: readonly NetworkFacts[] = [
       publicRpcUrl: "https://api.avax.network/ext/bc/C/rpc",
       explorerUrl: "https://snowtrace.io",
       nativeSymbol: "AVAX",
+      maxFeeGwei: 1_000,
+      maxTipGwei: 100,
       blockTimeMs: 1_700,
       confirmations: 1,
     },

@@ -27,6 +27,8 @@ export interface TestEngineOptions {
   rpcUrls?: string[];
   relayerPrivateKeys?: Hex[];
   confirmations?: number;
+  maxFeeGwei?: number;
+  maxTipGwei?: number;
   blockTimeMs?: number;
   gasCapPerItem?: bigint;
   dailyGasCeiling?: bigint;
@@ -44,7 +46,7 @@ export interface TestEngine {
   said: () => string;
   /** Items of each transaction it sent. */
   batches: number[];
-  counts: { repriced: number; resent: number };
+  counts: { repriced: number; resent: number; givenUp: number };
   stop: () => Promise<void>;
 }
 
@@ -60,6 +62,8 @@ export async function startEngine(
     usdc: { ...facts.usdc, address: options.chain.usdc },
     blockTimeMs: options.blockTimeMs ?? facts.blockTimeMs,
     confirmations: options.confirmations ?? facts.confirmations,
+    maxFeeGwei: options.maxFeeGwei ?? facts.maxFeeGwei,
+    maxTipGwei: options.maxTipGwei ?? facts.maxTipGwei,
     rpcUrls: options.rpcUrls ?? [options.chain.rpcUrl],
   };
   const pool = createPool(options.databaseUrl);
@@ -70,7 +74,7 @@ export async function startEngine(
   const note = (level: string) => (fields: object, message: string) =>
     void logs.push({ level, message, fields });
   const batches: number[] = [];
-  const counts = { repriced: 0, resent: 0 };
+  const counts = { repriced: 0, resent: 0, givenUp: 0 };
   const engine = new RunningEngine({
     pool,
     connectionString: options.databaseUrl,
@@ -87,9 +91,11 @@ export async function startEngine(
           batch: (items) => void batches.push(items),
           settled: () => undefined,
           took: () => undefined,
+          landed: () => undefined,
           finished: () => undefined,
           repriced: () => void (counts.repriced += 1),
           resent: () => void (counts.resent += 1),
+          givenUp: () => void (counts.givenUp += 1),
         },
       },
     ],

@@ -2,6 +2,7 @@
 import type * as SettlementStore from "./store.ts";
 import * as reads from "../../infra/chain/authorizations.ts";
 import * as lanes from "./lane-store.ts";
+import * as queue from "./queue-store.ts";
 import * as transactions from "./transaction-store.ts";
 import * as settlements from "./store.ts";
 import { randomUUID } from "node:crypto";
@@ -15,6 +16,7 @@ import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener } from "../../infra/db/listener.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { acceptSettlements } from "./accept.ts";
+import { feeCapsOf } from "./batch.ts";
 import { ChainEngine } from "./chain-engine.ts";
 import type { EngineLog, EngineMeter, FaultPoint } from "./context.ts";
 import {
@@ -196,6 +198,7 @@ export class RunningEngine {
             pool: deps.pool,
             reads,
             lanes,
+            queue,
             transactions,
             settlements,
             log: deps.log,
@@ -203,6 +206,7 @@ export class RunningEngine {
             fault: deps.fault ?? (async () => undefined),
             gasCapPerItem: deps.gasCapPerItem,
             dailyGasCeiling: deps.dailyGasCeiling,
+            feeCaps: feeCapsOf(network),
             owner,
           },
         }),

@@ -5,10 +5,9 @@
  */
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { finalTag, type EngineContext } from "./context.ts";
+import { finalTag, Signal, type EngineContext } from "./context.ts";
 import { authorizationOf, explainUse, keyOf } from "./prove.ts";
 import { proveByTransaction } from "./receipt-logs.ts";
-import { Signal } from "./signal.ts";
 
 /** No key has this address: the lease of the watch lives beside those of the lanes. */
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
@@ -67,7 +66,7 @@ export class ExternalRelays {
   async round(): Promise<void> {
     const ctx = this.#ctx;
     const { chainId } = ctx.network;
-    await ctx.lanes.voidLapsedClaims(ctx.pool, chainId);
+    await ctx.queue.voidLapsedClaims(ctx.pool, chainId);
     for (const address of await ctx.lanes.orphanedLanes(ctx.pool, chainId)) this.#onOrphan(address);
     const watched = await ctx.settlements.openWatched(ctx.pool, chainId, MAX_ROWS);
     const now = BigInt(Math.floor(Date.now() / 1_000));

@@ -13,6 +13,8 @@ interface AttemptRecord {
   raw: Buffer;
   max_fee_wei: bigint;
   priority_fee_wei: bigint;
+  purpose: "work" | "void";
+  answer: string | null;
 }
 
 const hexOf = (buffer: Buffer): Hex => `0x${buffer.toString("hex")}`;
@@ -20,7 +22,8 @@ const hexOf = (buffer: Buffer): Hex => `0x${buffer.toString("hex")}`;
 /** Every transaction of the lane that may still be mined, with all its signed forms and what it carries. */
 export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<StoredTransaction[]> {
   const { rows } = await sql.query<AttemptRecord>(
-    `SELECT t.nonce, t.to_address, t.calldata, t.gas_limit, a.hash, a.attempt, a.raw, a.max_fee_wei, a.priority_fee_wei
+    `SELECT t.nonce, t.to_address, t.calldata, t.gas_limit, a.hash, a.attempt, a.raw, a.max_fee_wei, a.priority_fee_wei,
+            a.purpose, a.answer
        FROM relayer_transactions t JOIN relayer_attempts a USING (chain_id, lane_address, nonce)
       WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'pending'
       ORDER BY t.nonce, a.attempt`,
@@ -56,6 +59,8 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
     tx.attempts.push({
       hash: row.hash,
       attempt: row.attempt,
+      purpose: row.purpose,
+      answer: row.answer ?? undefined,
       raw: hexOf(row.raw),
       maxFeeWei: row.max_fee_wei,
       priorityFeeWei: row.priority_fee_wei,
@@ -75,15 +80,19 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
   return [...byNonce.values()];
 }
 
-/** Signed bytes of transactions that were final and that the chain no longer knows (it lost blocks). */
-export async function minedRawFrom(sql: Sql, lane: LaneKey, nonce: bigint): Promise<Hex[]> {
-  const { rows } = await sql.query<{ raw: Buffer }>(
-    `SELECT a.raw FROM relayer_transactions t JOIN relayer_attempts a ON a.hash = t.mined_hash
-      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'mined' AND t.nonce >= $3
+/** Signed bytes of transactions that were final, from a nonce on: what a chain that lost blocks has to get back. */
+export async function finalRawFrom(
+  sql: Sql,
+  lane: LaneKey,
+  nonce: bigint,
+): Promise<Map<bigint, Hex>> {
+  const { rows } = await sql.query<{ nonce: bigint; raw: Buffer }>(
+    `SELECT t.nonce, a.raw FROM relayer_transactions t JOIN relayer_attempts a ON a.hash = t.mined_hash
+      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status IN ('mined', 'given_up') AND t.nonce >= $3
       ORDER BY t.nonce`,
     [lane.chainId, lane.address, String(nonce)],
   );
-  return rows.map((row) => hexOf(row.raw));
+  return new Map(rows.map((row) => [row.nonce, hexOf(row.raw)]));
 }
 
 export async function isOurTransaction(sql: Sql, hash: string): Promise<boolean> {
