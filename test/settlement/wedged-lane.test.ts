@@ -85,6 +85,16 @@ t.test("a transaction that is refused for good", { timeout: 90_000 }, async (t) 
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
+t.test("one endpoint refuses for good, the other is dead", { timeout: 90_000 }, async (t) => {
+  const { chain, database, proxy, start, payment } = await world(t);
+  proxy.behave = (call) =>
+    isWork(call) && sent(call).nonce === 0 ? { do: "answer", error: PAST_THE_CAP } : { do: "pass" };
+  const node = await start({ rpcUrls: [proxy.url, "http://127.0.0.1:1/"] });
+  t.equal((await settle(node, await payment(), 40_000)).status, "settled", node.said());
+  t.equal(node.counts.givenUp, 1);
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
 t.test("refused by words, but taken", { timeout: 90_000 }, async (t) => {
   const { chain, database, proxy, start, payment, all } = await world(t);
   await chain.testClient.setIntervalMining({ interval: 0 });
@@ -184,7 +194,7 @@ t.test("a chain that was reset below our nonces", { timeout: 90_000 }, async (t)
 });
 
 t.test("a chain that loses nonces while we run", { timeout: 90_000 }, async (t) => {
-  const { chain, database, start, payment, all } = await world(t);
+  const { chain, start, payment, all } = await world(t);
   const { address } = chain.relayer;
   await chain.testClient.setNonce({ address, nonce: 5 });
   const node = await start();
@@ -241,7 +251,11 @@ t.test("nothing is promised while nothing moves", { timeout: 60_000 }, async (t)
   });
   await ask("spend");
   await ask("withdrawal");
-  await t.rejects(node.engine.settlement.assertAvailable(chain.chainId), {}, "readiness says so");
+  await t.rejects(
+    node.engine.settlement.assertAvailable(chain.chainId),
+    { code: "chain_unavailable" },
+    "readiness says so",
+  );
   await database.pool.query(
     `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_day, created_at)
      VALUES ($1, $2, 0, $2, '', 21000, now(), now() - interval '40 seconds')`,

@@ -4,7 +4,12 @@
  * node says here proves nothing: only receipts do, and those the tracker reads.
  */
 import type { PrivateKeyAccount } from "viem";
-import { classifyChainError, isRefusalForGood } from "../../infra/chain/errors.ts";
+import {
+  ChainRefusal,
+  ChainUnreachable,
+  classifyChainError,
+  isRefusalForGood,
+} from "../../infra/chain/errors.ts";
 import { initialFees, replacementFees, signAttempt, type Fees } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
 import type { Lease, StoredAttempt } from "./lane-store.ts";
@@ -39,6 +44,13 @@ const GIVE_UP_AGAIN_MS = 30_000;
 const TRANSFER_GAS = 21_000n;
 const MAX_FILLERS = 64;
 
+/**
+ * Where one endpoint refuses and another is silent, the silent one may have taken it. Giving up is safe even
+ * then, and an endpoint that is down for days must not hold up the lane.
+ */
+const refusalIn = (error: unknown): unknown =>
+  error instanceof ChainUnreachable && error.cause instanceof ChainRefusal ? error.cause : error;
+
 const formOf = (slot: Slot, attempt: StoredAttempt, lane: string) =>
   attempt.purpose === "work" ? slot : voidOf(slot.nonce, lane);
 
@@ -63,7 +75,7 @@ export class Mempool {
       await ctx.rpc.broadcast(latest.raw);
       await this.#taken(slot, latest);
     } catch (error) {
-      const { kind, message } = classifyChainError(error);
+      const { kind, message } = classifyChainError(refusalIn(error));
       const about = { lane: lease.address, nonce: slot.nonce, hash: latest.hash, kind };
       if (kind === "already_known" || kind === "sent_not_mined") return this.#taken(slot, latest);
       // Nobody knows: nothing changes.
