@@ -1,6 +1,6 @@
 // Goal: who has code at its address travels alone, whatever its signature looks like, and whoever burns gas in a batch harms its neighbours once at most.
 import t, { type Test } from "tap";
-import { parseAbi, type Hex } from "viem";
+import { parseAbi } from "viem";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
 import { testChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
@@ -58,7 +58,7 @@ t.test("a delegated account with a key's signature", { timeout: 90_000 }, async 
   if (!burner || !wallet || !stranger) throw new Error("nobody");
   await chain.testClient.setCode({ address: wallet.address, bytecode: YES });
   const delegate = randomAddress();
-  await chain.testClient.setCode({ address: delegate, bytecode: TWO_FACED_BURNER as Hex });
+  await chain.testClient.setCode({ address: delegate, bytecode: TWO_FACED_BURNER });
   const outsider = chain.walletClient(stranger);
   // EIP-7702: the account stays its key's, and has this code from now on.
   const delegation = await burner.signAuthorization({
@@ -114,7 +114,7 @@ t.test("code that comes between the check and the block", { timeout: 90_000 }, a
   const [burner] = accounts;
   if (!burner) throw new Error("nobody");
   const { address } = burner;
-  burn = () => chain.testClient.setCode({ address, bytecode: TWO_FACED_BURNER as Hex });
+  burn = () => chain.testClient.setCode({ address, bytecode: TWO_FACED_BURNER });
   const [bad, ...good] = await settleAll(node, requests);
   t.equal(bad?.status, "failed");
   t.ok(

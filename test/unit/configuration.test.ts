@@ -82,7 +82,7 @@ t.test("every problem is listed at once, and no value of a secret", async (t) =>
     SETTLE_WAIT_MS: "99999",
     CONFIRMATIONS_1: "0",
     MAX_FEE_GWEI_1: "lots",
-    MAX_TIP_GWEI_1: "600",
+    MAX_TIP_GWEI_1: "0",
   });
   const text = problems.join("\n");
   for (const key of [
