@@ -179,6 +179,13 @@ function readNetworks(
   problems: string[],
 ): NetworkConfig[] {
   const networks: NetworkConfig[] = [];
+  const readGwei = (key: string, usual: number): number => {
+    const text = environment[key];
+    if (text === undefined || text === "") return usual;
+    if (!/^(0|[1-9][0-9]{0,6})(\.[0-9]{1,9})?$/.test(text) || Number(text) === 0)
+      problems.push(`${key} must be a number of gwei above 0, with at most 9 decimals`);
+    return Number(text);
+  };
   for (const id of list(env.NETWORKS)) {
     const facts = findNetwork(id);
     if (!facts) {
@@ -209,7 +216,13 @@ function readNetworks(
       depthOf("INCLUSION_DEPTH", facts.inclusionDepth),
       confirmations,
     );
-    networks.push({ ...facts, rpcUrls, confirmations, inclusionDepth });
+    const maxFeeGwei = readGwei(`MAX_FEE_GWEI_${facts.chainId}`, facts.maxFeeGwei);
+    const maxTipGwei = readGwei(`MAX_TIP_GWEI_${facts.chainId}`, facts.maxTipGwei);
+    if (maxTipGwei > maxFeeGwei)
+      problems.push(
+        `MAX_TIP_GWEI_${facts.chainId} must not be above the fee's cap (${maxFeeGwei})`,
+      );
+    networks.push({ ...facts, rpcUrls, confirmations, inclusionDepth, maxFeeGwei, maxTipGwei });
   }
   if (networks.length === 0 && problems.length === 0) problems.push("NETWORKS is empty");
   return networks;

@@ -195,7 +195,7 @@ export const ERRORS = {
   chain_unavailable: define(
     503,
     "Chain unavailable",
-    "The chain cannot be reached; nothing was signed. Retry later.",
+    "The chain cannot be reached, costs too much now, or takes nothing in; nothing was signed. Retry later.",
     true,
   ),
   relayer_unfunded: define(

@@ -1,20 +1,28 @@
 -- Writes where a transaction of ours stands: 'included' (in a block, which may be taken back), 'mined'
--- (final) or 'replaced' (a block holds another transaction with its nonce). Proven outcomes are written,
--- what it carried without effect goes back to the queue, and the metered gas is corrected. Facts of the
--- chain: no lease is needed to record them, and recording them twice changes nothing. Answers as
--- purser_settlements_finalize does.
+-- (final), 'given_up' (final, and all it did was to use up its nonce) or 'replaced' (a block holds another
+-- transaction with its nonce). Proven outcomes are written, what it carried without effect goes back to the
+-- queue (by itself, where that was its own fault: p_faults are nonces of authorizations; or later, where it
+-- was given up), who harmed it is remembered, and the metered gas is corrected. Facts of the chain: no lease
+-- is needed to record them, and recording them twice changes nothing. Answers as purser_settlements_finalize
+-- does.
 CREATE FUNCTION purser_transaction_final(
   p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_status TEXT,
-  p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT, p_outcomes JSONB
+  p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT, p_outcomes JSONB,
+  p_faults TEXT[] DEFAULT '{}', p_offenders TEXT[] DEFAULT '{}'
 ) RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
   was relayer_transactions%ROWTYPE;
   told JSONB;
+  is_given_up CONSTANT BOOLEAN := EXISTS (
+    SELECT 1 FROM relayer_attempts a
+     WHERE a.hash = p_hash AND a.chain_id = p_chain_id AND a.lane_address = p_address AND a.nonce = p_nonce
+       AND a.purpose = 'void');
 BEGIN
   SELECT * INTO was FROM relayer_transactions
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce FOR UPDATE;
   IF was.status IS NULL OR was.status NOT IN ('pending', 'included') OR was.status = p_status
-     OR (was.status = 'included' AND (p_status <> 'mined' OR was.block_hash <> p_block_hash)) THEN
+     OR (was.status = 'included'
+         AND (p_status NOT IN ('mined', 'given_up') OR was.block_hash <> p_block_hash)) THEN
     RETURN '{"finished": 0, "corrected": []}'::jsonb;
   END IF;
   UPDATE relayer_transactions
@@ -25,7 +33,16 @@ BEGIN
   -- Rows that a later transaction carries by now are that one's; rows held are proven when this is final.
   UPDATE settlements s
      SET status = 'queued', lane_address = NULL, lane_epoch = NULL, tx_hash = NULL,
-         next_attempt_at = '-infinity', updated_at = clock_timestamp()
+         faults = s.faults + (s.nonce = ANY (p_faults))::int,
+         given_up = s.given_up + is_given_up::int,
+         -- Given up once, it shares a smaller batch: perhaps it was the size. Then it goes by itself, as does
+         -- what has been carried in vain too often, whoever was to blame.
+         solo = s.solo OR s.nonce = ANY (p_faults) OR s.attempts >= 3 OR (is_given_up AND s.given_up >= 1),
+         next_attempt_at = CASE WHEN is_given_up
+           THEN clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second' ELSE '-infinity' END,
+         turn = CASE WHEN is_given_up
+           THEN greatest(s.turn, clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second') ELSE s.turn END,
+         updated_at = clock_timestamp()
     FROM settlement_transactions item
    WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce
      AND s.from_address = item.from_address AND s.chain_id = p_chain_id AND s.asset = item.asset
@@ -34,6 +51,14 @@ BEGIN
                         WHERE a.chain_id = p_chain_id AND a.lane_address = p_address AND a.nonce = p_nonce)
      AND NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT, status TEXT)
                       WHERE o.status = 'held' AND o."from" = s.from_address AND o.asset = s.asset AND o.nonce = s.nonce);
+  IF cardinality(p_offenders) > 0 THEN
+    INSERT INTO lane_offenders AS known (chain_id, payer, until)
+    SELECT p_chain_id, payer, clock_timestamp() + interval '1 day' FROM unnest(p_offenders) AS payer
+    ON CONFLICT (chain_id, payer) DO UPDATE SET count = known.count + 1, until = EXCLUDED.until;
+    UPDATE settlements SET solo = TRUE
+     WHERE chain_id = p_chain_id AND class = 2 AND from_address = ANY (p_offenders) AND status = 'queued'
+       AND lane_address IS NULL AND (relay OR cancel_signature IS NOT NULL) AND NOT solo;
+  END IF;
   IF was.metered_gas > 0 AND was.status = 'pending' THEN
     PERFORM purser_gas_corrected(was, coalesce(p_gas_used, 0), 1);
   END IF;

@@ -23,6 +23,9 @@ export interface NetworkFacts {
   readonly inclusionDepth: number;
   /** Blocks until we call it final and look no more. What a reorganisation takes back before is corrected. */
   readonly confirmations: number;
+  /** The dearest gas we ever offer, per unit: whatever a node suggests, and however long something is stuck. */
+  readonly maxFeeGwei: number;
+  readonly maxTipGwei: number;
   /** The coin that pays for gas, with 18 decimals. On Arc that is USDC itself (its ERC-20 view has 6). */
   readonly nativeSymbol: "ETH" | "USDC" | "POL" | "AVAX";
   readonly testnet: boolean;
@@ -56,9 +59,23 @@ const network = (
   usdc: { address: Address; name: "USDC" | "USD Coin" },
   rest: Omit<
     NetworkFacts,
-    "id" | "chainId" | "name" | "slug" | "usdc" | "nativeSymbol" | "testnet" | "inclusionDepth"
+    | "id"
+    | "chainId"
+    | "name"
+    | "slug"
+    | "usdc"
+    | "nativeSymbol"
+    | "testnet"
+    | "inclusionDepth"
+    | "maxFeeGwei"
+    | "maxTipGwei"
   > &
-    Partial<Pick<NetworkFacts, "nativeSymbol" | "testnet" | "inclusionDepth">>,
+    Partial<
+      Pick<
+        NetworkFacts,
+        "nativeSymbol" | "testnet" | "inclusionDepth" | "maxFeeGwei" | "maxTipGwei"
+      >
+    >,
 ): NetworkFacts => ({
   id: `eip155:${chainId}`,
   chainId,
@@ -66,6 +83,8 @@ const network = (
   slug,
   usdc: { ...usdc, version: "2" },
   nativeSymbol: "ETH",
+  maxFeeGwei: 500,
+  maxTipGwei: 50,
   testnet: false,
   inclusionDepth: 1,
   ...rest,
@@ -83,6 +102,9 @@ export const NETWORKS: readonly NetworkFacts[] = [
       blockTimeMs: 500,
       confirmations: 1,
       nativeSymbol: "USDC",
+      // A unit of gas is cheaper here by a factor of thousands.
+      maxFeeGwei: 5_000,
+      maxTipGwei: 500,
     },
   ),
   network(
@@ -96,6 +118,9 @@ export const NETWORKS: readonly NetworkFacts[] = [
       blockTimeMs: 500,
       confirmations: 1,
       nativeSymbol: "USDC",
+      // A unit of gas is cheaper here by a factor of thousands.
+      maxFeeGwei: 5_000,
+      maxTipGwei: 500,
       testnet: true,
     },
   ),
@@ -164,6 +189,8 @@ export const NETWORKS: readonly NetworkFacts[] = [
       publicRpcUrl: "https://polygon-rpc.com",
       explorerUrl: "https://polygonscan.com",
       nativeSymbol: "POL",
+      maxFeeGwei: 10_000,
+      maxTipGwei: 1_000,
       blockTimeMs: 2_000,
       inclusionDepth: 2,
       confirmations: 5,
@@ -203,6 +230,8 @@ export const NETWORKS: readonly NetworkFacts[] = [
       publicRpcUrl: "https://api.avax.network/ext/bc/C/rpc",
       explorerUrl: "https://snowtrace.io",
       nativeSymbol: "AVAX",
+      maxFeeGwei: 1_000,
+      maxTipGwei: 100,
       blockTimeMs: 1_700,
       confirmations: 1,
     },

@@ -147,8 +147,9 @@ t.test("smart wallets", async (t) => {
       const answer = await post(app, "settle", await from(wallet));
       t.match(answer, {
         success: false,
-        errorReason: "invalid_exact_evm_transaction_failed",
-        transaction: /^(0x|$)/,
+        // The engine's own rehearsal pays for gas, as the transaction would: it is not sent at all.
+        errorReason: "invalid_exact_evm_signature",
+        transaction: "",
       });
       t.equal(await received(), 4_000n);
     },

@@ -28,6 +28,8 @@ export interface TestEngineOptions {
   relayerPrivateKeys?: Hex[];
   confirmations?: number;
   inclusionDepth?: number;
+  maxFeeGwei?: number;
+  maxTipGwei?: number;
   blockTimeMs?: number;
   gasCapPerItem?: bigint;
   dailyGasCeiling?: bigint;
@@ -46,7 +48,7 @@ export interface TestEngine {
   said: () => string;
   /** Items of each transaction it sent. */
   batches: number[];
-  counts: { repriced: number; resent: number };
+  counts: { repriced: number; resent: number; givenUp: number };
   /** Kinds of the corrections it made. */
   corrections: string[];
   stop: () => Promise<void>;
@@ -65,6 +67,8 @@ export async function startEngine(
     blockTimeMs: options.blockTimeMs ?? facts.blockTimeMs,
     confirmations: options.confirmations ?? facts.confirmations,
     inclusionDepth: options.inclusionDepth ?? facts.inclusionDepth,
+    maxFeeGwei: options.maxFeeGwei ?? facts.maxFeeGwei,
+    maxTipGwei: options.maxTipGwei ?? facts.maxTipGwei,
     rpcUrls: options.rpcUrls ?? [options.chain.rpcUrl],
   };
   const pool = createPool(options.databaseUrl);
@@ -75,7 +79,7 @@ export async function startEngine(
   const note = (level: string) => (fields: object, message: string) =>
     void logs.push({ level, message, fields });
   const batches: number[] = [];
-  const counts = { repriced: 0, resent: 0 };
+  const counts = { repriced: 0, resent: 0, givenUp: 0 };
   const corrections: string[] = [];
   const engine = new RunningEngine({
     pool,
@@ -93,10 +97,12 @@ export async function startEngine(
           batch: (items) => void batches.push(items),
           settled: () => undefined,
           took: () => undefined,
+          landed: () => undefined,
           finished: () => undefined,
           corrected: (kind) => void corrections.push(kind),
           repriced: () => void (counts.repriced += 1),
           resent: () => void (counts.resent += 1),
+          givenUp: () => void (counts.givenUp += 1),
         },
       },
     ],

@@ -17,6 +17,7 @@ import {
 import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
+import * as queue from "../../server/plugins/settlement/queue-store.ts";
 import * as settlements from "../../server/plugins/settlement/store.ts";
 import { pendingTransactions } from "../../server/plugins/settlement/transaction-store.ts";
 import type { SettlementKind, SettlementRequest } from "../../server/plugins/settlement/types.ts";
@@ -262,7 +263,12 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   const lease = { ...lane, owner: "me", epoch: 1n };
   t.same(await lanes.acquireLease(pool, lane, "me", 60_000), { epoch: 1n, nextNonce: 0n });
   const ceiling = { dailyGasCeiling: 10n ** 12n };
-  const claimed = await lanes.claim(pool, lease, 20, ceiling);
+  const claimed = await queue.claim(
+    pool,
+    lease,
+    { company: 20, ownSolo: 4, strangersSolo: 4 },
+    ceiling,
+  );
   t.equal(claimed.length, 20);
   const items = claimed.map((row) => ({
     action: "transfer" as const,
@@ -272,12 +278,14 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
     to: row.to_address,
     value: row.value,
   }));
-  await lanes.unclaim(pool, lease, items.splice(10), 0);
-  await lanes.voidLapsedClaims(pool, CHAIN_ID);
+  await queue.unclaim(pool, lease, items.splice(10), 0);
+  await queue.voidLapsedClaims(pool, CHAIN_ID);
   await lanes.orphanedLanes(pool, CHAIN_ID);
   const attempt = {
     hash: hash(),
     attempt: 1,
+    purpose: "work",
+    answer: undefined,
     raw: "0x00",
     maxFeeWei: 1n,
     priorityFeeWei: 1n,

@@ -35,7 +35,12 @@ t.test("a row that is to be canceled", async (t) => {
 });
 
 t.test("who travels alone", async (t) => {
-  t.equal(itemOf(AUTHORIZATION, { attempts: 1 }).solo, true, "what failed once");
+  t.equal(
+    itemOf(AUTHORIZATION, { attempts: 1 }).solo,
+    false,
+    "carried in vain is no fault by itself",
+  );
+  t.match(itemOf(AUTHORIZATION, { solo: true }), { solo: true, gas: CAP }, "what the queue says");
   const wallet = itemOf({ ...AUTHORIZATION, signature: `0x${"ab".repeat(100)}` });
   t.match(wallet, { solo: true, gas: CAP }, "a smart wallet, with the whole cap");
 });
@@ -64,8 +69,8 @@ t.test("gas", async (t) => {
 });
 
 t.test("when it is not tried again", async (t) => {
-  const after = (attempts: number, kind: "facilitated" | "spend") =>
-    isWornOut(itemOf(AUTHORIZATION, { attempts, kind }));
+  const after = (faults: number, kind: "facilitated" | "spend") =>
+    isWornOut(itemOf(AUTHORIZATION, { faults, kind }));
   t.same([after(1, "facilitated"), after(2, "facilitated")], [false, true]);
   t.same([after(4, "spend"), after(5, "spend")], [false, true]);
 });

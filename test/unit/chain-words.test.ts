@@ -138,6 +138,43 @@ t.test("errors of nodes", async (t) => {
     ["insufficient funds for gas * price + value", -32000, "insufficient_gas_money"],
     ["Insufficient funds for gas * price + value", -32003, "insufficient_gas_money"],
     ["exceeds block gas limit", -32000, "gas_limit"],
+    ["intrinsic gas too low: gas 21000, minimum needed 53000", -32000, "gas_limit"],
+    ["INTRINSIC_GAS_EXCEEDS_GAS_LIMIT", -32003, "gas_limit"],
+    [
+      "GasLimitExceeded, Gas limit: 30000000, gas limit of rejected tx: 40000000",
+      -32010,
+      "gas_limit",
+    ],
+    ["transaction gas limit too high (cap: 16777216, tx: 30000000)", -32000, "gas_limit"],
+    ["tx fee (1.20 ether) exceeds the configured cap (1.00 ether)", -32000, "node_fee_cap"],
+    ["Transaction fee cap exceeded", -32000, "node_fee_cap"],
+    [
+      "tx fee (2000000000000000000 wei) exceeds the configured cap (1000000000000000000 wei)",
+      -32000,
+      "node_fee_cap",
+    ],
+    ["FeeTooLow, MaxFeePerGas too low. MaxFeePerGas: 1, BaseFee: 7", -32010, "fee_too_low"],
+    [
+      "fee cap less than block base fee: address 0x0, gasFeeCap: 1 baseFee: 7",
+      -32000,
+      "fee_too_low",
+    ],
+    [
+      "maxFeePerGas cannot be less than baseFeePerGas (The total must be the larger)",
+      -32000,
+      "fee_too_low",
+    ],
+    ["gas price below current base fee", -32009, "fee_too_low"],
+    ["GAS_PRICE_TOO_LOW", -32009, "fee_too_low"],
+    [
+      "transaction gas price below minimum: gas tip cap 0, minimum needed 1000000000",
+      -32000,
+      "fee_too_low",
+    ],
+    ["ReplacementNotAllowed", -32010, "replacement_underpriced"],
+    ["could not replace existing tx", -32000, "replacement_underpriced"],
+    ["UPFRONT_COST_EXCEEDS_BALANCE", -32004, "insufficient_gas_money"],
+    ["InsufficientFunds, Account balance: 0, cumulative cost: 7", -32010, "insufficient_gas_money"],
     ["the method eth_foo does not exist/is not available", -32601, "method_missing"],
     ["execution reverted: FiatTokenV2: invalid signature", 3, "reverted"],
     ["out of gas", -32003, "reverted"],
@@ -225,15 +262,57 @@ t.test("what a log proves", async (t) => {
   t.equal(fateIn([log(TOKEN, [AUTHORIZATION_CANCELED, word(FROM), NONCE])], expected), "canceled");
 });
 
+const CAPS = { maxFeeWei: 10n ** 12n, priorityFeeWei: 10n ** 11n };
+
+t.test("nothing is offered above the operator's caps", async (t) => {
+  const caps = { maxFeeWei: 300n, priorityFeeWei: 20n };
+  const lied = initialFees(100n, 10n ** 18n, caps);
+  t.same(lied, { maxFeeWei: 220n, priorityFeeWei: 20n }, "a node's mad tip");
+  t.equal(initialFees(200n, 10n, caps).maxFeeWei, 300n);
+  const first = initialFees(100n, 10n, caps);
+  const dear = replacementFees({
+    first,
+    last: first,
+    baseFeeWei: 9_999n,
+    priorityFeeWei: 10n,
+    caps,
+  });
+  t.equal(dear?.maxFeeWei, 300n);
+  const last = { maxFeeWei: 299n, priorityFeeWei: 12n };
+  t.equal(
+    replacementFees({ first, last, baseFeeWei: 9_999n, priorityFeeWei: 10n, caps }),
+    undefined,
+    "no room for a valid replacement",
+  );
+});
+
 t.test("fees of a replacement", async (t) => {
-  const first = initialFees(100n, 10n);
+  const first = initialFees(100n, 10n, CAPS);
   t.same(first, { maxFeeWei: 210n, priorityFeeWei: 10n });
-  const bump = replacementFees({ first, last: first, baseFeeWei: 100n, priorityFeeWei: 10n });
+  const bump = replacementFees({
+    first,
+    last: first,
+    baseFeeWei: 100n,
+    priorityFeeWei: 10n,
+    caps: CAPS,
+  });
   t.ok(bump && bump.maxFeeWei * 1000n >= first.maxFeeWei * 1125n, "at least 12.5 % more");
   t.ok(bump && bump.priorityFeeWei * 1000n >= first.priorityFeeWei * 1125n, "the tip too");
-  const spike = replacementFees({ first, last: first, baseFeeWei: 1_000n, priorityFeeWei: 10n });
+  const spike = replacementFees({
+    first,
+    last: first,
+    baseFeeWei: 1_000n,
+    priorityFeeWei: 10n,
+    caps: CAPS,
+  });
   t.equal(spike?.maxFeeWei, 2_010n, "a spike is followed at once");
-  const mad = replacementFees({ first, last: first, baseFeeWei: 10n ** 9n, priorityFeeWei: 10n });
+  const mad = replacementFees({
+    first,
+    last: first,
+    baseFeeWei: 10n ** 9n,
+    priorityFeeWei: 10n,
+    caps: CAPS,
+  });
   t.equal(mad?.maxFeeWei, 210n * 50n, "capped");
   t.equal(
     replacementFees({
@@ -241,6 +320,7 @@ t.test("fees of a replacement", async (t) => {
       last: { maxFeeWei: 210n * 50n, priorityFeeWei: 12n },
       baseFeeWei: 10n ** 9n,
       priorityFeeWei: 10n,
+      caps: CAPS,
     }),
     undefined,
     "beyond the cap it waits",

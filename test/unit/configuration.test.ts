@@ -81,6 +81,8 @@ t.test("every problem is listed at once, and no value of a secret", async (t) =>
     LOG_LEVEL: "loud",
     SETTLE_WAIT_MS: "99999",
     CONFIRMATIONS_1: "0",
+    MAX_FEE_GWEI_1: "lots",
+    MAX_TIP_GWEI_1: "0",
   });
   const text = problems.join("\n");
   for (const key of [
@@ -94,6 +96,8 @@ t.test("every problem is listed at once, and no value of a secret", async (t) =>
     "LOG_LEVEL",
     "SETTLE_WAIT_MS",
     "CONFIRMATIONS_1",
+    "MAX_FEE_GWEI_1",
+    "MAX_TIP_GWEI_1",
   ]) {
     t.match(text, key, `${key} is named`);
   }
@@ -102,4 +106,13 @@ t.test("every problem is listed at once, and no value of a secret", async (t) =>
 
 t.test("an empty value means not set", async (t) => {
   t.equal(loadConfig({ PORT: "", DATABASE_URL: "" }).port, 3000);
+});
+
+t.test("what gas may cost, by network", async (t) => {
+  const caps = (more: Record<string, string>) => {
+    const [{ maxFeeGwei, maxTipGwei }] = loadConfig(more).networks;
+    return [maxFeeGwei, maxTipGwei];
+  };
+  t.same(caps({}), [5_000, 500], "the network table's");
+  t.same(caps({ MAX_FEE_GWEI_5042002: "0.5", MAX_TIP_GWEI_5042002: "0.25" }), [0.5, 0.25]);
 });

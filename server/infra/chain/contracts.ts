@@ -176,23 +176,64 @@ export async function readBalances(
 }
 
 /**
- * Tries the calls in order as one `aggregate3`, from the relayer and with the gas the real transaction
- * would have. Undefined when the whole thing ran out of gas or reverted.
+ * Tries the calls in order as one `aggregate3`, from the relayer, with the gas and at the price of the real
+ * transaction: code that looks at either sees no difference. Throws when the whole thing ran out of gas or
+ * reverted, and where the relayer could not pay.
  */
 export async function simulate(
   rpc: Caller,
-  args: { from: string; calls: readonly AggregateCall[]; gas: bigint },
+  args: {
+    from: string;
+    calls: readonly AggregateCall[];
+    gas: bigint;
+    fees: { maxFeeWei: bigint; priorityFeeWei: bigint };
+  },
 ): Promise<CallResult[]> {
   const answer = await rpc.call<Hex>("eth_call", [
     {
       from: args.from,
       to: MULTICALL3_ADDRESS,
-      gas: `0x${args.gas.toString(16)}`,
+      gas: tagOf(args.gas),
+      maxFeePerGas: tagOf(args.fees.maxFeeWei),
+      maxPriorityFeePerGas: tagOf(args.fees.priorityFeeWei),
       data: encodeAggregate(args.calls),
     },
     "latest",
   ]);
   return decodeAggregate(answer, args.calls.length);
+}
+
+/**
+ * `for each word after this code: its EXTCODESIZE`, run as a contract creation that is only called: one
+ * question for all, answered as of one block, with the very instruction the token decides by.
+ */
+const SIZES_CODE = "6024380380602460003960005b81811015601f5780513b8152602001600c565b506000f3";
+
+export async function readCodeSizes(
+  rpc: Caller,
+  addresses: readonly string[],
+): Promise<Map<string, bigint>> {
+  const unique = [...new Set(addresses.map((address) => address.toLowerCase()))];
+  if (unique.length === 0) return new Map();
+  const data = `0x${SIZES_CODE}${unique.map(addressWord).join("")}`;
+  const answer = await rpc.call<Hex>("eth_call", [{ data }, "latest"]);
+  if (answer.length !== 2 + unique.length * 64)
+    throw new Error("the node did not say which accounts have code");
+  return new Map(
+    unique.map((address, index) => [
+      address,
+      BigInt(`0x${answer.slice(2 + index * 64, 66 + index * 64)}`),
+    ]),
+  );
+}
+
+/** Whether the token still answers what an EIP-3009 token must: a proxy without code says nothing, to everything. */
+export async function tokenAnswers(rpc: Caller, asset: string): Promise<boolean> {
+  const nobody = { asset, from: `0x${"0".repeat(40)}`, nonce: `0x${"0".repeat(64)}` };
+  const scheme = schemeOf(nobody);
+  const call = { to: MULTICALL3_ADDRESS, data: encodeAggregate([scheme.stateCall(nobody)]) };
+  const [result] = decodeAggregate(await rpc.call<Hex>("eth_call", [call, "latest"]), 1);
+  return result !== undefined && scheme.isEnded(nobody, result) !== undefined;
 }
 
 interface AuthorizationUse {

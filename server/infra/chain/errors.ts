@@ -18,6 +18,8 @@ export type ChainErrorKind =
   /** The sender cannot pay the gas. */
   | "insufficient_gas_money"
   | "gas_limit"
+  /** The node takes no transaction that may cost this much in all (`--rpc.txfeecap`). */
+  | "node_fee_cap"
   | "method_missing"
   /** A waiting send gave up waiting; the transaction is in the node's pool. */
   | "sent_not_mined"
@@ -74,21 +76,28 @@ const BY_TEXT: readonly [RegExp, ChainErrorKind][] = [
     /nonce too low|nonce is too low|old nonce|invalid nonce.*expected|nonce.*already been used/i,
     "nonce_too_low",
   ],
-  [/nonce too high|nonce gap|nonce.*too far/i, "nonce_too_high"],
+  [/nonce too high|nonce gap|nonce.*too far|gapped.nonce/i, "nonce_too_high"],
   [
-    /replacement.*underpriced|underpriced.*replacement|gas price too low to replace/i,
+    /replacement.*underpriced|underpriced.*replacement|gas price too low to replace|could not replace existing|replacementnotallowed/i,
     "replacement_underpriced",
   ],
+  // geth, reth, erigon: "tx fee (1.20 ether) exceeds the configured cap (1.00 ether)"; Besu: "Transaction fee cap exceeded".
   [
-    /underpriced|max fee per gas less than|fee cap less than|feecap|max fee.*below|gas price.*(low|below)|tip.*below/i,
+    /(tx|transaction|gas) ?fee.*exceeds? .*cap|transaction fee cap exceeded|feecap ?exceeded|exceeds the configured cap/i,
+    "node_fee_cap",
+  ],
+  // Of all nodes; Nethermind: FeeTooLow, FeeTooLowToCompete; Besu: GAS_PRICE_TOO_LOW, gas price below current base fee.
+  [
+    /underpriced|(max ?fee|fee ?cap|gas ?fee ?cap|max fee) ?(per ?gas)?[^|]*(less than|below|lower than|too low)|fee_?too_?low|gas[_ ]?price[^|]*(low|below|less)|tip[^|]*(below|too low)|tip above|base fee exceeds|feecap/i,
     "fee_too_low",
   ],
   [
-    /insufficient (funds|balance).*(gas|value|transfer|cost)|insufficient funds|overshot/i,
+    /insufficient (funds|balance).*(gas|value|transfer|cost)|insufficient_?funds|upfront_cost_exceeds_balance|upfront cost exceeds|lack of funds|doesn't have enough funds|overshot/i,
     "insufficient_gas_money",
   ],
+  // Nethermind: GasLimitExceeded; Besu: EXCEEDS_BLOCK_GAS_LIMIT, INTRINSIC_GAS_EXCEEDS_GAS_LIMIT; anvil: CallGasCostMoreThanGasLimit.
   [
-    /exceeds block gas limit|gas limit reached|intrinsic gas|gas limit.*(high|exceed)|cap: /i,
+    /exceeds[ _](the )?(block|transaction|tx|max)[ _]?(block )?gas[ _]?limit|gas limit reached|intrinsic[ _]gas|gas[ _]?limit[^|]*(high|exceed|too (low|big|large))|gas (cost )?more ?than ?gas ?limit|transaction gas limit too|tx gas limit|floor data gas|cap: /i,
     "gas_limit",
   ],
   [
@@ -102,6 +111,15 @@ const BY_TEXT: readonly [RegExp, ChainErrorKind][] = [
   [/revert|out ?of ?gas|invalid opcode|execution error/i, "reverted"],
 ];
 
+/** The node will say the same of the same bytes tomorrow: waiting does not help, and neither does paying more. */
+const FOR_GOOD: ReadonlySet<ChainErrorKind> = new Set([
+  "rejected",
+  "gas_limit",
+  "node_fee_cap",
+  "reverted",
+]);
+export const isRefusalForGood = (kind: ChainErrorKind): boolean => FOR_GOOD.has(kind);
+
 export function classifyChainError(error: unknown): ChainErrorVerdict {
   const links = chainOf(error);
   const message = links.map((link) => link.message).find((text) => text !== "") ?? "unknown error";
@@ -110,9 +128,10 @@ export function classifyChainError(error: unknown): ChainErrorVerdict {
     (link) => TRANSPORT_NAMES.has(link.name) || TRANSPORT_CODES.test(String(link.code)),
   );
   if (isTransport) return { kind: "unreachable", message };
+  for (const [pattern, kind] of BY_TEXT) if (pattern.test(text)) return { kind, message };
+  // After the words: Besu says -32004 where the sender cannot pay.
   if (links.some((link) => link.code === -32601 || link.code === -32004))
     return { kind: "method_missing", message };
-  for (const [pattern, kind] of BY_TEXT) if (pattern.test(text)) return { kind, message };
   if (isEndpointTrouble(error)) return { kind: "unreachable", message };
   return { kind: "rejected", message };
 }

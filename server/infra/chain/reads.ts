@@ -11,6 +11,7 @@ export interface Head {
   hash: Hex;
   timestampSeconds: bigint;
   baseFeeWei: bigint;
+  gasLimit: bigint;
   /** When this process first saw it, on its monotonic clock. */
   seenAtMs: number;
 }
@@ -20,6 +21,7 @@ interface BlockHeader {
   hash: Hex;
   timestamp: Hex;
   baseFeePerGas?: Hex;
+  gasLimit?: Hex;
 }
 
 const IDLE_POLL_MS = 4_000;
@@ -107,6 +109,7 @@ export class HeadWatcher {
         hash: block.hash,
         timestampSeconds: BigInt(block.timestamp),
         baseFeeWei: BigInt(block.baseFeePerGas ?? "0x0"),
+        gasLimit: BigInt(block.gasLimit ?? "0x1c9c380"),
         seenAtMs: performance.now(),
       };
       this.#head = head;

@@ -12,6 +12,12 @@ import { type SettlementRecord, toRow } from "./store.ts";
 export const MAX_BATCH = 100;
 /** Nodes keep sixteen executable transactions of one account for sure. */
 export const MAX_IN_FLIGHT = 16;
+/** Of these places, strangers' payments that travel alone take no more than so many, ... */
+export const SOLO_PLACES = 4;
+/** ... and all strangers' together leave this many to withdrawals and agents. */
+export const KEPT_PLACES = 1;
+/** Given up this often, a stranger's payment has failed. */
+export const MAX_GIVEN_UP = 4;
 
 /** What a plain key's transfer uses at the very most (first payment to a new payee, a busy token proxy). */
 const ECDSA_ITEM_GAS = 100_000n;
@@ -24,21 +30,25 @@ export interface BatchItem extends CarriedItem {
   call: ContractCall;
   gas: bigint;
   /**
-   * Travels alone, with a gas limit of its own: a smart wallet runs code of strangers, which may burn all
-   * gas it is given and starve its neighbours; and what failed once in a batch is not trusted in another.
+   * Travels alone, with a gas limit of its own: a payer with code runs what strangers wrote, which may burn
+   * all gas it is given and starve its neighbours; and what did harm in a batch is not trusted in another.
+   * That a payer has code the chain says, when the batch is weeded: its signature may look like a key's.
    */
   solo: boolean;
 }
+
+/** A stranger's: agents' keys are ours, and there is no code behind them. */
+export const isStrangers = ({ record }: BatchItem): boolean => record.agent_id === null;
 
 export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): BatchItem {
   const { authorization } = toRow(record);
   const scheme = schemeOf(authorization);
   const keyGas = gasCapPerItem < ECDSA_ITEM_GAS ? gasCapPerItem : ECDSA_ITEM_GAS;
-  const hasFailed = record.attempts > 0;
+  const { solo } = record;
   if (record.cancel_signature !== null) {
     // Signed by an agent's key, which is ours.
     const call = scheme.cancelCall(authorization, toHex(record.cancel_signature));
-    return { ...authorization, record, action: "cancel", call, gas: keyGas, solo: hasFailed };
+    return { ...authorization, record, action: "cancel", call, gas: keyGas, solo };
   }
   const plan = scheme.planTransfer(authorization);
   return {
@@ -46,8 +56,9 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
     record,
     action: "transfer",
     call: oneCall(plan),
-    gas: plan.isPlainKey ? keyGas : gasCapPerItem + (plan.deployment ? DEPLOYMENT_GAS : 0n),
-    solo: !plan.isPlainKey || hasFailed,
+    gas:
+      plan.isPlainKey && !solo ? keyGas : gasCapPerItem + (plan.deployment ? DEPLOYMENT_GAS : 0n),
+    solo: solo || !plan.isPlainKey,
   };
 }
 
@@ -64,9 +75,9 @@ function oneCall({ calls }: TransferPlan): ContractCall {
   return { target: MULTICALL3_ADDRESS, data };
 }
 
-/** Mined without effect this often, it is not tried again. Strangers get fewer chances than our own. */
+/** Mined without effect by its own doing this often, it is not tried again. Strangers get fewer chances than our own. */
 export const isWornOut = ({ record }: BatchItem): boolean =>
-  record.attempts >= (record.kind === "facilitated" ? 2 : 5);
+  record.faults >= (record.kind === "facilitated" ? 2 : 5);
 
 export const gasLimitOf = (items: readonly BatchItem[]): bigint =>
   items.reduce(
@@ -107,9 +118,20 @@ export interface Fees {
   priorityFeeWei: bigint;
 }
 
+/** The operator's caps: no offer is ever above them, whatever nodes suggest. */
+export const feeCapsOf = (network: { maxFeeGwei: number; maxTipGwei: number }): Fees => ({
+  maxFeeWei: BigInt(Math.round(network.maxFeeGwei * 1e9)),
+  priorityFeeWei: BigInt(Math.round(network.maxTipGwei * 1e9)),
+});
+
+const least = (one: bigint, other: bigint): bigint => (one < other ? one : other);
+const most = (one: bigint, other: bigint): bigint => (one > other ? one : other);
+
 /** Twice the base fee survives six full blocks in a row. */
-export function initialFees(baseFeeWei: bigint, priorityFeeWei: bigint): Fees {
-  return { maxFeeWei: baseFeeWei * 2n + priorityFeeWei, priorityFeeWei };
+export function initialFees(baseFeeWei: bigint, priorityFeeWei: bigint, caps: Fees): Fees {
+  const tip = least(priorityFeeWei, caps.priorityFeeWei);
+  const maxFeeWei = least(baseFeeWei * 2n + tip, caps.maxFeeWei);
+  return { maxFeeWei, priorityFeeWei: least(tip, maxFeeWei) };
 }
 
 /** No attempt offers more than this many times the first one: beyond it, waiting is cheaper. */
@@ -124,18 +146,15 @@ export function replacementFees(args: {
   last: Fees;
   baseFeeWei: bigint;
   priorityFeeWei: bigint;
+  caps: Fees;
 }): Fees | undefined {
-  const now = initialFees(args.baseFeeWei, args.priorityFeeWei);
-  const least = {
-    maxFeeWei: bumped(args.last.maxFeeWei),
-    priorityFeeWei: bumped(args.last.priorityFeeWei),
-  };
-  const cap = args.first.maxFeeWei * CAP_FACTOR;
-  if (least.maxFeeWei > cap) return undefined;
-  const wanted = now.maxFeeWei > least.maxFeeWei ? now.maxFeeWei : least.maxFeeWei;
-  const maxFeeWei = wanted < cap ? wanted : cap;
-  const tip = now.priorityFeeWei > least.priorityFeeWei ? now.priorityFeeWei : least.priorityFeeWei;
-  return { maxFeeWei, priorityFeeWei: tip < maxFeeWei ? tip : maxFeeWei };
+  const now = initialFees(args.baseFeeWei, args.priorityFeeWei, args.caps);
+  const fee = bumped(args.last.maxFeeWei);
+  const tip = bumped(args.last.priorityFeeWei);
+  const cap = least(args.first.maxFeeWei * CAP_FACTOR, args.caps.maxFeeWei);
+  if (fee > cap || tip > args.caps.priorityFeeWei) return undefined;
+  const maxFeeWei = least(most(now.maxFeeWei, fee), cap);
+  return { maxFeeWei, priorityFeeWei: least(most(now.priorityFeeWei, tip), maxFeeWei) };
 }
 
 /** Signs one form of a lane's transaction. The hash is ours to compute: no node is needed to know it. */
@@ -143,7 +162,7 @@ export async function signAttempt(
   signer: PrivateKeyAccount,
   chainId: number,
   tx: Pick<StoredTransaction, "nonce" | "to" | "calldata" | "gasLimit">,
-  terms: { maxFeeWei: bigint; priorityFeeWei: bigint; attempt: number },
+  terms: Fees & { attempt: number; purpose: StoredAttempt["purpose"] },
 ): Promise<StoredAttempt> {
   const raw = await signer.signTransaction({
     type: "eip1559",
@@ -155,5 +174,5 @@ export async function signAttempt(
     maxFeePerGas: terms.maxFeeWei,
     maxPriorityFeePerGas: terms.priorityFeeWei,
   });
-  return { hash: keccak256(raw), raw, ...terms };
+  return { hash: keccak256(raw), raw, answer: undefined, ...terms };
 }

@@ -1,11 +1,11 @@
 /** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
 import type { PrivateKeyAccount } from "viem";
-import { Coalescer } from "../../core/shared-answers.ts";
+import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
-import { ExpectedPayments } from "./signal.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
-import type { EngineContext } from "./context.ts";
+import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
+import type { Backlog } from "./queue-store.ts";
 import type { SettlementKind } from "./types.ts";
 import { ExternalRelays } from "./external-relays.ts";
 
@@ -16,8 +16,18 @@ export interface ChainEngineDeps {
   isVerified: () => boolean;
 }
 
-const SHARED = { maxBatch: 1_000, maxInFlight: 2 };
 const TIP_FRESH_MS = 10_000;
+const TOKEN_FRESH_MS = 2_000;
+const QUEUE_FRESH_MS = 250;
+/** Work that waits longer than this, or than so many blocks, says that nothing moves: no more is taken. */
+const STANDSTILL_MS = 30_000;
+const STANDSTILL_BLOCKS = 15;
+const CLASSES: Record<SettlementKind, number> = {
+  withdrawal: 0,
+  spend: 1,
+  x402: 1,
+  facilitated: 2,
+};
 const FALLBACK_TIP_WEI = 1_000_000_000n;
 /** What one plain settlement may cost, for "can the relayer pay at all". */
 const SINGLE_GAS = 170_000n;
@@ -30,22 +40,24 @@ export class ChainEngine {
   readonly externalRelays: ExternalRelays;
   readonly expected = new ExpectedPayments();
   readonly #deps: ChainEngineDeps;
-  /** Those who ask at the same moment hear the same answer. */
-  readonly #gasToday: Coalescer<undefined, bigint>;
+  readonly #gasToday: () => Promise<bigint>;
+  readonly #backlog: () => Promise<Backlog>;
+  readonly #tokenAnswers: () => Promise<boolean>;
+  readonly #tip: () => Promise<bigint>;
   readonly #orphans = new Map<string, Lane>();
   readonly #timers = new Set<NodeJS.Timeout>();
-  #tip: { wei: bigint; readMs: number } | undefined;
   #lookUntil = 0;
 
   constructor(deps: ChainEngineDeps) {
     this.#deps = deps;
     this.ctx = deps.ctx;
     this.lanes = deps.signers.map((signer) => this.#lane(signer.address, signer));
-    const { pool, network, transactions } = deps.ctx;
-    this.#gasToday = new Coalescer(async (askers) => {
-      const gas = await transactions.gasToday(pool, network.chainId);
-      return askers.map(() => gas);
-    }, SHARED);
+    const { pool, network, queue, reads, rpc, transactions } = deps.ctx;
+    const { chainId, usdc } = network;
+    this.#gasToday = memoFor(QUEUE_FRESH_MS, () => transactions.gasToday(pool, chainId));
+    this.#backlog = memoFor(QUEUE_FRESH_MS, () => queue.readBacklog(pool, chainId));
+    this.#tokenAnswers = memoFor(TOKEN_FRESH_MS, () => reads.tokenAnswers(rpc, usdc.address));
+    this.#tip = memoFor(TIP_FRESH_MS, () => this.#readTip());
     this.externalRelays = new ExternalRelays(deps.ctx, (address) => this.#adopt(address));
   }
 
@@ -92,22 +104,54 @@ export class ChainEngine {
       throw closed(`The USDC of ${ctx.network.name} has not been verified yet.`);
     try {
       if (!ctx.heads.healthy) await ctx.heads.refresh();
-      await this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n);
+      await Promise.all([
+        this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n),
+        this.#assertTokenAnswers(),
+      ]);
     } catch (error) {
       if (error instanceof ApiError) throw error;
       throw closed(`${ctx.network.name} cannot be reached; nothing was signed.`, error);
     }
-    if (
-      kind === "facilitated" &&
-      (await this.#gasToday.ask(undefined)) + SINGLE_GAS > ctx.dailyGasCeiling
-    )
+    // The owner's way out stays open: a withdrawal is the first thing to leave once anything moves.
+    if (kind !== "withdrawal") await this.#assertMoving(kind);
+    if (kind === "facilitated" && (await this.#gasToday()) + SINGLE_GAS > ctx.dailyGasCeiling)
       throw new ApiError("relayer_unfunded", {
         detail:
           "The relayer's gas budget for today is used up; facilitated payments resume tomorrow (UTC).",
       });
   }
 
+  async #assertTokenAnswers(): Promise<void> {
+    if (await this.#tokenAnswers()) return;
+    throw new ApiError("chain_unavailable", {
+      detail: `The USDC of ${this.ctx.network.name} does not answer as a token; nothing was signed.`,
+    });
+  }
+
+  /** Work of this class waits too long, or each lane holds a transaction that no block takes. */
+  async #assertMoving(kind: SettlementKind | undefined): Promise<void> {
+    const { network } = this.ctx;
+    const atMost = Math.max(STANDSTILL_MS, STANDSTILL_BLOCKS * network.blockTimeMs) / 1_000;
+    const { waitingSeconds, pendingSeconds } = await this.#backlog();
+    const waiting = [...waitingSeconds].flatMap(([each, seconds]) =>
+      kind === undefined || each <= CLASSES[kind] ? [seconds] : [],
+    );
+    const stuck = this.lanes.map((lane) => pendingSeconds.get(lane.address) ?? 0);
+    const seconds = Math.max(...waiting, Math.min(...stuck));
+    if (seconds <= atMost) return;
+    throw new ApiError("chain_unavailable", {
+      detail: `Payments on ${network.name} have been waiting for ${Math.floor(seconds)} seconds; nothing more was signed.`,
+      headers: { "retry-after": String(Math.ceil(atMost)) },
+    });
+  }
+
   async #assertFunded(baseFeeWei: bigint): Promise<void> {
+    const { network, feeCaps } = this.ctx;
+    if (baseFeeWei > feeCaps.maxFeeWei)
+      throw new ApiError("chain_unavailable", {
+        detail: `Gas on ${network.name} costs more than the operator's fee cap (MAX_FEE_GWEI_${network.chainId}: ${network.maxFeeGwei} gwei); nothing was signed.`,
+        headers: { "retry-after": "30" },
+      });
     const neededWei = SINGLE_GAS * (2n * baseFeeWei + (await this.priorityFeeWei()));
     const balances = await Promise.all(this.lanes.map((lane) => lane.readBalance()));
     if (!balances.some((balance) => balance >= neededWei))
@@ -116,19 +160,17 @@ export class ChainEngine {
       });
   }
 
-  readonly priorityFeeWei = async (): Promise<bigint> => {
-    const now = performance.now();
-    if (this.#tip && now - this.#tip.readMs < TIP_FRESH_MS) return this.#tip.wei;
-    let wei = this.#tip?.wei ?? FALLBACK_TIP_WEI;
+  readonly priorityFeeWei = (): Promise<bigint> => this.#tip();
+
+  async #readTip(): Promise<bigint> {
     try {
-      wei = BigInt(await this.ctx.rpc.call<string>("eth_maxPriorityFeePerGas", []));
+      return BigInt(await this.ctx.rpc.call<string>("eth_maxPriorityFeePerGas", []));
     } catch (error) {
       // Chains without the method take any tip; an unreachable one is noticed elsewhere.
       if (classifyChainError(error).kind === "unreachable") throw error;
+      return FALLBACK_TIP_WEI;
     }
-    this.#tip = { wei, readMs: now };
-    return wei;
-  };
+  }
 
   #lane(address: string, signer: PrivateKeyAccount | undefined): Lane {
     const { ctx, expected, priorityFeeWei } = this;

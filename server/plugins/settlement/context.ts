@@ -5,11 +5,14 @@ import type { HeadWatcher } from "../../infra/chain/reads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import type { Pool } from "../../infra/db/pool.ts";
 import type * as LaneStore from "./lane-store.ts";
+import type * as QueueStore from "./queue-store.ts";
 import type * as TransactionStore from "./transaction-store.ts";
 import type * as SettlementStore from "./store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 import type { Refusals } from "./prove.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import type { Fees } from "./batch.ts";
+import type { SettlementKind } from "./types.ts";
 
 export interface EngineLog {
   info(fields: object, message: string): void;
@@ -22,11 +25,14 @@ export interface EngineMeter {
   settled(count: number, gasUsed: bigint): void;
   /** From accepted to final, of one authorization. */
   took(ms: number): void;
+  /** From accepted to its first place in a block, of one authorization. */
+  landed(kind: SettlementKind, ms: number): void;
   finished(status: string, count: number): void;
   /** An end that was told here was not so. */
   corrected(kind: string): void;
   repriced(): void;
   resent(): void;
+  givenUp(): void;
 }
 
 /** Places where a process may die. Tests do; in production nothing listens. */
@@ -41,7 +47,10 @@ export type FaultPoint =
   /** It was written, and callers hear it; the block may still be taken back. */
   | "told"
   /** Deep enough to be final: just before that is written. */
-  | "before-final";
+  | "before-final"
+  | "void-signed"
+  | "void-persisted"
+  | "void-broadcast";
 
 export interface EngineContext {
   network: NetworkFacts;
@@ -50,6 +59,7 @@ export interface EngineContext {
   pool: Pool;
   reads: typeof ChainReads;
   lanes: typeof LaneStore;
+  queue: typeof QueueStore;
   transactions: typeof TransactionStore;
   settlements: typeof SettlementStore;
   refusals: Refusals;
@@ -60,6 +70,8 @@ export interface EngineContext {
   fault: (point: FaultPoint) => Promise<void>;
   gasCapPerItem: bigint;
   dailyGasCeiling: bigint;
+  /** The most we offer for a unit of gas, in all and as tip. */
+  feeCaps: Fees;
   /** Identifies this process among the holders of leases. */
   owner: string;
 }
@@ -100,4 +112,57 @@ export async function blockAt(
   const header = await ctx.reads.readHeader(ctx.rpc, number > 0n ? number : 0n);
   if (!header) throw new Error(`the node does not know block ${number}`);
   return header;
+}
+
+/** A wake-up that is not lost when nobody waits yet, and that many wake-ups make only once. */
+
+export class Signal {
+  #raised = false;
+  #waiting: (() => void) | undefined;
+
+  raise(): void {
+    this.#raised = true;
+    this.#waiting?.();
+  }
+
+  /** Resolves when raised, or after the time. */
+  async wait(timeoutMs: number): Promise<void> {
+    if (!this.#raised) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, timeoutMs);
+        this.#waiting = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.#waiting = undefined;
+    }
+    this.#raised = false;
+  }
+}
+
+/** A timer by design: the process may end although it runs. */
+export const pause = (ms: number): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+
+/** How many payments are being checked in this process: what a lane waits for before a batch leaves half empty. */
+export class ExpectedPayments {
+  #count = 0;
+
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Answers what ends the expectation; more than one call of it ends it once. */
+  expect(): () => void {
+    this.#count += 1;
+    let isOver = false;
+    return () => {
+      if (isOver) return;
+      isOver = true;
+      this.#count -= 1;
+    };
+  }
 }

@@ -3,6 +3,7 @@ import type * as SettlementStore from "./store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
+import * as queue from "./queue-store.ts";
 import * as transactions from "./transaction-store.ts";
 import * as settlements from "./store.ts";
 import { randomUUID } from "node:crypto";
@@ -16,6 +17,7 @@ import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { acceptSettlements } from "./accept.ts";
 import { Refusals } from "./prove.ts";
+import { feeCapsOf } from "./batch.ts";
 import { ChainEngine } from "./chain-engine.ts";
 import {
   writeOutcomes,
@@ -223,6 +225,7 @@ export class RunningEngine {
             pool: deps.pool,
             reads,
             lanes,
+            queue,
             transactions,
             settlements,
             refusals: new Refusals(),
@@ -232,6 +235,7 @@ export class RunningEngine {
             fault: deps.fault ?? (async () => undefined),
             gasCapPerItem: deps.gasCapPerItem,
             dailyGasCeiling: deps.dailyGasCeiling,
+            feeCaps: feeCapsOf(network),
             owner,
           },
         }),

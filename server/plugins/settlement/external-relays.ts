@@ -4,10 +4,9 @@
  * harmless, because only proven facts are written.
  */
 import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
-import { blockAt, writeOutcomes, type EngineContext } from "./context.ts";
+import { blockAt, Signal, writeOutcomes, type EngineContext } from "./context.ts";
 import { authorizationOf, explainUse, proveExpired } from "./prove.ts";
 import { findingIn, proofOf, proveByTransaction } from "./receipts.ts";
-import { Signal } from "./signal.ts";
 
 /** No key has this address: the lease of the watch lives beside those of the lanes. */
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
@@ -70,7 +69,7 @@ export class ExternalRelays {
   async round(): Promise<void> {
     const ctx = this.#ctx;
     const { chainId } = ctx.network;
-    await ctx.lanes.voidLapsedClaims(ctx.pool, chainId);
+    await ctx.queue.voidLapsedClaims(ctx.pool, chainId);
     for (const address of await ctx.lanes.orphanedLanes(ctx.pool, chainId)) this.#onOrphan(address);
     const watched = await ctx.settlements.openWatched(ctx.pool, chainId, MAX_ROWS);
     const now = BigInt(Math.floor(Date.now() / 1_000));

@@ -2,7 +2,7 @@ import fp from "fastify-plugin";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { countQueued } from "./store.ts";
 import type { EngineMeter } from "./context.ts";
-import type { Settlement } from "./types.ts";
+import type { Settlement, SettlementKind } from "./types.ts";
 import { ApiError } from "../../errors.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { RunningEngine } from "./engine.ts";
@@ -53,6 +53,13 @@ export default fp(
   { name: "settlement" },
 );
 
+const CLASS_NAMES: Record<SettlementKind, string> = {
+  withdrawal: "withdrawal",
+  spend: "agent",
+  x402: "agent",
+  facilitated: "facilitated",
+};
+
 function engineMeters(registry: Registry): (network: string) => EngineMeter {
   const registers = [registry];
   const labelNames = ["network"];
@@ -75,6 +82,19 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     help: "From accepted to final",
     labelNames,
     buckets: [0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 60],
+    registers,
+  });
+  const landing = new Histogram({
+    name: "purser_settlement_landed_seconds",
+    help: "From accepted to a place in a block, by class of work",
+    labelNames: ["network", "class"],
+    buckets: [0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 60, 300],
+    registers,
+  });
+  const givenUp = new Counter({
+    name: "purser_transactions_given_up_total",
+    help: "Nonces used up by a transfer of the lane to itself, because nodes refused the work for good",
+    labelNames,
     registers,
   });
   const outcomes = new Counter({
@@ -103,8 +123,10 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     took: (ms) => latency.observe({ network }, ms / 1_000),
     finished: (status, count) => outcomes.inc({ network, status }, count),
     corrected: (kind) => corrections.inc({ network, kind }),
+    landed: (kind, ms) => landing.observe({ network, class: CLASS_NAMES[kind] }, ms / 1_000),
     repriced: () => again.inc({ network, how: "repriced" }),
     resent: () => again.inc({ network, how: "resent" }),
+    givenUp: () => givenUp.inc({ network }),
   });
 }
 

@@ -5,7 +5,7 @@
 import type { Hex } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
-import { NOTHING_TOLD, type ProvenOutcome, type SettlementRecord, type Told } from "./store.ts";
+import { NOTHING_TOLD, type ProvenOutcome, type Told } from "./store.ts";
 
 export interface LaneKey {
   chainId: number;
@@ -22,6 +22,10 @@ export type ItemAction = "transfer" | "cancel";
 export interface StoredAttempt {
   hash: Hex;
   attempt: number;
+  /** `work` does what the transaction is for; `void` only uses up its nonce. */
+  purpose: "work" | "void";
+  /** What a node last said of it: "taken", or the class of its refusal. */
+  answer: string | undefined;
   raw: Hex;
   maxFeeWei: bigint;
   priorityFeeWei: bigint;
@@ -94,81 +98,6 @@ export async function orphanedLanes(sql: Sql, chainId: number): Promise<string[]
   return rows.map((row) => row.address);
 }
 
-/** Claims of leases that are over are void: whoever claimed them can no longer persist anything. */
-export async function voidLapsedClaims(sql: Sql, chainId: number): Promise<number> {
-  const { rowCount } = await sql.query(
-    `UPDATE settlements s SET lane_address = NULL, lane_epoch = NULL
-       FROM relayer_lanes lane
-      WHERE s.chain_id = $1 AND s.status = 'queued' AND s.lane_address = lane.address
-        AND lane.chain_id = $1 AND (lane.lease_epoch <> s.lane_epoch OR lane.lease_until <= clock_timestamp())`,
-    [chainId],
-  );
-  return rowCount ?? 0;
-}
-
-export async function claim(
-  sql: Sql,
-  lease: Lease,
-  limit: number,
-  options: { dailyGasCeiling: bigint },
-): Promise<SettlementRecord[]> {
-  const { rows } = await sql.query<SettlementRecord>(
-    `WITH lane AS (
-       SELECT 1 FROM relayer_lanes WHERE chain_id = $1 AND address = $2 AND lease_owner = $3
-          AND lease_epoch = $4 AND lease_until > clock_timestamp()),
-     today AS (
-       SELECT coalesce((SELECT gas FROM relayer_gas_days
-         WHERE chain_id = $1 AND day = (clock_timestamp() AT TIME ZONE 'UTC')::date), 0) AS gas),
-     picked AS (
-       SELECT from_address, chain_id, asset, nonce FROM settlements
-        WHERE chain_id = $1 AND status = 'queued' AND lane_address IS NULL
-          AND (relay OR cancel_signature IS NOT NULL) AND next_attempt_at <= clock_timestamp()
-          AND EXISTS (SELECT 1 FROM lane)
-          AND (kind <> 'facilitated' OR (SELECT gas FROM today) < $6)
-        ORDER BY created_at LIMIT $5 FOR UPDATE SKIP LOCKED)
-     UPDATE settlements s SET lane_address = $2, lane_epoch = $4
-       FROM picked p
-      WHERE s.from_address = p.from_address AND s.chain_id = p.chain_id AND s.asset = p.asset AND s.nonce = p.nonce
-     RETURNING s.*`,
-    [
-      lease.chainId,
-      lease.address,
-      lease.owner,
-      String(lease.epoch),
-      limit,
-      String(options.dailyGasCeiling),
-    ],
-  );
-  return rows.sort((one, other) => one.created_at.getTime() - other.created_at.getTime());
-}
-
-/** Gives claimed rows back to the queue, for now or for a later time. */
-export async function unclaim(
-  sql: Sql,
-  lease: Lease,
-  refs: readonly { from: string; asset: string; nonce: string }[],
-  delayMs: number,
-): Promise<void> {
-  if (refs.length === 0) return;
-  await sql.query(
-    `UPDATE settlements s
-        SET lane_address = NULL, lane_epoch = NULL,
-            next_attempt_at = clock_timestamp() + $7 * interval '1 millisecond'
-       FROM unnest($4::text[], $5::text[], $6::text[]) AS item (from_address, asset, nonce)
-      WHERE s.from_address = item.from_address AND s.chain_id = $1 AND s.asset = item.asset
-        AND s.nonce = item.nonce AND s.status = 'queued' AND s.lane_address = $2 AND s.lane_epoch = $3`,
-    [
-      lease.chainId,
-      lease.address,
-      String(lease.epoch),
-      refs.map((ref) => ref.from),
-      refs.map((ref) => ref.asset),
-      refs.map((ref) => ref.nonce),
-      delayMs,
-    ],
-  );
-}
-
 export interface NewTransaction {
   nonce: bigint;
   to: string;
@@ -227,8 +156,8 @@ export async function persistAttempt(
   attempt: StoredAttempt,
 ): Promise<boolean> {
   const { rowCount } = await sql.query(
-    `INSERT INTO relayer_attempts (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei)
-     SELECT $5, $1, $2, $6, $7, $8, $9, $10 FROM relayer_lanes
+    `INSERT INTO relayer_attempts (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei, purpose)
+     SELECT $5, $1, $2, $6, $7, $8, $9, $10, $11 FROM relayer_lanes
       WHERE chain_id = $1 AND address = $2 AND lease_owner = $3 AND lease_epoch = $4
         AND lease_until > clock_timestamp()`,
     [
@@ -242,7 +171,64 @@ export async function persistAttempt(
       bytes(attempt.raw),
       String(attempt.maxFeeWei),
       String(attempt.priorityFeeWei),
+      attempt.purpose,
     ],
+  );
+  return rowCount === 1;
+}
+
+/** What a node last said of these bytes: "taken", or the class of its refusal. */
+export async function noteAnswer(sql: Sql, hash: string, answer: string): Promise<void> {
+  await sql.query("UPDATE relayer_attempts SET answer = $2 WHERE hash = $1", [hash, answer]);
+}
+
+/**
+ * A transaction that only uses up a nonce nothing of ours is left for (the chain was reset below it). A row
+ * that is there already was final on the chain that is gone: it is followed again, with this one beside it.
+ */
+export async function persistFiller(
+  sql: Sql,
+  lease: Lease,
+  tx: { nonce: bigint; gasLimit: bigint; attempt: StoredAttempt },
+): Promise<boolean> {
+  const { rowCount } = await sql.query(
+    `WITH lane AS (
+       SELECT 1 FROM relayer_lanes WHERE chain_id = $1 AND address = $2 AND lease_owner = $3
+          AND lease_epoch = $4 AND lease_until > clock_timestamp()),
+     tx AS (
+       INSERT INTO relayer_transactions AS known (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_day)
+       SELECT $1, $2, $5, $2, '', $6, (clock_timestamp() AT TIME ZONE 'UTC')::date FROM lane
+       ON CONFLICT (chain_id, lane_address, nonce) DO UPDATE
+          SET status = 'pending', finalized_at = NULL WHERE known.status <> 'pending'
+       RETURNING 1)
+     INSERT INTO relayer_attempts (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei, purpose)
+     SELECT $7, $1, $2, $5, 1 + coalesce((SELECT max(attempt) FROM relayer_attempts
+              WHERE chain_id = $1 AND lane_address = $2 AND nonce = $5), 0), $8, $9, $10, 'void' FROM tx`,
+    [
+      lease.chainId,
+      lease.address,
+      lease.owner,
+      String(lease.epoch),
+      String(tx.nonce),
+      String(tx.gasLimit),
+      tx.attempt.hash,
+      bytes(tx.attempt.raw),
+      String(tx.attempt.maxFeeWei),
+      String(tx.attempt.priorityFeeWei),
+    ],
+  );
+  return rowCount === 1;
+}
+
+/** Where the chain was reset below everything we remember, the next nonce is the chain's again. */
+export async function lowerNextNonce(sql: Sql, lease: Lease, nonce: bigint): Promise<boolean> {
+  const { rowCount } = await sql.query(
+    `UPDATE relayer_lanes SET next_nonce = $5
+      WHERE chain_id = $1 AND address = $2 AND lease_owner = $3 AND lease_epoch = $4
+        AND lease_until > clock_timestamp() AND next_nonce > $5
+        AND NOT EXISTS (SELECT 1 FROM relayer_transactions t
+          WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.nonce >= $5)`,
+    [lease.chainId, lease.address, lease.owner, String(lease.epoch), String(nonce)],
   );
   return rowCount === 1;
 }
@@ -250,11 +236,14 @@ export async function persistAttempt(
 /** Where a transaction stands, by a block that holds it or, replaced, by one that holds another of its nonce. */
 export interface FinalTransaction {
   nonce: bigint;
-  status: "included" | "mined" | "replaced";
+  status: "included" | "mined" | "replaced" | "given_up";
   hash: string;
   blockNumber: bigint;
   blockHash: string;
   gasUsed?: bigint;
+  /** Nonces of authorizations that had no effect by their own doing, and payers to be wary of. */
+  faults?: readonly string[];
+  offenders?: readonly string[];
 }
 
 /**
@@ -270,7 +259,7 @@ export async function finalizeTransaction(
   const { rows } = await sql.query<{ told: Told }>(
     `SELECT purser_transaction_final(
        p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
-       p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9) AS told`,
+       p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9, p_faults => $10, p_offenders => $11) AS told`,
     [
       lane.chainId,
       lane.address,
@@ -281,6 +270,8 @@ export async function finalizeTransaction(
       tx.blockHash,
       tx.gasUsed === undefined ? null : String(tx.gasUsed),
       JSON.stringify(outcomes),
+      tx.faults ?? [],
+      tx.offenders ?? [],
     ],
   );
   return rows[0]?.told ?? NOTHING_TOLD;

@@ -3,11 +3,9 @@
  * earlier holders left before anything new, and gives it all up the moment the lease is gone.
  */
 import type { PrivateKeyAccount } from "viem";
-import type { ExpectedPayments } from "./signal.ts";
-import type { EngineContext } from "./context.ts";
+import { type EngineContext, type ExpectedPayments, pause, Signal } from "./context.ts";
 import type { Lease } from "./lane-store.ts";
 import { Sender } from "./sender.ts";
-import { Signal, pause } from "./signal.ts";
 import { Tracker } from "./tracker.ts";
 
 const LEASE_MS = 5_000;
@@ -102,7 +100,11 @@ export class Lane {
       lease,
       signer,
       priorityFeeWei: this.#deps.priorityFeeWei,
-      onProgress: () => this.wake.raise(),
+      onProgress: () => {
+        this.#sender?.collector.grow();
+        this.wake.raise();
+      },
+      onRefused: (items) => this.#sender?.collector.shrink(items),
       onUnfunded: () => this.#noteUnfunded(true),
       onLeaseLost: () => this.#doubt("the lease was lost"),
     });
@@ -158,25 +160,27 @@ export class Lane {
       canPay: (wei) => this.#canPay(wei, tracker),
       isActive: () => this.#active,
       onDoubt: (reason) => this.#doubt(reason),
+      onDispatch: () => (release ??= ctx.heads.want()),
+      onUnfunded: () => this.#noteUnfunded(true),
       wake: this.wake,
     });
     this.#sender = sender;
     let release: (() => void) | undefined;
     try {
       while (this.#active) {
-        // New heads are wanted only while something waits for one.
-        if (sender.inFlight > 0) release ??= ctx.heads.want();
+        // New heads are wanted as long as anything is followed: also to see it deep enough.
+        if (sender.inFlight > 0 || tracker.slots.size > 0) release ??= ctx.heads.want();
         else {
           release?.();
           release = undefined;
         }
+        if (sender.isTooDear) await ctx.heads.refresh().catch(() => undefined);
         if (!ctx.heads.healthy) await ctx.heads.refresh().catch(() => undefined);
         if (
           ctx.heads.healthy &&
           !(this.unfunded && !(await this.#canPay(this.#neededWei, tracker)))
         )
           await sender.drain();
-        if (sender.inFlight > 0) release ??= ctx.heads.want();
         if (this.#active) await this.wake.wait(ctx.heads.healthy ? FALLBACK_MS : 300);
       }
     } finally {
@@ -187,27 +191,39 @@ export class Lane {
   /** Everything that is not final comes first: stored bytes are sent again, receipts read. */
   async #resume(lease: Lease, tracker: Tracker, storedNonce: bigint): Promise<bigint> {
     const { ctx } = this.#deps;
-    await ctx.lanes.voidLapsedClaims(ctx.pool, ctx.network.chainId);
+    await ctx.queue.voidLapsedClaims(ctx.pool, ctx.network.chainId);
     const pending = await ctx.transactions.pendingTransactions(ctx.pool, lease);
     await ctx.heads.refresh();
     const chainNonce = await ctx.reads.readNonce(ctx.rpc, lease.address, "latest");
-    if (chainNonce < storedNonce) {
-      // A chain that lost blocks after they were final (a local node killed before it saved) gets them back.
-      const lost = await ctx.transactions.minedRawFrom(ctx.pool, lease, chainNonce);
-      if (lost.length > 0)
-        ctx.log.warn(
-          { lane: this.address, transactions: lost.length },
-          "sending final transactions the chain lost",
-        );
-      for (const raw of lost) await ctx.rpc.broadcast(raw).catch(() => undefined);
-    }
     for (const tx of pending) tracker.add(tx);
     if (pending.length > 0) {
       ctx.log.info({ lane: this.address, transactions: pending.length }, "resuming transactions");
       for (const slot of tracker.slots.values()) if (!slot.included) await tracker.send(slot);
       await tracker.reconcile();
     }
-    return chainNonce > storedNonce ? chainNonce : storedNonce;
+    return this.#closeGap(lease, tracker, chainNonce, storedNonce);
+  }
+
+  /**
+   * A chain that was reset, or lost blocks (a local node killed before it saved), expects nonces we have
+   * behind us. It gets back what was final; where nothing of ours is stored from there on, its nonce is ours.
+   */
+  async #closeGap(lease: Lease, tracker: Tracker, chain: bigint, stored: bigint): Promise<bigint> {
+    const { ctx } = this.#deps;
+    if (chain >= stored) return chain;
+    const pending = [...tracker.slots.keys()].filter((nonce) => nonce >= chain);
+    let from = chain;
+    while (pending.includes(from)) from += 1n;
+    if (from === stored) return stored;
+    if (await ctx.lanes.lowerNextNonce(ctx.pool, lease, chain)) {
+      ctx.log.error(
+        { lane: this.address, chainNonce: chain, ourNonce: stored },
+        "the chain was reset: its nonce is taken over",
+      );
+      return chain;
+    }
+    await tracker.closeGap(from, pending.find((nonce) => nonce > from) ?? stored);
+    return stored;
   }
 
   async #renew(lease: Lease): Promise<void> {

@@ -6,11 +6,12 @@ import type { BlockHeader } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { gasLimitOf, type BatchItem } from "./batch.ts";
+import { gasLimitOf, pendingDebits, type BatchItem } from "./batch.ts";
 import { blockAt, type EngineContext } from "./context.ts";
 import { findingIn, findingOfOurs, proofOf, type Finding } from "./receipts.ts";
 import { keyOf, toRow, type EndProof, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { REASON_CANCELED } from "./types.ts";
+import { isOurAffair, type WeedingTerms } from "./weed.ts";
 
 export interface Refused {
   record: SettlementRecord;
@@ -94,17 +95,16 @@ function proofOfRefusal(
 
 /** Simulates again at one endpoint, behind the debits `ahead`: which items does it refuse? */
 export const refusalsBy =
-  (
-    ctx: EngineContext,
-    { from, ahead, items }: { from: string; ahead: BatchItem[]; items: BatchItem[] },
-  ) =>
+  (ctx: EngineContext, items: BatchItem[], { from, fees, ahead: underway }: WeedingTerms) =>
   async (endpoint: Caller): Promise<boolean[]> => {
+    const ahead = pendingDebits(items, underway);
     const all = [...ahead, ...items];
+    const calls = all.map(({ call }) => call);
     const results = await ctx.reads
-      .simulate(endpoint, { from, calls: all.map(({ call }) => call), gas: gasLimitOf(all) })
+      .simulate(endpoint, { from, calls, gas: gasLimitOf(all), fees })
       .catch((error: unknown) => {
         // The whole call reverted or ran out of gas: so would a lone item's transaction.
-        if (classifyChainError(error).kind === "unreachable" || items.length > 1) throw error;
+        if (isOurAffair(error) || items.length > 1) throw error;
         return [];
       });
     return items.map((_, index) => results[ahead.length + index]?.success !== true);

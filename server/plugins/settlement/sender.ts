@@ -4,26 +4,31 @@
  */
 import type { PrivateKeyAccount } from "viem";
 import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "../../infra/db/pool.ts";
-import type { Lease } from "./lane-store.ts";
-import type { ExpectedPayments } from "./signal.ts";
-import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
-import { writeOutcomes, type EngineContext } from "./context.ts";
-import { initialFees } from "./batch.ts";
-import { proveRefused, refusalsBy, type Refused } from "./prove.ts";
-import { pause, type Signal } from "./signal.ts";
-import { signAttempt } from "./batch.ts";
-import type { Slot, Tracker } from "./tracker.ts";
+import { classifyChainError } from "../../infra/chain/errors.ts";
 import {
+  type BatchItem,
+  type Fees,
   gasLimitOf,
-  isWornOut,
-  MAX_BATCH,
+  initialFees,
+  MAX_GIVEN_UP,
   MAX_IN_FLIGHT,
   meteredGasOf,
-  pendingDebits,
-  toBatchItem,
+  signAttempt,
   transactionOf,
-  type BatchItem,
 } from "./batch.ts";
+import { Collector } from "./collector.ts";
+import {
+  type EngineContext,
+  type ExpectedPayments,
+  pause,
+  type Signal,
+  writeOutcomes,
+} from "./context.ts";
+import type { Lease } from "./lane-store.ts";
+import { proveRefused, refusalsBy } from "./prove.ts";
+import type { ProvenOutcome, SettlementRecord } from "./store.ts";
+import type { Slot, Tracker } from "./tracker.ts";
+import { type RefusedItem, weed, type WeedingTerms } from "./weed.ts";
 
 export interface SenderDeps {
   ctx: EngineContext;
@@ -37,62 +42,85 @@ export interface SenderDeps {
   /** False when the lane cannot pay this much more gas. */
   canPay: (wei: bigint) => Promise<boolean>;
   isActive: () => boolean;
+  /** Something is on its way: new heads are wanted. */
+  onDispatch: () => void;
   /** What this process believes of the lease or of the stored state is wrong: read it again. */
   onDoubt: (reason: string) => void;
+  onUnfunded: () => void;
   wake: Signal;
 }
 
-const MAX_CLAIM = 500;
 /** How long facilitated rows rest when the day's gas is spent. */
 const CEILING_REST_MS = 30_000;
+const DEAD_TOKEN_REST_MS = 2_000;
 
 export class Sender {
   readonly #deps: SenderDeps;
+  readonly collector: Collector;
   readonly #underway = new Set<BatchItem[]>();
-  #buffer: BatchItem[] = [];
   #nextNonce: bigint;
   #tail: Promise<void> = Promise.resolve();
 
   constructor(deps: SenderDeps) {
     this.#deps = deps;
     this.#nextNonce = deps.nextNonce;
+    this.collector = new Collector({
+      ctx: deps.ctx,
+      lease: deps.lease,
+      inFlight: () => this.inFlight,
+      ahead: () => this.#ahead,
+    });
   }
 
   get inFlight(): number {
     return this.#underway.size + this.#deps.tracker.unmined;
   }
 
+  /** What has no place in a block yet. */
+  get #ahead(): BatchItem[][] {
+    const unmined = [...this.#deps.tracker.slots.values()].filter((slot) => !slot.mined);
+    return [...this.#underway, ...unmined.flatMap((slot) => (slot.batch ? [slot.batch] : []))];
+  }
+
   /** Works until the queue is empty, the lane is full and nothing is left to collect, or it may not go on. */
   async drain(): Promise<void> {
     const { ctx } = this.#deps;
+    const { collector } = this;
     const quietMs = Math.min(Math.max(ctx.network.blockTimeMs / 40, 8), 50);
     const patienceMs = ctx.network.blockTimeMs * 0.4;
     let newestMs = 0;
     let oldestMs = 0;
     try {
-      while (this.#deps.isActive() && ctx.heads.healthy) {
-        const room = (MAX_IN_FLIGHT - this.inFlight) * MAX_BATCH - this.#buffer.length;
-        const claimed = room > 0 ? await this.#claim(Math.min(room, MAX_CLAIM)) : 0;
+      while (this.#deps.isActive() && ctx.heads.healthy && !this.isTooDear) {
+        const hadCompany = collector.hasCompany;
+        const claimed = await collector.claim();
         const now = performance.now();
-        if (claimed > 0) {
-          newestMs = now;
-          if (this.#buffer.length === claimed) oldestMs = now;
-        }
-        if (this.#sendFull() > 0) oldestMs = now;
-        if (this.#buffer.length === 0 && claimed === 0) return;
-        if (this.#company > 0 && this.inFlight < MAX_IN_FLIGHT) {
-          const isQuiet = now - newestMs >= quietMs && this.#deps.expected.count === 0;
-          if (isQuiet || now - oldestMs >= patienceMs) {
-            this.#dispatch(this.#takeCompany());
+        if (claimed > 0) newestMs = now;
+        const sent = this.#sendReady();
+        if (!hadCompany || sent > 0) oldestMs = now;
+        if (collector.isEmpty && claimed === 0) return;
+        const isQuiet = now - newestMs >= quietMs && this.#deps.expected.count === 0;
+        // A withdrawal waits one quiet moment, whatever else comes in.
+        const isUrgent = collector.hasWithdrawal && now - oldestMs >= quietMs;
+        if (isQuiet || isUrgent || now - oldestMs >= patienceMs) {
+          const batch = collector.takeCompany();
+          if (batch) {
+            this.#dispatch(batch);
             continue;
           }
         }
         // A flood is collected at its own pace; a lone row waits one quiet moment.
-        await pause(room > 0 ? quietMs / 2 : quietMs);
+        await pause(this.inFlight < MAX_IN_FLIGHT ? quietMs / 2 : quietMs);
       }
     } finally {
-      await this.#release(this.#buffer.splice(0), 0);
+      await this.#release(collector.empty(), 0);
     }
+  }
+
+  /** Gas costs more than the operator wants to pay: nothing is sent until it is cheaper. */
+  get isTooDear(): boolean {
+    const { heads, feeCaps } = this.#deps.ctx;
+    return (heads.head?.baseFeeWei ?? 0n) > feeCaps.maxFeeWei;
   }
 
   /** Waits until nothing is between claim and broadcast. */
@@ -100,48 +128,22 @@ export class Sender {
     await this.#tail;
   }
 
-  async #claim(limit: number): Promise<number> {
-    const { ctx, lease } = this.#deps;
-    const rows = await ctx.lanes.claim(ctx.pool, lease, limit, {
-      dailyGasCeiling: ctx.dailyGasCeiling,
-    });
-    if (rows.length > 0) await ctx.fault("claimed");
-    this.#buffer.push(...rows.map((row) => toBatchItem(row, ctx.gasCapPerItem)));
-    return rows.length;
-  }
-
   /** Sends everything that need not wait for company: full batches, and what travels alone anyway. */
-  #sendFull(): number {
+  #sendReady(): number {
     let sent = 0;
-    while (this.inFlight < MAX_IN_FLIGHT) {
-      const alone = this.#buffer.findIndex((item) => item.solo);
-      if (alone === -1) break;
-      this.#dispatch(this.#buffer.splice(alone, 1));
+    for (;;) {
+      const batch = this.collector.takeReady();
+      if (!batch) return sent;
+      this.#dispatch(batch);
       sent += 1;
     }
-    while (this.#company >= MAX_BATCH && this.inFlight < MAX_IN_FLIGHT) {
-      this.#dispatch(this.#takeCompany());
-      sent += 1;
-    }
-    return sent;
-  }
-
-  /** How many in the buffer may share a transaction. */
-  get #company(): number {
-    return this.#buffer.reduce((count, item) => count + (item.solo ? 0 : 1), 0);
-  }
-
-  #takeCompany(): BatchItem[] {
-    const taken = this.#buffer.filter((item) => !item.solo).slice(0, MAX_BATCH);
-    const leaving = new Set(taken);
-    this.#buffer = this.#buffer.filter((item) => !leaving.has(item));
-    return taken;
   }
 
   /** Simulations of several batches run side by side; signing and nonces go one by one, in order. */
   #dispatch(items: BatchItem[]): void {
     const ahead = [...this.#underway].flat();
     this.#underway.add(items);
+    this.#deps.onDispatch();
     const weeded = this.#weed(items, ahead).catch(async (error: unknown) => {
       await this.#giveBack(items, error);
       return [];
@@ -165,71 +167,51 @@ export class Sender {
     }
   }
 
-  /** One `eth_call` says which would fail; what became of those is proven, the others are returned. */
+  /** Proves and puts back what cannot go now, and answers what can. */
   async #weed(items: BatchItem[], ahead: BatchItem[]): Promise<BatchItem[]> {
     const { ctx, lease, tracker } = this.#deps;
-    const [only] = items;
-    // A contract can pass every simulation and still do nothing when it counts, at our gas.
-    if (items.length === 1 && only && isWornOut(only))
-      return this.#prove([{ item: only, text: undefined }], [], true);
     const inFlight = [...tracker.slots.values()].flatMap((slot) => slot.batch ?? []);
-    const debits = pendingDebits(items, [...inFlight, ...ahead]);
-    const all = [...debits, ...items];
-    let results;
-    try {
-      results = await ctx.reads.simulate(ctx.rpc, {
-        from: lease.address,
-        calls: all.map((item) => item.call),
-        gas: gasLimitOf(all),
-      });
-    } catch (error) {
-      if (classifyChainError(error).kind === "unreachable") throw error;
-      if (items.length === 1)
-        return this.#prove([{ item: items[0] as BatchItem, text: undefined }], debits);
-      // Somebody burns the gas of all: halves, until it is found.
-      const half = Math.ceil(items.length / 2);
-      const parts = await Promise.all([
-        this.#weed(items.slice(0, half), ahead),
-        this.#weed(items.slice(half), [...ahead, ...items.slice(0, half)]),
-      ]);
-      return parts.flat();
+    const terms = {
+      from: lease.address,
+      fees: await this.#fees(),
+      ahead: [...inFlight, ...ahead],
+    };
+    const { good, refused, alone, isTokenDead } = await weed(ctx, items, terms);
+    // Not sent from here: the queue holds them to their quota.
+    await this.#release(alone, 0, true);
+    if (isTokenDead) {
+      const kept = new Set(alone);
+      ctx.log.error(
+        { network: ctx.network.id, asset: items[0]?.asset },
+        "the token takes transfers and does nothing: nothing is sent until it works again",
+      );
+      await this.#release(
+        items.filter((item) => !kept.has(item)),
+        DEAD_TOKEN_REST_MS,
+      );
+      return [];
     }
-    const own = results.slice(debits.length);
-    const refused = items.flatMap((item, index) => {
-      const result = own[index];
-      return result?.success === true ? [] : [{ item, text: revertText(result?.data ?? "0x") }];
-    });
-    if (refused.length === 0) return items;
-    const mute = refused.filter(({ text }) => text === undefined);
-    // Without a reason it may be a neighbour's fault: such a row is tried again by itself.
-    const again = items.length > 1 ? mute : [];
-    const unproven = refused.filter((entry) => !again.includes(entry));
-    const refusedItems = new Set(refused.map(({ item }) => item));
-    const good = items.filter((item) => !refusedItems.has(item));
-    for (const { item } of again) this.#dispatch([{ ...item, solo: true, gas: ctx.gasCapPerItem }]);
-    void this.#prove(unproven, debits).catch((error: unknown) =>
+    void this.#prove(refused, terms).catch((error: unknown) =>
       this.#giveBack(
-        unproven.map(({ item }) => item),
+        refused.map(({ item }) => item),
         error,
       ),
     );
     return good;
   }
 
-  async #prove(
-    refused: { item: BatchItem; text: string | undefined }[],
-    debits: BatchItem[],
-    isWornOut = false,
-  ): Promise<BatchItem[]> {
-    if (refused.length === 0) return [];
-    const { ctx, lease } = this.#deps;
+  async #prove(refused: readonly RefusedItem[], terms: WeedingTerms): Promise<void> {
+    if (refused.length === 0) return;
+    const { ctx } = this.#deps;
     const items = refused.map(({ item }) => item);
     const proofs = await proveRefused(
       ctx,
-      refused.map(({ item, text }): Refused => ({ record: item.record, text, isWornOut })),
-      refusalsBy(ctx, { from: lease.address, ahead: debits, items }),
+      refused.map(({ item, text, isWornOut }) => ({ record: item.record, text, isWornOut })),
+      refusalsBy(ctx, items, terms),
     );
-    const outcomes = proofs.flatMap(({ proof }) => ("outcome" in proof ? [proof.outcome] : []));
+    const outcomes = proofs.flatMap(({ proof, record }) =>
+      "outcome" in proof ? [sayIfGivenUp(proof.outcome, record)] : [],
+    );
     await writeOutcomes(ctx, outcomes);
     const delays = new Map<number, BatchItem[]>();
     for (const [index, { proof }] of proofs.entries()) {
@@ -238,17 +220,14 @@ export class Sender {
       delays.set(proof.retryAfterMs, [...(delays.get(proof.retryAfterMs) ?? []), item]);
     }
     for (const [delayMs, rows] of delays) await this.#release(rows, delayMs);
-    return [];
   }
 
   async #submit(items: BatchItem[]): Promise<void> {
     const { ctx, lease, signer, tracker } = this.#deps;
     if (!this.#deps.isActive()) return this.#release(items, 0);
-    const head = await this.#freshHead();
-    const { maxFeeWei, priorityFeeWei } = initialFees(
-      head.baseFeeWei,
-      await this.#deps.priorityFeeWei(),
-    );
+    const { maxFeeWei, priorityFeeWei } = await this.#fees();
+    if (this.isTooDear) return this.#release(items, 1_000);
+    const sentBlock = (ctx.heads.head ?? (await ctx.heads.refresh())).number;
     const gasLimit = gasLimitOf(items);
     if (!(await this.#deps.canPay(gasLimit * maxFeeWei))) return this.#release(items, 1_000);
     const tx = { nonce: this.#nextNonce, ...transactionOf(items), gasLimit };
@@ -256,6 +235,7 @@ export class Sender {
       maxFeeWei,
       priorityFeeWei,
       attempt: 1,
+      purpose: "work",
     });
     await ctx.fault("signed");
     await ctx.lanes.persistTransaction(ctx.pool, lease, {
@@ -264,14 +244,14 @@ export class Sender {
       dailyGasCeiling: ctx.dailyGasCeiling,
       attempt,
       items,
-      sentBlock: head.number,
+      sentBlock,
     });
     this.#nextNonce += 1n;
     const slot = tracker.add({
       ...tx,
       attempts: [attempt],
       items,
-      sentBlock: head.number,
+      sentBlock,
       included: undefined,
     });
     slot.batch = items;
@@ -295,11 +275,12 @@ export class Sender {
     }
   }
 
-  async #freshHead() {
-    const { heads, network } = this.#deps.ctx;
-    const { head } = heads;
-    const isFresh = head && performance.now() - head.seenAtMs < network.blockTimeMs * 2;
-    return isFresh ? head : heads.refresh();
+  async #fees(): Promise<Fees> {
+    const { heads, network, feeCaps } = this.#deps.ctx;
+    const known = heads.head;
+    const isFresh = known && performance.now() - known.seenAtMs < network.blockTimeMs * 2;
+    const head = isFresh ? known : await heads.refresh();
+    return initialFees(head.baseFeeWei, await this.#deps.priorityFeeWei(), feeCaps);
   }
 
   /** Something failed between claim and send: decide by what it was whether anything may have been stored. */
@@ -317,22 +298,34 @@ export class Sender {
     }
     if (state === LEASE_LOST || state === CLAIM_LOST)
       return onDoubt("the lease or a claim was lost");
-    if (classifyChainError(error).kind === "unreachable" && state === undefined)
+    const { kind } = classifyChainError(error);
+    if (state === undefined && (kind === "unreachable" || kind === "fee_too_low"))
       return this.#release(items, 250);
+    if (state === undefined && kind === "insufficient_gas_money") {
+      this.#deps.onUnfunded();
+      return this.#release(items, 1_000);
+    }
     ctx.log.error({ err: error }, "a batch could not be submitted");
     // The commit may have happened although its answer was lost: only the database knows.
     onDoubt("the stored state is uncertain");
   }
 
-  async #release(items: BatchItem[], delayMs: number): Promise<void> {
+  async #release(items: BatchItem[], delayMs: number, solo = false): Promise<void> {
     if (items.length === 0) return;
     const { ctx, lease, wake } = this.#deps;
     try {
-      await ctx.lanes.unclaim(ctx.pool, lease, items, delayMs);
+      await ctx.queue.unclaim(ctx.pool, lease, items, delayMs, solo);
     } catch (error) {
       // The claim ends with the lease; reading everything again frees it sooner.
       this.#deps.onDoubt(`rows could not be given back: ${String(error)}`);
     }
     if (delayMs > 0) setTimeout(() => wake.raise(), delayMs + 5).unref();
+    else wake.raise();
   }
 }
+
+/** The nodes' refusals are the reason, not the token's. */
+const sayIfGivenUp = (outcome: ProvenOutcome, record: SettlementRecord): ProvenOutcome =>
+  outcome.status === "failed" && record.given_up >= MAX_GIVEN_UP
+    ? { ...outcome, message: "The network's nodes refuse every transaction that carries it." }
+    : outcome;

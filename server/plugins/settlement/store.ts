@@ -30,6 +30,12 @@ export interface SettlementRecord {
   block_number: bigint | null;
   by_other: boolean;
   attempts: number;
+  /** 0 withdrawals, 1 agents' payments, 2 strangers'. */
+  class: number;
+  turn: Date;
+  solo: boolean;
+  faults: number;
+  given_up: number;
   cancel_signature: Buffer | null;
   caller_key_hash: Buffer | null;
   body_hash: Buffer | null;

@@ -1,16 +1,15 @@
 /**
- * Follows the transactions of one lane from signed to final: sends and re-sends stored bytes, re-prices
- * what is stuck, reads receipts, and writes what they prove.
+ * Follows the transactions of one lane from signed to final: reads receipts, and writes what they prove.
+ * What has no place in a block yet is the mempool's affair (mempool.ts).
  */
 import type { PrivateKeyAccount } from "viem";
-import type { FinalTransaction, Lease, StoredAttempt, StoredTransaction } from "./lane-store.ts";
-import { classifyChainError } from "../../infra/chain/errors.ts";
+import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
 import { alarmOf, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head } from "../../infra/chain/reads.ts";
-import { replacementFees } from "./batch.ts";
-import { signAttempt } from "./batch.ts";
 import type { BatchItem } from "./batch.ts";
+import { blame } from "./blame.ts";
+import { Mempool, type Refusals } from "./mempool.ts";
 import { depthOf, measure, provenBy, takenByOther, type NonceSearch } from "./receipts.ts";
 
 export interface Slot extends StoredTransaction {
@@ -18,6 +17,7 @@ export interface Slot extends StoredTransaction {
   /** Head when the newest attempt was first sent: blocks since then passed it over. */
   sentAtBlock: bigint;
   underpriced: boolean;
+  refusals: Refusals | undefined;
   /** Since when its nonce counts as used although no attempt has a receipt. */
   missingSinceMs: number | undefined;
   /** How far the blocks have been searched for who took its nonce. */
@@ -28,10 +28,6 @@ export interface Slot extends StoredTransaction {
   batch: BatchItem[] | undefined;
 }
 
-/** More than the blocks until the first re-send: a dropped transaction is not a cheap one. */
-const STUCK_BLOCKS = 7n;
-const RESEND_AFTER_BLOCKS = 3;
-const RESEND_AT_LEAST_MS = 1_500;
 const MISSING_FOR_MS = 4_000;
 
 export interface TrackerDeps {
@@ -43,17 +39,22 @@ export interface TrackerDeps {
   onProgress: () => void;
   onUnfunded: () => void;
   onLeaseLost: () => void;
+  onRefused: (items: number) => void;
 }
 
 export class Tracker {
   readonly slots = new Map<bigint, Slot>();
   readonly #deps: TrackerDeps;
+  readonly #mempool: Mempool;
   #progressBlock = 0n;
+  /** Since when the chain's nonce is below all of ours that are in flight. */
+  #gapSinceMs: number | undefined;
   #running: Promise<void> | undefined;
   #again = false;
 
   constructor(deps: TrackerDeps) {
     this.#deps = deps;
+    this.#mempool = new Mempool(deps);
   }
 
   /** Transactions that may still need a place in a block. */
@@ -69,6 +70,7 @@ export class Tracker {
       lastSentMs: 0,
       sentAtBlock: this.#deps.ctx.heads.head?.number ?? 0n,
       underpriced: false,
+      refusals: undefined,
       missingSinceMs: undefined,
       search: undefined,
       finishing: false,
@@ -80,28 +82,8 @@ export class Tracker {
   }
 
   /** Sends the newest stored bytes. Whatever the node says, only a receipt will prove anything. */
-  async send(slot: Slot): Promise<void> {
-    const { ctx } = this.#deps;
-    const latest = slot.attempts.at(-1);
-    if (!latest) return;
-    slot.lastSentMs = performance.now();
-    try {
-      await ctx.rpc.broadcast(latest.raw);
-    } catch (error) {
-      const { kind, message } = classifyChainError(error);
-      const about = {
-        lane: this.#deps.lease.address,
-        nonce: slot.nonce,
-        hash: latest.hash,
-        kind,
-      };
-      if (kind === "fee_too_low") slot.underpriced = true;
-      else if (kind === "insufficient_gas_money") this.#deps.onUnfunded();
-      else if (kind === "rejected" || kind === "gas_limit" || kind === "reverted")
-        ctx.log.error({ ...about, reason: message }, "the node refuses a stored transaction");
-      else if (kind === "unreachable")
-        ctx.log.warn(about, "sent a transaction without an answer; it may have arrived");
-    }
+  send(slot: Slot): Promise<void> {
+    return this.#mempool.send(slot);
   }
 
   /** Looks at everything in flight once; calls during a look make one more look follow. */
@@ -133,7 +115,27 @@ export class Tracker {
       this.#followIncluded(head),
     ]);
     const waiting = slots.filter((slot) => slot.nonce >= next && !slot.included);
-    for (const [index, slot] of waiting.entries()) await this.#nudge(slot, index === 0);
+    await this.#noticeGap(next, waiting[0]);
+    for (const [index, slot] of waiting.entries())
+      await this.#mempool.nudge(slot, index === 0, this.#progressBlock);
+  }
+
+  /** A lagging node shows one for a moment; filling what is no gap would be refused as used. */
+  async #noticeGap(next: bigint, lowest: Slot | undefined): Promise<void> {
+    if (!lowest || lowest.nonce <= next) return void (this.#gapSinceMs = undefined);
+    const now = performance.now();
+    this.#gapSinceMs ??= now;
+    if (now - this.#gapSinceMs < MISSING_FOR_MS) return;
+    this.#gapSinceMs = undefined;
+    await this.closeGap(next, lowest.nonce);
+  }
+
+  /** Fills the nonces from `from` up to `to` and follows what that takes. */
+  async closeGap(from: bigint, to: bigint): Promise<void> {
+    const { ctx, lease } = this.#deps;
+    if ((await this.#mempool.fillGap(from, to)) === 0) return;
+    for (const tx of await ctx.transactions.pendingTransactions(ctx.pool, lease))
+      if (!this.slots.has(tx.nonce)) await this.send(this.add(tx));
   }
 
   async #check(slot: Slot, head: Head): Promise<void> {
@@ -146,6 +148,8 @@ export class Tracker {
       if (!slot.mined) {
         slot.mined = true;
         this.#progressBlock = head.number;
+        for (const { record } of slot.batch ?? [])
+          this.#deps.ctx.meter.landed(record.kind, Date.now() - record.created_at.getTime());
         await this.#deps.ctx.fault("mined");
         this.#deps.onProgress();
       }
@@ -171,6 +175,9 @@ export class Tracker {
     const { ctx, lease } = this.#deps;
     const isFirst = slot.included === undefined;
     const outcomes = provenBy(receipt, slot, isFinal);
+    const isVoid = slot.attempts.some(
+      ({ hash, purpose }) => hash === receipt.transactionHash && purpose === "void",
+    );
     const place = {
       hash: receipt.transactionHash,
       blockNumber: BigInt(receipt.blockNumber),
@@ -179,9 +186,10 @@ export class Tracker {
     await ctx.fault(isFirst ? "before-final-write" : "before-final");
     const tx: FinalTransaction = {
       nonce: slot.nonce,
-      status: isFinal ? "mined" : "included",
+      status: isFinal ? (isVoid ? "given_up" : "mined") : "included",
       gasUsed: BigInt(receipt.gasUsed),
       ...place,
+      ...(isFirst && !isVoid && (await blame(ctx, slot, receipt, outcomes))),
     };
     alarmOf(ctx, await ctx.lanes.finalizeTransaction(ctx.pool, lease, tx, outcomes));
     if (isFirst) measure(ctx, slot, receipt, outcomes);
@@ -282,59 +290,5 @@ export class Tracker {
     );
     this.slots.delete(slot.nonce);
     this.#deps.onProgress();
-  }
-
-  /** Unmined: re-send after a while (it may have been dropped), re-price when blocks pass it over. */
-  async #nudge(slot: Slot, isNext: boolean): Promise<void> {
-    const { ctx } = this.#deps;
-    const head = ctx.heads.head;
-    const last = slot.attempts.at(-1);
-    if (!head || !last || slot.lastSentMs === 0) return;
-    const since = slot.sentAtBlock > this.#progressBlock ? slot.sentAtBlock : this.#progressBlock;
-    const passedOver = head.number - since;
-    const tooCheap = slot.underpriced || head.baseFeeWei > last.maxFeeWei;
-    if (slot.underpriced || (isNext && passedOver >= (tooCheap ? 1n : STUCK_BLOCKS)))
-      if (await this.#reprice(slot)) return;
-    const resendAfterMs = Math.max(
-      ctx.network.blockTimeMs * RESEND_AFTER_BLOCKS,
-      RESEND_AT_LEAST_MS,
-    );
-    if (performance.now() - slot.lastSentMs < resendAfterMs) return;
-    ctx.meter.resent();
-    await this.send(slot);
-  }
-
-  /** The same nonce and calldata at a higher fee: whichever attempt is mined, the effect is the same. */
-  async #reprice(slot: Slot): Promise<boolean> {
-    const { ctx, lease, signer } = this.#deps;
-    const [first] = slot.attempts;
-    const last = slot.attempts.at(-1);
-    if (!signer || !first || !last) return false;
-    const head = await ctx.heads.refresh();
-    const fees = replacementFees({
-      first,
-      last,
-      baseFeeWei: head.baseFeeWei,
-      priorityFeeWei: await this.#deps.priorityFeeWei(),
-    });
-    if (!fees) return false;
-    const attempt: StoredAttempt = await signAttempt(signer, ctx.network.chainId, slot, {
-      ...fees,
-      attempt: last.attempt + 1,
-    });
-    if (!(await ctx.lanes.persistAttempt(ctx.pool, lease, slot.nonce, attempt))) {
-      this.#deps.onLeaseLost();
-      return false;
-    }
-    slot.attempts.push(attempt);
-    slot.underpriced = false;
-    slot.sentAtBlock = head.number;
-    ctx.meter.repriced();
-    ctx.log.info(
-      { nonce: slot.nonce, hash: attempt.hash, attempt: attempt.attempt },
-      "re-priced a stuck transaction",
-    );
-    await this.send(slot);
-    return true;
   }
 }

@@ -17,6 +17,8 @@ interface AttemptRecord {
   raw: Buffer;
   max_fee_wei: bigint;
   priority_fee_wei: bigint;
+  purpose: "work" | "void";
+  answer: string | null;
 }
 
 const hexOf = (buffer: Buffer): Hex => `0x${buffer.toString("hex")}`;
@@ -28,7 +30,7 @@ const hexOf = (buffer: Buffer): Hex => `0x${buffer.toString("hex")}`;
 export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<StoredTransaction[]> {
   const { rows } = await sql.query<AttemptRecord>(
     `SELECT t.nonce, t.to_address, t.calldata, t.gas_limit, t.sent_block, t.mined_hash, t.block_number, t.block_hash,
-            a.hash, a.attempt, a.raw, a.max_fee_wei, a.priority_fee_wei
+            a.hash, a.attempt, a.raw, a.max_fee_wei, a.priority_fee_wei, a.purpose, a.answer
        FROM relayer_transactions t JOIN relayer_attempts a USING (chain_id, lane_address, nonce)
       WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status IN ('pending', 'included')
       ORDER BY t.nonce, a.attempt`,
@@ -66,6 +68,8 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
     tx.attempts.push({
       hash: row.hash,
       attempt: row.attempt,
+      purpose: row.purpose,
+      answer: row.answer ?? undefined,
       raw: hexOf(row.raw),
       maxFeeWei: row.max_fee_wei,
       priorityFeeWei: row.priority_fee_wei,
@@ -90,15 +94,19 @@ const inclusionOf = (row: AttemptRecord): Inclusion | undefined =>
     ? { hash: row.mined_hash, blockNumber: row.block_number, blockHash: row.block_hash }
     : undefined;
 
-/** Signed bytes of transactions that were in a block and that the chain no longer knows (it lost blocks). */
-export async function minedRawFrom(sql: Sql, lane: LaneKey, nonce: bigint): Promise<Hex[]> {
-  const { rows } = await sql.query<{ raw: Buffer }>(
-    `SELECT a.raw FROM relayer_transactions t JOIN relayer_attempts a ON a.hash = t.mined_hash
-      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status IN ('included', 'mined') AND t.nonce >= $3
+/** Signed bytes of transactions that were in a block, from a nonce on: what a chain that lost blocks has to get back. */
+export async function finalRawFrom(
+  sql: Sql,
+  lane: LaneKey,
+  nonce: bigint,
+): Promise<Map<bigint, Hex>> {
+  const { rows } = await sql.query<{ nonce: bigint; raw: Buffer }>(
+    `SELECT t.nonce, a.raw FROM relayer_transactions t JOIN relayer_attempts a ON a.hash = t.mined_hash
+      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status IN ('included', 'mined', 'given_up') AND t.nonce >= $3
       ORDER BY t.nonce`,
     [lane.chainId, lane.address, String(nonce)],
   );
-  return rows.map((row) => hexOf(row.raw));
+  return new Map(rows.map((row) => [row.nonce, hexOf(row.raw)]));
 }
 
 /** Hashes of everything we ever signed that carries this authorization, newest first. */

@@ -1,0 +1,60 @@
+/** Who is to blame for what had no effect in a mined transaction: who goes alone next time, and who for a day. */
+import type { RpcReceipt } from "../../infra/chain/contracts.ts";
+import type { EngineContext } from "./context.ts";
+import type { CarriedItem, StoredTransaction } from "./lane-store.ts";
+import type { ProvenOutcome } from "./store.ts";
+
+export interface Blame {
+  /** Nonces of the authorizations that failed by their own doing. */
+  faults: string[];
+  /** Payers that are not trusted in company for a while. */
+  offenders: string[];
+}
+
+const NOBODY: Blame = { faults: [], offenders: [] };
+
+/**
+ * - Used or canceled by somebody else meanwhile: nobody's fault, and no gas worth a word.
+ * - The gas ran out: whoever has code at its address burnt it; where nobody has, all are suspects.
+ * - Nothing in a batch had an effect, and gas was left: the token's doing (it was paused, say), not theirs.
+ * - Some had no effect among others that had: their own doing.
+ */
+export async function blame(
+  ctx: EngineContext,
+  tx: StoredTransaction,
+  receipt: RpcReceipt,
+  outcomes: readonly ProvenOutcome[],
+): Promise<Blame> {
+  const proven = new Set(outcomes.map(({ nonce }) => nonce));
+  const idle = tx.items.filter(({ nonce }) => !proven.has(nonce));
+  if (idle.length === 0) return NOBODY;
+  const states = await ctx.reads.readAuthorizationStates(
+    ctx.rpc,
+    idle,
+    BigInt(receipt.blockNumber),
+  );
+  // Where the token does not even answer, it is nobody's fault.
+  const unused = idle.filter((_item, index) => states[index] === false);
+  if (unused.length === 0) return NOBODY;
+  const coded = await withCode(ctx, unused);
+  const isBurnt =
+    BigInt(receipt.status) === 0n || BigInt(receipt.gasUsed) * 20n > tx.gasLimit * 19n;
+  if (tx.items.length === 1) return { faults: nonces(unused), offenders: payers(coded) };
+  if (isBurnt)
+    return { faults: nonces(coded.length > 0 ? coded : unused), offenders: payers(coded) };
+  if (proven.size === 0 && unused.length === tx.items.length) return NOBODY;
+  return { faults: nonces(unused), offenders: payers(unused) };
+}
+
+const nonces = (items: readonly CarriedItem[]): string[] => items.map(({ nonce }) => nonce);
+const payers = (items: readonly CarriedItem[]): string[] => [
+  ...new Set(items.map(({ from }) => from.toLowerCase())),
+];
+
+async function withCode(ctx: EngineContext, items: readonly CarriedItem[]): Promise<CarriedItem[]> {
+  const sizes = await ctx.reads.readCodeSizes(
+    ctx.rpc,
+    items.map(({ from }) => from),
+  );
+  return items.filter(({ from }) => (sizes.get(from.toLowerCase()) ?? 0n) > 0n);
+}

@@ -1,0 +1,136 @@
+/** What a lane has claimed and not sent yet: in whose order, in what company, and when it may leave. */
+import {
+  type BatchItem,
+  gasLimitOf,
+  isStrangers,
+  KEPT_PLACES,
+  MAX_BATCH,
+  MAX_IN_FLIGHT,
+  SOLO_PLACES,
+  toBatchItem,
+} from "./batch.ts";
+import type { EngineContext } from "./context.ts";
+import type { Lease } from "./lane-store.ts";
+import { byTurn } from "./queue-store.ts";
+
+export interface CollectorDeps {
+  ctx: EngineContext;
+  lease: Lease;
+  /** Transactions that have no place in a block yet, signed or about to be. */
+  inFlight: () => number;
+  /** What those carry, as far as this process claimed it. */
+  ahead: () => readonly BatchItem[][];
+}
+
+const MAX_CLAIM = 500;
+
+const clamp = (wanted: number, atMost: number): number => Math.max(Math.min(wanted, atMost), 0);
+
+export class Collector {
+  readonly #deps: CollectorDeps;
+  #items: BatchItem[] = [];
+  #batchLimit = MAX_BATCH;
+
+  constructor(deps: CollectorDeps) {
+    this.#deps = deps;
+  }
+
+  get isEmpty(): boolean {
+    return this.#items.length === 0;
+  }
+
+  /** Claims what there is room for; answers how many. */
+  async claim(): Promise<number> {
+    const { ctx, lease, inFlight } = this.#deps;
+    const places = MAX_IN_FLIGHT - inFlight();
+    const solos = this.#items.filter((item) => item.solo);
+    const ownSolos = solos.filter((item) => !isStrangers(item)).length;
+    const strangersSolos = solos.length - ownSolos + this.#strangersSolosAhead;
+    const room = {
+      company: clamp(places * MAX_BATCH - this.#company.length, MAX_CLAIM),
+      ownSolo: clamp(places - ownSolos, MAX_IN_FLIGHT),
+      strangersSolo: places > 0 ? clamp(SOLO_PLACES - strangersSolos, places) : 0,
+    };
+    if (room.company + room.ownSolo + room.strangersSolo === 0) return 0;
+    const rows = await ctx.queue.claim(ctx.pool, lease, room, {
+      dailyGasCeiling: ctx.dailyGasCeiling,
+    });
+    if (rows.length === 0) return 0;
+    await ctx.fault("claimed");
+    this.#items.push(...rows.map((row) => toBatchItem(row, ctx.gasCapPerItem)));
+    this.#items.sort((one, other) => byTurn(one.record, other.record));
+    return rows.length;
+  }
+
+  /** What need not wait for company, and may leave: it travels alone anyway, or it is a full batch. */
+  takeReady(): BatchItem[] | undefined {
+    const solo = this.#items.find((item) => item.solo && this.#mayLeave([item]));
+    if (solo) return this.#take([solo]);
+    const batch = this.#nextBatch();
+    return batch.length === this.#batchLimit && this.#mayLeave(batch)
+      ? this.#take(batch)
+      : undefined;
+  }
+
+  /** The next shared batch as it is; nothing when there is none, or it may not leave yet. */
+  takeCompany(): BatchItem[] | undefined {
+    const batch = this.#nextBatch();
+    return batch.length > 0 && this.#mayLeave(batch) ? this.#take(batch) : undefined;
+  }
+
+  get hasCompany(): boolean {
+    return this.#company.length > 0;
+  }
+
+  /** A withdrawal is among those that share the next batch. */
+  get hasWithdrawal(): boolean {
+    return this.#company[0]?.record.class === 0;
+  }
+
+  /** Everything, to be given back. */
+  empty(): BatchItem[] {
+    return this.#items.splice(0);
+  }
+
+  /** Nodes refused so many at once for good: the next batches are smaller, and grow as they are mined. */
+  shrink(items: number): void {
+    this.#batchLimit = Math.max(Math.floor(Math.min(items, this.#batchLimit) / 4), 1);
+  }
+
+  grow(): void {
+    this.#batchLimit = Math.min(this.#batchLimit * 2, MAX_BATCH);
+  }
+
+  get #company(): BatchItem[] {
+    return this.#items.filter((item) => !item.solo);
+  }
+
+  #nextBatch(): BatchItem[] {
+    return this.#company.slice(0, this.#batchLimit);
+  }
+
+  #take(items: BatchItem[]): BatchItem[] {
+    const leaving = new Set(items);
+    this.#items = this.#items.filter((item) => !leaving.has(item));
+    return items;
+  }
+
+  get #strangersSolosAhead(): number {
+    return this.#deps.ahead().filter(([item]) => item?.solo === true && isStrangers(item)).length;
+  }
+
+  /**
+   * Strangers leave a place to withdrawals and agents, and put no more gas before them than two blocks hold:
+   * what comes next is in one of the next two blocks, whatever the flood.
+   */
+  #mayLeave(items: readonly BatchItem[]): boolean {
+    const { ctx, inFlight, ahead } = this.#deps;
+    if (inFlight() >= MAX_IN_FLIGHT) return false;
+    if (!items.every(isStrangers)) return true;
+    if (inFlight() >= MAX_IN_FLIGHT - KEPT_PLACES) return false;
+    if (items[0]?.solo === true && this.#strangersSolosAhead >= SOLO_PLACES) return false;
+    const gasAhead = ahead().reduce((sum, batch) => sum + gasLimitOf(batch), 0n);
+    const blockGas = ctx.heads.head?.gasLimit ?? 0n;
+    return gasAhead === 0n || gasAhead + gasLimitOf(items) <= 2n * blockGas;
+  }
+}

@@ -1,0 +1,285 @@
+/**
+ * Gets one lane's transactions into a block: sends and re-sends stored bytes, re-prices what a mempool took
+ * and blocks pass over, gives up what nodes refuse for good, and fills nonces the chain has lost. Whatever a
+ * node says here proves nothing: only receipts do, and those the tracker reads.
+ */
+import type { PrivateKeyAccount } from "viem";
+import {
+  ChainRefusal,
+  ChainUnreachable,
+  classifyChainError,
+  isRefusalForGood,
+} from "../../infra/chain/errors.ts";
+import { initialFees, replacementFees, signAttempt, type Fees } from "./batch.ts";
+import type { EngineContext } from "./context.ts";
+import type { Lease, StoredAttempt } from "./lane-store.ts";
+import type { Slot } from "./tracker.ts";
+
+export interface MempoolDeps {
+  ctx: EngineContext;
+  lease: Lease;
+  signer: PrivateKeyAccount | undefined;
+  priorityFeeWei: () => Promise<bigint>;
+  onUnfunded: () => void;
+  onLeaseLost: () => void;
+  /** Nodes refuse a transaction of so many items for good: perhaps fewer are taken. */
+  onRefused: (items: number) => void;
+}
+
+/** Refusals of the newest attempt for good, one after the other. */
+export interface Refusals {
+  count: number;
+  sinceMs: number;
+}
+
+/** More than the blocks until the first re-send: a dropped transaction is not a cheap one. */
+const STUCK_BLOCKS = 7n;
+const RESEND_AFTER_BLOCKS = 3;
+const RESEND_AT_LEAST_MS = 1_500;
+/** A nonce is given up after so many refusals in a row, over at least this time. */
+const REFUSALS = 3;
+const REFUSED_FOR_MS = 4_000;
+/** When nodes refuse even that, another such attempt is made now and then, at the prices of the day. */
+const GIVE_UP_AGAIN_MS = 30_000;
+const TRANSFER_GAS = 21_000n;
+const MAX_FILLERS = 64;
+
+/**
+ * Where one endpoint refuses and another is silent, the silent one may have taken it. Giving up is safe even
+ * then, and an endpoint that is down for days must not hold up the lane.
+ */
+const refusalIn = (error: unknown): unknown =>
+  error instanceof ChainUnreachable && error.cause instanceof ChainRefusal ? error.cause : error;
+
+const formOf = (slot: Slot, attempt: StoredAttempt, lane: string) =>
+  attempt.purpose === "work" ? slot : voidOf(slot.nonce, lane);
+
+/** Moves nothing, to ourselves: it only uses up the nonce. */
+const voidOf = (nonce: bigint, lane: string, gasLimit = TRANSFER_GAS) =>
+  ({ nonce, to: lane, calldata: "0x", gasLimit }) as const;
+
+export class Mempool {
+  readonly #deps: MempoolDeps;
+
+  constructor(deps: MempoolDeps) {
+    this.#deps = deps;
+  }
+
+  /** Sends the newest stored bytes. */
+  async send(slot: Slot): Promise<void> {
+    const { ctx, lease } = this.#deps;
+    const latest = slot.attempts.at(-1);
+    if (!latest) return;
+    slot.lastSentMs = performance.now();
+    try {
+      await ctx.rpc.broadcast(latest.raw);
+      await this.#taken(slot, latest);
+    } catch (error) {
+      const { kind, message } = classifyChainError(refusalIn(error));
+      const about = { lane: lease.address, nonce: slot.nonce, hash: latest.hash, kind };
+      if (kind === "already_known" || kind === "sent_not_mined") return this.#taken(slot, latest);
+      // Nobody knows: nothing changes.
+      if (kind === "unreachable")
+        return ctx.log.warn(about, "sent a transaction without an answer; it may have arrived");
+      if (isRefusalForGood(kind)) {
+        slot.refusals ??= { count: 0, sinceMs: slot.lastSentMs };
+        slot.refusals.count += 1;
+        ctx.log.error({ ...about, reason: message }, "the node refuses a stored transaction");
+      } else slot.refusals = undefined;
+      if (kind === "fee_too_low" || kind === "replacement_underpriced") slot.underpriced = true;
+      if (kind === "insufficient_gas_money") this.#deps.onUnfunded();
+      await this.#note(latest, kind);
+    }
+  }
+
+  async #taken(slot: Slot, attempt: StoredAttempt): Promise<void> {
+    slot.refusals = undefined;
+    slot.underpriced = false;
+    await this.#note(attempt, "taken");
+  }
+
+  async #note(attempt: StoredAttempt, answer: string): Promise<void> {
+    if (attempt.answer === answer) return;
+    attempt.answer = answer;
+    const { ctx } = this.#deps;
+    await ctx.lanes.noteAnswer(ctx.pool, attempt.hash, answer).catch((error: unknown) => {
+      ctx.log.warn({ err: error, hash: attempt.hash }, "could not note what a node answered");
+    });
+  }
+
+  /**
+   * Unmined: re-send after a while (it may have been dropped). Re-price when blocks pass over what a mempool
+   * took, or when it is told that it offers too little. Paying more for what is refused for good would be
+   * refused again, and dearer: that nonce is given up.
+   */
+  async nudge(slot: Slot, isNext: boolean, progressBlock: bigint): Promise<void> {
+    const { ctx } = this.#deps;
+    const head = ctx.heads.head;
+    const last = slot.attempts.at(-1);
+    if (!head || !last || slot.lastSentMs === 0) return;
+    if (this.#isHopeless(slot, last) && (await this.#giveUp(slot))) return;
+    const since = slot.sentAtBlock > progressBlock ? slot.sentAtBlock : progressBlock;
+    const tooCheap = head.baseFeeWei > last.maxFeeWei;
+    const isPassedOver =
+      last.answer === "taken" && isNext && head.number - since >= (tooCheap ? 1n : STUCK_BLOCKS);
+    // Once per block: a node that says so to everything does not drive the price.
+    const isTooLow = slot.underpriced && head.number > slot.sentAtBlock;
+    if ((isPassedOver || isTooLow) && (await this.#reprice(slot, last))) return;
+    const resendAfterMs = slot.refusals
+      ? RESEND_AT_LEAST_MS
+      : Math.max(ctx.network.blockTimeMs * RESEND_AFTER_BLOCKS, RESEND_AT_LEAST_MS);
+    if (performance.now() - slot.lastSentMs < resendAfterMs) return;
+    ctx.meter.resent();
+    await this.send(slot);
+  }
+
+  #isHopeless({ refusals }: Slot, last: StoredAttempt): boolean {
+    if (!refusals || refusals.count < REFUSALS) return false;
+    const patienceMs = last.purpose === "work" ? REFUSED_FOR_MS : GIVE_UP_AGAIN_MS;
+    return performance.now() - refusals.sinceMs >= patienceMs;
+  }
+
+  /** The same nonce and effect at a higher fee: whichever attempt is mined, it is the same. */
+  async #reprice(slot: Slot, last: StoredAttempt): Promise<boolean> {
+    const { ctx, lease } = this.#deps;
+    const first = slot.attempts.find(({ purpose }) => purpose === last.purpose) ?? last;
+    const head = await ctx.heads.refresh();
+    const fees = replacementFees({ first, last, ...(await this.#market(head.baseFeeWei)) });
+    if (!fees) return false;
+    const attempt = await this.#another(slot, formOf(slot, last, lease.address), {
+      ...fees,
+      purpose: last.purpose,
+    });
+    if (!attempt) return false;
+    ctx.meter.repriced();
+    ctx.log.info(
+      { nonce: slot.nonce, hash: attempt.hash, attempt: attempt.attempt },
+      "re-priced a stuck transaction",
+    );
+    await this.send(slot);
+    return true;
+  }
+
+  /**
+   * The nonce is used up by a small transfer to ourselves. Until one of the attempts is mined either may be,
+   * and its receipt decides; the rows go back to the queue only when it was this one.
+   */
+  async #giveUp(slot: Slot): Promise<boolean> {
+    const { ctx, lease } = this.#deps;
+    const head = await ctx.heads.refresh();
+    const { address } = lease;
+    const form = voidOf(slot.nonce, address, await this.#transferGas(address));
+    const attempt = await this.#another(
+      slot,
+      form,
+      { ...(await this.#outbidding(slot, head.baseFeeWei)), purpose: "void" },
+      async () => ctx.fault("void-signed"),
+    );
+    if (!attempt) return false;
+    this.#deps.onRefused(slot.items.length);
+    ctx.meter.givenUp();
+    ctx.log.error(
+      { lane: address, nonce: slot.nonce, hash: attempt.hash, items: slot.items.length },
+      "the nodes refuse a transaction for good: its nonce is given up",
+    );
+    await ctx.fault("void-persisted");
+    await this.send(slot);
+    await ctx.fault("void-broadcast");
+    return true;
+  }
+
+  /** More than whatever a mempool may still hold of this nonce; or what is usual, where that is above the caps. */
+  async #outbidding(slot: Slot, baseFeeWei: bigint): Promise<Fees> {
+    const market = await this.#market(baseFeeWei);
+    const usual = initialFees(baseFeeWei, market.priorityFeeWei, market.caps);
+    const last = slot.attempts.findLast(({ answer }) => answer === "taken" || answer === undefined);
+    return (last && replacementFees({ first: last, last, ...market })) ?? usual;
+  }
+
+  async #market(baseFeeWei: bigint) {
+    const priorityFeeWei = await this.#deps.priorityFeeWei();
+    return { baseFeeWei, priorityFeeWei, caps: this.#deps.ctx.feeCaps };
+  }
+
+  /** On rollups even this costs more than 21,000, for the bytes it takes on their parent. */
+  async #transferGas(lane: string): Promise<bigint> {
+    try {
+      const call = { from: lane, to: lane, value: "0x0" };
+      const gas = BigInt(await this.#deps.ctx.rpc.call<string>("eth_estimateGas", [call]));
+      return gas > TRANSFER_GAS ? (gas * 5n) / 4n : TRANSFER_GAS;
+    } catch {
+      return TRANSFER_GAS;
+    }
+  }
+
+  /** Signs and stores one more attempt; nothing when there is no key or the lease is gone. */
+  async #another(
+    slot: Slot,
+    form: Parameters<typeof signAttempt>[2],
+    terms: Fees & Pick<StoredAttempt, "purpose">,
+    signed: () => Promise<void> = async () => undefined,
+  ): Promise<StoredAttempt | undefined> {
+    const { ctx, lease, signer } = this.#deps;
+    if (!signer) return undefined;
+    const number = Math.max(...slot.attempts.map(({ attempt }) => attempt)) + 1;
+    const attempt = await signAttempt(signer, ctx.network.chainId, form, {
+      ...terms,
+      attempt: number,
+    });
+    await signed();
+    if (!(await ctx.lanes.persistAttempt(ctx.pool, lease, slot.nonce, attempt))) {
+      this.#deps.onLeaseLost();
+      return undefined;
+    }
+    slot.attempts.push(attempt);
+    slot.underpriced = false;
+    slot.refusals = undefined;
+    slot.sentAtBlock = ctx.heads.head?.number ?? slot.sentAtBlock;
+    return attempt;
+  }
+
+  /**
+   * The chain is at nonce `from` and nothing of ours that is in flight has a nonce below `to`: it was reset,
+   * or lost blocks. What was final there is sent again; a nonce none of that fits is used up. Answers how
+   * many such transfers it stored, for the tracker to follow.
+   */
+  async fillGap(from: bigint, to: bigint): Promise<number> {
+    const { ctx, lease, signer } = this.#deps;
+    const lost = await ctx.transactions.finalRawFrom(ctx.pool, lease, from);
+    ctx.log.error(
+      { lane: lease.address, chainNonce: from, ourNonce: to, stored: lost.size },
+      "the chain has lost nonces of ours: what was final is sent again",
+    );
+    let fillers = 0;
+    for (let nonce = from; nonce < to && fillers < MAX_FILLERS; nonce += 1n) {
+      const raw = lost.get(nonce);
+      const answer = raw === undefined ? "none" : await this.#offer(raw);
+      if (answer !== "none") continue;
+      if (!signer) break;
+      const { baseFeeWei } = await ctx.heads.refresh();
+      const { priorityFeeWei, caps } = await this.#market(baseFeeWei);
+      const form = voidOf(nonce, lease.address, await this.#transferGas(lease.address));
+      const attempt = await signAttempt(signer, ctx.network.chainId, form, {
+        ...initialFees(baseFeeWei, priorityFeeWei, caps),
+        purpose: "void",
+        attempt: 1,
+      });
+      if (!(await ctx.lanes.persistFiller(ctx.pool, lease, { ...form, attempt }))) continue;
+      await this.#offer(attempt.raw);
+      fillers += 1;
+    }
+    return fillers;
+  }
+
+  /** "none" where the nodes will never take these bytes. */
+  async #offer(raw: `0x${string}`): Promise<"taken" | "none" | "unknown"> {
+    try {
+      await this.#deps.ctx.rpc.broadcast(raw);
+      return "taken";
+    } catch (error) {
+      const { kind } = classifyChainError(error);
+      if (kind === "already_known") return "taken";
+      return isRefusalForGood(kind) || kind === "fee_too_low" ? "none" : "unknown";
+    }
+  }
+}

@@ -1,0 +1,157 @@
+/** The queue as rows: what waits to be relayed, in which order a lane claims it, and how long it has waited. */
+import type { Sql } from "../../infra/db/pool.ts";
+import type { Lease } from "./lane-store.ts";
+import type { SettlementRecord } from "./store.ts";
+
+/** Claims of leases that are over are void: whoever claimed them can no longer persist anything. */
+export async function voidLapsedClaims(sql: Sql, chainId: number): Promise<number> {
+  const { rowCount } = await sql.query(
+    `UPDATE settlements s SET lane_address = NULL, lane_epoch = NULL
+       FROM relayer_lanes lane
+      WHERE s.chain_id = $1 AND s.status = 'queued' AND s.lane_address = lane.address
+        AND lane.chain_id = $1 AND (lane.lease_epoch <> s.lane_epoch OR lane.lease_until <= clock_timestamp())`,
+    [chainId],
+  );
+  return rowCount ?? 0;
+}
+
+/** How much of each sort a lane has room for. */
+export interface Room {
+  /** What may share transactions. */
+  company: number;
+  /** Agents' rows that travel alone, and strangers'. */
+  ownSolo: number;
+  strangersSolo: number;
+}
+
+/** What a lane may claim: the words of the index `settlements_claimable_idx`. */
+const WAITING = `chain_id = $1 AND status = 'queued' AND lane_address IS NULL
+  AND (relay OR cancel_signature IS NOT NULL)`;
+const READY = `${WAITING} AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
+
+/**
+ * Withdrawals, then agents' payments, then strangers', each by its turn. Four scans of one index, each of
+ * which ends when it has its share: the length of the queue costs nothing.
+ */
+export async function claim(
+  sql: Sql,
+  lease: Lease,
+  room: Room,
+  options: { dailyGasCeiling: bigint },
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `WITH lane AS (
+       SELECT 1 FROM relayer_lanes WHERE chain_id = $1 AND address = $2 AND lease_owner = $3
+          AND lease_epoch = $4 AND lease_until > clock_timestamp()),
+     today AS (
+       SELECT coalesce((SELECT gas FROM relayer_gas_days
+         WHERE chain_id = $1 AND day = (clock_timestamp() AT TIME ZONE 'UTC')::date), 0) AS gas),
+     own AS (
+       SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND NOT solo AND class < 2
+        ORDER BY class, turn LIMIT $5 FOR UPDATE SKIP LOCKED),
+     own_solo AS (
+       SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND solo AND class < 2
+        ORDER BY class, turn LIMIT $7 FOR UPDATE SKIP LOCKED),
+     strangers AS (
+       SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND NOT solo AND class = 2
+          AND (SELECT gas FROM today) < $6
+        ORDER BY turn LIMIT greatest($5 - (SELECT count(*) FROM own), 0) FOR UPDATE SKIP LOCKED),
+     strangers_solo AS (
+       SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND solo AND class = 2
+          AND (SELECT gas FROM today) < $6
+        ORDER BY turn LIMIT $8 FOR UPDATE SKIP LOCKED),
+     picked AS (
+       TABLE own UNION ALL TABLE own_solo UNION ALL TABLE strangers UNION ALL TABLE strangers_solo)
+     UPDATE settlements s SET lane_address = $2, lane_epoch = $4
+       FROM picked p
+      WHERE s.from_address = p.from_address AND s.chain_id = p.chain_id AND s.asset = p.asset AND s.nonce = p.nonce
+     RETURNING s.*`,
+    [
+      lease.chainId,
+      lease.address,
+      lease.owner,
+      String(lease.epoch),
+      room.company,
+      String(options.dailyGasCeiling),
+      room.ownSolo,
+      room.strangersSolo,
+    ],
+  );
+  return rows.sort(byTurn);
+}
+
+export const byTurn = (one: SettlementRecord, other: SettlementRecord): number =>
+  one.class - other.class ||
+  one.turn.getTime() - other.turn.getTime() ||
+  one.created_at.getTime() - other.created_at.getTime();
+
+export interface Backlog {
+  /** Age in seconds of the oldest turn that waits, by class; none where nothing waits. */
+  waitingSeconds: Map<number, number>;
+  /** Age in seconds of the oldest transaction of each lane that is not final. */
+  pendingSeconds: Map<string, number>;
+}
+
+/** How long work has been waiting. What travels alone, or was put off, says nothing of the lanes. */
+export async function readBacklog(sql: Sql, chainId: number): Promise<Backlog> {
+  const { rows } = await sql.query<{
+    class: number | null;
+    lane_address: string | null;
+    seconds: number;
+  }>(
+    `SELECT c.class, NULL AS lane_address, extract(epoch FROM clock_timestamp() - first.turn)::float8 AS seconds
+       FROM (VALUES (0), (1), (2)) AS c (class), LATERAL (
+         SELECT turn FROM settlements s WHERE ${WAITING} AND NOT s.solo AND s.class = c.class
+          ORDER BY s.turn LIMIT 1) AS first
+     UNION ALL
+     SELECT NULL, lane_address, extract(epoch FROM clock_timestamp() - min(created_at))::float8
+       FROM relayer_transactions WHERE chain_id = $1 AND status = 'pending' GROUP BY lane_address`,
+    [chainId],
+  );
+  return {
+    waitingSeconds: new Map(
+      rows.flatMap((row) => (row.class === null ? [] : [[row.class, row.seconds] as const])),
+    ),
+    pendingSeconds: new Map(
+      rows.flatMap((row) =>
+        row.lane_address === null ? [] : [[row.lane_address, row.seconds] as const],
+      ),
+    ),
+  };
+}
+
+/**
+ * Gives claimed rows back to the queue, for now or for a later time; `solo` marks those that have to
+ * travel alone from now on. What is put off takes its turn then, out of the way of what is ready.
+ */
+export async function unclaim(
+  sql: Sql,
+  lease: Lease,
+  refs: readonly { from: string; asset: string; nonce: string }[],
+  delayMs: number,
+  solo = false,
+): Promise<void> {
+  if (refs.length === 0) return;
+  await sql.query(
+    `UPDATE settlements s
+        SET lane_address = NULL, lane_epoch = NULL,
+            next_attempt_at = CASE WHEN $7 > 0
+              THEN clock_timestamp() + $7 * interval '1 millisecond' ELSE '-infinity' END,
+            turn = CASE WHEN $7 > 0
+              THEN greatest(s.turn, clock_timestamp() + $7 * interval '1 millisecond') ELSE s.turn END,
+            solo = s.solo OR $8
+       FROM unnest($4::text[], $5::text[], $6::text[]) AS item (from_address, asset, nonce)
+      WHERE s.from_address = item.from_address AND s.chain_id = $1 AND s.asset = item.asset
+        AND s.nonce = item.nonce AND s.status = 'queued' AND s.lane_address = $2 AND s.lane_epoch = $3`,
+    [
+      lease.chainId,
+      lease.address,
+      String(lease.epoch),
+      refs.map((ref) => ref.from),
+      refs.map((ref) => ref.asset),
+      refs.map((ref) => ref.nonce),
+      delayMs,
+      solo,
+    ],
+  );
+}

@@ -1,0 +1,153 @@
+/** Looks at a batch before it is signed: who may share it, who would fail, and whether the token works at all. */
+import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import { gasLimitOf, isStrangers, isWornOut, MAX_GIVEN_UP, pendingDebits } from "./batch.ts";
+import type { BatchItem, Fees } from "./batch.ts";
+import type { EngineContext } from "./context.ts";
+
+/** With the revert's text, where there is one. */
+export interface RefusedItem {
+  item: BatchItem;
+  text: string | undefined;
+  /** Mined without effect, or refused by nodes, so often that it is not even simulated any more. */
+  isWornOut: boolean;
+}
+
+export interface Weeded {
+  good: BatchItem[];
+  /** To be proven. */
+  refused: RefusedItem[];
+  /** To be tried again, each by itself. */
+  alone: BatchItem[];
+  /** The token says yes to everything and does nothing: nobody may be sent now. */
+  isTokenDead: boolean;
+}
+
+const NOTHING: Weeded = { good: [], refused: [], alone: [], isTokenDead: false };
+
+export interface WeedingTerms {
+  from: string;
+  fees: Fees;
+  /** What is on its way already. */
+  ahead: readonly BatchItem[];
+}
+
+/**
+ * In one round: an `eth_call` that says which would fail, and one that says which payers have code. A
+ * payer's code may change with any block, so its absence is asked for each batch and never remembered.
+ */
+export async function weed(
+  ctx: EngineContext,
+  items: BatchItem[],
+  terms: WeedingTerms,
+): Promise<Weeded> {
+  const [only] = items;
+  // A contract can pass every simulation and still do nothing when it counts, at our gas.
+  if (items.length === 1 && only && (isWornOut(only) || isGivenUp(only)))
+    return { ...NOTHING, refused: [{ item: only, text: undefined, isWornOut: true }] };
+  const trusted = items.filter((item) => item.solo || !isStrangers(item));
+  const doubtful = items.filter((item) => !trusted.includes(item));
+  const [sizes, simulated] = await Promise.all([
+    ctx.reads.readCodeSizes(
+      ctx.rpc,
+      doubtful.map(({ from }) => from),
+    ),
+    simulate(ctx, items, terms).then(
+      (value) => ({ value }),
+      (error: unknown) => ({ error }),
+    ),
+  ]);
+  const coded = doubtful.filter(({ from }) => (sizes.get(from.toLowerCase()) ?? 0n) > 0n);
+  if ("error" in simulated) {
+    if (coded.length > 0) {
+      const rest = await weedRest(ctx, items, coded, terms);
+      return { ...rest, alone: [...rest.alone, ...coded] };
+    }
+    return halve(ctx, items, terms, simulated.error);
+  }
+  const { value } = simulated;
+  if (value.isTokenDead) return { ...NOTHING, alone: coded, isTokenDead: true };
+  return {
+    good: value.good.filter((item) => !coded.includes(item)),
+    refused: value.refused.filter(({ item }) => !coded.includes(item)),
+    alone: [...coded, ...value.mute.filter((item) => !coded.includes(item))],
+    isTokenDead: false,
+  };
+}
+
+const isGivenUp = (item: BatchItem): boolean =>
+  isStrangers(item) && item.record.given_up >= MAX_GIVEN_UP;
+
+function weedRest(
+  ctx: EngineContext,
+  items: readonly BatchItem[],
+  without: readonly BatchItem[],
+  terms: WeedingTerms,
+): Promise<Weeded> | Weeded {
+  const rest = items.filter((item) => !without.includes(item));
+  return rest.length === 0 ? NOTHING : weed(ctx, rest, terms);
+}
+
+/** The relayer's affair, or the endpoint's: it says nothing of the payments. */
+export function isOurAffair(error: unknown): boolean {
+  const { kind } = classifyChainError(error);
+  return kind === "unreachable" || kind === "insufficient_gas_money" || kind === "fee_too_low";
+}
+
+/** Somebody burns the gas of all: halves, until it is found. */
+async function halve(
+  ctx: EngineContext,
+  items: BatchItem[],
+  terms: WeedingTerms,
+  error: unknown,
+): Promise<Weeded> {
+  if (isOurAffair(error)) throw error;
+  if (items.length === 1)
+    return {
+      ...NOTHING,
+      refused: items.map((item) => ({ item, text: undefined, isWornOut: false })),
+    };
+  const half = Math.ceil(items.length / 2);
+  const [one, other] = await Promise.all([
+    weed(ctx, items.slice(0, half), terms),
+    weed(ctx, items.slice(half), { ...terms, ahead: [...terms.ahead, ...items.slice(0, half)] }),
+  ]);
+  return {
+    good: [...one.good, ...other.good],
+    refused: [...one.refused, ...other.refused],
+    alone: [...one.alone, ...other.alone],
+    isTokenDead: one.isTokenDead || other.isTokenDead,
+  };
+}
+
+async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTerms) {
+  const debits = pendingDebits(items, terms.ahead);
+  const all = [...debits, ...items];
+  const probed = items.findIndex(({ action }) => action === "transfer");
+  const probe = items[probed];
+  const results = await ctx.reads.simulate(ctx.rpc, {
+    from: terms.from,
+    calls: [...all.map(({ call }) => call), ...(probe ? [schemeOf(probe).stateCall(probe)] : [])],
+    gas: gasLimitOf(all),
+    fees: terms.fees,
+  });
+  const own = results.slice(debits.length, all.length);
+  const after = results[all.length];
+  // After a transfer that succeeds its authorization is used. Where it is not, there is no token any more.
+  const isTokenDead =
+    probe !== undefined &&
+    own[probed]?.success === true &&
+    (!after || schemeOf(probe).isEnded(probe, after) !== true);
+  const good: BatchItem[] = [];
+  const refused: Weeded["refused"] = [];
+  const mute: BatchItem[] = [];
+  for (const [index, item] of items.entries()) {
+    const result = own[index];
+    const text = revertText(result?.data ?? "0x");
+    if (result?.success === true) good.push(item);
+    // Without a reason it may be a neighbour's fault: such a row is tried again by itself.
+    else if (text === undefined && items.length > 1) mute.push(item);
+    else refused.push({ item, text, isWornOut: false });
+  }
+  return { good, refused, mute, isTokenDead };
+}
