@@ -100,12 +100,13 @@ t.test("a proxy whose code is gone", { timeout: 90_000 }, async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("two confirmations are told with the second block", { timeout: 60_000 }, async (t) => {
+t.test("an inclusion depth of two is told with the second block", { timeout: 60_000 }, async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 2 });
   const database = await testDatabase(t);
   const node = await startEngine(t, {
     databaseUrl: database.url,
     chain,
+    inclusionDepth: 2,
     confirmations: 2,
     blockTimeMs: 2_000,
   });
