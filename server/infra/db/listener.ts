@@ -1,12 +1,18 @@
 /** One dedicated connection that listens for NOTIFY, and comes back by itself when it is lost. */
 import { EventEmitter } from "node:events";
 import { Client } from "pg";
+import { connectionSettings, PATIENCE } from "./pool.ts";
+import type { SilenceWatch } from "./silence.ts";
 
 const FIRST_RETRY_MS = 100;
 const LAST_RETRY_MS = 5_000;
+/** Nothing may be said on it for hours: it is asked, so that its silence means something. */
+const HEARTBEAT_MS = 1_000;
+const PATIENCE_MS = 2_500;
 
 export interface ListenerOptions {
   connectionString: string;
+  silence: SilenceWatch;
   /** After each (re)connection: words may have been missed, so whoever waits must look again. */
   onConnected?: () => void;
   onTrouble?: (error: unknown) => void;
@@ -19,6 +25,7 @@ export class Listener {
   #client: Client | undefined;
   #retryMs = FIRST_RETRY_MS;
   #timer: NodeJS.Timeout | undefined;
+  #heartbeat: NodeJS.Timeout | undefined;
   #closed = false;
 
   constructor(options: ListenerOptions) {
@@ -34,9 +41,7 @@ export class Listener {
   async connect(): Promise<void> {
     if (this.#closed) return;
     const client = new Client({
-      connectionString: this.#options.connectionString,
-      keepAlive: true,
-      connectionTimeoutMillis: 5_000,
+      ...connectionSettings(this.#options.connectionString, PATIENCE.requests),
       application_name: "purser listener",
     });
     client.on("notification", ({ channel, payload }) => {
@@ -46,6 +51,7 @@ export class Listener {
     const lose = (error: unknown): void => {
       if (lost || this.#closed) return;
       lost = true;
+      clearInterval(this.#heartbeat);
       this.#client = undefined;
       void quietly(client);
       this.#options.onTrouble?.(error);
@@ -57,10 +63,12 @@ export class Listener {
     client.on("end", () => lose(new Error("the connection ended")));
     try {
       await client.connect();
+      this.#options.silence.watch(client, PATIENCE_MS);
       for (const channel of this.#channels) await client.query(`LISTEN ${channel}`);
       // Closed while it was still connecting: nobody else knows this connection.
       if (this.#closed) return void quietly(client);
       this.#client = client;
+      this.#beat(client);
       this.#retryMs = FIRST_RETRY_MS;
       this.#options.onConnected?.();
     } catch (error) {
@@ -68,8 +76,24 @@ export class Listener {
     }
   }
 
+  #beat(client: Client): void {
+    let isAsking = false;
+    this.#heartbeat = setInterval(() => {
+      if (isAsking) return;
+      isAsking = true;
+      // Whoever does not answer is noticed by the watch, which ends the connection.
+      void client
+        .query("SELECT 1")
+        .catch(() => undefined)
+        .finally(() => {
+          isAsking = false;
+        });
+    }, HEARTBEAT_MS).unref();
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
+    clearInterval(this.#heartbeat);
     clearTimeout(this.#timer);
     if (this.#client) await quietly(this.#client);
   }

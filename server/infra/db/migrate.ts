@@ -8,6 +8,7 @@ import { readFile, readdir } from "node:fs/promises";
 import { Client } from "pg";
 import { applyFunctions, FUNCTIONS_DIRECTORY, readFunctions } from "./functions.ts";
 import { MigrationError } from "./migration-error.ts";
+import { connectionSettings, PATIENCE } from "./pool.ts";
 
 export { MigrationError };
 
@@ -59,10 +60,8 @@ export async function migrate(options: {
   functionsDirectory?: URL;
 }): Promise<Applied> {
   const functions = await readFunctions(options.functionsDirectory ?? FUNCTIONS_DIRECTORY);
-  const client = new Client({
-    connectionString: options.connectionString,
-    connectionTimeoutMillis: 10_000,
-  });
+  // A migration takes as long as it takes, whatever the role's own settings say.
+  const client = new Client(connectionSettings(options.connectionString, PATIENCE.none));
   await client.connect();
   try {
     await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK_KEY]);

@@ -1,4 +1,6 @@
-import { Pool as PgPool, type ClientBase, type PoolClient, TypeOverrides } from "pg";
+import { Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
+import { SilenceWatch } from "./silence.ts";
+import { IDLE_IN_TRANSACTION, LOCK_TIMEOUT, QUERY_CANCELED } from "./sqlstates.ts";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
 const INT8_OID = 20;
@@ -11,27 +13,77 @@ export type Pool = PgPool;
 /** What a statement written by hand takes: the pool, or the client that holds the caller's transaction. */
 export type Sql = Pick<PgPool, "query">;
 
-export function createPool(
-  connectionString: string,
-  options: { maxConnections?: number; applicationName?: string } = {},
-): Pool {
-  return new PgPool({
-    connectionString,
-    types,
-    max: options.maxConnections ?? 20,
-    connectionTimeoutMillis: 5_000,
-    idleTimeoutMillis: 30_000,
-    keepAlive: true,
-    application_name: options.applicationName ?? "purser",
-    // The pool waits for it, which its types do not say.
-    onConnect: (client): unknown => speakUtc(client),
-  });
+/** How long Postgres works or waits for us before it gives up by itself; 0 is for ever. */
+export interface Patience {
+  statementMs: number;
+  lockMs: number;
+  idleInTransactionMs: number;
 }
 
-/** Prisma's adapter writes and reads times without their offset: right only where the session is in UTC. */
-async function speakUtc(client: ClientBase): Promise<void> {
-  // SQL: a setting of the connection, which no model has.
-  await client.query("SET TIME ZONE 'UTC'");
+/**
+ * A request's statement takes milliseconds: one that takes seconds waits for something that is stuck. The
+ * engine writes batches. Jobs delete and count; nobody waits for them.
+ */
+export const PATIENCE = {
+  requests: { statementMs: 5_000, lockMs: 2_000, idleInTransactionMs: 8_000 },
+  engine: { statementMs: 8_000, lockMs: 2_500, idleInTransactionMs: 5_000 },
+  jobs: { statementMs: 60_000, lockMs: 30_000, idleInTransactionMs: 60_000 },
+  none: { statementMs: 0, lockMs: 0, idleInTransactionMs: 0 },
+} as const satisfies Record<string, Patience>;
+
+/** How much longer we listen than Postgres may work: then its own refusal comes first. */
+const ANSWER_MARGIN_MS = 1_000;
+
+/**
+ * What every connection has in common. Settings travel with the connection's first message and cost no round
+ * trip. UTC, because Prisma's adapter writes and reads times without their offset.
+ */
+export function connectionSettings(connectionString: string, patience: Patience) {
+  const url = new URL(connectionString);
+  const settings = [
+    // First, so that an operator's own win.
+    "-c TimeZone=UTC",
+    `-c statement_timeout=${patience.statementMs}`,
+    `-c lock_timeout=${patience.lockMs}`,
+    `-c idle_in_transaction_session_timeout=${patience.idleInTransactionMs}`,
+    url.searchParams.get("options") ?? "",
+  ];
+  url.searchParams.delete("options");
+  return {
+    connectionString: url.href,
+    options: settings.join(" ").trim(),
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 5_000,
+    connectionTimeoutMillis: 5_000,
+  };
+}
+
+export interface PoolOptions {
+  maxConnections?: number;
+  applicationName?: string;
+  patience?: Patience;
+  /** Shared by all of a process, so that one silent connection makes the others suspect. */
+  silence?: SilenceWatch;
+}
+
+export function createPool(connectionString: string, options: PoolOptions = {}): Pool {
+  const patience = options.patience ?? PATIENCE.requests;
+  const pool = new PgPool({
+    ...connectionSettings(connectionString, patience),
+    types,
+    max: options.maxConnections ?? 20,
+    idleTimeoutMillis: 30_000,
+    application_name: options.applicationName ?? "purser",
+  });
+  watchSilence(pool, patience, options.silence ?? new SilenceWatch());
+  return pool;
+}
+
+export function watchSilence(pool: PgPool, patience: Patience, silence: SilenceWatch): void {
+  if (patience.statementMs === 0) return;
+  pool.on("connect", (client) => silence.watch(client, patience.statementMs + ANSWER_MARGIN_MS));
+  pool.on("acquire", (client) => silence.setIdle(client, false));
+  pool.on("release", (_error, client) => silence.setIdle(client, true));
 }
 
 /** Runs `work` in one transaction on one connection; rolls back on any throw. */
@@ -93,6 +145,9 @@ const ADAPTER_KINDS = new Set([
 const MESSAGES =
   /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|the database system is (starting up|shutting down)|Can't reach database server|Cannot use a pool after calling end/;
 
+/** Postgres gave up waiting or working: a moment of too much load, or something stuck. */
+const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION]);
+
 /** Says whether an error means "the database cannot be reached right now", for a 503 instead of a 500. */
 export function isDatabaseUnavailable(error: unknown): boolean {
   return sources(error).some((source) => {
@@ -100,9 +155,11 @@ export function isDatabaseUnavailable(error: unknown): boolean {
     if (code !== undefined) {
       if (SOCKET_CODES.has(code) && isFromPostgres(source.error)) return true;
       if (PRISMA_CODES.has(code) || isConnectionState(code)) return true;
+      if (PATIENCE_STATES.has(code)) return true;
     }
     if (source.kind !== undefined && ADAPTER_KINDS.has(source.kind)) return true;
     if (source.originalCode !== undefined && isConnectionState(source.originalCode)) return true;
+    if (source.originalCode !== undefined && PATIENCE_STATES.has(source.originalCode)) return true;
     return MESSAGES.test(source.error.message);
   });
 }

@@ -30,8 +30,9 @@ interface Watched {
   /** What had been written when the server last said that it waits for us. */
   answeredAt: number;
   bytesRead: number;
-  /** Counted in ticks, not read from a clock: a process that was stopped has not listened either. */
-  silentMs: number;
+  /** Without a byte, and of that with a question open. Counted in ticks: a process that was stopped did not listen. */
+  quietMs: number;
+  unansweredMs: number;
   isIdle: boolean;
 }
 
@@ -62,7 +63,8 @@ export class SilenceWatch {
       openedAtMs: performance.now(),
       answeredAt: wire.stream.bytesWritten,
       bytesRead: wire.stream.bytesRead,
-      silentMs: 0,
+      quietMs: 0,
+      unansweredMs: 0,
       isIdle: false,
     };
     wire.on("readyForQuery", () => {
@@ -92,11 +94,15 @@ export class SilenceWatch {
       if (stream.destroyed) this.#forget(client);
       else if (stream.bytesRead !== watched.bytesRead) {
         watched.bytesRead = stream.bytesRead;
-        watched.silentMs = 0;
-      } else watched.silentMs += TICK_MS;
+        watched.quietMs = 0;
+        watched.unansweredMs = 0;
+      } else {
+        watched.quietMs += TICK_MS;
+        watched.unansweredMs = isAsking(watched) ? watched.unansweredMs + TICK_MS : 0;
+      }
     }
     for (const [client, watched] of this.#watched)
-      if (isAsking(watched) && watched.silentMs >= this.#limitOf(watched)) {
+      if (watched.unansweredMs >= this.#limitOf(watched)) {
         this.#destroy(client, watched);
         if (watched.openedAtMs > this.#suspectedAtMs) this.#suspectAll();
       }
@@ -111,7 +117,7 @@ export class SilenceWatch {
     this.#suspectedAtMs = performance.now();
     this.#onSilence();
     for (const [client, watched] of this.#watched)
-      if (!isAsking(watched) && (watched.isIdle || watched.silentMs >= DORMANT_MS))
+      if (!isAsking(watched) && (watched.isIdle || watched.quietMs >= DORMANT_MS))
         this.#destroy(client, watched);
   }
 
@@ -121,9 +127,5 @@ export class SilenceWatch {
   }
 }
 
-/** Silence without a question means nothing: the clock of a question starts with it. */
-function isAsking(watched: Watched): boolean {
-  const isAsked = watched.wire.stream.bytesWritten > watched.answeredAt;
-  if (!isAsked && watched.silentMs < DORMANT_MS) return false;
-  return isAsked;
-}
+/** Something was written since the server last said that it waits for us. */
+const isAsking = ({ wire, answeredAt }: Watched): boolean => wire.stream.bytesWritten > answeredAt;

@@ -11,6 +11,10 @@ export const RESERVATION_GONE = "PU004";
 
 /** One of Postgres' own: a lock was not to be had within `lock_timeout`. */
 export const LOCK_TIMEOUT = "55P03";
+/** A statement took longer than `statement_timeout`. */
+export const QUERY_CANCELED = "57014";
+/** A transaction was left alone for longer than `idle_in_transaction_session_timeout`. */
+export const IDLE_IN_TRANSACTION = "25P03";
 
 export const sqlState = (error: unknown): string | undefined =>
   error instanceof Error && "code" in error && typeof error.code === "string"

@@ -18,6 +18,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   const wakeups = new Wakeups();
   const listener = new Listener({
     connectionString: app.config.databaseUrl ?? "",
+    silence: app.silence,
     onConnected: () => wakeups.wakeAll(),
     onTrouble: (error) => app.log.warn({ err: error }, "event listener lost; reconnecting"),
   });

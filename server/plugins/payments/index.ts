@@ -95,7 +95,7 @@ function decoratePaying(app: FastifyInstance): void {
     store: {
       find: (key) => findPayment(pool, key),
       markUnknown: markUnknownInGroups(pool),
-      voidUnsigned: (args) => voidUnsigned(pool, args),
+      voidUnsigned: (args) => app.inTurn(args.agentId, () => voidUnsigned(pool, args)),
       staleReservations: (args) => staleReservations(pool, args),
     },
     settleWaitMs: app.config.settleWaitMs,

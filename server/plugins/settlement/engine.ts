@@ -14,6 +14,7 @@ import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener } from "../../infra/db/listener.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";
+import { SilenceWatch } from "../../infra/db/silence.ts";
 import { acceptSettlements } from "./accept.ts";
 import { ChainEngine } from "./chain-engine.ts";
 import type { EngineLog, EngineMeter, FaultPoint } from "./context.ts";
@@ -149,6 +150,7 @@ function toCancelOutcome(outcome: SettlementOutcome): CancelOutcome {
 export interface RunningEngineDeps {
   pool: Pool;
   connectionString: string;
+  silence?: SilenceWatch;
   relayerPrivateKeys: readonly `0x${string}`[];
   gasCapPerItem: bigint;
   dailyGasCeiling: bigint;
@@ -214,6 +216,7 @@ export class RunningEngine {
     });
     this.#listener = new Listener({
       connectionString: deps.connectionString,
+      silence: deps.silence ?? new SilenceWatch(),
       onConnected: () => void this.waiters.askAll(),
       onTrouble: (error) =>
         deps.log.warn({ err: error }, "listening connection lost; reconnecting"),

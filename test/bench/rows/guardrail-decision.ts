@@ -1,5 +1,5 @@
 // A decision must not become dearer with history: the same agent rules, 1,000 and 1,000,000 payments in the window.
-import { createPool, type Pool } from "../../../server/infra/db/pool.ts";
+import { createPool, PATIENCE, type Pool } from "../../../server/infra/db/pool.ts";
 import { readLimits, reserve } from "../../../server/plugins/guardrails/store.ts";
 import { newId } from "../../../server/core/ids.ts";
 import { testDatabase } from "../../helpers/postgres.ts";
@@ -39,16 +39,12 @@ export const rows: BenchRow[] = [
 
 type Timed = (pool: Pool, agent: SeededAgent) => Promise<number>;
 
-async function compare(
-  context: BenchContext,
-  timed: Timed,
-  idleHours = 0,
-): Promise<RowResult> {
+async function compare(context: BenchContext, timed: Timed, idleHours = 0): Promise<RowResult> {
   const closers: (() => unknown)[] = [];
   const database = await testDatabase({
     teardown: (close: () => unknown) => void closers.push(close),
   });
-  const pool = createPool(database.url, { maxConnections: 1, statementMs: 0 });
+  const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.none });
   try {
     const agents = [await seed(pool, FEW, idleHours), await seed(pool, MANY, idleHours)] as const;
     await pool.query("VACUUM ANALYZE payments, payment_sums");
