@@ -1,6 +1,5 @@
 import { Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
 import { SilenceWatch } from "./silence.ts";
-import { IDLE_IN_TRANSACTION, LOCK_TIMEOUT, QUERY_CANCELED } from "./sqlstates.ts";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
 const INT8_OID = 20;
@@ -145,9 +144,6 @@ const ADAPTER_KINDS = new Set([
 const MESSAGES =
   /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|the database system is (starting up|shutting down)|Can't reach database server|Cannot use a pool after calling end/;
 
-/** Postgres gave up waiting or working: a moment of too much load, or something stuck. */
-const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION]);
-
 /** Says whether an error means "the database cannot be reached right now", for a 503 instead of a 500. */
 export function isDatabaseUnavailable(error: unknown): boolean {
   return sources(error).some((source) => {
@@ -212,3 +208,29 @@ function isFromPostgres(error: Error): boolean {
     error.name === "DriverAdapterError"
   );
 }
+
+/** The SQLSTATEs our own functions raise. When one is raised, nothing was written. */
+
+/** `purser_lane_persist`: this process holds the lane no more. */
+export const LEASE_LOST = "PU001";
+/** `purser_lane_persist`: an item belongs to another claim by now. */
+export const CLAIM_LOST = "PU002";
+/** `purser_lane_persist`: the day's gas for facilitated work is used up. */
+export const OVER_GAS_CEILING = "PU003";
+/** `purser_submit_payment`: the reservation was released before its authorization was accepted. */
+export const RESERVATION_GONE = "PU004";
+
+/** One of Postgres' own: a lock was not to be had within `lock_timeout`. */
+export const LOCK_TIMEOUT = "55P03";
+/** A statement took longer than `statement_timeout`. */
+export const QUERY_CANCELED = "57014";
+/** A transaction was left alone for longer than `idle_in_transaction_session_timeout`. */
+export const IDLE_IN_TRANSACTION = "25P03";
+
+/** Postgres gave up waiting or working: a moment of too much load, or something stuck. */
+const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION]);
+
+export const sqlState = (error: unknown): string | undefined =>
+  error instanceof Error && "code" in error && typeof error.code === "string"
+    ? error.code
+    : undefined;

@@ -1,12 +1,12 @@
 import fp from "fastify-plugin";
 import type { FastifyInstance } from "fastify";
-import { LOCK_TIMEOUT, sqlState } from "../../infra/db/sqlstates.ts";
+import { LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { readLimits, readOutstanding } from "./store.ts";
 import { reserve } from "./store.ts";
 import { Guardrails } from "./decide.ts";
 import { agentBusy, Turns } from "./turns.ts";
 import type { Limits } from "./types.ts";
-import { UndeclaredAuth } from "../http/route-auth.ts";
+import { UndeclaredAuth } from "../http/index.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {
