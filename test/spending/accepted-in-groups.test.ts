@@ -1,6 +1,6 @@
 // Goal: payments handed over in one statement fare as if each came alone: one whose reservation is gone takes no other with it.
 import t from "tap";
-import { createPool } from "../../server/infra/db/pool.ts";
+import { createPool, inTransaction } from "../../server/infra/db/pool.ts";
 import {
   isReservationGone,
   markUnknownInGroups,
@@ -8,7 +8,9 @@ import {
 } from "../../server/plugins/guardrails/store.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { newId } from "../../server/core/ids.ts";
-import { acceptInGroups } from "../../server/plugins/settlement/accept.ts";
+import { acceptInGroups, acceptTogether } from "../../server/plugins/settlement/accept.ts";
+import { findByAuthorization } from "../../server/plugins/settlement/store.ts";
+import type { SettlementKey } from "../../server/core/authorization.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { ASSET, CHAIN_ID, PAYEE, randomAddress, seedAgent } from "./guardrails-sql.helper.ts";
@@ -48,6 +50,7 @@ t.test("groups", async (t) => {
     );
     return wanted;
   };
+  const find = (key: SettlementKey) => findByAuthorization(pool, key);
   const statusOf = async ({ id }: SettlementRequest): Promise<string> =>
     (await pool.query<{ status: string }>("SELECT status FROM payments WHERE id = $1", [id]))
       .rows[0]?.status ?? "none";
@@ -91,10 +94,13 @@ t.test("groups", async (t) => {
     const key = { agentId: agent.agentId, paymentId: gone.id };
     t.ok(await voidUnsigned(pool, { ...key, code: "not_signed", detail: "too late" }));
     const groups: number[] = [];
-    const accept = acceptInGroups((requests) => {
-      groups.push(requests.length);
-      return acceptSettlements(pool, requests);
-    }, isReservationGone);
+    const accept = acceptInGroups({
+      find,
+      acceptAll: (requests) => {
+        groups.push(requests.length);
+        return acceptSettlements(pool, requests);
+      },
+    });
     const results = await Promise.allSettled(wanted.map(accept));
     t.equal(groups[0], wanted.length, "they went together first");
     t.same(
@@ -113,15 +119,53 @@ t.test("groups", async (t) => {
     t.equal(rows.length, 0, "nothing was persisted for it");
   });
 
-  await t.test("after an error that proves nothing, nobody tries again", async (t) => {
+  await t.test("one that Postgres cannot take fails alone", async (t) => {
+    const bad = make();
+    // Not a number that Postgres knows: the whole statement fails, with a code of its own.
+    Object.assign(bad.authorization, { validBefore: "soon" });
+    for (const accepting of [acceptInGroups, acceptTogether]) {
+      const wanted = [make(), bad, make(), make()];
+      const accept = accepting({
+        find,
+        acceptAll: (requests) => inTransaction(pool, (sql) => acceptSettlements(sql, requests)),
+      });
+      const results = await Promise.allSettled(wanted.map(accept));
+      t.same(
+        results.map(({ status }) => status),
+        ["fulfilled", "rejected", "fulfilled", "fulfilled"],
+      );
+      const { rows } = await pool.query("SELECT 1 FROM settlements WHERE id = ANY($1)", [
+        wanted.map(({ id }) => id),
+      ]);
+      t.equal(rows.length, 3);
+    }
+  });
+
+  await t.test("after a lost answer the rows decide, and nobody tries again", async (t) => {
     let calls = 0;
-    const accept = acceptInGroups(async () => {
-      calls += 1;
-      throw new Error("connection lost");
-    }, isReservationGone);
-    const results = await Promise.allSettled([accept(make()), accept(make())]);
+    const wanted = [await reserved(), make(), make()];
+    const [written, known, lost] = wanted as [
+      SettlementRequest,
+      SettlementRequest,
+      SettlementRequest,
+    ];
+    await acceptSettlements(pool, [{ ...known, id: newId("pay") }]);
+    const accept = acceptInGroups({
+      find,
+      acceptAll: async () => {
+        calls += 1;
+        await acceptSettlements(pool, [written]);
+        throw new Error("Connection terminated unexpectedly");
+      },
+    });
+    const [ours, anothers, unknown] = await Promise.allSettled(wanted.map(accept));
     t.equal(calls, 1);
-    t.ok(results.every(({ status }) => status === "rejected"));
+    t.match(ours, {
+      status: "fulfilled",
+      value: { created: true, settlement: { id: written.id } },
+    });
+    t.match(anothers, { status: "fulfilled", value: { created: false } });
+    t.match(unknown, { status: "rejected", reason: { name: "AcceptanceUnknown", id: lost.id } });
   });
 
   await t.test("one that somebody holds is marked unknown too, after the others", async (t) => {

@@ -26,3 +26,14 @@ ALTER TABLE payments
   ADD COLUMN repeats INTEGER NOT NULL DEFAULT 0 CHECK (repeats >= 0),
   ADD COLUMN denial_key UUID;
 CREATE UNIQUE INDEX payments_denial_key ON payments (agent_id, denial_key) WHERE denial_key IS NOT NULL;
+
+-- Strangers' settlements that are forgotten by now, for the totals of all time.
+CREATE TABLE facilitator_past (
+  chain_id BIGINT PRIMARY KEY,
+  settled BIGINT NOT NULL CHECK (settled >= 0),
+  volume NUMERIC(78, 0) NOT NULL CHECK (volume >= 0)
+);
+
+-- Final transactions whose signed bytes are still kept.
+CREATE INDEX relayer_transactions_bytes_idx ON relayer_transactions (finalized_at)
+  WHERE status <> 'pending' AND calldata <> '';

@@ -20,6 +20,8 @@ declare module "fastify" {
     pool: Pool;
     /** The engine's own: no crowd of requests keeps a lane from its lease, or a payment from its proof. */
     enginePool: Pool;
+    /** What `prisma` speaks on. */
+    prismaPool: Pool;
     /** What one connection of this process finds out about a silent database counts for all. */
     silence: SilenceWatch;
     /** Every ordinary read and write. */
@@ -54,6 +56,7 @@ export default fp(
     app.decorate("silence", silence);
     app.decorate("pool", pool);
     app.decorate("enginePool", enginePool);
+    app.decorate("prismaPool", prismaPool);
     app.decorate("prisma", prisma);
     app.addHook("onClose", async () => {
       await prisma.$disconnect();

@@ -1,4 +1,4 @@
-import { Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
+import { DatabaseError, Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
 import { SilenceWatch } from "./silence.ts";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
@@ -229,6 +229,13 @@ export const IDLE_IN_TRANSACTION = "25P03";
 
 /** Postgres gave up waiting or working: a moment of too much load, or something stuck. */
 const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION]);
+
+/**
+ * Postgres itself refused: whatever the statement or its transaction had done is undone. Any other failure
+ * leaves open whether it was carried out: the answer may be all that was lost.
+ */
+export const wasRolledBack = (error: unknown): boolean =>
+  error instanceof DatabaseError && error.code !== undefined && !isConnectionState(error.code);
 
 export const sqlState = (error: unknown): string | undefined =>
   error instanceof Error && "code" in error && typeof error.code === "string"

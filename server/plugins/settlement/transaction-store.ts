@@ -80,6 +80,7 @@ export async function minedRawFrom(sql: Sql, lane: LaneKey, nonce: bigint): Prom
   const { rows } = await sql.query<{ raw: Buffer }>(
     `SELECT a.raw FROM relayer_transactions t JOIN relayer_attempts a ON a.hash = t.mined_hash
       WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'mined' AND t.nonce >= $3
+        AND a.raw <> ''
       ORDER BY t.nonce`,
     [lane.chainId, lane.address, String(nonce)],
   );
