@@ -1,6 +1,6 @@
 // Goal: payments handed over in one statement fare as if each came alone: one whose reservation is gone takes no other with it.
 import t from "tap";
-import { createPool, inTransaction } from "../../server/infra/db/pool.ts";
+import { createPool, inTransaction, LOCK_TIMEOUT, PATIENCE } from "../../server/infra/db/pool.ts";
 import {
   isReservationGone,
   markUnknownInGroups,
@@ -9,7 +9,8 @@ import {
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { newId } from "../../server/core/ids.ts";
 import { acceptInGroups, acceptTogether } from "../../server/plugins/settlement/accept.ts";
-import { findByAuthorization } from "../../server/plugins/settlement/store.ts";
+import { finalizeTransaction } from "../../server/plugins/settlement/lane-store.ts";
+import { finalizeSettlements, findByAuthorization } from "../../server/plugins/settlement/store.ts";
 import type { SettlementKey } from "../../server/core/authorization.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";
@@ -17,7 +18,8 @@ import { ASSET, CHAIN_ID, PAYEE, randomAddress, seedAgent } from "./guardrails-s
 import { randomNonce } from "../helpers/engine.ts";
 
 t.test("groups", async (t) => {
-  const pool = createPool((await testDatabase(t)).url, { maxConnections: 5 });
+  const database = testDatabase(t);
+  const pool = createPool((await database).url, { maxConnections: 5 });
   t.teardown(() => pool.end());
   const agent = await seedAgent(pool, { dailyLimit: 1_000_000n });
   const make = (more: Partial<SettlementRequest> = {}): SettlementRequest => ({
@@ -166,6 +168,67 @@ t.test("groups", async (t) => {
     });
     t.match(anothers, { status: "fulfilled", value: { created: false } });
     t.match(unknown, { status: "rejected", reason: { name: "AcceptanceUnknown", id: lost.id } });
+  });
+
+  await t.test("an agent's held row keeps back no outcome but its own", async (t) => {
+    const hasty = createPool((await database).url, {
+      patience: { ...PATIENCE.engine, lockMs: 300 },
+    });
+    t.teardown(() => hasty.end());
+    const strangers = [make(), make(), make(), make()];
+    const [held, heldToo] = [await reserved(), await reserved()];
+    await acceptSettlements(pool, [held, heldToo, ...strangers]);
+    const outcome = (request: SettlementRequest, status: "settled" | "failed") => ({
+      from: request.authorization.from,
+      asset: request.authorization.asset,
+      nonce: request.authorization.nonce,
+      status,
+      ...(status === "settled" ? { hash: randomNonce(), block: "1" } : { reason: "test" }),
+    });
+    const holder = await pool.connect();
+    await holder.query("BEGIN");
+    await holder.query("SELECT 1 FROM agents WHERE id = $1 FOR UPDATE", [agent.agentId]);
+    const [one, two, three, four] = strangers as [
+      SettlementRequest,
+      SettlementRequest,
+      SettlementRequest,
+      SettlementRequest,
+    ];
+    await t.rejects(
+      finalizeSettlements(hasty, CHAIN_ID, [
+        outcome(held, "failed"),
+        outcome(one, "failed"),
+        outcome(two, "settled"),
+      ]),
+      { code: LOCK_TIMEOUT },
+    );
+    const lane = { chainId: CHAIN_ID, address: randomAddress() };
+    await pool.query(
+      `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_day)
+       VALUES ($1, $2, 0, $3, 'c', 1, now())`,
+      [lane.chainId, lane.address, ASSET],
+    );
+    await finalizeTransaction(
+      hasty,
+      lane,
+      {
+        nonce: 0n,
+        status: "mined",
+        hash: randomNonce(),
+        blockNumber: 1n,
+        blockHash: randomNonce(),
+      },
+      [outcome(heldToo, "failed"), outcome(three, "settled"), outcome(four, "settled")],
+    );
+    await holder.query("ROLLBACK");
+    holder.release();
+    const statuses = await Promise.all(
+      [held, one, two, heldToo, three, four].map(async ({ authorization }) => {
+        const row = await find(authorization);
+        return row?.status;
+      }),
+    );
+    t.same(statuses, ["queued", "failed", "settled", "queued", "settled", "settled"]);
   });
 
   await t.test("one that somebody holds is marked unknown too, after the others", async (t) => {

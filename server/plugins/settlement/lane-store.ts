@@ -3,7 +3,7 @@
  * Each write names the lease's owner and epoch and holds only while the lease does (the database's clock).
  */
 import type { Hex } from "viem";
-import type { Sql } from "../../infra/db/pool.ts";
+import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 
@@ -257,15 +257,24 @@ export async function finalizeTransaction(
   const text = `SELECT purser_transaction_final(
     p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
     p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9)`;
-  await sql.query(text, [
-    lane.chainId,
-    lane.address,
-    String(tx.nonce),
-    tx.status,
-    tx.hash ?? null,
-    tx.blockNumber === undefined ? null : String(tx.blockNumber),
-    tx.blockHash ?? null,
-    tx.gasUsed === undefined ? null : String(tx.gasUsed),
-    JSON.stringify(outcomes),
-  ]);
+  const write = (proven: readonly ProvenOutcome[]) =>
+    sql.query(text, [
+      lane.chainId,
+      lane.address,
+      String(tx.nonce),
+      tx.status,
+      tx.hash ?? null,
+      tx.blockNumber === undefined ? null : String(tx.blockNumber),
+      tx.blockHash ?? null,
+      tx.gasUsed === undefined ? null : String(tx.gasUsed),
+      JSON.stringify(proven),
+    ]);
+  try {
+    await write(outcomes);
+  } catch (error) {
+    // Giving a budget back needs its agent's row. What is paid does not wait for it; the rest is proven again.
+    const settled = outcomes.filter(({ status }) => status === "settled");
+    if (sqlState(error) !== LOCK_TIMEOUT || settled.length === outcomes.length) throw error;
+    await write(settled);
+  }
 }

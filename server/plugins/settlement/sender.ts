@@ -3,7 +3,13 @@
  * Nothing is sent that is not stored first.
  */
 import type { PrivateKeyAccount } from "viem";
-import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "../../infra/db/pool.ts";
+import {
+  CLAIM_LOST,
+  LEASE_LOST,
+  LOCK_TIMEOUT,
+  OVER_GAS_CEILING,
+  sqlState,
+} from "../../infra/db/pool.ts";
 import type { Lease } from "./lane-store.ts";
 import type { ExpectedPayments } from "./signal.ts";
 import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
@@ -43,6 +49,8 @@ export interface SenderDeps {
 }
 
 const MAX_CLAIM = 500;
+/** How long rows rest whose agent's row is held by something else. */
+const HELD_REST_MS = 5_000;
 /** How long facilitated rows rest when the day's gas is spent. */
 const CEILING_REST_MS = 30_000;
 
@@ -305,6 +313,8 @@ export class Sender {
     }
     if (state === LEASE_LOST || state === CLAIM_LOST)
       return onDoubt("the lease or a claim was lost");
+    // Somebody holds an agent's row: its payments are looked at later, the lane goes on.
+    if (state === LOCK_TIMEOUT) return this.#release(items, HELD_REST_MS);
     if (classifyChainError(error).kind === "unreachable" && state === undefined)
       return this.#release(items, 250);
     ctx.log.error({ err: error }, "a batch could not be submitted");

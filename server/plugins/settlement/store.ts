@@ -7,7 +7,7 @@ import type {
   SettlementRow,
   SettlementStatus,
 } from "./types.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
 
 export interface SettlementRecord {
   id: string;
@@ -171,8 +171,34 @@ export interface ProvenOutcome {
   message?: string;
 }
 
-/** Settlement, payment, budget and the word to all waiters, in one transaction. Answers how many were open. */
+/**
+ * Settlement, payment, budget and the word to all waiters, in one transaction. Answers how many were open.
+ * A budget that is given back needs its agent's row: where something holds one, the other wallets' outcomes
+ * are written, and the wait for the row is thrown.
+ */
 export async function finalizeSettlements(
+  sql: Sql,
+  chainId: number,
+  outcomes: readonly ProvenOutcome[],
+): Promise<number> {
+  try {
+    return await finalizeTogether(sql, chainId, outcomes);
+  } catch (error) {
+    const wallets = [...new Set(outcomes.map(({ from }) => from))];
+    if (sqlState(error) !== LOCK_TIMEOUT || wallets.length === 1) throw error;
+    const each = await Promise.allSettled(
+      wallets.map((wallet) => {
+        const own = outcomes.filter(({ from }) => from === wallet);
+        return finalizeTogether(sql, chainId, own);
+      }),
+    );
+    const failed = each.find((result) => result.status === "rejected");
+    if (failed) throw failed.reason;
+    return each.reduce((sum, one) => sum + (one.status === "fulfilled" ? one.value : 0), 0);
+  }
+}
+
+async function finalizeTogether(
   sql: Sql,
   chainId: number,
   outcomes: readonly ProvenOutcome[],
