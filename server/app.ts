@@ -10,6 +10,7 @@ import chainReads from "./infra/chain/reads.ts";
 import readiness from "./infra/readiness.ts";
 import outbound from "./infra/outbound/outbound.ts";
 import jobs from "./infra/jobs.ts";
+import retention from "./infra/retention.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import owners from "./plugins/owners/index.ts";
@@ -38,7 +39,7 @@ declare module "fastify" {
 }
 
 /** What the modules stand on. */
-const INFRASTRUCTURE = [metrics, db, chains, chainReads, readiness, outbound, jobs];
+const INFRASTRUCTURE = [metrics, db, chains, chainReads, readiness, outbound, jobs, retention];
 
 /** In this order: a module imports only those before it. */
 const MODULES = [

@@ -8,6 +8,9 @@ import { findNetwork, type NetworkFacts } from "./core/networks.ts";
 
 export const LOCAL_CHAIN_ID = 5042002;
 
+/** A day at least: what answers a repeat today must not be gone. */
+const DAYS = "^[1-9][0-9]{0,4}$";
+
 const EnvSchema = Type.Object({
   HOST: Type.String({ minLength: 1, default: "127.0.0.1" }),
   PORT: Type.String({ pattern: "^[0-9]{1,5}$", default: "3000" }),
@@ -31,6 +34,10 @@ const EnvSchema = Type.Object({
   METRICS_TOKEN: Type.Optional(Type.String({ minLength: 16 })),
   SETTLE_WAIT_MS: Type.String({ pattern: "^[0-9]{1,5}$", default: "20000" }),
   DAILY_GAS_CEILING: Type.String({ pattern: "^[0-9]{1,18}$", default: "2000000000" }),
+  RETAIN_BLOCKED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
+  RETAIN_BYTES_DAYS: Type.String({ pattern: DAYS, default: "30" }),
+  RETAIN_FACILITATED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
+  RETAIN_STATISTICS_DAYS: Type.String({ pattern: DAYS, default: "400" }),
   GAS_CAP_PER_ITEM: Type.String({ pattern: "^[0-9]{5,9}$", default: "300000" }),
   ERC6492_FACTORIES: Type.Optional(
     Type.String({ pattern: "^\\s*0x[0-9a-fA-F]{40}(\\s*,\\s*0x[0-9a-fA-F]{40})*\\s*$" }),
@@ -42,6 +49,14 @@ type Env = Static<typeof EnvSchema>;
 export interface NetworkConfig extends NetworkFacts {
   /** In order of preference. Empty only for the local chain, before the local world has started. */
   rpcUrls: string[];
+}
+
+/** How long what grows is kept (infra/retention.ts). */
+export interface Retention {
+  blockedDays: number;
+  bytesDays: number;
+  facilitatedDays: number;
+  statisticsDays: number;
 }
 
 export interface Config {
@@ -66,6 +81,7 @@ export interface Config {
   /** Gas units per UTC day for facilitated work, all lanes of a network together. */
   dailyGasCeiling: bigint;
   gasCapPerItem: bigint;
+  retention: Retention;
   /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
   erc6492Factories: string[];
   /** Present only in the local world: the helpers that must not exist in production. */
@@ -152,6 +168,12 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     settleWaitMs,
     dailyGasCeiling: BigInt(env.DAILY_GAS_CEILING),
     gasCapPerItem: BigInt(env.GAS_CAP_PER_ITEM),
+    retention: {
+      blockedDays: Number(env.RETAIN_BLOCKED_DAYS),
+      bytesDays: Number(env.RETAIN_BYTES_DAYS),
+      facilitatedDays: Number(env.RETAIN_FACILITATED_DAYS),
+      statisticsDays: Number(env.RETAIN_STATISTICS_DAYS),
+    },
     erc6492Factories: list(env.ERC6492_FACTORIES?.toLowerCase()),
     local: undefined,
   };

@@ -204,6 +204,12 @@ export const ERRORS = {
     "The operator must fund the relayer; nothing was signed.",
     true,
   ),
+  agent_busy: define(
+    503,
+    "Agent busy",
+    "Too much is going on with this agent's budget at once; nothing was reserved. Wait `Retry-After` seconds.",
+    true,
+  ),
   service_unavailable: define(
     503,
     "Service unavailable",

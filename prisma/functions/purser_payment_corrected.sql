@@ -20,9 +20,8 @@ BEGIN
          failure_code = NULL, failure_detail = NULL, updated_at = clock_timestamp()
    WHERE agent_id = p_agent_id AND id = p_payment_id
   RETURNING * INTO now_is;
-  IF now_is.counted <> was.counted AND was.created_at > v_agent.window_tail_at THEN
-    UPDATE agents SET window_sum = window_sum + CASE WHEN now_is.counted THEN was.amount ELSE -was.amount END
-     WHERE id = p_agent_id;
+  IF now_is.counted AND NOT was.counted THEN
+    PERFORM purser_count_payment(p_agent_id, p_payment_id, 1);
   END IF;
   -- A kept "it did not happen" is not true any more: the same key hears what is.
   UPDATE idempotency_keys k SET status_code = NULL, response = NULL, updated_at = now()

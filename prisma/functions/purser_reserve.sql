@@ -3,14 +3,16 @@
 --
 -- The rolling window: agents.window_sum is the sum of the counted payments newer than
 -- agents.window_tail_at. A decision moves the tail to exactly 24 hours ago and takes off what it
--- passes, so each payment is read once on its way out, however many the window holds.
+-- passes, so each payment is read once on its way out, however many the window holds; after a long rest
+-- whole sums of them are passed at once. When a refused amount will fit is asked afterwards, without the
+-- lock (purser_release_times).
 --
 -- p_request has the members that are read first; those that may be null may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused |
 -- unauthorized | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
-  next_release_at TIMESTAMPTZ, available_at TIMESTAMPTZ, status_code INTEGER, response JSONB
+  status_code INTEGER, response JSONB
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -26,6 +28,7 @@ DECLARE
   v_allowed BOOLEAN;
   v_expired BOOLEAN;
   v_key_code TEXT;
+  v_denial_key UUID;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT,
@@ -56,8 +59,9 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  -- After the lock: time spent waiting for it is over. Never behind the tail, whatever the clock does.
-  v_now := GREATEST(clock_timestamp(), v_agent.window_tail_at + interval '24 hours');
+  -- After the lock: time spent waiting for it is over. Never behind the tail, whatever the clock does, and
+  -- no two payments at one time.
+  v_now := GREATEST(clock_timestamp(), v_agent.window_tail_at + interval '24 hours' + interval '1 microsecond');
   v_edge := v_now - interval '24 hours';
   decided_at := v_now;
   IF ask.api_key_id IS NOT NULL THEN
@@ -71,8 +75,7 @@ BEGIN
     END IF;
   END IF;
 
-  SELECT COALESCE(sum(p.amount), 0) INTO v_freed FROM payments p
-   WHERE p.agent_id = ask.agent_id AND p.created_at > v_agent.window_tail_at AND p.created_at <= v_edge AND p.counted;
+  v_freed := purser_counted_sum(ask.agent_id, v_agent.window_tail_at, v_edge);
   v_sum := v_agent.window_sum - v_freed;
   -- One statement, one snapshot: a payment that settles meanwhile is counted once.
   SELECT COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_edge), 0),
@@ -92,42 +95,42 @@ BEGIN
     'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_reserved)::text, 'reserved', v_reserved::text,
     'balance', ask.balance::text, 'outstanding', v_outstanding::text);
 
-  IF code = 'daily_limit_exceeded' THEN
-    SELECT purser_leaves_window_at(p.created_at)
-      INTO next_release_at FROM payments p
-     WHERE p.agent_id = ask.agent_id AND p.created_at > v_edge AND p.counted
-     ORDER BY p.created_at, p.id LIMIT 1;
-    IF ask.amount <= v_agent.daily_limit THEN
-      available_at := purser_available_at(ask.agent_id, v_edge, v_sum, v_sum + ask.amount - v_agent.daily_limit);
-    END IF;
-    snapshot := snapshot || jsonb_build_object('nextReleaseAt', next_release_at, 'availableAt', available_at);
-  END IF;
   IF ask.dry_run THEN
     outcome := CASE WHEN code IS NULL THEN 'allowed' ELSE 'denied' END;
     RETURN NEXT;
     RETURN;
   END IF;
 
-  payment_id := ask.payment_id;
   IF code IS NOT NULL THEN
     outcome := 'blocked';
     IF v_freed > 0 THEN
       UPDATE agents a SET window_sum = v_sum, window_tail_at = v_edge WHERE a.id = ask.agent_id;
     END IF;
+    -- What makes two refusals the same, for an hour.
+    v_denial_key := md5(jsonb_build_array(date_trunc('hour', v_now), code, ask.kind, ask.chain_id, ask.asset,
+      ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id)::text)::uuid;
   ELSE
     outcome := 'reserved';
     valid_before := floor(extract(epoch FROM v_now))::bigint + ask.valid_seconds;
-    UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge WHERE a.id = ask.agent_id;
+    UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge, unsummed = a.unsummed + 1
+     WHERE a.id = ask.agent_id;
     IF ask.key IS NOT NULL THEN
       INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id)
       VALUES (ask.agent_id, ask.route, ask.key, ask.body_hash, ask.payment_id);
     END IF;
   END IF;
-  INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
-    request_id, denial_code, policy, url, listing_id, requirement, nonce, valid_before, created_at, updated_at)
-  VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo, ask.api_key_id,
-    ask.request_id, code, snapshot, ask.url, ask.listing_id, ask.requirement,
-    CASE WHEN code IS NULL THEN ask.nonce END, valid_before, v_now, v_now);
+  INSERT INTO payments AS p (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
+    request_id, denial_code, denial_key, policy, url, listing_id, requirement, nonce, valid_before, created_at,
+    updated_at)
+  VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
+    ask.api_key_id, ask.request_id, code, v_denial_key, snapshot, ask.url, ask.listing_id, ask.requirement,
+    CASE WHEN code IS NULL THEN ask.nonce END, valid_before, v_now, v_now)
+  ON CONFLICT (agent_id, denial_key) WHERE denial_key IS NOT NULL DO UPDATE
+     SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at
+  RETURNING p.id INTO payment_id;
+  IF outcome = 'reserved' AND v_agent.unsummed + 1 >= purser_sum_size() THEN
+    PERFORM purser_close_sums(ask.agent_id);
+  END IF;
   RETURN NEXT;
 END;
 $$;

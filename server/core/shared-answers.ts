@@ -4,7 +4,7 @@
  * Gathers what is asked at the same time into one call. Idle, an item leaves at once: nothing waits for
  * company. Under load, what arrives while calls are under way leaves together with the next one.
  */
-interface CoalescerOptions {
+export interface CoalescerOptions {
   maxBatch: number;
   /** Calls under way before newcomers gather. */
   maxInFlight: number;

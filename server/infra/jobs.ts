@@ -9,7 +9,7 @@ import {
   type TaskSpec,
 } from "graphile-worker";
 import { Pool } from "pg";
-import { surviveLostConnections } from "./db/pool.ts";
+import { connectionSettings, PATIENCE, surviveLostConnections, watchSilence } from "./db/pool.ts";
 
 export type JobHandler = (payload: unknown) => Promise<void>;
 
@@ -49,7 +49,8 @@ export default fp(
     const { databaseUrl } = app.config;
     if (databaseUrl === undefined) throw new Error("databaseUrl is not resolved");
     // The queue's own: it wants numbers as Postgres writes them, and its waiting must not starve payments.
-    const pool = new Pool({ connectionString: databaseUrl, max: 5 });
+    const pool = new Pool({ ...connectionSettings(databaseUrl, PATIENCE.jobs), max: 5 });
+    watchSilence(pool, PATIENCE.jobs, app.silence);
     surviveLostConnections(pool, (error) =>
       app.log.warn({ reason: error.message }, "job queue lost a database connection"),
     );

@@ -111,6 +111,9 @@ export const Payment = Type.Object({
   ),
   nonce: Nullable(Type.String()),
   validBefore: Nullable(Timestamp),
+  repeats: Type.Integer({
+    description: "How often the same was refused again within the hour; `updatedAt` says when last",
+  }),
   denial: Nullable(
     Type.Object({
       code: Type.String(),

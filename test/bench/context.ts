@@ -1,4 +1,4 @@
-// What a benchmark row gets and gives. A row is a file in rows/ exporting `row`.
+// What a benchmark row gets and gives. A row is a file in rows/ exporting `row`, or several `rows`.
 import type { TestChain } from "../helpers/chain.ts";
 
 export interface WorldOptions {

@@ -12,7 +12,7 @@ const TOLD_ONCE = [
   "server/plugins/settlement/",
   "server/plugins/withdrawals/store.ts",
   "server/infra/db/migrate.ts",
-  "server/infra/db/migrate.ts",
+  "server/infra/db/listener.ts",
   "server/infra/db/pool.ts",
   "server/local/",
 ];

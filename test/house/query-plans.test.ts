@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import type { PoolClient } from "pg";
 import t, { type Test } from "tap";
+import { forgetOldRows } from "../../server/infra/retention.ts";
 import { createPool, type Pool } from "../../server/infra/db/pool.ts";
 import { newId } from "../../server/core/ids.ts";
 import { readLimits, readOutstanding } from "../../server/plugins/guardrails/store.ts";
@@ -79,11 +80,11 @@ async function tellPlans(pool: Pool): Promise<void> {
     await pool.query(`ALTER DATABASE ${rows[0]?.name} SET ${setting} = '${value}'`);
 }
 
-function recordScans(pool: Pool): Scan[] {
+function recordScans(...pools: Pool[]): Scan[] {
   const scans: Scan[] = [];
   const known = new WeakSet<PoolClient>();
   // Every checkout, because the pool may have opened connections before this.
-  pool.on("acquire", (client) => {
+  const record = (client: PoolClient): void => {
     if (known.has(client)) return;
     known.add(client);
     client.on("notice", ({ message }) => {
@@ -95,7 +96,8 @@ function recordScans(pool: Pool): Scan[] {
       };
       scans.push(...scansIn(plan, statement));
     });
-  });
+  };
+  for (const pool of pools) pool.on("acquire", record);
   return scans;
 }
 
@@ -354,6 +356,9 @@ t.test("hot statements, planned for their values and for any values", async (t) 
       t.teardown(() => pool.end());
       const scans = recordScans(pool);
       await spendInEveryWay(t, pool, seeded);
+      const blockedDays = mode === "auto" ? 50 : 40;
+      const days = { blockedDays, bytesDays: 50, facilitatedDays: 50, statisticsDays: 50 };
+      t.ok((await forgetOldRows(pool, days))["blocked"], "old refusals are forgotten");
       t.same(bad(scans), []);
       const used = new Set(scans.map(({ index }) => index));
       for (const index of [
@@ -375,7 +380,7 @@ t.test("hot statements, planned for their values and for any values", async (t) 
   }
 
   await t.test("what owners and agents read", async (t) => {
-    const scans = recordScans(app.pool);
+    const scans = recordScans(app.pool, app.prismaPool);
     const read = async (url: string, headers: Record<string, string>) => {
       const before = scans.length;
       const answer = await app.inject({ url, headers });

@@ -145,7 +145,22 @@ t.test("agents", async (t) => {
       ["body.allowlist.1", "body.allowlist.3"],
     );
     const thousand = Array.from({ length: 1000 }, () => privateKeyToAddress(generatePrivateKey()));
+    const events = async () =>
+      (
+        await service.database.pool.query(
+          "SELECT 1 FROM events WHERE type = 'agent' AND subject_id = $1",
+          [agent.id],
+        )
+      ).rowCount ?? 0;
+    const eventsBefore = await events();
     const right = await call("PUT", `/api/agents/${agent.id}/allowlist`, { allowlist: thousand });
+    t.equal(await events(), eventsBefore + 1, "one event says it");
+    const labelled = await call("PUT", `/api/agents/${agent.id}/allowlist`, {
+      allowlist: thousand.slice(1).map((address) => ({ address, label: "new" })),
+    });
+    t.equal(labelled.statusCode, 200);
+    t.equal(await events(), eventsBefore + 2, "and one that a thousand labels changed");
+    await call("PUT", `/api/agents/${agent.id}/allowlist`, { allowlist: thousand });
     t.equal(right.statusCode, 200, right.body.slice(0, 200));
     t.equal(right.json<{ allowlist: unknown[] }>().allowlist.length, 1000);
     const more = await call("POST", `/api/agents/${agent.id}/allowlist`, { address: SHOP });

@@ -100,21 +100,25 @@ t.test("a proxy whose code is gone", { timeout: 90_000 }, async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("an inclusion depth of two is told with the second block", { timeout: 60_000 }, async (t) => {
-  const chain = await testChain(t, { blockTimeSeconds: 2 });
-  const database = await testDatabase(t);
-  const node = await startEngine(t, {
-    databaseUrl: database.url,
-    chain,
-    inclusionDepth: 2,
-    confirmations: 2,
-    blockTimeMs: 2_000,
-  });
-  for (const wanted of await paymentsOf(chain, 3)) {
-    const outcome = await settle(node, wanted, 20_000);
-    const now = await chain.publicClient.getBlockNumber();
-    t.equal(outcome.status, "settled", node.said());
-    if (outcome.status === "settled")
-      t.equal(now - outcome.blockNumber, 1n, "one block after its own");
-  }
-});
+t.test(
+  "an inclusion depth of two is told with the second block",
+  { timeout: 60_000 },
+  async (t) => {
+    const chain = await testChain(t, { blockTimeSeconds: 2 });
+    const database = await testDatabase(t);
+    const node = await startEngine(t, {
+      databaseUrl: database.url,
+      chain,
+      inclusionDepth: 2,
+      confirmations: 2,
+      blockTimeMs: 2_000,
+    });
+    for (const wanted of await paymentsOf(chain, 3)) {
+      const outcome = await settle(node, wanted, 20_000);
+      const now = await chain.publicClient.getBlockNumber();
+      t.equal(outcome.status, "settled", node.said());
+      if (outcome.status === "settled")
+        t.equal(now - outcome.blockNumber, 1n, "one block after its own");
+    }
+  },
+);

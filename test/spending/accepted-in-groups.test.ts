@@ -1,6 +1,6 @@
 // Goal: payments handed over in one statement fare as if each came alone: one whose reservation is gone takes no other with it.
 import t from "tap";
-import { createPool } from "../../server/infra/db/pool.ts";
+import { createPool, inTransaction, LOCK_TIMEOUT, PATIENCE } from "../../server/infra/db/pool.ts";
 import {
   isReservationGone,
   markUnknownInGroups,
@@ -8,14 +8,18 @@ import {
 } from "../../server/plugins/guardrails/store.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { newId } from "../../server/core/ids.ts";
-import { acceptInGroups } from "../../server/plugins/settlement/accept.ts";
+import { acceptInGroups, acceptTogether } from "../../server/plugins/settlement/accept.ts";
+import { finalizeTransaction } from "../../server/plugins/settlement/lane-store.ts";
+import { finalizeSettlements, findByAuthorization } from "../../server/plugins/settlement/store.ts";
+import type { SettlementKey } from "../../server/core/authorization.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { ASSET, CHAIN_ID, PAYEE, randomAddress, seedAgent } from "./guardrails-sql.helper.ts";
 import { randomNonce } from "../helpers/engine.ts";
 
 t.test("groups", async (t) => {
-  const pool = createPool((await testDatabase(t)).url, { maxConnections: 5 });
+  const database = testDatabase(t);
+  const pool = createPool((await database).url, { maxConnections: 5 });
   t.teardown(() => pool.end());
   const agent = await seedAgent(pool, { dailyLimit: 1_000_000n });
   const make = (more: Partial<SettlementRequest> = {}): SettlementRequest => ({
@@ -48,6 +52,7 @@ t.test("groups", async (t) => {
     );
     return wanted;
   };
+  const find = (key: SettlementKey) => findByAuthorization(pool, key);
   const statusOf = async ({ id }: SettlementRequest): Promise<string> =>
     (await pool.query<{ status: string }>("SELECT status FROM payments WHERE id = $1", [id]))
       .rows[0]?.status ?? "none";
@@ -91,10 +96,13 @@ t.test("groups", async (t) => {
     const key = { agentId: agent.agentId, paymentId: gone.id };
     t.ok(await voidUnsigned(pool, { ...key, code: "not_signed", detail: "too late" }));
     const groups: number[] = [];
-    const accept = acceptInGroups((requests) => {
-      groups.push(requests.length);
-      return acceptSettlements(pool, requests);
-    }, isReservationGone);
+    const accept = acceptInGroups({
+      find,
+      acceptAll: (requests) => {
+        groups.push(requests.length);
+        return acceptSettlements(pool, requests);
+      },
+    });
     const results = await Promise.allSettled(wanted.map(accept));
     t.equal(groups[0], wanted.length, "they went together first");
     t.same(
@@ -113,15 +121,119 @@ t.test("groups", async (t) => {
     t.equal(rows.length, 0, "nothing was persisted for it");
   });
 
-  await t.test("after an error that proves nothing, nobody tries again", async (t) => {
+  await t.test("one that Postgres cannot take fails alone", async (t) => {
+    const bad = make();
+    // Not a number that Postgres knows: the whole statement fails, with a code of its own.
+    Object.assign(bad.authorization, { validBefore: "soon" });
+    for (const accepting of [acceptInGroups, acceptTogether]) {
+      const wanted = [make(), bad, make(), make()];
+      const accept = accepting({
+        find,
+        acceptAll: (requests) => inTransaction(pool, (sql) => acceptSettlements(sql, requests)),
+      });
+      const results = await Promise.allSettled(wanted.map(accept));
+      t.same(
+        results.map(({ status }) => status),
+        ["fulfilled", "rejected", "fulfilled", "fulfilled"],
+      );
+      const { rows } = await pool.query("SELECT 1 FROM settlements WHERE id = ANY($1)", [
+        wanted.map(({ id }) => id),
+      ]);
+      t.equal(rows.length, 3);
+    }
+  });
+
+  await t.test("after a lost answer the rows decide, and nobody tries again", async (t) => {
     let calls = 0;
-    const accept = acceptInGroups(async () => {
-      calls += 1;
-      throw new Error("connection lost");
-    }, isReservationGone);
-    const results = await Promise.allSettled([accept(make()), accept(make())]);
+    const wanted = [await reserved(), make(), make()];
+    const [written, known, lost] = wanted as [
+      SettlementRequest,
+      SettlementRequest,
+      SettlementRequest,
+    ];
+    await acceptSettlements(pool, [{ ...known, id: newId("pay") }]);
+    const accept = acceptInGroups({
+      find,
+      acceptAll: async () => {
+        calls += 1;
+        await acceptSettlements(pool, [written]);
+        throw new Error("Connection terminated unexpectedly");
+      },
+    });
+    const [ours, anothers, unknown] = await Promise.allSettled(wanted.map(accept));
     t.equal(calls, 1);
-    t.ok(results.every(({ status }) => status === "rejected"));
+    t.match(ours, {
+      status: "fulfilled",
+      value: { created: true, settlement: { id: written.id } },
+    });
+    t.match(anothers, { status: "fulfilled", value: { created: false } });
+    t.match(unknown, { status: "rejected", reason: { name: "AcceptanceUnknown", id: lost.id } });
+  });
+
+  await t.test("an agent's held row keeps back no outcome but its own", async (t) => {
+    const hasty = createPool((await database).url, {
+      patience: { ...PATIENCE.engine, lockMs: 300 },
+    });
+    t.teardown(() => hasty.end());
+    const strangers = [make(), make(), make(), make()];
+    const [held, heldToo] = [await reserved(), await reserved()];
+    await acceptSettlements(pool, [held, heldToo, ...strangers]);
+    const outcome = (request: SettlementRequest, status: "settled" | "failed") => ({
+      from: request.authorization.from,
+      asset: request.authorization.asset,
+      nonce: request.authorization.nonce,
+      status,
+      isFinal: true,
+      proof:
+        status === "settled"
+          ? { kind: "receipt" as const, tx: randomNonce(), block: "1", blockHash: randomNonce() }
+          : { kind: "refusal" as const, block: "1", blockHash: randomNonce() },
+      ...(status === "failed" && { reason: "test" }),
+    });
+    const holder = await pool.connect();
+    await holder.query("BEGIN");
+    await holder.query("SELECT 1 FROM agents WHERE id = $1 FOR UPDATE", [agent.agentId]);
+    const [one, two, three, four] = strangers as [
+      SettlementRequest,
+      SettlementRequest,
+      SettlementRequest,
+      SettlementRequest,
+    ];
+    await t.rejects(
+      finalizeSettlements(hasty, CHAIN_ID, [
+        outcome(held, "failed"),
+        outcome(one, "failed"),
+        outcome(two, "settled"),
+      ]),
+      { code: LOCK_TIMEOUT },
+    );
+    const lane = { chainId: CHAIN_ID, address: randomAddress() };
+    await pool.query(
+      `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_day)
+       VALUES ($1, $2, 0, $3, 'c', 1, now())`,
+      [lane.chainId, lane.address, ASSET],
+    );
+    await finalizeTransaction(
+      hasty,
+      lane,
+      {
+        nonce: 0n,
+        status: "mined",
+        hash: randomNonce(),
+        blockNumber: 1n,
+        blockHash: randomNonce(),
+      },
+      [outcome(heldToo, "failed"), outcome(three, "settled"), outcome(four, "settled")],
+    );
+    await holder.query("ROLLBACK");
+    holder.release();
+    const statuses = await Promise.all(
+      [held, one, two, heldToo, three, four].map(async ({ authorization }) => {
+        const row = await find(authorization);
+        return row?.status;
+      }),
+    );
+    t.same(statuses, ["queued", "failed", "settled", "queued", "settled", "settled"]);
   });
 
   await t.test("one that somebody holds is marked unknown too, after the others", async (t) => {

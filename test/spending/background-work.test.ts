@@ -5,9 +5,9 @@ import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { statusesOf } from "./ledger.helper.ts";
-import { deleteOldEvents } from "../../server/plugins/activity/events.ts";
 import { deleteExpiredSignIns } from "../../server/plugins/owners/store.ts";
-import { deleteOldKeys } from "../../server/plugins/payments/idempotency.ts";
+import { readAllTime } from "../../server/plugins/facilitator/store.ts";
+import { forgetOldRows } from "../../server/infra/retention.ts";
 
 const ctx = await testApp(t);
 const { app, chain, database } = ctx;
@@ -57,19 +57,37 @@ t.test("a replica that starts releases reservations nobody signed", async (t) =>
   ]);
 });
 
+/** Rows straight into the tables, so old that each rule takes its own. */
+const hex = (char: string, length: number): string => `0x${char.repeat(length)}`;
+const days = { blockedDays: 90, bytesDays: 30, facilitatedDays: 90, statisticsDays: 400 };
+
 t.test("retention: old answers and events go, those of open payments stay", async (t) => {
   const open = await reserve();
+  const withdrawal = "pay_withdrawal";
+  await database.pool.query(
+    `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
+     VALUES ($1, $2, 'withdrawal', 'submitted', $3, $4, $5, 1, $6)`,
+    [
+      agent.id,
+      withdrawal,
+      chain.chainId,
+      chain.usdc.toLowerCase(),
+      payee.toLowerCase(),
+      hex("a", 64),
+    ],
+  );
+  const { rows: owners } = await database.pool.query<{ id: string }>(
+    "SELECT owner_id AS id FROM agents WHERE id = $1",
+    [agent.id],
+  );
   await database.pool.query(
     `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id, created_at)
-     SELECT $1, 'r', k, decode(repeat('00', 32), 'hex'), p, now() - age::interval
-       FROM (VALUES ('old', NULL, '49 hours'), ('open', $2, '49 hours'), ('young', NULL, '25 hours'))
-            AS v (k, p, age)`,
-    [agent.id, open],
+     SELECT s, 'r', k, decode(repeat('00', 32), 'hex'), p, now() - age::interval
+       FROM (VALUES ($1, 'old', NULL, '49 hours'), ($1, 'open', $2, '49 hours'), ($1, 'young', NULL, '25 hours'),
+                    ($3, 'withdrawal', $4, '49 hours'), ($3, 'gone', 'pay_gone', '49 hours'))
+            AS v (s, k, p, age)`,
+    [agent.id, open, owners[0]?.id, withdrawal],
   );
-  t.equal(await deleteOldKeys(database.pool, 48), 1);
-  const { rows } = await database.pool.query("SELECT key FROM idempotency_keys ORDER BY key");
-  t.same(rows, [{ key: "open" }, { key: "young" }]);
-
   await database.pool.query("UPDATE events SET created_at = now() - interval '3 days'");
   await app.inject({
     method: "PATCH",
@@ -77,7 +95,11 @@ t.test("retention: old answers and events go, those of open payments stay", asyn
     headers: owner.headers,
     payload: JSON.stringify({ name: "Renamed" }),
   });
-  t.ok((await deleteOldEvents(app.prisma, 48)) > 0);
+  const forgotten = await forgetOldRows(database.pool, days, 1);
+  t.equal(forgotten["answers"], 2);
+  t.ok((forgotten["events"] ?? 0) > 1, "more than one batch");
+  const { rows } = await database.pool.query("SELECT key FROM idempotency_keys ORDER BY key");
+  t.same(rows, [{ key: "open" }, { key: "withdrawal" }, { key: "young" }]);
   const events = await database.pool.query("SELECT 1 FROM events");
   t.equal(events.rowCount, 1);
 
@@ -88,3 +110,84 @@ t.test("retention: old answers and events go, those of open payments stay", asyn
   const me = await app.inject({ url: "/api/auth/session", headers: owner.headers });
   t.equal(me.statusCode, 200, "a session in use stays");
 });
+
+t.test(
+  "retention: refusals, bytes, strangers, statistics and sums, each after its own time",
+  async (t) => {
+    const { pool } = database;
+    const asset = chain.usdc.toLowerCase();
+    await pool.query(
+      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, amount, denial_code, created_at)
+     SELECT $1, 'pay_' || age, 'spend', 'blocked', $2, $3, 1, 'agent_paused', now() - age * interval '1 day'
+       FROM unnest(ARRAY[89, 91, 92]) AS age`,
+      [agent.id, chain.chainId, asset],
+    );
+    // Settled 29, 31, 91 and 92 days ago; the last may be presented until next year.
+    await pool.query(
+      `WITH made AS (
+       SELECT n, now() - age * interval '1 day' AS at, '0x' || lpad(n::text, 64, '0') AS hash,
+              extract(epoch FROM now()) + CASE n WHEN 4 THEN 31536000 ELSE 60 - age * 86400 END AS valid_before
+         FROM (VALUES (1, 29), (2, 31), (3, 91), (4, 92)) AS v (n, age)),
+     sent AS (
+       INSERT INTO relayer_transactions (chain_id, lane_address, nonce, status, to_address, calldata, gas_limit,
+                                         metered_day, mined_hash, block_number, created_at, finalized_at)
+       SELECT $1, $2, 1000 + n, 'mined', $3, 'c', 1, at, hash, 1, at, at FROM made),
+     signed AS (
+       INSERT INTO relayer_attempts (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei)
+       SELECT hash, $1, $2, 1000 + n, 1, 'r', 1, 1 FROM made),
+     carried AS (
+       INSERT INTO settlement_transactions (chain_id, lane_address, lane_nonce, position, action, from_address, asset, nonce)
+       SELECT $1, $2, 1000 + n, 0, 'transfer', $2, $3, hash FROM made)
+     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after,
+                              valid_before, signature, relay, status, tx_hash, created_at, settled_at)
+     SELECT $2, $1, $3, hash, 'pay_s' || n, 'facilitated', $2, 7, 0, floor(valid_before), '', true, 'settled', hash, at, at
+       FROM made`,
+      [chain.chainId, payee.toLowerCase(), asset],
+    );
+    await pool.query(
+      `INSERT INTO facilitator_hours (hour, operation, outcome, count)
+     SELECT now() - age * interval '1 day', 'verify', 'ok', 1 FROM unnest(ARRAY[399, 401]) AS age`,
+    );
+    await pool.query(
+      `INSERT INTO payment_sums (agent_id, level, after_at, to_at, amount)
+     SELECT $1, 1, now() - (age + 1) * interval '1 day', now() - age * interval '1 day', 5
+       FROM unnest(ARRAY[59, 61]) AS age`,
+      [agent.id],
+    );
+    const everBefore = await readAllTime(app.prisma);
+    const forgotten = await forgetOldRows(pool, days, 1);
+    t.match(forgotten, { blocked: 2, bytes: 3, strangers: 1, hours: 1, sums: 1 });
+    const read = async (sql: string) =>
+      (await pool.query<{ v: unknown }>(sql)).rows.map(({ v }) => v);
+    t.same(await read("SELECT id AS v FROM payments WHERE status = 'blocked'"), ["pay_89"]);
+    t.same(await read("SELECT id AS v FROM settlements WHERE kind = 'facilitated' ORDER BY id"), [
+      "pay_s1",
+      "pay_s2",
+      "pay_s4",
+    ]);
+    t.same(
+      await read("SELECT count(*)::int AS v FROM relayer_attempts WHERE hash LIKE '0x000%'"),
+      [4],
+      "every hash is kept",
+    );
+    t.same(
+      await read(
+        "SELECT nonce::int AS v FROM relayer_attempts WHERE raw <> '' AND hash LIKE '0x000%'",
+      ),
+      [1001],
+    );
+    t.same(
+      await read(
+        "SELECT nonce::int AS v FROM relayer_transactions WHERE calldata <> '' AND nonce > 1000",
+      ),
+      [1001],
+    );
+    t.same(
+      await read("SELECT lane_nonce::int AS v FROM settlement_transactions ORDER BY 1"),
+      [1001, 1002, 1004],
+    );
+    t.same(await read("SELECT settled::int + volume::int AS v FROM facilitator_past"), [8]);
+    t.same(await forgetOldRows(pool, days), {}, "once");
+    t.same(await readAllTime(app.prisma), everBefore, "the totals of all time stay");
+  },
+);

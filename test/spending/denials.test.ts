@@ -106,6 +106,36 @@ const DENIALS: Denial[] = [
   },
 ];
 
+t.test("the same refusal again is counted on its row", async (t) => {
+  const agent = await fundedAgent({ allowlist: [] });
+  const other = privateKeyToAccount(generatePrivateKey()).address;
+  const ids = [];
+  for (const recipient of [payee, payee, payee, other]) {
+    const answer = await spend(agent, { recipient, amount: "1" });
+    t.equal(answer.statusCode, 403);
+    ids.push(answer.json<{ paymentId: string }>().paymentId);
+  }
+  const [first, second, third, another] = ids;
+  t.same([second, third], [first, first]);
+  t.not(another, first, "another payee is another refusal");
+  const read = async (url: string, { headers }: { headers: Record<string, string> }) =>
+    (await app.inject({ url, headers })).json();
+  const { items } = await read("/api/agents/me/payments", agent);
+  t.match(items, [
+    { id: another, repeats: 0 },
+    { id: first, repeats: 2, denial: { code: "recipient_not_allowed" } },
+  ]);
+  t.ok(items[1].updatedAt > items[1].createdAt, "says when last");
+  t.match(await read(`/api/agents/me/payments/${first}`, agent), { repeats: 2 });
+  t.match(await read(`/api/overview?agentId=${agent.id}`, owner), { totals: { blocked24h: 4 } });
+  t.match(await read(`/api/agents/${agent.id}`, owner), { blocked24h: 4 });
+  const { hourly } = await read(`/api/overview?agentId=${agent.id}`, owner);
+  t.equal(
+    hourly.reduce((sum: number, { blocked }: { blocked: number }) => sum + blocked, 0),
+    4,
+  );
+});
+
 for (const denial of DENIALS) {
   t.test(`${denial.name}: ${denial.code}`, async (t) => {
     const agent = await fundedAgent(denial.rules);

@@ -19,7 +19,7 @@ export async function statusesOf(
   agentId: string,
 ): Promise<Record<string, number>> {
   const { rows } = await database.pool.query<{ status: string; count: number }>(
-    "SELECT status, count(*)::int AS count FROM payments WHERE agent_id = $1 GROUP BY status",
+    "SELECT status, sum(1 + repeats)::int AS count FROM payments WHERE agent_id = $1 GROUP BY status",
     [agentId],
   );
   return Object.fromEntries(rows.map((row) => [row.status, row.count]));

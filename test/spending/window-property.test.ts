@@ -1,7 +1,7 @@
 // Goal: over thousands of random histories the SQL decision, the pure evaluation and a naive model agree to the atomic unit.
 import * as fc from "fast-check";
 import t from "tap";
-import { createPool } from "../../server/infra/db/pool.ts";
+import { createPool, inTransaction } from "../../server/infra/db/pool.ts";
 import { readLimits } from "../../server/plugins/guardrails/store.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
@@ -14,7 +14,7 @@ const pool = createPool(database.url, { maxConnections: 8 });
 t.teardown(() => pool.end());
 
 const DAY_MICROS = 86_400_000_000n;
-const RUNS = 1_000;
+const RUNS = 300;
 
 /** What the naive model knows of a payment: nothing is ever summed ahead. */
 interface Payment {
@@ -27,7 +27,7 @@ interface Payment {
 
 type Operation =
   | { do: "spend"; amount: bigint; balance: bigint; block: bigint; dryRun: boolean }
-  | { do: "void" | "settle"; pick: number; block: bigint }
+  | { do: "void" | "settle" | "correct"; pick: number; block: bigint }
   | { do: "jump"; micros: bigint }
   | { do: "limit"; limit: bigint; perPayment: bigint | null };
 
@@ -44,10 +44,14 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
       dryRun: fc.boolean(),
     }),
   },
-  { weight: 1, arbitrary: fc.record({ do: fc.constant("void" as const), pick: fc.nat(), block }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant("void" as const), pick: fc.nat(), block }) },
   {
     weight: 2,
     arbitrary: fc.record({ do: fc.constant("settle" as const), pick: fc.nat(), block }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({ do: fc.constant("correct" as const), pick: fc.nat(), block }),
   },
   {
     weight: 3,
@@ -63,19 +67,25 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
     weight: 1,
     arbitrary: fc.record({
       do: fc.constant("limit" as const),
-      limit: fc.bigInt({ min: 0n, max: 40n }),
+      limit: fc.bigInt({ min: 0n, max: 90n }),
       perPayment: fc.option(fc.bigInt({ min: 0n, max: 12n })),
     }),
   },
 );
 
 t.test("random histories", { timeout: 110_000 }, async (t) => {
+  // A few payments fill a sum here, so that short histories have sums, and sums of sums.
+  await pool.query(
+    "CREATE OR REPLACE FUNCTION purser_sum_size() RETURNS INTEGER LANGUAGE sql IMMUTABLE AS 'SELECT 2'",
+  );
   let decisions = 0;
   let denials = 0;
+  let stretches = 0;
+  const levels: [number, number] = [0, 0];
   await fc.assert(
     fc.asyncProperty(
-      fc.bigInt({ min: 0n, max: 40n }),
-      fc.array(operation, { minLength: 4, maxLength: 22 }),
+      fc.bigInt({ min: 0n, max: 90n }),
+      fc.array(operation, { minLength: 4, maxLength: 36, size: "max" }),
       async (dailyLimit, operations) => {
         const agent = await seedAgent(pool, { dailyLimit });
         const rules = { limit: dailyLimit, perPayment: null as bigint | null };
@@ -84,9 +94,11 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           if (op.do === "limit") await changeLimit(op);
           else if (op.do === "jump") await jump(op.micros);
           else if (op.do === "spend") await spend(op);
+          else if (op.do === "correct") await correct(op.pick, op.block);
           else await finish(op.do, op.pick, op.block);
         }
         await compareLimits();
+        await compareSums();
 
         async function changeLimit(op: Extract<Operation, { do: "limit" }>) {
           rules.limit = op.limit;
@@ -104,9 +116,12 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
         /** Time passes: every row is that much older. */
         async function jump(micros: bigint) {
           await pool.query(
-            `WITH rows AS (UPDATE payments SET created_at = created_at - $2::bigint * interval '1 microsecond'
-                            WHERE agent_id = $1)
-             UPDATE agents SET window_tail_at = window_tail_at - $2::bigint * interval '1 microsecond' WHERE id = $1`,
+            `WITH span AS (SELECT $2::bigint * interval '1 microsecond' AS passed),
+             rows AS (UPDATE payments SET created_at = created_at - passed FROM span WHERE agent_id = $1),
+             sums AS (UPDATE payment_sums SET after_at = after_at - passed, to_at = to_at - passed
+                        FROM span WHERE agent_id = $1)
+             UPDATE agents SET window_tail_at = window_tail_at - passed, summed_to_at = summed_to_at - passed
+               FROM span WHERE id = $1`,
             [agent.agentId, String(micros)],
           );
           for (const payment of payments) payment.at -= micros;
@@ -130,6 +145,24 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
               `0x${"cd".repeat(32)}`,
               String(block),
             ]);
+        }
+
+        /** Later evidence: a payment that was voided has settled after all, and counts again. */
+        async function correct(pick: number, block: bigint) {
+          const voided = payments.filter((payment) => payment.status === "voided");
+          const chosen = voided[pick % Math.max(voided.length, 1)];
+          if (!chosen) return;
+          chosen.status = "settled";
+          chosen.block = block;
+          await inTransaction(pool, async (sql) => {
+            await sql.query("SELECT FROM agents WHERE id = $1 FOR UPDATE", [agent.agentId]);
+            await sql.query(
+              `UPDATE payments SET status = 'settled', tx_hash = $3, block_number = $4, settled_at = now()
+                WHERE agent_id = $1 AND id = $2`,
+              [agent.agentId, chosen.id, `0x${"cd".repeat(32)}`, String(block)],
+            );
+            await sql.query("SELECT purser_count_payment($1, $2, 1)", [agent.agentId, chosen.id]);
+          });
         }
 
         async function spend(op: Extract<Operation, { do: "spend" }>) {
@@ -208,6 +241,33 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           same(after <= used && used <= before, true, `limits ${used} in ${after}..${before}`);
         }
 
+        /** Any stretch between two payments, and when any sum of it is reached. */
+        async function compareSums() {
+          const counted = payments.filter(({ status }) => status !== "voided");
+          const { rows } = await pool.query<{ from: bigint; to: bigint; sum: bigint; at: bigint }>(
+            `WITH times AS (SELECT created_at AS at, (extract(epoch FROM created_at) * 1000000)::bigint AS micros
+                              FROM payments WHERE agent_id = $1 AND status <> 'blocked'
+                            UNION ALL SELECT 'epoch'::timestamptz, 0)
+             SELECT f.micros AS "from", u.micros AS "to", total AS sum,
+                    (extract(epoch FROM purser_sum_reached_at($1, f.at, total)) * 1000000)::bigint AS at
+               FROM times f JOIN times u ON f.at < u.at, purser_counted_sum($1, f.at, u.at) total`,
+            [agent.agentId],
+          );
+          for (const { from, to, sum: total, at } of rows) {
+            const within = counted
+              .filter((payment) => payment.at > from && payment.at <= to)
+              .sort((a, b) => byValue(a.at, b.at));
+            same(total, sum(within), "a sum of a stretch");
+            if (total > 0n) same(at, within.at(-1)?.at, "when a sum is reached");
+          }
+          stretches += rows.length;
+          const found = await pool.query<{ level: number }>(
+            "SELECT level FROM payment_sums WHERE agent_id = $1",
+            [agent.agentId],
+          );
+          for (const { level } of found.rows) levels[level === 1 ? 0 : 1] += 1;
+        }
+
         async function windowSum(): Promise<bigint> {
           const { rows } = await pool.query<{ sum: bigint }>(
             `SELECT COALESCE(sum(amount), 0) AS sum FROM payments
@@ -223,6 +283,8 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
   );
   t.ok(decisions > RUNS * 3, `${decisions} decisions`);
   t.ok(denials > RUNS / 2, `${denials} denials`);
+  t.ok(stretches > RUNS, `${stretches} stretches`);
+  t.ok(levels[0] > RUNS / 2 && levels[1] > RUNS / 10, `${levels.join(" and ")} sums`);
 });
 
 const sum = (payments: Payment[]): bigint =>

@@ -1,11 +1,29 @@
 import fp from "fastify-plugin";
-import { createPool, surviveLostConnections, type Pool } from "./pool.ts";
+import {
+  createPool,
+  PATIENCE,
+  surviveLostConnections,
+  type Pool,
+  type PoolOptions,
+} from "./pool.ts";
 import { createPrisma, type PrismaClient } from "./prisma.ts";
+import { SilenceWatch } from "./silence.ts";
+
+/** Of one process. What a person clicks, what agents ask, and the engine do not take each other's. */
+const MONEY_CONNECTIONS = 16;
+const PRISMA_CONNECTIONS = 10;
+const ENGINE_CONNECTIONS = 10;
 
 declare module "fastify" {
   interface FastifyInstance {
     /** SQL where Prisma cannot say it, or not fast enough (README, Database). */
     pool: Pool;
+    /** The engine's own: no crowd of requests keeps a lane from its lease, or a payment from its proof. */
+    enginePool: Pool;
+    /** What `prisma` speaks on. */
+    prismaPool: Pool;
+    /** What one connection of this process finds out about a silent database counts for all. */
+    silence: SilenceWatch;
     /** Every ordinary read and write. */
     prisma: PrismaClient;
   }
@@ -16,18 +34,33 @@ export default fp(
     const { databaseUrl } = app.config;
     if (databaseUrl === undefined)
       throw new Error("databaseUrl must be resolved before the app is built");
-    const pool = createPool(databaseUrl);
-    surviveLostConnections(pool, (error) =>
-      app.log.warn({ reason: error.message }, "database connection lost"),
+    const silence = new SilenceWatch(() =>
+      app.log.warn("a database connection went silent; opening all of them anew"),
     );
-    const prisma = createPrisma(pool);
+    const open = (maxConnections: number, options: PoolOptions = {}): Pool => {
+      const made = createPool(databaseUrl, { maxConnections, silence, ...options });
+      surviveLostConnections(made, (error) =>
+        app.log.warn({ reason: error.message }, "database connection lost"),
+      );
+      return made;
+    };
+    const pool = open(MONEY_CONNECTIONS);
+    const prismaPool = open(PRISMA_CONNECTIONS, { applicationName: "purser prisma" });
+    const enginePool = open(ENGINE_CONNECTIONS, {
+      applicationName: "purser engine",
+      patience: PATIENCE.engine,
+    });
+    const prisma = createPrisma(prismaPool);
     // Loads its query compiler now instead of in the first request; the database is not asked yet.
     await prisma.$connect();
+    app.decorate("silence", silence);
     app.decorate("pool", pool);
+    app.decorate("enginePool", enginePool);
+    app.decorate("prismaPool", prismaPool);
     app.decorate("prisma", prisma);
     app.addHook("onClose", async () => {
       await prisma.$disconnect();
-      await pool.end();
+      await Promise.all([pool, prismaPool, enginePool].map((each) => each.end()));
     });
   },
   { name: "db" },

@@ -7,7 +7,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { readFile, readdir } from "node:fs/promises";
 import { Client } from "pg";
 import { setTimeout as sleep } from "node:timers/promises";
-import { LOCK_TIMEOUT, sqlState } from "./pool.ts";
+import { connectionSettings, LOCK_TIMEOUT, PATIENCE, sqlState } from "./pool.ts";
 
 /** A database that cannot be brought to this build's tables and functions: one line a person can act on. */
 export class MigrationError extends Error {
@@ -62,10 +62,8 @@ export async function migrate(options: {
   functionsDirectory?: URL;
 }): Promise<Applied> {
   const functions = await readFunctions(options.functionsDirectory ?? FUNCTIONS_DIRECTORY);
-  const client = new Client({
-    connectionString: options.connectionString,
-    connectionTimeoutMillis: 10_000,
-  });
+  // A migration takes as long as it takes, whatever the role's own settings say.
+  const client = new Client(connectionSettings(options.connectionString, PATIENCE.none));
   await client.connect();
   try {
     await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK_KEY]);

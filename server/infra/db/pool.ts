@@ -1,5 +1,5 @@
-import { Pool as PgPool, TypeOverrides, Client, type ClientBase, type PoolClient } from "pg";
-import { EventEmitter } from "node:events";
+import { DatabaseError, Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
+import { SilenceWatch } from "./silence.ts";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
 const INT8_OID = 20;
@@ -12,27 +12,77 @@ export type Pool = PgPool;
 /** What a statement written by hand takes: the pool, or the client that holds the caller's transaction. */
 export type Sql = Pick<PgPool, "query">;
 
-export function createPool(
-  connectionString: string,
-  options: { maxConnections?: number; applicationName?: string } = {},
-): Pool {
-  return new PgPool({
-    connectionString,
-    types,
-    max: options.maxConnections ?? 20,
-    connectionTimeoutMillis: 5_000,
-    idleTimeoutMillis: 30_000,
-    keepAlive: true,
-    application_name: options.applicationName ?? "purser",
-    // The pool waits for it, which its types do not say.
-    onConnect: (client): unknown => speakUtc(client),
-  });
+/** How long Postgres works or waits for us before it gives up by itself; 0 is for ever. */
+export interface Patience {
+  statementMs: number;
+  lockMs: number;
+  idleInTransactionMs: number;
 }
 
-/** Prisma's adapter writes and reads times without their offset: right only where the session is in UTC. */
-async function speakUtc(client: ClientBase): Promise<void> {
-  // SQL: a setting of the connection, which no model has.
-  await client.query("SET TIME ZONE 'UTC'");
+/**
+ * A request's statement takes milliseconds: one that takes seconds waits for something that is stuck. The
+ * engine writes batches. Jobs delete and count; nobody waits for them.
+ */
+export const PATIENCE = {
+  requests: { statementMs: 5_000, lockMs: 2_000, idleInTransactionMs: 8_000 },
+  engine: { statementMs: 8_000, lockMs: 2_500, idleInTransactionMs: 5_000 },
+  jobs: { statementMs: 60_000, lockMs: 30_000, idleInTransactionMs: 60_000 },
+  none: { statementMs: 0, lockMs: 0, idleInTransactionMs: 0 },
+} as const satisfies Record<string, Patience>;
+
+/** How much longer we listen than Postgres may work: then its own refusal comes first. */
+const ANSWER_MARGIN_MS = 1_000;
+
+/**
+ * What every connection has in common. Settings travel with the connection's first message and cost no round
+ * trip. UTC, because Prisma's adapter writes and reads times without their offset.
+ */
+export function connectionSettings(connectionString: string, patience: Patience) {
+  const url = new URL(connectionString);
+  const settings = [
+    // First, so that an operator's own win.
+    "-c TimeZone=UTC",
+    `-c statement_timeout=${patience.statementMs}`,
+    `-c lock_timeout=${patience.lockMs}`,
+    `-c idle_in_transaction_session_timeout=${patience.idleInTransactionMs}`,
+    url.searchParams.get("options") ?? "",
+  ];
+  url.searchParams.delete("options");
+  return {
+    connectionString: url.href,
+    options: settings.join(" ").trim(),
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 5_000,
+    connectionTimeoutMillis: 5_000,
+  };
+}
+
+export interface PoolOptions {
+  maxConnections?: number;
+  applicationName?: string;
+  patience?: Patience;
+  /** Shared by all of a process, so that one silent connection makes the others suspect. */
+  silence?: SilenceWatch;
+}
+
+export function createPool(connectionString: string, options: PoolOptions = {}): Pool {
+  const patience = options.patience ?? PATIENCE.requests;
+  const pool = new PgPool({
+    ...connectionSettings(connectionString, patience),
+    types,
+    max: options.maxConnections ?? 20,
+    idleTimeoutMillis: 30_000,
+    application_name: options.applicationName ?? "purser",
+  });
+  watchSilence(pool, patience, options.silence ?? new SilenceWatch());
+  return pool;
+}
+
+export function watchSilence(pool: PgPool, patience: Patience, silence: SilenceWatch): void {
+  if (patience.statementMs === 0) return;
+  pool.on("connect", (client) => silence.watch(client, patience.statementMs + ANSWER_MARGIN_MS));
+  pool.on("acquire", (client) => silence.setIdle(client, false));
+  pool.on("release", (_error, client) => silence.setIdle(client, true));
 }
 
 /** Runs `work` in one transaction on one connection; rolls back on any throw. */
@@ -101,9 +151,11 @@ export function isDatabaseUnavailable(error: unknown): boolean {
     if (code !== undefined) {
       if (SOCKET_CODES.has(code) && isFromPostgres(source.error)) return true;
       if (PRISMA_CODES.has(code) || isConnectionState(code)) return true;
+      if (PATIENCE_STATES.has(code)) return true;
     }
     if (source.kind !== undefined && ADAPTER_KINDS.has(source.kind)) return true;
     if (source.originalCode !== undefined && isConnectionState(source.originalCode)) return true;
+    if (source.originalCode !== undefined && PATIENCE_STATES.has(source.originalCode)) return true;
     return MESSAGES.test(source.error.message);
   });
 }
@@ -170,92 +222,22 @@ export const RESERVATION_GONE = "PU004";
 
 /** One of Postgres' own: a lock was not to be had within `lock_timeout`. */
 export const LOCK_TIMEOUT = "55P03";
+/** A statement took longer than `statement_timeout`. */
+export const QUERY_CANCELED = "57014";
+/** A transaction was left alone for longer than `idle_in_transaction_session_timeout`. */
+export const IDLE_IN_TRANSACTION = "25P03";
+
+/** Postgres gave up waiting or working: a moment of too much load, or something stuck. */
+const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION]);
+
+/**
+ * Postgres itself refused: whatever the statement or its transaction had done is undone. Any other failure
+ * leaves open whether it was carried out: the answer may be all that was lost.
+ */
+export const wasRolledBack = (error: unknown): boolean =>
+  error instanceof DatabaseError && error.code !== undefined && !isConnectionState(error.code);
 
 export const sqlState = (error: unknown): string | undefined =>
   error instanceof Error && "code" in error && typeof error.code === "string"
     ? error.code
     : undefined;
-
-/** One dedicated connection that listens for NOTIFY, and comes back by itself when it is lost. */
-
-const FIRST_RETRY_MS = 100;
-const LAST_RETRY_MS = 5_000;
-
-interface ListenerOptions {
-  connectionString: string;
-  /** After each (re)connection: words may have been missed, so whoever waits must look again. */
-  onConnected?: () => void;
-  onTrouble?: (error: unknown) => void;
-}
-
-export class Listener {
-  readonly #options: ListenerOptions;
-  readonly #events = new EventEmitter();
-  readonly #channels = new Set<string>();
-  #client: Client | undefined;
-  #retryMs = FIRST_RETRY_MS;
-  #timer: NodeJS.Timeout | undefined;
-  #closed = false;
-
-  constructor(options: ListenerOptions) {
-    this.#options = options;
-  }
-
-  on(channel: string, handler: (payload: string) => void): void {
-    this.#channels.add(channel);
-    this.#events.on(channel, handler);
-  }
-
-  /** Never throws: an unreachable database is tried again in the background. */
-  async connect(): Promise<void> {
-    if (this.#closed) return;
-    const client = new Client({
-      connectionString: this.#options.connectionString,
-      keepAlive: true,
-      connectionTimeoutMillis: 5_000,
-      application_name: "purser listener",
-    });
-    client.on("notification", ({ channel, payload }) => {
-      this.#events.emit(channel, payload ?? "");
-    });
-    let lost = false;
-    const lose = (error: unknown): void => {
-      if (lost || this.#closed) return;
-      lost = true;
-      this.#client = undefined;
-      void quietly(client);
-      this.#options.onTrouble?.(error);
-      this.#timer = setTimeout(() => void this.connect(), this.#retryMs);
-      this.#timer.unref();
-      this.#retryMs = Math.min(this.#retryMs * 2, LAST_RETRY_MS);
-    };
-    client.on("error", lose);
-    client.on("end", () => lose(new Error("the connection ended")));
-    try {
-      await client.connect();
-      for (const channel of this.#channels) await client.query(`LISTEN ${channel}`);
-      // Closed while it was still connecting: nobody else knows this connection.
-      if (this.#closed) return void quietly(client);
-      this.#client = client;
-      this.#retryMs = FIRST_RETRY_MS;
-      this.#options.onConnected?.();
-    } catch (error) {
-      lose(error);
-    }
-  }
-
-  async close(): Promise<void> {
-    this.#closed = true;
-    clearTimeout(this.#timer);
-    if (this.#client) await quietly(this.#client);
-  }
-}
-
-/** A connection that is gone already needs no farewell. */
-async function quietly(client: Client): Promise<void> {
-  try {
-    await client.end();
-  } catch {
-    // Nothing is left to end.
-  }
-}

@@ -9,12 +9,12 @@ export type { Prisma, PrismaClient };
 /** What a store takes: the client, or the handle inside `prisma.$transaction(async (tx) => ...)`. */
 export type Db = Prisma.TransactionClient;
 
-/** Prisma shares the pool of the hot paths: one limit on connections, one place to close. */
+/** On a pool of ours, so that its connections are limited and watched like all others. */
 export function createPrisma(pool: Pool): PrismaClient {
   return new PrismaClient({
     adapter: new PrismaPg(pool, { disposeExternalPool: false }),
-    // As long as the pool waits for a connection; and longer than anybody holds an agent's row.
-    transactionOptions: { maxWait: 5_000, timeout: 30_000 },
+    // As long as the pool waits for a connection; and as long as Postgres lets a transaction idle.
+    transactionOptions: { maxWait: 5_000, timeout: 8_000 },
     // Otherwise a message quotes the source around the call.
     errorFormat: "minimal",
   });

@@ -1,6 +1,5 @@
 /** One owner's server-sent events: everything once, in order, from any replica, resumable. */
 import type { Sql } from "../../infra/db/pool.ts";
-import { type Db, databaseNow, hoursBefore } from "../../infra/db/prisma.ts";
 import type { Payment } from "../../schemas/payments.ts";
 
 /** Who waits for news of which owner, in this process. A wakeup is a hint; the truth is read from Postgres. */
@@ -208,9 +207,3 @@ export async function currentPlace(sql: Sql): Promise<{ now: EventPlace; futureT
   return { now: { tx: xmin - 1n, seq: MAX_SEQ }, futureTx: xmax };
 }
 const MAX_SEQ = (1n << 63n) - 1n;
-
-export async function deleteOldEvents(db: Db, olderThanHours: number): Promise<number> {
-  const before = hoursBefore(await databaseNow(db), olderThanHours);
-  const { count } = await db.event.deleteMany({ where: { createdAt: { lt: before } } });
-  return count;
-}

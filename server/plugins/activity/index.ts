@@ -1,37 +1,19 @@
 /** What happened to an owner's agents, as it happens: their payments, and money that came in. */
 import fp from "fastify-plugin";
 import incoming from "./incoming.ts";
-import {
-  deleteOldEvents,
-  currentPlace,
-  ownersWithNews,
-  readEvents,
-  eventStream,
-  Wakeups,
-} from "./events.ts";
+import { currentPlace, ownersWithNews, readEvents, eventStream, Wakeups } from "./events.ts";
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { Listener } from "../../infra/db/pool.ts";
+import { Listener } from "../../infra/db/listener.ts";
 import { isSessionLive } from "../auth/sessions.ts";
 import { findPayments } from "../payments/store.ts";
 import { ApiError } from "../../errors.ts";
 import type { RequestOwner } from "../auth/index.ts";
 
-const EVENT_HOURS = 48;
-
 export default fp(
   async (app) => {
     await app.register(incoming);
     await app.register(routes);
-    app.jobs.addTask(
-      "forget-events",
-      async () =>
-        app.log.info(
-          { events: await deleteOldEvents(app.prisma, EVENT_HOURS) },
-          "old rows deleted",
-        ),
-      { cron: "17 * * * *", atStart: true },
-    );
   },
   { name: "activity" },
 );
@@ -47,6 +29,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   const wakeups = new Wakeups();
   const listener = new Listener({
     connectionString: app.config.databaseUrl ?? "",
+    silence: app.silence,
     onConnected: () => wakeups.wakeAll(),
     onTrouble: (error) => app.log.warn({ err: error }, "event listener lost; reconnecting"),
   });

@@ -129,17 +129,17 @@ export async function upsertAllowlist(
     data: entries.map(({ address, label }) => ({ agentId, address, label, createdAt })),
     skipDuplicates: true,
   });
-  // Those that were there: the new ones have their label already, so few are left to change.
-  const known = await tx.allowlistEntry.findMany({ where: { agentId } });
+  // Those that were there get their label. All at once: a thousand statements would hold the agent's row for seconds.
   const labels = new Map(entries.map(({ address, label }) => [address, label]));
-  for (const { address, label: before } of known) {
-    const label = labels.get(address as Address);
-    if (label !== undefined && label !== before)
-      await tx.allowlistEntry.update({
-        where: { agentId_address: { agentId, address } },
-        data: { label },
-      });
-  }
+  const known = await tx.allowlistEntry.findMany({ where: { agentId } });
+  const changed = known.flatMap((entry) => {
+    const label = labels.get(entry.address as Address);
+    return label === undefined || label === entry.label ? [] : { ...entry, label };
+  });
+  if (changed.length === 0) return;
+  const address = { in: changed.map((entry) => entry.address) };
+  await tx.allowlistEntry.deleteMany({ where: { agentId, address } });
+  await tx.allowlistEntry.createMany({ data: changed });
 }
 
 /** Removes all entries but these. */

@@ -1,5 +1,5 @@
 /** A change of an agent: who asks for it, what it may say, its lock and its audit entry. */
-import type { FastifyRequest } from "fastify";
+import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Address } from "viem";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { findAgent, lockAgent, insertAudit, type AgentRow, type AuditAction } from "./store.ts";
@@ -11,12 +11,14 @@ import { parseDecimal } from "../../core/money.ts";
 /** Who asks for a change, and in which request. */
 export interface OwnerCall {
   prisma: PrismaClient;
+  inTurn: FastifyInstance["inTurn"];
   owner: { id: string; address: Address };
   requestId: string;
 }
 
 export const ownerCall = (request: FastifyRequest): OwnerCall => ({
   prisma: request.server.prisma,
+  inTurn: (agentId, work) => request.server.inTurn(agentId, work),
   owner: request.owner,
   requestId: request.id,
 });
@@ -31,7 +33,10 @@ interface AuditNote {
 const agentNotFound = (): ApiError =>
   new ApiError("not_found", { detail: "There is no such agent among yours." });
 
-export async function ownAgent(call: OwnerCall, agentId: string): Promise<AgentRow> {
+export async function ownAgent(
+  call: Omit<OwnerCall, "inTurn">,
+  agentId: string,
+): Promise<AgentRow> {
   const agent = await findAgent(call.prisma, call.owner.id, agentId);
   if (!agent) throw agentNotFound();
   return agent;
@@ -46,13 +51,15 @@ export async function changeAgent<T>(
   agentId: string,
   work: (tx: Db, agent: AgentRow, audit: (note: AuditNote) => Promise<void>) => Promise<T>,
 ): Promise<T> {
-  return call.prisma.$transaction(async (tx) => {
-    const agent = await lockAgent(tx, call.owner.id, agentId);
-    if (!agent) throw agentNotFound();
-    if (agent.status === "archived")
-      throw new ApiError("conflict", { detail: "This agent is archived; it can only be read." });
-    return work(tx, agent, (note) => writeAudit(tx, call, agentId, note));
-  });
+  return call.inTurn(agentId, () =>
+    call.prisma.$transaction(async (tx) => {
+      const agent = await lockAgent(tx, call.owner.id, agentId);
+      if (!agent) throw agentNotFound();
+      if (agent.status === "archived")
+        throw new ApiError("conflict", { detail: "This agent is archived; it can only be read." });
+      return work(tx, agent, (note) => writeAudit(tx, call, agentId, note));
+    }),
+  );
 }
 
 export const writeAudit = (

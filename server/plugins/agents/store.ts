@@ -148,7 +148,7 @@ export async function readActivity(
         SELECT p.created_at AS at FROM payments p
          WHERE p.agent_id = a.id ORDER BY p.created_at DESC, p.id DESC LIMIT 1) latest ON true
      CROSS JOIN LATERAL (
-        SELECT count(*) AS count FROM payments p
+        SELECT COALESCE(sum(1 + p.repeats), 0) AS count FROM payments p
          WHERE p.agent_id = a.id AND p.status = 'blocked'
            AND p.created_at > now() - interval '24 hours') blocked
      WHERE a.id = ANY(${agentIds}::text[])`;

@@ -63,9 +63,11 @@ export default fp(
       checker,
       settlement: app.settlement,
       store: settlementTelling(app.pool),
-      accept: acceptTogether((requests) =>
-        inTransaction(app.pool, (sql) => app.settlement.acceptAll(sql, requests)),
-      ),
+      accept: acceptTogether({
+        acceptAll: (requests) =>
+          inTransaction(app.pool, (sql) => app.settlement.acceptAll(sql, requests)),
+        find: (key) => app.settlement.findByAuthorization(key),
+      }),
       admit: (payer) => limit.admit(payer),
       mayDeploy: ({ factory }) => app.config.erc6492Factories.includes(factory.toLowerCase()),
       settleWaitMs,

@@ -7,6 +7,7 @@
 import { newId } from "../../core/ids.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
+import { AcceptanceUnknown } from "../settlement/accept.ts";
 import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
 import { BurstHold, callerProof, isSameCaller, type CallerProof } from "./admission.ts";
 import type { Approved, PaymentChecker } from "./check.ts";
@@ -100,8 +101,17 @@ export class Settler {
       return refusal(payment.networkName, refuse("eip6492_factory_not_allowed", payment.payer));
     this.#deps.admit(payment.authorization.from);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
-    const accepted = await this.#accept(checked, proof);
-    arrived();
+    let accepted;
+    try {
+      accepted = await this.#accept(checked, proof);
+    } catch (error) {
+      if (!(error instanceof AcceptanceUnknown)) throw error;
+      // It may be relayed yet: posted again, it is told what became of it.
+      this.#deps.onFault(error);
+      return notSettled(names(payment, error), "settlement_pending");
+    } finally {
+      arrived();
+    }
     return this.#followAccepted({ payment, body, proof, options }, accepted);
   }
 
@@ -241,7 +251,7 @@ function protocolReason(outcome: { status: "failed" | "expired"; reason: string 
   return outcome.reason;
 }
 
-const names = (payment: Payment, row: SettlementRow): PaymentNames => ({
+const names = (payment: Payment, row: Pick<SettlementRow, "id">): PaymentNames => ({
   network: payment.networkName,
   payer: payment.payer,
   amount: payment.amountAtomic.toString(),

@@ -8,6 +8,7 @@ import { toRow, type SettlementRecord } from "../settlement/store.ts";
 import type { Tallied } from "./stats.ts";
 import {
   atomicOf,
+  atomicOrNull,
   databaseNow,
   hoursBefore,
   type Db,
@@ -163,7 +164,11 @@ export async function readAllTime(db: Db): Promise<{ settled: number; volume: bi
     _count: true,
     _sum: { value: true },
   });
-  return { settled: _count, volume: _sum.value === null ? 0n : atomicOf(_sum.value) };
+  const past = await db.facilitatorPast.aggregate({ _sum: { settled: true, volume: true } });
+  return {
+    settled: _count + Number(past._sum.settled ?? 0n),
+    volume: (atomicOrNull(_sum.value) ?? 0n) + (atomicOrNull(past._sum.volume) ?? 0n),
+  };
 }
 
 /** 24 hours, oldest first, empty ones as zeros. */

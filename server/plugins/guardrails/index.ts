@@ -1,7 +1,10 @@
 import fp from "fastify-plugin";
+import type { FastifyInstance } from "fastify";
+import { LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { readLimits, readOutstanding } from "./store.ts";
 import { reserve } from "./store.ts";
 import { Guardrails } from "./decide.ts";
+import { agentBusy, Turns } from "./turns.ts";
 import type { Limits } from "./types.ts";
 import { UndeclaredAuth } from "../http/index.ts";
 
@@ -12,6 +15,8 @@ declare module "fastify" {
   }
   interface FastifyInstance {
     guardrails: Guardrails;
+    /** For a statement that locks the agent's row: one at a time, or `agent_busy`. */
+    inTurn<T>(agentId: string, work: () => Promise<T>): Promise<T>;
     limits: {
       of(agentId: string): Promise<Limits | undefined>;
       ofMany(agentIds: readonly string[]): Promise<Map<string, Limits>>;
@@ -28,10 +33,25 @@ declare module "fastify" {
 /** Money leaves an agent's wallet only through routes that declare it, and those only past this. */
 export default fp(
   async (app) => {
+    const turns = new Turns();
+    const inTurn: FastifyInstance["inTurn"] = (agentId, work) =>
+      turns.take(agentId, () =>
+        work().catch((error: unknown) => {
+          throw sqlState(error) === LOCK_TIMEOUT ? agentBusy(error) : error;
+        }),
+      );
     app.decorate(
       "guardrails",
-      new Guardrails({ reserve: (request) => reserve(app.pool, request), log: app.log }),
+      new Guardrails({
+        // A dry run takes no lock.
+        reserve: (request) =>
+          request.dryRun
+            ? reserve(app.pool, request)
+            : inTurn(request.agentId, () => reserve(app.pool, request)),
+        log: app.log,
+      }),
     );
+    app.decorate("inTurn", inTurn);
     app.decorate("limits", {
       of: async (agentId) => (await readLimits(app.pool, [agentId])).get(agentId),
       ofMany: (agentIds) => readLimits(app.pool, agentIds),

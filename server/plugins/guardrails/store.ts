@@ -33,7 +33,12 @@ export interface ReservationRow {
 
 const GROUPS = { maxBatch: 64, maxInFlight: 2 };
 
-interface RawRow extends Omit<ReservationRow, "snapshot"> {
+interface ReleaseTimes {
+  nextReleaseAt: Date | null;
+  availableAt: Date | null;
+}
+
+interface RawRow extends Omit<ReservationRow, "snapshot" | keyof ReleaseTimes> {
   snapshot: StoredSnapshot | null;
 }
 
@@ -60,7 +65,6 @@ const RESERVE = {
   name: "purser-reserve",
   text: `SELECT outcome, code, payment_id AS "paymentId", valid_before AS "validBefore", snapshot,
                 (extract(epoch FROM decided_at) * 1000000)::bigint AS "decidedAtMicros",
-                next_release_at AS "nextReleaseAt", available_at AS "availableAt",
                 status_code AS "statusCode", response
            FROM purser_reserve($1)`,
 };
@@ -72,7 +76,38 @@ export async function reserve(
   const { rows } = await sql.query<RawRow>({ ...RESERVE, values: [toJsonb(asked(request))] });
   const row = rows[0];
   if (!row) throw new Error("purser_reserve returned nothing");
-  return { ...row, snapshot: row.snapshot === null ? null : readSnapshot(row.snapshot) };
+  const snapshot = row.snapshot === null ? null : readSnapshot(row.snapshot);
+  const times =
+    row.code === "daily_limit_exceeded" ? await readReleaseTimes(sql, request, row) : NO_TIMES;
+  return { ...row, ...times, snapshot };
+}
+
+const NO_TIMES: ReleaseTimes = { nextReleaseAt: null, availableAt: null };
+
+/** Only who was refused by the limit asks, after the agent's row is free again; kept with the refusal. */
+async function readReleaseTimes(
+  sql: Sql,
+  request: Pick<ReserveRequest, "agentId" | "amountAtomic">,
+  row: Pick<RawRow, "paymentId" | "decidedAtMicros">,
+): Promise<ReleaseTimes> {
+  const { rows } = await sql.query<ReleaseTimes>({
+    name: "purser-release-times",
+    text: `WITH times AS (
+             SELECT * FROM purser_release_times($1, $2, 'epoch'::timestamptz + $4 * interval '1 microsecond')),
+           kept AS (
+             UPDATE payments p
+                SET policy = p.policy || jsonb_build_object('nextReleaseAt', t.next_release_at,
+                                                            'availableAt', t.available_at)
+               FROM times t WHERE p.agent_id = $1 AND p.id = $3)
+           SELECT next_release_at AS "nextReleaseAt", available_at AS "availableAt" FROM times`,
+    values: [
+      request.agentId,
+      String(request.amountAtomic),
+      row.paymentId,
+      String(row.decidedAtMicros),
+    ],
+  });
+  return rows[0] ?? NO_TIMES;
 }
 
 /** The members purser_reserve reads; integers as strings, since JSON numbers would lose digits. */
@@ -195,18 +230,15 @@ export async function readLimits(
   agentIds: readonly string[],
 ): Promise<Map<string, Limits>> {
   const { rows } = await sql.query<Row>(
-    `SELECT a.id, a.daily_limit AS "limitAtomic", a.window_sum - freed.total AS "windowSum",
-            outstanding.total AS "reservedAtomic", oldest.release_at AS "nextReleaseAt"
+    `SELECT a.id, a.daily_limit AS "limitAtomic", outstanding.total AS "reservedAtomic",
+            a.window_sum - purser_counted_sum(a.id, a.window_tail_at, w.edge) AS "windowSum",
+            oldest.release_at AS "nextReleaseAt"
        FROM agents a
       CROSS JOIN LATERAL (SELECT GREATEST(clock_timestamp(), a.window_tail_at + interval '24 hours')
                                  - interval '24 hours' AS edge) w
       CROSS JOIN LATERAL (
-        SELECT COALESCE(sum(p.amount), 0) AS total FROM payments p
-         WHERE p.agent_id = a.id AND p.created_at > a.window_tail_at AND p.created_at <= w.edge
-           AND p.counted) freed
-      CROSS JOIN LATERAL (
-        SELECT COALESCE(sum(p.amount), 0) AS total FROM payments p
-         WHERE p.agent_id = a.id AND p.created_at > w.edge AND p.counted AND p.outstanding) outstanding
+        SELECT COALESCE(sum(p.amount) FILTER (WHERE p.counted AND p.created_at > w.edge), 0) AS total
+          FROM payments p WHERE p.agent_id = a.id AND p.outstanding) outstanding
        LEFT JOIN LATERAL (
         SELECT purser_leaves_window_at(p.created_at) AS release_at FROM payments p
          WHERE p.agent_id = a.id AND p.created_at > w.edge AND p.counted

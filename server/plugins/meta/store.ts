@@ -18,13 +18,17 @@ export async function readServiceTotals(db: Db): Promise<ServiceTotals> {
            percentile_disc(0.5) WITHIN GROUP (
              ORDER BY extract(epoch FROM settled_at - created_at) * 1000)::float8 AS "medianMs"
       FROM settlements WHERE status = 'settled' AND created_at > ${since}`;
-  const blocked = db.payment.count({ where: { status: "blocked", createdAt: { gt: since } } });
+  const blocked = db.payment.aggregate({
+    where: { status: "blocked", createdAt: { gt: since } },
+    _count: true,
+    _sum: { repeats: true },
+  });
   const [[row], refused] = await Promise.all([settled, blocked]);
   const medianMs = row?.medianMs ?? null;
   return {
     settled: row?.count ?? 0,
     volumeAtomic: row ? atomicOf(row.volume) : 0n,
     medianSettleMs: medianMs === null ? null : Math.round(medianMs),
-    blocked: refused,
+    blocked: refused._count + (refused._sum.repeats ?? 0),
   };
 }

@@ -34,6 +34,7 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
     nonce: row.nonce,
     validBefore:
       row.validBefore === null ? null : new Date(Number(row.validBefore) * 1000).toISOString(),
+    repeats: row.repeats,
     ...decision(row),
     x402:
       row.kind === "x402"
@@ -174,6 +175,7 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["txHash", (payment) => payment.txHash],
   ["settledAt", (payment) => payment.settledAt],
   ["denial", (payment) => payment.denial?.code],
+  ["repeats", (payment) => String(payment.repeats)],
   ["failure", (payment) => payment.failure?.code],
   ["apiKey", (payment) => payment.apiKey?.label],
   ["requestId", (payment) => payment.requestId],

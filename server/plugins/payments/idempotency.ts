@@ -148,15 +148,3 @@ export async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
     [ref.subjectId, ref.route, ref.key],
   );
 }
-
-export async function deleteOldKeys(sql: Sql, olderThanHours: number): Promise<number> {
-  // SQL: NOT EXISTS over payments, to which a key has no relation.
-  const { rowCount } = await sql.query(
-    `DELETE FROM idempotency_keys k
-      WHERE k.created_at < now() - make_interval(hours => $1)
-        AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.id = k.payment_id AND p.agent_id = k.subject_id
-                           AND p.outstanding)`,
-    [olderThanHours],
-  );
-  return rowCount ?? 0;
-}

@@ -23,7 +23,6 @@ import {
   insertKey,
   releaseKey,
   Idempotency,
-  deleteOldKeys,
   type Answer,
 } from "./idempotency.ts";
 import {
@@ -101,12 +100,15 @@ function decoratePaying(app: FastifyInstance): void {
       release: (ref) => releaseKey(pool, ref),
     }),
     sign: (agentId, authorization) => app.custody.signAuthorization(agentId, authorization),
-    accept: acceptInGroups((requests) => settlement.acceptAll(pool, requests), isReservationGone),
+    accept: acceptInGroups({
+      acceptAll: (requests) => settlement.acceptAll(pool, requests),
+      find: (key) => settlement.findByAuthorization(key),
+    }),
     isReservationGone,
     store: {
       find: (key) => findPayment(pool, key),
       markUnknown: markUnknownInGroups(pool),
-      voidUnsigned: (args) => voidUnsigned(pool, args),
+      voidUnsigned: (args) => app.inTurn(args.agentId, () => voidUnsigned(pool, args)),
       staleReservations: (args) => staleReservations(pool, args),
     },
     settleWaitMs: app.config.settleWaitMs,
@@ -218,10 +220,8 @@ async function totalBalance(
 
 /** Longer than any request that could still sign (its transaction would be refused anyway). */
 const UNSIGNED_SAFE_SECONDS = 60;
-/** Promised for 24 hours; a day more lets nobody be surprised by a boundary. */
-const KEY_HOURS = 48;
 
-/** Releases what died halfway, and forgets answers nobody can need any more. */
+/** Releases what died halfway. */
 const housekeeping = fp(
   async (app) => {
     app.jobs.addTask(
@@ -229,12 +229,6 @@ const housekeeping = fp(
       async () =>
         void (await app.payments.sweepUnsigned({ olderThanSeconds: UNSIGNED_SAFE_SECONDS })),
       { cron: "* * * * *", atStart: true },
-    );
-    app.jobs.addTask(
-      "forget-answers",
-      async () =>
-        app.log.info({ keys: await deleteOldKeys(app.pool, KEY_HOURS) }, "old rows deleted"),
-      { cron: "17 * * * *", atStart: true },
     );
   },
   { name: "housekeeping" },

@@ -115,7 +115,7 @@ export async function paymentBuckets(
       SELECT date_trunc(${unit}, p.created_at, 'UTC') AS at,
              COALESCE(sum(p.amount) FILTER (WHERE p.counted), 0) AS spent,
              count(*) FILTER (WHERE p.counted)::int AS count,
-             count(*) FILTER (WHERE p.status = 'blocked')::int AS blocked
+             COALESCE(sum(1 + p.repeats) FILTER (WHERE p.status = 'blocked'), 0)::int AS blocked
         FROM payments p, bounds
        WHERE p.agent_id = ANY(${agentIds}::text[]) AND (p.counted OR p.status = 'blocked')
          AND p.created_at >= newest - (${buckets}::int - 1) * step
@@ -128,9 +128,12 @@ export async function paymentBuckets(
 
 export async function blockedLastDay(db: Db, agentIds: readonly string[]): Promise<number> {
   const since = hoursBefore(await databaseNow(db), 24);
-  return db.payment.count({
+  const { _count, _sum } = await db.payment.aggregate({
     where: { agentId: { in: [...agentIds] }, status: "blocked", createdAt: { gt: since } },
+    _count: true,
+    _sum: { repeats: true },
   });
+  return _count + (_sum.repeats ?? 0);
 }
 
 /** `GET /api/agents/me`: an agent's own view of its wallet, rules and key. */

@@ -86,6 +86,12 @@ export interface PayFlowDeps {
 /** A request that has run this much longer than its longest wait is one whose process died. */
 const ABANDONED_AFTER_MS = 15_000;
 const SWEEP_BATCH = 200;
+/** In the engine's hands, or beyond. */
+const WAS_SUBMITTED: ReadonlySet<PaymentRow["status"]> = new Set([
+  "submitted",
+  "unknown",
+  "settled",
+]);
 const NEVER_SIGNED = { code: "not_signed", detail: "The process stopped before it signed." };
 
 export class PayFlow {
@@ -167,9 +173,9 @@ export class PayFlow {
     let released = 0;
     for (;;) {
       const stale = await this.#deps.store.staleReservations({ ...options, limit: SWEEP_BATCH });
-      for (const key of stale)
-        if (await this.#deps.store.voidUnsigned({ ...key, ...NEVER_SIGNED })) released += 1;
-      if (stale.length < SWEEP_BATCH) break;
+      const before = released;
+      for (const key of stale) if (await this.#release(key, NEVER_SIGNED.detail)) released += 1;
+      if (stale.length < SWEEP_BATCH || released === before) break;
     }
     if (released > 0)
       this.#deps.log.warn({ released }, "reservations without a signature released");
@@ -207,11 +213,12 @@ export class PayFlow {
     { agentId, kind, relay }: PayOrder,
     { paymentId, authorization }: Extract<Reservation, { kind: "reserved" }>,
   ): Promise<SignedAuthorization> {
+    let signed: SignedAuthorization | undefined;
     try {
       await this.#deps.fault("reserved");
       const signature = await this.#deps.sign(agentId, authorization);
       await this.#deps.fault("signed");
-      const signed = { ...authorization, signature };
+      signed = { ...authorization, signature };
       const request = { id: paymentId, kind, agentId, authorization: signed, relay };
       const { created } = await this.#deps.accept(request);
       if (!created) throw new Error(`authorization ${authorization.nonce} exists already`);
@@ -222,19 +229,27 @@ export class PayFlow {
           detail: "The reservation ran out before it was signed. Nothing was paid; retry.",
           cause: error,
         });
-      // Releases nothing that was submitted after all, should only the answer have been lost.
-      await this.#releaseQuietly({ agentId, paymentId });
-      throw error;
+      // Only the answer may have been lost, of a payment that is submitted: the row decides.
+      const released = await this.#release({ agentId, paymentId }, "Signing did not succeed.");
+      if (released === true || signed === undefined) throw error;
+      const payment = await this.#deps.store.find({ agentId, paymentId }).catch(() => undefined);
+      if (payment && WAS_SUBMITTED.has(payment.status)) return signed;
+      if (payment?.status === "voided") throw error;
+      throw new ApiError("payment_status_unknown", {
+        extra: { paymentId, txHash: null },
+        cause: error,
+      });
     }
   }
 
-  async #releaseQuietly(key: PaymentKey): Promise<void> {
-    const why = { code: NEVER_SIGNED.code, detail: "Signing did not succeed." };
-    await this.#deps.store.voidUnsigned({ ...key, ...why }).catch(
-      // The sweep will do it.
-      (error: unknown) =>
-        this.#deps.log.error({ err: error, ...key }, "reservation not released yet"),
-    );
+  /** Undefined where that could not be done now: the sweep will try again. */
+  async #release(key: PaymentKey, detail: string): Promise<boolean | undefined> {
+    try {
+      return await this.#deps.store.voidUnsigned({ ...key, code: NEVER_SIGNED.code, detail });
+    } catch (error) {
+      this.#deps.log.error({ err: error, ...key }, "reservation not released yet");
+      return undefined;
+    }
   }
 
   async #tell(

@@ -28,6 +28,8 @@ export interface PaymentRow extends Place {
   memo: string | null;
   requestId: string | null;
   apiKey: { id: string; label: string; prefix: string; last4: string } | null;
+  /** How often the same was refused again. */
+  repeats: number;
   denialCode: string | null;
   policy: StoredSnapshot | null;
   url: string | null;
@@ -134,7 +136,7 @@ const ONE_PAYMENT = {
     SELECT (extract(epoch FROM p.created_at) * 1000000)::bigint AS "createdAtMicros", p.id,
            p.agent_id AS "agentId", a.name AS "agentName", a.wallet_address AS "walletAddress",
            p.kind, p.status, p.chain_id AS "chainId", p.asset, p.counterparty,
-           p.amount AS "amountAtomic", p.memo, p.request_id AS "requestId",
+           p.amount AS "amountAtomic", p.memo, p.request_id AS "requestId", p.repeats,
            p.denial_code AS "denialCode", p.policy, p.url, p.listing_id AS "listingId",
            p.requirement, p.upstream_status AS "upstreamStatus", p.delivered,
            p.failure_code AS "failureCode", p.failure_detail AS "failureDetail", p.nonce,

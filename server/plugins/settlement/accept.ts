@@ -1,7 +1,8 @@
 /** Hands signed payments that are ready at the same moment to the engine in one transaction: ours, and strangers'. */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
-import { Coalescer } from "../../core/shared-answers.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import { Coalescer, type CoalescerOptions } from "../../core/shared-answers.ts";
+import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
 import { type SettlementRecord, acceptSettlement, toRow } from "./store.ts";
 import type { SettlementRequest, SettlementRow } from "./types.ts";
 
@@ -10,25 +11,48 @@ export interface Accepted {
   settlement: SettlementRow;
 }
 
-const GROUPS = { maxBatch: 64, maxInFlight: 2 };
+/** Neither our own row nor anybody's was found after a lost answer: the row may still appear. */
+export class AcceptanceUnknown extends Error {
+  override name = "AcceptanceUnknown";
+  readonly id: string;
 
-/** Payments of our own agents. `acceptAll` answers in the order of its requests, all or nothing. */
-export function acceptInGroups(
-  acceptAll: (requests: SettlementRequest[]) => Promise<Accepted[]>,
-  isReservationGone: (error: unknown) => boolean,
-): (request: SettlementRequest) => Promise<Accepted> {
+  constructor(id: string, cause: unknown) {
+    super(`it is not known whether ${id} was accepted`, { cause });
+    this.id = id;
+  }
+}
+
+export interface Accepting {
+  /** Answers in the order of its requests, all or nothing. */
+  acceptAll(requests: SettlementRequest[]): Promise<Accepted[]>;
+  find(key: SettlementKey): Promise<SettlementRow | undefined>;
+}
+
+const GROUPS = { maxBatch: 64, maxInFlight: 2 };
+const ONE_GROUP_AT_A_TIME = { maxBatch: 500, maxInFlight: 1 };
+/** After a lost answer, what was asked may still be under way. */
+const LOOK_AFTER_MS = [0, 500, 1_500];
+
+type Accept = (request: SettlementRequest) => Promise<Accepted>;
+
+/** Payments of our own agents. */
+export const acceptInGroups = (accepting: Accepting): Accept => inGroups(accepting, GROUPS);
+
+/** Facilitated payments of one burst in one transaction: a lane then finds them together, and fills its batch. */
+export const acceptTogether = (accepting: Accepting): Accept =>
+  inGroups(accepting, ONE_GROUP_AT_A_TIME);
+
+/** No fault of one is another's: each gets the answer it would have got alone. */
+function inGroups(accepting: Accepting, options: CoalescerOptions): Accept {
   const groups = new Coalescer<SettlementRequest, PromiseSettledResult<Accepted>>(
     async (requests) => {
-      try {
-        return (await acceptAll(requests)).map((value) => ({ status: "fulfilled", value }));
-      } catch (error) {
-        // One whose reservation is gone takes its group back with it; nothing of it was written. The others
-        // go by themselves. After any other error that is not certain, and nobody may try again here.
-        if (!isReservationGone(error) || requests.length === 1) throw error;
-        return Promise.allSettled(requests.map(async (request) => firstOf(acceptAll([request]))));
-      }
+      // By nonce everywhere, so that replicas which hold the same payments cannot block each other.
+      const sorted = [...requests].sort((one, other) => compare(nonceOf(one), nonceOf(other)));
+      const results = await acceptGroup(accepting, sorted);
+      const byRequest = new Map(sorted.map((request, index) => [request, results[index]]));
+      return requests.map((request) => byRequest.get(request) as PromiseSettledResult<Accepted>);
     },
-    GROUPS,
+    options,
   );
   return async (request) => {
     const result = await groups.ask(request);
@@ -37,27 +61,47 @@ export function acceptInGroups(
   };
 }
 
-async function firstOf(accepting: Promise<Accepted[]>): Promise<Accepted> {
-  const [accepted] = await accepting;
-  if (!accepted) throw new Error("nothing was accepted");
-  return accepted;
+async function acceptGroup(
+  accepting: Accepting,
+  requests: SettlementRequest[],
+): Promise<PromiseSettledResult<Accepted>[]> {
+  try {
+    const accepted = await accepting.acceptAll(requests);
+    return requests.map((request, index) => ({
+      status: "fulfilled",
+      value: asOwn(request, accepted[index] as Accepted),
+    }));
+  } catch (error) {
+    const [only] = requests;
+    // One that is refused takes its group back with it, certainly: then each goes by itself.
+    if (wasRolledBack(error) && requests.length > 1)
+      return (
+        await Promise.all(requests.map((request) => acceptGroup(accepting, [request])))
+      ).flat();
+    if (wasRolledBack(error) && only) return [{ status: "rejected", reason: error }];
+    return Promise.allSettled(requests.map((request) => lookFor(accepting, request, error)));
+  }
 }
 
-const ONE_GROUP_AT_A_TIME = { maxBatch: 500, maxInFlight: 1 };
-
-/** Facilitated payments of one burst in one transaction: a lane then finds them together, and fills its batch. */
-export function acceptTogether(
-  acceptAll: (requests: SettlementRequest[]) => Promise<Accepted[]>,
-): (request: SettlementRequest) => Promise<Accepted> {
-  const together = new Coalescer<SettlementRequest, Accepted>(async (requests) => {
-    // By nonce everywhere, so that replicas which hold the same payments cannot block each other.
-    const sorted = [...requests].sort((one, other) => compare(nonceOf(one), nonceOf(other)));
-    const accepted = await acceptAll(sorted);
-    const byRequest = new Map(sorted.map((request, index) => [request, accepted[index]]));
-    return requests.map((request) => byRequest.get(request) as Accepted);
-  }, ONE_GROUP_AT_A_TIME);
-  return (request) => together.ask(request);
+/** What the rows say after an answer was lost. Nobody asks again: that could be a second time. */
+async function lookFor(
+  accepting: Accepting,
+  request: SettlementRequest,
+  cause: unknown,
+): Promise<Accepted> {
+  for (const afterMs of LOOK_AFTER_MS) {
+    await sleep(afterMs);
+    const settlement = await accepting.find(request.authorization).catch(() => undefined);
+    if (settlement) return asOwn(request, { created: false, settlement });
+  }
+  throw new AcceptanceUnknown(request.id, cause);
 }
+
+/** A row with our id is ours, whichever of our attempts wrote it. */
+const asOwn = (request: SettlementRequest, { created, settlement }: Accepted): Accepted => ({
+  created: created || settlement.id === request.id,
+  settlement,
+});
 
 const nonceOf = (request: SettlementRequest): string => request.authorization.nonce;
 const compare = (one: string, other: string): number => (one < other ? -1 : Number(one > other));

@@ -14,7 +14,9 @@ import type { SettlementKey } from "../../core/authorization.ts";
 import { ApiError } from "../../errors.ts";
 import type { HeadWatcher } from "../../infra/chain/reads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
-import { Listener, type Pool, type Sql } from "../../infra/db/pool.ts";
+import { Listener } from "../../infra/db/listener.ts";
+import type { Pool, Sql } from "../../infra/db/pool.ts";
+import { SilenceWatch } from "../../infra/db/silence.ts";
 import { acceptSettlements } from "./accept.ts";
 import { Refusals } from "./prove.ts";
 import { feeCapsOf } from "./batch.ts";
@@ -174,6 +176,7 @@ function toCancelOutcome(outcome: SettlementOutcome): CancelOutcome {
 export interface RunningEngineDeps {
   pool: Pool;
   connectionString: string;
+  silence?: SilenceWatch;
   relayerPrivateKeys: readonly `0x${string}`[];
   gasCapPerItem: bigint;
   dailyGasCeiling: bigint;
@@ -247,6 +250,7 @@ export class RunningEngine {
     });
     this.#listener = new Listener({
       connectionString: deps.connectionString,
+      silence: deps.silence ?? new SilenceWatch(),
       onConnected: () => void this.waiters.askAll(),
       onTrouble: (error) =>
         deps.log.warn({ err: error }, "listening connection lost; reconnecting"),

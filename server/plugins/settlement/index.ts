@@ -19,7 +19,8 @@ export default fp(
     const { config } = app;
     const meterOf = engineMeters(app.metrics);
     const engine = new RunningEngine({
-      pool: app.pool,
+      pool: app.enginePool,
+      silence: app.silence,
       connectionString: config.databaseUrl ?? "",
       relayerPrivateKeys: config.relayerPrivateKeys,
       gasCapPerItem: config.gasCapPerItem,

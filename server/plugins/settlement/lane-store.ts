@@ -3,7 +3,7 @@
  * Each write names the lease's owner and epoch and holds only while the lease does (the database's clock).
  */
 import type { Hex } from "viem";
-import type { Sql } from "../../infra/db/pool.ts";
+import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import { NOTHING_TOLD, type ProvenOutcome, type Told } from "./store.ts";
 
@@ -256,25 +256,36 @@ export async function finalizeTransaction(
   tx: FinalTransaction,
   outcomes: readonly ProvenOutcome[],
 ): Promise<Told> {
-  const { rows } = await sql.query<{ told: Told }>(
-    `SELECT purser_transaction_final(
-       p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
-       p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9, p_faults => $10, p_offenders => $11) AS told`,
-    [
-      lane.chainId,
-      lane.address,
-      String(tx.nonce),
-      tx.status,
-      tx.hash,
-      String(tx.blockNumber),
-      tx.blockHash,
-      tx.gasUsed === undefined ? null : String(tx.gasUsed),
-      JSON.stringify(outcomes),
-      tx.faults ?? [],
-      tx.offenders ?? [],
-    ],
-  );
-  return rows[0]?.told ?? NOTHING_TOLD;
+  const write = async (proven: readonly ProvenOutcome[]): Promise<Told> => {
+    const { rows } = await sql.query<{ told: Told }>(
+      `SELECT purser_transaction_final(
+         p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
+         p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9, p_faults => $10,
+         p_offenders => $11) AS told`,
+      [
+        lane.chainId,
+        lane.address,
+        String(tx.nonce),
+        tx.status,
+        tx.hash,
+        String(tx.blockNumber),
+        tx.blockHash,
+        tx.gasUsed === undefined ? null : String(tx.gasUsed),
+        JSON.stringify(proven),
+        tx.faults ?? [],
+        tx.offenders ?? [],
+      ],
+    );
+    return rows[0]?.told ?? NOTHING_TOLD;
+  };
+  try {
+    return await write(outcomes);
+  } catch (error) {
+    // Giving a budget back needs its agent's row. What is paid does not wait for it; the rest is proven again.
+    const settled = outcomes.filter(({ status }) => status === "settled");
+    if (sqlState(error) !== LOCK_TIMEOUT || settled.length === outcomes.length) throw error;
+    return write(settled);
+  }
 }
 
 /** A reorganisation took this block away: the transaction may be mined again, what it settled is open again. */

@@ -3,7 +3,13 @@
  * Nothing is sent that is not stored first.
  */
 import type { PrivateKeyAccount } from "viem";
-import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "../../infra/db/pool.ts";
+import {
+  CLAIM_LOST,
+  LEASE_LOST,
+  LOCK_TIMEOUT,
+  OVER_GAS_CEILING,
+  sqlState,
+} from "../../infra/db/pool.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import {
   type BatchItem,
@@ -50,6 +56,8 @@ export interface SenderDeps {
   wake: Signal;
 }
 
+/** How long rows rest whose agent's row is held by something else. */
+const HELD_REST_MS = 5_000;
 /** How long facilitated rows rest when the day's gas is spent. */
 const CEILING_REST_MS = 30_000;
 const DEAD_TOKEN_REST_MS = 2_000;
@@ -298,6 +306,8 @@ export class Sender {
     }
     if (state === LEASE_LOST || state === CLAIM_LOST)
       return onDoubt("the lease or a claim was lost");
+    // Somebody holds an agent's row: its payments are looked at later, the lane goes on.
+    if (state === LOCK_TIMEOUT) return this.#release(items, HELD_REST_MS);
     const { kind } = classifyChainError(error);
     if (state === undefined && (kind === "unreachable" || kind === "fee_too_low"))
       return this.#release(items, 250);

@@ -7,7 +7,7 @@ import type {
   SettlementRow,
   SettlementStatus,
 } from "./types.ts";
-import type { Sql } from "../../infra/db/pool.ts";
+import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
 
 export interface SettlementRecord {
   id: string;
@@ -216,8 +216,38 @@ export interface Told {
 }
 export const NOTHING_TOLD: Told = { finished: 0, corrected: [] };
 
-/** Settlement, payment, budget and the word to all waiters, in one transaction. */
+/**
+ * Settlement, payment, budget and the word to all waiters, in one transaction. Answers what changed.
+ * A budget that is given back needs its agent's row: where something holds one, the other wallets' outcomes
+ * are written, and the wait for the row is thrown.
+ */
 export async function finalizeSettlements(
+  sql: Sql,
+  chainId: number,
+  outcomes: readonly ProvenOutcome[],
+): Promise<Told> {
+  try {
+    return await finalizeTogether(sql, chainId, outcomes);
+  } catch (error) {
+    const wallets = [...new Set(outcomes.map(({ from }) => from))];
+    if (sqlState(error) !== LOCK_TIMEOUT || wallets.length === 1) throw error;
+    const each = await Promise.allSettled(
+      wallets.map((wallet) => {
+        const own = outcomes.filter(({ from }) => from === wallet);
+        return finalizeTogether(sql, chainId, own);
+      }),
+    );
+    const failed = each.find((result) => result.status === "rejected");
+    if (failed) throw failed.reason;
+    const told = each.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+    return {
+      finished: told.reduce((sum, { finished }) => sum + finished, 0),
+      corrected: told.flatMap(({ corrected }) => corrected),
+    };
+  }
+}
+
+async function finalizeTogether(
   sql: Sql,
   chainId: number,
   outcomes: readonly ProvenOutcome[],

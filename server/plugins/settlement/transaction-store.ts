@@ -103,6 +103,7 @@ export async function finalRawFrom(
   const { rows } = await sql.query<{ nonce: bigint; raw: Buffer }>(
     `SELECT t.nonce, a.raw FROM relayer_transactions t JOIN relayer_attempts a ON a.hash = t.mined_hash
       WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status IN ('included', 'mined', 'given_up') AND t.nonce >= $3
+        AND a.raw <> ''
       ORDER BY t.nonce`,
     [lane.chainId, lane.address, String(nonce)],
   );

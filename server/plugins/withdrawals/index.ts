@@ -29,7 +29,8 @@ export default fp(
         settlement: app.settlement,
         readBalance: (chainId, wallet) => app.agentReserve.readBalance(chainId, wallet),
         outstanding: (args) => app.limits.outstanding(args),
-        reserve: (request) => reserveWithdrawal(app.pool, request),
+        reserve: (request) =>
+          app.inTurn(request.agentId, () => reserveWithdrawal(app.pool, request)),
         now: () => databaseSeconds(app.pool),
         verifySignature: async (chainId, args) => {
           const chain = app.chains.byChainId(chainId);

@@ -27,7 +27,10 @@ export function PaymentRow({ payment, labelOf, onOpen }: PaymentRowProps): React
         </span>
       </div>
       <span className={styles.status}>
-        <Badge tone={status.tone}>{status.label}</Badge>
+        <Badge tone={status.tone}>
+          {status.label}
+          {payment.repeats > 0 && ` ×${payment.repeats + 1}`}
+        </Badge>
       </span>
       <span className={styles.time}>
         <TimeAgo iso={payment.createdAt} />

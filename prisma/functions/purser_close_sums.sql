@@ -1,0 +1,36 @@
+-- Sums up what is newer than the sums, as long as it fills one. Under the agent's row lock. A payment made
+-- later is younger than every sum: purser_reserve never gives a time twice.
+CREATE FUNCTION purser_close_sums(p_agent_id TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+  v_size CONSTANT INTEGER := purser_sum_size();
+  v_after TIMESTAMPTZ;
+  v_to TIMESTAMPTZ;
+  v_count INTEGER;
+  v_above TIMESTAMPTZ;
+BEGIN
+  SELECT a.summed_to_at INTO v_after FROM agents a WHERE a.id = p_agent_id FOR UPDATE;
+  LOOP
+    SELECT max(next.created_at), count(*) INTO v_to, v_count
+      FROM (SELECT p.created_at FROM payments p
+             WHERE p.agent_id = p_agent_id AND p.created_at > v_after AND p.counted
+             ORDER BY p.created_at, p.id LIMIT v_size) next;
+    EXIT WHEN v_count < v_size;
+    INSERT INTO payment_sums (agent_id, level, after_at, to_at, amount)
+    SELECT p_agent_id, 1, v_after, v_to, sum(p.amount) FROM payments p
+     WHERE p.agent_id = p_agent_id AND p.created_at > v_after AND p.created_at <= v_to AND p.counted;
+    v_after := v_to;
+    -- Where the sums of level 2 end, or those of level 1 begin.
+    SELECT COALESCE(max(s.to_at) FILTER (WHERE s.level = 2), min(s.after_at)) INTO v_above FROM (
+      (SELECT level, after_at, to_at FROM payment_sums
+        WHERE agent_id = p_agent_id AND level = 2 ORDER BY after_at DESC LIMIT 1)
+      UNION ALL
+      (SELECT level, after_at, to_at FROM payment_sums
+        WHERE agent_id = p_agent_id AND level = 1 ORDER BY after_at LIMIT 1)) s;
+    INSERT INTO payment_sums (agent_id, level, after_at, to_at, amount)
+    SELECT p_agent_id, 2, v_above, v_to, sum(s.amount) FROM payment_sums s
+     WHERE s.agent_id = p_agent_id AND s.level = 1 AND s.after_at >= v_above
+    HAVING count(*) >= v_size;
+  END LOOP;
+  UPDATE agents SET summed_to_at = v_after, unsummed = v_count WHERE id = p_agent_id;
+END;
+$$;

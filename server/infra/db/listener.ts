@@ -1,0 +1,109 @@
+/** One dedicated connection that listens for NOTIFY, and comes back by itself when it is lost. */
+import { EventEmitter } from "node:events";
+import { Client } from "pg";
+import { connectionSettings, PATIENCE } from "./pool.ts";
+import type { SilenceWatch } from "./silence.ts";
+
+const FIRST_RETRY_MS = 100;
+const LAST_RETRY_MS = 5_000;
+/** Nothing may be said on it for hours: it is asked, so that its silence means something. */
+const HEARTBEAT_MS = 1_000;
+const PATIENCE_MS = 2_500;
+
+export interface ListenerOptions {
+  connectionString: string;
+  silence: SilenceWatch;
+  /** After each (re)connection: words may have been missed, so whoever waits must look again. */
+  onConnected?: () => void;
+  onTrouble?: (error: unknown) => void;
+}
+
+export class Listener {
+  readonly #options: ListenerOptions;
+  readonly #events = new EventEmitter();
+  readonly #channels = new Set<string>();
+  #client: Client | undefined;
+  #retryMs = FIRST_RETRY_MS;
+  #timer: NodeJS.Timeout | undefined;
+  #heartbeat: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(options: ListenerOptions) {
+    this.#options = options;
+  }
+
+  on(channel: string, handler: (payload: string) => void): void {
+    this.#channels.add(channel);
+    this.#events.on(channel, handler);
+  }
+
+  /** Never throws: an unreachable database is tried again in the background. */
+  async connect(): Promise<void> {
+    if (this.#closed) return;
+    const client = new Client({
+      ...connectionSettings(this.#options.connectionString, PATIENCE.requests),
+      application_name: "purser listener",
+    });
+    client.on("notification", ({ channel, payload }) => {
+      this.#events.emit(channel, payload ?? "");
+    });
+    let lost = false;
+    const lose = (error: unknown): void => {
+      if (lost || this.#closed) return;
+      lost = true;
+      clearInterval(this.#heartbeat);
+      this.#client = undefined;
+      void quietly(client);
+      this.#options.onTrouble?.(error);
+      this.#timer = setTimeout(() => void this.connect(), this.#retryMs);
+      this.#timer.unref();
+      this.#retryMs = Math.min(this.#retryMs * 2, LAST_RETRY_MS);
+    };
+    client.on("error", lose);
+    client.on("end", () => lose(new Error("the connection ended")));
+    try {
+      await client.connect();
+      this.#options.silence.watch(client, PATIENCE_MS);
+      for (const channel of this.#channels) await client.query(`LISTEN ${channel}`);
+      // Closed while it was still connecting: nobody else knows this connection.
+      if (this.#closed) return void quietly(client);
+      this.#client = client;
+      this.#beat(client);
+      this.#retryMs = FIRST_RETRY_MS;
+      this.#options.onConnected?.();
+    } catch (error) {
+      lose(error);
+    }
+  }
+
+  #beat(client: Client): void {
+    let isAsking = false;
+    this.#heartbeat = setInterval(() => {
+      if (isAsking) return;
+      isAsking = true;
+      // Whoever does not answer is noticed by the watch, which ends the connection.
+      void client
+        .query("SELECT 1")
+        .catch(() => undefined)
+        .finally(() => {
+          isAsking = false;
+        });
+    }, HEARTBEAT_MS).unref();
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearInterval(this.#heartbeat);
+    clearTimeout(this.#timer);
+    if (this.#client) await quietly(this.#client);
+  }
+}
+
+/** A connection that is gone already needs no farewell. */
+async function quietly(client: Client): Promise<void> {
+  try {
+    await client.end();
+  } catch {
+    // Nothing is left to end.
+  }
+}

@@ -1,0 +1,155 @@
+// Goal: a locked row holds up its agent alone, and connections that fall silent are noticed in seconds; nothing is paid twice.
+import { setTimeout as sleep } from "node:timers/promises";
+import t from "tap";
+import type { FastifyInstance } from "fastify";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { newId } from "../../server/core/ids.ts";
+import { post, signedPayment } from "../facilitator/payments.ts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { tcpGate } from "../helpers/tcp-gate.ts";
+import { until } from "../helpers/until.ts";
+import { checkLedger, usdcOf } from "../spending/ledger.helper.ts";
+
+const newAddress = () => privateKeyToAccount(generatePrivateKey()).address;
+
+const spend = (app: FastifyInstance, agent: NewTestAgent, recipient: string, key = newId("key")) =>
+  app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: { ...agent.headers, "idempotency-key": key },
+    payload: JSON.stringify({ recipient, amount: "0.01" }),
+  });
+
+t.test("one agent's row is held by somebody else", async (t) => {
+  const ctx = await testApp(t);
+  const { app, chain, database } = ctx;
+  const owner = await signIn(ctx);
+  const payee = newAddress();
+  const [stuck, other] = await Promise.all(
+    [1, 2].map(async () => {
+      const agent = await createAgent(ctx, owner, { allowlist: [payee] });
+      await chain.mint(agent.walletAddress, 10_000_000n);
+      return agent;
+    }),
+  );
+  if (!stuck || !other) throw new Error("no agents");
+  const payer = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(payer.address, 10_000_000n);
+  const payment = () => signedPayment({ chain, payer, payTo: newAddress() });
+  t.equal((await spend(app, stuck, payee)).statusCode, 200);
+
+  const holder = await database.pool.connect();
+  await holder.query("BEGIN");
+  await holder.query("SELECT 1 FROM agents WHERE id = $1 FOR UPDATE", [stuck.id]);
+  const held = Promise.all(Array.from({ length: 25 }, () => spend(app, stuck, payee)));
+  const edit = app.inject({
+    method: "PATCH",
+    url: `/api/agents/${stuck.id}`,
+    headers: owner.headers,
+    payload: JSON.stringify({ name: "renamed" }),
+  });
+  let waiting = 0;
+  const untilMs = performance.now() + 3_000;
+  while (performance.now() < untilMs) {
+    const beganMs = performance.now();
+    const [paid, session, verified, settled, self] = await Promise.all([
+      spend(app, other, payee),
+      signIn(ctx),
+      payment().then((body) => post(app, "verify", body)),
+      payment().then((body) => post(app, "settle", body)),
+      app.inject({ url: "/api/agents/me", headers: stuck.headers }),
+    ]);
+    t.equal(paid.statusCode, 200, paid.body);
+    t.ok(session.cookie, "signed in");
+    t.match(verified, { isValid: true });
+    t.match(settled, { success: true });
+    t.equal(self.statusCode, 200, "its own numbers can be read");
+    t.ok(performance.now() - beganMs < 2_000, `${Math.round(performance.now() - beganMs)} ms`);
+    const { rows } = await database.pool.query<{ count: number }>(
+      `SELECT count(*)::int AS count FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+    );
+    waiting = Math.max(waiting, rows[0]?.count ?? 0);
+  }
+  t.equal(waiting, 1, "one connection waits for the row");
+  const lanes = await database.pool.query<{ held: boolean }>(
+    "SELECT lease_until > clock_timestamp() AS held FROM relayer_lanes",
+  );
+  t.ok(lanes.rows.length > 0 && lanes.rows.every(({ held }) => held), "lanes keep their leases");
+  for (const answer of await held) {
+    t.equal(answer.statusCode, 503, answer.body);
+    t.match(answer.json(), { code: "agent_busy", retryable: true });
+    t.equal(answer.headers["retry-after"], "2");
+  }
+  t.equal((await edit).statusCode, 503);
+  await holder.query("ROLLBACK");
+  holder.release();
+  t.equal((await spend(app, stuck, payee)).statusCode, 200, "free again");
+  const { rows } = await database.pool.query(
+    "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND kind = 'spend'",
+    [stuck.id],
+  );
+  t.same(rows, [{ count: 2 }], "what was refused reserved nothing");
+});
+
+t.test("established connections fall silent while new ones work", async (t) => {
+  const database = await testDatabase(t);
+  const address = new URL(database.url);
+  const gate = await tcpGate(t, { host: address.hostname, port: Number(address.port) });
+  address.port = String(gate.port);
+  address.hostname = "127.0.0.1";
+  const ctx = await testApp(t, { database: { ...database, url: address.href } });
+  const { app, chain } = ctx;
+  const owner = await signIn(ctx);
+  const payee = newAddress();
+  const agent = await createAgent(ctx, owner, { allowlist: [payee] });
+  await chain.mint(agent.walletAddress, 10_000_000n);
+  t.equal((await spend(app, agent, payee)).statusCode, 200);
+
+  // A spend every 50 ms, each repeated with its key until it is answered for good.
+  const over = new AbortController();
+  const paying: Promise<void>[] = [];
+  const retried = new Set<string>();
+  const pay = async (key: string): Promise<void> => {
+    for (;;) {
+      const answer = await spend(app, agent, payee, key);
+      if (answer.statusCode === 200) return;
+      if (![409, 503, 504].includes(answer.statusCode)) throw new Error(answer.body);
+      retried.add(key);
+      await sleep(500);
+    }
+  };
+  const flow = (async () => {
+    while (!over.signal.aborted) {
+      paying.push(pay(newId("key")));
+      await sleep(50);
+    }
+  })();
+  await sleep(1_000);
+  gate.silence();
+  const silentMs = performance.now();
+  const answers = async (): Promise<boolean> => {
+    const [nonce, self, ready] = await Promise.all([
+      app.inject("/api/auth/nonce"),
+      app.inject({ url: "/api/agents/me", headers: agent.headers }),
+      app.inject("/api/ready"),
+    ]);
+    return [nonce, self, ready].every(({ statusCode }) => statusCode === 200);
+  };
+  await until(answers, 30_000);
+  const tookMs = Math.round(performance.now() - silentMs);
+  t.ok(tookMs < 10_000, `answers again after ${tookMs} ms`);
+  await sleep(500);
+  over.abort();
+  await flow;
+  await Promise.all(paying);
+  t.ok(retried.size > 0, `${retried.size} of ${paying.length} spends met the silence`);
+  t.equal(
+    await usdcOf(ctx, payee),
+    BigInt(paying.length + 1) * 10_000n,
+    "each of them was paid, and once",
+  );
+  await checkLedger(t, ctx, { agentId: agent.id, payee });
+});
