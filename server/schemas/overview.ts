@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { Nullable, Strict, Timestamp } from "./common.ts";
+import { NetworkId, Nullable, Strict, Timestamp } from "./common.ts";
 
 export const OverviewQuery = Strict({
   agentId: Type.Optional(Type.String({ minLength: 1, maxLength: 64 })),
@@ -14,7 +14,15 @@ const Bucket = Type.Object({
 
 export const Overview = Type.Object({
   totals: Type.Object({
-    balance: Nullable(Type.String({ description: "Null while the chain does not answer" })),
+    balance: Nullable(
+      Type.String({ description: "On all networks together; null while one does not answer" }),
+    ),
+    balances: Type.Array(
+      Type.Object({
+        network: NetworkId,
+        balance: Nullable(Type.String({ description: "Null while this chain does not answer" })),
+      }),
+    ),
     spent24h: Type.String(),
     reserved: Type.String(),
     blocked24h: Type.Integer(),

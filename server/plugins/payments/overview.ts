@@ -1,6 +1,7 @@
 /** Totals and time series for an owner's charts. */
 import type { Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
+import { balanceOn, type ReadAllBalances } from "../agents/balances.ts";
 import { atomicOf } from "../../infra/db/decimal.ts";
 import { type Db, type Prisma, databaseNow, hoursBefore } from "../../infra/db/prisma.ts";
 import type { Overview } from "../../schemas/overview.ts";
@@ -15,8 +16,9 @@ export interface OverviewDeps {
     buckets: number;
   }): Promise<BucketRow[]>;
   blocked(agentIds: readonly string[]): Promise<number>;
-  /** Undefined while the chain does not answer. */
-  balances(agents: readonly OverviewAgent[]): Promise<bigint | undefined>;
+  balances: ReadAllBalances;
+  /** Configured ones, in their order. */
+  networks: readonly string[];
 }
 
 export async function readOverview(
@@ -26,18 +28,27 @@ export async function readOverview(
   const agents = await deps.agents(args);
   const agentIds = agents.map(({ id }) => id);
   const current = agents.filter(({ isArchived }) => !isArchived);
-  const [limits, hourly, daily, blocked24h, balance] = await Promise.all([
+  const [limits, hourly, daily, blocked24h, balances] = await Promise.all([
     deps.limits(agentIds),
     deps.buckets({ agentIds, unit: "hour", buckets: 24 }),
     deps.buckets({ agentIds, unit: "day", buckets: 7 }),
     deps.blocked(agentIds),
-    deps.balances(current),
+    deps.balances(current.map(({ walletAddress }) => walletAddress)),
   ]);
   const sum = (read: (limits: Limits) => bigint): string =>
     formatAtomic([...limits.values()].reduce((total, one) => total + read(one), 0n));
+  const totals = deps.networks.map((network) => ({
+    network,
+    atomic: sumOf(
+      current.map((agent) => balanceOn(balances.get(agent.walletAddress), network)?.atomic),
+    ),
+  }));
+  const onWire = (atomic: bigint | undefined) =>
+    atomic === undefined ? null : formatAtomic(atomic);
   return {
     totals: {
-      balance: balance === undefined ? null : formatAtomic(balance),
+      balance: onWire(sumOf(totals.map(({ atomic }) => atomic))),
+      balances: totals.map(({ network, atomic }) => ({ network, balance: onWire(atomic) })),
       spent24h: sum(({ spentAtomic }) => spentAtomic),
       reserved: sum(({ reservedAtomic }) => reservedAtomic),
       blocked24h,
@@ -48,6 +59,13 @@ export async function readOverview(
     daily: daily.map(present),
   };
 }
+
+/** A sum that lacks a part would be a wrong sum. */
+const sumOf = (parts: readonly (bigint | undefined)[]): bigint | undefined =>
+  parts.reduce<bigint | undefined>(
+    (total, part) => (total === undefined || part === undefined ? undefined : total + part),
+    0n,
+  );
 
 const present = (row: BucketRow): Overview["hourly"][number] => ({
   at: row.at.toISOString(),

@@ -4,6 +4,7 @@ import { formatAtomic } from "../../core/money.ts";
 import { atomicOrNull } from "../../infra/db/decimal.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
+import { balanceOn, balancesOnWire, type WalletBalances } from "../agents/balances.ts";
 import type { AllowlistRow } from "../agents/allowlist.ts";
 import { limitsOnWire } from "../guardrails/explain.ts";
 import type { Limits } from "../guardrails/types.ts";
@@ -13,11 +14,12 @@ export function presentSelf(
   around: {
     limits: Limits;
     allowlist: readonly AllowlistRow[];
-    balanceAtomic: bigint | undefined;
+    balances: WalletBalances | undefined;
     asset: Address;
   },
 ): AgentSelf {
   const wallet = getAddress(row.walletAddress);
+  const own = balanceOn(around.balances, row.network);
   return {
     id: row.id,
     name: row.name,
@@ -27,7 +29,8 @@ export function presentSelf(
     walletAddress: wallet,
     network: row.network,
     asset: getAddress(around.asset),
-    balance: around.balanceAtomic === undefined ? null : formatAtomic(around.balanceAtomic),
+    balance: own === undefined ? null : formatAtomic(own.atomic),
+    balances: balancesOnWire(around.balances),
     limits: limitsOnWire(around.limits),
     perPaymentLimit:
       row.perPaymentLimitAtomic === null ? null : formatAtomic(row.perPaymentLimitAtomic),

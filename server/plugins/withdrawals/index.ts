@@ -1,6 +1,10 @@
 import fp from "fastify-plugin";
 import routes from "./routes.ts";
-import { verifyAccountSignature } from "../../infra/chain/account-signature.ts";
+import {
+  isContractAt,
+  isSignedByKey,
+  verifyAccountSignature,
+} from "../../infra/chain/account-signature.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals } from "./withdrawals.ts";
 
@@ -21,9 +25,24 @@ export default fp(
         outstanding: (args) => app.limits.outstanding(args),
         reserve: (request) => reserveWithdrawal(app.pool, request),
         now: () => databaseSeconds(app.pool),
-        verifySignature: async (chainId, args) => {
-          const chain = app.chains.byChainId(chainId);
-          return chain ? verifyAccountSignature(chain, args) : "unavailable";
+        networks: app.chains.all.map(({ network }) => network),
+        networkOf: (chainId) => app.networkOf(Number(chainId)),
+        verifySignature: async (networkId, args) => {
+          const chain = app.chains.byNetwork(networkId);
+          if (chain) return verifyAccountSignature(chain, args);
+          // Configured no more: a key needs no chain to vouch for it.
+          const { address, hash, signature } = args;
+          return (await isSignedByKey(address, hash, signature)) ? "valid" : "unavailable";
+        },
+        isMissingOn: async (account, { home, other }) => {
+          const [isHere, isThere] = await Promise.all(
+            [home, other].map(async (id) => {
+              const chain = app.chains.byNetwork(id);
+              return chain && isContractAt(chain, account).catch(() => undefined);
+            }),
+          );
+          // While home is silent it vouches for no contract's order either.
+          return isHere === true && isThere !== true;
         },
       }),
     );

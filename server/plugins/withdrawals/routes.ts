@@ -2,7 +2,6 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { ownAgent } from "../agents/change.ts";
 import type { WithdrawalContext } from "./withdrawals.ts";
-import { ApiError } from "../../errors.ts";
 import { IdParams, Problem } from "../../schemas/common.ts";
 import {
   ExecuteWithdrawal,
@@ -18,12 +17,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   async function contextOf(request: FastifyRequest, agentId: string): Promise<WithdrawalContext> {
     const { owner } = request;
     const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, agentId);
-    const network = app.chains.byNetwork(agent.network)?.network;
-    if (!network)
-      throw new ApiError("chain_unavailable", {
-        detail: `The network ${agent.network} is not configured here any more.`,
-      });
-    return { agent, owner, network, requestId: request.id };
+    return { agent, owner, requestId: request.id };
   }
 
   app.post(
@@ -32,7 +26,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
-        summary: "The order to sign with `eth_signTypedData_v4`; nothing moves yet",
+        summary: "The order to sign with `eth_signTypedData_v4`, on any network; nothing moves yet",
         params: IdParams,
         body: PrepareWithdrawal,
         response: { 200: PreparedWithdrawal, "4xx": Problem, "5xx": Problem },
@@ -51,7 +45,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
-        summary: "Execute an order the owner signed; each is executed once",
+        summary: "Execute an order the owner signed, on the network it was signed for; once",
         params: IdParams,
         body: ExecuteWithdrawal,
         response: { 200: WithdrawalAnswer, "4xx": Problem, "5xx": Problem },
