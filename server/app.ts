@@ -3,7 +3,7 @@ import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import Fastify, { LogController, type FastifyInstance } from "fastify";
 import type { Config } from "./config.ts";
 import { newId } from "./core/ids.ts";
-import metrics from "./infra/metrics.ts";
+import { metrics, loggerOptions, type LogDestination } from "./infra/telemetry.ts";
 import db from "./infra/db/index.ts";
 import chains from "./infra/chain/index.ts";
 import chainReads from "./infra/chain/reads.ts";
@@ -30,7 +30,6 @@ import agentTools from "./plugins/agent-tools/index.ts";
 import meta from "./plugins/meta/index.ts";
 import faucet from "./plugins/faucet/index.ts";
 import { sendProblem, toApiError } from "./plugins/http/errors.ts";
-import { loggerOptions, type LogDestination } from "./infra/logger.ts";
 
 declare module "fastify" {
   interface FastifyInstance {

@@ -1,4 +1,4 @@
-import { MAX_JSON_DEPTH } from "./core/json.ts";
+import { MAX_JSON_DEPTH } from "./core/foreign-text.ts";
 
 /**
  * The one table of error codes: status, title and what the caller should know.

@@ -3,7 +3,7 @@
  * stay stable while rows arrive. The cursor is opaque to clients; it holds the last row's place.
  */
 import { ApiError } from "../errors.ts";
-import { readForeignJson } from "./json.ts";
+import { readForeignJson } from "./foreign-text.ts";
 
 export const DEFAULT_PAGE_SIZE = 25;
 export const MAX_PAGE_SIZE = 100;

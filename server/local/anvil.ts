@@ -3,7 +3,6 @@
 import { existsSync, readFileSync, rmSync, mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join, dirname, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { rpc } from "./json-rpc.ts";
 import { endOrphan } from "./processes.mjs";
 import { StartError } from "./start-error.ts";
 import { startWarded, type WardedChild } from "./warded-child.ts";
@@ -11,7 +10,7 @@ import { execFile, spawnSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { promisify } from "node:util";
 
-export interface AnvilOptions {
+interface AnvilOptions {
   binary: string;
   /** Holds the log, the pid file and, when `keepState`, the chain's state. */
   dir: string;
@@ -201,4 +200,49 @@ function cannotRun(reason: string): StartError {
 function firstLine(error: unknown): string {
   const said = (error as { stderr?: string }).stderr ?? String(error);
   return said.trim().split("\n")[0] ?? "unknown reason";
+}
+
+// The little JSON-RPC the local world needs for anvil's own methods.
+
+export interface RpcCall {
+  method: string;
+  params: unknown[];
+}
+
+interface RpcAnswer {
+  id: number;
+  result?: unknown;
+  error?: { code: number; message: string };
+}
+
+/** Sends the calls as one batch and gives their results in order; throws on the first refused one. */
+export async function rpcBatch(
+  url: string,
+  calls: RpcCall[],
+  timeoutMs = 10_000,
+): Promise<unknown[]> {
+  if (calls.length === 0) return [];
+  const response = await fetch(url, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(calls.map((call, id) => ({ jsonrpc: "2.0", id, ...call }))),
+    signal: AbortSignal.timeout(timeoutMs),
+  });
+  const answers = (await response.json()) as RpcAnswer[];
+  return calls.map((call, id) => {
+    const answer = answers.find((candidate) => candidate.id === id);
+    if (answer === undefined || answer.error !== undefined)
+      throw new Error(`${call.method}: ${answer?.error?.message ?? "no answer"}`);
+    return answer.result;
+  });
+}
+
+export async function rpc(
+  url: string,
+  method: string,
+  params: unknown[] = [],
+  timeoutMs?: number,
+): Promise<unknown> {
+  const [result] = await rpcBatch(url, [{ method, params }], timeoutMs);
+  return result;
 }

@@ -2,7 +2,7 @@
 // admin (the faucet) who may mint, and native balance for those who send transactions.
 import { readFileSync } from "node:fs";
 import { encodeAbiParameters, keccak256, numberToHex, pad, type Address, type Hex } from "viem";
-import { rpcBatch, type RpcCall } from "./json-rpc.ts";
+import { rpcBatch, type RpcCall } from "./anvil.ts";
 
 export const LOCAL_USDC: Address = "0x3600000000000000000000000000000000000000";
 export const MULTICALL3: Address = "0xcA11bde05977b3631167028862bE2a173976CA11";

@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import type { Address, Hex } from "viem";
-import { PortTaken, startAnvil, type Anvil, resolveAnvil } from "./anvil.ts";
+import { PortTaken, startAnvil, resolveAnvil, rpc, rpcBatch, type Anvil } from "./anvil.ts";
 import { LOCAL_USDC, placeContracts, setupMissing } from "./chain-contracts.ts";
 import {
   keepChain,
@@ -14,7 +14,6 @@ import {
   type ChainHead,
 } from "./chain-state.ts";
 import { freePort } from "./free-port.ts";
-import { rpc, rpcBatch } from "./json-rpc.ts";
 import { keepRunning } from "./warded-child.ts";
 import { endOrphan } from "./processes.mjs";
 import { writeFileAtomic } from "./data-dir.ts";

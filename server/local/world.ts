@@ -4,9 +4,8 @@ import { Client } from "pg";
 import { privateKeyToAddress } from "viem/accounts";
 import { LOCAL_CHAIN_ID, missingServices, type Config, type NetworkConfig } from "../config.ts";
 import { startLocalChain, type LocalChain } from "./chain.ts";
-import { takeDataDir } from "./data-dir.ts";
+import { takeDataDir, loadSecrets, type Secrets } from "./data-dir.ts";
 import { startPostgres } from "./postgres.ts";
-import { loadSecrets, type Secrets } from "./secrets.ts";
 import { plainly } from "./start-error.ts";
 import { keepRunning } from "./warded-child.ts";
 

@@ -1,10 +1,9 @@
 /** The payment schemes we speak. The only place that lists them. */
 import type { AuthorizationRef } from "../core/authorization.ts";
-import { isRecord } from "../core/json.ts";
+import { isRecord } from "../core/foreign-text.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
-import { takeApart } from "./protocol-body.ts";
-import type { ReadPayment, Scheme } from "./scheme.ts";
+import { takeApart, type ReadPayment, type Scheme } from "./scheme.ts";
 
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009];

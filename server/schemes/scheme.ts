@@ -2,7 +2,7 @@
  * What differs between payment schemes, in the words of those who ask: the facilitator, the settlement engine,
  * the wallet, the paywall. `schemes/index.ts` lists the schemes; nobody else knows them by name.
  */
-import type { Address, Hex } from "viem";
+import { getAddress, type Address, type Hex } from "viem";
 import type { CallResult, ContractCall, RpcLog } from "../core/abi.ts";
 import type {
   Authorization,
@@ -11,8 +11,9 @@ import type {
   SignedAuthorization,
 } from "../core/authorization.ts";
 import type { NetworkFacts } from "../core/networks.ts";
-import type { Reason, Refusal } from "./reasons.ts";
-import type { Deployment } from "./wallet-signature.ts";
+import type { Deployment } from "../core/signatures.ts";
+import { parseAddress, isRecord } from "../core/foreign-text.ts";
+import { parseAtomic } from "../core/money.ts";
 
 /** A payment as somebody presents it: read, and not believed yet. Addresses in lower case. */
 export interface Payment {
@@ -122,4 +123,137 @@ export interface Scheme<Read extends Payment = Payment> extends Checking<Read>, 
   readonly transferMethod: string;
   /** `extra` of a payment requirement. Asked by the paywall. */
   requirementExtra(network: NetworkFacts): Fields;
+}
+
+/**
+ * The protocol's own reason codes for EVM schemes (the exported constants of @x402/evm and
+ * the protocol's generic codes), each with the sentence a person reads. Clients branch on the codes.
+ */
+export const REASONS = {
+  invalid_x402_version: "x402Version must be 1 or 2, and the same in the payment payload.",
+  invalid_payload: "The request does not have the shape the protocol asks for.",
+  unsupported_payload_type: "Only EIP-3009 authorizations are supported here.",
+  invalid_network: "This facilitator does not serve this network.",
+  invalid_exact_evm_scheme: "Only the scheme `exact` is supported.",
+  invalid_exact_evm_network_mismatch: "The payment is for another network than the requirements.",
+  invalid_exact_evm_missing_eip712_domain:
+    "paymentRequirements.extra must name the token's EIP-712 domain (name and version).",
+  invalid_exact_evm_recipient_mismatch: "The payment is to another address than payTo.",
+  invalid_exact_evm_signature: "The signature is not the payer's over this authorization.",
+  invalid_exact_evm_payload_authorization_valid_before:
+    "The authorization has expired, or expires within 6 seconds.",
+  invalid_exact_evm_payload_authorization_valid_after: "The authorization is not valid yet.",
+  invalid_exact_evm_authorization_value: "The authorized value is not the required amount.",
+  invalid_exact_evm_payload_authorization_value_mismatch:
+    "The authorized value is not the required amount.",
+  asset_not_deployed_contract: "There is no contract at the asset's address.",
+  invalid_exact_evm_eip3009_not_supported: "This facilitator settles only USDC on this network.",
+  invalid_exact_evm_nonce_already_used: "This authorization was used or cancelled before.",
+  invalid_exact_evm_token_name_mismatch: "extra.name is not the token's EIP-712 name.",
+  invalid_exact_evm_token_version_mismatch: "extra.version is not the token's EIP-712 version.",
+  invalid_exact_evm_insufficient_balance: "The payer's balance is below the amount.",
+  invalid_exact_evm_transaction_simulation_failed: "The token would refuse this transfer.",
+  invalid_exact_evm_transaction_failed: "The transfer failed on chain.",
+  eip6492_factory_not_allowed:
+    "The payer's wallet is not deployed yet, and its factory is not one this facilitator calls.",
+  duplicate_settlement: "This payment was settled before, for another request.",
+  settlement_pending:
+    "The payment was sent and is not final yet. Post the same settle again to hear its outcome.",
+  unexpected_verify_error: "The payment could not be checked now. Try again.",
+  unexpected_settle_error: "The payment could not be settled now. Try again.",
+} as const;
+
+export type Reason = keyof typeof REASONS;
+
+/** Why a payment is refused. `payer` is told as soon as it is known. */
+export interface Refusal {
+  readonly isValid: false;
+  readonly reason: Reason;
+  readonly message: string;
+  readonly payer?: string;
+}
+
+export function refuse(reason: Reason, payer?: string, message: string = REASONS[reason]): Refusal {
+  return { isValid: false, reason, message, ...(payer !== undefined && { payer }) };
+}
+
+/** The frame of a protocol body, which is the same whatever scheme pays. */
+
+export const invalid = (message: string, payer?: string): Refusal =>
+  refuse("invalid_payload", payer, message);
+
+export function takeApart(body: unknown): PresentedParts | Refusal {
+  if (!isRecord(body)) return invalid("The body must be a JSON object.");
+  const { paymentPayload, paymentRequirements: requirements } = body;
+  if (!isRecord(paymentPayload)) return invalid("paymentPayload must be an object.");
+  const version = body["x402Version"] ?? paymentPayload["x402Version"];
+  if ((version !== 1 && version !== 2) || (paymentPayload["x402Version"] ?? version) !== version)
+    return refuse("invalid_x402_version", payerOf(paymentPayload));
+  if (!isRecord(requirements)) return invalid("paymentRequirements must be an object.");
+  const accepted = version === 2 ? paymentPayload["accepted"] : paymentPayload;
+  if (!isRecord(accepted)) return invalid("paymentPayload.accepted must be an object.");
+  const { payload } = paymentPayload;
+  if (!isRecord(payload)) return invalid("paymentPayload.payload must be an object.");
+  return { version, accepted, payload, requirements };
+}
+
+export interface Asked extends Pick<Payment, "payTo" | "amountAtomic"> {
+  readonly asset: Address;
+}
+
+/** What the seller asks for. */
+export function readAsked({ version, requirements }: PresentedParts): Asked | Refusal {
+  const asset = parseAddress(requirements["asset"]);
+  if (!asset.ok) return invalid(`paymentRequirements.asset ${asset.reason}.`);
+  const payTo = parseAddress(requirements["payTo"]);
+  if (!payTo.ok) return invalid(`paymentRequirements.payTo ${payTo.reason}.`);
+  const amountField = version === 2 ? "amount" : "maxAmountRequired";
+  const amountAtomic = parseAtomic(requirements[amountField]);
+  if (amountAtomic === undefined || amountAtomic === 0n)
+    return invalid(`paymentRequirements.${amountField} must be atomic units above zero.`);
+  return { asset: asset.address, payTo: payTo.address, amountAtomic };
+}
+
+/** Version 2: a core field of `accepted` that contradicts the requirements. It may leave one out. */
+export function contradiction(
+  { version, accepted }: PresentedParts,
+  asked: Asked,
+): "payTo" | "amount" | "asset" | undefined {
+  if (version === 1) return undefined;
+  const { asset, payTo, amount } = accepted;
+  if (payTo !== undefined && lower(payTo) !== asked.payTo) return "payTo";
+  if (amount !== undefined && parseAtomic(amount) !== asked.amountAtomic) return "amount";
+  if (asset !== undefined && lower(asset) !== asked.asset) return "asset";
+  return undefined;
+}
+
+/** Version 2 names networks by CAIP-2 id, version 1 by its own names: never the other way round. */
+export const findServed = (
+  version: 1 | 2,
+  name: string,
+  networks: readonly NetworkFacts[],
+): NetworkFacts | undefined =>
+  networks.find((network) => (version === 2 ? network.id === name : network.v1Name === name));
+
+const lower = (value: unknown): unknown =>
+  typeof value === "string" ? value.toLowerCase() : value;
+
+export function checksummed(value: unknown): Address | undefined {
+  const parsed = parseAddress(value);
+  return parsed.ok ? getAddress(parsed.address) : undefined;
+}
+
+function payerOf({ payload }: Fields): Address | undefined {
+  const authorization = isRecord(payload) ? payload["authorization"] : undefined;
+  return isRecord(authorization) ? checksummed(authorization["from"]) : undefined;
+}
+
+/** What the caller called the network, also where nothing else was readable. */
+export function networkNameOf(body: unknown): string {
+  if (!isRecord(body)) return "";
+  const { paymentPayload, paymentRequirements } = body;
+  for (const holder of [paymentRequirements, paymentPayload]) {
+    if (isRecord(holder) && typeof holder["network"] === "string") return holder["network"];
+  }
+  return "";
 }

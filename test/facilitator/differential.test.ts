@@ -1,6 +1,6 @@
 // Goal: on hundreds of payments our verdict and reason code are the reference implementation's, except where differences.ts says why not.
 import t from "tap";
-import { REASONS } from "../../server/schemes/reasons.ts";
+import { REASONS } from "../../server/schemes/scheme.ts";
 import { testApp } from "../helpers/app.ts";
 import { bentPayments } from "./bent-payments.ts";
 import { DIFFERENCES, type Difference } from "./differences.ts";

@@ -15,7 +15,13 @@ import {
   type Hex,
 } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { resolveAnvil, PortTaken, startAnvil, type Anvil } from "../../server/local/anvil.ts";
+import {
+  resolveAnvil,
+  PortTaken,
+  startAnvil,
+  rpcBatch,
+  type Anvil,
+} from "../../server/local/anvil.ts";
 import {
   balanceSlot,
   LOCAL_USDC,
@@ -23,7 +29,6 @@ import {
   placeContracts,
 } from "../../server/local/chain-contracts.ts";
 import { freePort } from "../../server/local/free-port.ts";
-import { rpcBatch } from "../../server/local/json-rpc.ts";
 
 export interface TestChainOptions {
   /** Seconds between blocks, or "auto" (default): each transaction is mined at once. */

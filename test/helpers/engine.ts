@@ -5,7 +5,7 @@ import type { Pool } from "pg";
 import type { Test } from "tap";
 import { parseAbi, type Address, type Hex } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { HeadWatcher } from "../../server/infra/chain/heads.ts";
+import { HeadWatcher } from "../../server/infra/chain/reads.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import type { NetworkConfig } from "../../server/config.ts";

@@ -12,8 +12,8 @@ const TOLD_ONCE = [
   "server/plugins/settlement/",
   "server/plugins/withdrawals/store.ts",
   "server/infra/db/migrate.ts",
-  "server/infra/db/functions.ts",
-  "server/infra/db/listener.ts",
+  "server/infra/db/migrate.ts",
+  "server/infra/db/pool.ts",
   "server/local/",
 ];
 const RAW = /\.query(<[^()]*>)?\(|\$(query|execute)Raw(Unsafe)?\b/;

@@ -2,7 +2,7 @@
 import type { ServerResponse } from "node:http";
 import { encodePaymentResponseHeader, decodePaymentRequiredHeader } from "@x402/core/http";
 import t from "tap";
-import { isTooDeep, MAX_JSON_DEPTH, readForeignJson } from "../../server/core/json.ts";
+import { isTooDeep, MAX_JSON_DEPTH, readForeignJson } from "../../server/core/foreign-text.ts";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp } from "../helpers/app.ts";

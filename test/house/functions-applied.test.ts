@@ -5,9 +5,13 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Client } from "pg";
 import t, { type Test } from "tap";
-import { FUNCTIONS_DIRECTORY, readFunctions } from "../../server/infra/db/functions.ts";
-import { migrate, MigrationError } from "../../server/infra/db/migrate.ts";
-import * as sqlstates from "../../server/infra/db/sqlstates.ts";
+import {
+  FUNCTIONS_DIRECTORY,
+  readFunctions,
+  migrate,
+  MigrationError,
+} from "../../server/infra/db/migrate.ts";
+import * as sqlstates from "../../server/infra/db/pool.ts";
 import { emptyDatabase } from "../helpers/postgres.ts";
 
 const REPLICAS = 4;

@@ -1,7 +1,7 @@
 // Goal: wherever a chain's gas coin is named, it is that chain's own coin, as the wallets of the world know it.
 import t from "tap";
 import * as chains from "viem/chains";
-import { createChainClient } from "../../server/infra/chain/clients.ts";
+import { createChainClient } from "../../server/infra/chain/index.ts";
 import { presentStats } from "../../server/plugins/facilitator/stats.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
 import { payPage } from "../../server/plugins/paywall/pay-page.ts";

@@ -3,7 +3,7 @@ import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { parseAbi } from "viem";
-import { createChainClient } from "../../server/infra/chain/clients.ts";
+import { createChainClient } from "../../server/infra/chain/index.ts";
 import { classifyChainError } from "../../server/infra/chain/errors.ts";
 import { findNetwork } from "../../server/core/networks.ts";
 

@@ -6,13 +6,17 @@ import { readPage, toPage } from "../../server/core/paging.ts";
 import { newId } from "../../server/core/ids.ts";
 import { createPool, isDatabaseUnavailable, isTextRefused } from "../../server/infra/db/pool.ts";
 import { createPrisma, databaseNow } from "../../server/infra/db/prisma.ts";
-import { insertAudit } from "../../server/plugins/agents/audit.ts";
-import { insertAgent, listAgents, updateAgent } from "../../server/plugins/agents/store.ts";
+import {
+  insertAudit,
+  insertAgent,
+  listAgents,
+  updateAgent,
+} from "../../server/plugins/agents/store.ts";
 import { upsertAllowlist } from "../../server/plugins/agents/allowlist.ts";
 import { insertApiKey, revokeApiKeys } from "../../server/plugins/auth/api-keys.ts";
 import { insertSession } from "../../server/plugins/auth/sessions.ts";
 import { insertWallet } from "../../server/plugins/custody/store.ts";
-import { leaseCursor } from "../../server/plugins/activity/incoming-reader.ts";
+import { leaseCursor } from "../../server/plugins/activity/incoming.ts";
 import { ensureOwner, insertNonce } from "../../server/plugins/owners/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 

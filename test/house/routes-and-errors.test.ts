@@ -2,7 +2,7 @@
 import Fastify from "fastify";
 import fp from "fastify-plugin";
 import t from "tap";
-import authPlugin, { UndeclaredAuth } from "../../server/plugins/http/route-auth.ts";
+import { routeAuth as authPlugin, UndeclaredAuth } from "../../server/plugins/http/index.ts";
 import { ERRORS } from "../../server/errors.ts";
 import { noteCode } from "../helpers/conformance.ts";
 import { testApp } from "../helpers/app.ts";

@@ -3,14 +3,14 @@ import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import { recoverTypedDataAddress, type Address, type Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
-import { addressOf, isPrivateKey, sign } from "../../server/core/curve.ts";
+import { addressOf, isPrivateKey, sign } from "../../server/core/signatures.ts";
 import { loadConfig, ConfigError } from "../../server/config.ts";
 import {
   CustodyError,
   KeyRing,
   sealWallet,
   withPrivateKey,
-} from "../../server/plugins/custody/envelope.ts";
+} from "../../server/plugins/custody/custody.ts";
 import { findNetwork } from "../../server/core/networks.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";

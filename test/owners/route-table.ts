@@ -1,6 +1,6 @@
 // Every route with one harmless request to it, and the answer for the one who may make it. A route
 // that is not here fails `who-may-call.test.ts`: add it with who may call it and what comes back.
-import type { Credential } from "../../server/plugins/http/route-auth.ts";
+import type { Credential } from "../../server/plugins/http/index.ts";
 
 /** What a row's request may name: an agent made for it, and things of that agent and its owner. */
 export interface Subjects {

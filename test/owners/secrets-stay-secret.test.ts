@@ -1,6 +1,6 @@
 // No key of an agent, a wallet, a session or the service itself gets into answers, logs, metrics or the database.
 import t from "tap";
-import { KeyRing, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
+import { KeyRing, withPrivateKey } from "../../server/plugins/custody/custody.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { SecretWatch } from "../helpers/secret-watch.ts";

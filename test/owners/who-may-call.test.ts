@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { createApiKey } from "../../server/plugins/auth/api-keys.ts";
 import { newId } from "../../server/core/ids.ts";
-import type { Credential } from "../../server/plugins/http/route-auth.ts";
+import type { Credential } from "../../server/plugins/http/index.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";

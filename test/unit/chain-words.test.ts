@@ -16,7 +16,7 @@ import {
   revertText,
   type ChainErrorKind,
 } from "../../server/infra/chain/errors.ts";
-import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/multicall.ts";
+import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import {
   AUTHORIZATION_CANCELED,

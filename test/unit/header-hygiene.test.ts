@@ -1,6 +1,6 @@
 // Goal: no header of an agent smuggles a credential, another host, a second request or a payment to the target.
 import t from "tap";
-import { forwardedHeaders } from "../../server/plugins/x402-client/prepare.ts";
+import { forwardedHeaders } from "../../server/plugins/x402-client/request.ts";
 
 t.test("what goes to the target and what stays", async (t) => {
   const given = {

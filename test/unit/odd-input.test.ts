@@ -3,10 +3,10 @@ import { randomBytes } from "node:crypto";
 import * as fc from "fast-check";
 import t from "tap";
 import { getAddress, type Hex } from "viem";
-import { parseAddress } from "../../server/core/address.ts";
+import { parseAddress } from "../../server/core/foreign-text.ts";
 import { decodeCursor, encodeCursor, readPage, toPage } from "../../server/core/paging.ts";
-import { ownOrigins } from "../../server/plugins/auth/owner.ts";
-import { checkSiwe, parseSiwe } from "../../server/plugins/owners/siwe.ts";
+import { ownOrigins } from "../../server/plugins/auth/index.ts";
+import { checkSiwe, parseSiwe } from "../../server/plugins/owners/sign-in.ts";
 import { createSiweMessage } from "viem/siwe";
 
 type SiweFields = Parameters<typeof createSiweMessage>[0];

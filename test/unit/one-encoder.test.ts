@@ -13,7 +13,7 @@ import {
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
-import { encodeAggregate } from "../../server/infra/chain/multicall.ts";
+import { encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import type { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { PaymentChecker } from "../../server/plugins/facilitator/check.ts";
 import { ChainPaymentReads } from "../../server/plugins/facilitator/rehearsal.ts";

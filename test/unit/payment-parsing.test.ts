@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import t from "tap";
 import { readPayment } from "../../server/schemes/index.ts";
-import { networkNameOf } from "../../server/schemes/protocol-body.ts";
+import { networkNameOf } from "../../server/schemes/scheme.ts";
 import { ARC, BASE_SEPOLIA, bodyOf, NONCE, PAYEE, PAYER } from "./payment-samples.ts";
 
 const NETWORKS = [ARC, BASE_SEPOLIA];

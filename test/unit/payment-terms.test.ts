@@ -1,7 +1,10 @@
 // Goal: recipient, window, value and domain are held to what the seller asks, each with its own reason and in the protocol's order.
 import t from "tap";
-import type { ExactPayment } from "../../server/schemes/exact-eip3009/payment.ts";
-import { checkTerms, explainFailure } from "../../server/schemes/exact-eip3009/payment.ts";
+import {
+  checkTerms,
+  explainFailure,
+  type ExactPayment,
+} from "../../server/schemes/exact-eip3009/index.ts";
 import { readPayment } from "../../server/schemes/index.ts";
 import { ARC, bodyOf } from "./payment-samples.ts";
 

@@ -2,7 +2,7 @@
 import t from "tap";
 import type { Hex } from "viem";
 import type { RpcLog } from "../../server/core/abi.ts";
-import type { RpcReceipt } from "../../server/infra/chain/authorizations.ts";
+import type { RpcReceipt } from "../../server/infra/chain/contracts.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
 import { outcomeOf } from "../../server/plugins/settlement/waiters.ts";
 import { explainUse, proveRefused } from "../../server/plugins/settlement/prove.ts";

@@ -4,7 +4,7 @@ import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { ApiError } from "../../server/errors.ts";
-import { callerProof } from "../../server/plugins/facilitator/caller.ts";
+import { callerProof } from "../../server/plugins/facilitator/admission.ts";
 import { PaymentChecker } from "../../server/plugins/facilitator/check.ts";
 import { Settler } from "../../server/plugins/facilitator/settle.ts";
 import type {

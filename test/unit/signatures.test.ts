@@ -14,9 +14,9 @@ import {
   signatureToCompactSignature,
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/multicall.ts";
+import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
-import { loadCurve, parseEcdsa, recoverSigner } from "../../server/core/curve.ts";
+import { loadCurve, parseEcdsa, recoverSigner } from "../../server/core/signatures.ts";
 import { TRANSFER_TYPES } from "../facilitator/payments.ts";
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;

@@ -4,6 +4,7 @@ import t from "tap";
 import { getAddress } from "viem";
 import { parseSiweMessage } from "viem/siwe";
 import { formatAtomic, parseDecimal } from "../../server/core/money.ts";
+import { RULES } from "../../server/plugins/guardrails/rules/index.ts";
 import { checkAddress } from "../../web/src/lib/address.ts";
 import { correctionMs, narrow, type ClockOffset } from "../../web/src/lib/clock.ts";
 import {
@@ -24,6 +25,7 @@ import {
   EMPTY_RULES,
   requestFor,
   tellRules,
+  wordsOf,
 } from "../../web/src/features/rules/rules.ts";
 import { testAccount } from "../helpers/chain.ts";
 
@@ -118,9 +120,15 @@ t.test("rules are told as they are, and only what changed is sent", async (t) =>
     agent: { dailyLimit: "7.5", perPaymentLimit: "1" },
     allowlist: [],
   });
+  const rules = RULES.map(({ name, codes, field }) => ({
+    name,
+    codes: [...codes],
+    field: field ? { ...field, label: `The server's ${field.label}` } : null,
+  }));
   t.same(
-    diffRules(before, after).map(({ what }) => what),
-    ["Daily limit", "Limit per payment", "Payee removed"],
+    diffRules(before, after, wordsOf(rules)).map(({ what }) => what),
+    ["The server's Daily limit", "The server's Limit per payment", "Payee removed"],
+    "settings are called what the rules call them",
   );
   t.same(requestFor(after, before).agent, { dailyLimit: "5", perPaymentLimit: null });
 });

@@ -75,8 +75,17 @@ t.test("weight and speed", async (t) => {
     // The second visit of a warm server: what a person sees on the local world.
     await page.goto(`${world.baseUrl}/`);
     await page.getByText("Arc Testnet, block").waitFor();
+    // A busy browser records the paint a little after the text is in the document.
     const paintedMs = await page.evaluate(
-      () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? Number.NaN,
+      () =>
+        new Promise<number>((resolve) => {
+          new PerformanceObserver((list, observer) => {
+            const [paint] = list.getEntriesByName("first-contentful-paint");
+            if (!paint) return;
+            observer.disconnect();
+            resolve(paint.startTime);
+          }).observe({ type: "paint", buffered: true });
+        }),
     );
     t.comment(`first content after ${Math.round(paintedMs)} ms`);
     t.ok(paintedMs < FIRST_CONTENT_LIMIT_MS, `first content after ${paintedMs} ms`);

@@ -1,7 +1,7 @@
 // Goal: a hostile answer (endless, packed, slow, huge headers, broken) costs a bounded amount of time and memory, and is told apart.
 import { gzipSync, brotliCompressSync, deflateSync } from "node:zlib";
 import t from "tap";
-import { OutboundError } from "../../server/infra/outbound/errors.ts";
+import { OutboundError } from "../../server/infra/outbound/guard.ts";
 import { Outbound } from "../../server/infra/outbound/outbound.ts";
 import { localServer } from "./sellers.ts";
 

@@ -1,7 +1,10 @@
 // Goal: no URL, however spelled or resolved, makes the service open a socket to a private place, and its answer tells nothing about that place.
 import t from "tap";
-import { isForbiddenAddress, type ResolvedAddress } from "../../server/infra/outbound/guard.ts";
-import { OutboundError } from "../../server/infra/outbound/errors.ts";
+import {
+  isForbiddenAddress,
+  OutboundError,
+  type ResolvedAddress,
+} from "../../server/infra/outbound/guard.ts";
 import { Outbound, type OutboundOptions } from "../../server/infra/outbound/outbound.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { localServer } from "./sellers.ts";

@@ -1,6 +1,6 @@
 import { hashMessage, isAddressEqual, recoverAddress, type Address, type Hex } from "viem";
 import { verifyHash } from "viem/actions";
-import type { ChainClient } from "./clients.ts";
+import type { ChainClient } from "./index.ts";
 
 /** Unavailable: the chain could not say; that is no verdict on the signature. */
 export type SignatureVerdict = "valid" | "invalid" | "unavailable";

@@ -1,5 +1,5 @@
 import { parseAbiItem, type Address, type Hex } from "viem";
-import type { ChainClient } from "./clients.ts";
+import type { ChainClient } from "./index.ts";
 
 const TRANSFER = parseAbiItem(
   "event Transfer(address indexed from, address indexed to, uint256 value)",

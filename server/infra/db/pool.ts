@@ -1,4 +1,5 @@
-import { Pool as PgPool, type ClientBase, type PoolClient, TypeOverrides } from "pg";
+import { Pool as PgPool, TypeOverrides, Client, type ClientBase, type PoolClient } from "pg";
+import { EventEmitter } from "node:events";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
 const INT8_OID = 20;
@@ -154,4 +155,107 @@ function isFromPostgres(error: Error): boolean {
     error.name.startsWith("Prisma") ||
     error.name === "DriverAdapterError"
   );
+}
+
+/** The SQLSTATEs our own functions raise. When one is raised, nothing was written. */
+
+/** `purser_lane_persist`: this process holds the lane no more. */
+export const LEASE_LOST = "PU001";
+/** `purser_lane_persist`: an item belongs to another claim by now. */
+export const CLAIM_LOST = "PU002";
+/** `purser_lane_persist`: the day's gas for facilitated work is used up. */
+export const OVER_GAS_CEILING = "PU003";
+/** `purser_submit_payment`: the reservation was released before its authorization was accepted. */
+export const RESERVATION_GONE = "PU004";
+
+/** One of Postgres' own: a lock was not to be had within `lock_timeout`. */
+export const LOCK_TIMEOUT = "55P03";
+
+export const sqlState = (error: unknown): string | undefined =>
+  error instanceof Error && "code" in error && typeof error.code === "string"
+    ? error.code
+    : undefined;
+
+/** One dedicated connection that listens for NOTIFY, and comes back by itself when it is lost. */
+
+const FIRST_RETRY_MS = 100;
+const LAST_RETRY_MS = 5_000;
+
+interface ListenerOptions {
+  connectionString: string;
+  /** After each (re)connection: words may have been missed, so whoever waits must look again. */
+  onConnected?: () => void;
+  onTrouble?: (error: unknown) => void;
+}
+
+export class Listener {
+  readonly #options: ListenerOptions;
+  readonly #events = new EventEmitter();
+  readonly #channels = new Set<string>();
+  #client: Client | undefined;
+  #retryMs = FIRST_RETRY_MS;
+  #timer: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(options: ListenerOptions) {
+    this.#options = options;
+  }
+
+  on(channel: string, handler: (payload: string) => void): void {
+    this.#channels.add(channel);
+    this.#events.on(channel, handler);
+  }
+
+  /** Never throws: an unreachable database is tried again in the background. */
+  async connect(): Promise<void> {
+    if (this.#closed) return;
+    const client = new Client({
+      connectionString: this.#options.connectionString,
+      keepAlive: true,
+      connectionTimeoutMillis: 5_000,
+      application_name: "purser listener",
+    });
+    client.on("notification", ({ channel, payload }) => {
+      this.#events.emit(channel, payload ?? "");
+    });
+    let lost = false;
+    const lose = (error: unknown): void => {
+      if (lost || this.#closed) return;
+      lost = true;
+      this.#client = undefined;
+      void quietly(client);
+      this.#options.onTrouble?.(error);
+      this.#timer = setTimeout(() => void this.connect(), this.#retryMs);
+      this.#timer.unref();
+      this.#retryMs = Math.min(this.#retryMs * 2, LAST_RETRY_MS);
+    };
+    client.on("error", lose);
+    client.on("end", () => lose(new Error("the connection ended")));
+    try {
+      await client.connect();
+      for (const channel of this.#channels) await client.query(`LISTEN ${channel}`);
+      // Closed while it was still connecting: nobody else knows this connection.
+      if (this.#closed) return void quietly(client);
+      this.#client = client;
+      this.#retryMs = FIRST_RETRY_MS;
+      this.#options.onConnected?.();
+    } catch (error) {
+      lose(error);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    if (this.#client) await quietly(this.#client);
+  }
+}
+
+/** A connection that is gone already needs no farewell. */
+async function quietly(client: Client): Promise<void> {
+  try {
+    await client.end();
+  } catch {
+    // Nothing is left to end.
+  }
 }

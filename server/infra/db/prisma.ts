@@ -1,7 +1,9 @@
+/** Prisma: its client, our money and JSON in its types, and lists by keyset. */
 import { PrismaPg } from "@prisma/adapter-pg";
 import { Prisma, PrismaClient } from "../../generated/prisma/client.ts";
-import { toJsonb } from "../../core/json.ts";
+import { toJsonb } from "../../core/foreign-text.ts";
 import type { Pool } from "./pool.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
 
 export type { Prisma, PrismaClient };
 /** What a store takes: the client, or the handle inside `prisma.$transaction(async (tx) => ...)`. */
@@ -39,3 +41,67 @@ export const jsonOf = (value: unknown): Prisma.InputJsonValue =>
 /** The same where a column may be NULL. */
 export const jsonOrNull = (value: unknown): Prisma.InputJsonValue | typeof Prisma.DbNull =>
   value === null ? Prisma.DbNull : jsonOf(value);
+
+/** The one place between Prisma's Decimal and our bigint: money is atomic units, never a float. */
+
+/** A NUMERIC(78,0) as it is: every digit, no exponent; throws should it ever have a fraction. */
+export const atomicOf = (value: Prisma.Decimal): bigint => BigInt(value.toFixed());
+
+export const atomicOrNull = (value: Prisma.Decimal | null): bigint | null =>
+  value === null ? null : atomicOf(value);
+
+/** Prisma takes decimals as text; a number would lose digits. */
+export const decimalOf = (atomic: bigint): string => atomic.toString();
+
+export const decimalOrNull = (atomic: bigint | null): string | null =>
+  atomic === null ? null : decimalOf(atomic);
+
+/**
+ * Keyset paging for Prisma. A JavaScript date has milliseconds where Postgres orders by microseconds, so a
+ * page begins with the rows of the last row's millisecond, in the database's order, and finds its place in
+ * them; what is older follows by an index condition. A late page costs what the first one does. (Prisma's
+ * own cursor reads every older row of a table whose key has two columns.)
+ */
+
+const MICROS_PER_MS = 1000n;
+
+/** Joined to a list's own condition. */
+interface KeysetWhere {
+  createdAt?: { gte?: Date; lt: Date };
+}
+
+interface Placed {
+  id: string;
+  createdAt: Date;
+}
+
+/** Spread into `findMany`: how every list is ordered, and how many rows; without `take` all. */
+interface KeysetOrder {
+  orderBy: [{ createdAt: "desc" }, { id: "desc" }];
+  take?: number;
+}
+const NEWEST_FIRST: KeysetOrder = { orderBy: [{ createdAt: "desc" }, { id: "desc" }] };
+
+export const placeOf = ({ id, createdAt }: Placed): Place => ({
+  id,
+  createdAtMicros: BigInt(createdAt.getTime()) * MICROS_PER_MS,
+});
+
+/** One row more than the page, which only says that there is more. */
+export async function readKeyset<Row extends Placed>(
+  page: PageRequest,
+  read: (where: KeysetWhere, order: KeysetOrder) => Promise<Row[]>,
+): Promise<Row[]> {
+  const take = page.limit + 1;
+  if (page.after === undefined) return read({}, { ...NEWEST_FIRST, take });
+  const { createdAtMicros, id } = page.after;
+  const millisecond = new Date(Number(createdAtMicros / MICROS_PER_MS));
+  const next = new Date(millisecond.getTime() + 1);
+  const beside = await read({ createdAt: { gte: millisecond, lt: next } }, NEWEST_FIRST);
+  const last = beside.findIndex((row) => row.id === id);
+  // The last row may be deleted by now: then the ids decide within its millisecond.
+  const rest = last === -1 ? beside.filter((row) => row.id < id) : beside.slice(last + 1);
+  if (rest.length >= take) return rest.slice(0, take);
+  const order = { ...NEWEST_FIRST, take: take - rest.length };
+  return [...rest, ...(await read({ createdAt: { lt: millisecond } }, order))];
+}

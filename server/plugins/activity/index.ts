@@ -1,8 +1,21 @@
 /** What happened to an owner's agents, as it happens: their payments, and money that came in. */
 import fp from "fastify-plugin";
 import incoming from "./incoming.ts";
-import routes from "./routes.ts";
-import { deleteOldEvents } from "./events.ts";
+import {
+  deleteOldEvents,
+  currentPlace,
+  ownersWithNews,
+  readEvents,
+  eventStream,
+  Wakeups,
+} from "./events.ts";
+import { Readable } from "node:stream";
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { Listener } from "../../infra/db/pool.ts";
+import { isSessionLive } from "../auth/sessions.ts";
+import { findPayments } from "../payments/store.ts";
+import { ApiError } from "../../errors.ts";
+import type { RequestOwner } from "../auth/index.ts";
 
 const EVENT_HOURS = 48;
 
@@ -22,3 +35,91 @@ export default fp(
   },
   { name: "activity" },
 );
+
+/** An owner's events: noticed in Postgres, streamed over HTTP until the session or the service ends. */
+
+const HEARTBEAT_MS = 10_000;
+/** Payments do not NOTIFY (see the migration): one small query per process, while streams are open. */
+const LOOK_MS = 250;
+const MAX_STREAMS_PER_OWNER = 50;
+
+export const routes: FastifyPluginAsyncTypebox = async (app) => {
+  const wakeups = new Wakeups();
+  const listener = new Listener({
+    connectionString: app.config.databaseUrl ?? "",
+    onConnected: () => wakeups.wakeAll(),
+    onTrouble: (error) => app.log.warn({ err: error }, "event listener lost; reconnecting"),
+  });
+  listener.on("purser_events", (ownerId) => wakeups.wake(ownerId));
+  let nextTx = 0n;
+  let isLooking = false;
+  const look = async (): Promise<void> => {
+    const ownerIds = wakeups.owners();
+    if (isLooking || ownerIds.length === 0) return;
+    isLooking = true;
+    try {
+      const found = await ownersWithNews(app.pool, ownerIds, nextTx);
+      nextTx = found.nextTx;
+      for (const ownerId of found.owners) wakeups.wake(ownerId);
+    } catch (error) {
+      // The heartbeat reads as well, and says so to the client when it cannot.
+      app.log.debug({ err: error }, "could not look for new events");
+    } finally {
+      isLooking = false;
+    }
+  };
+  const timer = setInterval(() => void look(), LOOK_MS).unref();
+  app.addHook("onReady", async () => listener.connect());
+  // Streams never end by themselves: without this, closing would wait for them.
+  app.addHook("preClose", async () => {
+    clearInterval(timer);
+    wakeups.close();
+  });
+  app.addHook("onClose", async () => listener.close());
+
+  const eventsOf = (
+    owner: RequestOwner,
+    lastEventId: string | undefined,
+  ): AsyncGenerator<string> => {
+    if (wakeups.count(owner.id) >= MAX_STREAMS_PER_OWNER)
+      throw new ApiError("rate_limited", { detail: "Too many event streams are open." });
+    return eventStream(
+      {
+        wakeups,
+        heartbeatMs: HEARTBEAT_MS,
+        read: (query) => readEvents(app.pool, query),
+        current: () => currentPlace(app.pool),
+        isSessionLive: (sessionId) => isSessionLive(app.prisma, sessionId),
+        payments: async (keys) => {
+          const rows = keys.length === 0 ? [] : await findPayments(app.prisma, keys);
+          return new Map(rows.map((row) => [row.id, app.paymentHistory.present(row)]));
+        },
+      },
+      { ownerId: owner.id, sessionId: owner.sessionId, lastEventId },
+    );
+  };
+
+  app.get(
+    "/api/events",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags: ["owners: payments"],
+        summary: "Server-sent events `payment`, `agent`, `session`; resumes with Last-Event-ID",
+        produces: ["text/event-stream"],
+      },
+    },
+    async (request, reply) => {
+      const { owner, headers } = request;
+      const lastEventId = [headers["last-event-id"]].flat()[0];
+      return reply
+        .headers({
+          "content-type": "text/event-stream; charset=utf-8",
+          "cache-control": "no-store, no-transform",
+          // Proxies that buffer would hold events back.
+          "x-accel-buffering": "no",
+        })
+        .send(Readable.from(eventsOf(owner, lastEventId)));
+    },
+  );
+};

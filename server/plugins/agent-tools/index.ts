@@ -1,6 +1,11 @@
 /** The same calls as tools: MCP, and definitions for the common function-calling formats. */
 import fp from "fastify-plugin";
-import { definitionRoutes, mcpRoutes } from "./routes.ts";
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
+import { Type } from "typebox";
+import { ApiError } from "../../errors.ts";
+import { createMcpServer, type CallApi } from "./mcp-server.ts";
+import { anthropicTools, openAiTools } from "./tools.ts";
 
 export default fp(
   async (app) => {
@@ -9,3 +14,114 @@ export default fp(
   },
   { name: "agent-tools" },
 );
+
+const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "agent" } as const;
+
+  app.post(
+    "/mcp",
+    {
+      config,
+      schema: {
+        tags: ["agents"],
+        summary: "Model Context Protocol (streamable HTTP, stateless): the agent's tools",
+        body: Type.Unknown({ description: "JSON-RPC 2.0" }),
+      },
+    },
+    async (request, reply) => {
+      const { authorization } = request.headers;
+      // Through the front door: the same authentication, schema, guardrails and errors as any caller.
+      const callApi: CallApi = async ({ method, url, payload }, idempotencyKey) => {
+        const response = await app.inject({
+          method,
+          url,
+          ...(payload === undefined ? {} : { payload }),
+          remoteAddress: request.ip,
+          headers: {
+            ...(authorization === undefined ? {} : { authorization }),
+            ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
+          },
+        });
+        return { status: response.statusCode, body: response.json() };
+      };
+      const server = createMcpServer(callApi);
+      const transport = new StreamableHTTPServerTransport({
+        sessionIdGenerator: undefined,
+        enableJsonResponse: true,
+      });
+      reply.hijack();
+      // Hijacked: what hooks have put on the reply so far must be carried over by hand.
+      for (const [name, value] of Object.entries(reply.getHeaders()))
+        if (value !== undefined) reply.raw.setHeader(name, value);
+      reply.raw.on("close", () => void server.close());
+      try {
+        await server.connect(transport);
+        await transport.handleRequest(request.raw, reply.raw, request.body);
+      } catch (error) {
+        request.log.error({ err: error }, "MCP request failed");
+        if (!reply.raw.headersSent) reply.raw.writeHead(500).end();
+      }
+    },
+  );
+
+  // Stateless: there is no stream to resume and no session to end.
+  for (const method of ["GET", "DELETE"] as const) {
+    app.route({
+      method,
+      url: "/mcp",
+      config,
+      schema: { hide: true },
+      handler: async () => {
+        throw new ApiError("method_not_allowed", {
+          detail: "This MCP server keeps no session: POST every message.",
+          headers: { allow: "POST" },
+        });
+      },
+    });
+  }
+};
+
+const Parameters = Type.Record(Type.String(), Type.Unknown());
+const OpenAiTools = Type.Array(
+  Type.Object({
+    type: Type.Literal("function"),
+    function: Type.Object({
+      name: Type.String(),
+      description: Type.String(),
+      parameters: Parameters,
+    }),
+  }),
+);
+const AnthropicTools = Type.Array(
+  Type.Object({ name: Type.String(), description: Type.String(), input_schema: Parameters }),
+);
+
+const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "public" } as const;
+  const tags = ["agents"];
+
+  app.get(
+    "/api/tools/openai",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "The agent's tools as OpenAI function definitions",
+        response: { 200: OpenAiTools },
+      },
+    },
+    async () => openAiTools() as never,
+  );
+  app.get(
+    "/api/tools/anthropic",
+    {
+      config,
+      schema: {
+        tags,
+        summary: "The agent's tools as Anthropic tool definitions",
+        response: { 200: AnthropicTools },
+      },
+    },
+    async () => anthropicTools(),
+  );
+};

@@ -15,8 +15,17 @@ import { newId } from "../../core/ids.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { createApiKey } from "../auth/api-keys.ts";
-import { changeAgent, writeAudit, type OwnerCall, ownAgent } from "./change.ts";
-import { readAllowlist, readLimit, readName, readTime, refuseField } from "./rules.ts";
+import {
+  changeAgent,
+  writeAudit,
+  ownAgent,
+  readAllowlist,
+  readLimit,
+  readName,
+  readTime,
+  refuseField,
+  type OwnerCall,
+} from "./change.ts";
 import { ApiError } from "../../errors.ts";
 import { assertAllKnown, type ReadAllBalances } from "./balances.ts";
 

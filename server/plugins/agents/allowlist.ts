@@ -2,8 +2,14 @@ import { type Address, getAddress } from "viem";
 import { ApiError } from "../../errors.ts";
 import { type Db, databaseNow } from "../../infra/db/prisma.ts";
 import { type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
-import { type OwnerCall, changeAgent } from "./change.ts";
-import { readAddress, readAllowlist, readLabel, refuseField } from "./rules.ts";
+import {
+  changeAgent,
+  readAddress,
+  readAllowlist,
+  readLabel,
+  refuseField,
+  type OwnerCall,
+} from "./change.ts";
 import { updateAgent } from "./store.ts";
 
 /** The whole list at once (bulk paste). Entries that stay keep the date they were added. */

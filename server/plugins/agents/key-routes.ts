@@ -13,7 +13,7 @@ import {
   RotatedKey,
 } from "../../schemas/agents.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
-import { acceptEmptyJson } from "../http/request-body.ts";
+import { acceptEmptyJson } from "../http/index.ts";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);

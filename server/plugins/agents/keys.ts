@@ -10,8 +10,7 @@ import { ApiError } from "../../errors.ts";
 import type { ApiKeyInfo } from "../../schemas/agents.ts";
 import { newId } from "../../core/ids.ts";
 import { createApiKey } from "../auth/api-keys.ts";
-import { changeAgent, type OwnerCall } from "./change.ts";
-import { readLabel, readTime, refuseField } from "./rules.ts";
+import { changeAgent, readLabel, readTime, refuseField, type OwnerCall } from "./change.ts";
 
 export interface IssuedKey {
   row: ApiKeyRow;

@@ -17,14 +17,12 @@ import {
 } from "../../schemas/agents.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { OwnerBalance, OwnerBalanceQuery } from "../../schemas/owners.ts";
-import { acceptEmptyJson } from "../http/request-body.ts";
+import { acceptEmptyJson } from "../http/index.ts";
 import { archiveAgent, createAgent, editAgent } from "./agents.ts";
 import { addToAllowlist, removeAllowed, replaceAllowlist } from "./allowlist.ts";
-import { listAudit } from "./audit.ts";
-import { ownAgent, ownerCall } from "./change.ts";
+import { listAudit, listAgents } from "./store.ts";
+import { ownAgent, ownerCall, refuseField } from "./change.ts";
 import { viewKey } from "./keys.ts";
-import { refuseField } from "./rules.ts";
-import { listAgents } from "./store.ts";
 import { viewEntry } from "./view.ts";
 
 export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {

@@ -2,10 +2,16 @@ import { createHash, randomBytes } from "node:crypto";
 import { crc32 } from "node:zlib";
 import type { Address } from "viem";
 import type { PageRequest, Place } from "../../core/paging.ts";
-import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
-import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
+import {
+  placeOf,
+  readKeyset,
+  databaseNow,
+  secondsAfter,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { type Db, type Prisma, databaseNow, secondsAfter } from "../../infra/db/prisma.ts";
 
 /**
  * Agent keys: `purser_`, 192 random bits in 33 base-62 digits, then a CRC-32 in 6 more. The checksum

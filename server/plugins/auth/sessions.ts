@@ -2,9 +2,8 @@ import { createHash, randomBytes } from "node:crypto";
 import type { Address } from "viem";
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
-import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
+import { placeOf, readKeyset, databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 
 /** Sessions end after a day unused, and after a week in any case (database clock). */
 export const SESSION_IDLE_SECONDS = 24 * 3600;

@@ -1,8 +1,7 @@
 import fp from "fastify-plugin";
-import { addressOf, isPrivateKey, sign } from "../../core/curve.ts";
+import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
 import { kidsInUse, walletsOf } from "./store.ts";
-import { Custody } from "./custody.ts";
-import { KeyRing } from "./envelope.ts";
+import { Custody, KeyRing } from "./custody.ts";
 import { NotReady } from "../../infra/readiness.ts";
 
 declare module "fastify" {

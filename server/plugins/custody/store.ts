@@ -1,7 +1,6 @@
 import type { Address } from "viem";
-import type { StoredWallet } from "./custody.ts";
-import type { SealedWallet } from "./envelope.ts";
-import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
+import type { StoredWallet, SealedWallet } from "./custody.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 

@@ -8,9 +8,14 @@ import type { Address, Hex } from "viem";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { readPayment } from "../../schemes/index.ts";
-import { refuse, type Refusal } from "../../schemes/reasons.ts";
-import type { Diagnosis, Payment, ReadPayment } from "../../schemes/scheme.ts";
-import { unwrapSignature, type Deployment } from "../../schemes/wallet-signature.ts";
+import {
+  refuse,
+  type Refusal,
+  type Diagnosis,
+  type Payment,
+  type ReadPayment,
+} from "../../schemes/scheme.ts";
+import { unwrapSignature, type Deployment } from "../../core/signatures.ts";
 
 /** What the checker asks the chain. All of it is bounded in time and gas. */
 export interface PaymentReads {

@@ -12,12 +12,10 @@ import type {
 import { USDC_DECIMALS } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { SettlementRow } from "../settlement/types.ts";
-import { notSettled, verifyAnswer } from "./answers.ts";
-import type { PaymentChecker } from "./check.ts";
+import type { CheckResult, PaymentChecker } from "./check.ts";
 import { NAMED_SCHEMES } from "../../schemes/index.ts";
-import { networkNameOf } from "../../schemes/protocol-body.ts";
-import { refuse } from "../../schemes/reasons.ts";
-import type { Settler, SettleOptions } from "./settle.ts";
+import { networkNameOf, refuse } from "../../schemes/scheme.ts";
+import { notSettled, type Settler, type SettleOptions } from "./settle.ts";
 
 /** Hears how each request ended: counters, histograms, statistics. */
 export type Observer = (what: "verify" | "settle", outcome: string, seconds: number) => void;
@@ -148,4 +146,20 @@ export class Facilitator {
       },
     };
   }
+}
+
+/** The verdict in the words of the wire. */
+function verifyAnswer(result: CheckResult): VerifyAnswer {
+  if (result.isValid) {
+    const { payer, amountAtomic } = result.payment;
+    return { isValid: true, payer, amount: amountAtomic.toString() };
+  }
+  const { reason, message, payer } = result;
+  return {
+    isValid: false,
+    error: message,
+    invalidReason: reason,
+    invalidMessage: message,
+    ...(payer !== undefined && { payer }),
+  };
 }

@@ -3,14 +3,18 @@ import type { Address, Hex } from "viem";
 import { uintOf, type CallResult, type ContractCall } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
-import { decodeAggregate, encodeAggregate } from "../../infra/chain/multicall.ts";
+import {
+  decodeAggregate,
+  encodeAggregate,
+  balanceOf,
+  isValidSignature,
+} from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
-import { balanceOf, isValidSignature } from "../../infra/chain/token.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { Diagnosis } from "../../schemes/scheme.ts";
-import { DEPLOYMENT_GAS } from "../../schemes/wallet-signature.ts";
+import { DEPLOYMENT_GAS } from "../../core/signatures.ts";
 
 const COALESCED = { maxBatch: 100, maxInFlight: 2 };
 /** Gas around the one call that is capped: the transaction itself, its calldata, Multicall3's loop. */

@@ -8,14 +8,16 @@ import { newId } from "../../core/ids.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
 import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
-import { notSettled, settled, type PaymentNames } from "./answers.ts";
-import { BurstHold } from "./burst-hold.ts";
-import { callerProof, isSameCaller, type CallerProof } from "./caller.ts";
+import { BurstHold, callerProof, isSameCaller, type CallerProof } from "./admission.ts";
 import type { Approved, PaymentChecker } from "./check.ts";
-import { networkNameOf } from "../../schemes/protocol-body.ts";
-import { refuse, type Refusal } from "../../schemes/reasons.ts";
-import type { Payment } from "../../schemes/scheme.ts";
-import { unwrapSignature, type Deployment } from "../../schemes/wallet-signature.ts";
+import {
+  networkNameOf,
+  REASONS,
+  refuse,
+  type Refusal,
+  type Payment,
+} from "../../schemes/scheme.ts";
+import { unwrapSignature, type Deployment } from "../../core/signatures.ts";
 import type { SettleAnswer } from "../../schemas/facilitator.ts";
 
 export interface SettleOptions {
@@ -248,3 +250,36 @@ const names = (payment: Payment, row: SettlementRow): PaymentNames => ({
 
 const refusal = (network: string, { reason, message, payer }: Refusal): SettleAnswer =>
   notSettled({ network, ...(payer !== undefined && { payer }) }, reason, { message });
+
+interface PaymentNames {
+  /** As the requirements wrote it. */
+  network: string;
+  payer?: string;
+  amount?: string;
+  paymentId?: string;
+}
+
+const settled = (names: PaymentNames, txHash: string): SettleAnswer => ({
+  success: true,
+  txHash,
+  transaction: txHash,
+  ...names,
+});
+
+export function notSettled(
+  names: PaymentNames,
+  reason: string,
+  options: { message?: string; txHash?: string } = {},
+): SettleAnswer {
+  const txHash = options.txHash ?? "";
+  const message = options.message ?? REASONS[reason as keyof typeof REASONS] ?? reason;
+  return {
+    success: false,
+    txHash,
+    transaction: txHash,
+    ...names,
+    errorReason: reason,
+    errorMessage: message,
+    error: message,
+  };
+}

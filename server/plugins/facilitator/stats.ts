@@ -1,11 +1,11 @@
 /** What this facilitator did for others: counted, added up from rows, and shown with its relayers' balances. */
 import fp from "fastify-plugin";
 import { privateKeyToAddress } from "viem/accounts";
-import * as store from "./stats-store.ts";
-import { memoFor } from "../../core/kept-answer.ts";
+import * as store from "./store.ts";
+import type { DayTotals, HourRow, RecentRow } from "./store.ts";
+import { memoFor } from "../../core/shared-answers.ts";
 import type { FacilitatorStats } from "../../schemas/facilitator.ts";
 import { formatEther, getAddress, type Address } from "viem";
-import type { DayTotals, HourRow, RecentRow } from "./stats-store.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 

@@ -3,7 +3,7 @@ import { readLimits, readOutstanding } from "./store.ts";
 import { reserve } from "./store.ts";
 import { Guardrails } from "./decide.ts";
 import type { Limits } from "./types.ts";
-import { UndeclaredAuth } from "../http/route-auth.ts";
+import { UndeclaredAuth } from "../http/index.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {

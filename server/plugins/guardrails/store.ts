@@ -1,8 +1,7 @@
 /** The guardrails' SQL functions, called. What they decide is written in prisma/functions. */
-import { toJsonb } from "../../core/json.ts";
-import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
-import type { Sql } from "../../infra/db/pool.ts";
-import { RESERVATION_GONE, sqlState } from "../../infra/db/sqlstates.ts";
+import { toJsonb } from "../../core/foreign-text.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
+import { RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import { remainingOf } from "./explain.ts";
 import { readFacts } from "./rules/index.ts";
 import type { Limits, ReserveRequest, Snapshot } from "./types.ts";

@@ -6,10 +6,6 @@ import { ApiError, problemBody, type ErrorCode } from "../../errors.ts";
 /** The one error handler: whatever is thrown becomes problem+json with a code of the registry. */
 export default fp(
   async (app) => {
-    app.addHook(
-      "onRequest",
-      async (request, reply) => void reply.header("x-request-id", request.id),
-    );
     app.setErrorHandler((error: FastifyError, request, reply) => {
       const apiError = toApiError(error);
       // An outcome like others, only not known yet: it has no fault to show and no stack.

@@ -2,16 +2,19 @@
 import cors from "@fastify/cors";
 import helmet from "@fastify/helmet";
 import fp from "fastify-plugin";
-import type { FastifyInstance, FastifyRequest } from "fastify";
+import type { FastifyInstance, FastifyRequest, FastifyReply, RouteOptions } from "fastify";
 import errors from "./errors.ts";
-import rateLimits from "./rate-limits.ts";
-import routeAuth from "./route-auth.ts";
-import requestBody from "./request-body.ts";
 import openapi from "./openapi.ts";
 import notFound from "./not-found.ts";
+import { createHash } from "node:crypto";
+import rateLimit from "@fastify/rate-limit";
+import { ApiError } from "../../errors.ts";
+import { isTooDeep, MAX_JSON_DEPTH } from "../../core/foreign-text.ts";
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 
 export default fp(
   async (app) => {
+    nameAnswers(app);
     await app.register(errors);
     logAnswers(app);
     await setSecurityHeaders(app);
@@ -24,6 +27,11 @@ export default fp(
   },
   { name: "http" },
 );
+
+/** First of all hooks: every answer, of whatever kind, carries the id its log lines have. */
+function nameAnswers(app: FastifyInstance): void {
+  app.addHook("onRequest", async (request, reply) => void reply.header("x-request-id", request.id));
+}
 
 /** One line per answer: what was asked, by which agent or owner, how it ended, how long it took. */
 function logAnswers(app: FastifyInstance): void {
@@ -111,4 +119,168 @@ async function answerOtherOrigins(app: FastifyInstance): Promise<void> {
     const method = request.headers["access-control-request-method"] ?? "GET";
     return app.routeLookup(method, request.url)?.auth === "owner";
   }
+}
+
+/** Who may call a route. Every route declares one; a route that does not stops the boot. */
+export type Credential = "public" | "agent" | "owner" | "facilitator";
+const CREDENTIALS: readonly Credential[] = ["public", "agent", "owner", "facilitator"];
+
+/** Proves the credential, or throws the ApiError that says what is missing. */
+type Authenticator = (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
+
+export interface KnownRoute {
+  method: string;
+  url: string;
+  auth: Credential;
+}
+
+declare module "fastify" {
+  interface FastifyContextConfig {
+    auth?: Credential;
+  }
+  interface FastifyInstance {
+    /** Filled by the plugins that know how to prove each credential. */
+    authenticators: Map<Credential, Authenticator>;
+    /** Every route with its declared credential, complete once the app is ready. */
+    knownRoutes: KnownRoute[];
+  }
+}
+
+export class UndeclaredAuth extends Error {
+  override name = "UndeclaredAuth";
+}
+
+export const routeAuth = fp(
+  async (app) => {
+    const routes: RouteOptions[] = [];
+    app.decorate(
+      "authenticators",
+      new Map<Credential, Authenticator>([["public", async () => undefined]]),
+    );
+    app.decorate("knownRoutes", []);
+    app.addHook("onRoute", (route) => void routes.push(route));
+
+    // Checked when all routes are there, so that a scope may declare one credential for all of its own.
+    app.addHook("onReady", async () => {
+      for (const route of routes) {
+        const auth = route.config?.auth;
+        const name = `${String(route.method)} ${route.url}`;
+        if (auth === undefined || !CREDENTIALS.includes(auth)) {
+          throw new UndeclaredAuth(
+            `Route ${name} does not declare who may call it (config.auth: ${CREDENTIALS.join(" | ")})`,
+          );
+        }
+        if (!app.authenticators.has(auth))
+          throw new UndeclaredAuth(`Route ${name} needs "${auth}", which nothing can prove`);
+        for (const method of [route.method].flat())
+          app.knownRoutes.push({ method, url: route.url, auth });
+      }
+    });
+
+    // onRequest: before the body is read, so that strangers cannot make us parse anything.
+    app.addHook("onRequest", async (request, reply) => {
+      if (request.is404) return;
+      const auth = request.routeOptions.config.auth;
+      const authenticate = auth === undefined ? undefined : app.authenticators.get(auth);
+      if (!authenticate)
+        throw new UndeclaredAuth(`Route ${request.routeOptions.url} has no authenticator`);
+      await authenticate(request, reply);
+    });
+  },
+  { name: "route-auth" },
+);
+
+/** How often anybody may ask, and how often a credential may be refused. */
+
+/**
+ * Requests per minute, by what the route asks for. They protect one process from a flood, so each
+ * process counts for itself; money is protected by guardrails in Postgres, never by these.
+ */
+const PER_MINUTE: Record<Credential, number> = {
+  public: 3_000,
+  agent: 6_000,
+  owner: 3_000,
+  facilitator: 300_000,
+};
+/** Refused credentials per address: a person mistypes, a guesser does not stop. */
+const FAILED_CREDENTIALS_PER_MINUTE = 600;
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** What to throw: this refusal, or 429 after too many from one address within a minute. */
+    refused(request: FastifyRequest, refusal: ApiError): Promise<ApiError>;
+  }
+}
+
+const rateLimits = fp(
+  async (app) => {
+    await app.register(rateLimit, {
+      global: true,
+      timeWindow: "1 minute",
+      hook: "onRequest",
+      cache: 20_000,
+      enableDraftSpec: true,
+      keyGenerator: limitKey,
+      max: (request: FastifyRequest) => PER_MINUTE[request.routeOptions.config.auth ?? "public"],
+      errorResponseBuilder: (_request, context) =>
+        new ApiError("rate_limited", {
+          extra: { retryAfterSeconds: Math.ceil(context.ttl / 1000) },
+        }),
+    });
+    // Counts refused credentials only, per address: who proves who they are is never slowed by others.
+    const countFailure = app.createRateLimit({
+      max: FAILED_CREDENTIALS_PER_MINUTE,
+      timeWindow: "1 minute",
+      keyGenerator: (request: FastifyRequest) => `failed:${request.ip}`,
+    });
+    app.decorate("refused", async (request: FastifyRequest, refusal: ApiError) => {
+      const count = await countFailure(request);
+      if (count.isAllowed || !count.isExceeded) return refusal;
+      return new ApiError("rate_limited", {
+        detail: "Too many refused credentials from this address. Wait, then check the credential.",
+        extra: { retryAfterSeconds: count.ttlInSeconds },
+        headers: { "retry-after": String(count.ttlInSeconds) },
+      });
+    });
+  },
+  { name: "rate-limits" },
+);
+
+/** Per credential where one is shown, else per address; the credential itself is never kept. */
+function limitKey(request: FastifyRequest): string {
+  const auth = request.routeOptions.config.auth ?? "public";
+  const shown =
+    request.headers.authorization ?? (auth === "owner" ? request.headers.cookie : undefined);
+  if (shown === undefined || auth === "public") return `${auth}:ip:${request.ip}`;
+  return `${auth}:key:${createHash("sha256").update(shown).digest("base64url")}`;
+}
+
+/** What is refused, and what is let through, of a body before its route sees it. */
+
+/** Refuses deeply nested bodies on every route, whichever parser read them, before anything looks at them. */
+const requestBody = fp(
+  async (app) => {
+    app.addHook("preValidation", (request, _reply, done) => {
+      if (!isTooDeep(request.body)) return done();
+      return done(
+        new ApiError("invalid_json", {
+          detail: `The body is nested deeper than ${MAX_JSON_DEPTH} levels.`,
+        }),
+      );
+    });
+  },
+  { name: "request-body" },
+);
+
+/**
+ * Clients that always send `Content-Type: application/json` also do so with a DELETE or a POST that
+ * has no body. In this scope that is no body, and the route's own schema says whether it needs one.
+ */
+export function acceptEmptyJson(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
+  const parseJson = app.getDefaultJsonParser("error", "error");
+  app.removeContentTypeParser("application/json");
+  app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {
+    if (body === "") done(null, undefined);
+    else void parseJson(request, body as string, done);
+  });
 }

@@ -5,7 +5,7 @@ import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
 import { sendProblem } from "./errors.ts";
-import type { KnownRoute } from "./route-auth.ts";
+import type { KnownRoute } from "./index.ts";
 
 const WEB_ROOT = fileURLToPath(new URL("../../../web/dist/", import.meta.url));
 /** Paths of machines: what is not there is a problem document, never the web app. */

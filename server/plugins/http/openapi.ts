@@ -5,7 +5,7 @@ import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import { ERRORS } from "../../errors.ts";
 import { VERSION } from "../../infra/version.ts";
-import type { Credential } from "./route-auth.ts";
+import type { Credential } from "./index.ts";
 
 const SECURITY: Record<Credential, { [scheme: string]: string[] }[] | undefined> = {
   public: [],

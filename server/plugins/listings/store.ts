@@ -1,10 +1,12 @@
 /** Listings in Postgres: what is offered, at which pinned terms, and when it is probed next. */
 import { isDeepStrictEqual } from "node:util";
-import type { Terms } from "./terms.ts";
+import type { Terms } from "./index.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
-import { atomicOf, decimalOf } from "../../infra/db/decimal.ts";
-import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
 import {
+  atomicOf,
+  decimalOf,
+  placeOf,
+  readKeyset,
   databaseNow,
   jsonOf,
   jsonOrNull,

@@ -7,8 +7,14 @@ import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { extractDiscoveryInfo } from "@x402/extensions/bazaar";
 import { parseAtomic } from "../../core/money.ts";
 import { type NetworkFacts, findNetwork } from "../../core/networks.ts";
-import { decimalOf } from "../../infra/db/decimal.ts";
-import { type Db, type Prisma, databaseNow, jsonOf, jsonOrNull } from "../../infra/db/prisma.ts";
+import {
+  decimalOf,
+  databaseNow,
+  jsonOf,
+  jsonOrNull,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
 import { type ListingMethod, type ListingRow, matches, rowOf } from "../listings/store.ts";
 
 export interface Announcement {

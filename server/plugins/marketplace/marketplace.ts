@@ -12,7 +12,7 @@ import { readPage, toPage, type PageOf } from "../../core/paging.ts";
 import { readAnnouncement } from "./announcement.ts";
 import { readCeiling, readListingUrl, readMaxPriceFilter } from "./wire.ts";
 import { nextProbeInMs } from "./reprobe.ts";
-import type { ProbedTerms } from "../listings/terms.ts";
+import type { ProbedTerms } from "../listings/index.ts";
 
 /** Asks the URL without paying; throws the ApiError that says why its 402 is none. */
 export type Prober = (url: string, options: { method: string }) => Promise<ProbedTerms>;

@@ -1,9 +1,14 @@
 /** The background check of listings: are they still there, at the terms they were listed with? */
 import { ApiError } from "../../errors.ts";
-import { decimalOf } from "../../infra/db/decimal.ts";
-import { type Db, type PrismaClient, jsonOf, secondsAfter } from "../../infra/db/prisma.ts";
+import {
+  decimalOf,
+  jsonOf,
+  secondsAfter,
+  type Db,
+  type PrismaClient,
+} from "../../infra/db/prisma.ts";
 import { type ListingRow, reviseListing, rowOf } from "../listings/store.ts";
-import { type ProbedTerms, compareTerms } from "../listings/terms.ts";
+import { compareTerms, type ProbedTerms } from "../listings/index.ts";
 import type { Prober } from "./marketplace.ts";
 
 const MINUTE_MS = 60_000;

@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { getAddress } from "viem";
-import { acceptEmptyJson } from "../http/request-body.ts";
+import { acceptEmptyJson } from "../http/index.ts";
 import { toListing, toDiscoveryItem } from "./wire.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";

@@ -1,6 +1,17 @@
 /** What operators, agents and programs ask about the service itself. */
 import fp from "fastify-plugin";
-import { agentDocRoutes, operatorRoutes, serviceRoutes } from "./routes.ts";
+import { createHash, timingSafeEqual } from "node:crypto";
+import { RULES } from "../guardrails/rules/index.ts";
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { getAddress } from "viem";
+import { privateKeyToAddress } from "viem/accounts";
+import { memoFor } from "../../core/shared-answers.ts";
+import { formatAtomic } from "../../core/money.ts";
+import { ApiError, ERRORS } from "../../errors.ts";
+import { VERSION } from "../../infra/version.ts";
+import { ErrorCatalogue, Health, Ready, ServiceInfo } from "../../schemas/meta.ts";
+import { llmsText, skillMarkdown } from "./skill.ts";
+import { readServiceTotals } from "./store.ts";
 
 export default fp(
   async (app) => {
@@ -10,3 +21,163 @@ export default fp(
   },
   { name: "meta" },
 );
+
+const TOTALS_KEPT_MS = 10_000;
+
+/** Is it alive, does every part work, and how much of what. */
+const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  app.get(
+    "/api/health",
+    {
+      config: { auth: "public" },
+      schema: { tags: ["meta"], summary: "The process is alive", response: { 200: Health } },
+    },
+    async (_request, reply) => {
+      reply.header("cache-control", "no-store");
+      return {
+        status: "ok" as const,
+        version: VERSION,
+        uptimeSeconds: Math.round(process.uptime()),
+      };
+    },
+  );
+
+  app.get(
+    "/api/ready",
+    {
+      config: { auth: "public" },
+      schema: {
+        tags: ["meta"],
+        summary: "Database, chain, relayer gas and migrations, part by part",
+        response: { 200: Ready, 503: Ready },
+      },
+    },
+    async (_request, reply) => {
+      const parts = await app.readiness.check();
+      const ready = Object.values(parts).every((part) => part.ok);
+      return reply
+        .header("cache-control", "no-store")
+        .code(ready ? 200 : 503)
+        .send({ ready, parts });
+    },
+  );
+
+  app.get(
+    "/metrics",
+    { config: { auth: "public" }, schema: { hide: true } },
+    async (request, reply) => {
+      const { metricsToken } = app.config;
+      if (
+        metricsToken !== undefined &&
+        !isSame(request.headers.authorization ?? "", `Bearer ${metricsToken}`)
+      ) {
+        throw new ApiError("missing_api_key", {
+          detail: "Send `Authorization: Bearer <METRICS_TOKEN>`.",
+          headers: { "www-authenticate": "Bearer" },
+        });
+      }
+      return reply.type(app.metrics.contentType).send(await app.metrics.metrics());
+    },
+  );
+};
+
+const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
+const isSame = (left: string, right: string): boolean =>
+  timingSafeEqual(digest(left), digest(right));
+
+/** Facts that anyone may know. */
+export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  const { config } = app;
+  const relayers = config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
+  const totals = memoFor(TOTALS_KEPT_MS, () => readServiceTotals(app.prisma));
+
+  const networks = () =>
+    Promise.all(
+      app.chains.all.map(async ({ network, client }, index) => ({
+        id: network.id,
+        chainId: network.chainId,
+        name: network.name,
+        slug: network.slug,
+        testnet: network.testnet,
+        nativeSymbol: network.nativeSymbol,
+        usdc: { ...network.usdc, address: getAddress(network.usdc.address) },
+        explorerUrl: network.explorerUrl,
+        walletRpcUrl: config.local
+          ? (network.rpcUrls[0] ?? network.publicRpcUrl)
+          : network.publicRpcUrl,
+        blockTimeMs: network.blockTimeMs,
+        blockHeight: await client.getBlockNumber().then(String, () => null),
+        demoPath: index === 0 ? `/api/${network.slug}-stats` : null,
+      })),
+    );
+
+  app.get(
+    "/api/info",
+    {
+      config: { auth: "public" },
+      schema: {
+        tags: ["meta"],
+        summary: "Public facts about this service",
+        response: { 200: ServiceInfo },
+      },
+    },
+    async (_request, reply) => {
+      const { volumeAtomic, ...counts } = await totals();
+      reply.header("cache-control", "no-store");
+      return {
+        name: "Purser" as const,
+        version: VERSION,
+        publicUrl: config.publicUrl,
+        localWorld: config.local !== undefined,
+        facilitator: {
+          url: `${config.publicUrl}/api/x402`,
+          requiresKey: config.facilitatorApiKeys.length > 0,
+          addresses: relayers,
+        },
+        networks: await networks(),
+        rules: RULES.map(({ name, codes, field }) => ({
+          name,
+          codes: [...codes],
+          field: field ?? null,
+        })),
+        last24h: { ...counts, volume: formatAtomic(volumeAtomic) },
+      };
+    },
+  );
+
+  app.get(
+    "/api/errors",
+    {
+      config: { auth: "public" },
+      schema: { tags: ["meta"], summary: "The error catalogue", response: { 200: ErrorCatalogue } },
+    },
+    async () => ({
+      items: Object.entries(ERRORS).map(([code, definition]) => ({ code, ...definition })),
+    }),
+  );
+};
+
+/** What an agent reads to use the service. */
+const agentDocRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "public" } as const;
+  const { network } = app.chains.default;
+  const facts = {
+    baseUrl: app.config.publicUrl,
+    networkId: network.id,
+    networkName: network.name,
+    demoPath: `/api/${network.slug}-stats`,
+  };
+  const skill = skillMarkdown(facts);
+  const llms = llmsText(facts);
+
+  app.get(
+    "/skill.md",
+    { config, schema: { tags: ["meta"], summary: "Instructions for agents (Markdown)" } },
+    async (_request, reply) => reply.type("text/markdown; charset=utf-8").send(skill),
+  );
+  app.get(
+    "/llms.txt",
+    { config, schema: { tags: ["meta"], summary: "What is here, for language models" } },
+    async (_request, reply) => reply.type("text/plain; charset=utf-8").send(llms),
+  );
+};

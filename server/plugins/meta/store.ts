@@ -1,5 +1,4 @@
-import { atomicOf } from "../../infra/db/decimal.ts";
-import { databaseNow, hoursBefore, type Db, type Prisma } from "../../infra/db/prisma.ts";
+import { atomicOf, databaseNow, hoursBefore, type Db, type Prisma } from "../../infra/db/prisma.ts";
 
 export interface ServiceTotals {
   settled: number;

@@ -1,7 +1,22 @@
 /** Owners sign in with their wallet. */
 import fp from "fastify-plugin";
-import routes from "./routes.ts";
 import { deleteExpiredSignIns } from "./store.ts";
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { getAddress } from "viem";
+import { listSessions, revokeSession } from "../auth/sessions.ts";
+import { issueNonce, signIn } from "./sign-in.ts";
+import { readPage, toPage } from "../../core/paging.ts";
+import { ApiError } from "../../errors.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
+import {
+  Done,
+  Nonce,
+  SessionInfo,
+  SessionPage,
+  SignInBody,
+  SignedIn,
+} from "../../schemas/owners.ts";
+import { acceptEmptyJson } from "../http/index.ts";
 
 export default fp(
   async (app) => {
@@ -15,3 +30,122 @@ export default fp(
   },
   { name: "owners" },
 );
+
+/** Per address. Asking a chain about a contract's signature is work that strangers can cause. */
+const SIGN_INS_PER_MINUTE = 300;
+
+export const routes: FastifyPluginAsyncTypebox = async (app) => {
+  acceptEmptyJson(app);
+  app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
+  const tags = ["owners: session"];
+
+  app.get(
+    "/api/auth/nonce",
+    {
+      config: { auth: "public" },
+      schema: { tags, summary: "A nonce for a sign-in message", response: { 200: Nonce } },
+    },
+    async () => ({ nonce: await issueNonce(app.prisma) }),
+  );
+
+  app.post(
+    "/api/auth/verify",
+    {
+      config: { auth: "public", rateLimit: { max: SIGN_INS_PER_MINUTE, timeWindow: "1 minute" } },
+      onRequest: async (request) => app.requireOwnOrigin(request),
+      schema: {
+        tags,
+        summary: "Sign in with a signed SIWE message; sets the session cookie",
+        body: SignInBody,
+        response: { 200: SignedIn },
+      },
+    },
+    async (request, reply) => {
+      const { address, token } = await signIn(
+        {
+          ...request.body,
+          userAgent: request.headers["user-agent"] ?? "",
+          ip: request.ip,
+          oldToken: app.sessionCookie.read(request),
+        },
+        { prisma: app.prisma, own: app.ownOrigins, chains: app.chains.all },
+      ).catch(async (error: unknown) => {
+        const isRefusal = error instanceof ApiError && error.code === "invalid_signature";
+        throw isRefusal ? await app.refused(request, error) : error;
+      });
+      app.sessionCookie.set(reply, token);
+      return { address: getAddress(address) };
+    },
+  );
+
+  app.get(
+    "/api/auth/session",
+    {
+      config: { auth: "owner" },
+      schema: { tags, summary: "Who is signed in", response: { 200: SessionInfo } },
+    },
+    async ({ owner }) => ({
+      address: getAddress(owner.address),
+      sessionId: owner.sessionId,
+      createdAt: owner.sessionCreatedAt.toISOString(),
+      expiresAt: owner.sessionExpiresAt.toISOString(),
+    }),
+  );
+
+  app.post(
+    "/api/auth/logout",
+    {
+      config: { auth: "owner" },
+      schema: { tags, summary: "End this session", response: { 200: Done } },
+    },
+    async ({ owner }, reply) => {
+      await revokeSession(app.prisma, owner.id, owner.sessionId);
+      app.sessionCookie.clear(reply);
+      return { success: true as const };
+    },
+  );
+
+  app.get(
+    "/api/auth/sessions",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "This owner's sessions that are alive",
+        querystring: PageQuery,
+        response: { 200: SessionPage },
+      },
+    },
+    async ({ owner, query }) => {
+      const page = readPage(query);
+      return toPage(await listSessions(app.prisma, owner.id, page), page.limit, (row) => ({
+        id: row.id,
+        createdAt: row.createdAt.toISOString(),
+        lastSeenAt: row.lastSeenAt.toISOString(),
+        expiresAt: row.expiresAt.toISOString(),
+        userAgent: row.userAgent,
+        ip: row.ip,
+        current: row.id === owner.sessionId,
+      }));
+    },
+  );
+
+  app.delete(
+    "/api/auth/sessions/:id",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "End one of this owner's sessions",
+        params: IdParams,
+        response: { 200: Done },
+      },
+    },
+    async ({ owner, params }, reply) => {
+      if (!(await revokeSession(app.prisma, owner.id, params.id)))
+        throw new ApiError("not_found", { detail: "There is no such session among yours." });
+      if (params.id === owner.sessionId) app.sessionCookie.clear(reply);
+      return { success: true as const };
+    },
+  );
+};

@@ -1,10 +1,11 @@
+/** Sign-in with Ethereum (EIP-4361): our nonce, the message, its signature, a session. */
 import { randomInt } from "node:crypto";
-import { isHex, type Hex } from "viem";
+import { isHex, type Hex, type Address } from "viem";
 import {
   verifyAccountMessage,
   type SignatureVerdict,
 } from "../../infra/chain/account-signature.ts";
-import type { ChainClient } from "../../infra/chain/clients.ts";
+import type { ChainClient } from "../../infra/chain/index.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { ensureOwner, insertNonce, takeNonce } from "./store.ts";
 import {
@@ -14,8 +15,8 @@ import {
   hashSessionToken,
 } from "../auth/sessions.ts";
 import { ApiError } from "../../errors.ts";
-import type { OwnOrigins } from "../auth/owner.ts";
-import { NONCE_LIFE_SECONDS, checkSiwe, parseSiwe, type SiweFields } from "./siwe.ts";
+import type { OwnOrigins } from "../auth/index.ts";
+import { parseAddress } from "../../core/foreign-text.ts";
 
 const NONCE_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const NONCE_LENGTH = 32;
@@ -28,7 +29,7 @@ export async function issueNonce(prisma: PrismaClient): Promise<string> {
   return nonce;
 }
 
-export interface SignInRequest {
+interface SignInRequest {
   message: string;
   signature: string;
   userAgent: string;
@@ -101,3 +102,97 @@ const refused = (reason: string): ApiError =>
     detail: `Sign-in refused: ${reason}.`,
     headers: { "www-authenticate": 'SIWE realm="purser"' },
   });
+
+/**
+ * Sign-in messages (EIP-4361). The whole message is matched from first to last character: a second
+ * set of fields hidden in the statement, or anything before or after, makes it no message at all.
+ */
+
+/** Server nonces: 32 of 62 characters are 190 random bits; the floor is 96. */
+const NONCE_LIFE_SECONDS = 600;
+/** How far a person's clock may be ahead of ours. */
+const CLOCK_SKEW_MS = 5 * 60_000;
+
+const TIME = String.raw`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:Z|[+-]\d{2}:\d{2})`;
+const MESSAGE = new RegExp(
+  [
+    String.raw`^(?:(?<scheme>[a-z][a-z0-9+.-]*)://)?(?<domain>[^\s/?#@]+) wants you to sign in with your Ethereum account:`,
+    // Without a statement the grammar has two empty lines; some libraries write one.
+    String.raw`(?<address>0x[0-9a-fA-F]{40})(?:\n\n[^\n]+\n|\n\n?)`,
+    String.raw`URI: (?<uri>\S+)`,
+    String.raw`Version: (?<version>\S+)`,
+    String.raw`Chain ID: (?<chainId>[1-9][0-9]{0,15})`,
+    String.raw`Nonce: (?<nonce>[a-zA-Z0-9]{8,128})`,
+    String.raw`Issued At: (?<issuedAt>${TIME})`,
+  ].join(String.raw`\n`) +
+    String.raw`(?:\nExpiration Time: (?<expirationTime>${TIME}))?` +
+    String.raw`(?:\nNot Before: (?<notBefore>${TIME}))?` +
+    String.raw`(?:\nRequest ID: (?<requestId>[^\n]*))?` +
+    String.raw`(?:\nResources:(?<resources>(?:\n- [^\n]+)*))?$`,
+);
+
+export interface SiweFields {
+  scheme: string | undefined;
+  domain: string;
+  address: Address;
+  uri: string;
+  version: string;
+  chainId: number;
+  nonce: string;
+  issuedAt: Date;
+  expirationTime: Date | undefined;
+  notBefore: Date | undefined;
+}
+
+type SiweCheck = { ok: true } | { ok: false; reason: string };
+
+export function parseSiwe(message: string): SiweFields | undefined {
+  const groups = MESSAGE.exec(message)?.groups;
+  if (!groups) return undefined;
+  const address = parseAddress(groups["address"]);
+  if (!address.ok) return undefined;
+  const time = (name: string): Date | undefined => {
+    const text = groups[name];
+    return text === undefined ? undefined : new Date(text);
+  };
+  const times = { expirationTime: time("expirationTime"), notBefore: time("notBefore") };
+  const issuedAt = time("issuedAt");
+  const isTime = (at: Date | undefined) => at === undefined || !Number.isNaN(at.getTime());
+  if (!issuedAt || ![issuedAt, times.expirationTime, times.notBefore].every(isTime))
+    return undefined;
+  return {
+    scheme: groups["scheme"],
+    domain: groups["domain"] ?? "",
+    address: address.address,
+    uri: groups["uri"] ?? "",
+    version: groups["version"] ?? "",
+    chainId: Number(groups["chainId"]),
+    nonce: groups["nonce"] ?? "",
+    issuedAt,
+    ...times,
+  };
+}
+
+/** Is this message meant for us, here and now? The signature is checked elsewhere. */
+export function checkSiwe(
+  fields: SiweFields,
+  expected: { own: OwnOrigins; chainIds: readonly number[]; now: Date },
+): SiweCheck {
+  const { own, chainIds, now } = expected;
+  const nowMs = now.getTime();
+  const no = (reason: string): SiweCheck => ({ ok: false, reason });
+  if (fields.version !== "1") return no(`its version is ${fields.version}, not 1`);
+  if (!own.hosts.has(fields.domain)) return no(`its domain is ${fields.domain}, not ours`);
+  if (fields.scheme !== undefined && fields.scheme !== (own.isHttps ? "https" : "http"))
+    return no(`its scheme is ${fields.scheme}, not ours`);
+  if (!URL.canParse(fields.uri) || !own.origins.has(new URL(fields.uri).origin))
+    return no("its URI is not ours");
+  if (!chainIds.includes(fields.chainId))
+    return no(`its chain ID is ${fields.chainId}; use one of ${chainIds.join(", ")}`);
+  if (fields.issuedAt.getTime() > nowMs + CLOCK_SKEW_MS)
+    return no("it was issued in the future; is your clock right?");
+  if (fields.expirationTime && fields.expirationTime.getTime() <= nowMs)
+    return no("it has expired; is your clock right?");
+  if (fields.notBefore && fields.notBefore.getTime() > nowMs) return no("it is not valid yet");
+  return { ok: true };
+}

@@ -1,5 +1,5 @@
 /** The first lookup of a request that moves money: was it asked before, and what was the answer? */
-import { toJsonb } from "../../core/json.ts";
+import { toJsonb } from "../../core/foreign-text.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";

@@ -13,17 +13,27 @@ import {
 } from "../guardrails/store.ts";
 import { hashBody, readIdempotencyKey, type IdempotencyRef } from "../guardrails/types.ts";
 import { acceptInGroups } from "../settlement/accept.ts";
-import { AgentReserve } from "./agent-reserve.ts";
+import { AgentReserve, Spend } from "./agent-payments.ts";
 import { PaymentHistory } from "./history.ts";
-import housekeeping from "./housekeeping.ts";
 import routes from "./routes.ts";
-import { completeKey, findKey, insertKey, releaseKey } from "./idempotency.ts";
-import { Idempotency, type Answer } from "./idempotency.ts";
-import { blockedLastDay, overviewAgents, paymentBuckets } from "./overview.ts";
-import { readOverview } from "./overview.ts";
+import {
+  completeKey,
+  findKey,
+  insertKey,
+  releaseKey,
+  Idempotency,
+  deleteOldKeys,
+  type Answer,
+} from "./idempotency.ts";
+import {
+  blockedLastDay,
+  overviewAgents,
+  paymentBuckets,
+  readOverview,
+  findSelf,
+  presentSelf,
+} from "./overview.ts";
 import { PayFlow, type SigningFault } from "./pay.ts";
-import { findSelf, presentSelf } from "./self.ts";
-import { Spend } from "./spend.ts";
 import { findPayment, listPayments } from "./store.ts";
 
 declare module "fastify" {
@@ -173,3 +183,27 @@ function decorateReading(app: FastifyInstance): void {
     });
   });
 }
+
+/** Longer than any request that could still sign (its transaction would be refused anyway). */
+const UNSIGNED_SAFE_SECONDS = 60;
+/** Promised for 24 hours; a day more lets nobody be surprised by a boundary. */
+const KEY_HOURS = 48;
+
+/** Releases what died halfway, and forgets answers nobody can need any more. */
+const housekeeping = fp(
+  async (app) => {
+    app.jobs.addTask(
+      "sweep-unsigned",
+      async () =>
+        void (await app.payments.sweepUnsigned({ olderThanSeconds: UNSIGNED_SAFE_SECONDS })),
+      { cron: "* * * * *", atStart: true },
+    );
+    app.jobs.addTask(
+      "forget-answers",
+      async () =>
+        app.log.info({ keys: await deleteOldKeys(app.pool, KEY_HOURS) }, "old rows deleted"),
+      { cron: "17 * * * *", atStart: true },
+    );
+  },
+  { name: "housekeeping" },
+);

@@ -1,13 +1,27 @@
-/** Totals and time series for an owner's charts. */
-import type { Address } from "viem";
+/** What an owner sees of all its agents, and an agent of itself: totals, time series, limits, what is left. */
+import { getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
-import { balanceOn, type ReadAllBalances } from "../agents/balances.ts";
-import { atomicOf } from "../../infra/db/decimal.ts";
-import { type Db, type Prisma, databaseNow, hoursBefore } from "../../infra/db/prisma.ts";
+import {
+  balanceOn,
+  balancesOnWire,
+  type ReadAllBalances,
+  type WalletBalances,
+} from "../agents/balances.ts";
+import {
+  atomicOf,
+  databaseNow,
+  hoursBefore,
+  atomicOrNull,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { Limits } from "../guardrails/types.ts";
+import type { AgentSelf } from "../../schemas/payments.ts";
+import type { AllowlistRow } from "../agents/allowlist.ts";
+import { limitsOnWire } from "../guardrails/explain.ts";
 
-export interface OverviewDeps {
+interface OverviewDeps {
   agents(args: { ownerId: string; agentId: string | undefined }): Promise<OverviewAgent[]>;
   limits(agentIds: readonly string[]): Promise<Map<string, Limits>>;
   buckets(args: {
@@ -101,7 +115,7 @@ export async function overviewAgents(
   }));
 }
 
-export interface BucketRow {
+interface BucketRow {
   at: Date;
   spentAtomic: bigint;
   count: number;
@@ -140,4 +154,95 @@ export async function blockedLastDay(db: Db, agentIds: readonly string[]): Promi
   return db.payment.count({
     where: { agentId: { in: [...agentIds] }, status: "blocked", createdAt: { gt: since } },
   });
+}
+
+/** `GET /api/agents/me`: an agent's own view of its wallet, rules and key. */
+
+export function presentSelf(
+  row: SelfRow,
+  around: {
+    limits: Limits;
+    allowlist: readonly AllowlistRow[];
+    balances: WalletBalances | undefined;
+    asset: Address;
+  },
+): AgentSelf {
+  const wallet = getAddress(row.walletAddress);
+  const own = balanceOn(around.balances, row.network);
+  return {
+    id: row.id,
+    name: row.name,
+    status: row.expired && row.status === "active" ? "expired" : row.status,
+    expired: row.expired,
+    wallet,
+    walletAddress: wallet,
+    network: row.network,
+    asset: getAddress(around.asset),
+    balance: own === undefined ? null : formatAtomic(own.atomic),
+    balances: balancesOnWire(around.balances),
+    limits: limitsOnWire(around.limits),
+    perPaymentLimit:
+      row.perPaymentLimitAtomic === null ? null : formatAtomic(row.perPaymentLimitAtomic),
+    expiresAt: row.expiresAt?.toISOString() ?? null,
+    allowlist: around.allowlist.map((entry) => ({
+      address: getAddress(entry.address),
+      label: entry.label,
+      createdAt: entry.createdAt.toISOString(),
+    })),
+    key: {
+      id: row.keyId,
+      label: row.keyLabel,
+      prefix: row.keyPrefix,
+      last4: row.keyLast4,
+      createdAt: row.keyCreatedAt.toISOString(),
+      expiresAt: row.keyExpiresAt?.toISOString() ?? null,
+    },
+  };
+}
+
+interface SelfRow {
+  id: string;
+  name: string;
+  network: string;
+  walletAddress: Address;
+  status: string;
+  expired: boolean;
+  expiresAt: Date | null;
+  perPaymentLimitAtomic: bigint | null;
+  keyId: string;
+  keyLabel: string;
+  keyPrefix: string;
+  keyLast4: string;
+  keyCreatedAt: Date;
+  keyExpiresAt: Date | null;
+}
+
+/** An agent together with the key that asks. */
+export async function findSelf(
+  db: Db,
+  args: { agentId: string; apiKeyId: string },
+): Promise<SelfRow | undefined> {
+  const key = await db.apiKey.findUnique({
+    where: { id: args.apiKeyId, agentId: args.agentId },
+    include: { agent: true },
+  });
+  if (key === null) return undefined;
+  const now = await databaseNow(db);
+  const { agent } = key;
+  return {
+    id: agent.id,
+    name: agent.name,
+    network: agent.network,
+    walletAddress: agent.walletAddress as Address,
+    status: agent.status,
+    expired: agent.expiresAt !== null && agent.expiresAt <= now,
+    expiresAt: agent.expiresAt,
+    perPaymentLimitAtomic: atomicOrNull(agent.perPaymentLimit),
+    keyId: key.id,
+    keyLabel: key.label,
+    keyPrefix: key.prefix,
+    keyLast4: key.last4,
+    keyCreatedAt: key.createdAt,
+    keyExpiresAt: key.expiresAt,
+  };
 }

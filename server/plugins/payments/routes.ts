@@ -12,7 +12,7 @@ import {
   SpendRequest,
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
-import { readSpend } from "./spend.ts";
+import { readSpend } from "./agent-payments.ts";
 
 const SPEND = "POST /api/agents/spend";
 

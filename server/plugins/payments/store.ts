@@ -1,10 +1,15 @@
 /** Reads of the ledger, for lists, single payments and the answers of finished requests. */
 import type { Address, Hex } from "viem";
 import type { PageRequest, Place } from "../../core/paging.ts";
-import { atomicOf } from "../../infra/db/decimal.ts";
-import { placeOf, readKeyset } from "../../infra/db/keyset.ts";
+import {
+  atomicOf,
+  placeOf,
+  readKeyset,
+  databaseNow,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { databaseNow, type Db, type Prisma } from "../../infra/db/prisma.ts";
 import type { StoredSnapshot } from "../guardrails/store.ts";
 
 export type PaymentKind = "spend" | "x402" | "withdrawal" | "incoming";

@@ -11,8 +11,7 @@ import {
 import { bazaarResourceServerExtension, declareDiscoveryExtension } from "@x402/extensions/bazaar";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { NAMED_SCHEMES } from "../../schemes/index.ts";
-import { readProof, v1Body } from "./proof.ts";
-import { UsdcScheme } from "./usdc-scheme.ts";
+import { readProof, v1Body, UsdcScheme } from "./protocol.ts";
 
 export class FacilitatorFault extends Error {
   override name = "FacilitatorFault";

@@ -1,6 +1,6 @@
 /** Hands signed payments that are ready at the same moment to the engine in one transaction: ours, and strangers'. */
 import type { SettlementKey } from "../../core/authorization.ts";
-import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { type SettlementRecord, acceptSettlement, toRow } from "./store.ts";
 import type { SettlementRequest, SettlementRow } from "./types.ts";

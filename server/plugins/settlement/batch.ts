@@ -2,10 +2,10 @@
 import { type Address, type Hex, type PrivateKeyAccount, keccak256 } from "viem";
 import type { ContractCall } from "../../core/abi.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import { encodeAggregate } from "../../infra/chain/multicall.ts";
+import { encodeAggregate } from "../../infra/chain/contracts.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { TransferPlan } from "../../schemes/scheme.ts";
-import { DEPLOYMENT_GAS } from "../../schemes/wallet-signature.ts";
+import { DEPLOYMENT_GAS } from "../../core/signatures.ts";
 import type { CarriedItem, StoredAttempt, StoredTransaction } from "./lane-store.ts";
 import { type SettlementRecord, toRow } from "./store.ts";
 

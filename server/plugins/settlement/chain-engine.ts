@@ -1,6 +1,6 @@
 /** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
 import type { PrivateKeyAccount } from "viem";
-import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { ExpectedPayments } from "./signal.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";

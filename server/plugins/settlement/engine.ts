@@ -1,6 +1,6 @@
 /** The engine as the other parts see it: accept, wait, find, cancel; and the lanes that do the work. */
 import type * as SettlementStore from "./store.ts";
-import * as reads from "../../infra/chain/authorizations.ts";
+import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
 import * as transactions from "./transaction-store.ts";
 import * as settlements from "./store.ts";
@@ -10,10 +10,9 @@ import { privateKeyToAccount } from "viem/accounts";
 import type { NetworkConfig } from "../../config.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { ApiError } from "../../errors.ts";
-import type { HeadWatcher } from "../../infra/chain/heads.ts";
+import type { HeadWatcher } from "../../infra/chain/reads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
-import { Listener } from "../../infra/db/listener.ts";
-import type { Pool, Sql } from "../../infra/db/pool.ts";
+import { Listener, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { acceptSettlements } from "./accept.ts";
 import { ChainEngine } from "./chain-engine.ts";
 import type { EngineLog, EngineMeter, FaultPoint } from "./context.ts";

@@ -3,7 +3,7 @@
  * Nothing is sent that is not stored first.
  */
 import type { PrivateKeyAccount } from "viem";
-import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "../../infra/db/sqlstates.ts";
+import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "../../infra/db/pool.ts";
 import type { Lease } from "./lane-store.ts";
 import type { ExpectedPayments } from "./signal.ts";
 import { classifyChainError, revertText } from "../../infra/chain/errors.ts";

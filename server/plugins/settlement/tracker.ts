@@ -7,7 +7,7 @@ import type { Lease, StoredAttempt, StoredTransaction } from "./lane-store.ts";
 import type { ProvenOutcome } from "./store.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import { finalTag, type EngineContext } from "./context.ts";
-import type { RpcReceipt } from "../../infra/chain/authorizations.ts";
+import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { replacementFees } from "./batch.ts";
 import { signAttempt } from "./batch.ts";

@@ -3,7 +3,7 @@
  * replica wrote the outcome; one query for all waiters together covers what was missed.
  */
 import type { Hex } from "viem";
-import { Coalescer } from "../../infra/chain/coalesced-reads.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
 import type { SettlementOutcome, SettlementRow } from "./types.ts";
 
 const GATHER_MS = 8;

@@ -2,7 +2,7 @@ import type { Address, Hex } from "viem";
 import { bytea } from "../guardrails/store.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { toJsonb } from "../../core/json.ts";
+import { toJsonb } from "../../core/foreign-text.ts";
 
 export interface WithdrawalReservation {
   outcome:

@@ -10,13 +10,12 @@ import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdra
 import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../agents/change.ts";
 import { heldKey } from "../guardrails/decide.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
-import { MAX_VALID_SECONDS, type WalletBalance } from "../payments/agent-reserve.ts";
+import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/agent-payments.ts";
 import type { Answer } from "../payments/idempotency.ts";
 import type { PayFlow, Reservation, Settled } from "../payments/pay.ts";
-import { readPayee } from "../payments/spend.ts";
 import type { Settlement } from "../settlement/types.ts";
 import {
   MAX_ORDER_SECONDS,

@@ -1,12 +1,12 @@
 /** The answers of x402-fetch as they go out. */
 import { type Address, type Hex, getAddress } from "viem";
-import { readForeignJson } from "../../core/json.ts";
+import { readForeignJson } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import type { ChosenTerms } from "./offer.ts";
-import type { TargetRequest } from "./types.ts";
+import type { TargetRequest } from "./request.ts";
 
 export interface PaidFacts {
   network: string;

@@ -6,20 +6,29 @@ import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
-import type { ListingPins } from "../listings/book.ts";
-import type { ProbedTerms } from "../listings/terms.ts";
-import { compareTerms } from "../listings/terms.ts";
+import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import type { PayRequest } from "../payments/agent-reserve.ts";
+import type { PayRequest } from "../payments/agent-payments.ts";
 import type { Answer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay.ts";
-import { askTarget } from "./ask.ts";
-import { chooseTerms, termsOf, type ChosenTerms } from "./offer.ts";
+import {
+  askTarget,
+  chooseTerms,
+  termsOf,
+  probeTarget,
+  type ChosenTerms,
+  type Offer,
+} from "./offer.ts";
 import { deliver, isOver, resumeDelivery } from "./deliver.ts";
-import type { Offer } from "./offer.ts";
-import { probeTarget } from "./probe.ts";
-import { assertOneTarget, prepare, type Prepared } from "./prepare.ts";
-import type { ClientDeps, FetchCaller, FetchInput, PaymentTerms } from "./types.ts";
+import {
+  assertOneTarget,
+  prepare,
+  type Prepared,
+  type ClientDeps,
+  type FetchCaller,
+  type FetchInput,
+  type PaymentTerms,
+} from "./request.ts";
 import { dryRunBody, freeBody } from "./answers.ts";
 
 type Job = Prepared & {

@@ -1,18 +1,25 @@
 /**
- * Reads what a seller asks for. Everything in here was written by a stranger: whatever does not
- * parse is said to be invalid, and nothing of it is used beyond the fields checked.
+ * What a target asks for: asking it, reading its answer, choosing among its terms, and the price alone for a listing.
+ * Everything it says was written by a stranger: whatever does not parse is said to be invalid, and nothing of it is
+ * used beyond the fields checked.
  */
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { PaymentRequirementsV1Schema, PaymentRequirementsV2Schema } from "@x402/core/schemas";
 import type { Address } from "viem";
-import { parseAddress } from "../../core/address.ts";
-import { isRecord, readForeignJson } from "../../core/json.ts";
+import { parseAddress, isRecord, readForeignJson, quoted } from "../../core/foreign-text.ts";
 import { parseAtomic } from "../../core/money.ts";
-import { type NetworkFacts, findNetwork } from "../../core/networks.ts";
-import { quoted } from "../../core/quoted.ts";
+import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { findScheme } from "../../schemes/index.ts";
-import type { Terms } from "../listings/terms.ts";
-import { MAX_VALID_SECONDS } from "../payments/agent-reserve.ts";
+import type { Terms, ProbedTerms } from "../listings/index.ts";
+import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
+import {
+  DEFAULT_TIMEOUT_MS,
+  type OutboundRequest,
+  type OutboundResponse,
+} from "../../infra/outbound/outbound.ts";
+import { ApiError } from "../../errors.ts";
+import type { TargetRequest, ClientDeps } from "./request.ts";
 
 /** One entry of `accepts`, in the words of version 2. */
 export interface OfferedTerms {
@@ -38,7 +45,7 @@ export interface Offer {
   error: string | undefined;
 }
 
-export type ParsedOffer = { ok: true; offer: Offer } | { ok: false; reason: string };
+type ParsedOffer = { ok: true; offer: Offer } | { ok: false; reason: string };
 
 /** More entries than any seller has; a list of thousands is an attack on our time. */
 const MAX_ENTRIES = 64;
@@ -175,3 +182,113 @@ export const termsOf = (url: URL, chosen: ChosenTerms): Terms => ({
   network: chosen.network.id,
   priceAtomic: chosen.amountAtomic,
 });
+
+/** One request to the target before anything was signed, and what its answer means. */
+
+export type Asked =
+  | { kind: "free"; response: OutboundResponse }
+  | { kind: "offer"; offer: Offer; response: OutboundResponse };
+
+export async function askTarget(
+  ask: (request: OutboundRequest) => Promise<OutboundResponse>,
+  target: TargetRequest,
+): Promise<Asked> {
+  const response = await ask(target).catch((error: unknown) => {
+    throw error instanceof OutboundError ? upstreamError(error) : error;
+  });
+  if (isRedirect(response.status)) throw new ApiError("upstream_redirect");
+  if (response.status !== 402) return { kind: "free", response };
+  const parsed = parseOffer(response.headers["payment-required"], response.body);
+  if (!parsed.ok)
+    throw new ApiError("upstream_invalid_402", {
+      detail: `The target answered 402, but ${parsed.reason}. Nothing was paid.`,
+    });
+  return { kind: "offer", offer: parsed.offer, response };
+}
+
+/** 304 answers a conditional request and names no other place. */
+export const isRedirect = (status: number): boolean =>
+  status >= 300 && status < 400 && status !== 304;
+
+/** Why there was no answer, while nothing is paid yet. */
+function upstreamError(error: OutboundError): ApiError {
+  switch (error.failure) {
+    case "blocked":
+      return new ApiError("url_blocked", {
+        detail: error.message,
+        cause: error,
+      });
+    case "timeout":
+      return new ApiError("upstream_timeout", {
+        detail: `${error.message}. Nothing was paid.`,
+        extra: { paid: false, paymentId: null },
+        cause: error,
+      });
+    default:
+      return new ApiError("upstream_error", {
+        detail: `${error.message}. Nothing was paid.`,
+        cause: error,
+      });
+  }
+}
+
+/** Asks a URL what it costs, without paying: for listings, under the rules of a paid fetch. */
+
+export async function probeTarget(
+  deps: Pick<ClientDeps, "ask" | "networks">,
+  source: string,
+  options: { method: string; timeoutMs?: number },
+): Promise<ProbedTerms> {
+  if (!URL.canParse(source))
+    throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
+  const url = new URL(source);
+  url.hash = "";
+  const asked = await askTarget((request) => deps.ask(request), {
+    url,
+    method: options.method,
+    headers: {},
+    body: undefined,
+    timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+  });
+  if (asked.kind === "free")
+    throw new ApiError("upstream_invalid_402", {
+      detail: `The target answered ${asked.response.status} instead of 402: it asks for no payment.`,
+    });
+  const { offer } = asked;
+  const choice = chooseTerms(offer, {
+    networks: deps.networks,
+    wallet: undefined,
+    preferredNetwork: deps.networks[0]?.id,
+  });
+  if (!choice.ok)
+    throw new ApiError("unsupported_payment_requirements", {
+      detail: `The target accepts nothing wallets here can pay: ${choice.reasons.slice(0, 5).join("; ")}`,
+      extra: { reasons: choice.reasons },
+    });
+  const { raw } = choice.chosen.terms;
+  const described = offer.resource ?? raw;
+  return {
+    ...termsOf(url, choice.chosen),
+    x402Version: offer.x402Version,
+    requirement: raw,
+    description: text(described["description"]),
+    mimeType: text(described["mimeType"]),
+    sample: sampleOf(offer.extensions ?? raw["outputSchema"]),
+  };
+}
+
+/** An example answer, where the seller announces one (the protocol's bazaar extension). */
+function sampleOf(announced: unknown): string | null {
+  const bazaar = isRecord(announced) ? announced["bazaar"] : undefined;
+  const info = isRecord(bazaar) ? bazaar["info"] : undefined;
+  const output = isRecord(info) ? info["output"] : undefined;
+  const example = isRecord(output) ? output["example"] : undefined;
+  if (example === undefined || example === null) return null;
+  return text(typeof example === "string" ? example : JSON.stringify(example));
+}
+
+const MAX_TEXT_LENGTH = 1_000;
+const text = (value: unknown): string | null =>
+  typeof value === "string" && value !== ""
+    ? value.replaceAll("\0", "").slice(0, MAX_TEXT_LENGTH)
+    : null;

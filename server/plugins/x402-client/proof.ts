@@ -3,13 +3,12 @@ import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402
 import type { PaymentPayload, PaymentRequirements, ResourceInfo } from "@x402/core/types";
 import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
-import { isRecord, readForeignJson } from "../../core/json.ts";
-import { OutboundError } from "../../infra/outbound/errors.ts";
+import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { isRedirect } from "./ask.ts";
-import type { Offer, OfferedTerms } from "./offer.ts";
-import type { TargetRequest } from "./types.ts";
+import { isRedirect, type Offer, type OfferedTerms } from "./offer.ts";
+import type { TargetRequest } from "./request.ts";
 
 export interface ProofRequest {
   offer: Pick<Offer, "x402Version" | "resource" | "extensions">;

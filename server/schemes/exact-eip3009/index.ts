@@ -1,23 +1,43 @@
 /** Scheme `exact` over EIP-3009: the payer signs a transfer of the token itself, and anyone may relay it. */
 import { bytesToHex, getAddress, type Hex } from "viem";
 import { uintOf } from "../../core/abi.ts";
-import type { SignedAuthorization } from "../../core/authorization.ts";
-import { parseEcdsa, recoverSigner } from "../../core/curve.ts";
-import { tokenDomainOf } from "../../core/networks.ts";
-import type { Scheme, TransferPlan } from "../scheme.ts";
-import { unwrapSignature } from "../wallet-signature.ts";
+import type { SignedAuthorization, Authorization } from "../../core/authorization.ts";
+import { parseEcdsa, recoverSigner, unwrapSignature } from "../../core/signatures.ts";
+import { tokenDomainOf, type NetworkFacts } from "../../core/networks.ts";
+import {
+  checksummed,
+  contradiction,
+  findServed,
+  invalid,
+  readAsked,
+  refuse,
+  type Scheme,
+  type TransferPlan,
+  type Refusal,
+  type Diagnosis,
+  type Fields,
+  type Payment,
+  type PresentedParts,
+} from "../scheme.ts";
 import {
   authorizationStateCalldata,
   cancelCalldata,
   isKeySignature,
   transferCalldata,
+  cancelDigest,
+  transferDigest,
+  endFilter,
+  fateIn,
+  isUse,
+  explainRevert,
+  REASON_EXPIRED,
+  REASON_USED,
 } from "./onchain.ts";
-import { cancelDigest, transferDigest } from "./onchain.ts";
-import { endFilter, fateIn, isUse } from "./onchain.ts";
-import { TRANSFER_METHOD, whyNotPayable } from "./payment.ts";
-import { readExactPayment, type ExactPayment } from "./payment.ts";
-import { explainRevert, REASON_EXPIRED, REASON_USED } from "./onchain.ts";
-import { checkTerms, explainFailure } from "./payment.ts";
+import { parseAddress, isRecord, plainText, quoted } from "../../core/foreign-text.ts";
+import { USDC_DECIMALS, parseAtomic } from "../../core/money.ts";
+
+/** What `extra.assetTransferMethod` calls an EIP-3009 transfer. */
+const TRANSFER_METHOD = "eip3009";
 
 export const exactEip3009: Scheme<ExactPayment> = {
   name: "exact",
@@ -103,4 +123,158 @@ function proofPayload({ signature, ...authorization }: SignedAuthorization): obj
       nonce: authorization.nonce,
     },
   };
+}
+
+/** Reads a payment of this scheme out of a protocol body. */
+
+export interface ExactPayment extends Payment {
+  readonly domainName: string;
+  readonly domainVersion: string;
+  /** What the payer accepted, where that is not what the seller asks. */
+  readonly acceptedMismatch: "payTo" | "amount" | "asset" | undefined;
+}
+
+/** In the order of the reference implementation, so that its codes and ours agree. */
+function readExactPayment(
+  scheme: Scheme<ExactPayment>,
+  parts: PresentedParts,
+  networks: readonly NetworkFacts[],
+): { readonly isValid: true; readonly payment: ExactPayment } | Refusal {
+  const { version, accepted, payload, requirements } = parts;
+  if ("permit2Authorization" in payload) return refuse("unsupported_payload_type");
+  const { authorization, signature } = payload;
+  if (!isRecord(authorization)) return invalid("payload.authorization must be an object.");
+  const payer = checksummed(authorization["from"]);
+  if (accepted["scheme"] !== scheme.name || requirements["scheme"] !== scheme.name)
+    return refuse("invalid_exact_evm_scheme", payer);
+  const extra = isRecord(requirements["extra"]) ? requirements["extra"] : {};
+  const { name: domainName, version: domainVersion } = extra;
+  if (!isText(domainName) || !isText(domainVersion))
+    return refuse("invalid_exact_evm_missing_eip712_domain", payer);
+  const networkName = requirements["network"];
+  if (typeof networkName !== "string" || accepted["network"] !== networkName)
+    return refuse("invalid_exact_evm_network_mismatch", payer);
+  const network = findServed(version, networkName, networks);
+  if (!network) return refuse("invalid_network", payer);
+
+  const asked = readAsked(parts);
+  if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
+  const { asset, payTo, amountAtomic } = asked;
+  const signed = readAuthorization(authorization);
+  if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
+  if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
+  return {
+    isValid: true,
+    payment: {
+      scheme,
+      version,
+      network,
+      networkName,
+      domainName,
+      domainVersion,
+      signature,
+      payTo,
+      amountAtomic,
+      acceptedMismatch: contradiction(parts, asked),
+      authorization: { chainId: network.chainId, asset, ...signed },
+      payer: getAddress(signed.from),
+    },
+  };
+}
+
+type Signed = Omit<Authorization, "chainId" | "asset">;
+
+function readAuthorization(fields: Fields): Signed | Refusal {
+  const from = parseAddress(fields["from"]);
+  if (!from.ok) return invalid(`authorization.from ${from.reason}.`);
+  const to = parseAddress(fields["to"]);
+  if (!to.ok) return invalid(`authorization.to ${to.reason}.`);
+  const value = parseAtomic(fields["value"]);
+  const validAfter = parseAtomic(fields["validAfter"]);
+  const validBefore = parseAtomic(fields["validBefore"]);
+  if (value === undefined || validAfter === undefined || validBefore === undefined) {
+    return invalid(
+      "authorization.value, validAfter and validBefore must be decimal strings of a uint256.",
+    );
+  }
+  const { nonce } = fields;
+  if (typeof nonce !== "string" || !/^0x[0-9a-fA-F]{64}$/.test(nonce))
+    return invalid("authorization.nonce must be 0x and 64 hexadecimal digits.");
+  return {
+    from: from.address,
+    to: to.address,
+    value,
+    validAfter,
+    validBefore,
+    nonce: nonce.toLowerCase() as Hex,
+  };
+}
+
+const isText = (value: unknown): value is string => typeof value === "string" && value !== "";
+
+/** Decisions about a payment that need no chain: pure, in the reference implementation's order. */
+
+/** An authorization must outlive the way into a block, as the protocol has it. */
+const MIN_LIFETIME_SECONDS = 6n;
+
+/**
+ * Recipient, window and value; undefined when all is well. Asked after the signature. Without a time the
+ * window is not looked at: a payment that was accepted in time keeps its answer afterwards.
+ */
+export function checkTerms(
+  payment: ExactPayment,
+  nowSeconds: bigint | undefined,
+): Refusal | undefined {
+  const { payer, acceptedMismatch, authorization } = payment;
+  if (authorization.to !== payment.payTo || acceptedMismatch === "payTo")
+    return refuse("invalid_exact_evm_recipient_mismatch", payer);
+  if (nowSeconds !== undefined && authorization.validBefore < nowSeconds + MIN_LIFETIME_SECONDS)
+    return refuse("invalid_exact_evm_payload_authorization_valid_before", payer);
+  if (nowSeconds !== undefined && authorization.validAfter > nowSeconds)
+    return refuse("invalid_exact_evm_payload_authorization_valid_after", payer);
+  if (authorization.value !== payment.amountAtomic || acceptedMismatch === "amount") {
+    const reason =
+      payment.version === 2
+        ? "invalid_exact_evm_payload_authorization_value_mismatch"
+        : "invalid_exact_evm_authorization_value";
+    return refuse(reason, payer);
+  }
+  if (acceptedMismatch === "asset")
+    return refuse("invalid_payload", payer, "accepted.asset differs from the requirements.");
+  return undefined;
+}
+
+export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal {
+  const { payer, network } = payment;
+  if (found.used === undefined) return refuse("invalid_exact_evm_eip3009_not_supported", payer);
+  if (found.used) return refuse("invalid_exact_evm_nonce_already_used", payer);
+  if (payment.domainName !== network.usdc.name)
+    return refuse("invalid_exact_evm_token_name_mismatch", payer);
+  if (payment.domainVersion !== network.usdc.version)
+    return refuse("invalid_exact_evm_token_version_mismatch", payer);
+  if (found.balanceAtomic !== undefined && found.balanceAtomic < payment.amountAtomic)
+    return refuse("invalid_exact_evm_insufficient_balance", payer);
+  return refuse("invalid_exact_evm_transaction_simulation_failed", payer);
+}
+
+/**
+ * `extra` never changes what is signed; the domain is from our own table. But where it describes
+ * another contract or another way to move the asset, the entry means something else than a plain
+ * EIP-3009 transfer of this token (for example GatewayWalletBatched), and is not ours to sign.
+ */
+export function whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined {
+  const { usdc, chainId } = network;
+  const differs = (name: string, expected: string): boolean => {
+    const given = extra[name];
+    if (given === undefined || given === null) return false;
+    return plainText(given)?.toLowerCase() !== expected.toLowerCase();
+  };
+  if (differs("name", usdc.name)) return `token name ${quoted(extra["name"])} is not ${usdc.name}`;
+  if (differs("version", usdc.version)) return `token version is not ${usdc.version}`;
+  if (differs("verifyingContract", usdc.address)) return "verifyingContract is not the token";
+  if (differs("chainId", String(chainId))) return "chainId is not the network's";
+  if (differs("decimals", String(USDC_DECIMALS))) return "decimals are not those of USDC";
+  if (differs("assetTransferMethod", TRANSFER_METHOD))
+    return `transfer method ${quoted(extra["assetTransferMethod"])} is not supported`;
+  return undefined;
 }

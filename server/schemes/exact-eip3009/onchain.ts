@@ -16,8 +16,7 @@ import {
 import { type RpcLog, addressWord, bytesTail, selectorDigits, uintWord } from "../../core/abi.ts";
 import type { Authorization, AuthorizationRef } from "../../core/authorization.ts";
 import { type NetworkFacts, type TokenDomain, tokenDomainOf } from "../../core/networks.ts";
-import type { Reason } from "../reasons.ts";
-import type { AuthorizationFate, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
+import type { Reason, AuthorizationFate, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
 
 const TYPE_HASH = keccak256(
   toBytes(

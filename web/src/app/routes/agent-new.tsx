@@ -4,6 +4,7 @@ import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
+import { WithRuleWords } from "../../features/rules/RulesFields.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
@@ -18,10 +19,15 @@ export default function NewAgentScreen(): ReactNode {
     return (
       <>
         <PageHeader title="New agent" lead="A wallet of its own, and the rules it cannot break." />
-        <CreateAgent
-          onCreated={setCreated}
-          picker={(add, has) => <PickSeller onPick={add} has={has} />}
-        />
+        <WithRuleWords>
+          {(words) => (
+            <CreateAgent
+              words={words}
+              onCreated={setCreated}
+              picker={(add, has) => <PickSeller onPick={add} has={has} />}
+            />
+          )}
+        </WithRuleWords>
       </>
     );
   }

@@ -9,13 +9,22 @@ import type { CreatedAgent } from "../../lib/wire.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
-import { checkRules, creationOf, EMPTY_RULES, type RulesDraft, tellRules } from "./rules.ts";
+import {
+  checkRules,
+  creationOf,
+  EMPTY_RULES,
+  type RulesDraft,
+  type RuleWords,
+  tellRules,
+} from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 
 export function CreateAgent({
+  words,
   onCreated,
   picker,
 }: {
+  words: RuleWords;
   onCreated: (created: CreatedAgent) => void;
   picker?: PayeePicker;
 }): ReactNode {
@@ -49,6 +58,7 @@ export function CreateAgent({
   return (
     <form className={styles.root} noValidate onSubmit={onSubmit}>
       <RulesFields
+        words={words}
         draft={draft}
         errors={isTried ? errors : {}}
         onChange={setDraft}

@@ -7,11 +7,19 @@ import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { changeRules, replaceAllowlist } from "./api.ts";
-import { checkRules, diffRules, requestFor, type RulesDraft, rulesOf } from "./rules.ts";
+import {
+  checkRules,
+  diffRules,
+  requestFor,
+  type RulesDraft,
+  rulesOf,
+  type RuleWords,
+} from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 import { Changes, SaveRules } from "./SaveRules.tsx";
 
 interface EditRulesProps {
+  words: RuleWords;
   agent: Agent;
   /** The agent as the server has it after the change. */
   reload: () => Promise<Agent>;
@@ -19,13 +27,13 @@ interface EditRulesProps {
 }
 
 /** Edits stay in the browser until saved; what saving would do is shown before it is done. */
-export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode {
+export function EditRules({ words, agent, reload, picker }: EditRulesProps): ReactNode {
   // What the form began with. A change made elsewhere meanwhile must be seen, not overwritten.
   const [base, setBase] = useState(() => rulesOf(agent));
   const [draft, setDraft] = useState<RulesDraft>(base);
   const current = rulesOf(agent);
-  const changes = diffRules(base, draft);
-  const changedElsewhere = diffRules(base, current);
+  const changes = diffRules(base, draft, words);
+  const changedElsewhere = diffRules(base, current, words);
   const errors = checkRules(draft, 0);
 
   const save = useMutation({
@@ -66,7 +74,13 @@ export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode 
           </Stack>
         </Note>
       )}
-      <RulesFields draft={draft} errors={errors} onChange={setDraft} picker={picker} />
+      <RulesFields
+        words={words}
+        draft={draft}
+        errors={errors}
+        onChange={setDraft}
+        picker={picker}
+      />
       {(changes.length > 0 || save.error !== null) && (
         <SaveRules
           draft={draft}

@@ -23,10 +23,12 @@ const toLocal = (iso: string): string => {
 };
 
 export function ExpiryField({
+  label,
   value,
   onChange,
   error,
 }: {
+  label: string;
   value: string;
   onChange: (iso: string) => void;
   error?: string;
@@ -41,7 +43,7 @@ export function ExpiryField({
   };
   return (
     <div>
-      <Select label="Expires" value={choice} onChange={onChoice} options={CHOICES} />
+      <Select label={label} value={choice} onChange={onChoice} options={CHOICES} />
       {choice === "date" && (
         <TextInput
           mt={8}

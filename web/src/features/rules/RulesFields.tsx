@@ -1,12 +1,33 @@
 import { TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { Fields, Section, Stack } from "../../components/Layout.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { infoQuery } from "../../shared/info.ts";
 import { AllowlistEditor, type PayeePicker } from "./AllowlistEditor.tsx";
 import { ExpiryField } from "./ExpiryField.tsx";
-import type { RulesDraft, RulesErrors } from "./rules.ts";
+import { type RulesDraft, type RulesErrors, type RuleWords, wordsOf } from "./rules.ts";
+
+/** The words of the form are those of the server's rules: said there once, and awaited here. */
+export function WithRuleWords({
+  children,
+}: {
+  children: (words: RuleWords) => ReactNode;
+}): ReactNode {
+  const query = useQuery(infoQuery);
+  // A later answer that fails must not take the form away, and with it what was typed.
+  if (query.data) return children(wordsOf(query.data.rules));
+  return (
+    <QueryStatus query={query} what="the rules" failed="The rules could not be loaded">
+      <Skeleton shape="block" count={2} />
+    </QueryStatus>
+  );
+}
 
 interface RulesFieldsProps {
+  words: RuleWords;
   draft: RulesDraft;
   errors: RulesErrors;
   onChange: (draft: RulesDraft) => void;
@@ -14,7 +35,13 @@ interface RulesFieldsProps {
 }
 
 /** The same fields for a new agent and for one that is edited. */
-export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProps): ReactNode {
+export function RulesFields({
+  words,
+  draft,
+  errors,
+  onChange,
+  picker,
+}: RulesFieldsProps): ReactNode {
   const set = (change: Partial<RulesDraft>): void => {
     onChange({ ...draft, ...change });
   };
@@ -36,8 +63,8 @@ export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProp
           />
           <Fields>
             <AmountInput
-              label="Daily limit"
-              description="In any 24 hours, rolling"
+              label={words.dailyLimit.label}
+              description={words.dailyLimit.help}
               placeholder="5.00"
               required
               value={draft.dailyLimit}
@@ -47,8 +74,8 @@ export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProp
               }}
             />
             <AmountInput
-              label="Limit per payment"
-              description="Optional"
+              label={words.perPaymentLimit.label}
+              description={words.perPaymentLimit.help}
               placeholder="None"
               value={draft.perPaymentLimit}
               error={errors.perPaymentLimit}
@@ -58,6 +85,7 @@ export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProp
             />
           </Fields>
           <ExpiryField
+            label={words.expiresAt.label}
             value={draft.expiresAt}
             error={errors.expiresAt}
             onChange={(expiresAt) => {
@@ -66,7 +94,7 @@ export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProp
           />
         </Stack>
       </Section>
-      <Section title="Who may be paid" hint="Everybody else is refused. An empty list pays nobody.">
+      <Section title={words.allowlist.label} hint={words.allowlist.help}>
         <AllowlistEditor
           value={draft.allowlist}
           onChange={(allowlist) => {

@@ -2,7 +2,7 @@
 import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import type { Agent, AgentChanges, NewAgent } from "../../lib/wire.ts";
+import type { Agent, AgentChanges, NewAgent, ServiceInfo } from "../../lib/wire.ts";
 import type { AllowlistDraft } from "./api.ts";
 
 export interface RulesDraft {
@@ -18,6 +18,23 @@ export interface RulesDraft {
 export type RulesErrors = Partial<
   Record<"name" | "dailyLimit" | "perPaymentLimit" | "expiresAt", string>
 >;
+
+/** What the server's rules call the settings that the owner makes. */
+export type RuleWords = Record<Exclude<keyof RulesDraft, "name">, { label: string; help: string }>;
+
+export function wordsOf(rules: ServiceInfo["rules"]): RuleWords {
+  const wordsFor = (name: keyof RuleWords): RuleWords[typeof name] => {
+    const rule = rules.find(({ field }) => field?.name === name);
+    if (!rule?.field) throw new Error(`No rule of this server is set by ${name}.`);
+    return rule.field;
+  };
+  return {
+    dailyLimit: wordsFor("dailyLimit"),
+    perPaymentLimit: wordsFor("perPaymentLimit"),
+    expiresAt: wordsFor("expiresAt"),
+    allowlist: wordsFor("allowlist"),
+  };
+}
 
 export const EMPTY_RULES: RulesDraft = {
   name: "",
@@ -96,28 +113,35 @@ const nameEntry = (entry: AllowlistDraft): string =>
   entry.label === "" ? entry.address : `${entry.label} (${entry.address})`;
 
 /** What saving would change, line by line. Drafts are checked before. */
-export function diffRules(before: RulesDraft, after: RulesDraft): RuleChange[] {
+export function diffRules(before: RulesDraft, after: RulesDraft, words: RuleWords): RuleChange[] {
   const changes: RuleChange[] = [];
   const note = (what: string, was: string, is: string): void => {
     if (was !== is) changes.push({ what, before: was, after: is });
   };
   note("Name", before.name, after.name.trim());
-  note("Daily limit", money(before.dailyLimit, "–"), money(after.dailyLimit, "–"));
+  note(words.dailyLimit.label, money(before.dailyLimit, "–"), money(after.dailyLimit, "–"));
   note(
-    "Limit per payment",
+    words.perPaymentLimit.label,
     money(before.perPaymentLimit, "none"),
     money(after.perPaymentLimit.trim(), "none"),
   );
-  note("Expires", time(before.expiresAt), time(after.expiresAt));
-  const old = new Map(before.allowlist.map((entry) => [entry.address, entry]));
-  const now = new Map(after.allowlist.map((entry) => [entry.address, entry]));
+  note(words.expiresAt.label, time(before.expiresAt), time(after.expiresAt));
+  return [...changes, ...diffPayees(before.allowlist, after.allowlist)];
+}
+
+function diffPayees(before: AllowlistDraft[], after: AllowlistDraft[]): RuleChange[] {
+  const changes: RuleChange[] = [];
+  const old = new Map(before.map((entry) => [entry.address, entry]));
+  const now = new Map(after.map((entry) => [entry.address, entry]));
   for (const [address, entry] of now) {
     const was = old.get(address);
-    if (!was) note("Payee added", "", nameEntry(entry));
-    else if (was.label !== entry.label) note("Payee renamed", nameEntry(was), nameEntry(entry));
+    if (!was) changes.push({ what: "Payee added", before: "", after: nameEntry(entry) });
+    else if (was.label !== entry.label)
+      changes.push({ what: "Payee renamed", before: nameEntry(was), after: nameEntry(entry) });
   }
   for (const [address, entry] of old)
-    if (!now.has(address)) note("Payee removed", nameEntry(entry), "");
+    if (!now.has(address))
+      changes.push({ what: "Payee removed", before: nameEntry(entry), after: "" });
   return changes;
 }
 
@@ -146,7 +170,7 @@ export function requestFor(
     agent.perPaymentLimit = each === "" ? null : canonical(each);
   if (before.expiresAt !== after.expiresAt)
     agent.expiresAt = after.expiresAt === "" ? null : after.expiresAt;
-  const isListChanged = diffRules({ ...after, allowlist: before.allowlist }, after).length > 0;
+  const isListChanged = diffPayees(before.allowlist, after.allowlist).length > 0;
   return {
     agent: Object.keys(agent).length > 0 ? agent : undefined,
     allowlist: isListChanged ? after.allowlist : undefined,

@@ -1,3 +1,6 @@
+/** What a stranger wrote: JSON, addresses, and words to be quoted. */
+import { getAddress, type Address } from "viem";
+
 /**
  * JSON that a stranger wrote. Parsing it never fails for its depth, but what comes after does: hashing,
  * storing or serializing a few thousand nested arrays overflows the stack. So depth is refused here.
@@ -6,7 +9,7 @@
 /** Deeper than any payment, JSON schema or order is; far from what a stack holds. */
 export const MAX_JSON_DEPTH = 64;
 
-export type ForeignJson = { ok: true; value: unknown } | { ok: false; why: string };
+type ForeignJson = { ok: true; value: unknown } | { ok: false; why: string };
 
 /** `parse` is JSON.parse, or a codec that ends in it. */
 export function readForeignJson(parse: () => unknown): ForeignJson {
@@ -49,3 +52,31 @@ function clean(value: unknown): unknown {
 
 /** Lone surrogates are refused by jsonb as well. */
 const cleanText = (text: string): string => text.replaceAll(/\0|\p{Surrogate}/gu, "\uFFFD");
+
+type ParsedAddress = { ok: true; address: Address } | { ok: false; reason: string };
+
+const ZERO_ADDRESS = "0x0000000000000000000000000000000000000000";
+
+/**
+ * Reads an address a person or program wrote. Answers it in lower case, as the database keeps it.
+ * Mixed case is a checksum (EIP-55) and must be right: a typo there would send money to nobody.
+ */
+export function parseAddress(text: unknown): ParsedAddress {
+  if (typeof text !== "string" || !/^0x[0-9a-fA-F]{40}$/.test(text))
+    return { ok: false, reason: "must be 0x and 40 hexadecimal digits" };
+  const digits = text.slice(2);
+  const lower = text.toLowerCase() as Address;
+  const isMixed = digits !== digits.toLowerCase() && digits !== digits.toUpperCase();
+  if (isMixed && getAddress(lower) !== text)
+    return { ok: false, reason: "has a wrong checksum; copy it again, or write it in lower case" };
+  if (lower === ZERO_ADDRESS) return { ok: false, reason: "is the zero address; nobody owns it" };
+  return { ok: true, address: lower };
+}
+
+/** Numbers and strings say the same thing in what a stranger wrote; an object says nothing we could compare. */
+export const plainText = (value: unknown): string | undefined =>
+  typeof value === "string" || typeof value === "number" ? String(value) : undefined;
+
+/** A stranger's text in a sentence of ours: short, and quoted. */
+export const quoted = (value: unknown): string =>
+  JSON.stringify((plainText(value) ?? typeof value).slice(0, 80));

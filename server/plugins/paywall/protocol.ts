@@ -1,8 +1,60 @@
-/** Reads what a caller shows as proof of payment, in either version of the protocol. */
+/** The paywall's share of the protocol: how a price becomes terms, and how a proof is read, in both versions. */
+import type {
+  AssetAmount,
+  Network,
+  PaymentRequirements,
+  Price,
+  SchemeNetworkServer,
+  PaymentPayload,
+  PaymentRequired,
+} from "@x402/core/types";
+import { parsePayable } from "../../core/money.ts";
+import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
+import type { Scheme } from "../../schemes/scheme.ts";
 import { decodePaymentSignatureHeader } from "@x402/core/http";
-import type { PaymentPayload, PaymentRequired, PaymentRequirements } from "@x402/core/types";
-import { isRecord, readForeignJson } from "../../core/json.ts";
-import { findNetwork } from "../../core/networks.ts";
+import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
+
+class PriceError extends Error {
+  override name = "PriceError";
+}
+
+export class UsdcScheme implements SchemeNetworkServer {
+  readonly scheme: string;
+  readonly defaultAssetTransferMethod: string;
+  readonly paymentFlows: NonNullable<SchemeNetworkServer["paymentFlows"]>;
+  readonly #own: Scheme;
+  readonly #networks: readonly NetworkFacts[];
+
+  constructor(own: Scheme, networks: readonly NetworkFacts[]) {
+    this.scheme = own.name;
+    this.defaultAssetTransferMethod = own.transferMethod;
+    this.paymentFlows = {
+      [own.transferMethod]: { supported: ["upfront"], default: "upfront" },
+    };
+    this.#own = own;
+    this.#networks = networks;
+  }
+
+  async parsePrice(price: Price, network: Network): Promise<AssetAmount> {
+    const facts = this.#networks.find((candidate) => candidate.id === network);
+    if (!facts) throw new PriceError(`the paywall knows no network ${network}`);
+    const parsed = parsePayable(price);
+    if (!parsed.ok) throw new PriceError(`the price ${JSON.stringify(price)} ${parsed.reason}`);
+    return {
+      asset: facts.usdc.address,
+      amount: parsed.atomic.toString(),
+      extra: this.#own.requirementExtra(facts),
+    };
+  }
+
+  async enhancePaymentRequirements(
+    requirements: PaymentRequirements,
+  ): Promise<PaymentRequirements> {
+    return requirements;
+  }
+}
+
+/** Reads what a caller shows as proof of payment, in either version of the protocol. */
 
 export type Proof =
   | { kind: "none" }

@@ -1,10 +1,21 @@
+/** Signatures: of keys on the curve, and the envelopes of smart wallets. */
+import { createRequire } from "node:module";
+import secp256k1 from "secp256k1";
+import {
+  bytesToHex,
+  keccak256,
+  isAddressEqual,
+  isErc6492Signature,
+  parseErc6492Signature,
+  zeroAddress,
+  type Address,
+  type Hex,
+} from "viem";
+
 /**
  * secp256k1: the native library, or its own pure-JavaScript fallback where that has no build (slower, same
  * answers; a test compares the two). Signatures are deterministic (RFC 6979) and low-s, as USDC demands.
  */
-import { createRequire } from "node:module";
-import secp256k1 from "secp256k1";
-import { type Address, type Hex, bytesToHex, keccak256 } from "viem";
 
 export function addressOf(privateKey: Uint8Array): Address {
   const publicKey = secp256k1.publicKeyCreate(privateKey, false);
@@ -30,22 +41,21 @@ export function loadCurve(path: "secp256k1/bindings.js" | "secp256k1/elliptic.js
   return require(path) as Curve;
 }
 
-function loadFastest(): { curve: Curve; isNative: boolean } {
+function loadFastest(): Curve {
   try {
-    return { curve: loadCurve("secp256k1/bindings.js"), isNative: true };
+    return loadCurve("secp256k1/bindings.js");
   } catch {
     // No binary for this platform: the fallback is the reason this is not an error.
-    return { curve: loadCurve("secp256k1/elliptic.js"), isNative: false };
+    return loadCurve("secp256k1/elliptic.js");
   }
 }
-const loaded = loadFastest();
-export const isNativeCurve = loaded.isNative;
+const fastest = loadFastest();
 
 const HALF_ORDER = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0n;
 const HIGH_BIT = 1n << 255n;
 
 /** An externally owned account's signature in its one canonical form. */
-export interface EcdsaSignature {
+interface EcdsaSignature {
   /** r and s, 64 bytes. */
   readonly compact: Uint8Array;
   readonly yParity: 0 | 1;
@@ -86,7 +96,7 @@ export function parseEcdsa(signature: string): EcdsaSignature | undefined {
 export function recoverSigner(
   digest: Uint8Array,
   signature: EcdsaSignature,
-  curve: Curve = loaded.curve,
+  curve: Curve = fastest,
 ): Address | undefined {
   let publicKey: Uint8Array;
   try {
@@ -97,4 +107,42 @@ export function recoverSigner(
   }
   const hash = keccak256(publicKey.subarray(1), "bytes");
   return `0x${Buffer.from(hash.buffer, hash.byteOffset + 12, 20).toString("hex")}`;
+}
+
+/** Signatures of smart wallets, whichever scheme they sign for. */
+
+/** A wallet's signature with its deployment; more would be gas for the sake of gas. */
+const MAX_SIGNATURE_CHARS = 64_000;
+
+/** For making a smart wallet before its first payment. */
+export const DEPLOYMENT_GAS = 1_500_000n;
+
+/** How an undeployed wallet comes to be (ERC-6492). */
+export interface Deployment {
+  readonly factory: Address;
+  readonly data: Hex;
+}
+
+interface WalletSignature {
+  /** What the wallet itself is shown. */
+  readonly inner: Hex;
+  readonly deployment: Deployment | undefined;
+}
+
+/** Takes an ERC-6492 envelope apart; without one, the signature is its own inside. Undefined: no signature. */
+export function unwrapSignature(signature: string): WalletSignature | undefined {
+  if (signature.length > MAX_SIGNATURE_CHARS) return undefined;
+  if (!/^0x(?:[0-9a-fA-F]{2})+$/.test(signature)) return undefined;
+  if (!isErc6492Signature(signature as Hex))
+    return { inner: signature as Hex, deployment: undefined };
+  try {
+    const { address, data, signature: inner } = parseErc6492Signature(signature as Hex);
+    if (!address || !data || isAddressEqual(address, zeroAddress)) return undefined;
+    // An envelope in an envelope could only mean to pass the list of allowed factories.
+    if (isErc6492Signature(inner)) return undefined;
+    return { inner, deployment: { factory: address, data } };
+  } catch {
+    // Ends like an ERC-6492 envelope, but holds nothing that decodes: not a signature.
+    return undefined;
+  }
 }

@@ -1,18 +1,113 @@
-/** What the chain says of authorizations: simulated calls, used or not, and by which transaction. */
-import { toFunctionSelector, type Hex } from "viem";
-import type { CallResult, RpcLog } from "../../core/abi.ts";
-import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
+/** What contracts are asked, packed and read by hand: Multicall3, the token, authorizations. */
+import { domainSeparator, toFunctionSelector, type Hex, type Address } from "viem";
+import {
+  addressWord,
+  bytesTail,
+  selectorDigits,
+  uintWord,
+  type CallResult,
+  type ContractCall,
+  type RpcLog,
+} from "../../core/abi.ts";
+import { tokenDomainOf, MULTICALL3_ADDRESS } from "../../core/networks.ts";
+import type { ChainClient } from "./index.ts";
+import { classifyChainError } from "./errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
-import { decodeAggregate, encodeAggregate, type AggregateCall } from "./multicall.ts";
 import type { ChainRpc } from "./rpc.ts";
-import { balanceOf } from "./token.ts";
+
+/**
+ * Multicall3's `aggregate3` packed and read by hand: on the hot path the generic ABI coder costs more
+ * than everything else around a chain read. A test compares it with viem's coder.
+ */
+
+interface AggregateCall extends ContractCall {
+  /** Its failure fails the whole aggregate; otherwise a call that reverts does not harm its neighbours. */
+  readonly mustSucceed?: boolean;
+}
+
+const SELECTOR = selectorDigits("aggregate3((address,bool,bytes)[])");
+const WORD = 64;
+const ALLOW_FAILURE = uintWord(1);
+const MUST_SUCCEED = uintWord(0);
+const WORD_32 = uintWord(32);
+const WORD_96 = uintWord(96);
+
+export function encodeAggregate(calls: readonly AggregateCall[]): Hex {
+  let offsets = "";
+  let tuples = "";
+  const headChars = calls.length * WORD;
+  for (const { target, data, mustSucceed } of calls) {
+    offsets += uintWord((headChars + tuples.length) / 2);
+    const failure = mustSucceed === true ? MUST_SUCCEED : ALLOW_FAILURE;
+    tuples += addressWord(target) + failure + WORD_96 + bytesTail(data);
+  }
+  return `0x${SELECTOR}${WORD_32}${uintWord(calls.length)}${offsets}${tuples}`;
+}
+
+/** Throws when the answer is not that many results: then it came from no Multicall3. */
+export function decodeAggregate(answer: Hex, count: number): CallResult[] {
+  const listAt = 2 + numberAt(answer, 2) * 2;
+  if (numberAt(answer, listAt) !== count) throw new Error("unexpected answer of Multicall3");
+  const headAt = listAt + WORD;
+  return Array.from({ length: count }, (_, index) => {
+    const tupleAt = headAt + numberAt(answer, headAt + index * WORD) * 2;
+    const bytesAt = tupleAt + numberAt(answer, tupleAt + WORD) * 2;
+    const length = numberAt(answer, bytesAt) * 2;
+    const data = answer.slice(bytesAt + WORD, bytesAt + WORD + length);
+    if (data.length !== length) throw new Error("short answer of Multicall3");
+    return { success: numberAt(answer, tupleAt) === 1, data: `0x${data}` as const };
+  });
+}
+
+function numberAt(text: string, at: number): number {
+  const value = Number.parseInt(text.slice(at, at + WORD), 16);
+  if (!Number.isSafeInteger(value)) throw new Error("unexpected answer of Multicall3");
+  return value;
+}
+
+/** Calldata of standard functions a payment check needs, and whether a token is the one of our table. */
+
+const BALANCE_OF = selectorDigits("balanceOf(address)");
+const IS_VALID_SIGNATURE = selectorDigits("isValidSignature(bytes32,bytes)");
+const DOMAIN_SEPARATOR = toFunctionSelector("DOMAIN_SEPARATOR()");
+
+export const balanceOf = (account: string): Hex => `0x${BALANCE_OF}${addressWord(account)}`;
+
+export const isValidSignature = (digest: Hex, signature: Hex): Hex =>
+  `0x${IS_VALID_SIGNATURE}${digest.slice(2)}${uintWord(64)}${bytesTail(signature)}`;
+
+/** `actual` is missing where the address holds no such token. */
+type DomainCheck = { ok: true } | { ok: false; expected: Hex; actual: Hex | undefined };
+
+/**
+ * Compares the token's DOMAIN_SEPARATOR() with ours: a mismatch would make every signature worthless. Throws
+ * where the chain gave no answer to compare.
+ */
+export async function checkTokenDomain({ network, rpc }: ChainClient): Promise<DomainCheck> {
+  const expected = domainSeparator({ domain: tokenDomainOf(network) });
+  const actual = await askDomain(rpc, network.usdc.address);
+  return actual === expected ? { ok: true } : { ok: false, expected, actual };
+}
+
+async function askDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex | undefined> {
+  try {
+    const call = { to: token, data: DOMAIN_SEPARATOR };
+    const answer = await rpc.call<Hex>("eth_call", [call, "latest"]);
+    return answer.length === 66 ? answer : undefined;
+  } catch (error) {
+    if (classifyChainError(error).kind === "reverted") return undefined;
+    throw error;
+  }
+}
+
+/** What the chain says of authorizations: simulated calls, used or not, and by which transaction. */
 
 /** A block tag, or a number as hex. */
-export type BlockTag = Hex | "latest";
+type BlockTag = Hex | "latest";
 
 /** All numbers of one answer belong to one block. */
-export interface AtBlock {
+interface AtBlock {
   blockNumber: bigint;
   timestampSeconds: bigint;
 }
@@ -109,7 +204,7 @@ export async function simulate(
   return decodeAggregate(answer, args.calls.length);
 }
 
-export interface AuthorizationUse {
+interface AuthorizationUse {
   event: "used" | "canceled";
   txHash: Hex;
   blockNumber: bigint;

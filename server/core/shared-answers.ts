@@ -1,0 +1,85 @@
+/** One answer for many who ask: at the same moment, or shortly after one another. */
+
+/**
+ * Gathers what is asked at the same time into one call. Idle, an item leaves at once: nothing waits for
+ * company. Under load, what arrives while calls are under way leaves together with the next one.
+ */
+interface CoalescerOptions {
+  maxBatch: number;
+  /** Calls under way before newcomers gather. */
+  maxInFlight: number;
+}
+
+interface Waiting<Item, Result> {
+  item: Item;
+  resolve: (result: Result) => void;
+  reject: (error: unknown) => void;
+}
+
+export class Coalescer<Item, Result> {
+  readonly #send: (items: Item[]) => Promise<Result[]>;
+  readonly #options: CoalescerOptions;
+  #waiting: Waiting<Item, Result>[] = [];
+  #inFlight = 0;
+  #isScheduled = false;
+
+  /** `send` answers one result per item, in order. */
+  constructor(send: (items: Item[]) => Promise<Result[]>, options: CoalescerOptions) {
+    this.#send = send;
+    this.#options = options;
+  }
+
+  ask(item: Item): Promise<Result> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ item, resolve, reject });
+      this.#schedule();
+    });
+  }
+
+  /** After the events of this turn, so that requests read from sockets together travel together. */
+  #schedule(): void {
+    if (this.#isScheduled || this.#inFlight >= this.#options.maxInFlight) return;
+    this.#isScheduled = true;
+    setImmediate(() => {
+      this.#isScheduled = false;
+      void this.#flush();
+    });
+  }
+
+  async #flush(): Promise<void> {
+    const batch = this.#waiting.splice(0, this.#options.maxBatch);
+    if (batch.length === 0) return;
+    this.#inFlight += 1;
+    if (this.#waiting.length > 0) this.#schedule();
+    try {
+      const results = await this.#send(batch.map(({ item }) => item));
+      for (const [index, { resolve }] of batch.entries()) resolve(results[index] as Result);
+    } catch (error) {
+      for (const { reject } of batch) reject(error);
+    } finally {
+      this.#inFlight -= 1;
+      if (this.#waiting.length > 0) this.#schedule();
+    }
+  }
+}
+
+/** Remembers an answer for a short time and lets concurrent askers share one question. Failures are not kept. */
+export function memoFor<T>(
+  keepMs: number,
+  ask: () => Promise<T>,
+  nowMs: () => number = () => performance.now(),
+): () => Promise<T> {
+  let askedAtMs = -Infinity;
+  let answer: Promise<T> | undefined;
+  return () => {
+    if (answer === undefined || nowMs() - askedAtMs > keepMs) {
+      askedAtMs = nowMs();
+      const asked = ask();
+      answer = asked;
+      asked.catch(() => {
+        if (answer === asked) answer = undefined;
+      });
+    }
+    return answer;
+  };
+}

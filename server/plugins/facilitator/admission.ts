@@ -1,0 +1,118 @@
+/** What stands before a settlement: who asks for it, how many its payer may start, and the wait of a burst. */
+import { createHash } from "node:crypto";
+import type { SettlementRow } from "../settlement/types.ts";
+import { ApiError } from "../../errors.ts";
+
+/**
+ * Who asks to settle, as far as a retry must prove it: by the Idempotency-Key header, which the seller sets. Nothing
+ * inside the payload proves anything: the payer wrote it, its `payment-identifier` included.
+ */
+export interface CallerProof {
+  readonly bodyHash: Uint8Array;
+  /** Undefined when the request proves nothing. */
+  readonly callerKeyHash: Uint8Array | undefined;
+}
+
+export function callerProof(
+  body: unknown,
+  shown: { idempotencyKey?: string | undefined; credential?: string | undefined },
+): CallerProof {
+  const { paymentPayload, paymentRequirements } = body as Record<string, unknown>;
+  const bodyHash = hash(JSON.stringify([paymentPayload, paymentRequirements]));
+  const { idempotencyKey, credential = "" } = shown;
+  const isShown = idempotencyKey !== undefined;
+  return {
+    bodyHash,
+    callerKeyHash: isShown ? hash(JSON.stringify(["key", credential, idempotencyKey])) : undefined,
+  };
+}
+
+/** Same key and same body as the request that made the settlement. */
+export function isSameCaller(row: SettlementRow, proof: CallerProof): boolean {
+  return (
+    proof.callerKeyHash !== undefined &&
+    row.callerKeyHash !== null &&
+    row.bodyHash !== null &&
+    isEqual(row.callerKeyHash, proof.callerKeyHash) &&
+    isEqual(row.bodyHash, proof.bodyHash)
+  );
+}
+
+const hash = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const isEqual = (left: Uint8Array, right: Uint8Array): boolean => Buffer.compare(left, right) === 0;
+
+/** How many settlements one payer may start in a minute. Protects the relayer's gas from one hand; counted per process. */
+
+const WINDOW_MS = 60_000;
+const MAX_PAYERS = 50_000;
+
+export class PayerLimit {
+  readonly #perMinute: number;
+  readonly #nowMs: () => number;
+  #windowStartMs = 0;
+  readonly #counts = new Map<string, number>();
+
+  constructor(perMinute: number, nowMs: () => number = Date.now) {
+    this.#perMinute = perMinute;
+    this.#nowMs = nowMs;
+  }
+
+  /** Throws `rate_limited`. Ask only for payments the payer really signed. */
+  admit(payer: string): void {
+    const nowMs = this.#nowMs();
+    if (nowMs - this.#windowStartMs >= WINDOW_MS || this.#counts.size > MAX_PAYERS) {
+      this.#windowStartMs = nowMs;
+      this.#counts.clear();
+    }
+    const count = (this.#counts.get(payer) ?? 0) + 1;
+    this.#counts.set(payer, count);
+    if (count <= this.#perMinute) return;
+    const retryAfterSeconds = Math.ceil((this.#windowStartMs + WINDOW_MS - nowMs) / 1000);
+    throw new ApiError("rate_limited", {
+      detail: `This payer may start ${this.#perMinute} settlements per minute.`,
+      extra: { retryAfterSeconds },
+      headers: { "retry-after": String(retryAfterSeconds) },
+    });
+  }
+}
+
+/**
+ * Lets payments that arrive together go on together, so that a burst fills whole batches. A payment that
+ * comes alone passes at once; in a burst, those that are checked wait for those still being checked.
+ */
+export class BurstHold {
+  readonly #maxHoldMs: number;
+  #checking = 0;
+  #waiting: (() => void)[] = [];
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(maxHoldMs: number) {
+    this.#maxHoldMs = maxHoldMs;
+  }
+
+  /** Runs a check; others may wait for its end. */
+  async during<T>(check: () => Promise<T>): Promise<T> {
+    this.#checking += 1;
+    try {
+      return await check();
+    } finally {
+      this.#checking -= 1;
+      if (this.#checking === 0) this.#open();
+    }
+  }
+
+  /** Resolves when nothing is being checked any more, or after the longest hold. */
+  quiet(): Promise<void> {
+    if (this.#checking === 0) return Promise.resolve();
+    this.#timer ??= setTimeout(() => this.#open(), this.#maxHoldMs);
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  #open(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const resolve of waiting) resolve();
+  }
+}
