@@ -197,14 +197,19 @@ function readNetworks(
     }
     if (rpcUrls.length === 0 && facts.chainId !== LOCAL_CHAIN_ID)
       problems.push(`${key} is missing (an RPC endpoint of ${facts.name})`);
-    const confirmations = environment[`CONFIRMATIONS_${facts.chainId}`];
-    if (confirmations !== undefined && !/^[1-9][0-9]{0,2}$/.test(confirmations))
-      problems.push(`CONFIRMATIONS_${facts.chainId} must be a whole number from 1 to 999`);
-    networks.push({
-      ...facts,
-      rpcUrls,
-      confirmations: confirmations === undefined ? facts.confirmations : Number(confirmations),
-    });
+    const depthOf = (name: string, fallback: number): number => {
+      const given = environment[`${name}_${facts.chainId}`];
+      if (given !== undefined && !/^[1-9][0-9]{0,2}$/.test(given))
+        problems.push(`${name}_${facts.chainId} must be a whole number from 1 to 999`);
+      return given === undefined ? fallback : Number(given);
+    };
+    const confirmations = depthOf("CONFIRMATIONS", facts.confirmations);
+    // What is final is told: never later.
+    const inclusionDepth = Math.min(
+      depthOf("INCLUSION_DEPTH", facts.inclusionDepth),
+      confirmations,
+    );
+    networks.push({ ...facts, rpcUrls, confirmations, inclusionDepth });
   }
   if (networks.length === 0 && problems.length === 0) problems.push("NETWORKS is empty");
   return networks;

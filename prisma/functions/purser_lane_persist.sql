@@ -4,7 +4,7 @@ CREATE FUNCTION purser_lane_persist(
   p_chain_id BIGINT, p_address TEXT, p_owner TEXT, p_epoch BIGINT, p_nonce BIGINT,
   p_to TEXT, p_calldata BYTEA, p_gas_limit BIGINT, p_metered_gas BIGINT, p_gas_ceiling BIGINT,
   p_hash TEXT, p_raw BYTEA, p_max_fee NUMERIC, p_priority_fee NUMERIC,
-  p_actions TEXT[], p_from TEXT[], p_asset TEXT[], p_nonces TEXT[]
+  p_actions TEXT[], p_from TEXT[], p_asset TEXT[], p_nonces TEXT[], p_sent_block BIGINT
 ) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   touched INTEGER;
@@ -27,8 +27,8 @@ BEGIN
     RAISE EXCEPTION 'a claimed settlement changed hands' USING ERRCODE = 'PU002';
   END IF;
   INSERT INTO relayer_transactions
-    (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_gas, metered_day)
-  VALUES (p_chain_id, p_address, p_nonce, p_to, p_calldata, p_gas_limit, p_metered_gas, today);
+    (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_gas, metered_day, sent_block)
+  VALUES (p_chain_id, p_address, p_nonce, p_to, p_calldata, p_gas_limit, p_metered_gas, today, p_sent_block);
   INSERT INTO relayer_attempts
     (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei)
   VALUES (p_hash, p_chain_id, p_address, p_nonce, 1, p_raw, p_max_fee, p_priority_fee);

@@ -15,7 +15,13 @@ export interface NetworkFacts {
   /** What a browser wallet may use to add the chain; the server itself uses only RPC_URL_<chainId>. */
   readonly publicRpcUrl: string;
   readonly blockTimeMs: number;
-  /** Blocks that must include a transaction (its own counts) before we call it final. */
+  /**
+   * Blocks that must include a transaction (its own counts) before its success is told: one where a
+   * sequencer or a committee makes blocks that stay. Ethereum and Polygon lose single blocks now and then
+   * in ordinary operation, so there a second one must stand on it.
+   */
+  readonly inclusionDepth: number;
+  /** Blocks until we call it final and look no more. What a reorganisation takes back before is corrected. */
   readonly confirmations: number;
   /** The coin that pays for gas, with 18 decimals. On Arc that is USDC itself (its ERC-20 view has 6). */
   readonly nativeSymbol: "ETH" | "USDC" | "POL" | "AVAX";
@@ -50,9 +56,9 @@ const network = (
   usdc: { address: Address; name: "USDC" | "USD Coin" },
   rest: Omit<
     NetworkFacts,
-    "id" | "chainId" | "name" | "slug" | "usdc" | "nativeSymbol" | "testnet"
+    "id" | "chainId" | "name" | "slug" | "usdc" | "nativeSymbol" | "testnet" | "inclusionDepth"
   > &
-    Partial<Pick<NetworkFacts, "nativeSymbol" | "testnet">>,
+    Partial<Pick<NetworkFacts, "nativeSymbol" | "testnet" | "inclusionDepth">>,
 ): NetworkFacts => ({
   id: `eip155:${chainId}`,
   chainId,
@@ -61,6 +67,7 @@ const network = (
   usdc: { ...usdc, version: "2" },
   nativeSymbol: "ETH",
   testnet: false,
+  inclusionDepth: 1,
   ...rest,
 });
 
@@ -129,6 +136,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
       publicRpcUrl: "https://ethereum-rpc.publicnode.com",
       explorerUrl: "https://etherscan.io",
       blockTimeMs: 12_000,
+      inclusionDepth: 2,
       confirmations: 3,
     },
   ),
@@ -157,6 +165,7 @@ export const NETWORKS: readonly NetworkFacts[] = [
       explorerUrl: "https://polygonscan.com",
       nativeSymbol: "POL",
       blockTimeMs: 2_000,
+      inclusionDepth: 2,
       confirmations: 5,
     },
   ),

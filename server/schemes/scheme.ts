@@ -84,7 +84,7 @@ export type AuthorizationFate = "paid" | "canceled" | "used_otherwise" | "untouc
 export interface RevertMeaning {
   readonly reason: Reason;
   readonly message: string;
-  /** Used, or past its time: the state at a final block decides that, not a revert. */
+  /** Used, past its time, or too early: the state at a block decides that, not a revert. */
   readonly isOfState: boolean;
 }
 

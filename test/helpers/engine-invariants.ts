@@ -2,6 +2,8 @@
 import type { Pool } from "pg";
 import type { Test } from "tap";
 import type { Hex } from "viem";
+import { tagOf } from "../../server/infra/chain/contracts.ts";
+import { schemeOf } from "../../server/schemes/index.ts";
 import type { TestChain } from "./chain.ts";
 import { TOKEN_ABI } from "./engine.ts";
 
@@ -13,17 +15,16 @@ interface Row {
   nonce: Hex;
   status: string;
   tx_hash: Hex | null;
+  kind: string;
+  asset: Hex;
+  accepted_block: string | null;
 }
 
 export async function expectLedgerEqualsChain(
   t: Pick<Test, "same" | "equal" | "ok">,
   chain: TestChain,
   pool: Pool,
-  options: {
-    isAllFinal?: boolean;
-    /** Failed rows may have been used before they were presented here. */
-    isReplayKnown?: boolean;
-  } = {},
+  options: { isAllFinal?: boolean } = {},
 ): Promise<void> {
   const range = { fromBlock: 0n, toBlock: "latest" } as const;
   const used = await chain.publicClient.getContractEvents({
@@ -48,12 +49,7 @@ export async function expectLedgerEqualsChain(
     const isOpen = row.status === "queued" || row.status === "submitted";
     if (row.status === "settled" && use?.hash !== row.tx_hash)
       wrong.push(`${row.id} is settled by ${row.tx_hash}, the chain says ${use?.hash}`);
-    if (
-      !isOpen &&
-      row.status !== "settled" &&
-      use &&
-      !(options.isReplayKnown && use.hash === row.tx_hash)
-    )
+    if (!isOpen && row.status !== "settled" && use && !(await isReplay(chain, row, use.hash)))
       wrong.push(`${row.id} is ${row.status}, but the chain used it`);
     if (isOpen && options.isAllFinal !== false) wrong.push(`${row.id} is still ${row.status}`);
   }
@@ -65,4 +61,19 @@ export async function expectLedgerEqualsChain(
         WHERE l.from_address = s.from_address AND l.nonce = s.nonce AND a.hash = s.tx_hash)`,
   );
   t.equal(Number(links[0]?.count), 0, "every hash of ours was stored with what it carried");
+}
+
+/** Used at or before the head at which a stranger presented it; or its nonce moved something else. */
+async function isReplay(chain: TestChain, row: Row, hash: Hex): Promise<boolean> {
+  const receipt = await chain.publicClient.getTransactionReceipt({ hash });
+  const logs = receipt.logs.map((log) => ({ ...log, blockNumber: tagOf(log.blockNumber) }));
+  const expected = { asset: row.asset, from: row.from_address, nonce: row.nonce };
+  const fate = schemeOf(expected).fateIn(logs, {
+    ...expected,
+    to: row.to_address,
+    value: BigInt(row.value),
+  });
+  if (fate !== "paid") return true;
+  const { kind, accepted_block: accepted } = row;
+  return kind === "facilitated" && accepted !== null && receipt.blockNumber <= BigInt(accepted);
 }

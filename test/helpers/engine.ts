@@ -27,6 +27,7 @@ export interface TestEngineOptions {
   rpcUrls?: string[];
   relayerPrivateKeys?: Hex[];
   confirmations?: number;
+  inclusionDepth?: number;
   blockTimeMs?: number;
   gasCapPerItem?: bigint;
   dailyGasCeiling?: bigint;
@@ -45,6 +46,8 @@ export interface TestEngine {
   /** Items of each transaction it sent. */
   batches: number[];
   counts: { repriced: number; resent: number };
+  /** Kinds of the corrections it made. */
+  corrections: string[];
   stop: () => Promise<void>;
 }
 
@@ -60,6 +63,7 @@ export async function startEngine(
     usdc: { ...facts.usdc, address: options.chain.usdc },
     blockTimeMs: options.blockTimeMs ?? facts.blockTimeMs,
     confirmations: options.confirmations ?? facts.confirmations,
+    inclusionDepth: options.inclusionDepth ?? facts.inclusionDepth,
     rpcUrls: options.rpcUrls ?? [options.chain.rpcUrl],
   };
   const pool = createPool(options.databaseUrl);
@@ -71,6 +75,7 @@ export async function startEngine(
     void logs.push({ level, message, fields });
   const batches: number[] = [];
   const counts = { repriced: 0, resent: 0 };
+  const corrections: string[] = [];
   const engine = new RunningEngine({
     pool,
     connectionString: options.databaseUrl,
@@ -88,6 +93,7 @@ export async function startEngine(
           settled: () => undefined,
           took: () => undefined,
           finished: () => undefined,
+          corrected: (kind) => void corrections.push(kind),
           repriced: () => void (counts.repriced += 1),
           resent: () => void (counts.resent += 1),
         },
@@ -115,6 +121,7 @@ export async function startEngine(
     said: () => inspect(logs, { depth: 5 }),
     batches,
     counts,
+    corrections,
     stop,
   };
 }

@@ -141,9 +141,9 @@ async function seed(pool: Pool, mine: SeededAgent): Promise<void> {
   );
   await pool.query(
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
-                              valid_before, signature, relay, status, tx_hash, created_at, settled_at)
+                              valid_before, signature, relay, status, tx_hash, proof, created_at, settled_at)
      SELECT a.wallet_address, p.chain_id, p.asset, p.tx_hash, p.id, 'spend', p.agent_id, p.counterparty, p.amount, 0,
-            4102444800, '\\x00', true, 'settled', p.tx_hash, p.created_at, p.settled_at
+            4102444800, '\\x00', true, 'settled', p.tx_hash, '{}', p.created_at, p.settled_at
        FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.status = 'settled' AND p.kind <> 'incoming' AND p.block_number <= $1`,
     [SETTLED_EACH],
   );
@@ -291,15 +291,18 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
     ...ceiling,
     attempt,
     items,
+    sentBlock: 1n,
   });
   t.equal((await pendingTransactions(pool, lane))[0]?.items.length, 10);
   const outcomes = items.map(({ from, asset, nonce }, index) => ({
     from,
     asset,
     nonce,
+    isFinal: true,
+    proof: { kind: "receipt" as const, tx: attempt.hash, block: "1", blockHash: hash() },
     ...(index === 0
       ? { status: "failed" as const, reason: "test", message: "test" }
-      : { status: "settled" as const, hash: attempt.hash, block: "1" }),
+      : { status: "settled" as const }),
   }));
   await lanes.finalizeTransaction(
     pool,
@@ -314,7 +317,7 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
     },
     outcomes.slice(0, 8),
   );
-  t.equal(await settlements.finalizeSettlements(pool, CHAIN_ID, outcomes), 2);
+  t.equal((await settlements.finalizeSettlements(pool, CHAIN_ID, outcomes)).finished, 2);
 }
 
 t.test("hot statements, planned for their values and for any values", async (t) => {

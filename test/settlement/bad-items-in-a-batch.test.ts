@@ -106,7 +106,7 @@ t.test("seven bad ones among a hundred", { timeout: 60_000 }, async (t) => {
   t.equal(reasonOf(96), "failed: invalid_exact_evm_nonce_already_used", "used before");
   t.equal(reasonOf(97), "failed: invalid_exact_evm_transaction_simulation_failed", "blocklisted");
   t.equal(reasonOf(99), "failed: invalid_exact_evm_insufficient_balance", "empty wallet");
-  await expectLedgerEqualsChain(t, chain, database.pool, { isReplayKnown: true });
+  await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
 t.test("two payments of a wallet that can pay one", async (t) => {

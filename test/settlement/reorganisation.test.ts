@@ -1,26 +1,18 @@
-// Goal: on a network with more than one confirmation, a payment in a block that is reorganised away is not called settled, and is sent again from its stored bytes.
-import t from "tap";
+// Goal: what a reorganisation takes back is noticed, corrected in the ledger and the window, sent again from its stored bytes, settled anew, and told; and nothing is told before its network's inclusion depth.
+import t, { type Test } from "tap";
 import { testChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
-import {
-  authorize,
-  payers,
-  randomAddress,
-  request,
-  startEngine,
-  TOKEN_ABI,
-} from "../helpers/engine.ts";
+import { randomAddress, request, startEngine, authorize, TOKEN_ABI } from "../helpers/engine.ts";
+import { walletWithLedger } from "../helpers/engine-ledger.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 
-t.test("a reorganisation of depth 2 with 3 confirmations", { timeout: 60_000 }, async (t) => {
+async function world(t: Test, depths: { confirmations: number; inclusionDepth: number }) {
   const chain = await testChain(t);
   await chain.testClient.setAutomine(false);
   const database = await testDatabase(t);
-  const node = await startEngine(t, { databaseUrl: database.url, chain, confirmations: 3 });
-  const [payer] = payers(1);
-  if (!payer) throw new Error("no payer");
-  await chain.mint(payer.address, 10_000n);
+  const node = await startEngine(t, { databaseUrl: database.url, chain, ...depths });
+  const wallet = await walletWithLedger(chain, database);
   await chain.testClient.mine({ blocks: 5 });
   const to = randomAddress();
   const balance = () =>
@@ -30,30 +22,147 @@ t.test("a reorganisation of depth 2 with 3 confirmations", { timeout: 60_000 }, 
       functionName: "balanceOf",
       args: [to],
     });
-  const wanted = request(await authorize(chain, payer, { to }));
-  await node.engine.settlement.accept(node.pool, wanted);
   const pool = () => chain.testClient.getTxpoolStatus();
-  await until(async () => (await pool()).pending === 1);
-  await chain.testClient.mine({ blocks: 2 });
-  t.equal(await balance(), 1_000n, "it is in a block, two deep");
-  t.match(
-    await node.engine.settlement.wait(wanted.id, 1_500),
-    { status: "pending" },
-    "two of three confirmations",
-  );
+  const arrived = () => until(async () => (await pool()).pending === 1, 15_000);
+  const mine = (blocks: number) => chain.testClient.mine({ blocks });
+  const reorganise = (depth: number) =>
+    chain.testClient.request({ method: "anvil_reorg", params: [depth, []] } as never);
+  const row = async (id: string) =>
+    (await database.pool.query("SELECT * FROM settlements WHERE id = $1", [id])).rows[0];
+  return { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row };
+}
 
-  await chain.testClient.request({ method: "anvil_reorg", params: [2, []] } as never);
+const deep = { confirmations: 3, inclusionDepth: 1 };
+
+t.jobs = 3;
+t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
+  const { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row } =
+    await world(t, deep);
+  const wanted = await wallet.spend(to);
+  await node.engine.settlement.accept(node.pool, wanted);
+  await arrived();
+  await mine(1);
+  const told = await node.engine.settlement.wait(wanted.id, 10_000);
+  t.equal(told.status, "settled", "one block is enough to be told");
+  t.match(await row(wanted.id), { status: "settled", final_at: null, proof: { kind: "receipt" } });
+  t.match(await wallet.ledger(wanted.id), {
+    status: "settled",
+    final_at: null,
+    window_sum: "1000",
+  });
+
+  await reorganise(1);
   t.equal(await balance(), 0n, "the reorganised chain does not have it");
-  // Sent again from the stored bytes, and mined again.
-  await until(async () => (await pool()).pending === 1, 15_000);
-  await chain.testClient.mine({ blocks: 1 });
-  t.equal(await balance(), 1_000n);
-  t.match(await node.engine.settlement.wait(wanted.id, 1_500), { status: "pending" });
-  await chain.testClient.mine({ blocks: 2 });
-  const outcome = await node.engine.settlement.wait(wanted.id, 15_000);
-  t.equal(outcome.status, "settled", node.said());
-  const { rows } = await database.pool.query("SELECT count(*)::int AS count FROM relayer_attempts");
-  t.same(rows, [{ count: 1 }], "one set of bytes");
+  await until(async () => (await row(wanted.id)).status === "submitted", 15_000);
+  t.match(
+    await wallet.ledger(wanted.id),
+    { status: "submitted", tx_hash: told.txHash, settled_at: null, window_sum: "1000" },
+    "not paid, and not free again either",
+  );
+  t.same(node.corrections, ["settled_to_open"], node.said());
+  t.ok(node.logs.some(({ level, message }) => level === "error" && /took back/.test(message)));
+  const audit = await database.pool.query("SELECT action, before, after FROM audit_log");
+  t.match(audit.rows, [{ action: "payment.corrected", after: { status: "submitted" } }]);
+
+  await arrived();
+  await mine(1);
+  t.match(await node.engine.settlement.wait(wanted.id, 10_000), { status: "settled" });
+  t.equal((await row(wanted.id)).final_at, null);
+  await mine(2);
+  await until(async () => (await row(wanted.id)).final_at !== null, 15_000);
+  t.not((await wallet.ledger(wanted.id)).final_at, null, "the payment says so as well");
+  const { rows } = await database.pool.query("SELECT status FROM relayer_transactions");
+  t.same(rows, [{ status: "mined" }], "final");
+  const attempts = await database.pool.query("SELECT 1 FROM relayer_attempts");
+  t.equal(attempts.rowCount, 1, "one set of bytes");
   t.equal(await balance(), 1_000n, "paid once");
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("taken back while nobody was there to see it", { timeout: 60_000 }, async (t) => {
+  const { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row } =
+    await world(t, deep);
+  const wanted = await wallet.spend(to);
+  await node.engine.settlement.accept(node.pool, wanted);
+  await arrived();
+  await mine(1);
+  t.match(await node.engine.settlement.wait(wanted.id, 10_000), { status: "settled" });
+  await node.stop();
+  await reorganise(1);
+  await mine(4);
+  t.equal(await balance(), 0n);
+  const next = await startEngine(t, { databaseUrl: database.url, chain, ...deep });
+  await until(async () => (await row(wanted.id)).status === "submitted", 15_000);
+  await arrived();
+  await mine(3);
+  await until(async () => (await row(wanted.id)).final_at !== null, 15_000);
+  t.equal(await balance(), 1_000n, next.said());
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("taken back, and past its time before it returns", { timeout: 60_000 }, async (t) => {
+  const { chain, database, node, wallet, to, arrived, mine, reorganise, row } = await world(
+    t,
+    deep,
+  );
+  const wanted = await wallet.spend(to, { validForSeconds: 30 });
+  await node.engine.settlement.accept(node.pool, wanted);
+  await arrived();
+  await mine(1);
+  t.match(await node.engine.settlement.wait(wanted.id, 10_000), { status: "settled" });
+  await reorganise(1);
+  await until(async () => (await row(wanted.id)).status === "submitted", 15_000);
+  await chain.testClient.setNextBlockTimestamp({
+    timestamp: wanted.authorization.validBefore + 1n,
+  });
+  await mine(4);
+  // Its deadline counts by our clock for finding it, by the chain's for proving it.
+  await database.pool.query("UPDATE settlements SET valid_before = valid_before - 40");
+  t.match(await node.engine.settlement.wait(wanted.id, 20_000), { status: "expired" });
+  t.match(await wallet.ledger(wanted.id), { status: "voided", window_sum: "0" });
+  t.match((await row(wanted.id)).proof, { kind: "state" }, "proven by the state of a final block");
+});
+
+t.test("a payment made by others, taken back", { timeout: 60_000 }, async (t) => {
+  const { chain, database, node, wallet, to, mine, reorganise, row } = await world(t, deep);
+  const wanted = await wallet.spend(to, { kind: "x402" });
+  await node.engine.settlement.accept(node.pool, wanted);
+  await wallet.relayedByStranger(wanted);
+  await mine(1);
+  t.match(await node.engine.settlement.wait(wanted.id, 10_000, { look: true }), {
+    status: "settled",
+    byOther: true,
+  });
+  await reorganise(1);
+  await mine(3);
+  await until(async () => (await row(wanted.id)).status === "queued", 15_000);
+  t.match(await wallet.ledger(wanted.id), { status: "submitted", window_sum: "1000" });
+  t.same(node.corrections, ["settled_to_open"]);
+  await wallet.relayedByStranger(wanted);
+  await mine(1);
+  t.match(await node.engine.settlement.wait(wanted.id, 10_000), { status: "settled" });
+  await mine(2);
+  await until(async () => (await row(wanted.id)).final_at !== null, 15_000);
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("nothing is told above the inclusion depth", { timeout: 60_000 }, async (t) => {
+  const { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row } =
+    await world(t, { confirmations: 4, inclusionDepth: 2 });
+  const wanted = request(await authorize(chain, wallet.account, { to }));
+  await node.engine.settlement.accept(node.pool, wanted);
+  await arrived();
+  await mine(1);
+  t.match(await node.engine.settlement.wait(wanted.id, 1_500), { status: "pending" });
+  await reorganise(1);
+  t.equal(await balance(), 0n);
+  await arrived();
+  await mine(1);
+  t.match(await node.engine.settlement.wait(wanted.id, 1_500), { status: "pending" });
+  await mine(1);
+  t.equal((await node.engine.settlement.wait(wanted.id, 15_000)).status, "settled", node.said());
+  t.same(node.corrections, [], "nothing that was told was taken back");
+  await mine(2);
+  await until(async () => (await row(wanted.id)).final_at !== null, 15_000);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });

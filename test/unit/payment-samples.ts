@@ -92,5 +92,12 @@ export const recordOf = (
   success_told_at: null,
   created_at: new Date(1_000_000),
   settled_at: null,
+  accepted_block: 50n,
+  block_hash: null,
+  proof: null,
+  final_at: null,
+  searched_up: null,
+  searched_down: null,
+  look_failures: 0,
   ...over,
 });

@@ -1,13 +1,13 @@
 // Goal: an outcome is written only on proof: what others relayed, cancelled or used otherwise is told apart, and absence decides nothing.
 import t from "tap";
 import type { Hex } from "viem";
+import { ChainUnreachable } from "../../server/infra/chain/errors.ts";
 import type { RpcLog } from "../../server/core/abi.ts";
 import type { RpcReceipt } from "../../server/infra/chain/contracts.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
 import { outcomeOf } from "../../server/plugins/settlement/waiters.ts";
-import { explainUse, proveRefused } from "../../server/plugins/settlement/prove.ts";
-import { proveByTransaction } from "../../server/plugins/settlement/receipt-logs.ts";
-import { provenBy } from "../../server/plugins/settlement/tracker.ts";
+import { explainUse, proveRefused, Refusals } from "../../server/plugins/settlement/prove.ts";
+import { proveByTransaction, provenBy } from "../../server/plugins/settlement/receipts.ts";
 import type { SettlementRecord } from "../../server/plugins/settlement/store.ts";
 import {
   AUTHORIZATION_CANCELED,
@@ -46,24 +46,42 @@ interface World {
   use?: "used" | "canceled";
   receipt?: RpcReceipt;
   isOurs?: boolean;
-  blockSeconds?: bigint;
+  /** What our own transactions that carried it are called. */
+  attempts?: Hex[];
+  /** As of the head when it was accepted; undefined where the node has forgotten. */
+  wasUsed?: boolean;
+  head?: bigint;
   confirmations?: number;
   open?: SettlementRecord;
 }
 function contextOf(world: World): EngineContext {
   const parts = {
     network: { ...ARC, confirmations: world.confirmations ?? 1 },
-    heads: { head: { number: 100n } },
+    heads: {
+      head: { number: world.head ?? 100n, hash: "0x02", timestampSeconds: 0n, seenAtMs: Infinity },
+    },
+    rpc: { endpoints: 1 },
     reads: {
-      readAuthorizationStates: async (_rpc: unknown, refs: unknown[]) =>
-        refs.map(() => ({ used: world.isUsed ?? false, blockNumber: 90n, timestampSeconds: 0n })),
+      readAuthorizationStates: async (_rpc: unknown, refs: unknown[], block: bigint) => {
+        if (block !== 50n) return refs.map(() => world.isUsed ?? false);
+        if (world.wasUsed === undefined) throw new ChainUnreachable("missing trie node");
+        return refs.map(() => world.wasUsed);
+      },
       findAuthorizationUse: async () =>
         world.use && { event: world.use, txHash: HASH, blockNumber: 80n },
       readReceipt: async () => world.receipt ?? null,
-      readBlockTimestamp: async () => world.blockSeconds ?? 2_000n,
+      readHeader: async (_rpc: unknown, number: bigint) => ({
+        number,
+        hash: "0x03",
+        timestampSeconds: 0n,
+      }),
     },
-    transactions: { isOurTransaction: async () => world.isOurs ?? false },
-    settlements: { findOpenRecord: async () => world.open },
+    transactions: {
+      isOurTransaction: async () => world.isOurs ?? false,
+      attemptsCarrying: async () => world.attempts ?? [],
+    },
+    settlements: { findOpenRecord: async () => world.open, saveSearch: async () => undefined },
+    refusals: new Refusals(),
   };
   return parts as unknown as EngineContext;
 }
@@ -71,32 +89,34 @@ const paid = receiptOf([used, moved(value)]);
 const ours = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "agt_1" });
 const USED = "invalid_exact_evm_nonce_already_used";
 
+const explain = (record: SettlementRecord, world: World) => explainUse(contextOf(world), record);
+
 t.test("an authorization that is used: by whom?", async (t) => {
-  const explain = (record: SettlementRecord, world: World) =>
-    explainUse(contextOf(world), record, 90n);
   t.match(await explain(recordOf(), { use: "used", receipt: paid, isOurs: true }), {
     ...KEY,
     status: "settled",
-    hash: HASH,
-    block: "80",
+    proof: { kind: "receipt", tx: HASH, block: "80", blockHash: "0x01" },
+    isFinal: true,
     byOther: false,
   });
   t.match(await explain(recordOf(), { use: "used", receipt: paid }), {
     status: "settled",
     byOther: true,
   });
+  const late = recordOf(AUTHORIZATION, { accepted_block: 80n });
   t.match(
-    await explain(recordOf(), { use: "used", receipt: paid, blockSeconds: 999n }),
-    { status: "failed", reason: USED },
-    "used before it was presented here: a replay",
+    await explain(late, { use: "used", receipt: paid }),
+    { status: "failed", reason: USED, proof: { kind: "receipt" } },
+    "in the block it was accepted at: used before it was presented here, a replay",
   );
   t.match(
-    await explain(recordOf(), { use: "used", receipt: paid, blockSeconds: 1_000n }),
-    { status: "settled" },
-    "block times are whole seconds: within the same one it is no replay",
+    await explain(recordOf(), { wasUsed: true }),
+    { status: "failed", reason: USED, proof: { kind: "state", block: "50" } },
+    "the state of that block says the same",
   );
+  const ourLate = recordOf(AUTHORIZATION, { kind: "spend", agent_id: "a", accepted_block: 80n });
   t.match(
-    await explain(ours, { use: "used", receipt: paid, blockSeconds: 1n }),
+    await explain(ourLate, { use: "used", receipt: paid }),
     { status: "settled" },
     "our own agent's payment is no replay",
   );
@@ -105,26 +125,68 @@ t.test("an authorization that is used: by whom?", async (t) => {
     reason: USED,
     message: /another authorization/,
   });
-  t.match(await explain(ours, { use: "canceled" }), {
+  t.match(await explain(ours, { use: "canceled", receipt: receiptOf([canceled]) }), {
     status: "failed",
     reason: "authorization_canceled",
   });
-  t.match(await explain(recordOf(), { use: "canceled" }), { status: "failed", reason: USED });
+  t.match(await explain(recordOf(), { use: "canceled", receipt: receiptOf([canceled]) }), {
+    status: "failed",
+    reason: USED,
+  });
 });
 
-t.test("absence decides nothing about our own payments", async (t) => {
-  t.equal(await explainUse(contextOf({}), ours, 90n), undefined, "no event found yet");
-  t.equal(await explainUse(contextOf({ use: "used" }), ours, 90n), undefined, "no receipt yet");
+t.test("our own transactions are asked first", async (t) => {
+  t.match(
+    await explain(recordOf(), { attempts: [HASH], receipt: paid, wasUsed: true }),
+    { status: "settled", byOther: false, proof: { tx: HASH } },
+    "whatever the logs and states of a lagging node say",
+  );
   t.equal(
-    await explainUse(contextOf({ use: "used", receipt: receiptOf([]) }), ours, 90n),
+    await explain(recordOf(), { attempts: [HASH] }),
     undefined,
-    "a receipt without our event",
+    "a receipt that is missing decides nothing",
+  );
+});
+
+t.test("absence decides nothing", async (t) => {
+  for (const record of [ours, recordOf()]) {
+    t.equal(await explain(record, {}), undefined, "no event found yet");
+    t.equal(await explain(record, { use: "used" }), undefined, "no receipt yet");
+    t.equal(
+      await explain(record, { use: "used", receipt: receiptOf([]) }),
+      undefined,
+      "a receipt without our event",
+    );
+  }
+});
+
+t.test("what frees money waits until it is final, what paid is told before", async (t) => {
+  const shallow = { head: 81n, confirmations: 3, use: "used" as const };
+  t.match(await explain(ours, { ...shallow, receipt: paid }), {
+    status: "settled",
+    isFinal: false,
+  });
+  for (const logs of [[canceled], [used, moved(1n)]])
+    t.equal(await explain(ours, { ...shallow, receipt: receiptOf(logs) }), undefined);
+  t.equal(
+    await explain(recordOf(AUTHORIZATION, { accepted_block: 80n }), { ...shallow, receipt: paid }),
+    undefined,
+    "a replay",
   );
 });
 
 t.test("a refused simulation", async (t) => {
-  const prove = async (record: SettlementRecord, text: string | undefined, world: World = {}) =>
-    (await proveRefused(contextOf(world), [{ record, text }]))[0]?.proof;
+  const prove = async (record: SettlementRecord, text: string | undefined, world: World = {}) => {
+    const ctx = contextOf(world);
+    const refused = [{ record, text }];
+    const [first] = await proveRefused(ctx, refused, async () => [true]);
+    // One endpoint refused once: it may lag. As of a newer block it counts.
+    (ctx.heads.head as { number: bigint }).number += 1n;
+    const [second] = await proveRefused(ctx, refused, async () => [true]);
+    if (second && "outcome" in second.proof && second.proof.outcome.proof?.kind === "refusal")
+      t.ok(first && "retryAfterMs" in first.proof, "not after one refusal");
+    return second?.proof;
+  };
   const seller = recordOf(AUTHORIZATION, { kind: "x402", agent_id: "agt_1" });
   t.match(await prove(recordOf(), "ERC20: transfer amount exceeds balance"), {
     outcome: { ...KEY, status: "failed", reason: "invalid_exact_evm_insufficient_balance" },
@@ -133,19 +195,36 @@ t.test("a refused simulation", async (t) => {
     outcome: { reason: "invalid_exact_evm_transaction_failed" },
   });
   t.match(await prove(ours, "Pausable: paused"), { outcome: { status: "failed" } });
-  t.same(
+  const sent = (kind: "spend" | "withdrawal") =>
+    recordOf(AUTHORIZATION, { kind, agent_id: "agt_1", attempts: 1, created_at: new Date() });
+  for (const kind of ["spend", "withdrawal"] as const)
+    t.same(
+      await prove(sent(kind), "Pausable: paused"),
+      { retryAfterMs: 2_000 },
+      `a ${kind} whose signature may stand in public calldata`,
+    );
+  t.match(
+    await prove(recordOf(AUTHORIZATION, { attempts: 1 }), "Pausable: paused"),
+    { outcome: { status: "failed" } },
+    "a stranger's payment may fail: nothing of ours hangs on it",
+  );
+  t.match(
     await prove(seller, "ERC20: transfer amount exceeds balance"),
-    { retryAfterMs: 2_000 },
+    { retryAfterMs: 15_000 },
     "what a seller holds may still be used",
   );
   const asked = recordOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65) });
-  t.same(await prove(asked, "FiatTokenV2: invalid signature"), { retryAfterMs: 2_000 });
-  for (const text of ["authorization is used or canceled", "authorization is expired"])
+  t.match(await prove(asked, "FiatTokenV2: invalid signature"), { retryAfterMs: 15_000 });
+  for (const text of [
+    "authorization is used or canceled",
+    "authorization is expired",
+    "authorization is not yet valid",
+  ])
     t.same(await prove(recordOf(), text), { retryAfterMs: 500 }, `${text}: the state decides`);
   t.match(
     await prove(recordOf(), "anything", { isUsed: true, use: "used", receipt: paid }),
     { outcome: { status: "settled" } },
-    "used at a final block, whatever the simulation said",
+    "used, whatever the simulation said",
   );
   t.same(
     await prove(ours, "anything", { isUsed: true }),
@@ -159,35 +238,40 @@ t.test("a transaction a stranger names", async (t) => {
   const open = recordOf();
   t.match((await prove({ open, receipt: paid })).outcome, {
     status: "settled",
-    block: "80",
+    proof: { block: "80" },
+    isFinal: true,
     byOther: true,
   });
   t.equal((await prove({ open })).outcome, undefined, "not in the chain");
   t.equal((await prove({ receipt: paid })).outcome, undefined, "not open any more");
   t.equal((await prove({ open, receipt: receiptOf([used]) })).outcome, undefined);
-  t.equal(
-    (await prove({ open, receipt: paid, confirmations: 3 })).outcome,
-    undefined,
-    "a receipt alone proves nothing where blocks are final later",
+  t.match(
+    (await prove({ open, receipt: paid, confirmations: 3, head: 81n })).outcome,
+    { status: "settled", isFinal: false },
+    "in a block that may be taken back: told, and followed until it is final",
   );
 });
 
 t.test("what one receipt proves of a whole batch", async (t) => {
   const item = { ...KEY, action: "transfer" as const, to, value };
   const other = { ...item, nonce: `0x${"d5".repeat(32)}` };
-  const tx = { nonce: 1n, to: asset, calldata: "0x" as const, gasLimit: 1n, attempts: [] };
-  t.same(provenBy(paid, { ...tx, items: [item, other] }), [
-    { ...KEY, status: "settled", hash: HASH, block: "80" },
+  t.match(provenBy(paid, { items: [item, other] }, true), [
+    { ...KEY, status: "settled", proof: { tx: HASH, block: "80" }, isFinal: true },
   ]);
-  t.match(provenBy(receiptOf([canceled]), { ...tx, items: [item] }), [
+  t.match(provenBy(receiptOf([canceled]), { items: [item] }, true), [
     { status: "failed", reason: "authorization_canceled" },
   ]);
+  t.match(
+    provenBy(receiptOf([canceled]), { items: [item] }, false),
+    [{ status: "held" }],
+    "a cancellation gives money back: not before it is final",
+  );
   t.same(
-    provenBy({ ...paid, logs: [] }, { ...tx, items: [item] }),
+    provenBy({ ...paid, logs: [] }, { items: [item] }, true),
     [],
     "a successful transaction without our event proves nothing",
   );
-  t.same(provenBy(receiptOf([used, moved(1n)]), { ...tx, items: [item] }), []);
+  t.same(provenBy(receiptOf([used, moved(1n)]), { items: [item] }, true), []);
 });
 
 t.test("a row's outcome", async (t) => {

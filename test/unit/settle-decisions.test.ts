@@ -116,6 +116,7 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   bodyHash: callerProof(body, {}).bodyHash,
   successToldAt: null,
   createdAt: new Date(0),
+  isFinal: true,
   settledAt: new Date(0),
   ...over,
 });

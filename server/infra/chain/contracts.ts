@@ -14,7 +14,7 @@ import type { ChainClient } from "./index.ts";
 import { classifyChainError } from "./errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
-import type { ChainRpc } from "./rpc.ts";
+import type { Caller } from "./rpc.ts";
 
 /**
  * Multicall3's `aggregate3` packed and read by hand: on the hot path the generic ABI coder costs more
@@ -106,11 +106,17 @@ async function askDomain(rpc: ChainClient["rpc"], token: Address): Promise<Hex |
 /** A block tag, or a number as hex. */
 type BlockTag = Hex | "latest";
 
-/** All numbers of one answer belong to one block. */
-interface AtBlock {
-  blockNumber: bigint;
+/**
+ * One block, by its own header. Everything a decision reads is read at this number: what a contract says of
+ * `block.number` is another chain's on some rollups, and "latest" is another block with each call.
+ */
+export interface BlockHeader {
+  number: bigint;
+  hash: Hex;
   timestampSeconds: bigint;
 }
+
+export const tagOf = (number: bigint): Hex => `0x${number.toString(16)}`;
 
 export interface RpcReceipt {
   transactionHash: Hex;
@@ -122,66 +128,51 @@ export interface RpcReceipt {
 }
 
 const MAX_CALLS = 400;
-const GET_BLOCK_NUMBER = toFunctionSelector("getBlockNumber()");
-const GET_BLOCK_TIMESTAMP = toFunctionSelector("getCurrentBlockTimestamp()");
 
 async function multicall(
-  rpc: ChainRpc,
+  rpc: Caller,
   calls: readonly AggregateCall[],
-  block: BlockTag,
-): Promise<AtBlock & { results: CallResult[] }> {
-  const data = encodeAggregate([
-    { target: MULTICALL3_ADDRESS, data: GET_BLOCK_NUMBER },
-    { target: MULTICALL3_ADDRESS, data: GET_BLOCK_TIMESTAMP },
-    ...calls,
-  ]);
-  const answer = await rpc.call<Hex>("eth_call", [{ to: MULTICALL3_ADDRESS, data }, block]);
-  const [number, timestamp, ...results] = decodeAggregate(answer, calls.length + 2);
-  if (!number || !timestamp) throw new Error("malformed multicall result");
-  return { blockNumber: BigInt(number.data), timestampSeconds: BigInt(timestamp.data), results };
+  block: bigint,
+): Promise<CallResult[]> {
+  const call = { to: MULTICALL3_ADDRESS, data: encodeAggregate(calls) };
+  const answer = await rpc.call<Hex>("eth_call", [call, tagOf(block)]);
+  return decodeAggregate(answer, calls.length);
 }
 
-/** Which of these authorizations are used or canceled, as of one block per 400. */
+/** Which of these authorizations were used or canceled as of this block. Undefined: the token did not say. */
 export async function readAuthorizationStates(
-  rpc: ChainRpc,
+  rpc: Caller,
   refs: readonly AuthorizationRef[],
-  block: BlockTag,
-): Promise<(AtBlock & { used: boolean })[]> {
-  const states: (AtBlock & { used: boolean })[] = [];
+  block: bigint,
+): Promise<(boolean | undefined)[]> {
+  const states: (boolean | undefined)[] = [];
   for (let start = 0; start < refs.length; start += MAX_CALLS) {
     const part = refs.slice(start, start + MAX_CALLS);
-    const calls = part.map((ref) => schemeOf(ref).stateCall(ref));
-    const { results, ...at } = await multicall(rpc, calls, block);
+    const results = await multicall(
+      rpc,
+      part.map((ref) => schemeOf(ref).stateCall(ref)),
+      block,
+    );
     for (const [index, ref] of part.entries()) {
       const result = results[index];
-      const used = result && schemeOf(ref).isEnded(ref, result);
-      // Not answering is not "unused": without a clear word there is no proof.
-      if (used === undefined)
-        throw new Error("the token did not say whether an authorization is used");
-      states.push({ ...at, used });
+      states.push(result && schemeOf(ref).isEnded(ref, result));
     }
   }
   return states;
 }
 
 export async function readBalances(
-  rpc: ChainRpc,
+  rpc: Caller,
   asset: string,
   accounts: readonly string[],
-): Promise<AtBlock & { balances: bigint[] }> {
-  const { results, ...at } = await multicall(
-    rpc,
-    accounts.map((account) => ({ target: asset, data: balanceOf(account) })),
-    "latest",
-  );
-  return {
-    ...at,
-    balances: results.map((result) => {
-      if (!result.success || result.data === "0x")
-        throw new Error("the token did not answer balanceOf");
-      return BigInt(result.data);
-    }),
-  };
+  block: bigint,
+): Promise<bigint[]> {
+  const calls = accounts.map((account) => ({ target: asset, data: balanceOf(account) }));
+  return (await multicall(rpc, calls, block)).map((result) => {
+    if (!result.success || result.data === "0x")
+      throw new Error("the token did not answer balanceOf");
+    return BigInt(result.data);
+  });
 }
 
 /**
@@ -189,7 +180,7 @@ export async function readBalances(
  * would have. Undefined when the whole thing ran out of gas or reverted.
  */
 export async function simulate(
-  rpc: ChainRpc,
+  rpc: Caller,
   args: { from: string; calls: readonly AggregateCall[]; gas: bigint },
 ): Promise<CallResult[]> {
   const answer = await rpc.call<Hex>("eth_call", [
@@ -211,58 +202,65 @@ interface AuthorizationUse {
 }
 
 /** Providers limit the span of one log query; 2,000 blocks are accepted nearly everywhere. */
-const SPAN_BLOCKS = 2_000n;
-const MAX_SPANS = 25;
+export const SPAN_BLOCKS = 2_000n;
 
-/** Searches backwards from `to` for the event that used or canceled an authorization. */
+/** Looks in one span of blocks for the event that used or canceled an authorization. Nothing found proves nothing. */
 export async function findAuthorizationUse(
-  rpc: ChainRpc,
+  rpc: Caller,
   ref: AuthorizationRef,
   range: { from: bigint; to: bigint },
 ): Promise<AuthorizationUse | undefined> {
   const scheme = schemeOf(ref);
-  let to = range.to;
-  for (let span = 0; span < MAX_SPANS && to >= range.from && to >= 0n; span += 1) {
-    const low = to - SPAN_BLOCKS + 1n;
-    const from = low > range.from ? low : range.from;
-    const logs = await rpc.call<RpcLog[]>("eth_getLogs", [
-      {
-        ...scheme.endFilter(ref),
-        fromBlock: `0x${from.toString(16)}`,
-        toBlock: `0x${to.toString(16)}`,
-      },
-    ]);
-    const [log] = logs;
-    if (log) {
-      return {
-        event: scheme.isUse(log) ? "used" : "canceled",
-        txHash: log.transactionHash,
-        blockNumber: BigInt(log.blockNumber),
-      };
+  const [log] = await rpc.call<RpcLog[]>("eth_getLogs", [
+    { ...scheme.endFilter(ref), fromBlock: tagOf(range.from), toBlock: tagOf(range.to) },
+  ]);
+  return (
+    log && {
+      event: scheme.isUse(log) ? "used" : "canceled",
+      txHash: log.transactionHash,
+      blockNumber: BigInt(log.blockNumber),
     }
-    to = from - 1n;
-  }
-  return undefined;
+  );
 }
 
 /** Null while the transaction is not in the canonical chain. */
-export function readReceipt(rpc: ChainRpc, hash: string): Promise<RpcReceipt | null> {
+export function readReceipt(rpc: Caller, hash: string): Promise<RpcReceipt | null> {
   return rpc.call<RpcReceipt | null>("eth_getTransactionReceipt", [hash]);
 }
 
-export async function readNonce(rpc: ChainRpc, address: string, block: BlockTag): Promise<bigint> {
+export async function readNonce(rpc: Caller, address: string, block: BlockTag): Promise<bigint> {
   return BigInt(await rpc.call<Hex>("eth_getTransactionCount", [address, block]));
 }
 
-export async function readNativeBalance(rpc: ChainRpc, address: string): Promise<bigint> {
+export async function readNativeBalance(rpc: Caller, address: string): Promise<bigint> {
   return BigInt(await rpc.call<Hex>("eth_getBalance", [address, "latest"]));
 }
 
-export async function readBlockTimestamp(rpc: ChainRpc, number: bigint): Promise<bigint> {
-  const block = await rpc.call<{ timestamp: Hex } | null>("eth_getBlockByNumber", [
-    `0x${number.toString(16)}`,
+/** Undefined where the node knows no such block: yet, or any more. */
+export async function readHeader(rpc: Caller, number: bigint): Promise<BlockHeader | undefined> {
+  const block = await rpc.call<{ hash: Hex; timestamp: Hex } | null>("eth_getBlockByNumber", [
+    tagOf(number),
     false,
   ]);
+  return block
+    ? { number, hash: block.hash, timestampSeconds: BigInt(block.timestamp) }
+    : undefined;
+}
+
+/** The hash of the transaction that this account sent with this nonce, if this block holds it. */
+export async function findNonceIn(
+  rpc: Caller,
+  sender: { address: string; nonce: bigint },
+  number: bigint,
+): Promise<{ txHash: Hex; blockHash: Hex } | undefined> {
+  const block = await rpc.call<{
+    hash: Hex;
+    transactions: { hash: Hex; from: Hex; nonce: Hex }[];
+  } | null>("eth_getBlockByNumber", [tagOf(number), true]);
   if (!block) throw new Error(`the node does not know block ${number}`);
-  return BigInt(block.timestamp);
+  const found = block.transactions.find(
+    ({ from, nonce }) =>
+      from.toLowerCase() === sender.address.toLowerCase() && BigInt(nonce) === sender.nonce,
+  );
+  return found && { txHash: found.hash, blockHash: block.hash };
 }

@@ -56,10 +56,13 @@ const TRANSPORT_NAMES = new Set([
   "AbortError",
 ]);
 const TRANSPORT_CODES = /^(ECONN|ETIMEDOUT|ENOTFOUND|EPIPE|EAI_|EHOST|UND_ERR)/;
-/** Answers that speak of the endpoint, not of the call: another endpoint may do better. */
+/**
+ * Answers that speak of the endpoint, not of the call: another endpoint may do better. A node that does not
+ * know the block asked for, yet or any more, has not answered.
+ */
 const ENDPOINT_CODES = new Set([-32005, -32016, -32097, 429]);
 const ENDPOINT_TEXT =
-  /rate limit|too many requests|limit exceeded|temporarily unavailable|header not found|no backend|upstream|overloaded|internal error$/i;
+  /rate limit|too many requests|limit exceeded|temporarily unavailable|header not found|block not found|unknown block|BlockOutOfRange|block .*out of range|missing trie node|state .*(not available|unavailable|pruned)|no backend|upstream|overloaded|internal error$/i;
 
 /** In order: the first that matches wins. */
 const BY_TEXT: readonly [RegExp, ChainErrorKind][] = [

@@ -2,8 +2,7 @@
 import type { Hex, Address } from "viem";
 import { classifyChainError } from "./errors.ts";
 import type { ChainRpc } from "./rpc.ts";
-import type { AuthorizationRef } from "../../core/authorization.ts";
-import { readAuthorizationStates, readBalances } from "./contracts.ts";
+import { readBalances } from "./contracts.ts";
 import fp from "fastify-plugin";
 import { ApiError } from "../../errors.ts";
 
@@ -166,9 +165,11 @@ class CoalescedReads {
       const answer = this.#balancesBusy.then(async () => {
         if (this.#balancesNext?.accounts === wanted) this.#balancesNext = undefined;
         const list = [...wanted];
-        const { blockNumber, balances } = await readBalances(this.rpc, this.#asset, list);
+        // Of this moment: money that has just arrived is there to be spent.
+        const { number } = await this.heads.refresh();
+        const balances = await readBalances(this.rpc, this.#asset, list, number);
         return {
-          blockNumber,
+          blockNumber: number,
           balances: new Map(list.map((account, index) => [account, balances[index] ?? 0n])),
         };
       });
@@ -179,16 +180,6 @@ class CoalescedReads {
     return this.#balancesNext.answer;
   }
 
-  async authorizationStates(
-    refs: readonly AuthorizationRef[],
-  ): Promise<{ blockNumber: bigint; used: boolean[] }> {
-    const states = await readAuthorizationStates(this.rpc, refs, "latest");
-    return {
-      blockNumber: states[0]?.blockNumber ?? 0n,
-      used: states.map((state) => state.used),
-    };
-  }
-
   async head(): Promise<Head> {
     const { head } = this.heads;
     return head && performance.now() - head.seenAtMs < 1_000 ? head : this.heads.refresh();
@@ -197,7 +188,7 @@ class CoalescedReads {
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** USDC balances, authorization states and heads, shared by everybody who asks at the same moment. */
+    /** USDC balances and heads, shared by everybody who asks at the same moment. */
     chainReads: ChainReads;
   }
 }
@@ -212,13 +203,6 @@ export class ChainReads {
   /** Throws `chain_unavailable` when the chain does not answer. */
   balances(chainId: number, addresses: readonly Address[]): Promise<Balances> {
     return this.#asking(chainId, (chain) => chain.balances(addresses));
-  }
-
-  authorizationStates(
-    chainId: number,
-    refs: readonly AuthorizationRef[],
-  ): Promise<{ blockNumber: bigint; used: boolean[] }> {
-    return this.#asking(chainId, (chain) => chain.authorizationStates(refs));
   }
 
   headOf(chainId: number): Promise<Head> {

@@ -10,6 +10,21 @@ export interface ChainRpcOptions {
   onCall?: (method: string, ok: boolean) => void;
 }
 
+/** Whoever answers: the network, or one of its endpoints alone. */
+export interface Caller {
+  call<T>(method: string, params: unknown[]): Promise<T>;
+}
+
+/** What the endpoints said one by one, and how many must say no before it is one. */
+export interface Witnesses<T> {
+  answers: T[];
+  needed: number;
+}
+
+/** Silent for this long, an endpoint no longer counts as being there: it is not waited for. */
+const ABSENT_AFTER_MS = 180_000;
+/** One endpoint may lag or lie; two are believed. */
+const ENOUGH_WITNESSES = 2;
 const DEFAULT_TIMEOUT_MS = 5_000;
 /** Nodes search for these; everything else they look up. */
 const SEARCHES = new Set(["eth_getLogs"]);
@@ -21,12 +36,14 @@ export class ChainRpc {
   readonly #timeoutMs: number;
   readonly #onCall: (method: string, ok: boolean) => void;
   readonly #agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
+  /** Per endpoint: since when it has given no answer; undefined after one. */
+  readonly #silentSinceMs: (number | undefined)[] = [];
   #preferred = 0;
   #preferredSinceMs = 0;
   #nextId = 1;
 
   constructor(options: ChainRpcOptions) {
-    this.#urls = options.urls;
+    this.#urls = [...new Set(options.urls)];
     this.#timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     this.#onCall = options.onCall ?? (() => undefined);
   }
@@ -56,6 +73,33 @@ export class ChainRpc {
       }
     }
     throw new ChainUnreachable(`no RPC endpoint answered ${method}`, { cause: trouble });
+  }
+
+  /**
+   * Asks every endpoint by itself. For what only absence shows (unused, replaced, refused): a positive
+   * fact needs one witness, a denial as many as there are, two at most. An endpoint that has been silent for
+   * minutes is not there any more; until then its word is missing, and nothing is denied without it.
+   */
+  async witnesses<T>(ask: (endpoint: Caller) => Promise<T>): Promise<Witnesses<T>> {
+    const results = await Promise.allSettled(
+      this.#urls.map((_, index) =>
+        ask({ call: (method, params) => this.#ask(index, method, params) }),
+      ),
+    );
+    const answers = results.flatMap((result) =>
+      result.status === "fulfilled" ? [result.value] : [],
+    );
+    const nowMs = performance.now();
+    const present = this.#urls.filter((_, index) => {
+      const since = this.#silentSinceMs[index];
+      return since === undefined || nowMs - since < ABSENT_AFTER_MS;
+    }).length;
+    return { answers, needed: Math.max(1, Math.min(present, ENOUGH_WITNESSES)) };
+  }
+
+  /** How many endpoints there are to ask. */
+  get endpoints(): number {
+    return this.#urls.length;
   }
 
   /**
@@ -100,6 +144,7 @@ export class ChainRpc {
         signal: AbortSignal.timeout(budgetMs),
       });
       const answer = (await response.body.json()) as Answer<T>;
+      this.#silentSinceMs[index] = undefined;
       if (answer.error) {
         this.#onCall(method, true);
         throw new ChainRefusal(answer.error.message, answer.error.code, answer.error.data);
@@ -110,6 +155,7 @@ export class ChainRpc {
     } catch (error) {
       if (error instanceof ChainRefusal) throw error;
       this.#onCall(method, false);
+      this.#silentSinceMs[index] ??= performance.now();
       // The URL may carry a key: it is not repeated in the message.
       throw new ChainUnreachable(`RPC endpoint ${index + 1} did not answer ${method}`, {
         cause: error,

@@ -71,13 +71,13 @@ const ACCEPT_TOGETHER = {
   WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
       $8::text[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bytea[], $13::boolean[], $14::bytea[],
-      $15::bytea[]) AS w (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, caller_key_hash, body_hash)),
+      $15::bytea[], $16::bigint[]) AS w (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address,
+      value, valid_after, valid_before, signature, relay, caller_key_hash, body_hash, accepted_block)),
   inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash)
+      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block)
     SELECT from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash FROM wanted
+      valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block FROM wanted
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *)
   SELECT TRUE AS created, * FROM inserted
@@ -141,5 +141,6 @@ function columns(requests: readonly SettlementRequest[]): unknown[][] {
     of(({ relay }) => relay),
     of(({ callerKeyHash }) => callerKeyHash ?? null),
     of(({ bodyHash }) => bodyHash ?? null),
+    of(({ acceptedBlock }) => (acceptedBlock === undefined ? null : String(acceptedBlock))),
   ];
 }

@@ -1,11 +1,14 @@
 /** What the engine's parts share on one chain: the world, passed in. */
 import type * as ChainReads from "../../infra/chain/contracts.ts";
+import type { BlockHeader } from "../../infra/chain/contracts.ts";
 import type { HeadWatcher } from "../../infra/chain/reads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import type { Pool } from "../../infra/db/pool.ts";
 import type * as LaneStore from "./lane-store.ts";
 import type * as TransactionStore from "./transaction-store.ts";
 import type * as SettlementStore from "./store.ts";
+import type { ProvenOutcome, Told } from "./store.ts";
+import type { Refusals } from "./prove.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 
 export interface EngineLog {
@@ -20,6 +23,8 @@ export interface EngineMeter {
   /** From accepted to final, of one authorization. */
   took(ms: number): void;
   finished(status: string, count: number): void;
+  /** An end that was told here was not so. */
+  corrected(kind: string): void;
   repriced(): void;
   resent(): void;
 }
@@ -31,7 +36,12 @@ export type FaultPoint =
   | "persisted"
   | "broadcast"
   | "mined"
-  | "before-final-write";
+  /** In a block that is deep enough to be told: just before that is written. */
+  | "before-final-write"
+  /** It was written, and callers hear it; the block may still be taken back. */
+  | "told"
+  /** Deep enough to be final: just before that is written. */
+  | "before-final";
 
 export interface EngineContext {
   network: NetworkFacts;
@@ -42,6 +52,7 @@ export interface EngineContext {
   lanes: typeof LaneStore;
   transactions: typeof TransactionStore;
   settlements: typeof SettlementStore;
+  refusals: Refusals;
   log: EngineLog;
   meter: EngineMeter;
   fault: (point: FaultPoint) => Promise<void>;
@@ -51,11 +62,40 @@ export interface EngineContext {
   owner: string;
 }
 
-/** The newest block whose content we call final, as a tag: `latest` where inclusion is final. */
-export function finalTag(ctx: EngineContext): `0x${string}` | "latest" {
-  const depth = BigInt(ctx.network.confirmations - 1);
-  const head = ctx.heads.head;
-  if (depth === 0n || !head) return "latest";
-  const number = head.number > depth ? head.number - depth : 0n;
-  return `0x${number.toString(16)}`;
+/** Writes proven outcomes of this chain; what they correct is an alarm. */
+export async function writeOutcomes(
+  ctx: EngineContext,
+  outcomes: readonly ProvenOutcome[],
+): Promise<Told> {
+  const told = await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
+  alarmOf(ctx, told);
+  for (const { status } of outcomes)
+    if (status !== "open" && status !== "held") ctx.meter.finished(status, 1);
+  return told;
+}
+
+export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: Told): void {
+  for (const { id, kind } of told.corrected) {
+    ctx.meter.corrected(kind);
+    ctx.log.error({ settlement: id, kind }, "corrected an end that the chain contradicts");
+  }
+}
+
+/**
+ * The block a decision is read at, by its own header: as many blocks deep as said, and `behind` more where
+ * nodes have not been able to answer about newer ones.
+ */
+export async function blockAt(
+  ctx: EngineContext,
+  depth: number,
+  behind = 0n,
+): Promise<BlockHeader> {
+  const known = ctx.heads.head;
+  const isFresh = known && performance.now() - known.seenAtMs < ctx.network.blockTimeMs;
+  const head = isFresh ? known : await ctx.heads.refresh();
+  const number = head.number - BigInt(depth - 1) - behind;
+  if (number === head.number) return head;
+  const header = await ctx.reads.readHeader(ctx.rpc, number > 0n ? number : 0n);
+  if (!header) throw new Error(`the node does not know block ${number}`);
+  return header;
 }

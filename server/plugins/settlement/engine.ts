@@ -1,5 +1,6 @@
 /** The engine as the other parts see it: accept, wait, find, cancel; and the lanes that do the work. */
 import type * as SettlementStore from "./store.ts";
+import type { ProvenOutcome, Told } from "./store.ts";
 import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
 import * as transactions from "./transaction-store.ts";
@@ -14,8 +15,9 @@ import type { HeadWatcher } from "../../infra/chain/reads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { acceptSettlements } from "./accept.ts";
+import { Refusals } from "./prove.ts";
 import { ChainEngine } from "./chain-engine.ts";
-import type { EngineLog, EngineMeter, FaultPoint } from "./context.ts";
+import { writeOutcomes, type EngineLog, type EngineMeter, type FaultPoint } from "./context.ts";
 import {
   type CancelOutcome,
   REASON_CANCELED,
@@ -64,7 +66,7 @@ export class SettlementEngine implements Settlement {
     sql: Sql,
     request: SettlementRequest,
   ): Promise<{ created: boolean; settlement: SettlementRow }> {
-    const accepted = await this.#deps.store.acceptSettlement(sql, request);
+    const accepted = await this.#deps.store.acceptSettlement(sql, await this.#withHead(request));
     if (request.relay && accepted.settlement.status === "queued")
       this.#wake(request.authorization.chainId);
     return accepted;
@@ -74,7 +76,10 @@ export class SettlementEngine implements Settlement {
     sql: Sql,
     requests: readonly SettlementRequest[],
   ): Promise<{ created: boolean; settlement: SettlementRow }[]> {
-    const accepted = await this.#deps.acceptSettlements(sql, requests);
+    const accepted = await this.#deps.acceptSettlements(
+      sql,
+      await Promise.all(requests.map((request) => this.#withHead(request))),
+    );
     const chainIds = new Set(
       requests
         .filter(({ relay }, index) => relay && accepted[index]?.settlement.status === "queued")
@@ -82,6 +87,13 @@ export class SettlementEngine implements Settlement {
     );
     for (const chainId of chainIds) this.#wake(chainId);
     return accepted;
+  }
+
+  /** As far as this process knows: an older head only makes a search longer. */
+  async #withHead(request: SettlementRequest): Promise<SettlementRequest> {
+    const heads = this.#deps.chains.get(request.authorization.chainId)?.ctx.heads;
+    const head = heads?.head ?? (await heads?.refresh().catch(() => undefined));
+    return head ? { acceptedBlock: head.number, ...request } : request;
   }
 
   async wait(id: string, timeoutMs: number, options: WaitOptions = {}): Promise<SettlementOutcome> {
@@ -105,6 +117,12 @@ export class SettlementEngine implements Settlement {
 
   async findByAuthorization(key: SettlementKey): Promise<SettlementRow | undefined> {
     return this.#deps.store.findByAuthorization(this.#deps.pool, key);
+  }
+
+  async record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<Told> {
+    const chain = this.#deps.chains.get(chainId);
+    if (!chain) throw new Error(`network eip155:${chainId} is not configured`);
+    return writeOutcomes(chain.ctx, outcomes);
   }
 
   async requestCancel(request: {
@@ -197,6 +215,7 @@ export class RunningEngine {
             lanes,
             transactions,
             settlements,
+            refusals: new Refusals(),
             log: deps.log,
             meter,
             fault: deps.fault ?? (async () => undefined),

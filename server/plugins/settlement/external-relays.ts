@@ -3,11 +3,10 @@
  * and frees what dead processes held. One process at a time does it, under a lease; doing it twice would be
  * harmless, because only proven facts are written.
  */
-import type { ProvenOutcome, SettlementRecord } from "./store.ts";
-import { schemeOf } from "../../schemes/index.ts";
-import { finalTag, type EngineContext } from "./context.ts";
-import { authorizationOf, explainUse, keyOf } from "./prove.ts";
-import { proveByTransaction } from "./receipt-logs.ts";
+import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
+import { blockAt, writeOutcomes, type EngineContext } from "./context.ts";
+import { authorizationOf, explainUse, proveExpired } from "./prove.ts";
+import { findingIn, proofOf, proveByTransaction } from "./receipts.ts";
 import { Signal } from "./signal.ts";
 
 /** No key has this address: the lease of the watch lives beside those of the lanes. */
@@ -15,11 +14,15 @@ const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
 const LEASE_MS = 5_000;
 const ROUND_MS = 1_000;
 const MAX_ROWS = 1_000;
+const AT_ONCE = 8;
+/** Behind a load balancer some nodes lag: what they do not know yet is asked of an older block. */
+const MAX_BEHIND_MS = 60_000;
 
 export class ExternalRelays {
   readonly wake = new Signal();
   readonly #ctx: EngineContext;
   readonly #onOrphan: (address: string) => void;
+  #behind = 0n;
   #stopping = false;
   #done: Promise<void> | undefined;
 
@@ -75,6 +78,52 @@ export class ExternalRelays {
     const late = await ctx.settlements.openPastDeadline(ctx.pool, chainId, now, MAX_ROWS);
     const known = new Set(watched.map((record) => record.id));
     await this.check([...watched, ...late.filter((record) => !known.has(record.id))]);
+    if (ctx.network.confirmations > 1) await this.#followToFinality();
+  }
+
+  /** What others' transactions paid, once more, where a block may have been taken back since it was told. */
+  async #followToFinality(): Promise<void> {
+    const ctx = this.#ctx;
+    const { confirmations, chainId } = ctx.network;
+    const head = ctx.heads.head ?? (await ctx.heads.refresh());
+    const final = head.number - BigInt(confirmations - 1);
+    const records = await ctx.settlements.unfinalByOthers(ctx.pool, chainId, final, MAX_ROWS);
+    await this.#each(records, async (record) => {
+      const { tx_hash: tx, block_number: number, block_hash: blockHash } = record;
+      if (tx === null || number === null || blockHash === null) return undefined;
+      const found = await findingIn(ctx, tx, authorizationOf(record), head.number);
+      if (found?.fate === "paid") {
+        const { receipt, isFinal } = found;
+        const proof = proofOf(receipt);
+        return { ...keyOf(record), status: "settled", proof, isFinal, byOther: true };
+      }
+      // Its receipt may lag; another block in the place of its own is a reorganisation.
+      const header = await ctx.reads.readHeader(ctx.rpc, number);
+      if (!header || header.hash === blockHash) return undefined;
+      const proof = { kind: "receipt" as const, tx, block: number.toString(), blockHash };
+      return { ...keyOf(record), status: "open", proof, isFinal: false };
+    });
+  }
+
+  /** One by one: a row that nothing can be said of, or that throws, is put off and holds up no other. */
+  async #each(
+    records: readonly SettlementRecord[],
+    prove: (record: SettlementRecord) => Promise<ProvenOutcome | undefined>,
+  ): Promise<void> {
+    const ctx = this.#ctx;
+    const waiting = [...records];
+    const work = async (): Promise<void> => {
+      for (let record = waiting.shift(); record; record = waiting.shift()) {
+        const { id } = record;
+        const outcome = await prove(record).catch((error: unknown) => {
+          ctx.log.warn({ err: error, settlement: id }, "could not look at an authorization");
+          return undefined;
+        });
+        if (outcome) await writeOutcomes(ctx, [outcome]);
+        else await ctx.settlements.postponeLook(ctx.pool, record);
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, work));
   }
 
   /** For one authorization, now; `txHash` is where somebody says it was used. */
@@ -84,14 +133,8 @@ export class ExternalRelays {
       txHash === undefined
         ? { record: await ctx.settlements.findOpenRecord(ctx.pool, id), outcome: undefined }
         : await proveByTransaction(ctx, id, txHash);
-    if (outcome) await this.#write([outcome]);
+    if (outcome) await writeOutcomes(ctx, [outcome]);
     else if (record) await this.check([record]);
-  }
-
-  async #write(outcomes: readonly ProvenOutcome[]): Promise<void> {
-    const ctx = this.#ctx;
-    await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
-    for (const outcome of outcomes) ctx.meter.finished(outcome.status, 1);
   }
 
   /** Looks for one authorization now and with each new block, until told to stop. */
@@ -118,34 +161,30 @@ export class ExternalRelays {
     };
   }
 
-  /** Reads the state of these authorizations at a final block and writes what is proven. */
+  /** Reads the state of these authorizations at one block and writes what is proven. */
   async check(records: readonly SettlementRecord[]): Promise<void> {
     if (records.length === 0) return;
     const ctx = this.#ctx;
-    if (ctx.network.confirmations > 1) await ctx.heads.refresh();
-    const states = await ctx.reads.readAuthorizationStates(
-      ctx.rpc,
-      records.map(authorizationOf),
-      finalTag(ctx),
-    );
-    const outcomes: ProvenOutcome[] = [];
-    for (const [index, record] of records.entries()) {
-      const state = states[index];
-      if (!state) continue;
-      if (state.used) {
-        const outcome = await explainUse(ctx, record, state.blockNumber);
-        if (outcome) outcomes.push(outcome);
-      } else if (state.timestampSeconds >= record.valid_before) {
-        // The token demands block time < validBefore, and block time never goes back: it is over for good,
-        // whatever transactions still carry it.
-        outcomes.push({
-          ...keyOf(record),
-          status: "expired",
-          reason: schemeOf(authorizationOf(record)).reasonExpired,
-          message: `validBefore passed unused at block ${state.blockNumber}.`,
-        });
-      }
+    try {
+      const block = await blockAt(ctx, ctx.network.inclusionDepth, this.#behind);
+      const states = await ctx.reads.readAuthorizationStates(
+        ctx.rpc,
+        records.map(authorizationOf),
+        block.number,
+      );
+      const used = records.filter((_, index) => states[index] === true);
+      const unused = records.filter(
+        ({ valid_before }, index) =>
+          states[index] === false && block.timestampSeconds >= valid_before,
+      );
+      if (unused.length > 0)
+        await writeOutcomes(ctx, await proveExpired(ctx, unused, this.#behind));
+      this.#behind = 0n;
+      await this.#each(used, (record) => explainUse(ctx, record));
+    } catch (error) {
+      const next = this.#behind === 0n ? 1n : this.#behind * 2n;
+      this.#behind = next * BigInt(ctx.network.blockTimeMs) > MAX_BEHIND_MS ? 0n : next;
+      throw error;
     }
-    await this.#write(outcomes);
   }
 }

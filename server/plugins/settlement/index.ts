@@ -89,6 +89,12 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     labelNames: ["network", "how"],
     registers,
   });
+  const corrections = new Counter({
+    name: "purser_corrections_total",
+    help: "Ends of payments that were told and that later proof contradicted: look at each",
+    labelNames: ["network", "kind"],
+    registers,
+  });
   return (network) => ({
     batch: (items) => batch.observe({ network }, items),
     settled: (count, gasUsed) => {
@@ -96,6 +102,7 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     },
     took: (ms) => latency.observe({ network }, ms / 1_000),
     finished: (status, count) => outcomes.inc({ network, status }, count),
+    corrected: (kind) => corrections.inc({ network, kind }),
     repriced: () => again.inc({ network, how: "repriced" }),
     resent: () => again.inc({ network, how: "resent" }),
   });

@@ -5,7 +5,7 @@
 import type { Hex } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
-import type { ProvenOutcome, SettlementRecord } from "./store.ts";
+import { NOTHING_TOLD, type ProvenOutcome, type SettlementRecord, type Told } from "./store.ts";
 
 export interface LaneKey {
   chainId: number;
@@ -34,6 +34,16 @@ export interface StoredTransaction {
   gasLimit: bigint;
   attempts: StoredAttempt[];
   items: CarriedItem[];
+  /** The head when it was signed: it is in no block at or before that. Unknown for very old ones. */
+  sentBlock: bigint | undefined;
+  /** The block it is in, while a reorganisation may still take that back. */
+  included: Inclusion | undefined;
+}
+
+export interface Inclusion {
+  hash: Hex;
+  blockNumber: bigint;
+  blockHash: Hex;
 }
 
 /** One authorization a transaction carries, with what must move for it to count as paid. */
@@ -78,7 +88,7 @@ export async function orphanedLanes(sql: Sql, chainId: number): Promise<string[]
     `SELECT address FROM relayer_lanes lane
       WHERE chain_id = $1 AND lease_until <= clock_timestamp() AND EXISTS (
         SELECT 1 FROM relayer_transactions t
-         WHERE t.chain_id = lane.chain_id AND t.lane_address = lane.address AND t.status = 'pending')`,
+         WHERE t.chain_id = lane.chain_id AND t.lane_address = lane.address AND t.status IN ('pending', 'included'))`,
     [chainId],
   );
   return rows.map((row) => row.address);
@@ -168,6 +178,7 @@ export interface NewTransaction {
   dailyGasCeiling: bigint;
   attempt: StoredAttempt;
   items: StoredTransaction["items"];
+  sentBlock: bigint;
 }
 
 const bytes = (hex: Hex): Buffer => Buffer.from(hex.slice(2), "hex");
@@ -183,7 +194,7 @@ export async function persistTransaction(
        p_chain_id => $1, p_address => $2, p_owner => $3, p_epoch => $4, p_nonce => $5, p_to => $6,
        p_calldata => $7, p_gas_limit => $8, p_metered_gas => $9, p_gas_ceiling => $10, p_hash => $11,
        p_raw => $12, p_max_fee => $13, p_priority_fee => $14, p_actions => $15, p_from => $16,
-       p_asset => $17, p_nonces => $18)`,
+       p_asset => $17, p_nonces => $18, p_sent_block => $19)`,
     [
       lease.chainId,
       lease.address,
@@ -203,6 +214,7 @@ export async function persistTransaction(
       tx.items.map((item) => item.from),
       tx.items.map((item) => item.asset),
       tx.items.map((item) => item.nonce),
+      String(tx.sentBlock),
     ],
   );
 }
@@ -235,37 +247,55 @@ export async function persistAttempt(
   return rowCount === 1;
 }
 
+/** Where a transaction stands, by a block that holds it or, replaced, by one that holds another of its nonce. */
 export interface FinalTransaction {
   nonce: bigint;
-  status: "mined" | "replaced";
-  hash?: string;
-  blockNumber?: bigint;
-  blockHash?: string;
+  status: "included" | "mined" | "replaced";
+  hash: string;
+  blockNumber: bigint;
+  blockHash: string;
   gasUsed?: bigint;
 }
 
 /**
- * Ends a transaction in one step: proven outcomes are written, and what it carried without effect goes
- * back to the queue (it may be tried again, or proven impossible).
+ * Writes that in one step: proven outcomes with it, and what it carried without effect goes back to the
+ * queue (it may be tried again, or proven impossible).
  */
 export async function finalizeTransaction(
   sql: Sql,
   lane: LaneKey,
   tx: FinalTransaction,
   outcomes: readonly ProvenOutcome[],
-): Promise<void> {
-  const text = `SELECT purser_transaction_final(
-    p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
-    p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9)`;
-  await sql.query(text, [
-    lane.chainId,
-    lane.address,
-    String(tx.nonce),
-    tx.status,
-    tx.hash ?? null,
-    tx.blockNumber === undefined ? null : String(tx.blockNumber),
-    tx.blockHash ?? null,
-    tx.gasUsed === undefined ? null : String(tx.gasUsed),
-    JSON.stringify(outcomes),
-  ]);
+): Promise<Told> {
+  const { rows } = await sql.query<{ told: Told }>(
+    `SELECT purser_transaction_final(
+       p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
+       p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9) AS told`,
+    [
+      lane.chainId,
+      lane.address,
+      String(tx.nonce),
+      tx.status,
+      tx.hash,
+      String(tx.blockNumber),
+      tx.blockHash,
+      tx.gasUsed === undefined ? null : String(tx.gasUsed),
+      JSON.stringify(outcomes),
+    ],
+  );
+  return rows[0]?.told ?? NOTHING_TOLD;
+}
+
+/** A reorganisation took this block away: the transaction may be mined again, what it settled is open again. */
+export async function reopenTransaction(
+  sql: Sql,
+  lane: LaneKey,
+  nonce: bigint,
+  blockHash: string,
+): Promise<Told> {
+  const { rows } = await sql.query<{ told: Told }>(
+    "SELECT purser_transaction_reopened($1, $2, $3, $4) AS told",
+    [lane.chainId, lane.address, String(nonce), blockHash],
+  );
+  return rows[0]?.told ?? NOTHING_TOLD;
 }

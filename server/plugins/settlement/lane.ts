@@ -204,7 +204,7 @@ export class Lane {
     for (const tx of pending) tracker.add(tx);
     if (pending.length > 0) {
       ctx.log.info({ lane: this.address, transactions: pending.length }, "resuming transactions");
-      for (const slot of tracker.slots.values()) await tracker.send(slot);
+      for (const slot of tracker.slots.values()) if (!slot.included) await tracker.send(slot);
       await tracker.reconcile();
     }
     return chainNonce > storedNonce ? chainNonce : storedNonce;
@@ -263,10 +263,10 @@ export class Lane {
   async #quiesce(tracker: Tracker): Promise<void> {
     await this.#sender?.settle();
     const untilMs = performance.now() + DRAIN_MS;
-    while (!this.#lost && tracker.slots.size > 0 && performance.now() < untilMs) {
+    while (!this.#lost && tracker.unmined > 0 && performance.now() < untilMs) {
       await this.#deps.ctx.heads.refresh().catch(() => undefined);
       await tracker.reconcile().catch(() => undefined);
-      if (tracker.slots.size > 0) await pause(50);
+      if (tracker.unmined > 0) await pause(50);
     }
   }
 }

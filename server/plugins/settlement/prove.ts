@@ -1,134 +1,333 @@
-/** Decides about authorizations that did not go through: proven facts become outcomes, the rest waits. */
-import { toRow, type ProvenOutcome, type SettlementRecord } from "./store.ts";
-import { finalTag, type EngineContext } from "./context.ts";
+/**
+ * Decides about authorizations that did not go through: proven facts become outcomes, the rest waits. Our own
+ * transactions are asked first. What is not there (a receipt, a log, a nonce) proves nothing, ever.
+ */
+import { SPAN_BLOCKS, type BlockHeader } from "../../infra/chain/contracts.ts";
+import { classifyChainError } from "../../infra/chain/errors.ts";
+import type { Caller } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import type { SignedAuthorization } from "../../core/authorization.ts";
+import { gasLimitOf, type BatchItem } from "./batch.ts";
+import { blockAt, type EngineContext } from "./context.ts";
+import { findingIn, findingOfOurs, proofOf, type Finding } from "./receipts.ts";
+import { keyOf, toRow, type EndProof, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { REASON_CANCELED } from "./types.ts";
 
 export interface Refused {
   record: SettlementRecord;
   /** The revert text of the simulation; nothing when it ran out of gas or gave none. */
   text: string | undefined;
+  /** Mined without effect so often that it is not simulated any more. */
+  isWornOut?: boolean;
 }
 
 export type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
 
-export const authorizationOf = (record: SettlementRecord): SignedAuthorization =>
-  toRow(record).authorization;
+export const authorizationOf = (record: SettlementRecord) => toRow(record).authorization;
 
-/** What an outcome names its row by. */
-export const keyOf = ({ from_address: from, asset, nonce }: SettlementRecord) => ({
-  from,
-  asset,
-  nonce,
+const stateProof = ({ number, hash, timestampSeconds }: BlockHeader): EndProof => ({
+  kind: "state",
+  block: number.toString(),
+  blockHash: hash,
+  timestamp: timestampSeconds.toString(),
 });
 
-/** What is proven of rows that are claimed and whose simulation was refused. They are in no live transaction. */
+/**
+ * What is proven of rows that are claimed and whose simulation was refused. They are in no live
+ * transaction. `refusedBy` repeats the simulation at one endpoint, and says which of them it refuses.
+ */
 export async function proveRefused(
   ctx: EngineContext,
   refused: readonly Refused[],
+  refusedBy: (endpoint: Caller) => Promise<boolean[]>,
 ): Promise<{ record: SettlementRecord; proof: Proof }[]> {
+  const block = await blockAt(ctx, ctx.network.inclusionDepth);
   const states = await ctx.reads.readAuthorizationStates(
     ctx.rpc,
     refused.map(({ record }) => authorizationOf(record)),
-    finalTag(ctx),
+    block.number,
   );
+  const isConfirmed = await confirmations(ctx, refused, { block, refusedBy });
   return Promise.all(
-    refused.map(async ({ record, text }, index) => {
-      const state = states[index];
-      if (state?.used) {
-        const outcome = await explainUse(ctx, record, state.blockNumber);
+    refused.map(async (entry, index) => {
+      const { record } = entry;
+      if (states[index] === true) {
+        const outcome = await explainUse(ctx, record);
         return { record, proof: outcome ? { outcome } : { retryAfterMs: 2_000 } };
       }
-      return { record, proof: proofOfRefusal(ctx, record, text) };
+      const isUnused = states[index] === false;
+      const proof = proofOfRefusal(ctx, entry, { block, isSure: isUnused && isConfirmed(index) });
+      if ("outcome" in proof) ctx.refusals.forget(record.id);
+      return { record, proof };
     }),
   );
 }
 
 /**
  * A refusal of something unused. Who may be told "failed" for good?
- * - Facilitated work: always. We will not relay it again, and no budget of ours hangs on it.
- * - Spends and withdrawals: also. Their signatures never left this database except inside our own
- *   transactions, and a row is only here while no transaction that carries it can still be mined (it is
- *   queued, and goes back to queued only when its transaction is final). So not relaying it means never.
- * - An x402 authorization is in a seller's hands, who may present it until it expires: the refusal of
- *   this moment proves nothing. It waits until it is used, canceled or past its time.
+ * - Facilitated work: always. We will not relay it again unless its caller asks anew, and no budget of ours
+ *   hangs on it. Its signature may be public: a payment that somebody makes of it later corrects the row.
+ * - Spends and withdrawals: only before their first transaction was stored to be sent. Until then their
+ *   signature has never left this database. From then on it may stand in public calldata, also of a
+ *   transaction in which it had no effect, and anyone may relay it until it expires.
+ * - An x402 authorization is in a seller's hands from the start.
+ * What may still be used waits until it is used, canceled, or past its time at a final block.
  */
 function proofOfRefusal(
   ctx: EngineContext,
-  record: SettlementRecord,
-  text: string | undefined,
+  { record, text }: Refused,
+  { block, isSure }: { block: BlockHeader; isSure: boolean },
 ): Proof {
-  const key = keyOf(record);
   const { reason, message, isOfState } = schemeOf(authorizationOf(record)).explainRevert(text);
-  const blockMs = ctx.network.blockTimeMs;
-  // Used, but not yet in a final block; or past its time, which is proven at a final block.
-  if (isOfState) return { retryAfterMs: Math.max(blockMs, 500) };
-  if (record.cancel_signature !== null || record.kind === "x402") return { retryAfterMs: 2_000 };
-  return { outcome: { ...key, status: "failed", reason, message } };
+  const soonMs = Math.max(ctx.network.blockTimeMs, 500);
+  // Used, but not yet in a block that counts; past its time, which is proven at a final block; or too early.
+  if (isOfState) return { retryAfterMs: soonMs };
+  const isPublic = record.agent_id !== null && record.attempts > 0;
+  if (record.cancel_signature !== null || record.kind === "x402" || isPublic)
+    return { retryAfterMs: restOf(record) };
+  if (!isSure) return { retryAfterMs: soonMs };
+  const { number, hash } = block;
+  const proof: EndProof = { kind: "refusal", block: number.toString(), blockHash: hash };
+  return {
+    outcome: { ...keyOf(record), status: "failed", proof, isFinal: true, reason, message },
+  };
+}
+
+/** Simulates again at one endpoint, behind the debits `ahead`: which items does it refuse? */
+export const refusalsBy =
+  (
+    ctx: EngineContext,
+    { from, ahead, items }: { from: string; ahead: BatchItem[]; items: BatchItem[] },
+  ) =>
+  async (endpoint: Caller): Promise<boolean[]> => {
+    const all = [...ahead, ...items];
+    const results = await ctx.reads
+      .simulate(endpoint, { from, calls: all.map(({ call }) => call), gas: gasLimitOf(all) })
+      .catch((error: unknown) => {
+        // The whole call reverted or ran out of gas: so would a lone item's transaction.
+        if (classifyChainError(error).kind === "unreachable" || items.length > 1) throw error;
+        return [];
+      });
+    return items.map((_, index) => results[ahead.length + index]?.success !== true);
+  };
+
+/** The longer it has been refused, the less often it is tried. */
+const restOf = ({ created_at }: SettlementRecord): number =>
+  Math.min(Math.max((Date.now() - created_at.getTime()) / 8, 2_000), 15_000);
+
+/** First refusals by one endpoint, remembered until a second look. Losing them costs one more look. */
+export class Refusals {
+  readonly #seen = new Map<string, { block: bigint; atMs: number }>();
+
+  /** Whether it was refused before, as of an older block or long enough ago. */
+  isRepeated(id: string, block: bigint, patienceMs: number): boolean {
+    const nowMs = performance.now();
+    const first = this.#seen.get(id);
+    if (first) return block > first.block || nowMs - first.atMs >= patienceMs;
+    if (this.#seen.size > 10_000) this.#seen.clear();
+    this.#seen.set(id, { block, atMs: nowMs });
+    return false;
+  }
+
+  forget(id: string): void {
+    this.#seen.delete(id);
+  }
 }
 
 /**
- * An authorization is used at a final block: by whom? Anyone may relay one, so another's transaction that
- * moved exactly this is a settlement. Nothing when the event cannot be found yet.
+ * One endpoint's refusal may be a lagging one's: two of them must refuse where there are two, and a lone
+ * one must refuse again as of a newer block.
+ */
+async function confirmations(
+  ctx: EngineContext,
+  refused: readonly Refused[],
+  { block, refusedBy }: { block: BlockHeader; refusedBy: (endpoint: Caller) => Promise<boolean[]> },
+): Promise<(index: number) => boolean> {
+  if (refused.every(({ isWornOut }) => isWornOut)) return () => true;
+  if (ctx.rpc.endpoints === 1) {
+    const patienceMs = Math.max(ctx.network.blockTimeMs * 3, 1_000);
+    return (index) => {
+      const entry = refused[index];
+      return (
+        entry !== undefined &&
+        (entry.isWornOut === true ||
+          ctx.refusals.isRepeated(entry.record.id, block.number, patienceMs))
+      );
+    };
+  }
+  const { answers, needed } = await ctx.rpc.witnesses(refusedBy);
+  return (index) =>
+    answers.filter((verdicts) => verdicts[index] === true).length >= needed &&
+    answers.every((verdicts) => verdicts[index] !== false);
+}
+
+/**
+ * An authorization counts as used: by whom? Anyone may relay one, so another's transaction that moved
+ * exactly this is a settlement. Nothing when that cannot be said yet.
  */
 export async function explainUse(
   ctx: EngineContext,
   record: SettlementRecord,
-  atBlock: bigint,
 ): Promise<ProvenOutcome | undefined> {
-  const key = keyOf(record);
-  const authorization = authorizationOf(record);
-  const scheme = schemeOf(authorization);
-  const ageMs = Math.max(Date.now() - record.created_at.getTime(), 0) + 600_000;
-  const span = BigInt(Math.ceil(ageMs / Math.min(ctx.network.blockTimeMs, 250)));
-  const use = await ctx.reads.findAuthorizationUse(ctx.rpc, authorization, {
-    from: atBlock > span ? atBlock - span : 0n,
-    to: atBlock,
-  });
-  if (!use) {
-    if (record.agent_id !== null) return undefined;
+  const head = ctx.heads.head ?? (await ctx.heads.refresh());
+  const ours = await findingOfOurs(ctx, record, head.number);
+  if (ours) return outcomeOfUse(record, ours, false);
+  const before = await stateWhenAccepted(ctx, record, head.number);
+  if (before?.wasUsed)
     return {
-      ...key,
-      status: "failed",
-      reason: scheme.reasonUsed,
-      message: "The authorization was used before it was presented here.",
+      ...keyOf(record),
+      ...usedBefore(record),
+      proof: stateProof(before.block),
+      isFinal: true,
     };
-  }
-  const where = { hash: use.txHash, block: use.blockNumber.toString() };
-  if (use.event === "canceled")
-    return {
-      ...key,
-      ...where,
-      status: "failed",
-      reason: record.agent_id === null ? scheme.reasonUsed : REASON_CANCELED,
-      message: "The authorization was canceled on chain.",
-    };
-  const receipt = await ctx.reads.readReceipt(ctx.rpc, use.txHash);
-  if (!receipt) return undefined;
-  const fate = scheme.fateIn(receipt.logs, authorization);
-  if (fate === "used_otherwise")
-    return {
-      ...key,
-      ...where,
-      status: "failed",
-      reason: scheme.reasonUsed,
-      message: "The nonce was used by another authorization of the same signer.",
-    };
-  if (fate !== "paid") return undefined;
-  const byOther = !(await ctx.transactions.isOurTransaction(ctx.pool, use.txHash));
-  if (byOther && record.agent_id === null) {
-    const block = await ctx.reads.readBlockTimestamp(ctx.rpc, use.blockNumber);
-    // Used before it was presented here: a replay, which must not unlock a second resource. Used after:
-    // somebody was faster with the payment we were asked to make. Block times are whole seconds.
-    if (Number(block) * 1_000 + 999 < record.created_at.getTime())
-      return {
-        ...key,
-        ...where,
+  const isLater = record.agent_id !== null || before?.wasUsed === false;
+  const txHash = await searchUse(ctx, record, { head: head.number, isLater });
+  if (!txHash) return undefined;
+  const found = await findingIn(ctx, txHash, authorizationOf(record), head.number);
+  const isOurs = await ctx.transactions.isOurTransaction(ctx.pool, txHash);
+  return found && outcomeOfUse(record, found, !isOurs);
+}
+
+/** Used before it was presented here: a replay, which must not unlock a second resource. */
+const usedBefore = (record: SettlementRecord) => ({
+  status: "failed" as const,
+  reason: schemeOf(authorizationOf(record)).reasonUsed,
+  message: "The authorization was used before it was presented here.",
+});
+
+function outcomeOfUse(
+  record: SettlementRecord,
+  { fate, receipt, blockNumber, isFinal }: Finding,
+  byOther: boolean,
+): ProvenOutcome | undefined {
+  const proven = { ...keyOf(record), proof: proofOf(receipt), isFinal };
+  const isReplay =
+    byOther &&
+    record.agent_id === null &&
+    record.accepted_block !== null &&
+    blockNumber <= record.accepted_block;
+  if (fate === "paid" && !isReplay) return { ...proven, status: "settled", byOther };
+  // Everything else frees money or refuses a payment for good: only what nothing can undo does that.
+  if (fate === "untouched" || !isFinal) return undefined;
+  if (fate === "paid") return { ...proven, ...usedBefore(record) };
+  const { reasonUsed } = schemeOf(authorizationOf(record));
+  return fate === "canceled"
+    ? {
+        ...proven,
         status: "failed",
-        reason: scheme.reasonUsed,
-        message: "The authorization was used before it was presented here.",
+        reason: record.agent_id === null ? reasonUsed : REASON_CANCELED,
+        message: "The authorization was canceled on chain.",
+      }
+    : {
+        ...proven,
+        status: "failed",
+        reason: reasonUsed,
+        message: "The nonce was used by another authorization of the same signer.",
       };
+}
+
+/** Strangers' payments only: ours cannot have been used before we signed them. */
+async function stateWhenAccepted(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  head: bigint,
+): Promise<{ wasUsed: boolean; block: BlockHeader } | undefined> {
+  const number = record.accepted_block;
+  if (record.agent_id !== null || number === null) return undefined;
+  if (number > head - BigInt(ctx.network.confirmations - 1)) return undefined;
+  try {
+    const [[wasUsed], block] = await Promise.all([
+      ctx.reads.readAuthorizationStates(ctx.rpc, [authorizationOf(record)], number),
+      ctx.reads.readHeader(ctx.rpc, number),
+    ]);
+    return wasUsed === undefined || !block ? undefined : { wasUsed, block };
+  } catch (error) {
+    // Nodes forget old states: then the event has to be found.
+    if (classifyChainError(error).kind !== "unreachable") throw error;
+    return undefined;
   }
-  return { ...key, ...where, status: "settled", byOther };
+}
+
+const SPANS_PER_ROUND = 25;
+/** For rows that were accepted before the head was remembered. */
+const UNKNOWN_AGE_BLOCKS = 50_000n;
+
+/**
+ * Looks through the logs for the event: upwards from where it was accepted, then (unless it can only be
+ * later) downwards to where it became valid. A round reads a bounded part, and the row remembers how far it
+ * came. At the end of both without a find the logs lag behind the state: the search begins again.
+ */
+async function searchUse(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  { head, isLater }: { head: bigint; isLater: boolean },
+): Promise<string | undefined> {
+  const authorization = authorizationOf(record);
+  const known = record.accepted_block ?? head - UNKNOWN_AGE_BLOCKS;
+  const start = known > 0n ? known : 0n;
+  let up = record.searched_up ?? start;
+  let down = record.searched_down ?? start - 1n;
+  for (let span = 0; span < SPANS_PER_ROUND; span += 1) {
+    const isUp = up <= head;
+    if (!isUp && (isLater || down < 0n)) break;
+    const low = isUp ? up : maxOf(down - SPAN_BLOCKS + 1n, 0n);
+    const high = isUp ? minOf(up + SPAN_BLOCKS - 1n, head) : down;
+    const use = await ctx.reads.findAuthorizationUse(ctx.rpc, authorization, {
+      from: low,
+      to: high,
+    });
+    if (use) return use.txHash;
+    if (isUp) up = high + 1n;
+    else down = (await isBeforeValid(ctx, record, low)) ? -1n : low - 1n;
+  }
+  const isThrough = up > head && (isLater || down < 0n);
+  await ctx.settlements.saveSearch(
+    ctx.pool,
+    record,
+    isThrough ? { up: null, down: null } : { up, down },
+  );
+  return undefined;
+}
+
+async function isBeforeValid(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  number: bigint,
+): Promise<boolean> {
+  const header = await ctx.reads.readHeader(ctx.rpc, number);
+  return header !== undefined && header.timestampSeconds < record.valid_after;
+}
+
+const minOf = (one: bigint, other: bigint): bigint => (one < other ? one : other);
+const maxOf = (one: bigint, other: bigint): bigint => (one > other ? one : other);
+
+/** Which of these unused authorizations no block can use any more, by enough witnesses of one final block. */
+export async function proveExpired(
+  ctx: EngineContext,
+  unused: readonly SettlementRecord[],
+  behind: bigint,
+): Promise<ProvenOutcome[]> {
+  const block = await blockAt(ctx, ctx.network.confirmations, behind);
+  // The token demands block time < validBefore, and block time never goes back: what is unused now is over
+  // for good, whatever transactions still carry it.
+  const late = unused.filter(({ valid_before }) => block.timestampSeconds >= valid_before);
+  if (late.length === 0) return [];
+  const { answers, needed } = await ctx.rpc.witnesses(async (endpoint) => {
+    const header = await ctx.reads.readHeader(endpoint, block.number);
+    if (header?.hash !== block.hash) throw new Error("the endpoint is at another block");
+    return ctx.reads.readAuthorizationStates(endpoint, late.map(authorizationOf), block.number);
+  });
+  return late.flatMap((record, index) => {
+    const isDenied =
+      answers.filter((states) => states[index] === false).length >= needed &&
+      answers.every((states) => states[index] !== true);
+    if (!isDenied) return [];
+    return {
+      ...keyOf(record),
+      status: "expired" as const,
+      proof: stateProof(block),
+      isFinal: true,
+      reason: schemeOf(authorizationOf(record)).reasonExpired,
+      message: `validBefore passed unused at block ${block.number}.`,
+    };
+  });
 }

@@ -7,9 +7,9 @@ import { CLAIM_LOST, LEASE_LOST, OVER_GAS_CEILING, sqlState } from "../../infra/
 import type { Lease } from "./lane-store.ts";
 import type { ExpectedPayments } from "./signal.ts";
 import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
-import type { EngineContext } from "./context.ts";
+import { writeOutcomes, type EngineContext } from "./context.ts";
 import { initialFees } from "./batch.ts";
-import { proveRefused, type Refused } from "./prove.ts";
+import { proveRefused, refusalsBy, type Refused } from "./prove.ts";
 import { pause, type Signal } from "./signal.ts";
 import { signAttempt } from "./batch.ts";
 import type { Slot, Tracker } from "./tracker.ts";
@@ -171,7 +171,7 @@ export class Sender {
     const [only] = items;
     // A contract can pass every simulation and still do nothing when it counts, at our gas.
     if (items.length === 1 && only && isWornOut(only))
-      return this.#prove([{ item: only, text: undefined }]);
+      return this.#prove([{ item: only, text: undefined }], [], true);
     const inFlight = [...tracker.slots.values()].flatMap((slot) => slot.batch ?? []);
     const debits = pendingDebits(items, [...inFlight, ...ahead]);
     const all = [...debits, ...items];
@@ -185,7 +185,7 @@ export class Sender {
     } catch (error) {
       if (classifyChainError(error).kind === "unreachable") throw error;
       if (items.length === 1)
-        return this.#prove([{ item: items[0] as BatchItem, text: undefined }]);
+        return this.#prove([{ item: items[0] as BatchItem, text: undefined }], debits);
       // Somebody burns the gas of all: halves, until it is found.
       const half = Math.ceil(items.length / 2);
       const parts = await Promise.all([
@@ -207,7 +207,7 @@ export class Sender {
     const refusedItems = new Set(refused.map(({ item }) => item));
     const good = items.filter((item) => !refusedItems.has(item));
     for (const { item } of again) this.#dispatch([{ ...item, solo: true, gas: ctx.gasCapPerItem }]);
-    void this.#prove(unproven).catch((error: unknown) =>
+    void this.#prove(unproven, debits).catch((error: unknown) =>
       this.#giveBack(
         unproven.map(({ item }) => item),
         error,
@@ -216,23 +216,28 @@ export class Sender {
     return good;
   }
 
-  async #prove(refused: { item: BatchItem; text: string | undefined }[]): Promise<BatchItem[]> {
+  async #prove(
+    refused: { item: BatchItem; text: string | undefined }[],
+    debits: BatchItem[],
+    isWornOut = false,
+  ): Promise<BatchItem[]> {
     if (refused.length === 0) return [];
-    const { ctx } = this.#deps;
+    const { ctx, lease } = this.#deps;
+    const items = refused.map(({ item }) => item);
     const proofs = await proveRefused(
       ctx,
-      refused.map(({ item, text }): Refused => ({ record: item.record, text })),
+      refused.map(({ item, text }): Refused => ({ record: item.record, text, isWornOut })),
+      refusalsBy(ctx, { from: lease.address, ahead: debits, items }),
     );
     const outcomes = proofs.flatMap(({ proof }) => ("outcome" in proof ? [proof.outcome] : []));
-    await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
-    for (const outcome of outcomes) ctx.meter.finished(outcome.status, 1);
+    await writeOutcomes(ctx, outcomes);
     const delays = new Map<number, BatchItem[]>();
     for (const [index, { proof }] of proofs.entries()) {
       const item = refused[index]?.item;
       if (!item || "outcome" in proof) continue;
       delays.set(proof.retryAfterMs, [...(delays.get(proof.retryAfterMs) ?? []), item]);
     }
-    for (const [delayMs, items] of delays) await this.#release(items, delayMs);
+    for (const [delayMs, rows] of delays) await this.#release(rows, delayMs);
     return [];
   }
 
@@ -259,9 +264,16 @@ export class Sender {
       dailyGasCeiling: ctx.dailyGasCeiling,
       attempt,
       items,
+      sentBlock: head.number,
     });
     this.#nextNonce += 1n;
-    const slot = tracker.add({ ...tx, attempts: [attempt], items });
+    const slot = tracker.add({
+      ...tx,
+      attempts: [attempt],
+      items,
+      sentBlock: head.number,
+      included: undefined,
+    });
     slot.batch = items;
     await ctx.fault("persisted");
     ctx.meter.batch(items.length);

@@ -36,6 +36,13 @@ export interface SettlementRecord {
   success_told_at: Date | null;
   created_at: Date;
   settled_at: Date | null;
+  accepted_block: bigint | null;
+  block_hash: Hex | null;
+  proof: EndProof | { kind: "unrecorded" } | null;
+  final_at: Date | null;
+  searched_up: bigint | null;
+  searched_down: bigint | null;
+  look_failures: number;
 }
 
 export function toRow(record: SettlementRecord): SettlementRow {
@@ -66,15 +73,23 @@ export function toRow(record: SettlementRecord): SettlementRow {
     successToldAt: record.success_told_at,
     createdAt: record.created_at,
     settledAt: record.settled_at,
+    isFinal: record.final_at !== null,
   };
 }
+
+/** What an outcome names its row by. */
+export const keyOf = ({ from_address: from, asset, nonce }: SettlementRecord) => ({
+  from,
+  asset,
+  nonce,
+});
 
 /** A watched row is attached only by the very same authorization: same payee, value and window. */
 const ACCEPT = `
   WITH inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15)
+      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16)
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *),
   attached AS (
@@ -111,6 +126,7 @@ export async function acceptSettlement(
     request.relay,
     request.callerKeyHash ?? null,
     request.bodyHash ?? null,
+    request.acceptedBlock === undefined ? null : String(request.acceptedBlock),
   ];
   // A rival's row that was committed after this statement began conflicts but is not visible to it: the
   // next statement sees it.
@@ -158,31 +174,103 @@ export async function findByAuthorization(
   return rows[0] && toRow(rows[0]);
 }
 
-/** A proven outcome of one authorization, as the database function takes it. */
+/** Where a fact was read. Stored with every end; block numbers as decimal strings. */
+export type EndProof =
+  /** The transaction's logs show it. */
+  | { kind: "receipt"; tx: string; block: string; blockHash: string }
+  /** The contract says so at this block. */
+  | { kind: "state"; block: string; blockHash: string; timestamp: string }
+  /** The contract refused the call as of this block, and nobody here sends it again. */
+  | { kind: "refusal"; block: string; blockHash: string };
+
+/**
+ * A proven outcome of one authorization, as the database function takes it. A row that has ended already is
+ * corrected where the proof contradicts its end. "open": a reorganisation took the end back that the
+ * transaction in `proof` had brought about. "held": proven, and told only when it is final.
+ */
 export interface ProvenOutcome {
   from: string;
   asset: string;
   nonce: string;
-  status: "settled" | "failed" | "expired";
-  hash?: string;
-  block?: string;
+  status: "settled" | "failed" | "expired" | "open" | "held";
+  proof?: EndProof;
+  /** No reorganisation takes it back: it is `confirmations` deep, or does not hang on a block. */
+  isFinal: boolean;
   byOther?: boolean;
   reason?: string;
   message?: string;
 }
 
-/** Settlement, payment, budget and the word to all waiters, in one transaction. Answers how many were open. */
+/** What writing outcomes changed. */
+export interface Told {
+  /** How many were open, and have ended. */
+  finished: number;
+  /** Ends that the new proof contradicted. */
+  corrected: readonly { id: string; kind: string }[];
+}
+export const NOTHING_TOLD: Told = { finished: 0, corrected: [] };
+
+/** Settlement, payment, budget and the word to all waiters, in one transaction. */
 export async function finalizeSettlements(
   sql: Sql,
   chainId: number,
   outcomes: readonly ProvenOutcome[],
-): Promise<number> {
-  if (outcomes.length === 0) return 0;
-  const { rows } = await sql.query<{ finished: number }>(
-    "SELECT purser_settlements_finalize($1, $2) AS finished",
+): Promise<Told> {
+  if (outcomes.length === 0) return NOTHING_TOLD;
+  const { rows } = await sql.query<{ told: Told }>(
+    "SELECT purser_settlements_finalize($1, $2) AS told",
     [chainId, JSON.stringify(outcomes)],
   );
-  return rows[0]?.finished ?? 0;
+  return rows[0]?.told ?? NOTHING_TOLD;
+}
+
+/** How far a search for the event of its use has come. */
+export async function saveSearch(
+  sql: Sql,
+  record: SettlementRecord,
+  search: { up: bigint | null; down: bigint | null },
+): Promise<void> {
+  await sql.query(
+    `UPDATE settlements SET searched_up = $5, searched_down = $6
+      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4`,
+    [...columnsOf(record), text(search.up), text(search.down)],
+  );
+}
+
+/** Looked at again after a while, which grows with each time nothing could be said of it. */
+export async function postponeLook(sql: Sql, record: SettlementRecord): Promise<void> {
+  await sql.query(
+    `UPDATE settlements
+        SET look_failures = look_failures + 1,
+            look_at = clock_timestamp() + least(60, power(2, least(look_failures, 6))) * interval '1 second'
+      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4`,
+    columnsOf(record),
+  );
+}
+
+const columnsOf = (record: SettlementRecord) => [
+  record.from_address,
+  String(record.chain_id),
+  record.asset,
+  record.nonce,
+];
+const text = (value: bigint | null): string | null => (value === null ? null : String(value));
+
+/** Paid by others' transactions that are deep enough to be final now. */
+export async function unfinalByOthers(
+  sql: Sql,
+  chainId: number,
+  finalBlock: bigint,
+  limit: number,
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `SELECT * FROM settlements
+      WHERE chain_id = $1 AND status = 'settled' AND by_other AND final_at IS NULL AND block_number <= $2
+        AND look_at <= clock_timestamp()
+      ORDER BY block_number LIMIT $3`,
+    [chainId, String(finalBlock), limit],
+  );
+  return rows;
 }
 
 /** Open rows nobody relays for us, oldest deadline first. */
@@ -194,6 +282,7 @@ export async function openWatched(
   const { rows } = await sql.query<SettlementRecord>(
     `SELECT * FROM settlements
       WHERE chain_id = $1 AND status = 'queued' AND NOT relay AND lane_address IS NULL
+        AND look_at <= clock_timestamp()
       ORDER BY valid_before LIMIT $2`,
     [chainId, limit],
   );
@@ -210,6 +299,7 @@ export async function openPastDeadline(
   const { rows } = await sql.query<SettlementRecord>(
     `SELECT * FROM settlements
       WHERE chain_id = $1 AND status IN ('queued', 'submitted') AND valid_before <= $2
+        AND look_at <= clock_timestamp()
       ORDER BY valid_before LIMIT $3`,
     [chainId, String(timestampSeconds), limit],
   );

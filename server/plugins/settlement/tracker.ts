@@ -2,17 +2,16 @@
  * Follows the transactions of one lane from signed to final: sends and re-sends stored bytes, re-prices
  * what is stuck, reads receipts, and writes what they prove.
  */
-import type { Hex, PrivateKeyAccount } from "viem";
-import type { Lease, StoredAttempt, StoredTransaction } from "./lane-store.ts";
-import type { ProvenOutcome } from "./store.ts";
+import type { PrivateKeyAccount } from "viem";
+import type { FinalTransaction, Lease, StoredAttempt, StoredTransaction } from "./lane-store.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
-import { finalTag, type EngineContext } from "./context.ts";
+import { alarmOf, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
-import { schemeOf } from "../../schemes/index.ts";
+import type { Head } from "../../infra/chain/reads.ts";
 import { replacementFees } from "./batch.ts";
 import { signAttempt } from "./batch.ts";
-import { REASON_CANCELED } from "./types.ts";
 import type { BatchItem } from "./batch.ts";
+import { depthOf, measure, provenBy, takenByOther, type NonceSearch } from "./receipts.ts";
 
 export interface Slot extends StoredTransaction {
   lastSentMs: number;
@@ -21,6 +20,8 @@ export interface Slot extends StoredTransaction {
   underpriced: boolean;
   /** Since when its nonce counts as used although no attempt has a receipt. */
   missingSinceMs: number | undefined;
+  /** How far the blocks have been searched for who took its nonce. */
+  search: NonceSearch | undefined;
   finishing: boolean;
   mined: boolean;
   /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
@@ -69,8 +70,9 @@ export class Tracker {
       sentAtBlock: this.#deps.ctx.heads.head?.number ?? 0n,
       underpriced: false,
       missingSinceMs: undefined,
+      search: undefined,
       finishing: false,
-      mined: false,
+      mined: tx.included !== undefined,
       batch: undefined,
     };
     this.slots.set(tx.nonce, slot);
@@ -123,35 +125,33 @@ export class Tracker {
     const head = ctx.heads.head ?? (await ctx.heads.refresh());
     const next = await ctx.reads.readNonce(ctx.rpc, lease.address, "latest");
     const slots = [...this.slots.values()].sort((one, other) => Number(one.nonce - other.nonce));
-    const passed = slots.filter((slot) => slot.nonce < next);
+    const passed = slots.filter((slot) => slot.nonce < next && !slot.included);
     // A reorganisation can take a transaction out of the chain again.
-    for (const slot of slots) if (slot.nonce >= next) slot.mined = false;
-    await Promise.all(passed.map((slot) => this.#check(slot, head.number)));
-    const waiting = slots.filter((slot) => slot.nonce >= next);
+    for (const slot of slots) if (slot.nonce >= next && !slot.included) slot.mined = false;
+    await Promise.all([
+      ...passed.map((slot) => this.#check(slot, head)),
+      this.#followIncluded(head),
+    ]);
+    const waiting = slots.filter((slot) => slot.nonce >= next && !slot.included);
     for (const [index, slot] of waiting.entries()) await this.#nudge(slot, index === 0);
   }
 
-  async #check(slot: Slot, headNumber: bigint): Promise<void> {
+  async #check(slot: Slot, head: Head): Promise<void> {
     if (slot.finishing) return;
     slot.finishing = true;
     try {
       const receipt = await this.#receiptOf(slot);
-      if (!receipt) return await this.#missing(slot);
+      if (!receipt) return await this.#missing(slot, head);
       slot.missingSinceMs = undefined;
       if (!slot.mined) {
         slot.mined = true;
-        this.#progressBlock = headNumber;
+        this.#progressBlock = head.number;
         await this.#deps.ctx.fault("mined");
         this.#deps.onProgress();
       }
-      const depth = headNumber - BigInt(receipt.blockNumber) + 1n;
-      // With one confirmation the receipt itself is the proof, whichever head we saw last.
-      if (
-        this.#deps.ctx.network.confirmations > 1 &&
-        depth < BigInt(this.#deps.ctx.network.confirmations)
-      )
-        return;
-      await this.#finish(slot, receipt);
+      const { inclusionDepth, confirmations } = this.#deps.ctx.network;
+      const depth = depthOf(head.number, BigInt(receipt.blockNumber));
+      if (depth >= inclusionDepth) await this.#tell(slot, receipt, depth >= confirmations);
     } finally {
       slot.finishing = false;
     }
@@ -166,58 +166,115 @@ export class Tracker {
     return undefined;
   }
 
-  async #finish(slot: Slot, receipt: RpcReceipt): Promise<void> {
+  /** Callers hear of it when it is deep enough for that; the ledger once more when it is final. Often both are one. */
+  async #tell(slot: Slot, receipt: RpcReceipt, isFinal: boolean): Promise<void> {
     const { ctx, lease } = this.#deps;
-    const outcomes = provenBy(receipt, slot);
-    await ctx.fault("before-final-write");
-    await ctx.lanes.finalizeTransaction(
-      ctx.pool,
-      lease,
-      {
-        nonce: slot.nonce,
-        status: "mined",
-        hash: receipt.transactionHash,
-        blockNumber: BigInt(receipt.blockNumber),
-        blockHash: receipt.blockHash,
-        gasUsed: BigInt(receipt.gasUsed),
-      },
-      outcomes,
-    );
-    this.slots.delete(slot.nonce);
-    ctx.meter.settled(outcomes.length, BigInt(receipt.gasUsed));
-    for (const item of slot.batch ?? [])
-      ctx.meter.took(Date.now() - item.record.created_at.getTime());
-    for (const status of ["settled", "failed"] as const)
-      ctx.meter.finished(status, outcomes.filter((outcome) => outcome.status === status).length);
-    if (outcomes.length < slot.items.length)
-      ctx.log.warn(
-        { hash: receipt.transactionHash, carried: slot.items.length, proven: outcomes.length },
-        "some authorizations had no effect in a mined transaction; they are tried again",
+    const isFirst = slot.included === undefined;
+    const outcomes = provenBy(receipt, slot, isFinal);
+    const place = {
+      hash: receipt.transactionHash,
+      blockNumber: BigInt(receipt.blockNumber),
+      blockHash: receipt.blockHash,
+    };
+    await ctx.fault(isFirst ? "before-final-write" : "before-final");
+    const tx: FinalTransaction = {
+      nonce: slot.nonce,
+      status: isFinal ? "mined" : "included",
+      gasUsed: BigInt(receipt.gasUsed),
+      ...place,
+    };
+    alarmOf(ctx, await ctx.lanes.finalizeTransaction(ctx.pool, lease, tx, outcomes));
+    if (isFirst) measure(ctx, slot, receipt, outcomes);
+    if (isFinal) this.slots.delete(slot.nonce);
+    else {
+      slot.included = place;
+      slot.batch = undefined;
+      await ctx.fault("told");
+    }
+    this.#deps.onProgress();
+  }
+
+  /**
+   * Told, and not final yet: does the chain still have its block? One header for all that are in it. A block
+   * that is missing is a node that lags, or a chain that shrank: known when it has grown again. Another
+   * block in its place is a reorganisation.
+   */
+  async #followIncluded(head: Head): Promise<void> {
+    const { ctx } = this.#deps;
+    const byBlock = new Map<bigint, Slot[]>();
+    for (const slot of this.slots.values())
+      if (slot.included && !slot.finishing) {
+        const { blockNumber } = slot.included;
+        byBlock.set(blockNumber, [...(byBlock.get(blockNumber) ?? []), slot]);
+      }
+    for (const [number, slots] of byBlock) {
+      const header = await ctx.reads.readHeader(ctx.rpc, number);
+      const isFinal = depthOf(head.number, number) >= ctx.network.confirmations;
+      for (const slot of slots) {
+        const blockHash = slot.included?.blockHash;
+        if (!header || slot.finishing || blockHash === undefined) continue;
+        slot.finishing = true;
+        try {
+          if (header.hash !== blockHash) await this.#reopen(slot, number, blockHash);
+          else if (isFinal) {
+            const receipt = await this.#receiptOf(slot);
+            if (receipt?.blockHash === blockHash) await this.#tell(slot, receipt, true);
+          }
+        } finally {
+          slot.finishing = false;
+        }
+      }
+    }
+  }
+
+  /** Taken back: it may be mined again, and is sent again from its stored bytes. What was told is corrected. */
+  async #reopen(slot: Slot, number: bigint, blockHash: string): Promise<void> {
+    const { ctx, lease } = this.#deps;
+    if (ctx.rpc.endpoints > 1) {
+      const { answers, needed } = await ctx.rpc.witnesses((endpoint) =>
+        ctx.reads.readHeader(endpoint, number),
       );
+      const others = answers.filter((header) => header && header.hash !== blockHash);
+      if (others.length < needed) return;
+    }
+    ctx.log.error(
+      { lane: lease.address, nonce: slot.nonce, block: number, blockHash },
+      "a reorganisation took back a block with payments that were told; sending them again",
+    );
+    alarmOf(ctx, await ctx.lanes.reopenTransaction(ctx.pool, lease, slot.nonce, blockHash));
+    slot.included = undefined;
+    slot.mined = false;
+    await this.send(slot);
     this.#deps.onProgress();
   }
 
   /**
    * The nonce is used and no attempt of ours has a receipt: a lagging node, or a transaction that is not
-   * ours took the nonce. It counts as replaced only when the nonce is used in a final block and stays so;
-   * what it carried then goes back to the queue, where a used authorization would be noticed before sending.
+   * ours took the nonce. It counts as replaced only when a final block is found that holds the other one;
+   * what ours carried then goes back to the queue, where a used authorization would be noticed before sending.
    */
-  async #missing(slot: Slot): Promise<void> {
+  async #missing(slot: Slot, head: Head): Promise<void> {
     const { ctx, lease } = this.#deps;
     const now = performance.now();
     slot.missingSinceMs ??= now;
     if (now - slot.missingSinceMs < MISSING_FOR_MS) return;
-    const final = await ctx.reads.readNonce(ctx.rpc, lease.address, finalTag(ctx));
-    if (final <= slot.nonce || (await this.#receiptOf(slot))) return;
+    const taken = await takenByOther(ctx, lease.address, slot, head.number);
+    if (!taken) return;
+    if (await ctx.transactions.isOurTransaction(ctx.pool, taken.txHash))
+      return this.#deps.onLeaseLost();
     ctx.log.error(
-      { lane: lease.address, nonce: slot.nonce },
+      { lane: lease.address, nonce: slot.nonce, by: taken.txHash, block: taken.blockNumber },
       "a foreign transaction took a nonce of ours",
     );
-    await ctx.lanes.finalizeTransaction(
-      ctx.pool,
-      lease,
-      { nonce: slot.nonce, status: "replaced" },
-      [],
+    const { txHash: hash, blockNumber, blockHash } = taken;
+    alarmOf(
+      ctx,
+      await ctx.lanes.finalizeTransaction(
+        ctx.pool,
+        lease,
+        { nonce: slot.nonce, status: "replaced", hash, blockNumber, blockHash },
+        [],
+      ),
     );
     this.slots.delete(slot.nonce);
     this.#deps.onProgress();
@@ -276,28 +333,4 @@ export class Tracker {
     await this.send(slot);
     return true;
   }
-}
-
-/** What one receipt proves of everything its transaction carried. */
-export function provenBy(receipt: RpcReceipt, slot: StoredTransaction): ProvenOutcome[] {
-  const outcomes: ProvenOutcome[] = [];
-  const hash: Hex = receipt.transactionHash;
-  const block = BigInt(receipt.blockNumber).toString();
-  for (const item of slot.items) {
-    const { from, asset, nonce } = item;
-    const fate = schemeOf(item).fateIn(receipt.logs, item);
-    if (fate === "paid") outcomes.push({ from, asset, nonce, status: "settled", hash, block });
-    else if (fate === "canceled")
-      outcomes.push({
-        from,
-        asset,
-        nonce,
-        status: "failed",
-        hash,
-        block,
-        reason: REASON_CANCELED,
-        message: "The authorization was canceled on chain.",
-      });
-  }
-  return outcomes;
 }

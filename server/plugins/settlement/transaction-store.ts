@@ -1,10 +1,14 @@
 /** The signed transactions of a lane as rows: what may still be mined, and whose a hash is. */
 import type { Hex } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
-import type { ItemAction, LaneKey, StoredTransaction } from "./lane-store.ts";
+import type { Inclusion, ItemAction, LaneKey, StoredTransaction } from "./lane-store.ts";
 
 interface AttemptRecord {
   nonce: bigint;
+  sent_block: bigint | null;
+  mined_hash: Hex | null;
+  block_number: bigint | null;
+  block_hash: Hex | null;
   to_address: string;
   calldata: Buffer;
   gas_limit: bigint;
@@ -17,12 +21,16 @@ interface AttemptRecord {
 
 const hexOf = (buffer: Buffer): Hex => `0x${buffer.toString("hex")}`;
 
-/** Every transaction of the lane that may still be mined, with all its signed forms and what it carries. */
+/**
+ * Every transaction of the lane that is not final, with all its signed forms and what it carries: those
+ * that may still be mined, and those whose block may be taken back.
+ */
 export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<StoredTransaction[]> {
   const { rows } = await sql.query<AttemptRecord>(
-    `SELECT t.nonce, t.to_address, t.calldata, t.gas_limit, a.hash, a.attempt, a.raw, a.max_fee_wei, a.priority_fee_wei
+    `SELECT t.nonce, t.to_address, t.calldata, t.gas_limit, t.sent_block, t.mined_hash, t.block_number, t.block_hash,
+            a.hash, a.attempt, a.raw, a.max_fee_wei, a.priority_fee_wei
        FROM relayer_transactions t JOIN relayer_attempts a USING (chain_id, lane_address, nonce)
-      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'pending'
+      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status IN ('pending', 'included')
       ORDER BY t.nonce, a.attempt`,
     [lane.chainId, lane.address],
   );
@@ -39,7 +47,7 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
        FROM settlement_transactions i
        JOIN settlements s USING (from_address, chain_id, asset, nonce)
        JOIN relayer_transactions t ON t.chain_id = i.chain_id AND t.lane_address = i.lane_address AND t.nonce = i.lane_nonce
-      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'pending'
+      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status IN ('pending', 'included')
       ORDER BY i.lane_nonce, i.position`,
     [lane.chainId, lane.address],
   );
@@ -52,6 +60,8 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
       gasLimit: row.gas_limit,
       attempts: [],
       items: [],
+      sentBlock: row.sent_block ?? undefined,
+      included: inclusionOf(row),
     };
     tx.attempts.push({
       hash: row.hash,
@@ -75,15 +85,36 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
   return [...byNonce.values()];
 }
 
-/** Signed bytes of transactions that were final and that the chain no longer knows (it lost blocks). */
+const inclusionOf = (row: AttemptRecord): Inclusion | undefined =>
+  row.mined_hash !== null && row.block_number !== null && row.block_hash !== null
+    ? { hash: row.mined_hash, blockNumber: row.block_number, blockHash: row.block_hash }
+    : undefined;
+
+/** Signed bytes of transactions that were in a block and that the chain no longer knows (it lost blocks). */
 export async function minedRawFrom(sql: Sql, lane: LaneKey, nonce: bigint): Promise<Hex[]> {
   const { rows } = await sql.query<{ raw: Buffer }>(
     `SELECT a.raw FROM relayer_transactions t JOIN relayer_attempts a ON a.hash = t.mined_hash
-      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status = 'mined' AND t.nonce >= $3
+      WHERE t.chain_id = $1 AND t.lane_address = $2 AND t.status IN ('included', 'mined') AND t.nonce >= $3
       ORDER BY t.nonce`,
     [lane.chainId, lane.address, String(nonce)],
   );
   return rows.map((row) => hexOf(row.raw));
+}
+
+/** Hashes of everything we ever signed that carries this authorization, newest first. */
+export async function attemptsCarrying(
+  sql: Sql,
+  chainId: number,
+  key: { from: string; asset: string; nonce: string },
+): Promise<Hex[]> {
+  const { rows } = await sql.query<{ hash: Hex }>(
+    `SELECT a.hash FROM settlement_transactions i
+       JOIN relayer_attempts a ON a.chain_id = i.chain_id AND a.lane_address = i.lane_address AND a.nonce = i.lane_nonce
+      WHERE i.from_address = $1 AND i.chain_id = $2 AND i.asset = $3 AND i.nonce = $4
+      ORDER BY a.created_at DESC`,
+    [key.from, chainId, key.asset, key.nonce],
+  );
+  return rows.map(({ hash }) => hash);
 }
 
 export async function isOurTransaction(sql: Sql, hash: string): Promise<boolean> {

@@ -2,6 +2,7 @@
 import type { Hex } from "viem";
 import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import type { ProvenOutcome, Told } from "./store.ts";
 
 export type SettlementKind = "spend" | "x402" | "withdrawal" | "facilitated";
 export type SettlementStatus = "queued" | "submitted" | "settled" | "failed" | "expired";
@@ -17,6 +18,8 @@ export interface SettlementRequest {
   relay: boolean;
   callerKeyHash?: Uint8Array;
   bodyHash?: Uint8Array;
+  /** The head when it was accepted; the engine fills it in. A use at or before it is somebody else's. */
+  acceptedBlock?: bigint;
 }
 
 export interface SettlementRow {
@@ -37,6 +40,8 @@ export interface SettlementRow {
   successToldAt: Date | null;
   createdAt: Date;
   settledAt: Date | null;
+  /** Its end is deep enough in the chain that no reorganisation takes it back. */
+  isFinal: boolean;
 }
 
 /** Pending means unknown: it may still happen, and only the chain can say. */
@@ -101,6 +106,11 @@ export interface Settlement {
   wait(id: string, timeoutMs: number, options?: WaitOptions): Promise<SettlementOutcome>;
   find(id: string): Promise<SettlementRow | undefined>;
   findByAuthorization(key: SettlementKey): Promise<SettlementRow | undefined>;
+  /**
+   * Writes outcomes that were proven elsewhere. Ends that they contradict are corrected, counted in
+   * `purser_corrections_total` and logged as errors.
+   */
+  record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<Told>;
   /** Relays `cancelAuthorization` for an agent's own authorization, and waits for its fate. */
   requestCancel(request: {
     key: SettlementKey;

@@ -4,7 +4,7 @@
  */
 import type { Hex } from "viem";
 import { Coalescer } from "../../core/shared-answers.ts";
-import type { SettlementOutcome, SettlementRow } from "./types.ts";
+import type { SettlementOutcome, SettlementRow, SettlementStatus } from "./types.ts";
 
 const GATHER_MS = 8;
 const FALLBACK_MS = 2_000;
@@ -77,6 +77,8 @@ export class Waiters {
     const waiters = this.#byId.get(word.id);
     if (!waiters) return;
     const outcome = outcomeOfWord(word);
+    // Taken back by a reorganisation: its end is to be waited for again.
+    if (outcome.status === "pending") return;
     for (const waiter of waiters) waiter.resolve(outcome);
   }
 
@@ -112,7 +114,7 @@ export class Waiters {
 
 interface Word {
   id: string;
-  status: "settled" | "failed" | "expired";
+  status: SettlementStatus;
   txHash: Hex | null;
   block: string | null;
   at: string | null;

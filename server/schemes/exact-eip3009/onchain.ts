@@ -203,6 +203,7 @@ const KNOWN: readonly Known[] = [
     text: /not yet valid/i,
     reason: "invalid_exact_evm_payload_authorization_valid_after",
     sentence: "The authorization is not valid yet.",
+    isOfState: true,
   },
   {
     text: /exceeds balance|insufficient ?balance/i,

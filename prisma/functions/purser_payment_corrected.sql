@@ -1,0 +1,35 @@
+-- What a corrected settlement means for the agent's payment: its state follows, and the window counts it
+-- again, or no longer. The agent's row is locked first, as a reservation does.
+CREATE FUNCTION purser_payment_corrected(
+  p_agent_id TEXT, p_payment_id TEXT, p_kind TEXT, p_settlement settlements
+) RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+  v_agent agents%ROWTYPE;
+  was payments%ROWTYPE;
+  now_is payments%ROWTYPE;
+BEGIN
+  SELECT * INTO v_agent FROM agents WHERE id = p_agent_id FOR UPDATE;
+  SELECT * INTO was FROM payments WHERE agent_id = p_agent_id AND id = p_payment_id FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  UPDATE payments
+     SET status = CASE WHEN p_settlement.status = 'settled' THEN 'settled' ELSE 'submitted' END,
+         tx_hash = p_settlement.tx_hash, block_number = p_settlement.block_number,
+         settled_at = p_settlement.settled_at, final_at = p_settlement.final_at,
+         failure_code = NULL, failure_detail = NULL, updated_at = clock_timestamp()
+   WHERE agent_id = p_agent_id AND id = p_payment_id
+  RETURNING * INTO now_is;
+  IF now_is.counted <> was.counted AND was.created_at > v_agent.window_tail_at THEN
+    UPDATE agents SET window_sum = window_sum + CASE WHEN now_is.counted THEN was.amount ELSE -was.amount END
+     WHERE id = p_agent_id;
+  END IF;
+  -- A kept "it did not happen" is not true any more: the same key hears what is.
+  UPDATE idempotency_keys k SET status_code = NULL, response = NULL, updated_at = now()
+   WHERE k.subject_id IN (p_agent_id, v_agent.owner_id) AND k.payment_id = p_payment_id AND k.status_code >= 400;
+  INSERT INTO audit_log (agent_id, id, actor, action, before, after)
+  VALUES (p_agent_id, 'aud_' || left(replace(gen_random_uuid()::text, '-', ''), 26), 'chain', 'payment.corrected',
+    jsonb_build_object('paymentId', p_payment_id, 'status', was.status, 'txHash', was.tx_hash),
+    jsonb_build_object('paymentId', p_payment_id, 'status', now_is.status, 'txHash', now_is.tx_hash, 'kind', p_kind));
+END;
+$$;

@@ -1,0 +1,89 @@
+-- The part of purser_settlements_finalize for rows that have ended already, whose locks it holds: the
+-- same end, now final, is marked so; an end that a new proof contradicts is corrected, and leaves an
+-- alarm. Doing it twice changes nothing. Which proof beats which:
+-- - a receipt that shows the payment beats every failure, whatever that was proven by;
+-- - a receipt from another place beats the settled row's own (a reorganisation moved the payment);
+-- - "open" takes back what was proven by exactly the transaction it names; what becomes of the row then is
+--   proven anew, so a settled row never turns into a failed one at once.
+CREATE FUNCTION purser_settlements_correct(p_chain_id BIGINT, p_outcomes JSONB)
+RETURNS JSONB LANGUAGE plpgsql AS $$
+DECLARE
+  ask RECORD;
+  was settlements%ROWTYPE;
+  now_is settlements%ROWTYPE;
+  live RECORD;
+  v_kind TEXT;
+  corrected JSONB := '[]'::jsonb;
+BEGIN
+  FOR ask IN
+    SELECT o.* FROM jsonb_to_recordset(p_outcomes) AS o
+           ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN, "byOther" BOOLEAN)
+     ORDER BY o."from", o.nonce
+  LOOP
+    SELECT * INTO was FROM settlements s
+     WHERE s.from_address = ask."from" AND s.chain_id = p_chain_id AND s.asset = ask.asset AND s.nonce = ask.nonce
+       AND s.status IN ('settled', 'failed', 'expired');
+    CONTINUE WHEN NOT FOUND;
+    v_kind := CASE
+      WHEN ask.status = 'open' AND was.proof->>'kind' = 'receipt' AND was.proof->>'tx' = ask.proof->>'tx'
+        THEN was.status || '_to_open'
+      WHEN ask.status = 'settled' AND ask.proof->>'kind' = 'receipt' AND was.status <> 'settled'
+        THEN was.status || '_to_settled'
+      WHEN ask.status = 'settled' AND ask.proof->>'kind' = 'receipt'
+           AND (was.tx_hash, was.block_hash) IS DISTINCT FROM (ask.proof->>'tx', ask.proof->>'blockHash')
+        THEN 'settled_elsewhere'
+    END;
+    IF v_kind IS NULL THEN
+      IF ask."isFinal" AND was.final_at IS NULL AND was.status = ask.status THEN
+        UPDATE settlements s SET final_at = clock_timestamp()
+         WHERE s.from_address = was.from_address AND s.chain_id = p_chain_id AND s.asset = was.asset
+           AND s.nonce = was.nonce;
+        UPDATE payments p SET final_at = clock_timestamp()
+         WHERE p.agent_id = was.agent_id AND p.id = was.id AND p.status = 'settled';
+      END IF;
+      CONTINUE;
+    END IF;
+    IF ask.status = 'open' THEN
+      -- Submitted while a transaction of ours may still bring it about; otherwise back in the queue.
+      SELECT t.lane_address, a.hash INTO live
+        FROM settlement_transactions i
+        JOIN relayer_transactions t USING (chain_id, lane_address)
+        JOIN relayer_attempts a ON a.chain_id = t.chain_id AND a.lane_address = t.lane_address AND a.nonce = t.nonce
+       WHERE i.from_address = was.from_address AND i.chain_id = p_chain_id AND i.asset = was.asset
+         AND i.nonce = was.nonce AND t.nonce = i.lane_nonce AND t.status = 'pending'
+       ORDER BY a.hash = was.tx_hash DESC, t.nonce DESC LIMIT 1;
+      UPDATE settlements s
+         SET status = CASE WHEN live.hash IS NULL THEN 'queued' ELSE 'submitted' END,
+             lane_address = live.lane_address, lane_epoch = NULL, tx_hash = live.hash,
+             block_number = NULL, block_hash = NULL, proof = NULL, final_at = NULL, settled_at = NULL,
+             by_other = FALSE, error_reason = NULL, error_message = NULL, next_attempt_at = '-infinity',
+             look_at = '-infinity', searched_up = NULL, searched_down = NULL,
+             corrected_at = clock_timestamp(), updated_at = clock_timestamp()
+       WHERE s.from_address = was.from_address AND s.chain_id = p_chain_id AND s.asset = was.asset
+         AND s.nonce = was.nonce
+      RETURNING * INTO now_is;
+    ELSE
+      UPDATE settlements s
+         SET status = 'settled', tx_hash = ask.proof->>'tx', block_number = (ask.proof->>'block')::bigint,
+             block_hash = ask.proof->>'blockHash', proof = ask.proof,
+             final_at = CASE WHEN ask."isFinal" THEN clock_timestamp() END,
+             settled_at = coalesce(s.settled_at, clock_timestamp()), by_other = coalesce(ask."byOther", FALSE),
+             error_reason = NULL, error_message = NULL,
+             corrected_at = clock_timestamp(), updated_at = clock_timestamp()
+       WHERE s.from_address = was.from_address AND s.chain_id = p_chain_id AND s.asset = was.asset
+         AND s.nonce = was.nonce
+      RETURNING * INTO now_is;
+    END IF;
+    INSERT INTO settlement_corrections (from_address, chain_id, asset, nonce, settlement_id, kind, before, after)
+    VALUES (was.from_address, p_chain_id, was.asset, was.nonce, was.id, v_kind,
+      jsonb_build_object('status', was.status, 'reason', was.error_reason, 'proof', was.proof, 'finalAt', was.final_at),
+      jsonb_build_object('status', now_is.status, 'proof', coalesce(now_is.proof, ask.proof)));
+    IF was.agent_id IS NOT NULL THEN
+      PERFORM purser_payment_corrected(was.agent_id, was.id, v_kind, now_is);
+    END IF;
+    PERFORM purser_tell_settled(now_is);
+    corrected := corrected || jsonb_build_object('id', was.id, 'kind', v_kind);
+  END LOOP;
+  RETURN corrected;
+END;
+$$;

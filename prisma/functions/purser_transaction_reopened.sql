@@ -1,0 +1,31 @@
+-- A reorganisation took an included transaction's block out of the chain: it may be mined again, and what
+-- it had settled is open again, payments with it. Only while it stands in exactly that block, so that two
+-- who notice the same, or one who notices late, change nothing. Answers as purser_settlements_finalize.
+CREATE FUNCTION purser_transaction_reopened(
+  p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_block_hash TEXT
+) RETURNS JSONB LANGUAGE plpgsql AS $$
+DECLARE
+  was relayer_transactions%ROWTYPE;
+BEGIN
+  SELECT * INTO was FROM relayer_transactions
+   WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce AND status = 'included'
+     AND block_hash = p_block_hash FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN '{"finished": 0, "corrected": []}'::jsonb;
+  END IF;
+  UPDATE relayer_transactions
+     SET status = 'pending', mined_hash = NULL, block_number = NULL, block_hash = NULL, gas_used = NULL
+   WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce;
+  IF was.metered_gas > 0 THEN
+    PERFORM purser_gas_corrected(was, coalesce(was.gas_used, 0), -1);
+  END IF;
+  RETURN purser_settlements_finalize(p_chain_id, (
+    SELECT coalesce(jsonb_agg(jsonb_build_object('from', s.from_address, 'asset', s.asset, 'nonce', s.nonce,
+             'status', 'open', 'proof', s.proof)), '[]'::jsonb)
+      FROM settlement_transactions item
+      JOIN settlements s ON s.from_address = item.from_address AND s.chain_id = item.chain_id
+       AND s.asset = item.asset AND s.nonce = item.nonce
+     WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce
+       AND s.proof->>'tx' = was.mined_hash AND s.proof->>'blockHash' = p_block_hash));
+END;
+$$;

@@ -1,0 +1,233 @@
+/**
+ * What receipts and blocks prove: of everything a transaction carried, of one authorization by any
+ * transaction, and of whose transaction took a nonce. A receipt that is missing proves nothing.
+ */
+import type { Hex } from "viem";
+import type { RpcReceipt } from "../../infra/chain/contracts.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import type { ExpectedTransfer } from "../../schemes/scheme.ts";
+import type { BatchItem } from "./batch.ts";
+import type { EngineContext } from "./context.ts";
+import type { StoredTransaction } from "./lane-store.ts";
+import { REASON_CANCELED } from "./types.ts";
+import { type EndProof, type ProvenOutcome, type SettlementRecord, keyOf, toRow } from "./store.ts";
+
+/** How many blocks deep: 1 in the newest. A receipt shows its own block, whatever head we saw last. */
+export const depthOf = (head: bigint, block: bigint): number =>
+  head < block ? 1 : Number(head - block) + 1;
+
+export const proofOf = (receipt: RpcReceipt): EndProof => ({
+  kind: "receipt",
+  tx: receipt.transactionHash,
+  block: BigInt(receipt.blockNumber).toString(),
+  blockHash: receipt.blockHash,
+});
+
+/**
+ * What one receipt proves of everything its transaction carried. A payment is told as soon as it is in a
+ * block; a cancellation frees money, and waits until nothing can undo it.
+ */
+export function provenBy(
+  receipt: RpcReceipt,
+  { items }: Pick<StoredTransaction, "items">,
+  isFinal: boolean,
+): ProvenOutcome[] {
+  const outcomes: ProvenOutcome[] = [];
+  const proof = proofOf(receipt);
+  for (const item of items) {
+    const { from, asset, nonce } = item;
+    const proven = { from, asset, nonce, proof, isFinal };
+    const fate = schemeOf(item).fateIn(receipt.logs, item);
+    if (fate === "paid") outcomes.push({ ...proven, status: "settled" });
+    else if (fate === "canceled" && !isFinal) outcomes.push({ ...proven, status: "held" });
+    else if (fate === "canceled")
+      outcomes.push({
+        ...proven,
+        status: "failed",
+        reason: REASON_CANCELED,
+        message: "The authorization was canceled on chain.",
+      });
+  }
+  return outcomes;
+}
+
+/** Once for each transaction, when its outcome is first told. */
+export function measure(
+  ctx: EngineContext,
+  slot: Pick<StoredTransaction, "items"> & { batch: readonly BatchItem[] | undefined },
+  receipt: RpcReceipt,
+  outcomes: readonly ProvenOutcome[],
+): void {
+  ctx.meter.settled(outcomes.length, BigInt(receipt.gasUsed));
+  for (const item of slot.batch ?? [])
+    ctx.meter.took(Date.now() - item.record.created_at.getTime());
+  for (const status of ["settled", "failed"] as const)
+    ctx.meter.finished(status, outcomes.filter((outcome) => outcome.status === status).length);
+  if (outcomes.length < slot.items.length)
+    ctx.log.warn(
+      { hash: receipt.transactionHash, carried: slot.items.length, proven: outcomes.length },
+      "some authorizations had no effect in a mined transaction; they are tried again",
+    );
+}
+
+/** What a transaction says of one authorization; undefined while it is in no block, or not deep enough to be told. */
+export interface Finding {
+  fate: ReturnType<ReturnType<typeof schemeOf>["fateIn"]>;
+  receipt: RpcReceipt;
+  blockNumber: bigint;
+  isFinal: boolean;
+}
+
+export async function findingIn(
+  ctx: EngineContext,
+  txHash: string,
+  expected: ExpectedTransfer,
+  headNumber: bigint,
+): Promise<Finding | undefined> {
+  const receipt = await ctx.reads.readReceipt(ctx.rpc, txHash);
+  if (!receipt) return undefined;
+  const blockNumber = BigInt(receipt.blockNumber);
+  const depth = depthOf(headNumber, blockNumber);
+  if (depth < ctx.network.inclusionDepth) return undefined;
+  return {
+    fate: schemeOf(expected).fateIn(receipt.logs, expected),
+    receipt,
+    blockNumber,
+    isFinal: depth >= ctx.network.confirmations,
+  };
+}
+
+/** Our own transactions that carried it, before anything else is believed about it. */
+export async function findingOfOurs(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  headNumber: bigint,
+): Promise<Finding | undefined> {
+  const { chainId } = ctx.network;
+  const hashes = await ctx.transactions.attemptsCarrying(ctx.pool, chainId, keyOf(record));
+  for (const hash of hashes) {
+    const found = await findingIn(ctx, hash, toRow(record).authorization, headNumber);
+    if (found && found.fate !== "untouched") return found;
+  }
+  return undefined;
+}
+
+/**
+ * A stranger names the transaction that used an authorization. The name is only where to look: its receipt,
+ * from our own node, either shows exactly our transfer or proves nothing.
+ */
+export async function proveByTransaction(
+  ctx: EngineContext,
+  id: string,
+  txHash: string,
+): Promise<{ record: SettlementRecord | undefined; outcome: ProvenOutcome | undefined }> {
+  const record = await ctx.settlements.findOpenRecord(ctx.pool, id);
+  if (!record) return { record, outcome: undefined };
+  const head = ctx.heads.head ?? (await ctx.heads.refresh());
+  const [found, isOurs] = await Promise.all([
+    findingIn(ctx, txHash, toRow(record).authorization, head.number),
+    ctx.transactions.isOurTransaction(ctx.pool, txHash),
+  ]);
+  if (found?.fate !== "paid") return { record, outcome: undefined };
+  const { receipt, isFinal } = found;
+  const proof = proofOf(receipt);
+  return {
+    record,
+    outcome: { ...keyOf(record), status: "settled", proof, isFinal, byOther: !isOurs },
+  };
+}
+
+/** A transaction in a block. */
+export interface Placed {
+  txHash: Hex;
+  blockNumber: bigint;
+  blockHash: Hex;
+}
+
+/** How far the search for a nonce has come: kept between rounds by whoever searches. */
+export interface NonceSearch {
+  nonce: bigint;
+  /** No block before this one holds it. */
+  from: bigint;
+}
+
+const BLOCKS_PER_ROUND = 16n;
+/** Where it is not known when a transaction was signed. */
+const UNKNOWN_AGE_BLOCKS = 50_000n;
+
+/**
+ * The transaction that took a nonce of the sender, up to `to`. Only a block's body names one: a nonce that
+ * counts as used does not say by what. Halves the range where the node still has the states, and walks it
+ * block by block over several rounds where not.
+ */
+export async function whoTook(
+  ctx: EngineContext,
+  address: string,
+  search: NonceSearch,
+  to: bigint,
+): Promise<Placed | undefined> {
+  if (search.from > to) return undefined;
+  const at = await halve(ctx, address, search, to).catch(() => "unknown" as const);
+  if (at === "not yet") return undefined;
+  const last = search.from + BLOCKS_PER_ROUND - 1n;
+  const [low, high] = at === "unknown" ? [search.from, last < to ? last : to] : [at, at];
+  const numbers = Array.from({ length: Number(high - low) + 1 }, (_, index) => low + BigInt(index));
+  const sender = { address, nonce: search.nonce };
+  const found = await Promise.all(
+    numbers.map((number) => ctx.reads.findNonceIn(ctx.rpc, sender, number)),
+  );
+  const index = found.findIndex((placed) => placed !== undefined);
+  const placed = found[index];
+  if (!placed) {
+    if (at === "unknown") search.from = high + 1n;
+    return undefined;
+  }
+  const place = { ...placed, blockNumber: numbers[index] ?? low };
+  return (await isWitnessed(ctx, sender, place)) ? place : undefined;
+}
+
+/** The first block as of which the nonce counts as used; by the states, which nodes do not keep for ever. */
+async function halve(
+  ctx: EngineContext,
+  address: string,
+  { nonce, from }: NonceSearch,
+  to: bigint,
+): Promise<bigint | "not yet"> {
+  const isUsedAt = async (block: bigint): Promise<boolean> =>
+    (await ctx.reads.readNonce(ctx.rpc, address, `0x${block.toString(16)}`)) > nonce;
+  if (!(await isUsedAt(to))) return "not yet";
+  let [low, high] = [from, to];
+  while (low < high) {
+    const middle = (low + high) / 2n;
+    if (await isUsedAt(middle)) high = middle;
+    else low = middle + 1n;
+  }
+  return high;
+}
+
+/** For a transaction of ours whose nonce is used although no attempt of it has a receipt. */
+export async function takenByOther(
+  ctx: EngineContext,
+  address: string,
+  slot: StoredTransaction & { search: NonceSearch | undefined },
+  headNumber: bigint,
+): Promise<Placed | undefined> {
+  const final = headNumber - BigInt(ctx.network.confirmations - 1);
+  const from = slot.sentBlock === undefined ? final - UNKNOWN_AGE_BLOCKS : slot.sentBlock + 1n;
+  slot.search ??= { nonce: slot.nonce, from: from > 0n ? from : 0n };
+  const taken = await whoTook(ctx, address, slot.search, final);
+  // Ours after all: its receipt lags.
+  return taken && slot.attempts.some(({ hash }) => hash === taken.txHash) ? undefined : taken;
+}
+
+async function isWitnessed(
+  ctx: EngineContext,
+  sender: { address: string; nonce: bigint },
+  place: Placed,
+): Promise<boolean> {
+  if (ctx.rpc.endpoints === 1) return true;
+  const { answers, needed } = await ctx.rpc.witnesses((endpoint) =>
+    ctx.reads.findNonceIn(endpoint, sender, place.blockNumber),
+  );
+  return answers.filter((answer) => answer?.txHash === place.txHash).length >= needed;
+}
