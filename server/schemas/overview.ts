@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { NetworkId, Nullable, Strict, Timestamp } from "./common.ts";
+import { NetworkId, Nullable, Strict, Timestamp, TxHash } from "./common.ts";
 
 export const OverviewQuery = Strict({
   agentId: Type.Optional(Type.String({ minLength: 1, maxLength: 64 })),
@@ -11,6 +11,27 @@ const Bucket = Type.Object({
   count: Type.Integer(),
   blocked: Type.Integer(),
 });
+
+export const LedgerState = Type.Object({
+  network: NetworkId,
+  equalsChain: Nullable(
+    Type.Boolean({ description: "Null before the chain was compared for the first time" }),
+  ),
+  asOfBlock: Nullable(Type.String({ description: "The last final block that was compared" })),
+  asOf: Nullable(Timestamp),
+  differences: Type.Array(
+    Type.Object({
+      kind: Type.String(),
+      meaning: Type.String(),
+      agentId: Type.String(),
+      txHash: Nullable(TxHash),
+      blockNumber: Nullable(Type.String()),
+      seenAt: Timestamp,
+    }),
+    { description: "Of this owner's agents, not healed yet" },
+  ),
+});
+export type LedgerState = Static<typeof LedgerState>;
 
 export const Overview = Type.Object({
   totals: Type.Object({
@@ -31,5 +52,6 @@ export const Overview = Type.Object({
   }),
   hourly: Type.Array(Bucket, { description: "24 hours, oldest first" }),
   daily: Type.Array(Bucket, { description: "7 days (UTC), oldest first" }),
+  ledger: Type.Array(LedgerState, { description: "Whether the ledger equals the chain" }),
 });
 export type Overview = Static<typeof Overview>;

@@ -3,6 +3,7 @@ import { mkdir } from "node:fs/promises";
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
+import { stealFrom } from "../books/world.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
@@ -89,4 +90,31 @@ t.test("what was chosen is signed for, and leaves", async (t) => {
   await page.getByText("Confirmed on chain.").waitFor();
   t.equal((await usdcOf({ chain: other }, DEMO_OWNER.address)) - before, 5_000_000n);
   t.same(faults, []);
+});
+
+t.test("the overview says whether the ledger equals the chain, or what differs", async (t) => {
+  const { page } = await world.open(t, "/agents");
+  await signInWithDemoWallet(page);
+  await page
+    .getByText(/Ledger equals chain as of block [\d,]+ on Arc Testnet, [\d,]+ on Arc/)
+    .waitFor();
+  const stolen = await stealFrom(world, agent.walletAddress, 500_000n);
+  for (const [size, width, height] of [
+    ["desktop", 1280, 900],
+    ["phone", 360, 740],
+  ] as const)
+    for (const colorScheme of ["light", "dark"] as const) {
+      const { page: other } = await world.open(t, "/agents", { width, height, colorScheme });
+      await signInWithDemoWallet(other);
+      await other.getByText(/Ledger and chain differ on Arc Testnet, as of block/).waitFor();
+      await other.getByText("its key may be stolen").waitFor();
+      await other.getByText(stolen.slice(0, 8)).waitFor();
+      await other.getByText(/Ledger equals chain as of block [\d,]+ on Arc$/).waitFor();
+      if (folder !== undefined)
+        await other.screenshot({ path: `${folder}/ledger-${size}-${colorScheme}.png` });
+      t.ok(
+        await other.evaluate(() => document.body.scrollWidth <= document.body.clientWidth),
+        `${size} ${colorScheme}`,
+      );
+    }
 });

@@ -1,6 +1,5 @@
-/** What happened to an owner's agents, as it happens: their payments, and money that came in. */
+/** What happened to an owner's agents, as it happens. */
 import fp from "fastify-plugin";
-import incoming from "./incoming.ts";
 import {
   deleteOldEvents,
   currentPlace,
@@ -21,7 +20,6 @@ const EVENT_HOURS = 48;
 
 export default fp(
   async (app) => {
-    await app.register(incoming);
     await app.register(routes);
     app.jobs.addTask(
       "forget-events",

@@ -84,7 +84,12 @@ function decoratePaying(app: FastifyInstance): void {
   const { pool, settlement } = app;
   const faults: FastifyInstance["paymentFaults"] = {};
   const agentReserve = new AgentReserve({
-    settlement,
+    settlement: {
+      assertAvailable: async (chainId, options) => {
+        await app.books.assertCurrent(chainId);
+        await settlement.assertAvailable(chainId, options);
+      },
+    },
     balances: app.chainReads,
     guardrails: app.guardrails,
   });
@@ -161,6 +166,7 @@ function decorateReading(app: FastifyInstance): void {
         buckets: (query) => paymentBuckets(app.prisma, query),
         blocked: (ids) => blockedLastDay(app.prisma, ids),
         balances: app.walletBalances,
+        ledger: (ownerId) => app.books.stateFor(ownerId),
         networks: app.chains.all.map(({ network }) => network.id),
       },
       args,
