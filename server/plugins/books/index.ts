@@ -135,7 +135,7 @@ export default fp(
         isOurs: (hash) => isOurTransaction(app.pool, hash),
         finalize: (outcomes) => finalizeSettlements(app.pool, chainId, outcomes),
         row: async (authorization) =>
-          (await store.readRows(app.prisma, key, [authorization])).get(keyOf(authorization)),
+          (await store.readRows(app.pool, key, [authorization])).get(keyOf(authorization)),
         found: (payment) => store.insertFound(app.pool, { ...payment, ...key }),
         note: (finding) => store.insertDifference(app.prisma, chainId, finding),
         healed: (finding) => store.healDifference(app.prisma, chainId, finding),
@@ -143,7 +143,7 @@ export default fp(
         log,
       };
       const rows = (keys: readonly { from: string; nonce: string }[]) =>
-        store.readRows(app.prisma, key, keys);
+        store.readRows(app.pool, key, keys);
       const heals = (finding: Finding) => heal(healing, finding);
       const wallets = knownWallets();
       const reader = new BookReader({

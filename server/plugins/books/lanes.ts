@@ -24,17 +24,20 @@ export interface LaneDeps {
 const MAX_NONCES = 100n;
 const AT_ONCE = 8;
 
-/** True when there is more to look at. */
-export async function readLanes(deps: LaneDeps, finalBlock: bigint): Promise<boolean> {
+/** waiting: nothing can be said of a nonce yet; more: go on at once. */
+export type LanesRead = "done" | "waiting" | "more";
+
+export async function readLanes(deps: LaneDeps, finalBlock: bigint): Promise<LanesRead> {
   const lanes = await readLaneNonces(deps.db, deps.chainId);
-  let isMore = false;
+  let told: LanesRead = "done";
   for (const { address } of lanes) {
-    if (await readLane(deps, address, finalBlock)) isMore = true;
+    const read = await readLane(deps, address, finalBlock);
+    if (read === "more" || told === "done") told = read;
   }
-  return isMore;
+  return told;
 }
 
-async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Promise<boolean> {
+async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Promise<LanesRead> {
   const { db } = deps;
   const id = { chainId: BigInt(deps.chainId), address };
   const used = await deps.nonceAt(address, finalBlock);
@@ -50,7 +53,8 @@ async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Pr
       create: { ...id, nextNonce: next },
       update: { nextNonce: next },
     });
-  return next === end && end < used;
+  if (next < end) return "waiting";
+  return end < used ? "more" : "done";
 }
 
 /** What the key did before it was ours is its own history. */

@@ -10,6 +10,7 @@ import type { Address, Hex } from "viem";
 import type { BlockFacts, WalletLog } from "../../infra/chain/wallet-logs.ts";
 import { changesOf, compareSpan, keyOf, type BookRow, type Finding } from "./compare.ts";
 import type { Healing, Patience } from "./heal.ts";
+import type { LanesRead } from "./lanes.ts";
 import type { Cursor, IncomingRow, SpanRead } from "./cursor-store.ts";
 
 export interface ReaderDeps {
@@ -36,8 +37,8 @@ export interface ReaderDeps {
   /** Once more, for logs that came late. */
   addIncoming(rows: readonly IncomingRow[]): Promise<void>;
   goneIncoming(span: { from: bigint; to: bigint; seen: ReadonlySet<string> }): Promise<Finding[]>;
-  /** What the relayers' nonces say, as of a final block; true when there is more to look at. */
-  lanes(finalBlock: bigint): Promise<boolean>;
+  /** What the relayers' nonces say, as of a final block. */
+  lanes(finalBlock: bigint): Promise<LanesRead>;
   /** Whether rows that differed have come to agree by themselves. */
   recheck(): Promise<void>;
   patience: Patience;
@@ -61,6 +62,7 @@ const LOOK_AGAIN_MS = [5_000, 30_000];
 export class BookReader {
   readonly #deps: ReaderDeps;
   #range = RANGE;
+  #lanesReadAt: bigint | undefined;
   #recheckedMs = Number.NEGATIVE_INFINITY;
   #again: { from: bigint; to: bigint; atMs: number }[] = [];
 
@@ -91,7 +93,11 @@ export class BookReader {
       this.#recheckedMs = performance.now();
       await this.#deps.recheck();
     }
-    return this.#deps.lanes(safe);
+    // No new block, no new nonce.
+    if (this.#lanesReadAt === safe) return false;
+    const read = await this.#deps.lanes(safe);
+    this.#lanesReadAt = read === "done" ? safe : undefined;
+    return read === "more";
   }
 
   /** The next block to read after the span; undefined when it cannot be called read yet. */

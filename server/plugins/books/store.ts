@@ -61,24 +61,25 @@ export async function readClaims(
 
 /** Settlements by their authorization. */
 export async function readRows(
-  db: Db,
-  key: CursorKey,
+  sql: Sql,
+  { chainId, asset }: CursorKey,
   authorizations: readonly { from: string; nonce: string }[],
 ): Promise<Map<string, BookRow>> {
-  const rows = new Map<string, BookRow>();
-  for (let start = 0; start < authorizations.length; start += 500) {
-    const stored = await db.settlement.findMany({
-      where: {
-        ...idOf(key),
-        OR: authorizations
-          .slice(start, start + 500)
-          .map(({ from, nonce }) => ({ fromAddress: from, nonce })),
-      },
-      select: ROW,
-    });
-    for (const row of stored.map(toBookRow)) rows.set(keyOf(row), row);
-  }
-  return rows;
+  if (authorizations.length === 0) return new Map();
+  // SQL: a join with the list of keys; Prisma would write them out as hundreds of ORs.
+  const { rows } = await sql.query<BookRow>(
+    `SELECT s.id, s.kind, s.agent_id AS "agentId", s.from_address AS "from", s.to_address AS "to", s.asset, s.value,
+            s.nonce, s.status, s.tx_hash AS "txHash", s.block_number AS "blockNumber", s.block_hash AS "blockHash"
+       FROM unnest($3::text[], $4::text[]) AS k (from_address, nonce)
+       JOIN settlements s ON s.from_address = k.from_address AND s.chain_id = $1 AND s.asset = $2 AND s.nonce = k.nonce`,
+    [
+      chainId,
+      asset,
+      authorizations.map(({ from }) => from),
+      authorizations.map(({ nonce }) => nonce),
+    ],
+  );
+  return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
 /** No key's address: leases of other work live beside the lanes. */
