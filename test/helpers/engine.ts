@@ -18,7 +18,7 @@ import type {
   SettlementRequest,
 } from "../../server/plugins/settlement/types.ts";
 import { newId } from "../../server/core/ids.ts";
-import { RunningEngine } from "../../server/plugins/settlement/engine.ts";
+import { RunningEngine, type RunningEngineDeps } from "../../server/plugins/settlement/engine.ts";
 import type { TestChain } from "./chain.ts";
 
 export interface TestEngineOptions {
@@ -32,6 +32,7 @@ export interface TestEngineOptions {
   gasCapPerItem?: bigint;
   dailyGasCeiling?: bigint;
   rpcTimeoutMs?: number;
+  search?: RunningEngineDeps["search"];
   fault?: (point: FaultPoint) => Promise<void>;
 }
 
@@ -101,6 +102,7 @@ export async function startEngine(
     ],
     log: { info: () => undefined, warn: note("warn"), error: note("error") },
     ...(options.fault && { fault: options.fault }),
+    ...(options.search && { search: options.search }),
   });
   await engine.start();
   let stopped = false;

@@ -1,8 +1,16 @@
-// A JSON-RPC proxy between us and the node that can be slow, silent, wrong, or a liar, call by call.
-import { createServer, request, type IncomingMessage, type ServerResponse } from "node:http";
+// A JSON-RPC proxy between us and the node that can be slow, silent, behind, wrong, or a liar, call by call.
+//
+//   proxy.behave = lagging({ blocks: 3 });                         a backend three blocks behind
+//   proxy.behave = lagging({ ms: 6_000 }, RECEIPTS_AND_LOGS);      only these are behind
+//   proxy.behave = alternating(PASSING, lagging({ blocks: 2 }));   a load balancer over two backends
+//   proxy.behave = firstOf(refusing("tx fee exceeds the configured cap"), denying());
+//   proxy.reset();                                                 as the node answers, from now on
+import { Agent, createServer, request, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { Agent } from "node:http";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Test } from "tap";
+import { keccak256, type Hex } from "viem";
+import { denied, heightOf, HeadHistory, seenFrom, type Age, type RpcAnswer } from "./rpc-views.ts";
 
 export interface RpcCall {
   id: number;
@@ -10,39 +18,101 @@ export interface RpcCall {
   params: unknown[];
 }
 
+export interface RpcError {
+  code: number;
+  message: string;
+  data?: unknown;
+}
+
 export type Behaviour =
   /** Passed on and answered as the node answers. */
   | { do: "pass" }
   /** Not passed on; answered with this. */
-  | { do: "answer"; result?: unknown; error?: { code: number; message: string } }
+  | { do: "answer"; result?: unknown; error?: RpcError }
   /** Passed on, but the answer is replaced. */
-  | { do: "pass-and-lie"; result?: unknown; error?: { code: number; message: string } }
+  | { do: "pass-and-lie"; result?: unknown; error?: RpcError }
+  /** A read is answered as a node would that is this far behind; anything else is passed on. */
+  | ({ do: "lag" } & Age)
+  /** A read is answered null, empty or "unused", although the node knows better; anything else is passed on. */
+  | { do: "deny" }
+  /** A send is answered with its hash and goes nowhere. */
+  | { do: "swallow" }
+  /** Answered when `until` resolves: with what the node said before, or is asked only then. */
+  | { do: "hold"; until: Promise<unknown>; ask?: "before" | "after" }
   /** Never answered (the caller runs into its timeout); passed on or not. */
   | { do: "hang"; pass?: boolean }
-  /** The connection is cut; passed on or not. */
-  | { do: "cut"; pass?: boolean }
-  /** An HTTP failure that is not JSON-RPC. */
+  /** The connection is cut (`reset`: by RST); passed on or not. */
+  | { do: "cut"; pass?: boolean; reset?: boolean }
+  /** An HTTP answer with an HTML body, whatever the status. */
   | { do: "status"; code: number };
+
+/** `request` counts the HTTP requests: the calls of one batch have the same, as they reach the same backend. */
+export type Rule = (call: RpcCall, request: number) => Behaviour;
 
 export interface RpcProxy {
   url: string;
   /** Milliseconds added to every call. */
   delayMs: number;
-  behave: (call: RpcCall) => Behaviour;
-  /** Methods seen so far, in order. */
+  behave: Rule;
+  /** Calls seen so far, in order. */
   calls: RpcCall[];
   count: (method: string) => number;
   reset: () => void;
 }
 
 const PASS: Behaviour = { do: "pass" };
+export const PASSING: Rule = () => PASS;
+export const SEND = "eth_sendRawTransaction";
+export const RECEIPTS_AND_LOGS = ["eth_getTransactionReceipt", "eth_getLogs"] as const;
+
+/** This behaviour for these methods (all, when none is named). */
+export const behaving =
+  (behaviour: Behaviour, methods: readonly string[] = []): Rule =>
+  ({ method }) =>
+    methods.length === 0 || methods.includes(method) ? behaviour : PASS;
+
+/** Reads, all or those of these methods. */
+const reading =
+  (behaviour: Behaviour, methods: readonly string[] | undefined): Rule =>
+  ({ method }) =>
+    (methods?.includes(method) ?? !method.startsWith("eth_send")) ? behaviour : PASS;
+
+export const lagging = (age: Age, methods?: readonly string[]): Rule =>
+  reading({ do: "lag", ...age }, methods);
+
+export const denying = (methods?: readonly string[]): Rule => reading({ do: "deny" }, methods);
+
+/** Sends are refused in these words, as geth refuses. */
+export const refusing = (message: string, code = -32000): Rule =>
+  behaving({ do: "answer", error: { code, message } }, [SEND]);
+
+export const swallowing: Rule = behaving({ do: "swallow" }, [SEND]);
+
+/** Request by request, in turn: what a load balancer over several backends shows. */
+export const alternating =
+  (...rules: Rule[]): Rule =>
+  (call, request) =>
+    rules[request % rules.length]?.(call, request) ?? PASS;
+
+/** The first rule that does not let the call pass decides. */
+export const firstOf =
+  (...rules: Rule[]): Rule =>
+  (call, request) =>
+    rules.map((rule) => rule(call, request)).find((behaviour) => behaviour.do !== "pass") ?? PASS;
 
 export async function rpcProxy(
   t: Pick<Test, "teardown">,
   target: string,
-  options: { delayMs?: number } = {},
+  options: { delayMs?: number; port?: number; keepsCalls?: boolean } = {},
 ): Promise<RpcProxy> {
   const agent = new Agent({ keepAlive: true });
+  const ask = async (method: string, params: unknown[]): Promise<RpcAnswer> => {
+    const body = JSON.stringify({ jsonrpc: "2.0", id: 0, method, params });
+    const { result, error } = JSON.parse(await forward(body)) as RpcAnswer;
+    return error ? { error } : { result };
+  };
+  const heads = new HeadHistory(ask);
+  let requests = 0;
   const server = createServer((incoming, outgoing) => {
     void handle(incoming, outgoing).catch(() => outgoing.destroy());
   });
@@ -50,44 +120,73 @@ export async function rpcProxy(
   const proxy: RpcProxy = {
     url: "",
     delayMs: options.delayMs ?? 0,
-    behave: () => PASS,
+    behave: PASSING,
     calls: [],
     count: (method) => proxy.calls.filter((call) => call.method === method).length,
     reset: () => {
-      proxy.behave = () => PASS;
+      proxy.behave = PASSING;
       proxy.calls.length = 0;
     },
   };
 
   async function handle(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
     const body = await readAll(incoming);
-    if (proxy.delayMs > 0) await new Promise((resolve) => setTimeout(resolve, proxy.delayMs));
+    if (proxy.delayMs > 0) await sleep(proxy.delayMs);
     const parsed = JSON.parse(body) as RpcCall | RpcCall[];
     const calls = [parsed].flat();
-    proxy.calls.push(...calls);
-    // A batch passes as a whole unless one of its calls is to be treated otherwise.
-    const special = calls.map((call) => proxy.behave(call)).find((what) => what.do !== "pass");
-    const behaviour = special ?? PASS;
-    const passes =
-      behaviour.do === "pass" ||
-      behaviour.do === "pass-and-lie" ||
-      ((behaviour.do === "hang" || behaviour.do === "cut") && behaviour.pass === true);
-    const answer = passes ? await forward(body) : "";
-    if (behaviour.do === "hang") return;
-    if (behaviour.do === "cut") return void outgoing.destroy();
-    if (behaviour.do === "status")
-      return void outgoing
-        .writeHead(behaviour.code, { "content-type": "text/html" })
-        .end("<h1>no</h1>");
-    outgoing.writeHead(200, { "content-type": "application/json" });
-    if (behaviour.do === "pass") return void outgoing.end(answer);
-    const { result, error } = behaviour;
-    const made = calls.map(({ id }) => ({
-      jsonrpc: "2.0",
-      id,
-      ...(error ? { error } : { result }),
-    }));
-    outgoing.end(JSON.stringify(Array.isArray(parsed) ? made : made[0]));
+    if (options.keepsCalls !== false) proxy.calls.push(...calls);
+    const number = requests++;
+    const behaviours = calls.map((call) => proxy.behave(call, number));
+    // What happens to the connection happens to the whole batch.
+    const outage = behaviours.find(isOutage);
+    if (outage) {
+      if (outage.do !== "status" && outage.pass === true) await forward(body);
+      return fail(outage, outgoing);
+    }
+    const answer = behaviours.every(({ do: what }) => what === "pass")
+      ? await forward(body)
+      : await answerEach(parsed, calls, behaviours);
+    outgoing.writeHead(200, { "content-type": "application/json" }).end(answer);
+  }
+
+  async function answerEach(
+    parsed: RpcCall | RpcCall[],
+    calls: RpcCall[],
+    behaviours: Behaviour[],
+  ): Promise<string> {
+    const answers = await Promise.all(
+      calls.map(async (call, index) => ({
+        jsonrpc: "2.0",
+        id: call.id,
+        ...(await answerTo(call, behaviours[index] ?? PASS)),
+      })),
+    );
+    return JSON.stringify(Array.isArray(parsed) ? answers : answers[0]);
+  }
+
+  async function answerTo(call: RpcCall, behaviour: Behaviour): Promise<RpcAnswer> {
+    const { method, params } = call;
+    switch (behaviour.do) {
+      case "lag":
+        return seenFrom(await heightOf(behaviour, heads, ask), method, params, ask);
+      case "deny":
+        return denied(method, params, await ask(method, params));
+      case "swallow":
+        return method === SEND ? { result: keccak256(params[0] as Hex) } : ask(method, params);
+      case "hold": {
+        const early = behaviour.ask === "after" ? undefined : await ask(method, params);
+        await behaviour.until;
+        return early ?? ask(method, params);
+      }
+      case "answer":
+      case "pass-and-lie": {
+        if (behaviour.do === "pass-and-lie") await ask(method, params);
+        const { result, error } = behaviour;
+        return error ? { error } : { result };
+      }
+      default:
+        return ask(method, params);
+    }
   }
 
   function forward(body: string): Promise<string> {
@@ -102,14 +201,30 @@ export async function rpcProxy(
     });
   }
 
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  await new Promise<void>((resolve) => server.listen(options.port ?? 0, "127.0.0.1", resolve));
   proxy.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await heads.start();
   t.teardown(async () => {
+    heads.stop();
     server.closeAllConnections();
     agent.destroy();
     await new Promise((resolve) => server.close(resolve));
   });
   return proxy;
+}
+
+type Outage = Extract<Behaviour, { do: "hang" | "cut" | "status" }>;
+
+function isOutage(behaviour: Behaviour): behaviour is Outage {
+  return behaviour.do === "hang" || behaviour.do === "cut" || behaviour.do === "status";
+}
+
+function fail(outage: Outage, outgoing: ServerResponse): void {
+  if (outage.do === "hang") return;
+  if (outage.do === "status")
+    return void outgoing.writeHead(outage.code, { "content-type": "text/html" }).end("<h1>no</h1>");
+  if (outage.reset === true) outgoing.socket?.resetAndDestroy();
+  else outgoing.destroy();
 }
 
 async function readAll(stream: IncomingMessage): Promise<string> {

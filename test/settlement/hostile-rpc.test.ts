@@ -12,10 +12,8 @@ import {
   type TestEngineOptions,
 } from "../helpers/engine.ts";
 import { testDatabase } from "../helpers/postgres.ts";
-import { rpcProxy, type Behaviour, type RpcCall } from "../helpers/rpc-proxy.ts";
+import { rpcProxy, SEND, type Behaviour, type RpcCall } from "../helpers/rpc-proxy.ts";
 import { until } from "../helpers/until.ts";
-
-const SEND = "eth_sendRawTransaction";
 
 async function world(t: Test, options: Partial<TestEngineOptions> & { spare?: boolean } = {}) {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });

@@ -82,6 +82,7 @@ function contextOf(world: World): EngineContext {
     },
     settlements: { findOpenRecord: async () => world.open, saveSearch: async () => undefined },
     refusals: new Refusals(),
+    search: { spanBlocks: 2_000n, spansPerRound: 25 },
   };
   return parts as unknown as EngineContext;
 }

@@ -201,9 +201,6 @@ interface AuthorizationUse {
   blockNumber: bigint;
 }
 
-/** Providers limit the span of one log query; 2,000 blocks are accepted nearly everywhere. */
-export const SPAN_BLOCKS = 2_000n;
-
 /** Looks in one span of blocks for the event that used or canceled an authorization. Nothing found proves nothing. */
 export async function findAuthorizationUse(
   rpc: Caller,

@@ -33,6 +33,7 @@ const HEALTHY_FOR_MS = 6_000;
 export class HeadWatcher {
   readonly #rpc: ChainRpc;
   readonly #fastMs: number;
+  readonly #stuckMs: number;
   readonly #listeners = new Set<(head: Head) => void>();
   #head: Head | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -44,6 +45,7 @@ export class HeadWatcher {
 
   constructor(rpc: ChainRpc, blockTimeMs: number) {
     this.#rpc = rpc;
+    this.#stuckMs = Math.max(blockTimeMs * 10, 4_000);
     this.#fastMs = Math.min(Math.max(blockTimeMs / 5, 40), 400);
   }
 
@@ -95,7 +97,11 @@ export class HeadWatcher {
       const block = await this.#rpc.call<BlockHeader>("eth_getBlockByNumber", ["latest", false]);
       this.#lastAnswerMs = performance.now();
       this.#lastFailed = false;
-      if (this.#head?.hash === block.hash) return this.#head;
+      if (this.#head?.hash === block.hash) {
+        // The chain stands still, or this endpoint does: another may know more.
+        if (performance.now() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.doubt();
+        return this.#head;
+      }
       const head: Head = {
         number: BigInt(block.number),
         hash: block.hash,

@@ -25,6 +25,7 @@ export interface Witnesses<T> {
 const ABSENT_AFTER_MS = 180_000;
 /** One endpoint may lag or lie; two are believed. */
 const ENOUGH_WITNESSES = 2;
+const DOUBT_ONCE_MS = 4_000;
 const DEFAULT_TIMEOUT_MS = 5_000;
 /** Nodes search for these; everything else they look up. */
 const SEARCHES = new Set(["eth_getLogs"]);
@@ -95,6 +96,14 @@ export class ChainRpc {
       return since === undefined || nowMs - since < ABSENT_AFTER_MS;
     }).length;
     return { answers, needed: Math.max(1, Math.min(present, ENOUGH_WITNESSES)) };
+  }
+
+  /** The preferred endpoint seems to lag behind what others say: the next one is asked first for a while. */
+  doubt(): void {
+    // Several that noticed the same doubt the same endpoint.
+    if (Date.now() - this.#preferredSinceMs < DOUBT_ONCE_MS) return;
+    this.#preferred = (this.#preferred + 1) % this.#urls.length;
+    this.#preferredSinceMs = Date.now();
   }
 
   /** How many endpoints there are to ask. */

@@ -53,6 +53,8 @@ export interface EngineContext {
   transactions: typeof TransactionStore;
   settlements: typeof SettlementStore;
   refusals: Refusals;
+  /** How much of the chain one round of a search for an event reads. */
+  search: { spanBlocks: bigint; spansPerRound: number };
   log: EngineLog;
   meter: EngineMeter;
   fault: (point: FaultPoint) => Promise<void>;

@@ -17,7 +17,13 @@ import { Listener, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { acceptSettlements } from "./accept.ts";
 import { Refusals } from "./prove.ts";
 import { ChainEngine } from "./chain-engine.ts";
-import { writeOutcomes, type EngineLog, type EngineMeter, type FaultPoint } from "./context.ts";
+import {
+  writeOutcomes,
+  type EngineContext,
+  type EngineLog,
+  type EngineMeter,
+  type FaultPoint,
+} from "./context.ts";
 import {
   type CancelOutcome,
   REASON_CANCELED,
@@ -177,9 +183,13 @@ export interface RunningEngineDeps {
     meter: EngineMeter;
   }[];
   log: EngineLog;
+  /** Tests search smaller spans of smaller chains. */
+  search?: EngineContext["search"];
   fault?: (point: FaultPoint) => Promise<void>;
 }
 
+/** Providers limit the span of one log query; 2,000 blocks are accepted nearly everywhere. */
+const DEFAULT_SEARCH = { spanBlocks: 2_000n, spansPerRound: 25 };
 const QUEUE_CHANNEL = "purser_queue";
 const SETTLED_CHANNEL = "purser_settled";
 /** The word follows the work: once soon after, once more for a caller that commits late. */
@@ -216,6 +226,7 @@ export class RunningEngine {
             transactions,
             settlements,
             refusals: new Refusals(),
+            search: deps.search ?? DEFAULT_SEARCH,
             log: deps.log,
             meter,
             fault: deps.fault ?? (async () => undefined),

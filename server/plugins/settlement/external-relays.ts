@@ -115,12 +115,14 @@ export class ExternalRelays {
     const work = async (): Promise<void> => {
       for (let record = waiting.shift(); record; record = waiting.shift()) {
         const { id } = record;
-        const outcome = await prove(record).catch((error: unknown) => {
+        try {
+          const outcome = await prove(record);
+          if (outcome) await writeOutcomes(ctx, [outcome]);
+          else await ctx.settlements.postponeLook(ctx.pool, record, false);
+        } catch (error) {
           ctx.log.warn({ err: error, settlement: id }, "could not look at an authorization");
-          return undefined;
-        });
-        if (outcome) await writeOutcomes(ctx, [outcome]);
-        else await ctx.settlements.postponeLook(ctx.pool, record);
+          await ctx.settlements.postponeLook(ctx.pool, record, true);
+        }
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, work));

@@ -2,7 +2,7 @@
  * Decides about authorizations that did not go through: proven facts become outcomes, the rest waits. Our own
  * transactions are asked first. What is not there (a receipt, a log, a nonce) proves nothing, ever.
  */
-import { SPAN_BLOCKS, type BlockHeader } from "../../infra/chain/contracts.ts";
+import type { BlockHeader } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
@@ -155,6 +155,7 @@ async function confirmations(
     };
   }
   const { answers, needed } = await ctx.rpc.witnesses(refusedBy);
+  if (answers.some((verdicts) => verdicts.includes(false))) ctx.rpc.doubt();
   return (index) =>
     answers.filter((verdicts) => verdicts[index] === true).length >= needed &&
     answers.every((verdicts) => verdicts[index] !== false);
@@ -247,7 +248,6 @@ async function stateWhenAccepted(
   }
 }
 
-const SPANS_PER_ROUND = 25;
 /** For rows that were accepted before the head was remembered. */
 const UNKNOWN_AGE_BLOCKS = 50_000n;
 
@@ -262,15 +262,16 @@ async function searchUse(
   { head, isLater }: { head: bigint; isLater: boolean },
 ): Promise<string | undefined> {
   const authorization = authorizationOf(record);
+  const { spanBlocks } = ctx.search;
   const known = record.accepted_block ?? head - UNKNOWN_AGE_BLOCKS;
   const start = known > 0n ? known : 0n;
   let up = record.searched_up ?? start;
   let down = record.searched_down ?? start - 1n;
-  for (let span = 0; span < SPANS_PER_ROUND; span += 1) {
+  for (let span = 0; span < ctx.search.spansPerRound; span += 1) {
     const isUp = up <= head;
     if (!isUp && (isLater || down < 0n)) break;
-    const low = isUp ? up : maxOf(down - SPAN_BLOCKS + 1n, 0n);
-    const high = isUp ? minOf(up + SPAN_BLOCKS - 1n, head) : down;
+    const low = isUp ? up : maxOf(down - spanBlocks + 1n, 0n);
+    const high = isUp ? minOf(up + spanBlocks - 1n, head) : down;
     const use = await ctx.reads.findAuthorizationUse(ctx.rpc, authorization, {
       from: low,
       to: high,

@@ -237,14 +237,21 @@ export async function saveSearch(
   );
 }
 
-/** Looked at again after a while, which grows with each time nothing could be said of it. */
-export async function postponeLook(sql: Sql, record: SettlementRecord): Promise<void> {
+/**
+ * Looked at again after a while, which grows with each time nothing could be said of it. A search that is
+ * under way goes on at once, unless it broke.
+ */
+export async function postponeLook(
+  sql: Sql,
+  record: SettlementRecord,
+  isBroken: boolean,
+): Promise<void> {
   await sql.query(
     `UPDATE settlements
         SET look_failures = look_failures + 1,
             look_at = clock_timestamp() + least(60, power(2, least(look_failures, 6))) * interval '1 second'
-      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4`,
-    columnsOf(record),
+      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND ($5 OR searched_up IS NULL)`,
+    [...columnsOf(record), isBroken],
   );
 }
 

@@ -259,7 +259,11 @@ export class Tracker {
     slot.missingSinceMs ??= now;
     if (now - slot.missingSinceMs < MISSING_FOR_MS) return;
     const taken = await takenByOther(ctx, lease.address, slot, head.number);
-    if (!taken) return;
+    if (!taken) {
+      // Another endpoint may have the receipt.
+      slot.missingSinceMs = undefined;
+      return ctx.rpc.doubt();
+    }
     if (await ctx.transactions.isOurTransaction(ctx.pool, taken.txHash))
       return this.#deps.onLeaseLost();
     ctx.log.error(

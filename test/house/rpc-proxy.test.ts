@@ -1,0 +1,223 @@
+// Goal: the disturbing proxy of the other tests lags, denies, contradicts, refuses and swallows as it says, so that what survives it has survived something.
+import t from "tap";
+import {
+  decodeFunctionResult,
+  encodeFunctionData,
+  keccak256,
+  multicall3Abi,
+  numberToHex,
+  type Hex,
+} from "viem";
+import { MULTICALL3 } from "../../server/local/chain-contracts.ts";
+import { testChain } from "../helpers/chain.ts";
+import { authorize, payers, randomAddress, TOKEN_ABI } from "../helpers/engine.ts";
+import {
+  alternating,
+  behaving,
+  denying,
+  firstOf,
+  lagging,
+  PASSING,
+  RECEIPTS_AND_LOGS,
+  refusing,
+  rpcProxy,
+  SEND,
+  swallowing,
+} from "../helpers/rpc-proxy.ts";
+import type { RpcAnswer } from "../helpers/rpc-views.ts";
+
+const chain = await testChain(t);
+await chain.testClient.setAutomine(false);
+const proxy = await rpcProxy(t, chain.rpcUrl);
+t.afterEach(() => proxy.reset());
+
+async function post(body: unknown): Promise<unknown> {
+  const headers = { "content-type": "application/json" };
+  const answer = await fetch(proxy.url, { method: "POST", headers, body: JSON.stringify(body) });
+  return answer.json();
+}
+const ask = async (method: string, ...params: unknown[]): Promise<RpcAnswer> =>
+  (await post({ jsonrpc: "2.0", id: 7, method, params })) as RpcAnswer;
+
+/** One authorization used in the newest block, with three empty blocks before it. */
+async function payment() {
+  const [payer] = payers(1);
+  if (!payer) throw new Error("no payer");
+  await chain.mint(payer.address, 1_000n);
+  await chain.testClient.mine({ blocks: 3 });
+  const authorization = await authorize(chain, payer, { to: randomAddress() });
+  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization;
+  const hash = await chain.walletClient(chain.relayer).writeContract({
+    address: chain.usdc,
+    abi: TOKEN_ABI,
+    functionName: "transferWithAuthorization",
+    args: [from, to, value, validAfter, validBefore, nonce, signature],
+    gas: 200_000n,
+    account: chain.relayer,
+    chain: chain.chain,
+  });
+  await chain.testClient.mine({ blocks: 1 });
+  const state = encodeFunctionData({
+    abi: TOKEN_ABI,
+    functionName: "authorizationState",
+    args: [from, nonce],
+  });
+  const balance = encodeFunctionData({
+    abi: TOKEN_ABI,
+    functionName: "balanceOf",
+    args: [to],
+  });
+  const head = Number(await chain.publicClient.getBlockNumber({ cacheTime: 0 }));
+  return { hash, head, state, balance, stateCall: { to: chain.usdc, data: state } };
+}
+const FALSE = numberToHex(0, { size: 32 });
+const TRUE = numberToHex(1, { size: 32 });
+const logFilter = (fromBlock: number, toBlock: number | "latest") => ({
+  address: chain.usdc,
+  fromBlock: numberToHex(fromBlock),
+  toBlock: toBlock === "latest" ? toBlock : numberToHex(toBlock),
+});
+
+t.test("a backend two blocks behind", async (t) => {
+  const { hash, head, stateCall } = await payment();
+  const newest = (await ask("eth_getBlockByNumber", "latest", false)).result as { hash: Hex };
+  proxy.behave = lagging({ blocks: 2 });
+  const old = numberToHex(head - 2);
+  t.equal((await ask("eth_blockNumber")).result, old);
+  t.match((await ask("eth_getBlockByNumber", "latest", false)).result, { number: old });
+  t.equal((await ask("eth_getBlockByNumber", numberToHex(head), false)).result, null);
+  t.equal((await ask("eth_getBlockByHash", newest.hash, false)).result, null);
+  t.equal((await ask("eth_getTransactionReceipt", hash)).result, null);
+  t.match((await ask("eth_getTransactionByHash", hash)).result, { hash, blockNumber: null });
+  t.same((await ask("eth_getLogs", logFilter(0, "latest"))).result, []);
+  t.same((await ask("eth_getLogs", logFilter(head, head))).result, []);
+  t.match(await ask("eth_getLogs", { blockHash: newest.hash }), {
+    error: { message: "unknown block" },
+  });
+  t.equal((await ask("eth_call", stateCall, "latest")).result, FALSE);
+  t.match(
+    await ask("eth_call", stateCall, numberToHex(head)),
+    { error: { message: "header not found" } },
+    "as nodes say of a block they do not have",
+  );
+  t.match(await ask("eth_call", stateCall, { blockHash: newest.hash }), {
+    error: { message: "header not found" },
+  });
+  const relayer = chain.relayer.address;
+  const before = Number((await ask("eth_getTransactionCount", relayer, "latest")).result);
+  await chain.testClient.mine({ blocks: 2 });
+  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE, "two blocks later it knows");
+  t.match((await ask("eth_getTransactionReceipt", hash)).result, {
+    blockNumber: numberToHex(head),
+  });
+  t.equal(((await ask("eth_getLogs", logFilter(0, "latest"))).result as []).length > 0, true);
+  const after = Number((await ask("eth_getTransactionCount", relayer, "latest")).result);
+  t.equal(after, before + 1);
+});
+
+t.test("receipts and logs as of a second ago, calls of now", async (t) => {
+  proxy.behave = lagging({ ms: 1_000 }, RECEIPTS_AND_LOGS);
+  const { hash, head, stateCall } = await payment();
+  t.equal((await ask("eth_getTransactionReceipt", hash)).result, null);
+  t.same((await ask("eth_getLogs", logFilter(head, head))).result, []);
+  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE);
+  await new Promise((resolve) => setTimeout(resolve, 1_100));
+  t.match((await ask("eth_getTransactionReceipt", hash)).result, { transactionHash: hash });
+  t.equal(((await ask("eth_getLogs", logFilter(head, head))).result as []).length, 2);
+});
+
+t.test("two backends that contradict each other, each for a whole batch", async (t) => {
+  const { hash, stateCall } = await payment();
+  proxy.behave = alternating(PASSING, lagging({ blocks: 1 }));
+  const batch = [
+    { jsonrpc: "2.0", id: 1, method: "eth_getTransactionReceipt", params: [hash] },
+    { jsonrpc: "2.0", id: 2, method: "eth_call", params: [stateCall, "latest"] },
+  ];
+  const saw: boolean[] = [];
+  for (let round = 0; round < 4; round += 1) {
+    const answers = (await post(batch)) as (RpcAnswer & { id: number })[];
+    t.same(
+      answers.map(({ id }) => id),
+      [1, 2],
+    );
+    const [receipt, used] = [answers[0]?.result !== null, answers[1]?.result === TRUE];
+    t.equal(receipt, used, "one backend answers the whole batch");
+    saw.push(receipt);
+  }
+  t.equal(saw.filter(Boolean).length, 2);
+  t.equal(saw[0] === saw[1], false, "in turn");
+});
+
+t.test("one that denies what it knows", async (t) => {
+  const { hash, head, state, balance, stateCall } = await payment();
+  proxy.behave = denying();
+  t.equal((await ask("eth_getTransactionReceipt", hash)).result, null);
+  t.same((await ask("eth_getLogs", logFilter(head, head))).result, []);
+  t.equal((await ask("eth_call", stateCall, "latest")).result, FALSE);
+  const call = (callData: Hex) => ({ target: chain.usdc, allowFailure: true, callData });
+  const data = encodeFunctionData({
+    abi: multicall3Abi,
+    functionName: "aggregate3",
+    args: [[call(state), call(balance)]],
+  });
+  const answer = (await ask("eth_call", { to: MULTICALL3, data }, "latest")).result as Hex;
+  const inside = decodeFunctionResult({
+    abi: multicall3Abi,
+    functionName: "aggregate3",
+    data: answer,
+  });
+  t.equal(inside[0]?.returnData, FALSE, "inside an aggregate too");
+  t.equal(Number(inside[1]?.returnData), 1_000, "and nothing else of it");
+  proxy.behave = denying(RECEIPTS_AND_LOGS);
+  t.equal((await ask("eth_call", stateCall, "latest")).result, TRUE, "only what was named");
+});
+
+t.test("sends that are refused, swallowed, or held", async (t) => {
+  const raw = await chain.walletClient(chain.admin).signTransaction({
+    to: randomAddress(),
+    value: 1n,
+    gas: 21_000n,
+    nonce: await chain.publicClient.getTransactionCount({ address: chain.admin.address }),
+    maxFeePerGas: 10_000_000_000n,
+    maxPriorityFeePerGas: 1n,
+    account: chain.admin,
+    chain: chain.chain,
+  });
+  const isKnown = async () =>
+    (await chain.testClient.request({
+      method: "eth_getTransactionByHash",
+      params: [keccak256(raw)],
+    } as never)) !== null;
+  proxy.behave = firstOf(denying(), refusing("tx fee exceeds the configured cap"));
+  t.match(await ask(SEND, raw), { error: { message: "tx fee exceeds the configured cap" } });
+  proxy.behave = swallowing;
+  t.equal((await ask(SEND, raw)).result, keccak256(raw), "its hash is answered");
+  t.equal(await isKnown(), false, "and the node never heard of it");
+  let release = (): void => undefined;
+  const until = new Promise<void>((resolve) => (release = resolve));
+  proxy.behave = behaving({ do: "hold", until }, [SEND]);
+  let isAnswered = false;
+  const sent = ask(SEND, raw).finally(() => (isAnswered = true));
+  while (!(await isKnown())) await new Promise((resolve) => setTimeout(resolve, 10));
+  t.equal(isAnswered, false, "the node has it, the sender waits");
+  release();
+  t.equal((await sent).result, keccak256(raw));
+  t.equal(proxy.count(SEND), 3);
+});
+
+t.test("no usable answer", async (t) => {
+  proxy.behave = behaving({ do: "status", code: 429 });
+  const limited = await fetch(proxy.url, { method: "POST", body: '{"id":1,"params":[]}' });
+  t.equal(limited.status, 429);
+  t.match(await limited.text(), /<h1>/);
+  for (const reset of [true, false]) {
+    proxy.behave = behaving({ do: "cut", reset });
+    await t.rejects(ask("eth_blockNumber"), { message: "fetch failed" });
+  }
+  proxy.behave = behaving({ do: "hang" });
+  const signal = AbortSignal.timeout(200);
+  const body = '{"id":1,"method":"eth_blockNumber","params":[]}';
+  await t.rejects(fetch(proxy.url, { method: "POST", body, signal }), { name: "TimeoutError" });
+  proxy.reset();
+  t.type((await ask("eth_blockNumber")).result, "string", "and back to normal");
+});

@@ -1,0 +1,212 @@
+// Goal: whatever nodes do not say yet (receipts, logs, states, blocks), no payment is called failed, expired or replaced for it; and what was used long ago or behind a broken row is found.
+import t, { type Test } from "tap";
+import { acceptSettlement } from "../../server/plugins/settlement/store.ts";
+import { testChain, type TestChain } from "../helpers/chain.ts";
+import { walletWithLedger } from "../helpers/engine-ledger.ts";
+import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
+import {
+  authorize,
+  payers,
+  randomAddress,
+  request,
+  settle,
+  startEngine,
+  type TestEngineOptions,
+} from "../helpers/engine.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import {
+  behaving,
+  denying,
+  lagging,
+  RECEIPTS_AND_LOGS,
+  rpcProxy,
+  type RpcProxy,
+} from "../helpers/rpc-proxy.ts";
+import { until } from "../helpers/until.ts";
+
+interface Options {
+  blockTimeSeconds?: number | "auto";
+  spare?: boolean;
+  engine?: (proxy: RpcProxy) => Partial<TestEngineOptions>;
+}
+
+async function world(t: Test, options: Options = {}) {
+  const chain = await testChain(t, { blockTimeSeconds: options.blockTimeSeconds ?? 0.5 });
+  const database = await testDatabase(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const start = () =>
+    startEngine(t, {
+      databaseUrl: database.url,
+      chain,
+      rpcUrls: options.spare === true ? [proxy.url, chain.rpcUrl] : [proxy.url],
+      rpcTimeoutMs: 1_000,
+      ...options.engine?.(proxy),
+    });
+  const wallet = await walletWithLedger(chain, database);
+  const row = async (id: string) =>
+    (await database.pool.query("SELECT * FROM settlements WHERE id = $1", [id])).rows[0];
+  return { chain, database, proxy, start, wallet, row };
+}
+
+async function payment(chain: TestChain) {
+  const [payer] = payers(1);
+  if (!payer) throw new Error("no payer");
+  await chain.mint(payer.address, 10_000n);
+  return request(await authorize(chain, payer, { to: randomAddress() }));
+}
+
+t.jobs = 3;
+for (const [what, behave] of [
+  ["6 seconds behind the calls", lagging({ ms: 6_000 }, RECEIPTS_AND_LOGS)],
+  ["missing altogether for 9 seconds", denying(RECEIPTS_AND_LOGS)],
+] as const)
+  t.test(`receipts and logs are ${what}`, { timeout: 90_000 }, async (t) => {
+    const { chain, database, proxy, start, wallet } = await world(t);
+    const node = await start();
+    const spend = await wallet.spend(randomAddress());
+    const stranger = await payment(chain);
+    proxy.behave = behave;
+    const waiting = Promise.all([settle(node, spend, 40_000), settle(node, stranger, 40_000)]);
+    setTimeout(() => (proxy.behave = () => ({ do: "pass" })), 9_000).unref();
+    t.match(await waiting, [{ status: "settled" }, { status: "settled" }], node.said());
+    t.same(node.corrections, []);
+    const { rows } = await database.pool.query("SELECT status FROM relayer_transactions");
+    t.ok(
+      rows.every(({ status }) => status === "mined"),
+      "ours was not taken for replaced",
+    );
+    t.match(await wallet.ledger(spend.id), { status: "settled", window_sum: "1000" });
+    await expectLedgerEqualsChain(t, chain, database.pool);
+  });
+
+t.test("a lagging endpoint beside a good one", { timeout: 90_000 }, async (t) => {
+  const { chain, database, proxy, start, wallet, row } = await world(t, { spare: true });
+  const node = await start();
+  await until(() => node.heads.head !== undefined);
+  // The preferred one is stuck at a block at which the payer had no money, and nobody had paid.
+  const { number } = await chain.publicClient.getBlock();
+  const wanted = await payment(chain);
+  proxy.behave = lagging({ atBlock: Number(number) });
+  t.match(await settle(node, wanted, 20_000), { status: "settled" }, node.said());
+
+  proxy.reset();
+  const seller = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 6 });
+  await node.engine.settlement.accept(node.pool, seller);
+  await wallet.relayedByStranger(seller);
+  await until(async () => (await row(seller.id)).status === "settled", 15_000);
+  const late = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 4 });
+  await node.engine.settlement.accept(node.pool, late);
+  // Blocks are true, states are denied: only the other endpoint knows that it was used.
+  proxy.behave = denying();
+  const hash = await wallet.relayedByStranger(late);
+  await new Promise((resolve) => setTimeout(resolve, 8_000));
+  t.not((await row(late.id)).status, "expired", "one denies, the other knows better");
+  proxy.reset();
+  t.match(await node.engine.settlement.wait(late.id, 20_000), { status: "settled", txHash: hash });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("one of two endpoints is silent: a denial waits for it", { timeout: 60_000 }, async (t) => {
+  const { proxy, start, wallet, row } = await world(t, { spare: true });
+  const node = await start();
+  const late = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 2 });
+  await node.engine.settlement.accept(node.pool, late);
+  proxy.behave = behaving({ do: "status", code: 503 });
+  await new Promise((resolve) => setTimeout(resolve, 5_000));
+  t.equal((await row(late.id)).status, "queued", "one witness where there are two is not enough");
+  proxy.reset();
+  t.match(await node.engine.settlement.wait(late.id, 20_000), { status: "expired" });
+});
+
+t.test("used many rounds of searching before anybody looked", { timeout: 120_000 }, async (t) => {
+  const { chain, database, proxy, start, wallet, row } = await world(t, {
+    blockTimeSeconds: "auto",
+    engine: () => ({ search: { spanBlocks: 10n, spansPerRound: 5 } }),
+  });
+  const broken = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 400_000 });
+  const wanted = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 400_000 });
+  const replay = await payment(chain);
+  const [stranger] = chain.accounts;
+  if (!stranger) throw new Error("no stranger");
+  // A stranger's was used before it came here; ours while nobody was there.
+  const before = await wallet.relayedByStranger(replay);
+  await chain.publicClient.waitForTransactionReceipt({ hash: before });
+  await chain.testClient.mine({ blocks: 80 });
+  const { number: acceptedBlock } = await chain.publicClient.getBlock();
+  for (const one of [broken, wanted])
+    await acceptSettlement(database.pool, { ...one, acceptedBlock });
+  await acceptSettlement(database.pool, { ...replay, relay: false, acceptedBlock });
+  await chain.testClient.mine({ blocks: 220 });
+  const hash = await wallet.relayedByStranger(wanted);
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  await wallet.relayedByStranger(broken);
+  await chain.testClient.mine({ blocks: 150 });
+
+  // Whoever asks for the event of `broken` gets an error, and for old states as well.
+  proxy.behave = ({ method, params }) => {
+    const text = JSON.stringify(params);
+    if (method === "eth_getLogs" && text.includes(broken.authorization.nonce.slice(2)))
+      return { do: "answer", error: { code: -32000, message: "query timeout exceeded" } };
+    if (method === "eth_call" && text.includes(`"0x${acceptedBlock.toString(16)}"`))
+      return { do: "answer", error: { code: -32000, message: "missing trie node" } };
+    return { do: "pass" };
+  };
+  const node = await start();
+  t.match(await node.engine.settlement.wait(wanted.id, 60_000), {
+    status: "settled",
+    txHash: hash,
+  });
+  t.match(
+    await node.engine.settlement.wait(replay.id, 60_000),
+    { status: "failed", reason: "invalid_exact_evm_nonce_already_used" },
+    "found by its event, below where it was presented",
+  );
+  t.equal((await row(broken.id)).status, "queued");
+  t.ok((await row(broken.id)).look_failures > 0, "put off, and not in anybody's way");
+  proxy.reset();
+  t.match(await node.engine.settlement.wait(broken.id, 90_000), { status: "settled" });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test(
+  "a foreign transaction is found by the block that holds it",
+  { timeout: 90_000 },
+  async (t) => {
+    let isFirst = true;
+    const { chain, database, proxy, start } = await world(t, {
+      engine: () => ({
+        fault: async (point) => {
+          if (point !== "persisted" || !isFirst) return;
+          isFirst = false;
+          // The nonce is gone, and with it every state that could tell when.
+          const { relayer, chain: viemChain } = chain;
+          const hash = await chain.walletClient(relayer).sendTransaction({
+            to: randomAddress(),
+            value: 1n,
+            account: relayer,
+            chain: viemChain,
+          });
+          await chain.publicClient.waitForTransactionReceipt({ hash });
+          await chain.testClient.mine({ blocks: 60 });
+        },
+      }),
+    });
+    const node = await start();
+    proxy.behave = ({ method, params }) =>
+      method === "eth_getTransactionCount" && params[1] !== "latest"
+        ? { do: "answer", error: { code: -32000, message: "missing trie node" } }
+        : { do: "pass" };
+    t.match(await settle(node, await payment(chain), 40_000), { status: "settled" }, node.said());
+    const { rows } = await database.pool.query(
+      "SELECT status, mined_hash FROM relayer_transactions ORDER BY nonce",
+    );
+    t.match(rows, [{ status: "replaced" }, { status: "mined" }]);
+    const replacing = await chain.publicClient.getTransaction({ hash: rows[0].mined_hash });
+    t.equal(
+      replacing.from,
+      chain.relayer.address.toLowerCase(),
+      "the row names the one that took it",
+    );
+    await expectLedgerEqualsChain(t, chain, database.pool);
+  },
+);

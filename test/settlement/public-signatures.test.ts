@@ -1,0 +1,101 @@
+// Goal: once a spend's signature stood in a transaction of ours, its budget is not given back before nobody can use it any more: a stranger who relays it later from our calldata changes nothing about the books.
+import t, { type Test } from "tap";
+import { parseAbi, type Hex } from "viem";
+import { testChain } from "../helpers/chain.ts";
+import { walletWithLedger } from "../helpers/engine-ledger.ts";
+import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
+import { authorize, payers, randomAddress, request, startEngine } from "../helpers/engine.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+
+const ABI = parseAbi(["function pause()", "function unpause()"]);
+const COUNTED = { window_sum: "1000" };
+
+/** The token is paused between simulation and block: our transaction is mined without effect, and public. */
+async function pausedUnderway(t: Test, validForSeconds: number) {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const database = await testDatabase(t);
+  const token = async (functionName: "pause" | "unpause") => {
+    const admin = chain.walletClient(chain.admin);
+    const hash = await admin.writeContract({ address: chain.usdc, abi: ABI, functionName });
+    await chain.publicClient.waitForTransactionReceipt({ hash });
+  };
+  let isFirst = true;
+  const node = await startEngine(t, {
+    databaseUrl: database.url,
+    chain,
+    fault: async (point) => {
+      if (point !== "signed" || !isFirst) return;
+      isFirst = false;
+      await token("pause");
+    },
+  });
+  const wallet = await walletWithLedger(chain, database);
+  const spend = await wallet.spend(randomAddress(), { validForSeconds });
+  const [stranger] = payers(1);
+  if (!stranger) throw new Error("no stranger");
+  await chain.mint(stranger.address, 1_000n);
+  const neighbour = request(await authorize(chain, stranger, { to: randomAddress() }));
+  await node.engine.settlement.acceptAll(node.pool, [spend, neighbour]);
+  const calldata = async (): Promise<Hex> => {
+    const { rows } = await database.pool.query<{ mined_hash: Hex }>(
+      "SELECT mined_hash FROM relayer_transactions WHERE status = 'mined' ORDER BY nonce",
+    );
+    const [first] = rows;
+    if (!first) throw new Error("nothing was mined");
+    return (await chain.publicClient.getTransaction({ hash: first.mined_hash })).input;
+  };
+  const refusedOften = () =>
+    until(async () => {
+      const { rows } = await database.pool.query("SELECT * FROM settlements WHERE id = $1", [
+        spend.id,
+      ]);
+      return rows[0].status === "queued" && rows[0].attempts > 0;
+    }, 15_000);
+  return { chain, database, node, token, wallet, spend, neighbour, calldata, refusedOften };
+}
+
+t.jobs = 2;
+t.test("a stranger relays it from our calldata", { timeout: 60_000 }, async (t) => {
+  const { chain, database, node, token, wallet, spend, neighbour, calldata, refusedOften } =
+    await pausedUnderway(t, 600);
+  await refusedOften();
+  t.match(await node.engine.settlement.wait(neighbour.id, 10_000), { status: "failed" });
+  t.match(await node.engine.settlement.wait(spend.id, 6_000), { status: "pending" });
+  t.match(await wallet.ledger(spend.id), COUNTED, "the budget is not given back");
+  await node.stop();
+  await token("unpause");
+  const input = await calldata();
+  t.ok(
+    input.includes(spend.authorization.signature.slice(2, 66)),
+    "the signature is there for all to see",
+  );
+  await wallet.relayedByStranger(spend);
+
+  const next = await startEngine(t, { databaseUrl: database.url, chain });
+  t.match(await next.engine.settlement.wait(spend.id, 20_000), { status: "settled" });
+  t.match(await wallet.ledger(spend.id), { status: "settled", ...COUNTED });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test(
+  "nobody does: it expires, and only then the budget returns",
+  { timeout: 60_000 },
+  async (t) => {
+    const { chain, database, node, wallet, spend, refusedOften } = await pausedUnderway(t, 12);
+    await refusedOften();
+    t.match(await wallet.ledger(spend.id), COUNTED);
+    t.match(await node.engine.settlement.wait(spend.id, 30_000), { status: "expired" });
+    t.match(await wallet.ledger(spend.id), { status: "voided", window_sum: "0" });
+    await expectLedgerEqualsChain(t, chain, database.pool);
+  },
+);
+
+t.test("it is paid when the token moves again", { timeout: 60_000 }, async (t) => {
+  const { chain, database, node, token, wallet, spend, refusedOften } = await pausedUnderway(t, 60);
+  await refusedOften();
+  await token("unpause");
+  t.match(await node.engine.settlement.wait(spend.id, 30_000), { status: "settled" }, node.said());
+  t.match(await wallet.ledger(spend.id), { status: "settled", ...COUNTED });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
