@@ -18,6 +18,7 @@ import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
 import settlement from "./plugins/settlement/index.ts";
+import books from "./plugins/books/index.ts";
 import payments from "./plugins/payments/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
@@ -50,6 +51,7 @@ const MODULES = [
   guardrails,
   agents,
   settlement,
+  books,
   payments,
   withdrawals,
   activity,

@@ -63,6 +63,13 @@ export const Limits = Type.Object({
   nextReleaseAt: Nullable(Timestamp),
 });
 
+export const NetworkBalance = Type.Object({
+  network: NetworkId,
+  asset: AddressOutput,
+  balance: Nullable(Type.String({ description: "USDC; null while this chain does not answer" })),
+});
+export type NetworkBalance = Static<typeof NetworkBalance>;
+
 const agentFields = {
   id: Type.String(),
   name: Type.String(),
@@ -71,7 +78,12 @@ const agentFields = {
   network: NetworkId,
   walletAddress: AddressOutput,
   wallet: AddressOutput,
-  balance: Nullable(Type.String({ description: "USDC; null while the chain does not answer" })),
+  balance: Nullable(
+    Type.String({ description: "USDC on `network`; null while the chain does not answer" }),
+  ),
+  balances: Type.Array(NetworkBalance, {
+    description: "On every configured network: the address is the same on all of them",
+  }),
   dailyLimit: Amount,
   perPaymentLimit: Nullable(Amount),
   limits: Limits,

@@ -1,5 +1,6 @@
 /** Wire types of payments: what an agent asks, what everybody reads. */
 import { Type, type Static } from "typebox";
+import { NetworkBalance } from "./agents.ts";
 import {
   AddressInput,
   AddressOutput,
@@ -55,7 +56,12 @@ export const AgentSelf = Type.Object({
   walletAddress: AddressOutput,
   network: NetworkId,
   asset: AddressOutput,
-  balance: Nullable(Type.String({ description: "Null while the chain does not answer" })),
+  balance: Nullable(
+    Type.String({ description: "USDC on `network`; null while the chain does not answer" }),
+  ),
+  balances: Type.Array(NetworkBalance, {
+    description: "On every configured network; name one in a spend to pay from there",
+  }),
   limits: LimitsOut,
   perPaymentLimit: Nullable(Type.String()),
   expiresAt: Nullable(Timestamp),

@@ -1,10 +1,16 @@
 /** Wire types of withdrawals. Addresses are judged by the domain, which compares them with the agent. */
 import { Type, type Static } from "typebox";
-import { AddressInput, Strict, TxHash } from "./common.ts";
+import { AddressInput, NetworkId, Strict, TxHash } from "./common.ts";
 
 export const PrepareWithdrawal = Strict({
   amount: Type.String({ maxLength: 120, description: 'USDC such as "1.5", or "max"' }),
   to: Type.Optional(AddressInput),
+  network: Type.Optional(
+    Type.Unsafe<string>({
+      ...NetworkId,
+      description: "Where the money lies; the agent's network unless told otherwise",
+    }),
+  ),
 });
 export type PrepareWithdrawal = Static<typeof PrepareWithdrawal>;
 

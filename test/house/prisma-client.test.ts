@@ -16,7 +16,7 @@ import { upsertAllowlist } from "../../server/plugins/agents/allowlist.ts";
 import { insertApiKey, revokeApiKeys } from "../../server/plugins/auth/api-keys.ts";
 import { insertSession } from "../../server/plugins/auth/sessions.ts";
 import { insertWallet } from "../../server/plugins/custody/store.ts";
-import { leaseCursor } from "../../server/plugins/activity/incoming.ts";
+import { leaseCursor } from "../../server/plugins/books/cursor-store.ts";
 import { ensureOwner, insertNonce } from "../../server/plugins/owners/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 
@@ -145,7 +145,7 @@ t.test("rows are dated by the database, whatever this process' clock says", asyn
     UNION ALL SELECT 'allowlist', created_at FROM allowlist_entries
     UNION ALL SELECT unnest(ARRAY['key', 'revoked']), unnest(ARRAY[created_at, revoked_at]) FROM api_keys
     UNION ALL SELECT 'audit', created_at FROM audit_log
-    UNION ALL SELECT unnest(ARRAY['cursor', 'lease']), unnest(ARRAY[updated_at, lease_until]) FROM incoming_cursors`);
+    UNION ALL SELECT unnest(ARRAY['cursor', 'lease']), unnest(ARRAY[updated_at, lease_until]) FROM ledger_cursors`);
   t.equal(rows.length, 12);
   for (const { column, at } of rows)
     t.ok(new Date(at).getTime() < Date.now() + 3_600_000, `${column}: ${at}`);

@@ -28,7 +28,7 @@ async function transfer(to: Address, amountAtomic: bigint, token = chain.usdc): 
 
 /** Reads until nothing is left to read. */
 async function readAll(from: typeof app = app): Promise<void> {
-  while (await from.readIncoming(chain.chainId));
+  while (await from.books.read(chain.chainId));
 }
 
 async function incomingOf(agent: NewTestAgent): Promise<string[]> {
@@ -94,7 +94,7 @@ t.test("several readers tell each transfer once; one reads at a time", async (t)
     return (await incomingOf(agent)).filter((amount) => amount === "10").length === 5;
   });
   const { rows } = await database.pool.query<{ owners: number }>(
-    "SELECT count(DISTINCT lease_owner)::int AS owners FROM incoming_cursors",
+    "SELECT count(DISTINCT lease_owner)::int AS owners FROM ledger_cursors",
   );
   t.equal(rows[0]?.owners, 1);
 });

@@ -139,7 +139,7 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
               chosen.id,
             ]);
           else
-            await pool.query("SELECT purser_payment_settled($1, $2, $3, $4)", [
+            await pool.query("SELECT purser_payment_settled($1, $2, $3, $4, now())", [
               agent.agentId,
               chosen.id,
               `0x${"cd".repeat(32)}`,

@@ -53,7 +53,14 @@ async function askChain(
   }
 }
 
-async function isSignedByKey(address: Address, hash: Hex, signature: Hex): Promise<boolean> {
+/** Code of its own; a key that lent itself code (EIP-7702) is still a key, the same on every chain. */
+export async function isContractAt({ client }: ChainClient, address: Address): Promise<boolean> {
+  const code = await client.getCode({ address });
+  return code !== undefined && !code.startsWith(DELEGATED);
+}
+const DELEGATED = "0xef0100";
+
+export async function isSignedByKey(address: Address, hash: Hex, signature: Hex): Promise<boolean> {
   if (signature.length !== 132) return false;
   try {
     return isAddressEqual(address, await recoverAddress({ hash, signature }));

@@ -1,6 +1,5 @@
-/** What happened to an owner's agents, as it happens: their payments, and money that came in. */
+/** What happened to an owner's agents, as it happens. */
 import fp from "fastify-plugin";
-import incoming from "./incoming.ts";
 import { currentPlace, ownersWithNews, readEvents, eventStream, Wakeups } from "./events.ts";
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
@@ -12,7 +11,6 @@ import type { RequestOwner } from "../auth/index.ts";
 
 export default fp(
   async (app) => {
-    await app.register(incoming);
     await app.register(routes);
   },
   { name: "activity" },

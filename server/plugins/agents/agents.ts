@@ -27,6 +27,7 @@ import {
   type OwnerCall,
 } from "./change.ts";
 import { ApiError } from "../../errors.ts";
+import { assertAllKnown, type ReadAllBalances } from "./balances.ts";
 
 export interface Deps {
   custody: Custody;
@@ -161,42 +162,35 @@ function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown>
   return Object.fromEntries(Object.entries(facts).filter(([name]) => changed.has(name)));
 }
 
-/** The wallet's USDC and the block it was read at; throws ApiError when the chain does not answer. */
-export type ReadBalance = (
-  agent: AgentRow,
-) => Promise<{ chainId: number; blockNumber: bigint; atomic: bigint }>;
-
 /**
- * Ends an agent: its keys are revoked and it can only be read. Refused while money is in its wallet,
- * or promised by it: an archived agent must not be able to lose or gain by itself.
+ * Ends an agent: its keys are revoked and it can only be read. Refused while money is in its wallet on any
+ * network, or promised by it: an archived agent must not be able to lose or gain by itself.
  */
 export async function archiveAgent(
   call: OwnerCall,
   agentId: string,
-  readBalance: ReadBalance,
+  chains: { read: ReadAllBalances; isConfigured: (networkId: string) => boolean },
 ): Promise<AgentRow> {
   // Read before the row is locked: no reservation waits for an RPC.
   const seen = await ownAgent(call, agentId);
   if (seen.status === "archived") return seen;
-  const balance = await readBalance(seen);
+  if (!chains.isConfigured(seen.network))
+    throw new ApiError("chain_unavailable", { detail: `${seen.network} is not configured here.` });
+  const balances = await chains.read([seen.walletAddress]);
+  const held = assertAllKnown(balances.get(seen.walletAddress) ?? []);
   return changeAgent(call, agentId, async (tx, agent, audit) => {
-    const outstandingAtomic = await outstandingOf(tx, {
-      agentId,
-      chainId: balance.chainId,
-      balanceBlock: balance.blockNumber,
-    });
-    if (balance.atomic > 0n || outstandingAtomic > 0n) {
-      throw new ApiError("agent_has_funds", {
-        detail:
-          balance.atomic > 0n
-            ? `The wallet still holds ${formatAtomic(balance.atomic)} USDC. Withdraw it first.`
-            : `Payments of ${formatAtomic(outstandingAtomic)} USDC are not final yet. Try again in a moment.`,
-        extra: {
-          balance: formatAtomic(balance.atomic),
-          outstanding: formatAtomic(outstandingAtomic),
-        },
+    const places = [];
+    for (const { network, atomic, blockNumber } of held) {
+      const { chainId } = network;
+      const outstandingAtomic = await outstandingOf(tx, {
+        agentId,
+        chainId,
+        balanceBlock: blockNumber,
       });
+      if (atomic > 0n || outstandingAtomic > 0n)
+        places.push({ network, atomic, outstandingAtomic });
     }
+    if (places.length > 0) throw agentHasFunds(places);
     const revoked = await revokeApiKeys(tx, agentId, undefined);
     const archived = await updateAgent(tx, agentId, { status: "archived" });
     await audit({
@@ -205,5 +199,33 @@ export async function archiveAgent(
       after: { status: "archived", revokedKeys: revoked.map(({ id }) => id) },
     });
     return archived;
+  });
+}
+
+/** Names the networks: the owner may not know that there is money on them. */
+function agentHasFunds(
+  places: readonly { network: NetworkFacts; atomic: bigint; outstandingAtomic: bigint }[],
+): ApiError {
+  const sum = (numbers: bigint[]) => formatAtomic(numbers.reduce((total, one) => total + one, 0n));
+  const list = (read: (place: (typeof places)[number]) => bigint) =>
+    places
+      .filter((place) => read(place) > 0n)
+      .map((place) => `${formatAtomic(read(place))} USDC on ${place.network.name}`)
+      .join(" and ");
+  const held = list(({ atomic }) => atomic);
+  return new ApiError("agent_has_funds", {
+    detail:
+      held === ""
+        ? `Payments of ${list(({ outstandingAtomic }) => outstandingAtomic)} are not final yet. Try again in a moment.`
+        : `The wallet still holds ${held}. Withdraw it first.`,
+    extra: {
+      balance: sum(places.map(({ atomic }) => atomic)),
+      outstanding: sum(places.map(({ outstandingAtomic }) => outstandingAtomic)),
+      networks: places.map(({ network, atomic, outstandingAtomic }) => ({
+        network: network.id,
+        balance: formatAtomic(atomic),
+        outstanding: formatAtomic(outstandingAtomic),
+      })),
+    },
   });
 }

@@ -115,7 +115,10 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) =>
       app.viewAgentDetail(
-        await archiveAgent(ownerCall(request), request.params.id, app.readAgentBalance),
+        await archiveAgent(ownerCall(request), request.params.id, {
+          read: app.walletBalances,
+          isConfigured: (networkId) => app.chains.byNetwork(networkId) !== undefined,
+        }),
       ),
   );
 };

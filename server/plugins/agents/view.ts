@@ -1,5 +1,4 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { getAddress, type Address } from "viem";
+import { getAddress } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
 import { rulesOnWire } from "./agents.ts";
 import type { Db } from "../../infra/db/prisma.ts";
@@ -10,18 +9,18 @@ import { readLimits } from "../guardrails/store.ts";
 import type { Agent } from "../../schemas/agents.ts";
 import type { Limits } from "../guardrails/types.ts";
 import { formatAtomic } from "../../core/money.ts";
+import {
+  balanceOn,
+  balancesOnWire,
+  type ReadAllBalances,
+  type WalletBalances,
+} from "./balances.ts";
 
-/** USDC of wallets on one network, by address in lower case; throws while the chain does not answer. */
-export type ReadBalances = (
-  networkId: string,
-  wallets: readonly Address[],
-) => Promise<Map<string, bigint>>;
-
-/** Agents as their owner sees them: rules, meters, allowlist and balance; few queries for any number. */
+/** Agents as their owner sees them: rules, meters, allowlist and balances; few queries for any number. */
 export async function viewAgents(
   { pool, prisma }: { pool: Sql; prisma: Db },
   agents: readonly AgentRow[],
-  readBalances: ReadBalances,
+  readBalances: ReadAllBalances,
 ): Promise<Agent[]> {
   if (agents.length === 0) return [];
   const ids = agents.map(({ id }) => id);
@@ -29,47 +28,28 @@ export async function viewAgents(
     readLimits(pool, ids),
     readActivity(prisma, ids),
     listAllowlists(prisma, ids),
-    balancesOf(agents, readBalances),
+    readBalances(agents.map(({ walletAddress }) => walletAddress)),
   ]);
   return agents.map((agent) =>
     viewAgent(agent, {
       limits: limits.get(agent.id),
       activity: activity.get(agent.id),
       allowlist: allowlists.get(agent.id) ?? [],
-      balanceAtomic: balances.get(agent.walletAddress),
+      balances: balances.get(agent.walletAddress),
     }),
   );
-}
-
-const BALANCE_WAIT_MS = 2_000;
-
-/** A chain that is down or slow hides balances, not agents. */
-async function balancesOf(
-  agents: readonly AgentRow[],
-  readBalances: ReadBalances,
-): Promise<Map<string, bigint>> {
-  const networks = [...new Set(agents.map(({ network }) => network))];
-  const reads = networks.map(async (network) => {
-    const wallets = agents.filter((agent) => agent.network === network);
-    const late = delay(BALANCE_WAIT_MS, new Map<string, bigint>(), { ref: false });
-    const read = readBalances(
-      network,
-      wallets.map(({ walletAddress }) => walletAddress),
-    ).catch(() => new Map<string, bigint>());
-    return Promise.race([read, late]);
-  });
-  return new Map((await Promise.all(reads)).flatMap((balances) => [...balances]));
 }
 
 interface Surroundings {
   limits: Limits | undefined;
   activity: AgentActivity | undefined;
   allowlist: readonly AllowlistRow[];
-  balanceAtomic: bigint | undefined;
+  balances: WalletBalances | undefined;
 }
 
 function viewAgent(agent: AgentRow, around: Surroundings): Agent {
-  const { limits, activity, allowlist, balanceAtomic } = around;
+  const { limits, activity, allowlist, balances } = around;
+  const own = balanceOn(balances, agent.network);
   return {
     ...rulesOnWire(agent),
     id: agent.id,
@@ -78,7 +58,8 @@ function viewAgent(agent: AgentRow, around: Surroundings): Agent {
     network: agent.network,
     walletAddress: getAddress(agent.walletAddress),
     wallet: getAddress(agent.walletAddress),
-    balance: balanceAtomic === undefined ? null : formatAtomic(balanceAtomic),
+    balance: own === undefined ? null : formatAtomic(own.atomic),
+    balances: balancesOnWire(balances),
     limits: viewLimits(agent.dailyLimitAtomic, limits),
     allowlist: allowlist.map(viewEntry),
     createdAt: agent.createdAt.toISOString(),

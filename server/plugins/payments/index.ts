@@ -1,7 +1,6 @@
 /** What an agent pays, and everything its owner and it can read about that. */
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
@@ -32,7 +31,6 @@ import {
   readOverview,
   findSelf,
   presentSelf,
-  type OverviewAgent,
 } from "./overview.ts";
 import { PayFlow, type SigningFault } from "./pay.ts";
 import { findPayment, listPayments } from "./store.ts";
@@ -49,8 +47,6 @@ declare module "fastify" {
     agentSelf(agent: { id: string; apiKeyId: string }): Promise<AgentSelf>;
     /** An owner's totals and time series. */
     overview(args: { ownerId: string; agentId: string | undefined }): Promise<Overview>;
-    /** Undefined while the chain does not answer. */
-    balanceOf(networkId: string, wallet: Address): Promise<bigint | undefined>;
     /** The CAIP-2 id of a chain in the ledger, also of one that is configured no more. */
     networkOf(chainId: number): string;
     /** Left of an agent's daily limit, in atomic units. */
@@ -87,7 +83,12 @@ function decoratePaying(app: FastifyInstance): void {
   const { pool, settlement } = app;
   const faults: FastifyInstance["paymentFaults"] = {};
   const agentReserve = new AgentReserve({
-    settlement,
+    settlement: {
+      assertAvailable: async (chainId, options) => {
+        await app.books.assertCurrent(chainId);
+        await settlement.assertAvailable(chainId, options);
+      },
+    },
     balances: app.chainReads,
     guardrails: app.guardrails,
   });
@@ -159,14 +160,6 @@ function decorateReading(app: FastifyInstance): void {
       networkOf: (chainId) => app.networkOf(chainId),
     }),
   );
-  app.decorate("balanceOf", async (networkId: string, wallet: Address) => {
-    const chain = app.chains.byNetwork(networkId);
-    if (!chain) return undefined;
-    return app.agentReserve.readBalance(chain.network.chainId, { walletAddress: wallet }).then(
-      ({ atomic }) => atomic,
-      () => undefined,
-    );
-  });
   app.decorate("overview", (args) =>
     readOverview(
       {
@@ -174,48 +167,29 @@ function decorateReading(app: FastifyInstance): void {
         limits: (ids) => app.limits.ofMany(ids),
         buckets: (query) => paymentBuckets(app.prisma, query),
         blocked: (ids) => blockedLastDay(app.prisma, ids),
-        balances: (agents) => totalBalance(app, agents),
+        balances: app.walletBalances,
+        ledger: (ownerId) => app.books.stateFor(ownerId),
+        networks: app.chains.all.map(({ network }) => network.id),
       },
       args,
     ),
   );
   app.decorate("agentSelf", async (agent: { id: string; apiKeyId: string }) => {
     const row = await findSelf(app.prisma, { agentId: agent.id, apiKeyId: agent.apiKeyId });
-    const [limits, allowlists, balanceAtomic] = await Promise.all([
+    const [limits, allowlists, balances] = await Promise.all([
       app.limits.of(agent.id),
       listAllowlists(app.prisma, [agent.id]),
-      row ? app.balanceOf(row.network, row.walletAddress) : undefined,
+      row ? app.walletBalances([row.walletAddress]) : undefined,
     ]);
     if (!row || !limits) throw new ApiError("not_found");
     const network = app.chains.byNetwork(row.network)?.network ?? app.chains.default.network;
     return presentSelf(row, {
       limits,
       allowlist: allowlists.get(agent.id) ?? [],
-      balanceAtomic,
+      balances: balances?.get(row.walletAddress),
       asset: network.usdc.address,
     });
   });
-}
-
-/** One read per network; a sum that lacks a network would be a wrong sum. */
-async function totalBalance(
-  app: FastifyInstance,
-  agents: readonly OverviewAgent[],
-): Promise<bigint | undefined> {
-  const networks = [...new Set(agents.map(({ network }) => network))];
-  const sums = networks.map(async (network) => {
-    const chain = app.chains.byNetwork(network);
-    if (!chain) return 0n;
-    const wallets = agents
-      .filter((agent) => agent.network === network)
-      .map(({ walletAddress }) => walletAddress.toLowerCase() as Address);
-    const { balances } = await app.chainReads.balances(chain.network.chainId, wallets);
-    return wallets.reduce((sum, wallet) => sum + (balances.get(wallet) ?? 0n), 0n);
-  });
-  return Promise.all(sums).then(
-    (totals) => totals.reduce((sum, total) => sum + total, 0n),
-    () => undefined,
-  );
 }
 
 /** Longer than any request that could still sign (its transaction would be refused anyway). */

@@ -2,6 +2,12 @@
 import { getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import {
+  balanceOn,
+  balancesOnWire,
+  type ReadAllBalances,
+  type WalletBalances,
+} from "../agents/balances.ts";
+import {
   atomicOf,
   databaseNow,
   hoursBefore,
@@ -24,8 +30,10 @@ interface OverviewDeps {
     buckets: number;
   }): Promise<BucketRow[]>;
   blocked(agentIds: readonly string[]): Promise<number>;
-  /** Undefined while the chain does not answer. */
-  balances(agents: readonly OverviewAgent[]): Promise<bigint | undefined>;
+  balances: ReadAllBalances;
+  ledger(ownerId: string): Promise<Overview["ledger"]>;
+  /** Configured ones, in their order. */
+  networks: readonly string[];
 }
 
 export async function readOverview(
@@ -35,18 +43,28 @@ export async function readOverview(
   const agents = await deps.agents(args);
   const agentIds = agents.map(({ id }) => id);
   const current = agents.filter(({ isArchived }) => !isArchived);
-  const [limits, hourly, daily, blocked24h, balance] = await Promise.all([
+  const [limits, hourly, daily, blocked24h, balances, ledger] = await Promise.all([
     deps.limits(agentIds),
     deps.buckets({ agentIds, unit: "hour", buckets: 24 }),
     deps.buckets({ agentIds, unit: "day", buckets: 7 }),
     deps.blocked(agentIds),
-    deps.balances(current),
+    deps.balances(current.map(({ walletAddress }) => walletAddress)),
+    deps.ledger(args.ownerId),
   ]);
   const sum = (read: (limits: Limits) => bigint): string =>
     formatAtomic([...limits.values()].reduce((total, one) => total + read(one), 0n));
+  const totals = deps.networks.map((network) => ({
+    network,
+    atomic: sumOf(
+      current.map((agent) => balanceOn(balances.get(agent.walletAddress), network)?.atomic),
+    ),
+  }));
+  const onWire = (atomic: bigint | undefined) =>
+    atomic === undefined ? null : formatAtomic(atomic);
   return {
     totals: {
-      balance: balance === undefined ? null : formatAtomic(balance),
+      balance: onWire(sumOf(totals.map(({ atomic }) => atomic))),
+      balances: totals.map(({ network, atomic }) => ({ network, balance: onWire(atomic) })),
       spent24h: sum(({ spentAtomic }) => spentAtomic),
       reserved: sum(({ reservedAtomic }) => reservedAtomic),
       blocked24h,
@@ -55,8 +73,16 @@ export async function readOverview(
     },
     hourly: hourly.map(present),
     daily: daily.map(present),
+    ledger,
   };
 }
+
+/** A sum that lacks a part would be a wrong sum. */
+const sumOf = (parts: readonly (bigint | undefined)[]): bigint | undefined =>
+  parts.reduce<bigint | undefined>(
+    (total, part) => (total === undefined || part === undefined ? undefined : total + part),
+    0n,
+  );
 
 const present = (row: BucketRow): Overview["hourly"][number] => ({
   at: row.at.toISOString(),
@@ -143,11 +169,12 @@ export function presentSelf(
   around: {
     limits: Limits;
     allowlist: readonly AllowlistRow[];
-    balanceAtomic: bigint | undefined;
+    balances: WalletBalances | undefined;
     asset: Address;
   },
 ): AgentSelf {
   const wallet = getAddress(row.walletAddress);
+  const own = balanceOn(around.balances, row.network);
   return {
     id: row.id,
     name: row.name,
@@ -157,7 +184,8 @@ export function presentSelf(
     walletAddress: wallet,
     network: row.network,
     asset: getAddress(around.asset),
-    balance: around.balanceAtomic === undefined ? null : formatAtomic(around.balanceAtomic),
+    balance: own === undefined ? null : formatAtomic(own.atomic),
+    balances: balancesOnWire(around.balances),
     limits: limitsOnWire(around.limits),
     perPaymentLimit:
       row.perPaymentLimitAtomic === null ? null : formatAtomic(row.perPaymentLimitAtomic),

@@ -1,11 +1,14 @@
 import fp from "fastify-plugin";
-import { verifyAccountSignature } from "../../infra/chain/account-signature.ts";
+import {
+  isContractAt,
+  isSignedByKey,
+  verifyAccountSignature,
+} from "../../infra/chain/account-signature.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals, type WithdrawalContext } from "./withdrawals.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { ownAgent } from "../agents/change.ts";
-import { ApiError } from "../../errors.ts";
 import { IdParams, Problem } from "../../schemas/common.ts";
 import {
   ExecuteWithdrawal,
@@ -32,9 +35,24 @@ export default fp(
         reserve: (request) =>
           app.inTurn(request.agentId, () => reserveWithdrawal(app.pool, request)),
         now: () => databaseSeconds(app.pool),
-        verifySignature: async (chainId, args) => {
-          const chain = app.chains.byChainId(chainId);
-          return chain ? verifyAccountSignature(chain, args) : "unavailable";
+        networks: app.chains.all.map(({ network }) => network),
+        networkOf: (chainId) => app.networkOf(Number(chainId)),
+        verifySignature: async (networkId, args) => {
+          const chain = app.chains.byNetwork(networkId);
+          if (chain) return verifyAccountSignature(chain, args);
+          // Configured no more: a key needs no chain to vouch for it.
+          const { address, hash, signature } = args;
+          return (await isSignedByKey(address, hash, signature)) ? "valid" : "unavailable";
+        },
+        isMissingOn: async (account, { home, other }) => {
+          const [isHere, isThere] = await Promise.all(
+            [home, other].map(async (id) => {
+              const chain = app.chains.byNetwork(id);
+              return chain && isContractAt(chain, account).catch(() => undefined);
+            }),
+          );
+          // While home is silent it vouches for no contract's order either.
+          return isHere === true && isThere !== true;
         },
       }),
     );
@@ -50,12 +68,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   async function contextOf(request: FastifyRequest, agentId: string): Promise<WithdrawalContext> {
     const { owner } = request;
     const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, agentId);
-    const network = app.chains.byNetwork(agent.network)?.network;
-    if (!network)
-      throw new ApiError("chain_unavailable", {
-        detail: `The network ${agent.network} is not configured here any more.`,
-      });
-    return { agent, owner, network, requestId: request.id };
+    return { agent, owner, requestId: request.id };
   }
 
   app.post(
@@ -64,7 +77,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
-        summary: "The order to sign with `eth_signTypedData_v4`; nothing moves yet",
+        summary: "The order to sign with `eth_signTypedData_v4`, on any network; nothing moves yet",
         params: IdParams,
         body: PrepareWithdrawal,
         response: { 200: PreparedWithdrawal, "4xx": Problem, "5xx": Problem },
@@ -83,7 +96,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
-        summary: "Execute an order the owner signed; each is executed once",
+        summary: "Execute an order the owner signed, on the network it was signed for; once",
         params: IdParams,
         body: ExecuteWithdrawal,
         response: { 200: WithdrawalAnswer, "4xx": Problem, "5xx": Problem },

@@ -1,4 +1,7 @@
-/** An owner takes money out: prepare an order, sign it in the wallet, execute it once. */
+/**
+ * An owner takes money out: prepare an order, sign it in the wallet, execute it once. On any configured
+ * network: the wallet's address is the same on all of them, so money may have come to it on any.
+ */
 import { randomBytes } from "node:crypto";
 import { getAddress, type Address, type Hex } from "viem";
 import { ApiError } from "../../errors.ts";
@@ -6,7 +9,7 @@ import type { WithdrawalRequest, WithdrawalReservation } from "./store.ts";
 import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdrawals.ts";
 import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
-import type { NetworkFacts } from "../../core/networks.ts";
+import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/change.ts";
 import { heldKey } from "../guardrails/decide.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
@@ -25,24 +28,33 @@ import {
 
 export interface WithdrawalsDeps {
   flow: PayFlow;
+  /** The CAIP-2 id of a chain in the ledger. */
+  networkOf(chainId: bigint): string;
   settlement: Pick<Settlement, "assertAvailable">;
   readBalance(chainId: number, wallet: { walletAddress: Address }): Promise<WalletBalance>;
   outstanding(args: { agentId: string; chainId: number; balanceBlock: bigint }): Promise<bigint>;
   reserve(request: WithdrawalRequest): Promise<WithdrawalReservation>;
   /** Seconds of the database clock: a skewed process must not shorten or stretch an order. */
   now(): Promise<bigint>;
+  /** Configured ones, in their order. */
+  networks: readonly NetworkFacts[];
+  /** An account that is a contract is vouched for by the named network, whatever network the order is for. */
   verifySignature(
-    chainId: number,
+    networkId: string,
     args: { address: Address; hash: Hex; signature: Hex },
   ): Promise<"valid" | "invalid" | "unavailable">;
+  /** A contract on the first network (a wallet with a key everywhere is none), and nothing on the second. */
+  isMissingOn(account: Address, networks: { home: string; other: string }): Promise<boolean>;
 }
 
 export interface WithdrawalContext {
-  agent: { id: string; walletAddress: Address };
+  agent: { id: string; walletAddress: Address; network: string };
   owner: { id: string; address: Address };
-  network: NetworkFacts;
   requestId: string;
 }
+
+/** With the network the money is to leave on. */
+type OnNetwork = WithdrawalContext & { network: NetworkFacts };
 
 export class Withdrawals {
   readonly #deps: WithdrawalsDeps;
@@ -51,8 +63,11 @@ export class Withdrawals {
     this.#deps = deps;
   }
 
-  async prepare(context: WithdrawalContext, body: PrepareWithdrawal) {
-    const { agent, network } = context;
+  async prepare(asked: WithdrawalContext, body: PrepareWithdrawal) {
+    const { agent } = asked;
+    const network = this.#networkOf(agent, body.network);
+    const context = { ...asked, network };
+    if (body.to === undefined) await this.#assertOwnerIsThere(context);
     const to = readPayee(body.to ?? context.owner.address, "body.to", {
       walletAddress: agent.walletAddress,
       asset: network.usdc.address,
@@ -85,34 +100,34 @@ export class Withdrawals {
       kind: "withdrawal",
       relay: true,
       reserve: async () => {
-        const order = await this.#checkOrder(context, body);
-        return this.#reserve(context, { order, signature: body.signature as Hex, idempotency });
+        const { order, network } = await this.#checkOrder(context, body);
+        const signature = body.signature as Hex;
+        return this.#reserve({ ...context, network }, { order, signature, idempotency });
       },
       isOver: (payment) => flow.isDecided(payment),
       resume: (payment) => {
         const to = payment.counterparty ?? context.owner.address;
-        const paid = { paymentId: payment.id, to, amountAtomic: payment.amountAtomic };
-        return flow.settled(payment.id, (proof) => answerBody(context, paid, proof));
+        const { id: paymentId, amountAtomic } = payment;
+        const paid = {
+          paymentId,
+          to,
+          amountAtomic,
+          network: this.#deps.networkOf(payment.chainId),
+        };
+        return flow.settled(paymentId, (proof) => answerBody(paid, proof));
       },
     }));
   }
 
-  /** The owner signed exactly this, for this wallet and token, not long ago. */
-  async #checkOrder(context: WithdrawalContext, body: ExecuteWithdrawal): Promise<Order> {
-    const { agent, owner, network } = context;
+  /** The owner signed exactly this, for this wallet, network and token, not long ago. */
+  async #checkOrder(
+    context: WithdrawalContext,
+    body: ExecuteWithdrawal,
+  ): Promise<{ order: Order; network: NetworkFacts }> {
+    const { agent } = context;
     const order = readOrder(body.order);
     if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
-    const verdict = await this.#deps.verifySignature(network.chainId, {
-      address: owner.address,
-      hash: orderHash(order, network.chainId),
-      signature: body.signature as Hex,
-    });
-    if (verdict === "unavailable")
-      throw new ApiError("chain_unavailable", {
-        detail: "The chain did not say whether the owner's contract accepts this signature.",
-      });
-    if (verdict === "invalid")
-      throw invalidSignature("The owner did not sign this order for this network.");
+    const network = await this.#signedFor(context, order, body.signature as Hex);
     if (order.wallet !== agent.walletAddress.toLowerCase())
       throw invalidSignature("The order is for another wallet.");
     if (order.asset !== network.usdc.address.toLowerCase())
@@ -127,11 +142,65 @@ export class Withdrawals {
       walletAddress: agent.walletAddress,
       asset: network.usdc.address,
     });
-    return order;
+    return { order, network };
+  }
+
+  /** The order's signature names its network: the domain that was signed holds the chain's id. */
+  async #signedFor(
+    { agent, owner }: WithdrawalContext,
+    order: Order,
+    signature: Hex,
+  ): Promise<NetworkFacts> {
+    // Several networks have USDC at one address; the agent's own is asked first.
+    const own = this.#deps.networks.filter(({ id }) => id === agent.network);
+    const others = this.#deps.networks.filter(
+      ({ id, usdc }) => id !== agent.network && usdc.address.toLowerCase() === order.asset,
+    );
+    let isUnavailable = false;
+    for (const network of [...own, ...others]) {
+      const verdict = await this.#deps.verifySignature(agent.network, {
+        address: owner.address,
+        hash: orderHash(order, network.chainId),
+        signature,
+      });
+      if (verdict === "valid") return network;
+      isUnavailable ||= verdict === "unavailable";
+    }
+    if (isUnavailable)
+      throw new ApiError("chain_unavailable", {
+        detail: "The chain did not say whether the owner's contract accepts this signature.",
+      });
+    throw invalidSignature("The owner did not sign this order for a network and token of ours.");
+  }
+
+  #networkOf(agent: { network: string }, asked: string | undefined): NetworkFacts {
+    const network = findNetwork(asked ?? agent.network, this.#deps.networks);
+    if (network) return network;
+    if (asked !== undefined)
+      throw refuseField(
+        "validation_failed",
+        "body.network",
+        `must be one of ${this.#deps.networks.map(({ id }) => id).join(", ")}`,
+      );
+    throw new ApiError("chain_unavailable", {
+      detail: `The network ${agent.network} is not configured here any more.`,
+    });
+  }
+
+  /** A contract's address on another network may be nobody's, or another's: the owner has to name the payee. */
+  async #assertOwnerIsThere({ agent, owner, network }: OnNetwork): Promise<void> {
+    if (network.id === agent.network) return;
+    const places = { home: agent.network, other: network.id };
+    if (await this.#deps.isMissingOn(owner.address, places))
+      throw refuseField(
+        "validation_failed",
+        "body.to",
+        `must be told: your account is a contract that does not exist on ${network.name}`,
+      );
   }
 
   async #reserve(
-    context: WithdrawalContext,
+    context: OnNetwork,
     args: { order: Order; signature: Hex; idempotency: IdempotencyRef | undefined },
   ): Promise<Reservation> {
     const { agent, network } = context;
@@ -172,12 +241,13 @@ export class Withdrawals {
   }
 
   #reserved(
-    context: WithdrawalContext,
+    context: OnNetwork,
     order: Order,
     { paymentId, validBefore }: WithdrawalReservation,
   ): Reservation {
     if (paymentId === null || validBefore === null) throw new Error("no reservation");
-    const paid = { paymentId, to: order.to, amountAtomic: order.amountAtomic };
+    const network = context.network.id;
+    const paid = { paymentId, to: order.to, amountAtomic: order.amountAtomic, network };
     return {
       kind: "reserved",
       paymentId,
@@ -192,12 +262,11 @@ export class Withdrawals {
         // The order's own nonce: what is single use in our books is single use on chain as well.
         nonce: order.nonce,
       },
-      deliver: () =>
-        this.#deps.flow.settled(paymentId, (proof) => answerBody(context, paid, proof)),
+      deliver: () => this.#deps.flow.settled(paymentId, (proof) => answerBody(paid, proof)),
     };
   }
 
-  async #available({ agent, network }: WithdrawalContext): Promise<bigint> {
+  async #available({ agent, network }: OnNetwork): Promise<bigint> {
     const { chainId } = network;
     const { atomic, blockNumber } = await this.#deps.readBalance(chainId, agent);
     const outstanding = await this.#deps.outstanding({
@@ -210,8 +279,7 @@ export class Withdrawals {
 }
 
 const answerBody = (
-  context: WithdrawalContext,
-  paid: { paymentId: string; to: Address; amountAtomic: bigint },
+  paid: { paymentId: string; to: Address; amountAtomic: bigint; network: string },
   proof: Settled,
 ): Record<string, unknown> => ({
   success: true,
@@ -219,7 +287,7 @@ const answerBody = (
   paymentId: paid.paymentId,
   recipient: getAddress(paid.to),
   amount: formatAtomic(paid.amountAtomic),
-  network: context.network.id,
+  network: paid.network,
   settledAt: proof.settledAt.toISOString(),
 });
 
@@ -229,12 +297,12 @@ const invalidSignature = (detail: string): ApiError =>
     headers: { "www-authenticate": 'SIWE realm="purser"' },
   });
 
-function insufficient(context: WithdrawalContext, required: bigint, available: bigint): ApiError {
+function insufficient(context: OnNetwork, required: bigint, available: bigint): ApiError {
   return new ApiError("insufficient_funds", {
     detail:
       available === 0n
-        ? "The wallet holds nothing that can be withdrawn."
-        : `The wallet holds ${formatAtomic(available)} USDC that can be withdrawn.`,
+        ? `The wallet holds nothing on ${context.network.name} that can be withdrawn.`
+        : `The wallet holds ${formatAtomic(available)} USDC on ${context.network.name} that can be withdrawn.`,
     extra: {
       balance: formatAtomic(available),
       required: formatAtomic(required),

@@ -79,7 +79,7 @@ async function decide(pool: Pool, agent: SeededAgent): Promise<number> {
   const elapsedMs = performance.now() - startMs;
   if (outcome !== "reserved") throw new Error(outcome);
   // Out of the outstanding ones again, as a settlement would: what is compared is history.
-  await pool.query("SELECT purser_payment_settled($1, $2, $3, 1)", [
+  await pool.query("SELECT purser_payment_settled($1, $2, $3, 1, now())", [
     agent.agentId,
     request.paymentId,
     `0x${"cd".repeat(32)}`,

@@ -23,6 +23,7 @@ export type LocalInfo = Static<typeof local.LocalInfo>;
 export type Session = Static<typeof owners.SessionInfo>;
 export type SessionRow = Static<typeof owners.SessionPage>["items"][number];
 export type Agent = Static<typeof agents.Agent>;
+export type NetworkBalance = Static<typeof agents.NetworkBalance>;
 export type NewAgent = Static<typeof agents.CreateAgentBody>;
 export type AgentChanges = Static<typeof agents.UpdateAgentBody>;
 export type Limits = Static<typeof agents.Limits>;

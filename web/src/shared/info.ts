@@ -30,6 +30,16 @@ export function useNetwork(id?: string): NetworkInfo | undefined {
   return id === undefined ? info?.networks[0] : findNetwork(info, id);
 }
 
+/** The network an order was made for: its signed domain names the chain. */
+export const useNetworkOfChain = (chainId: number): NetworkInfo | undefined =>
+  useInfo()?.networks.find((network) => network.chainId === chainId);
+
+/** The name of a network by its id, or the id itself. */
+export function useNetworkNames(): (id: string) => string {
+  const info = useInfo();
+  return (id) => findNetwork(info, id)?.name ?? id;
+}
+
 /** Where to look a transaction up. The local chain has no explorer, and a dead link helps nobody. */
 export function useExplorer(id?: string): string | undefined {
   const info = useInfo();

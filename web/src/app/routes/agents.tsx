@@ -10,6 +10,7 @@ import { Skeleton } from "../../components/Skeleton.tsx";
 import { AgentList } from "../../features/agents/AgentList.tsx";
 import { agentsQuery } from "../../features/agents/api.ts";
 import { ArchivedAgents } from "../../features/agents/ArchivedAgents.tsx";
+import { LedgerLine } from "../../features/agents/LedgerLine.tsx";
 import { Totals } from "../../features/agents/Totals.tsx";
 
 export default function AgentsScreen(): ReactNode {
@@ -39,6 +40,7 @@ export default function AgentsScreen(): ReactNode {
         {agents.data && agents.data.length > 0 && (
           <>
             <Totals />
+            <LedgerLine />
             <AgentList agents={agents.data} />
           </>
         )}

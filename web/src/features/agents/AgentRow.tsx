@@ -3,12 +3,17 @@ import { Link } from "react-router";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
+import { totalOf } from "../../lib/balances.ts";
 import type { Agent } from "../../lib/wire.ts";
+import { useNetworkNames } from "../../shared/info.ts";
 import { AgentStatus } from "./AgentStatus.tsx";
 import styles from "./AgentList.module.css";
 import { PauseButton } from "./PauseButton.tsx";
 
 export function AgentRow({ agent }: { agent: Agent }): ReactNode {
+  const nameOf = useNetworkNames();
+  const { known, silent } = totalOf(agent.balances);
+  const isUnknown = silent.length === agent.balances.length;
   return (
     <li className={styles.row}>
       <div className={styles.name}>
@@ -29,7 +34,10 @@ export function AgentRow({ agent }: { agent: Agent }): ReactNode {
       </div>
       <div className={styles.balance}>
         <span className="sr-only">Balance</span>
-        <Money amount={agent.balance} />
+        <Money amount={isUnknown ? null : known} />
+        {!isUnknown && silent.length > 0 && (
+          <span className={styles.without}>without {silent.map(nameOf).join(", ")}</span>
+        )}
       </div>
       <div className={styles.meter}>
         <Meter limits={agent.limits} compact />

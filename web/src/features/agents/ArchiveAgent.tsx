@@ -6,16 +6,20 @@ import { Button } from "../../components/Button.tsx";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { Row, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { atomic } from "../../lib/money.ts";
+import { mayHold, totalOf } from "../../lib/balances.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
+import { useNetworkNames } from "../../shared/info.ts";
 import { archiveAgent } from "./api.ts";
 
 /** The end of an agent. The server refuses it while a cent could be stranded; the screen says so first. */
 export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
   const navigate = useNavigate();
   const [isAsking, setAsking] = useState(false);
-  const isEmpty = agent.balance !== null && atomic(agent.balance) === 0n;
+  const nameOf = useNetworkNames();
+  const { known, silent } = totalOf(agent.balances);
+  const isEmpty = known === 0n && silent.length === 0;
+  const holding = agent.balances.filter(mayHold).map(({ network }) => network);
   const archive = useMutation({
     mutationFn: () => archiveAgent(agent.id),
     onSuccess: async () => {
@@ -30,12 +34,13 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
       <Stack gap={3}>
         {!isEmpty && (
           <p>
-            {agent.balance === null ? (
-              "The chain cannot be read just now, so nobody can say whether money would be stranded."
+            {known === 0n ? (
+              `${silent.map(nameOf).join(" and ")} cannot be read just now, so nobody can say whether money would be stranded.`
             ) : (
               <>
-                The agent holds <Money amount={agent.balance} />. Withdraw everything first; then it
-                can be archived.
+                The agent holds <Money amount={known} />
+                {agent.balances.length > 1 && ` (${holding.map(nameOf).join(", ")})`}. Withdraw
+                everything first; then it can be archived.
               </>
             )}
           </p>

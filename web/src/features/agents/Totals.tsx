@@ -3,11 +3,14 @@ import type { ReactNode } from "react";
 import { Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
+import { totalOf } from "../../lib/balances.ts";
 import { atomic } from "../../lib/money.ts";
+import { useNetworkNames } from "../../shared/info.ts";
 import { overviewQuery } from "./api.ts";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 
 export function Totals(): ReactNode {
+  const nameOf = useNetworkNames();
   const { data, error, refetch } = useQuery(overviewQuery());
   if (error && !data)
     return (
@@ -18,10 +21,20 @@ export function Totals(): ReactNode {
       />
     );
   const totals = data?.totals;
+  const { known, silent } = totalOf(totals?.balances ?? []);
+  // What is known is worth telling, with what it lacks.
+  const isPartly = silent.length > 0 && silent.length < (totals?.balances.length ?? 0);
   const bone = <Skeleton shape="figure" />;
   return (
     <Stats>
-      <Stat label="Balance of all agents">{totals ? <Money amount={totals.balance} /> : bone}</Stat>
+      <Stat
+        label="Balance of all agents"
+        note={
+          isPartly ? `without ${silent.map(nameOf).join(", ")}, which cannot be read` : undefined
+        }
+      >
+        {totals ? <Money amount={isPartly ? known : totals.balance} /> : bone}
+      </Stat>
       <Stat
         label="Spent in 24 h"
         note={

@@ -1,9 +1,13 @@
 /** The orders an owner may see the agents in. */
 import { atomic, perMille } from "../../lib/money.ts";
+import { totalOf } from "../../lib/balances.ts";
 import type { Agent } from "../../lib/wire.ts";
 
 const timeOf = (iso: string | null): number => (iso === null ? 0 : Date.parse(iso));
-const balanceOf = (agent: Agent): bigint => (agent.balance === null ? -1n : atomic(agent.balance));
+const balanceOf = ({ balances }: Agent): bigint => {
+  const { known, silent } = totalOf(balances);
+  return silent.length === balances.length ? -1n : known;
+};
 const usedOf = ({ limits }: Agent): number =>
   perMille(atomic(limits.spent) + atomic(limits.reserved), atomic(limits.limit));
 

@@ -3,11 +3,12 @@ import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { QrIcon } from "../../components/icons.tsx";
-import { Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { KeyValues, Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
+import { placesOf } from "../../lib/balances.ts";
 import { atomic } from "../../lib/money.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { useExplorer } from "../../shared/info.ts";
+import { useExplorer, useNetworkNames } from "../../shared/info.ts";
 import styles from "./BalanceCard.module.css";
 import { FundDialog } from "./FundDialog.tsx";
 import { WholeAddress } from "./WholeAddress.tsx";
@@ -16,6 +17,8 @@ import { WholeAddress } from "./WholeAddress.tsx";
 export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
   const explorer = useExplorer(agent.network);
   const [open, setOpen] = useState<"fund" | "qr">();
+  const nameOf = useNetworkNames();
+  const elsewhere = placesOf(agent).filter(({ network }) => network !== agent.network);
   const close = (): void => {
     setOpen(undefined);
   };
@@ -26,6 +29,14 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
         <Money amount={agent.balance} size="display" />
         {agent.balance === null && (
           <Note tone="warn">The chain cannot be read just now. The money is where it was.</Note>
+        )}
+        {elsewhere.length > 0 && (
+          <KeyValues
+            rows={elsewhere.map(({ network, balance }) => [
+              `On ${nameOf(network)}`,
+              <Money key={network} amount={balance} />,
+            ])}
+          />
         )}
         <div className={styles.address}>
           <Address value={agent.walletAddress} explorerUrl={explorer} />
@@ -43,7 +54,11 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
         </div>
         {!isArchived && agent.balance !== null && atomic(agent.balance) === 0n && (
           <p>
-            <Muted>Empty: it can pay nobody until it is funded.</Muted>
+            <Muted>
+              {elsewhere.length === 0
+                ? "Empty: it can pay nobody until it is funded."
+                : `Empty on ${nameOf(agent.network)}, where it pays unless a payment names another network.`}
+            </Muted>
           </p>
         )}
         {!isArchived && (

@@ -2,6 +2,7 @@ import { type ReactNode, useState } from "react";
 import { Dialog } from "../../components/Dialog.tsx";
 import { Muted, Stack } from "../../components/Layout.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
+import { Select } from "../../components/Select.tsx";
 import type { Agent } from "../../lib/wire.ts";
 import { useInfo, useNetwork } from "../../shared/info.ts";
 import { Faucet } from "./Faucet.tsx";
@@ -20,7 +21,9 @@ export function FundDialog({
   onClose: () => void;
 }): ReactNode {
   const info = useInfo();
-  const network = useNetwork(agent.network);
+  const [networkId, setNetworkId] = useState(agent.network);
+  const network = useNetwork(networkId);
+  const networks = info?.networks ?? [];
   const [way, setWay] = useState<Way>();
   const isLocal = info?.localWorld === true;
   const chosen = way ?? (isLocal ? "faucet" : "wallet");
@@ -33,17 +36,31 @@ export function FundDialog({
     <Dialog opened={opened} onClose={onClose} title={`Fund ${agent.name}`}>
       <Stack gap={4}>
         <Segmented label="How to fund" value={chosen} onChange={setWay} options={options} />
+        {chosen !== "faucet" && networks.length > 1 && (
+          <Select
+            label="Network"
+            value={networkId}
+            onChange={setNetworkId}
+            options={networks.map(({ id, name }) => ({
+              value: id,
+              label: id === agent.network ? `${name} (the agent's own)` : name,
+            }))}
+          />
+        )}
         {chosen === "faucet" && <Faucet agent={agent} />}
         {chosen === "wallet" && info && network && (
-          <FundFromWallet agent={agent} info={info} network={network} />
+          <FundFromWallet key={network.id} agent={agent} info={info} network={network} />
         )}
         {chosen === "address" && (
           <Stack gap={3}>
             <p>
               Send USDC on <strong>{network?.name}</strong> to this address, from any wallet or
-              exchange. On another network it would not arrive.
+              exchange.{" "}
+              {networks.length > 1
+                ? `The address is the same on every network, and money stays on the one it came to.`
+                : `What is sent on another network cannot be seen or moved here.`}
             </p>
-            <WholeAddress agent={agent} />
+            <WholeAddress agent={agent} network={networkId} />
             <Muted>The balance here follows the chain within seconds.</Muted>
           </Stack>
         )}

@@ -23,7 +23,7 @@ export function FundForm({
   network,
   connection,
 }: FundProps & { connection: Connection }): ReactNode {
-  const explorer = useExplorer(agent.network);
+  const explorer = useExplorer(network.id);
   const [amount, setAmount] = useState("");
   const [error, setError] = useState<string>();
   const to = agent.walletAddress;

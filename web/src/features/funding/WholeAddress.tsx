@@ -11,9 +11,15 @@ const QrCode = lazy(async () => {
 });
 
 /** To be scanned, or read to the last digit. */
-export function WholeAddress({ agent }: { agent: Agent }): ReactNode {
+export function WholeAddress({
+  agent,
+  network = agent.network,
+}: {
+  agent: Agent;
+  network?: string;
+}): ReactNode {
   const { walletAddress } = agent;
-  const explorer = useExplorer(agent.network);
+  const explorer = useExplorer(network);
   return (
     <>
       {/* Dark on light in both themes: many scanners cannot read it the other way round. */}

@@ -4,7 +4,7 @@ import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Row, Stack } from "../../components/Layout.tsx";
 import type { Agent } from "../../lib/wire.ts";
-import { useExplorer } from "../../shared/info.ts";
+import { useExplorer, useNetworkOfChain } from "../../shared/info.ts";
 import { SignOrder } from "./SignOrder.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
 
@@ -18,12 +18,13 @@ export interface ReviewProps {
 }
 
 /** What there is to do about the order now: sign it, wait, ask again, or nothing more. */
-export function NextStep({ agent, owner, withdrawal, state }: ReviewProps): ReactNode {
-  const explorer = useExplorer(agent.network);
+export function NextStep({ owner, withdrawal, state }: ReviewProps): ReactNode {
+  const network = useNetworkOfChain(state.prepared.typedData.domain.chainId);
+  const explorer = useExplorer(network?.id);
   switch (state.step) {
     case "review":
     case "signing":
-      return <SignOrder agent={agent} owner={owner} withdrawal={withdrawal} state={state} />;
+      return <SignOrder network={network} owner={owner} withdrawal={withdrawal} state={state} />;
     case "sending":
       return <p role="status">The transfer is on its way. This page follows it.</p>;
     case "open":

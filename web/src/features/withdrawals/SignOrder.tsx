@@ -4,23 +4,22 @@ import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note, Row, Stack } from "../../components/Layout.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
-import type { Agent } from "../../lib/wire.ts";
-import { useNetwork } from "../../shared/info.ts";
+import type { NetworkInfo } from "../../lib/wire.ts";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
 
 interface SignOrderProps {
-  agent: Agent;
+  /** The one the order is for. */
+  network: NetworkInfo | undefined;
   owner: string;
   withdrawal: Withdrawal;
   state: WithdrawalState & { step: "review" | "signing" };
 }
 
 /** The owner's wallet, on the right chain, signs the order as it is shown. */
-export function SignOrder({ agent, owner, withdrawal, state }: SignOrderProps): ReactNode {
+export function SignOrder({ network, owner, withdrawal, state }: SignOrderProps): ReactNode {
   const connection = useConnection();
-  const network = useNetwork(agent.network);
   const back = (
     <Button disabled={state.step === "signing"} onClick={withdrawal.reset}>
       Back

@@ -4,8 +4,11 @@ import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
-import { atomic } from "../../lib/money.ts";
+import { Select } from "../../components/Select.tsx";
+import { mayHold, placesOf } from "../../lib/balances.ts";
+import { formatUsdc } from "../../lib/money.ts";
 import type { Agent } from "../../lib/wire.ts";
+import { useNetworkNames } from "../../shared/info.ts";
 import { checkDraft, type DraftErrors, EMPTY_DRAFT, type WithdrawalDraft } from "./draft.ts";
 import { TargetFields } from "./TargetFields.tsx";
 import type { Withdrawal } from "./use-withdrawal.ts";
@@ -20,9 +23,17 @@ interface WithdrawFormProps {
 /** How much, and where to. */
 export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): ReactNode {
   const { state, prepare } = withdrawal;
-  const [draft, setDraft] = useState<WithdrawalDraft>(EMPTY_DRAFT);
+  const nameOf = useNetworkNames();
+  const places = placesOf(agent);
+  const [draft, setDraft] = useState<WithdrawalDraft>(() => ({
+    ...EMPTY_DRAFT,
+    // Where there is something, the agent's own network first.
+    network: (places.find(mayHold) ?? { network: agent.network }).network,
+  }));
   const [errors, setErrors] = useState<DraftErrors>({});
-  const isEmpty = agent.balance !== null && atomic(agent.balance) === 0n;
+  const chosen = places.find(({ network }) => network === draft.network);
+  const balance = chosen === undefined ? null : chosen.balance;
+  const isEmpty = !places.some(mayHold);
   const change = (next: Partial<WithdrawalDraft>): void => {
     setDraft({ ...draft, ...next });
     setErrors({});
@@ -31,7 +42,8 @@ export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): R
     event.preventDefault();
     const check = await checkDraft(draft, agent);
     setErrors(check.ok ? {} : check.errors);
-    if (check.ok && state.step === "form") await prepare(check.amount, check.to);
+    if (check.ok && state.step === "form")
+      await prepare({ amount: check.amount, to: check.to, network: draft.network });
   };
   const max = (
     <Button
@@ -48,8 +60,21 @@ export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): R
   return (
     <form className={styles.form} noValidate onSubmit={(event) => void onSubmit(event)}>
       <Stack gap={4}>
+        {places.length > 1 && (
+          <Select
+            label="Network"
+            value={draft.network}
+            onChange={(network) => {
+              change({ network });
+            }}
+            options={places.map((place) => ({
+              value: place.network,
+              label: `${nameOf(place.network)}: ${place.balance === null ? "cannot be read" : `${formatUsdc(place.balance)} USDC`}`,
+            }))}
+          />
+        )}
         <p>
-          Available <Money amount={agent.balance} />{" "}
+          Available <Money amount={balance} />{" "}
           <Muted>minus what is signed and still on its way</Muted>
         </p>
         {isEmpty && <Note>The agent holds nothing to withdraw.</Note>}

@@ -4,7 +4,7 @@ import { KeyValues, Stack } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { formatDateTime } from "../../lib/time.ts";
-import { useNetwork } from "../../shared/info.ts";
+import { useNetworkOfChain } from "../../shared/info.ts";
 import { NextStep, type ReviewProps, type ReviewState } from "./NextStep.tsx";
 import styles from "./Withdraw.module.css";
 
@@ -17,8 +17,9 @@ const STEPS: { title: string; done: ReviewState["step"][]; now: ReviewState["ste
 
 /** Exactly the fields the wallet is about to show, then the way to the chain, step by step. */
 export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProps): ReactNode {
-  const network = useNetwork(agent.network);
-  const { order } = state.prepared;
+  const { order, typedData } = state.prepared;
+  const { chainId } = typedData.domain;
+  const network = useNetworkOfChain(chainId);
   return (
     <Stack gap={5}>
       <div>
@@ -51,7 +52,7 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
           ],
           [
             "Network",
-            network === undefined ? agent.network : `${network.name} (chain ${network.chainId})`,
+            network === undefined ? `Chain ${chainId}` : `${network.name} (chain ${chainId})`,
           ],
         ]}
       />

@@ -3,13 +3,8 @@ import type { PreparedWithdrawal, WithdrawalAnswer, WithdrawalOrder } from "../.
 
 export const prepareWithdrawal = (
   agentId: string,
-  amount: string,
-  to?: string,
-): Promise<PreparedWithdrawal> =>
-  api.post(`/api/agents/${agentId}/withdrawals/prepare`, {
-    amount,
-    ...(to === undefined ? {} : { to }),
-  });
+  asked: { amount: string; network: string; to: string | undefined },
+): Promise<PreparedWithdrawal> => api.post(`/api/agents/${agentId}/withdrawals/prepare`, asked);
 
 /** The key belongs to the signed order: asking again with it can never move the money twice. */
 export const executeWithdrawal = (

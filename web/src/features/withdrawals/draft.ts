@@ -4,6 +4,8 @@ import { atomic, formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
 import type { Agent } from "../../lib/wire.ts";
 
 export interface WithdrawalDraft {
+  /** Where the money lies. */
+  network: string;
   amount: string;
   isMax: boolean;
   target: "owner" | "other";
@@ -12,7 +14,7 @@ export interface WithdrawalDraft {
   confirmation: string;
 }
 
-export const EMPTY_DRAFT: WithdrawalDraft = {
+export const EMPTY_DRAFT: Omit<WithdrawalDraft, "network"> = {
   amount: "",
   isMax: false,
   target: "owner",
@@ -37,16 +39,17 @@ function checkAmount(
   if (value === undefined || value === 0n)
     return "An amount such as 5 or 0.25, with at most 6 decimals.";
   if (balance !== null && value > atomic(balance))
-    return `The agent holds ${formatUsdc(balance)} USDC.`;
+    return `The agent holds ${formatUsdc(balance)} USDC there.`;
   return undefined;
 }
 
 export async function checkDraft(
   draft: WithdrawalDraft,
-  agent: Pick<Agent, "balance" | "walletAddress">,
+  agent: Pick<Agent, "balances" | "walletAddress">,
 ): Promise<DraftCheck> {
   const errors: DraftErrors = {};
-  const amountError = checkAmount(draft, agent.balance);
+  const place = agent.balances.find(({ network }) => network === draft.network);
+  const amountError = checkAmount(draft, place?.balance ?? null);
   if (amountError !== undefined) errors.amount = amountError;
   let to: string | undefined;
   if (draft.target === "other") {

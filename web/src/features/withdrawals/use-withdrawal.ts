@@ -25,7 +25,7 @@ export type WithdrawalState =
 
 export interface Withdrawal {
   state: WithdrawalState;
-  prepare: (amount: string, to?: string) => Promise<void>;
+  prepare: (asked: Parameters<typeof prepareWithdrawal>[1]) => Promise<void>;
   sign: (connection: Connection, prepared: PreparedWithdrawal) => Promise<void>;
   askAgain: (signed: Signed) => Promise<void>;
   reset: () => void;
@@ -43,10 +43,10 @@ export function useWithdrawal(agentId: string): Withdrawal {
   const [state, setState] = useState<WithdrawalState>({ step: "form" });
 
   const prepare = useCallback(
-    async (amount: string, to?: string) => {
+    async (asked: Parameters<typeof prepareWithdrawal>[1]) => {
       setState({ step: "preparing" });
       try {
-        setState({ step: "review", prepared: await prepareWithdrawal(agentId, amount, to) });
+        setState({ step: "review", prepared: await prepareWithdrawal(agentId, asked) });
       } catch (error) {
         setState({ step: "form", error });
       }

@@ -15,16 +15,27 @@ const asText = (value: unknown): string => {
   return value;
 };
 
-export function demoProvider(local: LocalInfo, chainId: number): Provider {
+const chainIdIn = (params: unknown): string =>
+  asText((first(params, 0) as { chainId?: unknown } | undefined)?.chainId);
+
+export function demoProvider(local: LocalInfo, firstChainId: number): Provider {
+  let chainId = `0x${firstChainId.toString(16)}`;
+  const onChain = new Set<(chainId: string) => void>();
   const account = privateKeyToAccount(local.demoOwnerPrivateKey as `0x${string}`);
   return {
+    on: (event, listener) => {
+      if (event === "chainChanged") onChain.add(listener);
+    },
+    removeListener: (_event, listener) => {
+      onChain.delete(listener);
+    },
     async request({ method, params }) {
       switch (method) {
         case "eth_requestAccounts":
         case "eth_accounts":
           return [account.address];
         case "eth_chainId":
-          return `0x${chainId.toString(16)}`;
+          return chainId;
         case "personal_sign":
           return account.signMessage({
             message: { raw: asText(first(params, 0)) as `0x${string}` },
@@ -32,6 +43,9 @@ export function demoProvider(local: LocalInfo, chainId: number): Provider {
         case "eth_signTypedData_v4":
           return account.signTypedData(JSON.parse(asText(first(params, 1))) as TypedDataDefinition);
         case "wallet_switchEthereumChain":
+          chainId = chainIdIn(params);
+          for (const listener of onChain) listener(chainId);
+          return null;
         case "wallet_addEthereumChain":
           return null;
         default:

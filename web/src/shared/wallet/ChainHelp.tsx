@@ -37,8 +37,8 @@ export function ChainHelp({ connection, network, children }: ChainHelpProps): Re
     <Note tone="warn">
       <Stack gap={3}>
         <p>
-          <strong>Your wallet is on chain {connection.chainId}.</strong> This service works on{" "}
-          {network.name} (chain {network.chainId}).
+          <strong>Your wallet is on chain {connection.chainId}.</strong> This is for {network.name}{" "}
+          (chain {network.chainId}).
         </p>
         <Row>
           <Button

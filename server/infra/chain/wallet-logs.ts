@@ -1,0 +1,134 @@
+/** What a token logged of some wallets: transfers both ways, and authorizations used or canceled. */
+import type { Address, Hex } from "viem";
+import { addressWord, uintOf } from "../../core/abi.ts";
+import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
+import {
+  AUTHORIZATION_CANCELED,
+  AUTHORIZATION_USED,
+  TRANSFER,
+} from "../../schemes/exact-eip3009/onchain.ts";
+import { balanceOf, decodeAggregate, encodeAggregate } from "./contracts.ts";
+import { classifyChainError } from "./errors.ts";
+import type { ChainClient } from "./index.ts";
+
+/** Nodes refuse filters with more topics than this. */
+const MAX_TOPICS = 1_000;
+
+interface Place {
+  txHash: Hex;
+  logIndex: number;
+  blockNumber: bigint;
+  blockHash: Hex;
+}
+export type TransferLog = Place & {
+  event: "transfer";
+  from: Address;
+  to: Address;
+  amountAtomic: bigint;
+};
+export type EndLog = Place & { event: "used" | "canceled"; from: Address; nonce: Hex };
+export type WalletLog = TransferLog | EndLog;
+
+interface NodeLog {
+  topics: Hex[];
+  data: Hex;
+  transactionHash: Hex;
+  logIndex: Hex;
+  blockNumber: Hex;
+  blockHash: Hex;
+}
+
+/** How many queries one span costs. */
+export const queriesFor = (wallets: number): number => Math.ceil(wallets / MAX_TOPICS) * 2;
+
+/** In the chain's order. The token's own logs only: some chains also log native moves, from another address. */
+export async function readWalletLogs(
+  { rpc, network }: ChainClient,
+  args: { wallets: readonly Address[]; fromBlock: bigint; toBlock: bigint },
+): Promise<WalletLog[]> {
+  const { wallets, fromBlock, toBlock } = args;
+  const found = new Map<string, WalletLog>();
+  for (let start = 0; start < wallets.length; start += MAX_TOPICS) {
+    const those = wallets
+      .slice(start, start + MAX_TOPICS)
+      .map((wallet) => `0x${addressWord(wallet)}`);
+    const query = (topics: unknown[]) =>
+      rpc.call<NodeLog[]>("eth_getLogs", [
+        {
+          address: network.usdc.address,
+          fromBlock: `0x${fromBlock.toString(16)}`,
+          toBlock: `0x${toBlock.toString(16)}`,
+          topics,
+        },
+      ]);
+    // The sender of a transfer and the signer of an authorization stand in the same place.
+    const [out, incoming] = await Promise.all([
+      query([[TRANSFER, AUTHORIZATION_USED, AUTHORIZATION_CANCELED], those]),
+      query([[TRANSFER], null, those]),
+    ]);
+    for (const log of [...out, ...incoming])
+      found.set(`${log.transactionHash}:${log.logIndex}`, readLog(log));
+  }
+  return [...found.values()].sort(
+    (a, b) => Number(a.blockNumber - b.blockNumber) || a.logIndex - b.logIndex,
+  );
+}
+
+function readLog({ topics, data, ...log }: NodeLog): WalletLog {
+  const [event, first = "0x", second = "0x"] = topics;
+  const place: Place = {
+    txHash: log.transactionHash,
+    logIndex: Number(log.logIndex),
+    blockNumber: BigInt(log.blockNumber),
+    blockHash: log.blockHash,
+  };
+  const from = addressIn(first);
+  if (event === TRANSFER)
+    return { ...place, event: "transfer", from, to: addressIn(second), amountAtomic: BigInt(data) };
+  const nonce = second.toLowerCase() as Hex;
+  return { ...place, event: event === AUTHORIZATION_USED ? "used" : "canceled", from, nonce };
+}
+
+const addressIn = (topic: Hex): Address => `0x${topic.slice(-40).toLowerCase()}`;
+
+export interface BlockFacts {
+  hash: Hex;
+  at: Date;
+}
+
+/** Undefined where the chain has no such block (yet, or any more). */
+export async function readBlock(
+  { rpc }: ChainClient,
+  blockNumber: bigint,
+): Promise<BlockFacts | undefined> {
+  const block = await rpc.call<{ hash: Hex; timestamp: Hex } | null>("eth_getBlockByNumber", [
+    `0x${blockNumber.toString(16)}`,
+    false,
+  ]);
+  return block ? { hash: block.hash, at: new Date(Number(block.timestamp) * 1000) } : undefined;
+}
+
+/** Balances as of one block; undefined where the node has forgotten that state, or has not got it yet. */
+export async function readBalancesAt(
+  { rpc, network }: ChainClient,
+  wallets: readonly Address[],
+  block: bigint,
+): Promise<Map<Address, bigint> | undefined> {
+  const calls = wallets.map((wallet) => ({
+    target: network.usdc.address,
+    data: balanceOf(wallet),
+  }));
+  try {
+    const answer = await rpc.call<Hex>("eth_call", [
+      { to: MULTICALL3_ADDRESS, data: encodeAggregate(calls) },
+      `0x${block.toString(16)}`,
+    ]);
+    const results = decodeAggregate(answer, calls.length).map(uintOf);
+    return results.includes(undefined)
+      ? undefined
+      : new Map(wallets.map((wallet, index) => [wallet, results[index] ?? 0n]));
+  } catch (error) {
+    if (classifyChainError(error).kind === "unreachable") throw error;
+    return undefined;
+  }
+}

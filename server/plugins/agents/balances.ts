@@ -1,0 +1,79 @@
+/** What wallets hold: an address is the same on every network, so money may have come to it on any of them. */
+import { setTimeout as delay } from "node:timers/promises";
+import { getAddress, type Address } from "viem";
+import { formatAtomic } from "../../core/money.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import { ApiError } from "../../errors.ts";
+import type { NetworkBalance as WireBalance } from "../../schemas/agents.ts";
+
+export interface NetworkBalance {
+  network: NetworkFacts;
+  /** The balance and the block it was read at; undefined while that chain does not answer. */
+  held: { atomic: bigint; blockNumber: bigint } | undefined;
+}
+
+/** One wallet's balances, one for each configured network in their order. */
+export type WalletBalances = readonly NetworkBalance[];
+
+/** By wallet in lower case; a chain that is down or slow hides its own balances only. */
+export type ReadAllBalances = (wallets: readonly Address[]) => Promise<Map<string, WalletBalances>>;
+
+/** Nobody waits longer than this for a chain: its balances are unknown then. */
+const WAIT_MS = 2_000;
+
+export function readAllBalances(
+  networks: readonly NetworkFacts[],
+  read: (
+    chainId: number,
+    wallets: readonly Address[],
+  ) => Promise<{ blockNumber: bigint; balances: Map<string, bigint> }>,
+): ReadAllBalances {
+  return async (wallets) => {
+    const asked = wallets.map((wallet) => wallet.toLowerCase() as Address);
+    if (asked.length === 0) return new Map();
+    const answers = await Promise.all(
+      networks.map(async (network) => {
+        const late = delay(WAIT_MS, undefined, { ref: false });
+        const answer = read(network.chainId, asked).catch(() => undefined);
+        return { network, answer: await Promise.race([answer, late]) };
+      }),
+    );
+    return new Map(
+      asked.map((wallet) => [
+        wallet,
+        answers.map(({ network, answer }) => ({
+          network,
+          held: answer && {
+            atomic: answer.balances.get(wallet) ?? 0n,
+            blockNumber: answer.blockNumber,
+          },
+        })),
+      ]),
+    );
+  };
+}
+
+export const balanceOn = (
+  balances: WalletBalances | undefined,
+  networkId: string,
+): NetworkBalance["held"] => balances?.find(({ network }) => network.id === networkId)?.held;
+
+export const balancesOnWire = (balances: WalletBalances | undefined): WireBalance[] =>
+  (balances ?? []).map(({ network, held }) => ({
+    network: network.id,
+    asset: getAddress(network.usdc.address),
+    balance: held === undefined ? null : formatAtomic(held.atomic),
+  }));
+
+/** Throws `chain_unavailable` where one network did not answer: what it holds could be stranded. */
+export function assertAllKnown(
+  balances: WalletBalances,
+): { network: NetworkFacts; atomic: bigint; blockNumber: bigint }[] {
+  const silent = balances.filter(({ held }) => held === undefined);
+  if (silent.length > 0)
+    throw new ApiError("chain_unavailable", {
+      detail: `${silent.map(({ network }) => network.name).join(" and ")} cannot be read now, so nobody knows what the wallet holds there.`,
+      extra: { networks: silent.map(({ network }) => network.id) },
+    });
+  return balances.flatMap(({ network, held }) => (held ? { network, ...held } : []));
+}

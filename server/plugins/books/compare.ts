@@ -1,0 +1,171 @@
+/** What the chain says of a span of blocks, against what the rows say: pure, and the same whoever asks. */
+import type { Address, Hex } from "viem";
+import type { EndLog, TransferLog, WalletLog } from "../../infra/chain/wallet-logs.ts";
+import type { SettlementKind, SettlementStatus } from "../settlement/types.ts";
+
+/** What a settlement's row says. */
+export interface BookRow {
+  id: string;
+  kind: SettlementKind;
+  agentId: string | null;
+  from: Address;
+  to: Address;
+  asset: Address;
+  value: bigint;
+  nonce: Hex;
+  status: SettlementStatus;
+  txHash: Hex | null;
+  blockNumber: bigint | null;
+  blockHash: Hex | null;
+}
+
+/** How ledger and chain may differ; docs/operations.md says what each means and what to do. */
+export type DifferenceKind =
+  | "payment_open"
+  | "payment_not_settled"
+  | "payment_elsewhere"
+  | "payment_not_on_chain"
+  | "payment_unknown"
+  | "payment_other"
+  | "cancel_open"
+  | "cancel_unknown"
+  | "transfer_unknown"
+  | "incoming_gone"
+  | "balance_short"
+  | "relayer_nonce";
+
+export interface Finding {
+  kind: DifferenceKind;
+  /** Names it on chain. */
+  key: string;
+  agentId: string | null;
+  blockNumber: bigint;
+  txHash: Hex | null;
+  row?: BookRow;
+  transfer?: TransferLog;
+  nonce?: Hex;
+  detail?: Record<string, unknown>;
+}
+
+export const keyOf = ({ from, nonce }: { from: string; nonce: string }): string =>
+  `${from}:${nonce}`;
+
+/** The transfer each use of an authorization made, and the transfers out of our wallets that none made. */
+function matchTransfers(logs: readonly WalletLog[], wallets: ReadonlyMap<Address, string>) {
+  const transferOf = new Map<EndLog, TransferLog>();
+  const unexplained: TransferLog[] = [];
+  const waiting = new Map<string, EndLog>();
+  for (const log of logs) {
+    if (!wallets.has(log.from)) continue;
+    const place = `${log.txHash}:${log.from}`;
+    if (log.event === "used") waiting.set(place, log);
+    if (log.event !== "transfer") continue;
+    // The token logs the transfer right after the authorization's use.
+    const used = waiting.get(place);
+    if (used) transferOf.set(used, log);
+    else if (log.amountAtomic > 0n) unexplained.push(log);
+    waiting.delete(place);
+  }
+  return { transferOf, unexplained };
+}
+
+export function compareSpan(args: {
+  logs: readonly WalletLog[];
+  wallets: ReadonlyMap<Address, string>;
+  /** Rows of the authorizations in the logs, by their key. */
+  rows: ReadonlyMap<string, BookRow>;
+  /** Agents' rows that say they were settled in this span. */
+  claims: readonly BookRow[];
+}): Finding[] {
+  const { logs, wallets, rows, claims } = args;
+  const { transferOf, unexplained } = matchTransfers(logs, wallets);
+  const ends = logs.filter((log): log is EndLog => log.event !== "transfer");
+  const used = new Set(ends.filter(({ event }) => event === "used").map(keyOf));
+  const findings = ends.flatMap((log) => {
+    const row = rows.get(keyOf(log));
+    const transfer = transferOf.get(log);
+    const kind = log.event === "used" ? kindOfUse(log, row, transfer) : kindOfCancel(row);
+    if (kind === undefined) return [];
+    const { blockNumber, txHash, nonce } = log;
+    const agentId = wallets.get(log.from) ?? null;
+    return [
+      {
+        kind,
+        key: keyOf(log),
+        agentId,
+        blockNumber,
+        txHash,
+        nonce,
+        ...(row && { row }),
+        ...(transfer && { transfer }),
+      },
+    ];
+  });
+  return [
+    ...findings,
+    ...claims.filter((row) => !used.has(keyOf(row))).map(notOnChain),
+    ...unexplained.map((transfer): Finding => {
+      const { txHash, logIndex, blockNumber, from } = transfer;
+      const key = `${txHash}:${logIndex}`;
+      const agentId = wallets.get(from) ?? null;
+      return { kind: "transfer_unknown", key, agentId, blockNumber, txHash, transfer };
+    }),
+  ];
+}
+
+function kindOfUse(
+  log: EndLog,
+  row: BookRow | undefined,
+  transfer: TransferLog | undefined,
+): DifferenceKind | undefined {
+  if (!row) return "payment_unknown";
+  if (transfer?.to !== row.to || transfer.amountAtomic !== row.value) return "payment_other";
+  return kindOfPaid(row, log);
+}
+
+/** The chain paid exactly this row's authorization, here. */
+export function kindOfPaid(
+  row: BookRow,
+  place: { txHash: Hex; blockHash: Hex },
+): DifferenceKind | undefined {
+  switch (row.status) {
+    case "settled":
+      return row.txHash === place.txHash ? undefined : "payment_elsewhere";
+    case "failed":
+    case "expired":
+      return "payment_not_settled";
+    default:
+      return "payment_open";
+  }
+}
+
+function kindOfCancel(row: BookRow | undefined): DifferenceKind | undefined {
+  if (!row) return "cancel_unknown";
+  return row.status === "queued" || row.status === "submitted" ? "cancel_open" : undefined;
+}
+
+export const notOnChain = (row: BookRow): Finding => ({
+  kind: "payment_not_on_chain",
+  key: keyOf(row),
+  agentId: row.agentId,
+  blockNumber: row.blockNumber ?? 0n,
+  txHash: row.txHash,
+  row,
+});
+
+/** What the transfers of a span change in each wallet's balance. */
+export function changesOf(
+  logs: readonly WalletLog[],
+  wallets: ReadonlyMap<Address, string>,
+): Map<Address, bigint> {
+  const changes = new Map<Address, bigint>();
+  const add = (wallet: Address, amount: bigint): void => {
+    if (wallets.has(wallet)) changes.set(wallet, (changes.get(wallet) ?? 0n) + amount);
+  };
+  for (const log of logs) {
+    if (log.event !== "transfer") continue;
+    add(log.from, -log.amountAtomic);
+    add(log.to, log.amountAtomic);
+  }
+  return changes;
+}

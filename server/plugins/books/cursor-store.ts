@@ -1,0 +1,199 @@
+/** How far each chain has been read: the cursor under its lease, and what a span adds to the ledger. */
+import type { Address, Hex } from "viem";
+import { newId } from "../../core/ids.ts";
+import {
+  databaseNow,
+  decimalOf,
+  secondsAfter,
+  type Db,
+  type PrismaClient,
+} from "../../infra/db/prisma.ts";
+
+export interface CursorKey {
+  chainId: number;
+  asset: Address;
+}
+
+export interface Cursor {
+  nextBlock: bigint;
+  /** Of the last block read; another hash there now means the chain was rolled back. */
+  lastHash: Hex | null;
+  /** Blocks below this were read before, on a branch that may be gone. */
+  readBefore: bigint | null;
+}
+
+const idOf = ({ chainId, asset }: CursorKey) => ({ chainId: BigInt(chainId), asset });
+
+/** The cursor, if this process may read for a while; undefined while another one does. */
+export async function leaseCursor(
+  db: Db,
+  key: CursorKey,
+  args: { owner: string; leaseSeconds: number; firstBlock: bigint },
+): Promise<Cursor | undefined> {
+  const { owner, leaseSeconds, firstBlock } = args;
+  const now = await databaseNow(db);
+  await db.ledgerCursor.createMany({
+    data: [{ ...idOf(key), nextBlock: firstBlock, leaseUntil: now, updatedAt: now }],
+    skipDuplicates: true,
+  });
+  const [leased] = await db.ledgerCursor.updateManyAndReturn({
+    where: { ...idOf(key), OR: [{ leaseOwner: owner }, { leaseUntil: { lte: now } }] },
+    data: { leaseOwner: owner, leaseUntil: secondsAfter(now, leaseSeconds) },
+    select: { nextBlock: true, lastHash: true, readBefore: true },
+  });
+  return leased && { ...leased, lastHash: leased.lastHash as Hex | null };
+}
+
+export async function releaseCursor(db: Db, key: CursorKey, owner: string): Promise<void> {
+  await db.ledgerCursor.updateMany({
+    where: { ...idOf(key), leaseOwner: owner },
+    data: { leaseUntil: await databaseNow(db) },
+  });
+}
+
+export interface IncomingRow {
+  agentId: string;
+  from: Address;
+  amountAtomic: bigint;
+  txHash: Hex;
+  logIndex: number;
+  blockNumber: bigint;
+  settledAt: Date;
+}
+
+/** What a span of blocks adds to the ledger. */
+export interface SpanRead {
+  nextBlock: bigint;
+  lastHash: Hex;
+  lastAt: Date;
+  readBefore: bigint | null;
+  incoming: readonly IncomingRow[];
+  balances: readonly { wallet: Address; atomic: bigint }[];
+}
+
+/**
+ * The transfers and the cursor move in one transaction, and only under the lease: nothing is missed
+ * or told twice, whoever reads next. False when the lease was lost meanwhile.
+ */
+export async function storeSpan(
+  prisma: PrismaClient,
+  key: CursorKey,
+  owner: string,
+  span: SpanRead,
+): Promise<boolean> {
+  const { nextBlock, lastHash, lastAt, readBefore, incoming, balances } = span;
+  return prisma.$transaction(async (tx) => {
+    const now = await databaseNow(tx);
+    const moved = await tx.ledgerCursor.updateMany({
+      where: { ...idOf(key), leaseOwner: owner, leaseUntil: { gt: now } },
+      data: { nextBlock, lastHash, lastAt, readBefore, updatedAt: now },
+    });
+    if (moved.count !== 1) return false;
+    await insertIncoming(tx, key, incoming);
+    for (const { wallet, atomic } of balances) {
+      const id = { chainId: BigInt(key.chainId), wallet };
+      const known = { balance: decimalOf(atomic), blockNumber: nextBlock - 1n };
+      await tx.ledgerBalance.upsert({
+        where: { chainId_wallet: id },
+        create: { ...id, ...known },
+        update: known,
+      });
+    }
+    return true;
+  });
+}
+
+export async function insertIncoming(
+  db: Db,
+  key: CursorKey,
+  incoming: readonly IncomingRow[],
+): Promise<void> {
+  if (incoming.length === 0) return;
+  await db.payment.createMany({
+    data: incoming.map(({ from, amountAtomic, ...transfer }) => ({
+      ...transfer,
+      ...idOf(key),
+      id: newId("pay"),
+      kind: "incoming",
+      status: "settled",
+      counterparty: from,
+      amount: decimalOf(amountAtomic),
+      finalAt: transfer.settledAt,
+    })),
+    skipDuplicates: true,
+  });
+}
+
+/** After a rollback: the cursor goes back, and balances of the lost branch are forgotten. */
+export async function rewindCursor(
+  prisma: PrismaClient,
+  key: CursorKey,
+  args: { owner: string; nextBlock: bigint; readBefore: bigint },
+): Promise<void> {
+  const { owner, nextBlock, readBefore } = args;
+  await prisma.$transaction([
+    prisma.ledgerCursor.updateMany({
+      where: { ...idOf(key), leaseOwner: owner },
+      data: { nextBlock, lastHash: null, readBefore },
+    }),
+    prisma.ledgerBalance.deleteMany({
+      where: { chainId: BigInt(key.chainId), blockNumber: { gte: nextBlock } },
+    }),
+  ]);
+}
+
+/** Told of blocks that are gone: those of these that the chain does not show any more are taken back. */
+export async function voidGoneIncoming(
+  db: Db,
+  chainId: number,
+  span: { from: bigint; to: bigint; seen: ReadonlySet<string> },
+): Promise<{ id: string; agentId: string; txHash: Hex | null; blockNumber: bigint | null }[]> {
+  const rows = await db.payment.findMany({
+    where: {
+      chainId: BigInt(chainId),
+      kind: "incoming",
+      status: "settled",
+      blockNumber: { gte: span.from, lte: span.to },
+    },
+    select: { id: true, agentId: true, txHash: true, logIndex: true, blockNumber: true },
+  });
+  const gone = rows.filter(({ txHash, logIndex }) => !span.seen.has(`${txHash}:${logIndex}`));
+  for (const { agentId, id } of gone)
+    await db.payment.update({
+      where: { agentId_id: { agentId, id } },
+      // Not a key of it any more: the same transfer may come back.
+      data: {
+        status: "voided",
+        logIndex: null,
+        failureCode: "reorganised",
+        failureDetail: "A reorganisation of the chain took this transfer back.",
+        updatedAt: await databaseNow(db),
+      },
+    });
+  return gone.map(({ txHash, ...row }) => ({ ...row, txHash: txHash as Hex | null }));
+}
+
+export async function readNextBlock(db: Db, key: CursorKey): Promise<bigint | undefined> {
+  const cursor = await db.ledgerCursor.findUnique({
+    where: { chainId_asset: idOf(key) },
+    select: { nextBlock: true },
+  });
+  return cursor?.nextBlock;
+}
+
+/** Per chain: where the books stand. */
+export async function readCursors(
+  db: Db,
+): Promise<Map<number, { asOfBlock: bigint | null; asOf: Date | null }>> {
+  const rows = await db.ledgerCursor.findMany({
+    select: { chainId: true, nextBlock: true, lastHash: true, lastAt: true },
+  });
+  return new Map(
+    rows.map(({ chainId, nextBlock, lastHash, lastAt }) => [
+      Number(chainId),
+      lastHash === null
+        ? { asOfBlock: null, asOf: null }
+        : { asOfBlock: nextBlock - 1n, asOf: lastAt },
+    ]),
+  );
+}

@@ -1,0 +1,248 @@
+/**
+ * What is done about a difference: proof is read once more, the row is corrected or written, and whoever
+ * watches is told. What only absence shows is believed late, and by as many endpoints as there are.
+ */
+import type { Address, Hex } from "viem";
+import type { RpcReceipt } from "../../infra/chain/contracts.ts";
+import type { Witnesses } from "../../infra/chain/rpc.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import type { ProvenOutcome } from "../settlement/store.ts";
+import { REASON_CANCELED } from "../settlement/types.ts";
+import type { BookRow, DifferenceKind, Finding } from "./compare.ts";
+
+export interface HealDeps {
+  chainId: number;
+  receipt(hash: Hex): Promise<RpcReceipt | null>;
+  /** Each endpoint's receipt of its own, and how many must say "none" before there is none. */
+  receipts(hash: Hex): Promise<Witnesses<RpcReceipt | null>>;
+  blockTime(block: bigint): Promise<Date | undefined>;
+  isOurs(hash: Hex): Promise<boolean>;
+  finalize(outcomes: readonly ProvenOutcome[]): Promise<unknown>;
+  /** The row as it is now. */
+  row(authorization: { from: string; nonce: string }): Promise<BookRow | undefined>;
+  found(payment: {
+    agentId: string;
+    payer: Address;
+    payee: Address;
+    amount: bigint;
+    nonce: Hex;
+    txHash: Hex;
+    block: bigint;
+    blockHash: Hex;
+    at: Date;
+  }): Promise<string | undefined>;
+  /** True when it was not known before. */
+  note(finding: Finding): Promise<boolean>;
+  healed(finding: Pick<Finding, "kind" | "key">): Promise<void>;
+  patience: Patience;
+  log: {
+    warn(fields: object, message: string): void;
+    error(fields: object, message: string): void;
+  };
+}
+
+export interface PatienceTimes {
+  /** The engine writes what its own transactions did: it has this long before the books do it. */
+  openMs: number;
+  /** Receipts and logs may be late: an absence must last this long. */
+  absentMs: number;
+}
+
+/** Since when something has been so, in this process. */
+export class Patience {
+  readonly times: PatienceTimes = { openMs: 15_000, absentMs: 30_000 };
+  readonly #since = new Map<string, number>();
+
+  isOver(key: string, ms: number): boolean {
+    const now = performance.now();
+    const since = this.#since.get(key) ?? now;
+    this.#since.set(key, since);
+    return now - since >= ms;
+  }
+
+  forget(key: string): void {
+    this.#since.delete(key);
+  }
+}
+
+/** What it means, in the log and in the owner's overview. */
+export const MEANING: Record<DifferenceKind, string> = {
+  payment_open: "a payment was on the chain long before the ledger said so",
+  payment_not_settled: "a payment that was called failed is on the chain",
+  payment_elsewhere: "a payment is in another transaction than the ledger said",
+  payment_not_on_chain: "a payment that was called settled is not on the chain",
+  payment_unknown:
+    "a payment of an agent's wallet was in no row: a restored database, or its key is used elsewhere",
+  payment_other: "an authorization of an agent's wallet was used for another payment than ours",
+  cancel_open: "an authorization was canceled on the chain long before the ledger said so",
+  cancel_unknown: "an authorization that no row knows was canceled by an agent's wallet",
+  transfer_unknown: "money left an agent's wallet without an authorization: its key may be stolen",
+  incoming_gone: "a reorganisation took an incoming transfer back",
+  balance_short: "a wallet holds less than its transfers say",
+  relayer_nonce:
+    "a nonce of the relayer was used by a transaction that is not ours: a second signer has its key, or the database was restored",
+};
+
+export type Healing = "done" | "wait";
+
+const WAITS: Partial<Record<DifferenceKind, keyof PatienceTimes>> = {
+  payment_open: "openMs",
+  cancel_open: "openMs",
+  payment_not_on_chain: "absentMs",
+};
+
+/** "wait": nothing can be said yet, so the block it is in does not count as read. */
+export async function heal(deps: HealDeps, finding: Finding): Promise<Healing> {
+  const { kind, key } = finding;
+  const wait = WAITS[kind];
+  if (wait && !deps.patience.isOver(`${kind}:${key}`, deps.patience.times[wait])) return "wait";
+  const proven = await prove(deps, finding);
+  if (proven === "wait") return "wait";
+  if (proven === "fine") return "done";
+  deps.patience.forget(`${kind}:${key}`);
+  // The engine may have been faster while the proof was read.
+  if (await agrees(deps, finding)) return "done";
+  const isNew = await deps.note(finding);
+  const isHealed = (await proven()) || (await agrees(deps, finding));
+  if (isHealed) await deps.healed(finding);
+  if (isNew) tell(deps, finding, isHealed);
+  return "done";
+}
+
+/** Whether the row, as it is now, says what the chain says. */
+export async function agrees(
+  deps: Pick<HealDeps, "row">,
+  { kind, row, txHash }: Pick<Finding, "kind" | "row" | "txHash">,
+): Promise<boolean> {
+  if (!row) return false;
+  const now = await deps.row(row);
+  switch (kind) {
+    case "payment_open":
+    case "payment_not_settled":
+    case "payment_elsewhere":
+      return now?.status === "settled" && now.txHash === txHash;
+    case "payment_not_on_chain":
+      return now !== undefined && !(now.status === "settled" && now.txHash === txHash);
+    case "cancel_open":
+      return now !== undefined && !["queued", "submitted"].includes(now.status);
+    default:
+      return false;
+  }
+}
+
+function tell(deps: Pick<HealDeps, "log" | "chainId">, finding: Finding, isHealed: boolean): void {
+  const { kind, key, agentId, txHash, blockNumber, row, detail } = finding;
+  const level = kind === "payment_open" || kind === "cancel_open" ? "warn" : "error";
+  deps.log[level](
+    {
+      alarm: `ledger_${kind}`,
+      key,
+      agentId,
+      txHash,
+      blockNumber: String(blockNumber),
+      settlement: row?.id,
+      healed: isHealed,
+      ...detail,
+    },
+    `the ledger differed from the chain: ${MEANING[kind]}`,
+  );
+}
+
+/** What to do; true when ledger and chain agree after it, false when the row has to be asked. */
+type Proven = "wait" | "fine" | (() => Promise<boolean>);
+
+async function prove(deps: HealDeps, finding: Finding): Promise<Proven> {
+  const { kind, row, txHash } = finding;
+  switch (kind) {
+    case "payment_open":
+    case "payment_not_settled":
+    case "payment_elsewhere":
+    case "cancel_open":
+      return row && txHash ? provePaid(deps, row, txHash) : "wait";
+    case "payment_not_on_chain":
+      return row ? proveAbsent(deps, row) : "wait";
+    case "payment_unknown":
+      return proveUnknown(deps, finding);
+    default:
+      // The rows are as they should be: what is wrong is outside, and only a person can say it is over.
+      return async () => kind === "incoming_gone";
+  }
+}
+
+const authorizationOf = (row: BookRow, chainId: number) => ({
+  ...row,
+  chainId,
+  validAfter: 0n,
+  validBefore: 0n,
+});
+
+async function provePaid(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Proven> {
+  const receipt = await deps.receipt(txHash);
+  const authorization = authorizationOf(row, deps.chainId);
+  const fate = receipt && schemeOf(authorization).fateIn(receipt.logs, authorization);
+  if (!receipt || (fate !== "paid" && fate !== "canceled")) return "wait";
+  const { from, asset, nonce } = row;
+  const base = { from, asset, nonce, proof: proofOf(receipt), isFinal: true };
+  const outcome: ProvenOutcome =
+    fate === "paid"
+      ? { ...base, status: "settled", byOther: !(await deps.isOurs(txHash)) }
+      : {
+          ...base,
+          status: "failed",
+          reason: REASON_CANCELED,
+          message: "The authorization was canceled on chain.",
+        };
+  return async () => {
+    await deps.finalize([outcome]);
+    return false;
+  };
+}
+
+const proofOf = ({ transactionHash, blockNumber, blockHash }: RpcReceipt) => ({
+  kind: "receipt" as const,
+  tx: transactionHash,
+  block: BigInt(blockNumber).toString(),
+  blockHash,
+});
+
+/** Whether this row's own transaction shows the payment: one endpoint may show it, all must miss it. */
+async function proveAbsent(deps: HealDeps, row: BookRow): Promise<Proven> {
+  const { txHash, blockNumber, blockHash, from, asset, nonce } = row;
+  if (txHash === null || blockNumber === null) return "fine";
+  const authorization = authorizationOf(row, deps.chainId);
+  const isShown = (receipt: RpcReceipt | null): boolean =>
+    receipt !== null && schemeOf(authorization).fateIn(receipt.logs, authorization) === "paid";
+  const { answers, needed } = await deps.receipts(txHash);
+  // Then it is the logs that lack it.
+  if (answers.some(isShown)) return "wait";
+  if (answers.length < needed) return "wait";
+  const proof = {
+    kind: "receipt" as const,
+    tx: txHash,
+    block: blockNumber.toString(),
+    blockHash: blockHash ?? "",
+  };
+  return async () => {
+    await deps.finalize([{ from, asset, nonce, status: "open", proof, isFinal: false }]);
+    return false;
+  };
+}
+
+async function proveUnknown(deps: HealDeps, finding: Finding): Promise<Proven> {
+  const { agentId, transfer, txHash, nonce } = finding;
+  if (agentId === null || !transfer || !txHash || !nonce) return "wait";
+  const at = await deps.blockTime(transfer.blockNumber);
+  if (!at) return "wait";
+  return async () =>
+    (await deps.found({
+      agentId,
+      payer: transfer.from,
+      payee: transfer.to,
+      amount: transfer.amountAtomic,
+      nonce,
+      txHash,
+      block: transfer.blockNumber,
+      blockHash: transfer.blockHash,
+      at,
+    })) !== undefined;
+}

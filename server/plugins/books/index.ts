@@ -1,0 +1,315 @@
+/**
+ * The books: what the chain says of our wallets and relayers, held against the rows. Before payments, which
+ * tell owners where the books stand; it reads payments and settlements as rows, and corrects them by the
+ * functions of the settlement engine.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import fp from "fastify-plugin";
+import { Gauge } from "prom-client";
+import type { Address, Hex } from "viem";
+import { newId } from "../../core/ids.ts";
+import { readNonce, readReceipt, type RpcReceipt } from "../../infra/chain/contracts.ts";
+import type { ChainClient } from "../../infra/chain/index.ts";
+import {
+  queriesFor,
+  readBalancesAt,
+  readBlock,
+  readWalletLogs,
+} from "../../infra/chain/wallet-logs.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import type { LedgerState } from "../../schemas/overview.ts";
+import { finalizeSettlements } from "../settlement/store.ts";
+import { isOurTransaction } from "../settlement/transaction-store.ts";
+import { keyOf, type BookRow, type Finding } from "./compare.ts";
+import { agrees, heal, MEANING, Patience, type HealDeps } from "./heal.ts";
+import { RestoreHold } from "./hold.ts";
+import { readLanes } from "./lanes.ts";
+import { BookReader } from "./reader.ts";
+import * as cursors from "./cursor-store.ts";
+import * as store from "./store.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    books: {
+      /** Reads and compares what is new of a chain now; true when more waits. */
+      read(chainId: number): Promise<boolean>;
+      /** Where the books stand, with the differences that concern this owner. */
+      stateFor(ownerId: string): Promise<LedgerState[]>;
+      /** Throws `chain_unavailable` while this database may lack payments that count. */
+      assertCurrent(chainId: number): Promise<void>;
+      /** Tests are in a hurry; nobody else sets its times. */
+      patience: Patience;
+    };
+  }
+}
+
+const LEASE_SECONDS = 30;
+const FIRST_LOOK_MS = 3_000;
+const MIN_POLL_MS = 1_000;
+const MAX_POLL_MS = 10_000;
+/** Between two passes of a long catch-up: other work has its turn. */
+const BREATH_MS = 20;
+/** One call per endpoint and pass would ask for the same receipt again for each payment of a batch. */
+const MAX_RECEIPTS = 2_000;
+
+interface Book {
+  reader: BookReader;
+  hold: RestoreHold;
+  key: cursors.CursorKey;
+  pollMs: () => number;
+}
+
+export default fp(
+  async (app) => {
+    const owner = newId("req");
+    const closing = new AbortController();
+    const patience = new Patience();
+    const loops: Promise<void>[] = [];
+    const books = new Map<number, Book>();
+    for (const chain of app.chains.all) books.set(chain.network.chainId, open(chain));
+
+    app.decorate("books", {
+      patience,
+      read: async (chainId: number) => (await books.get(chainId)?.reader.pass()) ?? false,
+      assertCurrent: async (chainId: number) => books.get(chainId)?.hold.assertOver(),
+      stateFor: async (ownerId: string) => {
+        const [places, differences] = await Promise.all([
+          cursors.readCursors(app.prisma),
+          store.readOpenDifferences(app.prisma, ownerId),
+        ]);
+        return app.chains.all.map(({ network }) => {
+          const { asOfBlock, asOf } = places.get(network.chainId) ?? {
+            asOfBlock: null,
+            asOf: null,
+          };
+          const mine = differences.filter(({ chainId }) => Number(chainId) === network.chainId);
+          return {
+            network: network.id,
+            equalsChain: asOfBlock === null ? null : mine.length === 0,
+            asOfBlock: asOfBlock === null ? null : String(asOfBlock),
+            asOf: asOf?.toISOString() ?? null,
+            differences: mine.map(({ kind, agentId, txHash, blockNumber, seenAt }) => ({
+              kind,
+              meaning: MEANING[kind as keyof typeof MEANING] ?? kind,
+              agentId: agentId ?? "",
+              txHash,
+              blockNumber: blockNumber === null ? null : String(blockNumber),
+              seenAt: seenAt.toISOString(),
+            })),
+          };
+        });
+      },
+    });
+    watch();
+    // Before the engine starts: its first transaction would hide the sign. A chain that is silent now is
+    // asked again by the first payment.
+    const looked = [...books.values()].map(({ hold }) => hold.assertOver().catch(() => undefined));
+    await Promise.race([Promise.all(looked), delay(FIRST_LOOK_MS, undefined, { ref: false })]);
+    app.addHook("onListen", async () => {
+      for (const [chainId, book] of books) loops.push(loop(chainId, book));
+    });
+    app.addHook("preClose", async () => {
+      closing.abort();
+      await Promise.all(loops);
+      // Another replica need not wait for the lease to lapse.
+      for (const { key } of books.values())
+        await cursors.releaseCursor(app.prisma, key, owner).catch(() => undefined);
+    });
+
+    function open(chain: ChainClient): Book {
+      const { network, client, rpc } = chain;
+      const { chainId } = network;
+      const log = app.log.child({ part: "books", network: network.id });
+      const key = { chainId, asset: network.usdc.address.toLowerCase() as Address };
+      const receipts = new Map<Hex, RpcReceipt>();
+      const receipt = async (hash: Hex): Promise<RpcReceipt | null> => {
+        const found = receipts.get(hash) ?? (await readReceipt(rpc, hash));
+        if (found) receipts.set(hash, found);
+        return found;
+      };
+      const healing: HealDeps = {
+        chainId,
+        receipt: (hash) => readReceipt(rpc, hash),
+        receipts: (hash) => rpc.witnesses((endpoint) => readReceipt(endpoint, hash)),
+        blockTime: async (block) => (await readBlock(chain, block))?.at,
+        isOurs: (hash) => isOurTransaction(app.pool, hash),
+        finalize: (outcomes) => finalizeSettlements(app.pool, chainId, outcomes),
+        row: async (authorization) =>
+          (await store.readRows(app.pool, key, [authorization])).get(keyOf(authorization)),
+        found: (payment) => store.insertFound(app.pool, { ...payment, ...key }),
+        note: (finding) => store.insertDifference(app.prisma, chainId, finding),
+        healed: (finding) => store.healDifference(app.prisma, chainId, finding),
+        patience,
+        log,
+      };
+      const rows = (keys: readonly { from: string; nonce: string }[]) =>
+        store.readRows(app.pool, key, keys);
+      const heals = (finding: Finding) => heal(healing, finding);
+      const wallets = knownWallets();
+      const reader = new BookReader({
+        confirmations: network.confirmations,
+        head: () => {
+          receipts.clear();
+          return client.getBlockNumber({ cacheTime: 0 });
+        },
+        block: (blockNumber) => readBlock(chain, blockNumber),
+        logs: (args) => readWalletLogs(chain, args),
+        wallets: () => wallets.read(),
+        balancesAt: (those, block) => readBalancesAt(chain, those, block),
+        knownBalances: (those) => store.readKnownBalances(app.prisma, chainId, those),
+        rows,
+        claims: (range) => store.readClaims(app.prisma, key, range),
+        unshown: async (claims) => {
+          const missing: BookRow[] = [];
+          for (const row of claims) {
+            if (receipts.size > MAX_RECEIPTS) receipts.clear();
+            const found = row.txHash === null ? null : await receipt(row.txHash);
+            const authorization = { ...row, chainId };
+            if (!found || schemeOf(authorization).fateIn(found.logs, authorization) !== "paid")
+              missing.push(row);
+            else patience.forget(`payment_not_on_chain:${keyOf(row)}`);
+          }
+          return missing;
+        },
+        heal: heals,
+        lease: (firstBlock) =>
+          cursors.leaseCursor(app.prisma, key, { owner, leaseSeconds: LEASE_SECONDS, firstBlock }),
+        rewind: (args) => cursors.rewindCursor(app.prisma, key, { owner, ...args }),
+        store: (span) => cursors.storeSpan(app.prisma, key, owner, span),
+        addIncoming: (incoming) => cursors.insertIncoming(app.prisma, key, incoming),
+        goneIncoming: async (span) => {
+          const gone = await cursors.voidGoneIncoming(app.prisma, chainId, span);
+          return gone.map(({ id, agentId, txHash, blockNumber }) => ({
+            kind: "incoming_gone" as const,
+            key: id,
+            agentId,
+            txHash,
+            blockNumber: blockNumber ?? span.from,
+          }));
+        },
+        recheck: async () => {
+          for (const open of await store.readOpenOnRows(app.prisma, chainId)) {
+            const [from = "", nonce = ""] = open.key.split(":");
+            const row = await healing.row({ from, nonce });
+            const finding = { ...open, ...(row && { row }) };
+            if (await agrees(healing, finding)) await healing.healed(finding);
+          }
+        },
+        lanes: (finalBlock) =>
+          readLanes(
+            {
+              chainId,
+              db: app.prisma,
+              nonceAt: (address, block) => readNonce(rpc, address, `0x${block.toString(16)}`),
+              receipt,
+              rows,
+              heal: heals,
+              patience,
+            },
+            finalBlock,
+          ),
+        patience,
+        log,
+      });
+      const blockMs = Math.min(Math.max(network.blockTimeMs, MIN_POLL_MS), MAX_POLL_MS);
+      // Many wallets cost several queries a look: then it looks less often.
+      const pollMs = () =>
+        Math.min(blockMs * Math.max(1, queriesFor(wallets.count()) / 4), MAX_POLL_MS);
+      const hold = new RestoreHold({
+        lanes: () => store.readLaneNonces(app.prisma, chainId),
+        usedOnChain: (address) => readNonce(rpc, address, "latest"),
+        head: () => client.getBlockNumber({ cacheTime: 0 }),
+        nextBlock: () => cursors.readNextBlock(app.prisma, key),
+        log,
+      });
+      return { reader, hold, key, pollMs };
+    }
+
+    /** Wallets never change, so only new ones are read. */
+    function knownWallets() {
+      const known = new Map<Address, string>();
+      let since: Date | undefined;
+      return {
+        count: () => known.size,
+        async read(): Promise<ReadonlyMap<Address, string>> {
+          const { wallets, now } = await store.walletsSince(app.prisma, since);
+          for (const [wallet, agentId] of wallets) known.set(wallet, agentId);
+          since = now;
+          return known;
+        },
+      };
+    }
+
+    async function loop(chainId: number, { reader, pollMs }: Book): Promise<void> {
+      let waitMs = 0;
+      while (!closing.signal.aborted) {
+        try {
+          waitMs = (await reader.pass()) ? BREATH_MS : pollMs();
+        } catch (error) {
+          if (closing.signal.aborted) return;
+          waitMs = Math.min(waitMs * 2 + pollMs(), MAX_POLL_MS);
+          app.log.warn({ err: error, chainId }, "the chain could not be compared; will retry");
+        }
+        await delay(waitMs, undefined, { signal: closing.signal }).catch(() => undefined);
+      }
+    }
+
+    /**
+     * For operators. A difference does not make a replica unready: all replicas see the same one, and no
+     * payment gets safer by taking them all out of the load balancer. It is told in the words, and it rings.
+     */
+    function watch(): void {
+      for (const { network } of app.chains.all)
+        app.readiness.add(`ledger:${network.id}`, async () => {
+          const [places, counts] = await Promise.all([
+            cursors.readCursors(app.prisma),
+            store.countOpenDifferences(app.prisma),
+          ]);
+          const asOf = places.get(network.chainId)?.asOfBlock ?? null;
+          if (asOf === null) return "not compared with the chain yet";
+          const open = counts.filter(({ chainId }) => chainId === network.chainId);
+          if (open.length === 0) return `ledger equals chain as of block ${asOf}`;
+          const list = open.map(({ kind, count }) => `${count} ${kind}`).join(", ");
+          return `degraded: ledger and chain differ as of block ${asOf} (${list})`;
+        });
+      const networkOf = (chainId: number) => app.chains.byChainId(chainId)?.network.id;
+      app.metrics.registerMetric(
+        new Gauge({
+          name: "purser_ledger_block",
+          help: "The last block that was compared with the ledger",
+          labelNames: ["network"],
+          registers: [],
+          async collect() {
+            // Scraping must not fail because the database is away: the last value stays.
+            const places = await cursors.readCursors(app.prisma).catch(() => new Map());
+            for (const [chainId, { asOfBlock }] of places) {
+              const network = networkOf(chainId);
+              if (network !== undefined && asOfBlock !== null)
+                this.set({ network }, Number(asOfBlock));
+            }
+          },
+        }),
+      );
+      app.metrics.registerMetric(
+        new Gauge({
+          name: "purser_ledger_differences",
+          help: "Differences between ledger and chain that are not healed, by kind",
+          labelNames: ["network", "kind"],
+          registers: [],
+          async collect() {
+            const counts = await store.countOpenDifferences(app.prisma).catch(() => undefined);
+            if (!counts) return;
+            this.reset();
+            for (const { network } of app.chains.all)
+              for (const kind of Object.keys(MEANING)) this.set({ network: network.id, kind }, 0);
+            for (const { chainId, kind, count } of counts) {
+              const network = networkOf(chainId);
+              if (network !== undefined) this.set({ network, kind }, count);
+            }
+          },
+        }),
+      );
+    }
+  },
+  { name: "books" },
+);

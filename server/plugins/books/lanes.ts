@@ -1,0 +1,172 @@
+/**
+ * The relayers' nonces: each that is used at a final block was used by a transaction of ours, whose receipt
+ * shows what became of everything it carried. A nonce that another transaction took is a second signer.
+ */
+import type { Hex } from "viem";
+import type { RpcReceipt } from "../../infra/chain/contracts.ts";
+import type { Db } from "../../infra/db/prisma.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import { keyOf, kindOfPaid, notOnChain, type BookRow, type Finding } from "./compare.ts";
+import type { Healing, Patience } from "./heal.ts";
+import { readLaneNonces } from "./store.ts";
+
+export interface LaneDeps {
+  chainId: number;
+  db: Db;
+  nonceAt(address: string, block: bigint): Promise<bigint>;
+  receipt(hash: Hex): Promise<RpcReceipt | null>;
+  rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, BookRow>>;
+  heal(finding: Finding): Promise<Healing>;
+  patience: Patience;
+}
+
+/** Nonces of one key that are looked at in one go. */
+const MAX_NONCES = 100n;
+const AT_ONCE = 8;
+
+/** waiting: nothing can be said of a nonce yet; more: go on at once. */
+export type LanesRead = "done" | "waiting" | "more";
+
+export async function readLanes(deps: LaneDeps, finalBlock: bigint): Promise<LanesRead> {
+  const lanes = await readLaneNonces(deps.db, deps.chainId);
+  let told: LanesRead = "done";
+  for (const { address } of lanes) {
+    const read = await readLane(deps, address, finalBlock);
+    if (read === "more" || told === "done") told = read;
+  }
+  return told;
+}
+
+async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Promise<LanesRead> {
+  const { db } = deps;
+  const id = { chainId: BigInt(deps.chainId), address };
+  const used = await deps.nonceAt(address, finalBlock);
+  const known = await db.ledgerLane.findUnique({ where: { chainId_address: id } });
+  const start = known?.nextNonce ?? (await firstOwn(db, id, used));
+  // A chain that was rolled back used fewer.
+  const from = start > used ? used : start;
+  const end = used - from > MAX_NONCES ? from + MAX_NONCES : used;
+  const next = from < end ? await follow(deps, { address, from, end, finalBlock }) : from;
+  if (known?.nextNonce !== next)
+    await db.ledgerLane.upsert({
+      where: { chainId_address: id },
+      create: { ...id, nextNonce: next },
+      update: { nextNonce: next },
+    });
+  if (next < end) return "waiting";
+  return end < used ? "more" : "done";
+}
+
+/** What the key did before it was ours is its own history. */
+async function firstOwn(
+  db: Db,
+  { chainId, address }: { chainId: bigint; address: string },
+  used: bigint,
+): Promise<bigint> {
+  const first = await db.relayerTransaction.findFirst({
+    where: { chainId, laneAddress: address },
+    orderBy: { nonce: "asc" },
+    select: { nonce: true },
+  });
+  return first && first.nonce < used ? first.nonce : used;
+}
+
+/** The first nonce of which nothing can be said yet. */
+async function follow(
+  deps: LaneDeps,
+  {
+    address,
+    from,
+    end,
+    finalBlock,
+  }: { address: string; from: bigint; end: bigint; finalBlock: bigint },
+): Promise<bigint> {
+  const stored = await deps.db.relayerTransaction.findMany({
+    where: { chainId: BigInt(deps.chainId), laneAddress: address, nonce: { gte: from, lt: end } },
+    include: { attempts: { orderBy: { attempt: "desc" } }, items: true },
+  });
+  const byNonce = new Map(stored.map((tx) => [tx.nonce, tx]));
+  type Stored = (typeof stored)[number];
+  const receipts = new Map<bigint, RpcReceipt>();
+  const waiting = [...stored];
+  const work = async (): Promise<void> => {
+    for (let tx = waiting.pop(); tx; tx = waiting.pop()) {
+      const receipt = await receiptOf(
+        deps,
+        tx.attempts.map(({ hash }) => hash as Hex),
+      );
+      if (receipt) receipts.set(tx.nonce, receipt);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  const strange: bigint[] = [];
+  const holdsUp = async (nonce: bigint, tx: Stored | undefined): Promise<boolean> => {
+    const receipt = receipts.get(nonce);
+    if (tx && receipt) return (await judge(deps, tx.items, receipt)) === "wait";
+    // Its row may be committed a moment after its block, and a receipt may be late: an absence must last.
+    if (!deps.patience.isOver(`${address}:${nonce}`, deps.patience.times.absentMs)) return true;
+    deps.patience.forget(`${address}:${nonce}`);
+    strange.push(nonce);
+    return false;
+  };
+  let next = from;
+  while (next < end && !(await holdsUp(next, byNonce.get(next)))) next += 1n;
+  await ring(deps, address, strange, finalBlock);
+  return next;
+}
+
+async function receiptOf(deps: LaneDeps, hashes: readonly Hex[]): Promise<RpcReceipt | null> {
+  for (const hash of hashes) {
+    const receipt = await deps.receipt(hash);
+    if (receipt) return receipt;
+  }
+  return null;
+}
+
+/** One alarm for nonces in a row. */
+async function ring(
+  deps: LaneDeps,
+  address: string,
+  strange: readonly bigint[],
+  finalBlock: bigint,
+): Promise<void> {
+  const [first] = strange;
+  const last = strange.at(-1);
+  if (first === undefined || last === undefined) return;
+  await deps.heal({
+    kind: "relayer_nonce",
+    key: `${address}:${first}`,
+    agentId: null,
+    blockNumber: finalBlock,
+    txHash: null,
+    detail: { lane: address, firstNonce: first, lastNonce: last, count: strange.length },
+  });
+}
+
+/** Whether the rows say what this receipt shows of everything its transaction carried. */
+async function judge(
+  deps: LaneDeps,
+  items: readonly { fromAddress: string; asset: string; nonce: string }[],
+  receipt: RpcReceipt,
+): Promise<Healing> {
+  const rows = await deps.rows(items.map(({ fromAddress: from, nonce }) => ({ from, nonce })));
+  let told: Healing = "done";
+  for (const item of items) {
+    const row = rows.get(keyOf({ from: item.fromAddress, nonce: item.nonce }));
+    const finding = row && findingOf(deps.chainId, row, receipt);
+    if (finding && (await deps.heal(finding)) === "wait") told = "wait";
+  }
+  return told;
+}
+
+function findingOf(chainId: number, row: BookRow, receipt: RpcReceipt): Finding | undefined {
+  const authorization = { ...row, chainId };
+  const fate = schemeOf(authorization).fateIn(receipt.logs, authorization);
+  const { transactionHash: txHash, blockHash } = receipt;
+  const blockNumber = BigInt(receipt.blockNumber);
+  if (fate === "untouched")
+    return row.status === "settled" && row.txHash === txHash ? notOnChain(row) : undefined;
+  if (fate !== "paid") return undefined;
+  const kind = kindOfPaid(row, { txHash, blockHash });
+  return kind && { kind, key: keyOf(row), agentId: row.agentId, blockNumber, txHash, row };
+}

@@ -1,0 +1,311 @@
+/**
+ * Reads a chain block by block as it becomes final, and holds the rows against it. One replica at a time per
+ * chain; the cursor lives in Postgres, so downtime of any length leaves no gap and nothing is told twice.
+ *
+ * An answer without logs proves nothing. A span counts as read when its last block was the same before and
+ * after, when every row that says it was settled in it is shown by a log or a receipt, and when the transfers
+ * lead from each wallet's last balance to the one it has.
+ */
+import type { Address, Hex } from "viem";
+import type { BlockFacts, WalletLog } from "../../infra/chain/wallet-logs.ts";
+import { changesOf, compareSpan, keyOf, type BookRow, type Finding } from "./compare.ts";
+import type { Healing, Patience } from "./heal.ts";
+import type { LanesRead } from "./lanes.ts";
+import type { Cursor, IncomingRow, SpanRead } from "./cursor-store.ts";
+
+export interface ReaderDeps {
+  confirmations: number;
+  head(): Promise<bigint>;
+  block(blockNumber: bigint): Promise<BlockFacts | undefined>;
+  logs(args: {
+    wallets: readonly Address[];
+    fromBlock: bigint;
+    toBlock: bigint;
+  }): Promise<WalletLog[]>;
+  /** Every agent's wallet, and whose it is. */
+  wallets(): Promise<ReadonlyMap<Address, string>>;
+  balancesAt(wallets: readonly Address[], block: bigint): Promise<Map<Address, bigint> | undefined>;
+  knownBalances(wallets: readonly Address[]): Promise<Map<string, bigint>>;
+  rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, BookRow>>;
+  claims(range: { from: bigint; to: bigint; limit: number }): Promise<BookRow[]>;
+  /** Which of these strangers' payments their own transactions do not show. */
+  unshown(claims: readonly BookRow[]): Promise<BookRow[]>;
+  heal(finding: Finding): Promise<Healing>;
+  lease(firstBlock: bigint): Promise<Cursor | undefined>;
+  rewind(args: { nextBlock: bigint; readBefore: bigint }): Promise<void>;
+  store(span: SpanRead): Promise<boolean>;
+  /** Once more, for logs that came late. */
+  addIncoming(rows: readonly IncomingRow[]): Promise<void>;
+  goneIncoming(span: { from: bigint; to: bigint; seen: ReadonlySet<string> }): Promise<Finding[]>;
+  /** What the relayers' nonces say, as of a final block. */
+  lanes(finalBlock: bigint): Promise<LanesRead>;
+  /** Whether rows that differed have come to agree by themselves. */
+  recheck(): Promise<void>;
+  patience: Patience;
+  log: { warn(fields: object, message: string): void };
+}
+
+const RANGE = 2_000n;
+const MIN_RANGE = 1n;
+/** After a rollback: far enough back for any reorganization beyond the confirmations. */
+const REWIND = 2_000n;
+/** A lease is renewed by every pass; a long catch-up ends a pass so that it is. */
+const MAX_RANGES_PER_PASS = 20;
+/** Rows of one span that are held against the chain at once. */
+const MAX_CLAIMS = 10_000;
+/** Nodes keep the state of about this many blocks. */
+const STATE_BLOCKS = 64n;
+/** Incoming transfers that a late node may not have logged yet are looked for again, at these ages. */
+const RECHECK_MS = 30_000;
+const LOOK_AGAIN_MS = [5_000, 30_000];
+
+export class BookReader {
+  readonly #deps: ReaderDeps;
+  #range = RANGE;
+  #lanesReadAt: bigint | undefined;
+  #recheckedMs = Number.NEGATIVE_INFINITY;
+  #again: { from: bigint; to: bigint; atMs: number }[] = [];
+
+  constructor(deps: ReaderDeps) {
+    this.#deps = deps;
+  }
+
+  /** Reads what is new. True when there is more to read at once. */
+  async pass(): Promise<boolean> {
+    // The head first, the wallets after it: a wallet made later is funded in a later block.
+    const head = await this.#deps.head();
+    const safe = head - BigInt(this.#deps.confirmations - 1);
+    const cursor = await this.#deps.lease(safe + 1n);
+    if (!cursor || safe < 0n) return false;
+    let next = await this.#afterRollback(cursor, safe);
+    if (next === undefined) return true;
+    if (next <= safe) {
+      const wallets = await this.#deps.wallets();
+      for (let done = 0; done < MAX_RANGES_PER_PASS && next <= safe; done += 1) {
+        const read = await this.#readSpan({ wallets, from: next, safe, head, cursor });
+        if (read === undefined) return false;
+        next = read;
+      }
+      await this.#lookAgain(wallets);
+    }
+    if (next <= safe) return true;
+    if (performance.now() - this.#recheckedMs > RECHECK_MS) {
+      this.#recheckedMs = performance.now();
+      await this.#deps.recheck();
+    }
+    // No new block, no new nonce.
+    if (this.#lanesReadAt === safe) return false;
+    const read = await this.#deps.lanes(safe);
+    this.#lanesReadAt = read === "done" ? safe : undefined;
+    return read === "more";
+  }
+
+  /** The next block to read after the span; undefined when it cannot be called read yet. */
+  async #readSpan(args: {
+    wallets: ReadonlyMap<Address, string>;
+    from: bigint;
+    safe: bigint;
+    head: bigint;
+    cursor: Cursor;
+  }): Promise<bigint | undefined> {
+    const { wallets, from, safe, cursor } = args;
+    const last = from + this.#range - 1n;
+    let to = last < safe ? last : safe;
+    const tail = await this.#deps.block(to);
+    if (!tail) return undefined;
+    let [logs, claims] = await Promise.all([
+      this.#readLogs([...wallets.keys()], from, to),
+      this.#deps.claims({ from, to, limit: MAX_CLAIMS }),
+    ]);
+    if (claims.length === MAX_CLAIMS && this.#range > MIN_RANGE) {
+      this.#range /= 2n;
+      return from;
+    }
+    const findings = await this.#findings(wallets, logs, claims);
+    const cut = await this.#healAll(findings);
+    // Up to the block before the first that nothing can be said of yet.
+    if (cut !== undefined) to = cut - 1n < to ? cut - 1n : to;
+    if (to < from) return undefined;
+    logs = logs.filter(({ blockNumber }) => blockNumber <= to);
+    const end = cut === undefined ? tail : await this.#deps.block(to);
+    const balances = await this.#checkBalances({ ...args, to, logs });
+    if (!end || !balances) return undefined;
+    // Another block in its place by now: what was read may be of either branch.
+    if ((await this.#deps.block(to))?.hash !== end.hash || !belongTo(logs, to, end.hash))
+      return undefined;
+    if (cursor.readBefore !== null && from < cursor.readBefore)
+      await this.#takeBack(from, to, logs);
+    const isAgainOver = cursor.readBefore !== null && to + 1n >= cursor.readBefore;
+    const isStored = await this.#deps.store({
+      nextBlock: to + 1n,
+      lastHash: end.hash,
+      lastAt: end.at,
+      readBefore: isAgainOver ? null : cursor.readBefore,
+      incoming: await this.#incoming(wallets, logs),
+      balances,
+    });
+    return isStored ? to + 1n : undefined;
+  }
+
+  async #readLogs(
+    wallets: readonly Address[],
+    fromBlock: bigint,
+    toBlock: bigint,
+  ): Promise<WalletLog[]> {
+    try {
+      const logs = await this.#deps.logs({ wallets, fromBlock, toBlock });
+      if (this.#range < RANGE) this.#range *= 2n;
+      return logs;
+    } catch (error) {
+      // Nodes limit ranges or results in their own ways: half of it next time, down to one block.
+      if (this.#range > MIN_RANGE) this.#range /= 2n;
+      throw error;
+    }
+  }
+
+  async #findings(
+    wallets: ReadonlyMap<Address, string>,
+    logs: readonly WalletLog[],
+    claims: readonly BookRow[],
+  ): Promise<Finding[]> {
+    const isOurs = (row: BookRow): boolean => wallets.has(row.from);
+    const strangers = claims.filter((row) => !isOurs(row));
+    const [rows, unshown] = await Promise.all([
+      this.#deps.rows(logs.flatMap((log) => (log.event === "transfer" ? [] : [log]))),
+      this.#deps.unshown(strangers),
+    ]);
+    const found = compareSpan({ logs, wallets, rows, claims: claims.filter(isOurs) });
+    return [
+      ...found,
+      ...unshown.map((row): Finding => ({
+        kind: "payment_not_on_chain",
+        key: keyOf(row),
+        agentId: row.agentId,
+        blockNumber: row.blockNumber ?? 0n,
+        txHash: row.txHash,
+        row,
+      })),
+    ];
+  }
+
+  /** The first block of which something cannot be said yet. */
+  async #healAll(findings: readonly Finding[]): Promise<bigint | undefined> {
+    let cut: bigint | undefined;
+    for (const finding of findings) {
+      const { blockNumber } = finding;
+      if ((await this.#deps.heal(finding)) === "done") continue;
+      if (cut === undefined || blockNumber < cut) cut = blockNumber;
+    }
+    return cut;
+  }
+
+  /** New balances of the wallets that moved; undefined while a wallet holds less than its transfers say. */
+  async #checkBalances(args: {
+    wallets: ReadonlyMap<Address, string>;
+    from: bigint;
+    to: bigint;
+    head: bigint;
+    logs: readonly WalletLog[];
+  }): Promise<{ wallet: Address; atomic: bigint }[] | undefined> {
+    const { wallets, from, to, head, logs } = args;
+    const changes = changesOf(logs, wallets);
+    const moved = [...changes.keys()];
+    if (moved.length === 0 || head - to > STATE_BLOCKS) return [];
+    const [known, now] = await Promise.all([
+      this.#deps.knownBalances(moved),
+      this.#deps.balancesAt(moved, to),
+    ]);
+    if (!now) return [];
+    for (const wallet of moved) {
+      const before = known.get(wallet);
+      const atomic = now.get(wallet) ?? 0n;
+      if (before === undefined) continue;
+      const expected = before + (changes.get(wallet) ?? 0n);
+      // More than the logs say: something came in that a late node has not logged yet.
+      if (atomic > expected)
+        for (const ageMs of LOOK_AGAIN_MS)
+          this.#again.push({ from, to, atMs: performance.now() + ageMs });
+      if (atomic >= expected) continue;
+      const key = `${wallet}:${to}`;
+      if (!this.#deps.patience.isOver(`balance:${wallet}`, this.#deps.patience.times.absentMs))
+        return undefined;
+      await this.#deps.heal({
+        kind: "balance_short",
+        key,
+        agentId: wallets.get(wallet) ?? null,
+        blockNumber: to,
+        txHash: null,
+        detail: { expected, holds: atomic },
+      });
+      this.#deps.patience.forget(`balance:${wallet}`);
+    }
+    return moved.map((wallet) => ({ wallet, atomic: now.get(wallet) ?? 0n }));
+  }
+
+  async #lookAgain(wallets: ReadonlyMap<Address, string>): Promise<void> {
+    const now = performance.now();
+    const due = this.#again.filter(({ atMs }) => atMs <= now).slice(0, 5);
+    this.#again = this.#again.filter((span) => !due.includes(span)).slice(-50);
+    for (const { from, to } of due) {
+      const logs = await this.#deps.logs({
+        wallets: [...wallets.keys()],
+        fromBlock: from,
+        toBlock: to,
+      });
+      await this.#deps.addIncoming(await this.#incoming(wallets, logs));
+    }
+  }
+
+  async #incoming(
+    wallets: ReadonlyMap<Address, string>,
+    logs: readonly WalletLog[],
+  ): Promise<IncomingRow[]> {
+    const times = new Map<bigint, Date>();
+    const rows: IncomingRow[] = [];
+    for (const log of logs) {
+      if (log.event !== "transfer" || log.amountAtomic === 0n) continue;
+      const { from, to, amountAtomic, txHash, logIndex, blockNumber } = log;
+      const agentId = wallets.get(to);
+      if (agentId === undefined) continue;
+      const settledAt =
+        times.get(blockNumber) ?? (await this.#deps.block(blockNumber))?.at ?? new Date();
+      times.set(blockNumber, settledAt);
+      rows.push({ agentId, from, amountAtomic, txHash, logIndex, blockNumber, settledAt });
+    }
+    return rows;
+  }
+
+  async #takeBack(from: bigint, to: bigint, logs: readonly WalletLog[]): Promise<void> {
+    const seen = new Set(logs.map(({ txHash, logIndex }) => `${txHash}:${logIndex}`));
+    for (const finding of await this.#deps.goneIncoming({ from, to, seen }))
+      await this.#deps.heal(finding);
+  }
+
+  /** Where to read on; undefined when the cursor went back because the last block read is not there any more. */
+  async #afterRollback(cursor: Cursor, safe: bigint): Promise<bigint | undefined> {
+    const { nextBlock, lastHash } = cursor;
+    const last = nextBlock - 1n;
+    if (lastHash === null || last < 0n) return nextBlock;
+    if (last > safe) {
+      // A node that lags, or a chain that began anew: lagging ends.
+      if (!this.#deps.patience.isOver("behind", 2 * this.#deps.patience.times.absentMs))
+        return nextBlock;
+    } else {
+      this.#deps.patience.forget("behind");
+      const block = await this.#deps.block(last);
+      if (!block || block.hash === lastHash) return block ? nextBlock : safe + 1n;
+    }
+    this.#deps.patience.forget("behind");
+    const from = last > safe ? safe + 1n : nextBlock;
+    const rewound = from > REWIND ? from - REWIND : 0n;
+    this.#deps.log.warn(
+      { lastBlock: String(last), readAgainFrom: String(rewound) },
+      "the chain was rolled back below what was read; reading it again",
+    );
+    await this.#deps.rewind({ nextBlock: rewound, readBefore: nextBlock });
+    return undefined;
+  }
+}
+
+const belongTo = (logs: readonly WalletLog[], last: bigint, hash: Hex): boolean =>
+  logs.every(({ blockNumber, blockHash }) => blockNumber !== last || blockHash === hash);

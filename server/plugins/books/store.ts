@@ -1,0 +1,250 @@
+/** The rows beside the chain: what settlements say, differences, and payments found on chain. */
+import type { Address, Hex } from "viem";
+import { newId } from "../../core/ids.ts";
+import { toJsonb } from "../../core/foreign-text.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import { atomicOf, databaseNow, jsonOf, secondsAfter, type Db } from "../../infra/db/prisma.ts";
+import { keyOf, type BookRow, type Finding } from "./compare.ts";
+import type { CursorKey } from "./cursor-store.ts";
+
+const idOf = ({ chainId, asset }: CursorKey) => ({ chainId: BigInt(chainId), asset });
+
+const ROW = {
+  id: true,
+  kind: true,
+  agentId: true,
+  fromAddress: true,
+  toAddress: true,
+  asset: true,
+  value: true,
+  nonce: true,
+  status: true,
+  txHash: true,
+  blockNumber: true,
+  blockHash: true,
+} as const;
+
+type StoredRow = Awaited<ReturnType<typeof claimsIn>>[number];
+
+function toBookRow(stored: StoredRow): BookRow {
+  const { fromAddress, toAddress, value, ...row } = stored;
+  return {
+    ...(row as Pick<BookRow, "id" | "kind" | "agentId" | "asset" | "nonce" | "status">),
+    from: fromAddress as Address,
+    to: toAddress as Address,
+    value: atomicOf(value),
+    txHash: row.txHash as Hex | null,
+    blockNumber: row.blockNumber,
+    blockHash: row.blockHash as Hex | null,
+  };
+}
+
+const claimsIn = (db: Db, key: CursorKey, range: { from: bigint; to: bigint; limit: number }) =>
+  db.settlement.findMany({
+    where: {
+      ...idOf(key),
+      status: "settled",
+      blockNumber: { gte: range.from, lte: range.to },
+    },
+    select: ROW,
+    take: range.limit,
+  });
+
+/** Rows that say they were settled in these blocks. */
+export async function readClaims(
+  db: Db,
+  key: CursorKey,
+  range: { from: bigint; to: bigint; limit: number },
+): Promise<BookRow[]> {
+  return (await claimsIn(db, key, range)).map(toBookRow);
+}
+
+/** Settlements by their authorization. */
+export async function readRows(
+  sql: Sql,
+  { chainId, asset }: CursorKey,
+  authorizations: readonly { from: string; nonce: string }[],
+): Promise<Map<string, BookRow>> {
+  if (authorizations.length === 0) return new Map();
+  // SQL: a join with the list of keys; Prisma would write them out as hundreds of ORs.
+  const { rows } = await sql.query<BookRow>(
+    `SELECT s.id, s.kind, s.agent_id AS "agentId", s.from_address AS "from", s.to_address AS "to", s.asset, s.value,
+            s.nonce, s.status, s.tx_hash AS "txHash", s.block_number AS "blockNumber", s.block_hash AS "blockHash"
+       FROM unnest($3::text[], $4::text[]) AS k (from_address, nonce)
+       JOIN settlements s ON s.from_address = k.from_address AND s.chain_id = $1 AND s.asset = $2 AND s.nonce = k.nonce`,
+    [
+      chainId,
+      asset,
+      authorizations.map(({ from }) => from),
+      authorizations.map(({ nonce }) => nonce),
+    ],
+  );
+  return new Map(rows.map((row) => [keyOf(row), row]));
+}
+
+/** No key's address: leases of other work live beside the lanes. */
+export const isLane = ({ address }: { address: string }): boolean => !/^0x0{39}/.test(address);
+
+export async function readLaneNonces(
+  db: Db,
+  chainId: number,
+): Promise<{ address: string; nextNonce: bigint }[]> {
+  const lanes = await db.relayerLane.findMany({
+    where: { chainId: BigInt(chainId) },
+    select: { address: true, nextNonce: true },
+  });
+  return lanes.filter(isLane);
+}
+
+export async function readKnownBalances(
+  db: Db,
+  chainId: number,
+  wallets: readonly Address[],
+): Promise<Map<string, bigint>> {
+  const rows = await db.ledgerBalance.findMany({
+    where: { chainId: BigInt(chainId), wallet: { in: [...wallets] } },
+  });
+  return new Map(rows.map(({ wallet, balance }) => [wallet, atomicOf(balance)]));
+}
+
+/** For rows whose transaction committed late. */
+const MARGIN_SECONDS = 600;
+
+/** Wallets made since, with a margin, and whose they are. */
+export async function walletsSince(
+  db: Db,
+  since: Date | undefined,
+): Promise<{ wallets: [Address, string][]; now: Date }> {
+  const now = await databaseNow(db);
+  const agents = await db.agent.findMany({
+    where: since === undefined ? {} : { createdAt: { gt: secondsAfter(since, -MARGIN_SECONDS) } },
+    select: { id: true, walletAddress: true },
+  });
+  return { wallets: agents.map(({ id, walletAddress }) => [walletAddress as Address, id]), now };
+}
+
+/** True when it was not known before. */
+export async function insertDifference(
+  db: Db,
+  chainId: number,
+  { kind, key, agentId, txHash, blockNumber, row, transfer, nonce, detail }: Finding,
+): Promise<boolean> {
+  const facts = {
+    ...(row && { settlementId: row.id, status: row.status, recordedTx: row.txHash }),
+    ...(transfer && { to: transfer.to, amount: transfer.amountAtomic }),
+    ...(nonce && { nonce }),
+    ...detail,
+  };
+  const { count } = await db.ledgerDifference.createMany({
+    data: [
+      {
+        chainId: BigInt(chainId),
+        kind,
+        key,
+        agentId,
+        txHash,
+        blockNumber,
+        detail: jsonOf(facts),
+        seenAt: await databaseNow(db),
+      },
+    ],
+    skipDuplicates: true,
+  });
+  return count === 1;
+}
+
+export async function healDifference(
+  db: Db,
+  chainId: number,
+  { kind, key }: Pick<Finding, "kind" | "key">,
+): Promise<void> {
+  await db.ledgerDifference.updateMany({
+    where: { chainId: BigInt(chainId), kind, key, healedAt: null },
+    data: { healedAt: await databaseNow(db) },
+  });
+}
+
+/** A payment that only the chain knows; its id, or undefined where a row was there. */
+export async function insertFound(
+  sql: Sql,
+  found: {
+    agentId: string;
+    chainId: number;
+    asset: Address;
+    payer: Address;
+    payee: Address;
+    amount: bigint;
+    nonce: Hex;
+    txHash: Hex;
+    block: bigint;
+    blockHash: Hex;
+    at: Date;
+  },
+): Promise<string | undefined> {
+  // SQL: settlement, payment and window in one function, under the agent's row lock.
+  const { rows } = await sql.query<{ id: string | null }>("SELECT purser_ledger_found($1) AS id", [
+    toJsonb({
+      agent_id: found.agentId,
+      payment_id: newId("pay"),
+      chain_id: found.chainId,
+      asset: found.asset,
+      payer: found.payer,
+      payee: found.payee,
+      amount: found.amount,
+      nonce: found.nonce,
+      tx_hash: found.txHash,
+      block: found.block,
+      block_hash: found.blockHash,
+      at: found.at.toISOString(),
+      memo: "Found on the chain: paid with this wallet's key, and unknown to this ledger.",
+    }),
+  ]);
+  return rows[0]?.id ?? undefined;
+}
+
+/** Open differences that hang on a row: it may have been put right since. */
+export async function readOpenOnRows(
+  db: Db,
+  chainId: number,
+): Promise<Pick<Finding, "kind" | "key" | "txHash">[]> {
+  const rows = await db.ledgerDifference.findMany({
+    where: {
+      chainId: BigInt(chainId),
+      healedAt: null,
+      kind: {
+        in: [
+          "payment_open",
+          "payment_not_settled",
+          "payment_elsewhere",
+          "payment_not_on_chain",
+          "cancel_open",
+        ],
+      },
+    },
+    select: { kind: true, key: true, txHash: true },
+    take: 100,
+  });
+  return rows as Pick<Finding, "kind" | "key" | "txHash">[];
+}
+
+export const readOpenDifferences = (db: Db, ownerId: string) =>
+  db.ledgerDifference.findMany({
+    where: { healedAt: null, agent: { ownerId } },
+    orderBy: { seenAt: "desc" },
+    take: 100,
+  });
+
+export async function countOpenDifferences(
+  db: Db,
+): Promise<{ chainId: number; kind: string; count: number }[]> {
+  const groups = await db.ledgerDifference.groupBy({
+    by: ["chainId", "kind"],
+    where: { healedAt: null },
+    _count: true,
+  });
+  return groups.map(({ chainId, kind, _count }) => ({
+    chainId: Number(chainId),
+    kind,
+    count: _count,
+  }));
+}

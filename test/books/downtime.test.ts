@@ -1,0 +1,206 @@
+// Goal: however long nobody looked, whatever the chain took back, and however old the database that came back: nothing is missed, nothing is paid twice, and limits count all of it.
+import { randomBytes } from "node:crypto";
+import t from "tap";
+import { Client } from "pg";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { testChain } from "../helpers/chain.ts";
+import { signIn } from "../helpers/owner.ts";
+import { testDatabase, type TestDatabase } from "../helpers/postgres.ts";
+import {
+  alarms,
+  booksBalance,
+  bookWorld,
+  differences,
+  hurry,
+  inSellersHands,
+  overview,
+  readBooks,
+  relay,
+  sendTo,
+  settlementOf,
+  spend,
+  untilRead,
+  usdc,
+} from "./world.ts";
+
+t.test("a long downtime leaves no gap", { timeout: 300_000 }, async (t) => {
+  const ctx = await bookWorld(t);
+  const { chain, app } = ctx;
+  const [sender] = chain.accounts;
+  await chain.mint(sender?.address ?? "0x", 100n * usdc);
+  const early = await inSellersHands(ctx, { amount: usdc, validForSeconds: 86_400 });
+  await readBooks(ctx);
+  const used = await relay(ctx, early.authorization);
+  // Nobody looks: more blocks than one query takes, in steps that a slow machine can mine in time.
+  for (let step = 0; step < 22; step += 1) await chain.testClient.mine({ blocks: 100 });
+  await sendTo(ctx, ctx.agent.walletAddress, 7n * usdc);
+  for (let step = 0; step < 2; step += 1) await chain.testClient.mine({ blocks: 100 });
+  // As it was before the downtime, had the engine been away too.
+  await ctx.database.pool.query(
+    `UPDATE settlements SET status = 'failed', error_reason = 'invalid_exact_evm_payload_authorization_valid_before',
+       tx_hash = NULL, block_number = NULL, settled_at = NULL, proof = '{"kind":"unrecorded"}' WHERE id = $1`,
+    [early.id],
+  );
+  await ctx.database.pool.query(
+    "UPDATE payments SET status = 'voided', tx_hash = NULL WHERE id = $1",
+    [early.id],
+  );
+  let passes = 0;
+  let isMore = true;
+  while (isMore) {
+    isMore = await app.books.read(chain.chainId);
+    passes += 1;
+    if (passes > 50) throw new Error("it does not come to an end");
+  }
+  t.match(await settlementOf(ctx, early.id), { status: "settled", tx_hash: used });
+  const { rows } = await ctx.database.pool.query(
+    "SELECT amount::int FROM payments WHERE kind = 'incoming'",
+  );
+  t.same(rows, [{ amount: 7_000_000 }]);
+  const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: String(head) }] });
+  await booksBalance(t, ctx);
+});
+
+t.test("what a reorganisation took back is taken back here, and read again", async (t) => {
+  const ctx = await bookWorld(t);
+  const { chain } = ctx;
+  await chain.mint(chain.accounts[0]?.address ?? "0x", 100n * usdc);
+  const { id, authorization } = await inSellersHands(ctx, { amount: 2n * usdc });
+  const snapshot = await chain.testClient.snapshot();
+  await sendTo(ctx, ctx.agent.walletAddress, 5n * usdc);
+  const lost = await relay(ctx, authorization);
+  await untilRead(ctx, async () => (await settlementOf(ctx, id))?.status === "settled");
+  const incoming = async () => {
+    const { rows } = await ctx.database.pool.query<{ status: string; amount: number }>(
+      "SELECT status, amount::int FROM payments WHERE kind = 'incoming' ORDER BY created_at",
+    );
+    return rows;
+  };
+  t.same(await incoming(), [{ status: "settled", amount: 5_000_000 }]);
+
+  await chain.testClient.revert({ id: snapshot });
+  await chain.testClient.mine({ blocks: 4 });
+  await sendTo(ctx, ctx.agent.walletAddress, 6n * usdc);
+  await untilRead(ctx, async () => (await settlementOf(ctx, id))?.status !== "settled");
+  t.match(await settlementOf(ctx, id), { status: "queued", payment: "submitted" });
+  t.same(await incoming(), [
+    { status: "voided", amount: 5_000_000 },
+    { status: "settled", amount: 6_000_000 },
+  ]);
+  t.match((await differences(ctx)).map(({ kind, healed }) => `${kind} ${healed}`).sort(), [
+    "incoming_gone true",
+    "payment_not_on_chain true",
+  ]);
+  t.ok(alarms(ctx).includes("ledger_incoming_gone"));
+  const again = await relay(ctx, authorization);
+  t.not(again, lost);
+  await untilRead(ctx, async () => (await settlementOf(ctx, id))?.tx_hash === again);
+  t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
+  await booksBalance(t, ctx);
+});
+
+t.test("a restored older database learns from the chain what it has forgotten", async (t) => {
+  const chain = await testChain(t);
+  const before = await testDatabase(t);
+  const ctx = await bookWorld(t, { chain, database: before, dailyLimit: "10" });
+  t.equal((await spend(ctx, "1")).statusCode, 200);
+  const open = await inSellersHands(ctx, { amount: 2n * usdc });
+  await readBooks(ctx);
+  await ctx.app.close();
+
+  // The backup; then the service goes on, until its database is lost.
+  const backup = await copyOf(t, before);
+  const later = await testApp(t, { chain, database: before });
+  hurry(later.app);
+  const goingOn = { ...ctx, ...later };
+  await signIn(later, ctx.owner.account);
+  t.equal((await spend(goingOn, "4")).statusCode, 200);
+  const used = await relay(ctx, open.authorization);
+  await untilRead(
+    goingOn,
+    async () => (await settlementOf(goingOn, open.id))?.status === "settled",
+  );
+  await later.app.close();
+
+  const restored: TestApp = await testApp(t, { chain, database: backup });
+  hurry(restored.app);
+  const owner = await signIn(restored, ctx.owner.account);
+  const now = { ...ctx, ...restored, owner };
+  const early = await spend(now, "4");
+  t.match(early.json(), { code: "chain_unavailable" }, "the window lacks what was paid since");
+  await untilRead(now, async () =>
+    (await differences(now)).some(({ kind }) => kind === "relayer_nonce"),
+  );
+  t.match(await settlementOf(now, open.id), {
+    status: "settled",
+    tx_hash: used,
+    payment: "settled",
+  });
+  const unknown = (await differences(now)).filter(({ kind }) => kind === "payment_unknown");
+  t.match(unknown, [{ healed: true, detail: { amount: "4000000" } }]);
+  await booksBalance(t, now);
+  t.match(
+    (await restored.app.inject({ url: "/api/agents/me", headers: ctx.agent.headers })).json(),
+    {
+      limits: { spent: "7", remaining: "3" },
+    },
+  );
+  t.match(await overview(now), { ledger: [{ equalsChain: true }] });
+  // What it does from here on is right.
+  t.match((await spend(now, "4")).json(), { code: "daily_limit_exceeded" });
+  t.equal((await spend(now, "3")).statusCode, 200);
+  await readBooks(now);
+  await booksBalance(t, now);
+});
+
+t.test("rows that were lost come back, however they were lost", async (t) => {
+  const ctx = await bookWorld(t, { dailyLimit: "5" });
+  const { rows } = await ctx.database.pool.query<{ next_block: string }>(
+    "SELECT next_block FROM ledger_cursors",
+  );
+  t.equal((await spend(ctx, "3")).statusCode, 200);
+  await readBooks(ctx);
+  await ctx.database.pool.query("DELETE FROM settlements");
+  await ctx.database.pool.query("DELETE FROM payments");
+  await ctx.database.pool.query("UPDATE agents SET window_sum = 0");
+  // Reading again from a block is one statement (docs/operations.md).
+  await ctx.database.pool.query("UPDATE ledger_cursors SET next_block = $1, last_hash = NULL", [
+    rows[0]?.next_block,
+  ]);
+  await readBooks(ctx);
+  await booksBalance(t, ctx);
+  t.match(await differences(ctx), [{ kind: "payment_unknown", healed: true }]);
+  t.match((await spend(ctx, "3")).json(), { code: "daily_limit_exceeded" });
+});
+
+/** As `pg_dump` and restore: a database as it was. */
+async function copyOf(
+  t: Parameters<typeof testDatabase>[0],
+  { url, pool }: TestDatabase,
+): Promise<TestDatabase> {
+  const name = `copy_${randomBytes(6).toString("hex")}`;
+  const admin = new Client({ connectionString: process.env["PURSER_TEST_POSTGRES_URL"] });
+  await admin.connect();
+  await pool.query("SELECT 1");
+  const from = new URL(url).pathname.slice(1);
+  // A template has no guests; the test's own pool comes back by itself.
+  await admin.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", [
+    from,
+  ]);
+  await admin.query(`CREATE DATABASE ${name} TEMPLATE ${from}`);
+  await admin.end();
+  const target = new URL(url);
+  target.pathname = `/${name}`;
+  const { Pool } = await import("pg");
+  const copy = new Pool({ connectionString: target.href, max: 5 });
+  copy.on("error", () => undefined);
+  t.teardown(async () => {
+    await copy.end();
+    const dropper = new Client({ connectionString: process.env["PURSER_TEST_POSTGRES_URL"] });
+    await dropper.connect();
+    await dropper.query(`DROP DATABASE ${name} WITH (FORCE)`);
+    await dropper.end();
+  });
+  return { url: target.href, pool: copy };
+}

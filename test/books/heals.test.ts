@@ -1,0 +1,240 @@
+// Goal: whatever made a row say what is not so, the chain's own record corrects it, counts it, and rings.
+import t from "tap";
+import { payers, authorize, request } from "../helpers/engine.ts";
+import { rpcProxy } from "../helpers/rpc-proxy.ts";
+import { testChain } from "../helpers/chain.ts";
+import {
+  alarms,
+  bookWorld,
+  booksBalance,
+  differences,
+  inSellersHands,
+  metric,
+  overview,
+  readBooks,
+  ready,
+  relay,
+  sendTo,
+  settlementOf,
+  spend,
+  stealFrom,
+  untilRead,
+  usdc,
+} from "./world.ts";
+
+const VOID = `
+  WITH s AS (
+    UPDATE settlements SET status = 'failed', error_reason = 'authorization_already_used',
+      error_message = 'The authorization was used before it was presented here.', tx_hash = NULL, block_number = NULL,
+      block_hash = NULL, settled_at = NULL, proof = '{"kind":"unrecorded"}'
+     WHERE id = $1 RETURNING agent_id, id),
+  p AS (UPDATE payments p SET status = 'voided', tx_hash = NULL, block_number = NULL, settled_at = NULL
+          FROM s WHERE p.agent_id = s.agent_id AND p.id = s.id RETURNING p.amount, p.agent_id)
+  UPDATE agents a SET window_sum = window_sum - p.amount FROM p WHERE a.id = p.agent_id`;
+
+t.test("all is well: it says so, as of which block", async (t) => {
+  const ctx = await bookWorld(t);
+  t.match(await spend(ctx, "1"), { statusCode: 200 });
+  await sendToSelf(ctx);
+  await readBooks(ctx);
+  const head = await ctx.chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  t.same(await differences(ctx), []);
+  t.match(await overview(ctx), {
+    ledger: [
+      { network: "eip155:5042002", equalsChain: true, asOfBlock: String(head), differences: [] },
+    ],
+  });
+  t.match(await ready(ctx), {
+    status: 200,
+    ledger: { ok: true, detail: `ledger equals chain as of block ${head}` },
+  });
+  t.match(await metric(ctx, "purser_ledger_block"), new RegExp(`5042002"} ${head}$`));
+  t.same(alarms(ctx), []);
+  await booksBalance(t, ctx);
+});
+
+t.test("a payment wrongly called failed is settled again, and counts", async (t) => {
+  const ctx = await bookWorld(t);
+  const { app, agent, database } = ctx;
+  const { txHash, paymentId } = (await spend(ctx, "4")).json<{
+    txHash: string;
+    paymentId: string;
+  }>();
+  await database.pool.query(VOID, [paymentId]);
+  const limits = async () =>
+    (await app.inject({ url: "/api/agents/me", headers: agent.headers })).json<{
+      limits: { spent: string };
+    }>().limits.spent;
+  t.equal(await limits(), "0", "the defect gave the budget back");
+  await readBooks(ctx);
+  t.match(await settlementOf(ctx, paymentId), {
+    status: "settled",
+    tx_hash: txHash,
+    payment: "settled",
+  });
+  t.equal(await limits(), "4");
+  t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true, tx_hash: txHash }]);
+  t.same(alarms(ctx), ["ledger_payment_not_settled"]);
+  t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
+  await booksBalance(t, ctx);
+});
+
+t.test("a stranger's payment wrongly called failed is found by our own transaction", async (t) => {
+  const ctx = await bookWorld(t);
+  const { app, chain, database, payee } = ctx;
+  const [payer] = payers(1);
+  if (!payer) throw new Error("no payer");
+  await chain.mint(payer.address, usdc);
+  const wanted = request(await authorize(chain, payer, { to: payee }));
+  await app.settlement.accept(app.pool, wanted);
+  const outcome = await app.settlement.wait(wanted.id, 10_000);
+  t.match(outcome, { status: "settled" });
+  await readBooks(ctx);
+  t.same(await differences(ctx), []);
+
+  const again = request(await authorize(chain, payer, { to: payee }));
+  await app.settlement.accept(app.pool, again);
+  t.match(await app.settlement.wait(again.id, 10_000), { status: "settled" });
+  await database.pool.query(VOID, [again.id]);
+  // As the defect did it: the transaction was declared taken by another.
+  await untilRead(ctx, async () => (await settlementOf(ctx, again.id))?.status === "settled");
+  t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true }]);
+});
+
+t.test("a row that says settled, and the chain does not, is open again", async (t) => {
+  const ctx = await bookWorld(t);
+  const { chain, database } = ctx;
+  const { id } = await inSellersHands(ctx, { amount: 2n * usdc });
+  await chain.testClient.mine({ blocks: 1 });
+  const block = await chain.publicClient.getBlock();
+  const bogus = `0x${"ab".repeat(32)}`;
+  await database.pool.query(
+    `UPDATE settlements SET status = 'settled', tx_hash = $2, block_number = $3::bigint, block_hash = $4, settled_at = now(),
+       final_at = now(), by_other = TRUE,
+       proof = jsonb_build_object('kind', 'receipt', 'tx', $2::text, 'block', $3, 'blockHash', $4::text) WHERE id = $1`,
+    [id, bogus, String(block.number), block.hash],
+  );
+  await database.pool.query(
+    "UPDATE payments SET status = 'settled', tx_hash = $2, block_number = $3::bigint, settled_at = now() WHERE id = $1",
+    [id, bogus, String(block.number)],
+  );
+  await readBooks(ctx);
+  t.match(await settlementOf(ctx, id), { status: "settled" }, "an absence must last");
+  t.notMatch(
+    await overview(ctx),
+    { ledger: [{ asOfBlock: String(block.number) }] },
+    "not read yet",
+  );
+  await untilRead(ctx, async () => (await settlementOf(ctx, id))?.status === "queued");
+  t.match(await settlementOf(ctx, id), { payment: "submitted" });
+  t.match(await differences(ctx), [{ kind: "payment_not_on_chain", healed: true, tx_hash: bogus }]);
+  t.ok(alarms(ctx).includes("ledger_payment_not_on_chain"));
+});
+
+t.test("a voided reservation that a stranger relays later is counted after all", async (t) => {
+  const ctx = await bookWorld(t);
+  const { id, authorization } = await inSellersHands(ctx, { amount: 3n * usdc });
+  await ctx.database.pool.query(VOID, [id]);
+  await readBooks(ctx);
+  const hash = await relay(ctx, authorization);
+  await readBooks(ctx);
+  t.match(await settlementOf(ctx, id), { status: "settled", tx_hash: hash, payment: "settled" });
+  t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true, tx_hash: hash }]);
+  t.match((await spend(ctx, "8")).json(), { code: "daily_limit_exceeded" });
+  await booksBalance(t, ctx);
+});
+
+t.test(
+  "money that leaves without an authorization rings until a person says it is over",
+  async (t) => {
+    const ctx = await bookWorld(t);
+    const hash = await stealFrom(ctx, ctx.agent.walletAddress, 5n * usdc);
+    await readBooks(ctx);
+    t.match(await differences(ctx), [{ kind: "transfer_unknown", healed: false, tx_hash: hash }]);
+    t.same(alarms(ctx), ["ledger_transfer_unknown"]);
+    t.match(await overview(ctx), {
+      ledger: [{ equalsChain: false, differences: [{ kind: "transfer_unknown", txHash: hash }] }],
+    });
+    t.match(await ready(ctx), {
+      status: 200,
+      ledger: { ok: true, detail: /^degraded: .*\(1 transfer_unknown\)/ },
+    });
+    t.match(
+      await metric(
+        ctx,
+        'purser_ledger_differences{network="eip155:5042002",kind="transfer_unknown"}',
+      ),
+      / 1$/,
+    );
+    await ctx.database.pool.query("UPDATE ledger_differences SET healed_at = now()");
+    t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
+  },
+);
+
+t.test("a second signer on the relayer's key rings", async (t) => {
+  const ctx = await bookWorld(t);
+  const { chain } = ctx;
+  t.equal((await spend(ctx, "1")).statusCode, 200);
+  await readBooks(ctx);
+  const hash = await chain
+    .walletClient(chain.relayer)
+    .sendTransaction({ to: chain.admin.address, value: 1n });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  await readBooks(ctx);
+  t.same(await differences(ctx), [], "its row may be on its way");
+  await untilRead(ctx, async () => (await differences(ctx)).length > 0);
+  t.match(await differences(ctx), [
+    {
+      kind: "relayer_nonce",
+      healed: false,
+      detail: { lane: chain.relayer.address.toLowerCase(), count: 1 },
+    },
+  ]);
+  t.ok(alarms(ctx).includes("ledger_relayer_nonce"));
+  t.match(await overview(ctx), { ledger: [{ equalsChain: true }] }, "it is the operator's matter");
+  t.match(await ready(ctx), { ledger: { detail: /1 relayer_nonce/ } });
+});
+
+t.test("a node without the logs proves nothing: the span waits, and nothing rings", async (t) => {
+  const chain = await testChain(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  proxy.behave = ({ method }) =>
+    method === "eth_getLogs" ? { do: "answer", result: [] } : { do: "pass" };
+  t.equal((await spend(ctx, "1")).statusCode, 200);
+  const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  for (let look = 0; look < 8; look += 1) {
+    await readBooks(ctx);
+    await new Promise((resolve) => setTimeout(resolve, 150));
+  }
+  t.notMatch(await overview(ctx), { ledger: [{ asOfBlock: String(head) }] });
+  t.same(await differences(ctx), []);
+  proxy.reset();
+  await readBooks(ctx);
+  t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: String(head) }] });
+
+  // Money that left with no row to miss it: the balance tells that the logs lack something.
+  await sendTo(ctx, ctx.agent.walletAddress, 0n);
+  const stolen = await stealFrom(ctx, ctx.agent.walletAddress, 2n * usdc);
+  proxy.behave = ({ method, params }) => {
+    const [filter] = params as [{ topics?: unknown[] }];
+    return method === "eth_getLogs" && filter.topics?.length === 2
+      ? { do: "answer", result: [] }
+      : { do: "pass" };
+  };
+  await chain.mint(chain.accounts[0]?.address ?? "0x", usdc);
+  await sendTo(ctx, ctx.agent.walletAddress, usdc);
+  await readBooks(ctx);
+  const at = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  t.notMatch(await overview(ctx), { ledger: [{ asOfBlock: String(at) }] }, "the span waits");
+  proxy.reset();
+  await untilRead(ctx, async () => (await differences(ctx)).length > 0);
+  t.match(await differences(ctx), [{ kind: "transfer_unknown", tx_hash: stolen }]);
+});
+
+async function sendToSelf(
+  ctx: Parameters<typeof sendTo>[0] & { agent: { walletAddress: `0x${string}` } },
+) {
+  await ctx.chain.mint(ctx.chain.accounts[0]?.address ?? "0x", usdc);
+  await sendTo(ctx, ctx.agent.walletAddress, usdc);
+}

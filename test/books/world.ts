@@ -1,0 +1,246 @@
+// A service whose books are read when the test says so, and the ways in which ledger and chain come apart.
+import type { FastifyInstance } from "fastify";
+import type { Test } from "tap";
+import { parseAbi, type Address, type Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import type { SignedAuthorization } from "../../server/core/authorization.ts";
+import { newId } from "../../server/core/ids.ts";
+import { testApp, type TestApp, type TestAppOptions } from "../helpers/app.ts";
+import { randomNonce, TOKEN_ABI } from "../helpers/engine.ts";
+import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+
+export const usdc = 1_000_000n;
+const ERC20 = parseAbi(["function transfer(address to, uint256 value) returns (bool)"]);
+
+export interface BookWorld extends TestApp {
+  owner: SignedInOwner;
+  agent: NewTestAgent;
+  payee: Address;
+}
+
+/** Short, so that a test need not wait; long enough for a transaction of this chain. */
+export function hurry(app: FastifyInstance): void {
+  Object.assign(app.books.patience.times, { openMs: 400, absentMs: 600 });
+}
+
+export async function bookWorld(
+  t: Pick<Test, "teardown">,
+  options: TestAppOptions & { dailyLimit?: string } = {},
+): Promise<BookWorld> {
+  const ctx = await testApp(t as Test, options);
+  hurry(ctx.app);
+  await readBooks(ctx); // What came before the service is not its history.
+  const owner = await signIn(ctx);
+  const payee = privateKeyToAccount(generatePrivateKey()).address;
+  const agent = await createAgent(ctx, owner, {
+    dailyLimit: options.dailyLimit ?? "10",
+    allowlist: [payee],
+  });
+  await ctx.chain.mint(agent.walletAddress, 100n * usdc);
+  return { ...ctx, owner, agent, payee };
+}
+
+/** Until nothing is left that can be read now. */
+export async function readBooks({ app, chain }: Pick<TestApp, "app" | "chain">): Promise<void> {
+  while (await app.books.read(chain.chainId));
+}
+
+export const spend = (
+  { app, agent, payee }: Pick<BookWorld, "app" | "agent" | "payee">,
+  amount: string,
+) =>
+  app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: agent.headers,
+    payload: JSON.stringify({ recipient: payee, amount }),
+  });
+
+/** An agent's x402 payment as it is once the seller has it: signed, counted, and relayed by nobody here. */
+export async function inSellersHands(
+  ctx: BookWorld,
+  args: { amount: bigint; validForSeconds?: number },
+): Promise<{ id: string; authorization: SignedAuthorization }> {
+  const { app, agent, chain, payee, database } = ctx;
+  const id = newId("pay");
+  const authorization = {
+    chainId: chain.chainId,
+    asset: chain.usdc.toLowerCase() as Address,
+    from: agent.walletAddress.toLowerCase() as Address,
+    to: payee.toLowerCase() as Address,
+    value: args.amount,
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(Date.now() / 1000) + (args.validForSeconds ?? 600)),
+    nonce: randomNonce(),
+  };
+  const signature = await app.custody.signAuthorization(agent.id, authorization);
+  const signed = { ...authorization, signature };
+  await database.pool.query(
+    `WITH a AS (UPDATE agents SET window_sum = window_sum + $6 WHERE id = $1)
+     INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce, valid_before)
+     VALUES ($1, $2, 'x402', 'submitted', $3, $4, $5, $6, $7, $8)`,
+    [
+      agent.id,
+      id,
+      chain.chainId,
+      authorization.asset,
+      authorization.to,
+      String(args.amount),
+      authorization.nonce,
+      String(authorization.validBefore),
+    ],
+  );
+  await app.settlement.accept(app.pool, {
+    id,
+    kind: "x402",
+    agentId: agent.id,
+    authorization: signed,
+    relay: false,
+  });
+  return { id, authorization: signed };
+}
+
+/** Somebody else brings it to the chain. */
+export async function relay(
+  { chain }: Pick<TestApp, "chain">,
+  authorization: SignedAuthorization,
+): Promise<Hex> {
+  const [stranger] = chain.accounts;
+  if (!stranger) throw new Error("no account");
+  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization;
+  const hash = await chain.walletClient(stranger).writeContract({
+    address: chain.usdc,
+    abi: TOKEN_ABI,
+    functionName: "transferWithAuthorization",
+    args: [from, to, value, validAfter, validBefore, nonce, signature],
+  });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  return hash;
+}
+
+/** With the wallet's own key, past everything: what a thief does. */
+export async function stealFrom(
+  { chain }: Pick<TestApp, "chain">,
+  wallet: Address,
+  amount: bigint,
+): Promise<Hex> {
+  await chain.testClient.impersonateAccount({ address: wallet });
+  await chain.testClient.setBalance({ address: wallet, value: 10n ** 18n });
+  const hash = await chain.testClient.request({
+    method: "eth_sendTransaction",
+    params: [
+      {
+        from: wallet,
+        to: chain.usdc,
+        data: transferData(privateKeyToAccount(generatePrivateKey()).address, amount),
+      },
+    ],
+  } as never);
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  return hash;
+}
+
+const transferData = (to: Address, amount: bigint): Hex =>
+  `0xa9059cbb${to.slice(2).toLowerCase().padStart(64, "0")}${amount.toString(16).padStart(64, "0")}`;
+
+export async function sendTo(
+  { chain }: Pick<TestApp, "chain">,
+  to: Address,
+  amount: bigint,
+): Promise<Hex> {
+  const [sender] = chain.accounts;
+  if (!sender) throw new Error("no account");
+  const hash = await chain.walletClient(sender).writeContract({
+    address: chain.usdc,
+    abi: ERC20,
+    functionName: "transfer",
+    args: [to, amount],
+  });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  return hash;
+}
+
+export interface Difference {
+  kind: string;
+  healed: boolean;
+  tx_hash: string | null;
+  detail: Record<string, unknown>;
+}
+
+export async function differences({ database }: Pick<TestApp, "database">): Promise<Difference[]> {
+  const { rows } = await database.pool.query<Difference>(
+    `SELECT kind, healed_at IS NOT NULL AS healed, tx_hash, detail FROM ledger_differences ORDER BY seen_at`,
+  );
+  return rows;
+}
+
+export async function settlementOf({ database }: Pick<TestApp, "database">, id: string) {
+  const { rows } = await database.pool.query<{
+    status: string;
+    tx_hash: Hex | null;
+    payment: string | null;
+  }>(
+    `SELECT s.status, s.tx_hash, p.status AS payment FROM settlements s
+       LEFT JOIN payments p ON p.agent_id = s.agent_id AND p.id = s.id WHERE s.id = $1`,
+    [id],
+  );
+  return rows[0];
+}
+
+/** Reads again and again: what only absence shows needs time. */
+export const untilRead = (ctx: TestApp, condition: () => Promise<boolean>): Promise<void> =>
+  until(async () => {
+    await readBooks(ctx);
+    return condition();
+  }, 20_000);
+
+export const alarms = ({ logs }: Pick<TestApp, "logs">): string[] =>
+  logs.flatMap((line) => {
+    const { alarm, level } = JSON.parse(line) as { alarm?: string; level: number };
+    return alarm?.startsWith("ledger_") && level >= 50 ? [alarm] : [];
+  });
+
+export interface LedgerView {
+  ledger: {
+    network: string;
+    equalsChain: boolean | null;
+    asOfBlock: string | null;
+    differences: { kind: string; txHash: string | null }[];
+  }[];
+}
+
+export const overview = async ({ app, owner }: Pick<BookWorld, "app" | "owner">) =>
+  (await app.inject({ url: "/api/overview", headers: owner.headers })).json<LedgerView>();
+
+export const ready = async ({ app }: Pick<TestApp, "app">) => {
+  const answer = await app.inject("/api/ready");
+  const { parts } = answer.json<{ parts: Record<string, { ok: boolean; detail: string }> }>();
+  return { status: answer.statusCode, ledger: parts["ledger:eip155:5042002"] };
+};
+
+export const metric = async ({ app }: Pick<TestApp, "app">, line: string): Promise<string> => {
+  const { body } = await app.inject("/metrics");
+  return body.split("\n").find((text) => text.startsWith(line)) ?? "";
+};
+
+/** Everything that left the agent's wallet, by the chain's own events, is in the ledger once, and nothing else is. */
+export async function booksBalance(
+  t: Pick<Test, "same">,
+  ctx: Pick<BookWorld, "chain" | "database" | "agent">,
+): Promise<void> {
+  const logs = await ctx.chain.publicClient.getContractEvents({
+    address: ctx.chain.usdc,
+    abi: TOKEN_ABI,
+    eventName: "Transfer",
+    args: { from: ctx.agent.walletAddress },
+    fromBlock: 0n,
+  });
+  const { rows } = await ctx.database.pool.query<{ tx_hash: string; amount: string }>(
+    `SELECT tx_hash, amount::text FROM payments
+      WHERE agent_id = $1 AND status = 'settled' AND kind <> 'incoming'`,
+    [ctx.agent.id],
+  );
+  const onChain = logs.map((log) => `${log.transactionHash} ${log.args.value}`).sort();
+  t.same(rows.map((row) => `${row.tx_hash} ${row.amount}`).sort(), onChain, "the books balance");
+}

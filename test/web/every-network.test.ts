@@ -1,0 +1,120 @@
+// Goal: an owner sees money on every network, and takes it out of the one that was chosen; one network that is down hides no other.
+import { mkdir } from "node:fs/promises";
+import t from "tap";
+import { testChain } from "../helpers/chain.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { stealFrom } from "../books/world.ts";
+import { usdcOf } from "../spending/ledger.helper.ts";
+import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+
+const other = await testChain(t, { chainId: 5042, blockTimeSeconds: 0.5 });
+const world = await webWorld(t, {
+  env: { NETWORKS: "eip155:5042002,eip155:5042", RPC_URL_5042: other.rpcUrl },
+});
+const owner = await signIn(world, DEMO_OWNER);
+const agent = await createAgent(world, owner, { name: "two-places" });
+await other.mint(agent.walletAddress, 5_000_000n);
+
+/** `SCREENSHOTS=folder npm test -- test/web/every-network.test.ts` keeps pictures for people to look at. */
+const folder = process.env["SCREENSHOTS"];
+if (folder !== undefined) await mkdir(folder, { recursive: true });
+
+for (const [size, width, height] of [
+  ["desktop", 1280, 900],
+  ["phone", 360, 740],
+] as const)
+  for (const colorScheme of ["light", "dark"] as const)
+    t.test(`balance, funding and withdrawing, ${size}, ${colorScheme}`, async (t) => {
+      const { page, faults } = await world.open(t, "/agents", { width, height, colorScheme });
+      const shot = async (name: string) => {
+        if (folder === undefined) return;
+        await page.screenshot({ path: `${folder}/${name}-${size}-${colorScheme}.png` });
+      };
+      await signInWithDemoWallet(page);
+      await page.getByRole("link", { name: "two-places" }).waitFor();
+      await page.getByText("5.00 USDC").first().waitFor();
+      await shot("agents");
+      await page.goto(`${world.baseUrl}/agents/${agent.id}`);
+      await page.getByText("On Arc", { exact: true }).waitFor();
+      await shot("agent");
+      await page.getByRole("button", { name: "Fund", exact: true }).click();
+      await page.getByRole("radio", { name: "Address" }).check();
+      await page.getByLabel("Network").selectOption({ label: "Arc" });
+      await page.getByText("Send USDC on Arc to this address").waitFor();
+      await page.getByRole("img", { name: /QR code/ }).waitFor();
+      await shot("fund");
+      await page.goto(`${world.baseUrl}/agents/${agent.id}/withdraw`);
+      await page.getByLabel("Network").waitFor();
+      await page.getByText("The agent holds 5.00 USDC").waitFor();
+      t.equal(
+        await page.getByLabel("Network").inputValue(),
+        "eip155:5042",
+        "where there is something",
+      );
+      t.equal(await page.getByRole("button", { name: "Archive agent…" }).isDisabled(), true);
+      await page.evaluate(() => document.querySelector("select")?.scrollIntoView());
+      await shot("withdraw");
+      t.ok(
+        await page.evaluate(() => document.body.scrollWidth <= document.body.clientWidth),
+        "nothing runs off the screen",
+      );
+      t.same(faults, []);
+    });
+
+t.test("a network that cannot be read is said, and hides no other", async (t) => {
+  await world.chain.mint(agent.walletAddress, 2_000_000n);
+  await other.stop();
+  const { page } = await world.open(t, "/agents");
+  await signInWithDemoWallet(page);
+  await page.getByText("without Arc, which cannot be read").waitFor();
+  await page.getByText("2.00 USDC").first().waitFor();
+  if (folder !== undefined) await page.screenshot({ path: `${folder}/down.png` });
+  await page.goto(`${world.baseUrl}/agents/${agent.id}/withdraw`);
+  await page.getByLabel("Network").getByText("Arc: cannot be read").waitFor({ state: "attached" });
+  await other.start();
+});
+
+t.test("what was chosen is signed for, and leaves", async (t) => {
+  const { page, faults } = await world.open(t, `/agents/${agent.id}/withdraw`);
+  await signInWithDemoWallet(page);
+  const before = await usdcOf({ chain: other }, DEMO_OWNER.address);
+  await page.getByLabel("Network").selectOption("eip155:5042");
+  await page.getByLabel("Amount").fill("5.5");
+  await page.getByRole("button", { name: "Review withdrawal" }).click();
+  await page.getByText("The agent holds 5.00 USDC there.").waitFor();
+  await page.getByRole("button", { name: "Max" }).click();
+  await page.getByRole("button", { name: "Review withdrawal" }).click();
+  await page.getByText("Arc (chain 5042)", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Switch to Arc" }).click();
+  await page.getByRole("button", { name: "Sign and withdraw" }).click();
+  await page.getByText("Confirmed on chain.").waitFor();
+  t.equal((await usdcOf({ chain: other }, DEMO_OWNER.address)) - before, 5_000_000n);
+  t.same(faults, []);
+});
+
+t.test("the overview says whether the ledger equals the chain, or what differs", async (t) => {
+  const { page } = await world.open(t, "/agents");
+  await signInWithDemoWallet(page);
+  await page
+    .getByText(/Ledger equals chain as of block [\d,]+ on Arc Testnet, [\d,]+ on Arc/)
+    .waitFor();
+  const stolen = await stealFrom(world, agent.walletAddress, 500_000n);
+  for (const [size, width, height] of [
+    ["desktop", 1280, 900],
+    ["phone", 360, 740],
+  ] as const)
+    for (const colorScheme of ["light", "dark"] as const) {
+      const { page: other } = await world.open(t, "/agents", { width, height, colorScheme });
+      await signInWithDemoWallet(other);
+      await other.getByText(/Ledger and chain differ on Arc Testnet, as of block/).waitFor();
+      await other.getByText("its key may be stolen").waitFor();
+      await other.getByText(stolen.slice(0, 8)).waitFor();
+      await other.getByText(/Ledger equals chain as of block [\d,]+ on Arc$/).waitFor();
+      if (folder !== undefined)
+        await other.screenshot({ path: `${folder}/ledger-${size}-${colorScheme}.png` });
+      t.ok(
+        await other.evaluate(() => document.body.scrollWidth <= document.body.clientWidth),
+        `${size} ${colorScheme}`,
+      );
+    }
+});

@@ -1,0 +1,73 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+import { TxHash } from "../../components/Address.tsx";
+import { Muted, Note } from "../../components/Layout.tsx";
+import type { Overview } from "../../lib/wire.ts";
+import { useInfo, useNetworkNames } from "../../shared/info.ts";
+import { overviewQuery } from "./api.ts";
+import styles from "./LedgerLine.module.css";
+
+type LedgerState = Overview["ledger"][number];
+
+const blockOf = ({ asOfBlock }: LedgerState): string =>
+  asOfBlock === null ? "" : BigInt(asOfBlock).toLocaleString("en-US");
+
+/** Whether what is shown here is what the chain says, and up to which block that was looked at. */
+export function LedgerLine(): ReactNode {
+  const { data } = useQuery(overviewQuery());
+  const info = useInfo();
+  const nameOf = useNetworkNames();
+  if (!data || data.ledger.length === 0) return null;
+  const isAlone = data.ledger.length === 1;
+  const on = (state: LedgerState): string => (isAlone ? "" : ` on ${nameOf(state.network)}`);
+  const equal = data.ledger.filter(({ equalsChain }) => equalsChain === true);
+  const unread = data.ledger.filter(({ equalsChain }) => equalsChain === null);
+  const differing = data.ledger.filter(({ equalsChain }) => equalsChain === false);
+  return (
+    <div className={styles.root}>
+      {differing.map((state) => (
+        <Note key={state.network} tone="warn">
+          <p role="alert">
+            <strong>
+              Ledger and chain differ{on(state)}, as of block {blockOf(state)}.
+            </strong>
+          </p>
+          <ul className={styles.list}>
+            {state.differences.map((difference) => (
+              <li key={`${difference.kind}${difference.seenAt}${difference.txHash}`}>
+                <Link to={`/agents/${difference.agentId}`}>This agent</Link>: {difference.meaning}.{" "}
+                {difference.txHash !== null && (
+                  <TxHash
+                    value={difference.txHash}
+                    explorerUrl={
+                      info?.localWorld === true
+                        ? undefined
+                        : info?.networks.find(({ id }) => id === state.network)?.explorerUrl
+                    }
+                  />
+                )}
+              </li>
+            ))}
+          </ul>
+        </Note>
+      ))}
+      {equal.length > 0 && (
+        <p>
+          <Muted>
+            Ledger equals chain as of block{" "}
+            {equal.map((state) => `${blockOf(state)}${on(state)}`).join(", ")}
+          </Muted>
+        </p>
+      )}
+      {unread.length > 0 && (
+        <p>
+          <Muted>
+            Not compared with the chain yet
+            {isAlone ? "" : `: ${unread.map(({ network }) => nameOf(network)).join(", ")}`}
+          </Muted>
+        </p>
+      )}
+    </div>
+  );
+}
