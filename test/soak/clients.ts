@@ -38,8 +38,11 @@ export class Random {
   }
 }
 
-/** `unknown`: nobody said how it ended. The books must then say either, and not both. */
-export type Outcome = "paid" | "denied" | "failed" | "unknown" | "free";
+/**
+ * `unknown`: nobody said how it ended; the books must then say either, and not both. `repeat`: another request was told,
+ * or will be. `free`: nothing was paid.
+ */
+export type Outcome = "paid" | "denied" | "failed" | "unknown" | "repeat" | "free";
 
 /** What a caller was told of one payment. */
 export interface Told {

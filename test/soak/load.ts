@@ -20,6 +20,8 @@ import { strangerCancels, strangerPays, type LoadTargets, type Posted } from "./
 
 const LOOPS = { agent: 3, stranger: 5, cancel: 1, withdrawal: 1, owner: 1 };
 const WITHDRAWN_TO_OWNER = 3;
+/** An owner wants to know what is in force. */
+const PATIENCE_OF_OWNERS_MS = 90_000;
 /** Nobody works longer on a request whose caller has gone. */
 const GHOST_MS = 150_000;
 /** Most of what a bad seller does is decided only when the authorization has expired: the books will say. */
@@ -145,7 +147,7 @@ async function changeRules(context: SoakContext, agent: SoakAgent): Promise<void
   if (!limits) return;
   const counted = atomic(limits.spent) + atomic(limits.reserved);
   // Below what was spent, hardly above it, and far above it.
-  const room = random.pick([-50_000n, 0n, 30_000n, 200_000n, 500_000n, 1_000_000n]);
+  const room = random.pick([-50_000n, 0n, 30_000n, 500_000n, 1_000_000n, 2_000_000n]);
   return setRule(context, agent, { limitAtomic: counted + room < 0n ? 0n : counted + room });
 }
 
@@ -163,7 +165,7 @@ async function setRule(
       ...(rule.limitAtomic !== undefined && { dailyLimit: usdc(rule.limitAtomic) }),
       ...(rule.paused !== undefined && { status: rule.paused ? "paused" : "active" }),
     },
-    patienceMs: 300_000,
+    patienceMs: PATIENCE_OF_OWNERS_MS,
   });
   if (reply?.status === 200) entry.certainMs = Date.now();
   // A late twin of a try without an answer could still undo a later change.
@@ -181,7 +183,7 @@ async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> 
   const issued =
     rotated?.status === 201
       ? rotated
-      : await insist(context, path, { headers, body: {}, patienceMs: 300_000 });
+      : await insist(context, path, { headers, body: {}, patienceMs: PATIENCE_OF_OWNERS_MS });
   if (issued?.status !== 201) return;
   count(context.notes, "keys rotated");
   agent.apiKey = String(issued.body["apiKey"]);

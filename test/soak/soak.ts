@@ -66,10 +66,12 @@ const SILENCE_AT_MOST_MS = 60_000;
 const FAULT_AT_MOST_MS = 120_000;
 /** What an authorization may live, what comes after it, and one round of housekeeping. */
 const DEADLINE_MS = 300_000;
-const HURRY_AFTER_MS = 12_000;
+const HURRY_AFTER_MS = 8_000;
 const HURRIED_SECONDS = 150;
+const HURRIED_DEADLINE_MS = 75_000;
 /** For readers that follow the chain in the background. */
 const AGREE_WITHIN_MS = 60_000;
+const HURRIED_AGREE_WITHIN_MS = 30_000;
 const REPLAYS_AT_THE_END = 40;
 
 export async function runSoak(options: SoakOptions): Promise<SoakReport> {
@@ -106,7 +108,7 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
     for (const payment of random.shuffled(posted).slice(0, REPLAYS_AT_THE_END))
       await settle(context, payment);
     await letSettle(context, options);
-    const checks = await closeBooks(context, made.funded, faults);
+    const checks = await closeBooks(context, made.funded, faults, options);
     const blocks = await world.chain.publicClient.getBlockNumber({ cacheTime: 0 });
     return { seed: options.seed, minutes: options.minutes, blocks, notes, faults, checks };
   } finally {
@@ -166,10 +168,14 @@ async function breakThings(
 ): Promise<FaultRecord[]> {
   const { random, notes } = context;
   const untilMs = performance.now() + options.minutes * 60_000;
-  const isOver = (): boolean => performance.now() > untilMs || options.signal?.aborted === true;
+  let bag: string[] = [];
+  let rounds = 0;
+  const isOver = (): boolean =>
+    options.signal?.aborted === true ||
+    // A short one makes each fault once, whatever the time.
+    (performance.now() > untilMs && (rounds > 1 || bag.length === 0 || options.isHurried !== true));
   const records = new Map<string, FaultRecord>();
   const names = [...FAULTS.keys()].filter((name) => options.faults?.includes(name) ?? true);
-  let bag: string[] = [];
   const run = async (name: string, fault: Fault): Promise<void> => {
     options.say(`  ${name}`);
     await within(fault.run({ context, targets }), FAULT_AT_MOST_MS).catch((error: unknown) => {
@@ -186,9 +192,12 @@ async function breakThings(
     records.set(name, record);
   };
   while (!isOver()) {
-    await sleep(random.int(1_000, 3_000));
+    await sleep(options.isHurried === true ? 500 : random.int(1_000, 3_000));
     if (names.length === 0) continue;
-    if (bag.length === 0) bag = random.shuffled(names);
+    if (bag.length === 0) {
+      bag = random.shuffled(names);
+      rounds += 1;
+    }
     const first = bag.shift() ?? "";
     const [one, other] = [FAULTS.get(first), FAULTS.get(bag[0] ?? "")];
     const both = one && other && one.part !== other.part && random.next() < 0.3;
@@ -209,12 +218,13 @@ async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
 /** Until nothing is open any more, or its deadline is long over. */
 async function letSettle({ world }: SoakContext, options: SoakOptions): Promise<void> {
   const startMs = performance.now();
+  const deadlineMs = options.isHurried === true ? HURRIED_DEADLINE_MS : DEADLINE_MS;
   let isHurried = false;
   for (;;) {
     const { settlements, payments } = await readRows(world.postgres.pool);
     const open = [...settlements, ...payments].filter(isOpen).length;
     const tookMs = performance.now() - startMs;
-    if (open === 0 || tookMs > DEADLINE_MS) return;
+    if (open === 0 || tookMs > deadlineMs) return;
     if (options.isHurried === true && !isHurried && tookMs > HURRY_AFTER_MS) {
       isHurried = true;
       await world.chain.testClient.increaseTime({ seconds: HURRIED_SECONDS });
@@ -228,10 +238,12 @@ async function closeBooks(
   context: SoakContext,
   funded: ReadonlyMap<Address, bigint>,
   faults: readonly FaultRecord[],
+  { isHurried }: SoakOptions,
 ): Promise<Check[]> {
   const made = faults.reduce((sum, { times }) => sum + times, 0);
   const { world, agents, notes } = context;
-  const untilMs = performance.now() + AGREE_WITHIN_MS;
+  const patienceMs = isHurried === true ? HURRIED_AGREE_WITHIN_MS : AGREE_WITHIN_MS;
+  const untilMs = performance.now() + patienceMs;
   for (;;) {
     const books = await readChain(world.chain);
     const rows = await readRows(world.postgres.pool);

@@ -87,9 +87,8 @@ export async function settle(
 
 function settleOutcome(status: number | undefined, reason: string): Outcome {
   if (status !== 200) return "unknown";
-  return reason === "duplicate_settlement" || reason === "settlement_pending"
-    ? "unknown"
-    : "failed";
+  if (reason === "duplicate_settlement") return "repeat";
+  return reason === "settlement_pending" ? "unknown" : "failed";
 }
 
 /** Taken back on chain while it is on its way: either may win. */
