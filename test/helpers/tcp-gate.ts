@@ -10,10 +10,13 @@ export interface TcpGate {
   open(): Promise<void>;
   /**
    * Nothing is heard of the established connections any more, while new ones work. `isEnded`: the server's ends of
-   * them are closed, as after a failover to another machine; else the server too believes that they live.
+   * them are closed, as after a failover to another machine; else the server believes for a minute that they live.
    */
   silence(isEnded?: boolean): void;
 }
+
+/** After it the server's own system would notice, too. */
+const KEEPALIVE_MS = 60_000;
 
 interface Pair {
   inbound: Socket;
@@ -79,6 +82,7 @@ export async function tcpGate(
       inbound.resume();
       outbound.resume();
       if (isEnded) outbound.destroy();
+      else setTimeout(() => outbound.destroy(), KEEPALIVE_MS).unref();
     }
   };
 

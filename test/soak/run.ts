@@ -20,6 +20,7 @@ const { values } = parseArgs({
     replicas: { type: "string", default: "3" },
     seed: { type: "string", default: String(Date.now() % 1_000_000) },
     faults: { type: "string" },
+    hurried: { type: "boolean", default: false },
   },
 });
 const faults = values.faults?.split(",").map((name) => name.trim());
@@ -47,6 +48,7 @@ try {
     replicas: Number(values.replicas),
     seed: Number(values.seed),
     ...(faults && { faults }),
+    isHurried: values.hurried,
     logDir: outDir,
     say: (line) => console.log(`${stamp()} ${line}`),
     signal: interrupted.signal,

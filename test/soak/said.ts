@@ -4,6 +4,8 @@ import { atomic, callOnce, type SoakContext } from "./clients.ts";
 
 /** How far behind the newest block the service's own comparison may be. */
 const BEHIND_AT_MOST = 30n;
+/** All is calm: an answer that takes longer is none. */
+const ASKED_MS = 5_000;
 
 export async function checkSaid(context: SoakContext, books: Books, rows: Rows): Promise<Check[]> {
   const { world, agents } = context;
@@ -12,6 +14,7 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
     const { url } = world.replicas[index % world.replicas.length] ?? { url: "" };
     const me = await callOnce(`${url}/api/agents/me`, {
       method: "GET",
+      timeoutMs: ASKED_MS,
       headers: { authorization: `Bearer ${agent.apiKey}` },
     });
     const limits = me?.body["limits"] as { spent: string; reserved: string } | undefined;
@@ -37,7 +40,7 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
   }
   const ready: string[] = [];
   for (const { url, index } of world.replicas) {
-    const answer = await callOnce(`${url}/api/ready`, { method: "GET" });
+    const answer = await callOnce(`${url}/api/ready`, { method: "GET", timeoutMs: ASKED_MS });
     if (answer?.status !== 200)
       ready.push(`replica ${index}: ${answer?.status} ${JSON.stringify(answer?.body["parts"])}`);
   }
@@ -64,6 +67,7 @@ async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]>
   const { cookie } = agent.owner;
   const answer = await callOnce(`${replica.url}/api/overview`, {
     method: "GET",
+    timeoutMs: ASKED_MS,
     headers: { cookie },
   });
   const ledger = answer?.body["ledger"];

@@ -20,7 +20,7 @@ const FAULTS = [
 
 t.test("the books balance", { timeout: 290_000 }, async (t) => {
   const report = await runSoak({
-    minutes: 0.6,
+    minutes: 0.4,
     replicas: 3,
     seed: Date.now() % 1_000_000,
     faults: FAULTS,
