@@ -3,6 +3,7 @@
 //   npm run soak -- --minutes 30                 a real one
 //   npm run soak -- --minutes 5 --seed 7         the same choices again
 //   npm run soak -- --faults "reads lag,Postgres is killed"
+//   npm run soak -- --minutes 1 --hurried        each fault once; at the end the chain's clock jumps past what is open
 //
 // Ctrl-C ends the load early; the books are closed all the same. Exit code 1 on any difference.
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
