@@ -57,7 +57,10 @@ try {
   const isBalanced = printReport(report, console.log);
   writeFileSync(join(outDir, "report.json"), toJson(report));
   console.log(`\nEverything, and the replicas' logs: ${relative(process.cwd(), outDir)}`);
-  console.log(`Again: npm run soak -- --minutes ${values.minutes} --seed ${values.seed}`);
+  const again = ["--minutes", values.minutes, "--replicas", values.replicas, "--seed", values.seed];
+  if (values.hurried) again.push("--hurried");
+  if (values.faults !== undefined) again.push("--faults", JSON.stringify(values.faults));
+  console.log(`Again: npm run soak -- ${again.join(" ")}`);
   process.exitCode = isBalanced ? 0 : 1;
 } finally {
   rmSync(compiled, { recursive: true, force: true });
