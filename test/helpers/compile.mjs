@@ -3,14 +3,17 @@
 import { readFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
-import { build } from "esbuild";
+import { build as bundle } from "esbuild";
 import { ROOT } from "../../server/local/bootstrap.mjs";
 
-/** A compiled file still finds what lies beside its source. */
+/**
+ * A compiled file still finds what lies beside its source.
+ * @type {import("esbuild").Plugin}
+ */
 const keepsItsPlace = {
   name: "keeps-its-place",
-  setup({ onLoad }) {
-    onLoad({ filter: /\.(ts|mts|mjs)$/ }, async ({ path }) => {
+  setup(build) {
+    build.onLoad({ filter: /\.(ts|mts|mjs)$/ }, async ({ path }) => {
       const source = await readFile(path, "utf8");
       const loader = path.endsWith(".mjs") ? "js" : "ts";
       const contents = source
@@ -28,7 +31,7 @@ const keepsItsPlace = {
  * @returns {Promise<(file: string) => string>} where a file's compiled form is
  */
 export async function compile(files, outdir) {
-  await build({
+  await bundle({
     absWorkingDir: ROOT,
     entryPoints: files,
     outdir,

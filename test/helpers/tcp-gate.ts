@@ -1,46 +1,59 @@
-// A door in front of a TCP server that a test can shut (connections are cut and new ones refused), or behind which
-// what is connected falls silent while new connections work, as after a failover.
+// A door in front of a TCP server that a test can shut, or behind which established connections die without a word.
 import { once } from "node:events";
 import { connect, createServer, type Server, type Socket } from "node:net";
 import type { Test } from "tap";
 
 export interface TcpGate {
   port: number;
+  /** Connections are cut and new ones refused. */
   shut(): Promise<void>;
   open(): Promise<void>;
-  /** Established connections stay open, and nothing passes through them any more. */
-  silence(): void;
+  /**
+   * Nothing is heard of the established connections any more, while new ones work. `isEnded`: the server's ends of
+   * them are closed, as after a failover to another machine; else the server believes for a minute that they live.
+   */
+  silence(isEnded?: boolean): void;
+}
+
+/** After it the server's own system would notice, too. */
+const KEEPALIVE_MS = 60_000;
+
+interface Pair {
+  inbound: Socket;
+  outbound: Socket;
+  isSilent: boolean;
 }
 
 export async function tcpGate(
   t: Pick<Test, "teardown">,
   target: { host: string; port: number },
 ): Promise<TcpGate> {
-  const sockets = new Set<Socket>();
-  const pairs = new Set<[Socket, Socket]>();
-  const silenced = new Set<Socket>();
+  const pairs = new Set<Pair>();
   let server: Server | undefined;
   let port = 0;
 
+  const join = (inbound: Socket): void => {
+    const pair = { inbound, outbound: connect(target.port, target.host), isSilent: false };
+    const { outbound } = pair;
+    pairs.add(pair);
+    for (const [socket, other] of [
+      [inbound, outbound],
+      [outbound, inbound],
+    ] as const) {
+      socket.on("error", () => undefined);
+      socket.on("close", () => {
+        if (pair.isSilent && socket === outbound) return;
+        pairs.delete(pair);
+        other.destroy();
+      });
+    }
+    inbound.pipe(outbound);
+    outbound.pipe(inbound);
+  };
+
   const open = async (): Promise<void> => {
-    server = createServer((inbound) => {
-      const outbound = connect(target.port, target.host);
-      const pair: [Socket, Socket] = [inbound, outbound];
-      pairs.add(pair);
-      for (const socket of pair) {
-        sockets.add(socket);
-        socket.on("error", () => undefined);
-        socket.on("close", () => {
-          sockets.delete(socket);
-          if (silenced.has(socket)) return;
-          pairs.delete(pair);
-          inbound.destroy();
-          outbound.destroy();
-        });
-      }
-      inbound.pipe(outbound);
-      outbound.pipe(inbound);
-    }).listen(port, "127.0.0.1");
+    if (server) return;
+    server = createServer(join).listen(port, "127.0.0.1");
     await once(server, "listening");
     const address = server.address();
     if (address !== null && typeof address === "object") port = address.port;
@@ -52,22 +65,25 @@ export async function tcpGate(
     server = undefined;
     const closed = once(closing, "close");
     closing.close();
-    for (const socket of sockets) socket.destroy();
+    for (const { inbound, outbound } of pairs) {
+      inbound.destroy();
+      outbound.destroy();
+    }
     await closed;
   };
 
-  const silence = (): void => {
-    for (const pair of pairs)
-      for (const socket of pair) {
-        silenced.add(socket);
-        socket.unpipe();
-        // Read and thrown away: the other side's data is acknowledged, and answered by nobody.
-        socket
-          .removeAllListeners("end")
-          .on("data", () => undefined)
-          .resume();
-      }
-    pairs.clear();
+  const silence = (isEnded = true): void => {
+    for (const pair of pairs) {
+      const { inbound, outbound } = pair;
+      pair.isSilent = true;
+      inbound.unpipe(outbound);
+      outbound.unpipe(inbound);
+      // What still comes goes nowhere: the sender's end is read, so that it sees its own close.
+      inbound.resume();
+      outbound.resume();
+      if (isEnded) outbound.destroy();
+      else setTimeout(() => outbound.destroy(), KEEPALIVE_MS).unref();
+    }
   };
 
   await open();

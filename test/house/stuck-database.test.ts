@@ -128,7 +128,7 @@ t.test("established connections fall silent while new ones work", async (t) => {
     }
   })();
   await sleep(1_000);
-  gate.silence();
+  gate.silence(false);
   const silentMs = performance.now();
   const answers = async (): Promise<boolean> => {
     const [nonce, self, ready] = await Promise.all([

@@ -1,0 +1,278 @@
+// The books of the soak: what the chain's own logs say, against what the service's rows say, and both against what its callers were told. Nothing here uses the service's code.
+import type { Pool } from "pg";
+import { parseAbi, parseEventLogs, type Address, type Hex } from "viem";
+import type { TestChain } from "../helpers/chain.ts";
+import type { SoakAgent, Told } from "./clients.ts";
+
+const EVENTS = parseAbi([
+  "event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)",
+  "event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)",
+  "event Transfer(address indexed from, address indexed to, uint256 value)",
+  "function balanceOf(address account) view returns (uint256)",
+]);
+const BLOCKS_AT_ONCE = 500n;
+
+/** An authorization that was used, and the transfer it made. */
+export interface Move {
+  from: Address;
+  to: Address;
+  amountAtomic: bigint;
+  nonce: Hex;
+  txHash: Hex;
+  block: bigint;
+}
+
+export interface Books {
+  moves: Move[];
+  byKey: Map<string, Move[]>;
+  byAmount: Map<string, Move[]>;
+  cancelled: Set<string>;
+}
+
+const lower = <T extends string>(text: T): T => text.toLowerCase() as T;
+const keyOf = (from: string, nonce: string): string => `${lower(from)}:${lower(nonce)}`;
+const amountKeyOf = (from: string, to: string, amount: bigint): string =>
+  `${lower(from)}>${lower(to)}=${amount}`;
+
+export async function readChain(chain: TestChain): Promise<Books> {
+  const books: Books = {
+    moves: [],
+    byKey: new Map(),
+    byAmount: new Map(),
+    cancelled: new Set(),
+  };
+  const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  for (let fromBlock = 0n; fromBlock <= head; fromBlock += BLOCKS_AT_ONCE) {
+    const toBlock = fromBlock + BLOCKS_AT_ONCE - 1n;
+    const raw = await chain.publicClient.getLogs({
+      address: chain.usdc,
+      fromBlock,
+      toBlock: toBlock > head ? head : toBlock,
+    });
+    const logs = parseEventLogs({ abi: EVENTS, logs: raw });
+    for (const [index, log] of logs.entries()) {
+      if (log.eventName === "Transfer") continue;
+      const { authorizer, nonce } = log.args;
+      if (log.eventName === "AuthorizationCanceled") {
+        books.cancelled.add(keyOf(authorizer, nonce));
+        continue;
+      }
+      // The token marks the authorization, and moves the money next.
+      const next = logs[index + 1];
+      if (next?.eventName !== "Transfer" || next.transactionHash !== log.transactionHash)
+        throw new Error(`${log.transactionHash} used an authorization without a transfer`);
+      note(books, {
+        from: lower(authorizer),
+        to: lower(next.args.to),
+        amountAtomic: next.args.value,
+        nonce: lower(nonce),
+        txHash: log.transactionHash,
+        block: log.blockNumber,
+      });
+    }
+  }
+  return books;
+}
+
+function note(books: Books, move: Move): void {
+  books.moves.push(move);
+  const { from, to, nonce, amountAtomic } = move;
+  const add = (map: Map<string, Move[]>, key: string) =>
+    void map.set(key, [...(map.get(key) ?? []), move]);
+  add(books.byKey, keyOf(from, nonce));
+  add(books.byAmount, amountKeyOf(from, to, amountAtomic));
+}
+
+interface SettlementRow {
+  id: string;
+  kind: string;
+  from_address: Address;
+  nonce: Hex;
+  status: string;
+  tx_hash: Hex | null;
+  error_reason: string | null;
+}
+
+export interface PaymentRow {
+  id: string;
+  agent_id: string;
+  kind: string;
+  status: string;
+  amount: string;
+  nonce: Hex | null;
+  tx_hash: Hex | null;
+  created_at: Date;
+  updated_at: Date;
+}
+
+export interface Rows {
+  settlements: SettlementRow[];
+  payments: PaymentRow[];
+}
+
+const OPEN = new Set(["queued", "submitted", "reserved", "unknown"]);
+export const isOpen = ({ status }: { status: string }): boolean => OPEN.has(status);
+
+export async function readRows(pool: Pool): Promise<Rows> {
+  const [settlements, payments] = await Promise.all([
+    pool.query<SettlementRow>(
+      "SELECT id, kind, from_address, nonce, status, tx_hash, error_reason FROM settlements",
+    ),
+    pool.query<PaymentRow>(
+      `SELECT id, agent_id, kind, status, amount::text, nonce, tx_hash, created_at, updated_at
+         FROM payments WHERE status <> 'blocked' ORDER BY created_at`,
+    ),
+  ]);
+  return { settlements: settlements.rows, payments: payments.rows };
+}
+
+/** One line of the table: how many were looked at, and each that is not as it must be. */
+export interface Check {
+  what: string;
+  looked: number;
+  wrong: string[];
+}
+
+export function check(what: string, looked: number, wrong: string[]): Check {
+  return { what, looked, wrong };
+}
+
+export function checkOnce({ byKey }: Books): Check {
+  const wrong = [...byKey].filter(([, moves]) => moves.length > 1);
+  return check(
+    "doubled: authorizations used more than once on chain",
+    byKey.size,
+    wrong.map(([key, moves]) => `${key} in ${moves.map(({ txHash }) => txHash).join(", ")}`),
+  );
+}
+
+/** A settled row is on chain in the transaction it names, any other final row is not, none is open. */
+export function checkRows(books: Books, { settlements, payments }: Rows): Check[] {
+  const unequal: string[] = [];
+  const open: string[] = [];
+  const known = new Set<string>();
+  for (const row of settlements) {
+    const key = keyOf(row.from_address, row.nonce);
+    known.add(key);
+    const [move] = books.byKey.get(key) ?? [];
+    const said = `${row.kind} ${row.id} is ${row.status} (${row.error_reason ?? row.tx_hash})`;
+    if (isOpen(row)) open.push(said);
+    else if (row.status === "settled" && move?.txHash !== row.tx_hash)
+      unequal.push(`${said}, the chain says ${move?.txHash ?? "unused"}`);
+    else if (row.status !== "settled" && move) unequal.push(`${said}, the chain used it`);
+  }
+  for (const { from, nonce, txHash } of books.moves)
+    if (!known.has(keyOf(from, nonce))) unequal.push(`${txHash} has no row`);
+  const stuck = payments.filter((row) => row.kind !== "incoming" && isOpen(row));
+  open.push(...stuck.map((row) => `payment ${row.kind} ${row.id} is ${row.status}`));
+  return [
+    check("settlements: settled exactly where used on chain", settlements.length, unequal),
+    check("rows left open past their deadline", settlements.length, open),
+  ];
+}
+
+/** Per agent: what is settled in its ledger is what left its wallet, and what came in is there once. */
+export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Check {
+  const wrong: string[] = [];
+  for (const agent of agents) {
+    const wallet = lower(agent.wallet);
+    const own = rows.payments.filter(
+      (row) => row.agent_id === agent.id && row.status === "settled",
+    );
+    const sum = (list: PaymentRow[]) => list.reduce((total, row) => total + BigInt(row.amount), 0n);
+    const outs = books.moves.filter(({ from }) => from === wallet);
+    const ins = books.moves.filter(({ to }) => to === wallet);
+    const compare = (what: string, told: PaymentRow[], moves: Move[]) => {
+      const moved = moves.reduce((total, move) => total + move.amountAtomic, 0n);
+      if (sum(told) !== moved || told.length !== moves.length)
+        wrong.push(
+          `${agent.id} ${what}: ledger ${told.length} of ${sum(told)}, chain ${moves.length} of ${moved}`,
+        );
+    };
+    compare(
+      "paid",
+      own.filter(({ kind }) => kind !== "incoming"),
+      outs,
+    );
+    compare(
+      "received",
+      own.filter(({ kind }) => kind === "incoming"),
+      ins,
+    );
+  }
+  return check("agents' ledgers equal the transfers of their wallets", agents.length, wrong);
+}
+
+/** What somebody was told is what happened, for each payment by itself. */
+export function checkTold(books: Books, { payments }: Rows, told: Told[]): Check[] {
+  const nonceOf = new Map(payments.map((row) => [row.id, row.nonce]));
+  const lost: string[] = [];
+  const false_: string[] = [];
+  const successes = new Map<string, number>();
+  const facilitated = new Map<string, Told[]>();
+  for (const one of told) {
+    const nonce = one.nonce ?? nonceOf.get(one.paymentId ?? "");
+    const moves = nonce
+      ? (books.byKey.get(keyOf(one.from, nonce)) ?? [])
+      : one.to && one.amountAtomic !== undefined
+        ? (books.byAmount.get(amountKeyOf(one.from, one.to, one.amountAtomic)) ?? [])
+        : [];
+    const said = `${one.kind} ${one.paymentId ?? one.nonce} ${one.amountAtomic ?? ""} told ${one.outcome} ${one.code ?? one.txHash ?? ""}`;
+    if (one.outcome === "paid") {
+      if (moves.length !== 1) lost.push(`${said}, on chain ${moves.length} times`);
+      else if (one.amountAtomic !== undefined && moves[0]?.amountAtomic !== one.amountAtomic)
+        lost.push(`${said}, on chain ${moves[0]?.amountAtomic}`);
+      const key = moves[0] ? keyOf(moves[0].from, moves[0].nonce) : said;
+      successes.set(key, (successes.get(key) ?? 0) + 1);
+    }
+    if (one.kind === "facilitated") {
+      const key = keyOf(one.from, one.nonce ?? "");
+      facilitated.set(key, [...(facilitated.get(key) ?? []), one]);
+    } else if (isToldUnpaid(one) && moves.length > 0)
+      false_.push(`${said}, yet on chain in ${moves[0]?.txHash}`);
+  }
+  // Posted many times: a failure of one may be healed by a later one. All of them failures, and yet paid, is false.
+  for (const [key, ones] of facilitated)
+    if (ones.every(({ outcome }) => outcome === "failed") && books.byKey.has(key))
+      false_.push(
+        `facilitated ${key} told only ${ones.map(({ code }) => code).join(", ")}, yet on chain`,
+      );
+  const twice = [...successes].filter(([, times]) => times > 1).map(([key]) => key);
+  return [
+    check(
+      "lost: told paid, and not on chain exactly once",
+      told.filter(({ outcome }) => outcome === "paid").length,
+      lost,
+    ),
+    check("told paid more than once", successes.size, twice),
+    check("told unpaid, and yet on chain", told.filter(isToldUnpaid).length, false_),
+  ];
+}
+
+const isToldUnpaid = ({ outcome, isClear }: Told): boolean =>
+  outcome === "failed" || outcome === "free" || (outcome === "denied" && isClear);
+
+/** Money is where the chain's logs say it went. */
+export async function checkBalances(
+  chain: TestChain,
+  books: Books,
+  funded: ReadonlyMap<Address, bigint>,
+): Promise<Check> {
+  const wrong: string[] = [];
+  for (const [address, funds] of funded) {
+    const account = lower(address);
+    const expected = books.moves.reduce(
+      (total, { from, to, amountAtomic }) =>
+        total + (to === account ? amountAtomic : 0n) - (from === account ? amountAtomic : 0n),
+      funds,
+    );
+    const balance = await chain.publicClient.readContract({
+      address: chain.usdc,
+      abi: EVENTS,
+      functionName: "balanceOf",
+      args: [address],
+    });
+    if (balance !== expected) wrong.push(`${address} has ${balance}, not ${expected}`);
+  }
+  return check("balances: funds plus and minus the transfers", funded.size, wrong);
+}

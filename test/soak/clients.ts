@@ -1,0 +1,254 @@
+// Who calls the service during the soak, as patient clients do: they try another replica, with the same key, until somebody knows; and they write down what they were told.
+import { setTimeout as sleep } from "node:timers/promises";
+import type { FastifyInstance } from "fastify";
+import type { Address, Hex } from "viem";
+import { createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
+import type { World } from "./world.ts";
+
+/** mulberry32: the same seed, the same choices. */
+export class Random {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = seed >>> 0;
+  }
+
+  next(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let mixed = this.#state;
+    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  }
+
+  /** Both ends included. */
+  int(least: number, most: number): number {
+    return least + Math.floor(this.next() * (most - least + 1));
+  }
+
+  pick<T>(from: readonly T[]): T {
+    const picked = from[this.int(0, from.length - 1)];
+    if (picked === undefined) throw new Error("nothing to pick from");
+    return picked;
+  }
+
+  shuffled<T>(list: readonly T[]): T[] {
+    const rest = [...list];
+    return list.map(() => rest.splice(this.int(0, rest.length - 1), 1)[0] as T);
+  }
+}
+
+/**
+ * `unknown`: nobody said how it ended; the books must then say either, and not both. `repeat`: another request was told,
+ * or will be. `free`: nothing was paid.
+ */
+export type Outcome = "paid" | "denied" | "failed" | "unknown" | "repeat" | "free";
+
+/** What a caller was told of one payment. */
+export interface Told {
+  kind: "spend" | "x402" | "withdrawal" | "facilitated";
+  outcome: Outcome;
+  code?: string;
+  from: Address;
+  to?: Address;
+  amountAtomic?: bigint;
+  /** Only where the caller signed itself. */
+  nonce?: Hex;
+  paymentId?: string;
+  txHash?: Hex;
+  /** No earlier try was left without an answer that could still be at work. */
+  isClear: boolean;
+  tookMs: number;
+}
+
+/** A rule of an agent, from when it may have held until when it may still have held, on this machine's clock. */
+export interface RuleInForce {
+  limitAtomic?: bigint;
+  paused?: boolean;
+  /** It was asked for. */
+  askedMs: number;
+  /** From here on nothing from before it was in force. */
+  certainMs: number;
+  /** Until then a try of it that nobody answered may have come into force once more. */
+  ghostUntilMs?: number;
+}
+
+export interface SoakAgent {
+  id: string;
+  wallet: Address;
+  apiKey: string;
+  keyId: string;
+  owner: SignedInOwner;
+  fundsAtomic: bigint;
+  rules: RuleInForce[];
+}
+
+export interface Notes {
+  told: Told[];
+  /** Anything else worth a number in the table. */
+  counts: Map<string, number>;
+  /** What must not happen, seen while it happened. */
+  faults: string[];
+  /** Of the last payment that somebody was told is made. */
+  lastPaidMs: number;
+}
+
+export interface Reply {
+  status: number;
+  body: Record<string, unknown>;
+  /** Earlier tries that nobody answered, or that may still be at work. */
+  unanswered: number;
+}
+
+export interface SoakContext {
+  world: World;
+  random: Random;
+  notes: Notes;
+  agents: SoakAgent[];
+  /** No two payments of the soak to one payee have the same amount: found on chain by it. */
+  nextAmount(): bigint;
+  signal: AbortSignal;
+}
+
+export const count = (notes: Notes, what: string): void =>
+  void notes.counts.set(what, (notes.counts.get(what) ?? 0) + 1);
+
+export const wordOf = (value: unknown): string | undefined =>
+  typeof value === "string" ? value : undefined;
+
+const CALL_TIMEOUT_MS = 30_000;
+/** After it, only the books know. */
+const PATIENCE_MS = 30_000;
+/** Not an end: the same request is to be asked again, with the same key. */
+const COME_AGAIN = new Set([
+  "idempotency_in_progress",
+  "payment_status_unknown",
+  "chain_unavailable",
+  "service_unavailable",
+  "relayer_unfunded",
+  "rate_limited",
+  "internal_error",
+]);
+const JSON_TYPE = { "content-type": "application/json" };
+
+export async function callOnce(
+  url: string,
+  options: {
+    method?: string;
+    headers?: Record<string, string>;
+    body?: unknown;
+    timeoutMs?: number;
+  } = {},
+): Promise<{ status: number; body: Record<string, unknown> } | undefined> {
+  const { method = "POST", headers = {}, body, timeoutMs = CALL_TIMEOUT_MS } = options;
+  try {
+    const answer = await fetch(url, {
+      method,
+      headers: { ...JSON_TYPE, ...headers },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+    return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
+  } catch {
+    return undefined; // Cut, refused, or too late: all say nothing.
+  }
+}
+
+/** Asks one replica after the other until one gives an answer that stays; undefined when patience is over. */
+export async function insist(
+  context: Pick<SoakContext, "world" | "random" | "notes">,
+  path: string,
+  options: {
+    method?: string;
+    headers: () => Record<string, string>;
+    body?: unknown;
+    patienceMs?: number;
+  },
+): Promise<Reply | undefined> {
+  const { world, random, notes } = context;
+  const untilMs = performance.now() + (options.patienceMs ?? PATIENCE_MS);
+  let at = random.int(0, world.replicas.length - 1);
+  for (let unanswered = 0; performance.now() < untilMs; at += 1) {
+    const replica = world.replicas[at % world.replicas.length];
+    if (replica === undefined) throw new Error("no replicas");
+    const answer = await callOnce(`${replica.url}${path}`, {
+      ...options,
+      headers: options.headers(),
+    });
+    if (answer) {
+      const code = wordOf(answer.body["code"]) ?? "";
+      if (answer.status === 500) count(notes, "answers 500");
+      // A key that was rotated while the request was on its way: the next try has the new one.
+      const isStale = answer.status === 401;
+      if (!isStale && !COME_AGAIN.has(code)) return { ...answer, unanswered };
+      if (code === "payment_status_unknown" || code === "idempotency_in_progress") unanswered += 1;
+      else if (answer.status === 500) unanswered += 1;
+    } else unanswered += 1;
+    await sleep(random.int(200, 800));
+  }
+  return undefined;
+}
+
+/** What the owner helpers of the other tests ask through, over HTTP and with patience. */
+function overHttp(context: Pick<SoakContext, "world" | "random" | "notes">): FastifyInstance {
+  const inject = async (wanted: {
+    method: string;
+    url: string;
+    headers?: Record<string, string>;
+    payload?: string;
+  }) => {
+    const replica = context.random.pick(context.world.replicas);
+    const answer = await fetch(`${replica.url}${wanted.url}`, {
+      method: wanted.method,
+      ...(wanted.headers && { headers: wanted.headers }),
+      ...(wanted.payload !== undefined && { body: wanted.payload }),
+      signal: AbortSignal.timeout(CALL_TIMEOUT_MS),
+    });
+    const body = await answer.text();
+    return {
+      statusCode: answer.status,
+      body,
+      json: () => JSON.parse(body) as unknown,
+      headers: { "set-cookie": answer.headers.getSetCookie() },
+    };
+  };
+  return { inject } as unknown as FastifyInstance;
+}
+
+export async function openOwner(
+  context: Pick<SoakContext, "world" | "random" | "notes">,
+): Promise<SignedInOwner> {
+  const { world } = context;
+  const config = { publicUrl: world.publicUrl, networks: [{ chainId: world.chain.chainId }] };
+  return signIn({ app: overHttp(context), config } as never);
+}
+
+export async function openAgent(
+  context: Pick<SoakContext, "world" | "random" | "notes">,
+  owner: SignedInOwner,
+  options: { allowlist: Address[]; limitAtomic: bigint; fundsAtomic: bigint },
+): Promise<SoakAgent> {
+  const askedMs = Date.now();
+  const made = await createAgent({ app: overHttp(context) }, owner, {
+    allowlist: options.allowlist,
+    dailyLimit: usdc(options.limitAtomic),
+  });
+  const { limitAtomic, fundsAtomic } = options;
+  return {
+    id: made.id,
+    wallet: made.walletAddress,
+    apiKey: made.apiKey,
+    keyId: made.keyId,
+    owner,
+    fundsAtomic,
+    rules: [{ limitAtomic, paused: false, askedMs, certainMs: askedMs }],
+  };
+}
+
+export const usdc = (atomic: bigint): string =>
+  `${atomic / 1_000_000n}.${String(atomic % 1_000_000n).padStart(6, "0")}`;
+
+export const atomic = (text: string): bigint => {
+  const [whole = "0", part = ""] = text.split(".");
+  return BigInt(whole) * 1_000_000n + BigInt(part.padEnd(6, "0"));
+};

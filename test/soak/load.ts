@@ -1,0 +1,234 @@
+// The mixed load of the soak: agents that spend and fetch, owners who withdraw and change the rules meanwhile, and strangers whose payments are posted everywhere at once and again later.
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Address, Hex } from "viem";
+import { randomNonce } from "../helpers/engine.ts";
+import {
+  atomic,
+  count,
+  insist,
+  usdc,
+  wordOf,
+  type Notes,
+  type Outcome,
+  type Reply,
+  type RuleInForce,
+  type SoakAgent,
+  type SoakContext,
+  type Told,
+} from "./clients.ts";
+import { strangerCancels, strangerPays, type LoadTargets, type Posted } from "./strangers.ts";
+
+const LOOPS = { agent: 3, stranger: 5, cancel: 1, withdrawal: 1, owner: 1 };
+const WITHDRAWN_TO_OWNER = 3;
+/** An owner wants to know what is in force. */
+const PATIENCE_OF_OWNERS_MS = 90_000;
+/** Nobody works longer on a request whose caller has gone. */
+const GHOST_MS = 150_000;
+/** Most of what a bad seller does is decided only when the authorization has expired: the books will say. */
+const FETCH_PATIENCE_MS = 10_000;
+
+/** Resolves when the last one has heard, or given up, after the signal. */
+export async function runLoad(
+  context: SoakContext,
+  targets: LoadTargets,
+  posted: Posted[],
+): Promise<void> {
+  const { signal, random, agents } = context;
+  const loop = async (work: () => Promise<unknown>, restMs: number): Promise<void> => {
+    while (!signal.aborted) {
+      await work();
+      await sleep(random.int(restMs / 2, restMs * 1.5));
+    }
+  };
+  const repeated = (times: number, work: () => Promise<unknown>, restMs: number) =>
+    Array.from({ length: times }, () => loop(work, restMs));
+  await Promise.all([
+    ...agents.flatMap((agent) =>
+      repeated(LOOPS.agent, () => agentPays(context, agent, targets), 500),
+    ),
+    ...repeated(LOOPS.stranger, () => strangerPays(context, targets, posted), 400),
+    ...repeated(LOOPS.cancel, () => strangerCancels(context, targets, posted), 2_500),
+    ...repeated(LOOPS.withdrawal, () => withdraw(context, random.pick(agents)), 1_500),
+    ...agents.flatMap((agent) => repeated(LOOPS.owner, () => changeRules(context, agent), 4_000)),
+  ]);
+}
+
+const bearer = (agent: SoakAgent, key?: string) => () => ({
+  authorization: `Bearer ${agent.apiKey}`,
+  ...(key !== undefined && { "idempotency-key": key }),
+});
+
+async function agentPays(
+  context: SoakContext,
+  agent: SoakAgent,
+  targets: LoadTargets,
+): Promise<void> {
+  const { random, world } = context;
+  const kind = random.next();
+  if (kind < 0.6) return spend(context, agent, targets);
+  const url =
+    kind < 0.85
+      ? random.pick(targets.sellerUrls)
+      : `${random.pick(world.replicas).url}/api/arc-stats`;
+  const startMs = performance.now();
+  const reply = await insist(context, "/api/agents/x402-fetch", {
+    headers: bearer(agent, randomNonce()),
+    body: { url, timeoutMs: 6_000 },
+    patienceMs: FETCH_PATIENCE_MS,
+  });
+  const amountPaid = reply?.body["amountPaid"];
+  tell(context.notes, reply, {
+    kind: "x402",
+    from: agent.wallet,
+    ...(typeof amountPaid === "string" && amountPaid !== "0" && { amount: atomic(amountPaid) }),
+    ...(typeof reply?.body["payTo"] === "string" && { to: reply.body["payTo"] as Address }),
+    startMs,
+  });
+}
+
+async function spend(context: SoakContext, agent: SoakAgent, targets: LoadTargets): Promise<void> {
+  const { random } = context;
+  const to = random.next() < 0.03 ? targets.stranger : random.pick(targets.payees);
+  if (to === agent.wallet) return;
+  const amount = context.nextAmount();
+  const startMs = performance.now();
+  const reply = await insist(context, "/api/agents/spend", {
+    headers: bearer(agent, randomNonce()),
+    body: { recipient: to, amount: usdc(amount) },
+  });
+  tell(context.notes, reply, { kind: "spend", from: agent.wallet, to, amount, startMs });
+}
+
+async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
+  const { owner } = agent;
+  const amount = context.nextAmount() * BigInt(WITHDRAWN_TO_OWNER);
+  const headers = () => owner.headers;
+  const path = `/api/agents/${agent.id}/withdrawals`;
+  const prepared = await insist(context, `${path}/prepare`, {
+    headers,
+    body: { amount: usdc(amount) },
+  });
+  if (prepared?.status !== 200) return;
+  const { order, typedData } = prepared.body as {
+    order: Record<string, string>;
+    typedData: {
+      types: { Withdraw: { name: string; type: string }[] };
+      domain: Record<string, unknown>;
+    };
+  };
+  const signature = await owner.account.signTypedData({
+    types: { Withdraw: typedData.types.Withdraw },
+    primaryType: "Withdraw",
+    domain: typedData.domain,
+    message: order,
+  });
+  const startMs = performance.now();
+  const key = { "idempotency-key": randomNonce() };
+  const reply = await insist(context, path, {
+    headers: () => ({ ...owner.headers, ...key }),
+    body: { order, signature },
+  });
+  const to = owner.account.address;
+  tell(context.notes, reply, { kind: "withdrawal", from: agent.wallet, to, amount, startMs });
+}
+
+/** One thing at a time, and each is asked until it is answered: so that what is in force is known. */
+async function changeRules(context: SoakContext, agent: SoakAgent): Promise<void> {
+  const { random } = context;
+  const kind = random.next();
+  if (kind < 0.25) {
+    await setRule(context, agent, { paused: true });
+    await sleep(random.int(300, 2_000));
+    return setRule(context, agent, { paused: false });
+  }
+  if (kind < 0.45) return rotateKey(context, agent);
+  const me = await insist(context, "/api/agents/me", { method: "GET", headers: bearer(agent) });
+  const limits = me?.body["limits"] as { spent: string; reserved: string } | undefined;
+  if (!limits) return;
+  const counted = atomic(limits.spent) + atomic(limits.reserved);
+  // Below what was spent, hardly above it, and far above it.
+  const room = random.pick([-50_000n, 0n, 30_000n, 500_000n, 1_000_000n, 2_000_000n]);
+  return setRule(context, agent, { limitAtomic: counted + room < 0n ? 0n : counted + room });
+}
+
+async function setRule(
+  context: SoakContext,
+  agent: SoakAgent,
+  rule: Pick<RuleInForce, "limitAtomic" | "paused">,
+): Promise<void> {
+  const entry: RuleInForce = { ...rule, askedMs: Date.now(), certainMs: Number.POSITIVE_INFINITY };
+  agent.rules.push(entry);
+  const reply = await insist(context, `/api/agents/${agent.id}`, {
+    method: "PATCH",
+    headers: () => agent.owner.headers,
+    body: {
+      ...(rule.limitAtomic !== undefined && { dailyLimit: usdc(rule.limitAtomic) }),
+      ...(rule.paused !== undefined && { status: rule.paused ? "paused" : "active" }),
+    },
+    patienceMs: PATIENCE_OF_OWNERS_MS,
+  });
+  if (reply?.status === 200) entry.certainMs = Date.now();
+  // A late twin of a try without an answer could still undo a later change.
+  if (reply?.unanswered !== 0) entry.ghostUntilMs = Date.now() + GHOST_MS;
+}
+
+async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> {
+  const headers = () => agent.owner.headers;
+  const path = `/api/agents/${agent.id}/keys`;
+  const rotated = await insist(context, `${path}/${agent.keyId}/rotate`, {
+    headers,
+    body: { graceSeconds: context.random.pick([0, 5]) },
+  });
+  // The answer with the new key may be lost: then another one is issued.
+  const issued =
+    rotated?.status === 201
+      ? rotated
+      : await insist(context, path, { headers, body: {}, patienceMs: PATIENCE_OF_OWNERS_MS });
+  if (issued?.status !== 201) return;
+  count(context.notes, "keys rotated");
+  agent.apiKey = String(issued.body["apiKey"]);
+  agent.keyId = (issued.body["key"] as { id: string }).id;
+}
+
+/** Codes of answers that say: it was done, or not. */
+function tell(
+  notes: Notes,
+  reply: Reply | undefined,
+  about: {
+    kind: Told["kind"];
+    from: Address;
+    to?: Address;
+    amount?: bigint;
+    startMs: number;
+  },
+): void {
+  const body = reply?.body ?? {};
+  const code = wordOf(body["code"]);
+  const outcome = outcomeOf(reply, code);
+  if (outcome === "paid") notes.lastPaidMs = performance.now();
+  const paymentId = body["paymentId"];
+  notes.told.push({
+    kind: about.kind,
+    outcome,
+    ...(code !== undefined && { code }),
+    from: about.from,
+    ...(about.to && { to: about.to }),
+    ...(about.amount !== undefined && { amountAtomic: about.amount }),
+    ...(typeof paymentId === "string" && { paymentId }),
+    ...(typeof body["txHash"] === "string" && { txHash: body["txHash"] as Hex }),
+    isClear: reply !== undefined && reply.unanswered === 0,
+    tookMs: performance.now() - about.startMs,
+  });
+}
+
+function outcomeOf(reply: Reply | undefined, code: string | undefined): Outcome {
+  if (reply === undefined) return "unknown";
+  const { status, body } = reply;
+  // `paid_upstream_failed` says so with the transaction.
+  if (typeof body["txHash"] === "string" && (status === 200 || code === "paid_upstream_failed"))
+    return "paid";
+  if (status === 200) return body["paid"] === false ? "free" : "unknown";
+  if (code === "settlement_failed") return "failed";
+  if (body["blocked"] === true || code === "insufficient_funds") return "denied";
+  return "unknown";
+}

@@ -1,0 +1,94 @@
+// What the service itself says of the books when all is over: the agents' meters, the owners' overview, readiness.
+import { isOpen, check, type Books, type Check, type Rows } from "./books.ts";
+import { atomic, callOnce, type SoakContext } from "./clients.ts";
+
+/** How far behind the newest block the service's own comparison may be. */
+const BEHIND_AT_MOST = 30n;
+/** All is calm: an answer that takes longer is none. */
+const ASKED_MS = 5_000;
+
+export async function checkSaid(context: SoakContext, books: Books, rows: Rows): Promise<Check[]> {
+  const { world, agents } = context;
+  const meters: string[] = [];
+  for (const [index, agent] of agents.entries()) {
+    const { url } = world.replicas[index % world.replicas.length] ?? { url: "" };
+    const me = await callOnce(`${url}/api/agents/me`, {
+      method: "GET",
+      timeoutMs: ASKED_MS,
+      headers: { authorization: `Bearer ${agent.apiKey}` },
+    });
+    const limits = me?.body["limits"] as { spent: string; reserved: string } | undefined;
+    if (!limits) {
+      meters.push(`${agent.id} is not told its limits: ${me?.status}`);
+      continue;
+    }
+    const own = rows.payments.filter(
+      (row) => row.agent_id === agent.id && (row.kind === "spend" || row.kind === "x402"),
+    );
+    // A withdrawal leaves the wallet too, and is nobody's spending.
+    const withdrawn = new Set(
+      rows.payments.filter(({ kind }) => kind === "withdrawal").map(({ nonce }) => nonce),
+    );
+    const spent = books.moves
+      .filter(({ from, nonce }) => from === agent.wallet.toLowerCase() && !withdrawn.has(nonce))
+      .reduce((total, { amountAtomic }) => total + amountAtomic, 0n);
+    const reserved = own.filter(isOpen).reduce((total, row) => total + BigInt(row.amount), 0n);
+    if (atomic(limits.spent) !== spent || atomic(limits.reserved) !== reserved)
+      meters.push(
+        `${agent.id} is told ${limits.spent} spent, ${limits.reserved} reserved; it is ${spent} and ${reserved}`,
+      );
+  }
+  const ready: string[] = [];
+  for (const { url, index } of world.replicas) {
+    const answer = await callOnce(`${url}/api/ready`, { method: "GET", timeoutMs: ASKED_MS });
+    if (answer?.status !== 200)
+      ready.push(`replica ${index}: ${answer?.status} ${JSON.stringify(answer?.body["parts"])}`);
+  }
+  return [
+    check("what agents are told they spent", agents.length, meters),
+    check("replicas ready in the end", world.replicas.length, ready),
+    ...(await checkReconciler(context)),
+  ];
+}
+
+interface LedgerSaid {
+  equalsChain: boolean;
+  asOfBlock: number | string;
+}
+
+/**
+ * `ledger: {equalsChain, asOfBlock}` per network, in `GET /api/overview`: a service that compares its rows with the
+ * chain says so there. One that does not is not asked; everything else here needs nothing of it.
+ */
+async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]> {
+  const [agent] = agents;
+  const [replica] = world.replicas;
+  if (!agent || !replica) return [];
+  const { cookie } = agent.owner;
+  const answer = await callOnce(`${replica.url}/api/overview`, {
+    method: "GET",
+    timeoutMs: ASKED_MS,
+    headers: { cookie },
+  });
+  const ledger = answer?.body["ledger"];
+  if (ledger === undefined) return [];
+  const said = ledgersOf(ledger);
+  const head = await world.chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  const wrong = said.filter(
+    ({ equalsChain, asOfBlock }) => !equalsChain || BigInt(asOfBlock) < head - BEHIND_AT_MOST,
+  );
+  return [
+    check(
+      "the overview says: ledger equals chain",
+      said.length,
+      wrong.map((one) => `at head ${head}: ${JSON.stringify(one)}`),
+    ),
+  ];
+}
+
+/** One network's object, a list of them, or an object by network. */
+function ledgersOf(ledger: unknown): LedgerSaid[] {
+  if (Array.isArray(ledger)) return ledger as LedgerSaid[];
+  const one = ledger as Record<string, unknown>;
+  return "equalsChain" in one ? [ledger as LedgerSaid] : (Object.values(one) as LedgerSaid[]);
+}

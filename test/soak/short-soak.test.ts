@@ -1,0 +1,38 @@
+// Goal: while replicas, Postgres, the chain node, their connections and their answers fail under mixed load, nothing is lost or paid twice, and the books balance; `npm run soak` is the same for half an hour.
+// Runs alone
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import t from "tap";
+import { runSoak } from "./soak.ts";
+
+/** One of each kind; the long form has them all. */
+const FAULTS = [
+  "a replica is killed",
+  "Postgres is killed",
+  "database connections fall silent",
+  "the chain node restarts from its state",
+  "receipts and logs lag",
+  "blocks are reorganised",
+  "gas becomes dear",
+  "a flood of dust",
+];
+
+t.test("the books balance", { timeout: 290_000 }, async (t) => {
+  const report = await runSoak({
+    minutes: 0.4,
+    replicas: 3,
+    seed: Date.now() % 1_000_000,
+    faults: FAULTS,
+    isHurried: true,
+    logDir: mkdtempSync(join(process.env["PURSER_TEST_DIR"] ?? tmpdir(), "soak-")),
+    say: (line) => t.comment(line),
+  });
+  for (const { what, looked, wrong } of report.checks) t.same(wrong, [], `${what} (of ${looked})`);
+  const { told } = report.notes;
+  for (const kind of ["spend", "x402", "withdrawal", "facilitated"])
+    t.ok(
+      told.some((one) => one.kind === kind && one.outcome === "paid"),
+      `${kind}: some were paid, so that there was something to compare`,
+    );
+});

@@ -1,0 +1,273 @@
+// One soak: the world is started, loaded and broken for some minutes, healed and let settle; then the books are compared.
+import { setTimeout as sleep } from "node:timers/promises";
+import { getAddress, type Address } from "viem";
+import { randomAddress } from "../helpers/engine.ts";
+import {
+  checkBalances,
+  checkLedgers,
+  checkOnce,
+  checkRows,
+  checkTold,
+  isOpen,
+  readChain,
+  readRows,
+  type Check,
+} from "./books.ts";
+import { openAgent, openOwner, Random, type Notes, type SoakContext } from "./clients.ts";
+import { FAULTS, healAll, type Fault } from "./faults.ts";
+import { checkLimits } from "./limits.ts";
+import { runLoad } from "./load.ts";
+import { checkSaid } from "./said.ts";
+import { openSellers, type SoakSellers } from "./sellers.ts";
+import { settle, soakPayers, type LoadTargets, type Posted } from "./strangers.ts";
+import { startWorld, type World } from "./world.ts";
+
+export interface SoakOptions {
+  minutes: number;
+  replicas: number;
+  seed: number;
+  /** Some of them, by name; all without. */
+  faults?: string[];
+  logDir: string;
+  /** The chain's clock is moved past what is still open, instead of waited for. */
+  isHurried?: boolean;
+  say: (line: string) => void;
+  /** Ends the load early; the books are closed all the same. */
+  signal?: AbortSignal;
+}
+
+export interface FaultRecord {
+  name: string;
+  times: number;
+  /** From its end to the next payment that somebody was told is made; the longest. */
+  silenceMs: number;
+}
+
+export interface SoakReport {
+  seed: number;
+  minutes: number;
+  blocks: bigint;
+  notes: Notes;
+  faults: FaultRecord[];
+  checks: Check[];
+}
+
+const AGENTS = 6;
+const OWNERS = 2;
+const PAYERS = 60;
+const RICH = 10n ** 12n;
+/** It lives on what the others pay it. */
+const POOR = 100_000n;
+const FIRST_LIMIT = 1_000_000n;
+/** After the last block that minted, deeper than any reorganisation. */
+const SETTLED_IN_MS = 6_000;
+/** Nothing may stand still longer than this once a fault is over. */
+const SILENCE_AT_MOST_MS = 60_000;
+const FAULT_AT_MOST_MS = 120_000;
+/** What an authorization may live, what comes after it, and one round of housekeeping. */
+const DEADLINE_MS = 300_000;
+const HURRY_AFTER_MS = 8_000;
+const HURRIED_SECONDS = 150;
+const HURRIED_DEADLINE_MS = 75_000;
+/** For readers that follow the chain in the background. */
+const AGREE_WITHIN_MS = 60_000;
+const HURRIED_AGREE_WITHIN_MS = 30_000;
+const REPLAYS_AT_THE_END = 40;
+
+export async function runSoak(options: SoakOptions): Promise<SoakReport> {
+  const random = new Random(options.seed);
+  const notes: Notes = { told: [], counts: new Map(), faults: [], lastPaidMs: 0 };
+  let next = 1_000n;
+  const nextAmount = (): bigint => (next += 1n);
+  const demoPayTo = getAddress(randomAddress());
+  let world: World | undefined;
+  let sellers: SoakSellers | undefined;
+  try {
+    world = await startWorld({
+      replicas: options.replicas,
+      logDir: options.logDir,
+      demoPayTo,
+      privateOrigins: async (t, chain) => {
+        const facilitators = () => (world?.replicas ?? []).map(({ url }) => url);
+        sellers = await openSellers(t, chain, { facilitators, random, nextAmount });
+        return sellers.origins;
+      },
+    });
+    if (!sellers) throw new Error("no sellers");
+    const ended = new AbortController();
+    const context = { world, random, notes, agents: [], nextAmount, signal: ended.signal };
+    const made = await people(context, sellers, demoPayTo);
+    options.say(`seed ${options.seed}: ${options.replicas} replicas, ${AGENTS} agents`);
+    const posted: Posted[] = [];
+    const load = runLoad(context, made.targets, posted);
+    const faults = await breakThings(context, made.targets, options);
+    ended.abort();
+    await load;
+    options.say("healing, and letting it settle");
+    await within(healAll(context), FAULT_AT_MOST_MS);
+    for (const payment of random.shuffled(posted).slice(0, REPLAYS_AT_THE_END))
+      await settle(context, payment);
+    await letSettle(context, options);
+    const checks = await closeBooks(context, made.funded, faults, options);
+    const blocks = await world.chain.publicClient.getBlockNumber({ cacheTime: 0 });
+    return { seed: options.seed, minutes: options.minutes, blocks, notes, faults, checks };
+  } finally {
+    await world?.stop();
+  }
+}
+
+async function people(
+  context: SoakContext,
+  sellers: SoakSellers,
+  demoPayTo: Address,
+): Promise<{ targets: LoadTargets; funded: Map<Address, bigint> }> {
+  const { chain } = context.world;
+  const owners = await Promise.all(Array.from({ length: OWNERS }, () => openOwner(context)));
+  const payees = Array.from({ length: 4 }, () => getAddress(randomAddress()));
+  for (let index = 0; index < AGENTS; index += 1) {
+    const owner = owners[index % OWNERS];
+    if (!owner) throw new Error("no owner");
+    const agent = await openAgent(context, owner, {
+      allowlist: [...payees, ...sellers.payees, demoPayTo],
+      limitAtomic: FIRST_LIMIT,
+      fundsAtomic: index === 0 ? POOR : RICH,
+    });
+    context.agents.push(agent);
+    if (index === 0) payees.push(getAddress(agent.wallet));
+  }
+  const targets: LoadTargets = {
+    payees,
+    stranger: getAddress(randomAddress()),
+    sellerUrls: sellers.urls,
+    payers: soakPayers(PAYERS, context.random),
+    merchants: Array.from({ length: 5 }, () => getAddress(randomAddress())),
+  };
+  const funded = new Map<Address, bigint>(
+    [...payees, ...sellers.payees, ...targets.merchants, demoPayTo, targets.stranger].map(
+      (address) => [address, 0n],
+    ),
+  );
+  for (const { account } of owners) funded.set(account.address, 0n);
+  for (const { address } of targets.payers) funded.set(address, RICH);
+  for (const { wallet, fundsAtomic } of context.agents) funded.set(getAddress(wallet), fundsAtomic);
+  for (const amount of new Set(funded.values()))
+    if (amount > 0n)
+      await chain.mint(
+        [...funded].filter(([, funds]) => funds === amount).map(([address]) => address),
+        amount,
+      );
+  await sleep(SETTLED_IN_MS);
+  return { targets, funded };
+}
+
+/** Round after round through all faults, each round in another order, until the time is over. */
+async function breakThings(
+  context: SoakContext,
+  targets: LoadTargets,
+  options: SoakOptions,
+): Promise<FaultRecord[]> {
+  const { random, notes } = context;
+  const untilMs = performance.now() + options.minutes * 60_000;
+  let bag: string[] = [];
+  let rounds = 0;
+  const isOver = (): boolean =>
+    options.signal?.aborted === true ||
+    // A short one makes each fault once, whatever the time.
+    (performance.now() > untilMs && (rounds > 1 || bag.length === 0 || options.isHurried !== true));
+  const records = new Map<string, FaultRecord>();
+  const names = [...FAULTS.keys()].filter((name) => options.faults?.includes(name) ?? true);
+  const run = async (name: string, fault: Fault): Promise<void> => {
+    options.say(`  ${name}`);
+    await within(fault.run({ context, targets }), FAULT_AT_MOST_MS).catch((error: unknown) => {
+      notes.faults.push(`"${name}" could not be made: ${String(error)}`);
+    });
+    const record = records.get(name) ?? { name, times: 0, silenceMs: 0 };
+    const endedMs = performance.now();
+    const limitMs = endedMs + SILENCE_AT_MOST_MS;
+    while (notes.lastPaidMs < endedMs && performance.now() < limitMs) await sleep(50);
+    if (notes.lastPaidMs < endedMs)
+      notes.faults.push(`nothing was paid for ${SILENCE_AT_MOST_MS / 1_000} s after "${name}"`);
+    record.times += 1;
+    record.silenceMs = Math.max(record.silenceMs, performance.now() - endedMs);
+    records.set(name, record);
+  };
+  while (!isOver()) {
+    await sleep(options.isHurried === true ? 500 : random.int(1_000, 3_000));
+    if (names.length === 0) continue;
+    if (bag.length === 0) {
+      bag = random.shuffled(names);
+      rounds += 1;
+    }
+    const first = bag.shift() ?? "";
+    const [one, other] = [FAULTS.get(first), FAULTS.get(bag[0] ?? "")];
+    const both = one && other && one.part !== other.part && random.next() < 0.3;
+    await Promise.all([one && run(first, one), both && run(bag.shift() ?? "", other)]);
+  }
+  return [...records.values()];
+}
+
+async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
+  const limit = new AbortController();
+  const late = sleep(limitMs, undefined, { signal: limit.signal }).then(() => {
+    throw new Error(`not over after ${limitMs / 1_000} s`);
+  });
+  late.catch(() => undefined);
+  return Promise.race([work, late]).finally(() => limit.abort());
+}
+
+/** Until nothing is open any more, or its deadline is long over. */
+async function letSettle({ world }: SoakContext, options: SoakOptions): Promise<void> {
+  const startMs = performance.now();
+  const deadlineMs = options.isHurried === true ? HURRIED_DEADLINE_MS : DEADLINE_MS;
+  let isHurried = false;
+  for (;;) {
+    const { settlements, payments } = await readRows(world.postgres.pool);
+    const open = [...settlements, ...payments].filter(isOpen).length;
+    const tookMs = performance.now() - startMs;
+    if (open === 0 || tookMs > deadlineMs) return;
+    if (options.isHurried === true && !isHurried && tookMs > HURRY_AFTER_MS) {
+      isHurried = true;
+      await world.chain.testClient.increaseTime({ seconds: HURRIED_SECONDS });
+    }
+    await sleep(1_000);
+  }
+}
+
+/** Compared until they agree, for a while: some readers follow the chain in the background. */
+async function closeBooks(
+  context: SoakContext,
+  funded: ReadonlyMap<Address, bigint>,
+  faults: readonly FaultRecord[],
+  { isHurried }: SoakOptions,
+): Promise<Check[]> {
+  const made = faults.reduce((sum, { times }) => sum + times, 0);
+  const { world, agents, notes } = context;
+  const patienceMs = isHurried === true ? HURRIED_AGREE_WITHIN_MS : AGREE_WITHIN_MS;
+  const untilMs = performance.now() + patienceMs;
+  for (;;) {
+    const books = await readChain(world.chain);
+    const rows = await readRows(world.postgres.pool);
+    const checks = [
+      checkOnce(books),
+      ...checkTold(books, rows, notes.told),
+      ...checkRows(books, rows),
+      checkLedgers(books, rows, agents),
+      ...checkLimits(rows, agents),
+      await checkBalances(world.chain, books, funded),
+      ...(await checkSaid(context, books, rows)),
+      {
+        what: "replicas ended only when killed",
+        looked: world.replicas.length,
+        wrong: world.ownEnds,
+      },
+      {
+        what: "faults were made, and paid after",
+        looked: made,
+        wrong: notes.faults,
+      },
+    ];
+    if (checks.every(({ wrong }) => wrong.length === 0) || performance.now() > untilMs)
+      return checks;
+    await sleep(3_000);
+  }
+}

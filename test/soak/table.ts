@@ -1,0 +1,78 @@
+// The soak's one table: what was done, how often, and how it ended.
+import { SKIPPED_FAULTS } from "./faults.ts";
+import type { Told } from "./clients.ts";
+import type { SoakReport } from "./soak.ts";
+
+type Row = [what: string, howMany: string, outcome: string];
+
+const SHOWN_WRONG = 10;
+const number = (value: number | bigint): string => value.toLocaleString("en-US");
+const seconds = (ms: number): string => `${(ms / 1_000).toFixed(1)} s`;
+
+/** True when the books balance. */
+export function printReport(report: SoakReport, say: (line: string) => void): boolean {
+  const rows = rowsOf(report);
+  const widths = [0, 1, 2].map((at) => Math.max(...rows.map((row) => (row[at] ?? "").length)));
+  for (const [index, row] of rows.entries()) {
+    say(`| ${row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join(" | ")} |`);
+    if (index === 0) say(`| ${widths.map((width) => "-".repeat(width)).join(" | ")} |`);
+  }
+  const wrong = report.checks.filter((check) => check.wrong.length > 0);
+  for (const check of wrong) {
+    say(`\n${check.what}:`);
+    for (const line of check.wrong.slice(0, SHOWN_WRONG)) say(`  ${line}`);
+    if (check.wrong.length > SHOWN_WRONG) say(`  and ${check.wrong.length - SHOWN_WRONG} more`);
+  }
+  return wrong.length === 0;
+}
+
+function rowsOf(report: SoakReport): Row[] {
+  const { notes, faults, checks } = report;
+  return [
+    ["what", "how many", "outcome"],
+    ["minutes of load", String(report.minutes), `seed ${report.seed}, ${report.blocks} blocks`],
+    toldRow("spends", "spend", notes.told),
+    toldRow("paid fetches", "x402", notes.told),
+    toldRow("withdrawals", "withdrawal", notes.told),
+    toldRow("settle requests of third parties", "facilitated", notes.told),
+    ...[...notes.counts].map(([what, count]): Row => [what, number(count), ""]),
+    ...faults.map(({ name, times, silenceMs }): Row => [
+      `fault: ${name}`,
+      number(times),
+      `paid again within ${seconds(silenceMs)}`,
+    ]),
+    ...Object.entries(SKIPPED_FAULTS).map(([name, why]): Row => [
+      `fault: ${name}`,
+      "0",
+      `skipped: ${why}`,
+    ]),
+    ...checks.map(({ what, looked, wrong }): Row => [
+      what,
+      number(looked),
+      wrong.length === 0 ? "0 wrong" : `${number(wrong.length)} WRONG`,
+    ]),
+  ];
+}
+
+function toldRow(what: string, kind: Told["kind"], told: readonly Told[]): Row {
+  const ones = told.filter((one) => one.kind === kind);
+  const tally = new Map<string, number>();
+  for (const { outcome } of ones) tally.set(outcome, (tally.get(outcome) ?? 0) + 1);
+  const paid = ones.filter(({ outcome }) => outcome === "paid");
+  const took = paid.map(({ tookMs }) => tookMs).sort((left, right) => left - right);
+  const at = (share: number): number => took[Math.floor((took.length - 1) * share)] ?? 0;
+  const outcomes = [...tally].map(([outcome, count]) => `${number(count)} ${outcome}`).join(", ");
+  const times =
+    took.length > 0 ? `; paid in p50 ${seconds(at(0.5))}, p95 ${seconds(at(0.95))}` : "";
+  return [what, number(ones.length), `${outcomes}${times}`];
+}
+
+export function toJson(report: SoakReport): string {
+  const { notes, ...rest } = report;
+  const shown = { ...rest, counts: Object.fromEntries(notes.counts), told: notes.told };
+  return JSON.stringify(
+    shown,
+    (_key, value: unknown) => (typeof value === "bigint" ? String(value) : value),
+    1,
+  );
+}

@@ -1,0 +1,137 @@
+// Goal: the books of the soak see what they are for: money that moved twice or not at all, a false answer, an overspent limit, a row that says otherwise than the chain.
+import t from "tap";
+import type { Address, Hex } from "viem";
+import {
+  checkLedgers,
+  checkOnce,
+  checkRows,
+  checkTold,
+  type Books,
+  type Move,
+  type PaymentRow,
+  type Rows,
+} from "../soak/books.ts";
+import type { RuleInForce, SoakAgent, Told } from "../soak/clients.ts";
+import { checkLimits } from "../soak/limits.ts";
+
+const WALLET: Address = `0x${"a1".repeat(20)}`;
+const PAYEE: Address = `0x${"b2".repeat(20)}`;
+const NONCE: Hex = `0x${"01".repeat(32)}`;
+const HASH: Hex = `0x${"02".repeat(32)}`;
+const move: Move = {
+  from: WALLET,
+  to: PAYEE,
+  amountAtomic: 5n,
+  nonce: NONCE,
+  txHash: HASH,
+  block: 1n,
+};
+
+function books(...moves: Move[]): Books {
+  const byKey = new Map<string, Move[]>();
+  for (const one of moves) {
+    const key = `${one.from}:${one.nonce}`;
+    byKey.set(key, [...(byKey.get(key) ?? []), one]);
+  }
+  const byAmount = new Map([[`${WALLET}>${PAYEE}=5`, moves]]);
+  return { moves, byKey, byAmount, cancelled: new Set() };
+}
+
+const payment = (over: Partial<PaymentRow> = {}): PaymentRow => ({
+  id: "pay_1",
+  agent_id: "agt_1",
+  kind: "spend",
+  status: "settled",
+  amount: "5",
+  nonce: NONCE,
+  tx_hash: HASH,
+  created_at: new Date(1_000),
+  updated_at: new Date(2_000),
+  ...over,
+});
+const settlement = (status: string, tx_hash: Hex | null = HASH): Rows["settlements"][number] => ({
+  id: "pay_1",
+  kind: "spend",
+  from_address: WALLET,
+  nonce: NONCE,
+  status,
+  tx_hash,
+  error_reason: null,
+});
+const told = (outcome: Told["outcome"]): Told => ({
+  kind: "spend",
+  outcome,
+  from: WALLET,
+  to: PAYEE,
+  amountAtomic: 5n,
+  isClear: true,
+  tookMs: 1,
+});
+const agent = (rules: RuleInForce[]): SoakAgent[] => [
+  { id: "agt_1", wallet: WALLET, rules } as unknown as SoakAgent,
+];
+const rule = (over: Partial<RuleInForce>): RuleInForce => ({ askedMs: 0, certainMs: 0, ...over });
+const wrongs = (checks: { wrong: string[] }[]): number[] => checks.map(({ wrong }) => wrong.length);
+
+t.test("moved twice", async (t) => {
+  t.same(wrongs([checkOnce(books(move)), checkOnce(books(move, move))]), [0, 1]);
+});
+
+t.test("what callers were told", async (t) => {
+  const rows: Rows = { settlements: [], payments: [payment()] };
+  const check = (outcomes: Told["outcome"][], ...moves: Move[]) =>
+    wrongs(checkTold(books(...moves), rows, outcomes.map(told)));
+  t.same(check(["paid"], move), [0, 0, 0]);
+  t.same(check(["paid"]), [1, 0, 0], "lost");
+  t.same(check(["paid"], move, move), [1, 0, 0], "doubled");
+  t.same(check(["paid", "paid"], move), [0, 1, 0], "told twice");
+  for (const outcome of ["denied", "failed", "free"] as const) {
+    t.same(check([outcome]), [0, 0, 0]);
+    t.same(check([outcome], move), [0, 0, 1], `told ${outcome}, and yet paid`);
+  }
+  t.same(check(["unknown"], move), [0, 0, 0], "either is true of what nobody was told");
+});
+
+t.test("rows against the chain", async (t) => {
+  const check = (row: Rows["settlements"][number], ...moves: Move[]) =>
+    wrongs(checkRows(books(...moves), { settlements: [row], payments: [] }));
+  t.same(check(settlement("settled"), move), [0, 0]);
+  t.same(check(settlement("settled")), [1, 0]);
+  t.same(check(settlement("settled", NONCE), move), [1, 0], "by another transaction");
+  t.same(check(settlement("failed"), move), [1, 0]);
+  t.same(check(settlement("submitted"), move), [0, 1]);
+  t.same(wrongs(checkRows(books(move), { settlements: [], payments: [] })), [1, 0], "no row");
+});
+
+t.test("ledgers against the chain", async (t) => {
+  const rows: Rows = { settlements: [], payments: [payment()] };
+  t.same(checkLedgers(books(move), rows, agent([])).wrong, []);
+  t.equal(checkLedgers(books(), rows, agent([])).wrong.length, 1);
+  const received = { ...move, from: PAYEE, to: WALLET };
+  t.equal(checkLedgers(books(move, received), rows, agent([])).wrong.length, 1, "not told of");
+});
+
+t.test("limits", async (t) => {
+  const check = (payments: PaymentRow[], rules: RuleInForce[]) =>
+    wrongs(checkLimits({ settlements: [], payments }, agent(rules)));
+  const open = rule({ paused: false });
+  const second = payment({ id: "pay_2", created_at: new Date(1_500) });
+  t.same(check([payment(), second], [open, rule({ limitAtomic: 10n })]), [0, 0]);
+  t.same(check([payment(), second], [open, rule({ limitAtomic: 9n })]), [1, 0]);
+  const given = payment({ status: "expired", updated_at: new Date(1_400) });
+  t.same(check([given, second], [open, rule({ limitAtomic: 5n })]), [0, 0], "given back before");
+  const lowered = (certainMs: number, ghostUntilMs?: number) => [
+    open,
+    rule({ limitAtomic: 10n, ...(ghostUntilMs !== undefined && { ghostUntilMs }) }),
+    rule({ limitAtomic: 5n, askedMs: 1_100, certainMs }),
+  ];
+  t.same(check([payment(), second], lowered(1_200)), [1, 0], "lowered, and known to be");
+  t.same(check([payment(), second], lowered(1_600)), [0, 0], "lowered about then");
+  t.same(check([payment(), second], lowered(1_200, 9_000)), [0, 0], "raised again, perhaps");
+  const pausedThen = [
+    open,
+    rule({ limitAtomic: 10n }),
+    rule({ paused: true, askedMs: 1_100, certainMs: 1_200 }),
+  ];
+  t.same(check([payment(), second], pausedThen), [0, 1]);
+});
