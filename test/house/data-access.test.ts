@@ -124,6 +124,6 @@ t.test("modules of the app keep rows through Prisma", async (t) => {
   );
   for (const module of ["owners", "auth", "agents", "custody", "listings", "marketplace"])
     t.ok(speaking.has(module), module);
-  for (const module of ["activity", "payments", "x402-client", "facilitator", "meta"])
+  for (const module of ["books", "payments", "x402-client", "facilitator", "meta"])
     t.ok(speaking.has(module), module);
 });

@@ -128,8 +128,6 @@ t.test("established connections fall silent while new ones work", async (t) => {
     }
   })();
   await sleep(1_000);
-  gate.silence(false);
-  const silentMs = performance.now();
   const answers = async (): Promise<boolean> => {
     const [nonce, self, ready] = await Promise.all([
       app.inject("/api/auth/nonce"),
@@ -138,10 +136,15 @@ t.test("established connections fall silent while new ones work", async (t) => {
     ]);
     return [nonce, self, ready].every(({ statusCode }) => statusCode === 200);
   };
-  await until(answers, 30_000);
-  const tookMs = Math.round(performance.now() - silentMs);
-  t.ok(tookMs < 10_000, `answers again after ${tookMs} ms`);
-  await sleep(500);
+  // Few statements are under way at one moment: once more, where the silence met none of a spend.
+  for (let round = 0; round < 4 && retried.size === 0; round += 1) {
+    gate.silence(false);
+    const silentMs = performance.now();
+    await until(answers, 30_000);
+    const tookMs = Math.round(performance.now() - silentMs);
+    t.ok(tookMs < 10_000, `answers again after ${tookMs} ms`);
+    await sleep(500);
+  }
   over.abort();
   await flow;
   await Promise.all(paying);
