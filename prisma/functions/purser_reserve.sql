@@ -7,7 +7,7 @@
 --
 -- p_request has the members that are read first; those that may be null may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused |
--- unauthorized | not_found.
+-- unauthorized | clock_apart | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
   next_release_at TIMESTAMPTZ, available_at TIMESTAMPTZ, status_code INTEGER, response JSONB
@@ -31,7 +31,7 @@ BEGIN
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT,
     amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
-    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN);
+    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN, head_time BIGINT);
   IF ask.dry_run THEN
     SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
   ELSE
@@ -55,6 +55,11 @@ BEGIN
       RETURN NEXT;
       RETURN;
     END IF;
+  END IF;
+  IF NOT ask.dry_run AND purser_clock_apart(ask.head_time) THEN
+    outcome := 'clock_apart';
+    RETURN NEXT;
+    RETURN;
   END IF;
   -- After the lock: time spent waiting for it is over. Never behind the tail, whatever the clock does.
   v_now := GREATEST(clock_timestamp(), v_agent.window_tail_at + interval '24 hours');
@@ -116,7 +121,7 @@ BEGIN
     END IF;
   ELSE
     outcome := 'reserved';
-    valid_before := floor(extract(epoch FROM v_now))::bigint + ask.valid_seconds;
+    valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
     UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge WHERE a.id = ask.agent_id;
     IF ask.key IS NOT NULL THEN
       INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id)

@@ -232,7 +232,7 @@ async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): Promise
     deadlineSeconds: 4_102_444_800n,
     signature: "0x00",
     validForSeconds: 120,
-    balance: BALANCE,
+    balance: { ...BALANCE, timestampSeconds: BigInt(Math.floor(Date.now() / 1_000)) },
     requestId: "req_1",
     idempotency: undefined,
   });

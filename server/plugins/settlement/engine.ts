@@ -131,6 +131,12 @@ export class SettlementEngine implements Settlement {
     return writeOutcomes(chain.ctx, outcomes);
   }
 
+  async tryAgain(key: SettlementKey): Promise<SettlementRow | undefined> {
+    const row = await this.#deps.store.tryAgain(this.#deps.pool, key);
+    if (row) this.#wake(key.chainId);
+    return row;
+  }
+
   async requestCancel(request: {
     key: SettlementKey;
     cancelSignature: `0x${string}`;

@@ -40,6 +40,7 @@ export interface SettlementRecord {
   block_hash: Hex | null;
   proof: EndProof | { kind: "unrecorded" } | null;
   final_at: Date | null;
+  tried_again_at: Date | null;
   searched_up: bigint | null;
   searched_down: bigint | null;
   look_failures: number;
@@ -74,6 +75,11 @@ export function toRow(record: SettlementRecord): SettlementRow {
     createdAt: record.created_at,
     settledAt: record.settled_at,
     isFinal: record.final_at !== null,
+    mayTryAgain:
+      record.kind === "facilitated" &&
+      record.status === "failed" &&
+      record.proof?.kind === "refusal" &&
+      record.tried_again_at === null,
   };
 }
 
@@ -199,6 +205,21 @@ export interface ProvenOutcome {
   byOther?: boolean;
   reason?: string;
   message?: string;
+}
+
+/** One statement: of all who ask at the same time one puts it back, alone and with one try. */
+export async function tryAgain(sql: Sql, key: SettlementKey): Promise<SettlementRow | undefined> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `UPDATE settlements
+        SET status = 'queued', error_reason = NULL, error_message = NULL, tx_hash = NULL, proof = NULL,
+            final_at = NULL, lane_address = NULL, lane_epoch = NULL, attempts = 1, next_attempt_at = '-infinity',
+            tried_again_at = clock_timestamp(), updated_at = clock_timestamp()
+      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND kind = 'facilitated'
+        AND status = 'failed' AND proof->>'kind' = 'refusal' AND tried_again_at IS NULL
+      RETURNING *`,
+    [key.from.toLowerCase(), key.chainId, key.asset.toLowerCase(), key.nonce.toLowerCase()],
+  );
+  return rows[0] && toRow(rows[0]);
 }
 
 /** What writing outcomes changed. */

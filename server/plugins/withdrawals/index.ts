@@ -31,6 +31,7 @@ export default fp(
         outstanding: (args) => app.limits.outstanding(args),
         reserve: (request) => reserveWithdrawal(app.pool, request),
         now: () => databaseSeconds(app.pool),
+        log: app.log,
         verifySignature: async (chainId, args) => {
           const chain = app.chains.byChainId(chainId);
           return chain ? verifyAccountSignature(chain, args) : "unavailable";
