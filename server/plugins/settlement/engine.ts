@@ -5,6 +5,7 @@ import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
 import * as transactions from "./transaction-store.ts";
 import * as settlements from "./store.ts";
+import * as watched from "./watch-store.ts";
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import { privateKeyToAccount } from "viem/accounts";
@@ -231,6 +232,7 @@ export class RunningEngine {
             lanes,
             transactions,
             settlements,
+            watched,
             refusals: new Refusals(),
             search: deps.search ?? DEFAULT_SEARCH,
             log: deps.log,
