@@ -1,5 +1,6 @@
 -- What a corrected settlement means for the agent's payment: its state follows, and the window counts it
--- again, or no longer. The agent's row is locked first, as a reservation does.
+-- again, or no longer. The agent's row is locked first, as a reservation does. In the audit nobody's address
+-- is the actor: the chain was.
 CREATE FUNCTION purser_payment_corrected(
   p_agent_id TEXT, p_payment_id TEXT, p_kind TEXT, p_settlement settlements
 ) RETURNS VOID LANGUAGE plpgsql AS $$
@@ -27,7 +28,7 @@ BEGIN
   UPDATE idempotency_keys k SET status_code = NULL, response = NULL, updated_at = now()
    WHERE k.subject_id IN (p_agent_id, v_agent.owner_id) AND k.payment_id = p_payment_id AND k.status_code >= 400;
   INSERT INTO audit_log (agent_id, id, actor, action, before, after)
-  VALUES (p_agent_id, 'aud_' || left(replace(gen_random_uuid()::text, '-', ''), 26), 'chain', 'payment.corrected',
+  VALUES (p_agent_id, 'aud_' || left(replace(gen_random_uuid()::text, '-', ''), 26), '0x0000000000000000000000000000000000000000', 'payment.corrected',
     jsonb_build_object('paymentId', p_payment_id, 'status', was.status, 'txHash', was.tx_hash),
     jsonb_build_object('paymentId', p_payment_id, 'status', now_is.status, 'txHash', now_is.tx_hash, 'kind', p_kind));
 END;

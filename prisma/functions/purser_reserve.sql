@@ -9,7 +9,7 @@
 --
 -- p_request has the members that are read first; those that may be null may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused |
--- unauthorized | not_found.
+-- unauthorized | clock_apart | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
   status_code INTEGER, response JSONB
@@ -34,7 +34,7 @@ BEGIN
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT,
     amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
-    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN);
+    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN, head_time BIGINT);
   IF ask.dry_run THEN
     SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
   ELSE
@@ -58,6 +58,11 @@ BEGIN
       RETURN NEXT;
       RETURN;
     END IF;
+  END IF;
+  IF NOT ask.dry_run AND purser_clock_apart(ask.head_time) THEN
+    outcome := 'clock_apart';
+    RETURN NEXT;
+    RETURN;
   END IF;
   -- After the lock: time spent waiting for it is over. Never behind the tail, whatever the clock does, and
   -- no two payments at one time.
@@ -111,7 +116,7 @@ BEGIN
       ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id)::text)::uuid;
   ELSE
     outcome := 'reserved';
-    valid_before := floor(extract(epoch FROM v_now))::bigint + ask.valid_seconds;
+    valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
     UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge, unsummed = a.unsummed + 1
      WHERE a.id = ask.agent_id;
     IF ask.key IS NOT NULL THEN

@@ -1,7 +1,8 @@
 -- A withdrawal needs no permission but its owner's signature, checked before: only money that is
 -- there and not promised yet, and a nonce never seen.
 -- p_request has the members that are read first; the last four may be missing.
--- outcome: reserved | insufficient | replayed | expired | replay | running | key_reused | not_found.
+-- outcome: reserved | insufficient | replayed | expired | clock_apart | replay | running | key_reused |
+-- not_found.
 CREATE FUNCTION purser_reserve_withdrawal(p_request JSONB) RETURNS TABLE (
   outcome TEXT, payment_id TEXT, valid_before BIGINT, available NUMERIC, status_code INTEGER, response JSONB
 ) LANGUAGE plpgsql AS $$
@@ -14,7 +15,7 @@ BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, chain_id BIGINT, asset TEXT, payee TEXT, amount NUMERIC, nonce TEXT,
     deadline BIGINT, signature BYTEA, valid_seconds INTEGER, balance NUMERIC, balance_block BIGINT,
-    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA);
+    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA, head_time BIGINT);
   PERFORM 1 FROM agents a WHERE a.id = ask.agent_id FOR UPDATE;
   IF NOT FOUND THEN
     outcome := 'not_found';
@@ -43,6 +44,11 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
+  IF purser_clock_apart(ask.head_time) THEN
+    outcome := 'clock_apart';
+    RETURN NEXT;
+    RETURN;
+  END IF;
   IF ask.deadline <= extract(epoch FROM v_now) THEN
     outcome := 'expired';
     RETURN NEXT;
@@ -56,7 +62,7 @@ BEGIN
   END IF;
   outcome := 'reserved';
   payment_id := ask.payment_id;
-  valid_before := LEAST(floor(extract(epoch FROM v_now))::bigint + ask.valid_seconds, ask.deadline);
+  valid_before := LEAST(purser_valid_before(ask.valid_seconds, ask.head_time), ask.deadline);
   INSERT INTO withdrawal_orders (agent_id, nonce, payment_id, to_address, amount, deadline, signature)
   VALUES (ask.agent_id, ask.nonce, ask.payment_id, ask.payee, ask.amount, ask.deadline, ask.signature);
   IF ask.key IS NOT NULL THEN

@@ -86,6 +86,10 @@ export const SettlementState = Type.Object({
   ]),
   network: NetworkId,
   txHash: Nullable(Type.String()),
+  final: Type.Boolean({
+    description:
+      "False while it is open, and while a reorganisation could still take back its block",
+  }),
   errorReason: Nullable(Type.String()),
   createdAt: Timestamp,
   settledAt: Nullable(Timestamp),

@@ -106,6 +106,10 @@ export const Payment = Type.Object({
   settledAt: Nullable(Timestamp),
   txHash: Nullable(TxHash),
   blockNumber: Nullable(Type.String()),
+  final: Type.Boolean({
+    description:
+      "Of a settled payment: deep enough in the chain that no reorganisation takes it back",
+  }),
   requestId: Nullable(Type.String()),
   apiKey: Nullable(
     Type.Object({

@@ -3,7 +3,7 @@ import type { AuthorizationRef } from "../core/authorization.ts";
 import { isRecord } from "../core/foreign-text.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
-import { takeApart, type ReadPayment, type Scheme } from "./scheme.ts";
+import { findServed, payerOf, refuse, takeApart, type ReadPayment, type Scheme } from "./scheme.ts";
 
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009];
@@ -27,6 +27,15 @@ export const schemeOf = (_authorization: AuthorizationRef): Scheme => exactEip30
 export function readPayment(body: unknown, networks: readonly NetworkFacts[]): ReadPayment {
   const parts = takeApart(body);
   if ("reason" in parts) return parts;
-  const { scheme, extra } = parts.requirements;
+  const { scheme, extra, network } = parts.requirements;
+  // What another facilitator may serve is told by name, before its shape is judged by ours.
+  const payer = payerOf({ payload: parts.payload });
+  if (typeof scheme === "string" && !SCHEMES.some(({ name }) => name === scheme))
+    return refuse("unsupported_scheme", payer);
+  const isElsewhere =
+    typeof network === "string" &&
+    parts.accepted["network"] === network &&
+    !findServed(parts.version, network, networks);
+  if (isElsewhere) return refuse("invalid_network", payer);
   return (findScheme(scheme, extra) ?? SCHEMES[0]).read(parts, networks);
 }

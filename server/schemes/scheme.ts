@@ -52,6 +52,8 @@ export interface Diagnosis {
   /** Undefined when the token does not know the question. */
   readonly used: boolean | undefined;
   readonly balanceAtomic: bigint | undefined;
+  /** What the token said against the transfer, where it said anything. */
+  readonly revert?: string | undefined;
 }
 
 /** Asked by the facilitator's checker. */
@@ -134,6 +136,7 @@ export const REASONS = {
   invalid_payload: "The request does not have the shape the protocol asks for.",
   unsupported_payload_type: "Only EIP-3009 authorizations are supported here.",
   invalid_network: "This facilitator does not serve this network.",
+  unsupported_scheme: "This facilitator does not speak this payment scheme.",
   invalid_exact_evm_scheme: "Only the scheme `exact` is supported.",
   invalid_exact_evm_network_mismatch: "The payment is for another network than the requirements.",
   invalid_exact_evm_missing_eip712_domain:
@@ -243,7 +246,7 @@ export function checksummed(value: unknown): Address | undefined {
   return parsed.ok ? getAddress(parsed.address) : undefined;
 }
 
-function payerOf({ payload }: Fields): Address | undefined {
+export function payerOf({ payload }: Fields): Address | undefined {
   const authorization = isRecord(payload) ? payload["authorization"] : undefined;
   return isRecord(authorization) ? checksummed(authorization["from"]) : undefined;
 }

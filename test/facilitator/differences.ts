@@ -11,7 +11,6 @@ export interface Difference {
 const SIGNATURE = "invalid_exact_evm_signature";
 const SIMULATION = "invalid_exact_evm_transaction_simulation_failed";
 const VALUE = "invalid_exact_evm_payload_authorization_value_mismatch";
-const FACTORY = "eip6492_factory_not_allowed";
 
 export const DIFFERENCES: readonly Difference[] = [
   {
@@ -31,6 +30,12 @@ export const DIFFERENCES: readonly Difference[] = [
     reference: ["valid"],
     ours: "invalid_payload",
     why: "Relaying nothing costs the relayer gas for nothing.",
+  },
+  {
+    payments: /^(another scheme|paymentRequirements\.scheme = .*)$/,
+    reference: ["invalid_exact_evm_scheme", "throws"],
+    ours: "unsupported_scheme",
+    why: "A scheme nobody here speaks has a code of its own in the protocol; the reference's class is never asked about one.",
   },
   {
     payments: /^another network$/,
@@ -91,17 +96,5 @@ export const DIFFERENCES: readonly Difference[] = [
     reference: ["valid"],
     ours: SIGNATURE,
     why: "A wallet's signature check must fit the gas cap of one settlement.",
-  },
-  {
-    payments: /^undeployed wallet$|^key behind a deployment envelope$/,
-    reference: [FACTORY],
-    ours: "valid",
-    why: "We verify undeployed wallets by rehearsing deployment and transfer on chain; only settling asks whether the factory is allowed.",
-  },
-  {
-    payments: /^undeployed wallet, another signer$/,
-    reference: [FACTORY],
-    ours: SIMULATION,
-    why: "The rehearsal says no; the reference does not get that far.",
   },
 ];

@@ -91,13 +91,17 @@ t.test("smart wallets", async (t) => {
   });
 
   await t.test(
-    "an undeployed wallet verifies, and does not settle through an unknown factory",
+    "an undeployed wallet neither verifies nor settles through an unknown factory",
     async (t) => {
       const wallet = await futureWallet(chain, owner.address);
       await chain.mint(wallet.address, 5_000n);
       const plain = await from(wallet.address);
       const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
-      t.match(await post(app, "verify", body), { isValid: true, payer: wallet.address });
+      t.match(
+        await post(app, "verify", body),
+        { isValid: false, invalidReason: "eip6492_factory_not_allowed", payer: wallet.address },
+        "verify says what settle will say",
+      );
       t.match(await post(app, "settle", body), {
         success: false,
         errorReason: "eip6492_factory_not_allowed",
@@ -115,6 +119,7 @@ t.test("smart wallets", async (t) => {
       const plain = await from(wallet.address);
       const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
       const allowing = await testApp(t, { chain, env: { ERC6492_FACTORIES: wallet.factory } });
+      t.match(await post(allowing.app, "verify", body), { isValid: true });
       t.match(await post(allowing.app, "settle", body), { success: true, payer: wallet.address });
       t.equal(await received(), 4_000n);
       t.ok(await chain.publicClient.getCode({ address: wallet.address }), "the wallet was made");
@@ -133,7 +138,7 @@ t.test("smart wallets", async (t) => {
       const bad = change(unpaid, SIGNATURE, poor.wrap(signatureOf(unpaid)));
       t.match(await post(allowing.app, "settle", bad), {
         success: false,
-        errorReason: "invalid_exact_evm_insufficient_balance",
+        errorReason: "eip6492_factory_not_allowed",
       });
       await allowing.app.close();
     },

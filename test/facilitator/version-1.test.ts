@@ -70,7 +70,6 @@ t.test("version 1 on Base Sepolia", async (t) => {
     const bends: [string, unknown][] = [
       ["paymentRequirements.maxAmountRequired", "2501"],
       ["paymentRequirements.payTo", other],
-      ["paymentRequirements.scheme", "upto"],
       ["paymentPayload.scheme", "upto"],
       ["paymentRequirements.network", "base"],
       ["paymentRequirements.extra", {}],
@@ -87,6 +86,8 @@ t.test("version 1 on Base Sepolia", async (t) => {
       t.equal(ours["isValid"], theirs.isValid, path);
       t.equal(ours["invalidReason"] ?? "", theirs.reason, path);
     }
+    const unknown = change(await make(), "paymentRequirements.scheme", "upto");
+    t.match(await post(app, "verify", unknown), { invalidReason: "unsupported_scheme" });
   });
 
   await t.test("knows no network by its CAIP-2 id", async (t) => {

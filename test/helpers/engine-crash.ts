@@ -19,7 +19,11 @@ export const FAULT_POINTS: FaultPoint[] = [
   "broadcast",
   "mined",
   "before-final-write",
+  "told",
+  "before-final",
 ];
+/** So that each of them is reached: told in the first block, final in the third. */
+export const DEPTHS = { confirmations: 3, inclusionDepth: 1 };
 export const PAYMENTS = 4;
 
 export async function queuePayments(chain: TestChain, database: TestDatabase) {
@@ -45,7 +49,14 @@ export async function doomedReplica(
   const { chainId, usdc, rpcUrl, relayerPrivateKey } = chain;
   const child = fork(
     childScript("test/helpers/engine.child.ts"),
-    [JSON.stringify({ databaseUrl, chain: { chainId, usdc, rpcUrl, relayerPrivateKey }, dieAt })],
+    [
+      JSON.stringify({
+        ...DEPTHS,
+        databaseUrl,
+        chain: { chainId, usdc, rpcUrl, relayerPrivateKey },
+        dieAt,
+      }),
+    ],
     { execArgv: ["--enable-source-maps"], stdio: ["ignore", "inherit", "inherit", "ipc"] },
   );
   const timer = setTimeout(() => child.kill("SIGTERM"), 30_000);
@@ -91,5 +102,16 @@ export async function expectAllPaidOnce(
     args: [to],
   });
   t.equal(balance, 1_000n * BigInt(requests.length), "the payee got each payment once");
+  await until(async () => {
+    const { rowCount } = await database.pool.query(
+      "SELECT 1 FROM settlements WHERE final_at IS NULL",
+    );
+    return rowCount === 0;
+  }, 15_000);
+  const { rows } = await database.pool.query("SELECT status FROM relayer_transactions");
+  t.ok(
+    rows.every(({ status }) => status === "mined"),
+    "whoever holds the lane follows each to its finality",
+  );
   await expectLedgerEqualsChain(t, chain, database.pool);
 }

@@ -3,7 +3,12 @@ import { startEngine, type TestEngineOptions } from "./engine.ts";
 
 interface Orders extends Pick<
   TestEngineOptions,
-  "databaseUrl" | "chain" | "blockTimeMs" | "relayerPrivateKeys"
+  | "databaseUrl"
+  | "chain"
+  | "blockTimeMs"
+  | "relayerPrivateKeys"
+  | "confirmations"
+  | "inclusionDepth"
 > {
   dieAt?: string;
 }

@@ -20,6 +20,7 @@ import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
 import * as queue from "../../server/plugins/settlement/queue-store.ts";
 import * as settlements from "../../server/plugins/settlement/store.ts";
+import * as watched from "../../server/plugins/settlement/watch-store.ts";
 import { pendingTransactions } from "../../server/plugins/settlement/transaction-store.ts";
 import type { SettlementKind, SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { reserveWithdrawal } from "../../server/plugins/withdrawals/store.ts";
@@ -235,7 +236,7 @@ async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): Promise
     deadlineSeconds: 4_102_444_800n,
     signature: "0x00",
     validForSeconds: 120,
-    balance: BALANCE,
+    balance: { ...BALANCE, timestampSeconds: BigInt(Math.floor(Date.now() / 1_000)) },
     requestId: "req_1",
     idempotency: undefined,
   });
@@ -257,8 +258,9 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   t.equal((await settlements.findSettlements(pool, [first, second])).length, 2);
   t.ok(await settlements.findOpenRecord(pool, first));
   t.ok(await settlements.findByAuthorization(pool, request.authorization));
-  await settlements.openWatched(pool, CHAIN_ID, 100);
-  await settlements.openPastDeadline(pool, CHAIN_ID, 1n, 100);
+  await watched.openWatched(pool, CHAIN_ID, 100);
+  await watched.unfinalByOthers(pool, CHAIN_ID, 1n, 100);
+  await watched.openPastDeadline(pool, CHAIN_ID, 1n, 100);
   t.ok((await settlements.countQueued(pool, CHAIN_ID)) > OPEN_SETTLEMENTS / 2);
 
   const lane = { chainId: CHAIN_ID, address: randomAddress() };

@@ -2,6 +2,7 @@
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";
 import {
+  DEPTHS,
   doomedReplica,
   expectAllPaidOnce,
   FAULT_POINTS,
@@ -17,7 +18,7 @@ for (const point of FAULT_POINTS) {
     const database = await testDatabase(t);
     const queued = await queuePayments(chain, database);
     await doomedReplica(chain, database.url, point);
-    const node = await startEngine(t, { databaseUrl: database.url, chain });
+    const node = await startEngine(t, { databaseUrl: database.url, chain, ...DEPTHS });
     await expectAllPaidOnce(t, { node, chain, database, ...queued });
   });
 }

@@ -2,6 +2,7 @@
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";
 import {
+  DEPTHS,
   doomedReplica,
   expectAllPaidOnce,
   FAULT_POINTS,
@@ -19,7 +20,7 @@ for (const point of FAULT_POINTS) {
     const queued = await queuePayments(chain, database);
     const dying = doomedReplica(chain, database.url, point);
     await leaseTaken(database);
-    const node = await startEngine(t, { databaseUrl: database.url, chain });
+    const node = await startEngine(t, { databaseUrl: database.url, chain, ...DEPTHS });
     await dying;
     await expectAllPaidOnce(t, { node, chain, database, ...queued });
   });

@@ -13,7 +13,7 @@ const pool = createPool(database.url, { maxConnections: 5 });
 t.teardown(() => pool.end());
 const guardrails = new Guardrails({
   reserve: (request) => reserve(pool, request),
-  log: { info: () => undefined },
+  log: { info: () => undefined, error: () => undefined },
 });
 const spend = (agent: SeededAgent, amount: bigint) =>
   guardrails.reserve(reserveRequest(agent, amount));

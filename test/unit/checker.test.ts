@@ -14,7 +14,7 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
   const asked: string[] = [];
   const answers: PaymentReads = {
     rehearse: async () => true,
-    rehearseAlone: async () => true,
+    rehearseAlone: async () => ({ goesThrough: true, revert: undefined }),
     diagnose: async () => ({ used: false, balanceAtomic: 5_000n }),
     hasCode: async () => false,
     acceptsSignature: async () => false,
@@ -29,7 +29,12 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
       },
     ]),
   ) as unknown as PaymentReads;
-  const checker = new PaymentChecker({ networks: [ARC], reads: noted, nowSeconds: () => 1_000n });
+  const checker = new PaymentChecker({
+    networks: [ARC],
+    reads: noted,
+    mayDeploy: () => false,
+    nowSeconds: () => 1_000n,
+  });
   return { checker, asked };
 }
 
@@ -89,7 +94,7 @@ t.test("only the network's own token", async (t) => {
 t.test("a transfer that fails is explained, and looked at alone first", async (t) => {
   const poor = checkerOn({
     rehearse: async () => false,
-    rehearseAlone: async () => false,
+    rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
     diagnose: async () => ({ used: false, balanceAtomic: 1n }),
   });
   t.match(await poor.checker.check(await payment()), {
@@ -97,6 +102,21 @@ t.test("a transfer that fails is explained, and looked at alone first", async (t
   });
   const crowded = checkerOn({ rehearse: async () => false });
   t.match(await crowded.checker.check(await payment()), { isValid: true }, "a neighbour's fault");
+});
+
+t.test("what the token says against it is told", async (t) => {
+  for (const [revert, reason, message] of [
+    ["Pausable: paused", "invalid_exact_evm_transaction_simulation_failed", /paused/],
+    ["Blacklistable: account is blacklisted", /simulation_failed/, /blocks the payer/],
+    ["FiatTokenV2: authorization is not yet valid", /_valid_after$/, /not valid yet/],
+    ["FiatTokenV2: authorization is expired", /_valid_before$/, /validBefore/],
+  ] as const) {
+    const { checker } = checkerOn({
+      rehearse: async () => false,
+      rehearseAlone: async () => ({ goesThrough: false, revert }),
+    });
+    t.match(await checker.check(await payment()), { isValid: false, reason, message }, revert);
+  }
 });
 
 t.test("an account that is a contract answers for its signatures itself", async (t) => {
@@ -118,7 +138,7 @@ t.test("an account that is a contract answers for its signatures itself", async 
 t.test("a key whose account has become a contract is asked like one", async (t) => {
   const { checker, asked } = checkerOn({
     rehearse: async () => false,
-    rehearseAlone: async () => false,
+    rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
     hasCode: async () => true,
   });
   t.match(await checker.check(await payment()), { reason: "invalid_exact_evm_signature" });

@@ -104,7 +104,10 @@ const request: ReserveRequest = {
   walletAddress: WALLET,
 };
 const guardrails = (answer: Partial<ReservationRow>) =>
-  new Guardrails({ reserve: async () => row(answer), log: { info: () => undefined } });
+  new Guardrails({
+    reserve: async () => row(answer),
+    log: { info: () => undefined, error: () => undefined },
+  });
 
 t.test("what the database decided", async (t) => {
   t.match(await guardrails({}).reserve(request), {

@@ -79,7 +79,7 @@ t.test("what is wrong has a reason", async (t) => {
     [["paymentPayload", "payload", "permit2Authorization"], {}, "unsupported_payload_type"],
     [ACCEPTED, null, "invalid_payload"],
     [[...ACCEPTED, "scheme"], "upto", "invalid_exact_evm_scheme"],
-    [["paymentRequirements", "scheme"], "upto", "invalid_exact_evm_scheme"],
+    [["paymentRequirements", "scheme"], "upto", "unsupported_scheme"],
     [["paymentRequirements", "scheme"], 7, "invalid_exact_evm_scheme"],
     [["paymentRequirements", "extra"], undefined, "invalid_exact_evm_missing_eip712_domain"],
     [["paymentRequirements", "extra", "name"], "", "invalid_exact_evm_missing_eip712_domain"],

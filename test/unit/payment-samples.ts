@@ -101,6 +101,7 @@ export const recordOf = (
   block_hash: null,
   proof: null,
   final_at: null,
+  tried_again_at: null,
   searched_up: null,
   searched_down: null,
   look_failures: 0,

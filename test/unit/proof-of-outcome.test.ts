@@ -80,7 +80,8 @@ function contextOf(world: World): EngineContext {
       isOurTransaction: async () => world.isOurs ?? false,
       attemptsCarrying: async () => world.attempts ?? [],
     },
-    settlements: { findOpenRecord: async () => world.open, saveSearch: async () => undefined },
+    settlements: { findOpenRecord: async () => world.open },
+    watched: { saveSearch: async () => undefined },
     refusals: new Refusals(),
     search: { spanBlocks: 2_000n, spansPerRound: 25 },
   };

@@ -117,6 +117,7 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   successToldAt: null,
   createdAt: new Date(0),
   isFinal: true,
+  mayTryAgain: false,
   settledAt: new Date(0),
   ...over,
 });
@@ -155,9 +156,10 @@ function desk(given: Scene = {}) {
   const checker = new PaymentChecker({
     networks: [ARC],
     nowSeconds: () => BigInt(NOW),
+    mayDeploy: () => false,
     reads: {
       rehearse: async () => given.wouldMove ?? true,
-      rehearseAlone: async () => false,
+      rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
       diagnose: async () => ({ used: true, balanceAtomic: 0n }),
       hasCode: async () => false,
       acceptsSignature: async () => false,
@@ -182,7 +184,6 @@ function desk(given: Scene = {}) {
       return { created: given.raced === undefined, settlement: row };
     },
     admit: () => void log.push("admit"),
-    mayDeploy: () => false,
     settleWaitMs: 5_000,
     maxHoldMs: 1,
     onSettled: () => void log.push("settled"),

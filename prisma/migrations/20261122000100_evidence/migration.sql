@@ -11,6 +11,8 @@ ALTER TABLE settlements
   ADD COLUMN proof JSONB DEFAULT '{"kind": "unrecorded"}',
   ADD COLUMN final_at TIMESTAMPTZ(6) DEFAULT now(),
   ADD COLUMN corrected_at TIMESTAMPTZ(6),
+  -- Refused in flight, and put into the queue once more at its caller's wish: never a second time.
+  ADD COLUMN tried_again_at TIMESTAMPTZ(6),
   -- How far the chain has been searched for the event that used it: upwards from accepted_block, and
   -- downwards from there. And when the watch looks at it again after trouble.
   ADD COLUMN searched_up BIGINT,

@@ -147,6 +147,7 @@ export class HeadWatcher {
 interface Balances {
   /** The block all these balances belong to. */
   blockNumber: bigint;
+  timestampSeconds: bigint;
   /** By address in lower case. */
   balances: Map<string, bigint>;
 }
@@ -175,10 +176,11 @@ class CoalescedReads {
         if (this.#balancesNext?.accounts === wanted) this.#balancesNext = undefined;
         const list = [...wanted];
         // Of this moment: money that has just arrived is there to be spent.
-        const { number } = await this.heads.refresh();
+        const { number, timestampSeconds } = await this.heads.refresh();
         const balances = await readBalances(this.rpc, this.#asset, list, number);
         return {
           blockNumber: number,
+          timestampSeconds,
           balances: new Map(list.map((account, index) => [account, balances[index] ?? 0n])),
         };
       });

@@ -166,10 +166,10 @@ export async function outstandingOf(
   return rows[0] ? atomicOf(rows[0].total) : 0n;
 }
 
-/** One change of rules or keys: who, what, before and after, in wire form. */
+/** One change of rules or keys, or a payment's end that was not so: who, what, before and after, in wire form. */
 export interface AuditEntry {
   agentId: string;
-  /** The owner's address. */
+  /** The owner's address; nobody's (zero) where the chain itself corrected a payment. */
   actor: string;
   action: AuditAction;
   before: Record<string, unknown> | null;
@@ -188,7 +188,9 @@ export type AuditAction =
   | "allowlist.removed"
   | "key.created"
   | "key.rotated"
-  | "key.revoked";
+  | "key.revoked"
+  /** Written by purser_payment_corrected. */
+  | "payment.corrected";
 
 interface AuditRow extends AuditEntry, Place {
   createdAt: Date;

@@ -17,12 +17,18 @@ import {
 } from "../../schemes/scheme.ts";
 import { unwrapSignature, type Deployment } from "../../core/signatures.ts";
 
+export interface Rehearsed {
+  readonly goesThrough: boolean;
+  /** What the token said against it, where it said anything. */
+  readonly revert: string | undefined;
+}
+
 /** What the checker asks the chain. All of it is bounded in time and gas. */
 export interface PaymentReads {
   /** Would the token move the money now? Shared with payments checked at the same time. */
   rehearse(chainId: number, authorization: SignedAuthorization): Promise<boolean>;
   /** The same, alone and under the gas cap; makes the payer's wallet first where the signature says how. */
-  rehearseAlone(chainId: number, authorization: SignedAuthorization): Promise<boolean>;
+  rehearseAlone(chainId: number, authorization: SignedAuthorization): Promise<Rehearsed>;
   diagnose(chainId: number, authorization: SignedAuthorization): Promise<Diagnosis>;
   hasCode(chainId: number, address: Address): Promise<boolean>;
   /** ERC-1271. */
@@ -34,13 +40,14 @@ export interface Approved {
   readonly payment: Payment;
   /** With the signature as it is relayed: what was rehearsed is what is sent. */
   readonly authorization: SignedAuthorization;
-  readonly deployment?: Deployment;
 }
 export type CheckResult = Approved | Refusal;
 
 export interface CheckerDeps {
   networks: readonly NetworkFacts[];
   reads: PaymentReads;
+  /** Whether the operator lets this factory be called. */
+  mayDeploy(deployment: Deployment): boolean;
   nowSeconds: () => bigint;
 }
 
@@ -71,14 +78,14 @@ export class PaymentChecker {
     if (await this.#deps.reads.rehearse(chainId, authorization))
       return { isValid: true, payment, authorization };
     // An account with code answers for its signatures itself, whatever its key signed (EIP-7702).
-    const [hasCode, diagnosis, goesAlone] = await Promise.all([
+    const [hasCode, diagnosis, alone] = await Promise.all([
       this.#deps.reads.hasCode(chainId, payment.authorization.from),
       this.#deps.reads.diagnose(chainId, authorization),
       this.#deps.reads.rehearseAlone(chainId, authorization),
     ]);
-    if (goesAlone) return { isValid: true, payment, authorization };
+    if (alone.goesThrough) return { isValid: true, payment, authorization };
     if (hasCode) return this.#checkWallet(payment, digest);
-    return payment.scheme.explainFailure(payment, diagnosis);
+    return payment.scheme.explainFailure(payment, { ...diagnosis, revert: alone.revert });
   }
 
   #checkTerms(payment: Payment): Refusal | undefined {
@@ -117,11 +124,15 @@ export class PaymentChecker {
     const refusal = this.#checkTerms(payment) ?? (await this.#checkAsset(payment));
     if (refusal) return refusal;
     const deployment = isDeployed ? undefined : parts.deployment;
+    // A factory is a stranger's code: what settle would not call, verify does not call valid.
+    if (deployment && !this.#deps.mayDeploy(deployment))
+      return refuse("eip6492_factory_not_allowed", payment.payer);
     // A wallet that is to be made first keeps its envelope, which says how.
     const authorization = signed(payment, deployment ? (payment.signature as Hex) : parts.inner);
-    if (await reads.rehearseAlone(chainId, authorization))
-      return { isValid: true, payment, authorization, ...(deployment && { deployment }) };
-    return payment.scheme.explainFailure(payment, await reads.diagnose(chainId, authorization));
+    const { goesThrough, revert } = await reads.rehearseAlone(chainId, authorization);
+    if (goesThrough) return { isValid: true, payment, authorization };
+    const diagnosis = await reads.diagnose(chainId, authorization);
+    return payment.scheme.explainFailure(payment, { ...diagnosis, revert });
   }
 }
 

@@ -114,6 +114,7 @@ export class Facilitator {
       status: row.status,
       network: `eip155:${row.authorization.chainId}`,
       txHash: row.txHash,
+      final: row.isFinal,
       errorReason: row.errorReason,
       createdAt: row.createdAt.toISOString(),
       settledAt: row.settledAt?.toISOString() ?? null,

@@ -56,6 +56,7 @@ export default fp(
             ] as const,
         ),
       ),
+      mayDeploy: ({ factory }) => app.config.erc6492Factories.includes(factory.toLowerCase()),
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
     });
     const limit = new PayerLimit(SETTLES_PER_PAYER_AND_MINUTE);
@@ -69,7 +70,6 @@ export default fp(
         find: (key) => app.settlement.findByAuthorization(key),
       }),
       admit: (payer) => limit.admit(payer),
-      mayDeploy: ({ factory }) => app.config.erc6492Factories.includes(factory.toLowerCase()),
       settleWaitMs,
       maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,
       onSettled: (_payment, body) => {

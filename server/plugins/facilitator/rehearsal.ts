@@ -4,7 +4,7 @@ import { uintOf, type CallResult, type ContractCall } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
-import { classifyChainError } from "../../infra/chain/errors.ts";
+import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
 import {
   decodeAggregate,
   encodeAggregate,
@@ -12,6 +12,7 @@ import {
   isValidSignature,
 } from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
+import type { Rehearsed } from "./check.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { Diagnosis } from "../../schemes/scheme.ts";
 import { DEPLOYMENT_GAS } from "../../core/signatures.ts";
@@ -37,16 +38,16 @@ export class ChainPaymentReads {
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
   }
 
-  rehearse(authorization: SignedAuthorization): Promise<boolean> {
+  async rehearse(authorization: SignedAuthorization): Promise<boolean> {
     return this.#wallets.has(authorization.from)
-      ? this.rehearseAlone(authorization)
+      ? (await this.rehearseAlone(authorization)).goesThrough
       : this.#rehearsals.ask(authorization);
   }
 
-  async rehearseAlone(authorization: SignedAuthorization): Promise<boolean> {
+  async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
     const { calls, deployment } = schemeOf(authorization).planTransfer(authorization);
-    const results = await this.#call(calls, deployment ? DEPLOYMENT_GAS : 0n);
-    return results.at(-1)?.success === true;
+    const last = (await this.#call(calls, deployment ? DEPLOYMENT_GAS : 0n)).at(-1);
+    return { goesThrough: last?.success === true, revert: last && revertText(last.data) };
   }
 
   diagnose(authorization: SignedAuthorization): Promise<Diagnosis> {

@@ -18,7 +18,7 @@ import {
   type Refusal,
   type Payment,
 } from "../../schemes/scheme.ts";
-import { unwrapSignature, type Deployment } from "../../core/signatures.ts";
+import { unwrapSignature } from "../../core/signatures.ts";
 import type { SettleAnswer } from "../../schemas/facilitator.ts";
 
 export interface SettleOptions {
@@ -45,7 +45,6 @@ export interface SettlerDeps {
   accept(request: SettlementRequest): Promise<{ created: boolean; settlement: SettlementRow }>;
   /** Throws `rate_limited`. */
   admit(payer: string): void;
-  mayDeploy(deployment: Deployment): boolean;
   settleWaitMs: number;
   /** How long payments of one burst may wait for each other: a small part of a block. */
   maxHoldMs: number;
@@ -90,15 +89,16 @@ export class Settler {
     if (known && !isUnclaimedByUs(known)) {
       arrived();
       const reason = this.#checkRepeat(payment, known);
-      return reason
-        ? refusal(payment.networkName, reason)
-        : this.#follow({ payment, body, row: known, proof, isFirst: false, options });
+      if (reason) return refusal(payment.networkName, reason);
+      const again = await this.#tryAgain(payment, known, proof);
+      // Somebody who asked at the same time may have been the one.
+      const isOther = !again && known.mayTryAgain;
+      const newer = isOther ? await this.#deps.store.find(payment.authorization) : undefined;
+      const row = again ?? newer ?? known;
+      return this.#follow({ payment, body, row, proof, isFirst: again !== undefined, options });
     }
     const checked = await this.#burst.during(() => this.#deps.checker.checkPayment(payment));
     if (!checked.isValid) return refusal(payment.networkName, checked);
-    const { deployment } = checked;
-    if (deployment && !this.#deps.mayDeploy(deployment))
-      return refusal(payment.networkName, refuse("eip6492_factory_not_allowed", payment.payer));
     this.#deps.admit(payment.authorization.from);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
     let accepted;
@@ -113,6 +113,25 @@ export class Settler {
       arrived();
     }
     return this.#followAccepted({ payment, body, proof, options }, accepted);
+  }
+
+  /**
+   * Refused in flight, because the token was paused or the payer blocked or out of money, and the chain would
+   * take it now: its own caller may have it tried once more. The same row goes back to the queue, so whoever
+   * asks at the same time makes no second one.
+   */
+  async #tryAgain(
+    payment: Payment,
+    known: SettlementRow,
+    proof: CallerProof,
+  ): Promise<SettlementRow | undefined> {
+    if (!known.mayTryAgain || !isOwnCaller(known, proof)) return undefined;
+    const checked = await this.#deps.checker.checkPayment(payment);
+    if (!checked.isValid) return undefined;
+    this.#deps.admit(payment.authorization.from);
+    const { chainId } = payment.network;
+    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
+    return this.#deps.settlement.tryAgain(payment.authorization);
   }
 
   async #accept({ authorization }: Approved, proof: CallerProof) {
@@ -232,6 +251,12 @@ interface Following {
   isFirst: boolean;
   options: SettleOptions;
 }
+
+/** The request that made it, repeated; with its key, where it had one. */
+const isOwnCaller = (row: SettlementRow, proof: CallerProof): boolean =>
+  row.callerKeyHash === null
+    ? row.bodyHash !== null && Buffer.compare(row.bodyHash, proof.bodyHash) === 0
+    : isSameCaller(row, proof);
 
 /** An agent's own payment in a seller's hands, which nobody has asked us to relay yet. */
 const isUnclaimedByUs = (row: SettlementRow): boolean =>

@@ -17,7 +17,10 @@ export interface GuardrailsDeps {
   reserve(
     request: ReserveRequest & { paymentId: string; dryRun: boolean },
   ): Promise<ReservationRow>;
-  log: { info(fields: object, message: string): void };
+  log: {
+    info(fields: object, message: string): void;
+    error(fields: object, message: string): void;
+  };
 }
 
 export class Guardrails {
@@ -51,6 +54,8 @@ export class Guardrails {
         const error = unauthorized(row);
         return { kind: "denied", error, code: error.code, paymentId: null };
       }
+      case "clock_apart":
+        throw clocksApart(this.#deps.log, request);
       default:
         throw new ApiError("not_found");
     }
@@ -113,6 +118,18 @@ export class Guardrails {
 /** The key was revoked or ran out between its check and the decision. */
 const unauthorized = ({ code }: ReservationRow): ApiError =>
   new ApiError(code as ErrorCode, { headers: { "www-authenticate": "Bearer" } });
+
+/** The database's clock or the chain's has jumped: what is signed now could be good for hours, or for nothing. */
+export function clocksApart(
+  log: { error(fields: object, message: string): void },
+  about: { agentId: string; chainId: number },
+): ApiError {
+  const { agentId, chainId } = about;
+  log.error({ agentId, chainId }, "the database's clock and the chain's are far apart");
+  return new ApiError("chain_unavailable", {
+    detail: "The chain's clock and this service's are too far apart; nothing was signed.",
+  });
+}
 
 /** Both functions that reserve look the key up again under the agent's lock, and say so in these words. */
 export function heldKey(

@@ -15,6 +15,7 @@ export type ReservationOutcome =
   | "running"
   | "key_reused"
   | "unauthorized"
+  | "clock_apart"
   | "not_found";
 
 export interface ReservationRow {
@@ -128,6 +129,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     valid_seconds: request.validForSeconds,
     balance: balance.atomic,
     balance_block: balance.blockNumber,
+    head_time: balance.timestampSeconds,
     request_id: request.requestId,
     memo: request.memo,
     url: request.url,

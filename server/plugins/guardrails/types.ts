@@ -51,10 +51,14 @@ export interface ReserveRequest {
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
   nonce: Hex;
-  /** `validBefore` is the database's now plus this; a process clock decides nothing. */
+  /**
+   * `validBefore` is this much after the database's now or the newest block's time, whichever is earlier; a
+   * process clock decides nothing.
+   */
   validForSeconds: number;
   requestId: string | null;
-  balance: { atomic: bigint; blockNumber: bigint };
+  /** As of a block, whose time is compared with the database's clock. */
+  balance: { atomic: bigint; blockNumber: bigint; timestampSeconds?: bigint };
   /** Where the wallet is funded: told with insufficient_funds. */
   walletAddress: Address;
   memo?: string;

@@ -52,6 +52,8 @@ export interface PayRequest {
 export interface WalletBalance {
   atomic: bigint;
   blockNumber: bigint;
+  /** Of that block. */
+  timestampSeconds: bigint;
 }
 
 export const MAX_VALID_SECONDS = 120;
@@ -62,7 +64,7 @@ interface AgentReserveDeps {
     balances(
       chainId: number,
       addresses: readonly Address[],
-    ): Promise<{ blockNumber: bigint; balances: Map<string, bigint> }>;
+    ): Promise<{ blockNumber: bigint; timestampSeconds: bigint; balances: Map<string, bigint> }>;
   };
   guardrails: Guardrails;
 }
@@ -85,8 +87,10 @@ export class AgentReserve {
     | NotReserved
   > {
     const { payer, chainId, asset, to, amountAtomic } = request;
-    await this.#deps.settlement.assertAvailable(chainId, { kind: request.kind });
-    const asked = await this.#withBalance(request);
+    const [asked] = await Promise.all([
+      this.#withBalance(request),
+      this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
+    ]);
     const reserved = await this.#deps.guardrails.reserve(asked);
     if (reserved.kind !== "reserved") return reserved;
     return {
@@ -132,8 +136,8 @@ export class AgentReserve {
 
   async readBalance(chainId: number, payer: Pick<Payer, "walletAddress">): Promise<WalletBalance> {
     const wallet = payer.walletAddress.toLowerCase() as Address;
-    const { blockNumber, balances } = await this.#deps.balances.balances(chainId, [wallet]);
-    return { atomic: balances.get(wallet) ?? 0n, blockNumber };
+    const { balances, ...block } = await this.#deps.balances.balances(chainId, [wallet]);
+    return { atomic: balances.get(wallet) ?? 0n, ...block };
   }
 
   async #withBalance(request: PayRequest): Promise<ReserveRequest> {

@@ -29,6 +29,8 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
     settledAt: row.settledAt?.toISOString() ?? null,
     txHash: row.txHash,
     blockNumber: row.blockNumber === null ? null : String(row.blockNumber),
+    // Incoming money is read from final blocks only.
+    final: row.status === "settled" && (row.finalAt !== null || row.kind === "incoming"),
     requestId: row.requestId,
     apiKey: row.apiKey,
     nonce: row.nonce,

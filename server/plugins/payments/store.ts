@@ -43,6 +43,7 @@ export interface PaymentRow extends Place {
   validBefore: bigint | null;
   txHash: Hex | null;
   blockNumber: bigint | null;
+  finalAt: Date | null;
   createdAt: Date;
   updatedAt: Date;
   settledAt: Date | null;
@@ -140,7 +141,7 @@ const ONE_PAYMENT = {
            p.denial_code AS "denialCode", p.policy, p.url, p.listing_id AS "listingId",
            p.requirement, p.upstream_status AS "upstreamStatus", p.delivered,
            p.failure_code AS "failureCode", p.failure_detail AS "failureDetail", p.nonce,
-           p.valid_before AS "validBefore", p.tx_hash AS "txHash", p.block_number AS "blockNumber",
+           p.valid_before AS "validBefore", p.tx_hash AS "txHash", p.block_number AS "blockNumber", p.final_at AS "finalAt",
            p.created_at AS "createdAt", p.updated_at AS "updatedAt", p.settled_at AS "settledAt",
            extract(epoch FROM clock_timestamp() - p.created_at)::float8 AS "ageSeconds",
            CASE WHEN k.id IS NULL THEN NULL

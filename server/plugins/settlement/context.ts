@@ -10,6 +10,7 @@ import type * as TransactionStore from "./transaction-store.ts";
 import type * as SettlementStore from "./store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 import type { Refusals } from "./prove.ts";
+import type * as WatchStore from "./watch-store.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { Fees } from "./batch.ts";
 import type { SettlementKind } from "./types.ts";
@@ -62,6 +63,7 @@ export interface EngineContext {
   queue: typeof QueueStore;
   transactions: typeof TransactionStore;
   settlements: typeof SettlementStore;
+  watched: typeof WatchStore;
   refusals: Refusals;
   /** How much of the chain one round of a search for an event reads. */
   search: { spanBlocks: bigint; spansPerRound: number };

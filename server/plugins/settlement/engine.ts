@@ -6,6 +6,7 @@ import * as lanes from "./lane-store.ts";
 import * as queue from "./queue-store.ts";
 import * as transactions from "./transaction-store.ts";
 import * as settlements from "./store.ts";
+import * as watched from "./watch-store.ts";
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import { privateKeyToAccount } from "viem/accounts";
@@ -135,6 +136,12 @@ export class SettlementEngine implements Settlement {
     return writeOutcomes(chain.ctx, outcomes);
   }
 
+  async tryAgain(key: SettlementKey): Promise<SettlementRow | undefined> {
+    const row = await this.#deps.store.tryAgain(this.#deps.pool, key);
+    if (row) this.#wake(key.chainId);
+    return row;
+  }
+
   async requestCancel(request: {
     key: SettlementKey;
     cancelSignature: `0x${string}`;
@@ -231,6 +238,7 @@ export class RunningEngine {
             queue,
             transactions,
             settlements,
+            watched,
             refusals: new Refusals(),
             search: deps.search ?? DEFAULT_SEARCH,
             log: deps.log,

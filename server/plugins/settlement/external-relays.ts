@@ -71,10 +71,10 @@ export class ExternalRelays {
     const { chainId } = ctx.network;
     await ctx.queue.voidLapsedClaims(ctx.pool, chainId);
     for (const address of await ctx.lanes.orphanedLanes(ctx.pool, chainId)) this.#onOrphan(address);
-    const watched = await ctx.settlements.openWatched(ctx.pool, chainId, MAX_ROWS);
+    const watched = await ctx.watched.openWatched(ctx.pool, chainId, MAX_ROWS);
     const now = BigInt(Math.floor(Date.now() / 1_000));
     // The database finds candidates by our clock; only a block's own time proves anything.
-    const late = await ctx.settlements.openPastDeadline(ctx.pool, chainId, now, MAX_ROWS);
+    const late = await ctx.watched.openPastDeadline(ctx.pool, chainId, now, MAX_ROWS);
     const known = new Set(watched.map((record) => record.id));
     await this.check([...watched, ...late.filter((record) => !known.has(record.id))]);
     if (ctx.network.confirmations > 1) await this.#followToFinality();
@@ -86,7 +86,7 @@ export class ExternalRelays {
     const { confirmations, chainId } = ctx.network;
     const head = ctx.heads.head ?? (await ctx.heads.refresh());
     const final = head.number - BigInt(confirmations - 1);
-    const records = await ctx.settlements.unfinalByOthers(ctx.pool, chainId, final, MAX_ROWS);
+    const records = await ctx.watched.unfinalByOthers(ctx.pool, chainId, final, MAX_ROWS);
     await this.#each(records, async (record) => {
       const { tx_hash: tx, block_number: number, block_hash: blockHash } = record;
       if (tx === null || number === null || blockHash === null) return undefined;
@@ -117,10 +117,10 @@ export class ExternalRelays {
         try {
           const outcome = await prove(record);
           if (outcome) await writeOutcomes(ctx, [outcome]);
-          else await ctx.settlements.postponeLook(ctx.pool, record, false);
+          else await ctx.watched.postponeLook(ctx.pool, record, false);
         } catch (error) {
           ctx.log.warn({ err: error, settlement: id }, "could not look at an authorization");
-          await ctx.settlements.postponeLook(ctx.pool, record, true);
+          await ctx.watched.postponeLook(ctx.pool, record, true);
         }
       }
     };

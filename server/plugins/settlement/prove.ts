@@ -281,7 +281,7 @@ async function searchUse(
     else down = (await isBeforeValid(ctx, record, low)) ? -1n : low - 1n;
   }
   const isThrough = up > head && (isLater || down < 0n);
-  await ctx.settlements.saveSearch(
+  await ctx.watched.saveSearch(
     ctx.pool,
     record,
     isThrough ? { up: null, down: null } : { up, down },

@@ -3,7 +3,7 @@
  * transaction, and of whose transaction took a nonce. A receipt that is missing proves nothing.
  */
 import type { Hex } from "viem";
-import type { RpcReceipt } from "../../infra/chain/contracts.ts";
+import { tagOf, type RpcReceipt } from "../../infra/chain/contracts.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import type { BatchItem } from "./batch.ts";
@@ -144,33 +144,40 @@ export interface Placed {
   blockHash: Hex;
 }
 
-/** How far the search for a nonce has come: kept between rounds by whoever searches. */
+/**
+ * How far the walk from block to block has come: upwards from where ours was signed, and downwards, since a
+ * second signer may have taken the nonce before that. Kept between rounds by whoever searches.
+ */
 export interface NonceSearch {
   nonce: bigint;
-  /** No block before this one holds it. */
-  from: bigint;
+  up: bigint;
+  down: bigint;
 }
 
 const BLOCKS_PER_ROUND = 16n;
-/** Where it is not known when a transaction was signed. */
-const UNKNOWN_AGE_BLOCKS = 50_000n;
 
 /**
- * The transaction that took a nonce of the sender, up to `to`. Only a block's body names one: a nonce that
- * counts as used does not say by what. Halves the range where the node still has the states, and walks it
- * block by block over several rounds where not.
+ * The transaction that took a nonce of the sender, up to the block `to`. Only a block's body names one: a
+ * nonce that counts as used does not say by what. Halves the range where the node still has the states, and
+ * walks it block by block over several rounds where not.
  */
-export async function whoTook(
+async function whoTook(
   ctx: EngineContext,
   address: string,
   search: NonceSearch,
   to: bigint,
 ): Promise<Placed | undefined> {
-  if (search.from > to) return undefined;
-  const at = await halve(ctx, address, search, to).catch(() => "unknown" as const);
+  const at = await firstUse(ctx, address, search, to).catch(() => "unknown" as const);
   if (at === "not yet") return undefined;
-  const last = search.from + BLOCKS_PER_ROUND - 1n;
-  const [low, high] = at === "unknown" ? [search.from, last < to ? last : to] : [at, at];
+  const isUp = search.up <= to;
+  const last = search.up + BLOCKS_PER_ROUND - 1n;
+  const first = search.down - BLOCKS_PER_ROUND + 1n;
+  let [low, high] = [at, at] as [bigint, bigint];
+  if (at === "unknown")
+    [low, high] = isUp
+      ? [search.up, last < to ? last : to]
+      : [first > 0n ? first : 0n, search.down];
+  if (high < 0n) return undefined;
   const numbers = Array.from({ length: Number(high - low) + 1 }, (_, index) => low + BigInt(index));
   const sender = { address, nonce: search.nonce };
   const found = await Promise.all(
@@ -179,7 +186,8 @@ export async function whoTook(
   const index = found.findIndex((placed) => placed !== undefined);
   const placed = found[index];
   if (!placed) {
-    if (at === "unknown") search.from = high + 1n;
+    if (isUp) search.up = high + 1n;
+    else search.down = low - 1n;
     return undefined;
   }
   const place = { ...placed, blockNumber: numbers[index] ?? low };
@@ -187,16 +195,20 @@ export async function whoTook(
 }
 
 /** The first block as of which the nonce counts as used; by the states, which nodes do not keep for ever. */
-async function halve(
+async function firstUse(
   ctx: EngineContext,
   address: string,
-  { nonce, from }: NonceSearch,
+  { nonce, up }: NonceSearch,
   to: bigint,
 ): Promise<bigint | "not yet"> {
   const isUsedAt = async (block: bigint): Promise<boolean> =>
-    (await ctx.reads.readNonce(ctx.rpc, address, `0x${block.toString(16)}`)) > nonce;
+    (await ctx.reads.readNonce(ctx.rpc, address, tagOf(block))) > nonce;
   if (!(await isUsedAt(to))) return "not yet";
-  let [low, high] = [from, to];
+  let [low, high] = [up < to ? up : to, to];
+  for (let step = 1n; low > 0n && (await isUsedAt(low - 1n)); step *= 2n) {
+    high = low - 1n;
+    low = high > step ? high - step : 0n;
+  }
   while (low < high) {
     const middle = (low + high) / 2n;
     if (await isUsedAt(middle)) high = middle;
@@ -205,19 +217,23 @@ async function halve(
   return high;
 }
 
-/** For a transaction of ours whose nonce is used although no attempt of it has a receipt. */
+/**
+ * For a transaction of ours whose nonce is used although no attempt of it has a receipt. "nowhere": the
+ * chain has been searched to its end, as far as this node shows it.
+ */
 export async function takenByOther(
   ctx: EngineContext,
   address: string,
   slot: StoredTransaction & { search: NonceSearch | undefined },
   headNumber: bigint,
-): Promise<Placed | undefined> {
+): Promise<Placed | "nowhere" | undefined> {
   const final = headNumber - BigInt(ctx.network.confirmations - 1);
-  const from = slot.sentBlock === undefined ? final - UNKNOWN_AGE_BLOCKS : slot.sentBlock + 1n;
-  slot.search ??= { nonce: slot.nonce, from: from > 0n ? from : 0n };
+  const signed = slot.sentBlock ?? final;
+  slot.search ??= { nonce: slot.nonce, up: signed + 1n, down: signed };
   const taken = await whoTook(ctx, address, slot.search, final);
+  if (!taken) return slot.search.up > final ? "nowhere" : undefined;
   // Ours after all: its receipt lags.
-  return taken && slot.attempts.some(({ hash }) => hash === taken.txHash) ? undefined : taken;
+  return slot.attempts.some(({ hash }) => hash === taken.txHash) ? "nowhere" : taken;
 }
 
 async function isWitnessed(

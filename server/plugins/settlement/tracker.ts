@@ -267,7 +267,8 @@ export class Tracker {
     slot.missingSinceMs ??= now;
     if (now - slot.missingSinceMs < MISSING_FOR_MS) return;
     const taken = await takenByOther(ctx, lease.address, slot, head.number);
-    if (!taken) {
+    if (!taken) return;
+    if (taken === "nowhere") {
       // Another endpoint may have the receipt.
       slot.missingSinceMs = undefined;
       return ctx.rpc.doubt();

@@ -42,6 +42,8 @@ export interface SettlementRow {
   settledAt: Date | null;
   /** Its end is deep enough in the chain that no reorganisation takes it back. */
   isFinal: boolean;
+  /** A stranger's payment that was refused in flight, and was not tried again yet. */
+  mayTryAgain: boolean;
 }
 
 /** Pending means unknown: it may still happen, and only the chain can say. */
@@ -111,6 +113,8 @@ export interface Settlement {
    * `purser_corrections_total` and logged as errors.
    */
   record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<Told>;
+  /** Puts a refused facilitated settlement back into the queue, once; undefined when it may not be, or was before. */
+  tryAgain(key: SettlementKey): Promise<SettlementRow | undefined>;
   /** Relays `cancelAuthorization` for an agent's own authorization, and waits for its fate. */
   requestCancel(request: {
     key: SettlementKey;

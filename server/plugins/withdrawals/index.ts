@@ -35,6 +35,7 @@ export default fp(
         reserve: (request) =>
           app.inTurn(request.agentId, () => reserveWithdrawal(app.pool, request)),
         now: () => databaseSeconds(app.pool),
+        log: app.log,
         networks: app.chains.all.map(({ network }) => network),
         networkOf: (chainId) => app.networkOf(Number(chainId)),
         verifySignature: async (networkId, args) => {

@@ -10,6 +10,7 @@ export interface WithdrawalReservation {
     | "insufficient"
     | "replayed"
     | "expired"
+    | "clock_apart"
     | "replay"
     | "running"
     | "key_reused"
@@ -32,7 +33,7 @@ export interface WithdrawalRequest {
   deadlineSeconds: bigint;
   signature: Hex;
   validForSeconds: number;
-  balance: { atomic: bigint; blockNumber: bigint };
+  balance: { atomic: bigint; blockNumber: bigint; timestampSeconds: bigint };
   requestId: string;
   idempotency: IdempotencyRef | undefined;
 }
@@ -68,6 +69,7 @@ function asked({ idempotency, balance, ...request }: WithdrawalRequest) {
     valid_seconds: request.validForSeconds,
     balance: balance.atomic,
     balance_block: balance.blockNumber,
+    head_time: balance.timestampSeconds,
     request_id: request.requestId,
     subject_id: idempotency?.subjectId,
     route: idempotency?.route,

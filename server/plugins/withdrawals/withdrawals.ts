@@ -11,7 +11,7 @@ import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/change.ts";
-import { heldKey } from "../guardrails/decide.ts";
+import { clocksApart, heldKey } from "../guardrails/decide.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/agent-payments.ts";
 import type { Answer } from "../payments/idempotency.ts";
@@ -36,6 +36,7 @@ export interface WithdrawalsDeps {
   reserve(request: WithdrawalRequest): Promise<WithdrawalReservation>;
   /** Seconds of the database clock: a skewed process must not shorten or stretch an order. */
   now(): Promise<bigint>;
+  log: { error(fields: object, message: string): void };
   /** Configured ones, in their order. */
   networks: readonly NetworkFacts[];
   /** An account that is a contract is vouched for by the named network, whatever network the order is for. */
@@ -205,8 +206,10 @@ export class Withdrawals {
   ): Promise<Reservation> {
     const { agent, network } = context;
     const { order } = args;
-    await this.#deps.settlement.assertAvailable(network.chainId, { kind: "withdrawal" });
-    const balance = await this.#deps.readBalance(network.chainId, agent);
+    const [balance] = await Promise.all([
+      this.#deps.readBalance(network.chainId, agent),
+      this.#deps.settlement.assertAvailable(network.chainId, { kind: "withdrawal" }),
+    ]);
     const row = await this.#deps.reserve({
       agentId: agent.id,
       paymentId: newId("pay"),
@@ -233,6 +236,8 @@ export class Withdrawals {
         throw new ApiError("withdrawal_replayed");
       case "expired":
         throw new ApiError("signature_expired");
+      case "clock_apart":
+        throw clocksApart(this.#deps.log, { agentId: agent.id, chainId: network.chainId });
       case "insufficient":
         throw insufficient(context, order.amountAtomic, row.availableAtomic ?? 0n);
       default:

@@ -254,7 +254,16 @@ export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal
     return refuse("invalid_exact_evm_token_version_mismatch", payer);
   if (found.balanceAtomic !== undefined && found.balanceAtomic < payment.amountAtomic)
     return refuse("invalid_exact_evm_insufficient_balance", payer);
-  return refuse("invalid_exact_evm_transaction_simulation_failed", payer);
+  if (found.revert === undefined)
+    return refuse("invalid_exact_evm_transaction_simulation_failed", payer);
+  // The window at its edge: by the newest block's time it is not open, whatever our clock says.
+  const { reason, message } = explainRevert(found.revert);
+  const isOfTime = reason.includes("_valid_after") || reason === REASON_EXPIRED;
+  return refuse(
+    isOfTime ? reason : "invalid_exact_evm_transaction_simulation_failed",
+    payer,
+    message,
+  );
 }
 
 /**

@@ -58,7 +58,7 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
         <strong>{actionName(entry.action)}</strong>
         <span className={styles.who}>
           <time dateTime={entry.createdAt}>{formatDateTime(entry.createdAt)}</time> by{" "}
-          <Address value={entry.actor} copy={false} />
+          {/^0x0+$/.test(entry.actor) ? "the chain" : <Address value={entry.actor} copy={false} />}
         </span>
       </div>
       <dl className={styles.fields}>

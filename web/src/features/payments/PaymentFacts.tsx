@@ -35,7 +35,10 @@ export function PaymentFacts({
           ],
           payment.blockNumber !== null && ["Block", payment.blockNumber],
           ["Asked", formatDateTime(payment.createdAt)],
-          payment.settledAt !== null && ["Settled", formatDateTime(payment.settledAt)],
+          payment.settledAt !== null && [
+            "Settled",
+            `${formatDateTime(payment.settledAt)}${payment.final ? "" : ", not final yet"}`,
+          ],
           payment.settledAt === null &&
             payment.validBefore !== null &&
             payment.status !== "blocked" && ["Decided by", formatDateTime(payment.validBefore)],

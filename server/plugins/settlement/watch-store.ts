@@ -1,0 +1,92 @@
+/** What the watch looks at as rows: open ones nobody relays, late ones, and how far a search has come. */
+import type { Sql } from "../../infra/db/pool.ts";
+import type { SettlementRecord } from "./store.ts";
+
+/** How far a search for the event of its use has come. */
+export async function saveSearch(
+  sql: Sql,
+  record: SettlementRecord,
+  search: { up: bigint | null; down: bigint | null },
+): Promise<void> {
+  await sql.query(
+    `UPDATE settlements SET searched_up = $5, searched_down = $6
+      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4`,
+    [...columnsOf(record), text(search.up), text(search.down)],
+  );
+}
+
+/**
+ * Looked at again after a while, which grows with each time nothing could be said of it. A search that is
+ * under way goes on at once, unless it broke.
+ */
+export async function postponeLook(
+  sql: Sql,
+  record: SettlementRecord,
+  isBroken: boolean,
+): Promise<void> {
+  await sql.query(
+    `UPDATE settlements
+        SET look_failures = look_failures + 1,
+            look_at = clock_timestamp() + least(60, power(2, least(look_failures, 6))) * interval '1 second'
+      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND ($5 OR searched_up IS NULL)`,
+    [...columnsOf(record), isBroken],
+  );
+}
+
+const columnsOf = (record: SettlementRecord) => [
+  record.from_address,
+  String(record.chain_id),
+  record.asset,
+  record.nonce,
+];
+const text = (value: bigint | null): string | null => (value === null ? null : String(value));
+
+/** Paid by others' transactions that are deep enough to be final now. */
+export async function unfinalByOthers(
+  sql: Sql,
+  chainId: number,
+  finalBlock: bigint,
+  limit: number,
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `SELECT * FROM settlements
+      WHERE chain_id = $1 AND status = 'settled' AND by_other AND final_at IS NULL AND block_number <= $2
+        AND look_at <= clock_timestamp()
+      ORDER BY block_number LIMIT $3`,
+    [chainId, String(finalBlock), limit],
+  );
+  return rows;
+}
+
+/** Open rows nobody relays for us, oldest deadline first. */
+export async function openWatched(
+  sql: Sql,
+  chainId: number,
+  limit: number,
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `SELECT * FROM settlements
+      WHERE chain_id = $1 AND status = 'queued' AND NOT relay AND lane_address IS NULL
+        AND look_at <= clock_timestamp()
+      ORDER BY valid_before LIMIT $2`,
+    [chainId, limit],
+  );
+  return rows;
+}
+
+/** Open rows whose authorization can no longer be used at or after this block time. */
+export async function openPastDeadline(
+  sql: Sql,
+  chainId: number,
+  timestampSeconds: bigint,
+  limit: number,
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `SELECT * FROM settlements
+      WHERE chain_id = $1 AND status IN ('queued', 'submitted') AND valid_before <= $2
+        AND look_at <= clock_timestamp()
+      ORDER BY valid_before LIMIT $3`,
+    [chainId, String(timestampSeconds), limit],
+  );
+  return rows;
+}
