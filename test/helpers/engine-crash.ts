@@ -110,7 +110,7 @@ export async function expectAllPaidOnce(
   }, 15_000);
   const { rows } = await database.pool.query("SELECT status FROM relayer_transactions");
   t.ok(
-    rows.every(({ status }) => status === "mined"),
+    rows.every(({ status }) => status === "mined" || status === "given_up"),
     "whoever holds the lane follows each to its finality",
   );
   await expectLedgerEqualsChain(t, chain, database.pool);
