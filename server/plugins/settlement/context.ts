@@ -21,7 +21,7 @@ export interface EngineLog {
 export interface EngineMeter {
   batch(items: number): void;
   settled(count: number, gasUsed: bigint): void;
-  /** From accepted to final, of one authorization. */
+  /** From accepted to told, of one authorization. */
   took(ms: number): void;
   finished(status: string, count: number): void;
   /** An end that was told here was not so. */
