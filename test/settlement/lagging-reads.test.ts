@@ -1,6 +1,7 @@
 // Goal: whatever nodes do not say yet (receipts, logs, states, blocks), no payment is called failed, expired or replaced for it; and what was used long ago or behind a broken row is found.
 import t, { type Test } from "tap";
 import { acceptSettlement } from "../../server/plugins/settlement/store.ts";
+import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { walletWithLedger } from "../helpers/engine-ledger.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
@@ -116,6 +117,33 @@ t.test("one of two endpoints is silent: a denial waits for it", { timeout: 60_00
   t.equal((await row(late.id)).status, "queued", "one witness where there are two is not enough");
   proxy.reset();
   t.match(await node.engine.settlement.wait(late.id, 20_000), { status: "expired" });
+});
+
+t.test("an endpoint that stays silent is not waited for for ever", async (t) => {
+  const chain = await testChain(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const rpc = new ChainRpc({
+    // The same one twice is one witness.
+    urls: [proxy.url, chain.rpcUrl, chain.rpcUrl],
+    timeoutMs: 1_000,
+    absentAfterMs: 600,
+  });
+  t.teardown(() => rpc.close());
+  const ask = () => rpc.witnesses((endpoint) => endpoint.call<string>("eth_chainId", []));
+  t.equal(rpc.endpoints, 2);
+  t.match(await ask(), { answers: ["0x4cef52", "0x4cef52"], needed: 2 });
+  proxy.behave = behaving({ do: "status", code: 503 });
+  t.match(await ask(), { answers: ["0x4cef52"], needed: 2 }, "it may come back");
+  await new Promise((resolve) => setTimeout(resolve, 700));
+  t.match(await ask(), { answers: ["0x4cef52"], needed: 1 }, "it is not there any more");
+  proxy.reset();
+  t.match(await ask(), { needed: 2 }, "there again");
+  chain.freeze();
+  proxy.behave = behaving({ do: "hang" });
+  await ask();
+  await new Promise((resolve) => setTimeout(resolve, 700));
+  t.match(await ask(), { answers: [], needed: 1 }, "nobody is no witness");
+  chain.thaw();
 });
 
 t.test("used many rounds of searching before anybody looked", { timeout: 120_000 }, async (t) => {

@@ -6,6 +6,8 @@ import { ChainRefusal, ChainUnreachable, isEndpointTrouble } from "./errors.ts";
 export interface ChainRpcOptions {
   urls: readonly string[];
   timeoutMs?: number;
+  /** How long an endpoint may be silent before it is no longer waited for. */
+  absentAfterMs?: number;
   /** Counted by the metrics: method, and whether a usable answer came. */
   onCall?: (method: string, ok: boolean) => void;
 }
@@ -35,6 +37,7 @@ const RETURN_TO_FIRST_MS = 30_000;
 export class ChainRpc {
   readonly #urls: readonly string[];
   readonly #timeoutMs: number;
+  readonly #absentAfterMs: number;
   readonly #onCall: (method: string, ok: boolean) => void;
   readonly #agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
   /** Per endpoint: since when it has given no answer; undefined after one. */
@@ -46,6 +49,7 @@ export class ChainRpc {
   constructor(options: ChainRpcOptions) {
     this.#urls = [...new Set(options.urls)];
     this.#timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    this.#absentAfterMs = options.absentAfterMs ?? ABSENT_AFTER_MS;
     this.#onCall = options.onCall ?? (() => undefined);
   }
 
@@ -93,7 +97,7 @@ export class ChainRpc {
     const nowMs = performance.now();
     const present = this.#urls.filter((_, index) => {
       const since = this.#silentSinceMs[index];
-      return since === undefined || nowMs - since < ABSENT_AFTER_MS;
+      return since === undefined || nowMs - since < this.#absentAfterMs;
     }).length;
     return { answers, needed: Math.max(1, Math.min(present, ENOUGH_WITNESSES)) };
   }

@@ -24,7 +24,7 @@ export interface EngineLog {
 export interface EngineMeter {
   batch(items: number): void;
   settled(count: number, gasUsed: bigint): void;
-  /** From accepted to final, of one authorization. */
+  /** From accepted to told, of one authorization. */
   took(ms: number): void;
   /** From accepted to its first place in a block, of one authorization. */
   landed(kind: SettlementKind, ms: number): void;

@@ -80,7 +80,7 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
   });
   const latency = new Histogram({
     name: "purser_settlement_seconds",
-    help: "From accepted to final",
+    help: "From accepted to told: in a block of the network's inclusion depth",
     labelNames,
     buckets: [0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 60],
     registers,
