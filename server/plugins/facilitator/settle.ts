@@ -43,7 +43,7 @@ export interface SettlerDeps {
   store: TellingStore;
   accept(request: SettlementRequest): Promise<{ created: boolean; settlement: SettlementRow }>;
   /** Throws `rate_limited`. */
-  admit(payer: string): void;
+  admit(payer: string): void | Promise<void>;
   mayDeploy(deployment: Deployment): boolean;
   settleWaitMs: number;
   /** How long payments of one burst may wait for each other: a small part of a block. */
@@ -98,7 +98,7 @@ export class Settler {
     const { deployment } = checked;
     if (deployment && !this.#deps.mayDeploy(deployment))
       return refusal(payment.networkName, refuse("eip6492_factory_not_allowed", payment.payer));
-    this.#deps.admit(payment.authorization.from);
+    await this.#deps.admit(payment.authorization.from);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
     const accepted = await this.#accept(checked, proof);
     arrived();
