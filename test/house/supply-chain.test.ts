@@ -1,8 +1,10 @@
 // Goal: what runs in production is what the lock file says, byte for byte, and no more: no embedded part, no root, no way to write; and nobody says it was audited when it was not.
 import { execFile } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 
@@ -69,6 +71,9 @@ t.test("the image has no embedded part, no root, and is production", async (t) =
   }
 });
 
+const cache = mkdtempSync(join(tmpdir(), "purser-npm-"));
+t.teardown(() => rmSync(cache, { recursive: true, force: true }));
+
 /** A run of an npm script with a registry of ours. */
 function npm(args: string[], registry: string): Promise<{ code: number; output: string }> {
   return new Promise((resolve) => {
@@ -77,7 +82,13 @@ function npm(args: string[], registry: string): Promise<{ code: number; output: 
       args,
       {
         cwd: ROOT,
-        env: { ...process.env, npm_config_registry: registry, npm_execpath: "" },
+        // None of the settings that the npm of this test run passes on.
+        env: {
+          PATH: process.env["PATH"],
+          HOME: cache,
+          npm_config_cache: cache,
+          npm_config_registry: registry,
+        },
         maxBuffer: 64 * 1024 * 1024,
       },
       (error, stdout, stderr) =>
@@ -94,7 +105,8 @@ t.test("an audit says what it found, and when it did not run", async (t) => {
   const registry = createServer((request, response) => {
     const isBulk = request.url?.includes("advisories/bulk");
     const advisory = {
-      id: 1,
+      // npm remembers an advisory by its number.
+      id: severity.now === "critical" ? 2 : 1,
       url: "https://example.com/1",
       title: "t",
       severity: severity.now,
@@ -117,7 +129,7 @@ t.test("an audit says what it found, and when it did not run", async (t) => {
 
 t.test("the bill of materials is made from the lock file alone", async (t) => {
   const { code, output } = await npm(["run", "--silent", "sbom"], "http://127.0.0.1:1/");
-  t.equal(code, 0, output.slice(0, 300));
+  t.equal(code, 0);
   const { bomFormat, components } = JSON.parse(output) as {
     bomFormat: string;
     components: { name: string; version: string }[];
