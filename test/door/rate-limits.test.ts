@@ -17,6 +17,10 @@ interface Asked {
 const ask = async ({ app }: Pick<TestApp, "app">, { from = "192.0.2.1", ...asked }: Asked) =>
   app.inject({ method: "GET", ...asked, remoteAddress: from });
 
+/** A bucket's worth, and what it refilled since: a loaded machine takes its time. */
+const mostOf = (limit: number, sinceMs: number): number =>
+  limit + 1 + Math.ceil((limit * (performance.now() - sinceMs)) / 60_000);
+
 /** How many of these were answered with this status. */
 const statuses = (answers: { statusCode: number }[]): Record<string, number> => {
   const counts: Record<string, number> = {};
@@ -49,12 +53,13 @@ t.test("before authentication the address is the bucket, whatever else is said",
     { "x-forwarded-for": `198.51.100.${index}`, "x-real-ip": `198.51.100.${index}` },
     { forwarded: `for=198.51.100.${index}`, "user-agent": `agent ${index}` },
   ];
+  const sinceMs = performance.now();
   const answers = [];
   for (let index = 0; index < 30; index += 1)
     for (const headers of spellings(index))
       answers.push(await ask(world, { url: "/api/health", headers }));
   t.ok(
-    (statuses(answers)["200"] ?? 0) <= 45,
+    (statuses(answers)["200"] ?? 0) <= mostOf(40, sinceMs),
     `${statuses(answers)["200"]} of 210 passed a limit of 40`,
   );
   const last = answers.at(-1);
@@ -64,6 +69,7 @@ t.test("before authentication the address is the bucket, whatever else is said",
   t.equal((await ask(world, { url: "/api/health", from: "192.0.2.2" })).statusCode, 200);
 
   await t.test("refused requests without a credential count, too", async (t) => {
+    const sinceMs = performance.now();
     const refused = [];
     for (let index = 0; index < 60; index += 1)
       refused.push(
@@ -72,21 +78,31 @@ t.test("before authentication the address is the bucket, whatever else is said",
           from: "192.0.2.3",
         }),
       );
-    t.ok((statuses(refused)["401"] ?? 0) <= 42, JSON.stringify(statuses(refused)));
+    t.ok((statuses(refused)["401"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(refused)));
   });
 
   await t.test("an IPv6 network of 64 bits is one address; mapped IPv4 is IPv4", async (t) => {
+    const sinceMs = performance.now();
     const many = [];
     for (let index = 0; index < 60; index += 1)
       many.push(
         await ask(world, { url: "/api/health", from: `2001:db8:0:7::${index.toString(16)}` }),
       );
-    t.ok((statuses(many)["200"] ?? 0) <= 42, JSON.stringify(statuses(many)));
+    t.ok((statuses(many)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(many)));
     t.equal((await ask(world, { url: "/api/health", from: "2001:db8:0:8::1" })).statusCode, 200);
-    t.equal((await ask(world, { url: "/api/health", from: "::ffff:192.0.2.1" })).statusCode, 429);
+    const dressed = [];
+    for (let index = 0; index < 100; index += 1)
+      dressed.push(
+        await ask(world, {
+          url: "/api/health",
+          from: index % 2 ? "192.0.2.6" : "::ffff:192.0.2.6",
+        }),
+      );
+    t.ok((statuses(dressed)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(dressed)));
   });
 
   await t.test("unknown credentials are counted before the database is asked", async (t) => {
+    const sinceMs = performance.now();
     const guess = (from: string) =>
       ask(world, {
         url: "/api/agents/me",
@@ -95,9 +111,12 @@ t.test("before authentication the address is the bucket, whatever else is said",
       });
     const queries = await queriesOf(world, async () => {
       const guesses = await Promise.all(Array.from({ length: 400 }, () => guess("192.0.2.4")));
-      t.ok((statuses(guesses)["401"] ?? 0) <= 32, JSON.stringify(statuses(guesses)));
+      t.ok(
+        (statuses(guesses)["401"] ?? 0) <= mostOf(30, sinceMs),
+        JSON.stringify(statuses(guesses)),
+      );
     });
-    t.ok(queries <= 32, `${queries} statements for 400 guesses`);
+    t.ok(queries <= mostOf(30, sinceMs), `${queries} statements for 400 guesses`);
     const sessions = await Promise.all(
       Array.from({ length: 60 }, () =>
         ask(world, {
@@ -107,7 +126,10 @@ t.test("before authentication the address is the bucket, whatever else is said",
         }),
       ),
     );
-    t.ok((statuses(sessions)["401"] ?? 0) <= 32, JSON.stringify(statuses(sessions)));
+    t.ok(
+      (statuses(sessions)["401"] ?? 0) <= mostOf(30, sinceMs),
+      JSON.stringify(statuses(sessions)),
+    );
   });
 });
 
@@ -124,9 +146,10 @@ t.test("after authentication the agent is the bucket, from any address, by any k
       },
       from: `198.51.100.${index}`,
     });
+  const sinceMs = performance.now();
   const answers = [];
   for (let index = 0; index < 100; index += 1) answers.push(await me(agent.apiKey, index));
-  t.ok((statuses(answers)["200"] ?? 0) <= 33, JSON.stringify(statuses(answers)));
+  t.ok((statuses(answers)["200"] ?? 0) <= mostOf(30, sinceMs), JSON.stringify(statuses(answers)));
   t.equal((await me(other.apiKey, 1)).statusCode, 200, "another agent has its own");
 });
 
@@ -142,9 +165,10 @@ t.test("a facilitator's merchant is the bucket", async (t) => {
       from: `198.51.100.${index}`,
       payload: {},
     });
+  const sinceMs = performance.now();
   const answers = [];
   for (let index = 0; index < 60; index += 1) answers.push(await verify("merchant-one", index));
-  t.ok((statuses(answers)["200"] ?? 0) <= 33, JSON.stringify(statuses(answers)));
+  t.ok((statuses(answers)["200"] ?? 0) <= mostOf(30, sinceMs), JSON.stringify(statuses(answers)));
   t.equal((await verify("merchant-two", 1)).statusCode, 200);
 });
 
