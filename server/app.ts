@@ -32,6 +32,7 @@ import agentTools from "./plugins/agent-tools/index.ts";
 import meta from "./plugins/meta/index.ts";
 import faucet from "./plugins/faucet/index.ts";
 import { sendProblem, toApiError } from "./plugins/http/errors.ts";
+import { answerBrokenRequest } from "./plugins/http/sockets.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -67,6 +68,11 @@ const MODULES = [
 ];
 
 const BODY_LIMIT_BYTES = 256 * 1024;
+const MAX_HEADER_BYTES = 16 * 1024;
+const HEADERS_TIMEOUT_MS = 10_000;
+/** Above the usual 60 s of a load balancer, so that it never writes into a connection we just closed. */
+const KEEP_ALIVE_MS = 65_000;
+const MAX_REQUESTS_PER_SOCKET = 100_000;
 const PLUGIN_TIMEOUT_MS = 60_000;
 
 export interface BuildOptions {
@@ -81,8 +87,20 @@ export async function buildApp(
   options: BuildOptions = {},
 ): Promise<FastifyInstance> {
   const app = Fastify({
-    logger: loggerOptions(config.logLevel, options.logDestination),
+    logger: loggerOptions(config, options.logDestination),
     bodyLimit: BODY_LIMIT_BYTES,
+    // A request arrives in time, or its connection is cut: plugins/http/sockets.ts.
+    requestTimeout: config.requestTimeoutMs,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    maxRequestsPerSocket: MAX_REQUESTS_PER_SOCKET,
+    http: {
+      headersTimeout: Math.min(config.requestTimeoutMs, HEADERS_TIMEOUT_MS),
+      connectionsCheckingInterval: Math.min(1_000, config.requestTimeoutMs / 4),
+      maxHeaderSize: MAX_HEADER_BYTES,
+      // Refused with a body of ours instead: plugins/http/own-host.ts.
+      requireHostHeader: false,
+    },
+    clientErrorHandler: answerBrokenRequest,
     // Loading everything on a busy machine, or asking an RPC that hangs, may take longer than the 10 s default.
     pluginTimeout: PLUGIN_TIMEOUT_MS,
     trustProxy: config.trustProxy,

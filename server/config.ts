@@ -4,14 +4,24 @@
  */
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
-import { findNetwork, type NetworkFacts } from "./core/networks.ts";
-
-export const LOCAL_CHAIN_ID = 5042002;
+import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
+import { readMasterKeys, type MasterKey } from "./core/master-keys.ts";
+import {
+  listed,
+  LOCAL_CHAIN_ID,
+  readNetworks,
+  type NetworkConfig,
+} from "./core/network-settings.ts";
+import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
 
 /** A day at least: what answers a repeat today must not be gone. */
 const DAYS = "^[1-9][0-9]{0,4}$";
+export { LOCAL_CHAIN_ID, type NetworkConfig };
+
+export type Mode = "local" | "production";
 
 const EnvSchema = Type.Object({
+  PURSER_MODE: Type.Optional(Type.Union([Type.Literal("local"), Type.Literal("production")])),
   HOST: Type.String({ minLength: 1, default: "127.0.0.1" }),
   PORT: Type.String({ pattern: "^[0-9]{1,5}$", default: "3000" }),
   PUBLIC_URL: Type.Optional(Type.String()),
@@ -23,6 +33,7 @@ const EnvSchema = Type.Object({
   MASTER_KEY_ACTIVE: Type.Optional(Type.String()),
   FETCH_PRIVATE_ORIGINS: Type.Optional(Type.String()),
   FACILITATOR_API_KEYS: Type.Optional(Type.String()),
+  FACILITATOR_OPEN: Type.Union([Type.Literal("true"), Type.Literal("false")], { default: "false" }),
   DEMO_PAY_TO: Type.Optional(Type.String({ pattern: "^0x[0-9a-fA-F]{40}$" })),
   LOG_LEVEL: Type.Union(
     ["fatal", "error", "warn", "info", "debug", "trace", "silent"].map((level) =>
@@ -32,6 +43,9 @@ const EnvSchema = Type.Object({
   ),
   TRUST_PROXY: Type.Optional(Type.String()),
   METRICS_TOKEN: Type.Optional(Type.String({ minLength: 16 })),
+  RATE_LIMITS: Type.Optional(Type.String()),
+  REQUEST_TIMEOUT_MS: Type.String({ pattern: "^[0-9]{3,6}$", default: "30000" }),
+  CONNECTIONS_PER_ADDRESS: Type.String({ pattern: "^[1-9][0-9]{0,4}$", default: "1000" }),
   SETTLE_WAIT_MS: Type.String({ pattern: "^[0-9]{1,5}$", default: "20000" }),
   DAILY_GAS_CEILING: Type.String({ pattern: "^[0-9]{1,18}$", default: "2000000000" }),
   RETAIN_BLOCKED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
@@ -45,12 +59,6 @@ const EnvSchema = Type.Object({
 });
 type Env = Static<typeof EnvSchema>;
 
-/** A configured network: the table's facts and where to reach it. */
-export interface NetworkConfig extends NetworkFacts {
-  /** In order of preference. Empty only for the local chain, before the local world has started. */
-  rpcUrls: string[];
-}
-
 /** How long what grows is kept (infra/retention.ts). */
 export interface Retention {
   blockedDays: number;
@@ -60,6 +68,8 @@ export interface Retention {
 }
 
 export interface Config {
+  /** Local is a toy on one machine: play money, generated keys. Nothing else decides what may exist. */
+  mode: Mode;
   host: string;
   port: number;
   /** The `{base_url}` clients see, without a trailing slash. */
@@ -74,8 +84,12 @@ export interface Config {
   facilitatorApiKeys: string[];
   demoPayTo: `0x${string}` | undefined;
   logLevel: string;
-  trustProxy: boolean | string | ((address: string, hop: number) => boolean);
+  trustProxy: Trust;
   metricsToken: string | undefined;
+  rateLimits: RateLimits;
+  /** For a request to arrive whole, and for an answer to be taken. */
+  requestTimeoutMs: number;
+  connectionsPerAddress: number;
   /** How long a settle or spend waits for finality before it answers "pending". */
   settleWaitMs: number;
   /** Gas units per UTC day for facilitated work, all lanes of a network together. */
@@ -93,11 +107,6 @@ export interface LocalFacts {
   demoOwnerPrivateKey: `0x${string}`;
 }
 
-export interface MasterKey {
-  kid: string;
-  key: Uint8Array;
-}
-
 export class ConfigError extends Error {
   readonly problems: string[];
   constructor(problems: string[]) {
@@ -108,12 +117,6 @@ export class ConfigError extends Error {
     this.problems = problems;
   }
 }
-
-const list = (text: string | undefined): string[] =>
-  (text ?? "")
-    .split(",")
-    .map((part) => part.trim())
-    .filter((part) => part !== "");
 
 /** What the environment needs from the local world; the rest is production shape. */
 export function missingServices(config: Config): { postgres: boolean; chain: boolean } {
@@ -128,29 +131,38 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const env = readEnv(environment, problems);
   const port = Number(env.PORT);
   if (port > 65_535) problems.push("PORT must be at most 65535");
-  const networks = readNetworks(env, environment, problems);
-  const isLocal =
-    env.DATABASE_URL === undefined || networks.some((network) => network.rpcUrls.length === 0);
-  const masterKeys = readMasterKeys(env, isLocal, problems);
+  const networks = readNetworks(listed(env.NETWORKS), environment, problems);
+  const mode = readMode(env, networks, problems);
+  const isLocal = mode === "local";
+  const masterKeys = readMasterKeys(env.MASTER_KEYS, isLocal, problems);
   const relayerPrivateKeys = readRelayerKeys(env, isLocal, problems);
   const active = env.MASTER_KEY_ACTIVE ?? masterKeys[0]?.kid ?? "";
   if (masterKeys.length > 0 && !masterKeys.some((key) => key.kid === active)) {
     problems.push(`MASTER_KEY_ACTIVE names "${active}", which is not in MASTER_KEYS`);
   }
-  const publicUrl = readOrigin(
-    env.PUBLIC_URL ?? `http://localhost:${port <= 65_535 ? port : 3000}`,
-    "PUBLIC_URL",
-    problems,
-  );
-  const fetchPrivateOrigins = list(env.FETCH_PRIVATE_ORIGINS).map((text) =>
+  const publicUrl = readPublicUrl(env, mode, problems);
+  const fetchPrivateOrigins = listed(env.FETCH_PRIVATE_ORIGINS).map((text) =>
     readOrigin(text, "FETCH_PRIVATE_ORIGINS", problems),
   );
   const settleWaitMs = Number(env.SETTLE_WAIT_MS);
   if (settleWaitMs > 25_000)
     problems.push("SETTLE_WAIT_MS must be at most 25000: stock clients give up after 30 s");
-  if (problems.length > 0) throw new ConfigError(problems);
+  const { trust, problem } = readTrust(env.TRUST_PROXY);
+  if (problem !== undefined) problems.push(problem);
+  const rateLimits = readRateLimits(env.RATE_LIMITS);
+  problems.push(...rateLimits.problems);
+  if (!isLocal && listed(env.FACILITATOR_API_KEYS).length === 0 && env.FACILITATOR_OPEN !== "true")
+    problems.push(
+      "FACILITATOR_API_KEYS is missing (or FACILITATOR_OPEN=true: strangers may settle at our gas)",
+    );
+  if (problems.length > 0) {
+    if (!isLocal && env.PURSER_MODE === undefined) problems.push(WHY_PRODUCTION);
+    throw new ConfigError(problems);
+  }
   return {
-    host: env.HOST,
+    mode,
+    // One listening socket, as it is counted: Fastify would open a second one for the name's other address.
+    host: env.HOST === "localhost" ? "127.0.0.1" : env.HOST,
     port,
     publicUrl,
     dataDir: env.DATA_DIR,
@@ -160,11 +172,14 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     masterKeys,
     masterKeyActive: active,
     fetchPrivateOrigins: isLocal ? [...fetchPrivateOrigins, publicUrl] : fetchPrivateOrigins,
-    facilitatorApiKeys: list(env.FACILITATOR_API_KEYS),
+    facilitatorApiKeys: listed(env.FACILITATOR_API_KEYS),
     demoPayTo: env.DEMO_PAY_TO as `0x${string}` | undefined,
     logLevel: env.LOG_LEVEL,
-    trustProxy: readTrustProxy(env.TRUST_PROXY),
+    trustProxy: trust,
     metricsToken: env.METRICS_TOKEN,
+    rateLimits: rateLimits.limits,
+    requestTimeoutMs: Number(env.REQUEST_TIMEOUT_MS),
+    connectionsPerAddress: Number(env.CONNECTIONS_PER_ADDRESS),
     settleWaitMs,
     dailyGasCeiling: BigInt(env.DAILY_GAS_CEILING),
     gasCapPerItem: BigInt(env.GAS_CAP_PER_ITEM),
@@ -174,9 +189,54 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
       facilitatedDays: Number(env.RETAIN_FACILITATED_DAYS),
       statisticsDays: Number(env.RETAIN_STATISTICS_DAYS),
     },
-    erc6492Factories: list(env.ERC6492_FACTORIES?.toLowerCase()),
+    erc6492Factories: listed(env.ERC6492_FACTORIES?.toLowerCase()),
     local: undefined,
   };
+}
+
+const WHY_PRODUCTION =
+  "PURSER_MODE is not set, and local is the default only while everything is embedded and HOST is this machine: so this is production";
+
+/** Local needs everything embedded on this machine; production needs everything else, and refuses what is embedded. */
+function readMode(env: Env, networks: NetworkConfig[], problems: string[]): Mode {
+  const outside = [
+    ...(env.DATABASE_URL === undefined ? [] : ["DATABASE_URL"]),
+    ...networks.flatMap(({ chainId, rpcUrls }) =>
+      rpcUrls.length === 0 ? [] : [`RPC_URL_${chainId}`],
+    ),
+  ];
+  const isOnThisMachine = isLoopbackHost(env.HOST);
+  const mode =
+    env.PURSER_MODE ?? (outside.length === 0 && isOnThisMachine ? "local" : "production");
+  if (mode === "local") {
+    for (const key of outside)
+      problems.push(`${key} is set, but PURSER_MODE=local runs on embedded parts only`);
+    if (!isOnThisMachine)
+      problems.push(
+        `HOST is ${env.HOST}, but PURSER_MODE=local is for this machine only (127.0.0.1)`,
+      );
+    return mode;
+  }
+  if (env.DATABASE_URL === undefined)
+    problems.push("DATABASE_URL is missing (no database is embedded in production)");
+  for (const { chainId, name, rpcUrls } of networks)
+    if (rpcUrls.length === 0 && chainId === LOCAL_CHAIN_ID)
+      problems.push(
+        `RPC_URL_${chainId} is missing (an RPC endpoint of ${name}; no chain is embedded in production)`,
+      );
+  return mode;
+}
+
+/** What clients see: https, unless it is this machine itself. */
+function readPublicUrl(env: Env, mode: Mode, problems: string[]): string {
+  const port = Number(env.PORT) <= 65_535 ? env.PORT : "3000";
+  if (mode === "production" && env.PUBLIC_URL === undefined && !isLoopbackHost(env.HOST))
+    problems.push("PUBLIC_URL is missing (the https origin that clients see)");
+  const origin = readOrigin(env.PUBLIC_URL ?? `http://localhost:${port}`, "PUBLIC_URL", problems);
+  const url = URL.canParse(origin) ? new URL(origin) : undefined;
+  if (mode === "production" && url?.protocol === "http:" && !isLoopbackHost(url.hostname))
+    problems.push("PUBLIC_URL must be https: keys and sessions would travel in the open");
+  return origin;
 }
 
 function readEnv(environment: Record<string, string | undefined>, problems: string[]): Env {
@@ -195,98 +255,8 @@ function readEnv(environment: Record<string, string | undefined>, problems: stri
   return env;
 }
 
-function readNetworks(
-  env: Env,
-  environment: Record<string, string | undefined>,
-  problems: string[],
-): NetworkConfig[] {
-  const networks: NetworkConfig[] = [];
-  const readGwei = (key: string, usual: number): number => {
-    const text = environment[key];
-    if (text === undefined || text === "") return usual;
-    if (!/^(0|[1-9][0-9]{0,6})(\.[0-9]{1,9})?$/.test(text) || Number(text) === 0)
-      problems.push(`${key} must be a number of gwei above 0, with at most 9 decimals`);
-    return Number(text);
-  };
-  for (const id of list(env.NETWORKS)) {
-    const facts = findNetwork(id);
-    if (!facts) {
-      problems.push(`NETWORKS names "${id}", which is not in the network table`);
-      continue;
-    }
-    if (networks.some((network) => network.chainId === facts.chainId)) {
-      problems.push(`NETWORKS names ${facts.id} twice`);
-      continue;
-    }
-    const key = `RPC_URL_${facts.chainId}`;
-    const rpcUrls = list(environment[key]);
-    for (const url of rpcUrls) {
-      if (!/^https?:\/\/./.test(url) || !URL.canParse(url))
-        problems.push(`${key} must list http(s) URLs`);
-    }
-    if (rpcUrls.length === 0 && facts.chainId !== LOCAL_CHAIN_ID)
-      problems.push(`${key} is missing (an RPC endpoint of ${facts.name})`);
-    const depthOf = (name: string, fallback: number): number => {
-      const given = environment[`${name}_${facts.chainId}`];
-      if (given !== undefined && !/^[1-9][0-9]{0,2}$/.test(given))
-        problems.push(`${name}_${facts.chainId} must be a whole number from 1 to 999`);
-      return given === undefined ? fallback : Number(given);
-    };
-    const confirmations = depthOf("CONFIRMATIONS", facts.confirmations);
-    // What is final is told: never later.
-    const inclusionDepth = Math.min(
-      depthOf("INCLUSION_DEPTH", facts.inclusionDepth),
-      confirmations,
-    );
-    const maxFeeGwei = readGwei(`MAX_FEE_GWEI_${facts.chainId}`, facts.maxFeeGwei);
-    const maxTipGwei = readGwei(`MAX_TIP_GWEI_${facts.chainId}`, facts.maxTipGwei);
-    if (maxTipGwei > maxFeeGwei)
-      problems.push(
-        `MAX_TIP_GWEI_${facts.chainId} must not be above the fee's cap (${maxFeeGwei})`,
-      );
-    networks.push({ ...facts, rpcUrls, confirmations, inclusionDepth, maxFeeGwei, maxTipGwei });
-  }
-  if (networks.length === 0 && problems.length === 0) problems.push("NETWORKS is empty");
-  return networks;
-}
-
-const MASTER_KEY_HINT = "make one with: openssl rand -base64 32";
-
-function readMasterKeys(env: Env, isLocal: boolean, problems: string[]): MasterKey[] {
-  const entries = list(env.MASTER_KEYS);
-  if (entries.length === 0 && !isLocal)
-    problems.push(`MASTER_KEYS is missing (kid:base64 of 32 random bytes; ${MASTER_KEY_HINT})`);
-  const keys: MasterKey[] = [];
-  for (const entry of entries) {
-    const [, kid, encoded] = /^([A-Za-z0-9_-]{1,32}):([A-Za-z0-9+/]+={0,2})$/.exec(entry) ?? [];
-    if (kid === undefined || encoded === undefined) {
-      problems.push("MASTER_KEYS has an entry that is not kid:base64");
-      continue;
-    }
-    const key = new Uint8Array(Buffer.from(encoded, "base64"));
-    if (key.length !== 32)
-      problems.push(
-        `MASTER_KEYS: key "${kid}" has ${key.length} bytes instead of 32 (${MASTER_KEY_HINT})`,
-      );
-    // 32 random bytes hold about 30 distinct values; patterns, words and examples hold few.
-    else if (new Set(key).size < 20 || isSequence(key) || isText(key))
-      problems.push(
-        `MASTER_KEYS: key "${kid}" looks like an example, not random (${MASTER_KEY_HINT})`,
-      );
-    if (keys.some((other) => other.kid === kid)) problems.push(`MASTER_KEYS names "${kid}" twice`);
-    keys.push({ kid, key });
-  }
-  return keys;
-}
-
-const isSequence = (key: Uint8Array): boolean => {
-  const step = ((key[1] ?? 0) - (key[0] ?? 0)) & 255;
-  return key.every((byte, index) => index === 0 || ((byte - (key[index - 1] ?? 0)) & 255) === step);
-};
-const isText = (key: Uint8Array): boolean => key.every((byte) => byte >= 0x20 && byte < 0x7f);
-
 function readRelayerKeys(env: Env, isLocal: boolean, problems: string[]): `0x${string}`[] {
-  const keys = list(env.RELAYER_PRIVATE_KEYS);
+  const keys = listed(env.RELAYER_PRIVATE_KEYS);
   if (keys.length === 0 && !isLocal)
     problems.push("RELAYER_PRIVATE_KEYS is missing (the account that pays the gas)");
   if (keys.some((key) => !/^0x[0-9a-fA-F]{64}$/.test(key)))
@@ -309,11 +279,4 @@ function readOrigin(text: string, key: string, problems: string[]): string {
     return text;
   }
   return url.origin;
-}
-
-/** `true`, `false`, a number of proxies in front, or a list of their addresses. */
-function readTrustProxy(text: string | undefined): Config["trustProxy"] {
-  if (text === undefined || text === "false") return false;
-  if (text === "true") return true;
-  return /^[0-9]+$/.test(text) ? (_address, hop) => hop < Number(text) : text;
 }

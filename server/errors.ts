@@ -130,11 +130,23 @@ export const ERRORS = {
   ),
   conflict: define(409, "Conflict", "The resource changed or exists already; reload and retry."),
 
+  request_timeout: define(
+    408,
+    "Request took too long",
+    "Send the whole request without pauses.",
+    true,
+  ),
   body_too_large: define(413, "Body too large", "Send at most 256 KiB."),
   unsupported_media_type: define(
     415,
     "Unsupported media type",
     "Send `Content-Type: application/json`.",
+  ),
+
+  host_not_allowed: define(
+    421,
+    "Not this host",
+    "Call the service by its own name: localhost, or the host of PUBLIC_URL.",
   ),
 
   validation_failed: define(422, "Validation failed", "Correct the fields named in `errors`."),
@@ -161,6 +173,8 @@ export const ERRORS = {
   signature_expired: define(422, "Signature expired", "Prepare and sign a new order."),
 
   rate_limited: define(429, "Too many requests", "Wait `Retry-After` seconds.", true),
+
+  headers_too_large: define(431, "Headers too large", "Send at most 16 KiB of headers."),
 
   internal_error: define(500, "Internal error", "Our fault. Quote the request id.", true),
 

@@ -4,6 +4,7 @@ import type { FastifyInstance } from "fastify";
 import { MigrationError, migrate } from "./infra/db/migrate.ts";
 import { buildApp } from "./app.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
+import { hideConfigured } from "./infra/telemetry.ts";
 import { assertPortFree } from "./local/free-port.ts";
 import { StartError } from "./local/start-error.ts";
 import { withLocalWorld } from "./local/world.ts";
@@ -13,6 +14,8 @@ const SHUTDOWN_LIMIT_MS = 30_000;
 const SAME_SIGNAL_MS = 1_000;
 
 interface Running {
+  /** Takes secrets out of what is said of a failure. */
+  hide?: (text: string) => string;
   app?: FastifyInstance;
   world?: { stop(): Promise<void> } | undefined;
 }
@@ -24,13 +27,15 @@ export async function main(): Promise<void> {
     await start(running, stopper);
   } catch (error) {
     await shutDown(running);
-    console.error(`Purser could not start: ${describe(error)}`);
+    const { hide = (text: string) => text } = running;
+    console.error(`Purser could not start: ${hide(describe(error))}`);
     process.exit(1);
   }
 }
 
 async function start(running: Running, stopper: { requested: boolean }): Promise<void> {
   const loaded = loadConfig(process.env);
+  running.hide = hideConfigured(loaded);
   await assertPortFree(loaded.host, loaded.port);
   const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
   running.world = world;
@@ -87,7 +92,8 @@ async function shutDown(running: Running): Promise<boolean> {
     ...(await Promise.allSettled([running.world?.stop()])),
   ];
   const failures = results.filter((result) => result.status === "rejected");
-  for (const { reason } of failures) console.error(`While stopping: ${describe(reason)}`);
+  const { hide = (text: string) => text } = running;
+  for (const { reason } of failures) console.error(`While stopping: ${hide(describe(reason))}`);
   return failures.length === 0;
 }
 

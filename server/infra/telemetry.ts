@@ -2,6 +2,8 @@
 import type { FastifyRequest, FastifyServerOptions } from "fastify";
 import pino from "pino";
 import fp from "fastify-plugin";
+import type { Config } from "../config.ts";
+import { hideSecrets, secretsOfUrl, type Hide } from "../core/secret-text.ts";
 import { Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
 export interface LogDestination {
@@ -39,12 +41,36 @@ const requestSerializer = (request: FastifyRequest): Record<string, unknown> => 
   ip: request.ip,
 });
 
+const SHORTEST_PASSWORD = 12;
+
+/** What the operator gave us and nobody else must read, wherever it turns up in a line. */
+export function hideConfigured(config: Config): Hide {
+  const database = config.databaseUrl === undefined ? [] : [config.databaseUrl];
+  const passwords = database.flatMap((text) => {
+    const { password } = URL.canParse(text) ? new URL(text) : { password: "" };
+    // A word such as "postgres" would tear up every line.
+    return password.length < SHORTEST_PASSWORD
+      ? [text]
+      : [text, password, decodeURIComponent(password)];
+  });
+  return hideSecrets([
+    ...config.networks.flatMap(({ rpcUrls }) => rpcUrls.flatMap(secretsOfUrl)),
+    ...passwords,
+    ...config.relayerPrivateKeys,
+    ...config.masterKeys.map(({ key }) => Buffer.from(key).toString("base64")),
+    ...config.facilitatorApiKeys,
+    ...(config.metricsToken === undefined ? [] : [config.metricsToken]),
+  ]);
+}
+
 export function loggerOptions(
-  level: string,
+  config: Config,
   destination?: LogDestination,
 ): FastifyServerOptions["logger"] {
   return {
-    level,
+    level: config.logLevel,
+    // Errors are made without secrets where they are made; this is for whatever was overlooked.
+    hooks: { streamWrite: hideConfigured(config) },
     redact: { paths: SECRET_PATHS, censor: "[secret]" },
     serializers: { req: requestSerializer, err: pino.stdSerializers.err },
     ...(destination ? { stream: destination } : {}),

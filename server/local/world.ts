@@ -6,7 +6,7 @@ import { LOCAL_CHAIN_ID, missingServices, type Config, type NetworkConfig } from
 import { startLocalChain, type LocalChain } from "./chain.ts";
 import { takeDataDir, loadSecrets, type Secrets } from "./data-dir.ts";
 import { startPostgres } from "./postgres.ts";
-import { plainly } from "./start-error.ts";
+import { plainly, StartError } from "./start-error.ts";
 import { keepRunning } from "./warded-child.ts";
 
 export interface LocalWorldOptions {
@@ -144,6 +144,8 @@ export async function withLocalWorld(
 ): Promise<{ config: Config; world: LocalWorld | undefined }> {
   const missing = missingServices(config);
   if (!missing.postgres && !missing.chain) return { config, world: undefined };
+  // The configuration was refused long before; nothing of play may start here whatever came in between.
+  if (config.mode === "production") throw new StartError("production runs on no embedded part.");
   const world = await startLocalWorld({
     dataDir: config.dataDir,
     ...missing,

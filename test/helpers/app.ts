@@ -43,6 +43,8 @@ export function testEnvironment(options: {
   env?: Record<string, string>;
 }): Record<string, string> {
   return {
+    PURSER_MODE: "production",
+    FACILITATOR_OPEN: "true",
     PORT: String(options.port),
     PUBLIC_URL: `http://localhost:${options.port}`,
     DATABASE_URL: options.databaseUrl,

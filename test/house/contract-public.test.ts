@@ -21,7 +21,9 @@ import {
 } from "../helpers/contract.ts";
 import { reaching } from "../marketplace/seller.ts";
 
-const { app, chain } = await testApp(t, reaching());
+const METRICS_TOKEN = "metrics-token-of-this-test";
+const local = reaching();
+const { app, chain } = await testApp(t, { ...local, env: { ...local.env, METRICS_TOKEN } });
 const payer = privateKeyToAccount(generatePrivateKey());
 const payTo = privateKeyToAccount(generatePrivateKey()).address;
 await chain.mint(payer.address, 1_000_000n);
@@ -125,7 +127,8 @@ t.test("state and documents", async (t) => {
   const parts = ready.json<{ parts: Record<string, unknown> }>().parts;
   for (const part of ["database", "migrations", "chain:eip155:5042002", "relayer:eip155:5042002"])
     holds(t, parts[part], fields({ ok: flag, detail: text }), part);
-  t.match((await get("/metrics")).body, /^# HELP /m);
+  const authorization = `Bearer ${METRICS_TOKEN}`;
+  t.match((await app.inject({ url: "/metrics", headers: { authorization } })).body, /^# HELP /m);
   const openapi = (await get("/openapi.json")).json();
   t.match(openapi.openapi, /^3\./);
   const listed = openapi["x-error-codes"] as { code: string; status: number }[];

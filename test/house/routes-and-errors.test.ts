@@ -173,7 +173,6 @@ t.test("a route that does not declare who may call it stops the boot", async (t)
     const app = Fastify();
     t.teardown(() => app.close());
     await app.register(fp(async () => undefined, { name: "errors" }));
-    await app.register(fp(async () => undefined, { name: "rate-limit" }));
     await app.register(authPlugin);
     app.get("/open", { config }, async () => "ok");
     await app.ready();

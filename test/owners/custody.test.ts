@@ -247,6 +247,8 @@ t.test("signing", async (t) => {
 
 t.test("production refuses to start on weak master keys", async (t) => {
   const environment = (over: Record<string, string>) => ({
+    PURSER_MODE: "production",
+    FACILITATOR_OPEN: "true",
     DATABASE_URL: "postgres://localhost/purser",
     RPC_URL_5042002: "http://127.0.0.1:8545",
     RELAYER_PRIVATE_KEYS: `0x${"ab".repeat(32)}`,

@@ -44,7 +44,7 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/ready": PUBLIC(),
   "GET /api/info": PUBLIC(),
   "GET /api/errors": PUBLIC(),
-  "GET /metrics": PUBLIC(),
+  "GET /metrics": PUBLIC("404 not_found"),
   "GET /openapi.json": PUBLIC(),
   "GET /docs": PUBLIC(),
   "GET /docs/json": PUBLIC(),

@@ -1,4 +1,5 @@
 // No key of an agent, a wallet, a session or the service itself gets into answers, logs, metrics or the database.
+import { randomBytes } from "node:crypto";
 import t from "tap";
 import { KeyRing, withPrivateKey } from "../../server/plugins/custody/custody.ts";
 import { testApp } from "../helpers/app.ts";
@@ -31,9 +32,12 @@ t.test("the watch finds what it looks for", async (t) => {
   );
 });
 
+const METRICS_TOKEN = randomBytes(24).toString("hex");
+
 t.test("over a full run", async (t) => {
   const watch = new SecretWatch();
-  const service = await testApp(t, { env: { LOG_LEVEL: "trace" } });
+  const service = await testApp(t, { env: { LOG_LEVEL: "trace", METRICS_TOKEN } });
+  watch.addSecret("metrics token", METRICS_TOKEN);
   const { app, config, database, chain } = service;
   const ask = async ({ method = "GET", url, headers = {}, body }: Asked) => {
     const answer = await app.inject({
@@ -123,7 +127,6 @@ t.test("over a full run", async (t) => {
       "/api/auth/session",
       "/api/auth/sessions",
       "/openapi.json",
-      "/metrics",
       "/api/info",
       "/api/ready",
       "/api/x402/supported",
@@ -132,6 +135,8 @@ t.test("over a full run", async (t) => {
       "/skill.md",
     ])
       t.equal((await ask({ url: path, headers: mine })).statusCode, 200, path);
+    const authorization = `Bearer ${METRICS_TOKEN}`;
+    t.equal((await ask({ url: "/metrics", headers: { authorization } })).statusCode, 200);
     const mcp = await ask({
       method: "POST",
       url: "/mcp",

@@ -173,7 +173,8 @@ async function request(
 /** The service with everything that can be configured, so that all its routes are there. */
 function service(t: Test): Promise<TestApp> {
   return testApp(t, {
-    env: { FACILITATOR_API_KEYS: FACILITATOR_KEY },
+    // All credentials that are refused here come from one address.
+    env: { FACILITATOR_API_KEYS: FACILITATOR_KEY, RATE_LIMITS: "unproven=60000,address=60000" },
     configure: (config) => {
       config.local = {
         faucetPrivateKey: testAccount(0).privateKey,

@@ -6,6 +6,8 @@ import { ConfigError, loadConfig, missingServices } from "../../server/config.ts
 const goodKey = randomBytes(32).toString("base64");
 const relayerKey = `0x${"11".repeat(31)}22`;
 const production = {
+  PURSER_MODE: "production",
+  FACILITATOR_OPEN: "true",
   DATABASE_URL: "postgres://user:pass@127.0.0.1:5432/purser",
   RPC_URL_5042002: "http://127.0.0.1:8545",
   RELAYER_PRIVATE_KEYS: relayerKey,
@@ -24,6 +26,7 @@ function problemsOf(environment: Record<string, string>): string[] {
 
 t.test("nothing set is the local world", async (t) => {
   const config = loadConfig({});
+  t.equal(config.mode, "local");
   t.same(missingServices(config), { postgres: true, chain: true });
   t.equal(config.publicUrl, "http://localhost:3000");
   t.ok(config.fetchPrivateOrigins.includes(config.publicUrl), "agents may fetch our own demo");
@@ -31,6 +34,7 @@ t.test("nothing set is the local world", async (t) => {
 
 t.test("database and chain set is production shape", async (t) => {
   const config = loadConfig(production);
+  t.equal(config.mode, "production");
   t.same(missingServices(config), { postgres: false, chain: false });
   t.equal(config.masterKeyActive, "k1");
   t.same(config.fetchPrivateOrigins, [], "no private origin is reachable");
@@ -68,6 +72,81 @@ t.test("production refuses missing, short and example master keys", async (t) =>
   for (const [name, change, expected] of cases) {
     t.match(problemsOf({ ...production, ...change }).join("\n"), expected, name);
   }
+});
+
+t.test(
+  "whatever is not wholly on this machine is production, and says all that it lacks",
+  async (t) => {
+    const text = (environment: Record<string, string>) => problemsOf(environment).join("\n");
+    const cases: Record<string, string>[] = [
+      { HOST: "0.0.0.0" },
+      { DATABASE_URL: production.DATABASE_URL },
+      { RPC_URL_5042002: production.RPC_URL_5042002 },
+      { PURSER_MODE: "production" },
+    ];
+    for (const some of cases) {
+      const problems = text(some);
+      for (const key of ["MASTER_KEYS", "RELAYER_PRIVATE_KEYS", "FACILITATOR_API_KEYS"])
+        t.match(problems, `${key} is missing`, `${Object.keys(some).join()}: ${key}`);
+      for (const key of ["DATABASE_URL", "RPC_URL_5042002"])
+        if (!(key in some))
+          t.match(problems, `${key} is missing`, `${Object.keys(some).join()}: ${key}`);
+      t.equal(/PURSER_MODE is not set/.test(problems), !("PURSER_MODE" in some), "and why");
+    }
+    t.match(text({ HOST: "0.0.0.0" }), "PUBLIC_URL is missing");
+    t.notMatch(text({ ...production, HOST: "127.0.0.1" }), /./, "on loopback it has a default");
+    t.match(
+      text({ ...production, PUBLIC_URL: "http://purser.example" }),
+      "PUBLIC_URL must be https",
+    );
+    t.same(problemsOf({ ...production, PUBLIC_URL: "https://purser.example" }), []);
+    t.match(text({ ...production, FACILITATOR_OPEN: "" }), "FACILITATOR_API_KEYS is missing");
+    t.same(problemsOf({ ...production, FACILITATOR_OPEN: "", FACILITATOR_API_KEYS: "k" }), []);
+  },
+);
+
+t.test("local runs on embedded parts, for this machine, or not at all", async (t) => {
+  const problems = problemsOf({ ...production, PURSER_MODE: "local", HOST: "0.0.0.0" }).join("\n");
+  for (const key of ["DATABASE_URL", "RPC_URL_5042002", "HOST"]) t.match(problems, `${key} is`);
+  t.equal(loadConfig({ PURSER_MODE: "local", HOST: "::1" }).mode, "local");
+});
+
+t.test("NODE_ENV decides nothing", async (t) => {
+  for (const NODE_ENV of ["production", "development", "test"]) {
+    t.equal(loadConfig({ NODE_ENV }).mode, "local");
+    t.match(problemsOf({ NODE_ENV, HOST: "0.0.0.0" }).join("\n"), "MASTER_KEYS is missing");
+  }
+});
+
+t.test("TRUST_PROXY says what it trusts", async (t) => {
+  for (const bad of [
+    "true",
+    "TRUE",
+    "yes",
+    "11",
+    "0.0.0.0/0",
+    "::/0",
+    "10.0.0.0/40",
+    "10.0.0.1,all",
+  ])
+    t.match(problemsOf({ ...production, TRUST_PROXY: bad }).join("\n"), "TRUST_PROXY", bad);
+  const trust = (TRUST_PROXY: string) => loadConfig({ ...production, TRUST_PROXY }).trustProxy;
+  t.same(trust("10.0.0.0/8, 192.0.2.7,loopback"), ["10.0.0.0/8", "192.0.2.7", "loopback"]);
+  t.equal(trust("false"), false);
+  const hops = trust("2") as (address: string, hop: number) => boolean;
+  t.same(
+    [0, 1, 2].map((hop) => hops("192.0.2.1", hop)),
+    [true, true, false],
+  );
+});
+
+t.test("RATE_LIMITS changes the table's numbers, and no others", async (t) => {
+  const { rateLimits } = loadConfig({ RATE_LIMITS: "spend=12, sign-in=3" });
+  t.equal(rateLimits.spend.perMinute, 12);
+  t.equal(rateLimits["sign-in"].perMinute, 3);
+  t.equal(rateLimits.fetch.perMinute, loadConfig({}).rateLimits.fetch.perMinute);
+  for (const bad of ["spend", "spend=0", "spend=-1", "spend=1e3", "toString=5", "spend=99999999"])
+    t.match(problemsOf({ RATE_LIMITS: bad }).join("\n"), "RATE_LIMITS", bad);
 });
 
 t.test("every problem is listed at once, and no value of a secret", async (t) => {

@@ -32,7 +32,8 @@ export function createChainClient(
     id: network.chainId,
     name: network.name,
     nativeCurrency: { name: network.nativeSymbol, symbol: network.nativeSymbol, decimals: 18 },
-    rpcUrls: { default: { http: network.rpcUrls } },
+    // viem speaks through our transport below; its errors print what stands here.
+    rpcUrls: { default: { http: [] } },
     contracts: { multicall3: { address: MULTICALL3_ADDRESS } },
   });
   const rpc = new ChainRpc({ urls: network.rpcUrls, ...(onCall && { onCall }) });

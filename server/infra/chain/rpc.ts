@@ -1,6 +1,7 @@
 /** The one way to a chain's nodes: every endpoint of a network in order of preference, with failover. */
 import { Agent, request } from "undici";
 import type { Hex } from "viem";
+import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
 import { ChainRefusal, ChainUnreachable, isEndpointTrouble } from "./errors.ts";
 
 export interface ChainRpcOptions {
@@ -39,6 +40,8 @@ export class ChainRpc {
   readonly #timeoutMs: number;
   readonly #absentAfterMs: number;
   readonly #onCall: (method: string, ok: boolean) => void;
+  /** What leaves here as an error has no part of a URL in it that may be a key: nodes and libraries repeat them. */
+  readonly #hide: Hide;
   readonly #agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
   /** Per endpoint: since when it has given no answer; undefined after one. */
   readonly #silentSinceMs: (number | undefined)[] = [];
@@ -48,6 +51,7 @@ export class ChainRpc {
 
   constructor(options: ChainRpcOptions) {
     this.#urls = [...new Set(options.urls)];
+    this.#hide = hideSecrets(options.urls.flatMap(secretsOfUrl));
     this.#timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
     this.#absentAfterMs = options.absentAfterMs ?? ABSENT_AFTER_MS;
     this.#onCall = options.onCall ?? (() => undefined);
@@ -152,7 +156,7 @@ export class ChainRpc {
       const response = await request(url, {
         method: "POST",
         dispatcher: this.#agent,
-        headers: { "content-type": "application/json" },
+        headers: { "content-type": "application/json", ...basicCredentials(url) },
         body: JSON.stringify({ jsonrpc: "2.0", id, method, params }),
         signal: AbortSignal.timeout(budgetMs),
       });
@@ -160,7 +164,8 @@ export class ChainRpc {
       this.#silentSinceMs[index] = undefined;
       if (answer.error) {
         this.#onCall(method, true);
-        throw new ChainRefusal(answer.error.message, answer.error.code, answer.error.data);
+        const { message, code, data } = answer.error;
+        throw new ChainRefusal(this.#hide(message), code, this.#hideData(data));
       }
       if (answer.result === undefined) throw new ChainUnreachable(`${method}: malformed answer`);
       this.#onCall(method, true);
@@ -169,12 +174,35 @@ export class ChainRpc {
       if (error instanceof ChainRefusal) throw error;
       this.#onCall(method, false);
       this.#silentSinceMs[index] ??= performance.now();
-      // The URL may carry a key: it is not repeated in the message.
+      // The URL may carry a key: it is not repeated in the message, nor in its causes.
       throw new ChainUnreachable(`RPC endpoint ${index + 1} did not answer ${method}`, {
-        cause: error,
+        cause: hideInError(error, this.#hide),
       });
     }
   }
+
+  /** Bytes of a revert are hex; some nodes answer with text or an object that repeats the request. */
+  #hideData(data: unknown): unknown {
+    if (data === undefined || (typeof data === "string" && data.startsWith("0x"))) return data;
+    return JSON.parse(this.#hide(JSON.stringify(data))) as unknown;
+  }
+}
+
+const NO_CREDENTIALS = {};
+const credentialsOf = new Map<string, Record<string, string>>();
+
+/** `https://user:password@host`: undici leaves the user out of a URL without a word. */
+function basicCredentials(url: string): Record<string, string> {
+  const known = credentialsOf.get(url);
+  if (known) return known;
+  const { username, password } = new URL(url);
+  const pair = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  const headers =
+    pair === ":"
+      ? NO_CREDENTIALS
+      : { authorization: `Basic ${Buffer.from(pair).toString("base64")}` };
+  credentialsOf.set(url, headers);
+  return headers;
 }
 
 interface Answer<T> {

@@ -42,6 +42,9 @@ export interface OutboundOptions extends TargetRules {
   resolver?: Resolver;
 }
 
+/** Says that somebody else chose this request's URL. Not among the headers a caller can set or leave out. */
+export const OUTBOUND_HEADER = "x-purser-outbound";
+
 export const DEFAULT_TIMEOUT_MS = 30_000;
 const MAX_TIMEOUT_MS = 120_000;
 const MAX_BODY_BYTES = 5 * 1024 * 1024;
@@ -83,6 +86,8 @@ export class Outbound {
           accept: "*/*",
           ...request.headers,
           "accept-encoding": "gzip",
+          // To what the operator named only; our own origin is among it in local mode.
+          ...(isPrivate ? { [OUTBOUND_HEADER]: "1" } : {}),
         },
         body: request.body ?? null,
         signal,

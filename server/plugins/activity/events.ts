@@ -30,11 +30,6 @@ export class Wakeups {
     return [...this.#waiting.keys()];
   }
 
-  /** How many streams an owner has open here. */
-  count(ownerId: string): number {
-    return this.#waiting.get(ownerId)?.size ?? 0;
-  }
-
   /** Begins to listen at once, so that news between a read and the wait is not missed. */
   subscribe(ownerId: string): { wait(timeoutMs: number): Promise<boolean>; end(): void } {
     let isAwake = false;
@@ -60,6 +55,7 @@ export class Wakeups {
           if (isAwake || this.#closed) finish(true);
         }),
       end: () => {
+        wake();
         waiting.delete(wake);
         if (waiting.size === 0) this.#waiting.delete(ownerId);
       },
@@ -76,19 +72,61 @@ export interface Deps {
   heartbeatMs: number;
 }
 
+/** How many streams are open here: of an owner, and of one session of theirs. Counted when they are granted. */
+export class OpenStreams {
+  readonly #counts = new Map<string, number>();
+  readonly #most: { perOwner: number; perSession: number };
+
+  constructor(most: { perOwner: number; perSession: number }) {
+    this.#most = most;
+  }
+
+  /** Answers how to give the place back; undefined when there is none left. */
+  open(ownerId: string, sessionId: string): (() => void) | undefined {
+    const { perOwner, perSession } = this.#most;
+    if (this.#count(ownerId) >= perOwner || this.#count(sessionId) >= perSession) return undefined;
+    this.#add(ownerId, 1);
+    this.#add(sessionId, 1);
+    let isOpen = true;
+    return () => {
+      if (!isOpen) return;
+      isOpen = false;
+      this.#add(ownerId, -1);
+      this.#add(sessionId, -1);
+    };
+  }
+
+  #count(id: string): number {
+    return this.#counts.get(id) ?? 0;
+  }
+
+  #add(id: string, change: number): void {
+    const count = this.#count(id) + change;
+    if (count > 0) this.#counts.set(id, count);
+    else this.#counts.delete(id);
+  }
+}
+
 const BATCH = 200;
 /** How soon to look again for events that wait for an older transaction to end. */
 const HIDDEN_MS = 40;
 
 export async function* eventStream(
   deps: Deps,
-  args: { ownerId: string; sessionId: string; lastEventId: string | undefined },
+  args: {
+    ownerId: string;
+    sessionId: string;
+    lastEventId: string | undefined;
+    /** Aborted when nobody listens any more: what waits then ends at once. */
+    gone: AbortSignal;
+  },
 ): AsyncGenerator<string> {
   const subscription = deps.wakeups.subscribe(args.ownerId);
+  args.gone.addEventListener("abort", () => subscription.end());
   try {
     let after = await startingPlace(deps, args.lastEventId);
     yield "retry: 1000\n: connected\n\n";
-    while (!deps.wakeups.isClosed) {
+    while (!deps.wakeups.isClosed && !args.gone.aborted) {
       const found = await deps.read({ ownerId: args.ownerId, after, limit: BATCH });
       const firstHidden = found.findIndex((row) => !row.ready);
       const rows = firstHidden === -1 ? found : found.slice(0, firstHidden);

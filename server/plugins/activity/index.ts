@@ -1,6 +1,13 @@
 /** What happened to an owner's agents, as it happens. */
 import fp from "fastify-plugin";
-import { currentPlace, ownersWithNews, readEvents, eventStream, Wakeups } from "./events.ts";
+import {
+  currentPlace,
+  ownersWithNews,
+  readEvents,
+  eventStream,
+  OpenStreams,
+  Wakeups,
+} from "./events.ts";
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Listener } from "../../infra/db/listener.ts";
@@ -21,10 +28,11 @@ export default fp(
 const HEARTBEAT_MS = 10_000;
 /** Payments do not NOTIFY (see the migration): one small query per process, while streams are open. */
 const LOOK_MS = 250;
-const MAX_STREAMS_PER_OWNER = 50;
+const MOST_STREAMS = { perOwner: 50, perSession: 12 };
 
 export const routes: FastifyPluginAsyncTypebox = async (app) => {
   const wakeups = new Wakeups();
+  const streams = new OpenStreams(MOST_STREAMS);
   const listener = new Listener({
     connectionString: app.config.databaseUrl ?? "",
     silence: app.silence,
@@ -61,10 +69,9 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   const eventsOf = (
     owner: RequestOwner,
     lastEventId: string | undefined,
-  ): AsyncGenerator<string> => {
-    if (wakeups.count(owner.id) >= MAX_STREAMS_PER_OWNER)
-      throw new ApiError("rate_limited", { detail: "Too many event streams are open." });
-    return eventStream(
+    gone: AbortSignal,
+  ): AsyncGenerator<string> =>
+    eventStream(
       {
         wakeups,
         heartbeatMs: HEARTBEAT_MS,
@@ -76,9 +83,8 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
           return new Map(rows.map((row) => [row.id, app.paymentHistory.present(row)]));
         },
       },
-      { ownerId: owner.id, sessionId: owner.sessionId, lastEventId },
+      { ownerId: owner.id, sessionId: owner.sessionId, lastEventId, gone },
     );
-  };
 
   app.get(
     "/api/events",
@@ -93,14 +99,28 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { owner, headers } = request;
       const lastEventId = [headers["last-event-id"]].flat()[0];
+      const close = streams.open(owner.id, owner.sessionId);
+      if (!close)
+        throw new ApiError("rate_limited", {
+          detail: "Too many event streams are open. Close one first.",
+          extra: { retryAfterSeconds: 10 },
+          headers: { "retry-after": "10" },
+        });
+      const gone = new AbortController();
+      reply.raw.once("close", () => {
+        close();
+        gone.abort();
+      });
       return reply
         .headers({
           "content-type": "text/event-stream; charset=utf-8",
           "cache-control": "no-store, no-transform",
           // Proxies that buffer would hold events back.
           "x-accel-buffering": "no",
+          // When the stream ends there is nothing more to ask here; kept alive it would hold up a stop.
+          connection: "close",
         })
-        .send(Readable.from(eventsOf(owner, lastEventId)));
+        .send(Readable.from(eventsOf(owner, lastEventId, gone.signal)));
     },
   );
 };

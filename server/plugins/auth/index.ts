@@ -43,9 +43,13 @@ function proveFacilitatorKeys(app: FastifyInstance): void {
         detail: "This facilitator needs `Authorization: Bearer <FACILITATOR_API_KEY>`.",
       });
     const given = digest(key);
-    // All are compared, in constant time each: the answer's time tells nothing of a near miss.
-    const known = digests.filter((candidate) => timingSafeEqual(candidate, given)).length > 0;
+    const known = await app.proveCredential(request, given, {
+      // All are compared, in constant time each: the answer's time tells nothing of a near miss.
+      look: () => digests.filter((candidate) => timingSafeEqual(candidate, given)).length > 0,
+      isProven: (found) => found,
+    });
     if (!known) throw new ApiError("invalid_api_key", challenge);
+    request.caller = { kind: "merchant", id: given.toString("base64url") };
   });
 }
 
@@ -73,15 +77,20 @@ export const agent = fp(
     app.decorate("authenticateAgent", authenticate);
     app.authenticators.set("agent", async (request) => {
       request.agent = await authenticate(request);
+      request.caller = { kind: "agent", id: request.agent.id };
     });
 
     async function authenticate(request: FastifyRequest): Promise<RequestAgent> {
       const apiKey = readBearer(request);
-      const holder = isApiKeyShape(apiKey) ? await holderOf(hashApiKey(apiKey)) : undefined;
-      if (!holder) throw await app.refused(request, refusal("invalid_api_key"));
+      const hash = hashApiKey(apiKey);
+      const holder = await app.proveCredential(request, hash, {
+        look: async () => (isApiKeyShape(apiKey) ? await holderOf(hash) : undefined),
+        isProven: (found) => found !== undefined && !found.revoked && !found.keyExpired,
+      });
+      if (!holder) throw refusal("invalid_api_key");
       const { revoked, keyExpired, isUseStale, ...agent } = holder;
-      if (revoked) throw await app.refused(request, refusal("api_key_revoked"));
-      if (keyExpired) throw await app.refused(request, refusal("api_key_expired"));
+      if (revoked) throw refusal("api_key_revoked");
+      if (keyExpired) throw refusal("api_key_expired");
       if (isUseStale) {
         // Beside the request: when it was last used is worth no waiting and no failure.
         noteKeyUse(app.pool, agent.apiKeyId).catch((error: unknown) =>
@@ -160,11 +169,16 @@ export const owner = fp(
     app.authenticators.set("owner", async (request, reply) => {
       const token = sessionCookie.read(request);
       if (token === undefined) throw new ApiError("session_required", CHALLENGE);
-      const session = await findSession(app.pool, hashSessionToken(token));
+      const hash = hashSessionToken(token);
+      const session = await app.proveCredential(request, hash, {
+        look: () => findSession(app.pool, hash),
+        isProven: (found) => found !== undefined,
+      });
       if (!session) {
         sessionCookie.clear(reply);
-        throw await app.refused(request, new ApiError("session_required", CHALLENGE));
+        throw new ApiError("session_required", CHALLENGE);
       }
+      request.caller = { kind: "session", id: session.sessionId };
       requireOwnOrigin(request, own);
       request.owner = {
         id: session.ownerId,

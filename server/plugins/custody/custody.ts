@@ -4,7 +4,7 @@ import type { Address, Hex } from "viem";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { Authorization, SettlementKey } from "../../core/authorization.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import type { MasterKey } from "../../config.ts";
+import type { MasterKey } from "../../core/master-keys.ts";
 
 /** The curve: secp256k1, native where it can be. */
 export interface Curve {

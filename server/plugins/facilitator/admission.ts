@@ -1,7 +1,6 @@
-/** What stands before a settlement: who asks for it, how many its payer may start, and the wait of a burst. */
+/** What stands before a settlement: who asks for it, and the wait of a burst. */
 import { createHash } from "node:crypto";
 import type { SettlementRow } from "../settlement/types.ts";
-import { ApiError } from "../../errors.ts";
 
 /**
  * Who asks to settle, as far as a retry must prove it: by the Idempotency-Key header, which the seller sets. Nothing
@@ -40,41 +39,6 @@ export function isSameCaller(row: SettlementRow, proof: CallerProof): boolean {
 
 const hash = (text: string): Uint8Array => createHash("sha256").update(text).digest();
 const isEqual = (left: Uint8Array, right: Uint8Array): boolean => Buffer.compare(left, right) === 0;
-
-/** How many settlements one payer may start in a minute. Protects the relayer's gas from one hand; counted per process. */
-
-const WINDOW_MS = 60_000;
-const MAX_PAYERS = 50_000;
-
-export class PayerLimit {
-  readonly #perMinute: number;
-  readonly #nowMs: () => number;
-  #windowStartMs = 0;
-  readonly #counts = new Map<string, number>();
-
-  constructor(perMinute: number, nowMs: () => number = Date.now) {
-    this.#perMinute = perMinute;
-    this.#nowMs = nowMs;
-  }
-
-  /** Throws `rate_limited`. Ask only for payments the payer really signed. */
-  admit(payer: string): void {
-    const nowMs = this.#nowMs();
-    if (nowMs - this.#windowStartMs >= WINDOW_MS || this.#counts.size > MAX_PAYERS) {
-      this.#windowStartMs = nowMs;
-      this.#counts.clear();
-    }
-    const count = (this.#counts.get(payer) ?? 0) + 1;
-    this.#counts.set(payer, count);
-    if (count <= this.#perMinute) return;
-    const retryAfterSeconds = Math.ceil((this.#windowStartMs + WINDOW_MS - nowMs) / 1000);
-    throw new ApiError("rate_limited", {
-      detail: `This payer may start ${this.#perMinute} settlements per minute.`,
-      extra: { retryAfterSeconds },
-      headers: { "retry-after": String(retryAfterSeconds) },
-    });
-  }
-}
 
 /**
  * Lets payments that arrive together go on together, so that a burst fills whole batches. A payment that

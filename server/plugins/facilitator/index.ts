@@ -10,7 +10,6 @@ import { settlementTelling } from "./store.ts";
 import { acceptTogether } from "../settlement/accept.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
 import { Facilitator, type Observer } from "./facilitator.ts";
-import { PayerLimit } from "./admission.ts";
 import { Settler } from "./settle.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Type } from "typebox";
@@ -35,8 +34,6 @@ declare module "fastify" {
   }
 }
 
-/** Far above what a busy payer needs; the daily gas ceiling bounds the rest. */
-const SETTLES_PER_PAYER_AND_MINUTE = 30_000;
 const BURST_SHARE_OF_BLOCK = 5;
 
 export default fp(
@@ -59,7 +56,6 @@ export default fp(
       mayDeploy: ({ factory }) => app.config.erc6492Factories.includes(factory.toLowerCase()),
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
     });
-    const limit = new PayerLimit(SETTLES_PER_PAYER_AND_MINUTE);
     const settler = new Settler({
       checker,
       settlement: app.settlement,
@@ -69,7 +65,7 @@ export default fp(
           inTransaction(app.pool, (sql) => app.settlement.acceptAll(sql, requests)),
         find: (key) => app.settlement.findByAuthorization(key),
       }),
-      admit: (payer) => limit.admit(payer),
+      admit: (payer) => app.countFor("payer", payer),
       settleWaitMs,
       maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,
       onSettled: (_payment, body) => {
@@ -149,7 +145,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/x402/verify",
     {
-      config: { auth: "facilitator" },
+      config: { auth: "facilitator", limit: "verify" },
       // Thousands a second and nothing moves: counted in the metrics, not written one by one.
       logLevel: "warn",
       validatorCompiler: acceptAll,
@@ -166,7 +162,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/x402/settle",
     {
-      config: { auth: "facilitator" },
+      config: { auth: "facilitator", limit: "settle" },
       validatorCompiler: acceptAll,
       schema: {
         tags,

@@ -44,7 +44,7 @@ export interface SettlerDeps {
   store: TellingStore;
   accept(request: SettlementRequest): Promise<{ created: boolean; settlement: SettlementRow }>;
   /** Throws `rate_limited`. */
-  admit(payer: string): void;
+  admit(payer: string): void | Promise<void>;
   settleWaitMs: number;
   /** How long payments of one burst may wait for each other: a small part of a block. */
   maxHoldMs: number;
@@ -99,7 +99,7 @@ export class Settler {
     }
     const checked = await this.#burst.during(() => this.#deps.checker.checkPayment(payment));
     if (!checked.isValid) return refusal(payment.networkName, checked);
-    this.#deps.admit(payment.authorization.from);
+    await this.#deps.admit(payment.authorization.from);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
     let accepted;
     try {
@@ -128,7 +128,7 @@ export class Settler {
     if (!known.mayTryAgain || !isOwnCaller(known, proof)) return undefined;
     const checked = await this.#deps.checker.checkPayment(payment);
     if (!checked.isValid) return undefined;
-    this.#deps.admit(payment.authorization.from);
+    await this.#deps.admit(payment.authorization.from);
     const { chainId } = payment.network;
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
     return this.#deps.settlement.tryAgain(payment.authorization);

@@ -14,6 +14,7 @@ import { LOCAL_CHAIN_ID } from "../../config.ts";
 import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable, type ParsedAmount } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
+import { OUTBOUND_HEADER } from "../../infra/outbound/outbound.ts";
 import { FaucetAnswer, FaucetRequest, LocalInfo } from "../../schemas/local.ts";
 
 /** The local world's helpers. In production shape they are not registered: 404, as if they never were. */
@@ -22,6 +23,12 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   const network = app.config.networks.find(({ chainId }) => chainId === LOCAL_CHAIN_ID);
   const rpcUrl = network?.rpcUrls[0];
   if (!local || !network || rpcUrl === undefined) return;
+  // An agent may fetch from our own origin here, and must not fetch its owner's demo key: however the URL is spelled,
+  // it arrives with the mark of our own way out.
+  app.addHook("onRequest", async (request) => {
+    if (request.headers[OUTBOUND_HEADER] !== undefined)
+      throw new ApiError("not_found", { detail: "There is nothing here for a fetch." });
+  });
   const faucet = createFaucet({
     rpcUrl,
     chainId: network.chainId,
@@ -32,7 +39,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/local/faucet",
     {
-      config: { auth: "public", rateLimit: { max: FAUCET.perMinute, timeWindow: "1 minute" } },
+      config: { auth: "public", limit: "faucet" },
       schema: {
         tags: ["local"],
         summary: "Free USDC of the local chain",
@@ -160,7 +167,7 @@ export function createFaucet(options: {
 }
 
 /** Toy money, but not so much that a mistyped demo becomes unreadable. */
-const FAUCET = { usualAmount: "100", maxAmount: "10000", perMinute: 600 } as const;
+const FAUCET = { usualAmount: "100", maxAmount: "10000" } as const;
 
 function readFaucetAmount(text: string = FAUCET.usualAmount): ParsedAmount {
   const parsed = parsePayable(text);

@@ -22,8 +22,6 @@ import {
 } from "../../schemas/listings.ts";
 
 const tags = ["marketplace"];
-/** Each of these makes us call an address its caller chose. */
-const rateLimit = { max: 120, timeWindow: "1 minute" };
 /** A page of the Bazaar shape, when the client names no size. */
 const DEFAULT_LIMIT = 100;
 
@@ -80,7 +78,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/listings/probe",
     {
-      config: { auth: "owner", rateLimit },
+      config: { auth: "owner", limit: "probe" },
       schema: {
         tags,
         summary: "What a URL's live 402 asks for; stores nothing",
@@ -108,7 +106,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/listings",
     {
-      config: { auth: "owner", rateLimit },
+      config: { auth: "owner", limit: "probe" },
       schema: {
         tags,
         summary: "List a paid endpoint: it is probed now, and its terms are pinned",

@@ -66,7 +66,12 @@ const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/metrics",
     { config: { auth: "public" }, schema: { hide: true } },
     async (request, reply) => {
-      const { metricsToken } = app.config;
+      const { metricsToken, mode } = app.config;
+      // Behind a proxy everybody comes from this machine: without a token nobody is an operator.
+      if (metricsToken === undefined && mode === "production")
+        throw new ApiError("not_found", {
+          detail: "Metrics are closed: METRICS_TOKEN is not set.",
+        });
       if (
         metricsToken !== undefined &&
         !isSame(request.headers.authorization ?? "", `Bearer ${metricsToken}`)

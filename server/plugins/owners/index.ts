@@ -31,9 +31,6 @@ export default fp(
   { name: "owners" },
 );
 
-/** Per address. Asking a chain about a contract's signature is work that strangers can cause. */
-const SIGN_INS_PER_MINUTE = 300;
-
 export const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
@@ -42,7 +39,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/auth/nonce",
     {
-      config: { auth: "public" },
+      config: { auth: "public", limit: "sign-in" },
       schema: { tags, summary: "A nonce for a sign-in message", response: { 200: Nonce } },
     },
     async () => ({ nonce: await issueNonce(app.prisma) }),
@@ -51,7 +48,8 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/auth/verify",
     {
-      config: { auth: "public", rateLimit: { max: SIGN_INS_PER_MINUTE, timeWindow: "1 minute" } },
+      // Asking a chain about a contract's signature is work that strangers can cause.
+      config: { auth: "public", limit: "sign-in" },
       onRequest: async (request) => app.requireOwnOrigin(request),
       schema: {
         tags,
@@ -61,17 +59,19 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const { address, token } = await signIn(
-        {
-          ...request.body,
-          userAgent: request.headers["user-agent"] ?? "",
-          ip: request.ip,
-          oldToken: app.sessionCookie.read(request),
-        },
-        { prisma: app.prisma, own: app.ownOrigins, chains: app.chains.all },
-      ).catch(async (error: unknown) => {
-        const isRefusal = error instanceof ApiError && error.code === "invalid_signature";
-        throw isRefusal ? await app.refused(request, error) : error;
+      const { address, token } = await app.proveCredential(request, request.body.message, {
+        look: () =>
+          signIn(
+            {
+              ...request.body,
+              userAgent: request.headers["user-agent"] ?? "",
+              ip: request.ip,
+              oldToken: app.sessionCookie.read(request),
+            },
+            { prisma: app.prisma, own: app.ownOrigins, chains: app.chains.all },
+          ),
+        // A message is good once: what comes back is a session.
+        isProven: () => true,
       });
       app.sessionCookie.set(reply, token);
       return { address: getAddress(address) };

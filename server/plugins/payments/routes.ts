@@ -26,7 +26,7 @@ const spending: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/spend",
     {
-      config: { auth: "agent", guardrails: { kind: "spend" } },
+      config: { auth: "agent", limit: "spend", guardrails: { kind: "spend" } },
       schema: {
         tags: ["agents"],
         summary: "Pay an allowed address from the agent's wallet",

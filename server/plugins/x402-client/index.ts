@@ -63,7 +63,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/x402-fetch",
     {
-      config: { auth: "agent", guardrails: { kind: "x402" } },
+      config: { auth: "agent", limit: "fetch", guardrails: { kind: "x402" } },
       schema: {
         tags: ["agents"],
         summary: "Fetch a URL, paying for it over x402 within the agent's limits",

@@ -1,0 +1,51 @@
+/** Whose address a request comes from, as far as limits and proxies are concerned. */
+import ipaddr from "ipaddr.js";
+
+const IPV6_SITE_BITS = 64;
+
+/**
+ * What shares one bucket: an IPv4 address, or an IPv6 network of 64 bits, which is what one customer has at least. An
+ * IPv4 address in IPv6 clothes (`::ffff:192.0.2.1`) is that IPv4 address.
+ */
+export function addressBucket(text: string): string {
+  if (!ipaddr.isValid(text)) return "unknown";
+  const address = ipaddr.process(text);
+  if (address instanceof ipaddr.IPv4) return address.toString();
+  const bytes = address.toByteArray().map((byte, index) => (index < IPV6_SITE_BITS / 8 ? byte : 0));
+  return `${ipaddr.fromByteArray(bytes).toString()}/${IPV6_SITE_BITS}`;
+}
+
+/** This machine only: nobody else can connect there. */
+export function isLoopbackHost(host: string): boolean {
+  const name = host.replace(/^\[|\]$/g, "").toLowerCase();
+  if (name === "localhost") return true;
+  return ipaddr.isValid(name) && ipaddr.process(name).range() === "loopback";
+}
+
+/** Which connections may say whom they speak for (`X-Forwarded-For`). */
+export type Trust = false | string[] | ((address: string, hop: number) => boolean);
+
+/** Names Fastify knows beside addresses. */
+const NAMED = new Set(["loopback", "linklocal", "uniquelocal"]);
+const MAX_HOPS = 10;
+const HOW = "say what: how many proxies stand in front (1 to 10), or their addresses or networks";
+
+/** `1` (one proxy in front), or `10.0.0.0/8, 192.0.2.7`. Trusting everyone would let a caller choose its own address. */
+export function readTrust(text: string | undefined): { trust: Trust; problem?: string } {
+  if (text === undefined || text === "false" || text === "0") return { trust: false };
+  const wrong = (reason: string) =>
+    ({ trust: false, problem: `TRUST_PROXY ${reason}: ${HOW}` }) as const;
+  if (text.trim().toLowerCase() === "true") return wrong("must not trust everyone");
+  if (/^[0-9]+$/.test(text)) {
+    const hops = Number(text);
+    if (hops > MAX_HOPS) return wrong(`counts ${text} proxies`);
+    return { trust: (_address, hop) => hop < hops };
+  }
+  const entries = text.split(",").map((entry) => entry.trim());
+  for (const entry of entries) {
+    if (NAMED.has(entry) || ipaddr.isValid(entry)) continue;
+    if (!ipaddr.isValidCIDR(entry)) return wrong(`names "${entry}", which is no address`);
+    if (ipaddr.parseCIDR(entry)[1] === 0) return wrong("must not trust everyone");
+  }
+  return { trust: entries };
+}

@@ -1,0 +1,49 @@
+/** The keys that wrap the agents' wallet keys, as an operator writes them down. */
+
+export interface MasterKey {
+  kid: string;
+  key: Uint8Array;
+}
+
+const MASTER_KEY_HINT = "make one with: openssl rand -base64 32";
+
+/** `kid:base64,...`. What was wrong is added to the problems; no key is ever repeated in them. */
+export function readMasterKeys(
+  text: string | undefined,
+  isLocal: boolean,
+  problems: string[],
+): MasterKey[] {
+  const entries = (text ?? "")
+    .split(",")
+    .map((entry) => entry.trim())
+    .filter((entry) => entry !== "");
+  if (entries.length === 0 && !isLocal)
+    problems.push(`MASTER_KEYS is missing (kid:base64 of 32 random bytes; ${MASTER_KEY_HINT})`);
+  const keys: MasterKey[] = [];
+  for (const entry of entries) {
+    const [, kid, encoded] = /^([A-Za-z0-9_-]{1,32}):([A-Za-z0-9+/]+={0,2})$/.exec(entry) ?? [];
+    if (kid === undefined || encoded === undefined) {
+      problems.push("MASTER_KEYS has an entry that is not kid:base64");
+      continue;
+    }
+    const key = new Uint8Array(Buffer.from(encoded, "base64"));
+    if (key.length !== 32)
+      problems.push(
+        `MASTER_KEYS: key "${kid}" has ${key.length} bytes instead of 32 (${MASTER_KEY_HINT})`,
+      );
+    // 32 random bytes hold about 30 distinct values; patterns, words and examples hold few.
+    else if (new Set(key).size < 20 || isSequence(key) || isText(key))
+      problems.push(
+        `MASTER_KEYS: key "${kid}" looks like an example, not random (${MASTER_KEY_HINT})`,
+      );
+    if (keys.some((other) => other.kid === kid)) problems.push(`MASTER_KEYS names "${kid}" twice`);
+    keys.push({ kid, key });
+  }
+  return keys;
+}
+
+const isSequence = (key: Uint8Array): boolean => {
+  const step = ((key[1] ?? 0) - (key[0] ?? 0)) & 255;
+  return key.every((byte, index) => index === 0 || ((byte - (key[index - 1] ?? 0)) & 255) === step);
+};
+const isText = (key: Uint8Array): boolean => key.every((byte) => byte >= 0x20 && byte < 0x7f);

@@ -1,0 +1,73 @@
+/** The networks an operator has configured: facts of the table, with what the environment says of each. */
+import { findNetwork, type NetworkFacts } from "./networks.ts";
+
+export const LOCAL_CHAIN_ID = 5042002;
+
+/** Comma separated, as every list in the environment. */
+export const listed = (text: string | undefined): string[] =>
+  (text ?? "")
+    .split(",")
+    .map((part) => part.trim())
+    .filter((part) => part !== "");
+
+/** A configured network: the table's facts and where to reach it. */
+export interface NetworkConfig extends NetworkFacts {
+  /** In order of preference. Empty only for the local chain, before the local world has started. */
+  rpcUrls: string[];
+}
+
+/** NETWORKS, and what the environment says of each; what is wrong with it is added to `problems`. */
+export function readNetworks(
+  ids: readonly string[],
+  environment: Record<string, string | undefined>,
+  problems: string[],
+): NetworkConfig[] {
+  const networks: NetworkConfig[] = [];
+  const readGwei = (key: string, usual: number): number => {
+    const text = environment[key];
+    if (text === undefined || text === "") return usual;
+    if (!/^(0|[1-9][0-9]{0,6})(\.[0-9]{1,9})?$/.test(text) || Number(text) === 0)
+      problems.push(`${key} must be a number of gwei above 0, with at most 9 decimals`);
+    return Number(text);
+  };
+  for (const id of ids) {
+    const facts = findNetwork(id);
+    if (!facts) {
+      problems.push(`NETWORKS names "${id}", which is not in the network table`);
+      continue;
+    }
+    if (networks.some((network) => network.chainId === facts.chainId)) {
+      problems.push(`NETWORKS names ${facts.id} twice`);
+      continue;
+    }
+    const key = `RPC_URL_${facts.chainId}`;
+    const rpcUrls = listed(environment[key]);
+    for (const url of rpcUrls) {
+      if (!/^https?:\/\/./.test(url) || !URL.canParse(url))
+        problems.push(`${key} must list http(s) URLs`);
+    }
+    if (rpcUrls.length === 0 && facts.chainId !== LOCAL_CHAIN_ID)
+      problems.push(`${key} is missing (an RPC endpoint of ${facts.name})`);
+    const depthOf = (name: string, fallback: number): number => {
+      const given = environment[`${name}_${facts.chainId}`];
+      if (given !== undefined && !/^[1-9][0-9]{0,2}$/.test(given))
+        problems.push(`${name}_${facts.chainId} must be a whole number from 1 to 999`);
+      return given === undefined ? fallback : Number(given);
+    };
+    const confirmations = depthOf("CONFIRMATIONS", facts.confirmations);
+    // What is final is told: never later.
+    const inclusionDepth = Math.min(
+      depthOf("INCLUSION_DEPTH", facts.inclusionDepth),
+      confirmations,
+    );
+    const maxFeeGwei = readGwei(`MAX_FEE_GWEI_${facts.chainId}`, facts.maxFeeGwei);
+    const maxTipGwei = readGwei(`MAX_TIP_GWEI_${facts.chainId}`, facts.maxTipGwei);
+    if (maxTipGwei > maxFeeGwei)
+      problems.push(
+        `MAX_TIP_GWEI_${facts.chainId} must not be above the fee's cap (${maxFeeGwei})`,
+      );
+    networks.push({ ...facts, rpcUrls, confirmations, inclusionDepth, maxFeeGwei, maxTipGwei });
+  }
+  if (networks.length === 0 && problems.length === 0) problems.push("NETWORKS is empty");
+  return networks;
+}

