@@ -89,6 +89,11 @@ export const ERRORS = {
     "The live price or payee differs from the listing. Do not pay; choose another service.",
   ),
   url_blocked: define(403, "URL not allowed", "Only public http(s) addresses can be fetched."),
+  proof_of_control_required: define(
+    403,
+    "Proof of control required",
+    'Serve `{"owners":["<your address>"]}` at `wellKnownUrl`, then retry.',
+  ),
   origin_not_allowed: define(
     403,
     "Origin not allowed",
@@ -127,6 +132,11 @@ export const ERRORS = {
     409,
     "Listing is not active",
     "The seller's endpoint is paused or failing; choose another.",
+  ),
+  listing_quota_exceeded: define(
+    409,
+    "Too many listings",
+    "Remove a listing you no longer need, then retry.",
   ),
   conflict: define(409, "Conflict", "The resource changed or exists already; reload and retry."),
 

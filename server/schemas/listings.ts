@@ -35,7 +35,10 @@ export const Listing = Type.Object({
   mine: Type.Boolean({ description: "The signed-in owner made it" }),
   source: Type.Union([
     Type.Literal("owner"),
-    Type.Literal("bazaar", { description: "Announced by a seller that settles here" }),
+    Type.Literal("bazaar", {
+      description:
+        "Found through a payment that settled here; its words are the seller's own 402's",
+    }),
     Type.Literal("built-in"),
   ]),
   name: Type.String(),
@@ -51,7 +54,7 @@ export const Listing = Type.Object({
   maxPrice: Type.String({ description: "The pinned ceiling: a dearer 402 is refused" }),
   status: Status,
   flag: Nullable(
-    Type.String({ description: "Why it is failing: `listing_mismatch`, `not_probed`, ..." }),
+    Type.String({ description: "Why it is failing: `listing_mismatch`, `upstream_timeout`, ..." }),
   ),
   statusReason: Nullable(Type.String()),
   sample: Nullable(Type.String()),

@@ -81,9 +81,14 @@ export interface Terms {
 export interface ProbedTerms extends Terms {
   x402Version: number;
   requirement: object;
+  /** Their words, as they came: `plainListing` makes them fit to keep. */
+  name: string | null;
   description: string | null;
   mimeType: string | null;
   sample: string | null;
+  extensions: object | null;
+  /** What the 402 says it is for; null where it does not say. */
+  resourceUrl: string | null;
 }
 
 type PinnedTerms = Omit<Terms, "priceAtomic"> & { priceCeilingAtomic: bigint };

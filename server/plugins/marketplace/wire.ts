@@ -1,6 +1,8 @@
 /** Listings on the wire: what an owner wrote, checked and in one spelling; and what the world sees. */
 import { ApiError } from "../../errors.ts";
+import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable, formatAtomic } from "../../core/money.ts";
+import { LONGEST } from "../listings/words.ts";
 import { getAddress } from "viem";
 import type { ListingRow } from "../listings/store.ts";
 import type { DiscoveryItemWire, ListingWire } from "../../schemas/listings.ts";
@@ -14,6 +16,13 @@ export function readListingUrl(text: string): URL {
     throw invalid("body.url", "must not contain credentials");
   url.hash = "";
   return url;
+}
+
+/** A name of which nothing is visible is none. */
+export function readName(text: string): string {
+  const name = plainWords(text, LONGEST.name);
+  if (name === "") throw invalid("body.name", "holds nothing that can be read");
+  return name;
 }
 
 /** The ceiling an owner set; by default the price of today. */

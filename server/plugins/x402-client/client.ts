@@ -18,6 +18,7 @@ import {
   probeTarget,
   type ChosenTerms,
   type Offer,
+  type ProbeOptions,
 } from "./offer.ts";
 import { deliver, isOver, resumeDelivery } from "./deliver.ts";
 import {
@@ -59,7 +60,7 @@ export class X402Client {
   }
 
   /** What a URL asks for, parsed and validated; nothing is paid. */
-  probe(url: string, options: { method: string; timeoutMs?: number }): Promise<ProbedTerms> {
+  probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
     return probeTarget(this.#deps, url, options);
   }
 

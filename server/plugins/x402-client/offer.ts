@@ -13,11 +13,7 @@ import { findScheme } from "../../schemes/index.ts";
 import type { Terms, ProbedTerms } from "../listings/index.ts";
 import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
-import {
-  DEFAULT_TIMEOUT_MS,
-  type OutboundRequest,
-  type OutboundResponse,
-} from "../../infra/outbound/outbound.ts";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import type { TargetRequest, ClientDeps } from "./request.ts";
 
@@ -232,23 +228,31 @@ function upstreamError(error: OutboundError): ApiError {
   }
 }
 
-/** Asks a URL what it costs, without paying: for listings, under the rules of a paid fetch. */
+/** How a probe is made, and what it must find to be of use. */
+export interface ProbeOptions {
+  method: string;
+  timeoutMs?: number;
+  /** Only terms that pay this one count; lower case. */
+  payTo?: string;
+  network?: string;
+}
 
+/** Asks a URL what it costs, without paying and without a body: for listings, under the rules of a paid fetch. */
 export async function probeTarget(
   deps: Pick<ClientDeps, "ask" | "networks">,
   source: string,
-  options: { method: string; timeoutMs?: number },
+  options: ProbeOptions,
 ): Promise<ProbedTerms> {
   if (!URL.canParse(source))
     throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
   const url = new URL(source);
   url.hash = "";
-  const asked = await askTarget((request) => deps.ask(request), {
+  const asked = await askTarget((request) => deps.ask({ ...request, maxBytes: PROBE_BYTES }), {
     url,
     method: options.method,
     headers: {},
     body: undefined,
-    timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
   });
   if (asked.kind === "free")
     throw new ApiError("upstream_invalid_402", {
@@ -259,6 +263,13 @@ export async function probeTarget(
     networks: deps.networks,
     wallet: undefined,
     preferredNetwork: deps.networks[0]?.id,
+    refuse: (chosen) => {
+      if (options.network !== undefined && chosen.network.id !== options.network)
+        return "is on another network";
+      return options.payTo !== undefined && chosen.payTo !== options.payTo
+        ? "pays somebody else"
+        : undefined;
+    },
   });
   if (!choice.ok)
     throw new ApiError("unsupported_payment_requirements", {
@@ -271,11 +282,21 @@ export async function probeTarget(
     ...termsOf(url, choice.chosen),
     x402Version: offer.x402Version,
     requirement: raw,
+    name: text(described["serviceName"]),
     description: text(described["description"]),
     mimeType: text(described["mimeType"]),
     sample: sampleOf(offer.extensions ?? raw["outputSchema"]),
+    extensions: bazaarOf(offer.extensions),
+    resourceUrl: text(described["url"] ?? described["resource"]),
   };
 }
+
+/** A 402 is short; more is not read. */
+const PROBE_BYTES = 256 * 1024;
+export const PROBE_TIMEOUT_MS = 5_000;
+
+const bazaarOf = (extensions: Record<string, unknown> | undefined): object | null =>
+  isRecord(extensions?.["bazaar"]) ? { bazaar: extensions["bazaar"] } : null;
 
 /** An example answer, where the seller announces one (the protocol's bazaar extension). */
 function sampleOf(announced: unknown): string | null {
@@ -287,8 +308,5 @@ function sampleOf(announced: unknown): string | null {
   return text(typeof example === "string" ? example : JSON.stringify(example));
 }
 
-const MAX_TEXT_LENGTH = 1_000;
 const text = (value: unknown): string | null =>
-  typeof value === "string" && value !== ""
-    ? value.replaceAll("\0", "").slice(0, MAX_TEXT_LENGTH)
-    : null;
+  typeof value === "string" && value !== "" ? value : null;
