@@ -113,6 +113,11 @@ export const ERRORS = {
     "Retry with the same key in a moment.",
     true,
   ),
+  answer_not_kept: define(
+    409,
+    "The answer was not kept",
+    "This key's request was answered, and cost nothing; of a free answer only `freeAnswer` is kept. Use a new key to ask again.",
+  ),
   duplicate_settlement: define(
     409,
     "Payment already settled",
@@ -170,6 +175,18 @@ export const ERRORS = {
   ),
   signature_expired: define(422, "Signature expired", "Prepare and sign a new order."),
 
+  fetch_capacity: define(
+    429,
+    "Too many fetches at once",
+    "Wait `Retry-After` seconds and repeat; nothing was paid. `scope` says whether the agent or the service is full.",
+    true,
+  ),
+  fetch_quota_exceeded: define(
+    429,
+    "Too much is kept for this agent",
+    "Paid answers are kept for a repeat with their key, up to a quota of bytes in 24 hours. Wait `Retry-After` seconds, or fetch without an Idempotency-Key. Nothing was paid.",
+    true,
+  ),
   rate_limited: define(429, "Too many requests", "Wait `Retry-After` seconds.", true),
 
   internal_error: define(500, "Internal error", "Our fault. Quote the request id.", true),

@@ -7,6 +7,7 @@ import {
   Page,
   pageQuery,
   Strict,
+  ThirdParty,
   Timestamp,
 } from "./common.ts";
 
@@ -41,9 +42,6 @@ export const Listing = Type.Object({
     }),
     Type.Literal("built-in"),
   ]),
-  name: Type.String(),
-  description: Type.String(),
-  category: Type.String(),
   url: Type.String(),
   host: Type.String(),
   method: Method,
@@ -57,8 +55,13 @@ export const Listing = Type.Object({
     Type.String({ description: "Why it is failing: `listing_mismatch`, `upstream_timeout`, ..." }),
   ),
   statusReason: Nullable(Type.String()),
-  sample: Nullable(Type.String()),
-  mimeType: Nullable(Type.String()),
+  thirdParty: ThirdParty({
+    name: Type.String(),
+    description: Type.String(),
+    category: Type.String(),
+    sample: Nullable(Type.String()),
+    mimeType: Nullable(Type.String()),
+  }),
   x402Version: Type.Integer(),
   uses: Type.Integer({ description: "Paid fetches by agents of this service" }),
   lastProbedAt: Nullable(Timestamp),
@@ -110,9 +113,11 @@ export const ProbeResult = Type.Object({
   network: NetworkId,
   asset: AddressOutput,
   x402Version: Type.Integer(),
-  description: Nullable(Type.String()),
-  mimeType: Nullable(Type.String()),
-  sample: Nullable(Type.String()),
+  thirdParty: ThirdParty({
+    description: Nullable(Type.String()),
+    mimeType: Nullable(Type.String()),
+    sample: Nullable(Type.String()),
+  }),
 });
 export const Deleted = Type.Object({ success: Type.Literal(true) });
 

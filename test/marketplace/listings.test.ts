@@ -53,8 +53,13 @@ t.test("the life of a listing", async (t) => {
   t.match(created.body, {
     mine: true,
     source: "owner",
-    name: "Weather",
-    category: "data",
+    thirdParty: {
+      untrusted: true,
+      name: "Weather",
+      description: "Rain or shine",
+      category: "data",
+      mimeType: "application/json",
+    },
     url: `${shop.origin}/weather`,
     host: shop.host,
     method: "GET",
@@ -115,7 +120,7 @@ t.test("the life of a listing", async (t) => {
     });
     t.match(changed, {
       status: 200,
-      body: { name: "Weather 2", maxPrice: "0.01", price: "0.005" },
+      body: { thirdParty: { name: "Weather 2" }, maxPrice: "0.01", price: "0.005" },
     });
     t.match(await send(app, "PATCH", url, owner, { maxPrice: "0.001" }), {
       status: 422,
@@ -200,7 +205,9 @@ t.test("finding a listing", async (t) => {
   const find = async (query: string, by?: SignedInOwner) => {
     const answer = await send<Page>(app, "GET", `/api/listings?${query}`, by);
     t.equal(answer.status, 200, query);
-    return answer.body.items.map(({ name }) => name).filter((name) => name.startsWith("Item"));
+    return answer.body.items
+      .map(({ thirdParty }) => thirdParty.name)
+      .filter((name) => name.startsWith("Item"));
   };
   const all = [5, 4, 3, 2, 1, 0].map((index) => `Item ${index}`);
 
@@ -231,7 +238,7 @@ t.test("finding a listing", async (t) => {
   const nul = { name: "a\0b", url: `${shop.origin}/nul` };
   t.match(await send(app, "POST", "/api/listings", owner, nul), {
     status: 201,
-    body: { name: "a b" },
+    body: { thirdParty: { name: "a b" } },
   });
 
   // Pages stay stable while listings arrive.
@@ -240,7 +247,7 @@ t.test("finding a listing", async (t) => {
   while (cursor !== null) {
     const suffix: string = cursor === "" ? "" : `&cursor=${cursor}`;
     const page = await send<Page>(app, "GET", `/api/listings?search=item&limit=2${suffix}`);
-    seen.push(...page.body.items.map(({ name }) => name));
+    seen.push(...page.body.items.map(({ thirdParty }) => thirdParty.name));
     cursor = page.body.nextCursor;
     if (seen.length === 2)
       await send(app, "POST", "/api/listings", owner, {

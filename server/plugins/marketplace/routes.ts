@@ -100,9 +100,12 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
         network: terms.network,
         asset: getAddress(terms.asset),
         x402Version: terms.x402Version,
-        description: terms.description === "" ? null : terms.description,
-        mimeType: terms.mimeType,
-        sample: terms.sample,
+        thirdParty: {
+          untrusted: true as const,
+          description: terms.description === "" ? null : terms.description,
+          mimeType: terms.mimeType,
+          sample: terms.sample,
+        },
       };
     },
   );

@@ -83,6 +83,24 @@ function readOffer(value: unknown, x402Version: 1 | 2): ParsedOffer {
   };
 }
 
+/** The terms a listing was last seen with. */
+export function offerOf(listing: {
+  x402Version: number;
+  requirement: Record<string, unknown>;
+}): Offer | undefined {
+  const x402Version = listing.x402Version === 1 ? 1 : 2;
+  const terms = readTerms(listing.requirement, x402Version);
+  return (
+    terms && {
+      x402Version,
+      accepts: [terms],
+      resource: undefined,
+      extensions: undefined,
+      error: undefined,
+    }
+  );
+}
+
 /** A malformed entry does not spoil its neighbours. */
 export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | undefined {
   if (!isRecord(entry)) return undefined;
@@ -181,9 +199,7 @@ export const termsOf = (url: URL, chosen: ChosenTerms): Terms => ({
 
 /** One request to the target before anything was signed, and what its answer means. */
 
-export type Asked =
-  | { kind: "free"; response: OutboundResponse }
-  | { kind: "offer"; offer: Offer; response: OutboundResponse };
+export type Asked = { kind: "free"; response: OutboundResponse } | { kind: "offer"; offer: Offer };
 
 export async function askTarget(
   ask: (request: OutboundRequest) => Promise<OutboundResponse>,
@@ -199,7 +215,7 @@ export async function askTarget(
     throw new ApiError("upstream_invalid_402", {
       detail: `The target answered 402, but ${parsed.reason}. Nothing was paid.`,
     });
-  return { kind: "offer", offer: parsed.offer, response };
+  return { kind: "offer", offer: parsed.offer };
 }
 
 /** 304 answers a conditional request and names no other place. */
@@ -273,8 +289,9 @@ export async function probeTarget(
   });
   if (!choice.ok)
     throw new ApiError("unsupported_payment_requirements", {
-      detail: `The target accepts nothing wallets here can pay: ${choice.reasons.slice(0, 5).join("; ")}`,
-      extra: { reasons: choice.reasons },
+      detail:
+        "The target accepts nothing wallets here can pay (`thirdParty.reasons`, which quote it).",
+      extra: { thirdParty: { untrusted: true, reasons: choice.reasons } },
     });
   const { raw } = choice.chosen.terms;
   const described = offer.resource ?? raw;
