@@ -58,3 +58,9 @@ CREATE INDEX fetches_agent_id_created_at_idx ON fetches (agent_id, created_at DE
 CREATE INDEX fetches_created_at_idx ON fetches (created_at);
 -- The quota of kept answers looks at these only.
 CREATE INDEX fetches_kept_idx ON fetches (agent_id, created_at) WHERE kept_bytes > 0;
+
+-- A contract owner is its address on one chain: code at the same address elsewhere is somebody else's. 0: a key, which is
+-- the same everywhere.
+ALTER TABLE owners ADD COLUMN chain_id BIGINT NOT NULL DEFAULT 0 CHECK (chain_id >= 0);
+ALTER TABLE owners DROP CONSTRAINT owners_address_key;
+ALTER TABLE owners ADD CONSTRAINT owners_address_chain_id_key UNIQUE (address, chain_id);

@@ -1,5 +1,5 @@
 import fp from "fastify-plugin";
-import { verifyAccountSignature } from "../../infra/chain/account-signature.ts";
+import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals, type WithdrawalContext } from "./withdrawals.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
@@ -31,10 +31,7 @@ export default fp(
         outstanding: (args) => app.limits.outstanding(args),
         reserve: (request) => reserveWithdrawal(app.pool, request),
         now: () => databaseSeconds(app.pool),
-        verifySignature: async (chainId, args) => {
-          const chain = app.chains.byChainId(chainId);
-          return chain ? verifyAccountSignature(chain, args) : "unavailable";
-        },
+        verifySignature: (owner, signed) => isSignedByOwner(app.chains, owner, signed),
       }),
     );
     await app.register(routes);

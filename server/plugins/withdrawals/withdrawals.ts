@@ -32,14 +32,14 @@ export interface WithdrawalsDeps {
   /** Seconds of the database clock: a skewed process must not shorten or stretch an order. */
   now(): Promise<bigint>;
   verifySignature(
-    chainId: number,
-    args: { address: Address; hash: Hex; signature: Hex },
+    owner: { address: Address; chainId: number },
+    signed: { hash: Hex; signature: Hex },
   ): Promise<"valid" | "invalid" | "unavailable">;
 }
 
 export interface WithdrawalContext {
   agent: { id: string; walletAddress: Address };
-  owner: { id: string; address: Address };
+  owner: { id: string; address: Address; chainId: number };
   network: NetworkFacts;
   requestId: string;
 }
@@ -102,8 +102,7 @@ export class Withdrawals {
     const { agent, owner, network } = context;
     const order = readOrder(body.order);
     if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
-    const verdict = await this.#deps.verifySignature(network.chainId, {
-      address: owner.address,
+    const verdict = await this.#deps.verifySignature(owner, {
       hash: orderHash(order, network.chainId),
       signature: body.signature as Hex,
     });
