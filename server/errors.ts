@@ -89,6 +89,11 @@ export const ERRORS = {
     "The live price or payee differs from the listing. Do not pay; choose another service.",
   ),
   url_blocked: define(403, "URL not allowed", "Only public http(s) addresses can be fetched."),
+  proof_of_control_required: define(
+    403,
+    "Proof of control required",
+    'Serve `{"owners":["<your address>"]}` at `wellKnownUrl`, then retry.',
+  ),
   origin_not_allowed: define(
     403,
     "Origin not allowed",
@@ -107,6 +112,11 @@ export const ERRORS = {
     "Request still running",
     "Retry with the same key in a moment.",
     true,
+  ),
+  answer_not_kept: define(
+    409,
+    "The answer was not kept",
+    "This key's request was answered, and cost nothing; of a free answer only `freeAnswer` is kept. Use a new key to ask again.",
   ),
   duplicate_settlement: define(
     409,
@@ -127,6 +137,11 @@ export const ERRORS = {
     409,
     "Listing is not active",
     "The seller's endpoint is paused or failing; choose another.",
+  ),
+  listing_quota_exceeded: define(
+    409,
+    "Too many listings",
+    "Remove a listing you no longer need, then retry.",
   ),
   conflict: define(409, "Conflict", "The resource changed or exists already; reload and retry."),
 
@@ -172,6 +187,18 @@ export const ERRORS = {
   ),
   signature_expired: define(422, "Signature expired", "Prepare and sign a new order."),
 
+  fetch_capacity: define(
+    429,
+    "Too many fetches at once",
+    "Wait `Retry-After` seconds and repeat; nothing was paid. `scope` says whether the agent or the service is full.",
+    true,
+  ),
+  fetch_quota_exceeded: define(
+    429,
+    "Too much is kept for this agent",
+    "Paid answers are kept for a repeat with their key, up to a quota of bytes in 24 hours. Wait `Retry-After` seconds, or fetch without an Idempotency-Key. Nothing was paid.",
+    true,
+  ),
   rate_limited: define(429, "Too many requests", "Wait `Retry-After` seconds.", true),
 
   headers_too_large: define(431, "Headers too large", "Send at most 16 KiB of headers."),

@@ -1,6 +1,6 @@
 /** `purser me | spend | fetch | listings | payments | payment`: JSON on stdout, the outcome as exit code. */
 import { parseArgs } from "node:util";
-import { Purser, PurserError } from "./purser.ts";
+import { Purser, PurserError, type QuoteRequest, type X402FetchRequest } from "./purser.ts";
 
 const USAGE = `purser: pay from an agent's wallet
 
@@ -94,7 +94,7 @@ async function run(
         ...given({ maxAmount: options.max, body: options.body, headers: headers(options.header) }),
         ...method(options.method),
       };
-      return options["dry-run"] ? purser.quote(request) : purser.fetch(request, call);
+      return options["dry-run"] ? purser.quote(quotable(request)) : purser.fetch(request, call);
     }
     case "listings":
       return purser.listings(given({ search: options.search, maxPrice: options["max-price"] }));
@@ -153,6 +153,13 @@ function headers(lines: string[] | undefined): Record<string, string> | undefine
       return [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
     }),
   );
+}
+
+function quotable(request: X402FetchRequest): QuoteRequest {
+  const { method, body, ...rest } = request;
+  if (body !== undefined || (method !== undefined && method !== "GET" && method !== "HEAD"))
+    throw new UsageError("--dry-run asks with GET or HEAD, without --body");
+  return { ...rest, ...(method === undefined ? {} : { method }) };
 }
 
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] as const;

@@ -13,6 +13,10 @@ import type { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../schemas/p
 import type { X402FetchAnswer, X402FetchRequest } from "../schemas/x402-fetch.ts";
 
 export type { AgentSelf, Payment, SpendRequest, X402FetchRequest };
+/** A quote changes nothing anywhere: GET or HEAD, without a body. */
+export type QuoteRequest = Omit<X402FetchRequest, "method" | "body" | "dryRun"> & {
+  method?: "GET" | "HEAD";
+};
 export type Listing = Static<typeof ListingSchema>;
 export type SpendResult = Static<typeof SpendAnswer>;
 export type FetchResult = Static<typeof X402FetchAnswer>;
@@ -39,6 +43,7 @@ export interface CallOptions {
 const SAFE_TO_REPEAT = new Set([
   "idempotency_in_progress",
   "rate_limited",
+  "fetch_capacity",
   "chain_unavailable",
   "relayer_unfunded",
   "service_unavailable",
@@ -76,8 +81,8 @@ export class Purser {
     return this.#pay("/api/agents/x402-fetch", request, options);
   }
 
-  /** What a fetch would cost and whether the limits allow it; pays nothing. */
-  quote(request: X402FetchRequest, options?: CallOptions): Promise<FetchResult> {
+  /** What a GET would cost and whether the limits allow it; sends no body, pays nothing, and tells terms only. */
+  quote(request: QuoteRequest, options?: CallOptions): Promise<FetchResult> {
     return this.#call("POST", "/api/agents/x402-fetch", { ...request, dryRun: true }, options);
   }
 

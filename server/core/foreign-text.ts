@@ -53,6 +53,46 @@ function clean(value: unknown): unknown {
 /** Lone surrogates are refused by jsonb as well. */
 const cleanText = (text: string): string => text.replaceAll(/\0|\p{Surrogate}/gu, "\uFFFD");
 
+/**
+ * What no honest description needs and a reader does not see: controls, bidi overrides and isolates, zero-width
+ * characters, tags, variation selectors, fillers, private and unassigned code points. (ZWJ and ZWNJ go too: an emoji
+ * falls apart, and a sentence of Persian loses its spacing; hidden instructions weigh more.)
+ */
+const UNSEEN =
+  /[\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Default_Ignorable_Code_Point}\u2800]|(?<=\p{M}{3})\p{M}/gu;
+const BLANKS = /[\p{Cc}\p{Z}]+/gu;
+
+/**
+ * A stranger's words as one line of plain, visible text in NFC, at most `maxLength` code points. Whatever a seller, an
+ * owner of a listing or a payer wrote goes through here before it is kept or told to anyone.
+ */
+export function plainWords(text: unknown, maxLength: number): string {
+  if (typeof text !== "string") return "";
+  // Invisible ones must not fill the place of what is read, and nobody's novel is normalized.
+  const visible = text
+    .slice(0, maxLength * 8)
+    .normalize("NFC")
+    .replaceAll(BLANKS, " ")
+    .replaceAll(UNSEEN, "");
+  return Array.from(visible.replaceAll(/ {2,}/g, " ").trim()).slice(0, maxLength).join("").trim();
+}
+
+/** The same for a stranger's JSON, names and values. Undefined: more than `maxBytes`, or too deep to look through. */
+export function plainJson(value: unknown, maxBytes: number): unknown {
+  if (isTooDeep(value, MAX_JSON_DEPTH)) return undefined;
+  const plain = (part: unknown): unknown => {
+    if (typeof part === "string") return plainWords(part, maxBytes);
+    if (Array.isArray(part)) return part.map(plain);
+    if (!isRecord(part)) return part;
+    return Object.fromEntries(
+      Object.entries(part).map(([name, member]) => [plainWords(name, 200), plain(member)]),
+    );
+  };
+  const result = plain(value);
+  const isSmall = Buffer.byteLength(JSON.stringify(result) ?? "") <= maxBytes;
+  return isSmall ? result : undefined;
+}
+
 type ParsedAddress = { ok: true; address: Address } | { ok: false; reason: string };
 
 const ZERO_ADDRESS = "0x0000000000000000000000000000000000000000";

@@ -1,7 +1,19 @@
 import { randomFillSync } from "node:crypto";
 
 /** What an id names; the prefix makes a pasted id recognizable in a log. */
-export type IdPrefix = "own" | "ses" | "agt" | "key" | "pay" | "aud" | "lst" | "tx" | "evt" | "req";
+export type IdPrefix =
+  | "own"
+  | "ses"
+  | "agt"
+  | "key"
+  | "pay"
+  | "aud"
+  | "lst"
+  | "nom"
+  | "fet"
+  | "tx"
+  | "evt"
+  | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";
 const TIME_CHARS = 10;

@@ -13,7 +13,15 @@ import { connectionSettings, PATIENCE, surviveLostConnections, watchSilence } fr
 
 export type JobHandler = (payload: unknown) => Promise<void>;
 
+/**
+ * Two queues with workers and connections of their own. `safety` holds what money and retention wait for; `strangers`
+ * whatever waits for a host or a person that somebody else chose, and may take as long as its round allows.
+ */
+export type Queue = "safety" | "strangers";
+
 export interface TaskOptions {
+  /** `safety`, unless it talks to strangers. */
+  queue?: Queue;
   /** When it runs by itself: minute hour day month weekday, UTC. */
   cron?: string;
   /** Also once when a replica starts; replicas that start together run it once. */
@@ -42,22 +50,35 @@ const SCHEMA = "graphile_worker";
 const MIGRATION_LOCK_KEY = 7_205_759_404;
 const RESTART_MS = 5_000;
 const POLL_MS = 5_000;
+/** Each worker needs a connection now and then, the queue one to LISTEN and one for what is due by the clock. */
+const QUEUES: readonly { name: Queue; workers: number; connections: number }[] = [
+  { name: "safety", workers: 2, connections: 5 },
+  { name: "strangers", workers: 2, connections: 4 },
+];
 
 /** Background work in Postgres' own job queue: shared by all replicas, kept through restarts. */
 export default fp(
   async (app) => {
     const { databaseUrl } = app.config;
     if (databaseUrl === undefined) throw new Error("databaseUrl is not resolved");
-    // The queue's own: it wants numbers as Postgres writes them, and its waiting must not starve payments.
-    const pool = new Pool({ ...connectionSettings(databaseUrl, PATIENCE.jobs), max: 5 });
-    watchSilence(pool, PATIENCE.jobs, app.silence);
-    surviveLostConnections(pool, (error) =>
-      app.log.warn({ reason: error.message }, "job queue lost a database connection"),
-    );
     const tasks = new Map<string, { handler: JobHandler; options: TaskOptions }>();
     const closing = new AbortController();
-    let runner: Runner | undefined;
-    let running: Promise<void> | undefined;
+    const runners = new Map<Queue, Runner>();
+    // The queue's own: it wants numbers as Postgres writes them, and its waiting must not starve payments.
+    const queues = QUEUES.map((queue) => ({
+      ...queue,
+      pool: new Pool({
+        ...connectionSettings(databaseUrl, PATIENCE.jobs),
+        max: queue.connections,
+      }),
+    }));
+    for (const { pool } of queues) {
+      watchSilence(pool, PATIENCE.jobs, app.silence);
+      surviveLostConnections(pool, (error) =>
+        app.log.warn({ reason: error.message }, "job queue lost a database connection"),
+      );
+    }
+    let running: Promise<unknown> | undefined;
     const logger = new Logger(() => (level, message) => {
       if (["error", "warning"].includes(level)) app.log.warn({ job: message }, "job queue");
       else app.log.debug({ job: message }, "job queue");
@@ -75,55 +96,60 @@ export default fp(
     });
     // Work in the background belongs to a service that serves; an app that only injects has none.
     app.addHook("onListen", async () => {
-      running = keepRunning();
+      running = Promise.all(queues.map((queue) => keepRunning(queue)));
     });
     app.addHook("onClose", async () => {
       closing.abort();
-      await runner?.stop().catch(() => undefined);
+      await Promise.all(
+        [...runners.values()].map((runner) => runner.stop().catch(() => undefined)),
+      );
       await running;
-      await pool.end();
+      await Promise.all(queues.map(({ pool }) => pool.end()));
     });
 
     /** The queue's runner gives up when the database is away for long: then it is started again. */
-    async function keepRunning(): Promise<void> {
+    async function keepRunning(queue: (typeof queues)[number]): Promise<void> {
       while (!closing.signal.aborted) {
         try {
-          await migrateUnderLock();
+          await migrateUnderLock(queue.pool);
           if (closing.signal.aborted) return;
-          runner = await start();
+          const runner = await start(queue);
+          runners.set(queue.name, runner);
           if (closing.signal.aborted) await runner.stop();
           await runner.promise;
         } catch (error) {
           if (closing.signal.aborted) return;
-          app.log.warn({ err: error }, "job queue stopped; starting it again");
+          app.log.warn({ err: error, queue: queue.name }, "job queue stopped; starting it again");
         }
-        runner = undefined;
+        runners.delete(queue.name);
         await delay(RESTART_MS, undefined, { signal: closing.signal }).catch(() => undefined);
       }
     }
 
-    async function start(): Promise<Runner> {
-      const crons = [...tasks].flatMap(([task, { options }]) =>
+    /** A runner takes only the tasks it knows, so the queues never meet. */
+    async function start({ name: queue, pool, workers }: (typeof queues)[number]): Promise<Runner> {
+      const own = [...tasks].filter(([, { options }]) => (options.queue ?? "safety") === queue);
+      const crons = own.flatMap(([task, { options }]) =>
         options.cron === undefined ? [] : [{ task, match: options.cron, identifier: task }],
       );
       const started = await run({
         pgPool: pool,
-        concurrency: 2,
+        concurrency: workers,
         pollInterval: POLL_MS,
         schema: SCHEMA,
         noHandleSignals: true,
         logger,
         parsedCronItems: parseCronItems(crons),
         taskList: Object.fromEntries(
-          [...tasks].map(([name, { handler }]) => [name, (payload: unknown) => handler(payload)]),
+          own.map(([name, { handler }]) => [name, (payload: unknown) => handler(payload)]),
         ),
       });
-      for (const [name, { options }] of tasks)
+      for (const [name, { options }] of own)
         if (options.atStart) await started.addJob(name, {}, { jobKey: `start:${name}` });
       return started;
     }
 
-    async function migrateUnderLock(): Promise<void> {
+    async function migrateUnderLock(pool: Pool): Promise<void> {
       const client = await pool.connect();
       try {
         // SQL: an advisory lock.

@@ -7,6 +7,7 @@ import {
   Page,
   pageQuery,
   Strict,
+  ThirdParty,
   Timestamp,
 } from "./common.ts";
 
@@ -35,12 +36,12 @@ export const Listing = Type.Object({
   mine: Type.Boolean({ description: "The signed-in owner made it" }),
   source: Type.Union([
     Type.Literal("owner"),
-    Type.Literal("bazaar", { description: "Announced by a seller that settles here" }),
+    Type.Literal("bazaar", {
+      description:
+        "Found through a payment that settled here; its words are the seller's own 402's",
+    }),
     Type.Literal("built-in"),
   ]),
-  name: Type.String(),
-  description: Type.String(),
-  category: Type.String(),
   url: Type.String(),
   host: Type.String(),
   method: Method,
@@ -51,11 +52,16 @@ export const Listing = Type.Object({
   maxPrice: Type.String({ description: "The pinned ceiling: a dearer 402 is refused" }),
   status: Status,
   flag: Nullable(
-    Type.String({ description: "Why it is failing: `listing_mismatch`, `not_probed`, ..." }),
+    Type.String({ description: "Why it is failing: `listing_mismatch`, `upstream_timeout`, ..." }),
   ),
   statusReason: Nullable(Type.String()),
-  sample: Nullable(Type.String()),
-  mimeType: Nullable(Type.String()),
+  thirdParty: ThirdParty({
+    name: Type.String(),
+    description: Type.String(),
+    category: Type.String(),
+    sample: Nullable(Type.String()),
+    mimeType: Nullable(Type.String()),
+  }),
   x402Version: Type.Integer(),
   uses: Type.Integer({ description: "Paid fetches by agents of this service" }),
   lastProbedAt: Nullable(Timestamp),
@@ -107,9 +113,11 @@ export const ProbeResult = Type.Object({
   network: NetworkId,
   asset: AddressOutput,
   x402Version: Type.Integer(),
-  description: Nullable(Type.String()),
-  mimeType: Nullable(Type.String()),
-  sample: Nullable(Type.String()),
+  thirdParty: ThirdParty({
+    description: Nullable(Type.String()),
+    mimeType: Nullable(Type.String()),
+    sample: Nullable(Type.String()),
+  }),
 });
 export const Deleted = Type.Object({ success: Type.Literal(true) });
 

@@ -9,6 +9,7 @@ import {
   Nullable,
   pageQuery,
   Strict,
+  ThirdParty,
   Timestamp,
   TxHash,
 } from "./common.ts";
@@ -140,7 +141,9 @@ export const Payment = Type.Object({
     Type.Object({
       url: Nullable(Type.String()),
       listingId: Nullable(Type.String()),
-      requirement: Type.Unknown(),
+      thirdParty: ThirdParty({
+        requirement: Type.Unknown({ description: "The accepted terms, as the seller wrote them" }),
+      }),
       upstreamStatus: Nullable(Type.Integer()),
       delivered: Nullable(Type.Boolean()),
     }),

@@ -1,6 +1,14 @@
 /** Wire types of x402-fetch. */
 import { Type, type Static } from "typebox";
-import { AddressOutput, Amount, NetworkId, Nullable, Strict, TxHash } from "./common.ts";
+import {
+  AddressOutput,
+  Amount,
+  NetworkId,
+  Nullable,
+  Strict,
+  ThirdParty,
+  TxHash,
+} from "./common.ts";
 
 export const X402FetchRequest = Strict(
   {
@@ -38,7 +46,12 @@ export const X402FetchRequest = Strict(
       Type.Unknown({ description: "A string is sent as it is; any other value is sent as JSON" }),
     ),
     maxAmount: Type.Optional(Amount),
-    dryRun: Type.Optional(Type.Boolean({ description: "Pay nothing; answer price and verdict" })),
+    dryRun: Type.Optional(
+      Type.Boolean({
+        description:
+          "A quote: asks with GET or HEAD without a body, pays nothing, and answers price and verdict, no content",
+      }),
+    ),
     timeoutMs: Type.Optional(
       Type.Integer({
         minimum: 100,
@@ -56,7 +69,11 @@ export const X402FetchAnswer = Type.Object({
   paid: Type.Boolean(),
   amountPaid: Type.String(),
   txHash: Nullable(TxHash),
-  data: Type.Optional(Type.Unknown({ description: "JSON as a value, text as a string" })),
+  data: Type.Optional(
+    Type.Unknown({
+      description: "What the target sent (untrusted): JSON as a value, text as a string",
+    }),
+  ),
   dataBase64: Type.Optional(
     Type.String({ description: "Instead of data when the answer is binary" }),
   ),
@@ -71,10 +88,28 @@ export const X402FetchAnswer = Type.Object({
   }),
   remaining: Type.String({ description: "Left of the daily limit" }),
   dryRun: Type.Optional(Type.Literal(true)),
-  price: Type.Optional(Type.String({ description: "Dry run: what it would cost" })),
+  price: Type.Optional(
+    Nullable(Type.String({ description: "Dry run: what it would cost; null: it did not say" })),
+  ),
   requirement: Type.Optional(
-    Type.Unknown({
-      description: "Dry run: the terms that would be paid, as the target wrote them",
+    Type.Object(
+      {
+        scheme: Type.String(),
+        network: NetworkId,
+        amount: Type.String({ description: "Atomic units" }),
+        asset: AddressOutput,
+        payTo: AddressOutput,
+        maxTimeoutSeconds: Type.Number(),
+        extra: Type.Object({ name: Type.String(), version: Type.String() }),
+      },
+      { description: "Dry run: the terms that would be paid, as they were read and checked" },
+    ),
+  ),
+  thirdParty: Type.Optional(
+    ThirdParty({
+      serviceName: Nullable(Type.String()),
+      description: Nullable(Type.String()),
+      mimeType: Nullable(Type.String()),
     }),
   ),
   verdict: Type.Optional(

@@ -224,9 +224,12 @@ t.test("listings, made by owners and read by all", async (t) => {
   t.equal(made.status, 201);
   const listing: Fields = {
     id: text,
-    name: text,
-    description: text,
-    category: text,
+    thirdParty: fields({
+      untrusted: exactly(true),
+      name: text,
+      description: text,
+      category: text,
+    }),
     url: text,
     host: text,
     network,

@@ -1,6 +1,6 @@
 // Goal: a listing follows what its endpoint really does, without haste, once per round, and never for the paused.
 import t, { type Test } from "tap";
-import { nextProbeInMs } from "../../server/plugins/marketplace/reprobe.ts";
+import { nextProbeInMs } from "../../server/plugins/marketplace/round.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -10,7 +10,11 @@ async function listed(t: Test): Promise<{ shop: Seller; service: TestApp; id: st
   const shop = await seller(t);
   const service = await testApp(t, reaching(shop));
   const owner = await signIn(service);
-  const row = await service.app.listings.create(await ownerId(service, owner.account.address), {
+  const lister = {
+    id: await ownerId(service, owner.account.address),
+    address: owner.account.address,
+  };
+  const row = await service.app.listings.create(lister, {
     name: "Weather",
     url: `${shop.origin}/weather`,
   });

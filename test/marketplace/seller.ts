@@ -11,10 +11,15 @@ export const USDC = "0x3600000000000000000000000000000000000000";
 export interface Seller {
   origin: string;
   host: string;
-  requests: { method: string; path: string }[];
+  requests: { method: string; path: string; hasBody: boolean }[];
   /** Changed by tests. */
   terms: { payTo: string; amount: string; asset: string; network: string; scheme: string };
-  answer: "402" | "200" | "500" | "redirect" | "garbage" | "hang-up";
+  answer: "402" | "200" | "500" | "redirect" | "garbage" | "hang-up" | "hang";
+  /** What its 402 says of itself. */
+  says: Record<string, unknown>;
+  extensions: Record<string, unknown> | undefined;
+  /** Whom its well-known file names; undefined: it has none. */
+  owners: string[] | undefined;
 }
 
 const OTHER_ANSWERS = {
@@ -37,11 +42,20 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
       scheme: "exact",
     },
     answer: "402",
+    says: {},
+    extensions: undefined,
+    owners: undefined,
   };
   const server = await localServer(t, (request, response) => {
     const path = request.url ?? "/";
-    state.requests.push({ method: request.method ?? "", path });
+    const hasBody = Number(request.headers["content-length"] ?? 0) > 0;
+    state.requests.push({ method: request.method ?? "", path, hasBody });
     request.resume();
+    if (path === "/.well-known/purser.json" && state.owners !== undefined) {
+      response.writeHead(200).end(JSON.stringify({ owners: state.owners }));
+      return;
+    }
+    if (state.answer === "hang") return;
     if (state.answer === "hang-up") {
       request.socket.destroy();
       return;
@@ -58,7 +72,9 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
         url: `${state.origin}${path}`,
         description: "Weather",
         mimeType: "application/json",
+        ...state.says,
       },
+      ...(state.extensions && { extensions: state.extensions }),
       accepts: [
         { ...state.terms, maxTimeoutSeconds: 60, extra: { name: "USDC", version: "2" } } as never,
       ],

@@ -129,6 +129,8 @@ export const ROUTES: Record<string, RouteRow> = {
   "DELETE /mcp": { auth: "agent", allowed: "405 method_not_allowed" },
 
   // Marketplace
+  "GET /api/agents/me/fetches": { auth: "agent", allowed: "200" },
+  "GET /api/agents/:id/fetches": OWNED("200"),
   "GET /api/listings": PUBLIC(),
   "GET /api/listings/:id": PUBLIC(),
   "POST /api/listings/probe": OWNER("403 url_blocked", { url: "http://10.0.0.1/" }),

@@ -292,7 +292,12 @@ t.test("x402-fetch", async (t) => {
     t.match(answer.json(), {
       kind: "x402",
       status: "settled",
-      x402: { url, requirement: seller.entry(), upstreamStatus: 200, delivered: true },
+      x402: {
+        url,
+        thirdParty: { untrusted: true, requirement: seller.entry() },
+        upstreamStatus: 200,
+        delivered: true,
+      },
     });
   });
 

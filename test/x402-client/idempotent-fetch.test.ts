@@ -123,12 +123,48 @@ t.test("one key, one payment", async (t) => {
     seller.script = {};
   });
 
-  await t.test("a free answer is kept too", async (t) => {
-    seller.script = { onAsk: ({ response }, nth) => void response.writeHead(200).end(String(nth)) };
-    const first = await withKey("free");
-    t.same((await withKey("free")).body, first.body);
-    seller.script = {};
-  });
+  await t.test(
+    "of a free answer only a digest is kept: GET asks again, and never pays",
+    async (t) => {
+      let asked = 0;
+      const free = () =>
+        (seller.script = {
+          onAsk: ({ response }) => void response.writeHead(200).end(`free ${(asked += 1)}`),
+        });
+      free();
+      t.match(await withKey("free"), { status: 200, body: { paid: false, data: "free 1" } });
+      const { rows } = await made.database.pool.query<{ response: unknown }>(
+        "SELECT response FROM idempotency_keys WHERE key = 'free'",
+      );
+      t.match(rows, [
+        { response: { freeAnswer: { status: 200, bytes: 6, sha256: /^[0-9a-f]{64}$/ } } },
+      ]);
+      t.notMatch(JSON.stringify(rows), "free 1");
+      const again = await withKey("free");
+      t.match(again, { status: 200, body: { data: "free 2" } });
+      t.equal(
+        again.headers["idempotent-replayed"],
+        undefined,
+        "another answer is not called the first one",
+      );
+      t.match(await withKey("free", { maxAmount: "1" }), {
+        body: { code: "idempotency_key_reused" },
+      });
+
+      t.match(await withKey("free-post", { method: "POST", body: "x" }), { status: 200 });
+      const times = asked;
+      t.match(await withKey("free-post", { method: "POST", body: "x" }), {
+        status: 409,
+        body: { code: "answer_not_kept", paid: false, freeAnswer: { status: 200, bytes: 6 } },
+      });
+      t.equal(asked, times, "what may do something over there is not done twice");
+
+      seller.script = {};
+      const before = await made.balanceOf(PAYEE);
+      t.match(await withKey("free"), { status: 409, body: { code: "answer_not_kept" } });
+      t.equal(await made.balanceOf(PAYEE), before, "a key that cost nothing never pays");
+    },
+  );
 
   await assertLedgerIsChain(t, made);
 });

@@ -27,6 +27,8 @@ export interface OutboundRequest {
   /** For everything: lookup, connection, headers and the last byte of the body. */
   timeoutMs?: number;
   maxBytes?: number;
+  /** Asked for each piece of the body, unpacked, before it is held; false ends the request as `too_large`. */
+  mayRead?: (bytes: number) => boolean;
   signal?: AbortSignal;
 }
 
@@ -47,7 +49,7 @@ export const OUTBOUND_HEADER = "x-purser-outbound";
 
 export const DEFAULT_TIMEOUT_MS = 30_000;
 const MAX_TIMEOUT_MS = 120_000;
-const MAX_BODY_BYTES = 5 * 1024 * 1024;
+export const MAX_BODY_BYTES = 5 * 1024 * 1024;
 /** Payment requirements travel in a header and may carry schemas; a megabyte is an attack. */
 const MAX_HEADER_BYTES = 64 * 1024;
 const CONNECT_TIMEOUT_MS = 5_000;
@@ -97,6 +99,7 @@ export class Outbound {
       const body = await readBody(stream, {
         encoding: Array.isArray(encoding) ? encoding.join(",") : (encoding ?? ""),
         maxBytes: request.maxBytes ?? MAX_BODY_BYTES,
+        mayRead: request.mayRead ?? (() => true),
       });
       return { status: response.statusCode, headers: response.headers, body };
     } catch (error) {
@@ -158,14 +161,13 @@ interface ReadBodyOptions {
   /** The Content-Encoding header; more than one coding is refused. */
   encoding: string;
   maxBytes: number;
+  mayRead: (bytes: number) => boolean;
 }
 
-async function readBody(
-  source: Readable,
-  { encoding, maxBytes }: ReadBodyOptions,
-): Promise<Buffer> {
+async function readBody(source: Readable, options: ReadBodyOptions): Promise<Buffer> {
+  const { encoding, maxBytes } = options;
   const unpack = unpacker(encoding);
-  if (!unpack) return collect(source, maxBytes);
+  if (!unpack) return collect(source, options);
   let body: Buffer = Buffer.alloc(0);
   try {
     await pipeline(
@@ -173,7 +175,7 @@ async function readBody(
       (chunks: AsyncIterable<Buffer>) => limited(chunks, maxBytes),
       unpack,
       async (chunks: AsyncIterable<Buffer>) => {
-        body = await collect(chunks, maxBytes);
+        body = await collect(chunks, options);
       },
     );
   } catch (error) {
@@ -214,9 +216,15 @@ async function* limited(
   }
 }
 
-async function collect(chunks: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
+async function collect(
+  chunks: AsyncIterable<Buffer>,
+  { maxBytes, mayRead }: Pick<ReadBodyOptions, "maxBytes" | "mayRead">,
+): Promise<Buffer> {
   const parts: Buffer[] = [];
-  for await (const chunk of limited(chunks, maxBytes)) parts.push(chunk);
+  for await (const chunk of limited(chunks, maxBytes)) {
+    if (!mayRead(chunk.length)) throw new OutboundError("too_large");
+    parts.push(chunk);
+  }
   return Buffer.concat(parts);
 }
 

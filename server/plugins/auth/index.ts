@@ -129,6 +129,8 @@ export interface RequestOwner {
   id: string;
   /** Lower case, as stored. */
   address: Address;
+  /** The chain whose contract it is; 0 for an owner with a key. */
+  chainId: number;
   sessionId: string;
   sessionCreatedAt: Date;
   sessionExpiresAt: Date;
@@ -183,6 +185,7 @@ export const owner = fp(
       request.owner = {
         id: session.ownerId,
         address: session.address,
+        chainId: session.chainId,
         sessionId: session.sessionId,
         sessionCreatedAt: session.createdAt,
         sessionExpiresAt: session.expiresAt,

@@ -23,6 +23,7 @@ export interface SessionHolder {
   sessionId: string;
   ownerId: string;
   address: Address;
+  chainId: number;
   createdAt: Date;
   expiresAt: Date;
   isSeenStale: boolean;
@@ -68,7 +69,8 @@ export async function findSession(sql: Sql, tokenHash: Buffer): Promise<SessionH
   // SQL: every request of an owner asks it; prepared once per connection, with its owner in one round trip.
   const { rows } = await sql.query<SessionHolder>({
     name: "session-holder",
-    text: `SELECT s.id AS "sessionId", s.owner_id AS "ownerId", o.address, s.created_at AS "createdAt",
+    text: `SELECT s.id AS "sessionId", s.owner_id AS "ownerId", o.address, o.chain_id::float8 AS "chainId",
+                  s.created_at AS "createdAt",
                   s.expires_at AS "expiresAt", s.last_seen_at < now() - interval '1 minute' AS "isSeenStale"
              FROM sessions s JOIN owners o ON o.id = s.owner_id
             WHERE s.token_hash = $1 AND ${ALIVE}`,

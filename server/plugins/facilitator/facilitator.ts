@@ -1,4 +1,5 @@
 /** The facilitator as everyone in the house sees it: supported, verify, settle. */
+import { setTimeout as delay } from "node:timers/promises";
 import type { FacilitatorClient } from "@x402/core/server";
 import { getAddress, type Address } from "viem";
 import { ApiError } from "../../errors.ts";
@@ -20,6 +21,13 @@ import { notSettled, type Settler, type SettleOptions } from "./settle.ts";
 /** Hears how each request ended: counters, histograms, statistics. */
 export type Observer = (what: "verify" | "settle", outcome: string, seconds: number) => void;
 
+/** What became of the extensions of a payment, by their names. */
+export type ExtensionResponses = Record<string, unknown>;
+export type ExtensionListener = (
+  body: unknown,
+  payer: string,
+) => Promise<ExtensionResponses | undefined>;
+
 export interface FacilitatorDeps {
   networks: readonly NetworkFacts[];
   publicUrl: string;
@@ -27,9 +35,13 @@ export interface FacilitatorDeps {
   checker: PaymentChecker;
   settler: Settler;
   find: (id: string) => Promise<SettlementRow | undefined>;
+  listeners: readonly ExtensionListener[];
   observe: Observer;
-  onFault: (error: unknown, what: "verify" | "settle") => void;
+  onFault: (error: unknown, what: "verify" | "settle" | "an extension") => void;
 }
+
+/** A seller waits for its money, not for what an extension makes of it. */
+const EXTENSIONS_WAIT_MS = 1_000;
 
 /** Keys of protocol extensions this facilitator understands. */
 const EXTENSIONS = ["bazaar"];
@@ -104,6 +116,32 @@ export class Facilitator {
     return answer;
   }
 
+  /** The same with what became of the payment's extensions: the value of EXTENSION-RESPONSES, if there is any. */
+  async settleTelling(
+    body: unknown,
+    options: SettleOptions = {},
+  ): Promise<{ answer: SettleAnswer; extensions: string | undefined }> {
+    const answer = await this.settle(body, options);
+    if (!answer.success || answer.payer === undefined) return { answer, extensions: undefined };
+    const { listeners, onFault } = this.#deps;
+    const { payer } = answer;
+    const told = listeners.map((listen) =>
+      listen(body, payer).catch((error: unknown) => onFault(error, "an extension")),
+    );
+    const waiting = new AbortController();
+    const answers = await Promise.race([
+      Promise.all(told),
+      delay(EXTENSIONS_WAIT_MS, [], { signal: waiting.signal, ref: false }),
+    ]);
+    waiting.abort();
+    const responses: ExtensionResponses = Object.assign({}, ...answers);
+    const isTold = Object.keys(responses).length > 0;
+    return {
+      answer,
+      extensions: isTold ? Buffer.from(JSON.stringify(responses)).toString("base64") : undefined,
+    };
+  }
+
   /** State and hash only: who paid whom is the chain's to tell, and an agent's own affairs are not here. */
   async payment(id: string): Promise<SettlementState | undefined> {
     const row = await this.#deps.find(id);
@@ -135,7 +173,7 @@ export class Facilitator {
     return {
       verify: (payload, requirements) => this.verify(body(payload, requirements)),
       settle: async (payload, requirements) => {
-        const answer = await this.settle(body(payload, requirements));
+        const { answer } = await this.settleTelling(body(payload, requirements));
         return { ...answer, network: answer.network as `${string}:${string}` };
       },
       getSupported: async () => {

@@ -9,7 +9,7 @@ import { inTransaction } from "../../infra/db/pool.ts";
 import { settlementTelling } from "./store.ts";
 import { acceptTogether } from "../settlement/accept.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
-import { Facilitator, type Observer } from "./facilitator.ts";
+import { Facilitator, type ExtensionListener, type Observer } from "./facilitator.ts";
 import { Settler } from "./settle.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Type } from "typebox";
@@ -29,8 +29,11 @@ declare module "fastify" {
   interface FastifyInstance {
     /** Verifies and settles x402 payments, for paid APIs and for our own paywall. */
     facilitator: Facilitator;
-    /** Hears the body of every settle that succeeded. A listener returns at once and never throws. */
-    onFacilitated(listener: (body: unknown) => void): void;
+    /**
+     * Hears the body of every settle that succeeded, and who paid. What it answers, by extension, is told to the
+     * caller, if it comes in time; what it throws is logged: an extension neither delays nor fails a payment.
+     */
+    onFacilitated(listener: ExtensionListener): void;
   }
 }
 
@@ -38,8 +41,8 @@ const BURST_SHARE_OF_BLOCK = 5;
 
 export default fp(
   async (app) => {
-    const settledListeners: ((body: unknown) => void)[] = [];
-    app.decorate("onFacilitated", (listener) => void settledListeners.push(listener));
+    const listeners: ExtensionListener[] = [];
+    app.decorate("onFacilitated", (listener) => void listeners.push(listener));
     await app.register(stats);
     const { networks, publicUrl, settleWaitMs, relayerPrivateKeys } = app.config;
     const checker = new PaymentChecker({
@@ -68,9 +71,6 @@ export default fp(
       admit: (payer) => app.countFor("payer", payer),
       settleWaitMs,
       maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,
-      onSettled: (_payment, body) => {
-        for (const tell of settledListeners) tell(body);
-      },
       onFault: (err) =>
         app.log.error({ err }, "settlement accepted, its outcome could not be told"),
       sleep: (ms) => sleep(ms),
@@ -84,6 +84,7 @@ export default fp(
         checker,
         settler,
         find: (id) => app.settlement.find(id),
+        listeners,
         observe: observer(app.metrics, app.facilitatorTally),
         onFault: (err, what) => app.log.warn({ err }, `${what} could not be answered`),
       }),
@@ -168,22 +169,24 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         tags,
         summary: "Settle a payment exactly once; every outcome of the protocol has status 200",
         description:
-          "A retry with the same `Idempotency-Key` header and body hears the first answer; anyone else `duplicate_settlement`. Nothing inside the payload proves who is calling.",
+          "A retry with the same `Idempotency-Key` header and body hears the first answer; anyone else `duplicate_settlement`. Nothing inside the payload proves who is calling. The header `EXTENSION-RESPONSES` (base64 JSON by extension) says what became of a Bazaar announcement, and why it was not taken.",
         headers: Type.Object({ "idempotency-key": Type.Optional(Type.String()) }),
         body: PaymentBody,
         response: { 200: SettleAnswer, "4xx": Problem },
       },
     },
-    (request, reply) => {
+    async (request, reply) => {
       const header = request.headers["idempotency-key"];
       const idempotencyKey = Array.isArray(header) ? header.join(",") : header;
       if (idempotencyKey !== undefined && !IDEMPOTENCY_KEY.test(idempotencyKey))
         throw new ApiError("idempotency_key_invalid");
-      return app.facilitator.settle(request.body, {
+      const { answer, extensions } = await app.facilitator.settleTelling(request.body, {
         idempotencyKey,
         credential: request.headers.authorization,
         isGone: () => reply.raw.destroyed,
       });
+      if (extensions !== undefined) reply.header("extension-responses", extensions);
+      return answer;
     },
   );
 

@@ -48,7 +48,6 @@ export interface SettlerDeps {
   settleWaitMs: number;
   /** How long payments of one burst may wait for each other: a small part of a block. */
   maxHoldMs: number;
-  onSettled(payment: Payment, body: unknown): void;
   onFault(error: unknown): void;
   sleep(ms: number): Promise<void>;
 }
@@ -217,10 +216,7 @@ export class Settler {
         ...(outcome.txHash && { txHash: outcome.txHash }),
       });
     }
-    if (await this.#maySucceed(following, outcome.settledAt)) {
-      this.#deps.onSettled(payment, following.body);
-      return settled(told, outcome.txHash);
-    }
+    if (await this.#maySucceed(following, outcome.settledAt)) return settled(told, outcome.txHash);
     return notSettled(told, "duplicate_settlement", { txHash: outcome.txHash });
   }
 

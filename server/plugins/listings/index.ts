@@ -39,6 +39,9 @@ export interface ListingPins {
   network: string;
   priceCeilingAtomic: bigint;
   status: ListingStatus;
+  x402Version: number;
+  /** The entry of its 402 that was last seen. */
+  requirement: Record<string, unknown>;
 }
 
 export class ListingBook {
@@ -52,7 +55,20 @@ export class ListingBook {
     const row = await findListing(this.#prisma, id);
     if (!row) throw new ApiError("not_found", { detail: "There is no such listing." });
     const { url, method, host, payTo, asset, network, priceCeilingAtomic, status } = row;
-    return { id: row.id, url, method, host, payTo, asset, network, priceCeilingAtomic, status };
+    const { x402Version, requirement } = row;
+    return {
+      id: row.id,
+      url,
+      method,
+      host,
+      payTo,
+      asset,
+      network,
+      priceCeilingAtomic,
+      status,
+      x402Version,
+      requirement,
+    };
   }
 
   /** A fetch met other terms than the pinned ones. */
@@ -81,9 +97,14 @@ export interface Terms {
 export interface ProbedTerms extends Terms {
   x402Version: number;
   requirement: object;
+  /** Their words, as they came: `plainListing` makes them fit to keep. */
+  name: string | null;
   description: string | null;
   mimeType: string | null;
   sample: string | null;
+  extensions: object | null;
+  /** What the 402 says it is for; null where it does not say. */
+  resourceUrl: string | null;
 }
 
 type PinnedTerms = Omit<Terms, "priceAtomic"> & { priceCeilingAtomic: bigint };

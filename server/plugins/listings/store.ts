@@ -1,6 +1,7 @@
 /** Listings in Postgres: what is offered, at which pinned terms, and when it is probed next. */
 import { isDeepStrictEqual } from "node:util";
 import type { Terms } from "./index.ts";
+import { plainListing, type ListingWords } from "./words.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import {
   atomicOf,
@@ -79,10 +80,7 @@ export function matches(search: string | undefined): Prisma.ListingWhereInput {
   };
 }
 
-const PUBLIC: Prisma.ListingWhereInput = {
-  status: { not: "paused" },
-  OR: [{ flag: null }, { flag: { not: "not_probed" } }],
-};
+const PUBLIC: Prisma.ListingWhereInput = { status: { not: "paused" } };
 
 /** Newest first; one row more than `limit` says that there is a next page. */
 export async function listListings(
@@ -141,17 +139,28 @@ export interface NewListingRow extends Terms {
 
 /** The columns of a new row. */
 const stored = (row: NewListingRow, now: Date) => {
-  const { priceAtomic, priceCeilingAtomic, probedAt, nextProbeInMs, ...facts } = row;
+  const { priceAtomic, priceCeilingAtomic, probedAt, nextProbeInMs, ...given } = row;
+  const facts = plainListing(given);
   return {
     ...facts,
     price: decimalOf(priceAtomic),
     priceCeiling: decimalOf(priceCeilingAtomic),
-    requirement: jsonOf(row.requirement),
-    extensions: jsonOrNull(row.extensions),
+    requirement: jsonOf(facts.requirement),
+    extensions: jsonOrNull(facts.extensions),
     lastProbedAt: probedAt,
     nextProbeAt: secondsAfter(now, nextProbeInMs / 1000),
   };
 };
+
+/** The words a probe saw, as columns; what is undefined stays as it is. */
+export function wordsOf(words: Partial<ListingWords>) {
+  const { extensions, requirement, ...texts } = plainListing(words);
+  return {
+    ...texts,
+    ...(extensions === undefined ? {} : { extensions: jsonOrNull(extensions) }),
+    ...(requirement === undefined ? {} : { requirement: jsonOf(requirement) }),
+  };
+}
 
 /** Undefined: this owner listed this endpoint before. */
 export async function insertListing(db: Db, row: NewListingRow): Promise<ListingRow | undefined> {
@@ -217,7 +226,7 @@ export async function changeListing(
     where: key,
     data: {
       // Prisma leaves alone what is undefined.
-      ...facts,
+      ...plainListing(facts),
       ...(priceCeilingAtomic === undefined ? {} : { priceCeiling: decimalOf(priceCeilingAtomic) }),
       ...(flag === undefined ? {} : { flag, statusReason: statusReason ?? null }),
       ...(probeNow === true ? { nextProbeAt: now } : {}),
@@ -233,6 +242,14 @@ export async function deleteListing(
 ): Promise<boolean> {
   const { count } = await db.listing.deleteMany({ where: key });
   return count === 1;
+}
+
+/** How many listings an owner has; and a host, of all owners together. */
+export async function countListings(
+  db: Db,
+  of: { ownerId: string } | { host: string },
+): Promise<number> {
+  return db.listing.count({ where: of });
 }
 
 export async function countUse(db: Db, id: string): Promise<void> {

@@ -1,15 +1,21 @@
 import fp from "fastify-plugin";
-import { forgetDeadAnnouncements } from "./announcement.ts";
-import { Listings, type Prober } from "./marketplace.ts";
+import { forgetDeadAnnouncements } from "./catalogue-store.ts";
+import { controlReader } from "./control.ts";
+import { Listings } from "./marketplace.ts";
+import { probeNominations } from "./nominations.ts";
+import { forgetNominations } from "./nominations-store.ts";
 import { reprobeDue } from "./reprobe.ts";
 import { discoveryRoutes, listingRoutes } from "./routes.ts";
+import type { Prober, RoundLimits } from "./round.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
     /** The marketplace: listings, their pinned terms, and what settles here announced itself. */
     listings: Listings;
-    /** Probes every listing that is due, now. The job queue calls it every minute. */
-    reprobeListings(): Promise<number>;
+    /** One round of probes of listings that are due, now. The job queue calls it every minute. */
+    reprobeListings(limits?: RoundLimits): Promise<number>;
+    /** The same for URLs that payments nominated. */
+    probeNominations(limits?: RoundLimits): Promise<number>;
   }
 }
 
@@ -20,18 +26,17 @@ export default fp(
     app.addHook("preClose", async () => {
       isStopping = true;
     });
-    app.decorate(
-      "listings",
-      new Listings({
-        prisma: app.prisma,
-        probe,
-        networks: app.config.networks,
-        onBackgroundError: (err, what) => app.log.warn({ err }, `${what} failed`),
-      }),
-    );
-    app.onFacilitated((body) => app.listings.catalogue(body));
-    const reprobeAll = () => reprobeDue({ prisma: app.prisma, probe }, () => isStopping);
-    app.decorate("reprobeListings", reprobeAll);
+    const control = controlReader((request) => app.outbound.request(request));
+    const { prisma } = app;
+    const { networks } = app.config;
+    app.decorate("listings", new Listings({ prisma, probe, control, networks }));
+    app.onFacilitated(async (body, payer) => {
+      const bazaar = await app.listings.announced(body, payer);
+      return bazaar && { bazaar };
+    });
+    const background = { prisma, probe, control, isStopping: () => isStopping };
+    app.decorate("reprobeListings", (limits) => reprobeDue(background, limits));
+    app.decorate("probeNominations", (limits) => probeNominations(background, limits));
     const refreshBuiltIns = () => app.listings.refreshBuiltIns();
     // Not awaited: a database that answers late must not keep the service from starting. The job
     // makes up for it.
@@ -44,10 +49,12 @@ export default fp(
       "listings-probe",
       async () => {
         await refreshBuiltIns();
-        await reprobeAll();
-        await forgetDeadAnnouncements(app.prisma);
+        // Side by side: what strangers nominate takes no time from what is listed.
+        await Promise.all([app.reprobeListings(), app.probeNominations()]);
+        await forgetDeadAnnouncements(prisma);
+        await forgetNominations(prisma);
       },
-      { cron: "* * * * *", atStart: true },
+      { cron: "* * * * *", atStart: true, queue: "strangers" },
     );
     await app.register(listingRoutes);
     await app.register(discoveryRoutes);

@@ -1,7 +1,7 @@
 /** The marketplace: who may list what, and what a fetch by listing is held to. */
 import type { PaymentRequired } from "@x402/core/types";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
-import { announceListing, listCatalogue } from "./announcement.ts";
+import { listCatalogue } from "./catalogue-store.ts";
 import * as store from "../listings/store.ts";
 import type { ListingPatch, ListingQuery, NewListing } from "../../schemas/listings.ts";
 import { ApiError } from "../../errors.ts";
@@ -9,13 +9,13 @@ import { newId } from "../../core/ids.ts";
 import { parseAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { readPage, toPage, type PageOf } from "../../core/paging.ts";
-import { readAnnouncement } from "./announcement.ts";
-import { readCeiling, readListingUrl, readMaxPriceFilter } from "./wire.ts";
-import { nextProbeInMs } from "./reprobe.ts";
+import { readAnnouncement, type Told } from "./announcement.ts";
+import { assertControl, type ControlReader } from "./control.ts";
+import { nominate } from "./nominations-store.ts";
+import { readCeiling, readListingUrl, readMaxPriceFilter, readName } from "./wire.ts";
+import { nextProbeInMs, type Prober } from "./round.ts";
 import type { ProbedTerms } from "../listings/index.ts";
-
-/** Asks the URL without paying; throws the ApiError that says why its 402 is none. */
-export type Prober = (url: string, options: { method: string }) => Promise<ProbedTerms>;
+import { plainListing } from "../listings/words.ts";
 
 /** An endpoint of our own, listed from the first start. */
 export interface BuiltIn {
@@ -32,9 +32,20 @@ export interface BuiltIn {
 export interface Deps {
   prisma: PrismaClient;
   probe: Prober;
+  control: ControlReader;
   networks: readonly NetworkFacts[];
-  onBackgroundError: (error: unknown, what: string) => void;
 }
+
+/** Who asks: listings are the owner's, and proof of control names its address. */
+export interface Lister {
+  id: string;
+  address: string;
+}
+
+/** Each listing is asked again for as long as it exists, so there are not too many of them. */
+export const LISTING_QUOTAS = { owner: 50, host: 200 };
+/** A person waits for it, and a slow seller shall have its chance. */
+const FIRST_PROBE_MS = 10_000;
 
 export class Listings {
   readonly #deps: Deps;
@@ -68,22 +79,25 @@ export class Listings {
     return row;
   }
 
-  async probe(input: { url: string; method?: string | undefined }) {
+  async probe(lister: Lister, input: { url: string; method?: string | undefined }) {
     const url = readListingUrl(input.url);
     const method = (input.method ?? "GET") as store.ListingMethod;
-    const terms = await this.#deps.probe(url.href, { method });
-    return { url: url.href, method, terms };
+    if (method !== "GET") await assertControl(this.#deps.control, url.href, lister.address);
+    const live = await this.#deps.probe(url.href, { method, timeoutMs: FIRST_PROBE_MS });
+    const words = { name: live.name ?? "", description: live.description ?? "" };
+    return { url: url.href, method, terms: plainListing({ ...live, ...words }) };
   }
 
-  async create(ownerId: string, input: NewListing): Promise<store.ListingRow> {
-    const { url, method, terms } = await this.probe(input);
+  async create(lister: Lister, input: NewListing): Promise<store.ListingRow> {
+    await this.#assertRoom(lister, readListingUrl(input.url));
+    const { url, method, terms } = await this.probe(lister, input);
     const row = await store.insertListing(this.#deps.prisma, {
       id: newId("lst"),
       source: "owner",
-      ownerId,
+      ownerId: lister.id,
       builtInKey: null,
-      name: input.name.trim(),
-      description: input.description?.trim() ?? "",
+      name: readName(input.name),
+      description: input.description ?? "",
       category: input.category ?? "other",
       url,
       method,
@@ -92,12 +106,22 @@ export class Listings {
       status: "active",
       flag: null,
       statusReason: null,
-      extensions: null,
       probedAt: new Date(),
       nextProbeInMs: nextProbeInMs(0),
     });
     if (!row) throw new ApiError("conflict", { detail: "You have listed this endpoint already." });
     return row;
+  }
+
+  /** A host that many listed already takes more only from who controls it. */
+  async #assertRoom(lister: Lister, { host, href }: URL): Promise<void> {
+    const { prisma, control } = this.#deps;
+    if ((await store.countListings(prisma, { ownerId: lister.id })) >= LISTING_QUOTAS.owner)
+      throw new ApiError("listing_quota_exceeded", {
+        detail: `You have ${LISTING_QUOTAS.owner} listings; remove one first.`,
+      });
+    if ((await store.countListings(prisma, { host })) < LISTING_QUOTAS.host) return;
+    await assertControl(control, href, lister.address);
   }
 
   async change(ownerId: string, id: string, patch: ListingPatch): Promise<store.ListingRow> {
@@ -110,8 +134,8 @@ export class Listings {
       this.#deps.prisma,
       { id, ownerId },
       {
-        name: patch.name?.trim(),
-        description: patch.description?.trim(),
+        name: patch.name === undefined ? undefined : readName(patch.name),
+        description: patch.description,
         category: patch.category,
         priceCeilingAtomic: ceiling,
         // "active" does not overrule what a probe found.
@@ -164,15 +188,13 @@ export class Listings {
     });
   }
 
-  /**
-   * Called with the body of a settle that succeeded. Returns at once and never throws: what a seller
-   * announces must not delay, or fail, what it earned.
-   */
-  catalogue(body: unknown): void {
-    const { prisma, networks, onBackgroundError } = this.#deps;
-    announce(prisma, body, networks).catch((error: unknown) =>
-      onBackgroundError(error, "cataloguing a settled resource"),
-    );
+  /** What becomes of the announcement in a settle that succeeded; undefined where there is none. */
+  async announced(body: unknown, payer: string): Promise<Told | undefined> {
+    const { prisma, networks } = this.#deps;
+    const read = readAnnouncement(body, payer, networks);
+    if (read.kind === "none") return undefined;
+    if (read.kind === "refused") return { status: "rejected", rejectedReason: read.reason };
+    return nominate(prisma, read.nomination);
   }
 
   async #own(ownerId: string, id: string): Promise<store.ListingRow> {
@@ -183,7 +205,7 @@ export class Listings {
 }
 
 /** The columns that come from a probe. */
-export const pinned = (terms: ProbedTerms) => ({
+const pinned = (terms: Omit<ProbedTerms, "name" | "description">) => ({
   host: terms.host,
   payTo: terms.payTo.toLowerCase(),
   asset: terms.asset.toLowerCase(),
@@ -193,16 +215,8 @@ export const pinned = (terms: ProbedTerms) => ({
   requirement: terms.requirement,
   mimeType: terms.mimeType,
   sample: terms.sample,
+  extensions: terms.extensions,
 });
-
-async function announce(
-  prisma: PrismaClient,
-  body: unknown,
-  networks: readonly NetworkFacts[],
-): Promise<void> {
-  const announcement = readAnnouncement(body, networks);
-  if (announcement) await announceListing(prisma, { id: newId("lst"), ...announcement });
-}
 
 const networkId = (idOrAlias: string): string => findNetwork(idOrAlias)?.id ?? idOrAlias;
 const resumed = (row: store.ListingRow): store.ListingStatus =>

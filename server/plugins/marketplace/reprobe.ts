@@ -1,66 +1,50 @@
 /** The background check of listings: are they still there, at the terms they were listed with? */
 import { ApiError } from "../../errors.ts";
-import {
-  decimalOf,
-  jsonOf,
-  secondsAfter,
-  type Db,
-  type PrismaClient,
-} from "../../infra/db/prisma.ts";
-import { type ListingRow, reviseListing, rowOf } from "../listings/store.ts";
+import { decimalOf, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
+import { type ListingRow, reviseListing, rowOf, wordsOf } from "../listings/store.ts";
 import { compareTerms, type ProbedTerms } from "../listings/index.ts";
-import type { Prober } from "./marketplace.ts";
-
-const MINUTE_MS = 60_000;
-const HEALTHY_MS = 15 * MINUTE_MS;
-const LONGEST_MS = 6 * 60 * MINUTE_MS;
+import type { ListingWords } from "../listings/words.ts";
+import { assertControl, type ControlReader } from "./control.ts";
+import { nameOf, nextProbeInMs, probeRound, type Prober, type RoundLimits } from "./round.ts";
 
 /** One bad minute of a seller is no reason to hide it. */
 export const FAILURES_UNTIL_FAILING = 3;
 /** While a probe runs; longer than any probe may take. */
-const PROBE_LEASE_MS = 2 * MINUTE_MS;
-const BATCH = 10;
-
-/** Doubling from one minute to six hours after failures; every 15 minutes when all is well. */
-export function nextProbeInMs(failures: number, random: () => number = Math.random): number {
-  const base = failures === 0 ? HEALTHY_MS : MINUTE_MS * 2 ** Math.min(failures - 1, 20);
-  // Spread by a tenth, so that listings made together are not probed together for ever.
-  return Math.round(Math.min(base, LONGEST_MS) * (0.9 + random() * 0.2));
-}
+const PROBE_LEASE_MS = 120_000;
 
 export interface Deps {
   prisma: PrismaClient;
   probe: Prober;
+  control: ControlReader;
+  isStopping(): boolean;
 }
 
-/** Probes everything that is due, a batch at a time; answers how many it looked at. */
-export async function reprobeDue(
-  deps: Deps,
-  isStopping: () => boolean = () => false,
-): Promise<number> {
-  let count = 0;
-  while (!isStopping()) {
-    const due = await claimDueListings(deps.prisma, { limit: BATCH, leaseMs: PROBE_LEASE_MS });
-    if (due.length === 0) break;
-    await Promise.all(due.map((listing) => reprobe(deps, listing)));
-    count += due.length;
-  }
-  return count;
+/** Probes what is due, within the time of one round; answers how many it looked at. */
+export function reprobeDue(deps: Deps, limits?: RoundLimits): Promise<number> {
+  return probeRound(
+    {
+      claim: (limit, exceptHosts) =>
+        claimDueListings(deps.prisma, { limit, exceptHosts, leaseMs: PROBE_LEASE_MS }),
+      probe: (listing) => reprobe(deps, listing),
+      isStopping: () => deps.isStopping(),
+    },
+    limits,
+  );
 }
 
-export async function reprobe({ prisma, probe }: Deps, listing: ListingRow): Promise<void> {
+export async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
+  const { prisma } = deps;
   let live: ProbedTerms;
   try {
-    live = await probe(listing.url, { method: listing.method });
+    await mayProbe(deps, listing);
+    live = await deps.probe(listing.url, { method: listing.method });
   } catch (error) {
     // Only what the probe says of the seller counts against it; our own faults are the job's to retry.
     if (!(error instanceof ApiError) || error.code === "internal_error") throw error;
     const failures = listing.failures + 1;
     await recordBadProbe(prisma, listing.id, {
       // Known to be failing: the newest reason is the one to show. New here: it gets its tries.
-      failing:
-        failures >= FAILURES_UNTIL_FAILING ||
-        (listing.status === "failing" && listing.flag !== "not_probed"),
+      failing: failures >= FAILURES_UNTIL_FAILING || listing.status === "failing",
       flag: error.code,
       reason: error.message.slice(0, 300),
       nextProbeInMs: nextProbeInMs(failures),
@@ -69,10 +53,19 @@ export async function reprobe({ prisma, probe }: Deps, listing: ListingRow): Pro
   }
   const verdict = compareTerms(listing, live);
   if (verdict.kept) {
+    const { name, description, mimeType, sample, extensions, requirement } = live;
     await recordGoodProbe(prisma, listing.id, {
       priceAtomic: live.priceAtomic,
-      requirement: live.requirement,
-      mimeType: live.mimeType,
+      words: {
+        requirement,
+        extensions,
+        ...(mimeType === null ? {} : { mimeType }),
+        ...(sample === null ? {} : { sample }),
+        // What an owner called it is the owner's; what nobody listed is called what the seller calls it.
+        ...(listing.source === "bazaar"
+          ? { name: nameOf(name, listing.url), description: description ?? "" }
+          : {}),
+      },
       nextProbeInMs: nextProbeInMs(0),
     });
   } else {
@@ -85,24 +78,44 @@ export async function reprobe({ prisma, probe }: Deps, listing: ListingRow): Pro
   }
 }
 
+/** Anybody may list anything, so whatever could do something over there needs that host's consent each time. */
+async function mayProbe({ prisma, control }: Deps, listing: ListingRow): Promise<void> {
+  if (listing.method === "GET") return;
+  const owner =
+    listing.ownerId === null
+      ? null
+      : await prisma.owner.findUnique({
+          where: { id: listing.ownerId },
+          select: { address: true },
+        });
+  await assertControl(control, listing.url, owner?.address ?? "");
+}
+
 /** What background probes write: who is due, and what was seen. */
 
 /**
  * Takes what is due and pushes it into the future in the same statement: replicas never probe the
- * same listing twice, and a process that dies in between loses one round, not the listing. Our own
- * endpoints are not probed: their terms are known (`refreshBuiltIns`).
+ * same listing twice, and a process that dies in between loses one round, not the listing. At most one
+ * of a host, and those that answered before go first. Our own endpoints are not probed: their terms are
+ * known (`refreshBuiltIns`).
  */
 export async function claimDueListings(
   db: Db,
-  options: { limit: number; leaseMs: number },
+  options: { limit: number; leaseMs: number; exceptHosts: readonly string[] },
 ): Promise<ListingRow[]> {
-  // SQL: SKIP LOCKED, so that replicas take different ones instead of waiting for each other.
+  // SQL: DISTINCT ON within a locking read, and SKIP LOCKED: replicas take different ones instead of waiting.
   const due = await db.$queryRaw<{ id: string }[]>`
     UPDATE listings SET next_probe_at = now() + ${options.leaseMs}::int * interval '1 millisecond'
-     WHERE id IN (SELECT id FROM listings
-                   WHERE status <> 'paused' AND source <> 'built-in' AND next_probe_at <= now()
-                   ORDER BY next_probe_at LIMIT ${options.limit} FOR UPDATE SKIP LOCKED)
+     WHERE id IN (
+       SELECT id FROM listings
+        WHERE id IN (SELECT DISTINCT ON (host) id FROM listings
+                      WHERE status <> 'paused' AND source <> 'built-in' AND next_probe_at <= now()
+                        AND NOT host = ANY (${[...options.exceptHosts]}::text[])
+                      ORDER BY host, failures, next_probe_at)
+          AND status <> 'paused' AND next_probe_at <= now()
+        ORDER BY failures, next_probe_at LIMIT ${options.limit} FOR UPDATE SKIP LOCKED)
      RETURNING id`;
+  if (due.length === 0) return [];
   const found = await db.listing.findMany({ where: { id: { in: due.map(({ id }) => id) } } });
   return found.map(rowOf);
 }
@@ -111,12 +124,7 @@ export async function claimDueListings(
 export async function recordGoodProbe(
   prisma: PrismaClient,
   id: string,
-  seen: {
-    priceAtomic: bigint;
-    requirement: object;
-    mimeType: string | null;
-    nextProbeInMs: number;
-  },
+  seen: { priceAtomic: bigint; words: Partial<ListingWords>; nextProbeInMs: number },
 ): Promise<void> {
   await reviseListing(prisma, id, ({ status }, now) => ({
     status: status === "paused" ? status : "active",
@@ -124,8 +132,7 @@ export async function recordGoodProbe(
     statusReason: null,
     failures: 0,
     price: decimalOf(seen.priceAtomic),
-    requirement: jsonOf(seen.requirement),
-    ...(seen.mimeType === null ? {} : { mimeType: seen.mimeType }),
+    ...wordsOf(seen.words),
     lastProbedAt: now,
     nextProbeAt: secondsAfter(now, seen.nextProbeInMs / 1000),
   }));

@@ -82,12 +82,14 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         summary: "What a URL's live 402 asks for; stores nothing",
+        description:
+          'Asked without a body. A method other than GET is only sent to a host that names you as an owner at `/.well-known/purser.json`: `{"owners":["0x..."]}`.',
         body: ProbeRequest,
         response: { 200: ProbeResult },
       },
     },
     async (request) => {
-      const { url, method, terms } = await app.listings.probe(request.body);
+      const { url, method, terms } = await app.listings.probe(request.owner, request.body);
       return {
         url,
         method,
@@ -96,9 +98,12 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
         network: terms.network,
         asset: getAddress(terms.asset),
         x402Version: terms.x402Version,
-        description: terms.description,
-        mimeType: terms.mimeType,
-        sample: terms.sample,
+        thirdParty: {
+          untrusted: true as const,
+          description: terms.description === "" ? null : terms.description,
+          mimeType: terms.mimeType,
+          sample: terms.sample,
+        },
       };
     },
   );
@@ -115,7 +120,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const row = await app.listings.create(request.owner.id, request.body);
+      const row = await app.listings.create(request.owner, request.body);
       return reply.code(201).send(toListing(row, request.owner.id));
     },
   );

@@ -1,6 +1,8 @@
 /** Listings on the wire: what an owner wrote, checked and in one spelling; and what the world sees. */
 import { ApiError } from "../../errors.ts";
+import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable, formatAtomic } from "../../core/money.ts";
+import { LONGEST } from "../listings/words.ts";
 import { getAddress } from "viem";
 import type { ListingRow } from "../listings/store.ts";
 import type { DiscoveryItemWire, ListingWire } from "../../schemas/listings.ts";
@@ -14,6 +16,13 @@ export function readListingUrl(text: string): URL {
     throw invalid("body.url", "must not contain credentials");
   url.hash = "";
   return url;
+}
+
+/** A name of which nothing is visible is none. */
+export function readName(text: string): string {
+  const name = plainWords(text, LONGEST.name);
+  if (name === "") throw invalid("body.name", "holds nothing that can be read");
+  return name;
 }
 
 /** The ceiling an owner set; by default the price of today. */
@@ -54,9 +63,6 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
     id: row.id,
     mine: row.ownerId !== null && row.ownerId === viewerId,
     source: row.source,
-    name: row.name,
-    description: row.description,
-    category: row.category,
     url: row.url,
     host: row.host,
     method: row.method,
@@ -68,8 +74,14 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
     status: row.status,
     flag: row.flag,
     statusReason: row.statusReason,
-    sample: row.sample,
-    mimeType: row.mimeType,
+    thirdParty: {
+      untrusted: true,
+      name: row.name,
+      description: row.description,
+      category: row.category,
+      sample: row.sample,
+      mimeType: row.mimeType,
+    },
     x402Version: row.x402Version,
     uses: Number(row.uses),
     lastProbedAt: row.lastProbedAt?.toISOString() ?? null,

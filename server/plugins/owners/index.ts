@@ -68,7 +68,12 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
               ip: request.ip,
               oldToken: app.sessionCookie.read(request),
             },
-            { prisma: app.prisma, own: app.ownOrigins, chains: app.chains.all },
+            {
+              prisma: app.prisma,
+              own: app.ownOrigins,
+              chains: app.chains.all,
+              isVerified: (chainId) => app.chains.verified.has(chainId),
+            },
           ),
         // A message is good once: what comes back is a session.
         isProven: () => true,

@@ -42,12 +42,14 @@ export interface Deps {
   prisma: PrismaClient;
   own: OwnOrigins;
   chains: readonly ChainClient[];
+  /** Whether a chain was found to be the one it is called. */
+  isVerified: (chainId: number) => boolean;
 }
 
 /** The nonce is gone before anything is verified: a message works at most once, come what may. */
 export async function signIn(
   request: SignInRequest,
-  { prisma, own, chains }: Deps,
+  { prisma, own, chains, isVerified }: Deps,
 ): Promise<{ address: SiweFields["address"]; token: string }> {
   const fields = parseSiwe(request.message);
   if (!fields) throw refused("the message is not a sign-in message (EIP-4361)");
@@ -59,14 +61,18 @@ export async function signIn(
   if (!check.ok) throw refused(check.reason);
 
   const chain = chains.find(({ network }) => network.chainId === fields.chainId) as ChainClient;
-  assertSigned(await verify(chain, fields, request));
+  const verdict = await verify(chain, fields, request);
+  // A contract's word is its chain's: one that may be another chain vouches for nobody.
+  const isVouched = verdict !== "contract" || isVerified(fields.chainId);
+  assertSigned(isVouched ? verdict : "unavailable");
+  const contractOn = verdict === "contract" ? fields.chainId : 0;
 
   const token = createSessionToken();
   await prisma.$transaction(async (tx) => {
     if (request.oldToken !== undefined)
       await revokeSessionByToken(tx, hashSessionToken(request.oldToken));
     await insertSession(tx, {
-      ownerId: await ensureOwner(tx, fields.address),
+      ownerId: await ensureOwner(tx, fields.address, contractOn),
       tokenHash: hashSessionToken(token),
       userAgent: request.userAgent.slice(0, 300),
       ip: request.ip,

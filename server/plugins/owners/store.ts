@@ -2,12 +2,13 @@ import type { Address } from "viem";
 import { newId } from "../../core/ids.ts";
 import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 
-/** An owner exists from the first sign-in of its address. */
-export async function ensureOwner(db: Db, address: Address): Promise<string> {
+/** An owner exists from the first sign-in of its address: by its key (0), or by a contract on this chain. */
+export async function ensureOwner(db: Db, address: Address, contractOn = 0): Promise<string> {
   const createdAt = await databaseNow(db);
+  const chainId = BigInt(contractOn);
   const { id } = await db.owner.upsert({
-    where: { address },
-    create: { id: newId("own"), address, createdAt },
+    where: { address_chainId: { address, chainId } },
+    create: { id: newId("own"), address, chainId, createdAt },
     // Nothing changes; with something to set it is one INSERT ... ON CONFLICT, safe in a race.
     update: { address },
     select: { id: true },

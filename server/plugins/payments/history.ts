@@ -43,7 +43,7 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
         ? {
             url: row.url,
             listingId: row.listingId,
-            requirement: acceptedTerms(row.requirement),
+            thirdParty: { untrusted: true, requirement: acceptedTerms(row.requirement) },
             upstreamStatus: row.upstreamStatus,
             delivered: row.delivered,
           }

@@ -25,8 +25,16 @@ interface StoredError {
   extra: Record<string, unknown>;
 }
 
+/** All that is kept of an answer that cost nothing: enough to tell that there was one, too little to fill a disk. */
+export interface FreeAnswer {
+  status: number;
+  bytes: number;
+  sha256: string;
+}
+
 export type Lookup =
   | { kind: "new" }
+  | { kind: "free"; freeAnswer: FreeAnswer }
   | { kind: "answered"; answer: Answer }
   | { kind: "running"; paymentId: string | null };
 
@@ -45,6 +53,8 @@ export class Idempotency {
     if (!row) return { kind: "new" };
     if (!row.isSameBody) throw keyReused();
     if (row.statusCode === null) return { kind: "running", paymentId: row.paymentId };
+    const freeAnswer = freeAnswerIn(row.response);
+    if (freeAnswer) return { kind: "free", freeAnswer };
     return { kind: "answered", answer: this.replay(row.statusCode, row.response) };
   }
 
@@ -54,6 +64,9 @@ export class Idempotency {
       const { code, detail, extra } = response as StoredError;
       throw new ApiError(code, { detail, extra, headers: REPLAYED });
     }
+    // It took the key meanwhile.
+    const freeAnswer = freeAnswerIn(response);
+    if (freeAnswer) throw notKept(freeAnswer);
     return { statusCode, body: response as Record<string, unknown>, replayed: true };
   }
 
@@ -73,9 +86,11 @@ export class Idempotency {
   async keepUnpaid(
     ref: IdempotencyRef | undefined,
     body: Record<string, unknown>,
+    freeAnswer: FreeAnswer | undefined,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
-    if (ref !== undefined && (await this.#store.insert(ref))) await this.keep(ref, answer);
+    const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
+    if (ref !== undefined && (await this.#store.insert(ref))) await this.keep(ref, kept);
     return answer;
   }
 
@@ -83,6 +98,15 @@ export class Idempotency {
     if (ref !== undefined) await this.#store.release(ref);
   }
 }
+
+const freeAnswerIn = (response: unknown): FreeAnswer | undefined =>
+  (response as { freeAnswer?: FreeAnswer } | null)?.freeAnswer;
+
+export const notKept = (freeAnswer: FreeAnswer, detail?: string): ApiError =>
+  new ApiError("answer_not_kept", {
+    ...(detail === undefined ? {} : { detail }),
+    extra: { freeAnswer, paid: false },
+  });
 
 export function keyReused(): ApiError {
   return new ApiError("idempotency_key_reused");

@@ -8,7 +8,14 @@ import { ApiError } from "../../errors.ts";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { HeldKey, IdempotencyRef } from "../guardrails/types.ts";
 import type { Settlement, SettlementOutcome, SettlementRequest } from "../settlement/types.ts";
-import { inProgress, keyReused, type Answer, type Idempotency } from "./idempotency.ts";
+import {
+  inProgress,
+  keyReused,
+  notKept,
+  type Answer,
+  type FreeAnswer,
+  type Idempotency,
+} from "./idempotency.ts";
 import type { PaymentRow } from "./store.ts";
 
 export interface PaymentKey {
@@ -28,6 +35,8 @@ export interface PayOrder {
   isOver(payment: PaymentRow): boolean;
   /** Brings to its end what an earlier request with the same key began; nothing new is signed. */
   resume(payment: PaymentRow): Promise<Delivered>;
+  /** The key's answer cost nothing, and was not kept: asks again where that does no harm; never pays. */
+  repeatFree?(freeAnswer: FreeAnswer): Promise<Record<string, unknown>>;
 }
 
 export type Reservation =
@@ -40,7 +49,7 @@ export type Reservation =
       deliver(authorization: SignedAuthorization): Promise<Delivered>;
     }
   /** There was nothing to pay. */
-  | { kind: "unpaid"; body: Record<string, unknown> }
+  | { kind: "unpaid"; body: Record<string, unknown>; freeAnswer?: FreeAnswer }
   | NotReserved;
 
 export type NotReserved = { kind: "denied"; error: ApiError } | HeldKey;
@@ -109,6 +118,11 @@ export class PayFlow {
     const found = await this.#deps.idempotency.lookup(idempotency);
     if (found.kind === "answered") return found.answer;
     const order = await prepare();
+    if (found.kind === "free") {
+      if (!order.repeatFree) throw notKept(found.freeAnswer);
+      const body = await order.repeatFree(found.freeAnswer);
+      return { statusCode: 200, body, replayed: false };
+    }
     if (found.kind === "running") {
       const payment = await this.#takeOver(order, found.paymentId, idempotency);
       if (payment) {
@@ -124,7 +138,7 @@ export class PayFlow {
         return this.#tell(key, idempotency, await reserved.deliver(signed), false);
       }
       case "unpaid":
-        return this.#deps.idempotency.keepUnpaid(idempotency, reserved.body);
+        return this.#deps.idempotency.keepUnpaid(idempotency, reserved.body, reserved.freeAnswer);
       case "denied":
         throw reserved.error;
       case "replay":

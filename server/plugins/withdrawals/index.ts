@@ -1,9 +1,5 @@
 import fp from "fastify-plugin";
-import {
-  isContractAt,
-  isSignedByKey,
-  verifyAccountSignature,
-} from "../../infra/chain/account-signature.ts";
+import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals, type WithdrawalContext } from "./withdrawals.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
@@ -38,23 +34,7 @@ export default fp(
         log: app.log,
         networks: app.chains.all.map(({ network }) => network),
         networkOf: (chainId) => app.networkOf(Number(chainId)),
-        verifySignature: async (networkId, args) => {
-          const chain = app.chains.byNetwork(networkId);
-          if (chain) return verifyAccountSignature(chain, args);
-          // Configured no more: a key needs no chain to vouch for it.
-          const { address, hash, signature } = args;
-          return (await isSignedByKey(address, hash, signature)) ? "valid" : "unavailable";
-        },
-        isMissingOn: async (account, { home, other }) => {
-          const [isHere, isThere] = await Promise.all(
-            [home, other].map(async (id) => {
-              const chain = app.chains.byNetwork(id);
-              return chain && isContractAt(chain, account).catch(() => undefined);
-            }),
-          );
-          // While home is silent it vouches for no contract's order either.
-          return isHere === true && isThere !== true;
-        },
+        verifySignature: (owner, signed) => isSignedByOwner(app.chains, owner, signed),
       }),
     );
     await app.register(routes);

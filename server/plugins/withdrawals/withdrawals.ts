@@ -39,18 +39,16 @@ export interface WithdrawalsDeps {
   log: { error(fields: object, message: string): void };
   /** Configured ones, in their order. */
   networks: readonly NetworkFacts[];
-  /** An account that is a contract is vouched for by the named network, whatever network the order is for. */
+  /** A contract is vouched for by its own chain, whatever network the order is for. */
   verifySignature(
-    networkId: string,
-    args: { address: Address; hash: Hex; signature: Hex },
+    owner: { address: Address; chainId: number },
+    signed: { hash: Hex; signature: Hex },
   ): Promise<"valid" | "invalid" | "unavailable">;
-  /** A contract on the first network (a wallet with a key everywhere is none), and nothing on the second. */
-  isMissingOn(account: Address, networks: { home: string; other: string }): Promise<boolean>;
 }
 
 export interface WithdrawalContext {
   agent: { id: string; walletAddress: Address; network: string };
-  owner: { id: string; address: Address };
+  owner: { id: string; address: Address; chainId: number };
   requestId: string;
 }
 
@@ -68,7 +66,7 @@ export class Withdrawals {
     const { agent } = asked;
     const network = this.#networkOf(agent, body.network);
     const context = { ...asked, network };
-    if (body.to === undefined) await this.#assertOwnerIsThere(context);
+    if (body.to === undefined) assertOwnerIsThere(context);
     const to = readPayee(body.to ?? context.owner.address, "body.to", {
       walletAddress: agent.walletAddress,
       asset: network.usdc.address,
@@ -159,8 +157,7 @@ export class Withdrawals {
     );
     let isUnavailable = false;
     for (const network of [...own, ...others]) {
-      const verdict = await this.#deps.verifySignature(agent.network, {
-        address: owner.address,
+      const verdict = await this.#deps.verifySignature(owner, {
         hash: orderHash(order, network.chainId),
         signature,
       });
@@ -186,18 +183,6 @@ export class Withdrawals {
     throw new ApiError("chain_unavailable", {
       detail: `The network ${agent.network} is not configured here any more.`,
     });
-  }
-
-  /** A contract's address on another network may be nobody's, or another's: the owner has to name the payee. */
-  async #assertOwnerIsThere({ agent, owner, network }: OnNetwork): Promise<void> {
-    if (network.id === agent.network) return;
-    const places = { home: agent.network, other: network.id };
-    if (await this.#deps.isMissingOn(owner.address, places))
-      throw refuseField(
-        "validation_failed",
-        "body.to",
-        `must be told: your account is a contract that does not exist on ${network.name}`,
-      );
   }
 
   async #reserve(
@@ -314,4 +299,14 @@ function insufficient(context: OnNetwork, required: bigint, available: bigint): 
       fundingAddress: getAddress(context.agent.walletAddress),
     },
   });
+}
+
+/** A contract's address on another network may be nobody's, or another's: the owner has to name the payee. */
+function assertOwnerIsThere({ owner, network }: OnNetwork): void {
+  if (owner.chainId === 0 || owner.chainId === network.chainId) return;
+  throw refuseField(
+    "validation_failed",
+    "body.to",
+    `must be told: your account is a contract of another network than ${network.name}`,
+  );
 }

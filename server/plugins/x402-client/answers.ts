@@ -1,11 +1,12 @@
 /** The answers of x402-fetch as they go out. */
 import { type Address, type Hex, getAddress } from "viem";
-import { readForeignJson } from "../../core/foreign-text.ts";
+import { plainWords, readForeignJson } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { Verdict } from "../guardrails/types.ts";
-import type { ChosenTerms } from "./offer.ts";
+import { LONGEST } from "../listings/words.ts";
+import type { ChosenTerms, Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
 
 export interface PaidFacts {
@@ -59,7 +60,56 @@ export function paidBody(
   };
 }
 
-export function dryRunBody(target: TargetRequest, chosen: ChosenTerms, verdict: Verdict): Body {
+/** A quote tells terms, not content: of an answer that is no 402 only that it was none. */
+export function freeQuoteBody(
+  target: TargetRequest,
+  response: OutboundResponse,
+  remaining: bigint,
+): Body {
+  const isFree = response.status < 400;
+  return {
+    ...freeBody(target, { ...response, headers: {}, body: Buffer.alloc(0) }, remaining),
+    dryRun: true,
+    delivered: false,
+    // Refused, or there is nothing: what it costs is not known.
+    price: isFree ? "0" : null,
+  };
+}
+
+/** What strangers wrote stands apart from our own words, and says so. */
+export const untrusted = (words: Body): { thirdParty: Body } => ({
+  thirdParty: { untrusted: true, ...words },
+});
+
+/** What the seller calls what it sells. */
+function describedBy({ resource }: Pick<Offer, "resource">, chosen: ChosenTerms): Body {
+  const described = resource ?? chosen.terms.raw;
+  const words = (name: string, longest: number): string | null =>
+    plainWords(described[name], longest) || null;
+  return {
+    serviceName: words("serviceName", LONGEST.name),
+    description: words("description", LONGEST.description),
+    mimeType: words("mimeType", LONGEST.mimeType),
+  };
+}
+
+/** The terms as we read and checked them; what else the seller wrote in the entry is not here. */
+const checkedTerms = ({ terms, network, amountAtomic, payTo, asset }: ChosenTerms): Body => ({
+  scheme: terms.scheme,
+  network: network.id,
+  amount: amountAtomic.toString(),
+  asset: getAddress(asset),
+  payTo: getAddress(payTo),
+  maxTimeoutSeconds: terms.maxTimeoutSeconds,
+  extra: { name: network.usdc.name, version: network.usdc.version },
+});
+
+export function dryRunBody(
+  target: TargetRequest,
+  chosen: ChosenTerms,
+  verdict: Verdict,
+  offer: Offer,
+): Body {
   return {
     success: true,
     dryRun: true,
@@ -76,7 +126,8 @@ export function dryRunBody(target: TargetRequest, chosen: ChosenTerms, verdict: 
     delivered: false,
     remaining: formatAtomic(verdict.remainingAtomic),
     price: formatAtomic(chosen.amountAtomic),
-    requirement: chosen.terms.raw,
+    requirement: checkedTerms(chosen),
+    ...untrusted(describedBy(offer, chosen)),
     verdict: {
       allowed: verdict.allowed,
       code: verdict.code,
@@ -125,7 +176,7 @@ const TEXT_TYPE =
   /^(?:text\/[\w.+-]+|application\/(?:[\w.+-]+\+xml|xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql))$/;
 
 export function readContent(header: string | string[] | undefined, body: Buffer): Content {
-  const contentType = Array.isArray(header) ? (header[0] ?? null) : (header ?? null);
+  const contentType = plainWords(Array.isArray(header) ? header[0] : header, 200) || null;
   if (body.length === 0) return { data: null, contentType };
   const mediaType = (contentType ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
   if (JSON_TYPE.test(mediaType)) {

@@ -2,6 +2,7 @@
  * x402-fetch: asks a target, pays what it demands within the agent's guardrails, and answers with
  * the data and a receipt the chain has confirmed. One request, at most one payment.
  */
+import { createHash } from "node:crypto";
 import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
@@ -9,19 +10,23 @@ import type { TargetRefusal } from "../guardrails/types.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { PayRequest } from "../payments/agent-payments.ts";
-import type { Answer } from "../payments/idempotency.ts";
+import { notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay.ts";
 import {
   askTarget,
   chooseTerms,
+  offerOf,
   termsOf,
   probeTarget,
+  type Asked,
   type ChosenTerms,
   type Offer,
+  type ProbeOptions,
 } from "./offer.ts";
 import { deliver, isOver, resumeDelivery } from "./deliver.ts";
 import {
   assertOneTarget,
+  isSafe,
   prepare,
   type Prepared,
   type ClientDeps,
@@ -29,12 +34,16 @@ import {
   type FetchInput,
   type PaymentTerms,
 } from "./request.ts";
-import { dryRunBody, freeBody } from "./answers.ts";
+import { dryRunBody, freeBody, freeQuoteBody } from "./answers.ts";
+import { LedgerEntry } from "./ledger.ts";
 
 type Job = Prepared & {
   input: FetchInput;
   caller: FetchCaller;
   listing: ListingPins | undefined;
+  entry: LedgerEntry;
+  /** This job's way to the target: counted, and within the agent's share of memory. */
+  deps: ClientDeps;
 };
 
 const FRESH_MS = 2_000;
@@ -49,48 +58,93 @@ export class X402Client {
   async fetch(input: FetchInput, caller: FetchCaller): Promise<Answer> {
     assertOneTarget(input);
     const idempotency = input.dryRun === true ? undefined : caller.idempotency;
-    return this.#deps.flow.run(idempotency, async () => {
+    // Undefined where an answer is told again: then nothing leaves us.
+    let entry: LedgerEntry | undefined;
+    const prepared = async (): Promise<PayOrder> => {
       const { listingId } = input;
       const { listings } = this.#deps;
       const listing = listingId === undefined ? undefined : await listings.forFetch(listingId);
-      const job = { ...prepare(input, listing), input, caller, listing };
-      return this.#order(job);
-    });
+      const request = prepare(input, listing);
+      entry = this.#enter(request, input, caller);
+      const deps = { ...this.#deps, ask: entry.ask };
+      return this.#order({ ...request, input, caller, listing, entry, deps });
+    };
+    try {
+      const answer = await this.#deps.flow.run(idempotency, prepared);
+      await entry?.ended(answer.body, idempotency !== undefined);
+      return answer;
+    } catch (error) {
+      await entry?.failed(error).catch(
+        // What the caller hears is worth more than a line about it.
+        (err: unknown) => this.#deps.log.warn({ err }, "a fetch's end is not in the ledger"),
+      );
+      throw error;
+    }
+  }
+
+  #enter({ target }: Prepared, input: FetchInput, caller: FetchCaller): LedgerEntry {
+    const start = {
+      agentId: caller.id,
+      apiKeyId: caller.apiKeyId,
+      requestId: caller.requestId,
+      kind: input.dryRun === true ? ("quote" as const) : ("fetch" as const),
+      method: target.method,
+      url: target.url,
+      listingId: input.listingId,
+    };
+    return new LedgerEntry(
+      this.#deps.ledger,
+      start,
+      (request) => this.#deps.ask(request),
+      caller.lease,
+    );
   }
 
   /** What a URL asks for, parsed and validated; nothing is paid. */
-  probe(url: string, options: { method: string; timeoutMs?: number }): Promise<ProbedTerms> {
+  probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
     return probeTarget(this.#deps, url, options);
   }
 
   #order(job: Job): PayOrder {
-    const { caller, target } = job;
+    const { caller, target, deps } = job;
     return {
       agentId: caller.id,
       kind: "x402",
       relay: false,
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
-      resume: (payment) => resumeDelivery(this.#deps, { target, caller, payment }),
+      resume: async (payment) => {
+        await caller.lease.reserve();
+        await job.entry.begun();
+        return resumeDelivery(deps, { target, caller, payment });
+      },
+      repeatFree: (freeAnswer) => this.#repeatFree(job, freeAnswer),
     };
   }
 
   async #reserve(job: Job): Promise<Reservation> {
     const { caller, input, listing, target } = job;
     if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
+    const { entry, deps } = job;
+    const isQuote = input.dryRun === true;
     const balanceFor = this.#readBalanceAhead(caller);
-    const asked = await askTarget((request) => this.#deps.ask(request), target).catch(
-      (error: unknown) => this.#refused(job, error),
-    );
+    const asked = isQuote
+      ? await this.#askForQuote(job)
+      : await askTarget((request) => deps.ask(request), target).catch((error: unknown) =>
+          this.#refused(job, error),
+        );
+    await entry.begun();
     if (asked.kind === "free") return this.#free(job, asked.response);
     const { offer } = asked;
     const { chosen, refusal } = await this.#choose(job, offer);
     const balance = balanceFor(chosen.network);
     const request = { ...payRequest(job, offer, chosen), refusal, balance };
-    if (input.dryRun === true) {
+    if (isQuote) {
       const verdict = await this.#deps.agentReserve.evaluate(request);
-      return { kind: "unpaid", body: dryRunBody(target, chosen, verdict) };
+      return { kind: "unpaid", body: dryRunBody(target, chosen, verdict, offer) };
     }
+    if (caller.idempotency !== undefined) await entry.assertRoomToKeep();
+    await caller.lease.reserve();
     const reserved = await this.#deps.agentReserve.reserve(request);
     if (reserved.kind !== "reserved") return reserved;
     const { paymentId, remainingAtomic } = reserved;
@@ -98,7 +152,7 @@ export class X402Client {
       ...reserved,
       deliver: async (authorization) => {
         await this.#deps.fault("submitted");
-        return deliver(this.#deps, {
+        return deliver(deps, {
           key: { agentId: caller.id, paymentId },
           target,
           offer,
@@ -132,10 +186,45 @@ export class X402Client {
       network.id === own?.id && performance.now() - startedMs < FRESH_MS ? early : undefined;
   }
 
+  /**
+   * A quote asks with GET or HEAD only. What a listing sells by another method is not asked at all: its own probe, which
+   * its host agreed to, has seen the terms.
+   */
+  async #askForQuote(job: Job): Promise<Asked> {
+    const { listing, target, deps } = job;
+    if (isSafe(target))
+      return askTarget((request) => deps.ask(request), target).catch((error: unknown) =>
+        this.#refused(job, error),
+      );
+    const offer = listing && offerOf(listing);
+    if (!offer) throw new ApiError("listing_not_active");
+    return { kind: "offer", offer };
+  }
+
   async #free({ caller, target, input }: Job, response: OutboundResponse): Promise<Reservation> {
-    const body = freeBody(target, response, await this.#deps.remainingOf(caller.id));
-    if (input.dryRun === true) Object.assign(body, { dryRun: true, price: "0" });
-    return { kind: "unpaid", body };
+    const remaining = await this.#deps.remainingOf(caller.id);
+    if (input.dryRun === true)
+      return { kind: "unpaid", body: freeQuoteBody(target, response, remaining) };
+    const freeAnswer = {
+      status: response.status,
+      bytes: response.body.length,
+      sha256: createHash("sha256").update(response.body).digest("hex"),
+    };
+    return { kind: "unpaid", body: freeBody(target, response, remaining), freeAnswer };
+  }
+
+  /** Of a free answer only a digest is kept. Asking again does no harm with GET; nothing is ever paid by such a key. */
+  async #repeatFree(job: Job, freeAnswer: FreeAnswer): Promise<Record<string, unknown>> {
+    const { caller, target, deps, entry } = job;
+    if (!isSafe(target)) throw notKept(freeAnswer);
+    const asked = await askTarget((request) => deps.ask(request), target);
+    await entry.begun();
+    if (asked.kind === "offer")
+      throw notKept(
+        freeAnswer,
+        "This key's request was answered for nothing, and the target asks for payment now. Use a new key to pay.",
+      );
+    return freeBody(target, asked.response, await this.#deps.remainingOf(caller.id));
   }
 
   /** The terms to pay; or, for a listing that is not kept, the live terms and why they are refused. */
@@ -146,18 +235,23 @@ export class X402Client {
       wallet: caller.walletAddress,
       preferredNetwork: caller.network,
     };
+    // In our words, unlike the other reasons.
+    const breaches: string[] = [];
     const breach = (chosen: ChosenTerms): string | undefined => {
       const verdict = listing && compareTerms(listing, termsOf(target.url, chosen));
-      return verdict?.kept === false ? verdict.reason : undefined;
+      if (verdict?.kept !== false) return undefined;
+      breaches.push(verdict.reason);
+      return verdict.reason;
     };
     const choice = chooseTerms(offer, { ...options, refuse: breach });
     if (choice.ok) return { chosen: choice.chosen };
     if (!listing)
       throw new ApiError("unsupported_payment_requirements", {
-        detail: `The target accepts nothing this wallet can pay: ${choice.reasons.slice(0, 5).join("; ")}. Nothing was paid.`,
-        extra: { reasons: choice.reasons },
+        detail:
+          "The target accepts nothing this wallet can pay (`thirdParty.reasons`, which quote it). Nothing was paid.",
+        extra: { thirdParty: { untrusted: true, reasons: choice.reasons } },
       });
-    const detail = `The live terms differ from the listing's. ${choice.reasons[0] ?? ""}`.trim();
+    const detail = `The live terms differ from the listing's. ${breaches[0] ?? ""}`.trim();
     const refusal: TargetRefusal = { code: "listing_mismatch", detail };
     if (job.input.dryRun !== true) await this.#flag(listing);
     const live = chooseTerms(offer, options);

@@ -8,6 +8,7 @@ import {
   neverPaidError,
   paidBody,
   unknownError,
+  untrusted,
   type PaidFacts,
 } from "./answers.ts";
 import { readTerms, type Offer, type OfferedTerms } from "./offer.ts";
@@ -231,8 +232,14 @@ function nothingPaid({ facts, failure }: FailedPayment): ApiError {
   };
   const reason = failure.response && readReceipt(failure.response.headers).reason;
   return new ApiError(codes[failure.how], {
-    detail: `${failure.why}${reason === undefined ? "" : ` (${reason})`}. Nothing was paid: the authorization was never used and is worthless now, and the budget is free again.`,
-    extra: { ...outline({ facts, failure }), paid: false, amountPaid: "0", txHash: null },
+    detail: `${failure.why}. Nothing was paid: the authorization was never used and is worthless now, and the budget is free again.`,
+    extra: {
+      ...outline({ facts, failure }),
+      paid: false,
+      amountPaid: "0",
+      txHash: null,
+      ...(reason === undefined ? {} : untrusted({ reason })),
+    },
   });
 }
 

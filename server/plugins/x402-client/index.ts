@@ -4,15 +4,16 @@ import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import type { PaymentKey } from "../payments/pay.ts";
 import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
-import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { ownAgent } from "../agents/change.ts";
-import { IdParams, Problem } from "../../schemas/common.ts";
-import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
+import { FetchBudget } from "./budget.ts";
+import { beginFetch, endFetch, forgetFetches, keptLastDay } from "./fetches-store.ts";
+import routes from "./routes.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
     /** Fetches what may cost money, and asks what it would cost. */
     x402Client: X402Client;
+    /** What fetches may hold of this process' memory. */
+    fetchBudget: FetchBudget;
     /** Tests stop the process at a named point; nobody else sets it. */
     x402Faults: { at?: (point: FetchFault) => Promise<void> };
   }
@@ -22,6 +23,7 @@ export default fp(
   async (app) => {
     const faults: { at?: (point: FetchFault) => Promise<void> } = {};
     app.decorate("x402Faults", faults);
+    app.decorate("fetchBudget", new FetchBudget());
     app.decorate(
       "x402Client",
       new X402Client({
@@ -35,10 +37,20 @@ export default fp(
         remainingOf: (agentId) => app.remainingOf(agentId),
         networkOf: (chainId) => app.networkOf(chainId),
         listings: app.listingBook,
+        ledger: {
+          begin: (start) => beginFetch(app.prisma, start),
+          end: (key, end) => endFetch(app.prisma, key, end),
+          kept: (agentId) => keptLastDay(app.prisma, agentId),
+        },
         settleWaitMs: app.config.settleWaitMs,
         fault: async (point) => faults.at?.(point),
         log: app.log,
       }),
+    );
+    app.jobs.addTask(
+      "forget-fetches",
+      async () => app.log.info({ fetches: await forgetFetches(app.prisma) }, "old rows deleted"),
+      { cron: "17 * * * *", atStart: true },
     );
     await app.register(routes);
   },
@@ -55,60 +67,3 @@ export async function recordDelivery(db: Db, key: PaymentKey, seen: DeliveryReco
     data: { upstreamStatus, delivered, updatedAt: await databaseNow(db) },
   });
 }
-
-const FETCH = "POST /api/agents/x402-fetch";
-const TRY = "POST /api/agents/:id/try";
-
-export const routes: FastifyPluginAsyncTypebox = async (app) => {
-  app.post(
-    "/api/agents/x402-fetch",
-    {
-      config: { auth: "agent", limit: "fetch", guardrails: { kind: "x402" } },
-      schema: {
-        tags: ["agents"],
-        summary: "Fetch a URL, paying for it over x402 within the agent's limits",
-        body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, "4xx": Problem, "5xx": Problem },
-      },
-    },
-    async (request, reply) => {
-      const { agent, body } = request;
-      const answer = await app.x402Client.fetch(body, {
-        id: agent.id,
-        walletAddress: agent.walletAddress,
-        apiKeyId: agent.apiKeyId,
-        network: agent.network,
-        requestId: request.id,
-        idempotency: request.idempotencyRef({ subjectId: agent.id, route: FETCH, body }),
-      });
-      return reply.sendAnswer(answer);
-    },
-  );
-
-  app.post(
-    "/api/agents/:id/try",
-    {
-      config: { auth: "owner", guardrails: { kind: "x402" } },
-      schema: {
-        tags: ["owners: payments"],
-        summary: "Fetch as this agent would, under its limits, without its key",
-        params: IdParams,
-        body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, "4xx": Problem, "5xx": Problem },
-      },
-    },
-    async (request, reply) => {
-      const { body, owner, params } = request;
-      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
-      const answer = await app.x402Client.fetch(body, {
-        id: agent.id,
-        walletAddress: agent.walletAddress,
-        apiKeyId: null,
-        network: agent.network,
-        requestId: request.id,
-        idempotency: request.idempotencyRef({ subjectId: agent.id, route: TRY, body }),
-      });
-      return reply.sendAnswer(answer);
-    },
-  );
-};

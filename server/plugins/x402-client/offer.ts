@@ -13,11 +13,7 @@ import { findScheme } from "../../schemes/index.ts";
 import type { Terms, ProbedTerms } from "../listings/index.ts";
 import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
-import {
-  DEFAULT_TIMEOUT_MS,
-  type OutboundRequest,
-  type OutboundResponse,
-} from "../../infra/outbound/outbound.ts";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import type { TargetRequest, ClientDeps } from "./request.ts";
 
@@ -85,6 +81,24 @@ function readOffer(value: unknown, x402Version: 1 | 2): ParsedOffer {
       error: typeof value["error"] === "string" ? value["error"].slice(0, 300) : undefined,
     },
   };
+}
+
+/** The terms a listing was last seen with. */
+export function offerOf(listing: {
+  x402Version: number;
+  requirement: Record<string, unknown>;
+}): Offer | undefined {
+  const x402Version = listing.x402Version === 1 ? 1 : 2;
+  const terms = readTerms(listing.requirement, x402Version);
+  return (
+    terms && {
+      x402Version,
+      accepts: [terms],
+      resource: undefined,
+      extensions: undefined,
+      error: undefined,
+    }
+  );
 }
 
 /** A malformed entry does not spoil its neighbours. */
@@ -185,9 +199,7 @@ export const termsOf = (url: URL, chosen: ChosenTerms): Terms => ({
 
 /** One request to the target before anything was signed, and what its answer means. */
 
-export type Asked =
-  | { kind: "free"; response: OutboundResponse }
-  | { kind: "offer"; offer: Offer; response: OutboundResponse };
+export type Asked = { kind: "free"; response: OutboundResponse } | { kind: "offer"; offer: Offer };
 
 export async function askTarget(
   ask: (request: OutboundRequest) => Promise<OutboundResponse>,
@@ -203,7 +215,7 @@ export async function askTarget(
     throw new ApiError("upstream_invalid_402", {
       detail: `The target answered 402, but ${parsed.reason}. Nothing was paid.`,
     });
-  return { kind: "offer", offer: parsed.offer, response };
+  return { kind: "offer", offer: parsed.offer };
 }
 
 /** 304 answers a conditional request and names no other place. */
@@ -232,23 +244,31 @@ function upstreamError(error: OutboundError): ApiError {
   }
 }
 
-/** Asks a URL what it costs, without paying: for listings, under the rules of a paid fetch. */
+/** How a probe is made, and what it must find to be of use. */
+export interface ProbeOptions {
+  method: string;
+  timeoutMs?: number;
+  /** Only terms that pay this one count; lower case. */
+  payTo?: string;
+  network?: string;
+}
 
+/** Asks a URL what it costs, without paying and without a body: for listings, under the rules of a paid fetch. */
 export async function probeTarget(
   deps: Pick<ClientDeps, "ask" | "networks">,
   source: string,
-  options: { method: string; timeoutMs?: number },
+  options: ProbeOptions,
 ): Promise<ProbedTerms> {
   if (!URL.canParse(source))
     throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
   const url = new URL(source);
   url.hash = "";
-  const asked = await askTarget((request) => deps.ask(request), {
+  const asked = await askTarget((request) => deps.ask({ ...request, maxBytes: PROBE_BYTES }), {
     url,
     method: options.method,
     headers: {},
     body: undefined,
-    timeoutMs: options.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
   });
   if (asked.kind === "free")
     throw new ApiError("upstream_invalid_402", {
@@ -259,11 +279,19 @@ export async function probeTarget(
     networks: deps.networks,
     wallet: undefined,
     preferredNetwork: deps.networks[0]?.id,
+    refuse: (chosen) => {
+      if (options.network !== undefined && chosen.network.id !== options.network)
+        return "is on another network";
+      return options.payTo !== undefined && chosen.payTo !== options.payTo
+        ? "pays somebody else"
+        : undefined;
+    },
   });
   if (!choice.ok)
     throw new ApiError("unsupported_payment_requirements", {
-      detail: `The target accepts nothing wallets here can pay: ${choice.reasons.slice(0, 5).join("; ")}`,
-      extra: { reasons: choice.reasons },
+      detail:
+        "The target accepts nothing wallets here can pay (`thirdParty.reasons`, which quote it).",
+      extra: { thirdParty: { untrusted: true, reasons: choice.reasons } },
     });
   const { raw } = choice.chosen.terms;
   const described = offer.resource ?? raw;
@@ -271,11 +299,21 @@ export async function probeTarget(
     ...termsOf(url, choice.chosen),
     x402Version: offer.x402Version,
     requirement: raw,
+    name: text(described["serviceName"]),
     description: text(described["description"]),
     mimeType: text(described["mimeType"]),
     sample: sampleOf(offer.extensions ?? raw["outputSchema"]),
+    extensions: bazaarOf(offer.extensions),
+    resourceUrl: text(described["url"] ?? described["resource"]),
   };
 }
+
+/** A 402 is short; more is not read. */
+const PROBE_BYTES = 256 * 1024;
+export const PROBE_TIMEOUT_MS = 5_000;
+
+const bazaarOf = (extensions: Record<string, unknown> | undefined): object | null =>
+  isRecord(extensions?.["bazaar"]) ? { bazaar: extensions["bazaar"] } : null;
 
 /** An example answer, where the seller announces one (the protocol's bazaar extension). */
 function sampleOf(announced: unknown): string | null {
@@ -287,8 +325,5 @@ function sampleOf(announced: unknown): string | null {
   return text(typeof example === "string" ? example : JSON.stringify(example));
 }
 
-const MAX_TEXT_LENGTH = 1_000;
 const text = (value: unknown): string | null =>
-  typeof value === "string" && value !== ""
-    ? value.replaceAll("\0", "").slice(0, MAX_TEXT_LENGTH)
-    : null;
+  typeof value === "string" && value !== "" ? value : null;

@@ -12,6 +12,8 @@ import type { AgentReserve, Payer } from "../payments/agent-payments.ts";
 import type { PayFlow, PaymentKey } from "../payments/pay.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import type { Settlement } from "../settlement/types.ts";
+import type { Lease } from "./budget.ts";
+import type { FetchLedger } from "./ledger.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 import { parsePayable } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
@@ -32,6 +34,8 @@ export interface FetchCaller extends Payer {
   network: string;
   requestId: string | null;
   idempotency?: IdempotencyRef;
+  /** Its share of memory, until its answer has left us. */
+  lease: Lease;
 }
 
 /** The request to the target, the same with and without the proof. */
@@ -71,6 +75,7 @@ export interface ClientDeps {
   remainingOf(agentId: string): Promise<bigint>;
   networkOf(chainId: number): string;
   listings: Pick<ListingBook, "forFetch" | "flag" | "countUse">;
+  ledger: FetchLedger;
   /** How long an outcome on chain is waited for. */
   settleWaitMs: number;
   /** Does nothing in service. */
@@ -86,6 +91,9 @@ export interface Prepared {
 }
 
 const BODYLESS = new Set(["GET", "HEAD"]);
+
+/** RFC 9110: asking again does nothing over there. */
+export const isSafe = ({ method }: Pick<TargetRequest, "method">): boolean => BODYLESS.has(method);
 
 export function assertOneTarget(input: FetchInput): void {
   if ((input.url === undefined) === (input.listingId === undefined))
@@ -105,6 +113,10 @@ export function prepare(input: FetchInput, listing: ListingPins | undefined): Pr
   if (body !== undefined) headers["content-type"] ??= contentType;
   const url = new URL(source);
   url.hash = "";
+  if (input.dryRun === true && input.method !== undefined && !BODYLESS.has(method))
+    throw invalid("body.method", "is GET or HEAD for a quote, which changes nothing anywhere");
+  if (input.dryRun === true && body !== undefined)
+    throw invalid("body.body", "is not sent for a quote, which changes nothing anywhere");
   return {
     target: { url, method, headers, body, timeoutMs: input.timeoutMs ?? DEFAULT_TIMEOUT_MS },
     maxAmountAtomic: readMaxAmount(input.maxAmount),

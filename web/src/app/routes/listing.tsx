@@ -40,8 +40,8 @@ export default function ListingScreen(): ReactNode {
     <>
       <PageHeader
         above={above}
-        title={listing.name}
-        lead={listing.description}
+        title={listing.thirdParty.name}
+        lead={listing.thirdParty.description}
         actions={
           listing.mine &&
           session && (
@@ -69,7 +69,7 @@ function TryAsOwner({ listing }: { listing: Listing }): ReactNode {
       listing={listing}
       agents={useQuery(agentsQuery())}
       allowSeller={({ id }) => (
-        <AllowPayee agentId={id} payee={{ address: listing.payTo, label: listing.name }}>
+        <AllowPayee agentId={id} payee={{ address: listing.payTo, label: listing.thirdParty.name }}>
           Allow seller
         </AllowPayee>
       )}

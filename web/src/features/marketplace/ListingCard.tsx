@@ -17,14 +17,16 @@ export function ListingCard({ listing }: { listing: Listing }): ReactNode {
     <li className={styles.card}>
       <div className={styles.cardHead}>
         <h2>
-          <Link to={`/marketplace/${listing.id}`}>{listing.name}</Link>
+          <Link to={`/marketplace/${listing.id}`}>{listing.thirdParty.name}</Link>
         </h2>
         <Money amount={listing.price} />
       </div>
       <p className={styles.host}>{listing.host}</p>
-      <p className={styles.description}>{listing.description}</p>
+      <p className={styles.description}>{listing.thirdParty.description}</p>
       <div className={styles.tags}>
-        {listing.category !== "" && <Badge icon={<></>}>{listing.category}</Badge>}
+        {listing.thirdParty.category !== "" && (
+          <Badge icon={<></>}>{listing.thirdParty.category}</Badge>
+        )}
         <ListingStatus listing={listing} />
         {listing.mine && (
           <Badge tone="accent" icon={<></>}>

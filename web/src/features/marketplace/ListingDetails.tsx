@@ -56,7 +56,9 @@ export function ListingCode({ listing }: { listing: Listing }): ReactNode {
   const base = info?.publicUrl ?? globalThis.location.origin;
   return (
     <>
-      {listing.sample !== null && <CodeBlock label="Sample answer" code={listing.sample} />}
+      {listing.thirdParty.sample !== null && (
+        <CodeBlock label="Sample answer" code={listing.thirdParty.sample} />
+      )}
       <CodeBlock
         label="Call it with an agent's key"
         code={fetchPaid(base, "$AGENT_API_KEY", { listingId: listing.id })}

@@ -17,7 +17,7 @@ export function RemoveListing({ listing, onRemoved }: RemoveListingProps): React
   const remove = useMutation({
     mutationFn: () => deleteListing(listing.id),
     onSuccess: async () => {
-      notifications.show({ message: `${listing.name} is no longer listed.` });
+      notifications.show({ message: `${listing.thirdParty.name} is no longer listed.` });
       await invalidate.afterListingRemoved();
       onRemoved();
     },
@@ -33,7 +33,7 @@ export function RemoveListing({ listing, onRemoved }: RemoveListingProps): React
       </Button>
       <ConfirmDialog
         opened={isAsking}
-        title={`Remove ${listing.name}?`}
+        title={`Remove ${listing.thirdParty.name}?`}
         confirm="Remove"
         pending={remove.isPending && "Removing…"}
         failed="The listing was not removed"

@@ -43,7 +43,7 @@ export function SellerList({ onPick, has }: SellerListProps): ReactNode {
         {items.map((listing) => (
           <li key={listing.id} className={styles.item}>
             <div className={styles.text}>
-              <strong>{listing.name}</strong>
+              <strong>{listing.thirdParty.name}</strong>
               <Muted>
                 {listing.host} · <Money amount={listing.price} />
               </Muted>
@@ -53,14 +53,14 @@ export function SellerList({ onPick, has }: SellerListProps): ReactNode {
               size="small"
               disabled={has(listing.payTo)}
               onClick={() => {
-                onPick({ address: listing.payTo, label: listing.name });
+                onPick({ address: listing.payTo, label: listing.thirdParty.name });
               }}
             >
               {has(listing.payTo) ? (
                 "Added"
               ) : (
                 <>
-                  Add<span className="sr-only"> {listing.name}</span>
+                  Add<span className="sr-only"> {listing.thirdParty.name}</span>
                 </>
               )}
             </Button>

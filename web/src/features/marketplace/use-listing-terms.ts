@@ -14,9 +14,10 @@ export type ListingTarget = { onDone: (listing: Listing) => void } & (
 
 export function useListingTerms({ listing, found, onDone }: ListingTarget) {
   const [terms, setTerms] = useState({
-    name: listing?.name ?? "",
-    description: listing?.description ?? (found?.description ?? "").slice(0, 500),
-    category: listing?.category ?? "",
+    name: listing?.thirdParty.name ?? "",
+    description:
+      listing?.thirdParty.description ?? (found?.thirdParty.description ?? "").slice(0, 500),
+    category: listing?.thirdParty.category ?? "",
     maxPrice: listing?.maxPrice ?? found?.price ?? "",
   });
   const save = useMutation({
@@ -33,7 +34,7 @@ export function useListingTerms({ listing, found, onDone }: ListingTarget) {
     },
     onSuccess: async (saved) => {
       notifications.show({
-        message: listing ? "The listing is changed." : `${saved.name} is listed.`,
+        message: listing ? "The listing is changed." : `${saved.thirdParty.name} is listed.`,
       });
       await invalidate.afterListing();
       onDone(saved);

@@ -63,10 +63,10 @@ export function PaymentFacts({
               x402.delivered !== null && ["Delivered", x402.delivered ? "Yes" : "No"],
             ]}
           />
-          {x402.requirement !== null && x402.requirement !== undefined && (
+          {x402.thirdParty.requirement !== null && x402.thirdParty.requirement !== undefined && (
             <CodeBlock
               label="The 402 it answered to"
-              code={JSON.stringify(x402.requirement, null, 2)}
+              code={JSON.stringify(x402.thirdParty.requirement, null, 2)}
             />
           )}
         </Stack>

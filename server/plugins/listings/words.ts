@@ -1,0 +1,40 @@
+/**
+ * The words of a listing. They are its owner's, or the seller's own as our probe read them; and whoever wrote them,
+ * every path to the table goes through here.
+ */
+import { plainJson, plainWords } from "../../core/foreign-text.ts";
+
+export interface ListingWords {
+  name: string;
+  description: string;
+  category: string;
+  mimeType: string | null;
+  sample: string | null;
+  /** The bazaar extension of the live 402. */
+  extensions: object | null;
+  /** The accepted entry of the live 402. */
+  requirement: object;
+}
+
+export const LONGEST = { name: 80, description: 500, category: 40, mimeType: 100, sample: 1_000 };
+const MAX_EXTENSIONS_BYTES = 16 * 1024;
+const MAX_REQUIREMENT_BYTES = 8 * 1024;
+
+const orNull = (text: string): string | null => (text === "" ? null : text);
+
+/** Whatever of these is given, as it may be kept; everything else as it is. */
+export function plainListing<T extends Partial<ListingWords>>(facts: T): T {
+  const { name, description, category, mimeType, sample, extensions, requirement } = facts;
+  const plain: Partial<ListingWords> = {};
+  if (name !== undefined) plain.name = plainWords(name, LONGEST.name);
+  if (description !== undefined) plain.description = plainWords(description, LONGEST.description);
+  if (category !== undefined) plain.category = plainWords(category, LONGEST.category);
+  if (mimeType !== undefined) plain.mimeType = orNull(plainWords(mimeType, LONGEST.mimeType));
+  if (sample !== undefined) plain.sample = orNull(plainWords(sample, LONGEST.sample));
+  if (extensions !== undefined)
+    plain.extensions = plainJson(extensions, MAX_EXTENSIONS_BYTES) ?? null;
+  // Too much to keep: the checked terms stand in columns of their own.
+  if (requirement !== undefined)
+    plain.requirement = plainJson(requirement, MAX_REQUIREMENT_BYTES) ?? {};
+  return { ...facts, ...plain };
+}

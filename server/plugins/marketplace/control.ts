@@ -1,0 +1,51 @@
+/**
+ * Proof that who lists an endpoint controls its host: a file there names the owner's address. Without it we send
+ * nothing but GET without a body, because whatever is more could do something to somebody who never asked for it.
+ */
+import { isRecord, parseAddress, readForeignJson } from "../../core/foreign-text.ts";
+import { ApiError } from "../../errors.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+
+/** The owners a URL's host names, in lower case. */
+export type ControlReader = (url: string) => Promise<ReadonlySet<string>>;
+
+const WELL_KNOWN = "/.well-known/purser.json";
+const LIMITS = { timeoutMs: 5_000, maxBytes: 16 * 1024 };
+
+/** Reads `{"owners": ["0x..."]}`; whatever is not that names nobody. */
+export function controlReader(
+  ask: (request: OutboundRequest) => Promise<OutboundResponse>,
+): ControlReader {
+  return async (url) => {
+    const asked = new URL(WELL_KNOWN, url);
+    const response = await ask({ url: asked, ...LIMITS }).catch((error: unknown) => {
+      if (error instanceof OutboundError) return undefined;
+      throw error;
+    });
+    if (response?.status !== 200) return new Set();
+    const read = readForeignJson(() => JSON.parse(response.body.toString("utf8")) as unknown);
+    const owners = read.ok && isRecord(read.value) ? read.value["owners"] : undefined;
+    if (!Array.isArray(owners)) return new Set();
+    return new Set(
+      owners.flatMap((owner: unknown) => {
+        const parsed = parseAddress(owner);
+        return parsed.ok ? [parsed.address] : [];
+      }),
+    );
+  };
+}
+
+export async function assertControl(
+  control: ControlReader,
+  url: string,
+  ownerAddress: string,
+): Promise<void> {
+  const owners = await control(url);
+  if (owners.has(ownerAddress.toLowerCase())) return;
+  const wellKnownUrl = new URL(WELL_KNOWN, url).href;
+  throw new ApiError("proof_of_control_required", {
+    detail: `Only GET is sent to hosts that did not agree to more. Serve {"owners":["${ownerAddress}"]} at ${wellKnownUrl}.`,
+    extra: { wellKnownUrl, owner: ownerAddress },
+  });
+}

@@ -1,0 +1,120 @@
+/** Nominated URLs: taken within quotas, asked in turn, and then listed or refused. */
+import { newId } from "../../core/ids.ts";
+import {
+  databaseNow,
+  hoursBefore,
+  secondsAfter,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
+import type { Nomination, Told } from "./announcement.ts";
+
+/** In 24 hours. One payment of a millionth is enough for a nomination, so it is counted who sends them. */
+export const QUOTAS = { payer: 20, payee: 20, host: 50, waiting: 1_000 };
+const QUOTA_HOURS = 24;
+/** One payee cannot fill the catalogue. */
+export const MAX_PER_PAYEE = 50;
+const WAITING_DAYS = 3;
+
+const rejected = (rejectedReason: string): Told => ({ status: "rejected", rejectedReason });
+
+/** A known endpoint is left as it is, whatever the payment says of it. */
+export async function nominate(db: Db, nomination: Nomination): Promise<Told> {
+  const { url, host, payTo, payer, network } = nomination;
+  const known = await db.listing.findFirst({
+    where: { url, method: "GET", payTo, network },
+    select: { id: true },
+  });
+  if (known) return { status: "success" };
+  const before = await db.nomination.findUnique({
+    where: { url_payTo_network: { url, payTo, network } },
+  });
+  if (before) return before.status === "refused" ? rejected(before.reason ?? "") : PROCESSING;
+  const now = await databaseNow(db);
+  const reason = await overQuota(db, nomination, hoursBefore(now, QUOTA_HOURS));
+  if (reason !== undefined) return rejected(reason);
+  await db.nomination.createMany({
+    data: [{ id: newId("nom"), url, host, payTo, payer, network, nextTryAt: now, createdAt: now }],
+    skipDuplicates: true,
+  });
+  return PROCESSING;
+}
+
+const PROCESSING: Told = { status: "processing" };
+
+async function overQuota(
+  db: Db,
+  { host, payTo, payer }: Nomination,
+  since: Date,
+): Promise<string | undefined> {
+  const recent = (where: Prisma.NominationWhereInput): Promise<number> =>
+    db.nomination.count({ where: { ...where, createdAt: { gte: since } } });
+  const [ofPayer, ofPayee, ofHost, waiting, listed, isProven] = await Promise.all([
+    recent({ payer }),
+    recent({ payTo }),
+    recent({ host }),
+    db.nomination.count({ where: { status: "waiting" } }),
+    db.listing.count({ where: { payTo, source: "bazaar" } }),
+    db.listing.count({ where: { host, payTo, status: "active" } }),
+  ]);
+  if (ofPayer >= QUOTAS.payer) return `This payer nominated ${QUOTAS.payer} URLs today.`;
+  if (ofPayee >= QUOTAS.payee) return `This payee was nominated ${QUOTAS.payee} times today.`;
+  // A stranger cannot use up a host's quota for the payee that is known to sell there.
+  if (isProven === 0 && ofHost >= QUOTAS.host)
+    return `This host was nominated ${QUOTAS.host} times today.`;
+  if (listed >= MAX_PER_PAYEE) return `This payee has ${MAX_PER_PAYEE} announced listings.`;
+  if (waiting >= QUOTAS.waiting) return "Too many URLs wait to be probed; announce it later.";
+  return undefined;
+}
+
+export interface WaitingNomination extends Nomination {
+  id: string;
+  tries: number;
+}
+
+/** As listings are claimed: at most one of a host at a time, each by one replica. */
+export async function claimNominations(
+  db: Db,
+  options: { limit: number; leaseMs: number; exceptHosts: readonly string[] },
+): Promise<WaitingNomination[]> {
+  // SQL: DISTINCT ON within a locking read, and SKIP LOCKED.
+  return db.$queryRaw<WaitingNomination[]>`
+    UPDATE nominations SET next_try_at = now() + ${options.leaseMs}::int * interval '1 millisecond',
+           tries = tries + 1
+     WHERE id IN (
+       SELECT id FROM nominations
+        WHERE id IN (SELECT DISTINCT ON (host) id FROM nominations
+                      WHERE status = 'waiting' AND next_try_at <= now()
+                        AND NOT host = ANY (${[...options.exceptHosts]}::text[])
+                      ORDER BY host, next_try_at)
+          AND status = 'waiting' AND next_try_at <= now()
+        ORDER BY tries, next_try_at LIMIT ${options.limit} FOR UPDATE SKIP LOCKED)
+     RETURNING id, url, host, pay_to AS "payTo", payer, network, tries`;
+}
+
+export async function endNomination(
+  db: Db,
+  id: string,
+  end: { status: "listed" } | { status: "refused"; reason: string },
+): Promise<void> {
+  await db.nomination.updateMany({ where: { id }, data: end });
+}
+
+export async function postponeNomination(db: Db, id: string, seconds: number): Promise<void> {
+  const nextTryAt = secondsAfter(await databaseNow(db), seconds);
+  await db.nomination.updateMany({ where: { id }, data: { nextTryAt } });
+}
+
+/** Counted for a day after they came; then a refused URL may be announced anew. */
+export async function forgetNominations(db: Db): Promise<number> {
+  const now = await databaseNow(db);
+  const { count } = await db.nomination.deleteMany({
+    where: {
+      OR: [
+        { status: { not: "waiting" }, createdAt: { lt: hoursBefore(now, QUOTA_HOURS) } },
+        { createdAt: { lt: hoursBefore(now, WAITING_DAYS * 24) } },
+      ],
+    },
+  });
+  return count;
+}

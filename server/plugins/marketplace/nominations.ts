@@ -1,0 +1,97 @@
+/** From a nominated URL to a listing: the seller's own live 402 says what it is called, sells and costs. */
+import { newId } from "../../core/ids.ts";
+import { ApiError } from "../../errors.ts";
+import type { PrismaClient } from "../../infra/db/prisma.ts";
+import type { ProbedTerms } from "../listings/index.ts";
+import { insertListing, type NewListingRow } from "../listings/store.ts";
+import { isSamePlace } from "./announcement.ts";
+import {
+  claimNominations,
+  endNomination,
+  postponeNomination,
+  type WaitingNomination,
+} from "./nominations-store.ts";
+import { nameOf, nextProbeInMs, probeRound, type Prober, type RoundLimits } from "./round.ts";
+
+interface Deps {
+  prisma: PrismaClient;
+  probe: Prober;
+  isStopping(): boolean;
+}
+
+const TRIES = 3;
+const NEXT_TRY_SECONDS = 120;
+const LEASE_MS = 120_000;
+
+/** Asks what waits, within the time of one round; answers how many it asked. */
+export function probeNominations(deps: Deps, limits?: RoundLimits): Promise<number> {
+  return probeRound(
+    {
+      claim: (limit, exceptHosts) =>
+        claimNominations(deps.prisma, { limit, exceptHosts, leaseMs: LEASE_MS }),
+      probe: (nomination) => settleNomination(deps, nomination),
+      isStopping: () => deps.isStopping(),
+    },
+    limits,
+  );
+}
+
+async function settleNomination(
+  { prisma, probe }: Deps,
+  nomination: WaitingNomination,
+): Promise<void> {
+  const { id, url, payTo, network, tries } = nomination;
+  let live: ProbedTerms;
+  try {
+    live = await probe(url, { method: "GET", payTo, network });
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.code === "internal_error") throw error;
+    if (tries < TRIES) await postponeNomination(prisma, id, NEXT_TRY_SECONDS * tries);
+    else await endNomination(prisma, id, { status: "refused", reason: refusalOf(error.code) });
+    return;
+  }
+  const place = live.resourceUrl;
+  if (place !== null && !isSamePlace(url, place)) {
+    const reason = "The URL's own 402 is for a resource at another host or path.";
+    await endNomination(prisma, id, { status: "refused", reason });
+    return;
+  }
+  await insertListing(prisma, announcedRow(nomination, live));
+  await endNomination(prisma, id, { status: "listed" });
+}
+
+/** In our words: what the seller's server wrote is not repeated in our headers. */
+const refusalOf = (code: string): string =>
+  code === "unsupported_payment_requirements"
+    ? "The URL's own 402 does not ask for a payment to this payee on this network."
+    : `The URL could not be probed: ${code}.`;
+
+function announcedRow({ url, host }: WaitingNomination, live: ProbedTerms): NewListingRow {
+  return {
+    id: newId("lst"),
+    source: "bazaar",
+    ownerId: null,
+    builtInKey: null,
+    name: nameOf(live.name, url),
+    description: live.description ?? "",
+    category: "bazaar",
+    url,
+    host,
+    method: "GET",
+    payTo: live.payTo.toLowerCase(),
+    asset: live.asset.toLowerCase(),
+    network: live.network,
+    priceAtomic: live.priceAtomic,
+    priceCeilingAtomic: live.priceAtomic,
+    status: "active",
+    flag: null,
+    statusReason: null,
+    x402Version: live.x402Version,
+    requirement: live.requirement,
+    extensions: live.extensions,
+    mimeType: live.mimeType,
+    sample: live.sample,
+    probedAt: new Date(),
+    nextProbeInMs: nextProbeInMs(0),
+  };
+}

@@ -1,0 +1,98 @@
+/**
+ * A round of probes of hosts that strangers chose. Each probe and the whole round have a time they may take, a host is
+ * asked one thing at a time, and one that lets us wait is not asked again in the same round: so a tarpit costs its own
+ * share and nobody else's.
+ */
+import { plainWords } from "../../core/foreign-text.ts";
+import type { ProbedTerms } from "../listings/index.ts";
+import { LONGEST } from "../listings/words.ts";
+
+/** A probe carries no body; `payTo` and `network` name the only terms that count. */
+export interface ProbeRequest {
+  method: string;
+  timeoutMs?: number;
+  payTo?: string;
+  network?: string;
+}
+/** Asks the URL without paying; throws the ApiError that says why its 402 is none. */
+export type Prober = (url: string, request: ProbeRequest) => Promise<ProbedTerms>;
+
+const MINUTE_MS = 60_000;
+const HEALTHY_MS = 15 * MINUTE_MS;
+const LONGEST_MS = 6 * 60 * MINUTE_MS;
+
+/** Doubling from one minute to six hours after failures; every 15 minutes when all is well. */
+export function nextProbeInMs(failures: number, random: () => number = Math.random): number {
+  const base = failures === 0 ? HEALTHY_MS : MINUTE_MS * 2 ** Math.min(failures - 1, 20);
+  // Spread by a tenth, so that listings made together are not probed together for ever.
+  return Math.round(Math.min(base, LONGEST_MS) * (0.9 + random() * 0.2));
+}
+
+/** What the seller calls itself; else where it is. */
+export function nameOf(name: string | null, url: string): string {
+  const { host, pathname } = new URL(url);
+  return plainWords(name, LONGEST.name) || plainWords(`${host}${pathname}`, LONGEST.name);
+}
+
+export interface RoundLimits {
+  /** Probes at the same time. */
+  inFlight: number;
+  /** No probe is begun after this. */
+  roundMs: number;
+  /** Of one host in one round. */
+  perHost: number;
+  /** A host that takes longer than this has had its turn. */
+  slowMs: number;
+}
+
+export const ROUND: RoundLimits = { inFlight: 4, roundMs: 20_000, perHost: 10, slowMs: 2_000 };
+
+export interface RoundWork<T extends { host: string }> {
+  /** At most one item of a host, and none of these hosts. */
+  claim(limit: number, exceptHosts: readonly string[]): Promise<T[]>;
+  probe(item: T): Promise<void>;
+  isStopping(): boolean;
+}
+
+/** Answers how many were probed. The first fault of our own ends the round, once what runs has ended. */
+export async function probeRound<T extends { host: string }>(
+  work: RoundWork<T>,
+  limits: RoundLimits = ROUND,
+): Promise<number> {
+  const endsAt = performance.now() + limits.roundMs;
+  const asked = new Map<string, number>();
+  const closed = new Set<string>();
+  const running = new Map<string, Promise<void>>();
+  const faults: unknown[] = [];
+  let count = 0;
+
+  const begin = (item: T): void => {
+    const { host } = item;
+    const startedAt = performance.now();
+    const times = (asked.get(host) ?? 0) + 1;
+    asked.set(host, times);
+    if (times >= limits.perHost) closed.add(host);
+    count += 1;
+    const run = work
+      .probe(item)
+      .catch((error: unknown) => void faults.push(error))
+      .finally(() => {
+        running.delete(host);
+        if (performance.now() - startedAt > limits.slowMs) closed.add(host);
+      });
+    running.set(host, run);
+  };
+
+  const mayBegin = (): boolean =>
+    !work.isStopping() && faults.length === 0 && performance.now() < endsAt;
+  while (mayBegin()) {
+    const free = limits.inFlight - running.size;
+    const items = free > 0 ? await work.claim(free, [...closed, ...running.keys()]) : [];
+    for (const item of items) begin(item);
+    if (items.length === 0 && running.size === 0) break;
+    if (items.length < free || free === 0) await Promise.race(running.values());
+  }
+  await Promise.all(running.values());
+  if (faults.length > 0) throw faults[0];
+  return count;
+}

@@ -1,0 +1,98 @@
+/** One fetch in the ledger of requests: begun before the target is asked, ended when it is known what came of it. */
+import { ApiError } from "../../errors.ts";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { Lease } from "./budget.ts";
+import type { FetchEnd, FetchStart } from "./fetches-store.ts";
+
+export interface FetchLedger {
+  begin(start: FetchStart): Promise<string>;
+  end(key: { agentId: string; id: string }, end: FetchEnd): Promise<void>;
+  kept(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
+}
+
+/** Answers that were paid for are kept for a repeat with their key: so many bytes of one agent in 24 hours. */
+export const KEPT_BYTES_PER_DAY = 64 * 1024 * 1024;
+
+type Ask = (request: OutboundRequest) => Promise<OutboundResponse>;
+
+export class LedgerEntry {
+  readonly #ledger: FetchLedger;
+  readonly #start: FetchStart;
+  readonly #begun: Promise<string>;
+  readonly #ask: Ask;
+  readonly #lease: Lease;
+  #status: number | null = null;
+  #bytes = 0;
+  #lastBytes = 0;
+
+  constructor(ledger: FetchLedger, start: FetchStart, ask: Ask, lease: Lease) {
+    this.#ledger = ledger;
+    this.#start = start;
+    this.#ask = ask;
+    this.#lease = lease;
+    this.#begun = ledger.begin(start);
+    // Whoever asks `begun` hears it; the target is asked meanwhile.
+    this.#begun.catch(() => undefined);
+  }
+
+  /** Nothing is paid, and no answer given, that is not in the ledger. */
+  async begun(): Promise<void> {
+    await this.#begun;
+  }
+
+  /** Asks the target, within the agent's share of memory, and counts what comes. */
+  ask: Ask = async (request) => {
+    this.#lastBytes = 0;
+    this.#status = null;
+    const mayRead = (bytes: number): boolean => {
+      this.#bytes += bytes;
+      this.#lastBytes += bytes;
+      return this.#lease.take(bytes);
+    };
+    try {
+      const response = await this.#ask({ ...request, mayRead });
+      this.#status = response.status;
+      return response;
+    } catch (error) {
+      throw this.#lease.refusal ?? error;
+    }
+  };
+
+  /** Throws when an answer with a key could not be kept any more: before anything is signed for it. */
+  async assertRoomToKeep(): Promise<void> {
+    const { bytes, releaseInSeconds } = await this.#ledger.kept(this.#start.agentId);
+    if (bytes < KEPT_BYTES_PER_DAY) return;
+    throw new ApiError("fetch_quota_exceeded", {
+      headers: { "retry-after": String(releaseInSeconds) },
+      extra: { keptBytes: bytes, quotaBytes: KEPT_BYTES_PER_DAY, paid: false },
+    });
+  }
+
+  async ended(body: Record<string, unknown>, hasKey: boolean): Promise<void> {
+    const { paid, dryRun, paymentId } = body;
+    const outcome = dryRun === true ? "quoted" : paid === true ? "paid" : "free";
+    await this.#end({
+      outcome,
+      code: null,
+      paymentId: idOf(paymentId),
+      // As base64 in JSON; text takes about as much as it came with.
+      keptBytes: hasKey && typeof paymentId === "string" ? Math.ceil((this.#lastBytes * 4) / 3) : 0,
+    });
+  }
+
+  async failed(error: unknown): Promise<void> {
+    const told = error instanceof ApiError ? error : undefined;
+    const outcome = told && told.status < 500 ? "refused" : "failed";
+    const code = told?.code ?? "internal_error";
+    await this.#end({ outcome, code, paymentId: idOf(told?.extra["paymentId"]), keptBytes: 0 });
+  }
+
+  async #end(end: Omit<FetchEnd, "status" | "bytes">): Promise<void> {
+    const id = await this.#begun;
+    const seen = { status: this.#status, bytes: this.#bytes };
+    await this.#ledger.end({ agentId: this.#start.agentId, id }, { ...end, ...seen });
+  }
+}
+
+const idOf = (paymentId: unknown): string | null =>
+  typeof paymentId === "string" ? paymentId : null;

@@ -1,0 +1,131 @@
+/** x402-fetch for agents and for owners who try it out; and the ledger of what was fetched. */
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyReply } from "fastify";
+import { readPage, toPage } from "../../core/paging.ts";
+import { IdParams, PageQuery, Problem } from "../../schemas/common.ts";
+import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
+import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
+import { ownAgent } from "../agents/change.ts";
+import { listFetches, type FetchRow } from "./fetches-store.ts";
+import type { FetchCaller, FetchInput } from "./request.ts";
+
+const FETCH = "POST /api/agents/x402-fetch";
+const TRY = "POST /api/agents/:id/try";
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  /** The share of memory is held while the fetch runs, whoever hung up, and then until its answer has left us. */
+  async function fetched(
+    reply: FastifyReply,
+    input: FetchInput,
+    caller: Omit<FetchCaller, "lease">,
+  ): Promise<FastifyReply> {
+    const lease = app.fetchBudget.enter(caller.id);
+    try {
+      return reply.sendAnswer(await app.x402Client.fetch(input, { ...caller, lease }));
+    } finally {
+      const end = (): void => lease.end();
+      if (reply.raw.destroyed || reply.raw.writableFinished) end();
+      else reply.raw.once("finish", end).once("close", end);
+    }
+  }
+
+  app.post(
+    "/api/agents/x402-fetch",
+    {
+      config: { auth: "agent", limit: "fetch", guardrails: { kind: "x402" } },
+      schema: {
+        tags: ["agents"],
+        summary: "Fetch a URL, paying for it over x402 within the agent's limits",
+        body: X402FetchRequest,
+        response: { 200: X402FetchAnswer, "4xx": Problem, "5xx": Problem },
+      },
+    },
+    async (request, reply) => {
+      const { agent, body } = request;
+      return fetched(reply, body, {
+        id: agent.id,
+        walletAddress: agent.walletAddress,
+        apiKeyId: agent.apiKeyId,
+        network: agent.network,
+        requestId: request.id,
+        idempotency: request.idempotencyRef({ subjectId: agent.id, route: FETCH, body }),
+      });
+    },
+  );
+
+  app.post(
+    "/api/agents/:id/try",
+    {
+      config: { auth: "owner", guardrails: { kind: "x402" } },
+      schema: {
+        tags: ["owners: payments"],
+        summary: "Fetch as this agent would, under its limits, without its key",
+        params: IdParams,
+        body: X402FetchRequest,
+        response: { 200: X402FetchAnswer, "4xx": Problem, "5xx": Problem },
+      },
+    },
+    async (request, reply) => {
+      const { body, owner, params } = request;
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
+      return fetched(reply, body, {
+        id: agent.id,
+        walletAddress: agent.walletAddress,
+        apiKeyId: null,
+        network: agent.network,
+        requestId: request.id,
+        idempotency: request.idempotencyRef({ subjectId: agent.id, route: TRY, body }),
+      });
+    },
+  );
+
+  const presentPage = async (agentId: string, query: { limit?: string; cursor?: string }) => {
+    const page = readPage(query);
+    return toPage(await listFetches(app.prisma, agentId, page), page.limit, presentFetch);
+  };
+
+  app.get(
+    "/api/agents/me/fetches",
+    {
+      config: { auth: "agent" },
+      schema: {
+        tags: ["agents"],
+        summary: "Every fetch of the agent, free or paid, newest first",
+        querystring: PageQuery,
+        response: { 200: FetchPage },
+      },
+    },
+    ({ agent, query }) => presentPage(agent.id, query),
+  );
+
+  app.get(
+    "/api/agents/:id/fetches",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags: ["owners: payments"],
+        summary: "Every fetch of an agent, free or paid, newest first",
+        params: IdParams,
+        querystring: PageQuery,
+        response: { 200: FetchPage },
+      },
+    },
+    async ({ id, owner, params, query }) => {
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: id }, params.id);
+      return presentPage(agent.id, query);
+    },
+  );
+};
+
+function presentFetch(row: FetchRow): FetchWire {
+  const { agentId: _agentId, bytes, keptBytes, createdAt, endedAt, ...facts } = row;
+  return {
+    ...(facts as typeof facts & Pick<FetchWire, "kind" | "outcome">),
+    bytes: Number(bytes),
+    keptBytes: Number(keptBytes),
+    createdAt: createdAt.toISOString(),
+    endedAt: endedAt?.toISOString() ?? null,
+  };
+}
+
+export default routes;

@@ -1,0 +1,27 @@
+/** Wire types of the ledger of requests. */
+import { Type, type Static } from "typebox";
+import { Nullable, Page, Timestamp } from "./common.ts";
+
+export const Fetch = Type.Object({
+  id: Type.String(),
+  kind: Type.Union([Type.Literal("fetch"), Type.Literal("quote")]),
+  method: Type.String(),
+  origin: Type.String(),
+  path: Type.String({ description: "Without the query, and without what looks like a key" }),
+  listingId: Nullable(Type.String()),
+  outcome: Type.Union(
+    ["running", "free", "paid", "quoted", "refused", "failed"].map((word) => Type.Literal(word)),
+    { description: "running: not ended yet, or its process died" },
+  ),
+  code: Nullable(Type.String({ description: "The error code of one that was refused or failed" })),
+  status: Nullable(Type.Integer({ description: "What the target answered last" })),
+  bytes: Type.Integer({ description: "Received from the target" }),
+  keptBytes: Type.Integer({ description: "Kept for a repeat with the same Idempotency-Key" }),
+  paymentId: Nullable(Type.String()),
+  apiKeyId: Nullable(Type.String()),
+  requestId: Nullable(Type.String()),
+  createdAt: Timestamp,
+  endedAt: Nullable(Timestamp),
+});
+export type FetchWire = Static<typeof Fetch>;
+export const FetchPage = Page(Fetch);

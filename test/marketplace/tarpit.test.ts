@@ -1,0 +1,109 @@
+// Goal: however many sellers never answer, the jobs that money waits for stay on time, and honest sellers are still asked.
+import t, { type Test } from "tap";
+import { ROUND } from "../../server/plugins/marketplace/round.ts";
+import { testApp } from "../helpers/app.ts";
+import { testAccount } from "../helpers/chain.ts";
+import { signIn } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { reaching, seller } from "./seller.ts";
+
+const TARPITS = 120;
+/** Far less than one probe of a tarpit takes. */
+const ON_TIME_MS = 3_000;
+
+/** One honest listing, and 120 at other hosts that accept the connection and say nothing. */
+async function tarpits(t: Test, options: { listen?: boolean } = {}) {
+  const honest = await seller(t);
+  const tarpit = await seller(t);
+  tarpit.answer = "hang";
+  const service = await testApp(t, { ...reaching(honest, tarpit), ...options });
+  const { app } = service;
+  const owner = await signIn(service);
+  const list = await app.inject({
+    method: "POST",
+    url: "/api/listings",
+    headers: owner.headers,
+    payload: JSON.stringify({ name: "Honest", url: `${honest.origin}/weather` }),
+  });
+  const { id } = list.json<{ id: string }>();
+  // Each has a host of its own in the table, as names under one domain have.
+  await app.pool.query(
+    `INSERT INTO listings (id, source, name, url, method, host, pay_to, asset, network, price, price_ceiling,
+                           status, requirement, next_probe_at)
+     SELECT 'lst_tar' || n, 'bazaar', name, $2 || n, method, 'tar' || n || '.example', pay_to, asset, network,
+            price, price_ceiling, 'active', requirement, now() - interval '1 hour'
+       FROM listings, generate_series(1, $3::int) n WHERE id = $1`,
+    [id, `${tarpit.origin}/`, TARPITS],
+  );
+  await app.pool.query("UPDATE listings SET next_probe_at = now() WHERE id = $1", [id]);
+  return { ...service, honest, tarpit, id };
+}
+
+t.test("safety jobs run on time while rounds of hanging probes run", async (t) => {
+  const { app, tarpit } = await tarpits(t, { listen: true });
+  // As two minutes of the clock would: with one queue for all, they take both workers.
+  const probeLater = () => app.jobs.enqueue("listings-probe", {}).then(() => true);
+  // The queue makes its tables when the service starts to listen.
+  await until(() => probeLater().catch(() => false), 30_000);
+  await probeLater();
+  await until(() => tarpit.requests.length >= 4, 20_000);
+  const isWaiting = async (name: string) => {
+    // SQL of the test: the queue's own view of what waits.
+    const { rows } = await app.pool.query(
+      "SELECT 1 FROM graphile_worker.jobs WHERE task_identifier = $1",
+      [name],
+    );
+    return rows.length > 0;
+  };
+  for (const sweep of ["sweep-unsigned", "forget-sign-ins", "sweep-unsigned"]) {
+    const startedAt = performance.now();
+    await app.jobs.enqueue(sweep, {});
+    await until(async () => !(await isWaiting(sweep)), 60_000);
+    const tookMs = performance.now() - startedAt;
+    t.ok(tookMs < ON_TIME_MS, `${sweep} took ${Math.round(tookMs)} ms`);
+  }
+  t.ok(await isWaiting("listings-probe"), "the probes were still hanging");
+});
+
+t.test("a round ends on time, and asks who answered before first", async (t) => {
+  const { app, honest, tarpit, id } = await tarpits(t);
+  await app.pool.query("UPDATE listings SET failures = 1 WHERE id LIKE 'lst_tar%'");
+  honest.terms.amount = "4000";
+  const startedAt = performance.now();
+  const asked = await app.reprobeListings({ ...ROUND, roundMs: 4_000 });
+  const tookMs = performance.now() - startedAt;
+  t.ok(tookMs < 15_000, `${Math.round(tookMs)} ms`);
+  t.ok(asked < 20, `${asked} of ${TARPITS + 1} asked in one round`);
+  t.equal((await app.listings.get(id, undefined)).priceAtomic, 4000n, "the honest one was asked");
+  const flags = await app.pool.query<{ flag: string | null; failures: number }>(
+    "SELECT flag, failures FROM listings WHERE id LIKE 'lst_tar%' AND last_probed_at IS NOT NULL",
+  );
+  t.equal(flags.rowCount, tarpit.requests.length);
+  t.ok(flags.rows.every(({ failures }) => failures === 2));
+});
+
+t.test("a host is asked one thing at a time, and no more once it let us wait", async (t) => {
+  const { app, tarpit } = await tarpits(t);
+  await app.pool.query("UPDATE listings SET host = 'tar.example' WHERE id LIKE 'lst_tar%'");
+  await app.reprobeListings({ ...ROUND, roundMs: 15_000 });
+  t.equal(tarpit.requests.length, 1);
+});
+
+t.test("nominations wait in a line of their own", async (t) => {
+  const { app, honest, tarpit, id } = await tarpits(t);
+  await app.pool.query(
+    "UPDATE listings SET next_probe_at = now() + interval '1 hour' WHERE id <> $1",
+    [id],
+  );
+  await app.pool.query(
+    `INSERT INTO nominations (id, url, host, pay_to, network, payer)
+     SELECT 'nom_' || n, $1 || n, 'tar' || n || '.example', $2, 'eip155:5042002', $2
+       FROM generate_series(1, $3::int) n`,
+    [`${tarpit.origin}/`, testAccount(7).address.toLowerCase(), TARPITS],
+  );
+  honest.terms.amount = "3000";
+  const nominated = app.probeNominations({ ...ROUND, roundMs: 1_000 });
+  await app.reprobeListings();
+  t.equal((await app.listings.get(id, undefined)).priceAtomic, 3000n);
+  t.ok((await nominated) <= 2 * ROUND.inFlight);
+});

@@ -1,0 +1,207 @@
+// Goal: free fetches fill neither disk nor memory, what is refused for it says so before it costs anything, and every fetch is in the ledger.
+import t from "tap";
+import { BUDGET, FetchBudget } from "../../server/plugins/x402-client/budget.ts";
+import { forgetFetches, placeForLedger } from "../../server/plugins/x402-client/fetches-store.ts";
+import { KEPT_BYTES_PER_DAY } from "../../server/plugins/x402-client/ledger.ts";
+import { until } from "../helpers/until.ts";
+import { assertLedgerIsChain, market } from "./market.ts";
+
+const MIB = 1024 * 1024;
+
+t.test("an agent that may spend nothing cannot fill the disk with free answers", async (t) => {
+  const made = await market(t, { agent: { dailyLimit: "0" } });
+  const { seller, database, agent } = made;
+  const big = Buffer.alloc(4 * MIB, "x");
+  seller.script = { onAsk: ({ response }) => void response.writeHead(200).end(big) };
+  for (let nth = 0; nth < 6; nth += 1) {
+    const { status, body } = await made.fetch(
+      { url: seller.url },
+      { "idempotency-key": `k${nth}` },
+    );
+    t.equal(status, 200);
+    t.equal((body["data"] as string).length, big.length);
+  }
+  const { rows } = await database.pool.query<{ kept: string; fetched: string; count: string }>(
+    `SELECT (SELECT sum(pg_column_size(k.*)) FROM idempotency_keys k) AS kept,
+            sum(bytes) AS fetched, count(*) FROM fetches WHERE agent_id = $1`,
+    [agent.id],
+  );
+  t.match(rows, [{ fetched: String(6 * big.length), count: "6" }]);
+  t.ok(Number(rows[0]?.kept) < 6 * 1_000, `${rows[0]?.kept} bytes kept`);
+});
+
+t.test("so many fetches at once, so many bytes: of one agent, and of all", async (t) => {
+  const limits = {
+    ...BUDGET,
+    fetchesPerAgent: 2,
+    fetches: 3,
+    bytesPerAgent: 8 * MIB,
+    bytes: 12 * MIB,
+    waitMs: 50,
+  };
+  const budget = new FetchBudget(limits);
+  const first = budget.enter("a");
+  const second = budget.enter("a");
+  t.throws(() => budget.enter("a"), { code: "fetch_capacity", extra: { scope: "agent" } });
+  const third = budget.enter("b");
+  t.throws(() => budget.enter("c"), { code: "fetch_capacity", extra: { scope: "service" } });
+  t.ok(first.take(6 * MIB));
+  t.notOk(second.take(3 * MIB), "more than one agent may hold");
+  t.match(second.refusal, { code: "fetch_capacity", headers: { "retry-after": "2" } });
+  await t.rejects(second.reserve(), { code: "fetch_capacity", extra: { scope: "agent" } });
+  t.ok(third.take(6 * MIB));
+  const waiting = new FetchBudget({ ...limits, waitMs: 10_000 });
+  const holder = waiting.enter("a");
+  const next = waiting.enter("a");
+  await holder.reserve();
+  const room = next.reserve();
+  holder.end();
+  holder.end();
+  await room;
+  t.ok(next.take(100 * MIB), "what was set aside for a paid answer is there");
+  next.end();
+  t.doesNotThrow(() => waiting.enter("a"));
+});
+
+t.test(
+  "over its share, an agent is refused by name, and what it paid for is always taken in",
+  async (t) => {
+    const made = await market(t);
+    const { seller, app, agent } = made;
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    seller.script = {
+      onAsk: async ({ response }) => {
+        await held;
+        response.writeHead(200).end("late");
+      },
+    };
+    const running = Array.from({ length: BUDGET.fetchesPerAgent }, () =>
+      made.fetch({ url: seller.url }),
+    );
+    await until(() => seller.asks.length === BUDGET.fetchesPerAgent, 20_000);
+    const refused = await made.fetch({ url: seller.url });
+    t.match(refused, {
+      status: 429,
+      body: { code: "fetch_capacity", scope: "agent", paid: false },
+    });
+    t.equal(refused.headers["retry-after"], "2");
+    release();
+    for (const { status } of await Promise.all(running)) t.equal(status, 200);
+
+    // Nearly all of the share is held: what comes for nothing is cut, what is to be paid is not begun.
+    const lease = app.fetchBudget.enter(agent.id);
+    lease.take(BUDGET.bytesPerAgent - 10);
+    seller.script = {
+      onAsk: ({ response }) => void response.writeHead(200).end("more than ten bytes"),
+    };
+    t.match(await made.fetch({ url: seller.url }), {
+      status: 429,
+      body: { code: "fetch_capacity" },
+    });
+    seller.script = {};
+    const proofs = seller.proofs.length;
+    lease.end();
+    const hog = app.fetchBudget.enter(agent.id);
+    hog.take(BUDGET.bytesPerAgent - MIB);
+    t.match(await made.fetch({ url: seller.url }), {
+      status: 429,
+      body: { code: "fetch_capacity" },
+    });
+    t.equal(seller.proofs.length, proofs, "nothing was signed");
+    hog.end();
+    t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
+    await assertLedgerIsChain(t, made);
+  },
+);
+
+t.test("paid answers are kept up to a quota; over it nothing is signed", async (t) => {
+  const made = await market(t);
+  const { seller, database, agent } = made;
+  t.match(await made.fetch({ url: seller.url }, { "idempotency-key": "one" }), { status: 200 });
+  await database.pool.query(
+    "UPDATE fetches SET kept_bytes = $1, created_at = now() - interval '23 hours'",
+    [KEPT_BYTES_PER_DAY],
+  );
+  const proofs = seller.proofs.length;
+  const refused = await made.fetch({ url: seller.url }, { "idempotency-key": "two" });
+  t.match(refused, {
+    status: 429,
+    body: { code: "fetch_quota_exceeded", quotaBytes: KEPT_BYTES_PER_DAY, paid: false },
+  });
+  const wait = Number(refused.headers["retry-after"]);
+  t.ok(wait > 3_500 && wait <= 3_600, `Retry-After: ${wait}`);
+  t.equal(seller.proofs.length, proofs);
+  t.match(
+    await made.fetch({ url: seller.url }),
+    { status: 200, body: { paid: true } },
+    "no key, nothing to keep",
+  );
+  const replayed = await made.fetch({ url: seller.url }, { "idempotency-key": "one" });
+  t.equal(replayed.headers["idempotent-replayed"], "true", "what is kept is told again");
+  await database.pool.query("UPDATE fetches SET created_at = now() - interval '25 hours'");
+  t.match(await made.fetch({ url: seller.url }, { "idempotency-key": "two" }), { status: 200 });
+  t.ok(agent.id);
+});
+
+t.test("every fetch is in the ledger, without secrets, for agent and owner", async (t) => {
+  const made = await market(t, { agent: { perPaymentLimit: "0.5" } });
+  const { seller, app, agent, owner } = made;
+  const token = "sk-live-0123456789abcdef0123";
+  const path = `/v1/${token}/weather?key=s3cret`;
+  const paid = await made.fetch({ url: `${seller.origin}${path}` });
+  t.equal(paid.status, 200, JSON.stringify(paid.body));
+  await made.fetch({ url: seller.url, dryRun: true });
+  seller.script = { terms: () => seller.entry({ amount: "600000" }) };
+  await made.fetch({ url: seller.url });
+  seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("hello") };
+  await made.fetch({ url: seller.url });
+  await made.fetch({ url: "http://10.0.0.1/" });
+  seller.script = { onAsk: ({ request }) => void request.socket.destroy() };
+  await made.fetch({ url: seller.url });
+
+  const read = async (url: string, headers: Record<string, string>) => {
+    const answer = await app.inject({ url, headers });
+    t.equal(answer.statusCode, 200);
+    t.notMatch(answer.body, /s3cret|sk-live/);
+    return answer.json<{ items: object[]; nextCursor: string | null }>();
+  };
+  const mine = await read("/api/agents/me/fetches", agent.headers);
+  t.match(mine.items, [
+    { kind: "fetch", outcome: "failed", code: "upstream_error", status: null, bytes: 0 },
+    { kind: "fetch", outcome: "refused", code: "url_blocked", origin: "http://10.0.0.1" },
+    { kind: "fetch", outcome: "free", code: null, status: 200, bytes: 5, paymentId: null },
+    { kind: "fetch", outcome: "refused", code: "per_payment_limit_exceeded", status: 402 },
+    { kind: "quote", outcome: "quoted", status: 402, paymentId: null },
+    {
+      kind: "fetch",
+      outcome: "paid",
+      method: "GET",
+      origin: seller.origin,
+      path: "/v1/***/weather",
+      status: 200,
+      paymentId: paid.body["paymentId"],
+      apiKeyId: agent.keyId,
+    },
+  ]);
+  const page = await read(`/api/agents/${agent.id}/fetches?limit=4`, owner.headers);
+  const rest = await read(
+    `/api/agents/${agent.id}/fetches?limit=4&cursor=${page.nextCursor}`,
+    owner.headers,
+  );
+  t.same([...page.items, ...rest.items], mine.items);
+  await made.database.pool.query(
+    "UPDATE fetches SET created_at = now() - interval '91 days' WHERE outcome = 'free'",
+  );
+  t.equal(await forgetFetches(app.prisma), 1);
+});
+
+t.test("what looks like a key is not kept of a path", async (t) => {
+  const kept = (path: string) => placeForLedger(new URL(`https://x.example${path}`)).path;
+  t.equal(
+    kept("/v1/weather/new-york-city-hall-park?token=1#x"),
+    "/v1/weather/new-york-city-hall-park",
+  );
+  t.equal(kept("/bot123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11/send"), "/***/send");
+  t.equal(kept(`/k/${"a1".repeat(16)}`), "/k/***");
+});
