@@ -220,8 +220,8 @@ export const ready = async ({ app }: Pick<TestApp, "app">) => {
 };
 
 export const metric = async ({ app }: Pick<TestApp, "app">, line: string): Promise<string> => {
-  const { body } = await app.inject("/metrics");
-  return body.split("\n").find((text) => text.startsWith(line)) ?? "";
+  const text = await app.metrics.metrics();
+  return text.split("\n").find((each) => each.startsWith(line)) ?? "";
 };
 
 /** Everything that left the agent's wallet, by the chain's own events, is in the ledger once, and nothing else is. */
