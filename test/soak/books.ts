@@ -91,6 +91,8 @@ interface SettlementRow {
   status: string;
   tx_hash: Hex | null;
   error_reason: string | null;
+  /** A reorganisation took it back before it was final, and the ledger says so. */
+  taken_back?: boolean;
 }
 
 export interface PaymentRow {
@@ -116,7 +118,12 @@ export const isOpen = ({ status }: { status: string }): boolean => OPEN.has(stat
 export async function readRows(pool: Pool): Promise<Rows> {
   const [settlements, payments] = await Promise.all([
     pool.query<SettlementRow>(
-      "SELECT id, kind, from_address, nonce, status, tx_hash, error_reason FROM settlements",
+      `SELECT id, kind, from_address, nonce, status, tx_hash, error_reason, EXISTS (
+                SELECT 1 FROM settlement_corrections c
+                 WHERE c.from_address = s.from_address AND c.chain_id = s.chain_id AND c.asset = s.asset
+                   AND c.nonce = s.nonce AND c.kind = 'settled_to_open' AND c.before->>'finalAt' IS NULL
+              ) AS taken_back
+         FROM settlements s`,
     ),
     pool.query<PaymentRow>(
       `SELECT id, agent_id, kind, status, amount::text, nonce, tx_hash, created_at, updated_at
@@ -203,9 +210,19 @@ export function checkLedgers(books: Books, rows: Rows, agents: SoakAgent[]): Che
   return check("agents' ledgers equal the transfers of their wallets", agents.length, wrong);
 }
 
-/** What somebody was told is what happened, for each payment by itself. */
-export function checkTold(books: Books, { payments }: Rows, told: Told[]): Check[] {
+/**
+ * What somebody was told is what happened, for each payment by itself. Success is told at inclusion: what a
+ * reorganisation takes back and no block has again before its time is over was told, and is then told to be
+ * unpaid. Those are counted apart; a row that was final, or that says anything else, is lost.
+ */
+export function checkTold(books: Books, { payments, settlements }: Rows, told: Told[]): Check[] {
   const nonceOf = new Map(payments.map((row) => [row.id, row.nonce]));
+  const takenBack = new Set(
+    settlements
+      .filter((row) => row.taken_back === true && row.status !== "settled" && !isOpen(row))
+      .map((row) => keyOf(row.from_address, row.nonce)),
+  );
+  let corrected = 0;
   const lost: string[] = [];
   const false_: string[] = [];
   const successes = new Map<string, number>();
@@ -219,7 +236,8 @@ export function checkTold(books: Books, { payments }: Rows, told: Told[]): Check
         : [];
     const said = `${one.kind} ${one.paymentId ?? one.nonce} ${one.amountAtomic ?? ""} told ${one.outcome} ${one.code ?? one.txHash ?? ""}`;
     if (one.outcome === "paid") {
-      if (moves.length !== 1) lost.push(`${said}, on chain ${moves.length} times`);
+      if (moves.length === 0 && nonce && takenBack.has(keyOf(one.from, nonce))) corrected += 1;
+      else if (moves.length !== 1) lost.push(`${said}, on chain ${moves.length} times`);
       else if (one.amountAtomic !== undefined && moves[0]?.amountAtomic !== one.amountAtomic)
         lost.push(`${said}, on chain ${moves[0]?.amountAtomic}`);
       const key = moves[0] ? keyOf(moves[0].from, moves[0].nonce) : said;
@@ -244,6 +262,7 @@ export function checkTold(books: Books, { payments }: Rows, told: Told[]): Check
       told.filter(({ outcome }) => outcome === "paid").length,
       lost,
     ),
+    check("taken back by a reorganisation, in time for no other block, and told", corrected, []),
     check("told paid more than once", successes.size, twice),
     check("told unpaid, and yet on chain", told.filter(isToldUnpaid).length, false_),
   ];
