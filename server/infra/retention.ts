@@ -1,6 +1,7 @@
 /**
  * What grows is forgotten in time: each rule deletes what nobody can need any more, a small batch at a time,
- * so that no lock is held for long. Ledger, audit and the hashes of what was sent are kept for ever.
+ * so that no lock is held for long. Ledger, audit, the hashes of what was sent, and whatever was an alarm
+ * (corrections, differences between ledger and chain) are kept for ever.
  */
 import fp from "fastify-plugin";
 import type { Sql } from "./db/pool.ts";
@@ -93,6 +94,12 @@ const SUMS = `
      WHERE s.to_at < now() - make_interval(hours => $1) AND s.to_at < a.window_tail_at
      ORDER BY s.to_at LIMIT $2))`;
 
+/** Payers who are trusted in company again. */
+const OFFENDERS = `
+  DELETE FROM lane_offenders WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM lane_offenders WHERE until < now() - make_interval(hours => $1)
+     ORDER BY until LIMIT $2))`;
+
 export const RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
   { what: "events", hours: () => EVENT_HOURS, sql: EVENTS },
@@ -100,6 +107,7 @@ export const RULES: readonly Rule[] = [
   { what: "bytes", hours: ({ bytesDays }) => bytesDays * HOURS, sql: BYTES },
   { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: STRANGERS },
   { what: "hours", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: HOURS_OF_REQUESTS },
+  { what: "offenders", hours: () => HOURS, sql: OFFENDERS },
   { what: "sums", hours: () => SUM_DAYS * HOURS, sql: SUMS },
 ];
 

@@ -41,3 +41,4 @@ CREATE TABLE lane_offenders (
   until TIMESTAMPTZ(6) NOT NULL,
   PRIMARY KEY (chain_id, payer)
 );
+CREATE INDEX lane_offenders_until_idx ON lane_offenders (until);
