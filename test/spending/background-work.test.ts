@@ -139,8 +139,9 @@ t.test(
        INSERT INTO settlement_transactions (chain_id, lane_address, lane_nonce, position, action, from_address, asset, nonce)
        SELECT $1, $2, 1000 + n, 0, 'transfer', $2, $3, hash FROM made)
      INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after,
-                              valid_before, signature, relay, status, tx_hash, created_at, settled_at)
-     SELECT $2, $1, $3, hash, 'pay_s' || n, 'facilitated', $2, 7, 0, floor(valid_before), '', true, 'settled', hash, at, at
+                              valid_before, signature, relay, status, tx_hash, proof, created_at, settled_at, final_at)
+     SELECT $2, $1, $3, hash, 'pay_s' || n, 'facilitated', $2, 7, 0, floor(valid_before), '', true, 'settled', hash,
+            '{"kind": "unrecorded"}', at, at, at
        FROM made`,
       [chain.chainId, payee.toLowerCase(), asset],
     );
