@@ -176,6 +176,7 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["url", (payment) => payment.x402?.url],
   ["txHash", (payment) => payment.txHash],
   ["settledAt", (payment) => payment.settledAt],
+  ["final", (payment) => String(payment.final)],
   ["denial", (payment) => payment.denial?.code],
   ["repeats", (payment) => String(payment.repeats)],
   ["failure", (payment) => payment.failure?.code],
