@@ -14,6 +14,7 @@ import {
   startEngine,
 } from "../helpers/engine.ts";
 import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
 
 async function world(t: Test) {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
@@ -195,5 +196,24 @@ t.test("another authorization under the same nonce is not taken for it", async (
     { status: "voided", window_sum: "0" },
     "this payment can never happen",
   );
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("refused here, and relayed by a stranger later", { timeout: 60_000 }, async (t) => {
+  const { chain, database, node, seller } = await world(t);
+  const [poor] = payers(1);
+  if (!poor) throw new Error("no payer");
+  const { timestamp } = await chain.publicClient.getBlock();
+  const wanted = request(
+    await authorize(chain, poor, { to: randomAddress(), validBefore: timestamp + 600n }),
+  );
+  await node.engine.settlement.accept(node.pool, wanted);
+  t.match(await node.engine.settlement.wait(wanted.id, 15_000), { status: "failed" });
+  await chain.mint(poor.address, 1_000n);
+  const txHash = await seller(wanted);
+  const row = async () => (await node.engine.settlement.find(wanted.id)) ?? { status: undefined };
+  await until(async () => (await row()).status === "settled", 40_000);
+  t.match(await row(), { txHash, byOther: true });
+  t.same(node.corrections, ["failed_to_settled"], "told, and rung for");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });

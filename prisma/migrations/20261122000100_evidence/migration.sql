@@ -27,6 +27,10 @@ ALTER TABLE settlements
 CREATE INDEX settlements_unfinal_idx ON settlements (chain_id, block_number)
   WHERE status = 'settled' AND by_other AND final_at IS NULL;
 
+-- Refused, and not past their time.
+CREATE INDEX settlements_refused_idx ON settlements (chain_id, valid_before)
+  WHERE status = 'failed' AND proof->>'kind' = 'refusal';
+
 ALTER TABLE payments ADD COLUMN final_at TIMESTAMPTZ(6) DEFAULT now();
 ALTER TABLE payments ALTER COLUMN final_at DROP DEFAULT;
 

@@ -78,6 +78,29 @@ export class ExternalRelays {
     const known = new Set(watched.map((record) => record.id));
     await this.check([...watched, ...late.filter((record) => !known.has(record.id))]);
     if (ctx.network.confirmations > 1) await this.#followToFinality();
+    await this.#lookAtRefused(now);
+  }
+
+  /** Refused here, and used on chain all the same by somebody else: then the row is corrected. */
+  async #lookAtRefused(now: bigint): Promise<void> {
+    const ctx = this.#ctx;
+    const refused = await ctx.watched.takeRefusedButUsable(
+      ctx.pool,
+      ctx.network.chainId,
+      now,
+      MAX_ROWS,
+    );
+    if (refused.length === 0) return;
+    const block = await blockAt(ctx, ctx.network.inclusionDepth, this.#behind);
+    const states = await ctx.reads.readAuthorizationStates(
+      ctx.rpc,
+      refused.map(authorizationOf),
+      block.number,
+    );
+    await this.#each(
+      refused.filter((_, index) => states[index] === true),
+      (record) => explainUse(ctx, record),
+    );
   }
 
   /** What others' transactions paid, once more, where a block may have been taken back since it was told. */

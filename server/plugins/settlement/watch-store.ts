@@ -1,4 +1,4 @@
-/** What the watch looks at as rows: open ones nobody relays, late ones, and how far a search has come. */
+/** What the watch looks at as rows: open ones nobody relays, late ones, refused ones, and how far a search has come. */
 import type { Sql } from "../../infra/db/pool.ts";
 import type { SettlementRecord } from "./store.ts";
 
@@ -70,6 +70,30 @@ export async function openWatched(
         AND look_at <= clock_timestamp()
       ORDER BY valid_before LIMIT $2`,
     [chainId, limit],
+  );
+  return rows;
+}
+
+/**
+ * Strangers' payments that were refused and whose time is not over: anybody may still relay them. Each is
+ * looked at now and then; taking them puts the next look off.
+ */
+export async function takeRefusedButUsable(
+  sql: Sql,
+  chainId: number,
+  timestampSeconds: bigint,
+  limit: number,
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `UPDATE settlements s SET look_at = clock_timestamp() + interval '15 seconds'
+       FROM (SELECT from_address, chain_id, asset, nonce FROM settlements
+              WHERE chain_id = $1 AND status = 'failed' AND proof->>'kind' = 'refusal' AND kind = 'facilitated'
+                AND valid_before > $2 AND look_at <= clock_timestamp()
+              ORDER BY valid_before LIMIT $3 FOR UPDATE SKIP LOCKED) AS due
+      WHERE s.from_address = due.from_address AND s.chain_id = due.chain_id AND s.asset = due.asset
+        AND s.nonce = due.nonce
+      RETURNING s.*`,
+    [chainId, String(timestampSeconds), limit],
   );
   return rows;
 }
