@@ -183,7 +183,7 @@ t.test("an order for another network moves the money there and nowhere else", as
   });
 });
 
-t.test("a contract owner is vouched for by the agent's network alone", async (t) => {
+t.test("a contract owner is vouched for by its own chain alone", async (t) => {
   const key = privateKeyToAccount(generatePrivateKey());
   const contract = await deployWallet(chain, key.address);
   const message = siweMessage(ctx, { nonce: await freshNonce(app), address: contract });
@@ -194,7 +194,7 @@ t.test("a contract owner is vouched for by the agent's network alone", async (t)
   await other.mint(agent.walletAddress, 2n * usdc);
   t.match(await withdraw(agent, { amount: "1", network: OTHER }, smart), {
     status: 422,
-    body: { code: "validation_failed", detail: /does not exist on Arc/ },
+    body: { code: "validation_failed", detail: /a contract of another network than Arc/ },
   });
   const to = privateKeyToAccount(generatePrivateKey()).address;
   const done = await withdraw(agent, { amount: "1", network: OTHER, to }, smart);
@@ -216,7 +216,7 @@ t.test("a contract owner is vouched for by the agent's network alone", async (t)
   });
   const stolen = await withdraw(
     agent,
-    { amount: "1", network: OTHER },
+    { amount: "1", network: OTHER, to: thief.address },
     { ...smart, account: thief },
   );
   t.match(stolen, { status: 401, body: { code: "invalid_signature" } });
