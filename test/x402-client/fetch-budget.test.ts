@@ -93,12 +93,14 @@ t.test(
     const lease = app.fetchBudget.enter(agent.id);
     lease.take(BUDGET.bytesPerAgent - 10);
     seller.script = {
-      onAsk: ({ response }) => void response.writeHead(200).end("more than ten bytes"),
+      onAsk: ({ response }) => void response.writeHead(200).end("x".repeat(100_000)),
     };
     t.match(await made.fetch({ url: seller.url }), {
       status: 429,
       body: { code: "fetch_capacity" },
     });
+    seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("a few bytes") };
+    t.match(await made.fetch({ url: seller.url }), { status: 200 }, "little is always heard");
     seller.script = {};
     const proofs = seller.proofs.length;
     lease.end();

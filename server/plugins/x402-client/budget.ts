@@ -16,6 +16,8 @@ export interface BudgetLimits {
 }
 
 const MIB = 1024 * 1024;
+/** What every fetch may read beside its share: a 402 is heard also while paid answers have all the room set aside. */
+const SMALL_BYTES = 64 * 1024;
 export const BUDGET: BudgetLimits = {
   fetchesPerAgent: 32,
   fetches: 256,
@@ -65,6 +67,7 @@ export class FetchBudget {
   #lease(agentId: string, own: Held): Lease {
     const all = this.#all;
     let held = 0;
+    let smallLeft = SMALL_BYTES;
     let isReserved = false;
     let refusal: ApiError | undefined;
     let hasEnded = false;
@@ -79,6 +82,10 @@ export class FetchBudget {
       },
       take: (bytes) => {
         if (isReserved) return true;
+        if (bytes <= smallLeft) {
+          smallLeft -= bytes;
+          return true;
+        }
         const scope = this.#fullFor(own, bytes);
         if (scope !== undefined) refusal = overCapacity(scope);
         else hold(bytes);
