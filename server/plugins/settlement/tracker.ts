@@ -110,7 +110,8 @@ export class Tracker {
     const passed = slots.filter((slot) => slot.nonce < next && !slot.included);
     // A reorganisation can take a transaction out of the chain again.
     for (const slot of slots) if (slot.nonce >= next && !slot.included) slot.mined = false;
-    await Promise.all([
+    // What cannot be looked at now (a block the node has lost, say) holds up nothing that still needs a block.
+    const looks = await Promise.allSettled([
       ...passed.map((slot) => this.#check(slot, head)),
       this.#followIncluded(head),
     ]);
@@ -118,6 +119,8 @@ export class Tracker {
     await this.#noticeGap(next, waiting[0]);
     for (const [index, slot] of waiting.entries())
       await this.#mempool.nudge(slot, index === 0, this.#progressBlock);
+    const failed = looks.find((look) => look.status === "rejected");
+    if (failed) throw failed.reason;
   }
 
   /** A lagging node shows one for a moment; filling what is no gap would be refused as used. */
