@@ -106,7 +106,10 @@ t.test("the overview says whether the ledger equals the chain, or what differs",
     for (const colorScheme of ["light", "dark"] as const) {
       const { page: other } = await world.open(t, "/agents", { width, height, colorScheme });
       await signInWithDemoWallet(other);
-      await other.getByText(/Ledger and chain differ on Arc Testnet, as of block/).waitFor();
+      // The books are patient with what no authorization explains, and this machine may be busy.
+      await other
+        .getByText(/Ledger and chain differ on Arc Testnet, as of block/)
+        .waitFor({ timeout: 100_000 });
       await other.getByText("its key may be stolen").waitFor();
       await other.getByText(stolen.slice(0, 8)).waitFor();
       await other.getByText(/Ledger equals chain as of block [\d,]+ on Arc$/).waitFor();
