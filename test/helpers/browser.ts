@@ -1,5 +1,5 @@
 // A real Chromium for tests: the one from npm on Linux x64, an installed Chrome elsewhere.
-import { chromium, type Browser, type Page } from "playwright-core";
+import { chromium, type Browser, type Download, type Locator, type Page } from "playwright-core";
 import type { Test } from "tap";
 import { launchOptions } from "./bundled-browser.ts";
 
@@ -45,4 +45,23 @@ export async function openPage(
       faults.push(message.text());
   });
   return { page, faults };
+}
+
+/**
+ * What a press of this button saves. The headless browser now and then begins no download at all for a file made in
+ * the page: like a person who sees nothing come, this presses again, and says what the page said when it never comes.
+ */
+export async function downloadBy(page: Page, button: Locator): Promise<Download> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      const [download] = await Promise.all([
+        page.waitForEvent("download", { timeout: 10_000 }),
+        button.click(),
+      ]);
+      return download;
+    } catch (cause) {
+      if (tries < 3) continue;
+      throw new Error(`no download: ${await page.locator("body").innerText()}`, { cause });
+    }
+  }
 }

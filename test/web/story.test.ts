@@ -3,6 +3,7 @@ import { readFile } from "node:fs/promises";
 import t, { type Test } from "tap";
 import { parseAbi } from "viem";
 import { testAccount } from "../helpers/chain.ts";
+import { downloadBy } from "../helpers/browser.ts";
 import { asAgent, DEMO_OWNER, webWorld } from "./world.ts";
 
 const PAYEE = testAccount(50);
@@ -77,10 +78,7 @@ t.test("the whole story", async (t) => {
     await page.getByRole("button", { name: "Show", exact: true }).click();
     apiKey = await page.getByTestId("api-key").innerText();
     t.match(apiKey, /^purser_/);
-    const [download] = await Promise.all([
-      page.waitForEvent("download"),
-      page.getByRole("button", { name: "Download .env" }).click(),
-    ]);
+    const download = await downloadBy(page, page.getByRole("button", { name: "Download .env" }));
     t.match(await readFile(await download.path(), "utf8"), `AGENT_API_KEY=${apiKey}`);
     // Leaving without the key is asked about.
     await page.getByRole("link", { name: "Settings" }).click();
@@ -217,10 +215,7 @@ t.test("the whole story", async (t) => {
     t.equal(await page.getByRole("listitem").filter({ hasText: "Settled" }).count(), 0);
     await page.reload();
     await page.getByRole("listitem").filter({ hasText: "daily limit exceeded" }).waitFor();
-    const [download] = await Promise.all([
-      page.waitForEvent("download"),
-      page.getByRole("button", { name: "CSV" }).click(),
-    ]);
+    const download = await downloadBy(page, page.getByRole("button", { name: "CSV" }));
     const csv = await readFile(await download.path(), "utf8");
     t.equal(csv.trim().split("\n").length, 4, "a heading and three blocked payments");
     t.match(csv, "daily_limit_exceeded");
