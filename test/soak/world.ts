@@ -2,7 +2,15 @@
 import { fork, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import {
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -125,6 +133,9 @@ function soakReplica(
     isUp: false,
     isWanted: false,
   };
+  // What ends a process is said there, and nowhere else.
+  const stderr = openSync(`${made.env["SOAK_LOG"]}.stderr`, "a");
+  t.teardown(() => closeSync(stderr));
 
   /** A supervisor's part: a start that fails, on a database that is away, is tried again. */
   async function start(env: Record<string, string> = {}): Promise<void> {
@@ -133,7 +144,7 @@ function soakReplica(
       const child = fork(childScript("test/soak/replica.child.ts"), {
         execArgv: ["--enable-source-maps", `--import=${CLOCK}`],
         env: { PATH: process.env["PATH"] ?? "", ...made.env, ...env },
-        stdio: ["ignore", "ignore", "ignore", "ipc"],
+        stdio: ["ignore", "ignore", stderr, "ipc"],
       });
       state.child = child;
       const ended = once(child, "exit");
