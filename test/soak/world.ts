@@ -67,6 +67,28 @@ export interface World {
   stop(): Promise<void>;
 }
 
+/**
+ * The soak's own note of when each payment began to weigh on its agent's limit, and when it ceased to: `updated_at` moves
+ * on when anything else is written, such as what became of a delivery.
+ */
+const WITNESS = `
+  CREATE SCHEMA soak;
+  CREATE TABLE soak.weighed (agent_id TEXT, payment_id TEXT, counted BOOLEAN, at TIMESTAMPTZ);
+  CREATE INDEX ON soak.weighed (payment_id);
+  CREATE FUNCTION soak.note() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+  BEGIN
+    IF TG_OP = 'INSERT' THEN
+      IF NEW.counted THEN
+        INSERT INTO soak.weighed VALUES (NEW.agent_id, NEW.id, TRUE,
+          CASE WHEN NEW.status = 'reserved' THEN NEW.created_at ELSE clock_timestamp() END);
+      END IF;
+    ELSIF NEW.counted <> OLD.counted THEN
+      INSERT INTO soak.weighed VALUES (NEW.agent_id, NEW.id, NEW.counted, clock_timestamp());
+    END IF;
+    RETURN NULL;
+  END $$;
+  CREATE TRIGGER soak_noted AFTER INSERT OR UPDATE ON payments FOR EACH ROW EXECUTE FUNCTION soak.note();`;
+
 type Closer = (() => unknown) | (() => Promise<unknown>);
 
 export async function startWorld(options: WorldOptions): Promise<World> {
@@ -224,6 +246,7 @@ export class SoakPostgres {
     await admin.query("CREATE DATABASE soak");
     await admin.end();
     await migrate({ connectionString: made.urlThrough(server.port) });
+    await made.pool.query(WITNESS);
     return made;
   }
 
