@@ -1,14 +1,16 @@
+import { EventEmitter } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import fp from "fastify-plugin";
 import {
   Logger,
-  parseCronItems,
-  run,
+  parseCronItem,
   runMigrations,
-  type Runner,
+  runTaskList,
   type TaskSpec,
+  type WorkerEvents,
+  type WorkerPool,
 } from "graphile-worker";
-import { Pool } from "pg";
+import { Pool, type PoolClient } from "pg";
 import { connectionSettings, PATIENCE, surviveLostConnections, watchSilence } from "./db/pool.ts";
 
 export type JobHandler = (payload: unknown) => Promise<void>;
@@ -50,11 +52,50 @@ const SCHEMA = "graphile_worker";
 const MIGRATION_LOCK_KEY = 7_205_759_404;
 const RESTART_MS = 5_000;
 const POLL_MS = 5_000;
+/** Well under a minute, so that what runs every minute misses none. */
+const PLAN_MS = 15_000;
+const MINUTE_MS = 60_000;
+/** A day of February that only leap years have may be eight years away. */
+const LOOK_AHEAD_MINUTES = 9 * 366 * 24 * 60;
 /** Each worker needs a connection now and then, the queue one to LISTEN and one for what is due by the clock. */
 const QUEUES: readonly { name: Queue; workers: number; connections: number }[] = [
   { name: "safety", workers: 2, connections: 5 },
   { name: "strangers", workers: 2, connections: 4 },
 ];
+
+/** The first minute after `nowMs` that the schedule names, in UTC. */
+export function nextMatch(schedule: string, nowMs: number): Date {
+  const { match } = parseCronItem({ task: "any", match: schedule });
+  let at = new Date(nowMs - (nowMs % MINUTE_MS));
+  for (let minute = 0; minute < LOOK_AHEAD_MINUTES; minute += 1) {
+    at = new Date(at.getTime() + MINUTE_MS);
+    const day = { date: at.getUTCDate(), month: at.getUTCMonth() + 1, dow: at.getUTCDay() };
+    if (match({ min: at.getUTCMinutes(), hour: at.getUTCHours(), ...day })) return at;
+  }
+  throw new Error(`the schedule "${schedule}" names no minute`);
+}
+
+/** The library gives its listening connection back twice when it breaks while the queue is being stopped. */
+export class JobPool extends Pool {
+  override connect(): Promise<PoolClient>;
+  override connect(taken: Taken): void;
+  override connect(taken?: Taken): Promise<PoolClient> | void {
+    if (!taken) return super.connect();
+    super.connect((error, client, release) => {
+      let isReleased = false;
+      taken(error, client, (broken) => {
+        if (isReleased) return;
+        isReleased = true;
+        release(broken);
+      });
+    });
+  }
+}
+type Taken = (
+  error: Error | undefined,
+  client: PoolClient | undefined,
+  release: (broken?: Error | boolean) => void,
+) => void;
 
 /** Background work in Postgres' own job queue: shared by all replicas, kept through restarts. */
 export default fp(
@@ -63,11 +104,11 @@ export default fp(
     if (databaseUrl === undefined) throw new Error("databaseUrl is not resolved");
     const tasks = new Map<string, { handler: JobHandler; options: TaskOptions }>();
     const closing = new AbortController();
-    const runners = new Map<Queue, Runner>();
+    const workerPools = new Set<WorkerPool>();
     // The queue's own: it wants numbers as Postgres writes them, and its waiting must not starve payments.
     const queues = QUEUES.map((queue) => ({
       ...queue,
-      pool: new Pool({
+      pool: new JobPool({
         ...connectionSettings(databaseUrl, PATIENCE.jobs),
         max: queue.connections,
       }),
@@ -101,52 +142,102 @@ export default fp(
     app.addHook("onClose", async () => {
       closing.abort();
       await Promise.all(
-        [...runners.values()].map((runner) => runner.stop().catch(() => undefined)),
+        [...workerPools].map((workers) => workers.gracefulShutdown("the service is closing")),
       );
       await running;
       await Promise.all(queues.map(({ pool }) => pool.end()));
     });
 
-    /** The queue's runner gives up when the database is away for long: then it is started again. */
+    /** Its workers end when they cannot even say what became of a job; then others are started. */
     async function keepRunning(queue: (typeof queues)[number]): Promise<void> {
       while (!closing.signal.aborted) {
+        const ended = new AbortController();
+        let planning: Promise<void> | undefined;
         try {
           await migrateUnderLock(queue.pool);
+          await addStartJobs(queue);
           if (closing.signal.aborted) return;
-          const runner = await start(queue);
-          runners.set(queue.name, runner);
-          if (closing.signal.aborted) await runner.stop();
-          await runner.promise;
+          const workers = startWorkers(queue);
+          workerPools.add(workers);
+          planning = keepPlanning(queue, AbortSignal.any([closing.signal, ended.signal]));
+          await workers.promise.finally(() => workerPools.delete(workers));
+          if (!closing.signal.aborted)
+            app.log.warn({ queue: queue.name }, "job queue lost a worker; starting it again");
         } catch (error) {
           if (closing.signal.aborted) return;
           app.log.warn({ err: error, queue: queue.name }, "job queue stopped; starting it again");
+        } finally {
+          ended.abort();
+          await planning;
         }
-        runners.delete(queue.name);
         await delay(RESTART_MS, undefined, { signal: closing.signal }).catch(() => undefined);
       }
     }
 
-    /** A runner takes only the tasks it knows, so the queues never meet. */
-    async function start({ name: queue, pool, workers }: (typeof queues)[number]): Promise<Runner> {
-      const own = [...tasks].filter(([, { options }]) => (options.queue ?? "safety") === queue);
-      const crons = own.flatMap(([task, { options }]) =>
-        options.cron === undefined ? [] : [{ task, match: options.cron, identifier: task }],
-      );
-      const started = await run({
-        pgPool: pool,
-        concurrency: workers,
-        pollInterval: POLL_MS,
-        schema: SCHEMA,
-        noHandleSignals: true,
-        logger,
-        parsedCronItems: parseCronItems(crons),
-        taskList: Object.fromEntries(
-          own.map(([name, { handler }]) => [name, (payload: unknown) => handler(payload)]),
+    const tasksOf = ({ name: queue }: (typeof queues)[number]) =>
+      [...tasks].filter(([, { options }]) => (options.queue ?? "safety") === queue);
+
+    /**
+     * Workers take only the tasks they know, so the queues never meet. Not the library's `run()`: a connection lost
+     * in the statement of its own clock is a rejection that nobody can hear, and ends the process.
+     */
+    function startWorkers(queue: (typeof queues)[number]): WorkerPool {
+      const events: WorkerEvents = new EventEmitter();
+      const workers = runTaskList(
+        {
+          concurrency: queue.workers,
+          pollInterval: POLL_MS,
+          schema: SCHEMA,
+          noHandleSignals: true,
+          logger,
+          events,
+        },
+        Object.fromEntries(
+          tasksOf(queue).map(([name, { handler }]) => [name, (payload) => handler(payload)]),
         ),
+        queue.pool,
+      );
+      // The library goes on with one worker less, at last with none.
+      events.on("worker:fatalError", () => {
+        if (workerPools.has(workers)) void workers.gracefulShutdown("a worker ended");
       });
-      for (const [name, { options }] of own)
-        if (options.atStart) await started.addJob(name, {}, { jobKey: `start:${name}` });
-      return started;
+      return workers;
+    }
+
+    async function addStartJobs(queue: (typeof queues)[number]): Promise<void> {
+      for (const [name, { options }] of tasksOf(queue))
+        if (options.atStart)
+          // SQL: a function of the job queue, which has its own schema.
+          await queue.pool.query(`SELECT ${SCHEMA}.add_job($1, job_key := $2)`, [
+            name,
+            `start:${name}`,
+          ]);
+    }
+
+    /** Every replica plans each task's next run, by the database's clock; the first one's plan stands. */
+    async function keepPlanning(
+      queue: (typeof queues)[number],
+      signal: AbortSignal,
+    ): Promise<void> {
+      const planned = tasksOf(queue).flatMap(([task, { options }]) =>
+        options.cron === undefined ? [] : [{ task, cron: options.cron }],
+      );
+      while (!signal.aborted) {
+        try {
+          // SQL: the clock that decides what is due.
+          const { rows } = await queue.pool.query<{ now: Date }>("SELECT now()");
+          const nowMs = rows[0]?.now.getTime() ?? Date.now();
+          // SQL: a function of the job queue, which has its own schema.
+          await queue.pool.query(
+            `SELECT ${SCHEMA}.add_job(task, run_at := due, job_key := 'cron:' || task, job_key_mode := 'preserve_run_at')
+               FROM unnest($1::text[], $2::timestamptz[]) planned (task, due) ORDER BY task`,
+            [planned.map(({ task }) => task), planned.map(({ cron }) => nextMatch(cron, nowMs))],
+          );
+        } catch (error) {
+          if (!signal.aborted) app.log.warn({ err: error, queue: queue.name }, "jobs not planned");
+        }
+        await delay(PLAN_MS, undefined, { signal }).catch(() => undefined);
+      }
     }
 
     async function migrateUnderLock(pool: Pool): Promise<void> {

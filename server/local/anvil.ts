@@ -61,7 +61,24 @@ export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
     await child.stop();
     throw error;
   }
-  return { ...child, rpcUrl, port: options.port };
+  const stop = async (): Promise<void> => {
+    if (options.blockTimeSeconds !== undefined) await endMining(rpcUrl);
+    await child.stop();
+  };
+  return { ...child, stop, rpcUrl, port: options.port };
+}
+
+/**
+ * A block mined while anvil writes its state is in one half of it and not in the other: the balances, but not the
+ * blocks. Mining one more waits for the one that is being mined. A node that does not answer ends all the same.
+ */
+async function endMining(rpcUrl: string): Promise<void> {
+  try {
+    await rpc(rpcUrl, "evm_setIntervalMining", [0], 2_000);
+    await rpc(rpcUrl, "evm_mine", [], 2_000);
+  } catch {
+    // Gone already.
+  }
 }
 
 function anvilArguments(options: AnvilOptions): string[] {

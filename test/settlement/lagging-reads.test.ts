@@ -238,3 +238,34 @@ t.test(
     await expectLedgerEqualsChain(t, chain, database.pool);
   },
 );
+
+t.test("a block whose payments were told is lost by the node", { timeout: 90_000 }, async (t) => {
+  const { chain, database, proxy, start, wallet, row } = await world(t, {
+    engine: () => ({ confirmations: 8, inclusionDepth: 1 }),
+  });
+  const node = await start();
+  const wanted = await wallet.spend(randomAddress());
+  t.match(await settle(node, wanted, 20_000), { status: "settled" });
+  const lost = `0x${BigInt((await row(wanted.id)).block_number).toString(16)}`;
+  const hash = (await row(wanted.id)).tx_hash;
+  proxy.behave = ({ method, params: [what] }) =>
+    (method === "eth_getBlockByNumber" && what === lost) ||
+    (method === "eth_getTransactionReceipt" && what === hash)
+      ? { do: "answer", error: { code: -32603, message: "block not found" } }
+      : { do: "pass" };
+  t.equal((await row(wanted.id)).final_at, null, "not final when the node lost it");
+  const next = await payment(chain);
+  t.match(await settle(node, next, 20_000), { status: "settled" }, "the lane goes on");
+  await until(async () => (await row(next.id)).final_at !== null, 20_000);
+  const rings = () => node.logs.filter(({ fields }) => "alarm" in fields);
+  await until(() => rings().length > 0, 40_000);
+  t.match(
+    rings(),
+    [{ level: "error", fields: { alarm: "chain_unseen", what: `block ${BigInt(lost)}` } }],
+    "once",
+  );
+  t.equal((await row(wanted.id)).final_at, null, "and nothing is decided by it");
+  proxy.reset();
+  await until(async () => (await row(wanted.id)).final_at !== null, 20_000);
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});

@@ -105,6 +105,10 @@ export interface PaymentRow {
   tx_hash: Hex | null;
   created_at: Date;
   updated_at: Date;
+  /** When it began to weigh on the limit, and when it ceased to, in turns; noted by the soak's own trigger. */
+  weighed: { counted: boolean; atMs: number }[];
+  /** Why it ceased to, if that was taken back: what the ledger says of its corrections. */
+  corrections: string[];
 }
 
 export interface Rows {
@@ -126,8 +130,13 @@ export async function readRows(pool: Pool): Promise<Rows> {
          FROM settlements s`,
     ),
     pool.query<PaymentRow>(
-      `SELECT id, agent_id, kind, status, amount::text, nonce, tx_hash, created_at, updated_at
-         FROM payments WHERE status <> 'blocked' ORDER BY created_at`,
+      `SELECT id, agent_id, kind, status, amount::text, nonce, tx_hash, created_at, updated_at,
+              ARRAY(SELECT json_build_object('counted', w.counted, 'atMs', extract(epoch FROM w.at) * 1000)
+                      FROM soak.weighed w WHERE w.payment_id = p.id AND w.agent_id = p.agent_id
+                     ORDER BY w.at) AS weighed,
+              ARRAY(SELECT c.kind || ' ' || (c.before::text) || ' at ' || c.created_at FROM settlement_corrections c
+                     WHERE c.settlement_id = p.id AND c.nonce = p.nonce ORDER BY c.seq) AS corrections
+         FROM payments p WHERE status <> 'blocked' ORDER BY created_at`,
     ),
   ]);
   return { settlements: settlements.rows, payments: payments.rows };
@@ -270,6 +279,23 @@ export function checkTold(books: Books, { payments, settlements }: Rows, told: T
 
 const isToldUnpaid = ({ outcome, isClear }: Told): boolean =>
   outcome === "failed" || outcome === "free" || (outcome === "denied" && isClear);
+
+/** The node itself: one that lost a block, or has one twice, proves nothing about the service. */
+export async function checkChain({ publicClient }: TestChain): Promise<Check> {
+  const head = await publicClient.getBlockNumber({ cacheTime: 0 });
+  const wrong: string[] = [];
+  let parent: Hex | undefined;
+  for (let blockNumber = 0n; blockNumber <= head; blockNumber += 1n) {
+    const block = await publicClient.getBlock({ blockNumber }).catch(() => undefined);
+    if (!block) wrong.push(`block ${blockNumber} is missing`);
+    else if (parent !== undefined && block.parentHash !== parent)
+      wrong.push(
+        `block ${blockNumber} follows ${block.parentHash}, and the one before it is ${parent}`,
+      );
+    parent = block?.hash;
+  }
+  return check("the chain node has each block, one after the other", Number(head) + 1, wrong);
+}
 
 /** Money is where the chain's logs say it went. */
 export async function checkBalances(

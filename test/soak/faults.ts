@@ -15,7 +15,7 @@ import {
 } from "../helpers/rpc-proxy.ts";
 import type { SoakContext } from "./clients.ts";
 import { flood, type LoadTargets } from "./strangers.ts";
-import { CONFIRMATIONS } from "./world.ts";
+import { BLOCK_SECONDS, CONFIRMATIONS } from "./world.ts";
 
 export interface FaultRun {
   context: SoakContext;
@@ -106,6 +106,8 @@ const RUNS: Record<string, Fault["run"]> = {
     await context.world.chain.stop();
     await sleep(context.random.int(500, 3_000));
     await context.world.chain.start();
+    // It saves no past states, and cannot reorganise into a time before its start.
+    await sleep(CONFIRMATIONS * BLOCK_SECONDS * 1_000);
   },
   "the chain node stands still": async ({ context }) => {
     context.world.chain.freeze();

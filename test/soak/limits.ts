@@ -1,48 +1,52 @@
 // Whether each limit held at every moment: the rolling sums again, counted naively, against what the owners had asked for by then.
-import { check, type Check, type Rows } from "./books.ts";
+import { check, type Check, type PaymentRow, type Rows } from "./books.ts";
 import type { RuleInForce, SoakAgent } from "./clients.ts";
 
 const DAY_MS = 86_400_000;
 
 /**
- * Every reservation again, from the first on: what counts at its moment, itself included, against every limit that
- * may have been in force then. And none of a paused agent.
+ * Every reservation again, from the first on: what weighs at its moment, itself included, against every limit that
+ * may have been in force then. And none of a paused agent, and none that was given back on proof that was wrong.
  */
 export function checkLimits({ payments }: Rows, agents: SoakAgent[]): Check[] {
   const over: string[] = [];
   const paused: string[] = [];
+  const early: string[] = [];
   let looked = 0;
   for (const agent of agents) {
-    const counted = payments
-      .filter((row) => row.agent_id === agent.id && (row.kind === "spend" || row.kind === "x402"))
-      .map((row) => ({
-        id: row.id,
-        amount: BigInt(row.amount),
-        atMs: row.created_at.getTime(),
-        // What is not settled in the end was given back when it was written last.
-        untilMs: row.status === "settled" ? Number.POSITIVE_INFINITY : row.updated_at.getTime(),
-      }));
-    for (const one of counted) {
+    const own = payments.filter(
+      (row) => row.agent_id === agent.id && (row.kind === "spend" || row.kind === "x402"),
+    );
+    for (const one of own) {
       looked += 1;
-      const sum = counted
-        .filter(
-          ({ atMs, untilMs }) => atMs <= one.atMs && atMs > one.atMs - DAY_MS && untilMs > one.atMs,
-        )
-        .reduce((total, { amount }) => total + amount, 0n);
-      const limit = possible(agent.rules, one.atMs, ({ limitAtomic }) => limitAtomic).reduce(
+      const [began, ...later] = one.weighed;
+      const atMs = began?.atMs ?? one.created_at.getTime();
+      const sum = own
+        .filter((row) => row.created_at.getTime() > atMs - DAY_MS && weighsAt(row, atMs))
+        .reduce((total, { amount }) => total + BigInt(amount), 0n);
+      // Rules are noted in whole milliseconds.
+      const wholeMs = Math.floor(atMs);
+      const limit = possible(agent.rules, wholeMs, ({ limitAtomic }) => limitAtomic).reduce(
         (most, next) => (next > most ? next : most),
         0n,
       );
-      if (sum > limit) over.push(`${agent.id} ${one.id} made ${sum} of ${limit}`);
-      const states = possible(agent.rules, one.atMs, (rule) => rule.paused);
-      if (!states.includes(false)) paused.push(`${agent.id} ${one.id}`);
+      const name = `${agent.id} ${one.kind} ${one.id}`;
+      if (sum > limit) over.push(`${name} made ${sum} of ${limit}`);
+      const states = possible(agent.rules, wholeMs, (rule) => rule.paused);
+      if (!states.includes(false)) paused.push(name);
+      if (later.some(({ counted }) => counted))
+        early.push(`${name} of ${one.amount}: ${one.corrections.join("; ")}`);
     }
   }
   return [
     check("limits held at every moment", looked, over),
+    check("no budget given back for what was paid after all", looked, early),
     check("no reservation of a paused agent", looked, paused),
   ];
 }
+
+const weighsAt = ({ weighed }: PaymentRow, atMs: number): boolean =>
+  weighed.findLast((turn) => turn.atMs <= atMs)?.counted === true;
 
 /** The values that may have been in force at that time. */
 export function possible<T>(

@@ -54,8 +54,12 @@ try {
     say: (line) => console.log(`${stamp()} ${line}`),
     signal: interrupted.signal,
   });
+  const { notes } = report;
   const isBalanced = printReport(report, console.log);
-  writeFileSync(join(outDir, "report.json"), toJson(report));
+  writeFileSync(
+    join(outDir, "report.json"),
+    toJson({ ...report, notes: { ...notes, counts: Object.fromEntries(notes.counts) } }),
+  );
   console.log(`\nEverything, and the replicas' logs: ${relative(process.cwd(), outDir)}`);
   const again = ["--minutes", values.minutes, "--replicas", values.replicas, "--seed", values.seed];
   if (values.hurried) again.push("--hurried");

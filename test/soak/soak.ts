@@ -1,9 +1,12 @@
 // One soak: the world is started, loaded and broken for some minutes, healed and let settle; then the books are compared.
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { getAddress, type Address } from "viem";
 import { randomAddress } from "../helpers/engine.ts";
 import {
   checkBalances,
+  checkChain,
   checkLedgers,
   checkOnce,
   checkRows,
@@ -20,6 +23,7 @@ import { runLoad } from "./load.ts";
 import { checkSaid } from "./said.ts";
 import { openSellers, type SoakSellers } from "./sellers.ts";
 import { settle, soakPayers, type LoadTargets, type Posted } from "./strangers.ts";
+import { toJson } from "./table.ts";
 import { startWorld, type World } from "./world.ts";
 
 export interface SoakOptions {
@@ -95,7 +99,8 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
     });
     if (!sellers) throw new Error("no sellers");
     const ended = new AbortController();
-    const context = { world, random, notes, agents: [], nextAmount, signal: ended.signal };
+    const { signal } = ended;
+    const context: SoakContext = { world, random, notes, agents: [], nextAmount, signal };
     const made = await people(context, sellers, demoPayTo);
     options.say(`seed ${options.seed}: ${options.replicas} replicas, ${AGENTS} agents`);
     const posted: Posted[] = [];
@@ -109,6 +114,9 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
       await settle(context, payment);
     await letSettle(context, options);
     const checks = await closeBooks(context, made.funded, faults, options);
+    const rules = Object.fromEntries(context.agents.map((agent) => [agent.id, agent.rules]));
+    const rows = { ...(await readRows(world.postgres.pool)), rules };
+    writeFileSync(join(options.logDir, "rows.json"), toJson(rows));
     const blocks = await world.chain.publicClient.getBlockNumber({ cacheTime: 0 });
     return { seed: options.seed, minutes: options.minutes, blocks, notes, faults, checks };
   } finally {
@@ -244,6 +252,7 @@ async function closeBooks(
   const { world, agents, notes } = context;
   const patienceMs = isHurried === true ? HURRIED_AGREE_WITHIN_MS : AGREE_WITHIN_MS;
   const untilMs = performance.now() + patienceMs;
+  const sane = await checkChain(world.chain);
   for (;;) {
     const books = await readChain(world.chain);
     const rows = await readRows(world.postgres.pool);
@@ -253,6 +262,7 @@ async function closeBooks(
       ...checkRows(books, rows),
       checkLedgers(books, rows, agents),
       ...checkLimits(rows, agents),
+      sane,
       await checkBalances(world.chain, books, funded),
       ...(await checkSaid(context, books, rows)),
       {

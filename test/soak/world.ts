@@ -2,7 +2,15 @@
 import { fork, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import {
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -58,6 +66,28 @@ export interface World {
   ownEnds: string[];
   stop(): Promise<void>;
 }
+
+/**
+ * The soak's own note of when each payment began to weigh on its agent's limit, and when it ceased to: `updated_at` moves
+ * on when anything else is written, such as what became of a delivery.
+ */
+const WITNESS = `
+  CREATE SCHEMA soak;
+  CREATE TABLE soak.weighed (agent_id TEXT, payment_id TEXT, counted BOOLEAN, at TIMESTAMPTZ);
+  CREATE INDEX ON soak.weighed (payment_id);
+  CREATE FUNCTION soak.note() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+  BEGIN
+    IF TG_OP = 'INSERT' THEN
+      IF NEW.counted THEN
+        INSERT INTO soak.weighed VALUES (NEW.agent_id, NEW.id, TRUE,
+          CASE WHEN NEW.status = 'reserved' THEN NEW.created_at ELSE clock_timestamp() END);
+      END IF;
+    ELSIF NEW.counted <> OLD.counted THEN
+      INSERT INTO soak.weighed VALUES (NEW.agent_id, NEW.id, NEW.counted, clock_timestamp());
+    END IF;
+    RETURN NULL;
+  END $$;
+  CREATE TRIGGER soak_noted AFTER INSERT OR UPDATE ON payments FOR EACH ROW EXECUTE FUNCTION soak.note();`;
 
 type Closer = (() => unknown) | (() => Promise<unknown>);
 
@@ -125,6 +155,9 @@ function soakReplica(
     isUp: false,
     isWanted: false,
   };
+  // What ends a process is said there, and nowhere else.
+  const stderr = openSync(`${made.env["SOAK_LOG"]}.stderr`, "a");
+  t.teardown(() => closeSync(stderr));
 
   /** A supervisor's part: a start that fails, on a database that is away, is tried again. */
   async function start(env: Record<string, string> = {}): Promise<void> {
@@ -133,7 +166,7 @@ function soakReplica(
       const child = fork(childScript("test/soak/replica.child.ts"), {
         execArgv: ["--enable-source-maps", `--import=${CLOCK}`],
         env: { PATH: process.env["PATH"] ?? "", ...made.env, ...env },
-        stdio: ["ignore", "ignore", "ignore", "ipc"],
+        stdio: ["ignore", "ignore", stderr, "ipc"],
       });
       state.child = child;
       const ended = once(child, "exit");
@@ -213,6 +246,7 @@ export class SoakPostgres {
     await admin.query("CREATE DATABASE soak");
     await admin.end();
     await migrate({ connectionString: made.urlThrough(server.port) });
+    await made.pool.query(WITNESS);
     return made;
   }
 

@@ -47,6 +47,8 @@ const payment = (over: Partial<PaymentRow> = {}): PaymentRow => ({
   tx_hash: HASH,
   created_at: new Date(1_000),
   updated_at: new Date(2_000),
+  weighed: [{ counted: true, atMs: over.created_at?.getTime() ?? 1_000 }],
+  corrections: [],
   ...over,
 });
 const settlement = (status: string, tx_hash: Hex | null = HASH): Rows["settlements"][number] => ({
@@ -127,22 +129,28 @@ t.test("limits", async (t) => {
     wrongs(checkLimits({ settlements: [], payments }, agent(rules)));
   const open = rule({ paused: false });
   const second = payment({ id: "pay_2", created_at: new Date(1_500) });
-  t.same(check([payment(), second], [open, rule({ limitAtomic: 10n })]), [0, 0]);
-  t.same(check([payment(), second], [open, rule({ limitAtomic: 9n })]), [1, 0]);
-  const given = payment({ status: "expired", updated_at: new Date(1_400) });
-  t.same(check([given, second], [open, rule({ limitAtomic: 5n })]), [0, 0], "given back before");
+  t.same(check([payment(), second], [open, rule({ limitAtomic: 10n })]), [0, 0, 0]);
+  t.same(check([payment(), second], [open, rule({ limitAtomic: 9n })]), [1, 0, 0]);
+  const given = (...turns: [counted: boolean, atMs: number][]) =>
+    payment({ weighed: turns.map(([counted, atMs]) => ({ counted, atMs })) });
+  const low = [open, rule({ limitAtomic: 5n })];
+  const before = given([true, 1_000], [false, 1_400]);
+  t.same(check([before, second], low), [0, 0, 0], "given back before, and written again later");
+  t.same(check([given([true, 1_000], [false, 1_600]), second], low), [1, 0, 0], "after");
+  const again = given([true, 1_000], [false, 1_400], [true, 1_600]);
+  t.same(check([again, second], low), [0, 1, 0], "given back, and paid after all");
   const lowered = (certainMs: number, ghostUntilMs?: number) => [
     open,
     rule({ limitAtomic: 10n, ...(ghostUntilMs !== undefined && { ghostUntilMs }) }),
     rule({ limitAtomic: 5n, askedMs: 1_100, certainMs }),
   ];
-  t.same(check([payment(), second], lowered(1_200)), [1, 0], "lowered, and known to be");
-  t.same(check([payment(), second], lowered(1_600)), [0, 0], "lowered about then");
-  t.same(check([payment(), second], lowered(1_200, 9_000)), [0, 0], "raised again, perhaps");
+  t.same(check([payment(), second], lowered(1_200)), [1, 0, 0], "lowered, and known to be");
+  t.same(check([payment(), second], lowered(1_600)), [0, 0, 0], "lowered about then");
+  t.same(check([payment(), second], lowered(1_200, 9_000)), [0, 0, 0], "raised again, perhaps");
   const pausedThen = [
     open,
     rule({ limitAtomic: 10n }),
     rule({ paused: true, askedMs: 1_100, certainMs: 1_200 }),
   ];
-  t.same(check([payment(), second], pausedThen), [0, 1]);
+  t.same(check([payment(), second], pausedThen), [0, 0, 1]);
 });

@@ -97,6 +97,38 @@ export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: Told): 
   }
 }
 
+const UNSEEN_FOR_MS = 20_000;
+const RING_AGAIN_MS = 600_000;
+
+/**
+ * What no node shows although the chain has long gone past it: whatever waits for that waits on, since absence
+ * proves nothing, but never in silence.
+ */
+export class Unseen {
+  readonly #ctx: Pick<EngineContext, "log" | "rpc">;
+  readonly #ringAtMs = new Map<string, number>();
+
+  constructor(ctx: Pick<EngineContext, "log" | "rpc">) {
+    this.#ctx = ctx;
+  }
+
+  seen(what: string): void {
+    this.#ringAtMs.delete(what);
+  }
+
+  missed(what: string, fields: object): void {
+    const now = performance.now();
+    const ringAtMs = this.#ringAtMs.get(what) ?? now + UNSEEN_FOR_MS;
+    this.#ringAtMs.set(what, now < ringAtMs ? ringAtMs : now + RING_AGAIN_MS);
+    if (now < ringAtMs) return;
+    this.#ctx.log.error(
+      { alarm: "chain_unseen", what, ...fields },
+      "payments wait for something of the chain that no node shows",
+    );
+    this.#ctx.rpc.doubt();
+  }
+}
+
 /**
  * The block a decision is read at, by its own header: as many blocks deep as said, and `behind` more where
  * nodes have not been able to answer about newer ones.

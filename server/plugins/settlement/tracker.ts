@@ -4,7 +4,7 @@
  */
 import type { PrivateKeyAccount } from "viem";
 import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
-import { alarmOf, type EngineContext } from "./context.ts";
+import { alarmOf, Unseen, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head } from "../../infra/chain/reads.ts";
 import type { BatchItem } from "./batch.ts";
@@ -46,6 +46,7 @@ export class Tracker {
   readonly slots = new Map<bigint, Slot>();
   readonly #deps: TrackerDeps;
   readonly #mempool: Mempool;
+  readonly #unseen: Unseen;
   #progressBlock = 0n;
   /** Since when the chain's nonce is below all of ours that are in flight. */
   #gapSinceMs: number | undefined;
@@ -55,6 +56,7 @@ export class Tracker {
   constructor(deps: TrackerDeps) {
     this.#deps = deps;
     this.#mempool = new Mempool(deps);
+    this.#unseen = new Unseen(deps.ctx);
   }
 
   /** Transactions that may still need a place in a block. */
@@ -150,6 +152,7 @@ export class Tracker {
       slot.missingSinceMs = undefined;
       if (!slot.mined) {
         slot.mined = true;
+        this.#unseen.seen(`nonce ${slot.nonce}`);
         this.#progressBlock = head.number;
         for (const { record } of slot.batch ?? [])
           this.#deps.ctx.meter.landed(record.kind, Date.now() - record.created_at.getTime());
@@ -212,6 +215,7 @@ export class Tracker {
    */
   async #followIncluded(head: Head): Promise<void> {
     const { ctx } = this.#deps;
+    const lane = this.#deps.lease.address;
     const byBlock = new Map<bigint, Slot[]>();
     for (const slot of this.slots.values())
       if (slot.included && !slot.finishing) {
@@ -219,8 +223,12 @@ export class Tracker {
         byBlock.set(blockNumber, [...(byBlock.get(blockNumber) ?? []), slot]);
       }
     for (const [number, slots] of byBlock) {
-      const header = await ctx.reads.readHeader(ctx.rpc, number);
+      // A node that has lost it may say so with an error.
+      const header = await ctx.reads.readHeader(ctx.rpc, number).catch(() => undefined);
       const isFinal = depthOf(head.number, number) >= ctx.network.confirmations;
+      if (header) this.#unseen.seen(`block ${number}`);
+      else if (isFinal)
+        this.#unseen.missed(`block ${number}`, { lane, nonces: slots.map(({ nonce }) => nonce) });
       for (const slot of slots) {
         const blockHash = slot.included?.blockHash;
         if (!header || slot.finishing || blockHash === undefined) continue;
@@ -274,6 +282,7 @@ export class Tracker {
     if (taken === "nowhere") {
       // Another endpoint may have the receipt.
       slot.missingSinceMs = undefined;
+      this.#unseen.missed(`nonce ${slot.nonce}`, { lane: lease.address });
       return ctx.rpc.doubt();
     }
     if (await ctx.transactions.isOurTransaction(ctx.pool, taken.txHash))
