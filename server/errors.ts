@@ -71,6 +71,36 @@ export const ERRORS = {
     "Per-payment limit exceeded",
     "Pay less, or ask the owner to raise the limit.",
   ),
+  weekly_limit_exceeded: define(
+    403,
+    "Weekly limit exceeded",
+    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
+    true,
+  ),
+  monthly_limit_exceeded: define(
+    403,
+    "Monthly limit exceeded",
+    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
+    true,
+  ),
+  payment_rate_exceeded: define(
+    403,
+    "Too many payments in an hour",
+    "Wait until `availableAt`, or ask the owner to allow more payments per hour.",
+    true,
+  ),
+  payee_limit_exceeded: define(
+    403,
+    "This payee's daily limit exceeded",
+    "Wait until `availableAt`, pay less, or ask the owner to raise the limit of this payee. Do not split the payment.",
+    true,
+  ),
+  payee_per_payment_limit_exceeded: define(
+    403,
+    "This payee's limit per payment exceeded",
+    "Pay less, or ask the owner to raise the limit of this payee.",
+  ),
+  payee_expired: define(403, "Payee has expired", "Ask the owner to list this payee for longer."),
   recipient_not_allowed: define(
     403,
     "Recipient not on the allowlist",
