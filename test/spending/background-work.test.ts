@@ -150,8 +150,8 @@ t.test(
      SELECT now() - age * interval '1 day', 'verify', 'ok', 1 FROM unnest(ARRAY[399, 401]) AS age`,
     );
     await pool.query(
-      `INSERT INTO payment_sums (agent_id, level, after_at, to_at, amount)
-     SELECT $1, 1, now() - (age + 1) * interval '1 day', now() - age * interval '1 day', 5
+      `INSERT INTO payment_sums (agent_id, payee, level, after_at, to_at, amount, payments)
+     SELECT $1, '', 1, now() - (age + 1) * interval '1 day', now() - age * interval '1 day', 5, 1
        FROM unnest(ARRAY[59, 61]) AS age`,
       [agent.id],
     );

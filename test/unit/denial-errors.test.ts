@@ -6,16 +6,14 @@ import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
 import { denialError, type Denial } from "../../server/plugins/guardrails/explain.ts";
 import type { ReservationRow } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest, Snapshot } from "../../server/plugins/guardrails/types.ts";
-import { fine, USDC } from "./rule-cases.ts";
+import { bare, USDC } from "./rule-cases.ts";
 
 const WALLET: Address = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 const AT = new Date("2026-05-01T12:00:00.123Z");
 /** Refused for its balance: by the rules, and with numbers that differ from each other. */
 const snapshot: Snapshot = {
-  ...fine,
+  ...bare,
   requested: 3n * USDC,
-  maxAmount: null,
-  perPaymentLimit: null,
   spent: 1_500_000n,
   reserved: 500_000n,
   outstanding: 250_000n,
@@ -57,7 +55,8 @@ t.test("a daily limit says when, or that waiting is no use", async (t) => {
     nextReleaseAt: "2026-05-01T12:00:00.123Z",
     suggestion: /^Wait until 2026-05-01T12:00:00\.123Z, .*Do not split the payment\.$/,
   });
-  t.match(denialError(denial({ ...daily, nextReleaseAt: AT })).extra, {
+  const never = { ...snapshot, requested: 6n * USDC };
+  t.match(denialError(denial({ ...daily, snapshot: never, nextReleaseAt: AT })).extra, {
     retryable: false,
     availableAt: null,
     suggestion: /above the whole daily limit of 5 USDC: .*Do not split the payment\.$/,

@@ -3,14 +3,26 @@ import type { DenialCode, RuleName, Snapshot } from "../../server/plugins/guardr
 
 export const USDC = 1_000_000n;
 
-/** A payment nothing speaks against. */
-export const fine: Snapshot = {
+/** No limit but that of the day, and nothing said of the payee. */
+export const bare: Snapshot = {
   status: "active",
   expired: false,
   refusal: null,
   requested: 1n * USDC,
-  maxAmount: 1n * USDC,
+  maxAmount: null,
   allowed: true,
+  perPaymentLimit: null,
+  limit: 5n * USDC,
+  spent: 3n * USDC,
+  reserved: 1n * USDC,
+  balance: 2n * USDC,
+  outstanding: 1n * USDC,
+};
+
+/** A payment nothing speaks against, at the edge of every rule. */
+export const fine: Snapshot = {
+  ...bare,
+  maxAmount: 1n * USDC,
   payeeExpired: false,
   perPaymentLimit: 1n * USDC,
   payeePerPaymentLimit: 1n * USDC,
@@ -26,11 +38,6 @@ export const fine: Snapshot = {
   monthlyLimit: 20n * USDC,
   monthlySpent: 18n * USDC,
   monthlyReserved: 1n * USDC,
-  limit: 5n * USDC,
-  spent: 3n * USDC,
-  reserved: 1n * USDC,
-  balance: 2n * USDC,
-  outstanding: 1n * USDC,
 };
 
 /** One fact wrong per rule, in the order of the rules; each is at the very edge. */
