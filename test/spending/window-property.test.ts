@@ -24,6 +24,7 @@ import {
   seedAgent,
   setPayee,
   setRules,
+  type SeededAgent,
   type SeededRules,
 } from "./guardrails-sql.helper.ts";
 
@@ -456,6 +457,66 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
   t.ok(stretches > RUNS, `${stretches} stretches`);
   for (const code of Object.values(REFUSALS)) t.ok(refusals.has(code), `${code} was an answer`);
   t.ok(levels[0] > RUNS / 2 && levels[1] > RUNS / 10, `${levels.join(" and ")} sums`);
+});
+
+t.test("many at once, over the connections of several processes", async (t) => {
+  const pools = Array.from({ length: 3 }, () => createPool(database.url, { maxConnections: 4 }));
+  t.teardown(() => Promise.all(pools.map((one) => one.end())));
+  let turn = 0;
+  const next = () => pools[(turn += 1) % pools.length] ?? pool;
+  const attempt = async (agent: SeededAgent, to: Address) => {
+    const request = reserveRequest(agent, 1n, { to });
+    return reserve(next(), { ...request, paymentId: newId("pay"), dryRun: false });
+  };
+  const onlyTen: [DenialCode, Omit<SeededRules, "dailyLimit">, bigint | null][] = [
+    ["weekly_limit_exceeded", { weeklyLimit: 10n }, null],
+    ["monthly_limit_exceeded", { monthlyLimit: 10n }, null],
+    ["payment_rate_exceeded", { paymentsPerHour: 10 }, null],
+    ["payee_limit_exceeded", {}, 10n],
+  ];
+  for (const [code, rules, ofPayee] of onlyTen) {
+    const agent = await seedAgent(pool, { dailyLimit: 1_000n, ...rules });
+    if (ofPayee !== null) await setPayee(pool, agent.agentId, PAYEE, { dailyLimit: ofPayee });
+    const rows = await Promise.all(Array.from({ length: 40 }, () => attempt(agent, PAYEE)));
+    t.equal(rows.filter(({ outcome }) => outcome === "reserved").length, 10, code);
+    t.equal(rows.filter((row) => row.code === code).length, 30);
+  }
+
+  // What is given back meanwhile, by whatever process, is there for the next; and nothing is given back twice.
+  const agent = await seedAgent(pool, {
+    dailyLimit: 1_000n,
+    weeklyLimit: 30n,
+    monthlyLimit: 25n,
+    paymentsPerHour: 20,
+    allowlist: [...PAYEES],
+  });
+  for (const to of PAYEES) await setPayee(pool, agent.agentId, to, { dailyLimit: 12n });
+  await Promise.all(
+    Array.from({ length: 160 }, async (_, index) => {
+      const row = await attempt(agent, PAYEES[index % 2] ?? PAYEE);
+      if (row.outcome === "reserved" && index % 3 !== 0)
+        await next().query("SELECT purser_payment_voided($1, $2, 'test', '')", [
+          agent.agentId,
+          row.paymentId,
+        ]);
+    }),
+  );
+  const { rows } = await pool.query<{ payee: string; hours: number; ok: boolean; used: bigint }>(
+    `SELECT w.payee, w.hours, w.amount AS used, (w.amount, w.payments) = (
+              SELECT COALESCE(sum(p.amount), 0), count(*) FROM payments p
+               WHERE p.agent_id = w.agent_id AND p.counted AND p.created_at > w.after_at AND p.created_at <= w.to_at
+                 AND (w.payee = '' OR p.counterparty = w.payee)) AS ok
+       FROM spending_windows w WHERE w.agent_id = $1 ORDER BY w.payee, w.hours`,
+    [agent.agentId],
+  );
+  t.same(
+    rows.map(({ payee, hours }) => [payee, hours]),
+    [["", 1], ["", 168], ["", 720], ...[...PAYEES].sort().map((payee) => [payee, 24])],
+  );
+  for (const { payee, hours, ok, used } of rows) {
+    t.ok(ok, `${payee} ${hours}: what is kept is what is counted`);
+    t.ok(used <= (payee === "" ? 20n : 12n), `${used} used`);
+  }
 });
 
 interface Window {
