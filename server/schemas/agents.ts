@@ -75,6 +75,15 @@ export const UpdateAgentBody = Strict(
 );
 export type UpdateAgentBody = Static<typeof UpdateAgentBody>;
 
+/** One rolling window of money. */
+const windowFields = {
+  limit: Amount,
+  spent: Amount,
+  reserved: Amount,
+  remaining: Amount,
+  nextReleaseAt: Nullable(Timestamp),
+};
+
 export const AllowlistEntry = Type.Object({
   address: AddressOutput,
   label: Type.String(),
@@ -83,6 +92,11 @@ export const AllowlistEntry = Type.Object({
   perPaymentLimit: Nullable(Amount),
   expiresAt: Nullable(Timestamp),
   createdAt: Timestamp,
+  limits: Type.Optional(
+    Type.Object(windowFields, {
+      description: "Of a payee with a daily limit, where one agent alone is read",
+    }),
+  ),
 });
 export const Allowlist = Type.Object({ allowlist: Type.Array(AllowlistEntry) });
 export const ReplaceAllowlistBody = Strict({
@@ -92,12 +106,23 @@ export const ReplaceAllowlistBody = Strict({
 export const AddAllowlistBody = Strict({ ...payeeFields, authorization: PolicyAuthorization });
 export type AddAllowlistBody = Static<typeof AddAllowlistBody>;
 
+/** Those of the day, and of every other window; null where the owner set none. */
 export const Limits = Type.Object({
-  limit: Amount,
-  spent: Amount,
-  reserved: Amount,
-  remaining: Amount,
-  nextReleaseAt: Nullable(Timestamp),
+  ...windowFields,
+  weekly: Nullable(Type.Object(windowFields)),
+  monthly: Nullable(Type.Object(windowFields)),
+  hourly: Nullable(
+    Type.Object(
+      {
+        limit: Type.Integer(),
+        spent: Type.Integer(),
+        reserved: Type.Integer(),
+        remaining: Type.Integer(),
+        nextReleaseAt: Nullable(Timestamp),
+      },
+      { description: "Payments in the last hour, not money" },
+    ),
+  ),
 });
 
 export const NetworkBalance = Type.Object({
