@@ -14,6 +14,7 @@ import retention from "./infra/retention.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import owners from "./plugins/owners/index.ts";
+import orders from "./plugins/orders/index.ts";
 import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
@@ -48,6 +49,7 @@ const MODULES = [
   http,
   auth,
   owners,
+  orders,
   custody,
   guardrails,
   agents,

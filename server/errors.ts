@@ -71,6 +71,36 @@ export const ERRORS = {
     "Per-payment limit exceeded",
     "Pay less, or ask the owner to raise the limit.",
   ),
+  weekly_limit_exceeded: define(
+    403,
+    "Weekly limit exceeded",
+    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
+    true,
+  ),
+  monthly_limit_exceeded: define(
+    403,
+    "Monthly limit exceeded",
+    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
+    true,
+  ),
+  payment_rate_exceeded: define(
+    403,
+    "Too many payments in an hour",
+    "Wait until `availableAt`, or ask the owner to allow more payments per hour.",
+    true,
+  ),
+  payee_limit_exceeded: define(
+    403,
+    "This payee's daily limit exceeded",
+    "Wait until `availableAt`, pay less, or ask the owner to raise the limit of this payee. Do not split the payment.",
+    true,
+  ),
+  payee_per_payment_limit_exceeded: define(
+    403,
+    "This payee's limit per payment exceeded",
+    "Pay less, or ask the owner to raise the limit of this payee.",
+  ),
+  payee_expired: define(403, "Payee has expired", "Ask the owner to list this payee for longer."),
   recipient_not_allowed: define(
     403,
     "Recipient not on the allowlist",
@@ -98,6 +128,12 @@ export const ERRORS = {
     403,
     "Origin not allowed",
     "Call this route from the web app's own origin.",
+  ),
+
+  owner_signature_required: define(
+    403,
+    "The owner's wallet must sign this",
+    "Sign `typedData` with the owner's wallet (`eth_signTypedData_v4`), then send the same request with `authorization: {order, signature}`.",
   ),
 
   not_found: define(404, "Not found", "Check the path and the id."),
@@ -142,6 +178,16 @@ export const ERRORS = {
     409,
     "Too many listings",
     "Remove a listing you no longer need, then retry.",
+  ),
+  policy_changed: define(
+    409,
+    "The rules changed meanwhile",
+    "What was signed is not what this request would do now. Sign the newer `typedData`, then send the same request with it.",
+  ),
+  order_used: define(
+    409,
+    "Order already used",
+    "What it says was done. Send the request without `authorization` for a new order.",
   ),
   conflict: define(409, "Conflict", "The resource changed or exists already; reload and retry."),
 

@@ -1,5 +1,6 @@
--- Sums up what is newer than the sums, as long as it fills one. Under the agent's row lock. A payment made
--- later is younger than every sum: purser_reserve never gives a time twice.
+-- Sums up what is newer than the sums, as long as it fills one: for all payees (''), and for each that was paid.
+-- Under the agent's row lock. A payment made later is younger than every sum: purser_reserve never gives a time
+-- twice.
 CREATE FUNCTION purser_close_sums(p_agent_id TEXT) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_size CONSTANT INTEGER := purser_sum_size();
@@ -15,21 +16,24 @@ BEGIN
              WHERE p.agent_id = p_agent_id AND p.created_at > v_after AND p.counted
              ORDER BY p.created_at, p.id LIMIT v_size) next;
     EXIT WHEN v_count < v_size;
-    INSERT INTO payment_sums (agent_id, level, after_at, to_at, amount)
-    SELECT p_agent_id, 1, v_after, v_to, sum(p.amount) FROM payments p
-     WHERE p.agent_id = p_agent_id AND p.created_at > v_after AND p.created_at <= v_to AND p.counted;
+    INSERT INTO payment_sums (agent_id, payee, level, after_at, to_at, amount, payments)
+    SELECT p_agent_id, COALESCE(p.counterparty, ''), 1, v_after, v_to, sum(p.amount), count(*) FROM payments p
+     WHERE p.agent_id = p_agent_id AND p.created_at > v_after AND p.created_at <= v_to AND p.counted
+     GROUP BY GROUPING SETS ((), (p.counterparty));
     v_after := v_to;
     -- Where the sums of level 2 end, or those of level 1 begin.
     SELECT COALESCE(max(s.to_at) FILTER (WHERE s.level = 2), min(s.after_at)) INTO v_above FROM (
       (SELECT level, after_at, to_at FROM payment_sums
-        WHERE agent_id = p_agent_id AND level = 2 ORDER BY after_at DESC LIMIT 1)
+        WHERE agent_id = p_agent_id AND payee = '' AND level = 2 ORDER BY after_at DESC LIMIT 1)
       UNION ALL
       (SELECT level, after_at, to_at FROM payment_sums
-        WHERE agent_id = p_agent_id AND level = 1 ORDER BY after_at LIMIT 1)) s;
-    INSERT INTO payment_sums (agent_id, level, after_at, to_at, amount)
-    SELECT p_agent_id, 2, v_above, v_to, sum(s.amount) FROM payment_sums s
-     WHERE s.agent_id = p_agent_id AND s.level = 1 AND s.after_at >= v_above
-    HAVING count(*) >= v_size;
+        WHERE agent_id = p_agent_id AND payee = '' AND level = 1 ORDER BY after_at LIMIT 1)) s;
+    IF (SELECT count(*) FROM payment_sums s
+         WHERE s.agent_id = p_agent_id AND s.payee = '' AND s.level = 1 AND s.after_at >= v_above) >= v_size THEN
+      INSERT INTO payment_sums (agent_id, payee, level, after_at, to_at, amount, payments)
+      SELECT p_agent_id, s.payee, 2, v_above, v_to, sum(s.amount), sum(s.payments) FROM payment_sums s
+       WHERE s.agent_id = p_agent_id AND s.level = 1 AND s.after_at >= v_above GROUP BY s.payee;
+    END IF;
   END LOOP;
   UPDATE agents SET summed_to_at = v_after, unsummed = v_count WHERE id = p_agent_id;
 END;

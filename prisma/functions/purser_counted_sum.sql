@@ -1,9 +1,11 @@
--- The counted payments of (p_after, p_to], whatever the length: whole sums where there are some, and single
--- payments at the ends.
-CREATE FUNCTION purser_counted_sum(p_agent_id TEXT, p_after TIMESTAMPTZ, p_to TIMESTAMPTZ)
-RETURNS NUMERIC LANGUAGE plpgsql STABLE AS $$
+-- The counted payments of (p_after, p_to], to one payee or to all (''), whatever the length: whole sums where
+-- there are some, and single payments at the ends. The sums of all payees say where a stretch begins and ends; a
+-- payee has a row of its own only in those in which it was paid.
+CREATE FUNCTION purser_counted_sum(
+  p_agent_id TEXT, p_payee TEXT, p_after TIMESTAMPTZ, p_to TIMESTAMPTZ, OUT amount NUMERIC, OUT payments BIGINT
+) LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
 DECLARE
-  v_total NUMERIC;
   -- Whole sums of the level at hand: (v_from, v_until]; what the level below sums around them.
   v_from TIMESTAMPTZ;
   v_until TIMESTAMPTZ;
@@ -11,40 +13,51 @@ DECLARE
   v_outer_until TIMESTAMPTZ;
 BEGIN
   SELECT s.after_at INTO v_from FROM payment_sums s
-   WHERE s.agent_id = p_agent_id AND s.level = 1 AND s.after_at >= p_after AND s.after_at < p_to
+   WHERE s.agent_id = p_agent_id AND s.payee = '' AND s.level = 1 AND s.after_at >= p_after AND s.after_at < p_to
    ORDER BY s.after_at LIMIT 1;
   IF v_from IS NOT NULL THEN
     SELECT s.to_at INTO v_until FROM payment_sums s
-     WHERE s.agent_id = p_agent_id AND s.level = 1 AND s.after_at < p_to AND s.to_at <= p_to
+     WHERE s.agent_id = p_agent_id AND s.payee = '' AND s.level = 1 AND s.after_at < p_to AND s.to_at <= p_to
      ORDER BY s.after_at DESC LIMIT 1;
   END IF;
   IF v_until IS NULL OR v_from >= v_until THEN
-    RETURN (SELECT COALESCE(sum(p.amount), 0) FROM payments p
-             WHERE p.agent_id = p_agent_id AND p.created_at > p_after AND p.created_at <= p_to AND p.counted);
+    SELECT COALESCE(sum(p.amount), 0), count(*) INTO amount, payments FROM payments p
+     WHERE p.agent_id = p_agent_id AND p.created_at > p_after AND p.created_at <= p_to AND p.counted
+       AND (p_payee = '' OR p.counterparty = p_payee);
+    RETURN;
   END IF;
-  v_total := (SELECT COALESCE(sum(p.amount), 0) FROM payments p
-               WHERE p.agent_id = p_agent_id AND p.created_at > p_after AND p.created_at <= v_from AND p.counted)
-           + (SELECT COALESCE(sum(p.amount), 0) FROM payments p
-               WHERE p.agent_id = p_agent_id AND p.created_at > v_until AND p.created_at <= p_to AND p.counted);
   v_outer_from := v_from;
   v_outer_until := v_until;
   SELECT s.after_at INTO v_from FROM payment_sums s
-   WHERE s.agent_id = p_agent_id AND s.level = 2 AND s.after_at >= v_outer_from ORDER BY s.after_at LIMIT 1;
+   WHERE s.agent_id = p_agent_id AND s.payee = '' AND s.level = 2 AND s.after_at >= v_outer_from
+   ORDER BY s.after_at LIMIT 1;
   SELECT s.to_at INTO v_until FROM payment_sums s
-   WHERE s.agent_id = p_agent_id AND s.level = 2 AND s.after_at < v_outer_until AND s.to_at <= v_outer_until
+   WHERE s.agent_id = p_agent_id AND s.payee = '' AND s.level = 2 AND s.after_at < v_outer_until
+     AND s.to_at <= v_outer_until
    ORDER BY s.after_at DESC LIMIT 1;
   IF v_from IS NULL OR v_until IS NULL OR v_from >= v_until THEN
     v_from := v_outer_until;
     v_until := v_outer_until;
   END IF;
-  RETURN v_total + (SELECT COALESCE(sum(s.amount), 0) FROM payment_sums s
-                     WHERE s.agent_id = p_agent_id AND s.level = 1
-                       AND s.after_at >= v_outer_from AND s.after_at < v_from)
-                 + (SELECT COALESCE(sum(s.amount), 0) FROM payment_sums s
-                     WHERE s.agent_id = p_agent_id AND s.level = 2
-                       AND s.after_at >= v_from AND s.after_at < v_until)
-                 + (SELECT COALESCE(sum(s.amount), 0) FROM payment_sums s
-                     WHERE s.agent_id = p_agent_id AND s.level = 1
-                       AND s.after_at >= v_until AND s.after_at < v_outer_until);
+  SELECT COALESCE(sum(part.amount), 0), COALESCE(sum(part.payments), 0) INTO amount, payments FROM (
+    SELECT p.amount, 1 AS payments FROM payments p
+     WHERE p.agent_id = p_agent_id AND p.created_at > p_after AND p.created_at <= v_outer_from AND p.counted
+       AND (p_payee = '' OR p.counterparty = p_payee)
+    UNION ALL
+    SELECT p.amount, 1 FROM payments p
+     WHERE p.agent_id = p_agent_id AND p.created_at > v_outer_until AND p.created_at <= p_to AND p.counted
+       AND (p_payee = '' OR p.counterparty = p_payee)
+    UNION ALL
+    SELECT s.amount, s.payments FROM payment_sums s
+     WHERE s.agent_id = p_agent_id AND s.payee = p_payee AND s.level = 1
+       AND s.after_at >= v_outer_from AND s.after_at < v_from
+    UNION ALL
+    SELECT s.amount, s.payments FROM payment_sums s
+     WHERE s.agent_id = p_agent_id AND s.payee = p_payee AND s.level = 2
+       AND s.after_at >= v_from AND s.after_at < v_until
+    UNION ALL
+    SELECT s.amount, s.payments FROM payment_sums s
+     WHERE s.agent_id = p_agent_id AND s.payee = p_payee AND s.level = 1
+       AND s.after_at >= v_until AND s.after_at < v_outer_until) part;
 END;
 $$;

@@ -1,9 +1,12 @@
 -- The rules in their fixed order, as (code) of the first that refuses, or null. The same order and
 -- the same comparisons as server/plugins/guardrails/explain.ts; a property test holds them together.
+-- A limit that nobody set is null, and refuses nothing.
 CREATE FUNCTION purser_first_refusal(
   p_status TEXT, p_expired BOOLEAN, p_refusal TEXT, p_requested NUMERIC, p_max_amount NUMERIC,
-  p_allowed BOOLEAN, p_per_payment NUMERIC, p_limit NUMERIC, p_window_sum NUMERIC,
-  p_balance NUMERIC, p_outstanding NUMERIC
+  p_allowed BOOLEAN, p_payee_expired BOOLEAN, p_per_payment NUMERIC, p_payee_per_payment NUMERIC,
+  p_per_hour NUMERIC, p_last_hour NUMERIC, p_payee_limit NUMERIC, p_payee_sum NUMERIC,
+  p_limit NUMERIC, p_window_sum NUMERIC, p_weekly NUMERIC, p_week_sum NUMERIC,
+  p_monthly NUMERIC, p_month_sum NUMERIC, p_balance NUMERIC, p_outstanding NUMERIC
 ) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE
     WHEN p_status <> 'active' THEN 'agent_paused'
@@ -11,8 +14,14 @@ CREATE FUNCTION purser_first_refusal(
     WHEN p_refusal IS NOT NULL THEN p_refusal
     WHEN p_requested > p_max_amount THEN 'price_exceeds_max'
     WHEN NOT p_allowed THEN 'recipient_not_allowed'
+    WHEN p_payee_expired THEN 'payee_expired'
     WHEN p_requested > p_per_payment THEN 'per_payment_limit_exceeded'
+    WHEN p_requested > p_payee_per_payment THEN 'payee_per_payment_limit_exceeded'
+    WHEN p_last_hour + 1 > p_per_hour THEN 'payment_rate_exceeded'
+    WHEN p_payee_sum + p_requested > p_payee_limit THEN 'payee_limit_exceeded'
     WHEN p_window_sum + p_requested > p_limit THEN 'daily_limit_exceeded'
+    WHEN p_week_sum + p_requested > p_weekly THEN 'weekly_limit_exceeded'
+    WHEN p_month_sum + p_requested > p_monthly THEN 'monthly_limit_exceeded'
     WHEN p_requested > p_balance - p_outstanding THEN 'insufficient_funds'
   END;
 $$;

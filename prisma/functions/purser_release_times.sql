@@ -1,25 +1,49 @@
--- When the first payment leaves the window as it is at p_at, and when p_amount will fit (null if it is above
--- the whole limit). Read beside the decision, without the agent's lock: one snapshot, that of the statement.
-CREATE FUNCTION purser_release_times(p_agent_id TEXT, p_amount NUMERIC, p_at TIMESTAMPTZ)
-RETURNS TABLE (next_release_at TIMESTAMPTZ, available_at TIMESTAMPTZ) LANGUAGE plpgsql STABLE AS $$
+-- For each limit of a time that the agent or the payee has: when the first payment leaves its window as it is at
+-- p_at, and when p_amount will fit (null if it is above the whole limit). Read beside the decision, without the
+-- agent's lock: one snapshot, that of the statement.
+CREATE FUNCTION purser_release_times(p_agent_id TEXT, p_payee TEXT, p_amount NUMERIC, p_at TIMESTAMPTZ)
+RETURNS TABLE (rule TEXT, next_release_at TIMESTAMPTZ, available_at TIMESTAMPTZ) LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_agent agents%ROWTYPE;
   v_now TIMESTAMPTZ;
   v_edge TIMESTAMPTZ;
+  each RECORD;
+  v_window spending_windows%ROWTYPE;
   v_need NUMERIC;
 BEGIN
   SELECT * INTO v_agent FROM agents a WHERE a.id = p_agent_id;
   v_now := GREATEST(p_at, v_agent.window_tail_at + interval '24 hours');
-  v_edge := v_now - interval '24 hours';
-  SELECT purser_leaves_window_at(p.created_at) INTO next_release_at FROM payments p
-   WHERE p.agent_id = p_agent_id AND p.created_at > v_edge AND p.counted ORDER BY p.created_at, p.id LIMIT 1;
-  IF p_amount <= v_agent.daily_limit THEN
-    v_need := p_amount - v_agent.daily_limit + v_agent.window_sum
-            - purser_counted_sum(p_agent_id, v_agent.window_tail_at, v_edge);
-    -- Nothing to wait for: what was in the way has been voided meanwhile.
-    available_at := CASE WHEN v_need <= 0 THEN v_now
-      ELSE purser_leaves_window_at(purser_sum_reached_at(p_agent_id, v_edge, v_need)) END;
-  END IF;
-  RETURN NEXT;
+  FOR each IN
+    SELECT * FROM (
+      SELECT 'payments_per_hour' AS name, '' AS payee, 1 AS hours, 'payments' AS measure, 1 AS ask,
+             v_agent.payments_per_hour::numeric AS most
+      UNION ALL
+      SELECT 'payee_limit', l.address, 24, 'amount', p_amount, l.daily_limit FROM allowlist_entries l
+       WHERE l.agent_id = p_agent_id AND l.address = p_payee
+      UNION ALL SELECT 'daily_limit', '', 24, 'amount', p_amount, v_agent.daily_limit
+      UNION ALL SELECT 'weekly_limit', '', 168, 'amount', p_amount, v_agent.weekly_limit
+      UNION ALL SELECT 'monthly_limit', '', 720, 'amount', p_amount, v_agent.monthly_limit) limits
+     WHERE limits.most IS NOT NULL
+  LOOP
+    rule := each.name;
+    available_at := NULL;
+    v_edge := v_now - each.hours * interval '1 hour';
+    next_release_at := purser_leaves_window_at(
+      purser_sum_reached_at(p_agent_id, each.payee, 'payments', v_edge, 1), each.hours);
+    IF each.ask <= each.most THEN
+      IF each.name = 'daily_limit' THEN
+        v_need := v_agent.window_sum - (SELECT c.amount
+          FROM purser_counted_sum(p_agent_id, '', v_agent.window_tail_at, v_edge) c);
+      ELSE
+        v_window := purser_window(p_agent_id, each.payee, each.hours, v_now);
+        v_need := CASE each.measure WHEN 'payments' THEN v_window.payments ELSE v_window.amount END;
+      END IF;
+      v_need := v_need + each.ask - each.most;
+      -- Nothing to wait for: there is room, or what was in the way has been voided meanwhile.
+      available_at := CASE WHEN v_need <= 0 THEN v_now ELSE purser_leaves_window_at(
+        purser_sum_reached_at(p_agent_id, each.payee, each.measure, v_edge, v_need), each.hours) END;
+    END IF;
+    RETURN NEXT;
+  END LOOP;
 END;
 $$;

@@ -4,8 +4,9 @@
 -- The rolling window: agents.window_sum is the sum of the counted payments newer than
 -- agents.window_tail_at. A decision moves the tail to exactly 24 hours ago and takes off what it
 -- passes, so each payment is read once on its way out, however many the window holds; after a long rest
--- whole sums of them are passed at once. When a refused amount will fit is asked afterwards, without the
--- lock (purser_release_times).
+-- whole sums of them are passed at once. Further windows (an hour, a week, a month, a payee's day) are looked at
+-- where a limit needs them, in the same way (purser_window). When a refused amount will fit is asked afterwards,
+-- without the lock (purser_release_times).
 --
 -- p_request has the members that are read first; those that may be null may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused |
@@ -18,13 +19,19 @@ CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
 DECLARE
   ask RECORD;
   v_agent agents%ROWTYPE;
+  v_payee allowlist_entries%ROWTYPE;
   v_key idempotency_keys%ROWTYPE;
   v_now TIMESTAMPTZ;
   v_edge TIMESTAMPTZ;
   v_freed NUMERIC;
   v_sum NUMERIC;
-  v_reserved NUMERIC;
-  v_outstanding NUMERIC;
+  -- Null where no limit needs them.
+  v_hour spending_windows%ROWTYPE;
+  v_payee_day spending_windows%ROWTYPE;
+  v_week spending_windows%ROWTYPE;
+  v_month spending_windows%ROWTYPE;
+  v_windows spending_windows[];
+  v_open RECORD;
   v_allowed BOOLEAN;
   v_expired BOOLEAN;
   v_key_code TEXT;
@@ -80,25 +87,57 @@ BEGIN
     END IF;
   END IF;
 
-  v_freed := purser_counted_sum(ask.agent_id, v_agent.window_tail_at, v_edge);
+  v_freed := (SELECT c.amount FROM purser_counted_sum(ask.agent_id, '', v_agent.window_tail_at, v_edge) c);
   v_sum := v_agent.window_sum - v_freed;
+  SELECT * INTO v_payee FROM allowlist_entries l WHERE l.agent_id = ask.agent_id AND l.address = ask.payee;
+  v_allowed := FOUND;
+  IF v_agent.payments_per_hour IS NOT NULL THEN
+    v_hour := purser_window(ask.agent_id, '', 1, v_now);
+  END IF;
+  IF v_payee.daily_limit IS NOT NULL THEN
+    v_payee_day := purser_window(ask.agent_id, ask.payee, 24, v_now);
+  END IF;
+  IF v_agent.weekly_limit IS NOT NULL THEN
+    v_week := purser_window(ask.agent_id, '', 168, v_now);
+  END IF;
+  IF v_agent.monthly_limit IS NOT NULL THEN
+    v_month := purser_window(ask.agent_id, '', 720, v_now);
+  END IF;
   -- One statement, one snapshot: a payment that settles meanwhile is counted once.
-  SELECT COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_edge), 0),
-         purser_outstanding(ask.agent_id, ask.chain_id, ask.balance_block)
-    INTO v_reserved, v_outstanding
-    FROM payments o WHERE o.agent_id = ask.agent_id AND o.outstanding;
-  v_allowed := EXISTS (SELECT 1 FROM allowlist_entries l WHERE l.agent_id = ask.agent_id AND l.address = ask.payee);
+  SELECT COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_edge), 0) AS day,
+         count(*) FILTER (WHERE o.counted AND o.created_at > v_hour.after_at) AS hour,
+         COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_payee_day.after_at
+                                          AND o.counterparty = ask.payee), 0) AS payee_day,
+         COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_week.after_at), 0) AS week,
+         COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_month.after_at), 0) AS month,
+         purser_outstanding(ask.agent_id, ask.chain_id, ask.balance_block) AS wallet
+    INTO v_open FROM payments o WHERE o.agent_id = ask.agent_id AND o.outstanding;
   v_expired := v_agent.expires_at IS NOT NULL AND v_agent.expires_at <= v_now;
   code := purser_first_refusal(
     p_status => v_agent.status, p_expired => v_expired, p_refusal => ask.refusal, p_requested => ask.amount,
-    p_max_amount => ask.max_amount, p_allowed => v_allowed, p_per_payment => v_agent.per_payment_limit,
-    p_limit => v_agent.daily_limit, p_window_sum => v_sum, p_balance => ask.balance,
-    p_outstanding => v_outstanding);
+    p_max_amount => ask.max_amount, p_allowed => v_allowed, p_payee_expired => v_payee.expires_at <= v_now,
+    p_per_payment => v_agent.per_payment_limit, p_payee_per_payment => v_payee.per_payment_limit,
+    p_per_hour => v_agent.payments_per_hour, p_last_hour => v_hour.payments,
+    p_payee_limit => v_payee.daily_limit, p_payee_sum => v_payee_day.amount,
+    p_limit => v_agent.daily_limit, p_window_sum => v_sum,
+    p_weekly => v_agent.weekly_limit, p_week_sum => v_week.amount,
+    p_monthly => v_agent.monthly_limit, p_month_sum => v_month.amount,
+    p_balance => ask.balance, p_outstanding => v_open.wallet);
   snapshot := jsonb_build_object(
     'status', v_agent.status, 'expired', v_expired, 'refusal', ask.refusal, 'requested', ask.amount::text,
     'maxAmount', ask.max_amount::text, 'allowed', v_allowed, 'perPaymentLimit', v_agent.per_payment_limit::text,
-    'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_reserved)::text, 'reserved', v_reserved::text,
-    'balance', ask.balance::text, 'outstanding', v_outstanding::text);
+    'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_open.day)::text, 'reserved', v_open.day::text,
+    'balance', ask.balance::text, 'outstanding', v_open.wallet::text);
+  -- What nobody set is not in it.
+  v_windows := array_remove(ARRAY[v_hour, v_payee_day, v_week, v_month], NULL);
+  IF cardinality(v_windows) > 0 OR v_payee.per_payment_limit IS NOT NULL OR v_payee.expires_at IS NOT NULL THEN
+    snapshot := snapshot || jsonb_strip_nulls(jsonb_build_object(
+        'payeeExpired', v_payee.expires_at <= v_now, 'payeePerPaymentLimit', v_payee.per_payment_limit::text))
+      || purser_window_facts('hourly', v_agent.payments_per_hour, v_hour.payments, v_open.hour)
+      || purser_window_facts('payee', v_payee.daily_limit, v_payee_day.amount, v_open.payee_day)
+      || purser_window_facts('weekly', v_agent.weekly_limit, v_week.amount, v_open.week)
+      || purser_window_facts('monthly', v_agent.monthly_limit, v_month.amount, v_open.month);
+  END IF;
 
   IF ask.dry_run THEN
     outcome := CASE WHEN code IS NULL THEN 'allowed' ELSE 'denied' END;
@@ -108,7 +147,7 @@ BEGIN
 
   IF code IS NOT NULL THEN
     outcome := 'blocked';
-    IF v_freed > 0 THEN
+    IF v_freed > 0 OR cardinality(v_windows) > 0 THEN
       UPDATE agents a SET window_sum = v_sum, window_tail_at = v_edge WHERE a.id = ask.agent_id;
     END IF;
     -- What makes two refusals the same, for an hour.
@@ -123,6 +162,15 @@ BEGIN
       INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id)
       VALUES (ask.agent_id, ask.route, ask.key, ask.body_hash, ask.payment_id);
     END IF;
+  END IF;
+  IF cardinality(v_windows) > 0 THEN
+    INSERT INTO spending_windows AS w (agent_id, payee, hours, after_at, to_at, amount, payments)
+    SELECT n.agent_id, n.payee, n.hours, n.after_at, n.to_at,
+           n.amount + CASE WHEN code IS NULL THEN ask.amount ELSE 0 END, n.payments + (code IS NULL)::int
+      FROM unnest(v_windows) AS n
+    ON CONFLICT (agent_id, payee, hours) DO UPDATE
+       SET after_at = EXCLUDED.after_at, to_at = EXCLUDED.to_at, amount = EXCLUDED.amount,
+           payments = EXCLUDED.payments;
   END IF;
   INSERT INTO payments AS p (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
     request_id, denial_code, denial_key, policy, url, listing_id, requirement, nonce, valid_before, created_at,

@@ -47,7 +47,16 @@ export const ServiceInfo = Type.Object({
       codes: Type.Array(Type.String(), { description: "What its refusals are called" }),
       field: Nullable(
         Type.Object(
-          { name: Type.String(), label: Type.String(), help: Type.String() },
+          {
+            name: Type.String(),
+            of: Type.Optional(
+              Type.Literal("payee", {
+                description: "Set for one payee; without it, for the agent",
+              }),
+            ),
+            label: Type.String(),
+            help: Type.String(),
+          },
           { description: "Where the owner of an agent sets it" },
         ),
       ),

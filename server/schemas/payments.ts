@@ -1,6 +1,6 @@
 /** Wire types of payments: what an agent asks, what everybody reads. */
 import { Type, type Static } from "typebox";
-import { NetworkBalance } from "./agents.ts";
+import { AllowlistEntry, Limits, NetworkBalance } from "./agents.ts";
 import {
   AddressInput,
   AddressOutput,
@@ -40,14 +40,6 @@ export const SpendAnswer = Type.Object({
   remaining: Type.String({ description: "Left of the daily limit after this payment" }),
 });
 
-export const LimitsOut = Type.Object({
-  limit: Type.String(),
-  spent: Type.String(),
-  reserved: Type.String(),
-  remaining: Type.String(),
-  nextReleaseAt: Nullable(Timestamp),
-});
-
 export const AgentSelf = Type.Object({
   id: Type.String(),
   name: Type.String(),
@@ -63,12 +55,10 @@ export const AgentSelf = Type.Object({
   balances: Type.Array(NetworkBalance, {
     description: "On every configured network; name one in a spend to pay from there",
   }),
-  limits: LimitsOut,
+  limits: Limits,
   perPaymentLimit: Nullable(Type.String()),
   expiresAt: Nullable(Timestamp),
-  allowlist: Type.Array(
-    Type.Object({ address: AddressOutput, label: Type.String(), createdAt: Timestamp }),
-  ),
+  allowlist: Type.Array(AllowlistEntry),
   key: Type.Object({
     id: Type.String(),
     label: Type.String(),

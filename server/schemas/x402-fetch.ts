@@ -122,6 +122,14 @@ export const X402FetchAnswer = Type.Object({
           rule: Type.String(),
           passed: Nullable(Type.Boolean()),
           detail: Type.String(),
+          availableAt: Type.Optional(
+            Nullable(
+              Type.String({
+                description:
+                  "Of a limit of a time that did not pass: when it alone will; null: never",
+              }),
+            ),
+          ),
         }),
       ),
       policy: Nullable(Type.Record(Type.String(), Type.Unknown())),

@@ -17,32 +17,88 @@ export interface SeededAgent {
 
 export const randomAddress = (): Address => `0x${randomBytes(20).toString("hex")}`;
 
-export async function seedAgent(
-  pool: Pool,
-  rules: { dailyLimit: bigint; perPaymentLimit?: bigint | null; allowlist?: Address[] },
-): Promise<SeededAgent> {
+/** Null, or not given: not set. */
+export interface SeededRules {
+  dailyLimit: bigint;
+  perPaymentLimit?: bigint | null;
+  weeklyLimit?: bigint | null;
+  monthlyLimit?: bigint | null;
+  paymentsPerHour?: number | null;
+  allowlist?: Address[];
+}
+
+export async function seedAgent(pool: Pool, rules: SeededRules): Promise<SeededAgent> {
   const ownerId = newId("own");
   const agentId = newId("agt");
   const walletAddress = randomAddress();
   await pool.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [ownerId, randomAddress()]);
   await pool.query(
-    `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, per_payment_limit)
-     VALUES ($1, $2, 'seeded', $3, $4, $5, $6)`,
-    [
-      agentId,
-      ownerId,
-      `eip155:${CHAIN_ID}`,
-      walletAddress,
-      String(rules.dailyLimit),
-      rules.perPaymentLimit == null ? null : String(rules.perPaymentLimit),
-    ],
+    `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit) VALUES ($1, $2, 'seeded', $3, $4, $5)`,
+    [agentId, ownerId, `eip155:${CHAIN_ID}`, walletAddress, String(rules.dailyLimit)],
   );
+  await setRules(pool, agentId, rules);
   for (const address of rules.allowlist ?? [PAYEE])
     await pool.query("INSERT INTO allowlist_entries (agent_id, address) VALUES ($1, $2)", [
       agentId,
       address,
     ]);
   return { ownerId, agentId, walletAddress };
+}
+
+const text = (value: bigint | number | null | undefined): string | null =>
+  value == null ? null : String(value);
+
+/** All of an agent's limits: what is not given is not set any more. */
+export async function setRules(pool: Pool, agentId: string, rules: SeededRules): Promise<void> {
+  await pool.query(
+    `UPDATE agents SET daily_limit = $2, per_payment_limit = $3, weekly_limit = $4, monthly_limit = $5,
+                       payments_per_hour = $6 WHERE id = $1`,
+    [
+      agentId,
+      text(rules.dailyLimit),
+      text(rules.perPaymentLimit),
+      text(rules.weeklyLimit),
+      text(rules.monthlyLimit),
+      text(rules.paymentsPerHour),
+    ],
+  );
+}
+
+/** What is said of one payee; `expiresInMs` from now on the database's clock. */
+export async function setPayee(
+  pool: Pool,
+  agentId: string,
+  payee: Address,
+  rules: { dailyLimit?: bigint | null; perPaymentLimit?: bigint | null; expiresInMs?: number },
+): Promise<void> {
+  await pool.query(
+    `UPDATE allowlist_entries SET daily_limit = $3, per_payment_limit = $4,
+            expires_at = clock_timestamp() + $5::numeric * interval '1 millisecond'
+      WHERE agent_id = $1 AND address = $2`,
+    [
+      agentId,
+      payee,
+      text(rules.dailyLimit),
+      text(rules.perPaymentLimit),
+      rules.expiresInMs ?? null,
+    ],
+  );
+}
+
+/** Time passes for one agent: everything of it is that much older. */
+export async function passTime(pool: Pool, agentId: string, interval: string): Promise<void> {
+  await pool.query(
+    `WITH span AS (SELECT $2::interval AS passed),
+     rows AS (UPDATE payments SET created_at = created_at - passed FROM span WHERE agent_id = $1),
+     sums AS (UPDATE payment_sums SET after_at = after_at - passed, to_at = to_at - passed
+                FROM span WHERE agent_id = $1),
+     windows AS (UPDATE spending_windows SET after_at = after_at - passed, to_at = to_at - passed
+                   FROM span WHERE agent_id = $1),
+     payees AS (UPDATE allowlist_entries SET expires_at = expires_at - passed FROM span WHERE agent_id = $1)
+     UPDATE agents SET window_tail_at = window_tail_at - passed, summed_to_at = summed_to_at - passed
+       FROM span WHERE id = $1`,
+    [agentId, interval],
+  );
 }
 
 export function reserveRequest(

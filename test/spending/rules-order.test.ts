@@ -7,7 +7,7 @@ import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
 import { DENIAL_CODES } from "../../server/plugins/guardrails/rules/index.ts";
 import { testDatabase } from "../helpers/postgres.ts";
-import { reserveRequest, seedAgent } from "./guardrails-sql.helper.ts";
+import { PAYEE, reserveRequest, seedAgent, setPayee, setRules } from "./guardrails-sql.helper.ts";
 
 const database = await testDatabase(t);
 const pool = createPool(database.url, { maxConnections: 2 });
@@ -30,6 +30,12 @@ const facts = fc.record({
   allowed: fc.oneof({ weight: 4, arbitrary: fc.constant(true) }, fc.constant(false)),
   perPaymentLimit: fc.option(amount),
   dailyLimit: amount,
+  weeklyLimit: fc.option(amount),
+  monthlyLimit: fc.option(amount),
+  paymentsPerHour: fc.option(fc.integer({ min: 0, max: 2 }), { freq: 2 }),
+  payeeDailyLimit: fc.option(amount),
+  payeePerPaymentLimit: fc.option(amount),
+  payeeExpired: fc.option(fc.constantFrom(true, false, false), { freq: 2 }),
   balance: amount,
 });
 
@@ -38,17 +44,18 @@ t.test("any mixture of faults", async (t) => {
   const seen = new Set<string | null>();
   await fc.assert(
     fc.asyncProperty(facts, async (given) => {
+      await setRules(pool, agent.agentId, given);
       await pool.query(
-        `UPDATE agents SET status = $2, daily_limit = $3, per_payment_limit = $4,
-                expires_at = clock_timestamp() + $5 * interval '1 hour' WHERE id = $1`,
-        [
-          agent.agentId,
-          given.status,
-          String(given.dailyLimit),
-          given.perPaymentLimit === null ? null : String(given.perPaymentLimit),
-          given.expired ? -1 : 1,
-        ],
+        "UPDATE agents SET status = $2, expires_at = clock_timestamp() + $3 * interval '1 hour' WHERE id = $1",
+        [agent.agentId, given.status, given.expired ? -1 : 1],
       );
+      await setPayee(pool, agent.agentId, PAYEE, {
+        dailyLimit: given.payeeDailyLimit,
+        perPaymentLimit: given.payeePerPaymentLimit,
+        ...(given.payeeExpired === null
+          ? {}
+          : { expiresInMs: given.payeeExpired ? -1_000 : 600_000 }),
+      });
       const request = reserveRequest(agent, given.requested, {
         balance: { atomic: given.balance, blockNumber: 1n },
         maxAmountAtomic: given.maxAmount,
@@ -63,7 +70,7 @@ t.test("any mixture of faults", async (t) => {
         throw new Error(`SQL: ${row.code}, the list of rules: ${explained}`);
       seen.add(row.code);
     }),
-    { numRuns: 1_500 },
+    { numRuns: 1_200 },
   );
   for (const code of [null, ...DENIAL_CODES]) t.ok(seen.has(code), `${code} was an answer`);
 });

@@ -1,12 +1,22 @@
 // Goal: the rolling window counts to the microsecond on the database clock, and says exactly when a refused amount fits.
 import t from "tap";
+import type { Address } from "viem";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { reserve, voidUnsigned } from "../../server/plugins/guardrails/store.ts";
 import { readLimits } from "../../server/plugins/guardrails/store.ts";
 import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
 import type { ReserveResult } from "../../server/plugins/guardrails/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";
-import { reserveRequest, seedAgent, type SeededAgent } from "./guardrails-sql.helper.ts";
+import {
+  passTime,
+  PAYEE,
+  reserveRequest,
+  seedAgent,
+  setPayee,
+  setRules,
+  type SeededAgent,
+  type SeededRules,
+} from "./guardrails-sql.helper.ts";
 
 const database = await testDatabase(t);
 const pool = createPool(database.url, { maxConnections: 5 });
@@ -18,18 +28,9 @@ const guardrails = new Guardrails({
 const spend = (agent: SeededAgent, amount: bigint) =>
   guardrails.reserve(reserveRequest(agent, amount));
 const usdc = 1_000_000n;
+const OTHER: Address = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 
-/** Makes a payment older, and the tail with it, as if time had passed. */
-async function age(agent: SeededAgent, interval: string): Promise<void> {
-  await pool.query(
-    "UPDATE payments SET created_at = created_at - $2::interval WHERE agent_id = $1",
-    [agent.agentId, interval],
-  );
-  await pool.query(
-    "UPDATE agents SET window_tail_at = window_tail_at - $2::interval WHERE id = $1",
-    [agent.agentId, interval],
-  );
-}
+const age = (agent: SeededAgent, interval: string) => passTime(pool, agent.agentId, interval);
 
 function denied(result: ReserveResult) {
   if (result.kind !== "denied") throw new Error(`expected a denial, got ${result.kind}`);
@@ -127,4 +128,183 @@ t.test("a limit of 0 and an empty allowlist pay nothing", async (t) => {
   t.equal(denied(await spend(zero, 1n)).code, "daily_limit_exceeded");
   const nobody = await seedAgent(pool, { dailyLimit: 10n, allowlist: [] });
   t.equal(denied(await spend(nobody, 1n)).code, "recipient_not_allowed");
+});
+
+interface LongWindow {
+  rule: string;
+  code: string;
+  window: string;
+  rules: Partial<SeededRules>;
+  /** All but a second of what is left of it after two days. */
+  almost: string;
+}
+const LONG: LongWindow[] = [
+  {
+    rule: "weekly_limit",
+    code: "weekly_limit_exceeded",
+    window: "7d",
+    rules: { weeklyLimit: 10n },
+    almost: "4 days 23 hours 59 minutes 59 seconds",
+  },
+  {
+    rule: "monthly_limit",
+    code: "monthly_limit_exceeded",
+    window: "30d",
+    rules: { monthlyLimit: 10n },
+    almost: "27 days 23 hours 59 minutes 59 seconds",
+  },
+];
+for (const { rule, code, window, rules, almost } of LONG)
+  t.test(`${rule}: to the unit, to the second, and when the amount fits`, async (t) => {
+    const agent = await seedAgent(pool, { dailyLimit: 100n, ...rules });
+    await spend(agent, 4n);
+    await age(agent, "2 days");
+    t.equal((await spend(agent, 6n)).kind, "reserved", "equal to the limit");
+    const error = denied(await spend(agent, 1n));
+    t.equal(error.code, code);
+    t.match(error.extra, {
+      retryable: true,
+      policy: { rule, window, limit: "0.00001", reserved: "0.00001", remaining: "0" },
+    });
+    const { rows } = await pool.query<{ at: Date }>(
+      `SELECT date_trunc('milliseconds', created_at + $2::interval + interval '999 microseconds') AS at
+         FROM payments WHERE agent_id = $1 AND status = 'reserved' ORDER BY created_at`,
+      [agent.agentId, `${window.slice(0, -1)} days`],
+    );
+    const [first, second] = rows.map(({ at }) => at.toISOString());
+    t.equal(error.extra["availableAt"], first);
+    t.equal(error.extra["nextReleaseAt"], first);
+    const more = denied(await spend(agent, 5n));
+    t.equal(more.extra["availableAt"], second, "both have to leave");
+    t.equal(denied(await spend(agent, 11n)).extra["availableAt"], null, "never");
+
+    const limits = (await readLimits(pool, [agent.agentId])).get(agent.agentId);
+    const told = rule === "weekly_limit" ? limits?.weekly : limits?.monthly;
+    t.match(told, { limitAtomic: 10n, reservedAtomic: 10n, remainingAtomic: 0n });
+    t.equal(told?.nextReleaseAt?.toISOString(), first);
+    await age(agent, almost);
+    t.equal(denied(await spend(agent, 4n)).code, code, "a second before the first leaves");
+    await age(agent, "1 second");
+    t.equal((await spend(agent, 4n)).kind, "reserved", "and when it has left");
+    t.equal(denied(await spend(agent, 1n)).code, code);
+  });
+
+t.test("payments per hour: so many, whatever they cost; a voided one is not counted", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 100n, paymentsPerHour: 3 });
+  const first = await spend(agent, 1n);
+  if (first.kind !== "reserved") throw new Error(first.kind);
+  await spend(agent, 9n);
+  await spend(agent, 2n);
+  const error = denied(await spend(agent, 1n));
+  t.equal(error.code, "payment_rate_exceeded");
+  t.match(error.extra, {
+    retryable: true,
+    policy: { rule: "payments_per_hour", window: "1h", limit: "3", reserved: "3", remaining: "0" },
+  });
+  await voidUnsigned(pool, {
+    ...agent,
+    paymentId: first.paymentId,
+    code: "not_signed",
+    detail: "",
+  });
+  t.equal((await spend(agent, 1n)).kind, "reserved", "the voided one made room");
+  await age(agent, "59 minutes 59 seconds");
+  const late = denied(await spend(agent, 1n));
+  t.equal(late.code, "payment_rate_exceeded");
+  const waitMs = Date.parse(String(late.extra["availableAt"])) - Date.now();
+  t.ok(waitMs > -2_000 && waitMs < 1_500, `${waitMs} ms to wait`);
+  await age(agent, "1 second");
+  t.equal((await spend(agent, 1n)).kind, "reserved");
+  await setRules(pool, agent.agentId, { dailyLimit: 100n, paymentsPerHour: 0 });
+  const none = denied(await spend(agent, 1n));
+  t.match(none.extra, { availableAt: null, retryable: false }, "none at all");
+});
+
+t.test("a payee's limits are its own, and survive its removal from the list", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 100n, allowlist: [PAYEE, OTHER] });
+  const pay = (to: Address, amount: bigint) =>
+    guardrails.reserve(reserveRequest(agent, amount, { to }));
+  await pay(PAYEE, 3n);
+  await setPayee(pool, agent.agentId, PAYEE, { dailyLimit: 10n, perPaymentLimit: 7n });
+  const large = denied(await pay(PAYEE, 8n));
+  t.equal(large.code, "payee_per_payment_limit_exceeded");
+  t.match(large.extra, {
+    retryable: false,
+    availableAt: null,
+    policy: { rule: "payee_per_payment_limit", window: "payment", limit: "0.000007" },
+  });
+  t.equal((await pay(OTHER, 30n)).kind, "reserved", "another payee has no such limit");
+  t.equal((await pay(PAYEE, 7n)).kind, "reserved", "what was paid before the limit counts: 3 + 7");
+  const full = denied(await pay(PAYEE, 1n));
+  t.equal(full.code, "payee_limit_exceeded");
+  t.match(full.extra, {
+    policy: { rule: "payee_limit", window: "24h", limit: "0.00001", reserved: "0.00001" },
+  });
+  t.ok(full.extra["availableAt"]);
+  await pool.query("DELETE FROM allowlist_entries WHERE agent_id = $1", [agent.agentId]);
+  t.equal(denied(await pay(PAYEE, 1n)).code, "recipient_not_allowed");
+  await pool.query(
+    "INSERT INTO allowlist_entries (agent_id, address, daily_limit) VALUES ($1, $2, 11)",
+    [agent.agentId, PAYEE],
+  );
+  t.equal(denied(await pay(PAYEE, 2n)).code, "payee_limit_exceeded", "nothing was forgotten");
+  t.equal((await pay(PAYEE, 1n)).kind, "reserved");
+  const limits = await readLimits(pool, [agent.agentId], { payees: true });
+  t.match(limits.get(agent.agentId)?.payees.get(PAYEE), {
+    limitAtomic: 11n,
+    reservedAtomic: 11n,
+    remainingAtomic: 0n,
+  });
+  await age(agent, "24 hours");
+  t.equal((await pay(PAYEE, 11n)).kind, "reserved", "a day later");
+});
+
+t.test("a payee's time ends to the millisecond", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 100n });
+  await setPayee(pool, agent.agentId, PAYEE, { expiresInMs: 60_000 });
+  t.equal((await spend(agent, 1n)).kind, "reserved");
+  await age(agent, "60 seconds");
+  const error = denied(await spend(agent, 1n));
+  t.equal(error.code, "payee_expired");
+  t.match(error.extra, { blocked: true, retryable: false, policy: { rule: "payee_expiry" } });
+});
+
+t.test(
+  "a limit set later counts what was paid before, also when it was off for long",
+  async (t) => {
+    const agent = await seedAgent(pool, { dailyLimit: 100n });
+    await spend(agent, 8n);
+    await age(agent, "3 days");
+    const weekly = { dailyLimit: 100n, weeklyLimit: 10n };
+    await setRules(pool, agent.agentId, weekly);
+    t.equal(denied(await spend(agent, 3n)).code, "weekly_limit_exceeded");
+    await setRules(pool, agent.agentId, { dailyLimit: 100n });
+    t.equal((await spend(agent, 40n)).kind, "reserved");
+    await age(agent, "1 day");
+    await setRules(pool, agent.agentId, { dailyLimit: 100n, weeklyLimit: 49n });
+    t.equal(denied(await spend(agent, 2n)).code, "weekly_limit_exceeded", "8 + 40 + 2");
+    t.equal((await spend(agent, 1n)).kind, "reserved");
+    await setRules(pool, agent.agentId, { dailyLimit: 100n });
+    await age(agent, "60 days");
+    await setRules(pool, agent.agentId, weekly);
+    t.equal((await spend(agent, 10n)).kind, "reserved", "all of it is long past");
+  },
+);
+
+t.test("who waits as told is not refused by another limit", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 10n, weeklyLimit: 12n });
+  await spend(agent, 10n);
+  const error = denied(await spend(agent, 3n));
+  t.equal(error.code, "daily_limit_exceeded", "the first that refuses");
+  const week = (await readLimits(pool, [agent.agentId])).get(agent.agentId)?.weekly;
+  t.equal(error.extra["availableAt"], week?.nextReleaseAt?.toISOString(), "when all of them pass");
+  await age(agent, "24 hours");
+  t.equal(denied(await spend(agent, 3n)).code, "weekly_limit_exceeded");
+  await age(agent, "6 days");
+  t.equal((await spend(agent, 3n)).kind, "reserved");
+  const verdict = await guardrails.evaluate(reserveRequest(agent, 13n));
+  t.match(verdict, { code: "daily_limit_exceeded", availableAt: null });
+  const traced = new Map(verdict.trace.map((one) => [one.rule, one]));
+  t.match(traced.get("daily_limit"), { passed: false, availableAt: null });
+  t.match(traced.get("weekly_limit"), { passed: null, availableAt: null });
 });

@@ -6,16 +6,14 @@ import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
 import { denialError, type Denial } from "../../server/plugins/guardrails/explain.ts";
 import type { ReservationRow } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest, Snapshot } from "../../server/plugins/guardrails/types.ts";
-import { fine, USDC } from "./rule-cases.ts";
+import { bare, USDC } from "./rule-cases.ts";
 
 const WALLET: Address = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 const AT = new Date("2026-05-01T12:00:00.123Z");
 /** Refused for its balance: by the rules, and with numbers that differ from each other. */
 const snapshot: Snapshot = {
-  ...fine,
+  ...bare,
   requested: 3n * USDC,
-  maxAmount: null,
-  perPaymentLimit: null,
   spent: 1_500_000n,
   reserved: 500_000n,
   outstanding: 250_000n,
@@ -57,10 +55,42 @@ t.test("a daily limit says when, or that waiting is no use", async (t) => {
     nextReleaseAt: "2026-05-01T12:00:00.123Z",
     suggestion: /^Wait until 2026-05-01T12:00:00\.123Z, .*Do not split the payment\.$/,
   });
-  t.match(denialError(denial({ ...daily, nextReleaseAt: AT })).extra, {
+  const never = { ...snapshot, requested: 6n * USDC };
+  t.match(denialError(denial({ ...daily, snapshot: never, nextReleaseAt: AT })).extra, {
     retryable: false,
     availableAt: null,
     suggestion: /above the whole daily limit of 5 USDC: .*Do not split the payment\.$/,
+  });
+});
+
+t.test("each limit of a time says by which numbers, and in its own words", async (t) => {
+  const counts = { hourlyLimit: 3n, hourlySpent: 2n, hourlyReserved: 1n };
+  const often = {
+    code: "payment_rate_exceeded",
+    rule: "payments_per_hour",
+    snapshot: { ...snapshot, ...counts },
+  } as const;
+  const rate = denialError(denial({ ...often, availableAt: AT, nextReleaseAt: AT })).extra;
+  t.match(rate, {
+    retryable: true,
+    availableAt: "2026-05-01T12:00:00.123Z",
+    suggestion: /^Wait until 2026-05-01T12:00:00\.123Z, or ask the owner/,
+    policy: { window: "1h", limit: "3", spent: "2", reserved: "1", remaining: "0", requested: "3" },
+  });
+  t.match(denialError(denial({ ...often, snapshot: { ...snapshot, hourlyLimit: 0n } })).extra, {
+    retryable: false,
+    suggestion: /above the whole limit of payments per hour of 0 payments/,
+  });
+  const week = { weeklyLimit: 9n * USDC, weeklySpent: 8n * USDC, weeklyReserved: 0n };
+  const weekly = denial({
+    code: "weekly_limit_exceeded",
+    rule: "weekly_limit",
+    snapshot: { ...snapshot, ...week },
+  });
+  t.match(denialError(weekly).extra, {
+    retryable: false,
+    suggestion: /^Another limit never lets this amount pass/,
+    policy: { window: "7d", limit: "9", spent: "8", reserved: "0", remaining: "1" },
   });
 });
 
@@ -85,6 +115,7 @@ const row = (over: Partial<ReservationRow>): ReservationRow => ({
   snapshot,
   nextReleaseAt: null,
   availableAt: null,
+  releases: [],
   statusCode: null,
   response: null,
   ...over,
@@ -164,6 +195,22 @@ t.test("a dry run tells the same, and reserves nothing", async (t) => {
     policy: { rule: "balance" },
     remainingAtomic: 3_000_000n,
   });
+  const full = { monthlyLimit: 4n * USDC, monthlySpent: 2n * USDC, monthlyReserved: 0n };
+  const rule = "monthly_limit" as const;
+  const verdict = await guardrails({
+    outcome: "denied",
+    code: "monthly_limit_exceeded",
+    snapshot: { ...snapshot, ...full, balance: 9n * USDC },
+    availableAt: AT,
+    releases: [
+      { rule: "daily_limit", nextReleaseAt: null, availableAt: new Date(0) },
+      { rule, nextReleaseAt: AT, availableAt: AT },
+    ],
+  }).evaluate(request);
+  t.match(verdict, { code: "monthly_limit_exceeded", availableAt: AT.toISOString() });
+  const traced = new Map(verdict.trace.map((one) => [one.rule, one]));
+  t.match(traced.get(rule), { passed: false, availableAt: AT.toISOString() });
+  t.equal(traced.get("daily_limit")?.availableAt, undefined, "what passed waits for nothing");
   t.match(
     await guardrails({
       outcome: "allowed",

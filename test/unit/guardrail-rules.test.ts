@@ -1,11 +1,12 @@
 // Goal: the first rule that refuses decides, in the listed order, and says so in words and numbers that are true.
 import t from "tap";
-import { UpdateAgentBody, CreateAgentBody } from "../../server/schemas/agents.ts";
+import { AddAllowlistBody, CreateAgentBody, UpdateAgentBody } from "../../server/schemas/agents.ts";
 import { ERRORS } from "../../server/errors.ts";
 import { evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
 import { DENIAL_CODES, readFacts, RULES } from "../../server/plugins/guardrails/rules/index.ts";
-import type { Snapshot } from "../../server/plugins/guardrails/types.ts";
-import { FAULTS, fine, USDC } from "./rule-cases.ts";
+import type { FormField } from "../../server/plugins/guardrails/rules/rule.ts";
+import type { RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
+import { bare, FAULTS, fine, USDC } from "./rule-cases.ts";
 
 t.test("every rule has a case here, in its place", async (t) => {
   t.same(
@@ -46,10 +47,12 @@ t.test("a blocked URL is the target's other refusal", async (t) => {
 });
 
 t.test("what was not asked for is not judged", async (t) => {
-  const { trace } = evaluate({ ...fine, maxAmount: null, perPaymentLimit: null });
-  const judged = trace.map(({ rule }) => rule);
-  t.notOk(judged.includes("max_amount"));
-  t.notOk(judged.includes("per_payment_limit"));
+  const { trace } = evaluate(bare);
+  t.same(
+    trace.map(({ rule }) => rule),
+    ["status", "expiry", "allowlist", "daily_limit", "balance"],
+    "no limit but the daily one, and nothing said of the payee",
+  );
 });
 
 t.test("the numbers of a rule", async (t) => {
@@ -64,6 +67,15 @@ t.test("the numbers of a rule", async (t) => {
   });
   const daily = { window: "24h", limit: "5", spent: "3", reserved: "1", remaining: "1" };
   t.same(policyOf(fine, "daily_limit"), { rule: "daily_limit", ...daily, requested: "1" });
+  const numbers = (rule: RuleName) => {
+    const { window, limit, spent, reserved, remaining, requested } = policyOf(fine, rule);
+    return [window, limit, spent, reserved, remaining, requested].join(" ");
+  };
+  t.equal(numbers("payments_per_hour"), "1h 5 3 1 1 1");
+  t.equal(numbers("payee_limit"), "24h 2 0 1 1 1");
+  t.equal(numbers("weekly_limit"), "7d 9 7 1 1 1");
+  t.equal(numbers("monthly_limit"), "30d 20 18 1 1 1");
+  t.equal(numbers("payee_per_payment_limit"), "payment 1 0 0 1 1");
   t.same(
     policyOf(fine, "allowlist"),
     { rule: "allowlist", ...daily, requested: "1" },
@@ -84,10 +96,10 @@ t.test("codes are in the catalogue, and each belongs to one rule", async (t) => 
 
 t.test("a form field is one the owner can really send", async (t) => {
   const sent = { ...CreateAgentBody.properties, ...UpdateAgentBody.properties };
-  const fields = RULES.flatMap(({ field }) => field ?? []);
+  const fields: FormField[] = RULES.flatMap(({ field }) => field ?? []);
   t.ok(fields.length > 0);
-  for (const { name, label, help } of fields) {
-    t.ok(name in sent, name);
+  for (const { name, of, label, help } of fields) {
+    t.ok(name in (of === "payee" ? AddAllowlistBody.properties : sent), name);
     t.ok(label !== "" && help !== "");
   }
 });

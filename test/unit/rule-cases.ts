@@ -3,20 +3,41 @@ import type { DenialCode, RuleName, Snapshot } from "../../server/plugins/guardr
 
 export const USDC = 1_000_000n;
 
-/** A payment nothing speaks against. */
-export const fine: Snapshot = {
+/** No limit but that of the day, and nothing said of the payee. */
+export const bare: Snapshot = {
   status: "active",
   expired: false,
   refusal: null,
   requested: 1n * USDC,
-  maxAmount: 1n * USDC,
+  maxAmount: null,
   allowed: true,
-  perPaymentLimit: 1n * USDC,
+  perPaymentLimit: null,
   limit: 5n * USDC,
   spent: 3n * USDC,
   reserved: 1n * USDC,
   balance: 2n * USDC,
   outstanding: 1n * USDC,
+};
+
+/** A payment nothing speaks against, at the edge of every rule. */
+export const fine: Snapshot = {
+  ...bare,
+  maxAmount: 1n * USDC,
+  payeeExpired: false,
+  perPaymentLimit: 1n * USDC,
+  payeePerPaymentLimit: 1n * USDC,
+  hourlyLimit: 5n,
+  hourlySpent: 3n,
+  hourlyReserved: 1n,
+  payeeLimit: 2n * USDC,
+  payeeSpent: 0n,
+  payeeReserved: 1n * USDC,
+  weeklyLimit: 9n * USDC,
+  weeklySpent: 7n * USDC,
+  weeklyReserved: 1n * USDC,
+  monthlyLimit: 20n * USDC,
+  monthlySpent: 18n * USDC,
+  monthlyReserved: 1n * USDC,
 };
 
 /** One fact wrong per rule, in the order of the rules; each is at the very edge. */
@@ -47,16 +68,53 @@ export const FAULTS: {
     words: /not on the agent's allowlist/,
   },
   {
+    rule: "payee_expiry",
+    code: "payee_expired",
+    wrong: { payeeExpired: true },
+    words: /place on the allowlist has expired/,
+  },
+  {
     rule: "per_payment_limit",
     code: "per_payment_limit_exceeded",
     wrong: { perPaymentLimit: USDC - 1n },
     words: /^1 USDC asked, one payment may be 0\.999999 USDC\.$/,
   },
   {
+    rule: "payee_per_payment_limit",
+    code: "payee_per_payment_limit_exceeded",
+    wrong: { payeePerPaymentLimit: USDC - 1n },
+    words: /^1 USDC asked, one payment to this recipient may be 0\.999999 USDC\.$/,
+  },
+  {
+    rule: "payments_per_hour",
+    code: "payment_rate_exceeded",
+    wrong: { hourlyLimit: 4n },
+    words: /^4 payments of 4 made in the last hour\.$/,
+  },
+  {
+    rule: "payee_limit",
+    code: "payee_limit_exceeded",
+    wrong: { payeeLimit: 2n * USDC - 1n },
+    words:
+      /^1 USDC asked, 1 USDC of 1\.999999 USDC used in the last 24 hours for this recipient\.$/,
+  },
+  {
     rule: "daily_limit",
     code: "daily_limit_exceeded",
     wrong: { limit: 5n * USDC - 1n },
     words: /^1 USDC asked, 4 USDC of 4\.999999 USDC used in the last 24 hours\.$/,
+  },
+  {
+    rule: "weekly_limit",
+    code: "weekly_limit_exceeded",
+    wrong: { weeklyLimit: 9n * USDC - 1n },
+    words: /^1 USDC asked, 8 USDC of 8\.999999 USDC used in the last 7 days\.$/,
+  },
+  {
+    rule: "monthly_limit",
+    code: "monthly_limit_exceeded",
+    wrong: { monthlyLimit: 20n * USDC - 1n },
+    words: /^1 USDC asked, 19 USDC of 19\.999999 USDC used in the last 30 days\.$/,
   },
   {
     rule: "balance",

@@ -1,10 +1,11 @@
 import { getAddress } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
-import { rulesOnWire } from "./agents.ts";
+import { payeeOnWire, rulesOnWire } from "./rules.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { readActivity, type AgentActivity } from "./store.ts";
 import type { AgentRow } from "./store.ts";
-import { listAllowlists, type AllowlistRow } from "./allowlist.ts";
+import { listAllowlists, type AllowlistRow } from "./payees-store.ts";
+import { limitsOnWire, windowOnWire } from "../guardrails/explain.ts";
 import { readLimits } from "../guardrails/store.ts";
 import type { Agent } from "../../schemas/agents.ts";
 import type { Limits } from "../guardrails/types.ts";
@@ -25,7 +26,8 @@ export async function viewAgents(
   if (agents.length === 0) return [];
   const ids = agents.map(({ id }) => id);
   const [limits, activity, allowlists, balances] = await Promise.all([
-    readLimits(pool, ids),
+    // Of single payees only where one agent is looked at: a list has room for none of them.
+    readLimits(pool, ids, { payees: agents.length === 1 }),
     readActivity(prisma, ids),
     listAllowlists(prisma, ids),
     readBalances(agents.map(({ walletAddress }) => walletAddress)),
@@ -61,7 +63,7 @@ function viewAgent(agent: AgentRow, around: Surroundings): Agent {
     balance: own === undefined ? null : formatAtomic(own.atomic),
     balances: balancesOnWire(balances),
     limits: viewLimits(agent.dailyLimitAtomic, limits),
-    allowlist: allowlist.map(viewEntry),
+    allowlist: viewPayees(allowlist, limits),
     createdAt: agent.createdAt.toISOString(),
     updatedAt: agent.updatedAt.toISOString(),
     archivedAt: agent.archivedAt?.toISOString() ?? null,
@@ -76,18 +78,32 @@ function shownStatus(agent: AgentRow): "active" | "paused" | "expired" | "archiv
   return agent.expired ? "expired" : "active";
 }
 
-export const viewEntry = ({ address, label, createdAt }: AllowlistRow) => ({
-  address: getAddress(address),
-  label,
-  createdAt: createdAt.toISOString(),
+export const viewEntry = (row: AllowlistRow) => ({
+  ...payeeOnWire(row),
+  createdAt: row.createdAt.toISOString(),
 });
 
-function viewLimits(limitAtomic: bigint, limits: Limits | undefined): Agent["limits"] {
-  return {
-    limit: formatAtomic(limitAtomic),
-    spent: formatAtomic(limits?.spentAtomic ?? 0n),
-    reserved: formatAtomic(limits?.reservedAtomic ?? 0n),
-    remaining: formatAtomic(limits?.remainingAtomic ?? limitAtomic),
-    nextReleaseAt: limits?.nextReleaseAt?.toISOString() ?? null,
-  };
-}
+/** Those with a limit of their own say what is left of it. */
+export const viewPayees = (
+  entries: readonly AllowlistRow[],
+  limits: Limits | undefined,
+): Agent["allowlist"] =>
+  entries.map((entry) => {
+    const window = limits?.payees.get(entry.address);
+    return { ...viewEntry(entry), ...(window && { limits: windowOnWire(window) }) };
+  });
+
+const viewLimits = (limitAtomic: bigint, limits: Limits | undefined): Agent["limits"] =>
+  limitsOnWire(
+    limits ?? {
+      limitAtomic,
+      spentAtomic: 0n,
+      reservedAtomic: 0n,
+      remainingAtomic: limitAtomic,
+      nextReleaseAt: null,
+      weekly: null,
+      monthly: null,
+      hourly: null,
+      payees: new Map(),
+    },
+  );

@@ -7,8 +7,10 @@ import { evaluate, policyOf, remainingOf } from "./explain.ts";
 import type {
   DenialCode,
   HeldKey,
+  Release,
   ReserveRequest,
   ReserveResult,
+  RuleVerdict,
   Snapshot,
   Verdict,
 } from "./types.ts";
@@ -69,7 +71,7 @@ export class Guardrails {
     const { snapshot } = row;
     const evaluation = evaluate(snapshot);
     const base = {
-      trace: evaluation.trace,
+      trace: evaluation.trace.map((verdict) => withTime(verdict, row.releases)),
       availableAt: row.availableAt?.toISOString() ?? null,
       nextReleaseAt: row.nextReleaseAt?.toISOString() ?? null,
       remainingAtomic: remainingOf(snapshot.limit, snapshot.spent + snapshot.reserved),
@@ -113,6 +115,13 @@ export class Guardrails {
         (code === request.refusal?.code ? request.refusal.detail : undefined) ?? refused.detail,
     });
   }
+}
+
+/** What did not pass, or was not looked at, says when it will, where a time opens it. */
+function withTime(verdict: RuleVerdict, releases: readonly Release[]): RuleVerdict {
+  const release = releases.find(({ rule }) => rule === verdict.rule);
+  if (verdict.passed === true || release === undefined) return verdict;
+  return { ...verdict, availableAt: release.availableAt?.toISOString() ?? null };
 }
 
 /** The key was revoked or ran out between its check and the decision. */

@@ -5,9 +5,9 @@
  */
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
-import { dailyLimit } from "./rules/daily-limit.ts";
 import { RULES } from "./rules/index.ts";
 import type { Moment } from "./rules/rule.ts";
+import { dailyNumbers } from "./rules/windows.ts";
 import type {
   DenialCode,
   Evaluation,
@@ -16,9 +16,10 @@ import type {
   RuleName,
   RuleVerdict,
   Snapshot,
+  WindowLimits,
 } from "./types.ts";
 
-export { remainingOf } from "./rules/daily-limit.ts";
+export { remainingOf } from "./rules/windows.ts";
 
 export function evaluate(snapshot: Snapshot): Evaluation {
   const trace: RuleVerdict[] = [];
@@ -46,12 +47,12 @@ export function policyOf(snapshot: Snapshot, rule: RuleName): Policy {
   const judge = RULES.find(({ name }) => name === rule);
   return {
     rule,
-    ...(judge?.policy?.(snapshot) ?? dailyLimit.policy(snapshot)),
+    ...(judge?.policy?.(snapshot) ?? dailyNumbers(snapshot)),
     requested: formatAtomic(snapshot.requested),
   };
 }
 
-export interface LimitsOnWire {
+interface WindowOnWire {
   limit: string;
   spent: string;
   reserved: string;
@@ -59,13 +60,40 @@ export interface LimitsOnWire {
   nextReleaseAt: string | null;
 }
 
-export function limitsOnWire(limits: Limits): LimitsOnWire {
+export interface LimitsOnWire extends WindowOnWire {
+  weekly: WindowOnWire | null;
+  monthly: WindowOnWire | null;
+  /** Of payments, not of money. */
+  hourly:
+    | ({ [Number in keyof Omit<WindowOnWire, "nextReleaseAt">]: number } & Pick<
+        WindowOnWire,
+        "nextReleaseAt"
+      >)
+    | null;
+}
+
+export function windowOnWire(window: WindowLimits): WindowOnWire {
   return {
-    limit: formatAtomic(limits.limitAtomic),
-    spent: formatAtomic(limits.spentAtomic),
-    reserved: formatAtomic(limits.reservedAtomic),
-    remaining: formatAtomic(limits.remainingAtomic),
-    nextReleaseAt: limits.nextReleaseAt?.toISOString() ?? null,
+    limit: formatAtomic(window.limitAtomic),
+    spent: formatAtomic(window.spentAtomic),
+    reserved: formatAtomic(window.reservedAtomic),
+    remaining: formatAtomic(window.remainingAtomic),
+    nextReleaseAt: window.nextReleaseAt?.toISOString() ?? null,
+  };
+}
+
+export function limitsOnWire({ weekly, monthly, hourly, ...daily }: Limits): LimitsOnWire {
+  return {
+    ...windowOnWire(daily),
+    weekly: weekly && windowOnWire(weekly),
+    monthly: monthly && windowOnWire(monthly),
+    hourly: hourly && {
+      limit: Number(hourly.limitAtomic),
+      spent: Number(hourly.spentAtomic),
+      reserved: Number(hourly.reservedAtomic),
+      remaining: Number(hourly.remainingAtomic),
+      nextReleaseAt: hourly.nextReleaseAt?.toISOString() ?? null,
+    },
   };
 }
 

@@ -18,7 +18,8 @@ declare module "fastify" {
     /** For a statement that locks the agent's row: one at a time, or `agent_busy`. */
     inTurn<T>(agentId: string, work: () => Promise<T>): Promise<T>;
     limits: {
-      of(agentId: string): Promise<Limits | undefined>;
+      /** With `payees`, those of single payees too, as far as they have any. */
+      of(agentId: string, also?: { payees: boolean }): Promise<Limits | undefined>;
       ofMany(agentIds: readonly string[]): Promise<Map<string, Limits>>;
       /** Promised by the wallet, not yet in the balance read at that block. */
       outstanding(args: {
@@ -53,7 +54,7 @@ export default fp(
     );
     app.decorate("inTurn", inTurn);
     app.decorate("limits", {
-      of: async (agentId) => (await readLimits(app.pool, [agentId])).get(agentId),
+      of: async (agentId, also) => (await readLimits(app.pool, [agentId], also)).get(agentId),
       ofMany: (agentIds) => readLimits(app.pool, agentIds),
       outstanding: (args) => readOutstanding(app.pool, args),
     });

@@ -3,8 +3,16 @@ import { toJsonb } from "../../core/foreign-text.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import { remainingOf } from "./explain.ts";
-import { readFacts } from "./rules/index.ts";
-import type { Limits, ReserveRequest, Snapshot } from "./types.ts";
+import { readFacts, RULES } from "./rules/index.ts";
+import type {
+  Limits,
+  PayeeLimits,
+  Release,
+  ReserveRequest,
+  RuleName,
+  Snapshot,
+  WindowLimits,
+} from "./types.ts";
 
 export type ReservationOutcome =
   | "reserved"
@@ -26,37 +34,25 @@ export interface ReservationRow {
   /** The database's now, in microseconds: what the window was judged at. */
   decidedAtMicros: bigint;
   snapshot: Snapshot | null;
+  /** When the refusing limit's first payment leaves, and when the amount fits every limit. */
   nextReleaseAt: Date | null;
   availableAt: Date | null;
+  /** The same for each limit of a time alone. */
+  releases: Release[];
   statusCode: number | null;
   response: unknown;
 }
 
 const GROUPS = { maxBatch: 64, maxInFlight: 2 };
 
-interface ReleaseTimes {
-  nextReleaseAt: Date | null;
-  availableAt: Date | null;
-}
+type ReleaseTimes = Pick<ReservationRow, "nextReleaseAt" | "availableAt" | "releases">;
 
 interface RawRow extends Omit<ReservationRow, "snapshot" | keyof ReleaseTimes> {
   snapshot: StoredSnapshot | null;
 }
 
 /** As the policy column keeps it: integers as strings, since JSON numbers would lose digits. */
-export interface StoredSnapshot {
-  status: string;
-  expired: boolean;
-  refusal: string | null;
-  requested: string;
-  maxAmount: string | null;
-  allowed: boolean;
-  perPaymentLimit: string | null;
-  limit: string;
-  spent: string;
-  reserved: string;
-  balance: string;
-  outstanding: string;
+export interface StoredSnapshot extends Record<string, unknown> {
   nextReleaseAt?: string | null;
   availableAt?: string | null;
 }
@@ -78,37 +74,60 @@ export async function reserve(
   const row = rows[0];
   if (!row) throw new Error("purser_reserve returned nothing");
   const snapshot = row.snapshot === null ? null : readSnapshot(row.snapshot);
-  const times =
-    row.code === "daily_limit_exceeded" ? await readReleaseTimes(sql, request, row) : NO_TIMES;
+  const refused = RULES.find(({ name, codes }) => name in WINDOWS && includes(codes, row.code));
+  const times = refused ? await readReleaseTimes(sql, request, row, refused.name) : NO_TIMES;
   return { ...row, ...times, snapshot };
 }
 
-const NO_TIMES: ReleaseTimes = { nextReleaseAt: null, availableAt: null };
+const includes = (codes: readonly string[], code: string | null): boolean =>
+  code !== null && codes.includes(code);
 
-/** Only who was refused by the limit asks, after the agent's row is free again; kept with the refusal. */
+const NO_TIMES: ReleaseTimes = { nextReleaseAt: null, availableAt: null, releases: [] };
+
+/** The rules that a time opens again; they are named so in purser_release_times. */
+const WINDOWS: Partial<Record<RuleName, true>> = {
+  payments_per_hour: true,
+  payee_limit: true,
+  daily_limit: true,
+  weekly_limit: true,
+  monthly_limit: true,
+};
+
+/** Only who was refused by such a limit asks, after the agent's row is free again; kept with the refusal. */
 async function readReleaseTimes(
   sql: Sql,
-  request: Pick<ReserveRequest, "agentId" | "amountAtomic">,
+  request: Pick<ReserveRequest, "agentId" | "amountAtomic" | "to">,
   row: Pick<RawRow, "paymentId" | "decidedAtMicros">,
+  rule: RuleName,
 ): Promise<ReleaseTimes> {
-  const { rows } = await sql.query<ReleaseTimes>({
+  const { rows } = await sql.query<Release & { next: Date | null; available: Date | null }>({
     name: "purser-release-times",
-    text: `WITH times AS (
-             SELECT * FROM purser_release_times($1, $2, 'epoch'::timestamptz + $4 * interval '1 microsecond')),
+    text: `WITH times AS MATERIALIZED (
+             SELECT * FROM purser_release_times($1, $2, $3, 'epoch'::timestamptz + $5 * interval '1 microsecond')),
+           whole AS MATERIALIZED (
+             SELECT max(t.next_release_at) FILTER (WHERE t.rule = $6) AS next,
+                    CASE WHEN bool_and(t.available_at IS NOT NULL) THEN max(t.available_at) END AS available
+               FROM times t),
            kept AS (
              UPDATE payments p
-                SET policy = p.policy || jsonb_build_object('nextReleaseAt', t.next_release_at,
-                                                            'availableAt', t.available_at)
-               FROM times t WHERE p.agent_id = $1 AND p.id = $3)
-           SELECT next_release_at AS "nextReleaseAt", available_at AS "availableAt" FROM times`,
+                SET policy = p.policy || jsonb_build_object('nextReleaseAt', w.next, 'availableAt', w.available)
+               FROM whole w WHERE p.agent_id = $1 AND p.id = $4)
+           SELECT t.rule, t.next_release_at AS "nextReleaseAt", t.available_at AS "availableAt",
+                  w.next, w.available FROM times t, whole w`,
     values: [
       request.agentId,
+      request.to?.toLowerCase(),
       String(request.amountAtomic),
       row.paymentId,
       String(row.decidedAtMicros),
+      rule,
     ],
   });
-  return rows[0] ?? NO_TIMES;
+  return {
+    nextReleaseAt: rows[0]?.next ?? null,
+    availableAt: rows[0]?.available ?? null,
+    releases: rows.map(({ next: _next, available: _available, ...release }) => release),
+  };
 }
 
 /** The members purser_reserve reads; integers as strings, since JSON numbers would lose digits. */
@@ -218,49 +237,85 @@ export async function staleReservations(
   return rows;
 }
 
-interface Row {
-  id: string;
-  limitAtomic: bigint;
-  windowSum: bigint;
-  reservedAtomic: bigint;
+interface WindowRow {
+  agentId: string;
+  payee: string;
+  hours: number;
+  limit: bigint;
+  used: bigint;
+  reserved: bigint;
   nextReleaseAt: Date | null;
 }
 
-/** The rolling window of many agents in one query, as of now; reads only, the tail stays where it is. */
+/**
+ * The rolling windows of many agents in one query, as of now, and with `payees` those of single payees too;
+ * reads only, the tails stay where they are.
+ */
 export async function readLimits(
   sql: Sql,
   agentIds: readonly string[],
+  { payees = false }: { payees?: boolean } = {},
 ): Promise<Map<string, Limits>> {
-  const { rows } = await sql.query<Row>(
-    `SELECT a.id, a.daily_limit AS "limitAtomic", outstanding.total AS "reservedAtomic",
-            a.window_sum - purser_counted_sum(a.id, a.window_tail_at, w.edge) AS "windowSum",
-            oldest.release_at AS "nextReleaseAt"
+  const { rows } = await sql.query<WindowRow>(
+    `SELECT a.id AS "agentId", w.payee, w.hours, w.most AS "limit", now_is.used, outstanding.used AS reserved,
+            purser_leaves_window_at(
+              purser_sum_reached_at(a.id, w.payee, 'payments', edge.at, 1), w.hours) AS "nextReleaseAt"
        FROM agents a
-      CROSS JOIN LATERAL (SELECT GREATEST(clock_timestamp(), a.window_tail_at + interval '24 hours')
-                                 - interval '24 hours' AS edge) w
       CROSS JOIN LATERAL (
-        SELECT COALESCE(sum(p.amount) FILTER (WHERE p.counted AND p.created_at > w.edge), 0) AS total
-          FROM payments p WHERE p.agent_id = a.id AND p.outstanding) outstanding
-       LEFT JOIN LATERAL (
-        SELECT purser_leaves_window_at(p.created_at) AS release_at FROM payments p
-         WHERE p.agent_id = a.id AND p.created_at > w.edge AND p.counted
-         ORDER BY p.created_at, p.id LIMIT 1) oldest ON true
+        SELECT GREATEST(clock_timestamp(), a.window_tail_at + interval '24 hours') AS at) clock
+      CROSS JOIN LATERAL (
+        SELECT '' AS payee, 24 AS hours, a.daily_limit AS most
+        UNION ALL SELECT '', 168, a.weekly_limit WHERE a.weekly_limit IS NOT NULL
+        UNION ALL SELECT '', 720, a.monthly_limit WHERE a.monthly_limit IS NOT NULL
+        UNION ALL SELECT '', 1, a.payments_per_hour WHERE a.payments_per_hour IS NOT NULL
+        UNION ALL SELECT l.address, 24, l.daily_limit FROM allowlist_entries l
+                   WHERE $2 AND l.agent_id = a.id AND l.daily_limit IS NOT NULL) w
+      CROSS JOIN LATERAL (SELECT clock.at - w.hours * interval '1 hour' AS at) edge
+      CROSS JOIN LATERAL (
+        SELECT a.window_sum - c.amount AS used FROM purser_counted_sum(a.id, '', a.window_tail_at, edge.at) c
+         WHERE w.payee = '' AND w.hours = 24
+        UNION ALL
+        SELECT CASE w.hours WHEN 1 THEN k.payments ELSE k.amount END
+          FROM purser_window(a.id, w.payee, w.hours, clock.at) k
+         WHERE NOT (w.payee = '' AND w.hours = 24)) now_is
+      CROSS JOIN LATERAL (
+        SELECT COALESCE(sum(CASE w.hours WHEN 1 THEN 1 ELSE p.amount END), 0) AS used
+          FROM payments p WHERE p.agent_id = a.id AND p.outstanding AND p.counted AND p.created_at > edge.at
+           AND (w.payee = '' OR p.counterparty = w.payee)) outstanding
       WHERE a.id = ANY($1::text[])`,
-    [agentIds],
+    [agentIds, payees],
   );
   return new Map(
-    rows.map((row) => [
-      row.id,
-      {
-        limitAtomic: row.limitAtomic,
-        spentAtomic: row.windowSum - row.reservedAtomic,
-        reservedAtomic: row.reservedAtomic,
-        remainingAtomic: remainingOf(row.limitAtomic, row.windowSum),
-        nextReleaseAt: row.nextReleaseAt,
-      },
-    ]),
+    agentIds.flatMap((id) =>
+      limitsOf(
+        rows.filter((row) => row.agentId === id),
+        id,
+      ),
+    ),
   );
 }
+
+function limitsOf(rows: readonly WindowRow[], agentId: string): [string, Limits][] {
+  const window = (hours: number): WindowLimits | null => {
+    const row = rows.find((one) => one.payee === "" && one.hours === hours);
+    return row ? numbersOf(row) : null;
+  };
+  const daily = window(24);
+  if (!daily) return [];
+  const payees: PayeeLimits = new Map(
+    rows.flatMap((row) => (row.payee === "" ? [] : [[row.payee, numbersOf(row)]])),
+  );
+  const limits = { weekly: window(168), monthly: window(720), hourly: window(1), payees };
+  return [[agentId, { ...daily, ...limits }]];
+}
+
+const numbersOf = ({ limit, used, reserved, nextReleaseAt }: WindowRow): WindowLimits => ({
+  limitAtomic: limit,
+  spentAtomic: used - reserved,
+  reservedAtomic: reserved,
+  remainingAtomic: remainingOf(limit, used),
+  nextReleaseAt,
+});
 
 /** What a wallet has promised and its balance at that block does not show yet, in atomic units. */
 export async function readOutstanding(

@@ -13,6 +13,16 @@ export interface RuleVerdict {
   /** Null: a rule before it refused already. */
   passed: boolean | null;
   detail: string;
+  /** Of a limit of a time, where it did not pass: when it alone will let this amount pass; null: never. */
+  availableAt?: string | null;
+}
+
+/** When a limit of a time has room again. */
+export interface Release {
+  rule: RuleName;
+  nextReleaseAt: Date | null;
+  /** When the same amount will fit this limit; null: never. */
+  availableAt: Date | null;
 }
 
 export type Evaluation =
@@ -98,12 +108,25 @@ export interface Verdict {
   remainingAtomic: bigint;
 }
 
-export interface Limits {
+/** The numbers of one window; those of an hour are payments, all others amounts. */
+export interface WindowLimits {
   limitAtomic: bigint;
   spentAtomic: bigint;
   reservedAtomic: bigint;
   remainingAtomic: bigint;
   nextReleaseAt: Date | null;
+}
+
+/** By address in lower case: those with a limit of their own. */
+export type PayeeLimits = Map<string, WindowLimits>;
+
+/** Those of the day, and of every other window a limit is set for. */
+export interface Limits extends WindowLimits {
+  weekly: WindowLimits | null;
+  monthly: WindowLimits | null;
+  hourly: WindowLimits | null;
+  /** Empty where they were not asked for. */
+  payees: PayeeLimits;
 }
 
 /** Names one request for good: the same key with another body is a different request, and refused. */

@@ -4,7 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
-import { listAllowlists } from "../agents/allowlist.ts";
+import { listAllowlists } from "../agents/payees-store.ts";
 import {
   isReservationGone,
   markUnknownInGroups,
@@ -177,7 +177,7 @@ function decorateReading(app: FastifyInstance): void {
   app.decorate("agentSelf", async (agent: { id: string; apiKeyId: string }) => {
     const row = await findSelf(app.prisma, { agentId: agent.id, apiKeyId: agent.apiKeyId });
     const [limits, allowlists, balances] = await Promise.all([
-      app.limits.of(agent.id),
+      app.limits.of(agent.id, { payees: true }),
       listAllowlists(app.prisma, [agent.id]),
       row ? app.walletBalances([row.walletAddress]) : undefined,
     ]);

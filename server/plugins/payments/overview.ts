@@ -18,7 +18,8 @@ import {
 import type { Overview } from "../../schemas/overview.ts";
 import type { Limits } from "../guardrails/types.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
-import type { AllowlistRow } from "../agents/allowlist.ts";
+import type { AllowlistRow } from "../agents/payees-store.ts";
+import { viewPayees } from "../agents/view.ts";
 import { limitsOnWire } from "../guardrails/explain.ts";
 
 interface OverviewDeps {
@@ -190,11 +191,7 @@ export function presentSelf(
     perPaymentLimit:
       row.perPaymentLimitAtomic === null ? null : formatAtomic(row.perPaymentLimitAtomic),
     expiresAt: row.expiresAt?.toISOString() ?? null,
-    allowlist: around.allowlist.map((entry) => ({
-      address: getAddress(entry.address),
-      label: entry.label,
-      createdAt: entry.createdAt.toISOString(),
-    })),
+    allowlist: viewPayees(around.allowlist, around.limits),
     key: {
       id: row.keyId,
       label: row.keyLabel,

@@ -12,7 +12,7 @@ export function Meter({
   limits,
   compact = false,
 }: {
-  limits: Limits;
+  limits: Pick<Limits, "limit" | "spent" | "reserved">;
   compact?: boolean;
 }): ReactNode {
   const limit = atomic(limits.limit);

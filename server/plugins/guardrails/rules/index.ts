@@ -4,13 +4,30 @@
  */
 import { allowlist, type AllowlistFacts } from "./allowlist.ts";
 import { balance, type BalanceFacts } from "./balance.ts";
-import { dailyLimit, type DailyLimitFacts } from "./daily-limit.ts";
 import { expiry, type ExpiryFacts } from "./expiry.ts";
 import { maxAmount, type MaxAmountFacts } from "./max-amount.ts";
+import {
+  payeeExpiry,
+  payeeLimit,
+  payeePerPaymentLimit,
+  type PayeeExpiryFacts,
+  type PayeeLimitFacts,
+  type PayeePerPaymentLimitFacts,
+} from "./payee.ts";
 import { perPaymentLimit, type PerPaymentLimitFacts } from "./per-payment-limit.ts";
 import type { Rule } from "./rule.ts";
 import { status, type StatusFacts } from "./status.ts";
 import { target, type TargetFacts } from "./target.ts";
+import {
+  dailyLimit,
+  monthlyLimit,
+  paymentsPerHour,
+  weeklyLimit,
+  type DailyLimitFacts,
+  type MonthlyLimitFacts,
+  type PaymentsPerHourFacts,
+  type WeeklyLimitFacts,
+} from "./windows.ts";
 
 const ORDERED = [
   status,
@@ -18,8 +35,14 @@ const ORDERED = [
   target,
   maxAmount,
   allowlist,
+  payeeExpiry,
   perPaymentLimit,
+  payeePerPaymentLimit,
+  paymentsPerHour,
+  payeeLimit,
   dailyLimit,
+  weeklyLimit,
+  monthlyLimit,
   balance,
 ] as const;
 
@@ -31,8 +54,14 @@ export interface Snapshot
     TargetFacts,
     MaxAmountFacts,
     AllowlistFacts,
+    PayeeExpiryFacts,
     PerPaymentLimitFacts,
+    PayeePerPaymentLimitFacts,
+    PaymentsPerHourFacts,
+    PayeeLimitFacts,
     DailyLimitFacts,
+    WeeklyLimitFacts,
+    MonthlyLimitFacts,
     BalanceFacts {}
 
 export type RuleName = (typeof ORDERED)[number]["name"];

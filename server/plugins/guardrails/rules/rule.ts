@@ -48,9 +48,11 @@ export interface Advice {
   extra?: Record<string, unknown>;
 }
 
-/** A field of the owner's form, and of the body that creates or changes an agent. */
+/** A field of the owner's form, and of the body that creates or changes an agent or lists a payee. */
 export interface FormField {
   name: string;
+  /** Set for one payee of the list; without it, for the agent. */
+  of?: "payee";
   label: string;
   help: string;
 }

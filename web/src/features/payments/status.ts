@@ -98,6 +98,18 @@ export function explainDenial({ denial, amount }: Payment): string {
   switch (denial.code) {
     case "daily_limit_exceeded":
       return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of the daily limit of ${usdc(policy.limit)} was left.`;
+    case "weekly_limit_exceeded":
+      return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of the weekly limit of ${usdc(policy.limit)} was left.`;
+    case "monthly_limit_exceeded":
+      return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of the monthly limit of ${usdc(policy.limit)} was left.`;
+    case "payee_limit_exceeded":
+      return `${usdc(amount)} did not fit: ${usdc(policy.remaining)} of this payee's daily limit of ${usdc(policy.limit)} was left.`;
+    case "payment_rate_exceeded":
+      return `The agent had made its ${policy.limit} payments of that hour.`;
+    case "payee_per_payment_limit_exceeded":
+      return `${usdc(amount)} is more than the limit of ${usdc(policy.limit)} for one payment to this payee.`;
+    case "payee_expired":
+      return "This payee's place on the list had expired.";
     case "per_payment_limit_exceeded":
       return `${usdc(amount)} is more than the limit of ${usdc(policy.limit)} per payment.`;
     case "recipient_not_allowed":

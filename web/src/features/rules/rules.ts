@@ -24,7 +24,7 @@ export type RuleWords = Record<Exclude<keyof RulesDraft, "name">, { label: strin
 
 export function wordsOf(rules: ServiceInfo["rules"]): RuleWords {
   const wordsFor = (name: keyof RuleWords): RuleWords[typeof name] => {
-    const rule = rules.find(({ field }) => field?.name === name);
+    const rule = rules.find(({ field }) => field?.name === name && field.of === undefined);
     if (!rule?.field) throw new Error(`No rule of this server is set by ${name}.`);
     return rule.field;
   };

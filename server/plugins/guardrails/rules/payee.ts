@@ -1,0 +1,81 @@
+/** What the owner may say of one payee on the list, beside that it may be paid. */
+import { formatAtomic } from "../../../core/money.ts";
+import { usdc, type Rule } from "./rule.ts";
+import { usedIf, windowRule } from "./windows.ts";
+
+export interface PayeeExpiryFacts {
+  /** Missing where the payee is listed for good. */
+  payeeExpired?: boolean;
+}
+
+export const payeeExpiry = {
+  name: "payee_expiry",
+  codes: ["payee_expired"],
+  check: ({ payeeExpired }) =>
+    payeeExpired === undefined
+      ? null
+      : payeeExpired
+        ? {
+            refusal: "payee_expired",
+            detail: "The recipient's place on the allowlist has expired.",
+          }
+        : { refusal: null, detail: "The recipient's place on the allowlist has not expired." },
+  field: {
+    name: "expiresAt",
+    of: "payee",
+    label: "Until",
+    help: "Optional. From then on this payee is paid nothing",
+  },
+} as const satisfies Rule<PayeeExpiryFacts, "payee_expired">;
+
+export interface PayeePerPaymentLimitFacts {
+  requested: bigint;
+  payeePerPaymentLimit?: bigint;
+}
+
+export const payeePerPaymentLimit = {
+  name: "payee_per_payment_limit",
+  codes: ["payee_per_payment_limit_exceeded"],
+  check: ({ requested, payeePerPaymentLimit: limit }) =>
+    limit === undefined
+      ? null
+      : {
+          refusal: requested > limit ? "payee_per_payment_limit_exceeded" : null,
+          detail: `${usdc(requested)} asked, one payment to this recipient may be ${usdc(limit)}.`,
+        },
+  policy: ({ payeePerPaymentLimit }) => {
+    if (payeePerPaymentLimit === undefined) return null;
+    const limit = formatAtomic(payeePerPaymentLimit);
+    return { window: "payment", limit, spent: "0", reserved: "0", remaining: limit };
+  },
+  // No time makes it fit.
+  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+  field: {
+    name: "perPaymentLimit",
+    of: "payee",
+    label: "Limit per payment",
+    help: "Optional. For one payment to this payee",
+  },
+} as const satisfies Rule<PayeePerPaymentLimitFacts, "payee_per_payment_limit_exceeded">;
+
+export interface PayeeLimitFacts {
+  requested: bigint;
+  payeeLimit?: bigint;
+  payeeSpent?: bigint;
+  payeeReserved?: bigint;
+}
+
+export const payeeLimit = windowRule({
+  name: "payee_limit",
+  code: "payee_limit_exceeded",
+  window: "24h",
+  during: "the last 24 hours for this recipient",
+  called: "daily limit of this recipient",
+  used: (facts: PayeeLimitFacts) => usedIf(facts.payeeLimit, facts.payeeSpent, facts.payeeReserved),
+  field: {
+    name: "dailyLimit",
+    of: "payee",
+    label: "Daily limit",
+    help: "Optional. For this payee, in any 24 hours, rolling",
+  },
+});

@@ -1,0 +1,185 @@
+/** The limits of a rolling time: what may be spent in a day, a week, 30 days, and how often in an hour. */
+import { formatAtomic } from "../../../core/money.ts";
+import type { ErrorCode } from "../../../errors.ts";
+import {
+  usdc,
+  type Finding,
+  type FormField,
+  type Moment,
+  type PolicyNumbers,
+  type Rule,
+} from "./rule.ts";
+
+/** The settled and the outstanding part of a window, and what the two may be together. */
+export interface Used {
+  limit: bigint;
+  spent: bigint;
+  reserved: bigint;
+}
+
+/** A lowered limit below what is spent leaves nothing, not a negative sum. */
+export function remainingOf(limit: bigint, used: bigint): bigint {
+  return limit > used ? limit - used : 0n;
+}
+
+const numbersOf = (
+  { limit, spent, reserved }: Used,
+  window: string,
+  text: (number: bigint) => string,
+): PolicyNumbers => ({
+  window,
+  limit: text(limit),
+  spent: text(spent),
+  reserved: text(reserved),
+  remaining: text(remainingOf(limit, spent + reserved)),
+});
+
+interface Requested {
+  requested: bigint;
+}
+
+/** Amounts are USDC, or, where `counts` is set, payments. */
+interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
+  name: Name;
+  code: Code;
+  /** As in `policy`, in a sentence, and what the limit is called in one. */
+  window: string;
+  during: string;
+  called: string;
+  counts?: true;
+  /** Null: the limit is not set. */
+  used(facts: Facts): Used | null;
+  field: FormField;
+}
+
+/** A rule whose window is rolling: what is used and what is asked must not pass the limit together. */
+export function windowRule<Name extends string, Code extends ErrorCode, Facts extends Requested>(
+  rule: WindowRule<Name, Code, Facts>,
+) {
+  const asked = ({ requested }: Facts): bigint => (rule.counts ? 1n : requested);
+  const text = (number: bigint): string => (rule.counts ? `${number}` : formatAtomic(number));
+  const words = (number: bigint): string =>
+    rule.counts ? `${number} ${number === 1n ? "payment" : "payments"}` : usdc(number);
+  return {
+    name: rule.name,
+    codes: [rule.code] as const,
+    check(facts: Facts): Finding<Code> | null {
+      const used = rule.used(facts);
+      if (used === null) return null;
+      const { limit, spent, reserved } = used;
+      return {
+        refusal: spent + reserved + asked(facts) > limit ? rule.code : null,
+        detail: rule.counts
+          ? `${words(spent + reserved)} of ${text(limit)} made in ${rule.during}.`
+          : `${words(asked(facts))} asked, ${words(spent + reserved)} of ${words(limit)} used in ${rule.during}.`,
+      };
+    },
+    policy(facts: Facts): PolicyNumbers | null {
+      const used = rule.used(facts);
+      return used && numbersOf(used, rule.window, text);
+    },
+    advise(facts: Facts, { availableAt, nextReleaseAt }: Moment) {
+      const limit = rule.used(facts)?.limit ?? 0n;
+      return {
+        retryable: availableAt !== null,
+        suggestion:
+          availableAt !== null
+            ? `Wait until ${availableAt.toISOString()}, ${rule.counts ? "" : "pay less, "}or ask the owner to raise the limit. Do not split the payment.`
+            : asked(facts) > limit
+              ? `This ${rule.counts ? "payment" : "amount"} is above the whole ${rule.called} of ${words(limit)}: ask the owner to raise it. Do not split the payment.`
+              : "Another limit never lets this amount pass: ask the owner to raise it. Do not split the payment.",
+        extra: {
+          nextReleaseAt: nextReleaseAt?.toISOString() ?? null,
+          availableAt: availableAt?.toISOString() ?? null,
+        },
+      };
+    },
+    field: rule.field,
+  } as const satisfies Rule<Facts, Code>;
+}
+
+/** Facts of a limit that need not be set, or is younger than a stored payment: then they are missing. */
+export function usedIf(
+  limit: bigint | null | undefined,
+  spent: bigint | undefined,
+  reserved: bigint | undefined,
+): Used | null {
+  return limit == null ? null : { limit, spent: spent ?? 0n, reserved: reserved ?? 0n };
+}
+
+export interface DailyLimitFacts extends Requested, Used {}
+
+export const dailyLimit = windowRule({
+  name: "daily_limit",
+  code: "daily_limit_exceeded",
+  window: "24h",
+  during: "the last 24 hours",
+  called: "daily limit",
+  used: ({ limit, spent, reserved }: DailyLimitFacts) => ({ limit, spent, reserved }),
+  field: { name: "dailyLimit", label: "Daily limit", help: "In any 24 hours, rolling" },
+});
+
+/** What a rule without numbers of its own tells. */
+export const dailyNumbers = (facts: DailyLimitFacts): PolicyNumbers =>
+  numbersOf(facts, "24h", formatAtomic);
+
+export interface WeeklyLimitFacts extends Requested {
+  weeklyLimit?: bigint;
+  weeklySpent?: bigint;
+  weeklyReserved?: bigint;
+}
+
+export const weeklyLimit = windowRule({
+  name: "weekly_limit",
+  code: "weekly_limit_exceeded",
+  window: "7d",
+  during: "the last 7 days",
+  called: "weekly limit",
+  used: (facts: WeeklyLimitFacts) =>
+    usedIf(facts.weeklyLimit, facts.weeklySpent, facts.weeklyReserved),
+  field: { name: "weeklyLimit", label: "Weekly limit", help: "Optional. In any 7 days, rolling" },
+});
+
+export interface MonthlyLimitFacts extends Requested {
+  monthlyLimit?: bigint;
+  monthlySpent?: bigint;
+  monthlyReserved?: bigint;
+}
+
+export const monthlyLimit = windowRule({
+  name: "monthly_limit",
+  code: "monthly_limit_exceeded",
+  window: "30d",
+  during: "the last 30 days",
+  called: "monthly limit",
+  used: (facts: MonthlyLimitFacts) =>
+    usedIf(facts.monthlyLimit, facts.monthlySpent, facts.monthlyReserved),
+  field: {
+    name: "monthlyLimit",
+    label: "Monthly limit",
+    help: "Optional. In any 30 days, rolling",
+  },
+});
+
+export interface PaymentsPerHourFacts extends Requested {
+  hourlyLimit?: bigint;
+  hourlySpent?: bigint;
+  hourlyReserved?: bigint;
+}
+
+/** A payment that was voided, since nothing was signed or it can never settle, is not counted. */
+export const paymentsPerHour = windowRule({
+  name: "payments_per_hour",
+  code: "payment_rate_exceeded",
+  window: "1h",
+  during: "the last hour",
+  called: "limit of payments per hour",
+  counts: true,
+  used: (facts: PaymentsPerHourFacts) =>
+    usedIf(facts.hourlyLimit, facts.hourlySpent, facts.hourlyReserved),
+  field: {
+    name: "paymentsPerHour",
+    label: "Payments per hour",
+    help: "Optional. In any hour, rolling",
+  },
+});
