@@ -6,6 +6,7 @@ import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
 import { readMasterKeys, type MasterKey } from "./core/master-keys.ts";
+import { parseDecimal } from "./core/money.ts";
 import {
   listed,
   LOCAL_CHAIN_ID,
@@ -47,7 +48,8 @@ const EnvSchema = Type.Object({
   REQUEST_TIMEOUT_MS: Type.String({ pattern: "^[0-9]{3,6}$", default: "30000" }),
   CONNECTIONS_PER_ADDRESS: Type.String({ pattern: "^[1-9][0-9]{0,4}$", default: "1000" }),
   SETTLE_WAIT_MS: Type.String({ pattern: "^[0-9]{1,5}$", default: "20000" }),
-  DAILY_GAS_CEILING: Type.String({ pattern: "^[0-9]{1,18}$", default: "2000000000" }),
+  MIN_PAYMENT: Type.String({ pattern: "^(0|[1-9][0-9]{0,5})(\\.[0-9]{1,6})?$", default: "0.0001" }),
+  FORCED_CANCELS_PER_DAY: Type.String({ pattern: "^[0-9]{1,6}$", default: "3" }),
   RETAIN_BLOCKED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
   RETAIN_BYTES_DAYS: Type.String({ pattern: DAYS, default: "30" }),
   RETAIN_FACILITATED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
@@ -82,6 +84,8 @@ export interface Config {
   masterKeyActive: string;
   fetchPrivateOrigins: string[];
   facilitatorApiKeys: string[];
+  /** Strangers may settle, with or without such keys. */
+  facilitatorOpen: boolean;
   demoPayTo: `0x${string}` | undefined;
   logLevel: string;
   trustProxy: Trust;
@@ -92,8 +96,10 @@ export interface Config {
   connectionsPerAddress: number;
   /** How long a settle or spend waits for finality before it answers "pending". */
   settleWaitMs: number;
-  /** Gas units per UTC day for facilitated work, all lanes of a network together. */
-  dailyGasCeiling: bigint;
+  /** The dust floor: what moves less is not worth the gas. Withdrawals are exempt. */
+  minPaymentAtomic: bigint;
+  /** Cancellations that one payee may force on one owner in a day. */
+  forcedCancelsPerDay: bigint;
   gasCapPerItem: bigint;
   retention: Retention;
   /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
@@ -149,6 +155,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     problems.push("SETTLE_WAIT_MS must be at most 25000: stock clients give up after 30 s");
   const { trust, problem } = readTrust(env.TRUST_PROXY);
   if (problem !== undefined) problems.push(problem);
+  const minPayment = parseDecimal(env.MIN_PAYMENT);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
   if (!isLocal && listed(env.FACILITATOR_API_KEYS).length === 0 && env.FACILITATOR_OPEN !== "true")
@@ -173,6 +180,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     masterKeyActive: active,
     fetchPrivateOrigins: isLocal ? [...fetchPrivateOrigins, publicUrl] : fetchPrivateOrigins,
     facilitatorApiKeys: listed(env.FACILITATOR_API_KEYS),
+    facilitatorOpen: env.FACILITATOR_OPEN === "true",
     demoPayTo: env.DEMO_PAY_TO as `0x${string}` | undefined,
     logLevel: env.LOG_LEVEL,
     trustProxy: trust,
@@ -181,7 +189,8 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     requestTimeoutMs: Number(env.REQUEST_TIMEOUT_MS),
     connectionsPerAddress: Number(env.CONNECTIONS_PER_ADDRESS),
     settleWaitMs,
-    dailyGasCeiling: BigInt(env.DAILY_GAS_CEILING),
+    minPaymentAtomic: minPayment.ok ? minPayment.atomic : 0n,
+    forcedCancelsPerDay: BigInt(env.FORCED_CANCELS_PER_DAY),
     gasCapPerItem: BigInt(env.GAS_CAP_PER_ITEM),
     retention: {
       blockedDays: Number(env.RETAIN_BLOCKED_DAYS),

@@ -101,6 +101,11 @@ export const ERRORS = {
     "Pay less, or ask the owner to raise the limit of this payee.",
   ),
   payee_expired: define(403, "Payee has expired", "Ask the owner to list this payee for longer."),
+  amount_below_floor: define(
+    403,
+    "Amount below the floor",
+    "The payment is smaller than what is worth its gas here. Pay more at once.",
+  ),
   recipient_not_allowed: define(
     403,
     "Recipient not on the allowlist",
@@ -243,6 +248,12 @@ export const ERRORS = {
     429,
     "Too much is kept for this agent",
     "Paid answers are kept for a repeat with their key, up to a quota of bytes in 24 hours. Wait `Retry-After` seconds, or fetch without an Idempotency-Key. Nothing was paid.",
+    true,
+  ),
+  gas_budget_exhausted: define(
+    429,
+    "Gas budget used up",
+    "Whoever pays for this payment's gas has used up what a day allows. It refills evenly: wait until `availableAt`. Nothing was signed.",
     true,
   ),
   rate_limited: define(429, "Too many requests", "Wait `Retry-After` seconds.", true),

@@ -36,12 +36,14 @@ DECLARE
   v_expired BOOLEAN;
   v_key_code TEXT;
   v_denial_key UUID;
+  v_gas JSONB;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT,
     amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
-    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN, head_time BIGINT);
+    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
+    gas_floor NUMERIC);
   IF ask.dry_run THEN
     SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
   ELSE
@@ -139,6 +141,14 @@ BEGIN
       || purser_window_facts('monthly', v_agent.monthly_limit, v_month.amount, v_open.month);
   END IF;
 
+  -- Last of all, and only for what is allowed otherwise: what it costs us is the owner's.
+  IF code IS NULL THEN
+    v_gas := purser_gas_reserve(ask.chain_id, 'agents', 'owner:' || v_agent.owner_id, coalesce(ask.gas_hold, 0),
+      ask.amount, ask.gas_floor, coalesce(ask.dry_run, FALSE));
+    code := v_gas->>'code';
+    snapshot := snapshot || (v_gas - 'code');
+  END IF;
+
   IF ask.dry_run THEN
     outcome := CASE WHEN code IS NULL THEN 'allowed' ELSE 'denied' END;
     RETURN NEXT;
@@ -173,11 +183,12 @@ BEGIN
            payments = EXCLUDED.payments;
   END IF;
   INSERT INTO payments AS p (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
-    request_id, denial_code, denial_key, policy, url, listing_id, requirement, nonce, valid_before, created_at,
-    updated_at)
+    request_id, denial_code, denial_key, policy, url, listing_id, requirement, nonce, valid_before, gas_hold,
+    created_at, updated_at)
   VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
     ask.api_key_id, ask.request_id, code, v_denial_key, snapshot, ask.url, ask.listing_id, ask.requirement,
-    CASE WHEN code IS NULL THEN ask.nonce END, valid_before, v_now, v_now)
+    CASE WHEN code IS NULL THEN ask.nonce END, valid_before,
+    CASE WHEN code IS NULL THEN coalesce(ask.gas_hold, 0) ELSE 0 END, v_now, v_now)
   ON CONFLICT (agent_id, denial_key) WHERE denial_key IS NOT NULL DO UPDATE
      SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at
   RETURNING p.id INTO payment_id;

@@ -1,7 +1,7 @@
 -- A withdrawal needs no permission but its owner's signature, checked before: only money that is
 -- there and not promised yet, and a nonce never seen.
 -- p_request has the members that are read first; the last four may be missing.
--- outcome: reserved | insufficient | replayed | expired | clock_apart | replay | running | key_reused |
+-- outcome: reserved | gas (response says when there will be some) | insufficient | replayed | expired | clock_apart | replay | running | key_reused |
 -- not_found.
 CREATE FUNCTION purser_reserve_withdrawal(p_request JSONB) RETURNS TABLE (
   outcome TEXT, payment_id TEXT, valid_before BIGINT, available NUMERIC, status_code INTEGER, response JSONB
@@ -11,12 +11,13 @@ DECLARE
   ask RECORD;
   v_key idempotency_keys%ROWTYPE;
   v_now TIMESTAMPTZ;
+  v_owner_id TEXT;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, chain_id BIGINT, asset TEXT, payee TEXT, amount NUMERIC, nonce TEXT,
     deadline BIGINT, signature BYTEA, valid_seconds INTEGER, balance NUMERIC, balance_block BIGINT,
-    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA, head_time BIGINT);
-  PERFORM 1 FROM agents a WHERE a.id = ask.agent_id FOR UPDATE;
+    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA, head_time BIGINT, gas_hold NUMERIC);
+  SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = ask.agent_id FOR UPDATE;
   IF NOT FOUND THEN
     outcome := 'not_found';
     RETURN NEXT;
@@ -60,6 +61,14 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
+  response := purser_gas_reserve(ask.chain_id, 'withdrawals', 'withdrawer:' || v_owner_id, coalesce(ask.gas_hold, 0),
+    ask.amount, NULL, FALSE);
+  IF response <> '{}' THEN
+    outcome := 'gas';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  response := NULL;
   outcome := 'reserved';
   payment_id := ask.payment_id;
   valid_before := LEAST(purser_valid_before(ask.valid_seconds, ask.head_time), ask.deadline);
@@ -70,9 +79,9 @@ BEGIN
     VALUES (ask.subject_id, ask.route, ask.key, ask.body_hash, ask.payment_id);
   END IF;
   INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, request_id,
-    nonce, valid_before, created_at, updated_at)
+    nonce, valid_before, gas_hold, created_at, updated_at)
   VALUES (ask.agent_id, ask.payment_id, 'withdrawal', 'reserved', ask.chain_id, ask.asset, ask.payee, ask.amount,
-    ask.request_id, ask.nonce, valid_before, v_now, v_now);
+    ask.request_id, ask.nonce, valid_before, coalesce(ask.gas_hold, 0), v_now, v_now);
   RETURN NEXT;
 END;
 $$;

@@ -9,6 +9,15 @@ DECLARE
   last TIMESTAMPTZ;
 BEGIN
   NEW.turn := clock_timestamp();
+  -- What an agent's payment set aside for gas when it was reserved goes with it.
+  IF NEW.agent_id IS NOT NULL THEN
+    SELECT p.gas_hold, CASE my_class WHEN 0 THEN ARRAY['withdrawals', 'withdrawer:' || a.owner_id]
+                                     ELSE ARRAY['agents', 'owner:' || a.owner_id] END
+      INTO NEW.gas_hold, NEW.gas_accounts
+      FROM agents a JOIN payments p ON p.agent_id = a.id WHERE a.id = NEW.agent_id AND p.id = NEW.id;
+    NEW.gas_hold := coalesce(NEW.gas_hold, 0);
+    NEW.gas_accounts := coalesce(NEW.gas_accounts, '{}');
+  END IF;
   IF my_class = 0 THEN
     RETURN NEW;
   END IF;

@@ -14,6 +14,9 @@ DECLARE
   live RECORD;
   v_kind TEXT;
   corrected JSONB := '[]'::jsonb;
+  -- Open again, and no transaction of ours carries it yet: its gas is set aside again.
+  due TEXT[] := '{}';
+  due_gas NUMERIC[] := '{}';
 BEGIN
   FOR ask IN
     SELECT o.* FROM jsonb_to_recordset(p_outcomes) AS o
@@ -62,6 +65,10 @@ BEGIN
        WHERE s.from_address = was.from_address AND s.chain_id = p_chain_id AND s.asset = was.asset
          AND s.nonce = was.nonce
       RETURNING * INTO now_is;
+      IF now_is.attempts = 0 AND now_is.gas_hold > 0 THEN
+        due := due || now_is.gas_accounts;
+        due_gas := due_gas || array_fill(now_is.gas_hold, ARRAY[cardinality(now_is.gas_accounts)]);
+      END IF;
     ELSE
       UPDATE settlements s
          SET status = 'settled', tx_hash = ask.proof->>'tx', block_number = (ask.proof->>'block')::bigint,
@@ -84,6 +91,9 @@ BEGIN
     PERFORM purser_tell_settled(now_is);
     corrected := corrected || jsonb_build_object('id', was.id, 'kind', v_kind);
   END LOOP;
+  IF cardinality(due) > 0 THEN
+    PERFORM purser_gas_move(p_chain_id, due, due_gas, array_fill(0::numeric, ARRAY[cardinality(due)]));
+  END IF;
   RETURN corrected;
 END;
 $$;

@@ -8,7 +8,9 @@ RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
   done settlements%ROWTYPE;
   finished INTEGER := 0;
-  touched INTEGER;
+  -- Ended without a transaction of ours: the gas set aside for it is free again.
+  spared TEXT[] := '{}';
+  spared_gas NUMERIC[] := '{}';
   corrected JSONB := '[]'::jsonb;
 BEGIN
   -- One order of locks for all finalizers.
@@ -43,10 +45,17 @@ BEGIN
         PERFORM purser_payment_voided(done.agent_id, done.id, done.error_reason, done.error_message);
       END IF;
     END IF;
+    IF done.attempts = 0 AND done.gas_hold > 0 THEN
+      spared := spared || done.gas_accounts;
+      spared_gas := spared_gas || array_fill(-done.gas_hold, ARRAY[cardinality(done.gas_accounts)]);
+    END IF;
     PERFORM purser_tell_settled(done);
   END LOOP;
   IF finished < jsonb_array_length(p_outcomes) THEN
     corrected := purser_settlements_correct(p_chain_id, p_outcomes);
+  END IF;
+  IF cardinality(spared) > 0 THEN
+    PERFORM purser_gas_move(p_chain_id, spared, spared_gas, array_fill(0::numeric, ARRAY[cardinality(spared)]));
   END IF;
   RETURN jsonb_build_object('finished', finished, 'corrected', corrected);
 END;

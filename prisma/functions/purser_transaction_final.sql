@@ -2,13 +2,13 @@
 -- (final), 'given_up' (final, and all it did was to use up its nonce) or 'replaced' (a block holds another
 -- transaction with its nonce). Proven outcomes are written, what it carried without effect goes back to the
 -- queue (by itself, where that was its own fault: p_faults are nonces of authorizations; or later, where it
--- was given up), who harmed it is remembered, and the metered gas is corrected. Facts of the chain: no lease
+-- was given up), who harmed it is remembered, and what its gas cost (p_cost) is charged, once. Facts of the chain: no lease
 -- is needed to record them, and recording them twice changes nothing. Answers as purser_settlements_finalize
 -- does.
 CREATE FUNCTION purser_transaction_final(
   p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_status TEXT,
   p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT, p_outcomes JSONB,
-  p_faults TEXT[] DEFAULT '{}', p_offenders TEXT[] DEFAULT '{}'
+  p_faults TEXT[] DEFAULT '{}', p_offenders TEXT[] DEFAULT '{}', p_cost NUMERIC DEFAULT 0
 ) RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
   was relayer_transactions%ROWTYPE;
@@ -27,7 +27,7 @@ BEGIN
   END IF;
   UPDATE relayer_transactions
      SET status = p_status, mined_hash = p_hash, block_number = p_block_number, block_hash = p_block_hash,
-         gas_used = p_gas_used, finalized_at = CASE WHEN p_status <> 'included' THEN clock_timestamp() END
+         gas_used = p_gas_used, gas_cost = coalesce(was.gas_cost, p_cost), finalized_at = CASE WHEN p_status <> 'included' THEN clock_timestamp() END
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce;
   told := purser_settlements_finalize(p_chain_id, p_outcomes);
   -- Rows that a later transaction carries by now are that one's; rows held are proven when this is final.
@@ -59,8 +59,8 @@ BEGIN
      WHERE chain_id = p_chain_id AND class = 2 AND from_address = ANY (p_offenders) AND status = 'queued'
        AND lane_address IS NULL AND (relay OR cancel_signature IS NOT NULL) AND NOT solo;
   END IF;
-  IF was.metered_gas > 0 AND was.status = 'pending' THEN
-    PERFORM purser_gas_corrected(was, coalesce(p_gas_used, 0), 1);
+  IF was.gas_cost IS NULL THEN
+    PERFORM purser_gas_true_up(p_chain_id, p_address, p_nonce, p_cost, 1);
   END IF;
   RETURN told;
 END;

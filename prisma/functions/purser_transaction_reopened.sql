@@ -6,6 +6,7 @@ CREATE FUNCTION purser_transaction_reopened(
 ) RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
   was relayer_transactions%ROWTYPE;
+  told JSONB;
 BEGIN
   SELECT * INTO was FROM relayer_transactions
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce AND status = 'included'
@@ -14,12 +15,10 @@ BEGIN
     RETURN '{"finished": 0, "corrected": []}'::jsonb;
   END IF;
   UPDATE relayer_transactions
-     SET status = 'pending', mined_hash = NULL, block_number = NULL, block_hash = NULL, gas_used = NULL
+     SET status = 'pending', mined_hash = NULL, block_number = NULL, block_hash = NULL, gas_used = NULL,
+         gas_cost = NULL
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce;
-  IF was.metered_gas > 0 THEN
-    PERFORM purser_gas_corrected(was, coalesce(was.gas_used, 0), -1);
-  END IF;
-  RETURN purser_settlements_finalize(p_chain_id, (
+  told := purser_settlements_finalize(p_chain_id, (
     SELECT coalesce(jsonb_agg(jsonb_build_object('from', s.from_address, 'asset', s.asset, 'nonce', s.nonce,
              'status', 'open', 'proof', s.proof)), '[]'::jsonb)
       FROM settlement_transactions item
@@ -27,5 +26,9 @@ BEGIN
        AND s.asset = item.asset AND s.nonce = item.nonce
      WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce
        AND s.proof->>'tx' = was.mined_hash AND s.proof->>'blockHash' = p_block_hash));
+  IF was.gas_cost IS NOT NULL THEN
+    PERFORM purser_gas_true_up(p_chain_id, p_address, p_nonce, was.gas_cost, -1);
+  END IF;
+  RETURN told;
 END;
 $$;

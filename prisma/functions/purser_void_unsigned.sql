@@ -13,6 +13,11 @@ BEGIN
   PERFORM purser_payment_voided(p_agent_id, p_payment_id, p_failure_code, p_failure_detail);
   DELETE FROM idempotency_keys WHERE payment_id = p_payment_id AND status_code IS NULL;
   DELETE FROM withdrawal_orders WHERE agent_id = p_agent_id AND payment_id = p_payment_id;
+  -- No gas is needed for it any more.
+  PERFORM purser_gas_move(p.chain_id, ARRAY[CASE p.kind WHEN 'withdrawal' THEN 'withdrawer:' ELSE 'owner:' END || a.owner_id],
+      ARRAY[-p.gas_hold], ARRAY[0])
+    FROM payments p JOIN agents a ON a.id = p.agent_id
+   WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.gas_hold > 0;
   RETURN true;
 END;
 $$;

@@ -1,4 +1,6 @@
 /** The networks an operator has configured: facts of the table, with what the environment says of each. */
+import { type GasBudgetName, readGasBudget } from "./gas.ts";
+import { parsePayable } from "./money.ts";
 import { findNetwork, type NetworkFacts } from "./networks.ts";
 
 export const LOCAL_CHAIN_ID = 5042002;
@@ -14,6 +16,10 @@ export const listed = (text: string | undefined): string[] =>
 export interface NetworkConfig extends NetworkFacts {
   /** In order of preference. Empty only for the local chain, before the local world has started. */
   rpcUrls: string[];
+  /** Per day, in units of core/gas.ts. */
+  gasBudget: Readonly<Record<GasBudgetName, bigint>>;
+  /** Atomic USDC for one of the coin that pays for gas. */
+  nativePriceAtomic: bigint;
 }
 
 /** NETWORKS, and what the environment says of each; what is wrong with it is added to `problems`. */
@@ -66,8 +72,36 @@ export function readNetworks(
       problems.push(
         `MAX_TIP_GWEI_${facts.chainId} must not be above the fee's cap (${maxFeeGwei})`,
       );
-    networks.push({ ...facts, rpcUrls, confirmations, inclusionDepth, maxFeeGwei, maxTipGwei });
+    const budgetKey = `GAS_BUDGET_${facts.chainId}`;
+    networks.push({
+      ...facts,
+      rpcUrls,
+      confirmations,
+      inclusionDepth,
+      maxFeeGwei,
+      maxTipGwei,
+      gasBudget: readGasBudget(budgetKey, environment[budgetKey], problems),
+      nativePriceAtomic: readNativePrice(facts, environment, problems),
+    });
   }
   if (networks.length === 0 && problems.length === 0) problems.push("NETWORKS is empty");
   return networks;
+}
+
+/** No oracle: a price that somebody else can move would be somebody else's hand on our budgets. */
+function readNativePrice(
+  facts: NetworkFacts,
+  environment: Record<string, string | undefined>,
+  problems: string[],
+): bigint {
+  const key = `NATIVE_PRICE_${facts.chainId}`;
+  const given = environment[key];
+  const text = given === undefined || given === "" ? facts.nativePrice : given;
+  if (text === undefined) {
+    problems.push(`${key} is missing (USDC for one ${facts.nativeSymbol}, which pays for gas)`);
+    return 0n;
+  }
+  const price = parsePayable(text);
+  if (!price.ok) problems.push(`${key} must be USDC for one ${facts.nativeSymbol}, such as 3000`);
+  return price.ok ? price.atomic : 0n;
 }

@@ -28,6 +28,11 @@ export interface NetworkFacts {
   readonly maxTipGwei: number;
   /** The coin that pays for gas, with 18 decimals. On Arc that is USDC itself (its ERC-20 view has 6). */
   readonly nativeSymbol: "ETH" | "USDC" | "POL" | "AVAX";
+  /**
+   * USDC for one coin, where that is known without asking anybody: 1 on Arc. A test network's coin is worth nothing:
+   * 1 stands for it, so that gas is rationed there too. Elsewhere the operator says (NATIVE_PRICE_<chainId>).
+   */
+  readonly nativePrice: "1" | undefined;
   readonly testnet: boolean;
 }
 
@@ -65,6 +70,7 @@ const network = (
     | "slug"
     | "usdc"
     | "nativeSymbol"
+    | "nativePrice"
     | "testnet"
     | "inclusionDepth"
     | "maxFeeGwei"
@@ -87,6 +93,7 @@ const network = (
   maxTipGwei: 50,
   testnet: false,
   inclusionDepth: 1,
+  nativePrice: rest.testnet === true || rest.nativeSymbol === "USDC" ? "1" : undefined,
   ...rest,
 });
 

@@ -159,6 +159,8 @@ export const REASONS = {
   invalid_exact_evm_transaction_failed: "The transfer failed on chain.",
   eip6492_factory_not_allowed:
     "The payer's wallet is not deployed yet, and its factory is not one this facilitator calls.",
+  amount_below_floor: "A payment this small is not worth its gas.",
+  gas_budget_exhausted: "The gas budget for this payment is used up for now. Try later.",
   duplicate_settlement: "This payment was settled before, for another request.",
   settlement_pending:
     "The payment was sent and is not final yet. Post the same settle again to hear its outcome.",

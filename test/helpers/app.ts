@@ -44,7 +44,8 @@ export function testEnvironment(options: {
 }): Record<string, string> {
   return {
     PURSER_MODE: "production",
-    FACILITATOR_OPEN: "true",
+    // Who tests keys means that nothing is settled without one, unless it says so.
+    FACILITATOR_OPEN: String(options.env?.["FACILITATOR_API_KEYS"] === undefined),
     PORT: String(options.port),
     PUBLIC_URL: `http://localhost:${options.port}`,
     DATABASE_URL: options.databaseUrl,

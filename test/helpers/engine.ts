@@ -9,6 +9,7 @@ import { HeadWatcher } from "../../server/infra/chain/reads.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import type { NetworkConfig } from "../../server/config.ts";
+import { readGasBudget } from "../../server/core/gas.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
@@ -32,7 +33,9 @@ export interface TestEngineOptions {
   maxTipGwei?: number;
   blockTimeMs?: number;
   gasCapPerItem?: bigint;
-  dailyGasCeiling?: bigint;
+  /** As GAS_BUDGET_<chainId> says it. */
+  gasBudget?: string;
+  nativePriceAtomic?: bigint;
   rpcTimeoutMs?: number;
   search?: RunningEngineDeps["search"];
   fault?: (point: FaultPoint) => Promise<void>;
@@ -70,6 +73,8 @@ export async function startEngine(
     maxFeeGwei: options.maxFeeGwei ?? facts.maxFeeGwei,
     maxTipGwei: options.maxTipGwei ?? facts.maxTipGwei,
     rpcUrls: options.rpcUrls ?? [options.chain.rpcUrl],
+    gasBudget: readGasBudget("gasBudget", options.gasBudget, []),
+    nativePriceAtomic: options.nativePriceAtomic ?? 1_000_000n,
   };
   const pool = createPool(options.databaseUrl);
   pool.on("error", () => undefined);
@@ -86,7 +91,7 @@ export async function startEngine(
     connectionString: options.databaseUrl,
     relayerPrivateKeys: options.relayerPrivateKeys ?? [options.chain.relayerPrivateKey],
     gasCapPerItem: options.gasCapPerItem ?? 300_000n,
-    dailyGasCeiling: options.dailyGasCeiling ?? 2_000_000_000n,
+    forcedCancelsPerDay: 3n,
     chains: [
       {
         network,
@@ -96,6 +101,7 @@ export async function startEngine(
         meter: {
           batch: (items) => void batches.push(items),
           settled: () => undefined,
+          paid: () => undefined,
           took: () => undefined,
           landed: () => undefined,
           finished: () => undefined,

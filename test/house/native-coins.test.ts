@@ -3,6 +3,7 @@ import t from "tap";
 import * as chains from "viem/chains";
 import { createChainClient } from "../../server/infra/chain/index.ts";
 import { presentStats } from "../../server/plugins/facilitator/stats.ts";
+import { readGasBudget } from "../../server/core/gas.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
 import { payPage } from "../../server/plugins/paywall/pay-page.ts";
 import { chainParameters } from "../../web/src/lib/wallet/chain.ts";
@@ -24,6 +25,8 @@ const COINS: Record<number, string> = {
 };
 const viemChain = (id: number) => Object.values(chains).find((chain) => chain.id === id);
 
+const GAS = { gasBudget: readGasBudget("", undefined, []), nativePriceAtomic: 1_000_000n };
+
 for (const network of NETWORKS) {
   const { chainId } = network;
   const coin = COINS[chainId] ?? "";
@@ -31,7 +34,11 @@ for (const network of NETWORKS) {
   t.test(`${network.name} pays gas in ${coin}`, async (t) => {
     t.equal(viemChain(chainId)?.nativeCurrency.symbol, coin, "viem says so too");
     t.equal(network.nativeSymbol, coin);
-    const { viemChain: ours } = createChainClient({ ...network, rpcUrls: ["http://127.0.0.1:1"] });
+    const { viemChain: ours } = createChainClient({
+      ...network,
+      rpcUrls: ["http://127.0.0.1:1"],
+      ...GAS,
+    });
     t.match(ours.nativeCurrency, { symbol: coin, decimals: 18 });
     t.equal(gasSymbolOf(network), coin);
     t.match(payPageOf(network), ` data-symbol="${coin}"`);

@@ -1,4 +1,5 @@
 // Goal: viem's client and the engine reach a chain through one transport: the same endpoints, failover, time-outs and counts, and errors with one meaning.
+import { readGasBudget } from "../../server/core/gas.ts";
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
@@ -33,9 +34,11 @@ function node(answer: object, seen: string[]): RequestListener {
   };
 }
 
+const GAS = { gasBudget: readGasBudget("", undefined, []), nativePriceAtomic: 1_000_000n };
+
 function clientOf(t: Test, rpcUrls: string[]) {
   const counted: string[] = [];
-  const chain = createChainClient({ ...facts, rpcUrls }, (method, ok) =>
+  const chain = createChainClient({ ...facts, ...GAS, rpcUrls }, (method, ok) =>
     counted.push(`${method} ${ok ? "yes" : "no"}`),
   );
   t.teardown(() => chain.rpc.close());

@@ -237,6 +237,7 @@ async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): Promise
     signature: "0x00",
     validForSeconds: 120,
     balance: { ...BALANCE, timestampSeconds: BigInt(Math.floor(Date.now() / 1_000)) },
+    gasHold: 1n,
     requestId: "req_1",
     idempotency: undefined,
   });
@@ -266,13 +267,7 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
   t.same(await lanes.acquireLease(pool, lane, "me", 60_000), { epoch: 1n, nextNonce: 0n });
-  const ceiling = { dailyGasCeiling: 10n ** 12n };
-  const claimed = await queue.claim(
-    pool,
-    lease,
-    { company: 20, ownSolo: 4, strangersSolo: 4 },
-    ceiling,
-  );
+  const claimed = await queue.claim(pool, lease, { company: 20, ownSolo: 4, strangersSolo: 4 });
   t.equal(claimed.length, 20);
   const items = claimed.map((row) => ({
     action: "transfer" as const,
@@ -299,8 +294,6 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
     to: ASSET,
     calldata: "0x00",
     gasLimit: 100n,
-    meteredGas: 1n,
-    ...ceiling,
     attempt,
     items,
     sentBlock: 1n,

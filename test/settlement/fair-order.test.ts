@@ -20,7 +20,6 @@ import { until } from "../helpers/until.ts";
 
 const CHAIN_ID = 84_532;
 const ROOM = { company: 100, ownSolo: 16, strangersSolo: 4 };
-const CEILING = { dailyGasCeiling: 10n ** 15n };
 const A_MINUTE = "interval '1 minute'";
 
 /** Queued rows as acceptance writes them; each may name its payer and its payee. */
@@ -72,7 +71,7 @@ t.test("whose turn it is", async (t) => {
   await queue(pool, { count: 2, from: other });
   await queue(pool, { count: 5, kind: "spend" });
   await queue(pool, { count: 1, kind: "withdrawal" });
-  const claimed = await claim(pool, lease, ROOM, CEILING);
+  const claimed = await claim(pool, lease, ROOM);
   t.equal(claimed.length, 100);
   t.same(
     claimed.slice(0, 6).map(({ kind }) => kind),
@@ -96,7 +95,7 @@ t.test("who waits does not wait for ever", async (t) => {
   // As time goes by, the turns of a flood come before those of whoever comes now.
   await pool.query(`UPDATE settlements SET turn = turn - 2 * ${A_MINUTE}`);
   await queue(pool, { count: 1_000 });
-  const claimed = await claim(pool, lease, ROOM, CEILING);
+  const claimed = await claim(pool, lease, ROOM);
   t.equal(claimed.filter((row) => row.from_address === flooder).length, 90);
 });
 
@@ -105,7 +104,7 @@ t.test("what travels alone has its own places", async (t) => {
   await queue(pool, { count: 500, solo: true });
   await queue(pool, { count: 3, kind: "spend", solo: true });
   await queue(pool, { count: 50 });
-  const claimed = await claim(pool, lease, ROOM, CEILING);
+  const claimed = await claim(pool, lease, ROOM);
   t.equal(claimed.filter(({ solo, kind }) => solo && kind === "facilitated").length, 4);
   t.equal(claimed.filter(({ solo, kind }) => solo && kind === "spend").length, 3);
   t.equal(claimed.filter(({ solo }) => !solo).length, 50);
@@ -129,7 +128,7 @@ t.test("a long queue", { timeout: 120_000 }, async (t) => {
     return read();
   };
   const before = await settled();
-  const claimed = await claim(pool, lease, ROOM, CEILING);
+  const claimed = await claim(pool, lease, ROOM);
   t.equal(claimed.length, 104);
   // Statistics are each connection's own until it flushes them: ask until they are there.
   let entries = 0;

@@ -257,8 +257,8 @@ t.test("nothing is promised while nothing moves", { timeout: 60_000 }, async (t)
     "readiness says so",
   );
   await database.pool.query(
-    `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_day, created_at)
-     VALUES ($1, $2, 0, $2, '', 21000, now(), now() - interval '40 seconds')`,
+    `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, to_address, calldata, gas_limit, created_at)
+     VALUES ($1, $2, 0, $2, '', 21000, now() - interval '40 seconds')`,
     [chain.chainId, chain.relayer.address.toLowerCase()],
   );
   await until(() =>

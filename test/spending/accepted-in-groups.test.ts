@@ -209,8 +209,8 @@ t.test("groups", async (t) => {
     );
     const lane = { chainId: CHAIN_ID, address: randomAddress() };
     await pool.query(
-      `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_day)
-       VALUES ($1, $2, 0, $3, 'c', 1, now())`,
+      `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, to_address, calldata, gas_limit)
+       VALUES ($1, $2, 0, $3, 'c', 1)`,
       [lane.chainId, lane.address, ASSET],
     );
     await finalizeTransaction(

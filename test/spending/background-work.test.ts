@@ -129,8 +129,8 @@ t.test(
          FROM (VALUES (1, 29), (2, 31), (3, 91), (4, 92)) AS v (n, age)),
      sent AS (
        INSERT INTO relayer_transactions (chain_id, lane_address, nonce, status, to_address, calldata, gas_limit,
-                                         metered_day, mined_hash, block_number, created_at, finalized_at)
-       SELECT $1, $2, 1000 + n, 'mined', $3, 'c', 1, at, hash, 1, at, at FROM made),
+                                         mined_hash, block_number, created_at, finalized_at)
+       SELECT $1, $2, 1000 + n, 'mined', $3, 'c', 1, hash, 1, at, at FROM made),
      signed AS (
        INSERT INTO relayer_attempts (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei)
        SELECT hash, $1, $2, 1000 + n, 1, 'r', 1, 1 FROM made),

@@ -5,7 +5,6 @@ import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import {
   gasLimitOf,
   isWornOut,
-  meteredGasOf,
   pendingDebits,
   toBatchItem,
   transactionOf,
@@ -63,9 +62,6 @@ t.test("gas", async (t) => {
   const items = [itemOf(), itemOf()];
   const bytes = BigInt((items[0]?.call.data.length ?? 0) / 2);
   t.equal(gasLimitOf(items), 60_000n + 2n * (100_000n + bytes * 16n));
-  const ours = itemOf(AUTHORIZATION, { kind: "spend", agent_id: "agt_1" });
-  t.equal(meteredGasOf([itemOf(), ours], 1_000n), 500n, "only facilitated work counts");
-  t.equal(meteredGasOf([ours], 1_000n), 0n);
 });
 
 t.test("when it is not tried again", async (t) => {

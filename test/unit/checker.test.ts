@@ -33,6 +33,7 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
     networks: [ARC],
     reads: noted,
     mayDeploy: () => false,
+    minPaymentAtomic: 1n,
     nowSeconds: () => 1_000n,
   });
   return { checker, asked };

@@ -50,6 +50,7 @@ async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
   const reads = new ChainPaymentReads(agreeingChain(contracts, asked), 300_000n);
   const checker = new PaymentChecker({
     networks: [ARC],
+    minPaymentAtomic: 1n,
     nowSeconds: () => 1_000n,
     mayDeploy: () => true,
     reads: {

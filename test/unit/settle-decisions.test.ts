@@ -155,6 +155,7 @@ function desk(given: Scene = {}) {
   };
   const checker = new PaymentChecker({
     networks: [ARC],
+    minPaymentAtomic: 1n,
     nowSeconds: () => BigInt(NOW),
     mayDeploy: () => false,
     reads: {

@@ -124,6 +124,10 @@ export interface RpcReceipt {
   blockHash: Hex;
   status: Hex;
   gasUsed: Hex;
+  /** Missing from a few old nodes. */
+  effectiveGasPrice?: Hex;
+  /** What a rollup takes for its parent's data, beside the gas (OP Stack). */
+  l1Fee?: Hex | null;
   logs: RpcLog[];
 }
 

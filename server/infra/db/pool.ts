@@ -215,10 +215,10 @@ function isFromPostgres(error: Error): boolean {
 export const LEASE_LOST = "PU001";
 /** `purser_lane_persist`: an item belongs to another claim by now. */
 export const CLAIM_LOST = "PU002";
-/** `purser_lane_persist`: the day's gas for facilitated work is used up. */
-export const OVER_GAS_CEILING = "PU003";
 /** `purser_submit_payment`: the reservation was released before its authorization was accepted. */
 export const RESERVATION_GONE = "PU004";
+/** `purser_gas_accepted`: a gas budget is used up; the detail names whose payments do not fit. */
+export const GAS_EXHAUSTED = "PU005";
 
 /** One of Postgres' own: a lock was not to be had within `lock_timeout`. */
 export const LOCK_TIMEOUT = "55P03";

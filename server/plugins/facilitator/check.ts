@@ -5,6 +5,7 @@
  * time. Everything else (smart wallets, and finding out why a transfer would fail) asks for more.
  */
 import type { Address, Hex } from "viem";
+import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { readPayment } from "../../schemes/index.ts";
@@ -48,6 +49,8 @@ export interface CheckerDeps {
   reads: PaymentReads;
   /** Whether the operator lets this factory be called. */
   mayDeploy(deployment: Deployment): boolean;
+  /** What moves less is not worth the gas. */
+  minPaymentAtomic: bigint;
   nowSeconds: () => bigint;
 }
 
@@ -89,7 +92,14 @@ export class PaymentChecker {
   }
 
   #checkTerms(payment: Payment): Refusal | undefined {
-    return payment.scheme.checkTerms(payment, this.#deps.nowSeconds());
+    const { minPaymentAtomic, nowSeconds } = this.#deps;
+    const refusal = payment.scheme.checkTerms(payment, nowSeconds());
+    if (refusal || payment.authorization.value >= minPaymentAtomic) return refusal;
+    return refuse(
+      "amount_below_floor",
+      payment.payer,
+      `A payment of less than ${formatAtomic(minPaymentAtomic)} USDC is not worth its gas.`,
+    );
   }
 
   /** Only the network's own USDC is settled; the code says what is wrong with another asset. */

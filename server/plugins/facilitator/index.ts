@@ -57,6 +57,7 @@ export default fp(
         ),
       ),
       mayDeploy: ({ factory }) => app.config.erc6492Factories.includes(factory.toLowerCase()),
+      minPaymentAtomic: app.config.minPaymentAtomic,
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
     });
     const settler = new Settler({
@@ -183,6 +184,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       const { answer, extensions } = await app.facilitator.settleTelling(request.body, {
         idempotencyKey,
         credential: request.headers.authorization,
+        merchant: request.caller?.kind === "merchant" ? request.caller.id : undefined,
         isGone: () => reply.raw.destroyed,
       });
       if (extensions !== undefined) reply.header("extension-responses", extensions);

@@ -5,6 +5,7 @@
  * told again only to who proves to be the same caller; without proof it is told at most once.
  */
 import { newId } from "../../core/ids.ts";
+import { ApiError } from "../../errors.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
 import { AcceptanceUnknown } from "../settlement/accept.ts";
@@ -25,6 +26,8 @@ export interface SettleOptions {
   idempotencyKey?: string | undefined;
   /** Whose idempotency key it is, where callers have credentials. */
   credential?: string | undefined;
+  /** The merchant whose key came with the request: its gas is its own. */
+  merchant?: string | undefined;
   timeoutMs?: number;
   /** The caller hung up: success must not be told to nobody. */
   isGone?: () => boolean;
@@ -102,8 +105,10 @@ export class Settler {
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
     let accepted;
     try {
-      accepted = await this.#accept(checked, proof);
+      accepted = await this.#accept(checked, proof, options.merchant);
     } catch (error) {
+      const refused = gasRefusal(payment, error);
+      if (refused) return refused;
       if (!(error instanceof AcceptanceUnknown)) throw error;
       // It may be relayed yet: posted again, it is told what became of it.
       this.#deps.onFault(error);
@@ -133,7 +138,7 @@ export class Settler {
     return this.#deps.settlement.tryAgain(payment.authorization);
   }
 
-  async #accept({ authorization }: Approved, proof: CallerProof) {
+  async #accept({ authorization }: Approved, proof: CallerProof, merchant: string | undefined) {
     await this.#burst.quiet();
     return this.#deps.accept({
       id: newId("pay"),
@@ -142,6 +147,7 @@ export class Settler {
       authorization,
       relay: true,
       bodyHash: proof.bodyHash,
+      ...(merchant !== undefined && { merchant }),
       ...(proof.callerKeyHash && { callerKeyHash: proof.callerKeyHash }),
     });
   }
@@ -278,6 +284,14 @@ const names = (payment: Payment, row: Pick<SettlementRow, "id">): PaymentNames =
   amount: payment.amountAtomic.toString(),
   paymentId: row.id,
 });
+
+/** Whose budget is used up, and until when, in the words of the protocol. */
+const gasRefusal = (payment: Payment, error: unknown): SettleAnswer | undefined =>
+  error instanceof ApiError && error.code === "gas_budget_exhausted"
+    ? notSettled({ network: payment.networkName, payer: payment.payer }, error.code, {
+        message: error.message,
+      })
+    : undefined;
 
 const refusal = (network: string, { reason, message, payer }: Refusal): SettleAnswer =>
   notSettled({ network, ...(payer !== undefined && { payer }) }, reason, { message });

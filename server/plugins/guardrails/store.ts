@@ -149,6 +149,8 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     balance: balance.atomic,
     balance_block: balance.blockNumber,
     head_time: balance.timestampSeconds,
+    gas_hold: request.gas?.hold,
+    gas_floor: request.gas?.floorAtomic,
     request_id: request.requestId,
     memo: request.memo,
     url: request.url,

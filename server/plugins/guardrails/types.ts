@@ -71,6 +71,8 @@ export interface ReserveRequest {
   balance: { atomic: bigint; blockNumber: bigint; timestampSeconds?: bigint };
   /** Where the wallet is funded: told with insufficient_funds. */
   walletAddress: Address;
+  /** What its gas may cost, set aside with it, and the least amount that is worth it (units of core/gas.ts; atomic). */
+  gas?: { hold: bigint; floorAtomic: bigint };
   memo?: string;
   url?: string;
   listingId?: string;

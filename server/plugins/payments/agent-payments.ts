@@ -59,7 +59,8 @@ export interface WalletBalance {
 export const MAX_VALID_SECONDS = 120;
 
 interface AgentReserveDeps {
-  settlement: Pick<Settlement, "assertAvailable">;
+  settlement: Pick<Settlement, "assertAvailable" | "gasHold">;
+  minPaymentAtomic: bigint;
   balances: {
     balances(
       chainId: number,
@@ -142,8 +143,13 @@ export class AgentReserve {
 
   async #withBalance(request: PayRequest): Promise<ReserveRequest> {
     const { chainId, payer } = request;
-    const balance = (await request.balance) ?? (await this.readBalance(chainId, payer));
-    return { ...withoutBalance(request), balance };
+    const [known, hold] = await Promise.all([
+      request.balance,
+      this.#deps.settlement.gasHold(chainId),
+    ]);
+    const balance = known ?? (await this.readBalance(chainId, payer));
+    const gas = { hold, floorAtomic: this.#deps.minPaymentAtomic };
+    return { ...withoutBalance(request), balance, gas };
   }
 }
 

@@ -88,7 +88,9 @@ function decoratePaying(app: FastifyInstance): void {
         await app.books.assertCurrent(chainId);
         await settlement.assertAvailable(chainId, options);
       },
+      gasHold: (chainId) => settlement.gasHold(chainId),
     },
+    minPaymentAtomic: app.config.minPaymentAtomic,
     balances: app.chainReads,
     guardrails: app.guardrails,
   });

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer, type CoalescerOptions } from "../../core/shared-answers.ts";
 import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
+import { gasRefusals } from "./gas-store.ts";
 import { type SettlementRecord, acceptSettlement, toRow } from "./store.ts";
 import type { SettlementRequest, SettlementRow } from "./types.ts";
 
@@ -73,6 +74,16 @@ async function acceptGroup(
     }));
   } catch (error) {
     const [only] = requests;
+    // What the budgets have no gas for is refused by name, and the rest goes on together: a batch shrinks.
+    const refused = gasRefusals(error);
+    if (refused.size > 0) {
+      const rest = requests.filter(({ id }) => !refused.has(id));
+      const accepted = rest.length > 0 ? await acceptGroup(accepting, rest) : [];
+      const byId = new Map(rest.map(({ id }, index) => [id, accepted[index]]));
+      return requests.map(
+        ({ id }) => byId.get(id) ?? { status: "rejected", reason: refused.get(id) ?? error },
+      );
+    }
     // One that is refused takes its group back with it, certainly: then each goes by itself.
     if (wasRolledBack(error) && requests.length > 1)
       return (
@@ -115,13 +126,16 @@ const ACCEPT_TOGETHER = {
   WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
       $8::text[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bytea[], $13::boolean[], $14::bytea[],
-      $15::bytea[], $16::bigint[]) AS w (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address,
-      value, valid_after, valid_before, signature, relay, caller_key_hash, body_hash, accepted_block)),
+      $15::bytea[], $16::bigint[], $17::text[], $18::numeric[]) AS w (from_address, chain_id, asset, nonce, id, kind,
+      agent_id, to_address, value, valid_after, valid_before, signature, relay, caller_key_hash, body_hash,
+      accepted_block, gas_accounts, gas_hold)),
   inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block)
+      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
+      gas_hold)
     SELECT from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block FROM wanted
+      valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block, gas_accounts::text[],
+      gas_hold FROM wanted
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *)
   SELECT TRUE AS created, * FROM inserted
@@ -186,5 +200,8 @@ function columns(requests: readonly SettlementRequest[]): unknown[][] {
     of(({ callerKeyHash }) => callerKeyHash ?? null),
     of(({ bodyHash }) => bodyHash ?? null),
     of(({ acceptedBlock }) => (acceptedBlock === undefined ? null : String(acceptedBlock))),
+    // Arrays of arrays must all be of one length: each goes as the text of one.
+    of(({ gas }) => `{${(gas?.accounts ?? []).map((account) => `"${account}"`).join(",")}}`),
+    of(({ gas }) => String(gas?.hold ?? 0n)),
   ];
 }

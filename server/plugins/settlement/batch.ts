@@ -85,11 +85,6 @@ export const gasLimitOf = (items: readonly BatchItem[]): bigint =>
     TRANSACTION_GAS,
   );
 
-/** The share of the gas limit that counts against the daily ceiling: facilitated work only. */
-export const meteredGasOf = (items: readonly BatchItem[], gasLimit: bigint): bigint =>
-  (gasLimit * BigInt(items.filter((item) => item.record.kind === "facilitated").length)) /
-  BigInt(items.length);
-
 /** One item is a plain call to the token; several are one `aggregate3` in which each may fail alone. */
 export function transactionOf(items: readonly BatchItem[]): { to: string; calldata: Hex } {
   const [first] = items;

@@ -1,5 +1,6 @@
 /** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
 import type { PrivateKeyAccount } from "viem";
+import { gasHoldOf } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
@@ -40,7 +41,6 @@ export class ChainEngine {
   readonly externalRelays: ExternalRelays;
   readonly expected = new ExpectedPayments();
   readonly #deps: ChainEngineDeps;
-  readonly #gasToday: () => Promise<bigint>;
   readonly #backlog: () => Promise<Backlog>;
   readonly #tokenAnswers: () => Promise<boolean>;
   readonly #tip: () => Promise<bigint>;
@@ -52,9 +52,8 @@ export class ChainEngine {
     this.#deps = deps;
     this.ctx = deps.ctx;
     this.lanes = deps.signers.map((signer) => this.#lane(signer.address, signer));
-    const { pool, network, queue, reads, rpc, transactions } = deps.ctx;
+    const { pool, network, queue, reads, rpc } = deps.ctx;
     const { chainId, usdc } = network;
-    this.#gasToday = memoFor(QUEUE_FRESH_MS, () => transactions.gasToday(pool, chainId));
     this.#backlog = memoFor(QUEUE_FRESH_MS, () => queue.readBacklog(pool, chainId));
     this.#tokenAnswers = memoFor(TOKEN_FRESH_MS, () => reads.tokenAnswers(rpc, usdc.address));
     this.#tip = memoFor(TIP_FRESH_MS, () => this.#readTip());
@@ -114,11 +113,19 @@ export class ChainEngine {
     }
     // The owner's way out stays open: a withdrawal is the first thing to leave once anything moves.
     if (kind !== "withdrawal") await this.#assertMoving(kind);
-    if (kind === "facilitated" && (await this.#gasToday()) + SINGLE_GAS > ctx.dailyGasCeiling)
-      throw new ApiError("relayer_unfunded", {
-        detail:
-          "The relayer's gas budget for today is used up; facilitated payments resume tomorrow (UTC).",
-      });
+  }
+
+  /**
+   * What is set aside for one payment before it is signed: what it would cost now, alone. What a payer's code may
+   * burn is the most that its transaction is given.
+   */
+  async gasHold(options: { hasCode?: boolean } = {}): Promise<bigint> {
+    const { heads, network, gasCapPerItem } = this.ctx;
+    const head = heads.head ?? (await heads.refresh());
+    const price = { baseFeeWei: head.baseFeeWei, priorityFeeWei: await this.priorityFeeWei() };
+    return gasHoldOf(price, network.nativePriceAtomic, {
+      ...(options.hasCode === true && { gas: gasCapPerItem }),
+    });
   }
 
   async #assertTokenAnswers(): Promise<void> {

@@ -52,9 +52,7 @@ export class Collector {
       strangersSolo: places > 0 ? clamp(SOLO_PLACES - strangersSolos, places) : 0,
     };
     if (room.company + room.ownSolo + room.strangersSolo === 0) return 0;
-    const rows = await ctx.queue.claim(ctx.pool, lease, room, {
-      dailyGasCeiling: ctx.dailyGasCeiling,
-    });
+    const rows = await ctx.queue.claim(ctx.pool, lease, room);
     if (rows.length === 0) return 0;
     await ctx.fault("claimed");
     this.#items.push(...rows.map((row) => toBatchItem(row, ctx.gasCapPerItem)));

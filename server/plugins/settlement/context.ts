@@ -11,6 +11,7 @@ import type * as SettlementStore from "./store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 import type { Refusals } from "./prove.ts";
 import type * as WatchStore from "./watch-store.ts";
+import type { NetworkConfig } from "../../core/network-settings.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { Fees } from "./batch.ts";
 import type { SettlementKind } from "./types.ts";
@@ -24,6 +25,8 @@ export interface EngineLog {
 export interface EngineMeter {
   batch(items: number): void;
   settled(count: number, gasUsed: bigint): void;
+  /** What the gas of one transaction cost, in USDC, by what it carried. */
+  paid(kind: SettlementKind | "none", usdc: number): void;
   /** From accepted to told, of one authorization. */
   took(ms: number): void;
   /** From accepted to its first place in a block, of one authorization. */
@@ -54,7 +57,7 @@ export type FaultPoint =
   | "void-broadcast";
 
 export interface EngineContext {
-  network: NetworkFacts;
+  network: NetworkFacts & Pick<NetworkConfig, "gasBudget" | "nativePriceAtomic">;
   rpc: ChainRpc;
   heads: HeadWatcher;
   pool: Pool;
@@ -71,7 +74,6 @@ export interface EngineContext {
   meter: EngineMeter;
   fault: (point: FaultPoint) => Promise<void>;
   gasCapPerItem: bigint;
-  dailyGasCeiling: bigint;
   /** The most we offer for a unit of gas, in all and as tip. */
   feeCaps: Fees;
   /** Identifies this process among the holders of leases. */

@@ -12,6 +12,8 @@ import { hostname } from "node:os";
 import { privateKeyToAccount } from "viem/accounts";
 import type { NetworkConfig } from "../../config.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
+import { accountsOf } from "../../core/gas.ts";
+import { schemeOf } from "../../schemes/index.ts";
 import { ApiError } from "../../errors.ts";
 import type { HeadWatcher } from "../../infra/chain/reads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
@@ -21,6 +23,13 @@ import { SilenceWatch } from "../../infra/db/silence.ts";
 import { acceptSettlements } from "./accept.ts";
 import { Refusals } from "./prove.ts";
 import { feeCapsOf } from "./batch.ts";
+import {
+  type GasAccount,
+  limitsOf,
+  readGasAccounts,
+  wantCancel,
+  writeGasLimits,
+} from "./gas-store.ts";
 import { ChainEngine } from "./chain-engine.ts";
 import {
   writeOutcomes,
@@ -73,11 +82,26 @@ export class SettlementEngine implements Settlement {
     return this.#deps.chains.get(chainId)?.expected.expect() ?? (() => undefined);
   }
 
+  async gasHold(chainId: number): Promise<bigint> {
+    const chain = this.#deps.chains.get(chainId);
+    if (!chain) return 0n;
+    return chain.gasHold().catch((cause: unknown) => {
+      throw new ApiError("chain_unavailable", {
+        detail: `${chain.ctx.network.name} does not say what gas costs; nothing was signed.`,
+        cause,
+      });
+    });
+  }
+
+  gasAccounts(chainId: number, accounts: readonly string[]): Promise<GasAccount[]> {
+    return readGasAccounts(this.#deps.pool, chainId, accounts);
+  }
+
   async accept(
     sql: Sql,
     request: SettlementRequest,
   ): Promise<{ created: boolean; settlement: SettlementRow }> {
-    const accepted = await this.#deps.store.acceptSettlement(sql, await this.#withHead(request));
+    const accepted = await this.#deps.store.acceptSettlement(sql, await this.#complete(request));
     if (request.relay && accepted.settlement.status === "queued")
       this.#wake(request.authorization.chainId);
     return accepted;
@@ -89,7 +113,7 @@ export class SettlementEngine implements Settlement {
   ): Promise<{ created: boolean; settlement: SettlementRow }[]> {
     const accepted = await this.#deps.acceptSettlements(
       sql,
-      await Promise.all(requests.map((request) => this.#withHead(request))),
+      await Promise.all(requests.map((request) => this.#complete(request))),
     );
     const chainIds = new Set(
       requests
@@ -100,11 +124,23 @@ export class SettlementEngine implements Settlement {
     return accepted;
   }
 
-  /** As far as this process knows: an older head only makes a search longer. */
-  async #withHead(request: SettlementRequest): Promise<SettlementRequest> {
-    const heads = this.#deps.chains.get(request.authorization.chainId)?.ctx.heads;
+  /**
+   * The head, as far as this process knows: an older one only makes a search longer. And the gas of facilitated
+   * work; an agent's was set aside when its payment was reserved.
+   */
+  async #complete(request: SettlementRequest): Promise<SettlementRequest> {
+    const chain = this.#deps.chains.get(request.authorization.chainId);
+    const heads = chain?.ctx.heads;
     const head = heads?.head ?? (await heads?.refresh().catch(() => undefined));
-    return head ? { acceptedBlock: head.number, ...request } : request;
+    const known = head ? { acceptedBlock: head.number, ...request } : request;
+    if (request.kind !== "facilitated" || request.gas !== undefined || !chain) return known;
+    const { authorization, merchant } = request;
+    const { isPlainKey } = schemeOf(authorization).planTransfer(authorization);
+    const accounts = accountsOf({ ...authorization, merchant });
+    return {
+      ...known,
+      gas: { accounts, hold: await chain.gasHold({ hasCode: !isPlainKey }).catch(() => 0n) },
+    };
   }
 
   async wait(id: string, timeoutMs: number, options: WaitOptions = {}): Promise<SettlementOutcome> {
@@ -148,10 +184,12 @@ export class SettlementEngine implements Settlement {
     timeoutMs?: number;
   }): Promise<CancelOutcome> {
     const { pool, store } = this.#deps;
-    const marked = await store.markForCancel(pool, request.key, request.cancelSignature);
-    const row = marked ?? (await store.findByAuthorization(pool, request.key));
+    const wanted = await wantCancel(pool, request.key, request.cancelSignature);
+    if (wanted?.decision === "lapse")
+      return { status: "lapsing", until: new Date(Number(wanted.validBefore) * 1_000) };
+    const row = await store.findByAuthorization(pool, request.key);
     if (!row) throw new Error("requestCancel of an authorization that was never accepted");
-    if (marked) this.#wake(request.key.chainId);
+    if (wanted) this.#wake(request.key.chainId);
     const known = outcomeOf(row);
     // Already in a transaction of ours, or final: its own outcome is the answer.
     return toCancelOutcome(
@@ -186,7 +224,7 @@ export interface RunningEngineDeps {
   silence?: SilenceWatch;
   relayerPrivateKeys: readonly `0x${string}`[];
   gasCapPerItem: bigint;
-  dailyGasCeiling: bigint;
+  forcedCancelsPerDay: bigint;
   chains: readonly {
     network: NetworkConfig;
     rpc: ChainRpc;
@@ -214,12 +252,14 @@ export class RunningEngine {
   readonly #pool: Pool;
   readonly #log: EngineLog;
   readonly #listener: Listener;
+  readonly #forcedCancelsPerDay: bigint;
   readonly #announcing = new Set<number>();
   readonly #timers = new Set<NodeJS.Timeout>();
 
   constructor(deps: RunningEngineDeps) {
     this.#pool = deps.pool;
     this.#log = deps.log;
+    this.#forcedCancelsPerDay = deps.forcedCancelsPerDay;
     const signers = deps.relayerPrivateKeys.map((key) => privateKeyToAccount(key));
     const owner = `${hostname()}:${process.pid}:${randomUUID()}`;
     this.chains = new Map(
@@ -245,7 +285,6 @@ export class RunningEngine {
             meter,
             fault: deps.fault ?? (async () => undefined),
             gasCapPerItem: deps.gasCapPerItem,
-            dailyGasCeiling: deps.dailyGasCeiling,
             feeCaps: feeCapsOf(network),
             owner,
           },
@@ -276,6 +315,12 @@ export class RunningEngine {
   }
 
   async start(): Promise<void> {
+    for (const [chainId, { ctx }] of this.chains)
+      await writeGasLimits(
+        this.#pool,
+        chainId,
+        limitsOf(ctx.network.gasBudget, this.#forcedCancelsPerDay),
+      );
     await this.#listener.connect();
     for (const chain of this.chains.values()) chain.start();
   }

@@ -24,7 +24,7 @@ export default fp(
       connectionString: config.databaseUrl ?? "",
       relayerPrivateKeys: config.relayerPrivateKeys,
       gasCapPerItem: config.gasCapPerItem,
-      dailyGasCeiling: config.dailyGasCeiling,
+      forcedCancelsPerDay: config.forcedCancelsPerDay,
       chains: app.chains.all.map(({ network }) => {
         const { rpc, heads } = app.chainReads.of(network.chainId);
         return {
@@ -78,6 +78,12 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     buckets: [40_000, 45_000, 50_000, 60_000, 70_000, 80_000, 100_000, 150_000, 300_000],
     registers,
   });
+  const paid = new Counter({
+    name: "purser_gas_usdc_total",
+    help: "What gas cost, in USDC, by the kind of work that the transaction carried first; counted at inclusion",
+    labelNames: ["network", "kind"],
+    registers,
+  });
   const latency = new Histogram({
     name: "purser_settlement_seconds",
     help: "From accepted to told: in a block of the network's inclusion depth",
@@ -121,6 +127,7 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     settled: (count, gasUsed) => {
       if (count > 0) gas.observe({ network }, Number(gasUsed) / count);
     },
+    paid: (kind, usdc) => paid.inc({ network, kind }, usdc),
     took: (ms) => latency.observe({ network }, ms / 1_000),
     finished: (status, count) => outcomes.inc({ network, status }, count),
     corrected: (kind) => corrections.inc({ network, kind }),

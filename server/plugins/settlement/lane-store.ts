@@ -103,8 +103,6 @@ export interface NewTransaction {
   to: string;
   calldata: Hex;
   gasLimit: bigint;
-  meteredGas: bigint;
-  dailyGasCeiling: bigint;
   attempt: StoredAttempt;
   items: StoredTransaction["items"];
   sentBlock: bigint;
@@ -112,7 +110,7 @@ export interface NewTransaction {
 
 const bytes = (hex: Hex): Buffer => Buffer.from(hex.slice(2), "hex");
 
-/** One round trip. Throws with SQLSTATE LEASE_LOST, CLAIM_LOST or OVER_GAS_CEILING, and then nothing is written. */
+/** One round trip. Throws with SQLSTATE LEASE_LOST or CLAIM_LOST, and then nothing is written. */
 export async function persistTransaction(
   sql: Sql,
   lease: Lease,
@@ -121,9 +119,9 @@ export async function persistTransaction(
   await sql.query(
     `SELECT purser_lane_persist(
        p_chain_id => $1, p_address => $2, p_owner => $3, p_epoch => $4, p_nonce => $5, p_to => $6,
-       p_calldata => $7, p_gas_limit => $8, p_metered_gas => $9, p_gas_ceiling => $10, p_hash => $11,
-       p_raw => $12, p_max_fee => $13, p_priority_fee => $14, p_actions => $15, p_from => $16,
-       p_asset => $17, p_nonces => $18, p_sent_block => $19)`,
+       p_calldata => $7, p_gas_limit => $8, p_hash => $9, p_raw => $10, p_max_fee => $11,
+       p_priority_fee => $12, p_actions => $13, p_from => $14, p_asset => $15, p_nonces => $16,
+       p_sent_block => $17)`,
     [
       lease.chainId,
       lease.address,
@@ -133,8 +131,6 @@ export async function persistTransaction(
       tx.to.toLowerCase(),
       bytes(tx.calldata),
       String(tx.gasLimit),
-      String(tx.meteredGas),
-      String(tx.dailyGasCeiling),
       tx.attempt.hash,
       bytes(tx.attempt.raw),
       String(tx.attempt.maxFeeWei),
@@ -196,8 +192,8 @@ export async function persistFiller(
        SELECT 1 FROM relayer_lanes WHERE chain_id = $1 AND address = $2 AND lease_owner = $3
           AND lease_epoch = $4 AND lease_until > clock_timestamp()),
      tx AS (
-       INSERT INTO relayer_transactions AS known (chain_id, lane_address, nonce, to_address, calldata, gas_limit, metered_day)
-       SELECT $1, $2, $5, $2, '', $6, (clock_timestamp() AT TIME ZONE 'UTC')::date FROM lane
+       INSERT INTO relayer_transactions AS known (chain_id, lane_address, nonce, to_address, calldata, gas_limit)
+       SELECT $1, $2, $5, $2, '', $6 FROM lane
        ON CONFLICT (chain_id, lane_address, nonce) DO UPDATE
           SET status = 'pending', finalized_at = NULL WHERE known.status <> 'pending'
        RETURNING 1)
@@ -241,6 +237,8 @@ export interface FinalTransaction {
   blockNumber: bigint;
   blockHash: string;
   gasUsed?: bigint;
+  /** In units of core/gas.ts: what its receipt says it cost. Nothing was bought where another took its nonce. */
+  gasCost?: bigint;
   /** Nonces of authorizations that had no effect by their own doing, and payers to be wary of. */
   faults?: readonly string[];
   offenders?: readonly string[];
@@ -261,7 +259,7 @@ export async function finalizeTransaction(
       `SELECT purser_transaction_final(
          p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
          p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9, p_faults => $10,
-         p_offenders => $11) AS told`,
+         p_offenders => $11, p_cost => $12) AS told`,
       [
         lane.chainId,
         lane.address,
@@ -274,6 +272,7 @@ export async function finalizeTransaction(
         JSON.stringify(proven),
         tx.faults ?? [],
         tx.offenders ?? [],
+        String(tx.gasCost ?? 0n),
       ],
     );
     return rows[0]?.told ?? NOTHING_TOLD;

@@ -33,33 +33,23 @@ const READY = `${WAITING} AND next_attempt_at <= clock_timestamp() AND EXISTS (S
  * Withdrawals, then agents' payments, then strangers', each by its turn. Four scans of one index, each of
  * which ends when it has its share: the length of the queue costs nothing.
  */
-export async function claim(
-  sql: Sql,
-  lease: Lease,
-  room: Room,
-  options: { dailyGasCeiling: bigint },
-): Promise<SettlementRecord[]> {
+export async function claim(sql: Sql, lease: Lease, room: Room): Promise<SettlementRecord[]> {
   const { rows } = await sql.query<SettlementRecord>(
     `WITH lane AS (
        SELECT 1 FROM relayer_lanes WHERE chain_id = $1 AND address = $2 AND lease_owner = $3
           AND lease_epoch = $4 AND lease_until > clock_timestamp()),
-     today AS (
-       SELECT coalesce((SELECT gas FROM relayer_gas_days
-         WHERE chain_id = $1 AND day = (clock_timestamp() AT TIME ZONE 'UTC')::date), 0) AS gas),
      own AS (
        SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND NOT solo AND class < 2
         ORDER BY class, turn LIMIT $5 FOR UPDATE SKIP LOCKED),
      own_solo AS (
        SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND solo AND class < 2
-        ORDER BY class, turn LIMIT $7 FOR UPDATE SKIP LOCKED),
+        ORDER BY class, turn LIMIT $6 FOR UPDATE SKIP LOCKED),
      strangers AS (
        SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND NOT solo AND class = 2
-          AND (SELECT gas FROM today) < $6
         ORDER BY turn LIMIT greatest($5 - (SELECT count(*) FROM own), 0) FOR UPDATE SKIP LOCKED),
      strangers_solo AS (
        SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND solo AND class = 2
-          AND (SELECT gas FROM today) < $6
-        ORDER BY turn LIMIT $8 FOR UPDATE SKIP LOCKED),
+        ORDER BY turn LIMIT $7 FOR UPDATE SKIP LOCKED),
      picked AS (
        TABLE own UNION ALL TABLE own_solo UNION ALL TABLE strangers UNION ALL TABLE strangers_solo)
      UPDATE settlements s SET lane_address = $2, lane_epoch = $4
@@ -72,7 +62,6 @@ export async function claim(
       lease.owner,
       String(lease.epoch),
       room.company,
-      String(options.dailyGasCeiling),
       room.ownSolo,
       room.strangersSolo,
     ],

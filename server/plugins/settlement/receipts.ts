@@ -4,6 +4,7 @@
  */
 import type { Hex } from "viem";
 import { tagOf, type RpcReceipt } from "../../infra/chain/contracts.ts";
+import { costOf, formatGas } from "../../core/gas.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import type { BatchItem } from "./batch.ts";
@@ -51,14 +52,28 @@ export function provenBy(
   return outcomes;
 }
 
+/** In units of core/gas.ts. A node that does not tell the price is believed to have taken all that was offered. */
+export function gasCostOf(
+  { network }: Pick<EngineContext, "network">,
+  { attempts }: Pick<StoredTransaction, "attempts">,
+  receipt: RpcReceipt,
+): bigint {
+  const offered = attempts.find(({ hash }) => hash === receipt.transactionHash)?.maxFeeWei ?? 0n;
+  const price = receipt.effectiveGasPrice ? BigInt(receipt.effectiveGasPrice) : offered;
+  const wei = BigInt(receipt.gasUsed) * price + BigInt(receipt.l1Fee ?? "0x0");
+  return costOf(wei, network.nativePriceAtomic);
+}
+
 /** Once for each transaction, when its outcome is first told. */
 export function measure(
   ctx: EngineContext,
-  slot: Pick<StoredTransaction, "items"> & { batch: readonly BatchItem[] | undefined },
+  slot: Pick<StoredTransaction, "items" | "attempts"> & { batch: readonly BatchItem[] | undefined },
   receipt: RpcReceipt,
   outcomes: readonly ProvenOutcome[],
 ): void {
   ctx.meter.settled(outcomes.length, BigInt(receipt.gasUsed));
+  const [first] = slot.batch ?? [];
+  ctx.meter.paid(first?.record.kind ?? "none", Number(formatGas(gasCostOf(ctx, slot, receipt))));
   for (const item of slot.batch ?? [])
     ctx.meter.took(Date.now() - item.record.created_at.getTime());
   for (const status of ["settled", "failed"] as const)

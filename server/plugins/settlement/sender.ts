@@ -3,13 +3,7 @@
  * Nothing is sent that is not stored first.
  */
 import type { PrivateKeyAccount } from "viem";
-import {
-  CLAIM_LOST,
-  LEASE_LOST,
-  LOCK_TIMEOUT,
-  OVER_GAS_CEILING,
-  sqlState,
-} from "../../infra/db/pool.ts";
+import { CLAIM_LOST, LEASE_LOST, LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import {
   type BatchItem,
@@ -18,7 +12,6 @@ import {
   initialFees,
   MAX_GIVEN_UP,
   MAX_IN_FLIGHT,
-  meteredGasOf,
   signAttempt,
   transactionOf,
 } from "./batch.ts";
@@ -58,8 +51,6 @@ export interface SenderDeps {
 
 /** How long rows rest whose agent's row is held by something else. */
 const HELD_REST_MS = 5_000;
-/** How long facilitated rows rest when the day's gas is spent. */
-const CEILING_REST_MS = 30_000;
 const DEAD_TOKEN_REST_MS = 2_000;
 
 export class Sender {
@@ -248,8 +239,6 @@ export class Sender {
     await ctx.fault("signed");
     await ctx.lanes.persistTransaction(ctx.pool, lease, {
       ...tx,
-      meteredGas: meteredGasOf(items, gasLimit),
-      dailyGasCeiling: ctx.dailyGasCeiling,
       attempt,
       items,
       sentBlock,
@@ -295,15 +284,6 @@ export class Sender {
   async #giveBack(items: BatchItem[], error: unknown): Promise<void> {
     const { ctx, onDoubt } = this.#deps;
     const state = sqlState(error);
-    if (state === OVER_GAS_CEILING) {
-      ctx.log.warn({ network: ctx.network.id }, "the daily gas ceiling is reached");
-      const isMetered = (item: BatchItem): boolean => item.record.kind === "facilitated";
-      await this.#release(items.filter(isMetered), CEILING_REST_MS);
-      return this.#release(
-        items.filter((item) => !isMetered(item)),
-        0,
-      );
-    }
     if (state === LEASE_LOST || state === CLAIM_LOST)
       return onDoubt("the lease or a claim was lost");
     // Somebody holds an agent's row: its payments are looked at later, the lane goes on.

@@ -100,8 +100,9 @@ export const keyOf = ({ from_address: from, asset, nonce }: SettlementRecord) =>
 const ACCEPT = `
   WITH inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16)
+      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
+      gas_hold)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18)
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *),
   attached AS (
@@ -139,6 +140,8 @@ export async function acceptSettlement(
     request.callerKeyHash ?? null,
     request.bodyHash ?? null,
     request.acceptedBlock === undefined ? null : String(request.acceptedBlock),
+    request.gas?.accounts ?? [],
+    String(request.gas?.hold ?? 0n),
   ];
   // A rival's row that was committed after this statement began conflicts but is not visible to it: the
   // next statement sees it.
@@ -279,29 +282,6 @@ async function finalizeTogether(
     [chainId, JSON.stringify(outcomes)],
   );
   return rows[0]?.told ?? NOTHING_TOLD;
-}
-
-/** Marks an agent's own, not yet submitted x402 authorization for cancelling instead of relaying. */
-export async function markForCancel(
-  sql: Sql,
-  key: SettlementKey,
-  cancelSignature: Hex,
-): Promise<SettlementRow | undefined> {
-  const { rows } = await sql.query<SettlementRecord>(
-    `UPDATE settlements
-        SET cancel_signature = $5, next_attempt_at = '-infinity', updated_at = clock_timestamp()
-      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4
-        AND status = 'queued' AND agent_id IS NOT NULL
-      RETURNING *`,
-    [
-      key.from.toLowerCase(),
-      key.chainId,
-      key.asset.toLowerCase(),
-      key.nonce.toLowerCase(),
-      Buffer.from(cancelSignature.slice(2), "hex"),
-    ],
-  );
-  return rows[0] && toRow(rows[0]);
 }
 
 export async function countQueued(sql: Sql, chainId: number): Promise<number> {

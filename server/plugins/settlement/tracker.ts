@@ -10,7 +10,14 @@ import type { Head } from "../../infra/chain/reads.ts";
 import type { BatchItem } from "./batch.ts";
 import { blame } from "./blame.ts";
 import { Mempool, type Refusals } from "./mempool.ts";
-import { depthOf, measure, provenBy, takenByOther, type NonceSearch } from "./receipts.ts";
+import {
+  depthOf,
+  gasCostOf,
+  measure,
+  provenBy,
+  takenByOther,
+  type NonceSearch,
+} from "./receipts.ts";
 
 export interface Slot extends StoredTransaction {
   lastSentMs: number;
@@ -194,6 +201,7 @@ export class Tracker {
       nonce: slot.nonce,
       status: isFinal ? (isVoid ? "given_up" : "mined") : "included",
       gasUsed: BigInt(receipt.gasUsed),
+      gasCost: gasCostOf(ctx, slot, receipt),
       ...place,
       ...(isFirst && !isVoid && (await blame(ctx, slot, receipt, outcomes))),
     };

@@ -130,11 +130,3 @@ export async function isOurTransaction(sql: Sql, hash: string): Promise<boolean>
   const { rows } = await sql.query("SELECT 1 FROM relayer_attempts WHERE hash = $1", [hash]);
   return rows.length === 1;
 }
-
-export async function gasToday(sql: Sql, chainId: number): Promise<bigint> {
-  const { rows } = await sql.query<{ gas: bigint }>(
-    "SELECT gas FROM relayer_gas_days WHERE chain_id = $1 AND day = (clock_timestamp() AT TIME ZONE 'UTC')::date",
-    [chainId],
-  );
-  return rows[0]?.gas ?? 0n;
-}

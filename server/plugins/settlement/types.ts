@@ -2,6 +2,7 @@
 import type { Hex } from "viem";
 import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import type { GasAccount } from "./gas-store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 
 export type SettlementKind = "spend" | "x402" | "withdrawal" | "facilitated";
@@ -20,6 +21,10 @@ export interface SettlementRequest {
   bodyHash?: Uint8Array;
   /** The head when it was accepted; the engine fills it in. A use at or before it is somebody else's. */
   acceptedBlock?: bigint;
+  /** The credential of the merchant who asks; strangers have none. */
+  merchant?: string;
+  /** Who pays for its gas, and what is set aside: the engine fills it in for facilitated work. */
+  gas?: { accounts: readonly string[]; hold: bigint };
 }
 
 export interface SettlementRow {
@@ -70,6 +75,8 @@ export type CancelOutcome =
   | { status: "canceled"; txHash?: Hex }
   | { status: "settled"; txHash: Hex; blockNumber: bigint; settledAt: Date }
   | { status: "expired" }
+  /** Its payee forced several: nothing is sent for it any more, and it can be used until then. */
+  | { status: "lapsing"; until: Date }
   | { status: "pending" };
 
 /** Reason of a settlement that can never happen because its authorization was canceled on chain. */
@@ -91,6 +98,10 @@ export interface Settlement {
    * full open for it, for a part of a block at most. Call the answer when it was accepted or refused.
    */
   expect(chainId: number): () => void;
+  /** What to set aside for the gas of one payment of an agent's wallet, in units of core/gas.ts. */
+  gasHold(chainId: number): Promise<bigint>;
+  /** What these accounts may use on a chain, and what is left of it. */
+  gasAccounts(chainId: number, accounts: readonly string[]): Promise<GasAccount[]>;
   /**
    * Inside the caller's transaction. An authorization that is already known is returned as it is; one that
    * was only watched is attached when the new request wants it relayed.

@@ -8,6 +8,7 @@ export interface WithdrawalReservation {
   outcome:
     | "reserved"
     | "insufficient"
+    | "gas"
     | "replayed"
     | "expired"
     | "clock_apart"
@@ -34,6 +35,8 @@ export interface WithdrawalRequest {
   signature: Hex;
   validForSeconds: number;
   balance: { atomic: bigint; blockNumber: bigint; timestampSeconds: bigint };
+  /** What its gas may cost, in units of core/gas.ts. */
+  gasHold: bigint;
   requestId: string;
   idempotency: IdempotencyRef | undefined;
 }
@@ -70,6 +73,7 @@ function asked({ idempotency, balance, ...request }: WithdrawalRequest) {
     balance: balance.atomic,
     balance_block: balance.blockNumber,
     head_time: balance.timestampSeconds,
+    gas_hold: request.gasHold,
     request_id: request.requestId,
     subject_id: idempotency?.subjectId,
     route: idempotency?.route,

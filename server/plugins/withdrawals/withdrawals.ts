@@ -16,6 +16,7 @@ import type { IdempotencyRef } from "../guardrails/types.ts";
 import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/agent-payments.ts";
 import type { Answer } from "../payments/idempotency.ts";
 import type { PayFlow, Reservation, Settled } from "../payments/pay.ts";
+import { gasExhausted } from "../settlement/gas-store.ts";
 import type { Settlement } from "../settlement/types.ts";
 import {
   MAX_ORDER_SECONDS,
@@ -30,7 +31,7 @@ export interface WithdrawalsDeps {
   flow: PayFlow;
   /** The CAIP-2 id of a chain in the ledger. */
   networkOf(chainId: bigint): string;
-  settlement: Pick<Settlement, "assertAvailable">;
+  settlement: Pick<Settlement, "assertAvailable" | "gasHold">;
   readBalance(chainId: number, wallet: { walletAddress: Address }): Promise<WalletBalance>;
   outstanding(args: { agentId: string; chainId: number; balanceBlock: bigint }): Promise<bigint>;
   reserve(request: WithdrawalRequest): Promise<WithdrawalReservation>;
@@ -191,8 +192,9 @@ export class Withdrawals {
   ): Promise<Reservation> {
     const { agent, network } = context;
     const { order } = args;
-    const [balance] = await Promise.all([
+    const [balance, gasHold] = await Promise.all([
       this.#deps.readBalance(network.chainId, agent),
+      this.#deps.settlement.gasHold(network.chainId),
       this.#deps.settlement.assertAvailable(network.chainId, { kind: "withdrawal" }),
     ]);
     const row = await this.#deps.reserve({
@@ -207,6 +209,7 @@ export class Withdrawals {
       signature: args.signature,
       validForSeconds: MAX_VALID_SECONDS,
       balance,
+      gasHold,
       requestId: context.requestId,
       idempotency: args.idempotency,
     });
@@ -221,6 +224,16 @@ export class Withdrawals {
         throw new ApiError("withdrawal_replayed");
       case "expired":
         throw new ApiError("signature_expired");
+      case "gas": {
+        const { gasShort, gasAvailableAt } = row.response as {
+          gasShort: string;
+          gasAvailableAt: string | null;
+        };
+        throw gasExhausted({
+          short: gasShort,
+          availableAt: gasAvailableAt === null ? null : new Date(gasAvailableAt),
+        });
+      }
       case "clock_apart":
         throw clocksApart(this.#deps.log, { agentId: agent.id, chainId: network.chainId });
       case "insufficient":

@@ -191,6 +191,15 @@ export async function recover(
     case "canceled":
     case "expired":
       return { kind: "failed", error: nothingPaid(failed) };
+    case "lapsing":
+      return {
+        kind: "unknown",
+        error: unknownError(
+          key.paymentId,
+          `${failure.why}. Its payee has let several payments of yours lapse, so this one is not canceled either: the budget returns by itself once the authorization has run out`,
+          { budgetReturnsAt: outcome.until.toISOString() },
+        ),
+      };
     default:
       return { kind: "unknown", error: unknownError(key.paymentId, failure.why) };
   }

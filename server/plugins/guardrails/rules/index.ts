@@ -1,10 +1,13 @@
 /**
  * The rules in the order they are looked at; the first that refuses decides. It is the order of the SQL
- * function purser_first_refusal, and a property test holds the two together.
+ * function purser_first_refusal, and a property test holds the two together; what it costs us comes after them
+ * (purser_gas_reserve).
  */
 import { allowlist, type AllowlistFacts } from "./allowlist.ts";
 import { balance, type BalanceFacts } from "./balance.ts";
 import { expiry, type ExpiryFacts } from "./expiry.ts";
+import { floor, type FloorFacts } from "./floor.ts";
+import { gas, type GasFacts } from "./gas.ts";
 import { maxAmount, type MaxAmountFacts } from "./max-amount.ts";
 import {
   payeeExpiry,
@@ -44,6 +47,8 @@ const ORDERED = [
   weeklyLimit,
   monthlyLimit,
   balance,
+  floor,
+  gas,
 ] as const;
 
 /** Everything a decision is made on, read under one lock. Amounts in atomic units. */
@@ -62,7 +67,9 @@ export interface Snapshot
     DailyLimitFacts,
     WeeklyLimitFacts,
     MonthlyLimitFacts,
-    BalanceFacts {}
+    BalanceFacts,
+    FloorFacts,
+    GasFacts {}
 
 export type RuleName = (typeof ORDERED)[number]["name"];
 export type DenialCode = (typeof ORDERED)[number]["codes"][number];

@@ -1,0 +1,16 @@
+-- Moves money on gas accounts, whatever is left of them: p_held is set aside (or given back), p_used was paid. In the
+-- order of their names, so that two who move at once never wait for one another in a circle. Always the last thing a
+-- transaction locks.
+CREATE FUNCTION purser_gas_move(p_chain_id BIGINT, p_accounts TEXT[], p_held NUMERIC[], p_used NUMERIC[])
+RETURNS VOID LANGUAGE sql AS $$
+  INSERT INTO gas_accounts AS g (chain_id, account, full_at, held, used)
+  SELECT p_chain_id, m.account, statement_timestamp() + purser_gas_step(p_chain_id, m.account, m.held + m.used),
+         m.held, m.used
+    FROM (SELECT account, sum(held) AS held, sum(used) AS used
+            FROM unnest(p_accounts, p_held, p_used) AS u (account, held, used) GROUP BY account) AS m
+   ORDER BY m.account
+  ON CONFLICT (chain_id, account) DO UPDATE
+     SET held = g.held + EXCLUDED.held, used = g.used + EXCLUDED.used,
+         full_at = greatest(g.full_at, statement_timestamp())
+                   + purser_gas_step(g.chain_id, g.account, EXCLUDED.held + EXCLUDED.used);
+$$;
