@@ -232,6 +232,33 @@ t.test("a node without the logs proves nothing: the span waits, and nothing ring
   t.match(await differences(ctx), [{ kind: "transfer_unknown", tx_hash: stolen }]);
 });
 
+t.test("a span that cannot end rings once, however far the chain grows meanwhile", async (t) => {
+  const chain = await testChain(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  await sendToSelf(ctx);
+  await readBooks(ctx);
+  await stealFrom(ctx, ctx.agent.walletAddress, 2n * usdc);
+  await sendToSelf(ctx);
+  const lost = `0x${(await chain.publicClient.getBlockNumber({ cacheTime: 0 })).toString(16)}`;
+  // What left is in no log, and the block of what came in is lost.
+  proxy.behave = ({ method, params }) => {
+    const [first] = params as [{ topics?: unknown[] } | string];
+    if (method === "eth_getBlockByNumber" && first === lost)
+      return { do: "answer", error: { code: -32603, message: "block not found" } };
+    return method === "eth_getLogs" && typeof first === "object" && first.topics?.length === 2
+      ? { do: "answer", result: [] }
+      : { do: "pass" };
+  };
+  for (let look = 0; look < 14; look += 1) {
+    await chain.testClient.mine({ blocks: 1 });
+    await readBooks(ctx).catch(() => undefined);
+    await new Promise((resolve) => setTimeout(resolve, 250));
+  }
+  t.match(await differences(ctx), [{ kind: "balance_short", healed: false }], "one row");
+  t.same(alarms(ctx), ["ledger_balance_short"], "one alarm");
+});
+
 async function sendToSelf(
   ctx: Parameters<typeof sendTo>[0] & { agent: { walletAddress: `0x${string}` } },
 ) {

@@ -6,6 +6,7 @@ import type { Address, Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Witnesses } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
+import { proofOf } from "../settlement/receipts.ts";
 import type { ProvenOutcome } from "../settlement/store.ts";
 import { REASON_CANCELED } from "../settlement/types.ts";
 import type { BookRow, DifferenceKind, Finding } from "./compare.ts";
@@ -197,13 +198,6 @@ async function provePaid(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Pro
     return false;
   };
 }
-
-const proofOf = ({ transactionHash, blockNumber, blockHash }: RpcReceipt) => ({
-  kind: "receipt" as const,
-  tx: transactionHash,
-  block: BigInt(blockNumber).toString(),
-  blockHash,
-});
 
 /** Whether this row's own transaction shows the payment: one endpoint may show it, all must miss it. */
 async function proveAbsent(deps: HealDeps, row: BookRow): Promise<Proven> {
