@@ -1,6 +1,7 @@
 // Goal: whatever made a row say what is not so, the chain's own record corrects it, counts it, and rings.
 import t from "tap";
 import { payers, authorize, request } from "../helpers/engine.ts";
+import { createAgent } from "../helpers/owner.ts";
 import { rpcProxy } from "../helpers/rpc-proxy.ts";
 import { testChain } from "../helpers/chain.ts";
 import {
@@ -230,6 +231,36 @@ t.test("a node without the logs proves nothing: the span waits, and nothing ring
   proxy.reset();
   await untilRead(ctx, async () => (await differences(ctx)).length > 0);
   t.match(await differences(ctx), [{ kind: "transfer_unknown", tx_hash: stolen }]);
+});
+
+t.test("logs in two answers that know different blocks accuse nobody", async (t) => {
+  const chain = await testChain(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  const other = await createAgent(ctx, ctx.owner, { allowlist: [ctx.payee] });
+  const added = await ctx.app.inject({
+    method: "POST",
+    url: `/api/agents/${ctx.agent.id}/allowlist`,
+    headers: ctx.owner.headers,
+    payload: JSON.stringify({ address: other.walletAddress }),
+  });
+  t.equal(added.statusCode, 201, added.body);
+  t.equal((await spend({ ...ctx, payee: other.walletAddress }, "1")).statusCode, 200);
+  // What left a wallet is not known yet, what reached one is: the same transfer, without its authorization.
+  proxy.behave = ({ method, params: [filter] }) =>
+    method === "eth_getLogs" && (filter as { topics: unknown[] }).topics.length === 2
+      ? { do: "answer", result: [] }
+      : { do: "pass" };
+  for (let look = 0; look < 8; look += 1) {
+    await readBooks(ctx);
+    await new Promise((resolve) => setTimeout(resolve, 150));
+  }
+  t.same(await differences(ctx), []);
+  t.same(alarms(ctx), []);
+  proxy.reset();
+  await readBooks(ctx);
+  const head = String(await chain.publicClient.getBlockNumber({ cacheTime: 0 }));
+  t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: head }] });
 });
 
 t.test("a span that cannot end rings once, however far the chain grows meanwhile", async (t) => {
