@@ -1,6 +1,7 @@
 // Goal: whatever made a row say what is not so, the chain's own record corrects it, counts it, and rings.
 import t from "tap";
 import { payers, authorize, request } from "../helpers/engine.ts";
+import { createAgent } from "../helpers/owner.ts";
 import { rpcProxy } from "../helpers/rpc-proxy.ts";
 import { testChain } from "../helpers/chain.ts";
 import {
@@ -230,6 +231,63 @@ t.test("a node without the logs proves nothing: the span waits, and nothing ring
   proxy.reset();
   await untilRead(ctx, async () => (await differences(ctx)).length > 0);
   t.match(await differences(ctx), [{ kind: "transfer_unknown", tx_hash: stolen }]);
+});
+
+t.test("logs in two answers that know different blocks accuse nobody", async (t) => {
+  const chain = await testChain(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  const other = await createAgent(ctx, ctx.owner, { allowlist: [ctx.payee] });
+  const added = await ctx.app.inject({
+    method: "POST",
+    url: `/api/agents/${ctx.agent.id}/allowlist`,
+    headers: ctx.owner.headers,
+    payload: JSON.stringify({ address: other.walletAddress }),
+  });
+  t.equal(added.statusCode, 201, added.body);
+  t.equal((await spend({ ...ctx, payee: other.walletAddress }, "1")).statusCode, 200);
+  // What left a wallet is not known yet, what reached one is: the same transfer, without its authorization.
+  proxy.behave = ({ method, params: [filter] }) =>
+    method === "eth_getLogs" && (filter as { topics: unknown[] }).topics.length === 2
+      ? { do: "answer", result: [] }
+      : { do: "pass" };
+  for (let look = 0; look < 8; look += 1) {
+    await readBooks(ctx);
+    await new Promise((resolve) => setTimeout(resolve, 150));
+  }
+  t.same(await differences(ctx), []);
+  t.same(alarms(ctx), []);
+  proxy.reset();
+  await readBooks(ctx);
+  const head = String(await chain.publicClient.getBlockNumber({ cacheTime: 0 }));
+  t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: head }] });
+});
+
+t.test("a span that cannot end rings once, however far the chain grows meanwhile", async (t) => {
+  const chain = await testChain(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  await sendToSelf(ctx);
+  await readBooks(ctx);
+  await stealFrom(ctx, ctx.agent.walletAddress, 2n * usdc);
+  await sendToSelf(ctx);
+  const lost = `0x${(await chain.publicClient.getBlockNumber({ cacheTime: 0 })).toString(16)}`;
+  // What left is in no log, and the block of what came in is lost.
+  proxy.behave = ({ method, params }) => {
+    const [first] = params as [{ topics?: unknown[] } | string];
+    if (method === "eth_getBlockByNumber" && first === lost)
+      return { do: "answer", error: { code: -32603, message: "block not found" } };
+    return method === "eth_getLogs" && typeof first === "object" && first.topics?.length === 2
+      ? { do: "answer", result: [] }
+      : { do: "pass" };
+  };
+  for (let look = 0; look < 14; look += 1) {
+    await chain.testClient.mine({ blocks: 1 });
+    await readBooks(ctx).catch(() => undefined);
+    await new Promise((resolve) => setTimeout(resolve, 250));
+  }
+  t.match(await differences(ctx), [{ kind: "balance_short", healed: false }], "one row");
+  t.same(alarms(ctx), ["ledger_balance_short"], "one alarm");
 });
 
 async function sendToSelf(

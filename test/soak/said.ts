@@ -61,25 +61,26 @@ interface LedgerSaid {
  * chain says so there. One that does not is not asked; everything else here needs nothing of it.
  */
 async function checkReconciler({ world, agents }: SoakContext): Promise<Check[]> {
-  const [agent] = agents;
   const [replica] = world.replicas;
-  if (!agent || !replica) return [];
-  const { cookie } = agent.owner;
-  const answer = await callOnce(`${replica.url}/api/overview`, {
-    method: "GET",
-    timeoutMs: ASKED_MS,
-    headers: { cookie },
-  });
-  const ledger = answer?.body["ledger"];
-  if (ledger === undefined) return [];
-  const said = ledgersOf(ledger);
+  if (!replica) return [];
+  const said: LedgerSaid[] = [];
+  // Each owner is told of what differs for its own agents.
+  for (const { cookie } of new Set(agents.map(({ owner }) => owner))) {
+    const answer = await callOnce(`${replica.url}/api/overview`, {
+      method: "GET",
+      timeoutMs: ASKED_MS,
+      headers: { cookie },
+    });
+    const ledger = answer?.body["ledger"];
+    if (ledger !== undefined) said.push(...ledgersOf(ledger));
+  }
   const head = await world.chain.publicClient.getBlockNumber({ cacheTime: 0 });
   const wrong = said.filter(
     ({ equalsChain, asOfBlock }) => !equalsChain || BigInt(asOfBlock) < head - BEHIND_AT_MOST,
   );
   return [
     check(
-      "the overview says: ledger equals chain",
+      "the overviews say: ledger equals chain",
       said.length,
       wrong.map((one) => `at head ${head}: ${JSON.stringify(one)}`),
     ),

@@ -7,7 +7,7 @@ import {
   AUTHORIZATION_USED,
   TRANSFER,
 } from "../../schemes/exact-eip3009/onchain.ts";
-import { balanceOf, decodeAggregate, encodeAggregate } from "./contracts.ts";
+import { balanceOf, decodeAggregate, encodeAggregate, type RpcReceipt } from "./contracts.ts";
 import { classifyChainError } from "./errors.ts";
 import type { ChainClient } from "./index.ts";
 
@@ -73,6 +73,26 @@ export async function readWalletLogs(
     (a, b) => Number(a.blockNumber - b.blockNumber) || a.logIndex - b.logIndex,
   );
 }
+
+/** What a transaction's receipt shows of the token, of anybody: complete, since a receipt is one answer. */
+export function readReceiptLogs(receipt: RpcReceipt, token: Address): WalletLog[] {
+  const { transactionHash, blockNumber, blockHash } = receipt;
+  const own = receipt.logs.filter(({ address }) => address.toLowerCase() === token.toLowerCase());
+  return own
+    .filter(({ topics: [event] }) => EVENTS.has(event))
+    .map((log, index) =>
+      // In its order, counted from the first of these.
+      readLog({
+        ...log,
+        transactionHash,
+        blockNumber,
+        blockHash,
+        logIndex: `0x${index.toString(16)}`,
+      }),
+    );
+}
+
+const EVENTS = new Set<Hex | undefined>([TRANSFER, AUTHORIZATION_USED, AUTHORIZATION_CANCELED]);
 
 function readLog({ topics, data, ...log }: NodeLog): WalletLog {
   const [event, first = "0x", second = "0x"] = topics;

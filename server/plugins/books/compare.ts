@@ -69,6 +69,14 @@ function matchTransfers(logs: readonly WalletLog[], wallets: ReadonlyMap<Address
   return { transferOf, unexplained };
 }
 
+/** Whether all logs of its transaction show this transfer, and no authorization that made it. */
+export function isUnexplained(transfer: TransferLog, logs: readonly WalletLog[]): boolean {
+  const { from, to, amountAtomic } = transfer;
+  return matchTransfers(logs, new Map([[from, ""]])).unexplained.some(
+    (one) => one.to === to && one.amountAtomic === amountAtomic,
+  );
+}
+
 export function compareSpan(args: {
   logs: readonly WalletLog[];
   wallets: ReadonlyMap<Address, string>;

@@ -5,13 +5,16 @@
 import type { Address, Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Witnesses } from "../../infra/chain/rpc.ts";
+import { readReceiptLogs } from "../../infra/chain/wallet-logs.ts";
 import { schemeOf } from "../../schemes/index.ts";
+import { proofOf } from "../settlement/receipts.ts";
 import type { ProvenOutcome } from "../settlement/store.ts";
 import { REASON_CANCELED } from "../settlement/types.ts";
-import type { BookRow, DifferenceKind, Finding } from "./compare.ts";
+import { isUnexplained, type BookRow, type DifferenceKind, type Finding } from "./compare.ts";
 
 export interface HealDeps {
   chainId: number;
+  asset: Address;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
   /** Each endpoint's receipt of its own, and how many must say "none" before there is none. */
   receipts(hash: Hex): Promise<Witnesses<RpcReceipt | null>>;
@@ -163,6 +166,10 @@ async function prove(deps: HealDeps, finding: Finding): Promise<Proven> {
       return row ? proveAbsent(deps, row) : "wait";
     case "payment_unknown":
       return proveUnknown(deps, finding);
+    case "transfer_unknown":
+      return proveUnexplained(deps, finding);
+    case "payment_other":
+      return row && txHash ? proveOther(deps, row, txHash) : "wait";
     default:
       // The rows are as they should be: what is wrong is outside, and only a person can say it is over.
       return async () => kind === "incoming_gone";
@@ -198,13 +205,6 @@ async function provePaid(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Pro
   };
 }
 
-const proofOf = ({ transactionHash, blockNumber, blockHash }: RpcReceipt) => ({
-  kind: "receipt" as const,
-  tx: transactionHash,
-  block: BigInt(blockNumber).toString(),
-  blockHash,
-});
-
 /** Whether this row's own transaction shows the payment: one endpoint may show it, all must miss it. */
 async function proveAbsent(deps: HealDeps, row: BookRow): Promise<Proven> {
   const { txHash, blockNumber, blockHash, from, asset, nonce } = row;
@@ -226,6 +226,21 @@ async function proveAbsent(deps: HealDeps, row: BookRow): Promise<Proven> {
     await deps.finalize([{ from, asset, nonce, status: "open", proof, isFinal: false }]);
     return false;
   };
+}
+
+/** Lists of logs come in several answers, which may know different blocks: the receipt tells what belongs together. */
+async function proveUnexplained(deps: HealDeps, { transfer }: Finding): Promise<Proven> {
+  const receipt = transfer && (await deps.receipt(transfer.txHash));
+  if (!receipt || !isUnexplained(transfer, readReceiptLogs(receipt, deps.asset))) return "wait";
+  return async () => false;
+}
+
+async function proveOther(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Proven> {
+  const receipt = await deps.receipt(txHash);
+  const authorization = authorizationOf(row, deps.chainId);
+  if (!receipt || schemeOf(authorization).fateIn(receipt.logs, authorization) === "paid")
+    return "wait";
+  return async () => false;
 }
 
 async function proveUnknown(deps: HealDeps, finding: Finding): Promise<Proven> {

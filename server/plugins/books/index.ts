@@ -128,7 +128,7 @@ export default fp(
         return found;
       };
       const healing: HealDeps = {
-        chainId,
+        ...key,
         receipt: (hash) => readReceipt(rpc, hash),
         receipts: (hash) => rpc.witnesses((endpoint) => readReceipt(endpoint, hash)),
         blockTime: async (block) => (await readBlock(chain, block))?.at,

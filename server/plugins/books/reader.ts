@@ -8,7 +8,7 @@
  */
 import type { Address, Hex } from "viem";
 import type { BlockFacts, WalletLog } from "../../infra/chain/wallet-logs.ts";
-import { changesOf, compareSpan, keyOf, type BookRow, type Finding } from "./compare.ts";
+import { changesOf, compareSpan, notOnChain, type BookRow, type Finding } from "./compare.ts";
 import type { Healing, Patience } from "./heal.ts";
 import type { LanesRead } from "./lanes.ts";
 import type { Cursor, IncomingRow, SpanRead } from "./cursor-store.ts";
@@ -175,17 +175,7 @@ export class BookReader {
       this.#deps.unshown(strangers),
     ]);
     const found = compareSpan({ logs, wallets, rows, claims: claims.filter(isOurs) });
-    return [
-      ...found,
-      ...unshown.map((row): Finding => ({
-        kind: "payment_not_on_chain",
-        key: keyOf(row),
-        agentId: row.agentId,
-        blockNumber: row.blockNumber ?? 0n,
-        txHash: row.txHash,
-        row,
-      })),
-    ];
+    return [...found, ...unshown.map(notOnChain)];
   }
 
   /** The first block of which something cannot be said yet. */
@@ -226,7 +216,8 @@ export class BookReader {
         for (const ageMs of LOOK_AGAIN_MS)
           this.#again.push({ from, to, atMs: performance.now() + ageMs });
       if (atomic >= expected) continue;
-      const key = `${wallet}:${to}`;
+      // Where the cursor stands: a span that cannot end grows with the chain, and is one difference all the same.
+      const key = `${wallet}:${from}`;
       if (!this.#deps.patience.isOver(`balance:${wallet}`, this.#deps.patience.times.absentMs))
         return undefined;
       await this.#deps.heal({

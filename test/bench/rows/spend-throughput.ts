@@ -14,6 +14,7 @@ const DURATION_MS = 8_000;
 const PAYEE = privateKeyToAccount(generatePrivateKey()).address;
 
 interface BenchAgent {
+  id: string;
   apiKey: string;
   walletAddress: `0x${string}`;
 }
@@ -29,7 +30,7 @@ export const row: BenchRow = {
       blockGasLimit: 300_000_000,
       env: { SETTLE_WAIT_MS: "0" },
     });
-    const agents = await makeAgents(world);
+    const agents = await makeAgents(world, AGENTS);
     await world.chain.mint(
       agents.map(({ walletAddress }) => walletAddress),
       10n ** 12n,
@@ -84,7 +85,8 @@ async function spendFor(
   return { perSecond: (handedOver / elapsedMs) * 1000, statuses };
 }
 
-async function makeAgents(world: World): Promise<BenchAgent[]> {
+/** Of one owner, who signs in for it. */
+export async function makeAgents(world: World, count: number): Promise<BenchAgent[]> {
   const owner = privateKeyToAccount(generatePrivateKey());
   const origin = `http://localhost:${new URL(world.ours).port}`;
   const call = async (path: string, payload: unknown, cookie = ""): Promise<Response> => {
@@ -115,13 +117,14 @@ async function makeAgents(world: World): Promise<BenchAgent[]> {
   const signedIn = await call("/api/auth/verify", { message, signature });
   const cookie = signedIn.headers.getSetCookie()[0]?.split(";", 1)[0] ?? "";
   const agents: BenchAgent[] = [];
-  for (let index = 0; index < AGENTS; index += 1) {
+  for (let index = 0; index < count; index += 1) {
     const rules = { name: `bench ${index}`, dailyLimit: "1000000", allowlist: [PAYEE] };
     const created = (await (await call("/api/agents", rules, cookie)).json()) as {
-      agent: { walletAddress: `0x${string}` };
+      agent: { id: string; walletAddress: `0x${string}` };
       apiKey: string;
     };
-    agents.push({ apiKey: created.apiKey, walletAddress: created.agent.walletAddress });
+    const { id, walletAddress } = created.agent;
+    agents.push({ id, walletAddress, apiKey: created.apiKey });
   }
   return agents;
 }
