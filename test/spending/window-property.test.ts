@@ -524,7 +524,7 @@ interface Window {
   hours: bigint;
   limit: bigint;
   counted: Payment[];
-  weigh(payment: { amount: bigint }): bigint;
+  weigh: (payment: { amount: bigint }) => bigint;
 }
 
 const REFUSALS: Partial<Record<RuleName, DenialCode>> = {
