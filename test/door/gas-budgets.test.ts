@@ -10,6 +10,7 @@ import { until } from "../helpers/until.ts";
 import { market } from "../x402-client/market.ts";
 
 const KEY = `key_${randomBytes(16).toString("hex")}`;
+const METRICS_TOKEN = randomBytes(16).toString("hex");
 const usdc = 1_000_000n;
 /** What a payment costs depends on the chain: budgets are counted in the costs of its first. */
 const PRICE_GWEI = 2;
@@ -24,6 +25,7 @@ async function world(t: Test, budget: string, env: Record<string, string> = {}) 
     env: {
       FACILITATOR_OPEN: "true",
       FACILITATOR_API_KEYS: KEY,
+      METRICS_TOKEN,
       GAS_BUDGET_5042002: budget,
       ...env,
     },
@@ -123,8 +125,24 @@ t.test("1,000 fresh payers and payees stop no merchant, agent or withdrawal", as
     "the shares hold exactly what the receipts say",
   );
   await expectLedgerEqualsChain(t, chain, database.pool, { isAllFinal: false });
-  const metrics = await app.inject({ url: "/metrics" });
-  t.ok([200, 401, 404].includes(metrics.statusCode));
+  const metrics = await app.inject({
+    url: "/metrics",
+    headers: { authorization: `Bearer ${METRICS_TOKEN}` },
+  });
+  t.match(metrics.body, /purser_gas_share_left\{network="eip155:5042002",share="strangers"\} 0/);
+  t.match(
+    metrics.body,
+    /purser_gas_share_used_usdc\{network="eip155:5042002",share="agents"\} 0\.0/,
+  );
+  t.match(
+    metrics.body,
+    /purser_gas_usdc_total\{network="eip155:5042002",kind="facilitated"\} 0\.0/,
+  );
+  const overview = await app.inject({ url: "/api/overview", headers: owner.headers });
+  t.match(overview.json<{ gas: unknown[] }>().gas, [
+    { for: "payments", perDay: "20", used: /^0\.00/, held: "0" },
+    { for: "withdrawals", perDay: "10", used: /^0\.00/, held: "0" },
+  ]);
 });
 
 t.test(
