@@ -49,7 +49,7 @@ const EnvSchema = Type.Object({
   CONNECTIONS_PER_ADDRESS: Type.String({ pattern: "^[1-9][0-9]{0,4}$", default: "1000" }),
   SETTLE_WAIT_MS: Type.String({ pattern: "^[0-9]{1,5}$", default: "20000" }),
   MIN_PAYMENT: Type.String({ pattern: "^(0|[1-9][0-9]{0,5})(\\.[0-9]{1,6})?$", default: "0.0001" }),
-  FORCED_CANCELS_PER_DAY: Type.String({ pattern: "^[0-9]{1,6}$", default: "3" }),
+  FORCED_CANCELS_PER_DAY: Type.String({ pattern: "^[0-9]{1,6}$", default: "5" }),
   RETAIN_BLOCKED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
   RETAIN_BYTES_DAYS: Type.String({ pattern: DAYS, default: "30" }),
   RETAIN_FACILITATED_DAYS: Type.String({ pattern: DAYS, default: "90" }),

@@ -21,7 +21,7 @@ BEGIN
     SELECT w.chain_id, w.account, at + purser_gas_step(w.chain_id, w.account, w.cost), w.cost
       FROM wanted w ORDER BY w.chain_id, w.account
     ON CONFLICT (chain_id, account) DO UPDATE
-       SET held = g.held + EXCLUDED.held,
+       SET held = g.held + EXCLUDED.held, used_on = EXCLUDED.used_on,
            full_at = greatest(g.full_at, at) + purser_gas_step(g.chain_id, g.account, EXCLUDED.held)
     RETURNING chain_id, account, full_at)
   -- Seconds of the day that were left before, for each account that has less than it was asked for.

@@ -10,7 +10,7 @@ RETURNS VOID LANGUAGE sql AS $$
             FROM unnest(p_accounts, p_held, p_used) AS u (account, held, used) GROUP BY account) AS m
    ORDER BY m.account
   ON CONFLICT (chain_id, account) DO UPDATE
-     SET held = g.held + EXCLUDED.held, used = g.used + EXCLUDED.used,
+     SET held = g.held + EXCLUDED.held, used = g.used + EXCLUDED.used, used_on = EXCLUDED.used_on,
          full_at = greatest(g.full_at, statement_timestamp())
                    + purser_gas_step(g.chain_id, g.account, EXCLUDED.held + EXCLUDED.used);
 $$;

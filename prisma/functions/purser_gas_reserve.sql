@@ -1,7 +1,7 @@
 -- May an owner's agent (or the owner itself: a withdrawal) have this much gas, and is the payment worth it? What is
 -- set aside is the owner's; the share of all agents, or of all withdrawals, is only looked at here and taken when the
 -- signed payment is accepted, many at once: one row that every payment of the service locks would be its limit.
--- Answers nothing when it may; else the code, and the facts of the rules in server/plugins/guardrails/rules/gas.ts.
+-- Answers the code when it may not, and the facts of the rules `floor` and `gas` (server/plugins/guardrails/rules).
 CREATE FUNCTION purser_gas_reserve(
   p_chain_id BIGINT, p_share TEXT, p_account TEXT, p_hold NUMERIC, p_amount NUMERIC, p_floor NUMERIC, p_dry_run BOOLEAN
 ) RETURNS JSONB LANGUAGE plpgsql AS $$
@@ -17,10 +17,10 @@ BEGIN
     fits_at := purser_gas_take(p_chain_id, p_account, p_hold, p_dry_run);
   END IF;
   IF fits_at IS NULL THEN
-    RETURN '{}';
+    RETURN jsonb_build_object('floor', p_floor::text, 'gasHold', p_hold::text);
   END IF;
   RETURN (
-    SELECT jsonb_build_object('code', 'gas_budget_exhausted', 'gasShort', split_part(short_of, ':', 1), 'gasLimit', l.per_day::text,
+    SELECT jsonb_build_object('code', 'gas_budget_exhausted', 'floor', p_floor::text, 'gasShort', split_part(short_of, ':', 1), 'gasLimit', l.per_day::text,
              'gasHold', p_hold::text, 'gasHeld', coalesce(g.held, 0)::text,
              'gasLeft', greatest(floor(l.per_day * (1 - extract(epoch FROM
                greatest(g.full_at - clock_timestamp(), interval '0')) / 86400)), 0)::text,

@@ -17,7 +17,7 @@ BEGIN
   INSERT INTO gas_accounts AS g (chain_id, account, full_at, held)
   VALUES (p_chain_id, p_account, clock_timestamp() + step, p_cost)
   ON CONFLICT (chain_id, account) DO UPDATE
-     SET full_at = greatest(g.full_at, clock_timestamp()) + step, held = g.held + p_cost
+     SET full_at = greatest(g.full_at, clock_timestamp()) + step, held = g.held + p_cost, used_on = EXCLUDED.used_on
    WHERE greatest(g.full_at, clock_timestamp()) + step <= clock_timestamp() + interval '24 hours';
   IF FOUND THEN
     RETURN NULL;

@@ -63,7 +63,7 @@ BEGIN
   END IF;
   response := purser_gas_reserve(ask.chain_id, 'withdrawals', 'withdrawer:' || v_owner_id, coalesce(ask.gas_hold, 0),
     ask.amount, NULL, FALSE);
-  IF response <> '{}' THEN
+  IF response ? 'code' THEN
     outcome := 'gas';
     RETURN NEXT;
     RETURN;

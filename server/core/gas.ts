@@ -41,20 +41,23 @@ export const unitsOf = (atomic: bigint): bigint => atomic * UNITS_PER_ATOMIC;
 export const formatGas = (units: bigint): string =>
   formatAtomic(units > 0n ? (units + UNITS_PER_ATOMIC - 1n) / UNITS_PER_ATOMIC : 0n);
 
-export interface GasPrice {
+/**
+ * What is set aside before it is known what it costs: a quarter more than the base fee of now, and never more than the
+ * caps on what is offered, whatever a node suggests.
+ */
+export function gasHoldOf(args: {
   baseFeeWei: bigint;
   priorityFeeWei: bigint;
+  caps: { maxFeeWei: bigint; priorityFeeWei: bigint };
+  nativePriceAtomic: bigint;
+  gas: bigint | undefined;
+}): bigint {
+  const { caps, gas = PLAIN_GAS } = args;
+  const wei = (args.baseFeeWei * 5n) / 4n + least(args.priorityFeeWei, caps.priorityFeeWei);
+  return costOf(gas * least(wei, caps.maxFeeWei), args.nativePriceAtomic);
 }
 
-/** What is set aside before it is known what it costs: a quarter more than the base fee of now. */
-export function gasHoldOf(
-  price: GasPrice,
-  nativePriceAtomic: bigint,
-  options: { gas?: bigint } = {},
-): bigint {
-  const wei = (price.baseFeeWei * 5n) / 4n + price.priorityFeeWei;
-  return costOf((options.gas ?? PLAIN_GAS) * wei, nativePriceAtomic);
-}
+const least = (one: bigint, other: bigint): bigint => (one < other ? one : other);
 
 /** What so much of the network's coin (18 decimals) is in USDC, at the operator's price for one coin. */
 export const costOf = (wei: bigint, nativePriceAtomic: bigint): bigint =>

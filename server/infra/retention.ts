@@ -100,6 +100,14 @@ const OFFENDERS = `
     SELECT ctid FROM lane_offenders WHERE until < now() - make_interval(hours => $1)
      ORDER BY until LIMIT $2))`;
 
+/** Strangers' gas accounts, long full again. What they used stays in the share that paid for it. */
+const GAS = `
+  DELETE FROM gas_accounts WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM gas_accounts
+     WHERE used_on < (now() - make_interval(hours => $1)) AT TIME ZONE 'UTC'
+       AND (account LIKE 'cancels:%' OR (held <= 0 AND split_part(account, ':', 1) IN ('payer', 'payee')))
+     ORDER BY used_on LIMIT $2))`;
+
 export const RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
   { what: "events", hours: () => EVENT_HOURS, sql: EVENTS },
@@ -108,6 +116,7 @@ export const RULES: readonly Rule[] = [
   { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: STRANGERS },
   { what: "hours", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: HOURS_OF_REQUESTS },
   { what: "offenders", hours: () => HOURS, sql: OFFENDERS },
+  { what: "gas", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: GAS },
   { what: "sums", hours: () => SUM_DAYS * HOURS, sql: SUMS },
 ];
 

@@ -33,6 +33,16 @@ export const LedgerState = Type.Object({
 });
 export type LedgerState = Static<typeof LedgerState>;
 
+const GasBudget = Type.Object({
+  network: NetworkId,
+  /** `payments`: all agents of this owner together. */
+  for: Type.Union([Type.Literal("payments"), Type.Literal("withdrawals")]),
+  perDay: Type.String({ description: "USDC of gas that this service pays for in 24 hours" }),
+  left: Type.String({ description: "Of that, now; it refills evenly" }),
+  held: Type.String({ description: "Set aside for payments that are under way" }),
+  used: Type.String({ description: "What gas has cost since ever" }),
+});
+
 export const Overview = Type.Object({
   totals: Type.Object({
     balance: Nullable(
@@ -52,6 +62,7 @@ export const Overview = Type.Object({
   }),
   hourly: Type.Array(Bucket, { description: "24 hours, oldest first" }),
   daily: Type.Array(Bucket, { description: "7 days (UTC), oldest first" }),
+  gas: Type.Array(GasBudget, { description: "What this owner's payments cost in gas, in USDC" }),
   ledger: Type.Array(LedgerState, { description: "Whether the ledger equals the chain" }),
 });
 export type Overview = Static<typeof Overview>;

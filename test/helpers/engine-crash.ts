@@ -2,6 +2,7 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import type { Test } from "tap";
+import { accountsOf } from "../../server/core/gas.ts";
 import { childScript } from "./child-script.ts";
 import { acceptSettlement } from "../../server/plugins/settlement/store.ts";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
@@ -36,7 +37,11 @@ export async function queuePayments(chain: TestChain, database: TestDatabase) {
   const requests = await Promise.all(
     accounts.map(async (payer) => request(await authorize(chain, payer, { to }))),
   );
-  for (const wanted of requests) await acceptSettlement(database.pool, wanted);
+  // As the engine completes them: their gas is set aside.
+  for (const wanted of requests) {
+    const accounts = accountsOf({ ...wanted.authorization, merchant: undefined });
+    await acceptSettlement(database.pool, { ...wanted, gas: { accounts, hold: 10n ** 14n } });
+  }
   return { requests, to };
 }
 

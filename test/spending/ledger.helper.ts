@@ -2,6 +2,7 @@
 import type { Test } from "tap";
 import { parseAbi, type Address } from "viem";
 import type { TestApp } from "../helpers/app.ts";
+import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
 
 const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 
@@ -51,4 +52,5 @@ export async function checkLedger(
     [args.agentId],
   );
   t.equal(doubled.rowCount, 0, "one settlement per settled payment");
+  await expectGasIsAccounted(t, ctx.database.pool);
 }

@@ -1,13 +1,22 @@
 // Goal: whatever is wrong with a payment, and however much at once, SQL refuses for the same rule as the list of rules.
 import * as fc from "fast-check";
 import t from "tap";
+import { readGasBudget } from "../../server/core/gas.ts";
+import { limitsOf, writeGasLimits } from "../../server/plugins/settlement/gas-store.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { newId } from "../../server/core/ids.ts";
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
 import { DENIAL_CODES } from "../../server/plugins/guardrails/rules/index.ts";
 import { testDatabase } from "../helpers/postgres.ts";
-import { PAYEE, reserveRequest, seedAgent, setPayee, setRules } from "./guardrails-sql.helper.ts";
+import {
+  CHAIN_ID,
+  PAYEE,
+  reserveRequest,
+  seedAgent,
+  setPayee,
+  setRules,
+} from "./guardrails-sql.helper.ts";
 
 const database = await testDatabase(t);
 const pool = createPool(database.url, { maxConnections: 2 });
@@ -37,11 +46,16 @@ const facts = fc.record({
   payeePerPaymentLimit: fc.option(amount),
   payeeExpired: fc.option(fc.constantFrom(true, false, false), { freq: 2 }),
   balance: amount,
+  floor: fc.constantFrom(0n, 2n),
+  hold: fc.constantFrom(1n, 1n, 2n),
 });
 
 t.test("any mixture of faults", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 1n });
   const seen = new Set<string | null>();
+  // Room for a hold of one, never of two.
+  const budget = { ...readGasBudget("", undefined, []), owner: 1n };
+  await writeGasLimits(pool, CHAIN_ID, limitsOf(budget, 1n));
   await fc.assert(
     fc.asyncProperty(facts, async (given) => {
       await setRules(pool, agent.agentId, given);
@@ -59,6 +73,7 @@ t.test("any mixture of faults", async (t) => {
       const request = reserveRequest(agent, given.requested, {
         balance: { atomic: given.balance, blockNumber: 1n },
         maxAmountAtomic: given.maxAmount,
+        gas: { hold: given.hold, floorAtomic: given.floor },
         ...(given.refusal && { refusal: { code: given.refusal } }),
         ...(given.allowed ? {} : { to: agent.walletAddress }),
       });

@@ -215,7 +215,7 @@ t.test("a dry run tells the same, and reserves nothing", async (t) => {
     await guardrails({
       outcome: "allowed",
       code: null,
-      snapshot: { ...snapshot, requested: 1n },
+      snapshot: { ...snapshot, requested: 1n, floor: 1n },
     }).evaluate(request),
     { allowed: true, error: null, code: null, policy: null },
   );

@@ -17,6 +17,8 @@ export const bare: Snapshot = {
   reserved: 1n * USDC,
   balance: 2n * USDC,
   outstanding: 1n * USDC,
+  floor: 1n * USDC,
+  gasHold: 10n ** 15n,
 };
 
 /** A payment nothing speaks against, at the edge of every rule. */
@@ -121,5 +123,17 @@ export const FAULTS: {
     code: "insufficient_funds",
     wrong: { balance: 2n * USDC - 1n },
     words: /^1 USDC asked, the wallet holds 1\.999999 USDC, of which 1 USDC is promised already\.$/,
+  },
+  {
+    rule: "floor",
+    code: "amount_below_floor",
+    wrong: { floor: USDC + 1n },
+    words: /^1 USDC asked, less than 1\.000001 USDC is not worth its gas\.$/,
+  },
+  {
+    rule: "gas",
+    code: "gas_budget_exhausted",
+    wrong: { gasShort: "owner", gasLimit: 10n ** 18n, gasLeft: 10n ** 14n },
+    words: /^The gas budget of this owner's agents is used up: 0\.0001 of 1 USDC a day left\.$/,
   },
 ];

@@ -2,6 +2,7 @@
 import type { Test } from "tap";
 import { getAddress, parseAbi, type Address } from "viem";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
+import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
 import { testApp, type TestApp, type TestAppOptions } from "../helpers/app.ts";
 import { scriptedSeller, type Script, type ScriptedSeller } from "./scripted-seller.ts";
 
@@ -35,7 +36,8 @@ export async function market(
 ): Promise<Market> {
   const made = await testApp(t, {
     ...options,
-    env: { SETTLE_WAIT_MS: "2500", ...options.env },
+    // Sellers fail on purpose here, far more often than is canceled for at our cost.
+    env: { SETTLE_WAIT_MS: "2500", FORCED_CANCELS_PER_DAY: "1000", ...options.env },
   });
   const { app, chain, config, database } = made;
   const owner = await signIn(made);
@@ -85,6 +87,7 @@ export async function market(
 
 /** No overspend, one settlement per authorization, ledger equals chain. */
 export async function assertLedgerIsChain(t: Test, made: Market): Promise<void> {
+  await expectGasIsAccounted(t, made.database.pool);
   const { chain, agent, database } = made;
   const used = await chain.publicClient.getContractEvents({
     address: chain.usdc,

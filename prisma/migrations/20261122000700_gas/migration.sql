@@ -20,8 +20,11 @@ CREATE TABLE gas_accounts (
   full_at TIMESTAMPTZ(6) NOT NULL,
   held NUMERIC(78, 0) NOT NULL DEFAULT 0,
   used NUMERIC(78, 0) NOT NULL DEFAULT 0,
+  -- The day (UTC) it last changed: strangers are forgotten by it. A day, so that most updates change no index.
+  used_on DATE NOT NULL DEFAULT (now() AT TIME ZONE 'UTC')::date,
   PRIMARY KEY (chain_id, account)
 ) WITH (fillfactor = 60);
+CREATE INDEX gas_accounts_used_on_idx ON gas_accounts (used_on);
 
 -- Who pays for it, and what was set aside when it was accepted. A transaction of ours takes that over.
 ALTER TABLE settlements

@@ -1,6 +1,7 @@
 /** What an agent pays, and everything its owner and it can read about that. */
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { formatGas } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
@@ -172,6 +173,7 @@ function decorateReading(app: FastifyInstance): void {
         blocked: (ids) => blockedLastDay(app.prisma, ids),
         balances: app.walletBalances,
         ledger: (ownerId) => app.books.stateFor(ownerId),
+        gas: (ownerId) => gasBudgetsOf(app, ownerId),
         networks: app.chains.all.map(({ network }) => network.id),
       },
       args,
@@ -193,6 +195,32 @@ function decorateReading(app: FastifyInstance): void {
       asset: network.usdc.address,
     });
   });
+}
+
+const GAS_ACCOUNTS = { owner: "payments", withdrawer: "withdrawals" } as const;
+
+async function gasBudgetsOf(app: FastifyInstance, ownerId: string): Promise<Overview["gas"]> {
+  const names = Object.keys(GAS_ACCOUNTS) as (keyof typeof GAS_ACCOUNTS)[];
+  const accounts = names.map((name) => `${name}:${ownerId}`);
+  const budgets = await Promise.all(
+    app.chains.all.map(async ({ network }) => {
+      const known = await app.settlement.gasAccounts(network.chainId, accounts);
+      return names.flatMap((name) => {
+        const budget = known.find(({ account }) => account === `${name}:${ownerId}`);
+        if (!budget) return [];
+        const { perDay, left, held, used } = budget;
+        return {
+          network: network.id,
+          for: GAS_ACCOUNTS[name],
+          perDay: formatGas(perDay),
+          left: formatGas(left),
+          held: formatGas(held),
+          used: formatGas(used),
+        };
+      });
+    }),
+  );
+  return budgets.flat();
 }
 
 /** Longer than any request that could still sign (its transaction would be refused anyway). */

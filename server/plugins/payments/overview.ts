@@ -33,6 +33,7 @@ interface OverviewDeps {
   blocked(agentIds: readonly string[]): Promise<number>;
   balances: ReadAllBalances;
   ledger(ownerId: string): Promise<Overview["ledger"]>;
+  gas(ownerId: string): Promise<Overview["gas"]>;
   /** Configured ones, in their order. */
   networks: readonly string[];
 }
@@ -44,13 +45,14 @@ export async function readOverview(
   const agents = await deps.agents(args);
   const agentIds = agents.map(({ id }) => id);
   const current = agents.filter(({ isArchived }) => !isArchived);
-  const [limits, hourly, daily, blocked24h, balances, ledger] = await Promise.all([
+  const [limits, hourly, daily, blocked24h, balances, ledger, gas] = await Promise.all([
     deps.limits(agentIds),
     deps.buckets({ agentIds, unit: "hour", buckets: 24 }),
     deps.buckets({ agentIds, unit: "day", buckets: 7 }),
     deps.blocked(agentIds),
     deps.balances(current.map(({ walletAddress }) => walletAddress)),
     deps.ledger(args.ownerId),
+    deps.gas(args.ownerId),
   ]);
   const sum = (read: (limits: Limits) => bigint): string =>
     formatAtomic([...limits.values()].reduce((total, one) => total + read(one), 0n));
@@ -74,6 +76,7 @@ export async function readOverview(
     },
     hourly: hourly.map(present),
     daily: daily.map(present),
+    gas,
     ledger,
   };
 }

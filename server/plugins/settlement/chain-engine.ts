@@ -1,13 +1,14 @@
 /** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
 import type { PrivateKeyAccount } from "viem";
-import { gasHoldOf } from "../../core/gas.ts";
+import { accountsOf, gasHoldOf } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
 import type { Backlog } from "./queue-store.ts";
-import type { SettlementKind } from "./types.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import type { SettlementKind, SettlementRequest } from "./types.ts";
 import { ExternalRelays } from "./external-relays.ts";
 
 export interface ChainEngineDeps {
@@ -120,12 +121,28 @@ export class ChainEngine {
    * burn is the most that its transaction is given.
    */
   async gasHold(options: { hasCode?: boolean } = {}): Promise<bigint> {
-    const { heads, network, gasCapPerItem } = this.ctx;
-    const head = heads.head ?? (await heads.refresh());
-    const price = { baseFeeWei: head.baseFeeWei, priorityFeeWei: await this.priorityFeeWei() };
-    return gasHoldOf(price, network.nativePriceAtomic, {
-      ...(options.hasCode === true && { gas: gasCapPerItem }),
-    });
+    const { heads, network, gasCapPerItem, feeCaps: caps } = this.ctx;
+    const { baseFeeWei } = heads.head ?? (await heads.refresh());
+    const priorityFeeWei = await this.priorityFeeWei();
+    const { nativePriceAtomic } = network;
+    const gas = options.hasCode === true ? gasCapPerItem : undefined;
+    return gasHoldOf({ baseFeeWei, priorityFeeWei, caps, nativePriceAtomic, gas });
+  }
+
+  /**
+   * The head, as far as this process knows: an older one only makes a search longer. And the gas of facilitated
+   * work; an agent's was set aside when its payment was reserved.
+   */
+  async complete(request: SettlementRequest): Promise<SettlementRequest> {
+    const { heads } = this.ctx;
+    const head = heads.head ?? (await heads.refresh().catch(() => undefined));
+    const known = head ? { acceptedBlock: head.number, ...request } : request;
+    if (request.kind !== "facilitated" || request.gas !== undefined) return known;
+    const { authorization, merchant } = request;
+    const { isPlainKey } = schemeOf(authorization).planTransfer(authorization);
+    // What is not known now is charged by the receipt.
+    const hold = await this.gasHold({ hasCode: !isPlainKey }).catch(() => 0n);
+    return { ...known, gas: { accounts: accountsOf({ ...authorization, merchant }), hold } };
   }
 
   async #assertTokenAnswers(): Promise<void> {

@@ -12,8 +12,6 @@ import { hostname } from "node:os";
 import { privateKeyToAccount } from "viem/accounts";
 import type { NetworkConfig } from "../../config.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
-import { accountsOf } from "../../core/gas.ts";
-import { schemeOf } from "../../schemes/index.ts";
 import { ApiError } from "../../errors.ts";
 import type { HeadWatcher } from "../../infra/chain/reads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
@@ -124,23 +122,9 @@ export class SettlementEngine implements Settlement {
     return accepted;
   }
 
-  /**
-   * The head, as far as this process knows: an older one only makes a search longer. And the gas of facilitated
-   * work; an agent's was set aside when its payment was reserved.
-   */
   async #complete(request: SettlementRequest): Promise<SettlementRequest> {
     const chain = this.#deps.chains.get(request.authorization.chainId);
-    const heads = chain?.ctx.heads;
-    const head = heads?.head ?? (await heads?.refresh().catch(() => undefined));
-    const known = head ? { acceptedBlock: head.number, ...request } : request;
-    if (request.kind !== "facilitated" || request.gas !== undefined || !chain) return known;
-    const { authorization, merchant } = request;
-    const { isPlainKey } = schemeOf(authorization).planTransfer(authorization);
-    const accounts = accountsOf({ ...authorization, merchant });
-    return {
-      ...known,
-      gas: { accounts, hold: await chain.gasHold({ hasCode: !isPlainKey }).catch(() => 0n) },
-    };
+    return chain ? chain.complete(request) : request;
   }
 
   async wait(id: string, timeoutMs: number, options: WaitOptions = {}): Promise<SettlementOutcome> {

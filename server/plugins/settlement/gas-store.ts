@@ -116,4 +116,4 @@ export async function wantCancel(
 export const limitsOf = (
   budget: Omit<GasLimits, typeof CANCELS>,
   forcedCancelsPerDay: bigint,
-): GasLimits => ({ ...budget, [CANCELS]: forcedCancelsPerDay }) as GasLimits;
+): GasLimits => ({ ...budget, [CANCELS]: forcedCancelsPerDay });

@@ -1,5 +1,7 @@
 import fp from "fastify-plugin";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import { formatGas, GAS_SHARES } from "../../core/gas.ts";
+import { type GasAccount, readGasAccounts } from "./gas-store.ts";
 import { countQueued } from "./store.ts";
 import type { EngineMeter } from "./context.ts";
 import type { Settlement, SettlementKind } from "./types.ts";
@@ -39,6 +41,7 @@ export default fp(
     });
     app.decorate("settlement", engine.settlement);
     watchLanes(app.metrics, engine);
+    watchGas(app.metrics, engine);
     for (const [, chain] of engine.chains) {
       app.readiness.add(`relayer:${chain.ctx.network.id}`, async () => {
         await chain.assertAvailable(undefined).catch((error: unknown) => {
@@ -136,6 +139,38 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     resent: () => again.inc({ network, how: "resent" }),
     givenUp: () => givenUp.inc({ network }),
   });
+}
+
+/** Of the shares, as the database has them: every replica tells the same. Whose accounts are in them a query tells. */
+function watchGas(registry: Registry, engine: RunningEngine): void {
+  const gauges: [string, string, (share: GasAccount) => number][] = [
+    [
+      "purser_gas_share_used_usdc",
+      "What gas has cost since ever, in USDC, by the share of the budget that paid for it",
+      ({ used }) => Number(formatGas(used)),
+    ],
+    [
+      "purser_gas_share_left",
+      "What is left of a share of the day's gas budget: 1 is all of it; at 0 its payments are refused",
+      ({ left, perDay }) => (perDay > 0n ? Number(left) / Number(perDay) : 0),
+    ],
+  ];
+  for (const [name, help, read] of gauges) {
+    const gauge = new Gauge({
+      name,
+      help,
+      labelNames: ["network", "share"],
+      registers: [],
+      async collect() {
+        for (const [chainId, { ctx }] of engine.chains) {
+          const shares = await readGasAccounts(ctx.pool, chainId, GAS_SHARES).catch(() => []);
+          for (const share of shares)
+            this.set({ network: ctx.network.id, share: share.account }, read(share));
+        }
+      },
+    });
+    registry.registerMetric(gauge);
+  }
 }
 
 function watchLanes(registry: Registry, engine: RunningEngine): void {

@@ -2,19 +2,19 @@ import { usdc, type Rule } from "./rule.ts";
 
 export interface FloorFacts {
   requested: bigint;
-  /** Only there when it refused: it is asked last. */
-  floor?: bigint;
+  /** Missing where an earlier rule refused: it is asked after them. */
+  floor?: bigint | null;
 }
 
 export const floor = {
   name: "floor",
   codes: ["amount_below_floor"],
   check: ({ requested, floor }) =>
-    floor === undefined
+    floor === undefined || floor === null
       ? null
       : {
           refusal: requested < floor ? "amount_below_floor" : null,
-          detail: `${usdc(requested)} asked, less than ${usdc(floor)} is not worth the gas.`,
+          detail: `${usdc(requested)} asked, less than ${usdc(floor)} is not worth its gas.`,
         },
   // The operator's, and no time makes it fit.
   advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),

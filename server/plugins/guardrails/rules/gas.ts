@@ -1,7 +1,7 @@
 import { formatGas } from "../../../core/gas.ts";
 import type { Rule } from "./rule.ts";
 
-/** Only there when it refused: it is asked last. Amounts in units of core/gas.ts. */
+/** Missing where an earlier rule refused: it is asked last. Amounts in units of core/gas.ts. */
 export interface GasFacts {
   /** Whose budget is used up: the owner's own, or the one all agents share. */
   gasShort?: string;
@@ -20,13 +20,18 @@ const WHOSE: Record<string, string> = {
 export const gas = {
   name: "gas",
   codes: ["gas_budget_exhausted"],
-  check: ({ gasShort, gasLimit = 0n, gasLeft = 0n }) =>
-    gasShort === undefined
-      ? null
-      : {
-          refusal: "gas_budget_exhausted",
-          detail: `The gas budget ${WHOSE[gasShort] ?? gasShort} is used up: ${formatGas(gasLeft)} of ${formatGas(gasLimit)} USDC a day left.`,
-        },
+  check: ({ gasShort, gasLimit = 0n, gasLeft = 0n, gasHold }) => {
+    if (gasShort !== undefined)
+      return {
+        refusal: "gas_budget_exhausted",
+        detail: `The gas budget ${WHOSE[gasShort] ?? gasShort} is used up: ${formatGas(gasLeft)} of ${formatGas(gasLimit)} USDC a day left.`,
+      };
+    if (gasHold === undefined) return null;
+    return {
+      refusal: null,
+      detail: `Its gas costs about ${formatGas(gasHold)} USDC, which is there.`,
+    };
+  },
   policy: ({ gasShort, gasLimit = 0n, gasLeft = 0n, gasHeld = 0n }) => {
     if (gasShort === undefined) return null;
     const used = gasLimit - gasLeft;

@@ -10,6 +10,7 @@ import { Skeleton } from "../../components/Skeleton.tsx";
 import { AgentList } from "../../features/agents/AgentList.tsx";
 import { agentsQuery } from "../../features/agents/api.ts";
 import { ArchivedAgents } from "../../features/agents/ArchivedAgents.tsx";
+import { GasLine } from "../../features/agents/GasLine.tsx";
 import { LedgerLine } from "../../features/agents/LedgerLine.tsx";
 import { Totals } from "../../features/agents/Totals.tsx";
 
@@ -41,6 +42,7 @@ export default function AgentsScreen(): ReactNode {
           <>
             <Totals />
             <LedgerLine />
+            <GasLine />
             <AgentList agents={agents.data} />
           </>
         )}

@@ -1,0 +1,329 @@
+// Goal: nobody spends our gas but on its own budget: not with dust, not with 1,000 fresh wallets, not with a seller that never settles.
+import { randomBytes } from "node:crypto";
+import t, { type Test } from "tap";
+import { makePayers, signedBodies } from "../bench/signed.ts";
+import { post, signedPayment, type Body } from "../facilitator/payments.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { expectGasIsAccounted, expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
+import { payers, randomAddress } from "../helpers/engine.ts";
+import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { market } from "../x402-client/market.ts";
+
+const KEY = `key_${randomBytes(16).toString("hex")}`;
+const METRICS_TOKEN = randomBytes(16).toString("hex");
+const usdc = 1_000_000n;
+/** What a payment costs depends on the chain: budgets are counted in the costs of its first. */
+const PRICE_GWEI = 2;
+const flags = ["--block-base-fee-per-gas=1000000000"];
+
+/** A budget of about so many payments at the price of the test chain. */
+const roomFor = (payments: number): string => ((payments * 90_000 * PRICE_GWEI) / 1e9).toFixed(6);
+
+async function world(t: Test, budget: string, env: Record<string, string> = {}) {
+  return testApp(t, {
+    chainOptions: { blockTimeSeconds: 0.5, flags },
+    env: {
+      FACILITATOR_OPEN: "true",
+      FACILITATOR_API_KEYS: KEY,
+      METRICS_TOKEN,
+      GAS_BUDGET_5042002: budget,
+      ...env,
+    },
+  });
+}
+
+const spend = async ({ app }: TestApp, agent: NewTestAgent, recipient: string, amount: string) => {
+  const answer = await app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: agent.headers,
+    payload: JSON.stringify({ recipient, amount }),
+  });
+  return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
+};
+
+async function withdraw({ app }: TestApp, owner: SignedInOwner, agent: NewTestAgent) {
+  const call = async (path: string, payload: unknown) => {
+    const url = `/api/agents/${agent.id}/withdrawals${path}`;
+    const { headers } = owner;
+    return app.inject({ method: "POST", url, headers, payload: JSON.stringify(payload) });
+  };
+  const { order, typedData } = (await call("/prepare", { amount: "0.01" })).json();
+  const signature = await owner.account.signTypedData({ ...typedData, primaryType: "Withdraw" });
+  const answer = await call("", { order, signature });
+  return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
+}
+
+/** As the database has it: what was bought by this account, and what that is in USDC units of core/gas.ts. */
+async function accountOf({ database }: TestApp, account: string) {
+  const { rows } = await database.pool.query<{ used: string; held: string }>(
+    "SELECT used::text, held::text FROM gas_accounts WHERE account = $1",
+    [account],
+  );
+  return { used: BigInt(rows[0]?.used ?? 0), held: BigInt(rows[0]?.held ?? 0) };
+}
+
+t.test("1,000 fresh payers and payees stop no merchant, agent or withdrawal", async (t) => {
+  const ctx = await world(t, `strangers=${roomFor(40)},agents=0.1,merchants=0.1,withdrawals=0.1`);
+  const { app, chain, database } = ctx;
+  const owner = await signIn(ctx);
+  const payee = randomAddress();
+  const agent = await createAgent(ctx, owner, { allowlist: [payee] });
+  const fresh = makePayers(1_000);
+  await chain.mint([agent.walletAddress, ...fresh.map(({ address }) => address)], usdc);
+  const bodies = fresh.flatMap((payer) =>
+    signedBodies({ chain, payers: [payer], payTo: randomAddress(), count: 1 }).map(
+      (body) => JSON.parse(body) as Body,
+    ),
+  );
+  const answers: Record<string, unknown>[] = [];
+  while (answers.length < bodies.length) {
+    const next = bodies.slice(answers.length, answers.length + 100);
+    answers.push(...(await Promise.all(next.map((body) => post(app, "settle", body)))));
+  }
+  const settled = answers.filter(({ success }) => success === true).length;
+  const refused = answers.filter(({ errorReason }) => errorReason === "gas_budget_exhausted");
+  t.ok(settled > 20, `a batch shrinks to what is left instead of being refused whole: ${settled}`);
+  t.equal(refused.length, 1_000 - settled, "and the others are refused by name");
+  t.match(refused[0]?.["errorMessage"], /gas budget of .*strangers.* is used up.* again at 20/);
+
+  const [one] = payers(1);
+  if (!one) throw new Error("no payer");
+  await chain.mint(one.address, usdc);
+  const body = await signedPayment({ chain, payer: one, payTo: randomAddress() });
+  // Receipts told that some cost less than was set aside: what that leaves is used up too.
+  const isRefused = (answer: Record<string, unknown>): boolean =>
+    answer["errorReason"] === "gas_budget_exhausted";
+  let again = bodies.filter((_, index) => isRefused(answers[index] ?? {}));
+  await until(async () => {
+    const tried = again.slice(0, 40);
+    const told = await Promise.all(tried.map((each) => post(app, "settle", each)));
+    again = again.filter(
+      (each) => !tried.includes(each) || isRefused(told[tried.indexOf(each)] ?? {}),
+    );
+    return told.every(isRefused);
+  }, 30_000);
+  t.match(await post(app, "settle", body), { errorReason: "gas_budget_exhausted" });
+  t.match(
+    await post(app, "settle", body, { authorization: `Bearer ${KEY}` }),
+    { success: true },
+    "the very payment that no stranger could bring, brought by a keyed merchant",
+  );
+  t.match(await spend(ctx, agent, payee, "0.01"), { status: 200 });
+  t.match(await withdraw(ctx, owner, agent), { status: 200 });
+
+  const { rows } = await database.pool.query<{ hash: `0x${string}` }>(
+    "SELECT mined_hash AS hash FROM relayer_transactions WHERE mined_hash IS NOT NULL",
+  );
+  let paid = 0n;
+  for (const { hash } of rows) {
+    const receipt = await chain.publicClient.getTransactionReceipt({ hash });
+    paid += receipt.gasUsed * receipt.effectiveGasPrice;
+  }
+  const accounts = ["strangers", "merchants", "agents", "withdrawals", "house"];
+  const used = await Promise.all(accounts.map((account) => accountOf(ctx, account)));
+  t.equal(
+    used.reduce((sum, one) => sum + one.used, 0n),
+    paid,
+    "the shares hold exactly what the receipts say",
+  );
+  await expectLedgerEqualsChain(t, chain, database.pool, { isAllFinal: false });
+  const metrics = await app.inject({
+    url: "/metrics",
+    headers: { authorization: `Bearer ${METRICS_TOKEN}` },
+  });
+  t.match(metrics.body, /purser_gas_share_left\{network="eip155:5042002",share="strangers"\} 0/);
+  t.match(
+    metrics.body,
+    /purser_gas_share_used_usdc\{network="eip155:5042002",share="agents"\} 0\.0/,
+  );
+  t.match(
+    metrics.body,
+    /purser_gas_usdc_total\{network="eip155:5042002",kind="facilitated"\} 0\.0/,
+  );
+  const overview = await app.inject({ url: "/api/overview", headers: owner.headers });
+  t.match(overview.json<{ gas: unknown[] }>().gas, [
+    { for: "payments", perDay: "20", used: /^0\.00/, held: "0" },
+    { for: "withdrawals", perDay: "10", used: /^0\.00/, held: "0" },
+  ]);
+});
+
+t.test(
+  "an owner's dust is refused by name, and its small payments end with its budget",
+  async (t) => {
+    const ctx = await world(t, `owner=${roomFor(6)}`);
+    const owner = await signIn(ctx);
+    const payee = randomAddress();
+    const agents = [
+      await createAgent(ctx, owner, { allowlist: [payee] }),
+      await createAgent(ctx, owner, { allowlist: [payee] }),
+    ] as const;
+    const other = await createAgent(ctx, await signIn(ctx), { allowlist: [payee] });
+    await ctx.chain.mint(
+      [...agents, other].map(({ walletAddress }) => walletAddress),
+      usdc,
+    );
+    const dust = await Promise.all(
+      Array.from({ length: 200 }, (_, index) =>
+        spend(ctx, agents[index % 2 === 0 ? 0 : 1], payee, "0.000001"),
+      ),
+    );
+    t.same(new Set(dust.map(({ body }) => body["code"])), new Set(["amount_below_floor"]));
+    t.match(dust[0], { status: 403, body: { blocked: true, policy: { rule: "floor" } } });
+    const bought = await ctx.database.pool.query("SELECT 1 FROM relayer_transactions");
+    t.equal(bought.rowCount, 0, "no gas was bought for any");
+
+    const small = await Promise.all(
+      Array.from({ length: 60 }, (_, index) =>
+        spend(ctx, agents[index % 2 === 0 ? 0 : 1], payee, "0.0001"),
+      ),
+    );
+    const paid = small.filter(({ status }) => status === 200).length;
+    const refused = small.filter(({ body }) => body["code"] === "gas_budget_exhausted");
+    t.ok(paid >= 4, `0.0001 USDC passes: ${paid}`);
+    t.equal(refused.length, 60 - paid);
+    t.match(refused[0], {
+      status: 429,
+      body: {
+        blocked: true,
+        retryable: true,
+        availableAt: /^20/,
+        suggestion: /Wait until/,
+        policy: { rule: "gas", window: "24h", limit: roomFor(6).replace(/0+$/, "") },
+      },
+    });
+    t.match(await spend(ctx, other, payee, "0.0001"), { status: 200 }, "another owner has its own");
+    t.match(await withdraw(ctx, owner, agents[0]), { status: 200 }, "and so has the way out");
+    const { rows } = await ctx.database.pool.query<{ over: boolean }>(
+      `SELECT g.used + g.held > l.per_day * 1.01 AS over FROM gas_accounts g
+       JOIN gas_limits l ON l.chain_id = g.chain_id AND l.name = split_part(g.account, ':', 1)
+      WHERE g.account LIKE 'owner:%'`,
+    );
+    t.same(new Set(rows.map(({ over }) => over)), new Set([false]), "two agents share one bucket");
+    // An hour later a part of the day's budget is there again: no midnight is waited for.
+    await ctx.database.pool.query("UPDATE gas_accounts SET full_at = full_at - interval '6 hours'");
+    t.match(await spend(ctx, agents[1], payee, "0.0001"), { status: 200 }, "it refills evenly");
+    await expectGasIsAccounted(t, ctx.database.pool);
+  },
+);
+
+t.test(
+  "a withdrawal without gas is refused before it is signed, and says until when",
+  async (t) => {
+    const ctx = await world(t, `withdrawer=${roomFor(2)}`);
+    const owner = await signIn(ctx);
+    const agent = await createAgent(ctx, owner, {});
+    await ctx.chain.mint(agent.walletAddress, usdc);
+    const answers = [];
+    for (let index = 0; index < 6; index += 1) answers.push(await withdraw(ctx, owner, agent));
+    t.match(answers[0], { status: 200 });
+    t.match(answers.at(-1), {
+      status: 429,
+      body: { code: "gas_budget_exhausted", availableAt: /^20/ },
+    });
+    await expectGasIsAccounted(t, ctx.database.pool);
+  },
+);
+
+t.test("strangers' dust: under the floor nothing, at the floor a payment", async (t) => {
+  const ctx = await world(t, "");
+  const { app, chain } = ctx;
+  const [payer] = payers(1);
+  if (!payer) throw new Error("no payer");
+  await chain.mint(payer.address, usdc);
+  const pay = (amount: string): Promise<Body> =>
+    signedPayment({ chain, payer, payTo: randomAddress(), amount });
+  for (const body of await Promise.all(Array.from({ length: 10 }, () => pay("99")))) {
+    t.match(await post(app, "verify", body), {
+      isValid: false,
+      invalidReason: "amount_below_floor",
+    });
+    t.match(await post(app, "settle", body), { success: false, errorReason: "amount_below_floor" });
+  }
+  t.same(await accountOf(ctx, "strangers"), { used: 0n, held: 0n });
+  t.match(await post(app, "settle", await pay("100")), { success: true });
+  t.ok((await accountOf(ctx, "strangers")).used > 0n);
+  t.ok((await accountOf(ctx, `payer:${payer.address.toLowerCase()}`)).used > 0n);
+});
+
+t.test("one payer, or one payee, stops neither the others nor itself for good", async (t) => {
+  const ctx = await world(t, `payer=${roomFor(3)},payee=${roomFor(6)}`);
+  const { app, chain } = ctx;
+  const [greedy, ...others] = payers(21);
+  if (!greedy) throw new Error("no payer");
+  await chain.mint(
+    [greedy, ...others].map(({ address }) => address),
+    usdc,
+  );
+  const shop = randomAddress();
+  const bodies = await Promise.all([
+    ...Array.from({ length: 10 }, () =>
+      signedPayment({ chain, payer: greedy, payTo: randomAddress() }),
+    ),
+    ...others.map((payer) => signedPayment({ chain, payer, payTo: shop })),
+  ]);
+  const answers = await Promise.all(bodies.map((body) => post(app, "settle", body)));
+  const bySameReason = (from: number, to: number) => {
+    const part = answers.slice(from, to);
+    const refused = part.filter(({ errorReason }) => errorReason === "gas_budget_exhausted");
+    return { settled: part.length - refused.length, said: String(refused[0]?.["errorMessage"]) };
+  };
+  const payer = bySameReason(0, 10);
+  t.ok(payer.settled >= 2 && payer.settled < 10, `the payer: ${payer.settled}`);
+  t.match(payer.said, /this payer/);
+  const payee = bySameReason(10, 30);
+  t.ok(payee.settled >= 5 && payee.settled < 20, `the payee: ${payee.settled}`);
+  t.match(payee.said, /this payee/);
+  const [fresh] = others;
+  if (!fresh) throw new Error("no payer");
+  const elsewhere = await signedPayment({ chain, payer: fresh, payTo: randomAddress() });
+  t.match(await post(app, "settle", elsewhere), { success: true });
+});
+
+t.test("a seller that never settles: several cancellations, and then none", async (t) => {
+  const made = await market(t, {
+    env: { FORCED_CANCELS_PER_DAY: "3" },
+    chainOptions: { blockTimeSeconds: 0.5 },
+    script: { onProof: ({ response }) => void response.writeHead(500).end("no") },
+    agent: { dailyLimit: "1" },
+  });
+  const { seller, database, agent } = made;
+  const fetches = [];
+  for (let round = 0; round < 10; round += 1)
+    fetches.push(
+      ...(await Promise.all(Array.from({ length: 10 }, () => made.fetch({ url: seller.url })))),
+    );
+  const canceled = fetches.filter(({ body }) => body["code"] === "upstream_error");
+  const lapsing = fetches.filter(({ body }) => body["budgetReturnsAt"] !== undefined);
+  t.equal(canceled.length, 3, "what an honest mishap needs");
+  t.equal(lapsing.length, 97);
+  t.match(lapsing[0], {
+    status: 504,
+    body: { code: "payment_status_unknown", budgetReturnsAt: /^20/ },
+  });
+  const { rows } = await database.pool.query<{ count: number }>(
+    "SELECT count(*)::int AS count FROM settlement_transactions WHERE action = 'cancel'",
+  );
+  t.same(rows, [{ count: 3 }], "100 fetches bought 3 cancellations, not 100");
+  const owned = await database.pool.query<{ used: string }>(
+    "SELECT used::text FROM gas_accounts g JOIN agents a ON g.account = 'owner:' || a.owner_id WHERE a.id = $1",
+    [agent.id],
+  );
+  t.ok(BigInt(owned.rows[0]?.used ?? 0) > 0n, "and the owner's gas account has them");
+  await expectGasIsAccounted(t, database.pool);
+  // The authorizations run out; what was set aside for the 97 returns, budget and gas both.
+  await database.pool.query("UPDATE payments SET updated_at = now() WHERE agent_id = $1", [
+    agent.id,
+  ]);
+  await made.chain.testClient.increaseTime({ seconds: 180 });
+  await until(async () => {
+    const left = await database.pool.query("SELECT 1 FROM payments WHERE outstanding LIMIT 1");
+    return left.rowCount === 0;
+  }, 30_000);
+  const { rows: held } = await database.pool.query(
+    "SELECT account FROM gas_accounts WHERE held <> 0 AND account NOT LIKE 'cancels:%'",
+  );
+  t.same(held, []);
+  await expectGasIsAccounted(t, database.pool);
+});

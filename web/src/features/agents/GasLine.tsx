@@ -1,0 +1,27 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Muted } from "../../components/Layout.tsx";
+import { useNetworkNames } from "../../shared/info.ts";
+import { overviewQuery } from "./api.ts";
+
+/** What the gas of these agents' payments has cost, and what is left of a day's budget for it. */
+export function GasLine(): ReactNode {
+  const { data } = useQuery(overviewQuery());
+  const nameOf = useNetworkNames();
+  const budgets = data?.gas.filter((budget) => budget.for === "payments") ?? [];
+  const isAlone = budgets.length === 1;
+  if (budgets.length === 0) return null;
+  return (
+    <p>
+      <Muted>
+        Gas paid for your agents:{" "}
+        {budgets
+          .map(
+            ({ network, used, left, perDay }) =>
+              `${used} USDC${isAlone ? "" : ` on ${nameOf(network)}`} (${left} of ${perDay} USDC a day left)`,
+          )
+          .join(", ")}
+      </Muted>
+    </p>
+  );
+}
