@@ -13,6 +13,7 @@ import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
+import audit from "./plugins/audit/index.ts";
 import owners from "./plugins/owners/index.ts";
 import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
@@ -47,6 +48,7 @@ const INFRASTRUCTURE = [metrics, db, chains, chainReads, readiness, outbound, jo
 const MODULES = [
   http,
   auth,
+  audit,
   owners,
   custody,
   guardrails,

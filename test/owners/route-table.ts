@@ -67,6 +67,8 @@ export const ROUTES: Record<string, RouteRow> = {
   "POST /api/auth/logout": OWNER("200"),
   "GET /api/auth/sessions": OWNER("200"),
   "DELETE /api/auth/sessions/:id": OWNED("200"),
+  "GET /api/audit": OWNER("200"),
+  "GET /api/audit/export": OWNER("200"),
   "GET /api/owner/balance": OWNER("200"),
 
   // Agents of an owner

@@ -2,7 +2,8 @@
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Address } from "viem";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
-import { findAgent, lockAgent, insertAudit, type AgentRow, type AuditAction } from "./store.ts";
+import { noteAudit, type AuditAction } from "../audit/store.ts";
+import { findAgent, lockAgent, type AgentRow } from "./store.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { AllowlistEntry } from "./allowlist.ts";
 import { parseAddress } from "../../core/foreign-text.ts";
@@ -68,7 +69,13 @@ export const writeAudit = (
   agentId: string,
   note: AuditNote,
 ): Promise<void> =>
-  insertAudit(tx, { agentId, actor: call.owner.address, requestId: call.requestId, ...note });
+  noteAudit(tx, {
+    ownerId: call.owner.id,
+    agentId,
+    actor: call.owner.address,
+    requestId: call.requestId,
+    ...note,
+  });
 
 /** Reads the rules an owner writes: names, limits, times, allowlists. Refuses with the field's path. */
 

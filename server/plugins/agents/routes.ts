@@ -1,5 +1,5 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { getAddress, type Address } from "viem";
+import { getAddress } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import {
@@ -9,18 +9,20 @@ import {
   AgentPage,
   Allowlist,
   AllowlistParams,
-  AuditPage,
   CreateAgentBody,
   CreatedAgent,
   ReplaceAllowlistBody,
   UpdateAgentBody,
 } from "../../schemas/agents.ts";
+import { AuditPage } from "../../schemas/audit.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { OwnerBalance, OwnerBalanceQuery } from "../../schemas/owners.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import { archiveAgent, createAgent, editAgent } from "./agents.ts";
 import { addToAllowlist, removeAllowed, replaceAllowlist } from "./allowlist.ts";
-import { listAudit, listAgents } from "./store.ts";
+import { viewEntry as viewAuditEntry } from "../audit/index.ts";
+import { listAudit } from "../audit/store.ts";
+import { listAgents } from "./store.ts";
 import { ownAgent, ownerCall, refuseField } from "./change.ts";
 import { viewKey } from "./keys.ts";
 import { viewEntry } from "./view.ts";
@@ -198,15 +200,8 @@ export const auditRoutes: FastifyPluginAsyncTypebox = async (app) => {
     async (request) => {
       const page = readPage(request.query);
       const agent = await ownAgent(ownerCall(request), request.params.id);
-      return toPage(await listAudit(app.prisma, agent.id, page), page.limit, (row) => ({
-        id: row.id,
-        actor: getAddress(row.actor as Address),
-        action: row.action,
-        before: row.before,
-        after: row.after,
-        requestId: row.requestId,
-        createdAt: row.createdAt.toISOString(),
-      }));
+      const of = { ownerId: agent.ownerId, agentId: agent.id };
+      return toPage(await listAudit(app.prisma, of, page), page.limit, viewAuditEntry);
     },
   );
 };

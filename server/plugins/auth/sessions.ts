@@ -120,11 +120,17 @@ export async function isSessionLive(db: Db, sessionId: string): Promise<boolean>
   return found !== null;
 }
 
-/** The session a browser still carried when it signed in anew: nobody holds its cookie any more. */
-export async function revokeSessionByToken(db: Db, tokenHash: Buffer): Promise<void> {
-  const revokedAt = await databaseNow(db);
-  await db.session.updateMany({
-    where: { tokenHash: Uint8Array.from(tokenHash), revokedAt: null },
-    data: { revokedAt },
+/** The session a browser still carried when it signed in anew: nobody holds its cookie any more. Answers whose it was. */
+export async function revokeSessionByToken(
+  db: Db,
+  tokenHash: Buffer,
+): Promise<{ id: string; owner: { id: string; address: string } } | undefined> {
+  const now = await databaseNow(db);
+  const alive = { tokenHash: Uint8Array.from(tokenHash), revokedAt: null };
+  const found = await db.session.findFirst({
+    where: alive,
+    select: { id: true, owner: { select: { id: true, address: true } } },
   });
+  const { count } = await db.session.updateMany({ where: alive, data: { revokedAt: now } });
+  return count === 1 && found !== null ? found : undefined;
 }

@@ -3,7 +3,9 @@ import fp from "fastify-plugin";
 import { deleteExpiredSignIns } from "./store.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
+import type { FastifyRequest } from "fastify";
 import { listSessions, revokeSession } from "../auth/sessions.ts";
+import { noteAudit } from "../audit/store.ts";
 import { issueNonce, signIn } from "./sign-in.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
@@ -66,6 +68,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
               ...request.body,
               userAgent: request.headers["user-agent"] ?? "",
               ip: request.ip,
+              requestId: request.id,
               oldToken: app.sessionCookie.read(request),
             },
             {
@@ -103,8 +106,8 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: { tags, summary: "End this session", response: { 200: Done } },
     },
-    async ({ owner }, reply) => {
-      await revokeSession(app.prisma, owner.id, owner.sessionId);
+    async (request, reply) => {
+      await endSession(request, request.owner.sessionId);
       app.sessionCookie.clear(reply);
       return { success: true as const };
     },
@@ -146,11 +149,30 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: Done },
       },
     },
-    async ({ owner, params }, reply) => {
-      if (!(await revokeSession(app.prisma, owner.id, params.id)))
+    async (request, reply) => {
+      const { owner, params } = request;
+      if (!(await endSession(request, params.id)))
         throw new ApiError("not_found", { detail: "There is no such session among yours." });
       if (params.id === owner.sessionId) app.sessionCookie.clear(reply);
       return { success: true as const };
     },
   );
 };
+
+/** False when the owner has no such session alive. */
+async function endSession(request: FastifyRequest, sessionId: string): Promise<boolean> {
+  const { owner, server } = request;
+  return server.prisma.$transaction(async (tx) => {
+    if (!(await revokeSession(tx, owner.id, sessionId))) return false;
+    await noteAudit(tx, {
+      ownerId: owner.id,
+      agentId: null,
+      actor: owner.address,
+      action: sessionId === owner.sessionId ? "session.ended" : "session.revoked",
+      before: null,
+      after: { sessionId },
+      requestId: request.id,
+    });
+    return true;
+  });
+}

@@ -16,6 +16,20 @@ export async function ensureOwner(db: Db, address: Address, contractOn = 0): Pro
   return id;
 }
 
+/** Those of an address: by its key (0), and by its contract on each of these chains. */
+export async function findOwners(
+  db: Db,
+  address: Address,
+  chainIds: readonly number[],
+): Promise<string[]> {
+  const owners = await db.owner.findMany({
+    where: { address, chainId: { in: chainIds.map(BigInt) } },
+    select: { id: true },
+    orderBy: { id: "asc" },
+  });
+  return owners.map(({ id }) => id);
+}
+
 /** Keeps a fresh sign-in nonce, and clears away some that were never used. */
 export async function insertNonce(db: Db, nonce: string, lifeSeconds: number): Promise<void> {
   // SQL: SKIP LOCKED, so that two who clear away at once do not wait for each other.
