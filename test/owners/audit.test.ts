@@ -451,6 +451,48 @@ t.test(
   },
 );
 
+t.test("a withdrawal stands in it twice: ordered, with what was signed, and settled", async (t) => {
+  const owner = await signIn(ctx);
+  const agent = await createAgent(ctx, owner);
+  await ctx.chain.mint(agent.walletAddress, 5_000_000n);
+  const url = `/api/agents/${agent.id}/withdrawals`;
+  const prepared = (await call(owner, "POST", `${url}/prepare`, { amount: "2" })).json<{
+    order: Record<string, string>;
+    typedData: Parameters<typeof owner.account.signTypedData>[0];
+  }>();
+  const signature = await owner.account.signTypedData(prepared.typedData);
+  const answer = await call(owner, "POST", url, { order: prepared.order, signature });
+  t.equal(answer.statusCode, 200, answer.body);
+  await until(async () => (await entriesOf(owner)).at(-1)?.action === "withdrawal.settled");
+  const { txHash, paymentId } = answer.json<{ txHash: string; paymentId: string }>();
+  const [ordered, settled] = (await entriesOf(owner)).slice(-2);
+  t.match(ordered, {
+    action: "withdrawal.ordered",
+    actor: owner.account.address,
+    agentId: agent.id,
+  });
+  t.match(ordered?.after, { paymentId, amountAtomic: "2000000", nonce: prepared.order["nonce"] });
+  t.match(settled?.after, { paymentId, txHash });
+
+  const rows = rowsOf(await exportOf(owner));
+  t.match(await verifyChain(rows), { ok: true, signatures: 2 });
+  const changed = (from: string | RegExp, to: string) =>
+    rehash(
+      rows.map((row) => (row.seq === 3 ? { ...row, body: row.body.replace(from, to) } : row)),
+      2,
+    );
+  const amount = changed('"amount": "2000000"', '"amount": "3000000"');
+  t.match(await verifyChain(amount), { ok: false, seq: 3, why: /order/ });
+  const parsed = JSON.parse(rows[2]?.body ?? "{}") as Record<string, unknown>;
+  const bare = rehash(
+    rows.map((row) =>
+      row.seq === 3 ? { ...row, body: JSON.stringify({ ...parsed, proof: null }) } : row,
+    ),
+    2,
+  );
+  t.match(await verifyChain(bare), { ok: false, seq: 3, why: /without a signature/ });
+});
+
 t.test("a payment does not wait for the audit", async (t) => {
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;

@@ -29,10 +29,13 @@ export interface EntryBody {
   proof: Proof | null;
 }
 
-/** A signed text, or the digest of a signed order, with whoever signed it. `chainId`: by a contract of that chain. */
+/**
+ * A signed text, or a signed order (EIP-712 typed data) by its digest, with whoever signed it. An order is here where it is
+ * small, beside the entry where it is long. `chainId`: by a contract of that chain.
+ */
 export type Proof =
   | { kind: "message"; message: string; signer: string; chainId: number; signature: string }
-  | { kind: "order"; digest: string; signers: SignedBy[] };
+  | { kind: "order"; digest: string; order?: unknown; signers: SignedBy[] };
 
 interface SignedBy {
   signer: string;
@@ -157,9 +160,10 @@ async function proofFault(
 
 function digestOf(row: ChainRow, proof: Proof): Hex | { fault: string } {
   if (proof.kind === "message") return hashMessage(proof.message);
-  if (row.order === undefined) return { fault: "the order it names is missing" };
+  const order = proof.order ?? row.order;
+  if (order === undefined) return { fault: "the order it names is missing" };
   try {
-    const digest = hashTypedData(row.order as TypedDataDefinition);
+    const digest = hashTypedData(order as TypedDataDefinition);
     return digest === proof.digest
       ? digest
       : { fault: "the order beside it is not the one it names" };

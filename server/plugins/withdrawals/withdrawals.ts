@@ -205,6 +205,18 @@ export class Withdrawals {
       nonce: order.nonce,
       deadlineSeconds: order.deadlineSeconds,
       signature: args.signature,
+      proof: {
+        kind: "order",
+        digest: orderHash(order, network.chainId),
+        order: orderTypedData(orderOnWire(order), network.chainId),
+        signers: [
+          {
+            signer: context.owner.address,
+            chainId: context.owner.chainId,
+            signature: args.signature.toLowerCase(),
+          },
+        ],
+      },
       validForSeconds: MAX_VALID_SECONDS,
       balance,
       requestId: context.requestId,
