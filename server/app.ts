@@ -15,6 +15,7 @@ import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import audit from "./plugins/audit/index.ts";
 import owners from "./plugins/owners/index.ts";
+import orders from "./plugins/orders/index.ts";
 import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
@@ -50,6 +51,7 @@ const MODULES = [
   auth,
   audit,
   owners,
+  orders,
   custody,
   guardrails,
   agents,

@@ -100,6 +100,12 @@ export const ERRORS = {
     "Call this route from the web app's own origin.",
   ),
 
+  owner_signature_required: define(
+    403,
+    "The owner's wallet must sign this",
+    "Sign `typedData` with the owner's wallet (`eth_signTypedData_v4`), then send the same request with `authorization: {order, signature}`.",
+  ),
+
   not_found: define(404, "Not found", "Check the path and the id."),
   method_not_allowed: define(
     405,
@@ -142,6 +148,16 @@ export const ERRORS = {
     409,
     "Too many listings",
     "Remove a listing you no longer need, then retry.",
+  ),
+  policy_changed: define(
+    409,
+    "The rules changed meanwhile",
+    "What was signed is not what this request would do now. Sign the newer `typedData`, then send the same request with it.",
+  ),
+  order_used: define(
+    409,
+    "Order already used",
+    "What it says was done. Send the request without `authorization` for a new order.",
   ),
   conflict: define(409, "Conflict", "The resource changed or exists already; reload and retry."),
 

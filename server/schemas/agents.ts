@@ -10,6 +10,7 @@ import {
   Timestamp,
   pageQuery,
 } from "./common.ts";
+import { KeyAuthorization, PolicyAuthorization } from "./orders.ts";
 
 export const MAX_ALLOWLIST = 1_000;
 
@@ -17,20 +18,48 @@ const Name = Type.String({ minLength: 1, maxLength: 80 });
 const Label = Type.String({ maxLength: 80 });
 const TimeInput = Type.String({ format: "date-time", maxLength: 40, description: "RFC 3339 time" });
 
-const AllowlistItem = Type.Union([
-  AddressInput,
-  Strict({ address: AddressInput, label: Type.Optional(Label) }),
-]);
+const SiteInput = Type.String({
+  maxLength: 300,
+  description: "The one origin this payee may be paid at, by x402-fetch only; empty: anywhere",
+  examples: ["https://api.example.com"],
+});
+const payeeFields = {
+  address: AddressInput,
+  label: Type.Optional(Label),
+  site: Type.Optional(SiteInput),
+  dailyLimit: Type.Optional(Nullable(Amount)),
+  perPaymentLimit: Type.Optional(Nullable(Amount)),
+  expiresAt: Type.Optional(Nullable(TimeInput)),
+};
+export const PayeeInput = Strict(payeeFields);
+export type PayeeInput = Static<typeof PayeeInput>;
+const AllowlistItem = Type.Union([AddressInput, PayeeInput]);
 export const AllowlistInput = Type.Array(AllowlistItem, { maxItems: MAX_ALLOWLIST });
 export type AllowlistInput = Static<typeof AllowlistInput>;
+
+/** Beside the daily limit, all optional; null is none. */
+const ruleFields = {
+  weeklyLimit: Type.Optional(Nullable(Amount)),
+  monthlyLimit: Type.Optional(Nullable(Amount)),
+  perPaymentLimit: Type.Optional(Nullable(Amount)),
+  paymentsPerHour: Type.Optional(Nullable(Type.Integer({ minimum: 0, maximum: 1_000_000 }))),
+  fetch: Type.Optional(
+    Type.Unsafe<"any" | "sites">({
+      type: "string",
+      enum: ["any", "sites"],
+      description: "sites: x402-fetch reaches only the sites of its payees",
+    }),
+  ),
+  expiresAt: Type.Optional(Nullable(TimeInput)),
+};
 
 export const CreateAgentBody = Strict({
   name: Name,
   dailyLimit: Amount,
   allowlist: Type.Optional(AllowlistInput),
-  perPaymentLimit: Type.Optional(Nullable(Amount)),
-  expiresAt: Type.Optional(Nullable(TimeInput)),
+  ...ruleFields,
   network: Type.Optional(NetworkId),
+  authorization: PolicyAuthorization,
 });
 export type CreateAgentBody = Static<typeof CreateAgentBody>;
 
@@ -38,8 +67,8 @@ export const UpdateAgentBody = Strict(
   {
     name: Type.Optional(Name),
     dailyLimit: Type.Optional(Amount),
-    perPaymentLimit: Type.Optional(Nullable(Amount)),
-    expiresAt: Type.Optional(Nullable(TimeInput)),
+    ...ruleFields,
+    authorization: PolicyAuthorization,
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
   },
   { minProperties: 1 },
@@ -49,11 +78,19 @@ export type UpdateAgentBody = Static<typeof UpdateAgentBody>;
 export const AllowlistEntry = Type.Object({
   address: AddressOutput,
   label: Type.String(),
+  site: Type.String({ description: "An origin, or empty" }),
+  dailyLimit: Nullable(Amount),
+  perPaymentLimit: Nullable(Amount),
+  expiresAt: Nullable(Timestamp),
   createdAt: Timestamp,
 });
 export const Allowlist = Type.Object({ allowlist: Type.Array(AllowlistEntry) });
-export const ReplaceAllowlistBody = Strict({ allowlist: AllowlistInput });
-export const AddAllowlistBody = Strict({ address: AddressInput, label: Type.Optional(Label) });
+export const ReplaceAllowlistBody = Strict({
+  allowlist: AllowlistInput,
+  authorization: PolicyAuthorization,
+});
+export const AddAllowlistBody = Strict({ ...payeeFields, authorization: PolicyAuthorization });
+export type AddAllowlistBody = Static<typeof AddAllowlistBody>;
 
 export const Limits = Type.Object({
   limit: Amount,
@@ -85,7 +122,11 @@ const agentFields = {
     description: "On every configured network: the address is the same on all of them",
   }),
   dailyLimit: Amount,
+  weeklyLimit: Nullable(Amount),
+  monthlyLimit: Nullable(Amount),
   perPaymentLimit: Nullable(Amount),
+  paymentsPerHour: Nullable(Type.Integer()),
+  fetch: Type.Enum(["any", "sites"]),
   limits: Limits,
   allowlist: Type.Array(AllowlistEntry),
   expiresAt: Nullable(Timestamp),
@@ -137,9 +178,11 @@ export const RevokedKey = Type.Object({ key: ApiKeyInfo });
 export const CreateKeyBody = Strict({
   label: Type.Optional(Label),
   expiresAt: Type.Optional(Nullable(TimeInput)),
+  authorization: KeyAuthorization,
 });
 const MAX_GRACE_SECONDS = 7 * 24 * 3600;
 export const RotateKeyBody = Strict({
+  authorization: KeyAuthorization,
   graceSeconds: Type.Optional(
     Type.Integer({
       minimum: 0,

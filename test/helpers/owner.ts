@@ -69,6 +69,59 @@ export async function signIn(
   };
 }
 
+/** What the owner's wallet says to an answer that asks for its signature; undefined to any other answer. */
+export async function signOrder(
+  account: Pick<PrivateKeyAccount, "signTypedData">,
+  answer: unknown,
+): Promise<{ order: unknown; signature: Hex } | undefined> {
+  const { order, typedData } = answer as {
+    order?: unknown;
+    typedData?: Parameters<PrivateKeyAccount["signTypedData"]>[0];
+  };
+  if (order === undefined || typedData === undefined) return undefined;
+  return { order, signature: await account.signTypedData(typedData) };
+}
+
+/** Who changes something meanwhile makes the order an old one: then the newer one is signed. */
+const MAX_SIGNATURES = 40;
+
+/** Sends a body, and again with what the owner's wallet signs, as long as it is asked to. */
+export async function withSignature<Answer>(
+  account: Pick<PrivateKeyAccount, "signTypedData">,
+  body: object,
+  exchange: { send: (body: object) => Promise<Answer>; read: (answer: Answer) => unknown },
+): Promise<Answer> {
+  let answer = await exchange.send(body);
+  for (let count = 0; count < MAX_SIGNATURES; count += 1) {
+    const authorization = await signOrder(account, exchange.read(answer));
+    if (!authorization) break;
+    answer = await exchange.send({ ...body, authorization });
+  }
+  return answer;
+}
+
+type Injected = Awaited<ReturnType<FastifyInstance["inject"]>>;
+
+/** A request of the web app, with the one press in the wallet that it may need. */
+export function asOwner(
+  app: Pick<FastifyInstance, "inject">,
+  owner: Pick<SignedInOwner, "account" | "headers">,
+  asked: { method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE"; url: string; body?: unknown },
+): Promise<Injected> {
+  const { method, url, body } = asked;
+  const send = (payload: unknown) =>
+    app.inject({
+      method,
+      url,
+      headers: owner.headers,
+      ...(payload !== undefined && { payload: JSON.stringify(payload) }),
+    });
+  if (typeof body !== "object" || body === null) return send(body);
+  const read = (answer: Injected): unknown =>
+    answer.statusCode === 403 || answer.statusCode === 409 ? answer.json() : {};
+  return withSignature(owner.account, body, { send, read });
+}
+
 export interface NewTestAgent {
   id: string;
   apiKey: string;
@@ -83,11 +136,10 @@ export async function createAgent(
   owner: SignedInOwner,
   body: Record<string, unknown> = {},
 ): Promise<NewTestAgent> {
-  const answer = await app.inject({
+  const answer = await asOwner(app, owner, {
     method: "POST",
     url: "/api/agents",
-    headers: owner.headers,
-    payload: JSON.stringify({ name: "Test agent", dailyLimit: "10", allowlist: [], ...body }),
+    body: { name: "Test agent", dailyLimit: "10", allowlist: [], ...body },
   });
   if (answer.statusCode !== 201)
     throw new Error(`creating an agent failed: ${answer.statusCode} ${answer.body}`);

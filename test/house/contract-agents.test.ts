@@ -17,6 +17,7 @@ import {
   time,
   type Fields,
 } from "../helpers/contract.ts";
+import { asOwner } from "../helpers/owner.ts";
 import { market, PAYEE } from "../x402-client/market.ts";
 
 const STRANGER = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
@@ -222,12 +223,7 @@ t.test("every denial says by which rule, by which numbers, and until when", asyn
   t.equal((await read("/api/agents/me/payments")).body, payments, "a dry run records nothing");
 
   const pause = (status: string) =>
-    app.inject({
-      method: "PATCH",
-      url: `/api/agents/${agent.id}`,
-      headers: owner.headers,
-      payload: JSON.stringify({ status }),
-    });
+    asOwner(app, owner, { method: "PATCH", url: `/api/agents/${agent.id}`, body: { status } });
   await pause("paused");
   const paused = await spend({ recipient: PAYEE, amount: "0.1" });
   holds(t, paused.body, fields(RECORDED), "paused");
@@ -236,11 +232,10 @@ t.test("every denial says by which rule, by which numbers, and until when", asyn
 });
 
 t.test("not enough money is our 402, and no demand of the protocol", async (t) => {
-  await app.inject({
+  await asOwner(app, owner, {
     method: "PATCH",
     url: `/api/agents/${agent.id}`,
-    headers: owner.headers,
-    payload: JSON.stringify({ dailyLimit: "1000", perPaymentLimit: null }),
+    body: { dailyLimit: "1000", perPaymentLimit: null },
   });
   const poor = await spend({ recipient: PAYEE, amount: "999" });
   t.match(poor, { status: 402, body: { code: "insufficient_funds" } });

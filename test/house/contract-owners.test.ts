@@ -21,7 +21,7 @@ import {
   time,
   type Fields,
 } from "../helpers/contract.ts";
-import { signIn, siweMessage } from "../helpers/owner.ts";
+import { asOwner, signIn, siweMessage } from "../helpers/owner.ts";
 import { reaching, seller } from "../marketplace/seller.ts";
 
 const PAYEE = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
@@ -35,12 +35,7 @@ const owner = await signIn(service, account);
 
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 async function call(method: Method, url: string, payload?: object, headers = owner.headers) {
-  const response = await app.inject({
-    method,
-    url,
-    headers,
-    ...(payload && { payload: JSON.stringify(payload) }),
-  });
+  const response = await asOwner(app, { account, headers }, { method, url, body: payload });
   const isJson = /json/.test(String(response.headers["content-type"]));
   const body: unknown = isJson ? response.json() : response.body;
   return { status: response.statusCode, headers: response.headers, body };

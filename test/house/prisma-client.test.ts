@@ -8,7 +8,7 @@ import { createPool, isDatabaseUnavailable, isTextRefused } from "../../server/i
 import { createPrisma, databaseNow } from "../../server/infra/db/prisma.ts";
 import { insertAgent, listAgents, updateAgent } from "../../server/plugins/agents/store.ts";
 import { noteAudit } from "../../server/plugins/audit/store.ts";
-import { upsertAllowlist } from "../../server/plugins/agents/allowlist.ts";
+import { upsertAllowlist } from "../../server/plugins/agents/payees-store.ts";
 import { insertApiKey, revokeApiKeys } from "../../server/plugins/auth/api-keys.ts";
 import { insertSession } from "../../server/plugins/auth/sessions.ts";
 import { insertWallet } from "../../server/plugins/custody/store.ts";
@@ -122,7 +122,7 @@ t.test("rows are dated by the database, whatever this process' clock says", asyn
     const agent = await insertAgent(prisma, newAgent(ownerId));
     const sealed = { kid: "k", wrappedDataKey: randomBytes(8), ciphertext: randomBytes(8) };
     await insertWallet(prisma, { agentId: agent.id, address: agent.walletAddress, sealed });
-    await upsertAllowlist(prisma, agent.id, [{ address: address(), label: "" }]);
+    await upsertAllowlist(prisma, agent.id, [payee()]);
     const key = { keyHash: randomBytes(32), prefix: "p", last4: "1234", label: "" };
     await insertApiKey(prisma, { ...key, id: newId("key"), agentId: agent.id, expiresAt: null });
     await revokeApiKeys(prisma, agent.id, undefined);
@@ -201,6 +201,15 @@ t.test("pages hold every row once, also between two microseconds", async (t) => 
   t.same(after.items, expected.slice(7, 14), "the page after a row that is gone by now");
 });
 
+const payee = () => ({
+  address: address(),
+  label: "",
+  site: "",
+  dailyLimitAtomic: null,
+  perPaymentLimitAtomic: null,
+  expiresAtSeconds: null,
+});
+
 const newAgent = (ownerId: string) => ({
   id: newId("agt"),
   ownerId,
@@ -208,7 +217,11 @@ const newAgent = (ownerId: string) => ({
   network: "eip155:1",
   walletAddress: address(),
   dailyLimitAtomic: 1n,
+  weeklyLimitAtomic: null,
+  monthlyLimitAtomic: null,
   perPaymentLimitAtomic: null,
+  paymentsPerHour: null,
+  fetch: "any" as const,
   expiresAt: null,
 });
 

@@ -6,7 +6,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { newId } from "../../server/core/ids.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { tcpGate } from "../helpers/tcp-gate.ts";
 import { until } from "../helpers/until.ts";
@@ -44,11 +44,10 @@ t.test("one agent's row is held by somebody else", async (t) => {
   await holder.query("BEGIN");
   await holder.query("SELECT 1 FROM agents WHERE id = $1 FOR UPDATE", [stuck.id]);
   const held = Promise.all(Array.from({ length: 25 }, () => spend(app, stuck, payee)));
-  const edit = app.inject({
+  const edit = asOwner(app, owner, {
     method: "PATCH",
     url: `/api/agents/${stuck.id}`,
-    headers: owner.headers,
-    payload: JSON.stringify({ name: "renamed" }),
+    body: { name: "renamed" },
   });
   let waiting = 0;
   const untilMs = performance.now() + 3_000;

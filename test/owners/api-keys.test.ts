@@ -2,7 +2,7 @@
 import t from "tap";
 import { API_KEY_PREFIX, createApiKey, isApiKeyShape } from "../../server/plugins/auth/api-keys.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 
 interface KeyView {
@@ -50,12 +50,7 @@ t.test("keys", async (t) => {
   const me = (apiKey: string, at: TestApp = service) =>
     at.app.inject({ url: "/api/agents/me", headers: { authorization: `Bearer ${apiKey}` } });
   const call = (method: "GET" | "POST" | "DELETE", url: string, body?: unknown) =>
-    service.app.inject({
-      method,
-      url,
-      headers: owner.headers,
-      ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
-    });
+    asOwner(service.app, owner, { method, url, body });
   const codeOf = (answer: { json: () => { code: string } }) => answer.json().code;
 
   await t.test("what is no key is refused, with the challenge", async (t) => {

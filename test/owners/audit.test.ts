@@ -16,6 +16,7 @@ import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { readLine, verifyChain, type ChainRow } from "../../server/plugins/audit/verify.ts";
 import { testApp } from "../helpers/app.ts";
 import {
+  asOwner,
   createAgent,
   freshNonce,
   signIn,
@@ -30,6 +31,10 @@ const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const ctx = await testApp(t);
 const { app, database } = ctx;
 const { pool } = database;
+
+interface Order {
+  message: Record<string, unknown>;
+}
 
 interface Entry {
   seq: number;
@@ -81,7 +86,8 @@ async function history() {
   const first = await signIn(ctx);
   const agent = await createAgent(ctx, first);
   await call(first, "PATCH", `/api/agents/${agent.id}`, { name: "Renamed" });
-  await call(first, "POST", `/api/agents/${agent.id}/keys`, { label: "second" });
+  const url = `/api/agents/${agent.id}/keys`;
+  await asOwner(app, first, { method: "POST", url, body: { label: "second" } });
   await call(first, "DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
   const owner = await signIn(ctx, first.account);
   await call(first, "POST", "/api/auth/logout", {});
@@ -104,33 +110,35 @@ t.test(
       entries.map(({ seq, action }) => `${seq} ${action}`),
       [
         "1 session.created",
-        "2 agent.created",
-        "3 agent.updated",
-        "4 key.created",
-        "5 key.revoked",
-        "6 session.created",
-        "7 session.ended",
+        "2 policy.signed",
+        "3 agent.created",
+        "4 agent.updated",
+        "5 key.signed",
+        "6 key.created",
+        "7 key.revoked",
         "8 session.created",
-        "9 session.revoked",
+        "9 session.ended",
+        "10 session.created",
+        "11 session.revoked",
       ],
     );
     for (const entry of entries) t.equal(entry.actor, owner.account.address);
-    t.equal(entries[1]?.agentId, agent.id);
+    t.equal(entries[2]?.agentId, agent.id);
 
     const ofAgent = (await call(owner, "GET", `/api/agents/${agent.id}/audit`)).json<{
       items: Entry[];
     }>();
     t.same(
       ofAgent.items.map(({ seq }) => seq),
-      [5, 4, 3, 2],
+      [7, 6, 5, 4, 3, 2],
       "the agent's own list is a part of it",
     );
 
     const text = await exportOf(owner);
     const verdict = await verifyChain(rowsOf(text));
-    t.match(verdict, { ok: true, signatures: 3, head: { seq: 9, hash: entries[8]?.hash } });
-    t.equal((await exportOf(owner, "?after=6")).split("\n").length, 4, "what follows an entry");
-    t.equal(await exportOf(owner, "?after=9"), "");
+    t.match(verdict, { ok: true, signatures: 5, head: { seq: 11, hash: entries[10]?.hash } });
+    t.equal((await exportOf(owner, "?after=8")).split("\n").length, 4, "what follows an entry");
+    t.equal(await exportOf(owner, "?after=11"), "");
     const secrets = [owner.cookie.split("=")[1] ?? "-", agent.apiKey];
     for (const secret of secrets) t.notOk(text.includes(secret), "no token and no key is in it");
   },
@@ -161,17 +169,17 @@ t.test(
     const body = (change: (text: string) => string) => (row: ChainRow) => ({
       body: change(row.body),
     });
-    const otherSignature = /"signature": "(0x[0-9a-f]+)"/.exec(rows[5]?.body ?? "")?.[1] ?? "none";
+    const otherSignature = /"signature": "(0x[0-9a-f]+)"/.exec(rows[7]?.body ?? "")?.[1] ?? "none";
     const swapped = [...rows];
     [swapped[3], swapped[4]] = [rows[4] as ChainRow, rows[3] as ChainRow];
 
     const cases: Record<string, { rows: ChainRow[]; seq: number; why: RegExp }> = {
       "one body": {
         rows: at(
-          2,
+          3,
           body((text) => text.replace("Renamed", "Renowned")),
         ),
-        seq: 3,
+        seq: 4,
         why: /hash/,
       },
       "one hash": { rows: at(3, () => ({ hash: "ab".repeat(32) })), seq: 4, why: /hash/ },
@@ -186,7 +194,7 @@ t.test(
         why: /missing/,
       },
       "two rows in another order": { rows: swapped, seq: 4, why: /missing/ },
-      "the tail cut": { rows: rows.slice(0, -2), seq: 8, why: /missing/ },
+      "the tail cut": { rows: rows.slice(0, -2), seq: 10, why: /missing/ },
       "all of it gone": { rows: [], seq: 1, why: /missing/ },
       "a signature, hashed anew": {
         rows: rehash(
@@ -216,27 +224,38 @@ t.test(
       },
       "another owner's row, hashed anew": {
         rows: rehash(
-          at(2, () => ({ body: others[2]?.body ?? "" })),
-          2,
+          at(3, () => ({ body: others[3]?.body ?? "" })),
+          3,
         ),
-        seq: 3,
+        seq: 4,
         why: /owner/,
       },
       "an older text, hashed anew": {
         rows: rehash(
           at(
-            2,
+            3,
             body((text) => text.replace("Renamed", "Renowned")),
           ),
-          2,
+          3,
         ),
-        seq: 9,
+        seq: 11,
         why: /noted/,
       },
+      "the order beside an entry": {
+        rows: at(1, ({ order }) => ({
+          order: {
+            ...(order as object),
+            message: { ...(order as Order).message, dailyLimit: "1" },
+          },
+        })),
+        seq: 2,
+        why: /order/,
+      },
+      "an order gone": { rows: at(1, () => ({ order: undefined })), seq: 2, why: /order/ },
     };
     const script = await documentedScript(t);
     t.match(await verifyChain(rows, [noted]), { ok: true });
-    t.match(await script(rows, noted), { code: 0, output: /^ok: 9 entries, 3 signatures/ });
+    t.match(await script(rows, noted), { code: 0, output: /^ok: 11 entries, 5 signatures/ });
     const ran = await Promise.all(
       Object.values(cases).map(async (tampered) => script(tampered.rows, noted)),
     );
@@ -274,6 +293,24 @@ async function documentedScript(t: Test) {
   };
 }
 
+t.test("what needs an order is refused without one, however well the chain is made", async (t) => {
+  const { owner } = await history();
+  const rows = rowsOf(await exportOf(owner));
+  for (const [gone, seq] of [
+    [1, 2],
+    [4, 5],
+  ] as const) {
+    const forged = rows
+      .filter((_, index) => index !== gone)
+      .map((row, index) => ({
+        ...row,
+        seq: index + 1,
+        body: row.body.replace(/"seq": \d+/, `"seq": ${index + 1}`),
+      }));
+    t.match(await verifyChain(rehash(forged, 0)), { ok: false, seq, why: /without an order/ });
+  }
+});
+
 const prismaOf = (t: Test, url: string) => {
   const own = createPool(url, { maxConnections: 5 });
   const prisma = createPrisma(own);
@@ -295,7 +332,7 @@ t.test(
       const ok = await verifyDatabase(prisma, { owner: id, noted: [] }, (line) => said.push(line));
       return `${ok} ${said[0]}`;
     };
-    t.match(await checked(), /^true ok .*: 9 entries, 3 signatures/);
+    t.match(await checked(), /^true ok .*: 11 entries, 5 signatures/);
     const own = await database.pool.connect();
     /** As an intruder who owns the database. */
     const tampered = async (sql: string) => {
@@ -313,7 +350,7 @@ t.test(
       const cases: [string, RegExp][] = [
         [
           "UPDATE audit_log SET body = replace(body, 'Renamed', 'Renowned') WHERE owner_id = $1",
-          /^false FAILED .*: entry 3 .*hash/,
+          /^false FAILED .*: entry 4 .*hash/,
         ],
         [
           "UPDATE audit_log SET hash = sha256('x') WHERE owner_id = $1 AND seq = 4",
@@ -324,24 +361,26 @@ t.test(
           /^false FAILED .*: entry 5 is missing/,
         ],
         [
-          "DELETE FROM audit_log WHERE owner_id = $1 AND seq > 7",
-          /^false FAILED .*: entry 8 is missing/,
+          "DELETE FROM audit_log WHERE owner_id = $1 AND seq > 9",
+          /^false FAILED .*: entry 10 is missing/,
         ],
         [
-          "UPDATE audit_log SET action = 'agent.paused' WHERE owner_id = $1 AND seq = 3",
-          /^false FAILED .*: entry 3 .*columns/,
+          "UPDATE audit_log SET action = 'agent.paused' WHERE owner_id = $1 AND seq = 4",
+          /^false FAILED .*: entry 4 .*columns/,
         ],
         [
           "UPDATE audit_log SET agent_id = NULL WHERE owner_id = $1 AND seq = 2",
           /^false FAILED .*: entry 2 .*columns/,
         ],
-        ["SELECT 1", /^true ok/],
+        [
+          'UPDATE owner_orders SET document = document || \'{"dailyLimit":"1"}\' WHERE owner_id = $1',
+          /^false FAILED .*: entry 2 .*order/,
+        ],
       ];
       for (const [sql, said] of cases) t.match(await tampered(sql), said, sql);
     } finally {
       own.release();
     }
-    t.match(await checked(), /^true/);
   },
 );
 
@@ -404,7 +443,7 @@ t.test("two replicas that write at once make one unbroken chain", async (t) => {
   for (const answer of answers) t.equal(answer.statusCode, 200, answer.body);
   const entries = await entriesOf(owner);
   t.equal(entries.filter(({ action }) => action === "agent.updated").length, 40);
-  t.match(await verifyChain(rowsOf(await exportOf(owner))), { ok: true, head: { seq: 44 } });
+  t.match(await verifyChain(rowsOf(await exportOf(owner))), { ok: true, head: { seq: 46 } });
 });
 
 t.test(
@@ -437,7 +476,7 @@ t.test(
       release();
     });
     await Promise.all([noteFirst, lockFirst]);
-    t.match(await verifyChain(rowsOf(await exportOf(owner))), { ok: true, head: { seq: 4 } });
+    t.match(await verifyChain(rowsOf(await exportOf(owner))), { ok: true, head: { seq: 5 } });
     const { rows } = await pool.query("SELECT count(*)::int AS left FROM audit_notes");
     t.same(rows, [{ left: 0 }]);
 
@@ -447,7 +486,7 @@ t.test(
         throw new Error("undone");
       }),
     );
-    t.equal((await entriesOf(owner)).length, 4, "what was not done is not in it");
+    t.equal((await entriesOf(owner)).length, 5, "what was not done is not in it");
   },
 );
 
@@ -475,22 +514,22 @@ t.test("a withdrawal stands in it twice: ordered, with what was signed, and sett
   t.match(settled?.after, { paymentId, txHash });
 
   const rows = rowsOf(await exportOf(owner));
-  t.match(await verifyChain(rows), { ok: true, signatures: 2 });
+  t.match(await verifyChain(rows), { ok: true, signatures: 3 });
   const changed = (from: string | RegExp, to: string) =>
     rehash(
-      rows.map((row) => (row.seq === 3 ? { ...row, body: row.body.replace(from, to) } : row)),
-      2,
+      rows.map((row) => (row.seq === 4 ? { ...row, body: row.body.replace(from, to) } : row)),
+      3,
     );
   const amount = changed('"amount": "2000000"', '"amount": "3000000"');
-  t.match(await verifyChain(amount), { ok: false, seq: 3, why: /order/ });
-  const parsed = JSON.parse(rows[2]?.body ?? "{}") as Record<string, unknown>;
+  t.match(await verifyChain(amount), { ok: false, seq: 4, why: /order/ });
+  const parsed = JSON.parse(rows[3]?.body ?? "{}") as Record<string, unknown>;
   const bare = rehash(
     rows.map((row) =>
-      row.seq === 3 ? { ...row, body: JSON.stringify({ ...parsed, proof: null }) } : row,
+      row.seq === 4 ? { ...row, body: JSON.stringify({ ...parsed, proof: null }) } : row,
     ),
-    2,
+    3,
   );
-  t.match(await verifyChain(bare), { ok: false, seq: 3, why: /without a signature/ });
+  t.match(await verifyChain(bare), { ok: false, seq: 4, why: /without a signature/ });
 });
 
 t.test("a payment does not wait for the audit", async (t) => {

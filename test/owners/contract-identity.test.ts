@@ -4,7 +4,7 @@ import { encodeDeployData, getContractAddress, type Address, type Hex } from "vi
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
-import { createAgent, freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
+import { asOwner, createAgent, freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
 import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "json" };
 
 const OTHER = 84_532;
@@ -68,11 +68,10 @@ t.test("a wallet on another chain does not take over its namesake", async (t) =>
   t.equal(thief.status, 200, "it is an owner, but another one");
   const agents = await app.inject({ url: "/api/agents", headers: thief.headers });
   t.same(agents.json<{ items: unknown[] }>().items, []);
-  const raised = await app.inject({
+  const raised = await asOwner(app, thief, {
     method: "PUT",
     url: `/api/agents/${agent.id}/allowlist`,
-    headers: thief.headers,
-    payload: JSON.stringify({ allowlist: [attacker.address] }),
+    body: { allowlist: [attacker.address] },
   });
   t.equal(raised.statusCode, 404);
   const { rows } = await database.pool.query(

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import t from "tap";
 import { KeyRing, withPrivateKey } from "../../server/plugins/custody/custody.ts";
 import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { SecretWatch } from "../helpers/secret-watch.ts";
 
 interface Asked {
@@ -60,21 +60,11 @@ t.test("over a full run", async (t) => {
   const agent = await createAgent(service, owner, { allowlist: [shop], dailyLimit: "5" });
   watch.addSecret("agent key", agent.apiKey);
   const keyUrl = `/api/agents/${agent.id}/keys`;
-  const made = await app.inject({
-    method: "POST",
-    url: keyUrl,
-    headers: owner.headers,
-    payload: "{}",
-  });
+  const made = await asOwner(app, owner, { method: "POST", url: keyUrl, body: {} });
   const second = made.json<{ apiKey: string; key: { id: string } }>();
   watch.addSecret("second key", second.apiKey);
   const rotateUrl = `${keyUrl}/${second.key.id}/rotate`;
-  const rotated = await app.inject({
-    method: "POST",
-    url: rotateUrl,
-    headers: owner.headers,
-    payload: "{}",
-  });
+  const rotated = await asOwner(app, owner, { method: "POST", url: rotateUrl, body: {} });
   watch.addSecret("rotated key", rotated.json<{ apiKey: string }>().apiKey);
   t.equal(rotated.statusCode, 201);
 

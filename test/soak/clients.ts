@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { FastifyInstance } from "fastify";
 import type { Address, Hex } from "viem";
-import { createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
+import { createAgent, signIn, signOrder, type SignedInOwner } from "../helpers/owner.ts";
 import type { World } from "./world.ts";
 
 /** mulberry32: the same seed, the same choices. */
@@ -163,9 +163,12 @@ export async function insist(
     headers: () => Record<string, string>;
     body?: unknown;
     patienceMs?: number;
+    /** Whose wallet signs what the answer asks it to. */
+    owner?: SignedInOwner;
   },
 ): Promise<Reply | undefined> {
   const { world, random, notes } = context;
+  let authorization: Awaited<ReturnType<typeof signOrder>>;
   const untilMs = performance.now() + (options.patienceMs ?? PATIENCE_MS);
   let at = random.int(0, world.replicas.length - 1);
   for (let unanswered = 0; performance.now() < untilMs; at += 1) {
@@ -173,8 +176,14 @@ export async function insist(
     if (replica === undefined) throw new Error("no replicas");
     const answer = await callOnce(`${replica.url}${path}`, {
       ...options,
+      body: authorization ? { ...(options.body as object), authorization } : options.body,
       headers: options.headers(),
     });
+    const asked = options.owner && answer && (await signOrder(options.owner.account, answer.body));
+    if (asked) {
+      authorization = asked;
+      continue;
+    }
     if (answer) {
       const code = wordOf(answer.body["code"]) ?? "";
       if (answer.status === 500) count(notes, "answers 500");

@@ -166,8 +166,10 @@ async function setRule(
       ...(rule.paused !== undefined && { status: rule.paused ? "paused" : "active" }),
     },
     patienceMs: PATIENCE_OF_OWNERS_MS,
+    owner: agent.owner,
   });
-  if (reply?.status === 200) entry.certainMs = Date.now();
+  // An order that is used up by a try whose answer was lost did what it says.
+  if (reply?.status === 200 || reply?.body["code"] === "order_used") entry.certainMs = Date.now();
   // A late twin of a try without an answer could still undo a later change.
   if (reply?.unanswered !== 0) entry.ghostUntilMs = Date.now() + GHOST_MS;
 }
@@ -177,13 +179,19 @@ async function rotateKey(context: SoakContext, agent: SoakAgent): Promise<void> 
   const path = `/api/agents/${agent.id}/keys`;
   const rotated = await insist(context, `${path}/${agent.keyId}/rotate`, {
     headers,
+    owner: agent.owner,
     body: { graceSeconds: context.random.pick([0, 5]) },
   });
   // The answer with the new key may be lost: then another one is issued.
   const issued =
     rotated?.status === 201
       ? rotated
-      : await insist(context, path, { headers, body: {}, patienceMs: PATIENCE_OF_OWNERS_MS });
+      : await insist(context, path, {
+          headers,
+          owner: agent.owner,
+          body: {},
+          patienceMs: PATIENCE_OF_OWNERS_MS,
+        });
   if (issued?.status !== 201) return;
   count(context.notes, "keys rotated");
   agent.apiKey = String(issued.body["apiKey"]);

@@ -2,7 +2,7 @@
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { statusesOf } from "./ledger.helper.ts";
 import { deleteExpiredSignIns } from "../../server/plugins/owners/store.ts";
@@ -89,11 +89,10 @@ t.test("retention: old answers and events go, those of open payments stay", asyn
     [agent.id, open, owners[0]?.id, withdrawal],
   );
   await database.pool.query("UPDATE events SET created_at = now() - interval '3 days'");
-  await app.inject({
+  await asOwner(app, owner, {
     method: "PATCH",
     url: `/api/agents/${agent.id}`,
-    headers: owner.headers,
-    payload: JSON.stringify({ name: "Renamed" }),
+    body: { name: "Renamed" },
   });
   const forgotten = await forgetOldRows(database.pool, days, 1);
   t.equal(forgotten["answers"], 2);

@@ -2,7 +2,7 @@
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { checkLedger, statusesOf, usdcOf } from "./ledger.helper.ts";
 import { post, startReplica } from "./replica.helper.ts";
 
@@ -24,11 +24,10 @@ function expectTenOfFifty(t: Test, answers: { status: number; body: Record<strin
 t.test("in one process, with two keys", async (t) => {
   const payee = freshPayee();
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
-  const second = await app.inject({
+  const second = await asOwner(app, owner, {
     method: "POST",
     url: `/api/agents/${agent.id}/keys`,
-    headers: owner.headers,
-    payload: JSON.stringify({ label: "second" }),
+    body: { label: "second" },
   });
   t.equal(second.statusCode, 201, second.body);
   const keys = [agent.apiKey, second.json<{ apiKey: string }>().apiKey];

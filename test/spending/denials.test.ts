@@ -2,7 +2,7 @@
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import { usdcOf } from "./ledger.helper.ts";
 
 const ctx = await testApp(t);
@@ -36,12 +36,7 @@ interface Denial {
 }
 
 const patch = (agent: NewTestAgent, change: Record<string, unknown>) =>
-  app.inject({
-    method: "PATCH",
-    url: `/api/agents/${agent.id}`,
-    headers: owner.headers,
-    payload: JSON.stringify(change),
-  });
+  asOwner(app, owner, { method: "PATCH", url: `/api/agents/${agent.id}`, body: change });
 
 const DENIALS: Denial[] = [
   {

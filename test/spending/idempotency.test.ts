@@ -2,7 +2,7 @@
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { statusesOf, usdcOf } from "./ledger.helper.ts";
 
@@ -59,11 +59,10 @@ t.test("while outcomes come in time", async (t) => {
     const late = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [] });
     await chain.mint(late.walletAddress, 5n * usdc);
     t.equal((await spend("key-2", one, late)).statusCode, 403);
-    await app.inject({
+    await asOwner(app, owner, {
       method: "PUT",
       url: `/api/agents/${late.id}/allowlist`,
-      headers: owner.headers,
-      payload: JSON.stringify({ allowlist: [payee] }),
+      body: { allowlist: [payee] },
     });
     t.equal((await spend("key-2", one, late)).statusCode, 200);
     t.equal((await spend("key-2", one, late)).headers["idempotent-replayed"], "true");

@@ -5,7 +5,7 @@ import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 
 const usdc = 1_000_000n;
@@ -124,11 +124,10 @@ t.test("across two replicas", async (t) => {
       await listen(t, second.baseUrl, owner),
       await listen(t, second.baseUrl, stranger),
     ];
-    await first.app.inject({
+    await asOwner(first.app, owner, {
       method: "PATCH",
       url: `/api/agents/${agent.id}`,
-      headers: owner.headers,
-      payload: JSON.stringify({ status: "paused" }),
+      body: { status: "paused" },
     });
     await until(() => mine.events.some((event) => event.event === "agent"));
     t.match(mine.events.find((event) => event.event === "agent")?.data, { agentId: agent.id });

@@ -1,7 +1,7 @@
 // Every screen of the app, with data on it that shows its parts: for checks that must hold everywhere.
 import type { Page } from "playwright-core";
 import { testAccount } from "../helpers/chain.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { asAgent, DEMO_OWNER, type WebWorld } from "./world.ts";
 
 export interface Screen {
@@ -43,11 +43,10 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     allowlist: [{ address: payee, label: "Weather API" }],
   });
   const idle = await createAgent(world, owner, { name: "idle-agent", dailyLimit: "0" });
-  await world.app.inject({
+  await asOwner(world.app, owner, {
     method: "PATCH",
     url: `/api/agents/${idle.id}`,
-    headers: owner.headers,
-    payload: JSON.stringify({ status: "paused" }),
+    body: { status: "paused" },
   });
   await world.chain.mint(agent.walletAddress, 12_500_000n);
   await asAgent(world, agent.apiKey, "spend", {

@@ -125,7 +125,7 @@ t.test("trouble", async (t) => {
     },
   );
 
-  await t.test("the browser names the entry of its past that was changed", async (t) => {
+  await t.test("the browser names the entry of its past that was changed", async () => {
     const { page } = await signedIn("/settings");
     await page.getByText(/Verified up to entry \d+/).waitFor();
     const { pool } = world.database;

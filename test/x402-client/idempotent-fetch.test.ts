@@ -1,5 +1,6 @@
 // Goal: a request repeated with its key never pays twice and gets the same answer: after it ended, while it runs, and when its outcome was unknown.
 import t from "tap";
+import { asOwner } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
 
 t.test("one key, one payment", async (t) => {
@@ -69,11 +70,10 @@ t.test("one key, one payment", async (t) => {
   await t.test("a denial is not kept: nothing moved, and the key may succeed later", async (t) => {
     seller.script = { terms: () => seller.entry({ amount: "2000000" }) };
     t.match(await withKey("denied"), { status: 403, body: { code: "per_payment_limit_exceeded" } });
-    await app.inject({
+    await asOwner(app, made.owner, {
       method: "PATCH",
       url: `/api/agents/${agent.id}`,
-      headers: made.owner.headers,
-      payload: JSON.stringify({ perPaymentLimit: "2" }),
+      body: { perPaymentLimit: "2" },
     });
     t.match(await withKey("denied"), { status: 200, body: { amountPaid: "2" } });
     seller.script = {};

@@ -1,12 +1,13 @@
-import { getAddress } from "viem";
+import { getAddress, type Hex } from "viem";
 import {
   insertAgent,
   outstandingOf,
   updateAgent,
   type AgentChange,
   type AgentRow,
+  type NewAgent,
 } from "./store.ts";
-import { upsertAllowlist } from "./allowlist.ts";
+import { entriesOf, upsertAllowlist } from "./payees-store.ts";
 import { insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
@@ -14,18 +15,21 @@ import type { Custody } from "../custody/custody.ts";
 import { newId } from "../../core/ids.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
+import { policyOrder } from "../../core/orders.ts";
+import type { Payee } from "../../core/rules.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { createApiKey } from "../auth/api-keys.ts";
+import { SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
+import { findOrder, type PreparedWallet } from "../orders/store.ts";
+import { changeAgent, writeAudit, ownAgent, useOrAsk, type OwnerCall } from "./change.ts";
 import {
-  changeAgent,
-  writeAudit,
-  ownAgent,
+  payeeOnWire,
   readAllowlist,
-  readLimit,
-  readName,
-  readTime,
+  readChange,
   refuseField,
-  type OwnerCall,
-} from "./change.ts";
+  rulesInForce,
+  rulesOnWire,
+} from "./rules.ts";
 import { ApiError } from "../../errors.ts";
 import { assertAllKnown, type ReadAllBalances } from "./balances.ts";
 
@@ -35,7 +39,10 @@ export interface Deps {
   networks: readonly [NetworkFacts, ...NetworkFacts[]];
 }
 
-/** An agent, its wallet, its allowlist and its first key: all of it or nothing. */
+/**
+ * An agent, its wallet, its allowlist and its first key: all of it or nothing. The first request prepares the wallet,
+ * because the policy names it; the one with the owner's signature makes the rows.
+ */
 export async function createAgent(
   call: OwnerCall,
   body: CreateAgentBody,
@@ -48,48 +55,136 @@ export async function createAgent(
       "body.network",
       `must be one of ${networks.map(({ id }) => id).join(", ")}`,
     );
-  const rules = {
-    name: readName(body.name),
-    dailyLimitAtomic: readLimit(body.dailyLimit, "body.dailyLimit"),
-    perPaymentLimitAtomic: readPerPaymentLimit(body.perPaymentLimit) ?? null,
-    expiresAt:
-      typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null,
+  const wanted = readNewAgent(body);
+  const { authorization } = call;
+  const signed =
+    authorization &&
+    (await call.orders.verify(call.owner, "AgentPolicy", authorization, network.chainId));
+  return call.orders.answering(call.owner, () =>
+    call.prisma.$transaction(async (tx) => {
+      if (wanted.rules.expiresAt !== null && wanted.rules.expiresAt <= (await databaseNow(tx)))
+        throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
+      const prepared = signed && (await preparedFor(tx, call, signed));
+      const { id, wallet } = prepared ?? prepareWallet(custody);
+      const rules = rulesInForce({ ...wanted.rules, status: "active" }, wanted.allowlist);
+      const draft: Draft<"AgentPolicy"> = {
+        kind: "AgentPolicy",
+        agentId: id,
+        chainId: network.chainId,
+        version: 1,
+        wallet,
+        build: (single) =>
+          policyOrder({
+            agentId: id,
+            walletAddress: wallet.address,
+            version: 1,
+            name: wanted.rules.name,
+            rules,
+            ...single,
+          }),
+      };
+      // Given way to newer ones, or swept: what was signed is for a wallet that is no more.
+      if (signed && !prepared) throw new SignatureNeeded(draft, "policy_changed");
+      await useOrAsk(tx, call, signed, draft);
+      return insertAll(tx, call, { id, network, wallet, ...wanted });
+    }),
+  );
+}
+
+type NewAgentRules = Omit<NewAgent, "id" | "ownerId" | "network" | "walletAddress">;
+
+function readNewAgent(body: CreateAgentBody): { rules: NewAgentRules; allowlist: Payee[] } {
+  const { allowlist, network: _network, authorization: _authorization, ...rest } = body;
+  return {
+    rules: {
+      name: "",
+      dailyLimitAtomic: 0n,
+      weeklyLimitAtomic: null,
+      monthlyLimitAtomic: null,
+      perPaymentLimitAtomic: null,
+      paymentsPerHour: null,
+      fetch: "any",
+      expiresAt: null,
+      ...readChange(rest),
+    },
+    allowlist: readAllowlist(allowlist ?? []),
   };
-  const allowlist = readAllowlist(body.allowlist ?? []);
+}
+
+function prepareWallet(custody: Custody): { id: string; wallet: PreparedWallet } {
   const id = newId("agt");
   const { address, sealed } = custody.createWallet(id);
-  const { apiKey, ...keyFacts } = createApiKey();
+  const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64");
+  const { kid, wrappedDataKey, ciphertext } = sealed;
+  return {
+    id,
+    wallet: {
+      address,
+      kid,
+      wrappedDataKey: base64(wrappedDataKey),
+      ciphertext: base64(ciphertext),
+    },
+  };
+}
 
-  return call.prisma.$transaction(async (tx) => {
-    const agent = await insertAgent(tx, {
-      id,
-      ownerId: call.owner.id,
-      network: network.id,
-      walletAddress: address,
-      ...rules,
-    });
-    // The database's clock judges, as it will at each payment.
-    if (agent.expired)
-      throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
-    await insertWallet(tx, { agentId: id, address, sealed });
-    if (allowlist.length > 0) await upsertAllowlist(tx, id, allowlist);
-    const key = await insertApiKey(tx, {
-      id: newId("key"),
-      agentId: id,
-      label: "First key",
-      expiresAt: null,
-      ...keyFacts,
-    });
-    const after = {
-      ...ruleFacts(agent),
-      network: agent.network,
-      walletAddress: getAddress(agent.walletAddress),
-      allowlist: allowlist.map((entry) => ({ ...entry, address: getAddress(entry.address) })),
-      key: { id: key.id, prefix: key.prefix, last4: key.last4 },
-    };
-    await writeAudit(tx, call, id, { action: "agent.created", before: null, after });
-    return { agent, apiKey, key };
+async function preparedFor(
+  tx: Db,
+  { owner }: OwnerCall,
+  { order }: SignedOrder<"AgentPolicy">,
+): Promise<{ id: string; wallet: PreparedWallet } | undefined> {
+  const found = await findOrder(tx, order.nonce as Hex);
+  if (found?.isUsed === true) throw new ApiError("order_used");
+  if (!found?.wallet || found.ownerId !== owner.id) return undefined;
+  return { id: found.agentId, wallet: found.wallet };
+}
+
+async function insertAll(
+  tx: Db,
+  call: OwnerCall,
+  args: {
+    id: string;
+    network: NetworkFacts;
+    wallet: PreparedWallet;
+    rules: NewAgentRules;
+    allowlist: readonly Payee[];
+  },
+): Promise<{ agent: AgentRow; apiKey: string; key: ApiKeyRow }> {
+  const { id, wallet, allowlist } = args;
+  const agent = await insertAgent(tx, {
+    id,
+    ownerId: call.owner.id,
+    network: args.network.id,
+    walletAddress: wallet.address,
+    ...args.rules,
   });
+  const bytes = (text: string) => Buffer.from(text, "base64");
+  await insertWallet(tx, {
+    agentId: id,
+    address: wallet.address,
+    sealed: {
+      kid: wallet.kid,
+      wrappedDataKey: bytes(wallet.wrappedDataKey),
+      ciphertext: bytes(wallet.ciphertext),
+    },
+  });
+  if (allowlist.length > 0) await upsertAllowlist(tx, id, allowlist);
+  const { apiKey, ...keyFacts } = createApiKey();
+  const key = await insertApiKey(tx, {
+    id: newId("key"),
+    agentId: id,
+    label: "First key",
+    expiresAt: null,
+    ...keyFacts,
+  });
+  const after = {
+    ...ruleFacts(agent),
+    network: agent.network,
+    walletAddress: getAddress(agent.walletAddress),
+    allowlist: allowlist.map(payeeOnWire),
+    key: { id: key.id, prefix: key.prefix, last4: key.last4 },
+  };
+  await writeAudit(tx, call, id, { action: "agent.created", before: null, after });
+  return { agent, apiKey, key };
 }
 
 /** Changes rules. Only what really changed is written, and audited as before and after. */
@@ -98,9 +193,12 @@ export async function editAgent(
   agentId: string,
   body: UpdateAgentBody,
 ): Promise<AgentRow> {
-  const wanted = readChange(body);
-  return changeAgent(call, agentId, async (tx, agent, audit) => {
+  const { authorization: _authorization, ...rest } = body;
+  const wanted = readChange(rest);
+  return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const change = onlyChanges(agent, wanted);
+    const next = { ...agent, ...change };
+    await permit(rulesInForce(next, await entriesOf(tx, agentId)), next.name);
     if (Object.keys(change).length === 0) return agent;
     const updated = await updateAgent(tx, agentId, change);
     const { status: statusBefore, ...before } = ruleFacts(agent, change);
@@ -116,25 +214,6 @@ export async function editAgent(
   });
 }
 
-function readChange(body: UpdateAgentBody): AgentChange {
-  const perPaymentLimitAtomic = readPerPaymentLimit(body.perPaymentLimit);
-  return {
-    ...(body.name === undefined ? {} : { name: readName(body.name) }),
-    ...(body.dailyLimit === undefined
-      ? {}
-      : { dailyLimitAtomic: readLimit(body.dailyLimit, "body.dailyLimit") }),
-    ...(perPaymentLimitAtomic === undefined ? {} : { perPaymentLimitAtomic }),
-    // A time that is past already ends the agent now.
-    ...(body.expiresAt === undefined
-      ? {}
-      : { expiresAt: body.expiresAt === null ? null : readTime(body.expiresAt, "body.expiresAt") }),
-    ...(body.status === undefined ? {} : { status: body.status }),
-  };
-}
-
-const readPerPaymentLimit = (text: string | null | undefined): bigint | null | undefined =>
-  typeof text === "string" ? readLimit(text, "body.perPaymentLimit") : text;
-
 function onlyChanges(agent: AgentRow, wanted: AgentChange): AgentChange {
   const plain = (value: unknown) => (value instanceof Date ? value.getTime() : value);
   return Object.fromEntries(
@@ -143,16 +222,6 @@ function onlyChanges(agent: AgentRow, wanted: AgentChange): AgentChange {
     ),
   );
 }
-
-/** An agent's rules in wire form. */
-export const rulesOnWire = (agent: AgentRow) => ({
-  name: agent.name,
-  dailyLimit: formatAtomic(agent.dailyLimitAtomic),
-  perPaymentLimit:
-    agent.perPaymentLimitAtomic === null ? null : formatAtomic(agent.perPaymentLimitAtomic),
-  expiresAt: agent.expiresAt?.toISOString() ?? null,
-  status: agent.status,
-});
 
 /** For the audit log: all rules, or only those of a change. */
 function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown> {
@@ -178,7 +247,7 @@ export async function archiveAgent(
     throw new ApiError("chain_unavailable", { detail: `${seen.network} is not configured here.` });
   const balances = await chains.read([seen.walletAddress]);
   const held = assertAllKnown(balances.get(seen.walletAddress) ?? []);
-  return changeAgent(call, agentId, async (tx, agent, audit) => {
+  return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const places = [];
     for (const { network, atomic, blockNumber } of held) {
       const { chainId } = network;
@@ -191,6 +260,8 @@ export async function archiveAgent(
         places.push({ network, atomic, outstandingAtomic });
     }
     if (places.length > 0) throw agentHasFunds(places);
+    const next = { ...agent, status: "archived" as const };
+    await permit(rulesInForce(next, await entriesOf(tx, agentId)), agent.name);
     const revoked = await revokeApiKeys(tx, agentId, undefined);
     const archived = await updateAgent(tx, agentId, { status: "archived" });
     await audit({

@@ -1,15 +1,23 @@
-import { type Address, getAddress } from "viem";
 import { ApiError } from "../../errors.ts";
-import { type Db, databaseNow } from "../../infra/db/prisma.ts";
-import { type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
+import type { Payee } from "../../core/rules.ts";
+import { type AddAllowlistBody, type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
+import { changeAgent, type OwnerCall } from "./change.ts";
 import {
-  changeAgent,
+  payeeOnWire,
   readAddress,
   readAllowlist,
-  readLabel,
+  readPayeeTerms,
   refuseField,
-  type OwnerCall,
-} from "./change.ts";
+  rulesInForce,
+} from "./rules.ts";
+import {
+  entriesOf,
+  isSame,
+  keepOnly,
+  removeFromAllowlist,
+  upsertAllowlist,
+  type AllowlistRow,
+} from "./payees-store.ts";
 import { updateAgent } from "./store.ts";
 
 /** The whole list at once (bulk paste). Entries that stay keep the date they were added. */
@@ -19,8 +27,9 @@ export async function replaceAllowlist(
   items: AllowlistInput,
 ): Promise<AllowlistRow[]> {
   const entries = readAllowlist(items);
-  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+  return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const before = await entriesOf(tx, agentId);
+    await permit(rulesInForce(agent, entries), agent.name);
     await keepOnly(
       tx,
       agentId,
@@ -32,37 +41,39 @@ export async function replaceAllowlist(
     await updateAgent(tx, agentId, {});
     await audit({
       action: "allowlist.replaced",
-      before: { allowlist: before.map(fact) },
-      after: { allowlist: after.map(fact) },
+      before: { allowlist: before.map(payeeOnWire) },
+      after: { allowlist: after.map(payeeOnWire) },
     });
     return after;
   });
 }
 
-/** Adds one address, or gives one that is there a new label. */
+/** Adds one address, or gives one that is there other terms. */
 export async function addToAllowlist(
   call: OwnerCall,
   agentId: string,
-  body: { address: string; label?: string },
+  body: AddAllowlistBody,
 ): Promise<AllowlistRow[]> {
   const address = readAddress(body.address, "body.address");
-  const label = readLabel(body.label, "body.label");
-  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+  return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const before = await entriesOf(tx, agentId);
     const known = before.find((entry) => entry.address === address);
-    if (known?.label === label) return before;
+    const wanted: Payee = { address, ...readPayeeTerms(body, "body", known) };
     if (!known && before.length >= MAX_ALLOWLIST)
       throw refuseField(
         "validation_failed",
         "body.address",
         `is one too many: an allowlist holds at most ${MAX_ALLOWLIST} addresses`,
       );
-    await upsertAllowlist(tx, agentId, [{ address, label }]);
+    const others = before.filter((entry) => entry !== known);
+    await permit(rulesInForce(agent, [...others, wanted]), agent.name);
+    if (isSame(known, wanted)) return before;
+    await upsertAllowlist(tx, agentId, [wanted]);
     await updateAgent(tx, agentId, {});
     await audit({
       action: "allowlist.added",
-      before: known ? fact(known) : null,
-      after: fact({ address, label }),
+      before: known ? payeeOnWire(known) : null,
+      after: payeeOnWire(wanted),
     });
     return entriesOf(tx, agentId);
   });
@@ -74,88 +85,18 @@ export async function removeAllowed(
   text: string,
 ): Promise<AllowlistRow[]> {
   const address = readAddress(text, "params.address");
-  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+  return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const before = await entriesOf(tx, agentId);
     const known = before.find((entry) => entry.address === address);
+    const others = before.filter((entry) => entry !== known);
+    await permit(rulesInForce(agent, others), agent.name);
     if (!known || !(await removeFromAllowlist(tx, agentId, address)))
       throw new ApiError("not_found", { detail: "This address is not on the agent's allowlist." });
     await updateAgent(tx, agentId, {});
-    await audit({ action: "allowlist.removed", before: fact(known), after: null });
-    return before.filter((entry) => entry !== known);
+    await audit({ action: "allowlist.removed", before: payeeOnWire(known), after: null });
+    return others;
   });
 }
 
-const entriesOf = async (tx: Db, agentId: string): Promise<AllowlistRow[]> =>
-  (await listAllowlists(tx, [agentId])).get(agentId) ?? [];
-
-const fact = ({ address, label }: AllowlistEntry) => ({ address: getAddress(address), label });
-
-const same = (left: readonly AllowlistEntry[], right: readonly AllowlistEntry[]): boolean =>
-  JSON.stringify(left.map(fact)) === JSON.stringify(right.map(fact));
-
-export interface AllowlistEntry {
-  address: Address;
-  label: string;
-}
-
-export interface AllowlistRow extends AllowlistEntry {
-  agentId: string;
-  createdAt: Date;
-}
-
-/** Entries of several agents at once, in the order they were added. */
-export async function listAllowlists(
-  db: Db,
-  agentIds: readonly string[],
-): Promise<Map<string, AllowlistRow[]>> {
-  const rows = await db.allowlistEntry.findMany({
-    where: { agentId: { in: [...agentIds] } },
-    orderBy: [{ createdAt: "asc" }, { address: "asc" }],
-  });
-  const byAgent = new Map<string, AllowlistRow[]>(agentIds.map((id) => [id, []]));
-  for (const row of rows)
-    byAgent.get(row.agentId)?.push({ ...row, address: row.address as Address });
-  return byAgent;
-}
-
-/** Adds entries; one that is there already gets the new label and keeps its date. */
-export async function upsertAllowlist(
-  tx: Db,
-  agentId: string,
-  entries: readonly AllowlistEntry[],
-): Promise<void> {
-  const createdAt = await databaseNow(tx);
-  await tx.allowlistEntry.createMany({
-    data: entries.map(({ address, label }) => ({ agentId, address, label, createdAt })),
-    skipDuplicates: true,
-  });
-  // Those that were there get their label. All at once: a thousand statements would hold the agent's row for seconds.
-  const labels = new Map(entries.map(({ address, label }) => [address, label]));
-  const known = await tx.allowlistEntry.findMany({ where: { agentId } });
-  const changed = known.flatMap((entry) => {
-    const label = labels.get(entry.address as Address);
-    return label === undefined || label === entry.label ? [] : { ...entry, label };
-  });
-  if (changed.length === 0) return;
-  const address = { in: changed.map((entry) => entry.address) };
-  await tx.allowlistEntry.deleteMany({ where: { agentId, address } });
-  await tx.allowlistEntry.createMany({ data: changed });
-}
-
-/** Removes all entries but these. */
-export async function keepOnly(
-  tx: Db,
-  agentId: string,
-  addresses: readonly Address[],
-): Promise<void> {
-  await tx.allowlistEntry.deleteMany({ where: { agentId, address: { notIn: [...addresses] } } });
-}
-
-export async function removeFromAllowlist(
-  tx: Db,
-  agentId: string,
-  address: Address,
-): Promise<boolean> {
-  const { count } = await tx.allowlistEntry.deleteMany({ where: { agentId, address } });
-  return count === 1;
-}
+const same = (left: readonly Payee[], right: readonly Payee[]): boolean =>
+  JSON.stringify(left.map(payeeOnWire)) === JSON.stringify(right.map(payeeOnWire));

@@ -1,27 +1,43 @@
-/** A change of an agent: who asks for it, what it may say, its lock and its audit entry. */
+/** A change of an agent: who asks for it, whether the owner's wallet signed it, its lock and its audit entry. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import type { Address } from "viem";
+import { keyOrder, policyOrder, type OrderKind } from "../../core/orders.ts";
+import { loosens, type RulesInForce } from "../../core/rules.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
+import { ApiError } from "../../errors.ts";
+import type { AnyAuthorization } from "../../schemas/orders.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
+import {
+  orderNotSigned,
+  SignatureNeeded,
+  type Draft,
+  type OrderOwner,
+  type OwnerOrders,
+  type SignedOrder,
+} from "../orders/orders.ts";
+import { latestVersion } from "../orders/store.ts";
+import { rulesInForce, secondsOf } from "./rules.ts";
+import { entriesOf } from "./payees-store.ts";
 import { findAgent, lockAgent, type AgentRow } from "./store.ts";
-import { ApiError, type ErrorCode } from "../../errors.ts";
-import type { AllowlistEntry } from "./allowlist.ts";
-import { parseAddress } from "../../core/foreign-text.ts";
-import { parseDecimal } from "../../core/money.ts";
 
 /** Who asks for a change, and in which request. */
 export interface OwnerCall {
   prisma: PrismaClient;
   inTurn: FastifyInstance["inTurn"];
-  owner: { id: string; address: Address };
+  orders: OwnerOrders;
+  owner: OrderOwner;
   requestId: string;
+  /** The order the owner's wallet signed for this request. */
+  authorization: AnyAuthorization | undefined;
 }
 
 export const ownerCall = (request: FastifyRequest): OwnerCall => ({
   prisma: request.server.prisma,
   inTurn: (agentId, work) => request.server.inTurn(agentId, work),
+  orders: request.server.ownerOrders,
   owner: request.owner,
   requestId: request.id,
+  authorization: (request.body as { authorization?: AnyAuthorization } | null | undefined)
+    ?.authorization,
 });
 
 interface AuditNote {
@@ -35,7 +51,7 @@ const agentNotFound = (): ApiError =>
   new ApiError("not_found", { detail: "There is no such agent among yours." });
 
 export async function ownAgent(
-  call: Omit<OwnerCall, "inTurn">,
+  call: Pick<OwnerCall, "prisma" | "requestId"> & { owner: { id: string } },
   agentId: string,
 ): Promise<AgentRow> {
   const agent = await findAgent(call.prisma, call.owner.id, agentId);
@@ -43,24 +59,129 @@ export async function ownAgent(
   return agent;
 }
 
+/** The agent as it is held by the transaction, and what may be done to it. */
+export interface HeldAgent {
+  tx: Db;
+  agent: AgentRow;
+  audit: (note: AuditNote) => Promise<void>;
+  /**
+   * To be called before rules are written. What loosens them needs the owner's signature over the whole resulting
+   * policy; what only tightens them does not.
+   */
+  permit: (wanted: RulesInForce, name: string) => Promise<void>;
+  /** A key is always the owner's to issue. */
+  permitKey: (label: string, expiresAt: Date | null) => Promise<void>;
+}
+
 /**
  * Every change of an agent's rules and keys: under the agent's row lock, so that two edits and a
- * reservation never interleave, and in one transaction with its audit entries.
+ * reservation never interleave, and in one transaction with its order and its audit entries.
  */
 export async function changeAgent<T>(
   call: OwnerCall,
   agentId: string,
-  work: (tx: Db, agent: AgentRow, audit: (note: AuditNote) => Promise<void>) => Promise<T>,
+  work: (held: HeldAgent) => Promise<T>,
+  kind: "AgentPolicy" | "IssueKey" = "AgentPolicy",
 ): Promise<T> {
-  return call.inTurn(agentId, () =>
-    call.prisma.$transaction(async (tx) => {
-      const agent = await lockAgent(tx, call.owner.id, agentId);
-      if (!agent) throw agentNotFound();
-      if (agent.status === "archived")
-        throw new ApiError("conflict", { detail: "This agent is archived; it can only be read." });
-      return work(tx, agent, (note) => writeAudit(tx, call, agentId, note));
-    }),
+  const signed = await signedFor(call, agentId, kind);
+  return call.orders.answering(call.owner, () =>
+    call.inTurn(agentId, () =>
+      call.prisma.$transaction(async (tx) => {
+        const agent = await lockAgent(tx, call.owner.id, agentId);
+        if (!agent) throw agentNotFound();
+        if (agent.status === "archived")
+          throw new ApiError("conflict", {
+            detail: "This agent is archived; it can only be read.",
+          });
+        return work({
+          tx,
+          agent,
+          audit: (note) => writeAudit(tx, call, agentId, note),
+          permit: (wanted, name) => permitRules(tx, call, { agent, signed, wanted, name }),
+          permitKey: (label, expiresAt) => permitKey(tx, call, { agent, signed, label, expiresAt }),
+        });
+      }),
+    ),
   );
+}
+
+/** CAIP-2 of an EVM chain. */
+export const chainIdOf = (network: string): number => Number(network.split(":")[1]);
+
+async function signedFor<K extends "AgentPolicy" | "IssueKey">(
+  call: OwnerCall,
+  agentId: string,
+  kind: K,
+): Promise<SignedOrder<K> | undefined> {
+  if (call.authorization === undefined) return undefined;
+  const { network } = await ownAgent(call, agentId);
+  const { authorization } = call;
+  if (authorization.order.agent !== agentId)
+    throw orderNotSigned("The order is for another agent.");
+  return call.orders.verify(call.owner, kind, authorization, chainIdOf(network));
+}
+
+async function permitRules(
+  tx: Db,
+  call: OwnerCall,
+  args: {
+    agent: AgentRow;
+    signed: SignedOrder | undefined;
+    wanted: RulesInForce;
+    name: string;
+  },
+): Promise<void> {
+  const { agent, signed, wanted, name } = args;
+  const current = rulesInForce(agent, await entriesOf(tx, agent.id));
+  if (signed === undefined && !loosens(current, wanted)) return;
+  const version = (await latestVersion(tx, agent.id)) + 1;
+  await useOrAsk(tx, call, signed, {
+    ...factsOf(agent),
+    kind: "AgentPolicy",
+    version,
+    build: (single) =>
+      policyOrder({
+        agentId: agent.id,
+        walletAddress: agent.walletAddress,
+        version,
+        name,
+        rules: wanted,
+        ...single,
+      }),
+  });
+}
+
+async function permitKey(
+  tx: Db,
+  call: OwnerCall,
+  args: {
+    agent: AgentRow;
+    signed: SignedOrder | undefined;
+    label: string;
+    expiresAt: Date | null;
+  },
+): Promise<void> {
+  const { agent, signed, label, expiresAt } = args;
+  const expiresAtSeconds = secondsOf(expiresAt);
+  const { id: agentId, walletAddress } = agent;
+  await useOrAsk(tx, call, signed, {
+    ...factsOf(agent),
+    kind: "IssueKey",
+    version: null,
+    build: (single) => keyOrder({ agentId, walletAddress, label, expiresAtSeconds, ...single }),
+  });
+}
+
+const factsOf = (agent: AgentRow) => ({ agentId: agent.id, chainId: chainIdOf(agent.network) });
+
+export async function useOrAsk<K extends OrderKind>(
+  tx: Db,
+  call: Pick<OwnerCall, "orders" | "owner">,
+  signed: SignedOrder | undefined,
+  draft: Draft<K>,
+): Promise<void> {
+  if (signed === undefined) throw new SignatureNeeded(draft, "owner_signature_required");
+  await call.orders.use(tx, call.owner, signed as unknown as SignedOrder<K>, draft);
 }
 
 export const writeAudit = (
@@ -76,86 +197,3 @@ export const writeAudit = (
     requestId: call.requestId,
     ...note,
   });
-
-/** Reads the rules an owner writes: names, limits, times, allowlists. Refuses with the field's path. */
-
-export function refuseField(code: ErrorCode, path: string, message: string): ApiError {
-  return new ApiError(code, {
-    detail: `${path} ${message}`,
-    extra: { errors: [{ path, message }] },
-  });
-}
-
-export function readName(text: string): string {
-  const name = text.trim();
-  if (name === "") throw refuseField("validation_failed", "body.name", "must not be blank");
-  assertPrintable(name, "body.name");
-  return name;
-}
-
-export function readLabel(text: string | undefined, path: string): string {
-  const label = (text ?? "").trim();
-  assertPrintable(label, path);
-  return label;
-}
-
-function assertPrintable(text: string, path: string): void {
-  // Control characters, and the marks that reorder text: they would let a label show as another.
-  if (/[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u.test(text))
-    throw refuseField("validation_failed", path, "must not contain control characters");
-}
-
-/** A limit may be "0": then nothing can be spent. */
-export function readLimit(text: string, path: string): bigint {
-  const parsed = parseDecimal(text);
-  if (!parsed.ok) throw refuseField("invalid_amount", path, parsed.reason);
-  return parsed.atomic;
-}
-
-export function readTime(text: string, path: string): Date {
-  const time = new Date(text);
-  const year = time.getUTCFullYear();
-  if (Number.isNaN(time.getTime()) || year < 1970 || year > 9999)
-    throw refuseField("validation_failed", path, "is not a time");
-  return time;
-}
-
-export function readAddress(text: string, path: string): Address {
-  const parsed = parseAddress(text);
-  if (!parsed.ok) throw refuseField("invalid_address", path, parsed.reason);
-  return parsed.address;
-}
-
-/** All wrong lines of a bulk paste are named at once; the same address twice is refused as well. */
-export function readAllowlist(
-  items: readonly (string | { address: string; label?: string })[],
-): AllowlistEntry[] {
-  const errors: { path: string; message: string }[] = [];
-  const entries: AllowlistEntry[] = [];
-  const firstAt = new Map<string, number>();
-  let duplicates = 0;
-  items.forEach((item, index) => {
-    const path = `body.allowlist.${index}`;
-    const { address: text, label } = typeof item === "string" ? { address: item } : item;
-    const parsed = parseAddress(text);
-    if (!parsed.ok) {
-      errors.push({ path, message: parsed.reason });
-      return;
-    }
-    const earlier = firstAt.get(parsed.address);
-    if (earlier !== undefined) {
-      duplicates += 1;
-      errors.push({ path, message: `is the same address as body.allowlist.${earlier}` });
-      return;
-    }
-    firstAt.set(parsed.address, index);
-    entries.push({ address: parsed.address, label: readLabel(label, `${path}.label`) });
-  });
-  const [first] = errors;
-  if (!first) return entries;
-  const more = errors.length > 1 ? ` (and ${errors.length - 1} more)` : "";
-  throw new ApiError(duplicates === errors.length ? "validation_failed" : "invalid_address", {
-    detail: `${first.path} ${first.message}${more}`,
-    extra: { errors },
-  });
-}

@@ -13,6 +13,7 @@ import {
   RotatedKey,
 } from "../../schemas/agents.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
+import { keyRefusals } from "../../schemas/orders.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
@@ -48,7 +49,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         summary: "Issue another API key (shown this one time)",
         params: IdParams,
         body: CreateKeyBody,
-        response: { 201: CreatedKey },
+        response: { 201: CreatedKey, ...keyRefusals },
       },
     },
     async (request, reply) => {
@@ -66,7 +67,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         summary: "Replace a key; the old one works on for the grace",
         params: KeyParams,
         body: RotateKeyBody,
-        response: { 201: RotatedKey },
+        response: { 201: RotatedKey, ...keyRefusals },
       },
     },
     async (request, reply) => {

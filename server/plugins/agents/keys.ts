@@ -5,12 +5,13 @@ import {
   revokeApiKeys,
   type ApiKeyRow,
 } from "../auth/api-keys.ts";
-import type { Db } from "../../infra/db/prisma.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 import type { ApiKeyInfo } from "../../schemas/agents.ts";
 import { newId } from "../../core/ids.ts";
 import { createApiKey } from "../auth/api-keys.ts";
-import { changeAgent, readLabel, readTime, refuseField, type OwnerCall } from "./change.ts";
+import { changeAgent, type HeldAgent, type OwnerCall } from "./change.ts";
+import { readLabel, readTime, refuseField } from "./rules.ts";
 
 export interface IssuedKey {
   row: ApiKeyRow;
@@ -26,11 +27,16 @@ export async function createKey(
   const label = readLabel(body.label, "body.label");
   const expiresAt =
     typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null;
-  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+  const work = async ({ tx, audit, permitKey }: HeldAgent) => {
+    // The database's clock judges, as it will when the key is used.
+    if (expiresAt !== null && expiresAt <= (await databaseNow(tx)))
+      throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
+    await permitKey(label, expiresAt);
     const issued = await issue(tx, agentId, label, expiresAt);
     await audit({ action: "key.created", before: null, after: keyFacts(issued.row) });
     return issued;
-  });
+  };
+  return changeAgent(call, agentId, work, "IssueKey");
 }
 
 /** A new key with the old one's label; the old one works on for the grace, so that nothing stops. */
@@ -40,12 +46,13 @@ export async function rotateKey(
   keyId: string,
   graceSeconds: number,
 ): Promise<IssuedKey & { previous: ApiKeyRow }> {
-  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+  const work = async ({ tx, audit, permitKey }: HeldAgent) => {
     const old = await existing(tx, agentId, keyId);
     if (old.revokedAt || old.expired || old.rotatedToId !== null) {
       const why = old.revokedAt ? "revoked" : old.expired ? "expired" : "rotated";
       throw new ApiError("conflict", { detail: `This key was ${why} already; create a new one.` });
     }
+    await permitKey(old.label, old.expiresAt);
     const issued = await issue(tx, agentId, old.label, old.expiresAt);
     const previous = await replaceApiKey(tx, { old, newKeyId: issued.row.id, graceSeconds });
     await audit({
@@ -54,7 +61,8 @@ export async function rotateKey(
       after: { ...keyFacts(issued.row), previous: keyFacts(previous), graceSeconds },
     });
     return { ...issued, previous };
-  });
+  };
+  return changeAgent(call, agentId, work, "IssueKey");
 }
 
 /** Acts at once, on all replicas: each request looks its key up. Revoking twice is no error. */
@@ -63,7 +71,7 @@ export async function revokeKey(
   agentId: string,
   keyId: string,
 ): Promise<ApiKeyRow> {
-  return changeAgent(call, agentId, async (tx, _agent, audit) => {
+  return changeAgent(call, agentId, async ({ tx, audit }) => {
     const key = await existing(tx, agentId, keyId);
     const [revoked] = await revokeApiKeys(tx, agentId, keyId);
     if (!revoked) return key;
@@ -80,9 +88,6 @@ async function issue(
 ): Promise<IssuedKey> {
   const { apiKey, ...facts } = createApiKey();
   const row = await insertApiKey(tx, { id: newId("key"), agentId, label, expiresAt, ...facts });
-  // The database's clock judges, as it will when the key is used.
-  if (row.expired)
-    throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
   return { row, apiKey };
 }
 

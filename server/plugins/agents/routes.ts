@@ -16,6 +16,7 @@ import {
 } from "../../schemas/agents.ts";
 import { AuditPage } from "../../schemas/audit.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
+import { policyRefusals } from "../../schemas/orders.ts";
 import { OwnerBalance, OwnerBalanceQuery } from "../../schemas/owners.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import { archiveAgent, createAgent, editAgent } from "./agents.ts";
@@ -23,9 +24,13 @@ import { addToAllowlist, removeAllowed, replaceAllowlist } from "./allowlist.ts"
 import { viewEntry as viewAuditEntry } from "../audit/index.ts";
 import { listAudit } from "../audit/store.ts";
 import { listAgents } from "./store.ts";
-import { ownAgent, ownerCall, refuseField } from "./change.ts";
+import { ownAgent, ownerCall } from "./change.ts";
+import { refuseField } from "./rules.ts";
 import { viewKey } from "./keys.ts";
 import { viewEntry } from "./view.ts";
+
+/** A policy of a thousand payees comes twice: as the rules that are asked for, and as the order that was signed. */
+const SIGNED_BODY_LIMIT_BYTES = 1024 * 1024;
 
 export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
@@ -57,11 +62,12 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/agents",
     {
       config: { auth: "owner" },
+      bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
         summary: "Make an agent with its wallet and first API key (shown this one time)",
         body: CreateAgentBody,
-        response: { 201: CreatedAgent },
+        response: { 201: CreatedAgent, ...policyRefusals },
       },
     },
     async (request, reply) => {
@@ -92,12 +98,14 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/agents/:id",
     {
       config: { auth: "owner" },
+      bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
-        summary: "Change name, limits, expiry; pause or resume. Acts at once",
+        summary:
+          "Change name, limits, expiry; pause or resume. What loosens needs the owner's signature",
         params: IdParams,
         body: UpdateAgentBody,
-        response: { 200: AgentDetail },
+        response: { 200: AgentDetail, ...policyRefusals },
       },
     },
     async (request) =>
@@ -133,12 +141,13 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/agents/:id/allowlist",
     {
       config: { auth: "owner" },
+      bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
         summary: "Replace the whole allowlist (up to 1000 addresses)",
         params: IdParams,
         body: ReplaceAllowlistBody,
-        response: { 200: Allowlist },
+        response: { 200: Allowlist, ...policyRefusals },
       },
     },
     async (request) => {
@@ -152,12 +161,13 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/agents/:id/allowlist",
     {
       config: { auth: "owner" },
+      bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
-        summary: "Allow one more address, or change its label",
+        summary: "Allow one more address, or change its terms",
         params: IdParams,
         body: AddAllowlistBody,
-        response: { 201: Allowlist },
+        response: { 201: Allowlist, ...policyRefusals },
       },
     },
     async (request, reply) => {

@@ -19,7 +19,11 @@ export interface AgentRow extends Place {
   walletAddress: Address;
   status: "active" | "paused" | "archived";
   dailyLimitAtomic: bigint;
+  weeklyLimitAtomic: bigint | null;
+  monthlyLimitAtomic: bigint | null;
   perPaymentLimitAtomic: bigint | null;
+  paymentsPerHour: number | null;
+  fetch: "any" | "sites";
   expiresAt: Date | null;
   expired: boolean;
   createdAt: Date;
@@ -30,37 +34,54 @@ export interface AgentRow extends Place {
 type Stored = Prisma.AgentGetPayload<object>;
 
 function rowOf(stored: Stored, now: Date): AgentRow {
-  const { dailyLimit, perPaymentLimit, windowSum: _sum, windowTailAt: _tail, ...agent } = stored;
+  const { dailyLimit, weeklyLimit, monthlyLimit, perPaymentLimit, ...rest } = stored;
+  const { windowSum: _sum, windowTailAt: _tail, ...agent } = rest;
   return {
     ...agent,
     ...placeOf(stored),
     walletAddress: stored.walletAddress as Address,
     status: stored.status as AgentRow["status"],
     dailyLimitAtomic: atomicOf(dailyLimit),
+    weeklyLimitAtomic: atomicOrNull(weeklyLimit),
+    monthlyLimitAtomic: atomicOrNull(monthlyLimit),
     perPaymentLimitAtomic: atomicOrNull(perPaymentLimit),
+    fetch: stored.fetch as AgentRow["fetch"],
     expired: stored.expiresAt !== null && stored.expiresAt <= now,
   };
 }
 
-export interface NewAgent {
+/** What an owner may set. */
+type AgentRules = Pick<
+  AgentRow,
+  | "name"
+  | "dailyLimitAtomic"
+  | "weeklyLimitAtomic"
+  | "monthlyLimitAtomic"
+  | "perPaymentLimitAtomic"
+  | "paymentsPerHour"
+  | "fetch"
+  | "expiresAt"
+>;
+
+export interface NewAgent extends AgentRules {
   id: string;
   ownerId: string;
-  name: string;
   network: string;
   walletAddress: Address;
-  dailyLimitAtomic: bigint;
-  perPaymentLimitAtomic: bigint | null;
-  expiresAt: Date | null;
 }
 
 export async function insertAgent(db: Db, agent: NewAgent): Promise<AgentRow> {
-  const { dailyLimitAtomic, perPaymentLimitAtomic, ...facts } = agent;
   const now = await databaseNow(db);
+  const { id, ownerId, network, walletAddress, ...rules } = agent;
   const stored = await db.agent.create({
     data: {
-      ...facts,
-      dailyLimit: decimalOf(dailyLimitAtomic),
-      perPaymentLimit: decimalOrNull(perPaymentLimitAtomic),
+      ...columnsOf(rules),
+      id,
+      ownerId,
+      network,
+      walletAddress,
+      name: agent.name,
+      dailyLimit: decimalOf(agent.dailyLimitAtomic),
       createdAt: now,
       updatedAt: now,
     },
@@ -104,22 +125,36 @@ export async function listAgents(
   return stored.map((agent) => rowOf(agent, now));
 }
 
-export type AgentChange = Partial<
-  Pick<AgentRow, "name" | "dailyLimitAtomic" | "perPaymentLimitAtomic" | "expiresAt" | "status">
->;
+export type AgentChange = Partial<AgentRules & Pick<AgentRow, "status">>;
+
+const columnsOf = (change: AgentChange) => {
+  const {
+    dailyLimitAtomic,
+    weeklyLimitAtomic,
+    monthlyLimitAtomic,
+    perPaymentLimitAtomic,
+    ...rest
+  } = change;
+  return {
+    ...rest,
+    ...(dailyLimitAtomic === undefined ? {} : { dailyLimit: decimalOf(dailyLimitAtomic) }),
+    ...(weeklyLimitAtomic === undefined ? {} : { weeklyLimit: decimalOrNull(weeklyLimitAtomic) }),
+    ...(monthlyLimitAtomic === undefined
+      ? {}
+      : { monthlyLimit: decimalOrNull(monthlyLimitAtomic) }),
+    ...(perPaymentLimitAtomic === undefined
+      ? {}
+      : { perPaymentLimit: decimalOrNull(perPaymentLimitAtomic) }),
+  };
+};
 
 /** Sets what is given; an empty change only moves updatedAt (allowlist and keys are elsewhere). */
 export async function updateAgent(db: Db, agentId: string, change: AgentChange): Promise<AgentRow> {
-  const { dailyLimitAtomic, perPaymentLimitAtomic, ...facts } = change;
   const now = await databaseNow(db);
   const stored = await db.agent.update({
     where: { id: agentId },
     data: {
-      ...facts,
-      ...(dailyLimitAtomic === undefined ? {} : { dailyLimit: decimalOf(dailyLimitAtomic) }),
-      ...(perPaymentLimitAtomic === undefined
-        ? {}
-        : { perPaymentLimit: decimalOrNull(perPaymentLimitAtomic) }),
+      ...columnsOf(change),
       ...(change.status === "archived" ? { archivedAt: now } : {}),
       updatedAt: now,
     },

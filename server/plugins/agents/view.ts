@@ -1,10 +1,10 @@
 import { getAddress } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
-import { rulesOnWire } from "./agents.ts";
+import { payeeOnWire, rulesOnWire } from "./rules.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { readActivity, type AgentActivity } from "./store.ts";
 import type { AgentRow } from "./store.ts";
-import { listAllowlists, type AllowlistRow } from "./allowlist.ts";
+import { listAllowlists, type AllowlistRow } from "./payees-store.ts";
 import { readLimits } from "../guardrails/store.ts";
 import type { Agent } from "../../schemas/agents.ts";
 import type { Limits } from "../guardrails/types.ts";
@@ -76,10 +76,9 @@ function shownStatus(agent: AgentRow): "active" | "paused" | "expired" | "archiv
   return agent.expired ? "expired" : "active";
 }
 
-export const viewEntry = ({ address, label, createdAt }: AllowlistRow) => ({
-  address: getAddress(address),
-  label,
-  createdAt: createdAt.toISOString(),
+export const viewEntry = (row: AllowlistRow) => ({
+  ...payeeOnWire(row),
+  createdAt: row.createdAt.toISOString(),
 });
 
 function viewLimits(limitAtomic: bigint, limits: Limits | undefined): Agent["limits"] {

@@ -1,4 +1,5 @@
 /** The audit's rows: what a transaction says, and one unbroken chain of it for each owner. */
+import { typedDataOf, type OrderKind } from "../../core/orders.ts";
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import { jsonOrNull, placeOf, readKeyset, type Db } from "../../infra/db/prisma.ts";
@@ -39,6 +40,10 @@ export type AuditAction =
   | "key.rotated"
   | "key.revoked"
   | "signature.refused"
+  /** Written by purser_order_audit. */
+  | "policy.signed"
+  | "key.signed"
+  | "payment.approved"
   | "withdrawal.ordered"
   /** Written by purser_withdrawal_audit. */
   | "withdrawal.settled"
@@ -101,9 +106,12 @@ export async function* readChain(
       orderBy: { seq: "asc" },
       take: BATCH,
     });
+    const orders = await ordersOf(db, ownerId, rows);
     for (const row of rows) {
       after = row.seq;
+      const order = orders.get(row.seq);
       yield {
+        ...(order === undefined ? {} : { order }),
         seq: Number(row.seq),
         prevHash: hex(row.prevHash),
         hash: hex(row.hash),
@@ -113,6 +121,37 @@ export async function* readChain(
     }
     if (rows.length < BATCH) return;
   }
+}
+
+/** The signed orders that entries name by their digest. */
+async function ordersOf(
+  db: Db,
+  ownerId: string,
+  rows: readonly { seq: bigint; body: string }[],
+): Promise<Map<bigint, unknown>> {
+  const named = new Map<bigint, { digest: string; agentId: string }>();
+  for (const { seq, body } of rows) {
+    const { proof, agentId } = JSON.parse(body) as EntryBody;
+    if (proof?.kind === "order" && proof.order === undefined && agentId !== null)
+      named.set(seq, { digest: proof.digest, agentId });
+  }
+  if (named.size === 0) return new Map();
+  const found = await db.ownerOrder.findMany({
+    where: { ownerId, OR: [...named.values()] },
+    select: { digest: true, kind: true, document: true, chainId: true },
+  });
+  const byDigest = new Map(
+    found.map(({ digest, kind, document, chainId }) => [
+      digest,
+      typedDataOf(kind as OrderKind, document as never, Number(chainId)),
+    ]),
+  );
+  return new Map(
+    [...named].flatMap(([seq, { digest }]) => {
+      const order = byDigest.get(digest);
+      return order === undefined ? [] : [[seq, order] as const];
+    }),
+  );
 }
 
 export async function readHead(db: Db, ownerId: string): Promise<ChainHead> {

@@ -64,7 +64,20 @@ export type Verdict =
   | { ok: false; seq: number; why: string };
 
 /** What nobody can have done without a signature; an entry of it without one was not written by the service. */
-const SIGNED_ACTIONS = new Set(["session.created", "withdrawal.ordered"]);
+const SIGNED_ACTIONS = new Set([
+  "session.created",
+  "withdrawal.ordered",
+  "policy.signed",
+  "key.signed",
+  "payment.approved",
+]);
+/** What follows an order of its own, which stands right before it. */
+const AFTER_ORDER: Readonly<Record<string, string>> = {
+  "agent.created": "policy.signed",
+  "agent.resumed": "policy.signed",
+  "key.created": "key.signed",
+  "key.rotated": "key.signed",
+};
 
 /**
  * Names the first entry that does not fit. `noted` are ends seen before, wherever they were kept: a chain that is
@@ -77,6 +90,7 @@ export async function verifyChain(
   let head: ChainHead = { seq: 0, hash: "0".repeat(64) };
   let ownerId: string | null = null;
   const signed = { signatures: 0, byContract: 0 };
+  const orders = new Map<string, number>();
   for await (const row of rows) {
     const no = (why: string): Verdict => ({ ok: false, seq: head.seq + 1, why });
     const broken = linkFault(row, head);
@@ -84,7 +98,10 @@ export async function verifyChain(
     const body = readBody(row.body);
     if (body === undefined) return no("its text is no entry");
     ownerId ??= body.ownerId;
-    const fault = bodyFault(row, body, ownerId) ?? (await proofFault(row, body, signed));
+    const fault =
+      bodyFault(row, body, ownerId) ??
+      (await proofFault(row, body, signed)) ??
+      orderFault(body, orders);
     if (fault !== undefined) return no(fault);
     head = { seq: row.seq, hash: row.hash };
     if (noted.some(({ seq, hash }) => seq === row.seq && hash !== row.hash))
@@ -156,6 +173,20 @@ async function proofFault(
       return `its signature is not that of ${signer}`;
   }
   return undefined;
+}
+
+/** Each order permits one such change of its agent. */
+function orderFault(
+  { action, agentId, proof }: EntryBody,
+  unused: Map<string, number>,
+): string | undefined {
+  const slot = (kind: string): string => `${agentId} ${kind}`;
+  if (proof !== null) unused.set(slot(action), (unused.get(slot(action)) ?? 0) + 1);
+  const needed = AFTER_ORDER[action];
+  if (needed === undefined) return undefined;
+  const left = unused.get(slot(needed)) ?? 0;
+  unused.set(slot(needed), left - 1);
+  return left > 0 ? undefined : `is ${action} without an order that was signed for it`;
 }
 
 function digestOf(row: ChainRow, proof: Proof): Hex | { fault: string } {

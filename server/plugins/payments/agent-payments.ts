@@ -16,7 +16,7 @@ import type { SpendRequest } from "../../schemas/payments.ts";
 import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { refuseField } from "../agents/change.ts";
+import { refuseField } from "../agents/rules.ts";
 import type { Answer } from "./idempotency.ts";
 
 /** The agent that pays, as authentication found it. */

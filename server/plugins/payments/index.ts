@@ -4,7 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
-import { listAllowlists } from "../agents/allowlist.ts";
+import { listAllowlists } from "../agents/payees-store.ts";
 import {
   isReservationGone,
   markUnknownInGroups,

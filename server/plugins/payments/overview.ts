@@ -18,7 +18,7 @@ import {
 import type { Overview } from "../../schemas/overview.ts";
 import type { Limits } from "../guardrails/types.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
-import type { AllowlistRow } from "../agents/allowlist.ts";
+import type { AllowlistRow } from "../agents/payees-store.ts";
 import { limitsOnWire } from "../guardrails/explain.ts";
 
 interface OverviewDeps {

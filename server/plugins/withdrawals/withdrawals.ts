@@ -10,7 +10,7 @@ import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdra
 import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
-import { refuseField } from "../agents/change.ts";
+import { refuseField } from "../agents/rules.ts";
 import { clocksApart, heldKey } from "../guardrails/decide.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/agent-payments.ts";

@@ -3,6 +3,7 @@ import { Pool as HttpPool } from "undici";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { createSiweMessage } from "viem/siwe";
 import { createPool } from "../../../server/infra/db/pool.ts";
+import { signOrder } from "../../helpers/owner.ts";
 import type { BenchRow, World } from "../context.ts";
 
 const TARGET_PER_SECOND = 500;
@@ -86,12 +87,16 @@ async function spendFor(
 async function makeAgents(world: World): Promise<BenchAgent[]> {
   const owner = privateKeyToAccount(generatePrivateKey());
   const origin = `http://localhost:${new URL(world.ours).port}`;
-  const call = async (path: string, payload: unknown, cookie = "") => {
+  const call = async (path: string, payload: unknown, cookie = ""): Promise<Response> => {
     const answer = await fetch(`${world.ours}${path}`, {
       method: "POST",
       headers: { "content-type": "application/json", origin, cookie },
       body: JSON.stringify(payload),
     });
+    if (answer.status === 403) {
+      const authorization = await signOrder(owner, await answer.clone().json());
+      if (authorization) return call(path, { ...(payload as object), authorization }, cookie);
+    }
     if (!answer.ok) throw new Error(`${path}: ${await answer.text()}`);
     return answer;
   };

@@ -10,6 +10,7 @@ import { getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { createSiweMessage } from "viem/siwe";
 import { testAccount } from "../../helpers/chain.ts";
+import { signOrder } from "../../helpers/owner.ts";
 import { stockClient } from "../../paywall/stock.ts";
 import type { BenchContext, BenchRow, World } from "../context.ts";
 
@@ -154,6 +155,10 @@ async function openAgent(
       headers,
       body: JSON.stringify(body),
     });
+    if (response.status === 403) {
+      const authorization = await signOrder(account, await response.clone().json());
+      if (authorization) return post(path, { ...body, authorization });
+    }
     if (!response.ok) throw new Error(`${path}: ${await response.text()}`);
     return response;
   };

@@ -1,0 +1,249 @@
+/**
+ * What an owner's wallet signs (EIP-712, docs/decisions/0018): the documents, their digests, and how they are read back.
+ */
+import { getAddress, hashTypedData, type Address, type Hex } from "viem";
+import { parseAtomic } from "./money.ts";
+import { sortPayees, type Rules } from "./rules.ts";
+
+export const MAX_ORDER_SECONDS = 15 * 60;
+/** No limit, no end. "0" is a limit like any other: nothing can be spent. */
+const ABSENT = (1n << 256n) - 1n;
+
+/** Integers as strings, addresses checksummed: what goes over the wire, and what the wallet shows. */
+export interface AgentPolicyOrder {
+  agent: string;
+  wallet: string;
+  version: string;
+  name: string;
+  dailyLimit: string;
+  weeklyLimit: string;
+  monthlyLimit: string;
+  perPaymentLimit: string;
+  paymentsPerHour: string;
+  fetch: string;
+  expiresAt: string;
+  payees: {
+    payee: string;
+    label: string;
+    site: string;
+    dailyLimit: string;
+    perPaymentLimit: string;
+    expiresAt: string;
+  }[];
+  nonce: string;
+  deadline: string;
+}
+
+export interface IssueKeyOrder {
+  agent: string;
+  wallet: string;
+  label: string;
+  expiresAt: string;
+  nonce: string;
+  deadline: string;
+}
+
+export interface WithdrawOrder {
+  wallet: string;
+  to: string;
+  asset: string;
+  amount: string;
+  nonce: string;
+  deadline: string;
+}
+
+export interface ApprovePaymentOrder {
+  agent: string;
+  payee: string;
+  asset: string;
+  maxAmount: string;
+  site: string;
+  approvalId: string;
+  nonce: string;
+  deadline: string;
+}
+
+export interface Orders {
+  AgentPolicy: AgentPolicyOrder;
+  IssueKey: IssueKeyOrder;
+  ApprovePayment: ApprovePaymentOrder;
+  Withdraw: WithdrawOrder;
+}
+export type OrderKind = keyof Orders;
+
+const text = (name: string) => ({ name, type: "string" });
+const number = (name: string) => ({ name, type: "uint256" });
+const address = (name: string) => ({ name, type: "address" });
+const SINGLE_USE = [{ name: "nonce", type: "bytes32" }, number("deadline")];
+
+/** The structs of each order, its own first. */
+export const ORDER_TYPES: Readonly<
+  Record<OrderKind, Record<string, { name: string; type: string }[]>>
+> = {
+  AgentPolicy: {
+    AgentPolicy: [
+      text("agent"),
+      address("wallet"),
+      number("version"),
+      text("name"),
+      number("dailyLimit"),
+      number("weeklyLimit"),
+      number("monthlyLimit"),
+      number("perPaymentLimit"),
+      number("paymentsPerHour"),
+      text("fetch"),
+      number("expiresAt"),
+      { name: "payees", type: "Payee[]" },
+      ...SINGLE_USE,
+    ],
+    Payee: [
+      address("payee"),
+      text("label"),
+      text("site"),
+      number("dailyLimit"),
+      number("perPaymentLimit"),
+      number("expiresAt"),
+    ],
+  },
+  IssueKey: {
+    IssueKey: [text("agent"), address("wallet"), text("label"), number("expiresAt"), ...SINGLE_USE],
+  },
+  ApprovePayment: {
+    ApprovePayment: [
+      text("agent"),
+      address("payee"),
+      address("asset"),
+      number("maxAmount"),
+      text("site"),
+      text("approvalId"),
+      ...SINGLE_USE,
+    ],
+  },
+  Withdraw: {
+    Withdraw: [address("wallet"), address("to"), address("asset"), number("amount"), ...SINGLE_USE],
+  },
+};
+
+const DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
+const domainOf = (chainId: number) => ({ name: "Purser", version: "2", chainId }) as const;
+
+/** Ready for `eth_signTypedData_v4`: JSON, with the domain's own type and integers as strings. */
+export const typedDataOf = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number) => ({
+  types: { EIP712Domain: [...DOMAIN_TYPE], ...ORDER_TYPES[kind] },
+  primaryType: kind,
+  domain: domainOf(chainId),
+  message: order,
+});
+
+/** What the owner's signature is over. The order must be well formed: read it first. */
+export const orderDigest = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number): Hex =>
+  hashTypedData({
+    types: ORDER_TYPES[kind],
+    primaryType: kind,
+    domain: domainOf(chainId),
+    message: order,
+  } as never);
+
+/** The same order in its one spelling; undefined where a number is none of 256 bits or an address none. */
+export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders[K] | undefined {
+  const types = ORDER_TYPES[kind];
+  const struct = (name: string, value: unknown): Record<string, unknown> | undefined => {
+    const read: Record<string, unknown> = {};
+    for (const field of types[name] ?? []) {
+      const member = (value as Record<string, unknown>)[field.name];
+      const found = member === undefined ? undefined : one(field.type, member);
+      if (found === undefined) return undefined;
+      read[field.name] = found;
+    }
+    return read;
+  };
+  const one = (type: string, member: unknown): unknown => {
+    if (type.endsWith("[]")) {
+      const items = (member as unknown[]).map((item) => struct(type.slice(0, -2), item));
+      return items.includes(undefined) ? undefined : items;
+    }
+    const given = String(member);
+    if (type === "uint256") return parseAtomic(given)?.toString();
+    if (type === "bytes32")
+      return /^0x[0-9a-fA-F]{64}$/.test(given) ? given.toLowerCase() : undefined;
+    if (type !== "address") return given;
+    return /^0x[0-9a-fA-F]{40}$/.test(given) ? getAddress(given.toLowerCase()) : undefined;
+  };
+  return struct(kind, wire) as Orders[K] | undefined;
+}
+
+const onWire = (value: bigint | null): string => String(value ?? ABSENT);
+const fromWire = (value: string): bigint | null => {
+  const number = BigInt(value);
+  return number === ABSENT ? null : number;
+};
+
+export interface PolicyFacts {
+  agentId: string;
+  walletAddress: Address;
+  version: number;
+  name: string;
+  rules: Rules;
+  nonce: Hex;
+  deadlineSeconds: bigint;
+}
+
+export const policyOrder = (facts: PolicyFacts): AgentPolicyOrder => ({
+  agent: facts.agentId,
+  wallet: getAddress(facts.walletAddress),
+  version: String(facts.version),
+  name: facts.name,
+  dailyLimit: String(facts.rules.dailyLimitAtomic),
+  weeklyLimit: onWire(facts.rules.weeklyLimitAtomic),
+  monthlyLimit: onWire(facts.rules.monthlyLimitAtomic),
+  perPaymentLimit: onWire(facts.rules.perPaymentLimitAtomic),
+  paymentsPerHour: onWire(facts.rules.paymentsPerHour),
+  fetch: facts.rules.fetch,
+  expiresAt: onWire(facts.rules.expiresAtSeconds),
+  payees: sortPayees(facts.rules.payees).map((payee) => ({
+    payee: getAddress(payee.address),
+    label: payee.label,
+    site: payee.site,
+    dailyLimit: onWire(payee.dailyLimitAtomic),
+    perPaymentLimit: onWire(payee.perPaymentLimitAtomic),
+    expiresAt: onWire(payee.expiresAtSeconds),
+  })),
+  nonce: facts.nonce,
+  deadline: String(facts.deadlineSeconds),
+});
+
+/** The rules a policy says. */
+export const rulesOfPolicy = (order: AgentPolicyOrder): Rules => ({
+  dailyLimitAtomic: BigInt(order.dailyLimit),
+  weeklyLimitAtomic: fromWire(order.weeklyLimit),
+  monthlyLimitAtomic: fromWire(order.monthlyLimit),
+  perPaymentLimitAtomic: fromWire(order.perPaymentLimit),
+  paymentsPerHour: fromWire(order.paymentsPerHour),
+  // Whatever is not "any" confines.
+  fetch: order.fetch === "any" ? "any" : "sites",
+  expiresAtSeconds: fromWire(order.expiresAt),
+  payees: order.payees.map((payee) => ({
+    address: payee.payee.toLowerCase() as Address,
+    label: payee.label,
+    site: payee.site,
+    dailyLimitAtomic: fromWire(payee.dailyLimit),
+    perPaymentLimitAtomic: fromWire(payee.perPaymentLimit),
+    expiresAtSeconds: fromWire(payee.expiresAt),
+  })),
+});
+
+export const keyOrder = (facts: {
+  agentId: string;
+  walletAddress: Address;
+  label: string;
+  expiresAtSeconds: bigint | null;
+  nonce: Hex;
+  deadlineSeconds: bigint;
+}): IssueKeyOrder => ({
+  agent: facts.agentId,
+  wallet: getAddress(facts.walletAddress),
+  label: facts.label,
+  expiresAt: onWire(facts.expiresAtSeconds),
+  nonce: facts.nonce,
+  deadline: String(facts.deadlineSeconds),
+});

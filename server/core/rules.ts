@@ -1,0 +1,139 @@
+/**
+ * What an agent may do, and the two comparisons everything rests on: does a change loosen it, and does it cover a payment.
+ */
+import { createHash } from "node:crypto";
+import type { Address, Hex } from "viem";
+
+export interface Payee {
+  /** Lower case. */
+  address: Address;
+  label: string;
+  /** "" or the one origin it may be paid at, by x402-fetch only. */
+  site: string;
+  dailyLimitAtomic: bigint | null;
+  perPaymentLimitAtomic: bigint | null;
+  expiresAtSeconds: bigint | null;
+}
+
+/** What an agent may do. Payees in the order of their addresses. */
+export interface Rules {
+  dailyLimitAtomic: bigint;
+  weeklyLimitAtomic: bigint | null;
+  monthlyLimitAtomic: bigint | null;
+  perPaymentLimitAtomic: bigint | null;
+  paymentsPerHour: bigint | null;
+  fetch: "any" | "sites";
+  expiresAtSeconds: bigint | null;
+  payees: readonly Payee[];
+}
+
+/** The rules in force: what was signed, narrowed by what the owner took back since. */
+export interface RulesInForce extends Rules {
+  status: "active" | "paused" | "archived";
+}
+
+export const sortPayees = <T extends { address: string }>(payees: readonly T[]): T[] =>
+  payees.toSorted((left, right) => (left.address < right.address ? -1 : 1));
+
+/** Bytes that are the same exactly when the rules are, whatever names and labels say. */
+export function rulesDigest(rules: RulesInForce): Hex {
+  const payees = sortPayees(rules.payees).map((payee) => [
+    payee.address,
+    payee.site,
+    payee.dailyLimitAtomic,
+    payee.perPaymentLimitAtomic,
+    payee.expiresAtSeconds,
+  ]);
+  const facts = [
+    rules.status,
+    rules.dailyLimitAtomic,
+    rules.weeklyLimitAtomic,
+    rules.monthlyLimitAtomic,
+    rules.perPaymentLimitAtomic,
+    rules.paymentsPerHour,
+    rules.fetch,
+    rules.expiresAtSeconds,
+    payees,
+  ];
+  const canonical = JSON.stringify(facts, (_key, value: unknown) =>
+    typeof value === "bigint" ? String(value) : value,
+  );
+  return `0x${createHash("sha256").update(`purser:rules:v1|${canonical}`).digest("hex")}`;
+}
+
+/** Later, or higher; null is for ever, or without limit. */
+const isMore = (wanted: bigint | null, current: bigint | null): boolean =>
+  current !== null && (wanted === null || wanted > current);
+
+/** Does the change let through anything the current rules do not? Names and labels let nothing through. */
+export function loosens(current: RulesInForce, wanted: RulesInForce): boolean {
+  if (current.status !== "active" && wanted.status === "active") return true;
+  if (current.status === "archived" && wanted.status !== "archived") return true;
+  if (current.fetch === "sites" && wanted.fetch === "any") return true;
+  const known = new Map(current.payees.map((payee) => [payee.address, payee]));
+  return (
+    isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) ||
+    isMore(wanted.weeklyLimitAtomic, current.weeklyLimitAtomic) ||
+    isMore(wanted.monthlyLimitAtomic, current.monthlyLimitAtomic) ||
+    isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) ||
+    isMore(wanted.paymentsPerHour, current.paymentsPerHour) ||
+    isMore(wanted.expiresAtSeconds, current.expiresAtSeconds) ||
+    wanted.payees.some((payee) => payeeLoosens(known.get(payee.address), payee))
+  );
+}
+
+function payeeLoosens(current: Payee | undefined, wanted: Payee): boolean {
+  if (current === undefined) return true;
+  // From anywhere to one site is narrower; from a site to another, or to anywhere, is not.
+  if (current.site !== "" && wanted.site !== current.site) return true;
+  return (
+    isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) ||
+    isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) ||
+    isMore(wanted.expiresAtSeconds, current.expiresAtSeconds)
+  );
+}
+
+/** What is about to be signed for, and where: `site` is the origin an x402 payment goes to. */
+export interface PaymentFacts {
+  payee: Address;
+  valueAtomic: bigint;
+  site?: string;
+  nowSeconds: bigint;
+}
+
+export type Cover = { covered: true } | { covered: false; why: string };
+
+/** For many payments under the same rules: their payees and sites are looked up, not searched. */
+export function coverOf(rules: Rules): (payment: PaymentFacts) => Cover {
+  const payees = new Map(rules.payees.map((payee) => [payee.address, payee]));
+  const sites = new Set(rules.payees.map(({ site }) => site).filter((site) => site !== ""));
+  const isOver = (end: bigint | null, now: bigint) => end !== null && end <= now;
+  const isAbove = (limit: bigint | null, value: bigint) => limit !== null && value > limit;
+  const no = (why: string): Cover => ({ covered: false, why });
+  return ({ payee: to, valueAtomic, site, nowSeconds }) => {
+    const payee = payees.get(to.toLowerCase() as Address);
+    if (!payee) return no("the payee is not among those signed for");
+    if (payee.site !== "" && payee.site !== site)
+      return no("the payee was signed for another site, or for no direct payment");
+    if (site !== undefined && rules.fetch === "sites" && !sites.has(site))
+      return no("the site is not among those signed for");
+    if (isOver(rules.expiresAtSeconds, nowSeconds)) return no("the policy has ended");
+    if (isOver(payee.expiresAtSeconds, nowSeconds)) return no("the payee's time has ended");
+    if (isAbove(rules.dailyLimitAtomic, valueAtomic)) return no("it is above the daily limit");
+    if (isAbove(rules.weeklyLimitAtomic, valueAtomic)) return no("it is above the weekly limit");
+    if (isAbove(rules.monthlyLimitAtomic, valueAtomic)) return no("it is above the monthly limit");
+    if (isAbove(rules.perPaymentLimitAtomic, valueAtomic))
+      return no("it is above the limit per payment");
+    if (
+      isAbove(payee.perPaymentLimitAtomic, valueAtomic) ||
+      isAbove(payee.dailyLimitAtomic, valueAtomic)
+    )
+      return no("it is above the payee's limit");
+    return { covered: true };
+  };
+}
+
+export const covers = (rules: RulesInForce, payment: PaymentFacts): Cover =>
+  rules.status === "active"
+    ? coverOf(rules)(payment)
+    : { covered: false, why: "the agent is paused" };

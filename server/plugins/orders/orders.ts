@@ -1,0 +1,169 @@
+/**
+ * The one mechanism for whatever needs the owner's wallet: a request that lacks the signature is answered with the order
+ * to sign; the same request with the signed order is carried out, once, in one transaction with what it changes.
+ */
+import { randomBytes } from "node:crypto";
+import type { Address, Hex } from "viem";
+import {
+  MAX_ORDER_SECONDS,
+  orderDigest,
+  readOrder,
+  typedDataOf,
+  type OrderKind,
+  type Orders,
+} from "../../core/orders.ts";
+import { ApiError } from "../../errors.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
+import type { AnyAuthorization } from "../../schemas/orders.ts";
+import { findOrder, insertPrepared, insertUsed, type PreparedWallet } from "./store.ts";
+
+/** An order as this request would have it, but for what makes it single. */
+export interface Draft<K extends OrderKind = OrderKind> {
+  kind: K;
+  agentId: string;
+  chainId: number;
+  version: number | null;
+  build(single: { nonce: Hex; deadlineSeconds: bigint }): Orders[K];
+  /** Of an agent that is to be. */
+  wallet?: PreparedWallet;
+}
+
+/** An order whose signature is the owner's; whether it is still good is seen in the transaction that uses it. */
+export interface SignedOrder<K extends OrderKind = OrderKind> {
+  kind: K;
+  chainId: number;
+  order: Orders[K];
+  digest: Hex;
+  signature: Hex;
+}
+
+export interface OrderOwner {
+  id: string;
+  address: Address;
+  chainId: number;
+}
+
+export interface OrdersDeps {
+  prisma: { $transaction<T>(work: (tx: Db) => Promise<T>): Promise<T> };
+  verifySignature(
+    owner: OrderOwner,
+    signed: { hash: Hex; signature: Hex },
+  ): Promise<"valid" | "invalid" | "unavailable">;
+}
+
+/** Thrown inside a transaction, which it undoes: `OwnerOrders.answering` makes the order that is asked for. */
+export class SignatureNeeded extends Error {
+  readonly draft: Draft;
+  readonly code: "owner_signature_required" | "policy_changed";
+
+  constructor(draft: Draft, code: SignatureNeeded["code"]) {
+    super(code);
+    this.draft = draft;
+    this.code = code;
+  }
+}
+
+export class OwnerOrders {
+  readonly #deps: OrdersDeps;
+
+  constructor(deps: OrdersDeps) {
+    this.#deps = deps;
+  }
+
+  /** Before any lock is held: a contract's word may take its chain's time. */
+  async verify<K extends OrderKind>(
+    owner: OrderOwner,
+    kind: K,
+    authorization: AnyAuthorization,
+    chainId: number,
+  ): Promise<SignedOrder<K>> {
+    const order = readOrder(kind, authorization.order as unknown as Orders[K]);
+    if (!order) throw notAnOrder("body.authorization.order", "has a member out of range");
+    const digest = orderDigest(kind, order, chainId);
+    const signature = authorization.signature.toLowerCase() as Hex;
+    const verdict = await this.#deps.verifySignature(owner, { hash: digest, signature });
+    if (verdict === "unavailable")
+      throw new ApiError("chain_unavailable", {
+        detail: "The chain did not say whether the owner's contract accepts this signature.",
+      });
+    if (verdict === "invalid") throw orderNotSigned("The owner did not sign this order.");
+    return { kind, chainId, order, digest, signature };
+  }
+
+  /** Uses the signed order up, if it says what this request would do now; else nothing of this transaction stays. */
+  async use<K extends OrderKind>(
+    tx: Db,
+    owner: OrderOwner,
+    signed: SignedOrder<K>,
+    draft: Draft<K>,
+  ): Promise<void> {
+    const { order } = signed;
+    const nonce = order.nonce as Hex;
+    const deadlineSeconds = BigInt(order.deadline);
+    const found = await findOrder(tx, nonce);
+    if (found?.isUsed === true) throw new ApiError("order_used");
+    const nowMs = (await databaseNow(tx)).getTime();
+    if (deadlineSeconds * 1000n <= nowMs) throw new ApiError("signature_expired");
+    if (deadlineSeconds * 1000n > nowMs + MAX_ORDER_SECONDS * 1000)
+      throw notAnOrder("body.authorization.order.deadline", "is more than 15 minutes away");
+    const wanted = readOrder(draft.kind, draft.build({ nonce, deadlineSeconds }));
+    if (wanted === undefined || orderDigest(draft.kind, wanted, draft.chainId) !== signed.digest)
+      throw new SignatureNeeded(draft, "policy_changed");
+    const row = {
+      nonce,
+      kind: draft.kind,
+      ownerId: owner.id,
+      agentId: draft.agentId,
+      version: draft.version,
+      chainId: draft.chainId,
+      document: order,
+      digest: signed.digest,
+      deadlineSeconds,
+    };
+    if (!(await insertUsed(tx, row, signed.signature))) throw new ApiError("order_used");
+  }
+
+  /** Runs a change; where it turns out to need the owner's wallet, the answer is the order to sign. */
+  async answering<T>(owner: OrderOwner, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof SignatureNeeded)) throw error;
+      throw await this.#ask(owner, error);
+    }
+  }
+
+  async #ask(owner: OrderOwner, { draft, code }: SignatureNeeded): Promise<ApiError> {
+    const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
+    return this.#deps.prisma.$transaction(async (tx) => {
+      const nowSeconds = Math.floor((await databaseNow(tx)).getTime() / 1000);
+      const deadlineSeconds = BigInt(nowSeconds + MAX_ORDER_SECONDS);
+      const order = draft.build({ nonce, deadlineSeconds });
+      const { kind, agentId, chainId, version, wallet } = draft;
+      if (wallet) {
+        const digest = orderDigest(kind, order, chainId);
+        const row = { nonce, kind, agentId, chainId, version, document: order, digest };
+        await insertPrepared(tx, { ...row, ownerId: owner.id, deadlineSeconds }, wallet);
+      }
+      return new ApiError(code, {
+        extra: {
+          order,
+          typedData: typedDataOf(kind, order, chainId),
+          expiresAt: new Date(Number(deadlineSeconds) * 1000).toISOString(),
+        },
+      });
+    });
+  }
+}
+
+export const orderNotSigned = (detail: string): ApiError =>
+  new ApiError("invalid_signature", {
+    detail,
+    headers: { "www-authenticate": 'SIWE realm="purser"' },
+  });
+
+const notAnOrder = (path: string, message: string): ApiError =>
+  new ApiError("validation_failed", {
+    detail: `${path} ${message}`,
+    extra: { errors: [{ path, message }] },
+  });

@@ -1,0 +1,105 @@
+import type { Address, Hex } from "viem";
+import type { OrderKind, Orders } from "../../core/orders.ts";
+import { databaseNow, jsonOf, jsonOrNull, type Db } from "../../infra/db/prisma.ts";
+
+export interface OrderRow<K extends OrderKind = OrderKind> {
+  nonce: Hex;
+  kind: K;
+  ownerId: string;
+  agentId: string;
+  /** Of a policy. */
+  version: number | null;
+  chainId: number;
+  document: Orders[K];
+  digest: Hex;
+  deadlineSeconds: bigint;
+}
+
+/** The wallet of an agent that is to be, sealed; base64, as JSON holds it. */
+export interface PreparedWallet {
+  address: Address;
+  kid: string;
+  wrappedDataKey: string;
+  ciphertext: string;
+}
+
+const dataOf = ({ chainId, deadlineSeconds, document, ...row }: OrderRow) => ({
+  ...row,
+  chainId: BigInt(chainId),
+  deadline: deadlineSeconds,
+  document: jsonOf(document),
+});
+
+/** Few for each owner: a session that asks and asks fills nothing. The oldest give way. */
+const MAX_PREPARED = 20;
+
+/** Kept until its deadline, for the wallet in it. */
+export async function insertPrepared(tx: Db, row: OrderRow, wallet: PreparedWallet): Promise<void> {
+  const older = await tx.ownerOrder.findMany({
+    where: { ownerId: row.ownerId, usedAt: null },
+    orderBy: { createdAt: "desc" },
+    skip: MAX_PREPARED - 1,
+    select: { nonce: true },
+  });
+  if (older.length > 0)
+    await tx.ownerOrder.deleteMany({
+      where: { nonce: { in: older.map(({ nonce }) => nonce) }, usedAt: null },
+    });
+  await tx.ownerOrder.create({
+    data: { ...dataOf(row), sealed: jsonOf(wallet), createdAt: await databaseNow(tx) },
+  });
+}
+
+export interface FoundOrder {
+  agentId: string;
+  ownerId: string;
+  isUsed: boolean;
+  wallet: PreparedWallet | null;
+}
+
+export async function findOrder(db: Db, nonce: Hex): Promise<FoundOrder | undefined> {
+  const row = await db.ownerOrder.findUnique({
+    where: { nonce },
+    select: { agentId: true, ownerId: true, usedAt: true, sealed: true },
+  });
+  if (row === null) return undefined;
+  const { usedAt, sealed, ...rest } = row;
+  return { ...rest, isUsed: usedAt !== null, wallet: sealed as unknown as PreparedWallet | null };
+}
+
+/** False when it was used before: the nonce is unique, and a prepared row is taken by one transaction only. */
+export async function insertUsed(tx: Db, row: OrderRow, signature: Hex): Promise<boolean> {
+  const usedAt = await databaseNow(tx);
+  const signed = { signature: Uint8Array.from(Buffer.from(signature.slice(2), "hex")), usedAt };
+  const { count } = await tx.ownerOrder.updateMany({
+    where: { nonce: row.nonce, usedAt: null },
+    data: { ...dataOf(row), ...signed, sealed: jsonOrNull(null) },
+  });
+  if (count === 1) return true;
+  // A nonce that is there already is skipped, which does not end the transaction.
+  const made = await tx.ownerOrder.createMany({
+    data: [{ ...dataOf(row), ...signed, createdAt: usedAt }],
+    skipDuplicates: true,
+  });
+  return made.count === 1;
+}
+
+/** Of the policy in force; 0 before the first. */
+export async function latestVersion(db: Db, agentId: string): Promise<number> {
+  const found = await db.ownerOrder.aggregate({
+    where: { agentId, kind: "AgentPolicy", usedAt: { not: null } },
+    _max: { version: true },
+  });
+  return found._max.version ?? 0;
+}
+
+const KEPT_SECONDS = 3600;
+
+/** Prepared, and never signed in time. */
+export async function deletePrepared(db: Db): Promise<number> {
+  const now = Math.floor((await databaseNow(db)).getTime() / 1000);
+  const { count } = await db.ownerOrder.deleteMany({
+    where: { usedAt: null, deadline: { lt: BigInt(now - KEPT_SECONDS) } },
+  });
+  return count;
+}
