@@ -19,6 +19,7 @@ import orders from "./plugins/orders/index.ts";
 import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
+import recovery from "./plugins/recovery/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import books from "./plugins/books/index.ts";
 import payments from "./plugins/payments/index.ts";
@@ -55,6 +56,7 @@ const MODULES = [
   custody,
   guardrails,
   agents,
+  recovery,
   settlement,
   books,
   payments,

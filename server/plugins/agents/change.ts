@@ -214,7 +214,7 @@ export const writeAudit = (
   noteAudit(tx, {
     ownerId: call.owner.id,
     agentId,
-    actor: call.owner.address,
+    actor: (call.owner.second ?? call.owner).address,
     requestId: call.requestId,
     ...note,
   });

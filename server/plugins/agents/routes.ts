@@ -97,7 +97,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.patch(
     "/api/agents/:id",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -115,7 +115,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/archive",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: {
         tags,
         summary: "End an agent; refused while it holds or has promised funds",
@@ -140,7 +140,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.put(
     "/api/agents/:id/allowlist",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -160,7 +160,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/allowlist",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -179,7 +179,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.delete(
     "/api/agents/:id/allowlist/:address",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: {
         tags,
         summary: "Allow an address no more",
@@ -210,8 +210,8 @@ export const auditRoutes: FastifyPluginAsyncTypebox = async (app) => {
     async (request) => {
       const page = readPage(request.query);
       const agent = await ownAgent(ownerCall(request), request.params.id);
-      const of = { ownerId: agent.ownerId, agentId: agent.id };
-      return toPage(await listAudit(app.prisma, of, page), page.limit, viewAuditEntry);
+      const rows = await listAudit(app.prisma, { agentId: agent.id }, page);
+      return toPage(rows, page.limit, viewAuditEntry);
     },
   );
 };

@@ -8,7 +8,7 @@ import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { AuditExportQuery, AuditPage } from "../../schemas/audit.ts";
 import { PageQuery } from "../../schemas/common.ts";
-import { hex, listAudit, noteAudit, otherOwnerOf, readChain, type AuditRow } from "./store.ts";
+import { hex, listAudit, noteAudit, findOwnerOf, readChain, type AuditRow } from "./store.ts";
 
 export default fp(
   async (app) => {
@@ -109,17 +109,21 @@ const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
     const { id: named } = (request.params ?? {}) as { id?: string };
     const agentId = route.startsWith("/api/agents/:id") && named !== undefined ? named : null;
     const asked = { method: request.method, route };
-    const common = { agentId, actor: owner.address, before: null, requestId };
-    if (code === "invalid_signature")
+    const actor = (owner.second ?? owner).address;
+    const common = { actor, before: null, after: asked, requestId };
+    if (code === "invalid_signature") {
+      // An entry about an agent is found by whoever owns it: none is written about another's.
+      const isOwn = agentId !== null && (await findOwnerOf(app.prisma, agentId)) === owner.id;
       await noteAudit(app.prisma, {
         ...common,
+        agentId: isOwn ? agentId : null,
         ownerId: owner.id,
         action: "signature.refused",
-        after: asked,
       });
+    }
     if (code !== "not_found" || agentId === null) return;
-    const ownerId = await otherOwnerOf(app.prisma, agentId, owner.id);
-    if (ownerId !== undefined)
-      await noteAudit(app.prisma, { ...common, ownerId, action: "agent.refused", after: asked });
+    const ownerId = await findOwnerOf(app.prisma, agentId);
+    if (ownerId !== undefined && ownerId !== owner.id)
+      await noteAudit(app.prisma, { ...common, agentId, ownerId, action: "agent.refused" });
   }
 });

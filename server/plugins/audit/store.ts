@@ -44,6 +44,9 @@ export type AuditAction =
   | "policy.signed"
   | "key.signed"
   | "payment.approved"
+  | "second.named"
+  | "owner.moved"
+  | "owner.received"
   | "withdrawal.ordered"
   /** Written by purser_withdrawal_audit. */
   | "withdrawal.settled"
@@ -74,10 +77,10 @@ export interface AuditRow extends Place {
   createdAt: Date;
 }
 
-/** Newest first: all of an owner's, or what is about one agent. */
+/** Newest first: all of an owner's, or what is about one agent, whoever its owners were. */
 export async function listAudit(
   db: Db,
-  of: { ownerId: string; agentId?: string },
+  of: { ownerId: string } | { agentId: string },
   page: PageRequest,
 ): Promise<AuditRow[]> {
   const rows = await readKeyset(page, (where, order) =>
@@ -132,8 +135,9 @@ async function ordersOf(
   const named = new Map<bigint, { digest: string; agentId: string }>();
   for (const { seq, body } of rows) {
     const { proof, agentId } = JSON.parse(body) as EntryBody;
-    if (proof?.kind === "order" && proof.order === undefined && agentId !== null)
-      named.set(seq, { digest: proof.digest, agentId });
+    // An order of no agent has none by that name.
+    if (proof?.kind === "order" && proof.order === undefined)
+      named.set(seq, { digest: proof.digest, agentId: agentId ?? "" });
   }
   if (named.size === 0) return new Map();
   const found = await db.ownerOrder.findMany({
@@ -172,14 +176,9 @@ export async function ownersWithAudit(
   });
 }
 
-/** An agent of somebody else than this owner: whose it is. */
-export async function otherOwnerOf(
-  db: Db,
-  agentId: string,
-  ownerId: string,
-): Promise<string | undefined> {
+export async function findOwnerOf(db: Db, agentId: string): Promise<string | undefined> {
   const agent = await db.agent.findUnique({ where: { id: agentId }, select: { ownerId: true } });
-  return agent === null || agent.ownerId === ownerId ? undefined : agent.ownerId;
+  return agent?.ownerId;
 }
 
 export const NO_HASH = "0".repeat(64);

@@ -70,6 +70,9 @@ const SIGNED_ACTIONS = new Set([
   "policy.signed",
   "key.signed",
   "payment.approved",
+  "second.named",
+  "owner.moved",
+  "owner.received",
 ]);
 /** What follows an order of its own, which stands right before it. */
 const AFTER_ORDER: Readonly<Record<string, string>> = {
@@ -89,7 +92,8 @@ export async function verifyChain(
 ): Promise<Verdict> {
   let head: ChainHead = { seq: 0, hash: "0".repeat(64) };
   let ownerId: string | null = null;
-  const signed = { signatures: 0, byContract: 0 };
+  let owner: string | undefined;
+  const signed: Signed = { signatures: 0, byContract: 0, second: undefined };
   const orders = new Map<string, number>();
   for await (const row of rows) {
     const no = (why: string): Verdict => ({ ok: false, seq: head.seq + 1, why });
@@ -98,6 +102,8 @@ export async function verifyChain(
     const body = readBody(row.body);
     if (body === undefined) return no("its text is no entry");
     ownerId ??= body.ownerId;
+    owner ??= body.owner;
+    if (body.owner !== owner) return no("it names another wallet as the owner's");
     const fault =
       bodyFault(row, body, ownerId) ??
       (await proofFault(row, body, signed)) ??
@@ -114,7 +120,8 @@ export async function verifyChain(
       seq: head.seq + 1,
       why: `is missing: the chain was noted to reach entry ${last}, and ends before`,
     };
-  return { ok: true, head, ...signed, ownerId };
+  const { signatures, byContract } = signed;
+  return { ok: true, head, signatures, byContract, ownerId };
 }
 
 function linkFault(row: ChainRow, before: ChainHead): string | undefined {
@@ -153,18 +160,37 @@ function bodyFault(
   return isSame ? undefined : "the columns beside its text say something else";
 }
 
+interface Signed {
+  signatures: number;
+  byContract: number;
+  /** The second wallet, as the owner named it last. */
+  second: string | undefined;
+}
+
+/** What the owner's second wallet may sign. */
+const BY_SECOND = new Set(["session.created", "withdrawal.ordered"]);
+
+function secondIn(proof: Proof, row: ChainRow): string | undefined {
+  const order = proof.kind === "order" ? (proof.order ?? row.order) : undefined;
+  const { message } = (order ?? {}) as { message?: { second?: unknown } };
+  return typeof message?.second === "string" ? message.second.toLowerCase() : undefined;
+}
+
 async function proofFault(
   row: ChainRow,
   { proof, action, owner, ownerChainId }: EntryBody,
-  counted: { signatures: number; byContract: number },
+  counted: Signed,
 ): Promise<string | undefined> {
   if (proof === null)
     return SIGNED_ACTIONS.has(action) ? `a ${action} without a signature` : undefined;
   const digest = digestOf(row, proof);
   if (typeof digest !== "string") return digest.fault;
   const signers = proof.kind === "message" ? [proof] : proof.signers;
-  if (!signers.some(({ signer, chainId }) => signer === owner && chainId === ownerChainId))
-    return "it was not signed by its owner";
+  const isOwners = ({ signer, chainId }: SignedBy) =>
+    (signer === owner && chainId === ownerChainId) ||
+    (BY_SECOND.has(action) && signer === counted.second);
+  if (!signers.some(isOwners)) return "it was not signed by its owner";
+  if (action === "second.named") counted.second = secondIn(proof, row);
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
     // Only its chain can say what a contract accepts, and only for then; the service asked it when it was signed.

@@ -200,7 +200,8 @@ export const owner = fp(
         sessionCreatedAt: session.createdAt,
         sessionExpiresAt: session.expiresAt,
       };
-      if (request.owner.second && !mayCall(request)) throw new ApiError("second_wallet_only_tightens");
+      if (request.owner.second && !mayCall(request))
+        throw new ApiError("second_wallet_only_tightens");
       if (session.isSeenStale) await noteSessionSeen(app.prisma, session.sessionId);
     });
   },

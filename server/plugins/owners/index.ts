@@ -2,7 +2,8 @@
 import fp from "fastify-plugin";
 import { deleteExpiredSignIns } from "./store.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { getAddress } from "viem";
+import { getAddress, type Address } from "viem";
+import { parseAddress } from "../../core/foreign-text.ts";
 import type { FastifyRequest } from "fastify";
 import { listSessions, revokeSession } from "../auth/sessions.ts";
 import { noteAudit } from "../audit/store.ts";
@@ -65,7 +66,9 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
         look: () =>
           signIn(
             {
-              ...request.body,
+              message: request.body.message,
+              signature: request.body.signature,
+              secondOf: readOwner(request.body.owner),
               userAgent: request.headers["user-agent"] ?? "",
               ip: request.ip,
               requestId: request.id,
@@ -94,6 +97,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner }) => ({
       address: getAddress(owner.address),
+      second: owner.second && getAddress(owner.second.address),
       sessionId: owner.sessionId,
       createdAt: owner.sessionCreatedAt.toISOString(),
       expiresAt: owner.sessionExpiresAt.toISOString(),
@@ -103,7 +107,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/auth/logout",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: { tags, summary: "End this session", response: { 200: Done } },
     },
     async (request, reply) => {
@@ -141,7 +145,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.delete(
     "/api/auth/sessions/:id",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: {
         tags,
         summary: "End one of this owner's sessions",
@@ -159,6 +163,17 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   );
 };
 
+function readOwner(text: string | undefined): Address | undefined {
+  if (text === undefined) return undefined;
+  const parsed = parseAddress(text);
+  if (parsed.ok) return parsed.address;
+  const errors = [{ path: "body.owner", message: parsed.reason }];
+  throw new ApiError("invalid_address", {
+    detail: `body.owner ${parsed.reason}`,
+    extra: { errors },
+  });
+}
+
 /** False when the owner has no such session alive. */
 async function endSession(request: FastifyRequest, sessionId: string): Promise<boolean> {
   const { owner, server } = request;
@@ -167,7 +182,7 @@ async function endSession(request: FastifyRequest, sessionId: string): Promise<b
     await noteAudit(tx, {
       ownerId: owner.id,
       agentId: null,
-      actor: owner.address,
+      actor: (owner.second ?? owner).address,
       action: sessionId === owner.sessionId ? "session.ended" : "session.revoked",
       before: null,
       after: { sessionId },

@@ -1,6 +1,6 @@
 /** Sign-in with Ethereum (EIP-4361): our nonce, the message, its signature, a session. */
 import { randomInt } from "node:crypto";
-import { isHex, type Hex, type Address } from "viem";
+import { getAddress, isHex, type Hex, type Address } from "viem";
 import {
   verifyAccountMessage,
   type SignatureVerdict,
@@ -8,7 +8,7 @@ import {
 import type { ChainClient } from "../../infra/chain/index.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { NOBODY, noteAudit } from "../audit/store.ts";
-import { ensureOwner, findOwners, insertNonce, takeNonce } from "./store.ts";
+import { ensureOwner, findOwners, insertNonce, ownerSecondedBy, takeNonce } from "./store.ts";
 import {
   insertSession,
   revokeSessionByToken,
@@ -36,6 +36,8 @@ interface SignInRequest {
   userAgent: string;
   ip: string;
   requestId: string;
+  /** The owner whose second wallet signs in. */
+  secondOf: Address | undefined;
   /** The token the browser came with; never adopted, ended if it was alive. */
   oldToken: string | undefined;
 }
@@ -71,14 +73,21 @@ export async function signIn(
   const contractOn = verdict === "contract" ? fields.chainId : 0;
 
   const token = createSessionToken();
+  let { address } = fields;
   await prisma.$transaction(async (tx) => {
     if (request.oldToken !== undefined) await endOld(tx, request, request.oldToken);
     const from = deviceOf(request);
-    const ownerId = await ensureOwner(tx, fields.address, contractOn);
+    const wallet = { address: fields.address, chainId: contractOn };
+    const second = request.secondOf && (await ownerSecondedBy(tx, request.secondOf, wallet));
+    if (request.secondOf !== undefined && !second)
+      throw refused(`this account is not the second wallet of ${getAddress(request.secondOf)}`);
+    const ownerId = second?.id ?? (await ensureOwner(tx, fields.address, contractOn));
+    address = second?.address ?? fields.address;
     const sessionId = await insertSession(tx, {
       ownerId,
       tokenHash: hashSessionToken(token),
       ...from,
+      ...(second && { second: wallet }),
     });
     await noteAudit(tx, {
       ownerId,
@@ -98,7 +107,7 @@ export async function signIn(
       },
     });
   });
-  return { address: fields.address, token };
+  return { address, token };
 }
 
 const deviceOf = ({ userAgent, ip }: SignInRequest) => ({ userAgent: userAgent.slice(0, 300), ip });
