@@ -13,11 +13,13 @@ import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
+import audit from "./plugins/audit/index.ts";
 import owners from "./plugins/owners/index.ts";
 import orders from "./plugins/orders/index.ts";
 import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
+import recovery from "./plugins/recovery/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import books from "./plugins/books/index.ts";
 import payments from "./plugins/payments/index.ts";
@@ -48,11 +50,13 @@ const INFRASTRUCTURE = [metrics, db, chains, chainReads, readiness, outbound, jo
 const MODULES = [
   http,
   auth,
+  audit,
   owners,
   orders,
   custody,
   guardrails,
   agents,
+  recovery,
   settlement,
   books,
   payments,

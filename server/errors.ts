@@ -108,6 +108,12 @@ export const ERRORS = {
     "Sign `typedData` with the owner's wallet (`eth_signTypedData_v4`), then send the same request with `authorization: {order, signature}`.",
   ),
 
+  second_wallet_only_tightens: define(
+    403,
+    "The second wallet only tightens",
+    "The owner's second wallet may tighten rules, stop agents and withdraw to the owner's address. Sign in with the owner's wallet for the rest.",
+  ),
+
   not_found: define(404, "Not found", "Check the path and the id."),
   method_not_allowed: define(405, "Method not allowed", "Use a method of the Allow header."),
 

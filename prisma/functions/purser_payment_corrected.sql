@@ -27,8 +27,8 @@ BEGIN
   -- A kept "it did not happen" is not true any more: the same key hears what is.
   UPDATE idempotency_keys k SET status_code = NULL, response = NULL, updated_at = now()
    WHERE k.subject_id IN (p_agent_id, v_agent.owner_id) AND k.payment_id = p_payment_id AND k.status_code >= 400;
-  INSERT INTO audit_log (agent_id, id, actor, action, before, after)
-  VALUES (p_agent_id, 'aud_' || left(replace(gen_random_uuid()::text, '-', ''), 26), '0x0000000000000000000000000000000000000000', 'payment.corrected',
+  INSERT INTO audit_notes (owner_id, agent_id, actor, action, before, after)
+  VALUES (v_agent.owner_id, p_agent_id, '0x0000000000000000000000000000000000000000', 'payment.corrected',
     jsonb_build_object('paymentId', p_payment_id, 'status', was.status, 'txHash', was.tx_hash),
     jsonb_build_object('paymentId', p_payment_id, 'status', now_is.status, 'txHash', now_is.tx_hash, 'kind', p_kind));
 END;

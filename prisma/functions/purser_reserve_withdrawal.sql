@@ -1,6 +1,7 @@
 -- A withdrawal needs no permission but its owner's signature, checked before: only money that is
 -- there and not promised yet, and a nonce never seen.
--- p_request has the members that are read first; the last four may be missing.
+-- p_request has the members that are read first; the four of an idempotency key may be missing. proof: the signed order,
+-- as the audit keeps it.
 -- outcome: reserved | gas (response says when there will be some) | insufficient | replayed | expired | clock_apart | replay | running | key_reused |
 -- not_found.
 CREATE FUNCTION purser_reserve_withdrawal(p_request JSONB) RETURNS TABLE (
@@ -16,7 +17,7 @@ BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, chain_id BIGINT, asset TEXT, payee TEXT, amount NUMERIC, nonce TEXT,
     deadline BIGINT, signature BYTEA, valid_seconds INTEGER, balance NUMERIC, balance_block BIGINT,
-    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA, head_time BIGINT, gas_hold NUMERIC);
+    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA, head_time BIGINT, gas_hold NUMERIC, proof JSONB);
   SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = ask.agent_id FOR UPDATE;
   IF NOT FOUND THEN
     outcome := 'not_found';
@@ -82,6 +83,12 @@ BEGIN
     nonce, valid_before, gas_hold, created_at, updated_at)
   VALUES (ask.agent_id, ask.payment_id, 'withdrawal', 'reserved', ask.chain_id, ask.asset, ask.payee, ask.amount,
     ask.request_id, ask.nonce, valid_before, coalesce(ask.gas_hold, 0), v_now, v_now);
+  INSERT INTO audit_notes (owner_id, agent_id, actor, action, after, request_id, proof)
+  SELECT a.owner_id, a.id, ask.proof #>> '{signers,0,signer}', 'withdrawal.ordered',
+         jsonb_build_object('paymentId', ask.payment_id, 'to', ask.payee, 'amountAtomic', ask.amount::text,
+           'network', 'eip155:' || ask.chain_id, 'nonce', ask.nonce),
+         ask.request_id, ask.proof
+    FROM agents a WHERE a.id = ask.agent_id;
   RETURN NEXT;
 END;
 $$;

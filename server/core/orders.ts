@@ -63,11 +63,31 @@ export interface ApprovePaymentOrder {
   deadline: string;
 }
 
+/** Names the wallet that may tighten, and withdraw to the owner; the zero address: none. */
+export interface SecondWalletOrder {
+  owner: string;
+  second: string;
+  /** The chain whose contract it is; 0 for a key. */
+  secondChain: string;
+  nonce: string;
+  deadline: string;
+}
+
+/** All agents of one wallet become the other's. */
+export interface MoveOwnerOrder {
+  from: string;
+  to: string;
+  nonce: string;
+  deadline: string;
+}
+
 export interface Orders {
   AgentPolicy: AgentPolicyOrder;
   IssueKey: IssueKeyOrder;
   ApprovePayment: ApprovePaymentOrder;
   Withdraw: WithdrawOrder;
+  SecondWallet: SecondWalletOrder;
+  MoveOwner: MoveOwnerOrder;
 }
 export type OrderKind = keyof Orders;
 
@@ -122,6 +142,10 @@ export const ORDER_TYPES: Readonly<
   Withdraw: {
     Withdraw: [address("wallet"), address("to"), address("asset"), number("amount"), ...SINGLE_USE],
   },
+  SecondWallet: {
+    SecondWallet: [address("owner"), address("second"), number("secondChain"), ...SINGLE_USE],
+  },
+  MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] },
 };
 
 const DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];

@@ -225,15 +225,3 @@ export const AllowlistParams = Strict({
   id: Type.String({ minLength: 1, maxLength: 64 }),
   address: AddressInput,
 });
-
-export const AuditPage = Page(
-  Type.Object({
-    id: Type.String(),
-    actor: AddressOutput,
-    action: Type.String({ examples: ["agent.updated", "key.revoked"] }),
-    before: Nullable(Type.Record(Type.String(), Type.Unknown())),
-    after: Nullable(Type.Record(Type.String(), Type.Unknown())),
-    requestId: Nullable(Type.String()),
-    createdAt: Timestamp,
-  }),
-);

@@ -86,7 +86,7 @@ const toSign = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) => (
   expiresAt: Type.Optional(Timestamp),
 });
 
-const problemWith = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) =>
+export const problemWith = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) =>
   Type.Object(
     { ...Problem.properties, ...toSign(order) },
     {

@@ -1,5 +1,14 @@
 import { Type } from "typebox";
-import { AddressOutput, Amount, NetworkId, Page, Strict, Timestamp } from "./common.ts";
+import {
+  AddressInput,
+  AddressOutput,
+  Amount,
+  NetworkId,
+  Nullable,
+  Page,
+  Strict,
+  Timestamp,
+} from "./common.ts";
 
 export const Nonce = Type.Object({
   nonce: Type.String({ description: "For the sign-in message; works once, within 10 minutes" }),
@@ -16,12 +25,18 @@ export const SignInBody = Strict({
     maxLength: 65_536,
     description: "personal_sign signature; ERC-1271 and ERC-6492 wallets work too",
   }),
+  owner: Type.Optional({
+    ...AddressInput,
+    description:
+      "The owner whose second wallet signed this; without it the wallet signs in for itself",
+  }),
 });
 
 export const SignedIn = Type.Object({ address: AddressOutput });
 
 export const SessionInfo = Type.Object({
   address: AddressOutput,
+  second: Nullable(AddressOutput),
   sessionId: Type.String(),
   createdAt: Timestamp,
   expiresAt: Timestamp,

@@ -6,12 +6,8 @@ import { readPage, toPage } from "../../server/core/paging.ts";
 import { newId } from "../../server/core/ids.ts";
 import { createPool, isDatabaseUnavailable, isTextRefused } from "../../server/infra/db/pool.ts";
 import { createPrisma, databaseNow } from "../../server/infra/db/prisma.ts";
-import {
-  insertAudit,
-  insertAgent,
-  listAgents,
-  updateAgent,
-} from "../../server/plugins/agents/store.ts";
+import { insertAgent, listAgents, updateAgent } from "../../server/plugins/agents/store.ts";
+import { noteAudit } from "../../server/plugins/audit/store.ts";
 import { upsertAllowlist } from "../../server/plugins/agents/payees-store.ts";
 import { insertApiKey, revokeApiKeys } from "../../server/plugins/auth/api-keys.ts";
 import { insertSession } from "../../server/plugins/auth/sessions.ts";
@@ -133,7 +129,7 @@ t.test("rows are dated by the database, whatever this process' clock says", asyn
     const key = { keyHash: randomBytes(32), prefix: "p", last4: "1234", label: "" };
     await insertApiKey(prisma, { ...key, id: newId("key"), agentId: agent.id, expiresAt: null });
     await revokeApiKeys(prisma, agent.id, undefined);
-    await insertAudit(prisma, audit(agent.id));
+    await noteAudit(prisma, audit(ownerId, agent.id));
     await updateAgent(prisma, agent.id, { name: "Later" });
     const cursor = { owner: "me", leaseSeconds: 30, firstBlock: 1n };
     await leaseCursor(prisma, { chainId: 1, asset: address() }, cursor);
@@ -232,7 +228,8 @@ const newAgent = (ownerId: string) => ({
   expiresAt: null,
 });
 
-const audit = (agentId: string) => ({
+const audit = (ownerId: string, agentId: string) => ({
+  ownerId,
   agentId,
   actor: address(),
   action: "agent.updated" as const,

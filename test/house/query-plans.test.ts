@@ -235,6 +235,11 @@ async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): Promise
     nonce: hash(),
     deadlineSeconds: 4_102_444_800n,
     signature: "0x00",
+    proof: {
+      kind: "order",
+      digest: hash(),
+      signers: [{ signer: PAYEE, chainId: 0, signature: "0x00" }],
+    },
     validForSeconds: 120,
     balance: { ...BALANCE, timestampSeconds: BigInt(Math.floor(Date.now() / 1_000)) },
     gasHold: 1n,

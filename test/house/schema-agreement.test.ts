@@ -21,7 +21,7 @@ t.test("a column that only one of them has is noticed", async (t) => {
   t.match(await schemaDrift(t, url, schema), /DROP COLUMN "nickname"/);
 });
 
-t.test("migrations hold tables, indexes and constraints only", async (t) => {
+t.test("migrations hold tables, indexes, constraints and grants only", async (t) => {
   const statements = (await readMigrations())
     .map((migration) => migration.sql)
     .join("\n")
@@ -33,7 +33,7 @@ t.test("migrations hold tables, indexes and constraints only", async (t) => {
   for (const statement of statements)
     t.match(
       statement,
-      /^(CREATE (UNLOGGED )?TABLE|DROP TABLE|(CREATE (UNIQUE )?|DROP )INDEX|ALTER TABLE) /,
+      /^((CREATE (UNLOGGED )?|DROP )TABLE|(CREATE (UNIQUE )?|DROP )INDEX|ALTER TABLE|REVOKE) /,
     );
 });
 

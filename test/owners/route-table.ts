@@ -67,6 +67,11 @@ export const ROUTES: Record<string, RouteRow> = {
   "POST /api/auth/logout": OWNER("200"),
   "GET /api/auth/sessions": OWNER("200"),
   "DELETE /api/auth/sessions/:id": OWNED("200"),
+  "GET /api/audit": OWNER("200"),
+  "GET /api/audit/export": OWNER("200"),
+  "GET /api/recovery": OWNER("200"),
+  "PUT /api/recovery/second": OWNER("403 owner_signature_required", { address: SHOP }),
+  "POST /api/recovery/move": OWNER("409 conflict", {}),
   "GET /api/owner/balance": OWNER("200"),
 
   // Agents of an owner

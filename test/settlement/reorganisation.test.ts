@@ -61,7 +61,9 @@ t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
   );
   t.same(node.corrections, ["settled_to_open"], node.said());
   t.ok(node.logs.some(({ level, message }) => level === "error" && /took back/.test(message)));
-  const audit = await database.pool.query("SELECT action, before, after FROM audit_log");
+  const audit = await database.pool.query(
+    "SELECT action, body::json->'before' AS before, body::json->'after' AS after FROM audit_log WHERE agent_id IS NOT NULL",
+  );
   t.match(audit.rows, [{ action: "payment.corrected", after: { status: "submitted" } }]);
 
   await arrived();

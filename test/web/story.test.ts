@@ -289,12 +289,16 @@ t.test("the whole story", async (t) => {
     await page.getByRole("button", { name: "Done" }).click();
   });
 
-  await step("every change is in the audit; the empty agent is archived", async () => {
+  await step("every change is in the audit; the empty agent is archived", async (t) => {
     await page.getByRole("link", { name: "Audit" }).click();
     await page
       .getByText(/paused/i)
       .first()
       .waitFor();
+    await page.getByText(/Verified up to entry \d+/).waitFor();
+    const downloading = page.waitForEvent("download");
+    await page.getByRole("button", { name: "Download" }).click();
+    t.equal((await downloading).suggestedFilename(), "purser-audit.jsonl");
     await page.getByRole("link", { name: "Withdraw" }).click();
     await page.getByRole("button", { name: "Archive agent…" }).click();
     await page.getByRole("button", { name: "Archive", exact: true }).click();

@@ -125,6 +125,25 @@ t.test("trouble", async (t) => {
     },
   );
 
+  await t.test("the browser names the entry of its past that was changed", async () => {
+    const { page } = await signedIn("/settings");
+    await page.getByText(/Verified up to entry \d+/).waitFor();
+    const { pool } = world.database;
+    const change = async (sql: string) => {
+      await pool.query("ALTER TABLE audit_log DISABLE TRIGGER audit_log_kept");
+      await pool.query(`UPDATE audit_log SET ${sql} WHERE seq = (SELECT max(seq) FROM audit_log)`);
+      await pool.query("ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_kept");
+      await page.reload();
+    };
+    await change("hash = sha256(hash)");
+    await page.getByText(/Entry \d+ is not the one this browser saw before/).waitFor();
+    await page.evaluate("localStorage.clear()");
+    await page.reload();
+    await page.getByText(/Entry \d+ does not have the hash of its text/).waitFor();
+    await change("hash = sha256(prev_hash || convert_to(body, 'UTF8'))");
+    await page.getByText(/Verified up to entry \d+/).waitFor();
+  });
+
   await t.test("a service that does not answer at all is not a sign-out", async (t) => {
     const { page } = await signedIn("/agents");
     await page.route("**/api/**", (route) => route.abort());

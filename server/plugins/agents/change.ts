@@ -11,6 +11,7 @@ import { loosens, type RulesInForce } from "../../core/rules.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 import type { AnyAuthorization } from "../../schemas/orders.ts";
+import { noteAudit, type AuditAction } from "../audit/store.ts";
 import {
   orderNotSigned,
   SignatureNeeded,
@@ -23,7 +24,7 @@ import type { Custody } from "../custody/custody.ts";
 import { latestVersion } from "../orders/store.ts";
 import { rulesInForce, secondsOf } from "./rules.ts";
 import { entriesOf } from "./payees-store.ts";
-import { findAgent, lockAgent, insertAudit, type AgentRow, type AuditAction } from "./store.ts";
+import { findAgent, lockAgent, type AgentRow } from "./store.ts";
 
 /** Who asks for a change, and in which request. */
 export interface OwnerCall {
@@ -210,4 +211,10 @@ export const writeAudit = (
   agentId: string,
   note: AuditNote,
 ): Promise<void> =>
-  insertAudit(tx, { agentId, actor: call.owner.address, requestId: call.requestId, ...note });
+  noteAudit(tx, {
+    ownerId: call.owner.id,
+    agentId,
+    actor: (call.owner.second ?? call.owner).address,
+    requestId: call.requestId,
+    ...note,
+  });

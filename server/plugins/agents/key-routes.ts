@@ -85,7 +85,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.delete(
     "/api/agents/:id/keys/:keyId",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: {
         tags,
         summary: "Revoke a key, at once and everywhere",

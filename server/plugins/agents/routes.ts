@@ -1,5 +1,5 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { getAddress, type Address } from "viem";
+import { getAddress } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import {
@@ -9,19 +9,21 @@ import {
   AgentPage,
   Allowlist,
   AllowlistParams,
-  AuditPage,
   CreateAgentBody,
   CreatedAgent,
   ReplaceAllowlistBody,
   UpdateAgentBody,
 } from "../../schemas/agents.ts";
+import { AuditPage } from "../../schemas/audit.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { policyRefusals } from "../../schemas/orders.ts";
 import { OwnerBalance, OwnerBalanceQuery } from "../../schemas/owners.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import { archiveAgent, createAgent, editAgent } from "./agents.ts";
 import { addToAllowlist, removeAllowed, replaceAllowlist } from "./allowlist.ts";
-import { listAudit, listAgents } from "./store.ts";
+import { viewEntry as viewAuditEntry } from "../audit/index.ts";
+import { listAudit } from "../audit/store.ts";
+import { listAgents } from "./store.ts";
 import { ownAgent, ownerCall } from "./change.ts";
 import { refuseField } from "./rules.ts";
 import { viewKey } from "./keys.ts";
@@ -95,7 +97,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.patch(
     "/api/agents/:id",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -113,7 +115,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/archive",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: {
         tags,
         summary: "End an agent; refused while it holds or has promised funds",
@@ -138,7 +140,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.put(
     "/api/agents/:id/allowlist",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -158,7 +160,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/allowlist",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -177,7 +179,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.delete(
     "/api/agents/:id/allowlist/:address",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: {
         tags,
         summary: "Allow an address no more",
@@ -208,15 +210,8 @@ export const auditRoutes: FastifyPluginAsyncTypebox = async (app) => {
     async (request) => {
       const page = readPage(request.query);
       const agent = await ownAgent(ownerCall(request), request.params.id);
-      return toPage(await listAudit(app.prisma, agent.id, page), page.limit, (row) => ({
-        id: row.id,
-        actor: getAddress(row.actor as Address),
-        action: row.action,
-        before: row.before,
-        after: row.after,
-        requestId: row.requestId,
-        createdAt: row.createdAt.toISOString(),
-      }));
+      const rows = await listAudit(app.prisma, { agentId: agent.id }, page);
+      return toPage(rows, page.limit, viewAuditEntry);
     },
   );
 };

@@ -8,11 +8,9 @@ import {
   placeOf,
   readKeyset,
   databaseNow,
-  jsonOrNull,
   type Db,
   type Prisma,
 } from "../../infra/db/prisma.ts";
-import { newId } from "../../core/ids.ts";
 
 export interface AgentRow extends Place {
   ownerId: string;
@@ -199,56 +197,4 @@ export async function outstandingOf(
   const rows = await tx.$queryRaw<{ total: Prisma.Decimal }[]>`
     SELECT purser_outstanding(${args.agentId}, ${BigInt(args.chainId)}, ${args.balanceBlock}) AS total`;
   return rows[0] ? atomicOf(rows[0].total) : 0n;
-}
-
-/** One change of rules or keys, or a payment's end that was not so: who, what, before and after, in wire form. */
-export interface AuditEntry {
-  agentId: string;
-  /** The owner's address; nobody's (zero) where the chain itself corrected a payment. */
-  actor: string;
-  action: AuditAction;
-  before: Record<string, unknown> | null;
-  after: Record<string, unknown> | null;
-  requestId: string;
-}
-
-export type AuditAction =
-  | "agent.created"
-  | "agent.updated"
-  | "agent.paused"
-  | "agent.resumed"
-  | "agent.archived"
-  | "allowlist.replaced"
-  | "allowlist.added"
-  | "allowlist.removed"
-  | "key.created"
-  | "key.rotated"
-  | "key.revoked"
-  /** Written by purser_payment_corrected. */
-  | "payment.corrected";
-
-interface AuditRow extends AuditEntry, Place {
-  createdAt: Date;
-}
-
-/** Inside the transaction of the change itself: neither happens without the other. */
-export async function insertAudit(tx: Db, entry: AuditEntry): Promise<void> {
-  await tx.auditEntry.create({
-    data: {
-      ...entry,
-      id: newId("aud"),
-      before: jsonOrNull(entry.before),
-      after: jsonOrNull(entry.after),
-    },
-  });
-}
-
-export async function listAudit(db: Db, agentId: string, page: PageRequest): Promise<AuditRow[]> {
-  const rows = await readKeyset(page, (where, order) =>
-    db.auditEntry.findMany({
-      where: { agentId, ...where },
-      ...order,
-    }),
-  );
-  return rows.map((row) => ({ ...(row as unknown as AuditEntry & typeof row), ...placeOf(row) }));
 }

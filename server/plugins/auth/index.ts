@@ -135,12 +135,18 @@ export interface RequestOwner {
   address: Address;
   /** The chain whose contract it is; 0 for an owner with a key. */
   chainId: number;
+  /** Signed in by the owner's second wallet: may tighten, and withdraw to the owner. */
+  second: { address: Address; chainId: number } | null;
   sessionId: string;
   sessionCreatedAt: Date;
   sessionExpiresAt: Date;
 }
 
 declare module "fastify" {
+  interface FastifyContextConfig {
+    /** The owner's second wallet may call it, too. */
+    second?: true;
+  }
   interface FastifyRequest {
     /** Set on routes with `auth: "owner"`. */
     owner: RequestOwner;
@@ -190,15 +196,25 @@ export const owner = fp(
         id: session.ownerId,
         address: session.address,
         chainId: session.chainId,
+        second:
+          session.secondAddress === null
+            ? null
+            : { address: session.secondAddress, chainId: session.secondChainId ?? 0 },
         sessionId: session.sessionId,
         sessionCreatedAt: session.createdAt,
         sessionExpiresAt: session.expiresAt,
       };
+      if (request.owner.second && !mayCall(request))
+        throw new ApiError("second_wallet_only_tightens");
       if (session.isSeenStale) await noteSessionSeen(app.prisma, session.sessionId);
     });
   },
   { name: "auth-owner" },
 );
+
+/** A second wallet reads everything, and changes what its route says it may. */
+const mayCall = ({ method, routeOptions }: FastifyRequest): boolean =>
+  SAFE_METHODS.has(method) || routeOptions.config.second === true;
 
 const CHALLENGE = { headers: { "www-authenticate": 'SIWE realm="purser"' } };
 

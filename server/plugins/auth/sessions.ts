@@ -24,6 +24,9 @@ export interface SessionHolder {
   ownerId: string;
   address: Address;
   chainId: number;
+  /** The second wallet that signed in for this owner. */
+  secondAddress: Address | null;
+  secondChainId: number | null;
   createdAt: Date;
   expiresAt: Date;
   isSeenStale: boolean;
@@ -48,15 +51,24 @@ const ALIVE = `s.revoked_at IS NULL AND s.expires_at > now()
 
 export async function insertSession(
   db: Db,
-  args: { ownerId: string; tokenHash: Buffer; userAgent: string; ip: string },
+  args: {
+    ownerId: string;
+    tokenHash: Buffer;
+    userAgent: string;
+    ip: string;
+    second?: { address: Address; chainId: number };
+  },
 ): Promise<string> {
+  const { second, ...facts } = args;
   const id = newId("ses");
   const now = await databaseNow(db);
   await db.session.create({
     data: {
-      ...args,
+      ...facts,
       id,
       tokenHash: Uint8Array.from(args.tokenHash),
+      secondAddress: second?.address ?? null,
+      secondChainId: second === undefined ? null : BigInt(second.chainId),
       createdAt: now,
       lastSeenAt: now,
       expiresAt: secondsAfter(now, SESSION_ABSOLUTE_SECONDS),
@@ -70,6 +82,7 @@ export async function findSession(sql: Sql, tokenHash: Buffer): Promise<SessionH
   const { rows } = await sql.query<SessionHolder>({
     name: "session-holder",
     text: `SELECT s.id AS "sessionId", s.owner_id AS "ownerId", o.address, o.chain_id::float8 AS "chainId",
+                  s.second_address AS "secondAddress", s.second_chain_id::float8 AS "secondChainId",
                   s.created_at AS "createdAt",
                   s.expires_at AS "expiresAt", s.last_seen_at < now() - interval '1 minute' AS "isSeenStale"
              FROM sessions s JOIN owners o ON o.id = s.owner_id
@@ -110,6 +123,15 @@ export async function revokeSession(db: Db, ownerId: string, sessionId: string):
   return count === 1;
 }
 
+/** Those of a second wallet that is none any more. */
+export async function revokeSecondSessions(db: Db, ownerId: string): Promise<void> {
+  const revokedAt = await databaseNow(db);
+  await db.session.updateMany({
+    where: { ownerId, secondAddress: { not: null }, revokedAt: null },
+    data: { revokedAt },
+  });
+}
+
 /** Whether a session of this id can still be used, for a stream that outlives its request. */
 export async function isSessionLive(db: Db, sessionId: string): Promise<boolean> {
   const now = await databaseNow(db);
@@ -120,11 +142,17 @@ export async function isSessionLive(db: Db, sessionId: string): Promise<boolean>
   return found !== null;
 }
 
-/** The session a browser still carried when it signed in anew: nobody holds its cookie any more. */
-export async function revokeSessionByToken(db: Db, tokenHash: Buffer): Promise<void> {
-  const revokedAt = await databaseNow(db);
-  await db.session.updateMany({
-    where: { tokenHash: Uint8Array.from(tokenHash), revokedAt: null },
-    data: { revokedAt },
+/** The session a browser still carried when it signed in anew: nobody holds its cookie any more. Answers whose it was. */
+export async function revokeSessionByToken(
+  db: Db,
+  tokenHash: Buffer,
+): Promise<{ id: string; owner: { id: string; address: string } } | undefined> {
+  const now = await databaseNow(db);
+  const alive = { tokenHash: Uint8Array.from(tokenHash), revokedAt: null };
+  const found = await db.session.findFirst({
+    where: alive,
+    select: { id: true, owner: { select: { id: true, address: true } } },
   });
+  const { count } = await db.session.updateMany({ where: alive, data: { revokedAt: now } });
+  return count === 1 && found !== null ? found : undefined;
 }

@@ -21,7 +21,13 @@ import {
   type RulesInForce,
 } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
-import { CustodyError, NotSignedFor, type SealedWallet, type WalletName } from "./envelope.ts";
+import {
+  CustodyError,
+  NOTHING,
+  NotSignedFor,
+  type SealedWallet,
+  type WalletName,
+} from "./envelope.ts";
 
 /** By whose word: the policy in force (`site`: where an x402 payment goes), an approval of this one, a withdrawal's order. */
 export type Cover =
@@ -59,6 +65,8 @@ export interface CoversDeps {
   load(asked: { agentId: string; payee: string }): Promise<LoadedWallet | undefined>;
   loadEvidence(asked: { agentId: string; payee: string }): Promise<Evidence | undefined>;
   findWithdrawal(agentId: string, nonce: Hex): Promise<WithdrawalRow | undefined>;
+  /** The newest order in which the owner of this agent named a second wallet. */
+  findSecond(agentId: string): Promise<SignedDocument | undefined>;
   findApproval(agentId: string, approvalId: string): Promise<SignedDocument | undefined>;
   isSigned(
     owner: { address: Address; chainId: number },
@@ -163,6 +171,13 @@ export class Covers {
   async #verify(evidence: Evidence): Promise<Verified> {
     const { agentId, rules, policy } = evidence;
     const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
+    // It moved to an owner who has signed nothing yet; what was decided before that is not paid.
+    if (
+      evidence.policyDigest === NOTHING &&
+      rules.status !== "active" &&
+      rulesDigest(rules) === evidence.rulesDigest
+    )
+      throw changedMeanwhile();
     if (policy?.digest !== evidence.policyDigest)
       throw fail("the policy that was sealed is not there");
     const order = await this.#read("AgentPolicy", policy, evidence);
@@ -241,8 +256,25 @@ export class Covers {
       authorization.validBefore <= row.deadlineSeconds;
     if (!order || !isSame) throw fail("the withdrawal is not what was ordered");
     const hash = orderDigest("Withdraw", order, chainId);
-    if (!(await this.#isSigned(wallet, { hash, signature: row.signature })))
+    const signed = { hash, signature: row.signature };
+    if (await this.#isSigned(wallet, signed)) return;
+    if (row.to !== wallet.ownerAddress || !(await this.#isSignedBySecond(wallet, signed)))
       throw fail("its owner did not sign this withdrawal");
+  }
+
+  /** By the wallet that the sealed owner named, in an order that is checked as any other. */
+  async #isSignedBySecond(
+    wallet: WalletName,
+    signed: { hash: Hex; signature: Hex },
+  ): Promise<boolean> {
+    const named = await this.#deps.findSecond(wallet.agentId);
+    const order = named && (await this.#read("SecondWallet", named, wallet));
+    if (order?.owner.toLowerCase() !== wallet.ownerAddress) return false;
+    const second = {
+      address: order.second.toLowerCase() as Address,
+      chainId: Number(order.secondChain),
+    };
+    return (await this.#deps.isSigned(second, signed)) === "valid";
   }
 
   async #checkApproval(

@@ -133,6 +133,35 @@ export class Custody {
     }
   }
 
+  /**
+   * Seals the wallet for another owner, who has signed nothing yet: for the same rules or narrower ones, and for no
+   * payment before that owner's first policy. In the transaction that moves the agent, and holds its row.
+   */
+  async reown(
+    tx: Db,
+    agent: { agentId: string; from: Owner; to: Owner },
+    rules: { current: RulesInForce; wanted: RulesInForce },
+  ): Promise<void> {
+    const { agentId, from, to } = agent;
+    const wallet = await lockWallet(tx, agentId);
+    if (!wallet) throw new CustodyError(`agent ${agentId} has no wallet`);
+    const name = { ...wallet, agentId, ownerAddress: from.address, ownerChainId: from.chainId };
+    const seal = {
+      ...unsigned(to),
+      rulesDigest: rulesDigest(rules.wanted),
+      revision: wallet.revision + 1,
+    };
+    try {
+      if (rulesDigest(rules.current) !== wallet.rulesDigest || loosens(rules.current, rules.wanted))
+        throw new NotSignedFor(`the rules of agent ${agentId} are not those that were sealed`);
+      await updateSeal(tx, agentId, seal, rewrapWallet(this.#deps.ring, name, wallet, seal));
+    } catch (error) {
+      if (!(error instanceof NotSignedFor)) throw error;
+      this.#deps.alarm({ agentId, error });
+      throw notSigned(error);
+    }
+  }
+
   /** A transfer of our USDC from this agent's wallet, if the owner's signature covers it. */
   async signAuthorization(
     agentId: string,

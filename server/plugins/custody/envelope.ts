@@ -36,7 +36,7 @@ export interface Seal {
   revision: number;
 }
 
-const NOTHING: Hex = `0x${"0".repeat(64)}`;
+export const NOTHING: Hex = `0x${"0".repeat(64)}`;
 /** Of a wallet whose owner has signed nothing yet: it opens for nothing but its first policy. */
 export const unsigned = (owner: { address: string; chainId: number }): Seal => ({
   ownerAddress: owner.address,

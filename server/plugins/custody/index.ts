@@ -4,6 +4,7 @@ import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import {
   findApproval,
+  findSecond,
   findWithdrawal,
   kidsInUse,
   readEvidence,
@@ -33,6 +34,7 @@ export default fp(
       load: walletsOf(app.pool),
       loadEvidence: (asked) => readEvidence(app.pool, asked),
       findWithdrawal: (agentId, nonce) => findWithdrawal(app.pool, agentId, nonce),
+      findSecond: (agentId) => findSecond(app.prisma, agentId),
       findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
       isSigned: (owner, signed) => isSignedByOwner(app.chains, owner, signed),
     });

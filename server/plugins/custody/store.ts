@@ -5,6 +5,7 @@ import type { Payee, RulesInForce } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
+import { latestSecond } from "../owners/store.ts";
 
 const SHARED = { maxBatch: 64, maxInFlight: 2 };
 
@@ -185,6 +186,19 @@ export async function findApproval(
 ): Promise<SignedDocument | undefined> {
   const row = await db.ownerOrder.findUnique({ where: { approvalId, agentId } });
   if (row?.kind !== "ApprovePayment" || row.signature === null) return undefined;
+  return {
+    document: row.document,
+    digest: row.digest as Hex,
+    signature: hexOf(row.signature),
+    chainId: Number(row.chainId),
+  };
+}
+
+/** How the owner of this agent named a second wallet, the last time. */
+export async function findSecond(db: Db, agentId: string): Promise<SignedDocument | undefined> {
+  const agent = await db.agent.findUnique({ where: { id: agentId }, select: { ownerId: true } });
+  const row = agent && (await latestSecond(db, agent.ownerId));
+  if (!row?.signature) return undefined;
   return {
     document: row.document,
     digest: row.digest as Hex,

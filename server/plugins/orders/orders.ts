@@ -14,7 +14,6 @@ import {
 } from "../../core/orders.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
-import type { AnyAuthorization } from "../../schemas/orders.ts";
 import { findOrder, insertPrepared, insertUsed, type PreparedWallet } from "./store.ts";
 
 /** An order as this request would have it, but for what makes it single. */
@@ -41,6 +40,8 @@ export interface OrderOwner {
   id: string;
   address: Address;
   chainId: number;
+  /** Whose session it is, where the owner's second wallet signed in. */
+  second?: { address: Address; chainId: number } | null;
 }
 
 export interface OrdersDeps {
@@ -74,7 +75,7 @@ export class OwnerOrders {
   async verify<K extends OrderKind>(
     owner: OrderOwner,
     kind: K,
-    authorization: AnyAuthorization,
+    authorization: { order: object; signature: string },
     chainId: number,
   ): Promise<SignedOrder<K>> {
     const order = readOrder(kind, authorization.order as unknown as Orders[K]);
@@ -129,6 +130,9 @@ export class OwnerOrders {
       return await work();
     } catch (error) {
       if (!(error instanceof SignatureNeeded)) throw error;
+      // A move is signed by both wallets; whatever else needs a signature is the owner's.
+      if (owner.second && error.draft.kind !== "MoveOwner")
+        throw new ApiError("second_wallet_only_tightens");
       throw await this.#ask(owner, error);
     }
   }

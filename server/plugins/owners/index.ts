@@ -2,8 +2,11 @@
 import fp from "fastify-plugin";
 import { deleteExpiredSignIns } from "./store.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { getAddress } from "viem";
+import { getAddress, type Address } from "viem";
+import { parseAddress } from "../../core/foreign-text.ts";
+import type { FastifyRequest } from "fastify";
 import { listSessions, revokeSession } from "../auth/sessions.ts";
+import { noteAudit } from "../audit/store.ts";
 import { issueNonce, signIn } from "./sign-in.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
@@ -63,9 +66,12 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
         look: () =>
           signIn(
             {
-              ...request.body,
+              message: request.body.message,
+              signature: request.body.signature,
+              secondOf: readOwner(request.body.owner),
               userAgent: request.headers["user-agent"] ?? "",
               ip: request.ip,
+              requestId: request.id,
               oldToken: app.sessionCookie.read(request),
             },
             {
@@ -91,6 +97,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner }) => ({
       address: getAddress(owner.address),
+      second: owner.second && getAddress(owner.second.address),
       sessionId: owner.sessionId,
       createdAt: owner.sessionCreatedAt.toISOString(),
       expiresAt: owner.sessionExpiresAt.toISOString(),
@@ -100,11 +107,11 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/auth/logout",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: { tags, summary: "End this session", response: { 200: Done } },
     },
-    async ({ owner }, reply) => {
-      await revokeSession(app.prisma, owner.id, owner.sessionId);
+    async (request, reply) => {
+      await endSession(request, request.owner.sessionId);
       app.sessionCookie.clear(reply);
       return { success: true as const };
     },
@@ -138,7 +145,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.delete(
     "/api/auth/sessions/:id",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", second: true },
       schema: {
         tags,
         summary: "End one of this owner's sessions",
@@ -146,11 +153,41 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: Done },
       },
     },
-    async ({ owner, params }, reply) => {
-      if (!(await revokeSession(app.prisma, owner.id, params.id)))
+    async (request, reply) => {
+      const { owner, params } = request;
+      if (!(await endSession(request, params.id)))
         throw new ApiError("not_found", { detail: "There is no such session among yours." });
       if (params.id === owner.sessionId) app.sessionCookie.clear(reply);
       return { success: true as const };
     },
   );
 };
+
+function readOwner(text: string | undefined): Address | undefined {
+  if (text === undefined) return undefined;
+  const parsed = parseAddress(text);
+  if (parsed.ok) return parsed.address;
+  const errors = [{ path: "body.owner", message: parsed.reason }];
+  throw new ApiError("invalid_address", {
+    detail: `body.owner ${parsed.reason}`,
+    extra: { errors },
+  });
+}
+
+/** False when the owner has no such session alive. */
+async function endSession(request: FastifyRequest, sessionId: string): Promise<boolean> {
+  const { owner, server } = request;
+  return server.prisma.$transaction(async (tx) => {
+    if (!(await revokeSession(tx, owner.id, sessionId))) return false;
+    await noteAudit(tx, {
+      ownerId: owner.id,
+      agentId: null,
+      actor: (owner.second ?? owner).address,
+      action: sessionId === owner.sessionId ? "session.ended" : "session.revoked",
+      before: null,
+      after: { sessionId },
+      requestId: request.id,
+    });
+    return true;
+  });
+}

@@ -1,13 +1,14 @@
 /** Sign-in with Ethereum (EIP-4361): our nonce, the message, its signature, a session. */
 import { randomInt } from "node:crypto";
-import { isHex, type Hex, type Address } from "viem";
+import { getAddress, isHex, type Hex, type Address } from "viem";
 import {
   verifyAccountMessage,
   type SignatureVerdict,
 } from "../../infra/chain/account-signature.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
-import type { PrismaClient } from "../../infra/db/prisma.ts";
-import { ensureOwner, insertNonce, takeNonce } from "./store.ts";
+import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
+import { NOBODY, noteAudit } from "../audit/store.ts";
+import { ensureOwner, findOwners, insertNonce, ownerSecondedBy, takeNonce } from "./store.ts";
 import {
   insertSession,
   revokeSessionByToken,
@@ -34,6 +35,9 @@ interface SignInRequest {
   signature: string;
   userAgent: string;
   ip: string;
+  requestId: string;
+  /** The owner whose second wallet signs in. */
+  secondOf: Address | undefined;
   /** The token the browser came with; never adopted, ended if it was alive. */
   oldToken: string | undefined;
 }
@@ -64,21 +68,75 @@ export async function signIn(
   const verdict = await verify(chain, fields, request);
   // A contract's word is its chain's: one that may be another chain vouches for nobody.
   const isVouched = verdict !== "contract" || isVerified(fields.chainId);
+  if (verdict === "invalid") await noteRefusal(prisma, fields, request);
   assertSigned(isVouched ? verdict : "unavailable");
   const contractOn = verdict === "contract" ? fields.chainId : 0;
 
   const token = createSessionToken();
+  let { address } = fields;
   await prisma.$transaction(async (tx) => {
-    if (request.oldToken !== undefined)
-      await revokeSessionByToken(tx, hashSessionToken(request.oldToken));
-    await insertSession(tx, {
-      ownerId: await ensureOwner(tx, fields.address, contractOn),
+    if (request.oldToken !== undefined) await endOld(tx, request, request.oldToken);
+    const from = deviceOf(request);
+    const wallet = { address: fields.address, chainId: contractOn };
+    const second = request.secondOf && (await ownerSecondedBy(tx, request.secondOf, wallet));
+    if (request.secondOf !== undefined && !second)
+      throw refused(`this account is not the second wallet of ${getAddress(request.secondOf)}`);
+    const ownerId = second?.id ?? (await ensureOwner(tx, fields.address, contractOn));
+    address = second?.address ?? fields.address;
+    const sessionId = await insertSession(tx, {
+      ownerId,
       tokenHash: hashSessionToken(token),
-      userAgent: request.userAgent.slice(0, 300),
-      ip: request.ip,
+      ...from,
+      ...(second && { second: wallet }),
+    });
+    await noteAudit(tx, {
+      ownerId,
+      agentId: null,
+      actor: fields.address,
+      action: "session.created",
+      before: null,
+      after: { sessionId, ...from },
+      requestId: request.requestId,
+      // The message can be used no more, and shows for ever who asked for this session.
+      proof: {
+        kind: "message",
+        message: request.message,
+        signer: fields.address,
+        chainId: contractOn,
+        signature: request.signature.toLowerCase(),
+      },
     });
   });
-  return { address: fields.address, token };
+  return { address, token };
+}
+
+const deviceOf = ({ userAgent, ip }: SignInRequest) => ({ userAgent: userAgent.slice(0, 300), ip });
+
+async function endOld(tx: Db, { requestId }: SignInRequest, oldToken: string): Promise<void> {
+  const old = await revokeSessionByToken(tx, hashSessionToken(oldToken));
+  if (!old) return;
+  const after = { sessionId: old.id, why: "another sign-in in the same browser" };
+  const { id: ownerId, address: actor } = old.owner;
+  const action = "session.ended";
+  await noteAudit(tx, { ownerId, agentId: null, actor, action, before: null, after, requestId });
+}
+
+/** Somebody tried to be an owner of ours, and was not. */
+async function noteRefusal(
+  prisma: PrismaClient,
+  { address, chainId }: SiweFields,
+  request: SignInRequest,
+): Promise<void> {
+  for (const ownerId of await findOwners(prisma, address, [0, chainId]))
+    await noteAudit(prisma, {
+      ownerId,
+      agentId: null,
+      actor: NOBODY,
+      action: "session.refused",
+      before: null,
+      after: deviceOf(request),
+      requestId: request.requestId,
+    });
 }
 
 async function verify(

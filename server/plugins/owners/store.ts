@@ -1,5 +1,6 @@
 import type { Address } from "viem";
 import { newId } from "../../core/ids.ts";
+import type { SecondWalletOrder } from "../../core/orders.ts";
 import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 
 /** An owner exists from the first sign-in of its address: by its key (0), or by a contract on this chain. */
@@ -14,6 +15,62 @@ export async function ensureOwner(db: Db, address: Address, contractOn = 0): Pro
     select: { id: true },
   });
   return id;
+}
+
+/** Those of an address: by its key (0), and by its contract on each of these chains. */
+export async function findOwners(
+  db: Db,
+  address: Address,
+  chainIds: readonly number[],
+): Promise<string[]> {
+  const owners = await db.owner.findMany({
+    where: { address, chainId: { in: chainIds.map(BigInt) } },
+    select: { id: true },
+    orderBy: { id: "asc" },
+  });
+  return owners.map(({ id }) => id);
+}
+
+/** The order in which an owner named a second wallet, the last time; it may name none. */
+export const latestSecond = (db: Db, ownerId: string) =>
+  db.ownerOrder.findFirst({
+    where: { ownerId, kind: "SecondWallet", usedAt: { not: null } },
+    orderBy: { usedAt: "desc" },
+  });
+
+export interface SecondWallet {
+  address: Address;
+  chainId: number;
+  since: Date;
+}
+
+export async function secondWalletOf(db: Db, ownerId: string): Promise<SecondWallet | undefined> {
+  const row = await latestSecond(db, ownerId);
+  const { second, secondChain } = (row?.document ?? {}) as Partial<SecondWalletOrder>;
+  if (!row?.usedAt || second === undefined || BigInt(second) === 0n) return undefined;
+  return {
+    address: second.toLowerCase() as Address,
+    chainId: Number(secondChain),
+    since: row.usedAt,
+  };
+}
+
+/** The owner of this address, by key or contract, who named this wallet as the second one. */
+export async function ownerSecondedBy(
+  db: Db,
+  ownerAddress: Address,
+  wallet: { address: Address; chainId: number },
+): Promise<{ id: string; address: Address } | undefined> {
+  const owners = await db.owner.findMany({
+    where: { address: ownerAddress },
+    select: { id: true },
+  });
+  for (const { id } of owners) {
+    const second = await secondWalletOf(db, id);
+    if (second?.address === wallet.address && second.chainId === wallet.chainId)
+      return { id, address: ownerAddress };
+  }
+  return undefined;
 }
 
 /** Keeps a fresh sign-in nonce, and clears away some that were never used. */

@@ -43,7 +43,7 @@ export default fp(
 );
 
 export const routes: FastifyPluginAsyncTypebox = async (app) => {
-  const config = { auth: "owner" } as const;
+  const config = { auth: "owner", second: true } as const;
   const tags = ["owners: withdrawals"];
 
   async function contextOf(request: FastifyRequest, agentId: string): Promise<WithdrawalContext> {

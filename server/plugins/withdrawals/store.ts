@@ -1,4 +1,5 @@
 import type { Address, Hex } from "viem";
+import type { Proof } from "../audit/verify.ts";
 import { bytea } from "../guardrails/store.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -33,6 +34,8 @@ export interface WithdrawalRequest {
   nonce: Hex;
   deadlineSeconds: bigint;
   signature: Hex;
+  /** The same order for the audit. */
+  proof: Proof;
   validForSeconds: number;
   balance: { atomic: bigint; blockNumber: bigint; timestampSeconds: bigint };
   /** What its gas may cost, in units of core/gas.ts. */
@@ -68,6 +71,7 @@ function asked({ idempotency, balance, ...request }: WithdrawalRequest) {
     amount: request.amountAtomic,
     nonce: request.nonce,
     deadline: request.deadlineSeconds,
+    proof: request.proof,
     signature: bytea(Buffer.from(request.signature.slice(2), "hex")),
     valid_seconds: request.validForSeconds,
     balance: balance.atomic,

@@ -43,7 +43,12 @@ export interface WithdrawalsDeps {
 
 export interface WithdrawalContext {
   agent: { id: string; walletAddress: Address; network: string };
-  owner: { id: string; address: Address; chainId: number };
+  owner: {
+    id: string;
+    address: Address;
+    chainId: number;
+    second: { address: Address; chainId: number } | null;
+  };
   requestId: string;
 }
 
@@ -66,6 +71,7 @@ export class Withdrawals {
       walletAddress: agent.walletAddress,
       asset: network.usdc.address,
     });
+    assertMayTake(context, to);
     const wanted = body.amount === "max" ? undefined : parsePayable(body.amount);
     if (wanted?.ok === false) throw refuseField("invalid_amount", "body.amount", wanted.reason);
     const available = await this.#available(context);
@@ -122,6 +128,7 @@ export class Withdrawals {
     const order = readOrder(body.order);
     if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
     const network = await this.#signedFor(context, order, body.signature as Hex);
+    assertMayTake(context, order.to);
     if (order.wallet !== agent.walletAddress.toLowerCase())
       throw invalidSignature("The order is for another wallet.");
     if (order.asset !== network.usdc.address.toLowerCase())
@@ -141,10 +148,12 @@ export class Withdrawals {
 
   /** The order's signature names its network: the domain that was signed holds the chain's id. */
   async #signedFor(
-    { agent, owner }: WithdrawalContext,
+    context: WithdrawalContext,
     order: Order,
     signature: Hex,
   ): Promise<NetworkFacts> {
+    const { agent } = context;
+    const signer = signerOf(context);
     // Several networks have USDC at one address; the agent's own is asked first.
     const own = this.#deps.networks.filter(({ id }) => id === agent.network);
     const others = this.#deps.networks.filter(
@@ -152,7 +161,7 @@ export class Withdrawals {
     );
     let isUnavailable = false;
     for (const network of [...own, ...others]) {
-      const verdict = await this.#deps.verifySignature(owner, {
+      const verdict = await this.#deps.verifySignature(signer, {
         hash: orderHash(order, network.chainId),
         signature,
       });
@@ -201,6 +210,18 @@ export class Withdrawals {
       nonce: order.nonce,
       deadlineSeconds: order.deadlineSeconds,
       signature: args.signature,
+      proof: {
+        kind: "order",
+        digest: orderHash(order, network.chainId),
+        order: typedDataOf("Withdraw", orderOnWire(order), network.chainId),
+        signers: [
+          {
+            signer: signerOf(context).address,
+            chainId: signerOf(context).chainId,
+            signature: args.signature.toLowerCase(),
+          },
+        ],
+      },
       validForSeconds: MAX_VALID_SECONDS,
       balance,
       gasHold,
@@ -288,6 +309,17 @@ const answerBody = (
   network: paid.network,
   settledAt: proof.settledAt.toISOString(),
 });
+
+/** Whose signature an order needs: the wallet's that signed in. */
+const signerOf = ({ owner }: WithdrawalContext) => owner.second ?? owner;
+
+/** The second wallet takes money to the owner's own address, and nowhere else. */
+function assertMayTake({ owner }: WithdrawalContext, to: Address): void {
+  if (owner.second !== null && to.toLowerCase() !== owner.address)
+    throw new ApiError("second_wallet_only_tightens", {
+      detail: `The second wallet withdraws to the owner's address only: ${getAddress(owner.address)}.`,
+    });
+}
 
 const invalidSignature = (detail: string): ApiError =>
   new ApiError("invalid_signature", {

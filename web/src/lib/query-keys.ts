@@ -18,6 +18,7 @@ export const keys = {
   overview: (agentId: string | undefined) => ["overview", agentId ?? "all"] as const,
   ownBalance: (network: string) => ["own-balance", network] as const,
   apiKeys: (agentId: string) => ["keys", agentId] as const,
+  auditChain: ["audit-chain"],
   audit: (agentId: string) => ["audit", agentId] as const,
   /** Every list of an agent's payments, whatever it is filtered by. */
   allPayments: (agentId: string) => ["payments", agentId] as const,
@@ -46,8 +47,8 @@ export const staleAfter = {
   paymentEvent: ["agents", "agent", "overview"],
   payment: ["agents", "agent", "overview", "payments", "own-balance"],
   /** Of limits, payees or expiry, and of the agent's state. */
-  rules: ["agents", "agent", "overview", "keys", "audit"],
-  apiKeys: ["keys", "audit"],
+  rules: ["agents", "agent", "overview", "keys", "audit", "audit-chain"],
+  apiKeys: ["keys", "audit", "audit-chain"],
   listing: ["listings", "listing"],
 } as const satisfies Record<string, readonly Root[]>;
 
@@ -66,7 +67,7 @@ export const invalidate = {
   afterListing: () => refetch(staleAfter.listing),
   /** Its own answer would be "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),
-  afterSessionEnded: () => refetch(["sessions"]),
+  afterSessionEnded: () => refetch(["sessions", "audit-chain"]),
   session: () => refetch(["session"]),
   payments: () => refetch(["payments"]),
   /** A new session may see what was refused before. */

@@ -4,6 +4,7 @@ import { Section, Stack } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { useLeave } from "../../shared/session/use-leave.ts";
+import { AuditChain } from "../../features/audit/AuditChain.tsx";
 import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
 
@@ -19,6 +20,7 @@ export default function SettingsScreen(): ReactNode {
         </Section>
         <Theme />
         <Sessions onSignOut={leave} />
+        <AuditChain />
       </Stack>
     </>
   );

@@ -48,6 +48,12 @@ export function Audit({ agent }: { agent: Agent }): ReactNode {
   );
 }
 
+/** The zero address is nobody's: the chain told, or somebody unknown tried. */
+function Actor({ entry: { actor, action } }: { entry: AuditEntry }): ReactNode {
+  if (!/^0x0+$/.test(actor)) return <Address value={actor} copy={false} />;
+  return action.endsWith(".refused") ? "somebody unknown" : "the chain";
+}
+
 function Entry({ entry }: { entry: AuditEntry }): ReactNode {
   const fields = [
     ...new Set([...Object.keys(entry.before ?? {}), ...Object.keys(entry.after ?? {})]),
@@ -58,7 +64,7 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
         <strong>{actionName(entry.action)}</strong>
         <span className={styles.who}>
           <time dateTime={entry.createdAt}>{formatDateTime(entry.createdAt)}</time> by{" "}
-          {/^0x0+$/.test(entry.actor) ? "the chain" : <Address value={entry.actor} copy={false} />}
+          <Actor entry={entry} />
         </span>
       </div>
       <dl className={styles.fields}>

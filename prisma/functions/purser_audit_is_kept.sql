@@ -1,0 +1,12 @@
+-- For those whom no grant holds back: an entry is neither changed nor taken away, and no chain forgets its end.
+CREATE FUNCTION purser_audit_is_kept() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'the audit is append-only: % of % is refused', TG_OP, TG_TABLE_NAME;
+END;
+$$;
+CREATE TRIGGER audit_log_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON audit_log
+  FOR EACH STATEMENT EXECUTE FUNCTION purser_audit_is_kept();
+ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_kept;
+CREATE TRIGGER audit_heads_kept BEFORE DELETE OR TRUNCATE ON audit_heads
+  FOR EACH STATEMENT EXECUTE FUNCTION purser_audit_is_kept();
+ALTER TABLE audit_heads ENABLE ALWAYS TRIGGER audit_heads_kept;

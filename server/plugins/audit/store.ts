@@ -1,0 +1,186 @@
+/** The audit's rows: what a transaction says, and one unbroken chain of it for each owner. */
+import { typedDataOf, type OrderKind } from "../../core/orders.ts";
+import { newId } from "../../core/ids.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
+import { jsonOrNull, placeOf, readKeyset, type Db } from "../../infra/db/prisma.ts";
+import type { ChainHead, ChainRow, EntryBody, Proof } from "./verify.ts";
+
+/** Where nobody known acts: the chain itself, or one whose signature was refused. */
+export const NOBODY = "0x0000000000000000000000000000000000000000";
+
+export interface AuditNote {
+  ownerId: string;
+  agentId: string | null;
+  /** An address. */
+  actor: string;
+  action: AuditAction;
+  before: Record<string, unknown> | null;
+  after: Record<string, unknown> | null;
+  requestId: string;
+  /** What was signed, so that anybody can check it again. */
+  proof?: Proof;
+}
+
+/** A `.refused` one is kept a few times an hour only: strangers can cause it. */
+export type AuditAction =
+  | "session.created"
+  | "session.ended"
+  | "session.revoked"
+  | "session.refused"
+  | "agent.created"
+  | "agent.updated"
+  | "agent.paused"
+  | "agent.resumed"
+  | "agent.archived"
+  | "agent.refused"
+  | "allowlist.replaced"
+  | "allowlist.added"
+  | "allowlist.removed"
+  | "key.created"
+  | "key.rotated"
+  | "key.revoked"
+  | "signature.refused"
+  /** Written by purser_order_audit. */
+  | "policy.signed"
+  | "key.signed"
+  | "payment.approved"
+  | "second.named"
+  | "owner.moved"
+  | "owner.received"
+  | "withdrawal.ordered"
+  /** Written by purser_withdrawal_audit. */
+  | "withdrawal.settled"
+  | "withdrawal.voided"
+  /** Written by purser_payment_corrected. */
+  | "payment.corrected";
+
+/**
+ * Inside the transaction of the change itself: neither happens without the other. It gets its place in the chain
+ * when the transaction commits (purser_audit_chain), so whatever else is locked, the chain's end is locked last.
+ */
+export async function noteAudit(tx: Db, note: AuditNote): Promise<void> {
+  await tx.auditNote.create({
+    data: {
+      ...note,
+      id: newId("aud"),
+      before: jsonOrNull(note.before),
+      after: jsonOrNull(note.after),
+      proof: jsonOrNull(note.proof ?? null),
+    },
+  });
+}
+
+export interface AuditRow extends Place {
+  seq: bigint;
+  hash: Uint8Array;
+  entry: EntryBody;
+  createdAt: Date;
+}
+
+/** Newest first: all of an owner's, or what is about one agent, whoever its owners were. */
+export async function listAudit(
+  db: Db,
+  of: { ownerId: string } | { agentId: string },
+  page: PageRequest,
+): Promise<AuditRow[]> {
+  const rows = await readKeyset(page, (where, order) =>
+    db.auditEntry.findMany({ where: { ...of, ...where }, ...order }),
+  );
+  return rows.map((row) => ({
+    ...placeOf(row),
+    seq: row.seq,
+    hash: row.hash,
+    entry: JSON.parse(row.body) as EntryBody,
+    createdAt: row.createdAt,
+  }));
+}
+
+const BATCH = 200;
+
+/** An owner's chain in its order, a batch at a time. */
+export async function* readChain(
+  db: Db,
+  ownerId: string,
+  afterSeq: bigint,
+): AsyncGenerator<ChainRow> {
+  for (let after = afterSeq; ;) {
+    const rows = await db.auditEntry.findMany({
+      where: { ownerId, seq: { gt: after } },
+      orderBy: { seq: "asc" },
+      take: BATCH,
+    });
+    const orders = await ordersOf(db, ownerId, rows);
+    for (const row of rows) {
+      after = row.seq;
+      const order = orders.get(row.seq);
+      yield {
+        ...(order === undefined ? {} : { order }),
+        seq: Number(row.seq),
+        prevHash: hex(row.prevHash),
+        hash: hex(row.hash),
+        body: row.body,
+        columns: { id: row.id, agentId: row.agentId, action: row.action, at: row.createdAt },
+      };
+    }
+    if (rows.length < BATCH) return;
+  }
+}
+
+/** The signed orders that entries name by their digest. */
+async function ordersOf(
+  db: Db,
+  ownerId: string,
+  rows: readonly { seq: bigint; body: string }[],
+): Promise<Map<bigint, unknown>> {
+  const named = new Map<bigint, { digest: string; agentId: string }>();
+  for (const { seq, body } of rows) {
+    const { proof, agentId } = JSON.parse(body) as EntryBody;
+    // An order of no agent has none by that name.
+    if (proof?.kind === "order" && proof.order === undefined)
+      named.set(seq, { digest: proof.digest, agentId: agentId ?? "" });
+  }
+  if (named.size === 0) return new Map();
+  const found = await db.ownerOrder.findMany({
+    where: { ownerId, OR: [...named.values()] },
+    select: { digest: true, kind: true, document: true, chainId: true },
+  });
+  const byDigest = new Map(
+    found.map(({ digest, kind, document, chainId }) => [
+      digest,
+      typedDataOf(kind as OrderKind, document as never, Number(chainId)),
+    ]),
+  );
+  return new Map(
+    [...named].flatMap(([seq, { digest }]) => {
+      const order = byDigest.get(digest);
+      return order === undefined ? [] : [[seq, order] as const];
+    }),
+  );
+}
+
+export async function readHead(db: Db, ownerId: string): Promise<ChainHead> {
+  const head = await db.auditHead.findUnique({ where: { ownerId } });
+  return head ? { seq: Number(head.seq), hash: hex(head.hash) } : { seq: 0, hash: NO_HASH };
+}
+
+/** Everybody who has one, or the one who is named by id or address. */
+export async function ownersWithAudit(
+  db: Db,
+  named: string | undefined,
+): Promise<{ id: string; address: string }[]> {
+  const who = named === undefined ? {} : { OR: [{ id: named }, { address: named.toLowerCase() }] };
+  return db.owner.findMany({
+    where: { auditHead: { isNot: null }, ...who },
+    select: { id: true, address: true },
+    orderBy: { id: "asc" },
+  });
+}
+
+export async function findOwnerOf(db: Db, agentId: string): Promise<string | undefined> {
+  const agent = await db.agent.findUnique({ where: { id: agentId }, select: { ownerId: true } });
+  return agent?.ownerId;
+}
+
+export const NO_HASH = "0".repeat(64);
+
+export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");

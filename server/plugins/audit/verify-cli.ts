@@ -1,0 +1,103 @@
+/**
+ * `npm run audit:verify`: recomputes every owner's chain and every signature in it, in the database of DATABASE_URL.
+ * `npm run audit:verify -- purser-audit.jsonl`: the same for an export, which needs no database.
+ *
+ * `--owner <id or address>` checks one owner's. `--head <seq>:<hash>` is an end noted earlier, somewhere an intruder
+ * does not reach: a chain that was cut or written anew since then cannot have it.
+ */
+import { createReadStream, realpathSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { createPool } from "../../infra/db/pool.ts";
+import { createPrisma, type Db } from "../../infra/db/prisma.ts";
+import { ConfigError, loadConfig } from "../../config.ts";
+import { ownersWithAudit, readChain, readHead } from "./store.ts";
+import { readLine, verifyChain, type ChainHead, type ChainRow, type Verdict } from "./verify.ts";
+
+/** Tells of each chain; false when one does not hold. */
+export async function verifyFile(path: string, noted: ChainHead[], say: Say): Promise<boolean> {
+  return tell(path, await verifyChain(linesOf(path), noted), say);
+}
+
+export async function verifyDatabase(
+  db: Db,
+  { owner, noted }: { owner: string | undefined; noted: ChainHead[] },
+  say: Say,
+): Promise<boolean> {
+  const owners = await ownersWithAudit(db, owner);
+  if (owner !== undefined && owners.length === 0) {
+    say(`FAILED: no owner ${owner} has an audit here`);
+    return false;
+  }
+  if (noted.length > 0 && owners.length > 1)
+    throw new ConfigError(["--head needs --owner: each owner has a chain of its own"]);
+  let isWhole = true;
+  for (const { id, address } of owners) {
+    // Before the rows: what is appended meanwhile is not missing.
+    const head = await readHead(db, id);
+    const verdict = await verifyChain(readChain(db, id, 0n), [head, ...noted]);
+    isWhole = tell(`${address} (${id})`, verdict, say) && isWhole;
+  }
+  return isWhole;
+}
+
+type Say = (line: string) => void;
+
+function tell(whose: string, verdict: Verdict, say: Say): boolean {
+  if (!verdict.ok) say(`FAILED ${whose}: entry ${verdict.seq} ${verdict.why}`);
+  else {
+    const { head, signatures, byContract } = verdict;
+    const unchecked = byContract === 0 ? "" : `, ${byContract} by contracts not recomputed`;
+    say(`ok ${whose}: ${head.seq} entries, ${signatures} signatures${unchecked}`);
+    say(`   head ${head.seq}:${head.hash}`);
+  }
+  return verdict.ok;
+}
+
+async function* linesOf(path: string): AsyncGenerator<ChainRow> {
+  let number = 0;
+  for await (const line of createInterface({ input: createReadStream(path) })) {
+    number += 1;
+    const row = readLine(line);
+    if (!row) throw new ConfigError([`line ${number} of ${path} is no line of an audit's export`]);
+    yield row;
+  }
+}
+
+function readHeadArgument(text: string): ChainHead {
+  const [, seq, hash] = /^(\d{1,15}):([0-9a-f]{64})$/.exec(text) ?? [];
+  if (seq === undefined || hash === undefined)
+    throw new ConfigError([`--head is <seq>:<hash of 64 hex digits>, not ${text}`]);
+  return { seq: Number(seq), hash };
+}
+
+async function main(): Promise<boolean> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: { owner: { type: "string" }, head: { type: "string", multiple: true } },
+  });
+  const noted = (values.head ?? []).map(readHeadArgument);
+  const say = (line: string): void => console.log(line);
+  const [path] = positionals;
+  if (path !== undefined) return verifyFile(path, noted, say);
+  const { databaseUrl } = loadConfig(process.env);
+  if (databaseUrl === undefined)
+    throw new ConfigError(["audit:verify needs DATABASE_URL, or the path of an export"]);
+  const pool = createPool(databaseUrl, { maxConnections: 2, applicationName: "purser-audit" });
+  try {
+    return await verifyDatabase(createPrisma(pool), { owner: values.owner, noted }, say);
+  } finally {
+    await pool.end();
+  }
+}
+
+// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
+  try {
+    if (!(await main())) process.exitCode = 1;
+  } catch (error) {
+    console.error(error instanceof ConfigError ? error.message : error);
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,106 @@
+/** A second wallet for an owner, and the way to make it the owner. */
+import fp from "fastify-plugin";
+import type { FastifyRequest } from "fastify";
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { getAddress } from "viem";
+import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
+import {
+  MoveBody,
+  Moved,
+  moveRefusals,
+  Recovery,
+  SecondBody,
+  secondRefusals,
+} from "../../schemas/recovery.ts";
+import { secondWalletOf } from "../owners/store.ts";
+import { moveOwner } from "./move.ts";
+import { nameSecond } from "./second.ts";
+
+export default fp(
+  async (app) => {
+    await app.register(routes);
+  },
+  { name: "recovery" },
+);
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  const tags = ["owners: recovery"];
+  // What an owner signs for no agent in particular is signed on the first network.
+  const chainId = app.config.networks[0].chainId;
+  const callOf = ({ owner, id: requestId }: Pick<FastifyRequest, "owner" | "id">) => ({
+    prisma: app.prisma,
+    orders: app.ownerOrders,
+    owner,
+    chainId,
+    requestId,
+  });
+
+  app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
+
+  app.get(
+    "/api/recovery",
+    {
+      config: { auth: "owner" },
+      schema: { tags, summary: "This owner's second wallet", response: { 200: Recovery } },
+    },
+    async ({ owner }) => viewRecovery(owner),
+  );
+
+  app.put(
+    "/api/recovery/second",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Name a second wallet, or none; the owner's wallet signs it",
+        body: SecondBody,
+        response: { 200: Recovery, ...secondRefusals },
+      },
+    },
+    async (request) => {
+      await nameSecond(callOf(request), request.body);
+      return viewRecovery(request.owner);
+    },
+  );
+
+  app.post(
+    "/api/recovery/move",
+    {
+      config: { auth: "owner", second: true },
+      schema: {
+        tags,
+        summary: "Make the second wallet the owner of everything; both wallets sign it",
+        body: MoveBody,
+        response: { 200: Moved, ...moveRefusals },
+      },
+    },
+    async (request) => {
+      const { custody } = app;
+      const isSigned = (
+        wallet: { address: `0x${string}`; chainId: number },
+        signed: { hash: `0x${string}`; signature: `0x${string}` },
+      ) => isSignedByOwner(app.chains, wallet, signed);
+      const moved = await moveOwner({ ...callOf(request), custody, isSigned }, request.body);
+      return {
+        success: true as const,
+        owner: getAddress(moved.address),
+        agents: moved.agents,
+        note: "Every agent is paused, and pays again once its new owner has signed its policy: resume each of them with the new wallet. Money in their wallets stayed where it is.",
+      };
+    },
+  );
+
+  async function viewRecovery({ id, address }: FastifyRequest["owner"]) {
+    const second = await secondWalletOf(app.prisma, id);
+    return {
+      owner: getAddress(address),
+      second: second
+        ? {
+            address: getAddress(second.address),
+            chainId: second.chainId,
+            since: second.since.toISOString(),
+          }
+        : null,
+    };
+  }
+};

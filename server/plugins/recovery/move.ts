@@ -1,0 +1,146 @@
+/** Everything of an owner becomes the second wallet's: signed by both, in one transaction or not at all. */
+import { getAddress, type Address, type Hex } from "viem";
+import type { Static } from "typebox";
+import { typedDataOf, type MoveOwnerOrder } from "../../core/orders.ts";
+import { ApiError } from "../../errors.ts";
+import type { Db } from "../../infra/db/prisma.ts";
+import type { MoveBody } from "../../schemas/recovery.ts";
+import { entriesOf } from "../agents/payees-store.ts";
+import { rulesInForce } from "../agents/rules.ts";
+import { findAgent, updateAgent } from "../agents/store.ts";
+import { noteAudit } from "../audit/store.ts";
+import { revokeSecondSessions } from "../auth/sessions.ts";
+import type { Custody } from "../custody/custody.ts";
+import { ensureOwner, secondWalletOf, type SecondWallet } from "../owners/store.ts";
+import { orderNotSigned, SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
+import type { RecoveryCall } from "./second.ts";
+import { giveAgents, keepSecondSignature, lockAgents, lockOwner } from "./store.ts";
+
+interface MoveCall extends RecoveryCall {
+  custody: Custody;
+  isSigned(
+    wallet: { address: Address; chainId: number },
+    signed: { hash: Hex; signature: Hex },
+  ): Promise<"valid" | "invalid" | "unavailable">;
+}
+
+/** Each agent is sealed anew, two statements and a little arithmetic; a thousand of them take seconds. */
+const MOVE_MS = 60_000;
+
+export async function moveOwner(
+  call: MoveCall,
+  { authorization }: Static<typeof MoveBody>,
+): Promise<{ address: Address; agents: number }> {
+  const { owner, orders, chainId } = call;
+  const signed = authorization && (await orders.verify(owner, "MoveOwner", authorization, chainId));
+  const secondSignature = authorization?.secondSignature.toLowerCase() as Hex | undefined;
+  const named = await secondWalletOf(call.prisma, owner.id);
+  if (!named)
+    throw new ApiError("conflict", {
+      detail: "No second wallet is named. Name one first, with the owner's wallet.",
+    });
+  if (signed && secondSignature !== undefined)
+    await assertSecondSigned(call, named, signed, secondSignature);
+  return orders.answering(owner, () =>
+    call.prisma.$transaction(
+      async (tx) => {
+        if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
+        // Asked again under the lock: it may have been taken back since.
+        const second = await secondWalletOf(tx, owner.id);
+        if (second?.address !== named.address || second.chainId !== named.chainId)
+          throw new ApiError("conflict", { detail: "Another second wallet was named meanwhile." });
+        const draft = moveDraft(call, second);
+        if (!signed || secondSignature === undefined)
+          throw new SignatureNeeded(draft as unknown as Draft, "owner_signature_required");
+        await orders.use(tx, owner, signed, draft);
+        await keepSecondSignature(tx, signed.order.nonce, secondSignature);
+        const newOwnerId = await ensureOwner(tx, second.address, second.chainId);
+        const agentIds = await lockAgents(tx, owner.id);
+        for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second });
+        await giveAgents(tx, owner.id, newOwnerId);
+        await revokeSecondSessions(tx, owner.id);
+        await tell(tx, call, { second, newOwnerId, agentIds, signed, secondSignature });
+        return { address: second.address, agents: agentIds.length };
+      },
+      { timeout: MOVE_MS },
+    ),
+  );
+}
+
+async function assertSecondSigned(
+  { isSigned }: MoveCall,
+  second: SecondWallet,
+  { digest }: SignedOrder,
+  signature: Hex,
+): Promise<void> {
+  const verdict = await isSigned(second, { hash: digest, signature });
+  if (verdict === "unavailable")
+    throw new ApiError("chain_unavailable", {
+      detail: "The chain did not say whether the second wallet's contract accepts this signature.",
+    });
+  if (verdict === "invalid") throw orderNotSigned("The second wallet did not sign this order.");
+}
+
+/** Paused, and sealed for an owner who has signed nothing yet: what resumes it is that owner's first policy. */
+async function moveAgent(
+  tx: Db,
+  { custody, owner }: MoveCall,
+  { agentId, second }: { agentId: string; second: SecondWallet },
+): Promise<void> {
+  const agent = await findAgent(tx, owner.id, agentId);
+  if (!agent) throw new Error(`agent ${agentId} is held, and gone`);
+  const payees = await entriesOf(tx, agentId);
+  const current = rulesInForce(agent, payees);
+  const status = agent.status === "active" ? "paused" : agent.status;
+  const wanted = { ...current, status };
+  await custody.reown(tx, { agentId, from: owner, to: second }, { current, wanted });
+  if (status !== agent.status) await updateAgent(tx, agentId, { status });
+}
+
+/** In both owners' audits, with both signatures. */
+async function tell(
+  tx: Db,
+  { owner, chainId, requestId }: MoveCall,
+  moved: {
+    second: SecondWallet;
+    newOwnerId: string;
+    agentIds: string[];
+    signed: SignedOrder<"MoveOwner">;
+    secondSignature: Hex;
+  },
+): Promise<void> {
+  const { second, newOwnerId, agentIds, signed, secondSignature } = moved;
+  const { address: signer } = owner;
+  const note = {
+    agentId: null,
+    actor: signer,
+    before: { owner: getAddress(signer) },
+    after: { owner: getAddress(second.address), agents: agentIds },
+    requestId,
+    proof: {
+      kind: "order" as const,
+      digest: signed.digest,
+      order: typedDataOf("MoveOwner", signed.order, chainId),
+      signers: [
+        { signer, chainId: owner.chainId, signature: signed.signature },
+        { signer: second.address, chainId: second.chainId, signature: secondSignature },
+      ],
+    },
+  };
+  await noteAudit(tx, { ...note, ownerId: owner.id, action: "owner.moved" });
+  await noteAudit(tx, { ...note, ownerId: newOwnerId, action: "owner.received" });
+}
+
+const moveDraft = ({ owner, chainId }: MoveCall, second: SecondWallet): Draft<"MoveOwner"> => ({
+  kind: "MoveOwner",
+  // Of no agent.
+  agentId: "",
+  chainId,
+  version: null,
+  build: ({ nonce, deadlineSeconds }): MoveOwnerOrder => ({
+    from: getAddress(owner.address),
+    to: getAddress(second.address),
+    nonce,
+    deadline: String(deadlineSeconds),
+  }),
+});

@@ -1,0 +1,76 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Badge } from "../../components/Badge.tsx";
+import { Button } from "../../components/Button.tsx";
+import { CopyText } from "../../components/CopyText.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Section, Stack } from "../../components/Layout.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { saveFile } from "../../lib/save-file.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
+import { chainQuery, downloadChain, type ChainEnd } from "./chain.ts";
+
+/** Whether the owner's audit holds together, and a copy of it to take away. */
+export function AuditChain(): ReactNode {
+  const { address } = useOwner();
+  const chain = useQuery(chainQuery(address));
+  const download = useMutation({
+    mutationFn: async () => {
+      saveFile("purser-audit.jsonl", await downloadChain(), "application/x-ndjson");
+    },
+  });
+  return (
+    <Section
+      title="Audit log"
+      hint="Everything done in your name is one chain of entries, each sealed by the next. Your browser checks it now, from where it last left off."
+      actions={
+        <Button
+          size="small"
+          pending={download.isPending && "Downloading…"}
+          onClick={() => {
+            download.mutate();
+          }}
+        >
+          Download
+        </Button>
+      }
+    >
+      <Stack gap={3}>
+        <QueryStatus query={chain} what="the audit log" failed="The audit log could not be checked">
+          <Skeleton shape="row" count={1} />
+        </QueryStatus>
+        {chain.data?.ok === true && <Verified end={chain.data.end} />}
+        {chain.data?.ok === false && (
+          <ErrorNotice
+            title="The audit log was changed"
+            error={
+              new Error(
+                `Entry ${chain.data.seq} ${chain.data.why}. Keep a copy, and ask whoever runs this service.`,
+              )
+            }
+          />
+        )}
+        {download.isError && (
+          <ErrorNotice title="The audit log was not downloaded" error={download.error} />
+        )}
+      </Stack>
+    </Section>
+  );
+}
+
+const Verified = ({ end }: { end: ChainEnd }): ReactNode => (
+  <>
+    <p>
+      <Badge tone="ok">Verified up to entry {end.seq}</Badge>
+    </p>
+    <p>
+      Its seal, to keep elsewhere:{" "}
+      <CopyText
+        value={`${end.seq}:${end.hash}`}
+        shown={`${end.seq}:${end.hash.slice(0, 8)}…${end.hash.slice(-8)}`}
+        what="the seal"
+      />
+    </p>
+  </>
+);
