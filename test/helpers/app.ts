@@ -36,6 +36,14 @@ export interface TestApp {
 /** One random master key per test process. */
 const MASTER_KEY = randomBytes(32).toString("base64");
 
+/** Loads of thousands of payments are not what the budgets are for. */
+export const AMPLE_GAS = [
+  ...["strangers", "merchants", "agents", "withdrawals"],
+  ...["payer", "payee", "merchant", "owner", "withdrawer"],
+]
+  .map((name) => `${name}=1000000`)
+  .join(",");
+
 export function testEnvironment(options: {
   databaseUrl: string;
   chain: TestChain;
