@@ -4,6 +4,7 @@ import type { FastifyInstance } from "fastify";
 import type { Test } from "tap";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig, type Config } from "../../server/config.ts";
+import { GAS_BUDGET } from "../../server/core/gas.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
@@ -37,10 +38,7 @@ export interface TestApp {
 const MASTER_KEY = randomBytes(32).toString("base64");
 
 /** Loads of thousands of payments are not what the budgets are for. */
-export const AMPLE_GAS = [
-  ...["strangers", "merchants", "agents", "withdrawals"],
-  ...["payer", "payee", "merchant", "owner", "withdrawer"],
-]
+export const AMPLE_GAS = Object.keys(GAS_BUDGET)
   .map((name) => `${name}=1000000`)
   .join(",");
 
