@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { freePort } from "../../server/local/free-port.ts";
 import { migrate } from "../../server/infra/db/migrate.ts";
-import { testEnvironment } from "../helpers/app.ts";
+import { AMPLE_GAS, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import type { World, WorldOptions } from "./context.ts";
@@ -41,6 +41,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
     const environment = {
       ...testEnvironment({ databaseUrl: database.url, chain: { ...chain, rpcUrl }, port }),
       RELAYER_PRIVATE_KEYS: ourKeys.join(","),
+      [`GAS_BUDGET_${chain.chainId}`]: AMPLE_GAS,
       MASTER_KEYS: `bench:${randomBytes(32).toString("base64")}`,
       NODE_ENV: "production",
       ...options.env,

@@ -4,6 +4,7 @@ import type { FastifyInstance } from "fastify";
 import type { Test } from "tap";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig, type Config } from "../../server/config.ts";
+import { GAS_BUDGET } from "../../server/core/gas.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
@@ -35,6 +36,11 @@ export interface TestApp {
 
 /** One random master key per test process. */
 const MASTER_KEY = randomBytes(32).toString("base64");
+
+/** Loads of thousands of payments are not what the budgets are for. */
+export const AMPLE_GAS = Object.keys(GAS_BUDGET)
+  .map((name) => `${name}=1000000`)
+  .join(",");
 
 export function testEnvironment(options: {
   databaseUrl: string;

@@ -21,7 +21,7 @@ import { privateKeyToAddress } from "viem/accounts";
 import { migrate } from "../../server/infra/db/migrate.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { startPostgres, type PostgresServer } from "../../server/local/postgres.ts";
-import { testEnvironment } from "../helpers/app.ts";
+import { AMPLE_GAS, testEnvironment } from "../helpers/app.ts";
 import { testAccount, testChain, type TestChain } from "../helpers/chain.ts";
 import { childScript } from "../helpers/child-script.ts";
 import { rpcProxy, type RpcProxy } from "../helpers/rpc-proxy.ts";
@@ -122,6 +122,7 @@ export async function startWorld(options: WorldOptions): Promise<World> {
       const env = {
         ...testEnvironment({ databaseUrl: postgres.urlThrough(gate.port), chain, port }),
         PUBLIC_URL: publicUrl,
+        [`GAS_BUDGET_${chain.chainId}`]: AMPLE_GAS,
         [`RPC_URL_${chain.chainId}`]: rpc,
         [`CONFIRMATIONS_${chain.chainId}`]: String(CONFIRMATIONS),
         RELAYER_PRIVATE_KEYS: keys.map(({ privateKey }) => privateKey).join(","),
