@@ -12,6 +12,7 @@ import { Custody } from "../../server/plugins/custody/custody.ts";
 import { KeyRing } from "../../server/plugins/custody/envelope.ts";
 import {
   findApproval,
+  findSecond,
   findWithdrawal,
   readEvidence,
   walletsOf,
@@ -120,6 +121,7 @@ function freshCustody(): { custody: Custody; rung: string[] } {
     loadEvidence: (asked) => readEvidence(app.pool, asked),
     findWithdrawal: (agentId, nonce) => findWithdrawal(app.pool, agentId, nonce),
     findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
+    findSecond: (agentId) => findSecond(app.prisma, agentId),
     isSigned: (who, signed) => isSignedByOwner(app.chains, who, signed),
   });
   const custody = new Custody({
