@@ -18,6 +18,7 @@ import orders from "./plugins/orders/index.ts";
 import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
+import approvals from "./plugins/approvals/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import books from "./plugins/books/index.ts";
 import payments from "./plugins/payments/index.ts";
@@ -53,6 +54,7 @@ const MODULES = [
   custody,
   guardrails,
   agents,
+  approvals,
   settlement,
   books,
   payments,

@@ -8,6 +8,8 @@
 -- where a limit needs them, in the same way (purser_window). When a refused amount will fit is asked afterwards,
 -- without the lock (purser_release_times).
 --
+-- What a rule of the owner's refuses, the owner's permit for this one call lifts (purser_permit); nothing else it does.
+--
 -- p_request has the members that are read first; those that may be null may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused |
 -- unauthorized | clock_apart | not_found.
@@ -33,6 +35,7 @@ DECLARE
   v_windows spending_windows[];
   v_open RECORD;
   v_allowed BOOLEAN;
+  v_permit approvals%ROWTYPE;
   v_expired BOOLEAN;
   v_key_code TEXT;
   v_denial_key UUID;
@@ -41,7 +44,7 @@ BEGIN
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT,
     amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
-    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN, head_time BIGINT);
+    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN, head_time BIGINT, site TEXT);
   IF ask.dry_run THEN
     SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
   ELSE
@@ -139,6 +142,24 @@ BEGIN
       || purser_window_facts('monthly', v_agent.monthly_limit, v_month.amount, v_open.month);
   END IF;
 
+  IF code IS NOT NULL AND ask.key IS NOT NULL THEN
+    valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
+    SELECT * INTO v_permit FROM purser_permit(ask.agent_id, ask.body_hash, ask.key, ask.chain_id, ask.asset, ask.payee,
+      COALESCE(ask.site, ''), ask.amount, valid_before, NOT ask.dry_run);
+    IF v_permit.id IS NOT NULL THEN
+      snapshot := snapshot || jsonb_build_object('approval',
+        jsonb_build_object('id', v_permit.id, 'nonce', v_permit.permit_nonce));
+      -- The list and every limit are lifted; whether the agent may pay at all, the terms it asked for and its money are not.
+      code := purser_first_refusal(
+        p_status => v_agent.status, p_expired => v_expired, p_refusal => ask.refusal, p_requested => ask.amount,
+        p_max_amount => ask.max_amount, p_allowed => TRUE, p_payee_expired => FALSE,
+        p_per_payment => NULL, p_payee_per_payment => NULL, p_per_hour => NULL, p_last_hour => NULL,
+        p_payee_limit => NULL, p_payee_sum => NULL, p_limit => NULL, p_window_sum => v_sum,
+        p_weekly => NULL, p_week_sum => NULL, p_monthly => NULL, p_month_sum => NULL,
+        p_balance => ask.balance, p_outstanding => v_open.wallet);
+    END IF;
+  END IF;
+
   IF ask.dry_run THEN
     outcome := CASE WHEN code IS NULL THEN 'allowed' ELSE 'denied' END;
     RETURN NEXT;
@@ -147,6 +168,7 @@ BEGIN
 
   IF code IS NOT NULL THEN
     outcome := 'blocked';
+    valid_before := NULL;
     IF v_freed > 0 OR cardinality(v_windows) > 0 THEN
       UPDATE agents a SET window_sum = v_sum, window_tail_at = v_edge WHERE a.id = ask.agent_id;
     END IF;
@@ -155,12 +177,15 @@ BEGIN
       ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id)::text)::uuid;
   ELSE
     outcome := 'reserved';
-    valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
+    valid_before := COALESCE(valid_before, purser_valid_before(ask.valid_seconds, ask.head_time));
     UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge, unsummed = a.unsummed + 1
      WHERE a.id = ask.agent_id;
     IF ask.key IS NOT NULL THEN
       INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id)
       VALUES (ask.agent_id, ask.route, ask.key, ask.body_hash, ask.payment_id);
+    END IF;
+    IF v_permit.id IS NOT NULL THEN
+      PERFORM purser_use_permit(v_permit.id, ask.payment_id);
     END IF;
   END IF;
   IF cardinality(v_windows) > 0 THEN
@@ -177,7 +202,7 @@ BEGIN
     updated_at)
   VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
     ask.api_key_id, ask.request_id, code, v_denial_key, snapshot, ask.url, ask.listing_id, ask.requirement,
-    CASE WHEN code IS NULL THEN ask.nonce END, valid_before, v_now, v_now)
+    CASE WHEN code IS NULL THEN COALESCE(v_permit.permit_nonce, ask.nonce) END, valid_before, v_now, v_now)
   ON CONFLICT (agent_id, denial_key) WHERE denial_key IS NOT NULL DO UPDATE
      SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at
   RETURNING p.id INTO payment_id;

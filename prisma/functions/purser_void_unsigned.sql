@@ -13,6 +13,7 @@ BEGIN
   PERFORM purser_payment_voided(p_agent_id, p_payment_id, p_failure_code, p_failure_detail);
   DELETE FROM idempotency_keys WHERE payment_id = p_payment_id AND status_code IS NULL;
   DELETE FROM withdrawal_orders WHERE agent_id = p_agent_id AND payment_id = p_payment_id;
+  PERFORM purser_permit_back(p_agent_id, p_payment_id);
   RETURN true;
 END;
 $$;

@@ -100,10 +100,18 @@ const OFFENDERS = `
     SELECT ctid FROM lane_offenders WHERE until < now() - make_interval(hours => $1)
      ORDER BY until LIMIT $2))`;
 
+/** What was signed is kept with the owner's orders. */
+const APPROVALS = `
+  DELETE FROM approvals WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM approvals
+     WHERE state NOT IN ('open', 'granted') AND created_at < now() - make_interval(hours => $1)
+     ORDER BY created_at LIMIT $2))`;
+
 export const RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
   { what: "events", hours: () => EVENT_HOURS, sql: EVENTS },
   { what: "blocked", hours: ({ blockedDays }) => blockedDays * HOURS, sql: BLOCKED },
+  { what: "approvals", hours: ({ blockedDays }) => blockedDays * HOURS, sql: APPROVALS },
   { what: "bytes", hours: ({ bytesDays }) => bytesDays * HOURS, sql: BYTES },
   { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: STRANGERS },
   { what: "hours", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: HOURS_OF_REQUESTS },

@@ -1,6 +1,7 @@
 /** Wire types of payments: what an agent asks, what everybody reads. */
 import { Type, type Static } from "typebox";
 import { AllowlistEntry, Limits, NetworkBalance } from "./agents.ts";
+import { askingForApproval } from "./approvals.ts";
 import {
   AddressInput,
   AddressOutput,
@@ -26,6 +27,7 @@ export const SpendRequest = Strict({
   amount: Amount,
   network: Type.Optional(NetworkId),
   memo: Type.Optional(Memo),
+  ...askingForApproval,
 });
 export type SpendRequest = Static<typeof SpendRequest>;
 
@@ -125,7 +127,14 @@ export const Payment = Type.Object({
     }),
   ),
   trace: Type.Array(
-    Type.Object({ rule: Type.String(), passed: Nullable(Type.Boolean()), detail: Type.String() }),
+    Type.Object({
+      rule: Type.String(),
+      passed: Nullable(Type.Boolean()),
+      detail: Type.String(),
+      liftable: Type.Optional(
+        Type.Literal(true, { description: "The owner may let it pass once" }),
+      ),
+    }),
   ),
   x402: Nullable(
     Type.Object({

@@ -1,5 +1,6 @@
 /** Wire types of x402-fetch. */
 import { Type, type Static } from "typebox";
+import { askingForApproval } from "./approvals.ts";
 import {
   AddressOutput,
   Amount,
@@ -52,6 +53,7 @@ export const X402FetchRequest = Strict(
           "A quote: asks with GET or HEAD without a body, pays nothing, and answers price and verdict, no content",
       }),
     ),
+    ...askingForApproval,
     timeoutMs: Type.Optional(
       Type.Integer({
         minimum: 100,
@@ -122,6 +124,12 @@ export const X402FetchAnswer = Type.Object({
           rule: Type.String(),
           passed: Nullable(Type.Boolean()),
           detail: Type.String(),
+          liftable: Type.Optional(
+            Type.Literal(true, {
+              description:
+                "It refused, and the owner may let this one payment pass: requestApproval",
+            }),
+          ),
           availableAt: Type.Optional(
             Nullable(
               Type.String({

@@ -224,6 +224,8 @@ export type AuditAction =
   | "key.created"
   | "key.rotated"
   | "key.revoked"
+  | "approval.granted"
+  | "approval.declined"
   /** Written by purser_payment_corrected. */
   | "payment.corrected";
 

@@ -153,6 +153,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     memo: request.memo,
     url: request.url,
     listing_id: request.listingId,
+    site: request.site,
     requirement: request.requirement,
     route: idempotency?.route,
     key: idempotency?.key,

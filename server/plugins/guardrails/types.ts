@@ -15,6 +15,8 @@ export interface RuleVerdict {
   detail: string;
   /** Of a limit of a time, where it did not pass: when it alone will let this amount pass; null: never. */
   availableAt?: string | null;
+  /** It refused, and the owner may let this one payment pass (`requestApproval`). */
+  liftable?: true;
 }
 
 /** When a limit of a time has room again. */
@@ -74,6 +76,8 @@ export interface ReserveRequest {
   memo?: string;
   url?: string;
   listingId?: string;
+  /** The origin an x402-fetch pays at. */
+  site?: string;
   requirement?: unknown;
   idempotency?: IdempotencyRef;
 }
@@ -86,7 +90,14 @@ export type ReserveResult =
       remainingAtomic: bigint;
       snapshot: Snapshot;
     }
-  | { kind: "denied"; error: ApiError; code: ErrorCode; paymentId: string | null }
+  | {
+      kind: "denied";
+      error: ApiError;
+      code: ErrorCode;
+      paymentId: string | null;
+      /** The owner may let this one payment pass. */
+      liftable: boolean;
+    }
   | HeldKey;
 
 /** The Idempotency-Key has been taken meanwhile, and by which request. */

@@ -3,15 +3,19 @@ import { randomBytes } from "node:crypto";
 import { getAddress, type Address } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
+import type { Approvals } from "../approvals/approvals.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
 import type {
   IdempotencyRef,
+  Policy,
   ReserveRequest,
+  ReserveResult,
   TargetRefusal,
   Verdict,
 } from "../guardrails/types.ts";
 import type { Settlement } from "../settlement/types.ts";
-import type { NotReserved, PayFlow, PayOrder, Settled } from "./pay.ts";
+import type { ApprovalRequired } from "../../schemas/approvals.ts";
+import type { Asked, NotReserved, PayFlow, PayOrder, Settled } from "./pay.ts";
 import type { SpendRequest } from "../../schemas/payments.ts";
 import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
@@ -45,6 +49,10 @@ export interface PayRequest {
   listingId?: string;
   requirement?: unknown;
   idempotency?: IdempotencyRef;
+  /** The owner is asked where a rule denies that a person can lift. */
+  requestApproval?: { reason: string | null };
+  /** The origin x402-fetch pays at. */
+  site?: string;
   /** The wallet's balance, where the caller began to read it before; read when needed otherwise. */
   balance?: Promise<WalletBalance | undefined>;
 }
@@ -67,6 +75,7 @@ interface AgentReserveDeps {
     ): Promise<{ blockNumber: bigint; timestampSeconds: bigint; balances: Map<string, bigint> }>;
   };
   guardrails: Guardrails;
+  approvals: Pick<Approvals, "ask">;
 }
 
 export class AgentReserve {
@@ -81,10 +90,13 @@ export class AgentReserve {
         kind: "reserved";
         paymentId: string;
         authorization: Authorization;
+        /** The owner's approval that allowed it, where no rule did. */
+        approvalId?: string;
         /** Left of the daily limit. */
         remainingAtomic: bigint;
       }
     | NotReserved
+    | Asked
   > {
     const { payer, chainId, asset, to, amountAtomic } = request;
     const [asked] = await Promise.all([
@@ -92,10 +104,14 @@ export class AgentReserve {
       this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
     const reserved = await this.#deps.guardrails.reserve(asked);
+    if (reserved.kind === "denied" && reserved.liftable && request.requestApproval)
+      return { kind: "asked", body: await this.#ask(request, reserved) };
     if (reserved.kind !== "reserved") return reserved;
+    const { approval } = reserved.snapshot;
     return {
       kind: "reserved",
       paymentId: reserved.paymentId,
+      ...(approval && { approvalId: approval.id }),
       remainingAtomic: reserved.remainingAtomic,
       authorization: {
         chainId,
@@ -105,9 +121,34 @@ export class AgentReserve {
         value: amountAtomic,
         validAfter: 0n,
         validBefore: reserved.validBeforeSeconds,
-        nonce: asked.nonce,
+        // An approval's order allows one authorization, whatever its row says: the one its digest numbers.
+        nonce: approval?.nonce ?? asked.nonce,
       },
     };
+  }
+
+  #ask(
+    request: PayRequest,
+    { error, paymentId }: Extract<ReserveResult, { kind: "denied" }>,
+  ): Promise<ApprovalRequired> {
+    const { idempotency, payer, requestApproval } = request;
+    if (idempotency === undefined) throw new Error("an approval is asked for without a key");
+    const { kind, chainId, amountAtomic } = request;
+    const { rule } = error.extra["policy"] as Policy;
+    return this.#deps.approvals.ask({
+      ...{ kind, chainId, amountAtomic, deniedPaymentId: paymentId },
+      agentId: payer.id,
+      call: idempotency.bodyHash,
+      key: idempotency.key,
+      asset: request.asset.toLowerCase() as Address,
+      payee: request.to.toLowerCase() as Address,
+      site: request.site ?? "",
+      url: request.url ?? null,
+      listingId: request.listingId ?? null,
+      memo: request.memo ?? null,
+      reason: requestApproval?.reason ?? null,
+      denial: { code: error.code, rule, detail: error.message },
+    });
   }
 
   /** The verdict a payment would get now; nothing is reserved, signed or written. */
@@ -150,7 +191,8 @@ export class AgentReserve {
 function withoutBalance(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
-  const { payer, validForSeconds = MAX_VALID_SECONDS, balance: _, ...asked } = request;
+  const { payer, validForSeconds = MAX_VALID_SECONDS, balance: _, ...rest } = request;
+  const { requestApproval: _asks, ...asked } = rest;
   return {
     ...asked,
     agentId: payer.id,

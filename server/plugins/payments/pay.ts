@@ -45,12 +45,21 @@ export type Reservation =
       /** Also the settlement's id. */
       paymentId: string;
       authorization: Authorization;
+      /** The owner's approval that allowed it, where no rule did. */
+      approvalId?: string;
       /** What happens once the signed authorization is in the engine's hands. */
       deliver(authorization: SignedAuthorization): Promise<Delivered>;
     }
   /** There was nothing to pay. */
   | { kind: "unpaid"; body: Record<string, unknown>; freeAnswer?: FreeAnswer }
-  | NotReserved;
+  | NotReserved
+  | Asked;
+
+/** Denied, and the owner is asked: an answer that is not kept, for the same call may pay once it is allowed. */
+export interface Asked {
+  kind: "asked";
+  body: Record<string, unknown>;
+}
 
 export type NotReserved = { kind: "denied"; error: ApiError } | HeldKey;
 
@@ -139,6 +148,8 @@ export class PayFlow {
       }
       case "unpaid":
         return this.#deps.idempotency.keepUnpaid(idempotency, reserved.body, reserved.freeAnswer);
+      case "asked":
+        return { statusCode: 202, body: reserved.body, replayed: false };
       case "denied":
         throw reserved.error;
       case "replay":

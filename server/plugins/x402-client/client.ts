@@ -10,6 +10,7 @@ import type { TargetRefusal } from "../guardrails/types.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { PayRequest } from "../payments/agent-payments.ts";
+import { askedApproval } from "../payments/index.ts";
 import { notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay.ts";
 import {
@@ -301,7 +302,7 @@ export class X402Client {
 }
 
 function payRequest(
-  { caller, target, listing, maxAmountAtomic }: Job,
+  { caller, input, target, listing, maxAmountAtomic }: Job,
   offer: Offer,
   chosen: ChosenTerms,
 ): PayRequest {
@@ -319,8 +320,10 @@ function payRequest(
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,
     validForSeconds: chosen.validForSeconds,
+    ...askedApproval(input),
     requestId: caller.requestId,
     url: target.url.href,
+    site: target.url.origin,
     listingId: listing?.id,
     requirement: terms,
     idempotency: caller.idempotency,

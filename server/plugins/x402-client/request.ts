@@ -27,6 +27,8 @@ export interface FetchInput {
   maxAmount?: string;
   dryRun?: boolean;
   timeoutMs?: number;
+  requestApproval?: boolean;
+  reason?: string;
 }
 
 export interface FetchCaller extends Payer {

@@ -15,6 +15,7 @@ export const allowlist = {
           refusal: "recipient_not_allowed",
           detail: "The recipient is not on the agent's allowlist.",
         },
+  liftable: true,
   field: {
     name: "allowlist",
     label: "Who may be paid",

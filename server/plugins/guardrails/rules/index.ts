@@ -2,6 +2,7 @@
  * The rules in the order they are looked at; the first that refuses decides. It is the order of the SQL
  * function purser_first_refusal, and a property test holds the two together.
  */
+import type { Hex } from "viem";
 import { allowlist, type AllowlistFacts } from "./allowlist.ts";
 import { balance, type BalanceFacts } from "./balance.ts";
 import { expiry, type ExpiryFacts } from "./expiry.ts";
@@ -62,7 +63,10 @@ export interface Snapshot
     DailyLimitFacts,
     WeeklyLimitFacts,
     MonthlyLimitFacts,
-    BalanceFacts {}
+    BalanceFacts {
+  /** The owner's permit for this one call: what it lifts refuses nothing. */
+  approval?: { id: string; nonce: Hex };
+}
 
 export type RuleName = (typeof ORDERED)[number]["name"];
 export type DenialCode = (typeof ORDERED)[number]["codes"][number];
