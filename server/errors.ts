@@ -302,6 +302,11 @@ export const ERRORS = {
     "The chain cannot be reached, costs too much now, or takes nothing in; nothing was signed. Retry later.",
     true,
   ),
+  policy_not_signed: define(
+    503,
+    "Not covered by the owner's signature",
+    "What our books say of this agent is not what its owner signed. Nothing was signed; the owner and the operator were told. Do not retry.",
+  ),
   relayer_unfunded: define(
     503,
     "Relayer has no gas",

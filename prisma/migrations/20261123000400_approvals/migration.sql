@@ -47,4 +47,4 @@ CREATE INDEX approvals_created_at_idx ON approvals (created_at);
 
 ALTER TABLE events DROP CONSTRAINT events_type_check;
 ALTER TABLE events ADD CONSTRAINT events_type_check
-  CHECK (type IN ('payment', 'agent', 'session') OR type LIKE 'approval.%');
+  CHECK (type IN ('payment', 'agent', 'session', 'alarm') OR type LIKE 'approval.%');

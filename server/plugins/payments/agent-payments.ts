@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { getAddress, type Address } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
+import type { Cover } from "../custody/covers.ts";
 import type { Approvals } from "../approvals/approvals.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
 import type {
@@ -90,8 +91,8 @@ export class AgentReserve {
         kind: "reserved";
         paymentId: string;
         authorization: Authorization;
-        /** The owner's approval that allowed it, where no rule did. */
-        approvalId?: string;
+        /** The rules' word, or the owner's for this one payment. */
+        cover: Cover;
         /** Left of the daily limit. */
         remainingAtomic: bigint;
       }
@@ -111,7 +112,10 @@ export class AgentReserve {
     return {
       kind: "reserved",
       paymentId: reserved.paymentId,
-      ...(approval && { approvalId: approval.id }),
+      cover: {
+        ...(approval ? { kind: "approval", approvalId: approval.id } : { kind: "policy" }),
+        ...(request.site !== undefined && { site: request.site }),
+      },
       remainingAtomic: reserved.remainingAtomic,
       authorization: {
         chainId,
