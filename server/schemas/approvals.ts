@@ -43,7 +43,14 @@ const facts = {
   network: NetworkId,
   site: Nullable(Type.String({ description: "The origin x402-fetch pays at; null for a spend" })),
   reason: Nullable(Type.String({ description: "The agent's own words" })),
-  denial: Type.Object({ code: Type.String(), rule: Type.String(), detail: Type.String() }),
+  denial: Type.Object({
+    code: Type.String(),
+    rule: Type.String(),
+    detail: Type.String(),
+    policy: Type.Record(Type.String(), Type.String(), {
+      description: "The numbers the rule was judged on",
+    }),
+  }),
 };
 const forAgents = {
   idempotencyKey: Type.String({ description: "Repeat the same call with this Idempotency-Key" }),

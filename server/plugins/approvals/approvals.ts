@@ -75,7 +75,7 @@ export class Approvals {
         if (declined && declined.amountAtomic <= asked.amountAtomic)
           throw new ApiError("approval_declined", {
             detail: "The owner declined this payment.",
-            extra: { blocked: true, approvalId: declined.id, paymentId: asked.deniedPaymentId },
+            extra: { ...denied(asked), approvalId: declined.id },
           });
         // Its price or its payee is another one now: what the owner was asked, or signed, is not what would be paid.
         await expireCall(tx, asked);
@@ -249,8 +249,8 @@ const isSame = (one: Omit<Terms, "amountAtomic">, other: Omit<Terms, "amountAtom
 const isWithin = (asked: Terms, row: Terms): boolean =>
   isSame(asked, row) && asked.amountAtomic <= row.amountAtomic;
 
-async function assertQuota(tx: Db, { agentId, deniedPaymentId }: ApprovalAsk): Promise<void> {
-  const { openIds, lastDay } = await countApprovals(tx, agentId);
+async function assertQuota(tx: Db, asked: ApprovalAsk): Promise<void> {
+  const { openIds, lastDay } = await countApprovals(tx, asked.agentId);
   if (openIds.length < MAX_OPEN && lastDay < MAX_A_DAY) return;
   throw new ApiError("too_many_approvals", {
     detail:
@@ -258,9 +258,17 @@ async function assertQuota(tx: Db, { agentId, deniedPaymentId }: ApprovalAsk): P
         ? `${openIds.length} requests of this agent are open already. Nothing was paid or asked.`
         : `This agent has asked ${lastDay} times in 24 hours. Nothing was paid or asked.`,
     headers: { "retry-after": "60" },
-    extra: { blocked: true, paymentId: deniedPaymentId, approvalIds: openIds },
+    extra: { ...denied(asked), approvalIds: openIds },
   });
 }
+
+/** It stays a denial, with the numbers of its rule. */
+const denied = ({ denial, deniedPaymentId }: ApprovalAsk) => ({
+  blocked: true,
+  denialCode: denial.code,
+  policy: denial.policy,
+  paymentId: deniedPaymentId,
+});
 
 const notFound = (): ApiError =>
   new ApiError("not_found", { detail: "There is no such approval." });

@@ -20,6 +20,7 @@ export interface StoredDenial {
   code: string;
   rule: string;
   detail: string;
+  policy: Record<string, string>;
 }
 
 /** What the agent's call would pay. */

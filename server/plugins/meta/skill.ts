@@ -16,6 +16,8 @@ const AGENT_CODES: readonly ErrorCode[] = [
   "api_key_revoked",
   "api_key_expired",
   ...DENIAL_CODES,
+  "approval_declined",
+  "too_many_approvals",
   "listing_not_active",
   "validation_failed",
   "invalid_amount",
@@ -96,6 +98,15 @@ curl -s ${baseUrl}/api/agents/spend -H "Authorization: Bearer $AGENT_API_KEY" \\
 \`\`\`
 
 Amounts are strings of USDC with at most 6 decimals: \`"1.50"\`.
+
+## 5. Ask your owner
+
+A refusal with \`"approvable":true\` is your owner's to allow, once. If the payment is worth asking for, repeat the call with
+\`"requestApproval":true,"reason":"why, in one sentence"\`. The answer is **202** with \`approvalId\`, \`idempotencyKey\` and \`next\`; nothing is paid yet.
+
+1. Ask once. The same call joins the open request; it does not ask again.
+2. Wait until \`status\` is no longer \`open\`: \`curl -s "${baseUrl}/api/agents/approvals/<approvalId>?wait=30" -H "Authorization: Bearer $AGENT_API_KEY"\`
+3. \`granted\`: send exactly the same body again, with \`Idempotency-Key: <idempotencyKey>\`. It is paid once, however often you repeat it. \`declined\`: stop. Do not split it, change it or pay it in another way.
 
 ## Rules
 

@@ -138,7 +138,7 @@ export class AgentReserve {
     const { idempotency, payer, requestApproval } = request;
     if (idempotency === undefined) throw new Error("an approval is asked for without a key");
     const { kind, chainId, amountAtomic } = request;
-    const { rule } = error.extra["policy"] as Policy;
+    const policy = error.extra["policy"] as Policy;
     return this.#deps.approvals.ask({
       ...{ kind, chainId, amountAtomic, deniedPaymentId: paymentId },
       agentId: payer.id,
@@ -151,7 +151,12 @@ export class AgentReserve {
       listingId: request.listingId ?? null,
       memo: request.memo ?? null,
       reason: requestApproval?.reason ?? null,
-      denial: { code: error.code, rule, detail: error.message },
+      denial: {
+        code: error.code,
+        rule: policy.rule,
+        detail: error.message,
+        policy: { ...policy },
+      },
     });
   }
 
