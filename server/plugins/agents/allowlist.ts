@@ -1,7 +1,7 @@
 import { ApiError } from "../../errors.ts";
 import type { Payee } from "../../core/rules.ts";
 import { type AddAllowlistBody, type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
-import { changeAgent, type OwnerCall } from "./change.ts";
+import { changeAgent, type HeldAgent, type OwnerCall } from "./change.ts";
 import {
   payeeOnWire,
   readAddress,
@@ -30,22 +30,31 @@ export async function replaceAllowlist(
   return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const before = await entriesOf(tx, agentId);
     await permit(rulesInForce(agent, entries), agent.name);
-    await keepOnly(
-      tx,
-      agentId,
-      entries.map(({ address }) => address),
-    );
-    if (entries.length > 0) await upsertAllowlist(tx, agentId, entries);
-    const after = await entriesOf(tx, agentId);
-    if (same(before, after)) return after;
-    await updateAgent(tx, agentId, {});
-    await audit({
-      action: "allowlist.replaced",
-      before: { allowlist: before.map(payeeOnWire) },
-      after: { allowlist: after.map(payeeOnWire) },
-    });
-    return after;
+    return writeAllowlist({ tx, audit }, agentId, { before, entries });
   });
+}
+
+/** After it was permitted. */
+export async function writeAllowlist(
+  { tx, audit }: Pick<HeldAgent, "tx" | "audit">,
+  agentId: string,
+  { before, entries }: { before: readonly AllowlistRow[]; entries: readonly Payee[] },
+): Promise<AllowlistRow[]> {
+  await keepOnly(
+    tx,
+    agentId,
+    entries.map(({ address }) => address),
+  );
+  if (entries.length > 0) await upsertAllowlist(tx, agentId, entries);
+  const after = await entriesOf(tx, agentId);
+  if (same(before, after)) return after;
+  await updateAgent(tx, agentId, {});
+  await audit({
+    action: "allowlist.replaced",
+    before: { allowlist: before.map(payeeOnWire) },
+    after: { allowlist: after.map(payeeOnWire) },
+  });
+  return after;
 }
 
 /** Adds one address, or gives one that is there other terms. */
