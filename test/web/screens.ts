@@ -57,6 +57,12 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "2" });
   const stranger = { recipient: testAccount(71).address, amount: "0.4" };
   const blocked = await asAgent(world, agent.apiKey, "spend", stranger);
+  const asked = await asAgent(world, agent.apiKey, "spend", {
+    ...stranger,
+    amount: "1.25",
+    requestApproval: true,
+    reason: "The forecast for tomorrow is only sold there.",
+  });
   const listings = await world.app.inject({ url: "/api/listings" });
   const [listing] = listings.json<{ items: { id: string }[] }>().items;
   const base = `/agents/${agent.id}`;
@@ -116,6 +122,12 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       },
     },
     { name: "agent-audit", path: `${base}/audit`, ready: /created/i },
+    { name: "approvals", path: "/approvals", ready: "Asked by your agents" },
+    {
+      name: "approval",
+      path: `/approvals?approval=${String(asked.body.approvalId)}`,
+      ready: "Allow once",
+    },
     { name: "listing", path: `/marketplace/${listing?.id}`, ready: "Dry run" },
     {
       name: "listing-new",

@@ -45,6 +45,7 @@ export interface ApprovalsDeps {
 
 export class Approvals {
   readonly #deps: ApprovalsDeps;
+  readonly #opening = new Map<string, Promise<ApprovalRow>>();
 
   constructor(deps: ApprovalsDeps) {
     this.#deps = deps;
@@ -56,21 +57,35 @@ export class Approvals {
    */
   async keyFor(agentId: string, call: Uint8Array): Promise<string> {
     const known = await approvalsOfCall(this.#deps.prisma, { agentId, call });
-    const joined = known.find(
-      ({ state, key }) => state === "open" || state === "granted" || key.startsWith(OWN_KEY),
-    );
+    const joined = known.find((one) => isLive(one) || one.key.startsWith(OWN_KEY));
     return joined?.key ?? `${OWN_KEY}${randomBytes(16).toString("hex")}`;
   }
 
-  /** Opens a request, or joins the one this call has. */
+  /** Opens a request, or joins the one this call has; without a lock where there is one already. */
   async ask(asked: ApprovalAsk): Promise<ApprovalRequired> {
+    const known = await approvalsOfCall(this.#deps.prisma, asked);
+    const live = known.find((one) => isLive(one) && isWithin(asked, one));
+    if (live) return this.#required(live);
+    // Repeats that come together take the agent's lock once. Their terms are told apart by the row.
+    const call = `${asked.agentId}|${Buffer.from(asked.call).toString("hex")}`;
+    const opening = this.#opening.get(call) ?? this.#open(asked);
+    this.#opening.set(call, opening);
+    try {
+      const row = await opening;
+      return this.#required(isWithin(asked, row) ? row : await this.#open(asked));
+    } finally {
+      if (this.#opening.get(call) === opening) this.#opening.delete(call);
+    }
+  }
+
+  async #open(asked: ApprovalAsk): Promise<ApprovalRow> {
     const { agentId } = asked;
-    const row = await this.#deps.inTurn(agentId, () =>
+    return this.#deps.inTurn(agentId, () =>
       this.#deps.prisma.$transaction(async (tx) => {
         const ownerId = await lockedOwner(tx, agentId);
         const known = await approvalsOfCall(tx, asked);
-        const live = known.find(({ state }) => state === "open" || state === "granted");
-        if (live && isWithin(asked, live)) return live;
+        const live = known.find((one) => isLive(one) && isWithin(asked, one));
+        if (live) return live;
         const declined = known.find((one) => one.state === "declined" && isSame(asked, one));
         if (declined && declined.amountAtomic <= asked.amountAtomic)
           throw new ApiError("approval_declined", {
@@ -84,7 +99,6 @@ export class Approvals {
         return insertApproval(tx, { ...asked, id: newId("apr"), ownerId, expiresAt });
       }),
     );
-    return this.#required(row);
   }
 
   /** The owner's wallet signs exactly these terms; the digest of what it signed becomes the payment's nonce. */
@@ -238,6 +252,8 @@ async function lockedOwner(tx: Db, agentId: string): Promise<string> {
   await lockAgent(tx, agent.ownerId, agentId);
   return agent.ownerId;
 }
+
+const isLive = ({ state }: ApprovalRow): boolean => state === "open" || state === "granted";
 
 const isSame = (one: Omit<Terms, "amountAtomic">, other: Omit<Terms, "amountAtomic">): boolean =>
   one.chainId === other.chainId &&

@@ -8,6 +8,7 @@ import {
   SettingsIcon,
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
+import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
 import { useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
 import { SignInButton } from "../shared/session/SignInButton.tsx";
@@ -71,6 +72,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
           ))}
         </nav>
         <div className={styles.foot}>
+          {session && <ApprovalsLink />}
           <ServiceStatus />
           {session ? (
             <AccountMenu session={session} />

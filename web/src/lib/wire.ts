@@ -4,6 +4,7 @@
  */
 import type { Static } from "typebox";
 import type * as agents from "../../../server/schemas/agents.ts";
+import type * as approvals from "../../../server/schemas/approvals.ts";
 import type * as facilitator from "../../../server/schemas/facilitator.ts";
 import type * as listings from "../../../server/schemas/listings.ts";
 import type * as local from "../../../server/schemas/local.ts";
@@ -32,6 +33,7 @@ export type ApiKey = Static<typeof agents.ApiKeyInfo>;
 export type CreatedAgent = Static<typeof agents.CreatedAgent>;
 export type CreatedKey = Static<typeof agents.CreatedKey>;
 export type AuditEntry = Static<typeof agents.AuditPage>["items"][number];
+export type Approval = Static<typeof approvals.Approval>;
 export type Overview = Static<typeof overview.Overview>;
 export type Payment = Static<typeof payments.Payment>;
 export type Policy = Static<typeof payments.Policy>;

@@ -2,7 +2,8 @@
 import { isSameAddress } from "../address.ts";
 import { api } from "../api.ts";
 import { serverNowMs } from "../clock.ts";
-import type { Agent, NewAgent } from "../wire.ts";
+import { formatUsdc, toDecimal } from "../money.ts";
+import type { Agent, Approval, NewAgent } from "../wire.ts";
 import { type Ask, OrderMismatch } from "./signing.ts";
 import {
   type Change,
@@ -22,14 +23,16 @@ type Order = Record<string, unknown>;
 
 /** The longest an order may wait for its signature, and some for clocks that differ. */
 const MAX_WAIT_MS = 20 * 60_000;
+/** An approval's order holds for an hour: the agent comes back for it. */
+const MAX_APPROVAL_MS = 65 * 60_000;
 
 /** CAIP-2 of an EVM chain. */
 const chainIdOf = (network: string): number => Number(network.split(":")[1]);
 
-function assertSingleUse(order: Order): void {
+function assertSingleUse(order: Order, maxWaitMs = MAX_WAIT_MS): void {
   const endsMs = Number(order.deadline) * 1000;
   const isSingle = /^0x[0-9a-f]{64}$/i.test(String(order.nonce));
-  if (!isSingle || !(endsMs < serverNowMs() + MAX_WAIT_MS)) throw new OrderMismatch([]);
+  if (!isSingle || !(endsMs < serverNowMs() + maxWaitMs)) throw new OrderMismatch([]);
 }
 
 function assertFor(order: Order, agent: Pick<Agent, "id" | "walletAddress">): void {
@@ -121,6 +124,45 @@ export function keyAsk(asked: {
           { what: "New API key", before: "", after: label || "without a label" },
           { what: "For", before: "", after: asked.agent.name },
           { what: "Expires", before: "", after: expiresAt },
+        ],
+        isNews: false,
+      });
+    },
+  };
+}
+
+/** One payment that a rule denied: exactly what the screen shows, to the last unit. */
+export function approvalAsk(approval: Approval): Ask {
+  const { agentId, agentName, payee, asset, amount, site, network } = approval;
+  return {
+    kind: "ApprovePayment",
+    title: `Allow ${agentName} one payment`,
+    chainId: chainIdOf(network),
+    effect: "It costs you nothing. The agent may then make this payment, once, within the hour.",
+    read(order) {
+      assertSingleUse(order, MAX_APPROVAL_MS);
+      const isSame =
+        order.agent === agentId &&
+        order.approvalId === approval.id &&
+        isSameAddress(String(order.payee), payee) &&
+        isSameAddress(String(order.asset), asset) &&
+        toDecimal(BigInt(String(order.maxAmount))) === amount &&
+        order.site === (site ?? "");
+      if (!isSame)
+        throw new OrderMismatch([
+          {
+            what: "Payment",
+            before: `${amount} to ${payee}${site === null ? "" : ` at ${site}`}`,
+            after: `${String(order.maxAmount)} units to ${String(order.payee)} at ${String(order.site) || "no site"}`,
+          },
+        ]);
+      return Promise.resolve({
+        changes: [
+          { what: "Agent", before: "", after: agentName },
+          { what: "At most", before: "", after: `${formatUsdc(amount)} USDC` },
+          { what: "To", before: "", after: payee },
+          ...(site === null ? [] : [{ what: "Only at", before: "", after: site }]),
+          { what: "How often", before: "", after: "once" },
         ],
         isNews: false,
       });

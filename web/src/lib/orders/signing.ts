@@ -16,6 +16,8 @@ export interface Ask {
   /** Of the dialog: "Create research-agent". */
   title: string;
   chainId: number;
+  /** What the signature does, beside the changes; without it, a change of rules that moves no money. */
+  effect?: string;
   /** Compares the order with what was asked for; throws `OrderMismatch` where it says something else. */
   read(order: Record<string, unknown>): Promise<Reading>;
 }

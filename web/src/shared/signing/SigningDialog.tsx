@@ -37,7 +37,7 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
       <Stack gap={3}>
         <p role="status">
           <strong>Your wallet is open: compare, then sign.</strong>{" "}
-          <Muted>It costs nothing and moves no money.</Muted>
+          <Muted>{ask.effect ?? "It costs nothing and moves no money."}</Muted>
         </p>
         <Row end>{back}</Row>
       </Stack>

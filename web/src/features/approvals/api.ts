@@ -1,0 +1,41 @@
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { api } from "../../lib/api.ts";
+import { approvalAsk } from "../../lib/orders/asks.ts";
+import { signed } from "../../lib/orders/signed.ts";
+import { keys } from "../../lib/query-keys.ts";
+import type { Approval, Page } from "../../lib/wire.ts";
+
+const path = (id: string): string => `/api/approvals/${encodeURIComponent(id)}`;
+
+/** What waits for the owner now: few, so one page holds them. */
+export const openApprovalsQuery = queryOptions({
+  queryKey: keys.approvals("open"),
+  queryFn: ({ signal }) =>
+    api.get<Page<Approval>>("/api/approvals", { signal, query: { status: "open", limit: 100 } }),
+  // On screens without a line for events, and for what ends by itself.
+  refetchInterval: 30_000,
+});
+
+export const approvalsQuery = infiniteQueryOptions({
+  queryKey: keys.approvals("all"),
+  queryFn: ({ signal, pageParam }) =>
+    api.get<Page<Approval>>("/api/approvals", {
+      signal,
+      query: { limit: 50, cursor: pageParam },
+    }),
+  initialPageParam: undefined as string | undefined,
+  getNextPageParam: (page) => page.nextCursor ?? undefined,
+});
+
+export const approvalQuery = (id: string) =>
+  queryOptions({
+    queryKey: keys.approval(id),
+    queryFn: ({ signal }) => api.get<Approval>(path(id), { signal }),
+  });
+
+export const approve = (approval: Approval): Promise<Approval> =>
+  signed(approvalAsk(approval), (signature) =>
+    api.post<Approval>(`${path(approval.id)}/approve`, { ...signature }),
+  );
+
+export const decline = (id: string): Promise<Approval> => api.post<Approval>(`${path(id)}/decline`);
