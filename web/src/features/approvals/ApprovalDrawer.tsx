@@ -135,7 +135,7 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
 function Facts({ approval }: { approval: Approval }): ReactNode {
   const network = useNetwork(approval.network);
   const explorer = useExplorer(approval.network);
-  const { policy } = approval.denial;
+  const { policy, rule } = approval.denial;
   const isLive = approval.status === "open" || approval.status === "granted";
   return (
     <Stack gap={4}>
@@ -146,9 +146,9 @@ function Facts({ approval }: { approval: Approval }): ReactNode {
           approval.url !== null && ["URL", <code key="url">{approval.url}</code>],
           ["Network", network?.name ?? approval.network],
           approval.memo !== null && approval.memo !== "" && ["Memo", approval.memo],
-          policy.limit !== undefined && [
+          /limit|per_hour/.test(rule) && [
             "Limit",
-            `${policy.limit}, ${policy.spent ?? "0"} used (${policy.window ?? ""})`,
+            `${policy.limit ?? ""}, ${policy.spent ?? "0"} used (${policy.window ?? ""})`,
           ],
           isLive && ["Ends", <TimeUntil key="ends" iso={approval.expiresAt} />],
           ["Asked", formatDateTime(approval.createdAt)],
