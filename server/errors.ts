@@ -106,6 +106,16 @@ export const ERRORS = {
     "Recipient not on the allowlist",
     "Ask the owner to allow this address.",
   ),
+  site_payee_changed: define(
+    403,
+    "The site asks for another payee",
+    "Do not pay it another way. Ask the owner to look at the payment and to sign the new address, if the site is right.",
+  ),
+  payee_bound_to_site: define(
+    403,
+    "Payee allowed at its site only",
+    "Fetch its site with x402-fetch, or ask the owner to allow this payee elsewhere.",
+  ),
   agent_paused: define(403, "Agent is paused", "Ask the owner to resume the agent.", true),
   agent_expired: define(403, "Agent has expired", "Ask the owner to extend the agent."),
   price_exceeds_max: define(
@@ -127,7 +137,7 @@ export const ERRORS = {
   origin_not_allowed: define(
     403,
     "Origin not allowed",
-    "Call this route from the web app's own origin.",
+    "Call this route from the web app's own origin; a fetch: only from the sites the owner allowed.",
   ),
 
   owner_signature_required: define(

@@ -1,7 +1,8 @@
 -- For each limit of a time that the agent or the payee has: when the first payment leaves its window as it is at
 -- p_at, and when p_amount will fit (null if it is above the whole limit). Read beside the decision, without the
 -- agent's lock: one snapshot, that of the statement.
-CREATE FUNCTION purser_release_times(p_agent_id TEXT, p_payee TEXT, p_amount NUMERIC, p_at TIMESTAMPTZ)
+CREATE FUNCTION purser_release_times(p_agent_id TEXT, p_payee TEXT, p_site TEXT, p_amount NUMERIC,
+  p_at TIMESTAMPTZ)
 RETURNS TABLE (rule TEXT, next_release_at TIMESTAMPTZ, available_at TIMESTAMPTZ) LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_agent agents%ROWTYPE;
@@ -18,8 +19,9 @@ BEGIN
       SELECT 'payments_per_hour' AS name, '' AS payee, 1 AS hours, 'payments' AS measure, 1 AS ask,
              v_agent.payments_per_hour::numeric AS most
       UNION ALL
-      SELECT 'payee_limit', l.address, 24, 'amount', p_amount, l.daily_limit FROM allowlist_entries l
-       WHERE l.agent_id = p_agent_id AND l.address = p_payee
+      (SELECT 'payee_limit', l.address, 24, 'amount', p_amount, l.daily_limit FROM allowlist_entries l
+        WHERE l.agent_id = p_agent_id AND l.address = p_payee AND l.site IN ('', p_site)
+        ORDER BY l.site DESC LIMIT 1)
       UNION ALL SELECT 'daily_limit', '', 24, 'amount', p_amount, v_agent.daily_limit
       UNION ALL SELECT 'weekly_limit', '', 168, 'amount', p_amount, v_agent.weekly_limit
       UNION ALL SELECT 'monthly_limit', '', 720, 'amount', p_amount, v_agent.monthly_limit) limits

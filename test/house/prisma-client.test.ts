@@ -12,7 +12,7 @@ import {
   listAgents,
   updateAgent,
 } from "../../server/plugins/agents/store.ts";
-import { upsertAllowlist } from "../../server/plugins/agents/payees-store.ts";
+import { writeAllowlist } from "../../server/plugins/agents/payees-store.ts";
 import { insertApiKey, revokeApiKeys } from "../../server/plugins/auth/api-keys.ts";
 import { insertSession } from "../../server/plugins/auth/sessions.ts";
 import { insertWallet } from "../../server/plugins/custody/store.ts";
@@ -126,7 +126,7 @@ t.test("rows are dated by the database, whatever this process' clock says", asyn
     const agent = await insertAgent(prisma, newAgent(ownerId));
     const sealed = { kid: "k", wrappedDataKey: randomBytes(8), ciphertext: randomBytes(8) };
     await insertWallet(prisma, { agentId: agent.id, address: agent.walletAddress, sealed });
-    await upsertAllowlist(prisma, agent.id, [payee()]);
+    await writeAllowlist(prisma, agent.id, [payee()]);
     const key = { keyHash: randomBytes(32), prefix: "p", last4: "1234", label: "" };
     await insertApiKey(prisma, { ...key, id: newId("key"), agentId: agent.id, expiresAt: null });
     await revokeApiKeys(prisma, agent.id, undefined);

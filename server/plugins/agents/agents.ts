@@ -7,7 +7,7 @@ import {
   type AgentRow,
   type NewAgent,
 } from "./store.ts";
-import { entriesOf, upsertAllowlist } from "./payees-store.ts";
+import { entriesOf, writeAllowlist } from "./payees-store.ts";
 import { insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
@@ -167,7 +167,7 @@ async function insertAll(
       ciphertext: bytes(wallet.ciphertext),
     },
   });
-  if (allowlist.length > 0) await upsertAllowlist(tx, id, allowlist);
+  if (allowlist.length > 0) await writeAllowlist(tx, id, allowlist);
   const { apiKey, ...keyFacts } = createApiKey();
   const key = await insertApiKey(tx, {
     id: newId("key"),

@@ -1,5 +1,7 @@
 /** The guardrails' SQL functions, called. What they decide is written in prisma/functions. */
+import type { Address } from "viem";
 import { toJsonb } from "../../core/foreign-text.ts";
+import { payeeKey } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import { remainingOf } from "./explain.ts";
@@ -96,14 +98,15 @@ const WINDOWS: Partial<Record<RuleName, true>> = {
 /** Only who was refused by such a limit asks, after the agent's row is free again; kept with the refusal. */
 async function readReleaseTimes(
   sql: Sql,
-  request: Pick<ReserveRequest, "agentId" | "amountAtomic" | "to">,
+  request: Pick<ReserveRequest, "agentId" | "amountAtomic" | "to" | "site">,
   row: Pick<RawRow, "paymentId" | "decidedAtMicros">,
   rule: RuleName,
 ): Promise<ReleaseTimes> {
   const { rows } = await sql.query<Release & { next: Date | null; available: Date | null }>({
     name: "purser-release-times",
     text: `WITH times AS MATERIALIZED (
-             SELECT * FROM purser_release_times($1, $2, $3, 'epoch'::timestamptz + $5 * interval '1 microsecond')),
+             SELECT * FROM purser_release_times($1, $2, $7, $3,
+                                             'epoch'::timestamptz + $5 * interval '1 microsecond')),
            whole AS MATERIALIZED (
              SELECT max(t.next_release_at) FILTER (WHERE t.rule = $6) AS next,
                     CASE WHEN bool_and(t.available_at IS NOT NULL) THEN max(t.available_at) END AS available
@@ -121,6 +124,7 @@ async function readReleaseTimes(
       row.paymentId,
       String(row.decidedAtMicros),
       rule,
+      request.site ?? null,
     ],
   });
   return {
@@ -141,6 +145,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     chain_id: request.chainId,
     asset: request.asset.toLowerCase(),
     payee: request.to?.toLowerCase(),
+    site: request.site,
     amount: request.amountAtomic,
     max_amount: request.maxAmountAtomic,
     refusal: request.refusal?.code,
@@ -240,6 +245,7 @@ export async function staleReservations(
 interface WindowRow {
   agentId: string;
   payee: string;
+  site: string;
   hours: number;
   limit: bigint;
   used: bigint;
@@ -257,18 +263,18 @@ export async function readLimits(
   { payees = false }: { payees?: boolean } = {},
 ): Promise<Map<string, Limits>> {
   const { rows } = await sql.query<WindowRow>(
-    `SELECT a.id AS "agentId", w.payee, w.hours, w.most AS "limit", now_is.used, outstanding.used AS reserved,
+    `SELECT a.id AS "agentId", w.payee, w.site, w.hours, w.most AS "limit", now_is.used, outstanding.used AS reserved,
             purser_leaves_window_at(
               purser_sum_reached_at(a.id, w.payee, 'payments', edge.at, 1), w.hours) AS "nextReleaseAt"
        FROM agents a
       CROSS JOIN LATERAL (
         SELECT GREATEST(clock_timestamp(), a.window_tail_at + interval '24 hours') AS at) clock
       CROSS JOIN LATERAL (
-        SELECT '' AS payee, 24 AS hours, a.daily_limit AS most
-        UNION ALL SELECT '', 168, a.weekly_limit WHERE a.weekly_limit IS NOT NULL
-        UNION ALL SELECT '', 720, a.monthly_limit WHERE a.monthly_limit IS NOT NULL
-        UNION ALL SELECT '', 1, a.payments_per_hour WHERE a.payments_per_hour IS NOT NULL
-        UNION ALL SELECT l.address, 24, l.daily_limit FROM allowlist_entries l
+        SELECT '' AS payee, '' AS site, 24 AS hours, a.daily_limit AS most
+        UNION ALL SELECT '', '', 168, a.weekly_limit WHERE a.weekly_limit IS NOT NULL
+        UNION ALL SELECT '', '', 720, a.monthly_limit WHERE a.monthly_limit IS NOT NULL
+        UNION ALL SELECT '', '', 1, a.payments_per_hour WHERE a.payments_per_hour IS NOT NULL
+        UNION ALL SELECT l.address, l.site, 24, l.daily_limit FROM allowlist_entries l
                    WHERE $2 AND l.agent_id = a.id AND l.daily_limit IS NOT NULL) w
       CROSS JOIN LATERAL (SELECT clock.at - w.hours * interval '1 hour' AS at) edge
       CROSS JOIN LATERAL (
@@ -303,7 +309,11 @@ function limitsOf(rows: readonly WindowRow[], agentId: string): [string, Limits]
   const daily = window(24);
   if (!daily) return [];
   const payees: PayeeLimits = new Map(
-    rows.flatMap((row) => (row.payee === "" ? [] : [[row.payee, numbersOf(row)]])),
+    rows.flatMap((row) =>
+      row.payee === ""
+        ? []
+        : [[payeeKey({ address: row.payee as Address, site: row.site }), numbersOf(row)]],
+    ),
   );
   const limits = { weekly: window(168), monthly: window(720), hourly: window(1), payees };
   return [[agentId, { ...daily, ...limits }]];

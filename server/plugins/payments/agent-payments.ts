@@ -34,6 +34,8 @@ export interface PayRequest {
   chainId: number;
   asset: Address;
   to: Address;
+  /** The origin that is fetched; a plain spend has none. */
+  site?: string;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;

@@ -47,6 +47,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         walletAddress: agent.walletAddress,
         apiKeyId: agent.apiKeyId,
         network: agent.network,
+        fetch: agent.fetch,
         requestId: request.id,
         idempotency: request.idempotencyRef({ subjectId: agent.id, route: FETCH, body }),
       });
@@ -73,6 +74,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         walletAddress: agent.walletAddress,
         apiKeyId: null,
         network: agent.network,
+        fetch: agent.fetch,
         requestId: request.id,
         idempotency: request.idempotencyRef({ subjectId: agent.id, route: TRY, body }),
       });
