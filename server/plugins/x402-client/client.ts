@@ -152,6 +152,7 @@ export class X402Client {
     const { paymentId, remainingAtomic } = reserved;
     return {
       ...reserved,
+      cover: { kind: "policy", site: siteOf(target.url) },
       deliver: async (authorization) => {
         await this.#deps.fault("submitted");
         return deliver(deps, {
