@@ -68,6 +68,7 @@ export const UpdateAgentBody = Strict(
     name: Type.Optional(Name),
     dailyLimit: Type.Optional(Amount),
     ...ruleFields,
+    allowlist: Type.Optional(AllowlistInput),
     authorization: PolicyAuthorization,
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
   },

@@ -269,8 +269,6 @@ t.test("the whole story", async (t) => {
     await page.getByRole("button", { name: "Review withdrawal" }).click();
     await page.getByText("leaves research-agent for your wallet.").waitFor();
     await page.getByText("Deadline").waitFor();
-    // The reload before forgot the wallet, so it is asked for again.
-    await page.getByRole("button", { name: /Demo wallet/ }).click();
     await page.getByRole("button", { name: "Sign and withdraw" }).click();
     await page.getByText("Confirmed on chain.").waitFor();
     t.ok((await balanceOf(DEMO_OWNER.address)) > before, "the money is in the owner's wallet");

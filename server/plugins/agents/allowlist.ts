@@ -2,7 +2,7 @@ import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Payee } from "../../core/rules.ts";
 import { type AddAllowlistBody, type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
-import { changeAgent, type OwnerCall } from "./change.ts";
+import { changeAgent, type HeldAgent, type OwnerCall } from "./change.ts";
 import {
   payeeOnWire,
   readAddress,
@@ -12,7 +12,7 @@ import {
   refuseField,
   rulesInForce,
 } from "./rules.ts";
-import { entriesOf, writeAllowlist, type AllowlistRow } from "./payees-store.ts";
+import { entriesOf, storeAllowlist, type AllowlistRow } from "./payees-store.ts";
 import { updateAgent } from "./store.ts";
 
 /** The whole list at once (bulk paste). Entries that stay keep the date they were added. */
@@ -25,17 +25,26 @@ export async function replaceAllowlist(
   return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const before = await entriesOf(tx, agentId);
     await permit(rulesInForce(agent, entries), agent.name);
-    await writeAllowlist(tx, agentId, entries);
-    const after = await entriesOf(tx, agentId);
-    if (same(before, after)) return after;
-    await updateAgent(tx, agentId, {});
-    await audit({
-      action: "allowlist.replaced",
-      before: { allowlist: before.map(payeeOnWire) },
-      after: { allowlist: after.map(payeeOnWire) },
-    });
-    return after;
+    return writeAllowlist({ tx, audit }, agentId, { before, entries });
   });
+}
+
+/** After it was permitted. */
+export async function writeAllowlist(
+  { tx, audit }: Pick<HeldAgent, "tx" | "audit">,
+  agentId: string,
+  { before, entries }: { before: readonly AllowlistRow[]; entries: readonly Payee[] },
+): Promise<AllowlistRow[]> {
+  await storeAllowlist(tx, agentId, entries);
+  const after = await entriesOf(tx, agentId);
+  if (same(before, after)) return after;
+  await updateAgent(tx, agentId, {});
+  await audit({
+    action: "allowlist.replaced",
+    before: { allowlist: before.map(payeeOnWire) },
+    after: { allowlist: after.map(payeeOnWire) },
+  });
+  return after;
 }
 
 /**
@@ -68,7 +77,7 @@ export async function addToAllowlist(
     const after = [...others, wanted];
     await permit(rulesInForce(agent, after), agent.name);
     if (!old && known && same([known], [wanted])) return before;
-    await writeAllowlist(tx, agentId, after);
+    await storeAllowlist(tx, agentId, after);
     await updateAgent(tx, agentId, {});
     const gone = old ?? known;
     await audit({
@@ -99,7 +108,7 @@ export async function removeAllowed(
     await permit(rulesInForce(agent, others), agent.name);
     if (gone.length === 0)
       throw new ApiError("not_found", { detail: "This address is not on the agent's allowlist." });
-    await writeAllowlist(tx, agentId, others);
+    await storeAllowlist(tx, agentId, others);
     await updateAgent(tx, agentId, {});
     for (const entry of gone)
       await audit({ action: "allowlist.removed", before: payeeOnWire(entry), after: null });

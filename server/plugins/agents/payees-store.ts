@@ -57,7 +57,7 @@ export const entriesOf = async (db: Db, agentId: string): Promise<AllowlistRow[]
  * Makes the list these entries and no others; one that stays keeps its date. All at once: a thousand statements would
  * hold the agent's row for seconds.
  */
-export async function writeAllowlist(
+export async function storeAllowlist(
   tx: Db,
   agentId: string,
   entries: readonly Payee[],

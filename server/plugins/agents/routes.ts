@@ -101,7 +101,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         summary:
-          "Change name, limits, expiry; pause or resume. What loosens needs the owner's signature",
+          "Change name, limits, expiry, the whole allowlist; pause or resume. What loosens needs the owner's signature",
         params: IdParams,
         body: UpdateAgentBody,
         response: { 200: AgentDetail, ...policyRefusals },

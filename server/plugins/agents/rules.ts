@@ -119,7 +119,9 @@ export function readAllowlist(items: AllowlistInput): Payee[] {
 }
 
 /** What a body says of limits, names and times; what it does not say is not there. */
-export function readChange(body: Omit<UpdateAgentBody, "authorization">): AgentChange {
+export function readChange(
+  body: Omit<UpdateAgentBody, "authorization" | "allowlist">,
+): AgentChange {
   const limit = (text: string | null, name: string) =>
     text === null ? null : readLimit(text, `body.${name}`);
   const { weeklyLimit, monthlyLimit, perPaymentLimit, paymentsPerHour } = body;

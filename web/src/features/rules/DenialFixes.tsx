@@ -38,7 +38,7 @@ function AllowRecipient({ agent, payment }: { agent: Agent; payment: Payment }):
     return <p role="status">This payee is allowed now. The agent may try again.</p>;
   return (
     <AllowPayee
-      agentId={agent.id}
+      agent={agent}
       payee={{ address, label: hostOf(payment.x402?.url) }}
       variant="primary"
     >

@@ -22,7 +22,9 @@ export function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment 
   const [error, setError] = useState<string>();
   const raise = useMutation({
     mutationFn: (limit: string) =>
-      changeRules(agent.id, isDaily ? { dailyLimit: limit } : { perPaymentLimit: limit }),
+      changeRules(agent, isDaily ? { dailyLimit: limit } : { perPaymentLimit: limit }, {
+        title: "Raise the limit",
+      }),
     onSuccess: () => {
       notifications.show({
         message: isDaily ? "The daily limit is raised." : "The limit per payment is raised.",
