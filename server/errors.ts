@@ -25,6 +25,10 @@ const define = (
   retryable,
 });
 
+const WAIT =
+  "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.";
+const LESS = "Pay less, or ask the owner to raise the limit.";
+
 export const ERRORS = {
   invalid_json: define(
     400,
@@ -39,11 +43,7 @@ export const ERRORS = {
   ),
 
   missing_api_key: define(401, "API key missing", "Send `Authorization: Bearer <AGENT_API_KEY>`."),
-  invalid_api_key: define(
-    401,
-    "API key not known",
-    "Check the key; the owner can issue a new one.",
-  ),
+  invalid_api_key: define(401, "API key not known", "Check the key, or ask the owner for one."),
   api_key_revoked: define(401, "API key revoked", "Ask the owner for a new key."),
   api_key_expired: define(401, "API key expired", "Ask the owner for a new key."),
   session_required: define(401, "Sign in required", "Sign in with the owner's wallet."),
@@ -60,51 +60,28 @@ export const ERRORS = {
     true,
   ),
 
-  daily_limit_exceeded: define(
-    403,
-    "Daily limit exceeded",
-    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
-    true,
-  ),
-  per_payment_limit_exceeded: define(
-    403,
-    "Per-payment limit exceeded",
-    "Pay less, or ask the owner to raise the limit.",
-  ),
-  weekly_limit_exceeded: define(
-    403,
-    "Weekly limit exceeded",
-    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
-    true,
-  ),
-  monthly_limit_exceeded: define(
-    403,
-    "Monthly limit exceeded",
-    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
-    true,
-  ),
-  payment_rate_exceeded: define(
-    403,
-    "Too many payments in an hour",
-    "Wait until `availableAt`, or ask the owner to allow more payments per hour.",
-    true,
-  ),
-  payee_limit_exceeded: define(
-    403,
-    "This payee's daily limit exceeded",
-    "Wait until `availableAt`, pay less, or ask the owner to raise the limit of this payee. Do not split the payment.",
-    true,
-  ),
-  payee_per_payment_limit_exceeded: define(
-    403,
-    "This payee's limit per payment exceeded",
-    "Pay less, or ask the owner to raise the limit of this payee.",
-  ),
-  payee_expired: define(403, "Payee has expired", "Ask the owner to list this payee for longer."),
+  daily_limit_exceeded: define(403, "Daily limit exceeded", WAIT, true),
+  weekly_limit_exceeded: define(403, "Weekly limit exceeded", WAIT, true),
+  monthly_limit_exceeded: define(403, "Monthly limit exceeded", WAIT, true),
+  payment_rate_exceeded: define(403, "Too many payments", "Wait until `availableAt`.", true),
+  payee_limit_exceeded: define(403, "Daily limit of this payee exceeded", WAIT, true),
+  per_payment_limit_exceeded: define(403, "Per-payment limit exceeded", LESS),
+  payee_per_payment_limit_exceeded: define(403, "Per-payment limit of this payee exceeded", LESS),
+  payee_expired: define(403, "Payee has expired", "Ask the owner to list it for longer."),
   recipient_not_allowed: define(
     403,
     "Recipient not on the allowlist",
     "Ask the owner to allow this address.",
+  ),
+  site_payee_changed: define(
+    403,
+    "The site asks for another payee",
+    "Do not pay it another way. Ask the owner to look at the payment and to sign the new address, if the site is right.",
+  ),
+  payee_bound_to_site: define(
+    403,
+    "Payee allowed at its site only",
+    "Fetch its site with x402-fetch, or ask the owner to allow this payee elsewhere.",
   ),
   agent_paused: define(403, "Agent is paused", "Ask the owner to resume the agent.", true),
   agent_expired: define(403, "Agent has expired", "Ask the owner to extend the agent."),
@@ -127,7 +104,7 @@ export const ERRORS = {
   origin_not_allowed: define(
     403,
     "Origin not allowed",
-    "Call this route from the web app's own origin.",
+    "Call this route from the web app's own origin; a fetch: only from the sites the owner allowed.",
   ),
 
   owner_signature_required: define(

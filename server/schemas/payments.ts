@@ -59,6 +59,9 @@ export const AgentSelf = Type.Object({
   }),
   limits: Limits,
   perPaymentLimit: Nullable(Type.String()),
+  fetch: Type.Enum(["any", "sites"], {
+    description: "sites: x402-fetch reaches only the sites on the allowlist",
+  }),
   expiresAt: Nullable(Timestamp),
   allowlist: Type.Array(AllowlistEntry),
   key: Type.Object({
@@ -122,6 +125,9 @@ export const Payment = Type.Object({
       code: Type.String(),
       suggestion: Type.String(),
       policy: Policy,
+      site: Type.Optional(Type.String({ description: "Of `site_payee_changed`" })),
+      expectedPayee: Type.Optional(AddressOutput),
+      seenPayee: Type.Optional(AddressOutput),
       availableAt: Nullable(Timestamp),
       nextReleaseAt: Nullable(Timestamp),
     }),

@@ -146,3 +146,34 @@ export const X402FetchAnswer = Type.Object({
     }),
   ),
 });
+
+export const SiteLookupBody = Strict({
+  url: Type.String({
+    minLength: 1,
+    maxLength: 4096,
+    description: "Any paid page of the site; https where no scheme is given",
+    examples: ["https://api.example.com/data"],
+  }),
+});
+
+export const SiteLookup = Type.Object({
+  site: Type.String({ description: "The origin to list the payee at" }),
+  readableSite: Nullable(
+    Type.String({
+      description: "An international site as people write it; `site` is its punycode",
+    }),
+  ),
+  payTo: AddressOutput,
+  price: Type.String({ description: "USDC, of the page that was asked" }),
+  asset: AddressOutput,
+  network: NetworkId,
+  x402Version: Type.Integer(),
+  listed: Type.Array(AddressOutput, { description: "Whom the agent may pay at this site already" }),
+  thirdParty: ThirdParty({
+    serviceName: Nullable(Type.String()),
+    description: Nullable(Type.String()),
+    mimeType: Nullable(Type.String()),
+    resource: Nullable(Type.String({ description: "What the site says this page is" })),
+  }),
+});
+export type SiteLookup = Static<typeof SiteLookup>;

@@ -104,6 +104,7 @@ export const ROUTES: Record<string, RouteRow> = {
       signature: `0x${"11".repeat(65)}`,
     }),
   },
+  "POST /api/agents/:id/allowlist/lookup": OWNED("403 url_blocked", { url: "http://10.0.0.1/" }),
   "POST /api/agents/:id/try": OWNED("403 url_blocked", { url: "http://10.0.0.1/" }),
   "GET /api/overview": OWNER("200"),
   "GET /api/events": { ...OWNER("200"), isStream: true },

@@ -7,7 +7,7 @@ import {
   type AgentRow,
   type NewAgent,
 } from "./store.ts";
-import { entriesOf, upsertAllowlist } from "./payees-store.ts";
+import { entriesOf, storeAllowlist } from "./payees-store.ts";
 import { insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
@@ -183,7 +183,7 @@ async function insertAll(
     args.policy,
   );
   await insertWallet(tx, { agentId: id, address, ...adopted });
-  if (allowlist.length > 0) await upsertAllowlist(tx, id, allowlist);
+  if (allowlist.length > 0) await storeAllowlist(tx, id, allowlist);
   const { apiKey, ...keyFacts } = createApiKey();
   const key = await insertApiKey(tx, {
     id: newId("key"),

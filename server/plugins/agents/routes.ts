@@ -12,6 +12,7 @@ import {
   AuditPage,
   CreateAgentBody,
   CreatedAgent,
+  RemoveAllowedQuery,
   ReplaceAllowlistBody,
   UpdateAgentBody,
 } from "../../schemas/agents.ts";
@@ -180,14 +181,17 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
-        summary: "Allow an address no more",
+        summary: "Allow an address no more, at one site or at all",
         params: AllowlistParams,
+        querystring: RemoveAllowedQuery,
         response: { 200: Allowlist },
       },
     },
     async (request) => {
       const { id, address } = request.params;
-      return { allowlist: (await removeAllowed(ownerCall(request), id, address)).map(viewEntry) };
+      const { site } = request.query;
+      const rows = await removeAllowed(ownerCall(request), id, { address, site });
+      return { allowlist: rows.map(viewEntry) };
     },
   );
 };

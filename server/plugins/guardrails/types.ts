@@ -59,6 +59,8 @@ export interface ReserveRequest {
   asset: Address;
   /** Null only together with a refusal that came before a payee was known. */
   to: Address | null;
+  /** The origin an x402 payment goes to; a plain spend has none. */
+  site?: string;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
@@ -76,8 +78,6 @@ export interface ReserveRequest {
   memo?: string;
   url?: string;
   listingId?: string;
-  /** The origin an x402-fetch pays at. */
-  site?: string;
   requirement?: unknown;
   idempotency?: IdempotencyRef;
 }
@@ -128,7 +128,7 @@ export interface WindowLimits {
   nextReleaseAt: Date | null;
 }
 
-/** By address in lower case: those with a limit of their own. */
+/** By payeeKey: those with a limit of their own, of which all that goes to the address is counted. */
 export type PayeeLimits = Map<string, WindowLimits>;
 
 /** Those of the day, and of every other window a limit is set for. */

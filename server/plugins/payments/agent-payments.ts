@@ -39,6 +39,8 @@ export interface PayRequest {
   chainId: number;
   asset: Address;
   to: Address;
+  /** The origin that is fetched; a plain spend has none. */
+  site?: string;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
@@ -52,8 +54,6 @@ export interface PayRequest {
   idempotency?: IdempotencyRef;
   /** The owner is asked where a rule denies that a person can lift. */
   requestApproval?: { reason: string | null };
-  /** The origin x402-fetch pays at. */
-  site?: string;
   /** The wallet's balance, where the caller began to read it before; read when needed otherwise. */
   balance?: Promise<WalletBalance | undefined>;
 }

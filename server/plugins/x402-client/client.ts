@@ -4,6 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import type { Address } from "viem";
+import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
@@ -128,6 +129,7 @@ export class X402Client {
     if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
+    await this.#assertMayAsk(job);
     const balanceFor = this.#readBalanceAhead(caller);
     const asked = isQuote
       ? await this.#askForQuote(job)
@@ -171,6 +173,13 @@ export class X402Client {
         });
       },
     };
+  }
+
+  /** An agent that is confined to its sites asks nothing of others: not a price, not a free answer, not a name's address. */
+  async #assertMayAsk(job: Job): Promise<void> {
+    const { caller, target } = job;
+    if (caller.fetch === "any" || (await this.#deps.hasSite(caller.id, siteOf(target.url)))) return;
+    throw await this.#refuse(job, { code: "origin_not_allowed" });
   }
 
   /**
@@ -218,6 +227,7 @@ export class X402Client {
   async #repeatFree(job: Job, freeAnswer: FreeAnswer): Promise<Record<string, unknown>> {
     const { caller, target, deps, entry } = job;
     if (!isSafe(target)) throw notKept(freeAnswer);
+    await this.#assertMayAsk(job);
     const asked = await askTarget((request) => deps.ask(request), target);
     await entry.begun();
     if (asked.kind === "offer")
@@ -295,6 +305,7 @@ export class X402Client {
       to: null,
       amountAtomic: 0n,
       requestId: caller.requestId,
+      site: siteOf(target.url),
       url: target.url.href,
       listingId: listing?.id,
     };
@@ -317,13 +328,14 @@ function payRequest(
     chainId: chosen.network.chainId,
     asset: chosen.asset,
     to: chosen.payTo,
+    // Of the very URL that is asked, before and with the proof; no redirect is followed.
+    site: siteOf(target.url),
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,
     validForSeconds: chosen.validForSeconds,
     ...askedApproval(input),
     requestId: caller.requestId,
     url: target.url.href,
-    site: target.url.origin,
     listingId: listing?.id,
     requirement: terms,
     idempotency: caller.idempotency,

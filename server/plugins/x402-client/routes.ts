@@ -48,6 +48,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         walletAddress: agent.walletAddress,
         apiKeyId: agent.apiKeyId,
         network: agent.network,
+        fetch: agent.fetch,
         requestId: request.id,
         idempotency: await request.payingRef({ subjectId: agent.id, route: FETCH, body }),
       });
@@ -74,6 +75,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         walletAddress: agent.walletAddress,
         apiKeyId: null,
         network: agent.network,
+        fetch: agent.fetch,
         requestId: request.id,
         idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body }),
       });
