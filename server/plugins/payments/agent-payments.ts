@@ -18,7 +18,7 @@ import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
 import type { Asked, NotReserved, PayFlow, PayOrder, Settled } from "./pay.ts";
 import type { SpendRequest } from "../../schemas/payments.ts";
-import { parseAddress } from "../../core/foreign-text.ts";
+import { parseAddress, plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/rules.ts";
@@ -149,8 +149,8 @@ export class AgentReserve {
       site: request.site ?? "",
       url: request.url ?? null,
       listingId: request.listingId ?? null,
-      memo: request.memo ?? null,
-      reason: requestApproval?.reason ?? null,
+      memo: shownWords(request.memo),
+      reason: shownWords(requestApproval?.reason),
       denial: {
         code: error.code,
         rule: policy.rule,
@@ -211,6 +211,10 @@ function withoutBalance(
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
+
+/** What an owner reads before signing hides nothing: agents repeat what strangers told them. */
+const shownWords = (text: string | null | undefined): string | null =>
+  plainWords(text, 280) || null;
 
 /** `POST /api/agents/spend`: pay, wait for the proof, answer. */
 
