@@ -7,15 +7,6 @@ import type { Approval, Page } from "../../lib/wire.ts";
 
 const path = (id: string): string => `/api/approvals/${encodeURIComponent(id)}`;
 
-/** What waits for the owner now: few, so one page holds them. */
-export const openApprovalsQuery = queryOptions({
-  queryKey: keys.approvals("open"),
-  queryFn: ({ signal }) =>
-    api.get<Page<Approval>>("/api/approvals", { signal, query: { status: "open", limit: 100 } }),
-  // On screens without a line for events, and for what ends by itself.
-  refetchInterval: 30_000,
-});
-
 export const approvalsQuery = infiniteQueryOptions({
   queryKey: keys.approvals("all"),
   queryFn: ({ signal, pageParam }) =>
