@@ -1,7 +1,7 @@
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { Row } from "../../components/Layout.tsx";
-import { isSameAddress } from "../../lib/address.ts";
+import { isSamePayee } from "../../lib/orders/terms.ts";
 import { AddPayee } from "./AddPayee.tsx";
 import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./api.ts";
@@ -22,10 +22,11 @@ export type PayeePicker = (
 
 export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProps): ReactNode {
   const [isPasting, setPasting] = useState(false);
-  const has = (candidate: string): boolean =>
-    value.some((entry) => isSameAddress(entry.address, candidate));
+  const isListed = (wanted: { address: string; site?: string }): boolean =>
+    value.some((entry) => isSamePayee(entry, wanted));
+  const has = (address: string): boolean => isListed({ address });
   const addMany = (entries: AllowlistDraft[]): void => {
-    onChange([...value, ...entries.filter((entry) => !has(entry.address))]);
+    onChange([...value, ...entries.filter((entry) => !isListed(entry))]);
   };
   const add = (entry: AllowlistDraft): void => {
     addMany([entry]);
@@ -36,7 +37,7 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
         <ul className={styles.list} aria-label="Allowed payees">
           {value.map((entry) => (
             <PayeeRow
-              key={entry.address}
+              key={`${entry.address} ${entry.site ?? ""}`}
               entry={entry}
               onRename={(label) => {
                 onChange(value.map((other) => (other === entry ? { ...entry, label } : other)));

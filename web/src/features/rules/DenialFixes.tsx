@@ -5,12 +5,24 @@ import { isSameAddress } from "../../lib/address.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { AllowPayee } from "./AllowPayee.tsx";
 import { RaiseLimit } from "./RaiseLimit.tsx";
+import { SignNewPayee } from "./SignNewPayee.tsx";
 
 /** From a refused payment straight to the rule that refused it. */
 export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
   switch (payment.denial?.code) {
     case "recipient_not_allowed":
       return <AllowRecipient agent={agent} payment={payment} />;
+    case "site_payee_changed":
+      return <SignNewPayee agent={agent} payment={payment} />;
+    case "payee_bound_to_site":
+    case "origin_not_allowed":
+      return (
+        <Row>
+          <LinkButton to={`/agents/${agent.id}/rules`} size="small">
+            Open the rules
+          </LinkButton>
+        </Row>
+      );
     case "daily_limit_exceeded":
     case "per_payment_limit_exceeded":
       return <RaiseLimit agent={agent} payment={payment} />;
