@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { Note, Stack } from "../../components/Layout.tsx";
+import { Stack } from "../../components/Layout.tsx";
 import { isSamePayee } from "../../lib/orders/terms.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { AllowPayee } from "./AllowPayee.tsx";
@@ -29,10 +29,10 @@ export function SignNewPayee({ agent, payment }: { agent: Agent; payment: Paymen
           <Address value={seenPayee} full />
         </dd>
       </dl>
-      <Note tone="warn">
+      <p>
         Sellers do change their address, and so does whoever breaks into a site. Ask the seller in
         another way if you are not sure.
-      </Note>
+      </p>
       <AllowPayee
         agent={agent}
         payee={{ address: seenPayee, site, label: old?.label ?? "", replaces: expectedPayee }}
