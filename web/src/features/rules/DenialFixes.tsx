@@ -12,10 +12,16 @@ export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment
     case "recipient_not_allowed":
       return <AllowRecipient agent={agent} payment={payment} />;
     case "daily_limit_exceeded":
+    case "weekly_limit_exceeded":
+    case "monthly_limit_exceeded":
     case "per_payment_limit_exceeded":
+    case "payee_limit_exceeded":
+    case "payee_per_payment_limit_exceeded":
       return <RaiseLimit agent={agent} payment={payment} />;
     case "agent_paused":
     case "agent_expired":
+    case "payee_expired":
+    case "payment_rate_exceeded":
       return (
         <Row>
           <LinkButton to={`/agents/${agent.id}/rules`} size="small">

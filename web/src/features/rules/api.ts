@@ -38,7 +38,11 @@ export const changeRules = (
 };
 
 /** One more payee, or other terms for one that is there. */
-export const allowPayee = (agent: Agent, payee: AllowlistDraft): Promise<unknown> => {
+export const allowPayee = (
+  agent: Agent,
+  payee: AllowlistDraft,
+  title = `Allow ${payee.label || "this payee"}`,
+): Promise<unknown> => {
   const isThis = ({ address }: { address: string }): boolean =>
     address.toLowerCase() === payee.address.toLowerCase();
   const apply = (terms: Terms): Terms =>
@@ -48,7 +52,6 @@ export const allowPayee = (agent: Agent, payee: AllowlistDraft): Promise<unknown
         payeeTerms(payee, terms.payees.find(isThis)),
       ],
     });
-  const title = `Allow ${payee.label || "this payee"}`;
   return signed(policyAsk({ agent, title, apply }), (signature) =>
     api.post(`/api/agents/${agent.id}/allowlist`, { ...payee, ...signature }),
   );
