@@ -25,6 +25,10 @@ const define = (
   retryable,
 });
 
+const WAIT =
+  "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.";
+const LESS = "Pay less, or ask the owner to raise the limit.";
+
 export const ERRORS = {
   invalid_json: define(
     400,
@@ -39,11 +43,7 @@ export const ERRORS = {
   ),
 
   missing_api_key: define(401, "API key missing", "Send `Authorization: Bearer <AGENT_API_KEY>`."),
-  invalid_api_key: define(
-    401,
-    "API key not known",
-    "Check the key; the owner can issue a new one.",
-  ),
+  invalid_api_key: define(401, "API key not known", "Check the key, or ask the owner for one."),
   api_key_revoked: define(401, "API key revoked", "Ask the owner for a new key."),
   api_key_expired: define(401, "API key expired", "Ask the owner for a new key."),
   session_required: define(401, "Sign in required", "Sign in with the owner's wallet."),
@@ -60,47 +60,14 @@ export const ERRORS = {
     true,
   ),
 
-  daily_limit_exceeded: define(
-    403,
-    "Daily limit exceeded",
-    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
-    true,
-  ),
-  per_payment_limit_exceeded: define(
-    403,
-    "Per-payment limit exceeded",
-    "Pay less, or ask the owner to raise the limit.",
-  ),
-  weekly_limit_exceeded: define(
-    403,
-    "Weekly limit exceeded",
-    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
-    true,
-  ),
-  monthly_limit_exceeded: define(
-    403,
-    "Monthly limit exceeded",
-    "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.",
-    true,
-  ),
-  payment_rate_exceeded: define(
-    403,
-    "Too many payments in an hour",
-    "Wait until `availableAt`, or ask the owner to allow more payments per hour.",
-    true,
-  ),
-  payee_limit_exceeded: define(
-    403,
-    "This payee's daily limit exceeded",
-    "Wait until `availableAt`, pay less, or ask the owner to raise the limit of this payee. Do not split the payment.",
-    true,
-  ),
-  payee_per_payment_limit_exceeded: define(
-    403,
-    "This payee's limit per payment exceeded",
-    "Pay less, or ask the owner to raise the limit of this payee.",
-  ),
-  payee_expired: define(403, "Payee has expired", "Ask the owner to list this payee for longer."),
+  daily_limit_exceeded: define(403, "Daily limit exceeded", WAIT, true),
+  weekly_limit_exceeded: define(403, "Weekly limit exceeded", WAIT, true),
+  monthly_limit_exceeded: define(403, "Monthly limit exceeded", WAIT, true),
+  payment_rate_exceeded: define(403, "Too many payments", "Wait until `availableAt`.", true),
+  payee_limit_exceeded: define(403, "Daily limit of this payee exceeded", WAIT, true),
+  per_payment_limit_exceeded: define(403, "Per-payment limit exceeded", LESS),
+  payee_per_payment_limit_exceeded: define(403, "Per-payment limit of this payee exceeded", LESS),
+  payee_expired: define(403, "Payee has expired", "Ask the owner to list it for longer."),
   recipient_not_allowed: define(
     403,
     "Recipient not on the allowlist",
@@ -137,11 +104,7 @@ export const ERRORS = {
   ),
 
   not_found: define(404, "Not found", "Check the path and the id."),
-  method_not_allowed: define(
-    405,
-    "Method not allowed",
-    "Use one of the methods in the Allow header.",
-  ),
+  method_not_allowed: define(405, "Method not allowed", "Use a method of the Allow header."),
 
   idempotency_in_progress: define(
     409,
@@ -159,11 +122,7 @@ export const ERRORS = {
     "Payment already settled",
     "This authorization was settled before; see `txHash`.",
   ),
-  withdrawal_replayed: define(
-    409,
-    "Withdrawal order already used",
-    "Prepare and sign a new order.",
-  ),
+  withdrawal_replayed: define(409, "Withdrawal order used", "Prepare and sign a new order."),
   agent_has_funds: define(
     409,
     "Agent still has funds",
@@ -284,6 +243,11 @@ export const ERRORS = {
     "Chain unavailable",
     "The chain cannot be reached, costs too much now, or takes nothing in; nothing was signed. Retry later.",
     true,
+  ),
+  policy_not_signed: define(
+    503,
+    "Not covered by the owner's signature",
+    "What our books say of this agent is not what its owner signed. Nothing was signed; the owner and the operator were told. Do not retry.",
   ),
   relayer_unfunded: define(
     503,

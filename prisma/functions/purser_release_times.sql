@@ -14,24 +14,16 @@ BEGIN
   SELECT * INTO v_agent FROM agents a WHERE a.id = p_agent_id;
   v_now := GREATEST(p_at, v_agent.window_tail_at + interval '24 hours');
   FOR each IN
-    SELECT * FROM (
-      SELECT 'payments_per_hour' AS name, '' AS payee, 1 AS hours, 'payments' AS measure, 1 AS ask,
-             v_agent.payments_per_hour::numeric AS most
-      UNION ALL
-      SELECT 'payee_limit', l.address, 24, 'amount', p_amount, l.daily_limit FROM allowlist_entries l
-       WHERE l.agent_id = p_agent_id AND l.address = p_payee
-      UNION ALL SELECT 'daily_limit', '', 24, 'amount', p_amount, v_agent.daily_limit
-      UNION ALL SELECT 'weekly_limit', '', 168, 'amount', p_amount, v_agent.weekly_limit
-      UNION ALL SELECT 'monthly_limit', '', 720, 'amount', p_amount, v_agent.monthly_limit) limits
-     WHERE limits.most IS NOT NULL
+    SELECT l.*, CASE l.measure WHEN 'payments' THEN 1 ELSE p_amount END AS ask FROM purser_limits(v_agent) l
+     WHERE l.payee IN ('', p_payee)
   LOOP
-    rule := each.name;
+    rule := each.rule;
     available_at := NULL;
     v_edge := v_now - each.hours * interval '1 hour';
     next_release_at := purser_leaves_window_at(
       purser_sum_reached_at(p_agent_id, each.payee, 'payments', v_edge, 1), each.hours);
     IF each.ask <= each.most THEN
-      IF each.name = 'daily_limit' THEN
+      IF each.rule = 'daily_limit' THEN
         v_need := v_agent.window_sum - (SELECT c.amount
           FROM purser_counted_sum(p_agent_id, '', v_agent.window_tail_at, v_edge) c);
       ELSE

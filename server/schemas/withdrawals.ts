@@ -32,11 +32,11 @@ const TypeFields = Type.Array(Type.Object({ name: Type.String(), type: Type.Stri
 export const PreparedWithdrawal = Type.Object({
   order: WithdrawalOrder,
   typedData: Type.Object({
-    types: Type.Object({ EIP712Domain: TypeFields, Withdraw: TypeFields }),
+    types: Type.Record(Type.String(), TypeFields),
     primaryType: Type.Literal("Withdraw"),
     domain: Type.Object({
       name: Type.Literal("Purser"),
-      version: Type.Literal("1"),
+      version: Type.Literal("2"),
       chainId: Type.Integer(),
     }),
     message: WithdrawalOrder,

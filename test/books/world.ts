@@ -74,7 +74,9 @@ export async function inSellersHands(
     validBefore: BigInt(Math.floor(Date.now() / 1000) + (args.validForSeconds ?? 600)),
     nonce: randomNonce(),
   };
-  const signature = await app.custody.signAuthorization(agent.id, authorization);
+  const signature = await app.custody.signAuthorization(agent.id, authorization, {
+    kind: "policy",
+  });
   const signed = { ...authorization, signature };
   await database.pool.query(
     `WITH a AS (UPDATE agents SET window_sum = window_sum + $6 WHERE id = $1)

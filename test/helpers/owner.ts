@@ -3,6 +3,8 @@ import type { FastifyInstance } from "fastify";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { createSiweMessage } from "viem/siwe";
+import type { Pool } from "pg";
+import type { SealedWallet, WalletName } from "../../server/plugins/custody/envelope.ts";
 import type { TestApp } from "./app.ts";
 
 export interface SignedInOwner {
@@ -120,6 +122,20 @@ export function asOwner(
   const read = (answer: Injected): unknown =>
     answer.statusCode === 403 || answer.statusCode === 409 ? answer.json() : {};
   return withSignature(owner.account, body, { send, read });
+}
+
+/** Every wallet as custody would open it, for tests that look inside. */
+export async function sealedWallets(database: {
+  pool: Pool;
+}): Promise<(WalletName & SealedWallet)[]> {
+  const { rows } = await database.pool.query<WalletName & SealedWallet>(
+    `SELECT w.agent_id AS "agentId", w.address, w.kid, w.wrapped_data_key AS "wrappedDataKey", w.ciphertext,
+            w.policy_digest AS "policyDigest", w.rules_digest AS "rulesDigest", w.revision,
+            o.address AS "ownerAddress", o.chain_id::int AS "ownerChainId"
+       FROM agent_wallets w JOIN agents a ON a.id = w.agent_id JOIN owners o ON o.id = a.owner_id
+      ORDER BY w.agent_id`,
+  );
+  return rows;
 }
 
 export interface NewTestAgent {

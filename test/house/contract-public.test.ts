@@ -162,6 +162,12 @@ const STATUSES: Record<number, string[]> = {
   402: ["insufficient_funds"],
   403: [
     "daily_limit_exceeded",
+    "weekly_limit_exceeded",
+    "monthly_limit_exceeded",
+    "payment_rate_exceeded",
+    "payee_limit_exceeded",
+    "payee_per_payment_limit_exceeded",
+    "payee_expired",
     "per_payment_limit_exceeded",
     "recipient_not_allowed",
     "agent_paused",

@@ -15,6 +15,7 @@ import {
 import { upsertAllowlist } from "../../server/plugins/agents/payees-store.ts";
 import { insertApiKey, revokeApiKeys } from "../../server/plugins/auth/api-keys.ts";
 import { insertSession } from "../../server/plugins/auth/sessions.ts";
+import { unsigned } from "../../server/plugins/custody/envelope.ts";
 import { insertWallet } from "../../server/plugins/custody/store.ts";
 import { leaseCursor } from "../../server/plugins/books/cursor-store.ts";
 import { ensureOwner, insertNonce } from "../../server/plugins/owners/store.ts";
@@ -125,7 +126,9 @@ t.test("rows are dated by the database, whatever this process' clock says", asyn
     await insertSession(prisma, { ownerId, tokenHash: randomBytes(32), userAgent: "", ip: "" });
     const agent = await insertAgent(prisma, newAgent(ownerId));
     const sealed = { kid: "k", wrappedDataKey: randomBytes(8), ciphertext: randomBytes(8) };
-    await insertWallet(prisma, { agentId: agent.id, address: agent.walletAddress, sealed });
+    const seal = unsigned({ address: address(), chainId: 0 });
+    const wallet = { agentId: agent.id, address: agent.walletAddress };
+    await insertWallet(prisma, { ...wallet, sealed, seal });
     await upsertAllowlist(prisma, agent.id, [payee()]);
     const key = { keyHash: randomBytes(32), prefix: "p", last4: "1234", label: "" };
     await insertApiKey(prisma, { ...key, id: newId("key"), agentId: agent.id, expiresAt: null });

@@ -8,12 +8,13 @@ import { loadConfig, ConfigError } from "../../server/config.ts";
 import {
   CustodyError,
   KeyRing,
+  unsigned,
   sealWallet,
   withPrivateKey,
-} from "../../server/plugins/custody/custody.ts";
+} from "../../server/plugins/custody/envelope.ts";
 import { findNetwork } from "../../server/core/networks.ts";
 import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
 
 const network = findNetwork("eip155:5042002");
 if (!network) throw new Error("no network");
@@ -40,7 +41,11 @@ const CANCEL = {
   ],
 } as const;
 
+const PAYEE: Address = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+const BY_POLICY = { kind: "policy" } as const;
 const randomHash = (): Hex => `0x${randomBytes(32).toString("hex")}`;
+
+const hex = (bytes: Buffer): string => `\\x${bytes.toString("hex")}`;
 
 t.test("the curve agrees with another implementation", async (t) => {
   for (let index = 0; index < 50; index += 1) {
@@ -56,7 +61,11 @@ t.test("the curve agrees with another implementation", async (t) => {
 
 t.test("the envelope", async (t) => {
   const ring = new KeyRing([{ kid: "a", key: randomBytes(32) }], "a");
-  const wallet = { agentId: "agt_1", address: "0xabc" };
+  const wallet = {
+    agentId: "agt_1",
+    address: "0xabc",
+    ...unsigned({ address: "0xdef", chainId: 0 }),
+  };
   const secret = randomBytes(32);
   const sealed = sealWallet(ring, wallet, secret);
   t.same(
@@ -83,6 +92,14 @@ t.test("the envelope", async (t) => {
   }
   t.throws(() => opens({}, { ...wallet, agentId: "agt_2" }), CustodyError, "another agent");
   t.throws(() => opens({}, { ...wallet, address: "0xabd" }), CustodyError, "another address");
+  for (const [what, change] of Object.entries({
+    owner: { ownerAddress: "0xdee" },
+    "owner's chain": { ownerChainId: 1 },
+    policy: { policyDigest: randomHash() },
+    rules: { rulesDigest: randomHash() },
+    revision: { revision: 1 },
+  }))
+    t.throws(() => opens({}, { ...wallet, ...change }), CustodyError, `sealed for another ${what}`);
   t.throws(() => opens({ kid: "b" }), /master key "b"/, "a kid that is not configured");
   const otherKey = new KeyRing([{ kid: "a", key: randomBytes(32) }], "a");
   t.throws(() => opens({}, wallet, otherKey), CustodyError, "the same kid with another key");
@@ -95,13 +112,14 @@ t.test("signing", async (t) => {
   const service = await testApp(t);
   const { app, database } = service;
   const owner = await signIn(service);
-  const agent = await createAgent(service, owner);
-  const other = await createAgent(service, owner);
+  const rules = { dailyLimit: "9".repeat(38), allowlist: [PAYEE] };
+  const agent = await createAgent(service, owner, rules);
+  const other = await createAgent(service, owner, rules);
   const authorization = (from: Address, over: Record<string, unknown> = {}) => ({
     chainId: 5042002,
     asset: domain.verifyingContract as Address,
     from,
-    to: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" as Address,
+    to: PAYEE,
     value: 1_500_000n,
     validAfter: 0n,
     validBefore: 1_900_000_000n,
@@ -109,17 +127,19 @@ t.test("signing", async (t) => {
     ...over,
   });
   const signIt = (id: string, from: Address, over = {}) =>
-    app.custody.signAuthorization(id, authorization(from, over));
+    app.custody.signAuthorization(id, authorization(from, over), BY_POLICY);
   const refuses = (t: Test, promise: Promise<unknown>, name: string) =>
     t.rejects(promise, CustodyError, name);
+  const alarms = (t: Test, promise: Promise<unknown>, name: string) =>
+    t.rejects(promise, { code: "policy_not_signed" }, name);
 
   await t.test("recovers to the wallet, for random authorizations", async (t) => {
     for (let index = 0; index < 20; index += 1) {
       const message = authorization(agent.walletAddress, {
-        value: BigInt(`0x${randomBytes(1 + index).toString("hex")}`),
+        value: BigInt(`0x${randomBytes(1 + (index % 16)).toString("hex")}`),
         validAfter: BigInt(index),
       });
-      const signature = await app.custody.signAuthorization(agent.id, message);
+      const signature = await app.custody.signAuthorization(agent.id, message, BY_POLICY);
       const signer = await recoverTypedDataAddress({
         domain,
         types: TRANSFER,
@@ -175,7 +195,7 @@ t.test("signing", async (t) => {
          FROM agent_wallets b WHERE a.agent_id = $1 AND b.agent_id = $2`,
       [agent.id, other.id],
     );
-    await refuses(t, signIt(agent.id, agent.walletAddress), "moved");
+    await alarms(t, signIt(agent.id, agent.walletAddress), "moved");
     t.ok(await signIt(other.id, other.walletAddress), "the other still signs");
 
     // Whoever can write rows may move address and ciphertext together: the agent id still differs.
@@ -187,7 +207,7 @@ t.test("signing", async (t) => {
       agent.id,
       other.walletAddress,
     ]);
-    await refuses(t, signIt(agent.id, other.walletAddress), "moved with its address");
+    await alarms(t, signIt(agent.id, other.walletAddress), "moved with its address");
     for (const row of rows as {
       agent_id: string;
       address: string;
@@ -203,8 +223,14 @@ t.test("signing", async (t) => {
       wrapped_data_key: Buffer;
     }[])
       await database.pool.query(
-        "INSERT INTO agent_wallets (agent_id, address, kid, ciphertext, wrapped_data_key) VALUES ($1, $2, $3, $4, $5)",
-        [row.agent_id, row.address, row.kid, row.ciphertext, row.wrapped_data_key],
+        "INSERT INTO agent_wallets SELECT * FROM json_populate_record(NULL::agent_wallets, $1)",
+        [
+          JSON.stringify({
+            ...row,
+            ciphertext: hex(row.ciphertext),
+            wrapped_data_key: hex(row.wrapped_data_key),
+          }),
+        ],
       );
     t.ok(await signIt(agent.id, agent.walletAddress), "as it was, it signs again");
   });
@@ -217,7 +243,7 @@ t.test("signing", async (t) => {
           [agent.id],
         );
       await flip();
-      await refuses(t, signIt(agent.id, agent.walletAddress), `${column} flipped`);
+      await alarms(t, signIt(agent.id, agent.walletAddress), `${column} flipped`);
       await flip();
       t.ok(await signIt(agent.id, agent.walletAddress), `${column} restored`);
     }
@@ -232,7 +258,8 @@ t.test("signing", async (t) => {
 
   await t.test("a key that opens but is of another address", async (t) => {
     const ring = new KeyRing(service.config.masterKeys, service.config.masterKeyActive);
-    const name = { agentId: agent.id, address: agent.walletAddress.toLowerCase() };
+    const name = (await sealedWallets(database)).find(({ agentId }) => agentId === agent.id);
+    if (!name) throw new Error("no wallet");
     const sealed = sealWallet(ring, name, randomBytes(32));
     await database.pool.query(
       "UPDATE agent_wallets SET kid = $2, ciphertext = $3, wrapped_data_key = $4 WHERE agent_id = $1",

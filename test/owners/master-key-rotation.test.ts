@@ -8,13 +8,20 @@ import type { Address, Hex } from "viem";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { addressOf } from "../../server/core/signatures.ts";
-import { KeyRing, sealWallet, withPrivateKey } from "../../server/plugins/custody/custody.ts";
+import {
+  KeyRing,
+  sealWallet,
+  unsigned,
+  withPrivateKey,
+} from "../../server/plugins/custody/envelope.ts";
 import { rotateMasterKey } from "../../server/plugins/custody/keys-rotate.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const WALLETS = 2_000;
+const PAYEE = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" as Address;
+const BY_POLICY = { kind: "policy" } as const;
 const oldKey = { kid: "old", key: new Uint8Array(randomBytes(32)) };
 const newKey = { kid: "new", key: new Uint8Array(randomBytes(32)) };
 const keyText = ({ kid, key }: typeof oldKey): string =>
@@ -25,7 +32,7 @@ t.test("keys:rotate", async (t) => {
   const service = await testApp(t, { env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "old" } });
   const { app, database, chain, config } = service;
   const owner = await signIn(service);
-  const agent = await createAgent(service, owner);
+  const agent = await createAgent(service, owner, { allowlist: [PAYEE] });
   await addWallets();
   const count = async (kid: string): Promise<number> => {
     const { rows } = await database.pool.query<{ count: string }>(
@@ -42,7 +49,7 @@ t.test("keys:rotate", async (t) => {
   const rotation = new AbortController();
   const signing = (async () => {
     while (!rotation.signal.aborted) {
-      await app.custody.signAuthorization(agent.id, authorization(agent.walletAddress));
+      await app.custody.signAuthorization(agent.id, authorization(agent.walletAddress), BY_POLICY);
       signatures += 1;
       await delay(10);
     }
@@ -82,24 +89,23 @@ t.test("keys:rotate", async (t) => {
 
   await t.test("every wallet opens with the new key alone", async (t) => {
     const ring = new KeyRing([newKey], "new");
-    const { rows } = await database.pool.query<{
-      agent_id: string;
-      address: string;
-      kid: string;
-      wrapped_data_key: Buffer;
-      ciphertext: Buffer;
-    }>("SELECT * FROM agent_wallets");
-    const opened = rows.filter((row) =>
+    const opened = (await sealedWallets(database)).filter((row) =>
       withPrivateKey(
         ring,
-        { agentId: row.agent_id, address: row.address },
-        { kid: row.kid, wrappedDataKey: row.wrapped_data_key, ciphertext: row.ciphertext },
-        (key) => row.agent_id !== agent.id || addressOf(key) === row.address,
+        row,
+        row,
+        (key) => row.agentId !== agent.id || addressOf(key) === row.address,
       ),
     );
     t.equal(opened.length, total);
     const later = await testApp(t, { database, chain, env: { MASTER_KEYS: keyText(newKey) } });
-    t.ok(await later.app.custody.signAuthorization(agent.id, authorization(agent.walletAddress)));
+    t.ok(
+      await later.app.custody.signAuthorization(
+        agent.id,
+        authorization(agent.walletAddress),
+        BY_POLICY,
+      ),
+    );
   });
 
   await t.test("two runs at once share the work", async (t) => {
@@ -139,10 +145,15 @@ t.test("keys:rotate", async (t) => {
   /** Rows only: sealed like real ones, all with one key's bytes. */
   async function addWallets(): Promise<void> {
     const ring = new KeyRing([oldKey], "old");
+    const seal = unsigned({ address: owner.account.address.toLowerCase(), chainId: 0 });
     const rows = Array.from({ length: WALLETS }, (_, index) => {
       const agentId = `agt_filler${String(index).padStart(6, "0")}`;
       const address = `0xf${index.toString(16).padStart(39, "0")}`;
-      return { agentId, address, ...sealWallet(ring, { agentId, address }, randomBytes(32)) };
+      return {
+        agentId,
+        address,
+        ...sealWallet(ring, { agentId, address, ...seal }, randomBytes(32)),
+      };
     });
     await database.pool.query(
       `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit)
@@ -198,7 +209,7 @@ const authorization = (from: Address) => ({
   chainId: 5042002,
   asset: "0x3600000000000000000000000000000000000000" as Address,
   from,
-  to: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" as Address,
+  to: PAYEE,
   value: 1n,
   validAfter: 0n,
   validBefore: 1_900_000_000n,

@@ -1,9 +1,9 @@
 // No key of an agent, a wallet, a session or the service itself gets into answers, logs, metrics or the database.
 import { randomBytes } from "node:crypto";
 import t from "tap";
-import { KeyRing, withPrivateKey } from "../../server/plugins/custody/custody.ts";
+import { KeyRing, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
 import { testApp } from "../helpers/app.ts";
-import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
 import { SecretWatch } from "../helpers/secret-watch.ts";
 
 interface Asked {
@@ -68,20 +68,10 @@ t.test("over a full run", async (t) => {
   watch.addSecret("rotated key", rotated.json<{ apiKey: string }>().apiKey);
   t.equal(rotated.statusCode, 201);
 
-  const { rows } = await database.pool.query<{
-    agent_id: string;
-    address: string;
-    kid: string;
-    wrapped_data_key: Buffer;
-    ciphertext: Buffer;
-  }>("SELECT * FROM agent_wallets");
   const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
-  for (const row of rows)
-    withPrivateKey(
-      ring,
-      { agentId: row.agent_id, address: row.address },
-      { kid: row.kid, wrappedDataKey: row.wrapped_data_key, ciphertext: row.ciphertext },
-      (privateKey) => watch.addSecret("wallet key", Uint8Array.from(privateKey)),
+  for (const wallet of await sealedWallets(database))
+    withPrivateKey(ring, wallet, wallet, (privateKey) =>
+      watch.addSecret("wallet key", Uint8Array.from(privateKey)),
     );
   for (const { key } of config.masterKeys) watch.addSecret("master key", key);
   for (const key of config.relayerPrivateKeys)
@@ -171,22 +161,21 @@ t.test("over a full run", async (t) => {
       payload: JSON.stringify({ apiKey: agent.apiKey, recipient: shop, amount: "1" }),
     });
     t.equal(inBody.statusCode, 422);
+    await asOwner(app, owner, {
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      body: { status: "active" },
+    });
     await database.pool.query(
       "UPDATE agent_wallets SET ciphertext = set_byte(ciphertext, 40, get_byte(ciphertext, 40) # 1)",
     );
-    await ask({
-      method: "PATCH",
-      url: `/api/agents/${agent.id}`,
-      headers: owner.headers,
-      body: { status: "active" },
-    });
     const broken = await ask({
       method: "POST",
       url: "/api/agents/spend",
       headers: auth,
       body: { recipient: shop, amount: "0.5" },
     });
-    t.equal(broken.statusCode, 500, "a wallet that does not open is our fault");
+    t.equal(broken.statusCode, 503, "a wallet that does not open is our fault");
     t.notMatch(broken.body, /wallet|ciphertext|kid|altered/, "and says nothing outside");
     t.match(service.logs.join(""), /CustodyError/, "but is in the log");
   });

@@ -67,4 +67,30 @@ t.test("in four processes", async (t) => {
   t.equal(await usdcOf(ctx, payee), 10n * usdc);
   t.same(await statusesOf(ctx, agent.id), { settled: 10, blocked: 40 });
   await checkLedger(t, ctx, { agentId: agent.id, payee });
+
+  for (const { code, rules, terms } of OTHER_LIMITS)
+    await t.test(code, async (t) => {
+      const one = freshPayee();
+      const allowlist = [{ address: one, ...terms }];
+      const limited = await createAgent(ctx, owner, { dailyLimit: "100", allowlist, ...rules });
+      await chain.mint(limited.walletAddress, 100n * usdc);
+      const told = await Promise.all(
+        Array.from({ length: 16 }, async (_, index) =>
+          post(`${urls[index % 4]}/api/agents/spend`, limited.headers, {
+            recipient: one,
+            amount: "1",
+          }),
+        ),
+      );
+      t.equal(told.filter(({ status }) => status === 200).length, 4, "four are paid");
+      t.equal(told.filter(({ body }) => body["code"] === code).length, 12, "twelve are refused");
+      await checkLedger(t, ctx, { agentId: limited.id, payee: one });
+    });
 });
+
+const OTHER_LIMITS = [
+  { code: "weekly_limit_exceeded", rules: { weeklyLimit: "4" }, terms: {} },
+  { code: "monthly_limit_exceeded", rules: { monthlyLimit: "4" }, terms: {} },
+  { code: "payment_rate_exceeded", rules: { paymentsPerHour: 4 }, terms: {} },
+  { code: "payee_limit_exceeded", rules: {}, terms: { dailyLimit: "4" } },
+];

@@ -3,6 +3,7 @@ import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import type { AgentSelf } from "../../server/schemas/payments.ts";
 import { usdcOf } from "./ledger.helper.ts";
 
 const ctx = await testApp(t);
@@ -90,6 +91,51 @@ const DENIALS: Denial[] = [
         requested: "10.000001",
       },
     },
+  },
+  {
+    name: "too much for the week",
+    rules: { weeklyLimit: "0.9" },
+    status: 403,
+    code: "weekly_limit_exceeded",
+    match: { retryable: false, policy: { rule: "weekly_limit", window: "7d", limit: "0.9" } },
+  },
+  {
+    name: "too much for the month",
+    rules: { weeklyLimit: "2", monthlyLimit: "0.9" },
+    status: 403,
+    code: "monthly_limit_exceeded",
+    match: {
+      availableAt: null,
+      policy: { rule: "monthly_limit", window: "30d", remaining: "0.9" },
+    },
+  },
+  {
+    name: "too often",
+    rules: { paymentsPerHour: 0 },
+    status: 403,
+    code: "payment_rate_exceeded",
+    match: { availableAt: null, policy: { rule: "payments_per_hour", window: "1h", limit: "0" } },
+  },
+  {
+    name: "too much for this payee",
+    rules: { allowlist: [{ address: payee, dailyLimit: "0.9" }] },
+    status: 403,
+    code: "payee_limit_exceeded",
+    match: { availableAt: null, policy: { rule: "payee_limit", window: "24h", limit: "0.9" } },
+  },
+  {
+    name: "too much at once for this payee",
+    rules: { allowlist: [{ address: payee, dailyLimit: "2", perPaymentLimit: "0.9" }] },
+    status: 403,
+    code: "payee_per_payment_limit_exceeded",
+    match: { policy: { rule: "payee_per_payment_limit", window: "payment", limit: "0.9" } },
+  },
+  {
+    name: "this payee's time is over",
+    rules: { allowlist: [{ address: payee, expiresAt: "2020-01-01T00:00:00Z" }] },
+    status: 403,
+    code: "payee_expired",
+    match: { retryable: false, policy: { rule: "payee_expiry" } },
   },
   {
     name: "not enough money",
@@ -185,6 +231,57 @@ t.test("availableAt says when, and then it fits", async (t) => {
   );
   const dayLater = (rows[0]?.created_at.getTime() ?? 0) + 86_400_000;
   t.ok(Math.abs(Date.parse(availableAt) - dayLater) <= 1, `${availableAt} is 24 hours later`);
+});
+
+t.test("the agent reads every limit, and what is left of each", async (t) => {
+  const other = privateKeyToAccount(generatePrivateKey()).address;
+  const agent = await fundedAgent({
+    weeklyLimit: "20",
+    monthlyLimit: "30",
+    paymentsPerHour: 5,
+    allowlist: [{ address: payee, dailyLimit: "3", label: "the seller" }, other],
+  });
+  const me = async () =>
+    (await app.inject({ url: "/api/agents/me", headers: agent.headers })).json<AgentSelf>();
+  t.match((await me()).limits, {
+    remaining: "10",
+    weekly: { remaining: "20", nextReleaseAt: null },
+  });
+  t.equal((await spend(agent, { recipient: payee, amount: "2" })).statusCode, 200);
+  t.equal((await spend(agent, { recipient: other, amount: "1" })).statusCode, 200);
+  const { limits, allowlist } = await me();
+  t.match(limits, {
+    limit: "10",
+    spent: "3",
+    reserved: "0",
+    remaining: "7",
+    nextReleaseAt: String,
+    weekly: { limit: "20", spent: "3", reserved: "0", remaining: "17", nextReleaseAt: String },
+    monthly: { limit: "30", spent: "3", reserved: "0", remaining: "27", nextReleaseAt: String },
+    hourly: { limit: 5, spent: 2, reserved: 0, remaining: 3, nextReleaseAt: String },
+  });
+  const seller = allowlist.find(({ label }) => label === "the seller");
+  const unlimited = allowlist.find((entry) => entry !== seller);
+  t.match(seller, {
+    label: "the seller",
+    dailyLimit: "3",
+    limits: { limit: "3", spent: "2", reserved: "0", remaining: "1", nextReleaseAt: String },
+  });
+  t.match(unlimited, { dailyLimit: null });
+  t.equal(unlimited?.limits, undefined);
+  const seenByOwner = await app.inject({ url: `/api/agents/${agent.id}`, headers: owner.headers });
+  t.same(seenByOwner.json<AgentSelf>().limits, limits);
+  t.same(seenByOwner.json<AgentSelf>().allowlist, allowlist);
+  const day = (window: { nextReleaseAt: string | null } | null | undefined, hours: number) =>
+    Date.parse(window?.nextReleaseAt ?? "") - hours * 3_600_000;
+  const paidAt = day(limits, 24);
+  t.equal(day(limits.hourly, 1), paidAt);
+  t.equal(day(limits.weekly, 168), paidAt);
+  t.equal(day(limits.monthly, 720), paidAt);
+
+  const bare = await fundedAgent();
+  const none = await app.inject({ url: "/api/agents/me", headers: bare.headers });
+  t.match(none.json<AgentSelf>().limits, { weekly: null, monthly: null, hourly: null });
 });
 
 t.test("a revoked key pays nothing, on the next request", async (t) => {

@@ -111,6 +111,7 @@ function scene(given: Scene = {}) {
           kind: "reserved",
           paymentId: "pay_2",
           authorization: AUTHORIZATION,
+          cover: { kind: "policy" },
           deliver: async () => {
             log.push("deliver");
             return delivered;

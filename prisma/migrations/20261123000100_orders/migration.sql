@@ -25,6 +25,8 @@ CREATE TABLE owner_orders (
   agent_id TEXT NOT NULL,
   -- Of a policy only.
   version INTEGER CHECK (version > 0),
+  -- Of an approval only: its request, which is granted once.
+  approval_id TEXT UNIQUE,
   chain_id BIGINT NOT NULL,
   document JSONB NOT NULL,
   digest TEXT NOT NULL CHECK (digest ~ '^0x[0-9a-f]{64}$'),
@@ -40,3 +42,13 @@ CREATE TABLE owner_orders (
 CREATE UNIQUE INDEX owner_orders_version_key ON owner_orders (agent_id, version) WHERE used_at IS NOT NULL;
 CREATE INDEX owner_orders_agent_idx ON owner_orders (agent_id, digest);
 CREATE INDEX owner_orders_prepared_idx ON owner_orders (owner_id, created_at) WHERE used_at IS NULL;
+-- What a wallet's data key is wrapped for, beside its owner; part of the additional data, so that an edited value opens
+-- nothing. The defaults are of a wallet whose owner has signed nothing.
+ALTER TABLE agent_wallets
+  ADD COLUMN policy_digest TEXT NOT NULL DEFAULT '0x0000000000000000000000000000000000000000000000000000000000000000' CHECK (policy_digest ~ '^0x[0-9a-f]{64}$'),
+  ADD COLUMN rules_digest TEXT NOT NULL DEFAULT '0x0000000000000000000000000000000000000000000000000000000000000000' CHECK (rules_digest ~ '^0x[0-9a-f]{64}$'),
+  ADD COLUMN revision INTEGER NOT NULL DEFAULT 0 CHECK (revision >= 0);
+
+-- The owner hears of an alarm as of everything else.
+ALTER TABLE events DROP CONSTRAINT events_type_check;
+ALTER TABLE events ADD CONSTRAINT events_type_check CHECK (type IN ('payment', 'agent', 'session', 'alarm'));

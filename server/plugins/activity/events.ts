@@ -179,7 +179,7 @@ function renderOne(row: EventRow, payments: Map<string, Payment>): string {
   const data =
     row.type === "payment"
       ? payments.get(row.subjectId)
-      : row.type === "agent"
+      : row.type === "agent" || row.type === "alarm"
         ? { agentId: row.subjectId }
         : {};
   if (data === undefined) return "";
@@ -189,7 +189,7 @@ function renderOne(row: EventRow, payments: Map<string, Payment>): string {
 export interface EventRow {
   tx: bigint;
   seq: bigint;
-  type: "payment" | "agent" | "session";
+  type: "payment" | "agent" | "session" | "alarm";
   agentId: string | null;
   subjectId: string;
   /** False: a transaction that began before this one's is still running, and may add events before it. */

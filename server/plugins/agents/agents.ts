@@ -16,7 +16,7 @@ import { newId } from "../../core/ids.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { policyOrder } from "../../core/orders.ts";
-import type { Payee } from "../../core/rules.ts";
+import type { Payee, RulesInForce } from "../../core/rules.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { createApiKey } from "../auth/api-keys.ts";
 import { SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
@@ -73,7 +73,7 @@ export async function createAgent(
       if (wanted.rules.expiresAt !== null && wanted.rules.expiresAt <= (await databaseNow(tx)))
         throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
       const prepared = signed && (await preparedFor(tx, call, signed));
-      const { id, wallet } = prepared ?? prepareWallet(custody);
+      const { id, wallet } = prepared ?? prepareWallet(custody, call.owner);
       const rules = rulesInForce({ ...wanted.rules, status: "active" }, wanted.allowlist);
       const draft: Draft<"AgentPolicy"> = {
         kind: "AgentPolicy",
@@ -94,7 +94,9 @@ export async function createAgent(
       // Given way to newer ones, or swept: what was signed is for a wallet that is no more.
       if (signed && !prepared) throw new SignatureNeeded(draft, "policy_changed");
       await useOrAsk(tx, call, signed, draft);
-      return insertAll(tx, call, { id, network, wallet, ...wanted });
+      if (!signed) throw new Error("an agent needs its owner's signature");
+      const policy = { digest: signed.digest, rules };
+      return insertAll(tx, call, { id, network, wallet, policy, ...wanted });
     }),
   );
 }
@@ -119,9 +121,12 @@ function readNewAgent(body: CreateAgentBody): { rules: NewAgentRules; allowlist:
   };
 }
 
-function prepareWallet(custody: Custody): { id: string; wallet: PreparedWallet } {
+function prepareWallet(
+  custody: Custody,
+  owner: OwnerCall["owner"],
+): { id: string; wallet: PreparedWallet } {
   const id = newId("agt");
-  const { address, sealed } = custody.createWallet(id);
+  const { address, sealed } = custody.createWallet(id, owner);
   const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64");
   const { kid, wrappedDataKey, ciphertext } = sealed;
   return {
@@ -153,6 +158,7 @@ async function insertAll(
     id: string;
     network: NetworkFacts;
     wallet: PreparedWallet;
+    policy: { digest: Hex; rules: RulesInForce };
     rules: NewAgentRules;
     allowlist: readonly Payee[];
   },
@@ -166,15 +172,17 @@ async function insertAll(
     ...args.rules,
   });
   const bytes = (text: string) => Buffer.from(text, "base64");
-  await insertWallet(tx, {
-    agentId: id,
-    address: wallet.address,
-    sealed: {
-      kid: wallet.kid,
-      wrappedDataKey: bytes(wallet.wrappedDataKey),
-      ciphertext: bytes(wallet.ciphertext),
-    },
-  });
+  const { address, kid } = wallet;
+  const prepared = {
+    kid,
+    wrappedDataKey: bytes(wallet.wrappedDataKey),
+    ciphertext: bytes(wallet.ciphertext),
+  };
+  const adopted = call.custody.adopt(
+    { agentId: id, address, sealed: prepared, owner: call.owner },
+    args.policy,
+  );
+  await insertWallet(tx, { agentId: id, address, ...adopted });
   if (allowlist.length > 0) await upsertAllowlist(tx, id, allowlist);
   const { apiKey, ...keyFacts } = createApiKey();
   const key = await insertApiKey(tx, {

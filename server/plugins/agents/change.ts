@@ -1,6 +1,12 @@
 /** A change of an agent: who asks for it, whether the owner's wallet signed it, its lock and its audit entry. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import { keyOrder, policyOrder, type OrderKind } from "../../core/orders.ts";
+import {
+  keyOrder,
+  policyOrder,
+  rulesOfPolicy,
+  type AgentPolicyOrder,
+  type OrderKind,
+} from "../../core/orders.ts";
 import { loosens, type RulesInForce } from "../../core/rules.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
@@ -13,6 +19,7 @@ import {
   type OwnerOrders,
   type SignedOrder,
 } from "../orders/orders.ts";
+import type { Custody } from "../custody/custody.ts";
 import { latestVersion } from "../orders/store.ts";
 import { rulesInForce, secondsOf } from "./rules.ts";
 import { entriesOf } from "./payees-store.ts";
@@ -23,6 +30,7 @@ export interface OwnerCall {
   prisma: PrismaClient;
   inTurn: FastifyInstance["inTurn"];
   orders: OwnerOrders;
+  custody: Custody;
   owner: OrderOwner;
   requestId: string;
   /** The order the owner's wallet signed for this request. */
@@ -33,6 +41,7 @@ export const ownerCall = (request: FastifyRequest): OwnerCall => ({
   prisma: request.server.prisma,
   inTurn: (agentId, work) => request.server.inTurn(agentId, work),
   orders: request.server.ownerOrders,
+  custody: request.server.custody,
   owner: request.owner,
   requestId: request.id,
   authorization: (request.body as { authorization?: AnyAuthorization } | null | undefined)
@@ -132,7 +141,11 @@ async function permitRules(
 ): Promise<void> {
   const { agent, signed, wanted, name } = args;
   const current = rulesInForce(agent, await entriesOf(tx, agent.id));
-  if (signed === undefined && !loosens(current, wanted)) return;
+  const { custody, owner } = call;
+  if (signed === undefined && !loosens(current, wanted)) {
+    await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed });
+    return;
+  }
   const version = (await latestVersion(tx, agent.id)) + 1;
   await useOrAsk(tx, call, signed, {
     ...factsOf(agent),
@@ -148,6 +161,14 @@ async function permitRules(
         ...single,
       }),
   });
+  if (signed === undefined) return;
+  const rules = rulesOfPolicy(signed.order as AgentPolicyOrder);
+  const { digest } = signed;
+  await custody.reseal(
+    tx,
+    { agentId: agent.id, owner },
+    { current, wanted, signed: { digest, rules } },
+  );
 }
 
 async function permitKey(

@@ -1,7 +1,18 @@
 import fp from "fastify-plugin";
+import { Counter } from "prom-client";
 import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
-import { kidsInUse, walletsOf } from "./store.ts";
-import { Custody, KeyRing } from "./custody.ts";
+import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
+import {
+  findApproval,
+  findWithdrawal,
+  kidsInUse,
+  readEvidence,
+  tellOwner,
+  walletsOf,
+} from "./store.ts";
+import { Covers } from "./covers.ts";
+import { Custody } from "./custody.ts";
+import { KeyRing } from "./envelope.ts";
 import { NotReady } from "../../infra/readiness.ts";
 
 declare module "fastify" {
@@ -13,13 +24,35 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
+    const alarms = new Counter({
+      name: "purser_policy_not_signed_total",
+      help: "Signatures refused because the books do not agree with what the owner signed: look at each",
+      registers: [app.metrics],
+    });
+    const covers = new Covers({
+      load: walletsOf(app.pool),
+      loadEvidence: (asked) => readEvidence(app.pool, asked),
+      findWithdrawal: (agentId, nonce) => findWithdrawal(app.pool, agentId, nonce),
+      findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
+      isSigned: (owner, signed) => isSignedByOwner(app.chains, owner, signed),
+    });
     app.decorate(
       "custody",
       new Custody({
         ring: new KeyRing(app.config.masterKeys, app.config.masterKeyActive),
         curve: { addressOf, isPrivateKey, sign },
         networks: app.config.networks,
-        loadWallet: walletsOf(app.pool),
+        covers,
+        alarm: ({ agentId, error }) => {
+          alarms.inc();
+          app.log.error(
+            { err: error, agentId },
+            "a payment is not covered by its owner's signature",
+          );
+          tellOwner(app.pool, agentId).catch((failure: unknown) =>
+            app.log.error({ err: failure, agentId }, "the owner was not told of an alarm"),
+          );
+        },
       }),
     );
     // A master key taken away before `keys:rotate` was done shows here, not at the first payment.

@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
-import { CustodyError, KeyRing, rewrapWallet } from "./custody.ts";
+import { CustodyError, KeyRing, rewrapWallet } from "./envelope.ts";
 import { countWalletsByKid, lockWalletsNotUnder, updateWrappings } from "./store.ts";
 
 async function main(): Promise<void> {

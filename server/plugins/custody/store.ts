@@ -1,47 +1,208 @@
-import type { Address } from "viem";
-import type { StoredWallet, SealedWallet } from "./custody.ts";
+import type { Address, Hex } from "viem";
+import type { Evidence, LoadedWallet, SignedDocument, WithdrawalRow } from "./covers.ts";
+import type { Seal, SealedWallet, WalletName } from "./envelope.ts";
+import type { Payee, RulesInForce } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 
 const SHARED = { maxBatch: 64, maxInFlight: 2 };
 
+const columnsOf = (sealed: SealedWallet, seal: Seal) => ({
+  kid: sealed.kid,
+  wrappedDataKey: Uint8Array.from(sealed.wrappedDataKey),
+  ciphertext: Uint8Array.from(sealed.ciphertext),
+  policyDigest: seal.policyDigest,
+  rulesDigest: seal.rulesDigest,
+  revision: seal.revision,
+});
+
 export async function insertWallet(
   tx: Db,
-  args: { agentId: string; address: Address; sealed: SealedWallet },
+  args: { agentId: string; address: Address; sealed: SealedWallet; seal: Seal },
 ): Promise<void> {
-  const { agentId, address, sealed } = args;
+  const { agentId, address, sealed, seal } = args;
   await tx.agentWallet.create({
-    data: {
-      agentId,
-      address,
-      kid: sealed.kid,
-      wrappedDataKey: Uint8Array.from(sealed.wrappedDataKey),
-      ciphertext: Uint8Array.from(sealed.ciphertext),
-      updatedAt: await databaseNow(tx),
-    },
+    data: { agentId, address, ...columnsOf(sealed, seal), updatedAt: await databaseNow(tx) },
   });
 }
 
-/** Read anew for each signature; signatures that are wanted together share a statement. */
-export function walletsOf(sql: Sql): (agentId: string) => Promise<StoredWallet | undefined> {
-  const lookups = new Coalescer<string, StoredWallet | undefined>(async (agentIds) => {
-    // SQL: once per payment, between reserving and signing; prepared, and for all who sign together.
-    const { rows } = await sql.query<StoredWallet & { agentId: string }>({
-      name: "agent-wallets",
-      text: `SELECT agent_id AS "agentId", address, kid, wrapped_data_key AS "wrappedDataKey", ciphertext
-               FROM agent_wallets WHERE agent_id = ANY($1::text[])`,
-      values: [agentIds],
-    });
-    const byAgent = new Map(rows.map(({ agentId, ...wallet }) => [agentId, wallet] as const));
-    return agentIds.map((agentId) => byAgent.get(agentId));
-  }, SHARED);
-  return (agentId) => lookups.ask(agentId);
+/** For another seal; a rotation of master keys waits, or is waited for. */
+export async function lockWallet(
+  tx: Db,
+  agentId: string,
+): Promise<
+  (SealedWallet & Omit<Seal, "ownerAddress" | "ownerChainId"> & { address: Address }) | undefined
+> {
+  // SQL: a row lock, which Prisma has no word for.
+  await tx.$queryRaw`SELECT 1 FROM agent_wallets WHERE agent_id = ${agentId} FOR UPDATE`;
+  const row = await tx.agentWallet.findUnique({ where: { agentId } });
+  if (row === null) return undefined;
+  return {
+    address: row.address as Address,
+    kid: row.kid,
+    wrappedDataKey: row.wrappedDataKey,
+    ciphertext: row.ciphertext,
+    policyDigest: row.policyDigest as Hex,
+    rulesDigest: row.rulesDigest as Hex,
+    revision: row.revision,
+  };
 }
 
-export interface WalletToRewrap extends StoredWallet {
-  agentId: string;
+export async function updateSeal(
+  tx: Db,
+  agentId: string,
+  seal: Seal,
+  sealed: SealedWallet,
+): Promise<void> {
+  const updatedAt = await databaseNow(tx);
+  await tx.agentWallet.update({
+    where: { agentId },
+    data: { ...columnsOf(sealed, seal), updatedAt },
+  });
 }
+
+/** A wallet, its seal, and the columns that decisions use, in one snapshot; in the order of covers.ts. */
+const LOADED = `
+  w.agent_id AS "agentId", w.address, w.kid, w.wrapped_data_key AS "wrappedDataKey", w.ciphertext,
+  w.policy_digest AS "policyDigest", w.rules_digest AS "rulesDigest", w.revision,
+  o.address AS "ownerAddress", o.chain_id::int AS "ownerChainId",
+  concat(a.status, '|', a.daily_limit, '|', a.weekly_limit, '|', a.monthly_limit, '|', a.per_payment_limit, '|',
+         a.payments_per_hour, '|', a.fetch_scope, '|', extract(epoch FROM a.expires_at)) AS columns,
+  CASE WHEN l.address IS NOT NULL THEN
+    concat(l.site, '|', l.daily_limit, '|', l.per_payment_limit, '|', extract(epoch FROM l.expires_at))
+  END AS "payeeColumns",
+  (SELECT max(p.version) FROM owner_orders p WHERE p.agent_id = w.agent_id AND p.used_at IS NOT NULL) AS "latestVersion",
+  extract(epoch FROM clock_timestamp())::bigint AS "nowSeconds"`;
+const FROM = `
+  JOIN agent_wallets w ON w.agent_id = ask.agent_id
+  JOIN agents a ON a.id = w.agent_id
+  JOIN owners o ON o.id = a.owner_id
+  LEFT JOIN allowlist_entries l ON l.agent_id = w.agent_id AND l.address = ask.payee`;
+
+interface Asked {
+  agentId: string;
+  payee: string;
+}
+
+/** Read anew for each signature; signatures that are wanted together share a statement. */
+export function walletsOf(sql: Sql): (asked: Asked) => Promise<LoadedWallet | undefined> {
+  const lookups = new Coalescer<Asked, LoadedWallet | undefined>(async (asked) => {
+    // SQL: once per payment, between reserving and signing; prepared, and for all who sign together.
+    const { rows } = await sql.query<LoadedWallet & { place: number }>({
+      name: "sealed-wallets",
+      text: `SELECT ask.place::int AS place, ${LOADED}
+               FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS ask (agent_id, payee, place) ${FROM}`,
+      values: [asked.map(({ agentId }) => agentId), asked.map(({ payee }) => payee)],
+    });
+    const byPlace = new Map(rows.map(({ place, ...wallet }) => [place, wallet] as const));
+    return asked.map((_one, index) => byPlace.get(index + 1));
+  }, SHARED);
+  return (asked) => lookups.ask(asked);
+}
+
+interface RawEvidence extends LoadedWallet {
+  rules: Record<string, string | null>;
+  payees: Record<string, string | null>[] | null;
+  policy: (Omit<SignedDocument, "digest"> & { digest: Hex }) | null;
+}
+
+/** The same with every rule and the signed policy: for a seal this process has not met. */
+export async function readEvidence(sql: Sql, asked: Asked): Promise<Evidence | undefined> {
+  // SQL: wallet, rules and policy as one snapshot; numbers as text, since JSON numbers would lose digits.
+  const { rows } = await sql.query<RawEvidence>(
+    `SELECT ${LOADED},
+            jsonb_build_object('status', a.status, 'daily', a.daily_limit::text, 'weekly', a.weekly_limit::text,
+              'monthly', a.monthly_limit::text, 'perPayment', a.per_payment_limit::text,
+              'perHour', a.payments_per_hour::text, 'fetch', a.fetch_scope,
+              'expiresAt', floor(extract(epoch FROM a.expires_at))::text) AS rules,
+            (SELECT jsonb_agg(jsonb_build_object('address', e.address, 'label', e.label, 'site', e.site,
+                      'daily', e.daily_limit::text, 'perPayment', e.per_payment_limit::text,
+                      'expiresAt', floor(extract(epoch FROM e.expires_at))::text))
+               FROM allowlist_entries e WHERE e.agent_id = w.agent_id) AS payees,
+            (SELECT jsonb_build_object('document', d.document, 'digest', d.digest, 'chainId', d.chain_id,
+                      'signature', '0x' || encode(d.signature, 'hex'))
+               FROM owner_orders d
+              WHERE d.agent_id = w.agent_id AND d.digest = w.policy_digest AND d.kind = 'AgentPolicy'
+                AND d.used_at IS NOT NULL LIMIT 1) AS policy
+       FROM (SELECT $1::text AS agent_id, $2::text AS payee) AS ask ${FROM}`,
+    [asked.agentId, asked.payee],
+  );
+  const row = rows[0];
+  if (!row) return undefined;
+  const { rules, payees, ...rest } = row;
+  return { ...rest, rules: readRules(rules, payees ?? []) };
+}
+
+/** A time that is no number (infinity) is no rule that was ever signed. */
+const numberOf = (text: string | null | undefined): bigint | null =>
+  typeof text === "string" ? (/^-?[0-9]+$/.test(text) ? BigInt(text) : -1n) : null;
+
+function readRules(
+  rules: RawEvidence["rules"],
+  payees: readonly Record<string, string | null>[],
+): RulesInForce {
+  return {
+    status: rules["status"] as RulesInForce["status"],
+    dailyLimitAtomic: numberOf(rules["daily"]) ?? 0n,
+    weeklyLimitAtomic: numberOf(rules["weekly"]),
+    monthlyLimitAtomic: numberOf(rules["monthly"]),
+    perPaymentLimitAtomic: numberOf(rules["perPayment"]),
+    paymentsPerHour: numberOf(rules["perHour"]),
+    fetch: rules["fetch"] as RulesInForce["fetch"],
+    expiresAtSeconds: numberOf(rules["expiresAt"]),
+    payees: payees.map((payee): Payee => ({
+      address: payee["address"] as Address,
+      label: payee["label"] ?? "",
+      site: payee["site"] ?? "",
+      dailyLimitAtomic: numberOf(payee["daily"]),
+      perPaymentLimitAtomic: numberOf(payee["perPayment"]),
+      expiresAtSeconds: numberOf(payee["expiresAt"]),
+    })),
+  };
+}
+
+export async function findWithdrawal(
+  sql: Sql,
+  agentId: string,
+  nonce: Hex,
+): Promise<WithdrawalRow | undefined> {
+  const { rows } = await sql.query<Omit<WithdrawalRow, "signature"> & { signature: Buffer }>(
+    `SELECT to_address AS "to", amount AS "amountAtomic", deadline AS "deadlineSeconds", signature
+       FROM withdrawal_orders WHERE agent_id = $1 AND nonce = $2`,
+    [agentId, nonce],
+  );
+  return rows[0] && { ...rows[0], signature: hexOf(rows[0].signature) };
+}
+
+const hexOf = (bytes: Uint8Array): Hex => `0x${Buffer.from(bytes).toString("hex")}`;
+
+/** A permit of the owner for one payment. */
+export async function findApproval(
+  db: Db,
+  agentId: string,
+  approvalId: string,
+): Promise<SignedDocument | undefined> {
+  const row = await db.ownerOrder.findUnique({ where: { approvalId, agentId } });
+  if (row?.kind !== "ApprovePayment" || row.signature === null) return undefined;
+  return {
+    document: row.document,
+    digest: row.digest as Hex,
+    signature: hexOf(row.signature),
+    chainId: Number(row.chainId),
+  };
+}
+
+/** The owner of the agent's row is told. */
+export async function tellOwner(sql: Sql, agentId: string): Promise<void> {
+  // SQL: the event is written by the function every other one is.
+  await sql.query(
+    "SELECT purser_emit(a.owner_id, 'alarm', a.id, a.id) FROM agents a WHERE a.id = $1",
+    [agentId],
+  );
+}
+
+export type WalletToRewrap = SealedWallet & WalletName;
 
 /** Some wallets not yet under the active key, locked; those another run holds are skipped. */
 export async function lockWalletsNotUnder(
@@ -51,8 +212,11 @@ export async function lockWalletsNotUnder(
 ): Promise<WalletToRewrap[]> {
   // SQL: row locks, and SKIP LOCKED for a second run.
   return tx.$queryRaw<WalletToRewrap[]>`
-    SELECT agent_id AS "agentId", address, kid, wrapped_data_key AS "wrappedDataKey", ciphertext
-      FROM agent_wallets WHERE kid <> ${activeKid} ORDER BY agent_id LIMIT ${limit} FOR UPDATE SKIP LOCKED`;
+    SELECT w.agent_id AS "agentId", w.address, w.kid, w.wrapped_data_key AS "wrappedDataKey", w.ciphertext,
+           w.policy_digest AS "policyDigest", w.rules_digest AS "rulesDigest", w.revision,
+           o.address AS "ownerAddress", o.chain_id::int AS "ownerChainId"
+      FROM agent_wallets w JOIN agents a ON a.id = w.agent_id JOIN owners o ON o.id = a.owner_id
+     WHERE w.kid <> ${activeKid} ORDER BY w.agent_id LIMIT ${limit} FOR UPDATE OF w SKIP LOCKED`;
 }
 
 /** Only the wrappings change, and only of what was read. */

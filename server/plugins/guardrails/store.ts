@@ -74,7 +74,7 @@ export async function reserve(
   const row = rows[0];
   if (!row) throw new Error("purser_reserve returned nothing");
   const snapshot = row.snapshot === null ? null : readSnapshot(row.snapshot);
-  const refused = RULES.find(({ name, codes }) => name in WINDOWS && includes(codes, row.code));
+  const refused = RULES.find(({ codes, rolling }) => rolling && includes(codes, row.code));
   const times = refused ? await readReleaseTimes(sql, request, row, refused.name) : NO_TIMES;
   return { ...row, ...times, snapshot };
 }
@@ -83,15 +83,6 @@ const includes = (codes: readonly string[], code: string | null): boolean =>
   code !== null && codes.includes(code);
 
 const NO_TIMES: ReleaseTimes = { nextReleaseAt: null, availableAt: null, releases: [] };
-
-/** The rules that a time opens again; they are named so in purser_release_times. */
-const WINDOWS: Partial<Record<RuleName, true>> = {
-  payments_per_hour: true,
-  payee_limit: true,
-  daily_limit: true,
-  weekly_limit: true,
-  monthly_limit: true,
-};
 
 /** Only who was refused by such a limit asks, after the agent's row is free again; kept with the refusal. */
 async function readReleaseTimes(
@@ -239,8 +230,8 @@ export async function staleReservations(
 
 interface WindowRow {
   agentId: string;
+  rule: RuleName;
   payee: string;
-  hours: number;
   limit: bigint;
   used: bigint;
   reserved: bigint;
@@ -257,29 +248,23 @@ export async function readLimits(
   { payees = false }: { payees?: boolean } = {},
 ): Promise<Map<string, Limits>> {
   const { rows } = await sql.query<WindowRow>(
-    `SELECT a.id AS "agentId", w.payee, w.hours, w.most AS "limit", now_is.used, outstanding.used AS reserved,
+    `SELECT a.id AS "agentId", w.rule, w.payee, w.most AS "limit", now_is.used, outstanding.used AS reserved,
             purser_leaves_window_at(
               purser_sum_reached_at(a.id, w.payee, 'payments', edge.at, 1), w.hours) AS "nextReleaseAt"
        FROM agents a
       CROSS JOIN LATERAL (
         SELECT GREATEST(clock_timestamp(), a.window_tail_at + interval '24 hours') AS at) clock
-      CROSS JOIN LATERAL (
-        SELECT '' AS payee, 24 AS hours, a.daily_limit AS most
-        UNION ALL SELECT '', 168, a.weekly_limit WHERE a.weekly_limit IS NOT NULL
-        UNION ALL SELECT '', 720, a.monthly_limit WHERE a.monthly_limit IS NOT NULL
-        UNION ALL SELECT '', 1, a.payments_per_hour WHERE a.payments_per_hour IS NOT NULL
-        UNION ALL SELECT l.address, 24, l.daily_limit FROM allowlist_entries l
-                   WHERE $2 AND l.agent_id = a.id AND l.daily_limit IS NOT NULL) w
+      CROSS JOIN LATERAL (SELECT l.* FROM purser_limits(a) l WHERE $2 OR l.payee = '') w
       CROSS JOIN LATERAL (SELECT clock.at - w.hours * interval '1 hour' AS at) edge
       CROSS JOIN LATERAL (
         SELECT a.window_sum - c.amount AS used FROM purser_counted_sum(a.id, '', a.window_tail_at, edge.at) c
-         WHERE w.payee = '' AND w.hours = 24
+         WHERE w.rule = 'daily_limit'
         UNION ALL
-        SELECT CASE w.hours WHEN 1 THEN k.payments ELSE k.amount END
+        SELECT CASE w.measure WHEN 'payments' THEN k.payments ELSE k.amount END
           FROM purser_window(a.id, w.payee, w.hours, clock.at) k
-         WHERE NOT (w.payee = '' AND w.hours = 24)) now_is
+         WHERE w.rule <> 'daily_limit') now_is
       CROSS JOIN LATERAL (
-        SELECT COALESCE(sum(CASE w.hours WHEN 1 THEN 1 ELSE p.amount END), 0) AS used
+        SELECT COALESCE(sum(CASE w.measure WHEN 'payments' THEN 1 ELSE p.amount END), 0) AS used
           FROM payments p WHERE p.agent_id = a.id AND p.outstanding AND p.counted AND p.created_at > edge.at
            AND (w.payee = '' OR p.counterparty = w.payee)) outstanding
       WHERE a.id = ANY($1::text[])`,
@@ -296,17 +281,21 @@ export async function readLimits(
 }
 
 function limitsOf(rows: readonly WindowRow[], agentId: string): [string, Limits][] {
-  const window = (hours: number): WindowLimits | null => {
-    const row = rows.find((one) => one.payee === "" && one.hours === hours);
+  const window = (rule: RuleName): WindowLimits | null => {
+    const row = rows.find((one) => one.rule === rule);
     return row ? numbersOf(row) : null;
   };
-  const daily = window(24);
+  const daily = window("daily_limit");
   if (!daily) return [];
   const payees: PayeeLimits = new Map(
     rows.flatMap((row) => (row.payee === "" ? [] : [[row.payee, numbersOf(row)]])),
   );
-  const limits = { weekly: window(168), monthly: window(720), hourly: window(1), payees };
-  return [[agentId, { ...daily, ...limits }]];
+  const others = {
+    weekly: window("weekly_limit"),
+    monthly: window("monthly_limit"),
+    hourly: window("payments_per_hour"),
+  };
+  return [[agentId, { ...daily, ...others, payees }]];
 }
 
 const numbersOf = ({ limit, used, reserved, nextReleaseAt }: WindowRow): WindowLimits => ({

@@ -197,6 +197,7 @@ export class Spend {
         const paid = { ...request, paymentId, remainingAtomic };
         return {
           ...reserved,
+          cover: { kind: "policy" },
           deliver: () => flow.settled(paymentId, (proof) => this.#body(paid, proof)),
         };
       },

@@ -100,7 +100,8 @@ function decoratePaying(app: FastifyInstance): void {
       insert: (ref) => insertKey(pool, ref),
       release: (ref) => releaseKey(pool, ref),
     }),
-    sign: (agentId, authorization) => app.custody.signAuthorization(agentId, authorization),
+    sign: (agentId, authorization, cover) =>
+      app.custody.signAuthorization(agentId, authorization, cover),
     accept: acceptInGroups({
       acceptAll: (requests) => settlement.acceptAll(pool, requests),
       find: (key) => settlement.findByAuthorization(key),

@@ -6,6 +6,7 @@
 import type { Hex } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
+import type { Cover } from "../custody/covers.ts";
 import type { HeldKey, IdempotencyRef } from "../guardrails/types.ts";
 import type { Settlement, SettlementOutcome, SettlementRequest } from "../settlement/types.ts";
 import {
@@ -45,6 +46,8 @@ export type Reservation =
       /** Also the settlement's id. */
       paymentId: string;
       authorization: Authorization;
+      /** By whose word it is paid. */
+      cover: Cover;
       /** What happens once the signed authorization is in the engine's hands. */
       deliver(authorization: SignedAuthorization): Promise<Delivered>;
     }
@@ -74,7 +77,7 @@ export interface PayFlowDeps {
   idempotency: Idempotency;
   /** Persists the signature and makes the payment submitted, in a transaction of its own or of a group. */
   accept(request: SettlementRequest): Promise<{ created: boolean }>;
-  sign(agentId: string, authorization: Authorization): Promise<Hex>;
+  sign(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex>;
   isReservationGone(error: unknown): boolean;
   store: {
     find(key: PaymentKey): Promise<PaymentRow | undefined>;
@@ -102,6 +105,11 @@ const WAS_SUBMITTED: ReadonlySet<PaymentRow["status"]> = new Set([
   "settled",
 ]);
 const NEVER_SIGNED = { code: "not_signed", detail: "The process stopped before it signed." };
+
+const whyNotSigned = (error: unknown): string =>
+  error instanceof ApiError && error.code === "policy_not_signed"
+    ? error.message
+    : "Signing did not succeed.";
 
 export class PayFlow {
   readonly #deps: PayFlowDeps;
@@ -225,12 +233,12 @@ export class PayFlow {
    */
   async #signAndSubmit(
     { agentId, kind, relay }: PayOrder,
-    { paymentId, authorization }: Extract<Reservation, { kind: "reserved" }>,
+    { paymentId, authorization, cover }: Extract<Reservation, { kind: "reserved" }>,
   ): Promise<SignedAuthorization> {
     let signed: SignedAuthorization | undefined;
     try {
       await this.#deps.fault("reserved");
-      const signature = await this.#deps.sign(agentId, authorization);
+      const signature = await this.#deps.sign(agentId, authorization, cover);
       await this.#deps.fault("signed");
       signed = { ...authorization, signature };
       const request = { id: paymentId, kind, agentId, authorization: signed, relay };
@@ -244,7 +252,7 @@ export class PayFlow {
           cause: error,
         });
       // Only the answer may have been lost, of a payment that is submitted: the row decides.
-      const released = await this.#release({ agentId, paymentId }, "Signing did not succeed.");
+      const released = await this.#release({ agentId, paymentId }, whyNotSigned(error));
       if (released === true || signed === undefined) throw error;
       const payment = await this.#deps.store.find({ agentId, paymentId }).catch(() => undefined);
       if (payment && WAS_SUBMITTED.has(payment.status)) return signed;

@@ -1,28 +1,8 @@
-/** The withdrawal order an owner signs (EIP-712), and how it is read back. */
-import { getAddress, hashTypedData, type Address, type Hex } from "viem";
-import type { WithdrawalOrder } from "../../schemas/withdrawals.ts";
+/** The withdrawal order an owner signs, in numbers, and how it is read back. */
+import { getAddress, type Address, type Hex } from "viem";
+import { orderDigest } from "../../core/orders.ts";
 import { parseAtomic } from "../../core/money.ts";
-
-export const MAX_ORDER_SECONDS = 15 * 60;
-
-export const WITHDRAW_TYPES = {
-  Withdraw: [
-    { name: "wallet", type: "address" },
-    { name: "to", type: "address" },
-    { name: "asset", type: "address" },
-    { name: "amount", type: "uint256" },
-    { name: "nonce", type: "bytes32" },
-    { name: "deadline", type: "uint256" },
-  ],
-} as const;
-
-const DOMAIN_TYPE = [
-  { name: "name", type: "string" },
-  { name: "version", type: "string" },
-  { name: "chainId", type: "uint256" },
-] as const;
-
-const orderDomain = (chainId: number) => ({ name: "Purser", version: "1", chainId }) as const;
+import type { WithdrawalOrder } from "../../schemas/withdrawals.ts";
 
 export interface Order {
   wallet: Address;
@@ -31,16 +11,6 @@ export interface Order {
   amountAtomic: bigint;
   nonce: Hex;
   deadlineSeconds: bigint;
-}
-
-/** Ready for `eth_signTypedData_v4`: JSON, with the domain's own type and integers as strings. */
-export function orderTypedData(order: WithdrawalOrder, chainId: number) {
-  return {
-    types: { EIP712Domain: [...DOMAIN_TYPE], Withdraw: [...WITHDRAW_TYPES.Withdraw] },
-    primaryType: "Withdraw" as const,
-    domain: orderDomain(chainId),
-    message: order,
-  };
 }
 
 export function orderOnWire(order: Order): WithdrawalOrder {
@@ -55,21 +25,8 @@ export function orderOnWire(order: Order): WithdrawalOrder {
 }
 
 /** What was signed, whatever the numbers mean; judged afterwards. */
-export function orderHash(order: Order, chainId: number): Hex {
-  return hashTypedData({
-    types: WITHDRAW_TYPES,
-    primaryType: "Withdraw",
-    domain: orderDomain(chainId),
-    message: {
-      wallet: order.wallet,
-      to: order.to,
-      asset: order.asset,
-      amount: order.amountAtomic,
-      nonce: order.nonce,
-      deadline: order.deadlineSeconds,
-    },
-  });
-}
+export const orderHash = (order: Order, chainId: number): Hex =>
+  orderDigest("Withdraw", orderOnWire(order), chainId);
 
 /** Undefined where a field is not of its type; addresses in lower case. */
 export function readOrder(wire: WithdrawalOrder): Order | undefined {

@@ -17,14 +17,8 @@ import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/ag
 import type { Answer } from "../payments/idempotency.ts";
 import type { PayFlow, Reservation, Settled } from "../payments/pay.ts";
 import type { Settlement } from "../settlement/types.ts";
-import {
-  MAX_ORDER_SECONDS,
-  orderHash,
-  orderOnWire,
-  orderTypedData,
-  readOrder,
-  type Order,
-} from "./order.ts";
+import { MAX_ORDER_SECONDS, typedDataOf } from "../../core/orders.ts";
+import { orderHash, orderOnWire, readOrder, type Order } from "./order.ts";
 
 export interface WithdrawalsDeps {
   flow: PayFlow;
@@ -85,7 +79,7 @@ export class Withdrawals {
       nonce: `0x${randomBytes(32).toString("hex")}`,
       deadlineSeconds: (await this.#deps.now()) + BigInt(MAX_ORDER_SECONDS),
     });
-    return { order, typedData: orderTypedData(order, network.chainId) };
+    return { order, typedData: typedDataOf("Withdraw", order, network.chainId) };
   }
 
   async execute(
@@ -252,6 +246,7 @@ export class Withdrawals {
         // The order's own nonce: what is single use in our books is single use on chain as well.
         nonce: order.nonce,
       },
+      cover: { kind: "withdrawal", orderNonce: order.nonce },
       deliver: () => this.#deps.flow.settled(paymentId, (proof) => answerBody(paid, proof)),
     };
   }

@@ -150,6 +150,7 @@ export class X402Client {
     const { paymentId, remainingAtomic } = reserved;
     return {
       ...reserved,
+      cover: { kind: "policy", site: target.url.origin },
       deliver: async (authorization) => {
         await this.#deps.fault("submitted");
         return deliver(deps, {

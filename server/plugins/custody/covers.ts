@@ -1,0 +1,328 @@
+/**
+ * Is this payment covered by what the owner signed? Asked before each signature, of the documents themselves: columns of
+ * the database are believed only as far as they say the same. What was verified once is remembered by its digests, so
+ * that a payment costs one shared statement.
+ */
+import type { Address, Hex } from "viem";
+import type { Authorization } from "../../core/authorization.ts";
+import {
+  orderDigest,
+  readOrder,
+  rulesOfPolicy,
+  type OrderKind,
+  type Orders,
+} from "../../core/orders.ts";
+import {
+  coverOf,
+  loosens,
+  rulesDigest,
+  type Payee,
+  type PaymentFacts,
+  type RulesInForce,
+} from "../../core/rules.ts";
+import { ApiError } from "../../errors.ts";
+import { CustodyError, NotSignedFor, type SealedWallet, type WalletName } from "./envelope.ts";
+
+/** By whose word: the policy in force (`site`: where an x402 payment goes), an approval of this one, a withdrawal's order. */
+export type Cover =
+  | { kind: "policy"; site?: string }
+  | { kind: "approval"; approvalId: string; site?: string }
+  | { kind: "withdrawal"; orderNonce: Hex };
+
+export interface Sealed extends WalletName, SealedWallet {
+  address: Address;
+}
+
+/** A wallet with the columns a decision used, as one snapshot of the database. */
+export interface LoadedWallet extends Sealed {
+  /** `columnsText` and `payeeText` of what the rows say now. */
+  columns: string;
+  payeeColumns: string | null;
+  latestVersion: number | null;
+  nowSeconds: bigint;
+}
+
+export interface SignedDocument {
+  document: unknown;
+  digest: Hex;
+  signature: Hex;
+  chainId: number;
+}
+
+/** The same with all rules and the policy they come from; read when they are met for the first time. */
+export interface Evidence extends LoadedWallet {
+  rules: RulesInForce;
+  policy: SignedDocument | null;
+}
+
+export interface CoversDeps {
+  load(asked: { agentId: string; payee: string }): Promise<LoadedWallet | undefined>;
+  loadEvidence(asked: { agentId: string; payee: string }): Promise<Evidence | undefined>;
+  findWithdrawal(agentId: string, nonce: Hex): Promise<WithdrawalRow | undefined>;
+  findApproval(agentId: string, approvalId: string): Promise<SignedDocument | undefined>;
+  isSigned(
+    owner: { address: Address; chainId: number },
+    signed: { hash: Hex; signature: Hex },
+  ): Promise<"valid" | "invalid" | "unavailable">;
+}
+
+export interface WithdrawalRow {
+  to: Address;
+  amountAtomic: bigint;
+  deadlineSeconds: bigint;
+  signature: Hex;
+}
+
+interface Verified {
+  columns: string;
+  payees: ReadonlyMap<string, Payee>;
+  status: RulesInForce["status"];
+  endsAtSeconds: bigint | null;
+  version: number;
+  judge(payment: PaymentFacts): { covered: true } | { covered: false; why: string };
+}
+
+interface Asked {
+  agentId: string;
+  authorization: Authorization;
+  cover: Cover;
+}
+
+/** Policies that are remembered, and payees in them: some 20 MB at most. */
+const MAX_REMEMBERED = 20_000;
+const MAX_PAYEES = 100_000;
+
+export class Covers {
+  readonly #deps: CoversDeps;
+  readonly #verified = new Map<string, Verified>();
+  #payees = 0;
+  /** The newest seal seen of each agent: an older one that comes back was put back. */
+  readonly #revisions = new Map<string, number>();
+
+  constructor(deps: CoversDeps) {
+    this.#deps = deps;
+  }
+
+  /** The wallet, if the owner's signature covers this; throws otherwise, and then nothing was signed. */
+  async check({ agentId, authorization, cover }: Asked): Promise<Sealed> {
+    const payee = authorization.to.toLowerCase();
+    const loaded = await this.load({ agentId, payee });
+    if (cover.kind === "withdrawal") {
+      await this.#checkWithdrawal(loaded, authorization, cover.orderNonce);
+      return loaded;
+    }
+    const { wallet, verified } = await this.#policyOf(loaded, payee);
+    if (cover.kind === "approval")
+      await this.#checkApproval(wallet, verified, { authorization, cover });
+    else assertCovered(wallet, verified, { authorization, site: cover.site });
+    return wallet;
+  }
+
+  async load(asked: { agentId: string; payee: string }): Promise<LoadedWallet> {
+    const loaded = await this.#deps.load(asked);
+    if (!loaded) throw new CustodyError(`agent ${asked.agentId} has no wallet`);
+    if (!this.#isOld(loaded)) return loaded;
+    // Statements that were under way together may end in another order; what is read now is not.
+    const again = await this.#deps.load(asked);
+    if (!again || this.#isOld(again))
+      throw new NotSignedFor(`an older seal of agent ${asked.agentId} was put back`);
+    return again;
+  }
+
+  #isOld({ agentId, revision }: LoadedWallet): boolean {
+    const newest = this.#revisions.get(agentId) ?? 0;
+    if (revision < newest) return true;
+    if (revision > newest) {
+      this.#revisions.delete(agentId);
+      this.#revisions.set(agentId, revision);
+      const [oldest] = this.#revisions.keys();
+      if (this.#revisions.size > MAX_REMEMBERED && oldest !== undefined)
+        this.#revisions.delete(oldest);
+    }
+    return false;
+  }
+
+  /** What was verified of the policy and rules this wallet is sealed for. */
+  async #policyOf(
+    loaded: LoadedWallet,
+    payee: string,
+  ): Promise<{ wallet: LoadedWallet; verified: Verified }> {
+    const known = this.#verified.get(keyOf(loaded));
+    if (known) {
+      assertSameColumns(loaded, known, payee);
+      return { wallet: loaded, verified: known };
+    }
+    const evidence = await this.#deps.loadEvidence({ agentId: loaded.agentId, payee });
+    if (!evidence) throw new CustodyError(`agent ${loaded.agentId} has no wallet`);
+    const verified = await this.#verify(evidence);
+    assertSameColumns(evidence, verified, payee);
+    this.#remember(keyOf(evidence), verified);
+    return { wallet: evidence, verified };
+  }
+
+  async #verify(evidence: Evidence): Promise<Verified> {
+    const { agentId, rules, policy } = evidence;
+    const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
+    if (policy?.digest !== evidence.policyDigest)
+      throw fail("the policy that was sealed is not there");
+    const order = await this.#read("AgentPolicy", policy, evidence);
+    if (!order) throw fail("its policy is not what its owner signed");
+    if (order.agent !== agentId || order.wallet.toLowerCase() !== evidence.address)
+      throw fail("its policy is another agent's");
+    if (rulesDigest(rules) !== evidence.rulesDigest)
+      throw fail("its rules are not those that were sealed");
+    if (loosens({ ...rulesOfPolicy(order), status: "active" }, rules))
+      throw fail("its rules are wider than its policy");
+    return {
+      columns: columnsText(rules),
+      payees: new Map(rules.payees.map((payee) => [payee.address, payee])),
+      status: rules.status,
+      endsAtSeconds: rules.expiresAtSeconds,
+      version: Number(order.version),
+      // The rules in force are the policy or narrower: what they cover, it covers.
+      judge: coverOf(rules),
+    };
+  }
+
+  /** The document, if it has its digest and the owner's signature. */
+  async #read<K extends OrderKind>(
+    kind: K,
+    { document, digest, signature, chainId }: SignedDocument,
+    wallet: WalletName,
+  ): Promise<Orders[K] | undefined> {
+    const order = readOrder(kind, document as Orders[K]);
+    if (!order || orderDigest(kind, order, chainId) !== digest) return undefined;
+    // A contract was asked before its digest was sealed, which none but this service does; it may answer otherwise today.
+    if (wallet.ownerChainId !== 0 && kind === "AgentPolicy") return order;
+    return (await this.#isSigned(wallet, { hash: digest, signature })) ? order : undefined;
+  }
+
+  async #isSigned(wallet: WalletName, signed: { hash: Hex; signature: Hex }): Promise<boolean> {
+    const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
+    const verdict = await this.#deps.isSigned(owner, signed);
+    if (verdict === "unavailable")
+      throw new ApiError("chain_unavailable", {
+        detail: "The chain did not say whether the owner's contract accepts this signature.",
+      });
+    return verdict === "valid";
+  }
+
+  #remember(key: string, verified: Verified): void {
+    this.#verified.set(key, verified);
+    this.#payees += verified.payees.size;
+    for (const [oldest, { payees }] of this.#verified) {
+      if (this.#verified.size <= MAX_REMEMBERED && this.#payees <= MAX_PAYEES) break;
+      this.#verified.delete(oldest);
+      this.#payees -= payees.size;
+    }
+  }
+
+  async #checkWithdrawal(
+    wallet: LoadedWallet,
+    authorization: Authorization,
+    nonce: Hex,
+  ): Promise<void> {
+    const row = await this.#deps.findWithdrawal(wallet.agentId, nonce);
+    const fail = (what: string) => new NotSignedFor(`agent ${wallet.agentId}: ${what}`);
+    if (!row) throw fail("there is no order for this withdrawal");
+    const { chainId, asset, to, value } = authorization;
+    const order = readOrder("Withdraw", {
+      wallet: wallet.address,
+      to: row.to,
+      asset,
+      amount: String(row.amountAtomic),
+      nonce,
+      deadline: String(row.deadlineSeconds),
+    });
+    const isSame =
+      to.toLowerCase() === row.to &&
+      value === row.amountAtomic &&
+      authorization.nonce.toLowerCase() === nonce &&
+      authorization.validBefore <= row.deadlineSeconds;
+    if (!order || !isSame) throw fail("the withdrawal is not what was ordered");
+    const hash = orderDigest("Withdraw", order, chainId);
+    if (!(await this.#isSigned(wallet, { hash, signature: row.signature })))
+      throw fail("its owner did not sign this withdrawal");
+  }
+
+  async #checkApproval(
+    wallet: LoadedWallet,
+    verified: Verified,
+    asked: { authorization: Authorization; cover: Extract<Cover, { kind: "approval" }> },
+  ): Promise<void> {
+    const { agentId, nowSeconds } = wallet;
+    const { authorization, cover } = asked;
+    const { endsAtSeconds, status } = verified;
+    if (status !== "active" || (endsAtSeconds !== null && endsAtSeconds <= nowSeconds))
+      throw changedMeanwhile();
+    const found = await this.#deps.findApproval(agentId, cover.approvalId);
+    const order = found && (await this.#read("ApprovePayment", found, wallet));
+    const isSame =
+      order?.agent === agentId &&
+      order.approvalId === cover.approvalId &&
+      order.payee.toLowerCase() === authorization.to.toLowerCase() &&
+      order.asset.toLowerCase() === authorization.asset.toLowerCase() &&
+      BigInt(order.maxAmount) >= authorization.value &&
+      order.site === (cover.site ?? "") &&
+      found?.chainId === authorization.chainId;
+    if (!isSame) throw new NotSignedFor(`agent ${agentId}: its owner did not approve this payment`);
+  }
+}
+
+const keyOf = (wallet: WalletName): string =>
+  `${wallet.agentId}|${wallet.address}|${wallet.ownerAddress}|${wallet.ownerChainId}|${wallet.policyDigest}|${wallet.rulesDigest}`;
+
+function assertSameColumns(loaded: LoadedWallet, verified: Verified, payee: string): void {
+  const known = verified.payees.get(payee);
+  const fail = (what: string) => new NotSignedFor(`agent ${loaded.agentId}: ${what}`);
+  if (loaded.columns !== verified.columns) throw fail("its columns are not what was sealed");
+  if (loaded.payeeColumns !== (known ? payeeText(known) : null))
+    throw fail("the row of its payee is not what was sealed");
+  if (loaded.latestVersion !== verified.version) throw fail("its policy is not the latest one");
+}
+
+/** The books agree with one another, so this is no forgery: the rules changed after it was decided. */
+function assertCovered(
+  { nowSeconds }: LoadedWallet,
+  verified: Verified,
+  { authorization, site }: { authorization: Authorization; site: string | undefined },
+): void {
+  const payment = {
+    payee: authorization.to,
+    valueAtomic: authorization.value,
+    nowSeconds,
+    ...(site === undefined ? {} : { site }),
+  };
+  if (verified.status !== "active" || !verified.judge(payment).covered) throw changedMeanwhile();
+}
+
+const changedMeanwhile = (): ApiError =>
+  new ApiError("service_unavailable", {
+    detail: "The agent's rules changed while this was being paid. Nothing was signed; ask again.",
+  });
+
+const text = (value: bigint | null): string => (value === null ? "" : String(value));
+/** As Postgres writes the seconds of a time. */
+const timeText = (seconds: bigint | null): string =>
+  seconds === null ? "" : `${String(seconds)}.000000`;
+
+/** What the statement of store.ts says of an agent's columns. */
+const columnsText = (rules: RulesInForce): string =>
+  [
+    rules.status,
+    text(rules.dailyLimitAtomic),
+    text(rules.weeklyLimitAtomic),
+    text(rules.monthlyLimitAtomic),
+    text(rules.perPaymentLimitAtomic),
+    text(rules.paymentsPerHour),
+    rules.fetch,
+    timeText(rules.expiresAtSeconds),
+  ].join("|");
+
+const payeeText = (payee: Payee): string =>
+  [
+    payee.site,
+    text(payee.dailyLimitAtomic),
+    text(payee.perPaymentLimitAtomic),
+    timeText(payee.expiresAtSeconds),
+  ].join("|");
