@@ -7,8 +7,10 @@ import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./api.ts";
 import { PasteMany } from "./PasteMany.tsx";
 import { PayeeRow } from "./PayeeRow.tsx";
+import type { RuleWords } from "./rules.ts";
 
 interface AllowlistEditorProps {
+  words: RuleWords["payee"];
   value: AllowlistDraft[];
   onChange: (value: AllowlistDraft[]) => void;
   picker?: PayeePicker;
@@ -20,7 +22,12 @@ export type PayeePicker = (
   has: (address: string) => boolean,
 ) => ReactNode;
 
-export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProps): ReactNode {
+export function AllowlistEditor({
+  words,
+  value,
+  onChange,
+  picker,
+}: AllowlistEditorProps): ReactNode {
   const [isPasting, setPasting] = useState(false);
   const isListed = (wanted: { address: string; site?: string }): boolean =>
     value.some((entry) => isSamePayee(entry, wanted));
@@ -39,8 +46,9 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
             <PayeeRow
               key={`${entry.address} ${entry.site ?? ""}`}
               entry={entry}
-              onRename={(label) => {
-                onChange(value.map((other) => (other === entry ? { ...entry, label } : other)));
+              words={words}
+              onChange={(change) => {
+                onChange(value.map((other) => (other === entry ? { ...entry, ...change } : other)));
               }}
               onRemove={() => {
                 onChange(value.filter((other) => other !== entry));

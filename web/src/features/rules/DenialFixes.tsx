@@ -1,9 +1,9 @@
 import type { ReactNode } from "react";
 import { LinkButton } from "../../components/Button.tsx";
 import { Row } from "../../components/Layout.tsx";
-import { isSameAddress } from "../../lib/address.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { AllowPayee } from "./AllowPayee.tsx";
+import { entryFor } from "./limit-behind.ts";
 import { RaiseLimit } from "./RaiseLimit.tsx";
 import { SignNewPayee } from "./SignNewPayee.tsx";
 
@@ -24,10 +24,16 @@ export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment
         </Row>
       );
     case "daily_limit_exceeded":
+    case "weekly_limit_exceeded":
+    case "monthly_limit_exceeded":
     case "per_payment_limit_exceeded":
+    case "payee_limit_exceeded":
+    case "payee_per_payment_limit_exceeded":
       return <RaiseLimit agent={agent} payment={payment} />;
     case "agent_paused":
     case "agent_expired":
+    case "payee_expired":
+    case "payment_rate_exceeded":
       return (
         <Row>
           <LinkButton to={`/agents/${agent.id}/rules`} size="small">
@@ -46,7 +52,7 @@ const hostOf = (url: string | null | undefined): string =>
 function AllowRecipient({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
   const address = payment.recipient;
   if (address === null) return null;
-  if (agent.allowlist.some((entry) => isSameAddress(entry.address, address)))
+  if (entryFor(agent, payment))
     return <p role="status">This payee is allowed now. The agent may try again.</p>;
   return (
     <AllowPayee

@@ -45,6 +45,7 @@ export const changeRules = (
 export const allowPayee = (
   agent: Agent,
   payee: AllowlistDraft & { replaces?: string },
+  title = `Allow ${payee.label || "this payee"}`,
 ): Promise<unknown> => {
   const { replaces, ...wanted } = payee;
   const old = { address: replaces ?? payee.address, site: payee.site };
@@ -61,7 +62,6 @@ export const allowPayee = (
       ],
     });
   };
-  const title = `Allow ${payee.label || "this payee"}`;
   return signed(policyAsk({ agent, title, apply }), (signature) =>
     api.post(`/api/agents/${agent.id}/allowlist`, { ...payee, ...signature }),
   );
