@@ -131,11 +131,7 @@ export const ERRORS = {
   ),
 
   not_found: define(404, "Not found", "Check the path and the id."),
-  method_not_allowed: define(
-    405,
-    "Method not allowed",
-    "Use one of the methods in the Allow header.",
-  ),
+  method_not_allowed: define(405, "Method not allowed", "Use a method of the Allow header."),
 
   idempotency_in_progress: define(
     409,
@@ -153,11 +149,7 @@ export const ERRORS = {
     "Payment already settled",
     "This authorization was settled before; see `txHash`.",
   ),
-  withdrawal_replayed: define(
-    409,
-    "Withdrawal order already used",
-    "Prepare and sign a new order.",
-  ),
+  withdrawal_replayed: define(409, "Withdrawal order used", "Prepare and sign a new order."),
   agent_has_funds: define(
     409,
     "Agent still has funds",

@@ -236,7 +236,9 @@ t.test("availableAt says when, and then it fits", async (t) => {
 t.test("the agent reads every limit, and what is left of each", async (t) => {
   const other = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await fundedAgent({
-    ...{ weeklyLimit: "20", monthlyLimit: "30", paymentsPerHour: 5 },
+    weeklyLimit: "20",
+    monthlyLimit: "30",
+    paymentsPerHour: 5,
     allowlist: [{ address: payee, dailyLimit: "3", label: "the seller" }, other],
   });
   const me = async () =>
@@ -249,7 +251,11 @@ t.test("the agent reads every limit, and what is left of each", async (t) => {
   t.equal((await spend(agent, { recipient: other, amount: "1" })).statusCode, 200);
   const { limits, allowlist } = await me();
   t.match(limits, {
-    ...{ limit: "10", spent: "3", reserved: "0", remaining: "7", nextReleaseAt: String },
+    limit: "10",
+    spent: "3",
+    reserved: "0",
+    remaining: "7",
+    nextReleaseAt: String,
     weekly: { limit: "20", spent: "3", reserved: "0", remaining: "17", nextReleaseAt: String },
     monthly: { limit: "30", spent: "3", reserved: "0", remaining: "27", nextReleaseAt: String },
     hourly: { limit: 5, spent: 2, reserved: 0, remaining: 3, nextReleaseAt: String },
@@ -257,7 +263,8 @@ t.test("the agent reads every limit, and what is left of each", async (t) => {
   const seller = allowlist.find(({ label }) => label === "the seller");
   const unlimited = allowlist.find((entry) => entry !== seller);
   t.match(seller, {
-    ...{ label: "the seller", dailyLimit: "3" },
+    label: "the seller",
+    dailyLimit: "3",
     limits: { limit: "3", spent: "2", reserved: "0", remaining: "1", nextReleaseAt: String },
   });
   t.match(unlimited, { dailyLimit: null });

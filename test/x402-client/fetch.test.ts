@@ -183,6 +183,23 @@ t.test("x402-fetch", async (t) => {
         { passed: false },
       );
       t.ok(rules.length >= 6, "rule by rule");
+      const weekly = "UPDATE agents SET weekly_limit = $2 WHERE id = $1";
+      await made.database.pool.query(weekly, [made.agent.id, 1]);
+      const full = (await made.fetch({ url, dryRun: true })).body["verdict"] as {
+        rules: Record<string, unknown>[];
+      };
+      await made.database.pool.query(weekly, [made.agent.id, null]);
+      t.match(full, {
+        allowed: false,
+        code: "weekly_limit_exceeded",
+        availableAt: null,
+        policy: { rule: "weekly_limit", window: "7d", limit: "0.000001" },
+      });
+      t.match(
+        full.rules.find(({ rule }) => rule === "weekly_limit"),
+        { passed: false, availableAt: null },
+        "more than the whole week: no time opens it",
+      );
       t.equal(seller.proofs.length, proofs, "nothing was signed for it");
       t.same(await made.lastPayment(), last, "nothing was stored");
     },

@@ -41,6 +41,7 @@ export type PreparedWithdrawal = Static<typeof withdrawals.PreparedWithdrawal>;
 export type WithdrawalOrder = Static<typeof withdrawals.WithdrawalOrder>;
 export type WithdrawalAnswer = Static<typeof withdrawals.WithdrawalAnswer>;
 export type FetchAnswer = Static<typeof x402Fetch.X402FetchAnswer>;
+export type SiteLookup = Static<typeof x402Fetch.SiteLookup>;
 export type FacilitatorStats = Static<typeof facilitator.FacilitatorStats>;
 export type Listing = Static<typeof listings.Listing>;
 export type ProbeResult = Static<typeof listings.ProbeResult>;

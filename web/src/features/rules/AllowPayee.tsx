@@ -10,7 +10,7 @@ import { type AllowlistDraft, allowPayee } from "./api.ts";
 
 interface AllowPayeeProps extends Pick<ButtonProps, "variant" | "children"> {
   agent: Agent;
-  payee: AllowlistDraft;
+  payee: AllowlistDraft & { replaces?: string };
 }
 
 /** One press puts one payee on the agent's allowlist. */

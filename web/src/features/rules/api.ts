@@ -2,6 +2,7 @@ import { api } from "../../lib/api.ts";
 import { creationAsk, policyAsk } from "../../lib/orders/asks.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import {
+  isSamePayee,
   type PayeeInput,
   payeeTerms,
   type TermNames,
@@ -37,18 +38,30 @@ export const changeRules = (
   );
 };
 
-/** One more payee, or other terms for one that is there. */
-export const allowPayee = (agent: Agent, payee: AllowlistDraft): Promise<unknown> => {
-  const isThis = ({ address }: { address: string }): boolean =>
-    address.toLowerCase() === payee.address.toLowerCase();
-  const apply = (terms: Terms): Terms =>
-    termsWith(terms, {
+/**
+ * One more payee, or other terms for one that is there. With `replaces`, in the place and by the terms of another
+ * address at its site.
+ */
+export const allowPayee = (
+  agent: Agent,
+  payee: AllowlistDraft & { replaces?: string },
+  title = `Allow ${payee.label || "this payee"}`,
+): Promise<unknown> => {
+  const { replaces, ...wanted } = payee;
+  const old = { address: replaces ?? payee.address, site: payee.site };
+  const apply = (terms: Terms): Terms => {
+    const known = [wanted, old].map((one) => terms.payees.find((entry) => isSamePayee(entry, one)));
+    const others = terms.payees.filter((entry) => !known.includes(entry));
+    return termsWith(terms, {
       payees: [
-        ...terms.payees.filter((entry) => !isThis(entry)),
-        payeeTerms(payee, terms.payees.find(isThis)),
+        ...others,
+        payeeTerms(
+          wanted,
+          known.find((entry) => entry !== undefined),
+        ),
       ],
     });
-  const title = `Allow ${payee.label || "this payee"}`;
+  };
   return signed(policyAsk({ agent, title, apply }), (signature) =>
     api.post(`/api/agents/${agent.id}/allowlist`, { ...payee, ...signature }),
   );

@@ -30,7 +30,7 @@ export interface RulesDraft {
   allowlist: AllowlistDraft[];
 }
 
-export type RulesErrors = Partial<Record<Exclude<keyof RulesDraft, "allowlist" | "fetch">, string>>;
+export type RulesErrors = Partial<Record<Exclude<keyof RulesDraft, "fetch">, string>>;
 
 const FIELDS = [
   "dailyLimit",
@@ -144,7 +144,19 @@ export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
     errors.paymentsPerHour = "A whole number, at most a million.";
   if (draft.expiresAt !== "" && Date.parse(draft.expiresAt) <= nowMs)
     errors.expiresAt = "This time has passed.";
+  if (draft.allowlist.some((entry) => Object.keys(checkPayee(entry)).length > 0))
+    errors.allowlist = "Correct the limits of the marked payees.";
   return errors;
+}
+
+export function checkPayee(
+  entry: AllowlistDraft,
+): Partial<Record<"dailyLimit" | "perPaymentLimit", string>> {
+  const wrong = (["dailyLimit", "perPaymentLimit"] as const).filter((name) => {
+    const typed = entry[name]?.trim() ?? "";
+    return typed !== "" && parseUsdc(typed) === undefined;
+  });
+  return Object.fromEntries(wrong.map((name) => [name, AMOUNT_HINT]));
 }
 
 /** One sentence a person can check against what they meant. */

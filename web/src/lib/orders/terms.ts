@@ -54,7 +54,12 @@ export const payeeTerms = (given: PayeeInput, known?: PayeeTerms): PayeeTerms =>
     given.expiresAt === undefined ? (known?.expiresAt ?? null) : wholeSeconds(given.expiresAt),
 });
 
-const keyOf = ({ address }: { address: string }): string => address.toLowerCase();
+type Place = Pick<PayeeInput, "address" | "site">;
+
+/** A payee is listed once for each site, and once for everywhere. */
+const keyOf = ({ address, site = "" }: Place): string => `${address.toLowerCase()} ${site}`;
+
+export const isSamePayee = (left: Place, right: Place): boolean => keyOf(left) === keyOf(right);
 
 const inOrder = (payees: PayeeTerms[]): PayeeTerms[] =>
   payees.toSorted((left, right) => (keyOf(left) < keyOf(right) ? -1 : 1));
@@ -155,7 +160,7 @@ export function termsOfOrder(order: Record<string, unknown>): Terms {
 const canonical = (terms: Terms): string =>
   JSON.stringify({
     ...terms,
-    payees: terms.payees.map((payee) => ({ ...payee, address: keyOf(payee) })),
+    payees: terms.payees.map((payee) => ({ ...payee, address: payee.address.toLowerCase() })),
   });
 
 export const isSameTerms = (left: Terms, right: Terms): boolean =>
@@ -259,7 +264,8 @@ const moment = (iso: string): bigint => BigInt(Date.parse(iso));
 
 /** Whether the owner's wallet is going to be asked. The server decides; a button says it beforehand. */
 export function loosens(before: Terms, after: Terms): boolean {
-  const old = new Map(before.payees.map((payee) => [keyOf(payee), payee]));
+  const was = termsAt(before.payees);
+  const is = termsAt(after.payees);
   const hourly = (count: number | null): string | null => (count === null ? null : String(count));
   return (
     isMore(after.dailyLimit, before.dailyLimit, units) ||
@@ -269,15 +275,25 @@ export function loosens(before: Terms, after: Terms): boolean {
     isMore(hourly(after.paymentsPerHour), hourly(before.paymentsPerHour), BigInt) ||
     (before.fetch === "sites" && after.fetch === "any") ||
     isMore(after.expiresAt, before.expiresAt, moment) ||
-    after.payees.some((payee) => {
-      const was = old.get(keyOf(payee));
-      return (
-        !was ||
-        (was.site !== "" && payee.site !== was.site) ||
-        isMore(payee.dailyLimit, was.dailyLimit, units) ||
-        isMore(payee.perPaymentLimit, was.perPaymentLimit, units) ||
-        isMore(payee.expiresAt, was.expiresAt, moment)
-      );
-    })
+    reachesMore(before, after) ||
+    [...before.payees, ...after.payees].some((place) => payeeLoosens(was(place), is(place)))
   );
 }
+
+/** By which terms an address is paid at a site: those of its own there, or those for everywhere. */
+function termsAt(payees: PayeeTerms[]): (place: Place) => PayeeTerms | undefined {
+  const listed = new Map(payees.map((payee) => [keyOf(payee), payee]));
+  return (place) => listed.get(keyOf(place)) ?? listed.get(keyOf({ address: place.address }));
+}
+
+const payeeLoosens = (was: PayeeTerms | undefined, is: PayeeTerms | undefined): boolean =>
+  is !== undefined &&
+  (was === undefined ||
+    isMore(is.dailyLimit, was.dailyLimit, units) ||
+    isMore(is.perPaymentLimit, was.perPaymentLimit, units) ||
+    isMore(is.expiresAt, was.expiresAt, moment));
+
+/** A site more for an agent that fetches from its payees' sites only. */
+const reachesMore = (before: Terms, after: Terms): boolean =>
+  before.fetch === "sites" &&
+  after.payees.some(({ site }) => site !== "" && !before.payees.some((was) => was.site === site));
