@@ -20,6 +20,7 @@ import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
+import approvals from "./plugins/approvals/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import books from "./plugins/books/index.ts";
 import payments from "./plugins/payments/index.ts";
@@ -57,6 +58,7 @@ const MODULES = [
   guardrails,
   agents,
   recovery,
+  approvals,
   settlement,
   books,
   payments,

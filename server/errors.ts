@@ -78,6 +78,16 @@ export const ERRORS = {
     "Recipient not on the allowlist",
     "Ask the owner to allow this address.",
   ),
+  site_payee_changed: define(
+    403,
+    "The site asks for another payee",
+    "Do not pay it another way. Ask the owner to look at the payment and to sign the new address, if the site is right.",
+  ),
+  payee_bound_to_site: define(
+    403,
+    "Payee allowed at its site only",
+    "Fetch its site with x402-fetch, or ask the owner to allow this payee elsewhere.",
+  ),
   agent_paused: define(403, "Agent is paused", "Ask the owner to resume the agent.", true),
   agent_expired: define(403, "Agent has expired", "Ask the owner to extend the agent."),
   price_exceeds_max: define(
@@ -99,7 +109,7 @@ export const ERRORS = {
   origin_not_allowed: define(
     403,
     "Origin not allowed",
-    "Call this route from the web app's own origin.",
+    "Call this route from the web app's own origin; a fetch: only from the sites the owner allowed.",
   ),
 
   owner_signature_required: define(
@@ -112,6 +122,23 @@ export const ERRORS = {
     403,
     "The second wallet only tightens",
     "The owner's second wallet may tighten rules, stop agents and withdraw to the owner's address. Sign in with the owner's wallet for the rest.",
+  ),
+
+  approval_declined: define(
+    403,
+    "The owner declined this payment",
+    "Do not ask again, and do not pay it in another way: tell whoever wanted it.",
+  ),
+  approval_closed: define(
+    409,
+    "The approval is no longer open",
+    "It was decided, it expired, or the agent's call has other terms now. Read it again.",
+  ),
+  too_many_approvals: define(
+    429,
+    "Too many approvals asked for",
+    "Wait until the owner has decided some of the open ones (`approvalIds`).",
+    true,
   ),
 
   not_found: define(404, "Not found", "Check the path and the id."),

@@ -3,7 +3,7 @@
 -- A limit that nobody set is null, and refuses nothing.
 CREATE FUNCTION purser_first_refusal(
   p_status TEXT, p_expired BOOLEAN, p_refusal TEXT, p_requested NUMERIC, p_max_amount NUMERIC,
-  p_allowed BOOLEAN, p_payee_expired BOOLEAN, p_per_payment NUMERIC, p_payee_per_payment NUMERIC,
+  p_allowed BOOLEAN, p_expected_payee TEXT, p_bound BOOLEAN, p_payee_expired BOOLEAN, p_per_payment NUMERIC, p_payee_per_payment NUMERIC,
   p_per_hour NUMERIC, p_last_hour NUMERIC, p_payee_limit NUMERIC, p_payee_sum NUMERIC,
   p_limit NUMERIC, p_window_sum NUMERIC, p_weekly NUMERIC, p_week_sum NUMERIC,
   p_monthly NUMERIC, p_month_sum NUMERIC, p_balance NUMERIC, p_outstanding NUMERIC
@@ -13,6 +13,8 @@ CREATE FUNCTION purser_first_refusal(
     WHEN p_expired THEN 'agent_expired'
     WHEN p_refusal IS NOT NULL THEN p_refusal
     WHEN p_requested > p_max_amount THEN 'price_exceeds_max'
+    WHEN NOT p_allowed AND p_expected_payee IS NOT NULL THEN 'site_payee_changed'
+    WHEN NOT p_allowed AND p_bound THEN 'payee_bound_to_site'
     WHEN NOT p_allowed THEN 'recipient_not_allowed'
     WHEN p_payee_expired THEN 'payee_expired'
     WHEN p_requested > p_per_payment THEN 'per_payment_limit_exceeded'

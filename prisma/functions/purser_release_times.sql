@@ -1,7 +1,8 @@
 -- For each limit of a time that the agent or the payee has: when the first payment leaves its window as it is at
 -- p_at, and when p_amount will fit (null if it is above the whole limit). Read beside the decision, without the
 -- agent's lock: one snapshot, that of the statement.
-CREATE FUNCTION purser_release_times(p_agent_id TEXT, p_payee TEXT, p_amount NUMERIC, p_at TIMESTAMPTZ)
+CREATE FUNCTION purser_release_times(p_agent_id TEXT, p_payee TEXT, p_site TEXT, p_amount NUMERIC,
+  p_at TIMESTAMPTZ)
 RETURNS TABLE (rule TEXT, next_release_at TIMESTAMPTZ, available_at TIMESTAMPTZ) LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_agent agents%ROWTYPE;
@@ -14,8 +15,11 @@ BEGIN
   SELECT * INTO v_agent FROM agents a WHERE a.id = p_agent_id;
   v_now := GREATEST(p_at, v_agent.window_tail_at + interval '24 hours');
   FOR each IN
+    -- Of the payee's own limits the one that decides at this site.
     SELECT l.*, CASE l.measure WHEN 'payments' THEN 1 ELSE p_amount END AS ask FROM purser_limits(v_agent) l
-     WHERE l.payee IN ('', p_payee)
+     WHERE l.payee = '' OR (l.payee, l.site) = (
+       SELECT e.address, e.site FROM allowlist_entries e
+        WHERE e.agent_id = p_agent_id AND e.address = p_payee AND e.site IN ('', p_site) ORDER BY e.site DESC LIMIT 1)
   LOOP
     rule := each.rule;
     available_at := NULL;

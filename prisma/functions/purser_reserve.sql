@@ -8,6 +8,8 @@
 -- where a limit needs them, in the same way (purser_window). When a refused amount will fit is asked afterwards,
 -- without the lock (purser_release_times).
 --
+-- What a rule of the owner's refuses, the owner's permit for this one call lifts (purser_permit); nothing else it does.
+--
 -- p_request has the members that are read first; those that may be null may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused |
 -- unauthorized | clock_apart | not_found.
@@ -20,6 +22,9 @@ DECLARE
   ask RECORD;
   v_agent agents%ROWTYPE;
   v_payee allowlist_entries%ROWTYPE;
+  v_refusal TEXT;
+  -- Null where the payee may be paid, and the agent is not confined to its sites.
+  v_site JSONB;
   v_key idempotency_keys%ROWTYPE;
   v_now TIMESTAMPTZ;
   v_edge TIMESTAMPTZ;
@@ -33,13 +38,14 @@ DECLARE
   v_windows spending_windows[];
   v_open RECORD;
   v_allowed BOOLEAN;
+  v_permit approvals%ROWTYPE;
   v_expired BOOLEAN;
   v_key_code TEXT;
   v_denial_key UUID;
   v_gas JSONB;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
-    agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT,
+    agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT, site TEXT,
     amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
     requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
@@ -91,8 +97,18 @@ BEGIN
 
   v_freed := (SELECT c.amount FROM purser_counted_sum(ask.agent_id, '', v_agent.window_tail_at, v_edge) c);
   v_sum := v_agent.window_sum - v_freed;
-  SELECT * INTO v_payee FROM allowlist_entries l WHERE l.agent_id = ask.agent_id AND l.address = ask.payee;
+  -- Its own entry at this site, or else the one for everywhere.
+  SELECT * INTO v_payee FROM allowlist_entries l
+   WHERE l.agent_id = ask.agent_id AND l.address = ask.payee AND l.site IN ('', ask.site)
+   ORDER BY l.site DESC LIMIT 1;
   v_allowed := FOUND;
+  v_refusal := ask.refusal;
+  IF NOT v_allowed OR (v_agent.fetch_scope = 'sites' AND ask.site IS NOT NULL) THEN
+    v_site := purser_site_facts(ask.agent_id, ask.payee, ask.site, v_agent.fetch_scope, v_now);
+    IF v_refusal IS NULL AND (v_site->>'confined')::boolean AND NOT (v_site->>'siteListed')::boolean THEN
+      v_refusal := 'origin_not_allowed';
+    END IF;
+  END IF;
   IF v_agent.payments_per_hour IS NOT NULL THEN
     v_hour := purser_window(ask.agent_id, '', 1, v_now);
   END IF;
@@ -116,8 +132,9 @@ BEGIN
     INTO v_open FROM payments o WHERE o.agent_id = ask.agent_id AND o.outstanding;
   v_expired := v_agent.expires_at IS NOT NULL AND v_agent.expires_at <= v_now;
   code := purser_first_refusal(
-    p_status => v_agent.status, p_expired => v_expired, p_refusal => ask.refusal, p_requested => ask.amount,
-    p_max_amount => ask.max_amount, p_allowed => v_allowed, p_payee_expired => v_payee.expires_at <= v_now,
+    p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => ask.amount,
+    p_max_amount => ask.max_amount, p_allowed => v_allowed,
+    p_expected_payee => v_site->>'expectedPayee', p_bound => v_site ? 'payeeSites', p_payee_expired => v_payee.expires_at <= v_now,
     p_per_payment => v_agent.per_payment_limit, p_payee_per_payment => v_payee.per_payment_limit,
     p_per_hour => v_agent.payments_per_hour, p_last_hour => v_hour.payments,
     p_payee_limit => v_payee.daily_limit, p_payee_sum => v_payee_day.amount,
@@ -126,10 +143,10 @@ BEGIN
     p_monthly => v_agent.monthly_limit, p_month_sum => v_month.amount,
     p_balance => ask.balance, p_outstanding => v_open.wallet);
   snapshot := jsonb_build_object(
-    'status', v_agent.status, 'expired', v_expired, 'refusal', ask.refusal, 'requested', ask.amount::text,
+    'status', v_agent.status, 'expired', v_expired, 'refusal', v_refusal, 'requested', ask.amount::text,
     'maxAmount', ask.max_amount::text, 'allowed', v_allowed, 'perPaymentLimit', v_agent.per_payment_limit::text,
     'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_open.day)::text, 'reserved', v_open.day::text,
-    'balance', ask.balance::text, 'outstanding', v_open.wallet::text);
+    'balance', ask.balance::text, 'outstanding', v_open.wallet::text) || COALESCE(v_site, '{}');
   -- What nobody set is not in it.
   v_windows := array_remove(ARRAY[v_hour, v_payee_day, v_week, v_month], NULL);
   IF cardinality(v_windows) > 0 OR v_payee.per_payment_limit IS NOT NULL OR v_payee.expires_at IS NOT NULL THEN
@@ -139,6 +156,25 @@ BEGIN
       || purser_window_facts('payee', v_payee.daily_limit, v_payee_day.amount, v_open.payee_day)
       || purser_window_facts('weekly', v_agent.weekly_limit, v_week.amount, v_open.week)
       || purser_window_facts('monthly', v_agent.monthly_limit, v_month.amount, v_open.month);
+  END IF;
+
+  IF code IS NOT NULL AND ask.key IS NOT NULL THEN
+    valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
+    SELECT * INTO v_permit FROM purser_permit(ask.agent_id, ask.body_hash, ask.key, ask.chain_id, ask.asset, ask.payee,
+      COALESCE(ask.site, ''), ask.amount, valid_before, NOT ask.dry_run);
+    IF v_permit.id IS NOT NULL THEN
+      snapshot := snapshot || jsonb_build_object('approval',
+        jsonb_build_object('id', v_permit.id, 'nonce', v_permit.permit_nonce));
+      -- The list and every limit are lifted; whether the agent may pay at all, the terms it asked for and its money are not.
+      code := purser_first_refusal(
+        p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => ask.amount,
+        p_max_amount => ask.max_amount, p_allowed => TRUE, p_expected_payee => NULL, p_bound => FALSE,
+        p_payee_expired => FALSE,
+        p_per_payment => NULL, p_payee_per_payment => NULL, p_per_hour => NULL, p_last_hour => NULL,
+        p_payee_limit => NULL, p_payee_sum => NULL, p_limit => NULL, p_window_sum => v_sum,
+        p_weekly => NULL, p_week_sum => NULL, p_monthly => NULL, p_month_sum => NULL,
+        p_balance => ask.balance, p_outstanding => v_open.wallet);
+    END IF;
   END IF;
 
   -- Last of all, and only for what is allowed otherwise: what it costs us is the owner's.
@@ -157,6 +193,7 @@ BEGIN
 
   IF code IS NOT NULL THEN
     outcome := 'blocked';
+    valid_before := NULL;
     IF v_freed > 0 OR cardinality(v_windows) > 0 THEN
       UPDATE agents a SET window_sum = v_sum, window_tail_at = v_edge WHERE a.id = ask.agent_id;
     END IF;
@@ -165,12 +202,15 @@ BEGIN
       ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id)::text)::uuid;
   ELSE
     outcome := 'reserved';
-    valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
+    valid_before := COALESCE(valid_before, purser_valid_before(ask.valid_seconds, ask.head_time));
     UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge, unsummed = a.unsummed + 1
      WHERE a.id = ask.agent_id;
     IF ask.key IS NOT NULL THEN
       INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id)
       VALUES (ask.agent_id, ask.route, ask.key, ask.body_hash, ask.payment_id);
+    END IF;
+    IF v_permit.id IS NOT NULL THEN
+      PERFORM purser_use_permit(v_permit.id, ask.payment_id);
     END IF;
   END IF;
   IF cardinality(v_windows) > 0 THEN
@@ -187,7 +227,7 @@ BEGIN
     created_at, updated_at)
   VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
     ask.api_key_id, ask.request_id, code, v_denial_key, snapshot, ask.url, ask.listing_id, ask.requirement,
-    CASE WHEN code IS NULL THEN ask.nonce END, valid_before,
+    CASE WHEN code IS NULL THEN COALESCE(v_permit.permit_nonce, ask.nonce) END, valid_before,
     CASE WHEN code IS NULL THEN coalesce(ask.gas_hold, 0) ELSE 0 END, v_now, v_now)
   ON CONFLICT (agent_id, denial_key) WHERE denial_key IS NOT NULL DO UPDATE
      SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at

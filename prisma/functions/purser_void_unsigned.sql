@@ -18,6 +18,7 @@ BEGIN
       ARRAY[-p.gas_hold], ARRAY[0])
     FROM payments p JOIN agents a ON a.id = p.agent_id
    WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.gas_hold > 0;
+  PERFORM purser_permit_back(p_agent_id, p_payment_id);
   RETURN true;
 END;
 $$;

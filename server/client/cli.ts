@@ -1,6 +1,12 @@
-/** `purser me | spend | fetch | listings | payments | payment`: JSON on stdout, the outcome as exit code. */
+/** `purser me | spend | fetch | approval | listings | payments | payment`: JSON on stdout, the outcome as exit code. */
 import { parseArgs } from "node:util";
-import { Purser, PurserError, type QuoteRequest, type X402FetchRequest } from "./purser.ts";
+import {
+  ApprovalNeeded,
+  Purser,
+  PurserError,
+  type QuoteRequest,
+  type X402FetchRequest,
+} from "./purser.ts";
 
 const USAGE = `purser: pay from an agent's wallet
 
@@ -8,16 +14,19 @@ const USAGE = `purser: pay from an agent's wallet
   purser spend <recipient> <amount> [--memo TEXT] [--network ID]
   purser fetch <url> [--max AMOUNT] [--method M] [--header "Name: value"]... [--body TEXT] [--dry-run]
   purser fetch --listing <id> [--max AMOUNT]
+  purser approval <id> [--wait SECONDS]
   purser listings [--search TEXT] [--max-price AMOUNT]
   purser payments
   purser payment <id>
 
-  --idempotency-key KEY   repeat an earlier payment whose outcome is unknown
+  --request-approval      what a rule denies is asked of the owner, with --reason TEXT; --wait SECONDS waits and pays
+  --idempotency-key KEY   repeat an earlier payment whose outcome is unknown, or which the owner has allowed
 
 AGENT_API_KEY holds the key, PURSER_URL the server (http://localhost:3000).
-Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown.`;
+Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
+5 the owner is asked and has not decided.`;
 
-export const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4 } as const;
+export const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, asked: 5 } as const;
 
 class UsageError extends Error {}
 
@@ -32,6 +41,9 @@ const OPTIONS = {
   listing: { type: "string" },
   search: { type: "string" },
   "max-price": { type: "string" },
+  "request-approval": { type: "boolean" },
+  reason: { type: "string" },
+  wait: { type: "string" },
   "idempotency-key": { type: "string" },
   help: { type: "boolean" },
 } as const;
@@ -70,8 +82,12 @@ async function run(
   rest: string[],
   options: Options,
 ): Promise<unknown> {
-  const call =
-    options["idempotency-key"] === undefined ? {} : { idempotencyKey: options["idempotency-key"] };
+  const waitSeconds = seconds(options.wait);
+  const call = given({
+    idempotencyKey: options["idempotency-key"],
+    waitForApprovalMs: waitSeconds === undefined ? undefined : waitSeconds * 1_000,
+  });
+  const asking = given({ requestApproval: options["request-approval"], reason: options.reason });
   switch (command) {
     case "me":
       return purser.me();
@@ -81,6 +97,7 @@ async function run(
           recipient: need(rest[0], "a recipient"),
           amount: need(rest[1], "an amount"),
           ...given({ memo: options.memo, network: options.network }),
+          ...asking,
         },
         call,
       );
@@ -93,8 +110,15 @@ async function run(
         ...target,
         ...given({ maxAmount: options.max, body: options.body, headers: headers(options.header) }),
         ...method(options.method),
+        ...asking,
       };
       return options["dry-run"] ? purser.quote(quotable(request)) : purser.fetch(request, call);
+    }
+    case "approval": {
+      const id = need(rest[0], "an approval id");
+      return waitSeconds === undefined
+        ? purser.approval(id)
+        : purser.waitForApproval(id, { timeoutMs: waitSeconds * 1_000 });
     }
     case "listings":
       return purser.listings(given({ search: options.search, maxPrice: options["max-price"] }));
@@ -108,6 +132,10 @@ async function run(
 }
 
 function report(error: unknown, print: (line: string) => void): number {
+  if (error instanceof ApprovalNeeded) {
+    print(JSON.stringify(error.approval, null, 2));
+    return error.status === "declined" ? EXIT.blocked : EXIT.asked;
+  }
   if (error instanceof PurserError) {
     const { problem, idempotencyKey } = error;
     print(JSON.stringify({ ...problem, ...given({ idempotencyKey }) }, null, 2));
@@ -128,6 +156,12 @@ function report(error: unknown, print: (line: string) => void): number {
     ),
   );
   return EXIT.usage;
+}
+
+function seconds(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  if (!/^[0-9]{1,5}$/.test(text)) throw new UsageError("--wait is a number of seconds");
+  return Number(text);
 }
 
 function need(value: string | undefined, what: string): string {

@@ -8,6 +8,10 @@
  * pay twice: the same key always travels with the same body.
  */
 import type { Static } from "typebox";
+import type {
+  AgentApproval as AgentApprovalSchema,
+  ApprovalRequired as ApprovalRequiredSchema,
+} from "../schemas/approvals.ts";
 import type { Listing as ListingSchema } from "../schemas/listings.ts";
 import type { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../schemas/payments.ts";
 import type { X402FetchAnswer, X402FetchRequest } from "../schemas/x402-fetch.ts";
@@ -20,6 +24,8 @@ export type QuoteRequest = Omit<X402FetchRequest, "method" | "body" | "dryRun"> 
 export type Listing = Static<typeof ListingSchema>;
 export type SpendResult = Static<typeof SpendAnswer>;
 export type FetchResult = Static<typeof X402FetchAnswer>;
+export type Approval = Static<typeof AgentApprovalSchema>;
+export type ApprovalRequired = Static<typeof ApprovalRequiredSchema>;
 export interface Page<T> {
   items: T[];
   nextCursor: string | null;
@@ -39,6 +45,14 @@ export interface CallOptions {
   signal?: AbortSignal;
 }
 
+export interface PayOptions extends CallOptions {
+  /**
+   * With `requestApproval`: how long to wait for the owner. Once it is granted, the same call is repeated with the same
+   * key. Without it an `ApprovalNeeded` is thrown at once.
+   */
+  waitForApprovalMs?: number;
+}
+
 /** The request cannot have paid, or the same key finds out what it did. Denials and bad input are not here. */
 const SAFE_TO_REPEAT = new Set([
   "idempotency_in_progress",
@@ -50,6 +64,8 @@ const SAFE_TO_REPEAT = new Set([
   "payment_status_unknown",
   "no_answer",
 ]);
+/** One look of the service at a decision. */
+const LOOK_SECONDS = 30;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 5_000;
 
@@ -72,18 +88,41 @@ export class Purser {
   }
 
   /** Pays an allowlisted address. */
-  spend(request: SpendRequest, options?: CallOptions): Promise<SpendResult> {
+  spend(request: SpendRequest, options?: PayOptions): Promise<SpendResult> {
     return this.#pay("/api/agents/spend", request, options);
   }
 
   /** Fetches a URL, or a marketplace listing, and pays if it must. */
-  fetch(request: X402FetchRequest, options?: CallOptions): Promise<FetchResult> {
+  fetch(request: X402FetchRequest, options?: PayOptions): Promise<FetchResult> {
     return this.#pay("/api/agents/x402-fetch", request, options);
   }
 
   /** What a GET would cost and whether the limits allow it; sends no body, pays nothing, and tells terms only. */
   quote(request: QuoteRequest, options?: CallOptions): Promise<FetchResult> {
     return this.#call("POST", "/api/agents/x402-fetch", { ...request, dryRun: true }, options);
+  }
+
+  /** What the owner was asked: where it stands. With `waitSeconds` (at most 30) it is answered once it is decided. */
+  approval(
+    id: string,
+    { waitSeconds = 0, ...options }: CallOptions & { waitSeconds?: number } = {},
+  ): Promise<Approval> {
+    const path = `/api/agents/approvals/${encodeURIComponent(id)}?wait=${waitSeconds}`;
+    return this.#call("GET", path, undefined, options);
+  }
+
+  /** Until the owner has decided, or the time is over: then it is still `open`. */
+  async waitForApproval(
+    id: string,
+    { timeoutMs = 600_000, ...options }: CallOptions & { timeoutMs?: number } = {},
+  ): Promise<Approval> {
+    const deadlineMs = Date.now() + timeoutMs;
+    for (;;) {
+      const leftSeconds = Math.max(0, Math.ceil((deadlineMs - Date.now()) / 1_000));
+      const waitSeconds = Math.min(LOOK_SECONDS, leftSeconds);
+      const approval = await this.approval(id, { ...options, waitSeconds });
+      if (approval.status !== "open" || Date.now() >= deadlineMs) return approval;
+    }
   }
 
   payments(
@@ -117,11 +156,28 @@ export class Purser {
     return this.#call("GET", `/api/listings${queryText(query)}`, undefined, options);
   }
 
-  #pay<T>(path: string, body: object, options: CallOptions = {}): Promise<T> {
-    return this.#call("POST", path, body, {
-      ...options,
-      idempotencyKey: options.idempotencyKey ?? crypto.randomUUID(),
-    });
+  async #pay<T extends object>(
+    path: string,
+    body: object,
+    { waitForApprovalMs = 0, ...options }: PayOptions = {},
+  ): Promise<T> {
+    const deadlineMs = Date.now() + waitForApprovalMs;
+    let idempotencyKey = options.idempotencyKey ?? crypto.randomUUID();
+    for (;;) {
+      const call = { ...options, idempotencyKey };
+      const answer = await this.#call<T | ApprovalRequired>("POST", path, body, call);
+      if (!isAsked(answer)) return answer;
+      const timeoutMs = deadlineMs - Date.now();
+      if (timeoutMs <= 0) throw new ApprovalNeeded(answer);
+      const { signal } = options;
+      const decided = await this.waitForApproval(answer.approvalId, {
+        timeoutMs,
+        ...(signal && { signal }),
+      });
+      if (decided.status === "open" || decided.status === "declined")
+        throw new ApprovalNeeded({ ...answer, next: decided.next }, decided.status);
+      idempotencyKey = answer.idempotencyKey;
+    }
   }
 
   async #call<T>(
@@ -233,6 +289,25 @@ export class PurserError extends Error {
   }
   get status(): number {
     return this.problem.status;
+  }
+}
+
+const isAsked = (answer: object): answer is ApprovalRequired =>
+  (answer as { status?: unknown }).status === "approval_required";
+
+/** Nothing was paid: the owner is asked, and has not allowed it. Repeat the same call with `idempotencyKey` once it is granted. */
+export class ApprovalNeeded extends Error {
+  override name = "ApprovalNeeded";
+  readonly approval: ApprovalRequired;
+  readonly status: "open" | "declined";
+
+  constructor(approval: ApprovalRequired, status: "open" | "declined" = "open") {
+    super(approval.next);
+    this.approval = approval;
+    this.status = status;
+  }
+  get idempotencyKey(): string {
+    return this.approval.idempotencyKey;
   }
 }
 

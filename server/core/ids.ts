@@ -10,6 +10,7 @@ export type IdPrefix =
   | "aud"
   | "lst"
   | "nom"
+  | "apr"
   | "fet"
   | "tx"
   | "evt"

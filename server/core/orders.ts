@@ -6,6 +6,8 @@ import { parseAtomic } from "./money.ts";
 import { sortPayees, type Rules } from "./rules.ts";
 
 export const MAX_ORDER_SECONDS = 15 * 60;
+/** An approval's order: the agent may come back for it a while later. Custody signs nothing that is good beyond it. */
+export const APPROVAL_SECONDS = 60 * 60;
 /** No limit, no end. "0" is a limit like any other: nothing can be spent. */
 const ABSENT = (1n << 256n) - 1n;
 
@@ -268,6 +270,26 @@ export const keyOrder = (facts: {
   wallet: getAddress(facts.walletAddress),
   label: facts.label,
   expiresAt: onWire(facts.expiresAtSeconds),
+  nonce: facts.nonce,
+  deadline: String(facts.deadlineSeconds),
+});
+
+export const approvalOrder = (facts: {
+  agentId: string;
+  payee: Address;
+  asset: Address;
+  maxAmountAtomic: bigint;
+  site: string;
+  approvalId: string;
+  nonce: Hex;
+  deadlineSeconds: bigint;
+}): ApprovePaymentOrder => ({
+  agent: facts.agentId,
+  payee: getAddress(facts.payee),
+  asset: getAddress(facts.asset),
+  maxAmount: String(facts.maxAmountAtomic),
+  site: facts.site,
+  approvalId: facts.approvalId,
   nonce: facts.nonce,
   deadline: String(facts.deadlineSeconds),
 });

@@ -15,7 +15,7 @@ export interface Payee {
   expiresAtSeconds: bigint | null;
 }
 
-/** What an agent may do. Payees in the order of their addresses. */
+/** What an agent may do. Payees in the order of their addresses and sites. */
 export interface Rules {
   dailyLimitAtomic: bigint;
   weeklyLimitAtomic: bigint | null;
@@ -32,8 +32,23 @@ export interface RulesInForce extends Rules {
   status: "active" | "paused" | "archived";
 }
 
-export const sortPayees = <T extends { address: string }>(payees: readonly T[]): T[] =>
-  payees.toSorted((left, right) => (left.address < right.address ? -1 : 1));
+/** A payee is listed once for each site, and once for everywhere: what tells two entries apart. */
+export const payeeKey = ({ address, site }: Pick<Payee, "address" | "site">): string =>
+  `${address} ${site}`;
+
+export const sortPayees = <T extends Pick<Payee, "address" | "site">>(payees: readonly T[]): T[] =>
+  payees.toSorted((left, right) => (payeeKey(left) < payeeKey(right) ? -1 : 1));
+
+type Place = Pick<Payee, "address" | "site">;
+
+/** The terms an address is paid by at a site: its own entry there, or else its entry for everywhere. */
+function termsAt(payees: readonly Payee[]): (place: Place) => Payee | undefined {
+  const listed = new Map(payees.map((payee) => [payeeKey(payee), payee]));
+  return (place) => listed.get(payeeKey(place)) ?? listed.get(payeeKey({ ...place, site: "" }));
+}
+
+const sitesOf = (payees: readonly Payee[]): Set<string> =>
+  new Set(payees.map(({ site }) => site).filter((site) => site !== ""));
 
 /** Bytes that are the same exactly when the rules are, whatever names and labels say. */
 export function rulesDigest(rules: RulesInForce): Hex {
@@ -70,7 +85,11 @@ export function loosens(current: RulesInForce, wanted: RulesInForce): boolean {
   if (current.status !== "active" && wanted.status === "active") return true;
   if (current.status === "archived" && wanted.status !== "archived") return true;
   if (current.fetch === "sites" && wanted.fetch === "any") return true;
-  const known = new Map(current.payees.map((payee) => [payee.address, payee]));
+  const reachable = sitesOf(current.payees);
+  if (current.fetch === "sites" && wanted.payees.some(({ site }) => site && !reachable.has(site)))
+    return true;
+  const before = termsAt(current.payees);
+  const after = termsAt(wanted.payees);
   return (
     isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) ||
     isMore(wanted.weeklyLimitAtomic, current.weeklyLimitAtomic) ||
@@ -78,14 +97,14 @@ export function loosens(current: RulesInForce, wanted: RulesInForce): boolean {
     isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) ||
     isMore(wanted.paymentsPerHour, current.paymentsPerHour) ||
     isMore(wanted.expiresAtSeconds, current.expiresAtSeconds) ||
-    wanted.payees.some((payee) => payeeLoosens(known.get(payee.address), payee))
+    // Also where an entry goes: a site without terms of its own is under those for everywhere.
+    [...current.payees, ...wanted.payees].some((place) => payeeLoosens(before(place), after(place)))
   );
 }
 
-function payeeLoosens(current: Payee | undefined, wanted: Payee): boolean {
+function payeeLoosens(current: Payee | undefined, wanted: Payee | undefined): boolean {
+  if (wanted === undefined) return false;
   if (current === undefined) return true;
-  // From anywhere to one site is narrower; from a site to another, or to anywhere, is not.
-  if (current.site !== "" && wanted.site !== current.site) return true;
   return (
     isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) ||
     isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) ||
@@ -105,16 +124,18 @@ export type Cover = { covered: true } | { covered: false; why: string };
 
 /** For many payments under the same rules: their payees and sites are looked up, not searched. */
 export function coverOf(rules: Rules): (payment: PaymentFacts) => Cover {
-  const payees = new Map(rules.payees.map((payee) => [payee.address, payee]));
-  const sites = new Set(rules.payees.map(({ site }) => site).filter((site) => site !== ""));
+  const terms = termsAt(rules.payees);
+  const addresses = new Set(rules.payees.map(({ address }) => address));
+  const sites = sitesOf(rules.payees);
   const isOver = (end: bigint | null, now: bigint) => end !== null && end <= now;
   const isAbove = (limit: bigint | null, value: bigint) => limit !== null && value > limit;
   const no = (why: string): Cover => ({ covered: false, why });
   return ({ payee: to, valueAtomic, site, nowSeconds }) => {
-    const payee = payees.get(to.toLowerCase() as Address);
-    if (!payee) return no("the payee is not among those signed for");
-    if (payee.site !== "" && payee.site !== site)
+    const address = to.toLowerCase() as Address;
+    const payee = terms({ address, site: site ?? "" });
+    if (!payee && addresses.has(address))
       return no("the payee was signed for another site, or for no direct payment");
+    if (!payee) return no("the payee is not among those signed for");
     if (site !== undefined && rules.fetch === "sites" && !sites.has(site))
       return no("the site is not among those signed for");
     if (isOver(rules.expiresAtSeconds, nowSeconds)) return no("the policy has ended");

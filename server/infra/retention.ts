@@ -109,10 +109,18 @@ const GAS = `
        AND (account LIKE 'cancels:%' OR (held <= 0 AND split_part(account, ':', 1) IN ('payer', 'payee')))
      ORDER BY used_on LIMIT $2))`;
 
+/** What was signed is kept with the owner's orders. */
+const APPROVALS = `
+  DELETE FROM approvals WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM approvals
+     WHERE state NOT IN ('open', 'granted') AND created_at < now() - make_interval(hours => $1)
+     ORDER BY created_at LIMIT $2))`;
+
 export const RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
   { what: "events", hours: () => EVENT_HOURS, sql: EVENTS },
   { what: "blocked", hours: ({ blockedDays }) => blockedDays * HOURS, sql: BLOCKED },
+  { what: "approvals", hours: ({ blockedDays }) => blockedDays * HOURS, sql: APPROVALS },
   { what: "bytes", hours: ({ bytesDays }) => bytesDays * HOURS, sql: BYTES },
   { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: STRANGERS },
   { what: "hours", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: HOURS_OF_REQUESTS },

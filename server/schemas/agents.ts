@@ -68,6 +68,7 @@ export const UpdateAgentBody = Strict(
     name: Type.Optional(Name),
     dailyLimit: Type.Optional(Amount),
     ...ruleFields,
+    allowlist: Type.Optional(AllowlistInput),
     authorization: PolicyAuthorization,
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
   },
@@ -88,6 +89,11 @@ export const AllowlistEntry = Type.Object({
   address: AddressOutput,
   label: Type.String(),
   site: Type.String({ description: "An origin, or empty" }),
+  readableSite: Nullable(
+    Type.String({
+      description: "An international site as people write it; `site` is its punycode",
+    }),
+  ),
   dailyLimit: Nullable(Amount),
   perPaymentLimit: Nullable(Amount),
   expiresAt: Nullable(Timestamp),
@@ -103,7 +109,12 @@ export const ReplaceAllowlistBody = Strict({
   allowlist: AllowlistInput,
   authorization: PolicyAuthorization,
 });
-export const AddAllowlistBody = Strict({ ...payeeFields, authorization: PolicyAuthorization });
+export const AddAllowlistBody = Strict({
+  ...payeeFields,
+  replaces: Type.Optional(AddressInput),
+  authorization: PolicyAuthorization,
+});
+export const RemoveAllowedQuery = Strict({ site: Type.Optional(SiteInput) });
 export type AddAllowlistBody = Static<typeof AddAllowlistBody>;
 
 /** Those of the day, and of every other window; null where the owner set none. */

@@ -48,6 +48,16 @@ const IssueKeyOrder = Strict({
   ...singleUse,
 });
 
+const ApprovePaymentOrder = Strict({
+  agent: Text,
+  payee: Address,
+  asset: Address,
+  maxAmount: Integer,
+  site: Text,
+  approvalId: Text,
+  ...singleUse,
+});
+
 /** ERC-1271 and ERC-6492 signatures are longer than 65 bytes. */
 export const OrderSignature = Type.String({ pattern: "^0x([0-9a-fA-F]{2}){1,8192}$" });
 
@@ -63,7 +73,11 @@ const authorizationOf = <T extends TProperties>(order: ReturnType<typeof Strict<
   );
 export const PolicyAuthorization = authorizationOf(AgentPolicyOrder);
 export const KeyAuthorization = authorizationOf(IssueKeyOrder);
-export type AnyAuthorization = Static<typeof PolicyAuthorization> | Static<typeof KeyAuthorization>;
+export const ApprovalAuthorization = authorizationOf(ApprovePaymentOrder);
+export type AnyAuthorization =
+  | Static<typeof PolicyAuthorization>
+  | Static<typeof KeyAuthorization>
+  | Static<typeof ApprovalAuthorization>;
 
 const TypeFields = Type.Array(Type.Object({ name: Type.String(), type: Type.String() }));
 const toSign = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) => ({
@@ -97,6 +111,8 @@ export const problemWith = <T extends TProperties>(order: ReturnType<typeof Stri
   );
 const policyProblem = problemWith(AgentPolicyOrder);
 const keyProblem = problemWith(IssueKeyOrder);
+const approvalProblem = problemWith(ApprovePaymentOrder);
 /** Of every route that can loosen an agent's rules. */
 export const policyRefusals = { 403: policyProblem, 409: policyProblem, "4xx": Problem };
 export const keyRefusals = { 403: keyProblem, 409: keyProblem, "4xx": Problem };
+export const approvalRefusals = { 403: approvalProblem, 409: approvalProblem, "4xx": Problem };

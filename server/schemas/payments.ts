@@ -1,6 +1,7 @@
 /** Wire types of payments: what an agent asks, what everybody reads. */
 import { Type, type Static } from "typebox";
 import { AllowlistEntry, Limits, NetworkBalance } from "./agents.ts";
+import { askingForApproval } from "./approvals.ts";
 import {
   AddressInput,
   AddressOutput,
@@ -26,6 +27,7 @@ export const SpendRequest = Strict({
   amount: Amount,
   network: Type.Optional(NetworkId),
   memo: Type.Optional(Memo),
+  ...askingForApproval,
 });
 export type SpendRequest = Static<typeof SpendRequest>;
 
@@ -57,6 +59,9 @@ export const AgentSelf = Type.Object({
   }),
   limits: Limits,
   perPaymentLimit: Nullable(Type.String()),
+  fetch: Type.Enum(["any", "sites"], {
+    description: "sites: x402-fetch reaches only the sites on the allowlist",
+  }),
   expiresAt: Nullable(Timestamp),
   allowlist: Type.Array(AllowlistEntry),
   key: Type.Object({
@@ -120,12 +125,22 @@ export const Payment = Type.Object({
       code: Type.String(),
       suggestion: Type.String(),
       policy: Policy,
+      site: Type.Optional(Type.String({ description: "Of `site_payee_changed`" })),
+      expectedPayee: Type.Optional(AddressOutput),
+      seenPayee: Type.Optional(AddressOutput),
       availableAt: Nullable(Timestamp),
       nextReleaseAt: Nullable(Timestamp),
     }),
   ),
   trace: Type.Array(
-    Type.Object({ rule: Type.String(), passed: Nullable(Type.Boolean()), detail: Type.String() }),
+    Type.Object({
+      rule: Type.String(),
+      passed: Nullable(Type.Boolean()),
+      detail: Type.String(),
+      liftable: Type.Optional(
+        Type.Literal(true, { description: "The owner may let it pass once" }),
+      ),
+    }),
   ),
   x402: Nullable(
     Type.Object({

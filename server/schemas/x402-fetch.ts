@@ -1,5 +1,6 @@
 /** Wire types of x402-fetch. */
 import { Type, type Static } from "typebox";
+import { askingForApproval } from "./approvals.ts";
 import {
   AddressOutput,
   Amount,
@@ -52,6 +53,7 @@ export const X402FetchRequest = Strict(
           "A quote: asks with GET or HEAD without a body, pays nothing, and answers price and verdict, no content",
       }),
     ),
+    ...askingForApproval,
     timeoutMs: Type.Optional(
       Type.Integer({
         minimum: 100,
@@ -122,6 +124,12 @@ export const X402FetchAnswer = Type.Object({
           rule: Type.String(),
           passed: Nullable(Type.Boolean()),
           detail: Type.String(),
+          liftable: Type.Optional(
+            Type.Literal(true, {
+              description:
+                "It refused, and the owner may let this one payment pass: requestApproval",
+            }),
+          ),
           availableAt: Type.Optional(
             Nullable(
               Type.String({
@@ -138,3 +146,34 @@ export const X402FetchAnswer = Type.Object({
     }),
   ),
 });
+
+export const SiteLookupBody = Strict({
+  url: Type.String({
+    minLength: 1,
+    maxLength: 4096,
+    description: "Any paid page of the site; https where no scheme is given",
+    examples: ["https://api.example.com/data"],
+  }),
+});
+
+export const SiteLookup = Type.Object({
+  site: Type.String({ description: "The origin to list the payee at" }),
+  readableSite: Nullable(
+    Type.String({
+      description: "An international site as people write it; `site` is its punycode",
+    }),
+  ),
+  payTo: AddressOutput,
+  price: Type.String({ description: "USDC, of the page that was asked" }),
+  asset: AddressOutput,
+  network: NetworkId,
+  x402Version: Type.Integer(),
+  listed: Type.Array(AddressOutput, { description: "Whom the agent may pay at this site already" }),
+  thirdParty: ThirdParty({
+    serviceName: Nullable(Type.String()),
+    description: Nullable(Type.String()),
+    mimeType: Nullable(Type.String()),
+    resource: Nullable(Type.String({ description: "What the site says this page is" })),
+  }),
+});
+export type SiteLookup = Static<typeof SiteLookup>;

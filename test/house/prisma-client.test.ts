@@ -8,7 +8,7 @@ import { createPool, isDatabaseUnavailable, isTextRefused } from "../../server/i
 import { createPrisma, databaseNow } from "../../server/infra/db/prisma.ts";
 import { insertAgent, listAgents, updateAgent } from "../../server/plugins/agents/store.ts";
 import { noteAudit } from "../../server/plugins/audit/store.ts";
-import { upsertAllowlist } from "../../server/plugins/agents/payees-store.ts";
+import { storeAllowlist } from "../../server/plugins/agents/payees-store.ts";
 import { insertApiKey, revokeApiKeys } from "../../server/plugins/auth/api-keys.ts";
 import { insertSession } from "../../server/plugins/auth/sessions.ts";
 import { unsigned } from "../../server/plugins/custody/envelope.ts";
@@ -125,7 +125,7 @@ t.test("rows are dated by the database, whatever this process' clock says", asyn
     const seal = unsigned({ address: address(), chainId: 0 });
     const wallet = { agentId: agent.id, address: agent.walletAddress };
     await insertWallet(prisma, { ...wallet, sealed, seal });
-    await upsertAllowlist(prisma, agent.id, [payee()]);
+    await storeAllowlist(prisma, agent.id, [payee()]);
     const key = { keyHash: randomBytes(32), prefix: "p", last4: "1234", label: "" };
     await insertApiKey(prisma, { ...key, id: newId("key"), agentId: agent.id, expiresAt: null });
     await revokeApiKeys(prisma, agent.id, undefined);

@@ -9,6 +9,7 @@ export interface Subjects {
   sessionId: string;
   paymentId: string;
   listingId: string;
+  approvalId: string;
   walletAddress: string;
 }
 
@@ -109,7 +110,12 @@ export const ROUTES: Record<string, RouteRow> = {
       signature: `0x${"11".repeat(65)}`,
     }),
   },
+  "POST /api/agents/:id/allowlist/lookup": OWNED("403 url_blocked", { url: "http://10.0.0.1/" }),
   "POST /api/agents/:id/try": OWNED("403 url_blocked", { url: "http://10.0.0.1/" }),
+  "GET /api/approvals": OWNER("200"),
+  "GET /api/approvals/:id": OWNED("200"),
+  "POST /api/approvals/:id/approve": OWNED("403 owner_signature_required", {}),
+  "POST /api/approvals/:id/decline": OWNED("200"),
   "GET /api/overview": OWNER("200"),
   "GET /api/events": { ...OWNER("200"), isStream: true },
 
@@ -117,6 +123,7 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/agents/me": { auth: "agent", allowed: "200" },
   "GET /api/agents/me/payments": { auth: "agent", allowed: "200" },
   "GET /api/agents/me/payments/:id": { auth: "agent", allowed: "200", isOwned: true },
+  "GET /api/agents/approvals/:id": { auth: "agent", allowed: "200", isOwned: true },
   "POST /api/agents/spend": {
     auth: "agent",
     allowed: "403 recipient_not_allowed",

@@ -137,11 +137,12 @@ function freshCustody(): { custody: Custody; rung: string[] } {
 /** Neither a process that knows this agent nor one that has just started signs. */
 async function signsNothing(
   t: Test,
-  asked: { to?: Address; value?: bigint; cover?: Cover } = {},
+  asked: { to?: Address; value?: bigint; nonce?: Hex; cover?: Cover } = {},
 ): Promise<void> {
   const wanted = authorization({
     ...(asked.to && { to: asked.to }),
     ...(asked.value !== undefined && { value: asked.value }),
+    ...(asked.nonce && { nonce: asked.nonce }),
   });
   const cover = asked.cover ?? { kind: "policy" };
   const refused = { code: "policy_not_signed" };
@@ -501,6 +502,8 @@ t.test("an approval", async (t) => {
     deadline: "9999999999",
     ...over,
   });
+  const cover: Cover = { kind: "approval", approvalId: "apr_1" };
+  const asked = { to: stranger, value: 5_000_000n, cover };
   const insert = async (document: Orders["ApprovePayment"], by: PrivateKeyAccount) => {
     const made = await forged("ApprovePayment", document, by);
     await edit(
@@ -508,24 +511,31 @@ t.test("an approval", async (t) => {
        SELECT '${document.nonce}', 'ApprovePayment', a.owner_id, a.id, 'apr_1', ${chain.chainId}, ${made.document}, '${made.digest}',
               ${document.deadline}, ${made.signature}, now() FROM agents a WHERE a.id = ${A}`,
     );
+    // The one authorization it allows.
+    return { ...asked, nonce: made.digest };
   };
-  const cover: Cover = { kind: "approval", approvalId: "apr_1" };
-  const asked = { to: stranger, value: 5_000_000n, cover };
   await undone(async () => {
-    await insert(order(), owner.account);
-    t.ok(await app.custody.signAuthorization(agent.id, authorization(asked), cover), "the owner's");
-    await signsNothing(t, { ...asked, value: 5_000_001n });
-    await signsNothing(t, { ...asked, to: someone() });
-    await signsNothing(t, { ...asked, cover: { ...cover, site: "https://a.example" } });
-    await signsNothing(t, { ...asked, cover: { ...cover, approvalId: "apr_2" } });
+    const signed = await insert(order(), owner.account);
+    t.ok(
+      await app.custody.signAuthorization(agent.id, authorization(signed), cover),
+      "the owner's",
+    );
+    await signsNothing(t, { ...signed, value: 5_000_001n });
+    await signsNothing(t, { ...signed, to: someone() });
+    await signsNothing(t, { ...signed, cover: { ...cover, site: "https://a.example" } });
+    await signsNothing(t, { ...signed, cover: { ...cover, approvalId: "apr_2" } });
+    await signsNothing(t, { ...signed, nonce: `0x${randomBytes(32).toString("hex")}` });
   });
   await undone(async () => {
-    await insert(order(), thief.account);
-    await signsNothing(t, asked);
+    await signsNothing(t, await insert(order(), thief.account));
   });
   await undone(async () => {
-    await insert(order({ agent: other.id }), owner.account);
-    await signsNothing(t, asked);
+    await signsNothing(t, await insert(order({ agent: other.id }), owner.account));
+  });
+  await undone(async () => {
+    const ended = String(Math.floor(Date.now() / 1000) + 30);
+    const signed = await insert(order({ deadline: ended }), owner.account);
+    await signsNothing(t, signed);
   });
 });
 

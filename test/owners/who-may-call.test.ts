@@ -140,7 +140,9 @@ async function request(
       ? subjects.listingId
       : row.url.startsWith("/api/agents/me/payments")
         ? subjects.paymentId
-        : subjects.agentId;
+        : row.url.includes("/approvals/")
+          ? subjects.approvalId
+          : subjects.agentId;
   const path = row.url
     .replace(":paymentId", subjects.paymentId)
     .replace(":keyId", subjects.keyId)
@@ -198,6 +200,15 @@ async function makeSubjects(
     payload: JSON.stringify({ recipient: owner.account.address, amount: "1" }),
   });
   const { paymentId } = blocked.json<{ paymentId: string }>();
+  const asked = await app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: agent.headers,
+    payload: JSON.stringify({
+      ...{ recipient: owner.account.address, amount: "2", requestApproval: true },
+    }),
+  });
+  const { approvalId } = asked.json<{ approvalId: string }>();
   // An owner has room for 50; those of earlier calls are done with.
   await database.pool.query(
     `DELETE FROM listings WHERE source = 'owner' AND id NOT IN
@@ -220,6 +231,7 @@ async function makeSubjects(
     keyId: agent.keyId,
     sessionId: sessions[0]?.id ?? "",
     paymentId,
+    approvalId,
     listingId,
     walletAddress: agent.walletAddress,
   };

@@ -15,7 +15,10 @@ const freshPayee = () => privateKeyToAccount(generatePrivateKey()).address;
 function expectTenOfFifty(t: Test, answers: { status: number; body: Record<string, unknown> }[]) {
   const paid = answers.filter((answer) => answer.status === 200);
   const others = answers.filter(({ status }) => status !== 200 && status !== 403);
-  t.same(others.map(({ body }) => body["detail"]), []);
+  t.same(
+    others.map(({ body }) => body["detail"]),
+    [],
+  );
   const denied = answers.filter((answer) => answer.status === 403);
   t.equal(paid.length, 10, "ten are paid");
   t.equal(denied.length, 40, "forty are refused");

@@ -22,6 +22,8 @@ const database = await testDatabase(t);
 const pool = createPool(database.url, { maxConnections: 2 });
 t.teardown(() => pool.end());
 
+const OTHER = "0x90f79bf6eb2c4f870365e785982e1f101e93b906";
+
 /** Amounts close together, so that each limit is met from below, exactly and from above. */
 const amount = fc.bigInt({ min: 1n, max: 4n });
 const facts = fc.record({
@@ -37,6 +39,16 @@ const facts = fc.record({
   requested: amount,
   maxAmount: fc.option(amount, { nil: undefined }),
   allowed: fc.oneof({ weight: 4, arbitrary: fc.constant(true) }, fc.constant(false)),
+  // Where the fetch goes; where the payee is listed, and who else; and whether the agent is confined.
+  site: fc.constantFrom<string | undefined>(
+    undefined,
+    undefined,
+    "https://a.example",
+    "https://b.example",
+  ),
+  payeeAt: fc.constantFrom("", "", "https://a.example"),
+  otherAt: fc.constantFrom("https://a.example", "https://b.example"),
+  fetch: fc.constantFrom("any", "any", "sites"),
   perPaymentLimit: fc.option(amount),
   dailyLimit: amount,
   weeklyLimit: fc.option(amount),
@@ -51,7 +63,7 @@ const facts = fc.record({
 });
 
 t.test("any mixture of faults", async (t) => {
-  const agent = await seedAgent(pool, { dailyLimit: 1n });
+  const agent = await seedAgent(pool, { dailyLimit: 1n, allowlist: [PAYEE, OTHER] });
   const seen = new Set<string | null>();
   // Room for a hold of one, never of two.
   const budget = { ...readGasBudget("", undefined, []), owner: 1n };
@@ -60,8 +72,13 @@ t.test("any mixture of faults", async (t) => {
     fc.asyncProperty(facts, async (given) => {
       await setRules(pool, agent.agentId, given);
       await pool.query(
-        "UPDATE agents SET status = $2, expires_at = clock_timestamp() + $3 * interval '1 hour' WHERE id = $1",
-        [agent.agentId, given.status, given.expired ? -1 : 1],
+        `UPDATE agents SET status = $2, expires_at = clock_timestamp() + $3 * interval '1 hour', fetch_scope = $4
+          WHERE id = $1`,
+        [agent.agentId, given.status, given.expired ? -1 : 1, given.fetch],
+      );
+      await pool.query(
+        "UPDATE allowlist_entries SET site = CASE address WHEN $2 THEN $3 ELSE $4 END WHERE agent_id = $1",
+        [agent.agentId, PAYEE, given.payeeAt, given.otherAt],
       );
       await setPayee(pool, agent.agentId, PAYEE, {
         dailyLimit: given.payeeDailyLimit,
@@ -74,6 +91,7 @@ t.test("any mixture of faults", async (t) => {
         balance: { atomic: given.balance, blockNumber: 1n },
         maxAmountAtomic: given.maxAmount,
         gas: { hold: given.hold, floorAtomic: given.floor },
+        ...(given.site && { kind: "x402", site: given.site }),
         ...(given.refusal && { refusal: { code: given.refusal } }),
         ...(given.allowed ? {} : { to: agent.walletAddress }),
       });

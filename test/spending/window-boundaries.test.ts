@@ -1,6 +1,7 @@
 // Goal: the rolling window counts to the microsecond on the database clock, and says exactly when a refused amount fits.
 import t from "tap";
 import type { Address } from "viem";
+import { payeeKey } from "../../server/core/rules.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { reserve, voidUnsigned } from "../../server/plugins/guardrails/store.ts";
 import { readLimits } from "../../server/plugins/guardrails/store.ts";
@@ -250,7 +251,7 @@ t.test("a payee's limits are its own, and survive its removal from the list", as
   t.equal(denied(await pay(PAYEE, 2n)).code, "payee_limit_exceeded", "nothing was forgotten");
   t.equal((await pay(PAYEE, 1n)).kind, "reserved");
   const limits = await readLimits(pool, [agent.agentId], { payees: true });
-  t.match(limits.get(agent.agentId)?.payees.get(PAYEE), {
+  t.match(limits.get(agent.agentId)?.payees.get(payeeKey({ address: PAYEE, site: "" })), {
     limitAtomic: 11n,
     reservedAtomic: 11n,
     remainingAtomic: 0n,

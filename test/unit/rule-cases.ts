@@ -58,10 +58,34 @@ export const FAULTS: {
     words: /differ from the listing/,
   },
   {
+    rule: "target",
+    code: "origin_not_allowed",
+    wrong: { refusal: "origin_not_allowed", confined: true, site: "https://a.example" },
+    words: /^https:\/\/a\.example is not a site of the agent's payees/,
+  },
+  {
     rule: "max_amount",
     code: "price_exceeds_max",
     wrong: { maxAmount: USDC - 1n },
     words: /^1 USDC asked, maxAmount is 0\.999999 USDC\.$/,
+  },
+  {
+    rule: "allowlist",
+    code: "site_payee_changed",
+    wrong: {
+      allowed: false,
+      site: "https://a.example",
+      expectedPayee: "0x70997970c51812dc3a010c7d01b50e0d17dc79c8",
+      seenPayee: "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc",
+    },
+    words:
+      /^https:\/\/a\.example asks for payment to 0x3C44.*; the owner allowed 0x7099.* there\.$/,
+  },
+  {
+    rule: "allowlist",
+    code: "payee_bound_to_site",
+    wrong: { allowed: false, payeeSites: ["https://a.example", "https://b.example"] },
+    words: /paid only by x402-fetch, at https:\/\/a\.example, https:\/\/b\.example\.$/,
   },
   {
     rule: "allowlist",

@@ -111,15 +111,9 @@ t.test("rules are told as they are, and only what changed is sent", async (t) =>
   t.match(checkRules({ ...before, perPaymentLimit: "6" }, 0), {
     perPaymentLimit: /more than the daily limit/,
   });
-  t.same(requestFor(before, { ...before, dailyLimit: "5.00" }), {
-    agent: undefined,
-    allowlist: undefined,
-  });
+  t.same(requestFor(before, { ...before, dailyLimit: "5.00" }), {});
   const after = { ...before, dailyLimit: "7.50", perPaymentLimit: "1", allowlist: [] };
-  t.same(requestFor(before, after), {
-    agent: { dailyLimit: "7.5", perPaymentLimit: "1" },
-    allowlist: [],
-  });
+  t.same(requestFor(before, after), { dailyLimit: "7.5", perPaymentLimit: "1", allowlist: [] });
   const rules = RULES.map(({ name, codes, field }) => ({
     name,
     codes: [...codes],
@@ -130,7 +124,11 @@ t.test("rules are told as they are, and only what changed is sent", async (t) =>
     ["The server's Daily limit", "The server's Limit per payment", "Payee removed"],
     "settings are called what the rules call them",
   );
-  t.same(requestFor(after, before).agent, { dailyLimit: "5", perPaymentLimit: null });
+  t.same(requestFor(after, before), {
+    dailyLimit: "5",
+    perPaymentLimit: null,
+    allowlist: [{ address: payee.address, label: "Weather API" }],
+  });
 });
 
 t.test("the sign-in message is a proper EIP-4361 message", async (t) => {

@@ -8,8 +8,18 @@ export interface InjectedWallet {
   requests: { method: string; params: unknown }[];
   /** The next request of this kind is answered as if the person pressed "Reject". */
   rejectNext(method: string): void;
+  /** The next request of this kind is never answered: the window stays open. */
+  hangNext(method: string): void;
+  /** The next order is signed with another account than the one that was asked for, as some wallets let happen. */
+  signNextAs(account: TestAccount): void;
+  /** Runs while the wallet shows the next order. */
+  whileSigning(work: () => Promise<unknown>): void;
+  /** How many orders were shown. */
+  windows(): number;
   /** The person chooses another account in the wallet. */
   switchAccount(page: Page, account: TestAccount): Promise<void>;
+  /** The person chooses another chain in the wallet. */
+  switchChain(page: Page, chainId: number): Promise<void>;
   chainId(): number;
 }
 
@@ -44,6 +54,9 @@ export async function injectWallet(
   let chainId = options.chainId;
   const known = new Set(options.knownChains ?? [options.chainId]);
   const rejections = new Map<string, number>();
+  const hanging = new Set<string>();
+  let nextSigner: TestAccount | undefined;
+  let meanwhile: (() => Promise<unknown>) | undefined;
   const requests: InjectedWallet["requests"] = [];
 
   async function answer(method: string, params: unknown[]): Promise<unknown> {
@@ -53,6 +66,7 @@ export async function injectWallet(
       rejections.set(method, left - 1);
       throw new WalletError(4001, "User rejected the request.");
     }
+    if (hanging.delete(method)) return new Promise(() => {});
     switch (method) {
       case "eth_requestAccounts":
       case "eth_accounts":
@@ -69,7 +83,12 @@ export async function injectWallet(
             -32603,
             `Provided chainId must match the active chainId ${chainId}`,
           );
-        return account.signTypedData(typed);
+        const work = meanwhile;
+        meanwhile = undefined;
+        await work?.();
+        const signer = nextSigner ?? account;
+        nextSigner = undefined;
+        return signer.signTypedData(typed);
       }
       case "eth_sendTransaction": {
         if (!options.chain) throw new WalletError(4200, "this wallet sends nothing");
@@ -113,11 +132,22 @@ export async function injectWallet(
   return {
     requests,
     rejectNext: (method) => void rejections.set(method, (rejections.get(method) ?? 0) + 1),
+    hangNext: (method) => void hanging.add(method),
+    signNextAs: (signer) => void (nextSigner = signer),
+    whileSigning: (work) => void (meanwhile = work),
+    windows: () => requests.filter(({ method }) => method === "eth_signTypedData_v4").length,
     async switchAccount(page, next) {
       account = next;
       await page.evaluate(
         (address) => (globalThis as PageWallet).emitFromWallet?.("accountsChanged", [address]),
         next.address.toLowerCase(),
+      );
+    },
+    async switchChain(page, next) {
+      chainId = next;
+      await page.evaluate(
+        (id) => (globalThis as PageWallet).emitFromWallet?.("chainChanged", id),
+        `0x${next.toString(16)}`,
       );
     },
     chainId: () => chainId,

@@ -39,8 +39,19 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const agent = await createAgent(world, owner, {
     name: "research-agent",
     dailyLimit: "5",
+    weeklyLimit: "20",
+    monthlyLimit: "60",
     perPaymentLimit: "4",
-    allowlist: [{ address: payee, label: "Weather API" }],
+    paymentsPerHour: 30,
+    allowlist: [
+      { address: payee, label: "Weather API" },
+      {
+        address: testAccount(72).address,
+        label: "News",
+        dailyLimit: "1.5",
+        expiresAt: new Date(Date.now() + 30 * 86_400_000).toISOString(),
+      },
+    ],
   });
   const idle = await createAgent(world, owner, { name: "idle-agent", dailyLimit: "0" });
   await asOwner(world.app, owner, {
@@ -57,6 +68,12 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "2" });
   const stranger = { recipient: testAccount(71).address, amount: "0.4" };
   const blocked = await asAgent(world, agent.apiKey, "spend", stranger);
+  const asked = await asAgent(world, agent.apiKey, "spend", {
+    ...stranger,
+    amount: "1.25",
+    requestApproval: true,
+    reason: "The forecast for tomorrow is only sold there.",
+  });
   const listings = await world.app.inject({ url: "/api/listings" });
   const [listing] = listings.json<{ items: { id: string }[] }>().items;
   const base = `/agents/${agent.id}`;
@@ -80,7 +97,23 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         await page.getByText("This key is shown once.").waitFor();
       },
     },
+    {
+      name: "agent-new-limits",
+      path: "/agents/new",
+      ready: "Create agent",
+      act: (page) => page.getByText("More limits").click(),
+    },
     { name: "agent", path: base, ready: "daily limit exceeded" },
+    {
+      name: "agent-raise-limit",
+      path: base,
+      ready: "daily limit exceeded",
+      act: async (page) => {
+        const row = page.getByRole("listitem").filter({ hasText: "daily limit exceeded" });
+        await row.getByRole("button").click();
+        await page.getByLabel("New daily limit").waitFor();
+      },
+    },
     {
       name: "agent-payment",
       path: `${base}?payment=${String(blocked.body.paymentId)}`,
@@ -103,7 +136,39 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       ready: "Who may be paid",
       act: (page) => page.getByLabel("Daily limit").fill("25"),
     },
+    {
+      name: "agent-rules-payee",
+      path: `${base}/rules`,
+      ready: "Who may be paid",
+      act: (page) => page.getByRole("button", { name: "Limits of News" }).click(),
+    },
+    {
+      name: "agent-rules-tighter",
+      path: `${base}/rules`,
+      ready: "Who may be paid",
+      act: (page) => page.getByLabel("Daily limit").first().fill("1"),
+    },
+    {
+      name: "agent-rules-signing",
+      path: `${base}/rules`,
+      ready: "Who may be paid",
+      act: async (page) => {
+        await page.route(`**/api${base}`, (route) =>
+          route.request().postData()?.includes("signature") ? route.abort() : route.continue(),
+        );
+        await page.getByLabel("Daily limit").first().fill("25");
+        await page.getByRole("button", { name: "Sign and save changes" }).click();
+        await page.getByText("the answer was lost on its way").waitFor();
+        await page.unroute(`**/api${base}`);
+      },
+    },
     { name: "agent-keys", path: `${base}/keys`, ready: "Rotate" },
+    {
+      name: "agent-key-new",
+      path: `${base}/keys`,
+      ready: "Rotate",
+      act: (page) => page.getByRole("button", { name: "New key" }).click(),
+    },
     { name: "agent-withdraw", path: `${base}/withdraw`, ready: "Review withdrawal" },
     {
       name: "agent-withdraw-review",
@@ -116,6 +181,12 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       },
     },
     { name: "agent-audit", path: `${base}/audit`, ready: /created/i },
+    { name: "approvals", path: "/approvals", ready: "Asked by your agents" },
+    {
+      name: "approval",
+      path: `/approvals?approval=${String(asked.body.approvalId)}`,
+      ready: "Allow once",
+    },
     { name: "listing", path: `/marketplace/${listing?.id}`, ready: "Dry run" },
     {
       name: "listing-new",

@@ -3,7 +3,8 @@ import { readFile } from "node:fs/promises";
 import t, { type Test } from "tap";
 import { parseAbi } from "viem";
 import { testAccount } from "../helpers/chain.ts";
-import { downloadBy } from "../helpers/browser.ts";
+import { downloadBy, openPage } from "../helpers/browser.ts";
+import { injectWallet } from "./injected-wallet.ts";
 import { asAgent, DEMO_OWNER, webWorld } from "./world.ts";
 
 const PAYEE = testAccount(50);
@@ -13,6 +14,7 @@ const BALANCE_OF = parseAbi(["function balanceOf(address) view returns (uint256)
 t.test("the whole story", async (t) => {
   const world = await webWorld(t);
   const { chain } = world;
+  const startedMs = performance.now();
   const { page, faults } = await world.open(t, "/");
   const balanceOf = (address: `0x${string}`) =>
     chain.publicClient.readContract({
@@ -69,6 +71,9 @@ t.test("the whole story", async (t) => {
       .waitFor();
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByRole("heading", { name: "research-agent is ready" }).waitFor();
+    const tookMs = performance.now() - startedMs;
+    t.comment(`from the first page to the first agent: ${(tookMs / 1000).toFixed(1)} s`);
+    t.ok(tookMs < 60_000, `the first agent is there within a minute: ${tookMs} ms`);
     t.match(await page.getByTestId("api-key").innerText(), /•{10}/, "masked at first");
     t.equal(
       await page.getByRole("button", { name: "Go to the agent" }).isDisabled(),
@@ -188,6 +193,35 @@ t.test("the whole story", async (t) => {
     await page.getByText("of 50.00 USDC in the last 24 h").waitFor();
   });
 
+  await step("a no in the wallet changes nothing; tightening needs no wallet", async (t) => {
+    const base = new URL(page.url()).pathname;
+    const opened = await openPage(t, world.browser);
+    const wallet = await injectWallet(opened.page, DEMO_OWNER, { chainId: chain.chainId });
+    const other = opened.page;
+    await other.goto(world.baseUrl + base);
+    await other.getByRole("button", { name: /Test Wallet/ }).click();
+    await other.getByRole("button", { name: "Sign in", exact: true }).click();
+    await other.getByLabel("Daily limit").fill("500");
+    await other.getByText("This allows more than before").waitFor();
+    wallet.rejectNext("eth_signTypedData_v4");
+    await other.getByRole("button", { name: "Sign and save changes" }).click();
+    const dialog = other.getByRole("dialog");
+    await dialog.getByText("You declined in your wallet. Nothing was signed").waitFor();
+    await dialog.getByText("50.00 USDC").waitFor();
+    await dialog.getByText("500.00 USDC").waitFor();
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+    await other.getByText("You did not sign. Nothing was changed.").waitFor();
+    t.equal(await other.getByLabel("Daily limit").inputValue(), "500", "what was typed is there");
+    await page.getByText("of 50.00 USDC in the last 24 h").waitFor();
+    await other.getByLabel("Daily limit").fill("40");
+    await other.getByText("it holds at once, without your wallet").waitFor();
+    await other.getByRole("button", { name: "Save changes" }).click();
+    await other.getByText("The rules are saved and in force.").waitFor();
+    await page.getByText("of 40.00 USDC in the last 24 h").waitFor();
+    t.equal(wallet.windows(), 1, "the wallet was asked once, for what loosens");
+    t.same(opened.faults, []);
+  });
+
   await step("a paid API is fetched once its seller is allowed; its request is kept", async (t) => {
     const demo = { url: `${world.baseUrl}/api/arc-stats` };
     t.match(await asAgent(world, apiKey, "x402-fetch", demo), {
@@ -264,8 +298,6 @@ t.test("the whole story", async (t) => {
     await page.getByRole("button", { name: "Review withdrawal" }).click();
     await page.getByText("leaves research-agent for your wallet.").waitFor();
     await page.getByText("Deadline").waitFor();
-    // The reload before forgot the wallet, so it is asked for again.
-    await page.getByRole("button", { name: /Demo wallet/ }).click();
     await page.getByRole("button", { name: "Sign and withdraw" }).click();
     await page.getByText("Confirmed on chain.").waitFor();
     t.ok((await balanceOf(DEMO_OWNER.address)) > before, "the money is in the owner's wallet");

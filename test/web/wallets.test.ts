@@ -2,7 +2,7 @@
 import t from "tap";
 import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { webWorld } from "./world.ts";
 
@@ -148,6 +148,199 @@ t.test("wallets", async (t) => {
       { amount: "1250000", to: ALICE.address },
       "what the wallet showed is what the screen showed",
     );
+  });
+
+  await t.test("an order: declined, unanswered, of another account, then signed", async (t) => {
+    const { page, faults } = await openPage(t, world.browser);
+    const wallet = await injectWallet(page, ALICE, { chainId });
+    await page.goto(`${world.baseUrl}/agents/new`);
+    await page.getByRole("button", { name: /Test Wallet/ }).click();
+    await page.getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByLabel("Name").fill("signed-for");
+    await page.getByLabel("Daily limit").fill("3");
+    const create = page.getByRole("button", { name: "Create agent" });
+    const dialog = page.getByRole("dialog", { name: "Create signed-for" });
+    wallet.rejectNext("eth_signTypedData_v4");
+    await create.click();
+    await dialog.getByText("You declined in your wallet. Nothing was signed").waitFor();
+    await dialog.getByText("3.00 USDC").waitFor();
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+    await page.getByText("You did not sign. Nothing was changed.").waitFor();
+    t.equal(await page.getByRole("alert").count(), 0, "no red box for a no");
+    t.equal(await page.getByLabel("Daily limit").inputValue(), "3");
+    wallet.hangNext("eth_signTypedData_v4");
+    await create.click();
+    await dialog.getByText("Your wallet is open").waitFor();
+    await page.keyboard.press("Escape");
+    await dialog.waitFor({ state: "detached" });
+    t.equal(await page.getByLabel("Name").inputValue(), "signed-for");
+    t.equal(wallet.windows(), 2, "one window for each press");
+    wallet.signNextAs(BOB);
+    await create.click();
+    await dialog.getByText(/The signature is not of 0x/).waitFor();
+    await dialog.getByRole("button", { name: "Sign again" }).click();
+    await page.getByRole("heading", { name: "signed-for is ready" }).waitFor();
+    t.equal(wallet.windows(), 4);
+    t.same(faults, []);
+  });
+
+  await t.test("orders that do not go through the first time", async (t) => {
+    const alice = await signIn(world, ALICE);
+    const agent = await createAgent(world, alice, { name: "changing", dailyLimit: "5" });
+    const { page, faults } = await openPage(t, world.browser);
+    const wallet = await injectWallet(page, ALICE, { chainId, knownChains: [1, chainId] });
+    await page.goto(`${world.baseUrl}/agents/${agent.id}/rules`);
+    await page.getByRole("button", { name: /Test Wallet/ }).click();
+    await page.getByRole("button", { name: "Sign in", exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    const raiseTo = async (limit: string): Promise<void> => {
+      await page.getByLabel("Daily limit").fill(limit);
+      await page.getByRole("button", { name: "Sign and save changes" }).click();
+    };
+    const saved = async (limit: string): Promise<void> => {
+      await page.getByText(`of ${limit} USDC in the last 24 h`).waitFor();
+      await dialog.waitFor({ state: "detached" });
+    };
+    const url = `/api/agents/${agent.id}`;
+
+    await t.test("changed in another tab while the wallet was open", async (t) => {
+      const before = wallet.windows();
+      wallet.whileSigning(() =>
+        asOwner(world.app, alice, { method: "PATCH", url, body: { perPaymentLimit: "2" } }),
+      );
+      await raiseTo("6");
+      await dialog.getByText("The rules were changed elsewhere meanwhile.").waitFor();
+      await dialog.getByText("Limit per payment").waitFor();
+      await dialog.getByText("2.00 USDC").waitFor();
+      t.equal(wallet.windows() - before, 1, "the newer order waits for a press");
+      await dialog.getByRole("button", { name: "Sign again" }).click();
+      await saved("6.00");
+      const now = await asOwner(world.app, alice, { method: "GET", url });
+      t.match(now.json(), { dailyLimit: "6", perPaymentLimit: "2" });
+    });
+
+    await t.test("signed too late", async (t) => {
+      let isLate = false;
+      await page.route(`**${url}`, async (route) => {
+        if (isLate || !route.request().postData()?.includes("signature")) return route.continue();
+        isLate = true;
+        await route.fulfill({
+          status: 422,
+          contentType: "application/problem+json",
+          body: JSON.stringify({ code: "signature_expired", detail: "The order has expired." }),
+        });
+      });
+      await raiseTo("7");
+      await dialog.getByText("The order was signed too late").waitFor();
+      await dialog.getByRole("button", { name: "Sign again" }).click();
+      await saved("7.00");
+      await page.unroute(`**${url}`);
+      t.pass("a new order was signed");
+    });
+
+    await t.test(
+      "an answer lost after signing: the same order again, which works once",
+      async (t) => {
+        const before = wallet.windows();
+        let isLost = false;
+        await page.route(`**${url}`, async (route) => {
+          if (isLost || !route.request().postData()?.includes("signature")) return route.continue();
+          isLost = true;
+          await route.fetch();
+          await route.abort();
+        });
+        await raiseTo("8");
+        await dialog.getByText("the answer was lost on its way").waitFor();
+        await dialog.getByRole("button", { name: "Send it again" }).click();
+        await page.getByText("What you signed was carried out already").waitFor();
+        await saved("8.00");
+        await page.unroute(`**${url}`);
+        t.equal(wallet.windows() - before, 1);
+      },
+    );
+
+    await t.test("a service that asks for something else is not obeyed", async (t) => {
+      const before = wallet.windows();
+      await page.reload();
+      await page.route(`**${url}`, async (route) => {
+        if (route.request().method() !== "PATCH") return route.continue();
+        const response = await route.fetch();
+        const problem = (await response.json()) as { order: { payees: unknown[] } };
+        problem.order.payees.push({
+          payee: BOB.address,
+          label: "",
+          site: "",
+          dailyLimit: String(2n ** 256n - 1n),
+          perPaymentLimit: String(2n ** 256n - 1n),
+          expiresAt: String(2n ** 256n - 1n),
+        });
+        await route.fulfill({ response, json: problem });
+      });
+      await raiseTo("9");
+      await page
+        .getByText("The service asked your wallet to sign something else than you asked for")
+        .waitFor();
+      await page.getByText(BOB.address).first().waitFor();
+      t.equal(wallet.windows(), before, "the wallet was not asked");
+      t.equal(await page.getByLabel("Daily limit").inputValue(), "9");
+      await page.unroute(`**${url}`);
+    });
+
+    await t.test("after a reload one press is enough, unless the account is another", async (t) => {
+      await page.reload();
+      await raiseTo("10");
+      await saved("10.00");
+      await page.reload();
+      await page.getByLabel("Daily limit").fill("11");
+      await wallet.switchAccount(page, BOB);
+      await page.getByRole("button", { name: "Sign and save changes" }).click();
+      await dialog.getByText("Connect the wallet you signed in with").waitFor();
+      await dialog.getByRole("button", { name: /Test Wallet/ }).click();
+      await dialog.getByText(/This wallet shows the account 0x/).waitFor();
+      await wallet.switchAccount(page, ALICE);
+      await dialog.getByRole("button", { name: /Test Wallet/ }).click();
+      await dialog.getByRole("button", { name: "Sign", exact: true }).click();
+      await saved("11.00");
+      t.pass("nothing typed was lost");
+    });
+
+    await t.test("on another chain it is switched first", async (t) => {
+      const before = wallet.windows();
+      await wallet.switchChain(page, 1);
+      await raiseTo("12");
+      await dialog.getByText("Your wallet is on chain 1.").waitFor();
+      await dialog.getByRole("button", { name: "Switch to Arc Testnet" }).click();
+      await dialog.getByRole("button", { name: "Sign", exact: true }).click();
+      await saved("12.00");
+      t.equal(wallet.windows() - before, 1);
+    });
+
+    await t.test("pausing asks no wallet, resuming does; so does a key", async (t) => {
+      const before = wallet.windows();
+      await page.getByRole("button", { name: "Pause", exact: true }).click();
+      await page.getByRole("button", { name: "Resume", exact: true }).waitFor();
+      t.equal(wallet.windows(), before);
+      wallet.hangNext("eth_signTypedData_v4");
+      await page.getByRole("button", { name: "Resume", exact: true }).click();
+      await dialog.getByText("paused", { exact: true }).waitFor();
+      await dialog.getByRole("button", { name: "Cancel" }).click();
+      await page.getByRole("button", { name: "Resume", exact: true }).click();
+      await page.getByRole("button", { name: "Pause", exact: true }).waitFor();
+      await page.getByRole("link", { name: "Keys" }).click();
+      await page.getByRole("button", { name: "New key" }).click();
+      await page.getByLabel("Label").fill("ci");
+      wallet.rejectNext("eth_signTypedData_v4");
+      await page.getByRole("button", { name: "Create key" }).click();
+      await page.getByText("You declined in your wallet.").waitFor();
+      // Escape is for the dialog on top alone: the form below stays, with what was typed.
+      await page.keyboard.press("Escape");
+      await page.getByText("You did not sign. Nothing was changed.").waitFor();
+      t.equal(await page.getByLabel("Label").inputValue(), "ci");
+      await page.getByRole("button", { name: "Create key" }).click();
+      await page.getByTestId("api-key").waitFor();
+      t.equal(wallet.windows() - before, 4);
+    });
+    t.same(faults, []);
   });
 
   await t.test(

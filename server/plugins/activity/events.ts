@@ -181,7 +181,9 @@ function renderOne(row: EventRow, payments: Map<string, Payment>): string {
       ? payments.get(row.subjectId)
       : row.type === "agent" || row.type === "alarm"
         ? { agentId: row.subjectId }
-        : {};
+        : row.type.startsWith("approval.")
+          ? { approvalId: row.subjectId, agentId: row.agentId }
+          : {};
   if (data === undefined) return "";
   return `id: ${row.tx}-${row.seq}\nevent: ${row.type}\ndata: ${JSON.stringify(data)}\n\n`;
 }
@@ -189,7 +191,7 @@ function renderOne(row: EventRow, payments: Map<string, Payment>): string {
 export interface EventRow {
   tx: bigint;
   seq: bigint;
-  type: "payment" | "agent" | "session" | "alarm";
+  type: "payment" | "agent" | "session" | "alarm" | `approval.${string}`;
   agentId: string | null;
   subjectId: string;
   /** False: a transaction that began before this one's is still running, and may add events before it. */

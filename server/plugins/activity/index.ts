@@ -92,7 +92,8 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags: ["owners: payments"],
-        summary: "Server-sent events `payment`, `agent`, `session`; resumes with Last-Event-ID",
+        summary:
+          "Server-sent events `payment`, `agent`, `approval.*`, `session`; resumes with Last-Event-ID",
         produces: ["text/event-stream"],
       },
     },

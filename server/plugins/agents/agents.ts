@@ -7,7 +7,7 @@ import {
   type AgentRow,
   type NewAgent,
 } from "./store.ts";
-import { entriesOf, upsertAllowlist } from "./payees-store.ts";
+import { entriesOf, storeAllowlist } from "./payees-store.ts";
 import { insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
@@ -21,7 +21,15 @@ import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { createApiKey } from "../auth/api-keys.ts";
 import { SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
 import { findOrder, type PreparedWallet } from "../orders/store.ts";
-import { changeAgent, writeAudit, ownAgent, useOrAsk, type OwnerCall } from "./change.ts";
+import { writeAllowlist } from "./allowlist.ts";
+import {
+  changeAgent,
+  writeAudit,
+  ownAgent,
+  useOrAsk,
+  type HeldAgent,
+  type OwnerCall,
+} from "./change.ts";
 import {
   payeeOnWire,
   readAllowlist,
@@ -175,7 +183,7 @@ async function insertAll(
     args.policy,
   );
   await insertWallet(tx, { agentId: id, address, ...adopted });
-  if (allowlist.length > 0) await upsertAllowlist(tx, id, allowlist);
+  if (allowlist.length > 0) await storeAllowlist(tx, id, allowlist);
   const { apiKey, ...keyFacts } = createApiKey();
   const key = await insertApiKey(tx, {
     id: newId("key"),
@@ -201,25 +209,35 @@ export async function editAgent(
   agentId: string,
   body: UpdateAgentBody,
 ): Promise<AgentRow> {
-  const { authorization: _authorization, ...rest } = body;
+  const { authorization: _authorization, allowlist, ...rest } = body;
   const wanted = readChange(rest);
+  const listed = allowlist && readAllowlist(allowlist);
   return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const change = onlyChanges(agent, wanted);
     const next = { ...agent, ...change };
-    await permit(rulesInForce(next, await entriesOf(tx, agentId)), next.name);
-    if (Object.keys(change).length === 0) return agent;
-    const updated = await updateAgent(tx, agentId, change);
-    const { status: statusBefore, ...before } = ruleFacts(agent, change);
-    const { status: statusAfter, ...after } = ruleFacts(updated, change);
-    if (Object.keys(after).length > 0) await audit({ action: "agent.updated", before, after });
-    if (change.status !== undefined)
-      await audit({
-        action: change.status === "paused" ? "agent.paused" : "agent.resumed",
-        before: { status: statusBefore },
-        after: { status: statusAfter },
-      });
-    return updated;
+    const before = await entriesOf(tx, agentId);
+    await permit(rulesInForce(next, listed ?? before), next.name);
+    if (listed) await writeAllowlist({ tx, audit }, agentId, { before, entries: listed });
+    return writeRules({ tx, agent, audit }, change);
   });
+}
+
+async function writeRules(
+  { tx, agent, audit }: Pick<HeldAgent, "tx" | "agent" | "audit">,
+  change: AgentChange,
+): Promise<AgentRow> {
+  if (Object.keys(change).length === 0) return agent;
+  const updated = await updateAgent(tx, agent.id, change);
+  const { status: statusBefore, ...before } = ruleFacts(agent, change);
+  const { status: statusAfter, ...after } = ruleFacts(updated, change);
+  if (Object.keys(after).length > 0) await audit({ action: "agent.updated", before, after });
+  if (change.status !== undefined)
+    await audit({
+      action: change.status === "paused" ? "agent.paused" : "agent.resumed",
+      before: { status: statusBefore },
+      after: { status: statusAfter },
+    });
+  return updated;
 }
 
 function onlyChanges(agent: AgentRow, wanted: AgentChange): AgentChange {

@@ -1,23 +1,18 @@
+import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Payee } from "../../core/rules.ts";
 import { type AddAllowlistBody, type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
-import { changeAgent, type OwnerCall } from "./change.ts";
+import { changeAgent, type HeldAgent, type OwnerCall } from "./change.ts";
 import {
   payeeOnWire,
   readAddress,
   readAllowlist,
   readPayeeTerms,
+  readSite,
   refuseField,
   rulesInForce,
 } from "./rules.ts";
-import {
-  entriesOf,
-  isSame,
-  keepOnly,
-  removeFromAllowlist,
-  upsertAllowlist,
-  type AllowlistRow,
-} from "./payees-store.ts";
+import { entriesOf, storeAllowlist, type AllowlistRow } from "./payees-store.ts";
 import { updateAgent } from "./store.ts";
 
 /** The whole list at once (bulk paste). Entries that stay keep the date they were added. */
@@ -30,70 +25,93 @@ export async function replaceAllowlist(
   return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const before = await entriesOf(tx, agentId);
     await permit(rulesInForce(agent, entries), agent.name);
-    await keepOnly(
-      tx,
-      agentId,
-      entries.map(({ address }) => address),
-    );
-    if (entries.length > 0) await upsertAllowlist(tx, agentId, entries);
-    const after = await entriesOf(tx, agentId);
-    if (same(before, after)) return after;
-    await updateAgent(tx, agentId, {});
-    await audit({
-      action: "allowlist.replaced",
-      before: { allowlist: before.map(payeeOnWire) },
-      after: { allowlist: after.map(payeeOnWire) },
-    });
-    return after;
+    return writeAllowlist({ tx, audit }, agentId, { before, entries });
   });
 }
 
-/** Adds one address, or gives one that is there other terms. */
+/** After it was permitted. */
+export async function writeAllowlist(
+  { tx, audit }: Pick<HeldAgent, "tx" | "audit">,
+  agentId: string,
+  { before, entries }: { before: readonly AllowlistRow[]; entries: readonly Payee[] },
+): Promise<AllowlistRow[]> {
+  await storeAllowlist(tx, agentId, entries);
+  const after = await entriesOf(tx, agentId);
+  if (same(before, after)) return after;
+  await updateAgent(tx, agentId, {});
+  await audit({
+    action: "allowlist.replaced",
+    before: { allowlist: before.map(payeeOnWire) },
+    after: { allowlist: after.map(payeeOnWire) },
+  });
+  return after;
+}
+
+/**
+ * Adds one address (at one site, or everywhere), or gives one that is there other terms. With `replaces`, in the place
+ * and by the terms of another address at that site, which goes.
+ */
 export async function addToAllowlist(
   call: OwnerCall,
   agentId: string,
   body: AddAllowlistBody,
 ): Promise<AllowlistRow[]> {
   const address = readAddress(body.address, "body.address");
+  const site = readSite(body.site, "body.site");
+  const replaced =
+    body.replaces === undefined ? undefined : readAddress(body.replaces, "body.replaces");
   return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const before = await entriesOf(tx, agentId);
-    const known = before.find((entry) => entry.address === address);
-    const wanted: Payee = { address, ...readPayeeTerms(body, "body", known) };
-    if (!known && before.length >= MAX_ALLOWLIST)
+    const at = (wanted: Address | undefined) =>
+      before.find((entry) => entry.address === wanted && entry.site === site);
+    const known = at(address);
+    const old = at(replaced);
+    const wanted: Payee = { address, ...readPayeeTerms(body, "body", known ?? old) };
+    const others = before.filter((entry) => entry !== known && entry !== old);
+    if (others.length >= MAX_ALLOWLIST)
       throw refuseField(
         "validation_failed",
         "body.address",
         `is one too many: an allowlist holds at most ${MAX_ALLOWLIST} addresses`,
       );
-    const others = before.filter((entry) => entry !== known);
-    await permit(rulesInForce(agent, [...others, wanted]), agent.name);
-    if (isSame(known, wanted)) return before;
-    await upsertAllowlist(tx, agentId, [wanted]);
+    const after = [...others, wanted];
+    await permit(rulesInForce(agent, after), agent.name);
+    if (!old && known && same([known], [wanted])) return before;
+    await storeAllowlist(tx, agentId, after);
     await updateAgent(tx, agentId, {});
+    const gone = old ?? known;
     await audit({
       action: "allowlist.added",
-      before: known ? payeeOnWire(known) : null,
+      before: gone ? payeeOnWire(gone) : null,
       after: payeeOnWire(wanted),
     });
     return entriesOf(tx, agentId);
   });
 }
 
+/** Without a site, wherever the address may be paid. */
 export async function removeAllowed(
   call: OwnerCall,
   agentId: string,
-  text: string,
+  payee: { address: string; site?: string },
 ): Promise<AllowlistRow[]> {
-  const address = readAddress(text, "params.address");
+  const address = readAddress(payee.address, "params.address");
+  const site = payee.site === undefined ? undefined : readSite(payee.site, "query.site");
   return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
     const before = await entriesOf(tx, agentId);
-    const known = before.find((entry) => entry.address === address);
-    const others = before.filter((entry) => entry !== known);
+    const [gone, others] = [true, false].map((wanted) =>
+      before.filter(
+        (entry) =>
+          (entry.address === address && (site === undefined || entry.site === site)) === wanted,
+      ),
+    ) as [AllowlistRow[], AllowlistRow[]];
     await permit(rulesInForce(agent, others), agent.name);
-    if (!known || !(await removeFromAllowlist(tx, agentId, address)))
+    if (gone.length === 0)
       throw new ApiError("not_found", { detail: "This address is not on the agent's allowlist." });
+    await storeAllowlist(tx, agentId, others);
     await updateAgent(tx, agentId, {});
-    await audit({ action: "allowlist.removed", before: payeeOnWire(known), after: null });
+    for (const entry of gone)
+      await audit({ action: "allowlist.removed", before: payeeOnWire(entry), after: null });
     return others;
   });
 }

@@ -1,5 +1,5 @@
 import type { Address } from "viem";
-import type { Payee } from "../../core/rules.ts";
+import { payeeKey, type Payee } from "../../core/rules.ts";
 import {
   atomicOrNull,
   databaseNow,
@@ -43,7 +43,7 @@ export async function listAllowlists(
 ): Promise<Map<string, AllowlistRow[]>> {
   const rows = await db.allowlistEntry.findMany({
     where: { agentId: { in: [...agentIds] } },
-    orderBy: [{ createdAt: "asc" }, { address: "asc" }],
+    orderBy: [{ createdAt: "asc" }, { address: "asc" }, { site: "asc" }],
   });
   const byAgent = new Map<string, AllowlistRow[]>(agentIds.map((id) => [id, []]));
   for (const row of rows) byAgent.get(row.agentId)?.push(rowOf(row));
@@ -54,49 +54,48 @@ export const entriesOf = async (db: Db, agentId: string): Promise<AllowlistRow[]
   (await listAllowlists(db, [agentId])).get(agentId) ?? [];
 
 /**
- * Adds entries; one that is there already takes the new terms and keeps its date. All at once: a thousand statements
- * would hold the agent's row for seconds.
+ * Makes the list these entries and no others; one that stays keeps its date. All at once: a thousand statements would
+ * hold the agent's row for seconds.
  */
-export async function upsertAllowlist(
+export async function storeAllowlist(
   tx: Db,
   agentId: string,
   entries: readonly Payee[],
 ): Promise<void> {
   const now = await databaseNow(tx);
-  const known = new Map((await entriesOf(tx, agentId)).map((row) => [row.address, row]));
-  const changed = entries.filter((entry) => !isSame(known.get(entry.address), entry));
-  const address = { in: changed.map((entry) => entry.address) };
+  const known = new Map((await entriesOf(tx, agentId)).map((row) => [payeeKey(row), row]));
+  const wanted = new Map(entries.map((entry) => [payeeKey(entry), entry]));
+  const touched = new Set(
+    [...known.values(), ...entries]
+      .filter((entry) => !isSame(known.get(payeeKey(entry)), wanted.get(payeeKey(entry))))
+      .map(({ address }) => address),
+  );
+  const address = { in: [...touched] };
   await tx.allowlistEntry.deleteMany({ where: { agentId, address } });
   await tx.allowlistEntry.createMany({
-    data: changed.map((entry) => {
-      const createdAt = known.get(entry.address)?.createdAt ?? now;
-      return columnsOf(entry, { agentId, createdAt });
-    }),
+    data: entries
+      .filter((entry) => touched.has(entry.address))
+      .map((entry) => {
+        const createdAt = known.get(payeeKey(entry))?.createdAt ?? now;
+        return columnsOf(entry, { agentId, createdAt });
+      }),
   });
 }
 
-export const isSame = (left: Payee | undefined, right: Payee): boolean =>
+const isSame = (left: Payee | undefined, right: Payee | undefined): boolean =>
   left !== undefined &&
+  right !== undefined &&
   left.label === right.label &&
-  left.site === right.site &&
   left.dailyLimitAtomic === right.dailyLimitAtomic &&
   left.perPaymentLimitAtomic === right.perPaymentLimitAtomic &&
   left.expiresAtSeconds === right.expiresAtSeconds;
 
-/** Removes all entries but these. */
-export async function keepOnly(
-  tx: Db,
-  agentId: string,
-  addresses: readonly Address[],
-): Promise<void> {
-  await tx.allowlistEntry.deleteMany({ where: { agentId, address: { notIn: [...addresses] } } });
-}
-
-export async function removeFromAllowlist(
-  tx: Db,
-  agentId: string,
-  address: Address,
-): Promise<boolean> {
-  const { count } = await tx.allowlistEntry.deleteMany({ where: { agentId, address } });
-  return count === 1;
+/** May this agent, which is confined to its sites, be let out to this one? */
+export async function hasSite(db: Db, agentId: string, site: string): Promise<boolean> {
+  const now = await databaseNow(db);
+  const entry = await db.allowlistEntry.findFirst({
+    where: { agentId, site, OR: [{ expiresAt: null }, { expiresAt: { gt: now } }] },
+    select: { site: true },
+  });
+  return entry !== null;
 }

@@ -11,6 +11,7 @@ import {
   AllowlistParams,
   CreateAgentBody,
   CreatedAgent,
+  RemoveAllowedQuery,
   ReplaceAllowlistBody,
   UpdateAgentBody,
 } from "../../schemas/agents.ts";
@@ -102,7 +103,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         summary:
-          "Change name, limits, expiry; pause or resume. What loosens needs the owner's signature",
+          "Change name, limits, expiry, the whole allowlist; pause or resume. What loosens needs the owner's signature",
         params: IdParams,
         body: UpdateAgentBody,
         response: { 200: AgentDetail, ...policyRefusals },
@@ -182,14 +183,17 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner", second: true },
       schema: {
         tags,
-        summary: "Allow an address no more",
+        summary: "Allow an address no more, at one site or at all",
         params: AllowlistParams,
+        querystring: RemoveAllowedQuery,
         response: { 200: Allowlist },
       },
     },
     async (request) => {
       const { id, address } = request.params;
-      return { allowlist: (await removeAllowed(ownerCall(request), id, address)).map(viewEntry) };
+      const { site } = request.query;
+      const rows = await removeAllowed(ownerCall(request), id, { address, site });
+      return { allowlist: rows.map(viewEntry) };
     },
   );
 };

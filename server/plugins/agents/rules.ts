@@ -2,7 +2,8 @@
 import { getAddress, type Address } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic, parseDecimal } from "../../core/money.ts";
-import { sortPayees, type Payee, type RulesInForce } from "../../core/rules.ts";
+import { payeeKey, sortPayees, type Payee, type RulesInForce } from "../../core/rules.ts";
+import { parseSite, readableSite } from "../../core/site.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { AllowlistInput, PayeeInput, UpdateAgentBody } from "../../schemas/agents.ts";
 import type { AgentChange, AgentRow } from "./store.ts";
@@ -62,7 +63,7 @@ export function readPayeeTerms(body: Omit<PayeeInput, "address">, path: string, 
   const { expiresAt } = body;
   return {
     label: body.label === undefined && known ? known.label : readLabel(body.label, `${path}.label`),
-    site: body.site === undefined ? (known?.site ?? "") : readSite(body.site, `${path}.site`),
+    site: readSite(body.site, `${path}.site`),
     dailyLimitAtomic: limit(body.dailyLimit, "dailyLimit", known?.dailyLimitAtomic ?? null),
     perPaymentLimitAtomic: limit(
       body.perPaymentLimit,
@@ -76,25 +77,15 @@ export function readPayeeTerms(body: Omit<PayeeInput, "address">, path: string, 
   };
 }
 
-/** An origin and nothing else: scheme, host, port; international names as punycode. */
-function readSite(text: string, path: string): string {
-  if (text === "") return "";
-  const url = URL.canParse(text) ? new URL(text) : undefined;
-  const isOrigin =
-    url !== undefined &&
-    /^https?:$/.test(url.protocol) &&
-    url.href === `${url.origin}/` &&
-    !/[?#]/.test(text);
-  if (!isOrigin)
-    throw refuseField(
-      "validation_failed",
-      path,
-      "must be an origin such as https://api.example.com",
-    );
-  return url.origin;
+/** "" is everywhere. */
+export function readSite(text: string | undefined, path: string): string {
+  if (text === undefined || text === "") return "";
+  const read = parseSite(text);
+  if (!read.ok) throw refuseField("validation_failed", path, read.reason);
+  return read.site;
 }
 
-/** All wrong lines of a bulk paste are named at once; the same address twice is refused as well. */
+/** All wrong lines of a bulk paste are named at once; the same address twice at one site is refused as well. */
 export function readAllowlist(items: AllowlistInput): Payee[] {
   const errors: { path: string; message: string }[] = [];
   const entries: Payee[] = [];
@@ -108,14 +99,15 @@ export function readAllowlist(items: AllowlistInput): Payee[] {
       errors.push({ path, message: parsed.reason });
       return;
     }
-    const earlier = firstAt.get(parsed.address);
+    const payee = { address: parsed.address, ...readPayeeTerms(terms, path) };
+    const earlier = firstAt.get(payeeKey(payee));
     if (earlier !== undefined) {
       duplicates += 1;
       errors.push({ path, message: `is the same address as body.allowlist.${earlier}` });
       return;
     }
-    firstAt.set(parsed.address, index);
-    entries.push({ address: parsed.address, ...readPayeeTerms(terms, path) });
+    firstAt.set(payeeKey(payee), index);
+    entries.push(payee);
   });
   const [first] = errors;
   if (!first) return entries;
@@ -127,7 +119,9 @@ export function readAllowlist(items: AllowlistInput): Payee[] {
 }
 
 /** What a body says of limits, names and times; what it does not say is not there. */
-export function readChange(body: Omit<UpdateAgentBody, "authorization">): AgentChange {
+export function readChange(
+  body: Omit<UpdateAgentBody, "authorization" | "allowlist">,
+): AgentChange {
   const limit = (text: string | null, name: string) =>
     text === null ? null : readLimit(text, `body.${name}`);
   const { weeklyLimit, monthlyLimit, perPaymentLimit, paymentsPerHour } = body;
@@ -192,6 +186,7 @@ export const payeeOnWire = (payee: Payee) => ({
   address: getAddress(payee.address),
   label: payee.label,
   site: payee.site,
+  readableSite: readableSite(payee.site),
   dailyLimit: amountOrNull(payee.dailyLimitAtomic),
   perPaymentLimit: amountOrNull(payee.perPaymentLimitAtomic),
   expiresAt:

@@ -1,5 +1,6 @@
 import { getAddress } from "viem";
 import type { Sql } from "../../infra/db/pool.ts";
+import { payeeKey } from "../../core/rules.ts";
 import { payeeOnWire, rulesOnWire } from "./rules.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { readActivity, type AgentActivity } from "./store.ts";
@@ -89,7 +90,7 @@ export const viewPayees = (
   limits: Limits | undefined,
 ): Agent["allowlist"] =>
   entries.map((entry) => {
-    const window = limits?.payees.get(entry.address);
+    const window = limits?.payees.get(payeeKey(entry));
     return { ...viewEntry(entry), ...(window && { limits: windowOnWire(window) }) };
   });
 

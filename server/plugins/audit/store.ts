@@ -39,6 +39,8 @@ export type AuditAction =
   | "key.created"
   | "key.rotated"
   | "key.revoked"
+  | "approval.granted"
+  | "approval.declined"
   | "signature.refused"
   /** Written by purser_order_audit. */
   | "policy.signed"

@@ -80,6 +80,8 @@ export interface KeyHolder {
   walletAddress: Address;
   network: string;
   status: "active" | "paused" | "archived";
+  /** sites: x402-fetch reaches its payees' sites and nothing else. */
+  fetch: "any" | "sites";
   expiresAt: Date | null;
 }
 
@@ -104,7 +106,7 @@ const FIND_HOLDERS = {
                 coalesce(k.expires_at <= now(), false) AS "keyExpired",
                 coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale",
                 a.id, a.owner_id AS "ownerId", a.name, a.wallet_address AS "walletAddress",
-                a.network, a.status, a.expires_at AS "expiresAt"
+                a.network, a.status, a.fetch_scope AS fetch, a.expires_at AS "expiresAt"
            FROM api_keys k JOIN agents a ON a.id = k.agent_id
           WHERE k.key_hash = ANY($1::bytea[])`,
 };

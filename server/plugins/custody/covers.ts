@@ -17,6 +17,7 @@ import {
   loosens,
   rulesDigest,
   type Payee,
+  payeeKey,
   type PaymentFacts,
   type RulesInForce,
 } from "../../core/rules.ts";
@@ -61,9 +62,16 @@ export interface Evidence extends LoadedWallet {
   policy: SignedDocument | null;
 }
 
+/** Who is paid, and at which site ("" for none): that decides which entry of the list is the payee's. */
+export interface PaidAt {
+  agentId: string;
+  payee: string;
+  site: string;
+}
+
 export interface CoversDeps {
-  load(asked: { agentId: string; payee: string }): Promise<LoadedWallet | undefined>;
-  loadEvidence(asked: { agentId: string; payee: string }): Promise<Evidence | undefined>;
+  load(asked: PaidAt): Promise<LoadedWallet | undefined>;
+  loadEvidence(asked: PaidAt): Promise<Evidence | undefined>;
   findWithdrawal(agentId: string, nonce: Hex): Promise<WithdrawalRow | undefined>;
   /** The newest order in which the owner of this agent named a second wallet. */
   findSecond(agentId: string): Promise<SignedDocument | undefined>;
@@ -83,6 +91,7 @@ export interface WithdrawalRow {
 
 interface Verified {
   columns: string;
+  /** By payeeKey. */
   payees: ReadonlyMap<string, Payee>;
   status: RulesInForce["status"];
   endsAtSeconds: bigint | null;
@@ -113,20 +122,21 @@ export class Covers {
 
   /** The wallet, if the owner's signature covers this; throws otherwise, and then nothing was signed. */
   async check({ agentId, authorization, cover }: Asked): Promise<Sealed> {
-    const payee = authorization.to.toLowerCase();
-    const loaded = await this.load({ agentId, payee });
+    const site = (cover.kind === "withdrawal" ? undefined : cover.site) ?? "";
+    const paidAt = { agentId, payee: authorization.to.toLowerCase(), site };
+    const loaded = await this.load(paidAt);
     if (cover.kind === "withdrawal") {
       await this.#checkWithdrawal(loaded, authorization, cover.orderNonce);
       return loaded;
     }
-    const { wallet, verified } = await this.#policyOf(loaded, payee);
+    const { wallet, verified } = await this.#policyOf(loaded, paidAt);
     if (cover.kind === "approval")
       await this.#checkApproval(wallet, verified, { authorization, cover });
     else assertCovered(wallet, verified, { authorization, site: cover.site });
     return wallet;
   }
 
-  async load(asked: { agentId: string; payee: string }): Promise<LoadedWallet> {
+  async load(asked: PaidAt): Promise<LoadedWallet> {
     const loaded = await this.#deps.load(asked);
     if (!loaded) throw new CustodyError(`agent ${asked.agentId} has no wallet`);
     if (!this.#isOld(loaded)) return loaded;
@@ -153,17 +163,17 @@ export class Covers {
   /** What was verified of the policy and rules this wallet is sealed for. */
   async #policyOf(
     loaded: LoadedWallet,
-    payee: string,
+    paidAt: PaidAt,
   ): Promise<{ wallet: LoadedWallet; verified: Verified }> {
     const known = this.#verified.get(keyOf(loaded));
     if (known) {
-      assertSameColumns(loaded, known, payee);
+      assertSameColumns(loaded, known, paidAt);
       return { wallet: loaded, verified: known };
     }
-    const evidence = await this.#deps.loadEvidence({ agentId: loaded.agentId, payee });
+    const evidence = await this.#deps.loadEvidence(paidAt);
     if (!evidence) throw new CustodyError(`agent ${loaded.agentId} has no wallet`);
     const verified = await this.#verify(evidence);
-    assertSameColumns(evidence, verified, payee);
+    assertSameColumns(evidence, verified, paidAt);
     this.#remember(keyOf(evidence), verified);
     return { wallet: evidence, verified };
   }
@@ -190,7 +200,7 @@ export class Covers {
       throw fail("its rules are wider than its policy");
     return {
       columns: columnsText(rules),
-      payees: new Map(rules.payees.map((payee) => [payee.address, payee])),
+      payees: new Map(rules.payees.map((payee) => [payeeKey(payee), payee])),
       status: rules.status,
       endsAtSeconds: rules.expiresAtSeconds,
       version: Number(order.version),
@@ -296,6 +306,9 @@ export class Covers {
       order.asset.toLowerCase() === authorization.asset.toLowerCase() &&
       BigInt(order.maxAmount) >= authorization.value &&
       order.site === (cover.site ?? "") &&
+      // One order, one authorization: what its row says of being used decides nothing, the token's contract does.
+      authorization.nonce.toLowerCase() === found?.digest &&
+      authorization.validBefore <= BigInt(order.deadline) &&
       found?.chainId === authorization.chainId;
     if (!isSame) throw new NotSignedFor(`agent ${agentId}: its owner did not approve this payment`);
   }
@@ -304,8 +317,11 @@ export class Covers {
 const keyOf = (wallet: WalletName): string =>
   `${wallet.agentId}|${wallet.address}|${wallet.ownerAddress}|${wallet.ownerChainId}|${wallet.policyDigest}|${wallet.rulesDigest}`;
 
-function assertSameColumns(loaded: LoadedWallet, verified: Verified, payee: string): void {
-  const known = verified.payees.get(payee);
+function assertSameColumns(loaded: LoadedWallet, verified: Verified, paidAt: PaidAt): void {
+  const address = paidAt.payee as Address;
+  const known =
+    verified.payees.get(payeeKey({ address, site: paidAt.site })) ??
+    verified.payees.get(payeeKey({ address, site: "" }));
   const fail = (what: string) => new NotSignedFor(`agent ${loaded.agentId}: ${what}`);
   if (loaded.columns !== verified.columns) throw fail("its columns are not what was sealed");
   if (loaded.payeeColumns !== (known ? payeeText(known) : null))

@@ -186,7 +186,7 @@ export class Custody {
   /** Makes an unused authorization of this wallet worthless: that needs nobody's word. */
   async signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex> {
     const network = this.#networkOf(key);
-    const wallet = await this.#deps.covers.load({ agentId, payee: "" });
+    const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
     const scheme = schemeOf({ ...key, from: wallet.address });
     return this.#sign(wallet, scheme.cancelDigest(network, wallet.address, key.nonce));
   }

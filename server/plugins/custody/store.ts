@@ -1,5 +1,5 @@
 import type { Address, Hex } from "viem";
-import type { Evidence, LoadedWallet, SignedDocument, WithdrawalRow } from "./covers.ts";
+import type { Evidence, LoadedWallet, PaidAt, SignedDocument, WithdrawalRow } from "./covers.ts";
 import type { Seal, SealedWallet, WalletName } from "./envelope.ts";
 import type { Payee, RulesInForce } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
@@ -79,22 +79,24 @@ const FROM = `
   JOIN agent_wallets w ON w.agent_id = ask.agent_id
   JOIN agents a ON a.id = w.agent_id
   JOIN owners o ON o.id = a.owner_id
-  LEFT JOIN allowlist_entries l ON l.agent_id = w.agent_id AND l.address = ask.payee`;
-
-interface Asked {
-  agentId: string;
-  payee: string;
-}
+  LEFT JOIN LATERAL (
+    SELECT e.* FROM allowlist_entries e
+     WHERE e.agent_id = w.agent_id AND e.address = ask.payee AND e.site IN ('', ask.site)
+     ORDER BY e.site DESC LIMIT 1) l ON true`;
 
 /** Read anew for each signature; signatures that are wanted together share a statement. */
-export function walletsOf(sql: Sql): (asked: Asked) => Promise<LoadedWallet | undefined> {
-  const lookups = new Coalescer<Asked, LoadedWallet | undefined>(async (asked) => {
+export function walletsOf(sql: Sql): (asked: PaidAt) => Promise<LoadedWallet | undefined> {
+  const lookups = new Coalescer<PaidAt, LoadedWallet | undefined>(async (asked) => {
     // SQL: once per payment, between reserving and signing; prepared, and for all who sign together.
     const { rows } = await sql.query<LoadedWallet & { place: number }>({
       name: "sealed-wallets",
       text: `SELECT ask.place::int AS place, ${LOADED}
-               FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS ask (agent_id, payee, place) ${FROM}`,
-      values: [asked.map(({ agentId }) => agentId), asked.map(({ payee }) => payee)],
+               FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS ask (agent_id, payee, site, place) ${FROM}`,
+      values: [
+        asked.map(({ agentId }) => agentId),
+        asked.map(({ payee }) => payee),
+        asked.map(({ site }) => site),
+      ],
     });
     const byPlace = new Map(rows.map(({ place, ...wallet }) => [place, wallet] as const));
     return asked.map((_one, index) => byPlace.get(index + 1));
@@ -109,7 +111,7 @@ interface RawEvidence extends LoadedWallet {
 }
 
 /** The same with every rule and the signed policy: for a seal this process has not met. */
-export async function readEvidence(sql: Sql, asked: Asked): Promise<Evidence | undefined> {
+export async function readEvidence(sql: Sql, asked: PaidAt): Promise<Evidence | undefined> {
   // SQL: wallet, rules and policy as one snapshot; numbers as text, since JSON numbers would lose digits.
   const { rows } = await sql.query<RawEvidence>(
     `SELECT ${LOADED},
@@ -126,8 +128,8 @@ export async function readEvidence(sql: Sql, asked: Asked): Promise<Evidence | u
                FROM owner_orders d
               WHERE d.agent_id = w.agent_id AND d.digest = w.policy_digest AND d.kind = 'AgentPolicy'
                 AND d.used_at IS NOT NULL LIMIT 1) AS policy
-       FROM (SELECT $1::text AS agent_id, $2::text AS payee) AS ask ${FROM}`,
-    [asked.agentId, asked.payee],
+       FROM (SELECT $1::text AS agent_id, $2::text AS payee, $3::text AS site) AS ask ${FROM}`,
+    [asked.agentId, asked.payee, asked.site],
   );
   const row = rows[0];
   if (!row) return undefined;

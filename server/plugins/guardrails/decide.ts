@@ -54,7 +54,7 @@ export class Guardrails {
         return heldKey(row.outcome, row);
       case "unauthorized": {
         const error = unauthorized(row);
-        return { kind: "denied", error, code: error.code, paymentId: null };
+        return { kind: "denied", error, code: error.code, paymentId: null, liftable: false };
       }
       case "clock_apart":
         throw clocksApart(this.#deps.log, request);
@@ -94,7 +94,8 @@ export class Guardrails {
       { agentId: request.agentId, paymentId: row.paymentId, code: error.code },
       "payment refused by a guardrail",
     );
-    return { kind: "denied", error, code: error.code, paymentId: row.paymentId };
+    const liftable = error.extra["approvable"] === true;
+    return { kind: "denied", error, code: error.code, paymentId: row.paymentId, liftable };
   }
 
   #error(request: ReserveRequest, row: ReservationRow, snapshot: Snapshot): ApiError {

@@ -28,6 +28,11 @@ export function evaluate(snapshot: Snapshot): Evaluation {
     const found = rule.check(snapshot);
     if (found === null) continue;
     const { refusal, detail } = found;
+    if (refusal !== null && rule.liftable && snapshot.approval) {
+      const lifted = `${detail} The owner's approval ${snapshot.approval.id} lifts this once.`;
+      trace.push({ rule: rule.name, passed: true, detail: lifted });
+      continue;
+    }
     if (refused !== undefined) {
       trace.push({
         rule: rule.name,
@@ -36,11 +41,21 @@ export function evaluate(snapshot: Snapshot): Evaluation {
       });
       continue;
     }
-    trace.push({ rule: rule.name, passed: refusal === null, detail });
+    const mayBeLifted = refusal !== null && rule.liftable === true;
+    trace.push({
+      rule: rule.name,
+      passed: refusal === null,
+      detail,
+      ...(mayBeLifted && { liftable: true }),
+    });
     if (refusal !== null) refused = { code: refusal, rule: rule.name, detail };
   }
   return refused === undefined ? { allowed: true, trace } : { allowed: false, ...refused, trace };
 }
+
+/** Whether the owner may let one payment pass that this rule refuses. */
+export const isLiftable = (name: RuleName): boolean =>
+  RULES.some((rule) => rule.name === name && rule.liftable === true);
 
 /** The numbers the rule that refused was judged on. */
 export function policyOf(snapshot: Snapshot, rule: RuleName): Policy {
@@ -120,6 +135,7 @@ export function denialError(denial: Denial): ApiError {
       paymentId: denial.paymentId,
       policy: policyOf(snapshot, rule),
       ...advice?.extra,
+      ...(isLiftable(rule) && { approvable: true }),
     },
   });
 }

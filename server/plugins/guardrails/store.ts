@@ -1,5 +1,7 @@
 /** The guardrails' SQL functions, called. What they decide is written in prisma/functions. */
+import type { Address } from "viem";
 import { toJsonb } from "../../core/foreign-text.ts";
+import { payeeKey } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import { remainingOf } from "./explain.ts";
@@ -87,14 +89,15 @@ const NO_TIMES: ReleaseTimes = { nextReleaseAt: null, availableAt: null, release
 /** Only who was refused by such a limit asks, after the agent's row is free again; kept with the refusal. */
 async function readReleaseTimes(
   sql: Sql,
-  request: Pick<ReserveRequest, "agentId" | "amountAtomic" | "to">,
+  request: Pick<ReserveRequest, "agentId" | "amountAtomic" | "to" | "site">,
   row: Pick<RawRow, "paymentId" | "decidedAtMicros">,
   rule: RuleName,
 ): Promise<ReleaseTimes> {
   const { rows } = await sql.query<Release & { next: Date | null; available: Date | null }>({
     name: "purser-release-times",
     text: `WITH times AS MATERIALIZED (
-             SELECT * FROM purser_release_times($1, $2, $3, 'epoch'::timestamptz + $5 * interval '1 microsecond')),
+             SELECT * FROM purser_release_times($1, $2, $7, $3,
+                                             'epoch'::timestamptz + $5 * interval '1 microsecond')),
            whole AS MATERIALIZED (
              SELECT max(t.next_release_at) FILTER (WHERE t.rule = $6) AS next,
                     CASE WHEN bool_and(t.available_at IS NOT NULL) THEN max(t.available_at) END AS available
@@ -112,6 +115,7 @@ async function readReleaseTimes(
       row.paymentId,
       String(row.decidedAtMicros),
       rule,
+      request.site ?? null,
     ],
   });
   return {
@@ -132,6 +136,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     chain_id: request.chainId,
     asset: request.asset.toLowerCase(),
     payee: request.to?.toLowerCase(),
+    site: request.site,
     amount: request.amountAtomic,
     max_amount: request.maxAmountAtomic,
     refusal: request.refusal?.code,
@@ -234,6 +239,7 @@ interface WindowRow {
   agentId: string;
   rule: RuleName;
   payee: string;
+  site: string;
   limit: bigint;
   used: bigint;
   reserved: bigint;
@@ -250,7 +256,7 @@ export async function readLimits(
   { payees = false }: { payees?: boolean } = {},
 ): Promise<Map<string, Limits>> {
   const { rows } = await sql.query<WindowRow>(
-    `SELECT a.id AS "agentId", w.rule, w.payee, w.most AS "limit", now_is.used, outstanding.used AS reserved,
+    `SELECT a.id AS "agentId", w.rule, w.payee, w.site, w.most AS "limit", now_is.used, outstanding.used AS reserved,
             purser_leaves_window_at(
               purser_sum_reached_at(a.id, w.payee, 'payments', edge.at, 1), w.hours) AS "nextReleaseAt"
        FROM agents a
@@ -290,7 +296,11 @@ function limitsOf(rows: readonly WindowRow[], agentId: string): [string, Limits]
   const daily = window("daily_limit");
   if (!daily) return [];
   const payees: PayeeLimits = new Map(
-    rows.flatMap((row) => (row.payee === "" ? [] : [[row.payee, numbersOf(row)]])),
+    rows.flatMap((row) =>
+      row.payee === ""
+        ? []
+        : [[payeeKey({ address: row.payee as Address, site: row.site }), numbersOf(row)]],
+    ),
   );
   const others = {
     weekly: window("weekly_limit"),

@@ -15,6 +15,8 @@ export interface RuleVerdict {
   detail: string;
   /** Of a limit of a time, where it did not pass: when it alone will let this amount pass; null: never. */
   availableAt?: string | null;
+  /** It refused, and the owner may let this one payment pass (`requestApproval`). */
+  liftable?: true;
 }
 
 /** When a limit of a time has room again. */
@@ -57,6 +59,8 @@ export interface ReserveRequest {
   asset: Address;
   /** Null only together with a refusal that came before a payee was known. */
   to: Address | null;
+  /** The origin an x402 payment goes to; a plain spend has none. */
+  site?: string;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
@@ -88,7 +92,14 @@ export type ReserveResult =
       remainingAtomic: bigint;
       snapshot: Snapshot;
     }
-  | { kind: "denied"; error: ApiError; code: ErrorCode; paymentId: string | null }
+  | {
+      kind: "denied";
+      error: ApiError;
+      code: ErrorCode;
+      paymentId: string | null;
+      /** The owner may let this one payment pass. */
+      liftable: boolean;
+    }
   | HeldKey;
 
 /** The Idempotency-Key has been taken meanwhile, and by which request. */
@@ -119,7 +130,7 @@ export interface WindowLimits {
   nextReleaseAt: Date | null;
 }
 
-/** By address in lower case: those with a limit of their own. */
+/** By payeeKey: those with a limit of their own, of which all that goes to the address is counted. */
 export type PayeeLimits = Map<string, WindowLimits>;
 
 /** Those of the day, and of every other window a limit is set for. */

@@ -22,6 +22,8 @@ export interface Draft<K extends OrderKind = OrderKind> {
   agentId: string;
   chainId: number;
   version: number | null;
+  /** How long it is good for; MAX_ORDER_SECONDS if it does not say. */
+  validSeconds?: number;
   build(single: { nonce: Hex; deadlineSeconds: bigint }): Orders[K];
   /** Of an agent that is to be. */
   wallet?: PreparedWallet;
@@ -105,8 +107,12 @@ export class OwnerOrders {
     if (found?.isUsed === true) throw new ApiError("order_used");
     const nowMs = (await databaseNow(tx)).getTime();
     if (deadlineSeconds * 1000n <= nowMs) throw new ApiError("signature_expired");
-    if (deadlineSeconds * 1000n > nowMs + MAX_ORDER_SECONDS * 1000)
-      throw notAnOrder("body.authorization.order.deadline", "is more than 15 minutes away");
+    const validSeconds = draft.validSeconds ?? MAX_ORDER_SECONDS;
+    if (deadlineSeconds * 1000n > nowMs + validSeconds * 1000)
+      throw notAnOrder(
+        "body.authorization.order.deadline",
+        `is more than ${validSeconds / 60} minutes away`,
+      );
     const wanted = readOrder(draft.kind, draft.build({ nonce, deadlineSeconds }));
     if (wanted === undefined || orderDigest(draft.kind, wanted, draft.chainId) !== signed.digest)
       throw new SignatureNeeded(draft, "policy_changed");
@@ -141,7 +147,7 @@ export class OwnerOrders {
     const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
     return this.#deps.prisma.$transaction(async (tx) => {
       const nowSeconds = Math.floor((await databaseNow(tx)).getTime() / 1000);
-      const deadlineSeconds = BigInt(nowSeconds + MAX_ORDER_SECONDS);
+      const deadlineSeconds = BigInt(nowSeconds + (draft.validSeconds ?? MAX_ORDER_SECONDS));
       const order = draft.build({ nonce, deadlineSeconds });
       const { kind, agentId, chainId, version, wallet } = draft;
       if (wallet) {

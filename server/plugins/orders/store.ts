@@ -25,6 +25,7 @@ export interface PreparedWallet {
 
 const dataOf = ({ chainId, deadlineSeconds, document, ...row }: OrderRow) => ({
   ...row,
+  approvalId: "approvalId" in document ? document.approvalId : null,
   chainId: BigInt(chainId),
   deadline: deadlineSeconds,
   document: jsonOf(document),

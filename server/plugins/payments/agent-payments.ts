@@ -3,17 +3,22 @@ import { randomBytes } from "node:crypto";
 import { getAddress, type Address } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
+import type { Cover } from "../custody/covers.ts";
+import type { Approvals } from "../approvals/approvals.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
 import type {
   IdempotencyRef,
+  Policy,
   ReserveRequest,
+  ReserveResult,
   TargetRefusal,
   Verdict,
 } from "../guardrails/types.ts";
 import type { Settlement } from "../settlement/types.ts";
-import type { NotReserved, PayFlow, PayOrder, Settled } from "./pay.ts";
+import type { ApprovalRequired } from "../../schemas/approvals.ts";
+import type { Asked, NotReserved, PayFlow, PayOrder, Settled } from "./pay.ts";
 import type { SpendRequest } from "../../schemas/payments.ts";
-import { parseAddress } from "../../core/foreign-text.ts";
+import { parseAddress, plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/rules.ts";
@@ -34,6 +39,8 @@ export interface PayRequest {
   chainId: number;
   asset: Address;
   to: Address;
+  /** The origin that is fetched; a plain spend has none. */
+  site?: string;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
@@ -45,6 +52,8 @@ export interface PayRequest {
   listingId?: string;
   requirement?: unknown;
   idempotency?: IdempotencyRef;
+  /** The owner is asked where a rule denies that a person can lift. */
+  requestApproval?: { reason: string | null };
   /** The wallet's balance, where the caller began to read it before; read when needed otherwise. */
   balance?: Promise<WalletBalance | undefined>;
 }
@@ -68,6 +77,7 @@ interface AgentReserveDeps {
     ): Promise<{ blockNumber: bigint; timestampSeconds: bigint; balances: Map<string, bigint> }>;
   };
   guardrails: Guardrails;
+  approvals: Pick<Approvals, "ask">;
 }
 
 export class AgentReserve {
@@ -82,10 +92,13 @@ export class AgentReserve {
         kind: "reserved";
         paymentId: string;
         authorization: Authorization;
+        /** The rules' word, or the owner's for this one payment. */
+        cover: Cover;
         /** Left of the daily limit. */
         remainingAtomic: bigint;
       }
     | NotReserved
+    | Asked
   > {
     const { payer, chainId, asset, to, amountAtomic } = request;
     const [asked] = await Promise.all([
@@ -93,10 +106,17 @@ export class AgentReserve {
       this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
     const reserved = await this.#deps.guardrails.reserve(asked);
+    if (reserved.kind === "denied" && reserved.liftable && request.requestApproval)
+      return { kind: "asked", body: await this.#ask(request, reserved) };
     if (reserved.kind !== "reserved") return reserved;
+    const { approval } = reserved.snapshot;
     return {
       kind: "reserved",
       paymentId: reserved.paymentId,
+      cover: {
+        ...(approval ? { kind: "approval", approvalId: approval.id } : { kind: "policy" }),
+        ...(request.site !== undefined && { site: request.site }),
+      },
       remainingAtomic: reserved.remainingAtomic,
       authorization: {
         chainId,
@@ -106,9 +126,39 @@ export class AgentReserve {
         value: amountAtomic,
         validAfter: 0n,
         validBefore: reserved.validBeforeSeconds,
-        nonce: asked.nonce,
+        // An approval's order allows one authorization, whatever its row says: the one its digest numbers.
+        nonce: approval?.nonce ?? asked.nonce,
       },
     };
+  }
+
+  #ask(
+    request: PayRequest,
+    { error, paymentId }: Extract<ReserveResult, { kind: "denied" }>,
+  ): Promise<ApprovalRequired> {
+    const { idempotency, payer, requestApproval } = request;
+    if (idempotency === undefined) throw new Error("an approval is asked for without a key");
+    const { kind, chainId, amountAtomic } = request;
+    const policy = error.extra["policy"] as Policy;
+    return this.#deps.approvals.ask({
+      ...{ kind, chainId, amountAtomic, deniedPaymentId: paymentId },
+      agentId: payer.id,
+      call: idempotency.bodyHash,
+      key: idempotency.key,
+      asset: request.asset.toLowerCase() as Address,
+      payee: request.to.toLowerCase() as Address,
+      site: request.site ?? "",
+      url: request.url ?? null,
+      listingId: request.listingId ?? null,
+      memo: shownWords(request.memo),
+      reason: shownWords(requestApproval?.reason),
+      denial: {
+        code: error.code,
+        rule: policy.rule,
+        detail: error.message,
+        policy: { ...policy },
+      },
+    });
   }
 
   /** The verdict a payment would get now; nothing is reserved, signed or written. */
@@ -156,7 +206,8 @@ export class AgentReserve {
 function withoutBalance(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
-  const { payer, validForSeconds = MAX_VALID_SECONDS, balance: _, ...asked } = request;
+  const { payer, validForSeconds = MAX_VALID_SECONDS, balance: _, ...rest } = request;
+  const { requestApproval: _asks, ...asked } = rest;
   return {
     ...asked,
     agentId: payer.id,
@@ -166,6 +217,10 @@ function withoutBalance(
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
+
+/** What an owner reads before signing hides nothing: agents repeat what strangers told them. */
+const shownWords = (text: string | null | undefined): string | null =>
+  plainWords(text, 280) || null;
 
 /** `POST /api/agents/spend`: pay, wait for the proof, answer. */
 
@@ -203,7 +258,6 @@ export class Spend {
         const paid = { ...request, paymentId, remainingAtomic };
         return {
           ...reserved,
-          cover: { kind: "policy" },
           deliver: () => flow.settled(paymentId, (proof) => this.#body(paid, proof)),
         };
       },

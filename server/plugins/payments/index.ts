@@ -36,6 +36,17 @@ import {
 import { PayFlow, type SigningFault } from "./pay.ts";
 import { findPayment, listPayments } from "./store.ts";
 
+/** What an agent's call says beside what it pays: no part of what makes two calls the same. */
+interface PayingBody {
+  requestApproval?: boolean;
+  reason?: string;
+  dryRun?: boolean;
+}
+
+/** For `PayRequest`. */
+export const askedApproval = ({ requestApproval, reason }: PayingBody) =>
+  requestApproval === true ? { requestApproval: { reason: reason ?? null } } : {};
+
 declare module "fastify" {
   interface FastifyInstance {
     /** The one flow of spend, fetch and withdrawal. */
@@ -62,6 +73,12 @@ declare module "fastify" {
       route: string;
       body: unknown;
     }): IdempotencyRef | undefined;
+    /** The same of an agent's call; one that asks for approval always has a key. */
+    payingRef(args: {
+      subjectId: string;
+      route: string;
+      body: PayingBody;
+    }): Promise<IdempotencyRef | undefined>;
   }
   interface FastifyReply {
     /** Sends an answer, marked when it is a stored one told again. */
@@ -94,6 +111,7 @@ function decoratePaying(app: FastifyInstance): void {
     minPaymentAtomic: app.config.minPaymentAtomic,
     balances: app.chainReads,
     guardrails: app.guardrails,
+    approvals: app.approvals,
   });
   const flow = new PayFlow({
     settlement,
@@ -148,6 +166,14 @@ function decorateKeys(app: FastifyInstance): void {
     if (key === undefined) return undefined;
     const { subjectId, route } = args;
     return { subjectId, route, key, bodyHash: hashBody(route, args.body) };
+  });
+  app.decorateRequest("payingRef", async function payingRef(this: FastifyRequest, args) {
+    const { requestApproval, reason: _reason, dryRun, ...body } = args.body;
+    const ref = this.idempotencyRef({ ...args, body });
+    if (ref !== undefined || requestApproval !== true || dryRun === true) return ref;
+    const { subjectId, route } = args;
+    const bodyHash = hashBody(route, body);
+    return { subjectId, route, bodyHash, key: await app.approvals.keyFor(subjectId, bodyHash) };
   });
   app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {
     if (answer.replayed) this.header("idempotent-replayed", "true");

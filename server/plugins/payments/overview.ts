@@ -193,6 +193,7 @@ export function presentSelf(
     limits: limitsOnWire(around.limits),
     perPaymentLimit:
       row.perPaymentLimitAtomic === null ? null : formatAtomic(row.perPaymentLimitAtomic),
+    fetch: row.fetch,
     expiresAt: row.expiresAt?.toISOString() ?? null,
     allowlist: viewPayees(around.allowlist, around.limits),
     key: {
@@ -215,6 +216,7 @@ interface SelfRow {
   expired: boolean;
   expiresAt: Date | null;
   perPaymentLimitAtomic: bigint | null;
+  fetch: AgentSelf["fetch"];
   keyId: string;
   keyLabel: string;
   keyPrefix: string;
@@ -244,6 +246,7 @@ export async function findSelf(
     expired: agent.expiresAt !== null && agent.expiresAt <= now,
     expiresAt: agent.expiresAt,
     perPaymentLimitAtomic: atomicOrNull(agent.perPaymentLimit),
+    fetch: agent.fetch as AgentSelf["fetch"],
     keyId: key.id,
     keyLabel: key.label,
     keyPrefix: key.prefix,

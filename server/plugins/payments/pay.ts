@@ -53,7 +53,14 @@ export type Reservation =
     }
   /** There was nothing to pay. */
   | { kind: "unpaid"; body: Record<string, unknown>; freeAnswer?: FreeAnswer }
-  | NotReserved;
+  | NotReserved
+  | Asked;
+
+/** Denied, and the owner is asked: an answer that is not kept, for the same call may pay once it is allowed. */
+export interface Asked {
+  kind: "asked";
+  body: Record<string, unknown>;
+}
 
 export type NotReserved = { kind: "denied"; error: ApiError } | HeldKey;
 
@@ -147,6 +154,8 @@ export class PayFlow {
       }
       case "unpaid":
         return this.#deps.idempotency.keepUnpaid(idempotency, reserved.body, reserved.freeAnswer);
+      case "asked":
+        return { statusCode: 202, body: reserved.body, replayed: false };
       case "denied":
         throw reserved.error;
       case "replay":

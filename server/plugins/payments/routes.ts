@@ -1,6 +1,7 @@
 /** What agents pay with, and where agents and owners read what was paid. */
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { ApprovalRequired } from "../../schemas/approvals.ts";
 import { IdParams, Page, Problem } from "../../schemas/common.ts";
 import { Overview, OverviewQuery } from "../../schemas/overview.ts";
 import {
@@ -13,6 +14,7 @@ import {
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
 import { readSpend } from "./agent-payments.ts";
+import { askedApproval } from "./index.ts";
 
 const SPEND = "POST /api/agents/spend";
 
@@ -31,18 +33,19 @@ const spending: FastifyPluginAsyncTypebox = async (app) => {
         tags: ["agents"],
         summary: "Pay an allowed address from the agent's wallet",
         body: SpendRequest,
-        response: { 200: SpendAnswer, "4xx": Problem, "5xx": Problem },
+        response: { 200: SpendAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
       },
     },
     async (request, reply) => {
       const { agent, body } = request;
-      const idempotency = request.idempotencyRef({ subjectId: agent.id, route: SPEND, body });
+      const idempotency = await request.payingRef({ subjectId: agent.id, route: SPEND, body });
       const order = readSpend(body, {
         walletAddress: agent.walletAddress,
         network: app.chains.byNetwork(body.network ?? agent.network)?.network,
       });
       const answer = await app.spend.run({
         ...order,
+        ...askedApproval(body),
         payer: { id: agent.id, walletAddress: agent.walletAddress, apiKeyId: agent.apiKeyId },
         requestId: request.id,
         idempotency,

@@ -4,12 +4,14 @@
  */
 import { createHash } from "node:crypto";
 import type { Address } from "viem";
+import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { PayRequest } from "../payments/agent-payments.ts";
+import { askedApproval } from "../payments/index.ts";
 import { notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay.ts";
 import {
@@ -127,6 +129,7 @@ export class X402Client {
     if (listing && listing.status !== "active") throw new ApiError("listing_not_active");
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
+    await this.#assertMayAsk(job);
     const balanceFor = this.#readBalanceAhead(caller);
     const asked = isQuote
       ? await this.#askForQuote(job)
@@ -150,7 +153,6 @@ export class X402Client {
     const { paymentId, remainingAtomic } = reserved;
     return {
       ...reserved,
-      cover: { kind: "policy", site: target.url.origin },
       deliver: async (authorization) => {
         await this.#deps.fault("submitted");
         return deliver(deps, {
@@ -171,6 +173,13 @@ export class X402Client {
         });
       },
     };
+  }
+
+  /** An agent that is confined to its sites asks nothing of others: not a price, not a free answer, not a name's address. */
+  async #assertMayAsk(job: Job): Promise<void> {
+    const { caller, target } = job;
+    if (caller.fetch === "any" || (await this.#deps.hasSite(caller.id, siteOf(target.url)))) return;
+    throw await this.#refuse(job, { code: "origin_not_allowed" });
   }
 
   /**
@@ -218,6 +227,7 @@ export class X402Client {
   async #repeatFree(job: Job, freeAnswer: FreeAnswer): Promise<Record<string, unknown>> {
     const { caller, target, deps, entry } = job;
     if (!isSafe(target)) throw notKept(freeAnswer);
+    await this.#assertMayAsk(job);
     const asked = await askTarget((request) => deps.ask(request), target);
     await entry.begun();
     if (asked.kind === "offer")
@@ -295,6 +305,7 @@ export class X402Client {
       to: null,
       amountAtomic: 0n,
       requestId: caller.requestId,
+      site: siteOf(target.url),
       url: target.url.href,
       listingId: listing?.id,
     };
@@ -302,7 +313,7 @@ export class X402Client {
 }
 
 function payRequest(
-  { caller, target, listing, maxAmountAtomic }: Job,
+  { caller, input, target, listing, maxAmountAtomic }: Job,
   offer: Offer,
   chosen: ChosenTerms,
 ): PayRequest {
@@ -317,9 +328,12 @@ function payRequest(
     chainId: chosen.network.chainId,
     asset: chosen.asset,
     to: chosen.payTo,
+    // Of the very URL that is asked, before and with the proof; no redirect is followed.
+    site: siteOf(target.url),
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,
     validForSeconds: chosen.validForSeconds,
+    ...askedApproval(input),
     requestId: caller.requestId,
     url: target.url.href,
     listingId: listing?.id,

@@ -1,12 +1,14 @@
 /** Fetches what may cost money, on behalf of an agent. */
 import fp from "fastify-plugin";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
+import { hasSite } from "../agents/payees-store.ts";
 import type { PaymentKey } from "../payments/pay.ts";
 import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
 import { FetchBudget } from "./budget.ts";
 import { beginFetch, endFetch, forgetFetches, keptLastDay } from "./fetches-store.ts";
 import routes from "./routes.ts";
+import siteLookup from "./site-lookup.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -33,6 +35,7 @@ export default fp(
         agentReserve: app.agentReserve,
         settlement: app.settlement,
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
+        hasSite: (agentId, site) => hasSite(app.prisma, agentId, site),
         recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),
         remainingOf: (agentId) => app.remainingOf(agentId),
         networkOf: (chainId) => app.networkOf(chainId),
@@ -53,6 +56,7 @@ export default fp(
       { cron: "17 * * * *", atStart: true },
     );
     await app.register(routes);
+    await app.register(siteLookup);
   },
   {
     name: "x402-client",

@@ -70,6 +70,7 @@ export class LedgerEntry {
 
   async ended(body: Record<string, unknown>, hasKey: boolean): Promise<void> {
     const { paid, dryRun, paymentId } = body;
+    if (body["status"] === "approval_required") return this.#refused("approval_required");
     const outcome = dryRun === true ? "quoted" : paid === true ? "paid" : "free";
     await this.#end({
       outcome,
@@ -85,6 +86,10 @@ export class LedgerEntry {
     const outcome = told && told.status < 500 ? "refused" : "failed";
     const code = told?.code ?? "internal_error";
     await this.#end({ outcome, code, paymentId: idOf(told?.extra["paymentId"]), keptBytes: 0 });
+  }
+
+  async #refused(code: string): Promise<void> {
+    await this.#end({ outcome: "refused", code, paymentId: null, keptBytes: 0 });
   }
 
   async #end(end: Omit<FetchEnd, "status" | "bytes">): Promise<void> {

@@ -251,6 +251,9 @@ export interface ProbeOptions {
   /** Only terms that pay this one count; lower case. */
   payTo?: string;
   network?: string;
+  /** Who would pay, and on which network it would rather. */
+  wallet?: Address;
+  preferredNetwork?: string;
 }
 
 /** Asks a URL what it costs, without paying and without a body: for listings, under the rules of a paid fetch. */
@@ -277,8 +280,8 @@ export async function probeTarget(
   const { offer } = asked;
   const choice = chooseTerms(offer, {
     networks: deps.networks,
-    wallet: undefined,
-    preferredNetwork: deps.networks[0]?.id,
+    wallet: options.wallet,
+    preferredNetwork: options.preferredNetwork ?? deps.networks[0]?.id,
     refuse: (chosen) => {
       if (options.network !== undefined && chosen.network.id !== options.network)
         return "is on another network";

@@ -27,11 +27,15 @@ export interface FetchInput {
   maxAmount?: string;
   dryRun?: boolean;
   timeoutMs?: number;
+  requestApproval?: boolean;
+  reason?: string;
 }
 
 export interface FetchCaller extends Payer {
   /** The agent's own network, preferred among equal prices. */
   network: string;
+  /** sites: only its payees' sites are asked for anything. */
+  fetch: "any" | "sites";
   requestId: string | null;
   idempotency?: IdempotencyRef;
   /** Its share of memory, until its answer has left us. */
@@ -71,6 +75,8 @@ export interface ClientDeps {
   agentReserve: AgentReserve;
   settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
   signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex>;
+  /** Is this origin one of the agent's sites now? */
+  hasSite(agentId: string, site: string): Promise<boolean>;
   recordDelivery(key: PaymentKey, seen: DeliveryRecord): Promise<void>;
   remainingOf(agentId: string): Promise<bigint>;
   networkOf(chainId: number): string;

@@ -2,6 +2,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply } from "fastify";
 import { readPage, toPage } from "../../core/paging.ts";
+import { ApprovalRequired } from "../../schemas/approvals.ts";
 import { IdParams, PageQuery, Problem } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
@@ -37,7 +38,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         tags: ["agents"],
         summary: "Fetch a URL, paying for it over x402 within the agent's limits",
         body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, "4xx": Problem, "5xx": Problem },
+        response: { 200: X402FetchAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
       },
     },
     async (request, reply) => {
@@ -47,8 +48,9 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         walletAddress: agent.walletAddress,
         apiKeyId: agent.apiKeyId,
         network: agent.network,
+        fetch: agent.fetch,
         requestId: request.id,
-        idempotency: request.idempotencyRef({ subjectId: agent.id, route: FETCH, body }),
+        idempotency: await request.payingRef({ subjectId: agent.id, route: FETCH, body }),
       });
     },
   );
@@ -62,7 +64,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         summary: "Fetch as this agent would, under its limits, without its key",
         params: IdParams,
         body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, "4xx": Problem, "5xx": Problem },
+        response: { 200: X402FetchAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
       },
     },
     async (request, reply) => {
@@ -73,8 +75,9 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         walletAddress: agent.walletAddress,
         apiKeyId: null,
         network: agent.network,
+        fetch: agent.fetch,
         requestId: request.id,
-        idempotency: request.idempotencyRef({ subjectId: agent.id, route: TRY, body }),
+        idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body }),
       });
     },
   );

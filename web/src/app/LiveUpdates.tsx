@@ -25,6 +25,7 @@ export function LiveUpdates(): ReactNode {
           type: "inactive",
         });
       } else if (event.type === "agent") refresh(staleAfter.rules);
+      else if (event.type === "approval") refresh(staleAfter.approval);
       else void invalidate.session();
     });
     // What happened while no line was open, on the public screens, was not heard.
@@ -32,6 +33,7 @@ export function LiveUpdates(): ReactNode {
     const close = openLive(() => {
       // Events may have been missed while the line was down.
       refresh(staleAfter.payment);
+      refresh(staleAfter.approval);
     });
     return () => {
       clearTimeout(timer);

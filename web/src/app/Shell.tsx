@@ -8,10 +8,12 @@ import {
   SettingsIcon,
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
+import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
 import { useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
 import { SignInButton } from "../shared/session/SignInButton.tsx";
 import { SessionProvider } from "../shared/session/SessionProvider.tsx";
+import { SigningHost } from "../shared/signing/SigningHost.tsx";
 import { AccountMenu } from "./AccountMenu.tsx";
 import { LiveUpdates } from "./LiveUpdates.tsx";
 import { ServiceStatus } from "./ServiceStatus.tsx";
@@ -70,6 +72,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
           ))}
         </nav>
         <div className={styles.foot}>
+          {session && <ApprovalsLink />}
           <ServiceStatus />
           {session ? (
             <AccountMenu session={session} />
@@ -81,6 +84,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
       <main id="content" className={styles.main} tabIndex={-1}>
         {children}
       </main>
+      {session && <SigningHost />}
       <ScrollRestoration getKey={scrollKey} />
     </div>
   );

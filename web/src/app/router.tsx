@@ -32,6 +32,7 @@ export const router = createBrowserRouter([
               { path: "audit", ...screen(() => import("./routes/agent-audit.tsx")) },
             ],
           },
+          { path: "/approvals", ...screen(() => import("./routes/approvals.tsx")) },
           { path: "/settings", ...screen(() => import("./routes/settings.tsx")) },
         ],
       },

@@ -1,5 +1,5 @@
 import { Drawer as MantineDrawer, Modal } from "@mantine/core";
-import type { ReactNode } from "react";
+import { type ReactNode, useCallback, useEffect, useId } from "react";
 import styles from "./Dialog.module.css";
 
 interface DialogProps {
@@ -17,6 +17,24 @@ const WIDTHS = { sm: 420, md: 560, lg: 760 };
 // `lockScroll` would add a <style> tag, which the content policy forbids; base.css does it instead.
 const LOCK_SCROLL = false;
 
+/** Open ones, the one on top last: Escape is heard by all of them, and meant for that one. */
+const open: string[] = [];
+
+function useTopmost(opened: boolean, onClose: () => void): () => void {
+  const id = useId();
+  useEffect(() => {
+    if (!opened) return undefined;
+    open.push(id);
+    return () => {
+      // After all have heard the key that closed this one.
+      setTimeout(() => open.splice(open.indexOf(id), 1));
+    };
+  }, [opened, id]);
+  return useCallback(() => {
+    if (open.at(-1) === id) onClose();
+  }, [id, onClose]);
+}
+
 /** Put together by hand, because the ready-made one has a <header>: a second banner on the page. */
 export function Dialog({
   opened,
@@ -26,10 +44,11 @@ export function Dialog({
   size = "md",
   closable = true,
 }: DialogProps): ReactNode {
+  const close = useTopmost(opened, onClose);
   return (
     <Modal.Root
       opened={opened}
-      onClose={onClose}
+      onClose={close}
       size={WIDTHS[size]}
       centered
       lockScroll={LOCK_SCROLL}
@@ -54,10 +73,11 @@ export function Dialog({
 }
 
 export function Drawer({ opened, onClose, title, children }: DialogProps): ReactNode {
+  const close = useTopmost(opened, onClose);
   return (
     <MantineDrawer.Root
       opened={opened}
-      onClose={onClose}
+      onClose={close}
       position="right"
       size="min(560px, 100vw)"
       lockScroll={LOCK_SCROLL}

@@ -1,8 +1,10 @@
 import type { ReactNode } from "react";
 import { ApiError } from "../lib/api.ts";
+import { NotSigned } from "../lib/orders/signing.ts";
 import { Button } from "./Button.tsx";
 import { AlertIcon } from "./icons.tsx";
 import styles from "./ErrorNotice.module.css";
+import { Note } from "./Layout.tsx";
 
 interface ErrorNoticeProps {
   error: unknown;
@@ -16,6 +18,13 @@ const sentence = (error: unknown): string =>
 
 /** The inline form of every failure: what happened, what to do, and the id to quote. */
 export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactNode {
+  // Whoever says no to their wallet knows that they did.
+  if (error instanceof NotSigned)
+    return (
+      <Note>
+        <p role="status">{error.message}</p>
+      </Note>
+    );
   const problem = error instanceof ApiError ? error : undefined;
   const detail = sentence(error);
   const fields = fieldErrors(problem);

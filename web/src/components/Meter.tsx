@@ -11,9 +11,11 @@ import { MeterScale } from "./MeterScale.tsx";
 export function Meter({
   limits,
   compact = false,
+  period = "24 h",
 }: {
   limits: Pick<Limits, "limit" | "spent" | "reserved">;
   compact?: boolean;
+  period?: string;
 }): ReactNode {
   const limit = atomic(limits.limit);
   const spent = atomic(limits.spent);
@@ -23,7 +25,7 @@ export function Meter({
   const sentence =
     `${formatUsdc(spent)} spent` +
     (reserved > 0n ? ` + ${formatUsdc(reserved)} reserved` : "") +
-    ` of ${formatUsdc(limit)} USDC in 24 h`;
+    ` of ${formatUsdc(limit)} USDC in ${period}`;
   return (
     <div className={compact ? styles.compact : styles.root}>
       <MeterScale
@@ -35,7 +37,7 @@ export function Meter({
       <p className={styles.text} aria-hidden="true">
         <span>
           <strong>{formatUsdc(spent)}</strong> of {formatUsdc(limit)}
-          {!compact && " USDC in the last 24 h"}
+          {!compact && ` USDC in the last ${period}`}
         </span>
         {reserved > 0n && (
           <span className={styles.pendingText}>+ {formatUsdc(reserved)} reserved</span>

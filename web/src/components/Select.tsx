@@ -4,6 +4,7 @@ import styles from "./Select.module.css";
 interface SelectProps<T extends string> {
   label: string;
   isLabelHidden?: boolean;
+  description?: string;
   value: T;
   onChange: (value: T) => void;
   options: readonly { value: T; label: string }[];
@@ -13,6 +14,7 @@ interface SelectProps<T extends string> {
 export function Select<T extends string>({
   label,
   isLabelHidden,
+  description,
   value,
   onChange,
   options,
@@ -23,8 +25,14 @@ export function Select<T extends string>({
       <label htmlFor={id} className={isLabelHidden === true ? "sr-only" : styles.label}>
         {label}
       </label>
+      {description !== undefined && (
+        <p id={`${id}-description`} className={styles.description}>
+          {description}
+        </p>
+      )}
       <select
         id={id}
+        aria-describedby={description === undefined ? undefined : `${id}-description`}
         className={styles.select}
         value={value}
         onChange={(event) => {

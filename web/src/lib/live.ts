@@ -5,6 +5,7 @@ import type { Payment } from "./wire.ts";
 export type LiveEvent =
   | { type: "payment"; payment: Payment }
   | { type: "agent"; agentId: string }
+  | { type: "approval"; approvalId: string }
   | { type: "session" };
 export type LiveState = "closed" | "connecting" | "open";
 
@@ -68,6 +69,11 @@ export function openLive(onReconnect: () => void): () => void {
     source.addEventListener("agent", (event) => {
       tell({ type: "agent", agentId: (dataOf(event) as { agentId: string }).agentId });
     });
+    for (const what of ["requested", "granted", "declined", "expired", "used"])
+      source.addEventListener(`approval.${what}`, (event) => {
+        const { approvalId } = dataOf(event) as { approvalId: string };
+        tell({ type: "approval", approvalId });
+      });
     source.addEventListener("session", () => {
       tell({ type: "session" });
     });

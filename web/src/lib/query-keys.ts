@@ -24,6 +24,8 @@ export const keys = {
   allPayments: (agentId: string) => ["payments", agentId] as const,
   payments: (agentId: string, filter: object) => ["payments", agentId, filter] as const,
   payment: (agentId: string, paymentId: string) => ["payment", agentId, paymentId] as const,
+  approvals: (which: "open" | "all") => ["approvals", which] as const,
+  approval: (approvalId: string) => ["approval", approvalId] as const,
   listings: (filter: object) => ["listings", filter] as const,
   listing: (listingId: string) => ["listing", listingId] as const,
 } as const;
@@ -49,6 +51,7 @@ export const staleAfter = {
   /** Of limits, payees or expiry, and of the agent's state. */
   rules: ["agents", "agent", "overview", "keys", "audit", "audit-chain"],
   apiKeys: ["keys", "audit", "audit-chain"],
+  approval: ["approvals", "approval", "audit", "audit-chain"],
   listing: ["listings", "listing"],
 } as const satisfies Record<string, readonly Root[]>;
 
@@ -64,6 +67,7 @@ export const invalidate = {
   afterPayment: () => refetch(staleAfter.payment),
   afterRules: () => refetch(staleAfter.rules),
   afterApiKeys: () => refetch(staleAfter.apiKeys),
+  afterApproval: () => refetch(staleAfter.approval),
   afterListing: () => refetch(staleAfter.listing),
   /** Its own answer would be "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),

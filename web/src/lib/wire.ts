@@ -4,6 +4,7 @@
  */
 import type { Static } from "typebox";
 import type * as agents from "../../../server/schemas/agents.ts";
+import type * as approvals from "../../../server/schemas/approvals.ts";
 import type * as audit from "../../../server/schemas/audit.ts";
 import type * as facilitator from "../../../server/schemas/facilitator.ts";
 import type * as listings from "../../../server/schemas/listings.ts";
@@ -34,6 +35,7 @@ export type CreatedAgent = Static<typeof agents.CreatedAgent>;
 export type CreatedKey = Static<typeof agents.CreatedKey>;
 export type AuditEntry = Static<typeof audit.AuditEntry>;
 export type AuditLine = Static<typeof audit.AuditLine>;
+export type Approval = Static<typeof approvals.Approval>;
 export type Overview = Static<typeof overview.Overview>;
 export type Payment = Static<typeof payments.Payment>;
 export type Policy = Static<typeof payments.Policy>;
@@ -41,6 +43,7 @@ export type PreparedWithdrawal = Static<typeof withdrawals.PreparedWithdrawal>;
 export type WithdrawalOrder = Static<typeof withdrawals.WithdrawalOrder>;
 export type WithdrawalAnswer = Static<typeof withdrawals.WithdrawalAnswer>;
 export type FetchAnswer = Static<typeof x402Fetch.X402FetchAnswer>;
+export type SiteLookup = Static<typeof x402Fetch.SiteLookup>;
 export type FacilitatorStats = Static<typeof facilitator.FacilitatorStats>;
 export type Listing = Static<typeof listings.Listing>;
 export type ProbeResult = Static<typeof listings.ProbeResult>;

@@ -1,23 +1,53 @@
+import { getAddress } from "viem";
 import type { Rule } from "./rule.ts";
 
 export interface AllowlistFacts {
-  /** The payee is on the agent's list. */
+  /** The payee is on the agent's list, for everywhere or for the site of the fetch. */
   allowed: boolean;
+  /** Of a fetch, where what follows is said of it. */
+  site?: string;
+  /** Whom the list expects at the site, and who asks to be paid there instead. */
+  expectedPayee?: string;
+  seenPayee?: string;
+  /** Where the payee may be paid instead: some of its sites. */
+  payeeSites?: string[];
 }
+
+type Codes = "recipient_not_allowed" | "site_payee_changed" | "payee_bound_to_site";
 
 export const allowlist = {
   name: "allowlist",
-  codes: ["recipient_not_allowed"],
-  check: ({ allowed }) =>
-    allowed
-      ? { refusal: null, detail: "The recipient is on the allowlist." }
-      : {
-          refusal: "recipient_not_allowed",
-          detail: "The recipient is not on the agent's allowlist.",
-        },
+  codes: ["recipient_not_allowed", "site_payee_changed", "payee_bound_to_site"],
+  check: (facts) => {
+    if (facts.allowed) return { refusal: null, detail: "The recipient is on the allowlist." };
+    const change = siteChange(facts);
+    if (change)
+      return {
+        refusal: "site_payee_changed",
+        detail: `${change.site} asks for payment to ${change.seenPayee}; the owner allowed ${change.expectedPayee} there.`,
+      };
+    const { payeeSites: sites } = facts;
+    if (sites)
+      return {
+        refusal: "payee_bound_to_site",
+        detail: `The recipient is paid only by x402-fetch, at ${sites.join(", ")}.`,
+      };
+    return {
+      refusal: "recipient_not_allowed",
+      detail: "The recipient is not on the agent's allowlist.",
+    };
+  },
+  advise: (facts) => ({ extra: siteChange(facts) }),
+  liftable: true,
   field: {
     name: "allowlist",
     label: "Who may be paid",
     help: "Everybody else is refused. An empty list pays nobody.",
   },
-} as const satisfies Rule<AllowlistFacts, "recipient_not_allowed">;
+} as const satisfies Rule<AllowlistFacts, Codes>;
+
+/** A site that asks for another address than the owner signed: what the owner needs to sign the new one. */
+export function siteChange({ allowed, site, expectedPayee, seenPayee }: AllowlistFacts) {
+  if (allowed || site === undefined || !expectedPayee || !seenPayee) return undefined;
+  return { site, expectedPayee: getAddress(expectedPayee), seenPayee: getAddress(seenPayee) };
+}

@@ -3,6 +3,7 @@
  * function purser_first_refusal, and a property test holds the two together; what it costs us comes after them
  * (purser_gas_reserve).
  */
+import type { Hex } from "viem";
 import { allowlist, type AllowlistFacts } from "./allowlist.ts";
 import { balance, type BalanceFacts } from "./balance.ts";
 import { expiry, type ExpiryFacts } from "./expiry.ts";
@@ -69,7 +70,10 @@ export interface Snapshot
     MonthlyLimitFacts,
     BalanceFacts,
     FloorFacts,
-    GasFacts {}
+    GasFacts {
+  /** The owner's permit for this one call: what it lifts refuses nothing. */
+  approval?: { id: string; nonce: Hex };
+}
 
 export type RuleName = (typeof ORDERED)[number]["name"];
 export type DenialCode = (typeof ORDERED)[number]["codes"][number];

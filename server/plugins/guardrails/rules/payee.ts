@@ -20,6 +20,7 @@ export const payeeExpiry = {
             detail: "The recipient's place on the allowlist has expired.",
           }
         : { refusal: null, detail: "The recipient's place on the allowlist has not expired." },
+  liftable: true,
   field: {
     name: "expiresAt",
     of: "payee",
@@ -50,6 +51,7 @@ export const payeePerPaymentLimit = {
   },
   // No time makes it fit.
   advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+  liftable: true,
   field: {
     name: "perPaymentLimit",
     of: "payee",

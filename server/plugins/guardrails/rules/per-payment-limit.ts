@@ -23,5 +23,6 @@ export const perPaymentLimit = {
   },
   // No time makes it fit.
   advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+  liftable: true,
   field: { name: "perPaymentLimit", label: "Limit per payment", help: "Optional" },
 } as const satisfies Rule<PerPaymentLimitFacts, "per_payment_limit_exceeded">;

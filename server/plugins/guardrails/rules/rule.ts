@@ -13,6 +13,8 @@ export interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
   policy?(facts: Facts): PolicyNumbers | null;
   /** Where the general advice of the code does not fit this refusal, or numbers go with it. */
   advise?(facts: Facts, moment: Moment): Advice;
+  /** The owner may let one payment pass all the same (plugins/approvals). */
+  liftable?: true;
   /** A limit of a time: in purser_limits under the rule's name, and a refusal says when it ends. */
   rolling?: true;
   /** Where the owner sets it; a rule of the request or of the chain has none. */

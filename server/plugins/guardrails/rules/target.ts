@@ -1,20 +1,45 @@
 import type { ErrorCode } from "../../../errors.ts";
 import type { Rule } from "./rule.ts";
 
-export type TargetCode = "listing_mismatch" | "url_blocked";
+export type TargetCode = "listing_mismatch" | "url_blocked" | "origin_not_allowed";
 
 export interface TargetFacts {
-  /** What the caller had already found wrong with the target (a listing whose terms changed). */
+  /** What was found wrong with the target: a listing whose terms changed, a site the agent is not let out to. */
   refusal: ErrorCode | null;
+  /** The agent may fetch from its payees' sites only. Missing where it may fetch from anywhere. */
+  confined?: boolean;
+  /** The origin of the fetch; missing where no other fact is about it. */
+  site?: string;
 }
 
 export const target = {
   name: "target",
-  codes: ["listing_mismatch", "url_blocked"],
-  check: ({ refusal }) => {
-    if (refusal === null) return null;
-    return refusal === "listing_mismatch"
-      ? { refusal, detail: "The live terms differ from the listing." }
-      : { refusal: "url_blocked", detail: "The target may not be paid." };
+  codes: ["listing_mismatch", "url_blocked", "origin_not_allowed"],
+  check: ({ refusal, confined, site }) => {
+    switch (refusal) {
+      case null:
+        return confined ? { refusal, detail: `${site} is a site of the agent's payees.` } : null;
+      case "listing_mismatch":
+        return { refusal, detail: "The live terms differ from the listing." };
+      case "origin_not_allowed":
+        return { refusal, detail: notAmongSites(site) };
+      default:
+        return { refusal: "url_blocked", detail: "The target may not be paid." };
+    }
+  },
+  advise: ({ refusal, site }) =>
+    refusal === "origin_not_allowed"
+      ? {
+          suggestion: "Fetch from a site on the allowlist, or ask the owner to allow this site.",
+          extra: { site },
+        }
+      : {},
+  field: {
+    name: "fetch",
+    label: "Where it may fetch",
+    help: "Anywhere, or only on the sites of its payees, free answers included",
   },
 } as const satisfies Rule<TargetFacts, TargetCode>;
+
+const notAmongSites = (site = "This site"): string =>
+  `${site} is not a site of the agent's payees, and it may fetch from no other.`;

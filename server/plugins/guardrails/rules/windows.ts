@@ -94,6 +94,7 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
         },
       };
     },
+    liftable: true,
     rolling: true,
     field: rule.field,
   } as const satisfies Rule<Facts, Code>;

@@ -1,5 +1,6 @@
 import type { ReactNode } from "react";
 import { reloadAgent } from "../../features/agents/api.ts";
+import { AllowSite } from "../../features/rules/AllowSite.tsx";
 import { EditRules } from "../../features/rules/EditRules.tsx";
 import { WithRuleWords } from "../../features/rules/RulesFields.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
@@ -15,7 +16,12 @@ export default function AgentRulesScreen(): ReactNode {
           words={words}
           agent={agent}
           reload={() => reloadAgent(agent.id)}
-          picker={(add, has) => <PickSeller onPick={add} has={has} />}
+          picker={(add, has) => (
+            <>
+              <AllowSite agentId={agent.id} onPick={add} />
+              <PickSeller onPick={add} has={has} />
+            </>
+          )}
         />
       )}
     </WithRuleWords>

@@ -68,8 +68,11 @@ function TryAsOwner({ listing }: { listing: Listing }): ReactNode {
     <TryListing
       listing={listing}
       agents={useQuery(agentsQuery())}
-      allowSeller={({ id }) => (
-        <AllowPayee agentId={id} payee={{ address: listing.payTo, label: listing.thirdParty.name }}>
+      allowSeller={(agent) => (
+        <AllowPayee
+          agent={agent}
+          payee={{ address: listing.payTo, label: listing.thirdParty.name }}
+        >
           Allow seller
         </AllowPayee>
       )}

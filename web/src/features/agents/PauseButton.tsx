@@ -5,14 +5,15 @@ import { Button } from "../../components/Button.tsx";
 import { PauseIcon, PlayIcon } from "../../components/icons.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { setStatus } from "./api.ts";
+import { pause, resume } from "./api.ts";
+import { NotSigned } from "../../lib/orders/signing.ts";
 
-/** Acts at once, without a question: pausing is the brake, and resuming undoes it. */
+/** Pausing is the brake: it acts at once, on the session alone. Resuming is the owner's wallet's to allow. */
 export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolean }): ReactNode {
   const isPaused = agent.status === "paused";
   const verb = isPaused ? "Resume" : "Pause";
   const change = useMutation({
-    mutationFn: () => setStatus(agent.id, isPaused ? "active" : "paused"),
+    mutationFn: () => (isPaused ? resume(agent) : pause(agent.id)),
     onSuccess: () => {
       notifications.show({
         message: isPaused
@@ -21,6 +22,7 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
       });
     },
     onError: (error) => {
+      if (error instanceof NotSigned) return;
       notifications.show({
         color: "red",
         title: `${agent.name}: ${verb.toLowerCase()} did not work`,

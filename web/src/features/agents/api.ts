@@ -1,5 +1,7 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { policyAsk } from "../../lib/orders/asks.ts";
+import { signed } from "../../lib/orders/signed.ts";
 import { queryClient } from "../../lib/query-client.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { Agent, Overview, Page } from "../../lib/wire.ts";
@@ -45,8 +47,18 @@ export const overviewQuery = (agentId?: string) =>
     refetchInterval: 30_000,
   });
 
-/** Pausing is the brake: it works at once, and nothing else of the agent changes. */
-export const setStatus = (id: string, status: "active" | "paused"): Promise<unknown> =>
-  api.patch(`/api/agents/${id}`, { status });
+export const pause = (id: string): Promise<unknown> =>
+  api.patch(`/api/agents/${id}`, { status: "paused" });
+
+export const resume = (agent: Agent): Promise<unknown> =>
+  signed(
+    policyAsk({
+      agent,
+      title: `Resume ${agent.name}`,
+      apply: (terms) => terms,
+      beside: [{ what: "Agent", before: "paused", after: "active" }],
+    }),
+    (signature) => api.patch(`/api/agents/${agent.id}`, { status: "active", ...signature }),
+  );
 
 export const archiveAgent = (id: string): Promise<unknown> => api.post(`/api/agents/${id}/archive`);

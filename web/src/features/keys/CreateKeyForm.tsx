@@ -2,10 +2,10 @@ import { TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
+import { Muted, Row, Stack } from "../../components/Layout.tsx";
 import { Select } from "../../components/Select.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
-import type { CreatedKey } from "../../lib/wire.ts";
+import type { Agent, CreatedKey } from "../../lib/wire.ts";
 import { createKey } from "./api.ts";
 import { useKeyChange } from "./use-key-change.ts";
 
@@ -19,20 +19,20 @@ const LIFETIMES = [
 ];
 
 export interface NewKeyProps {
-  agentId: string;
+  agent: Agent;
   onCreated: (created: CreatedKey) => void;
   onCancel: () => void;
 }
 
-export function CreateKeyForm({ agentId, onCreated, onCancel }: NewKeyProps): ReactNode {
+export function CreateKeyForm({ agent, onCreated, onCancel }: NewKeyProps): ReactNode {
   const [label, setLabel] = useState("");
   const [days, setDays] = useState("");
   const create = useKeyChange(
     () =>
       createKey(
-        agentId,
+        agent,
         label.trim(),
-        days === "" ? undefined : new Date(serverNowMs() + Number(days) * DAY_MS).toISOString(),
+        days === "" ? null : new Date(serverNowMs() + Number(days) * DAY_MS).toISOString(),
       ),
     onCreated,
   );
@@ -59,6 +59,7 @@ export function CreateKeyForm({ agentId, onCreated, onCancel }: NewKeyProps): Re
         <Select label="Expires" value={days} onChange={setDays} options={LIFETIMES} />
         {create.error && <ErrorNotice title="The key was not created" error={create.error} />}
         <Row end>
+          <Muted>Your wallet signs it.</Muted>
           <Button onClick={onCancel}>Cancel</Button>
           <Button type="submit" variant="primary" pending={create.isPending && "Creating…"}>
             Create key

@@ -42,10 +42,10 @@ export function KeyDialog({ agent, open, onOpen }: KeyDialogProps): ReactNode {
       size={open?.kind === "reveal" ? "lg" : "md"}
     >
       {open?.kind === "create" && (
-        <CreateKeyForm agentId={agent.id} onCreated={reveal} onCancel={close} />
+        <CreateKeyForm agent={agent} onCreated={reveal} onCancel={close} />
       )}
       {open?.kind === "rotate" && (
-        <RotateKeyForm agentId={agent.id} apiKey={open.key} onCreated={reveal} onCancel={close} />
+        <RotateKeyForm agent={agent} apiKey={open.key} onCreated={reveal} onCancel={close} />
       )}
       {open?.kind === "revoke" && (
         <RevokeKeyForm agentId={agent.id} apiKey={open.key} onDone={close} />

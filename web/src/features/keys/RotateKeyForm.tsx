@@ -1,7 +1,7 @@
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Stack } from "../../components/Layout.tsx";
+import { Muted, Row, Stack } from "../../components/Layout.tsx";
 import { Select } from "../../components/Select.tsx";
 import type { ApiKey } from "../../lib/wire.ts";
 import { rotateKey } from "./api.ts";
@@ -17,13 +17,13 @@ const GRACES = [
 ];
 
 export function RotateKeyForm({
-  agentId,
+  agent,
   apiKey,
   onCreated,
   onCancel,
 }: NewKeyProps & { apiKey: ApiKey }): ReactNode {
   const [grace, setGrace] = useState("3600");
-  const rotate = useKeyChange(() => rotateKey(agentId, apiKey.id, Number(grace)), onCreated);
+  const rotate = useKeyChange(() => rotateKey(agent, apiKey, Number(grace)), onCreated);
   return (
     <form
       onSubmit={(event) => {
@@ -42,6 +42,7 @@ export function RotateKeyForm({
         <Select label="The old key ends" value={grace} onChange={setGrace} options={GRACES} />
         {rotate.error && <ErrorNotice title="The key was not rotated" error={rotate.error} />}
         <Row end>
+          <Muted>Your wallet signs it.</Muted>
           <Button onClick={onCancel}>Cancel</Button>
           <Button type="submit" variant="primary" pending={rotate.isPending && "Rotating…"}>
             Rotate key

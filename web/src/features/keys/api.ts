@@ -1,7 +1,9 @@
 import { infiniteQueryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
+import { keyAsk } from "../../lib/orders/asks.ts";
+import { signed } from "../../lib/orders/signed.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { ApiKey, CreatedKey, Page } from "../../lib/wire.ts";
+import type { Agent, ApiKey, CreatedKey, Page } from "../../lib/wire.ts";
 
 export const keysQuery = (agentId: string) =>
   infiniteQueryOptions({
@@ -16,20 +18,23 @@ export const keysQuery = (agentId: string) =>
   });
 
 export const createKey = (
-  agentId: string,
+  agent: Agent,
   label: string,
-  expiresAt?: string,
+  expiresAt: string | null,
 ): Promise<CreatedKey> =>
-  api.post(`/api/agents/${agentId}/keys`, {
-    label,
-    ...(expiresAt === undefined ? {} : { expiresAt }),
-  });
+  signed(keyAsk({ agent, title: "New API key", label, expiresAt }), (signature) =>
+    api.post(`/api/agents/${agent.id}/keys`, { label, expiresAt, ...signature }),
+  );
 
+/** The new key has the label and the end of the old one. */
 export const rotateKey = (
-  agentId: string,
-  keyId: string,
+  agent: Agent,
+  { id, label, expiresAt }: ApiKey,
   graceSeconds: number,
-): Promise<CreatedKey> => api.post(`/api/agents/${agentId}/keys/${keyId}/rotate`, { graceSeconds });
+): Promise<CreatedKey> =>
+  signed(keyAsk({ agent, title: "Rotate the key", label, expiresAt }), (signature) =>
+    api.post(`/api/agents/${agent.id}/keys/${id}/rotate`, { graceSeconds, ...signature }),
+  );
 
 export const revokeKey = (agentId: string, keyId: string): Promise<unknown> =>
   api.delete(`/api/agents/${agentId}/keys/${keyId}`);

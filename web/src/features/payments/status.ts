@@ -114,6 +114,12 @@ export function explainDenial({ denial, amount }: Payment): string {
       return `${usdc(amount)} is more than the limit of ${usdc(policy.limit)} per payment.`;
     case "recipient_not_allowed":
       return "The payee is not on the allowlist.";
+    case "site_payee_changed":
+      return "The site asked for payment to another address than the one you allowed there.";
+    case "payee_bound_to_site":
+      return "You allowed this payee at its own site only.";
+    case "origin_not_allowed":
+      return "The site is not among those this agent may fetch from.";
     case "agent_paused":
       return "The agent was paused.";
     case "agent_expired":

@@ -5,17 +5,18 @@ import { Button, type ButtonProps } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Row, Stack } from "../../components/Layout.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
+import type { Agent } from "../../lib/wire.ts";
 import { type AllowlistDraft, allowPayee } from "./api.ts";
 
 interface AllowPayeeProps extends Pick<ButtonProps, "variant" | "children"> {
-  agentId: string;
-  payee: AllowlistDraft;
+  agent: Agent;
+  payee: AllowlistDraft & { replaces?: string };
 }
 
 /** One press puts one payee on the agent's allowlist. */
-export function AllowPayee({ agentId, payee, variant, children }: AllowPayeeProps): ReactNode {
+export function AllowPayee({ agent, payee, variant, children }: AllowPayeeProps): ReactNode {
   const allow = useMutation({
-    mutationFn: () => allowPayee(agentId, payee),
+    mutationFn: () => allowPayee(agent, payee),
     onSuccess: () => {
       notifications.show({ message: "The payee is allowed from now on." });
     },

@@ -1,14 +1,16 @@
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
 import { Row } from "../../components/Layout.tsx";
-import { isSameAddress } from "../../lib/address.ts";
+import { isSamePayee } from "../../lib/orders/terms.ts";
 import { AddPayee } from "./AddPayee.tsx";
 import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./api.ts";
 import { PasteMany } from "./PasteMany.tsx";
 import { PayeeRow } from "./PayeeRow.tsx";
+import type { RuleWords } from "./rules.ts";
 
 interface AllowlistEditorProps {
+  words: RuleWords["payee"];
   value: AllowlistDraft[];
   onChange: (value: AllowlistDraft[]) => void;
   picker?: PayeePicker;
@@ -20,12 +22,18 @@ export type PayeePicker = (
   has: (address: string) => boolean,
 ) => ReactNode;
 
-export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProps): ReactNode {
+export function AllowlistEditor({
+  words,
+  value,
+  onChange,
+  picker,
+}: AllowlistEditorProps): ReactNode {
   const [isPasting, setPasting] = useState(false);
-  const has = (candidate: string): boolean =>
-    value.some((entry) => isSameAddress(entry.address, candidate));
+  const isListed = (wanted: { address: string; site?: string }): boolean =>
+    value.some((entry) => isSamePayee(entry, wanted));
+  const has = (address: string): boolean => isListed({ address });
   const addMany = (entries: AllowlistDraft[]): void => {
-    onChange([...value, ...entries.filter((entry) => !has(entry.address))]);
+    onChange([...value, ...entries.filter((entry) => !isListed(entry))]);
   };
   const add = (entry: AllowlistDraft): void => {
     addMany([entry]);
@@ -36,10 +44,11 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
         <ul className={styles.list} aria-label="Allowed payees">
           {value.map((entry) => (
             <PayeeRow
-              key={entry.address}
+              key={`${entry.address} ${entry.site ?? ""}`}
               entry={entry}
-              onRename={(label) => {
-                onChange(value.map((other) => (other === entry ? { ...entry, label } : other)));
+              words={words}
+              onChange={(change) => {
+                onChange(value.map((other) => (other === entry ? { ...entry, ...change } : other)));
               }}
               onRemove={() => {
                 onChange(value.filter((other) => other !== entry));

@@ -13,11 +13,13 @@ import {
   checkRules,
   creationOf,
   EMPTY_RULES,
+  namesOf,
   type RulesDraft,
   type RuleWords,
   tellRules,
 } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
+import { useNetwork } from "../../shared/info.ts";
 
 export function CreateAgent({
   words,
@@ -30,11 +32,12 @@ export function CreateAgent({
 }): ReactNode {
   const [draft, setDraft] = useState<RulesDraft>(EMPTY_RULES);
   const [isTried, setTried] = useState(false);
+  const network = useNetwork()?.id ?? "";
   const errors = checkRules(draft, serverNowMs());
   const hasErrors = Object.keys(errors).length > 0;
 
   const create = useMutation({
-    mutationFn: () => createAgent(creationOf(draft)),
+    mutationFn: () => createAgent(creationOf(draft), { network, names: namesOf(words) }),
     onSuccess: (created) => {
       onCreated(created);
       void invalidate.afterRules();
@@ -78,7 +81,9 @@ export function CreateAgent({
             >
               Create agent
             </Button>
-            <p className={styles.hint}>No money moves. You can change every rule later.</p>
+            <p className={styles.hint}>
+              Your wallet signs these rules. No money moves, and you can change every rule later.
+            </p>
           </Stack>
         </Section>
       </div>

@@ -1,21 +1,39 @@
 import type { ReactNode } from "react";
 import { LinkButton } from "../../components/Button.tsx";
 import { Row } from "../../components/Layout.tsx";
-import { isSameAddress } from "../../lib/address.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { AllowPayee } from "./AllowPayee.tsx";
+import { entryFor } from "./limit-behind.ts";
 import { RaiseLimit } from "./RaiseLimit.tsx";
+import { SignNewPayee } from "./SignNewPayee.tsx";
 
 /** From a refused payment straight to the rule that refused it. */
 export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
   switch (payment.denial?.code) {
     case "recipient_not_allowed":
       return <AllowRecipient agent={agent} payment={payment} />;
+    case "site_payee_changed":
+      return <SignNewPayee agent={agent} payment={payment} />;
+    case "payee_bound_to_site":
+    case "origin_not_allowed":
+      return (
+        <Row>
+          <LinkButton to={`/agents/${agent.id}/rules`} size="small">
+            Open the rules
+          </LinkButton>
+        </Row>
+      );
     case "daily_limit_exceeded":
+    case "weekly_limit_exceeded":
+    case "monthly_limit_exceeded":
     case "per_payment_limit_exceeded":
+    case "payee_limit_exceeded":
+    case "payee_per_payment_limit_exceeded":
       return <RaiseLimit agent={agent} payment={payment} />;
     case "agent_paused":
     case "agent_expired":
+    case "payee_expired":
+    case "payment_rate_exceeded":
       return (
         <Row>
           <LinkButton to={`/agents/${agent.id}/rules`} size="small">
@@ -34,11 +52,11 @@ const hostOf = (url: string | null | undefined): string =>
 function AllowRecipient({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
   const address = payment.recipient;
   if (address === null) return null;
-  if (agent.allowlist.some((entry) => isSameAddress(entry.address, address)))
+  if (entryFor(agent, payment))
     return <p role="status">This payee is allowed now. The agent may try again.</p>;
   return (
     <AllowPayee
-      agentId={agent.id}
+      agent={agent}
       payee={{ address, label: hostOf(payment.x402?.url) }}
       variant="primary"
     >

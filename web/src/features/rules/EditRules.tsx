@@ -2,21 +2,24 @@ import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Button } from "../../components/Button.tsx";
+import { Changes } from "../../components/Changes.tsx";
 import { Note, Row, Stack } from "../../components/Layout.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
-import { changeRules, replaceAllowlist } from "./api.ts";
+import { changeRules } from "./api.ts";
 import {
   checkRules,
   diffRules,
+  namesOf,
+  needsSignature,
   requestFor,
   type RulesDraft,
   rulesOf,
   type RuleWords,
 } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
-import { Changes, SaveRules } from "./SaveRules.tsx";
+import { SaveRules } from "./SaveRules.tsx";
 
 interface EditRulesProps {
   words: RuleWords;
@@ -35,12 +38,13 @@ export function EditRules({ words, agent, reload, picker }: EditRulesProps): Rea
   const changes = diffRules(base, draft, words);
   const changedElsewhere = diffRules(base, current, words);
   const errors = checkRules(draft, 0);
+  const isBroken = Object.keys(errors).length > 0;
 
   const save = useMutation({
     mutationFn: async () => {
       const request = requestFor(base, draft);
-      if (request.agent) await changeRules(agent.id, request.agent);
-      if (request.allowlist) await replaceAllowlist(agent.id, request.allowlist);
+      const names = namesOf(words);
+      await changeRules(agent, request, { title: `Change the rules of ${agent.name}`, names });
       return reload();
     },
     onSuccess: (saved) => {
@@ -85,7 +89,8 @@ export function EditRules({ words, agent, reload, picker }: EditRulesProps): Rea
         <SaveRules
           draft={draft}
           changes={changes}
-          isBroken={Object.keys(errors).length > 0}
+          isBroken={isBroken}
+          isSigned={!isBroken && needsSignature(current, draft)}
           save={save}
           onDiscard={reset}
         />

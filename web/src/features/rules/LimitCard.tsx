@@ -21,6 +21,8 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
           <Money amount={limits.remaining} size="large" />
         </div>
         <Meter limits={limits} />
+        {limits.weekly && <Meter limits={limits.weekly} period="7 days" />}
+        {limits.monthly && <Meter limits={limits.monthly} period="30 days" />}
         <ul className={styles.facts}>
           <li>
             {limits.nextReleaseAt === null ? (
@@ -35,6 +37,12 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
               </>
             )}
           </li>
+          {limits.hourly && (
+            <li>
+              {limits.hourly.spent + limits.hourly.reserved} of {limits.hourly.limit} payments in
+              the last hour
+            </li>
+          )}
           <li>
             {agent.perPaymentLimit === null ? (
               "No limit per payment"
@@ -49,6 +57,7 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
               ? "Nobody may be paid yet"
               : `${plural(allowlist.length, "payee")} allowed`}
           </li>
+          {agent.fetch === "sites" && <li>Fetches from its payees&rsquo; sites only</li>}
           {agent.expiresAt !== null && (
             <li>
               {agent.expired ? (

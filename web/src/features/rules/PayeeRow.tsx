@@ -1,17 +1,26 @@
-import type { ReactNode } from "react";
+import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
+import { AmountInput } from "../../components/AmountInput.tsx";
 import { Button } from "../../components/Button.tsx";
-import { TrashIcon } from "../../components/icons.tsx";
+import { SettingsIcon, TrashIcon } from "../../components/icons.tsx";
+import { Fields } from "../../components/Layout.tsx";
 import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./api.ts";
+import { ExpiryField } from "./ExpiryField.tsx";
+import { checkPayee, conditionsOf, type RuleWords } from "./rules.ts";
 
 interface PayeeRowProps {
+  words: RuleWords["payee"];
   entry: AllowlistDraft;
-  onRename: (label: string) => void;
+  onChange: (change: Partial<AllowlistDraft>) => void;
   onRemove: () => void;
 }
 
-export function PayeeRow({ entry, onRename, onRemove }: PayeeRowProps): ReactNode {
+export function PayeeRow({ words, entry, onChange, onRemove }: PayeeRowProps): ReactNode {
+  const [isOpen, setOpen] = useState(false);
+  const name = entry.label || entry.address;
+  const errors = checkPayee(entry);
+  const conditions = Object.keys(errors).length > 0 ? "Correct its limits." : conditionsOf(entry);
   return (
     <li className={styles.entry}>
       <input
@@ -21,18 +30,52 @@ export function PayeeRow({ entry, onRename, onRemove }: PayeeRowProps): ReactNod
         maxLength={80}
         value={entry.label}
         onChange={(event) => {
-          onRename(event.currentTarget.value);
+          onChange({ label: event.currentTarget.value });
         }}
       />
       <Address value={entry.address} copy={false} />
       <Button
         variant="icon"
         size="small"
-        aria-label={`Remove ${entry.label || entry.address}`}
-        onClick={onRemove}
+        aria-label={`Limits of ${name}`}
+        title="Limits of this payee"
+        aria-expanded={isOpen}
+        onClick={() => {
+          setOpen(!isOpen);
+        }}
       >
+        <SettingsIcon size={16} />
+      </Button>
+      <Button variant="icon" size="small" aria-label={`Remove ${name}`} onClick={onRemove}>
         <TrashIcon size={16} />
       </Button>
+      {conditions !== "" && <p className={styles.conditions}>{conditions}</p>}
+      {isOpen && (
+        <div className={styles.terms} role="group" aria-label={`Limits of ${name}`}>
+          <Fields>
+            {(["dailyLimit", "perPaymentLimit"] as const).map((field) => (
+              <AmountInput
+                key={field}
+                label={words[field].label}
+                description={words[field].help}
+                placeholder="None"
+                value={entry[field] ?? ""}
+                error={errors[field]}
+                onChange={(value) => {
+                  onChange({ [field]: value });
+                }}
+              />
+            ))}
+          </Fields>
+          <ExpiryField
+            label={words.expiresAt.label}
+            value={entry.expiresAt ?? ""}
+            onChange={(expiresAt) => {
+              onChange({ expiresAt });
+            }}
+          />
+        </div>
+      )}
     </li>
   );
 }

@@ -5,46 +5,41 @@ import { AmountInput } from "../../components/AmountInput.tsx";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Row, Stack } from "../../components/Layout.tsx";
-import { atomic, formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
+import { formatUsdc, parseUsdc, toDecimal } from "../../lib/money.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
-import { changeRules } from "./api.ts";
+import { limitBehind } from "./limit-behind.ts";
 
 /** Offers the limit at which this payment would have passed. */
 export function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
-  const isDaily = payment.denial?.code === "daily_limit_exceeded";
-  const now = atomic(isDaily ? agent.dailyLimit : (agent.perPaymentLimit ?? agent.dailyLimit));
-  const used = isDaily ? atomic(agent.limits.spent) + atomic(agent.limits.reserved) : 0n;
-  const needed = used + atomic(payment.amount);
+  const limit = limitBehind(agent, payment);
   // Until it is edited it follows the agent, whose spending may go on meanwhile.
   const [edited, setAmount] = useState<string>();
-  const amount = edited ?? toDecimal(needed);
   const [error, setError] = useState<string>();
   const raise = useMutation({
-    mutationFn: (limit: string) =>
-      changeRules(agent.id, isDaily ? { dailyLimit: limit } : { perPaymentLimit: limit }),
+    mutationFn: (to: string) => limit?.raise(to) ?? Promise.resolve(),
     onSuccess: () => {
-      notifications.show({
-        message: isDaily ? "The daily limit is raised." : "The limit per payment is raised.",
-      });
+      notifications.show({ message: `The ${limit?.name ?? "limit"} is raised.` });
     },
     onSettled: invalidate.afterRules,
   });
-  if (needed <= now)
+  if (!limit || limit.now === null || limit.needed <= limit.now)
     return <p role="status">The amount fits the limit now. The agent may try again.</p>;
+  const { now, needed, name } = limit;
+  const amount = edited ?? toDecimal(needed);
   const onSubmit = (event: React.FormEvent): void => {
     event.preventDefault();
-    const limit = parseUsdc(amount);
-    if (limit === undefined || limit <= now)
+    const wanted = parseUsdc(amount);
+    if (wanted === undefined || wanted <= now)
       setError(`More than the ${formatUsdc(now)} USDC of now.`);
-    else if (!raise.isPending) raise.mutate(toDecimal(limit));
+    else if (!raise.isPending) raise.mutate(toDecimal(wanted));
   };
   return (
     <form onSubmit={onSubmit} noValidate>
       <Stack gap={3}>
         <AmountInput
-          label={isDaily ? "New daily limit" : "New limit per payment"}
-          description={`Now ${formatUsdc(now)}. At least ${formatUsdc(needed)} lets this payment through.`}
+          label={`New ${name}`}
+          description={`Now ${formatUsdc(now)}. At least ${formatUsdc(needed)} lets this payment through. Your wallet signs it.`}
           value={amount}
           error={error}
           onChange={(next) => {

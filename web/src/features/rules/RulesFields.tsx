@@ -7,6 +7,7 @@ import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { infoQuery } from "../../shared/info.ts";
 import { AllowlistEditor, type PayeePicker } from "./AllowlistEditor.tsx";
+import { MoreLimits } from "./MoreLimits.tsx";
 import { ExpiryField } from "./ExpiryField.tsx";
 import { type RulesDraft, type RulesErrors, type RuleWords, wordsOf } from "./rules.ts";
 
@@ -84,6 +85,7 @@ export function RulesFields({
               }}
             />
           </Fields>
+          <MoreLimits words={words} draft={draft} errors={errors} set={set} />
           <ExpiryField
             label={words.expiresAt.label}
             value={draft.expiresAt}
@@ -96,6 +98,7 @@ export function RulesFields({
       </Section>
       <Section title={words.allowlist.label} hint={words.allowlist.help}>
         <AllowlistEditor
+          words={words.payee}
           value={draft.allowlist}
           onChange={(allowlist) => {
             set({ allowlist });

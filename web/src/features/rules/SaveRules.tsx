@@ -1,14 +1,18 @@
 import type { ReactNode } from "react";
 import { Button } from "../../components/Button.tsx";
+import { Changes } from "../../components/Changes.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Row, Section, Stack } from "../../components/Layout.tsx";
-import { type RuleChange, type RulesDraft, tellRules } from "./rules.ts";
+import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
+import type { Change } from "../../lib/orders/terms.ts";
+import { type RulesDraft, tellRules } from "./rules.ts";
 import styles from "./SaveRules.module.css";
 
 interface SaveRulesProps {
   draft: RulesDraft;
-  changes: RuleChange[];
+  changes: Change[];
   isBroken: boolean;
+  /** Something is loosened, so the owner's wallet is going to be asked. */
+  isSigned: boolean;
   save: { mutate: () => void; isPending: boolean; error: unknown };
   onDiscard: () => void;
 }
@@ -18,6 +22,7 @@ export function SaveRules({
   draft,
   changes,
   isBroken,
+  isSigned,
   save,
   onDiscard,
 }: SaveRulesProps): ReactNode {
@@ -32,38 +37,32 @@ export function SaveRules({
             <p className={styles.story}>{tellRules(draft).join(" ")}</p>
           )}
           {save.error !== null && (
-            <ErrorNotice title="The rules were not all saved" error={save.error} />
+            <ErrorNotice title="The rules were not saved" error={save.error} />
+          )}
+          {!isBroken && (
+            <p>
+              <Muted>
+                {isSigned
+                  ? "This allows more than before, so your wallet signs it."
+                  : "This allows no more than before: it holds at once, without your wallet."}
+              </Muted>
+            </p>
           )}
           <Row end>
             <Button onClick={onDiscard}>Discard</Button>
             <Button
               variant="primary"
               disabled={isBroken}
-              pending={save.isPending && "Saving…"}
+              pending={save.isPending && (isSigned ? "Sign in your wallet…" : "Saving…")}
               onClick={() => {
                 save.mutate();
               }}
             >
-              Save changes
+              {isSigned ? "Sign and save changes" : "Save changes"}
             </Button>
           </Row>
         </Stack>
       </Section>
     </div>
-  );
-}
-
-export function Changes({ changes }: { changes: RuleChange[] }): ReactNode {
-  return (
-    <ul className={styles.changes} aria-label="Changes">
-      {changes.map((change) => (
-        <li key={`${change.what}${change.before}${change.after}`}>
-          <span className={styles.what}>{change.what}</span>
-          {change.before !== "" && <del>{change.before}</del>}
-          {change.before !== "" && change.after !== "" && <span aria-hidden="true">→</span>}
-          {change.after !== "" && <ins>{change.after}</ins>}
-        </li>
-      ))}
-    </ul>
   );
 }

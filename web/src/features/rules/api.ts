@@ -1,19 +1,68 @@
 import { api } from "../../lib/api.ts";
-import type { AgentChanges, CreatedAgent, NewAgent } from "../../lib/wire.ts";
+import { creationAsk, policyAsk } from "../../lib/orders/asks.ts";
+import { signed } from "../../lib/orders/signed.ts";
+import {
+  isSamePayee,
+  type PayeeInput,
+  payeeTerms,
+  type TermNames,
+  type Terms,
+  termsWith,
+} from "../../lib/orders/terms.ts";
+import type { Agent, AgentChanges, CreatedAgent, NewAgent } from "../../lib/wire.ts";
 
-export interface AllowlistDraft {
-  address: string;
-  label: string;
-}
+/** A payee as a person edits it; empty is none. */
+export type AllowlistDraft = { address: string; label: string } & Partial<
+  Record<"site" | "dailyLimit" | "perPaymentLimit" | "expiresAt", string>
+>;
 
-export const createAgent = (agent: NewAgent): Promise<CreatedAgent> =>
-  api.post("/api/agents", agent);
+export const createAgent = (
+  agent: NewAgent,
+  { network, names }: { network: string; names?: TermNames },
+): Promise<CreatedAgent> =>
+  signed(creationAsk(agent, network, names), (signature) =>
+    api.post("/api/agents", { ...agent, ...signature }),
+  );
 
-export const changeRules = (agentId: string, changes: AgentChanges): Promise<unknown> =>
-  api.patch(`/api/agents/${agentId}`, changes);
+/** All that is changed at once is one request: one order, one window of the wallet. */
+export const changeRules = (
+  agent: Agent,
+  changes: AgentChanges,
+  { title, names }: { title: string; names?: TermNames },
+): Promise<unknown> => {
+  const { allowlist, authorization: _authorization, status: _status, ...rules } = changes;
+  const payees = allowlist as PayeeInput[] | undefined;
+  const apply = (terms: Terms): Terms => termsWith(terms, { ...rules, payees });
+  return signed(policyAsk({ agent, title, names, apply }), (signature) =>
+    api.patch(`/api/agents/${agent.id}`, { ...changes, ...signature }),
+  );
+};
 
-export const replaceAllowlist = (agentId: string, allowlist: AllowlistDraft[]): Promise<unknown> =>
-  api.put(`/api/agents/${agentId}/allowlist`, { allowlist });
-
-export const allowPayee = (agentId: string, payee: AllowlistDraft): Promise<unknown> =>
-  api.post(`/api/agents/${agentId}/allowlist`, payee);
+/**
+ * One more payee, or other terms for one that is there. With `replaces`, in the place and by the terms of another
+ * address at its site.
+ */
+export const allowPayee = (
+  agent: Agent,
+  payee: AllowlistDraft & { replaces?: string },
+  title = `Allow ${payee.label || "this payee"}`,
+): Promise<unknown> => {
+  const { replaces, ...wanted } = payee;
+  const old = { address: replaces ?? payee.address, site: payee.site };
+  const apply = (terms: Terms): Terms => {
+    const known = [wanted, old].map((one) => terms.payees.find((entry) => isSamePayee(entry, one)));
+    const others = terms.payees.filter((entry) => !known.includes(entry));
+    return termsWith(terms, {
+      payees: [
+        ...others,
+        payeeTerms(
+          wanted,
+          known.find((entry) => entry !== undefined),
+        ),
+      ],
+    });
+  };
+  return signed(policyAsk({ agent, title, apply }), (signature) =>
+    api.post(`/api/agents/${agent.id}/allowlist`, { ...payee, ...signature }),
+  );
+};

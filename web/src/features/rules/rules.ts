@@ -1,45 +1,91 @@
 /** The rules of an agent as a person edits them: checked, compared and told in plain words. */
-import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
+import { canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
+import {
+  type Change,
+  diffTerms,
+  loosens,
+  NO_TERMS,
+  payeeConditions,
+  payeeTerms,
+  type TermNames,
+  type Terms,
+  termsWith,
+} from "../../lib/orders/terms.ts";
 import { plural } from "../../lib/plural.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Agent, AgentChanges, NewAgent, ServiceInfo } from "../../lib/wire.ts";
 import type { AllowlistDraft } from "./api.ts";
 
+/** Amounts and numbers as typed; empty: none. */
 export interface RulesDraft {
   name: string;
   dailyLimit: string;
-  /** Empty: no limit of its own, the daily limit rules. */
+  weeklyLimit: string;
+  monthlyLimit: string;
   perPaymentLimit: string;
+  paymentsPerHour: string;
+  fetch: "any" | "sites";
   /** ISO time, or empty for never. */
   expiresAt: string;
   allowlist: AllowlistDraft[];
 }
 
-export type RulesErrors = Partial<
-  Record<"name" | "dailyLimit" | "perPaymentLimit" | "expiresAt", string>
->;
+export type RulesErrors = Partial<Record<Exclude<keyof RulesDraft, "fetch">, string>>;
+
+const FIELDS = [
+  "dailyLimit",
+  "weeklyLimit",
+  "monthlyLimit",
+  "perPaymentLimit",
+  "paymentsPerHour",
+  "expiresAt",
+  "allowlist",
+] as const;
+const PAYEE_FIELDS = ["dailyLimit", "perPaymentLimit", "expiresAt"] as const;
+interface Words {
+  label: string;
+  help: string;
+}
 
 /** What the server's rules call the settings that the owner makes. */
-export type RuleWords = Record<Exclude<keyof RulesDraft, "name">, { label: string; help: string }>;
+export type RuleWords = Record<(typeof FIELDS)[number], Words> & {
+  payee: Record<(typeof PAYEE_FIELDS)[number], Words>;
+};
 
 export function wordsOf(rules: ServiceInfo["rules"]): RuleWords {
-  const wordsFor = (name: keyof RuleWords): RuleWords[typeof name] => {
-    const rule = rules.find(({ field }) => field?.name === name && field.of === undefined);
+  const wordsFor = (name: string, of?: "payee"): Words => {
+    const rule = rules.find(({ field }) => field?.name === name && field.of === of);
     if (!rule?.field) throw new Error(`No rule of this server is set by ${name}.`);
     return rule.field;
   };
   return {
-    dailyLimit: wordsFor("dailyLimit"),
-    perPaymentLimit: wordsFor("perPaymentLimit"),
-    expiresAt: wordsFor("expiresAt"),
-    allowlist: wordsFor("allowlist"),
+    ...(Object.fromEntries(FIELDS.map((name) => [name, wordsFor(name)])) as Record<
+      (typeof FIELDS)[number],
+      Words
+    >),
+    payee: Object.fromEntries(
+      PAYEE_FIELDS.map((name) => [name, wordsFor(name, "payee")]),
+    ) as RuleWords["payee"],
   };
 }
+
+export const namesOf = (words: RuleWords): TermNames => ({
+  dailyLimit: words.dailyLimit.label,
+  weeklyLimit: words.weeklyLimit.label,
+  monthlyLimit: words.monthlyLimit.label,
+  perPaymentLimit: words.perPaymentLimit.label,
+  paymentsPerHour: words.paymentsPerHour.label,
+  expiresAt: words.expiresAt.label,
+});
 
 export const EMPTY_RULES: RulesDraft = {
   name: "",
   dailyLimit: "",
+  weeklyLimit: "",
+  monthlyLimit: "",
   perPaymentLimit: "",
+  paymentsPerHour: "",
+  fetch: "any",
   expiresAt: "",
   allowlist: [],
 };
@@ -47,12 +93,38 @@ export const EMPTY_RULES: RulesDraft = {
 export const rulesOf = (agent: Agent): RulesDraft => ({
   name: agent.name,
   dailyLimit: agent.dailyLimit,
+  weeklyLimit: agent.weeklyLimit ?? "",
+  monthlyLimit: agent.monthlyLimit ?? "",
   perPaymentLimit: agent.perPaymentLimit ?? "",
+  paymentsPerHour: agent.paymentsPerHour === null ? "" : String(agent.paymentsPerHour),
+  fetch: agent.fetch,
   expiresAt: agent.expiresAt ?? "",
-  allowlist: agent.allowlist.map(({ address, label }) => ({ address, label })),
+  allowlist: agent.allowlist.map((entry) => ({
+    address: entry.address,
+    label: entry.label,
+    site: entry.site,
+    dailyLimit: entry.dailyLimit ?? "",
+    perPaymentLimit: entry.perPaymentLimit ?? "",
+    expiresAt: entry.expiresAt ?? "",
+  })),
 });
 
 const AMOUNT_HINT = "An amount such as 5 or 0.25, with at most 6 decimals.";
+const MAX_PER_HOUR = 1_000_000;
+
+function checkOptional(
+  draft: RulesDraft,
+  name: "weeklyLimit" | "monthlyLimit" | "perPaymentLimit",
+): string | undefined {
+  const typed = draft[name].trim();
+  if (typed === "") return undefined;
+  const limit = parseUsdc(typed);
+  if (limit === undefined) return AMOUNT_HINT;
+  const daily = parseUsdc(draft.dailyLimit);
+  if (name === "perPaymentLimit" && daily !== undefined && limit > daily)
+    return "This is more than the daily limit, so it would never matter.";
+  return undefined;
+}
 
 export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
   const errors: RulesErrors = {};
@@ -63,15 +135,28 @@ export function checkRules(draft: RulesDraft, nowMs: number): RulesErrors {
   if (draft.dailyLimit.trim() === "")
     errors.dailyLimit = "Say how much it may spend; 0 means nothing.";
   else if (limit === undefined) errors.dailyLimit = AMOUNT_HINT;
-  if (draft.perPaymentLimit.trim() !== "") {
-    const each = parseUsdc(draft.perPaymentLimit);
-    if (each === undefined) errors.perPaymentLimit = AMOUNT_HINT;
-    else if (limit !== undefined && each > limit)
-      errors.perPaymentLimit = "This is more than the daily limit, so it would never matter.";
+  for (const field of ["weeklyLimit", "monthlyLimit", "perPaymentLimit"] as const) {
+    const error = checkOptional(draft, field);
+    if (error !== undefined) errors[field] = error;
   }
+  const hourly = draft.paymentsPerHour.trim();
+  if (hourly !== "" && !(/^\d{1,7}$/.test(hourly) && Number(hourly) <= MAX_PER_HOUR))
+    errors.paymentsPerHour = "A whole number, at most a million.";
   if (draft.expiresAt !== "" && Date.parse(draft.expiresAt) <= nowMs)
     errors.expiresAt = "This time has passed.";
+  if (draft.allowlist.some((entry) => Object.keys(checkPayee(entry)).length > 0))
+    errors.allowlist = "Correct the limits of the marked payees.";
   return errors;
+}
+
+export function checkPayee(
+  entry: AllowlistDraft,
+): Partial<Record<"dailyLimit" | "perPaymentLimit", string>> {
+  const wrong = (["dailyLimit", "perPaymentLimit"] as const).filter((name) => {
+    const typed = entry[name]?.trim() ?? "";
+    return typed !== "" && parseUsdc(typed) === undefined;
+  });
+  return Object.fromEntries(wrong.map((name) => [name, AMOUNT_HINT]));
 }
 
 /** One sentence a person can check against what they meant. */
@@ -89,9 +174,18 @@ export function tellRules(draft: RulesDraft): string[] {
   const sentences = [
     `${name} can spend at most ${formatUsdc(limit)} USDC in any 24 hours, to ${plural(count, "address", "addresses")} and nobody else.`,
   ];
-  const each = parseUsdc(draft.perPaymentLimit);
-  if (each !== undefined && draft.perPaymentLimit.trim() !== "")
-    sentences.push(`A single payment is at most ${formatUsdc(each)} USDC.`);
+  const said = (text: string, tell: (amount: string) => string): void => {
+    const amount = parseUsdc(text);
+    if (amount !== undefined) sentences.push(tell(formatUsdc(amount)));
+  };
+  said(draft.weeklyLimit, (amount) => `In any 7 days at most ${amount} USDC.`);
+  said(draft.monthlyLimit, (amount) => `In any 30 days at most ${amount} USDC.`);
+  said(draft.perPaymentLimit, (amount) => `A single payment is at most ${amount} USDC.`);
+  if (draft.paymentsPerHour.trim() !== "")
+    sentences.push(`It pays at most ${plural(Number(draft.paymentsPerHour), "time")} in an hour.`);
+  if (draft.fetch === "sites") sentences.push("It fetches from the sites of its payees only.");
+  const own = draft.allowlist.filter((entry) => conditionsOf(entry) !== "").length;
+  if (own > 0) sentences.push(`${plural(own, "payee has", "payees have")} terms of their own.`);
   sentences.push(
     draft.expiresAt === ""
       ? "It does not expire."
@@ -100,79 +194,58 @@ export function tellRules(draft: RulesDraft): string[] {
   return sentences;
 }
 
-export interface RuleChange {
-  what: string;
-  before: string;
-  after: string;
-}
+export const conditionsOf = (entry: AllowlistDraft): string => payeeConditions(payeeTerms(entry));
 
-const money = (amount: string, none: string): string =>
-  amount === "" ? none : `${formatUsdc(atomic(canonical(amount)))} USDC`;
-const time = (iso: string): string => (iso === "" ? "never" : formatDateTime(iso));
-const nameEntry = (entry: AllowlistDraft): string =>
-  entry.label === "" ? entry.address : `${entry.label} (${entry.address})`;
+const optional = (text: string): string | null => (text.trim() === "" ? null : canonical(text));
 
-/** What saving would change, line by line. Drafts are checked before. */
-export function diffRules(before: RulesDraft, after: RulesDraft, words: RuleWords): RuleChange[] {
-  const changes: RuleChange[] = [];
-  const note = (what: string, was: string, is: string): void => {
-    if (was !== is) changes.push({ what, before: was, after: is });
-  };
-  note("Name", before.name, after.name.trim());
-  note(words.dailyLimit.label, money(before.dailyLimit, "–"), money(after.dailyLimit, "–"));
-  note(
-    words.perPaymentLimit.label,
-    money(before.perPaymentLimit, "none"),
-    money(after.perPaymentLimit.trim(), "none"),
-  );
-  note(words.expiresAt.label, time(before.expiresAt), time(after.expiresAt));
-  return [...changes, ...diffPayees(before.allowlist, after.allowlist)];
-}
-
-function diffPayees(before: AllowlistDraft[], after: AllowlistDraft[]): RuleChange[] {
-  const changes: RuleChange[] = [];
-  const old = new Map(before.map((entry) => [entry.address, entry]));
-  const now = new Map(after.map((entry) => [entry.address, entry]));
-  for (const [address, entry] of now) {
-    const was = old.get(address);
-    if (!was) changes.push({ what: "Payee added", before: "", after: nameEntry(entry) });
-    else if (was.label !== entry.label)
-      changes.push({ what: "Payee renamed", before: nameEntry(was), after: nameEntry(entry) });
-  }
-  for (const [address, entry] of old)
-    if (!now.has(address))
-      changes.push({ what: "Payee removed", before: nameEntry(entry), after: "" });
-  return changes;
-}
-
-/** The request that creates an agent with these rules. Drafts are checked before. */
-export const creationOf = (draft: RulesDraft): NewAgent => ({
-  name: draft.name.trim(),
-  dailyLimit: canonical(draft.dailyLimit),
-  allowlist: draft.allowlist,
-  ...(draft.perPaymentLimit.trim() === ""
-    ? {}
-    : { perPaymentLimit: canonical(draft.perPaymentLimit) }),
-  ...(draft.expiresAt === "" ? {} : { expiresAt: draft.expiresAt }),
+/** As the API takes it; what is none is left out. */
+export const payeeBody = ({ address, label, ...terms }: AllowlistDraft) => ({
+  address,
+  label: label.trim(),
+  ...Object.fromEntries(
+    Object.entries(terms)
+      .filter(([, value]) => value.trim() !== "")
+      .map(([name, value]) => [name, name.endsWith("Limit") ? canonical(value) : value]),
+  ),
 });
 
-/** The request that makes these changes; `undefined` where nothing of its kind changed. */
-export function requestFor(
-  before: RulesDraft,
-  after: RulesDraft,
-): { agent: AgentChanges | undefined; allowlist: AllowlistDraft[] | undefined } {
-  const agent: AgentChanges = {};
-  if (before.name !== after.name.trim()) agent.name = after.name.trim();
-  if (canonical(before.dailyLimit) !== canonical(after.dailyLimit))
-    agent.dailyLimit = canonical(after.dailyLimit);
-  const each = after.perPaymentLimit.trim();
-  if (canonical(before.perPaymentLimit) !== canonical(each))
-    agent.perPaymentLimit = each === "" ? null : canonical(each);
-  if (before.expiresAt !== after.expiresAt)
-    agent.expiresAt = after.expiresAt === "" ? null : after.expiresAt;
-  const isListChanged = diffPayees(before.allowlist, after.allowlist).length > 0;
-  return {
-    agent: Object.keys(agent).length > 0 ? agent : undefined,
-    allowlist: isListChanged ? after.allowlist : undefined,
-  };
+const bodyOf = (draft: RulesDraft) => ({
+  name: draft.name.trim(),
+  dailyLimit: canonical(draft.dailyLimit),
+  weeklyLimit: optional(draft.weeklyLimit),
+  monthlyLimit: optional(draft.monthlyLimit),
+  perPaymentLimit: optional(draft.perPaymentLimit),
+  paymentsPerHour: draft.paymentsPerHour.trim() === "" ? null : Number(draft.paymentsPerHour),
+  fetch: draft.fetch,
+  expiresAt: draft.expiresAt === "" ? null : draft.expiresAt,
+  allowlist: draft.allowlist.map(payeeBody),
+});
+
+const termsOf = (draft: RulesDraft): Terms => {
+  const { allowlist, ...rules } = bodyOf(draft);
+  return termsWith(NO_TERMS, { ...rules, payees: allowlist });
+};
+
+/** What saving would change, line by line. Drafts are checked before. */
+export const diffRules = (before: RulesDraft, after: RulesDraft, words: RuleWords): Change[] =>
+  diffTerms(termsOf(before), termsOf(after), namesOf(words));
+
+/** Whether saving asks the owner's wallet. */
+export const needsSignature = (before: RulesDraft, after: RulesDraft): boolean =>
+  loosens(termsOf(before), termsOf(after));
+
+/** The request that creates an agent with these rules. Drafts are checked before. */
+export const creationOf = (draft: RulesDraft): NewAgent =>
+  Object.fromEntries(
+    Object.entries(bodyOf(draft)).filter(([, value]) => value !== null),
+  ) as unknown as NewAgent;
+
+/** The request that makes these changes, and nothing of what did not change. */
+export function requestFor(before: RulesDraft, after: RulesDraft): AgentChanges {
+  const was = bodyOf(before);
+  return Object.fromEntries(
+    Object.entries(bodyOf(after)).filter(
+      ([name, value]) => JSON.stringify(was[name as keyof typeof was]) !== JSON.stringify(value),
+    ),
+  );
 }

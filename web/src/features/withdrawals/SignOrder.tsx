@@ -32,7 +32,7 @@ export function SignOrder({ network, owner, withdrawal, state }: SignOrderProps)
           Connect the wallet you signed in with, <Address value={owner} copy={false} />, to sign
           this order.
         </p>
-        <WalletPicker />
+        <WalletPicker expected={owner} />
         <Row>{back}</Row>
       </Stack>
     );

@@ -1,6 +1,6 @@
 /** Which wallet this tab speaks to. In memory only; a page load starts unconnected. */
 import { useSyncExternalStore } from "react";
-import { checkAddress } from "../address.ts";
+import { checkAddress, isSameAddress, shortAddress } from "../address.ts";
 import type { Address } from "../wire.ts";
 import { type Provider, type Wallet, walletError } from "./provider.ts";
 
@@ -49,16 +49,61 @@ function attach(provider: Provider): () => void {
   };
 }
 
-export async function connect(wallet: Wallet): Promise<Connection> {
+/** Where one account alone will do, another is not taken: the screen stays with whom it belongs to. */
+export async function connect(wallet: Wallet, expected?: string): Promise<Connection> {
   const provider = await wallet.open();
   const address = await firstAccount(await provider.request({ method: "eth_requestAccounts" }));
   if (address === undefined) throw walletError({ message: "no account is shared with this site" });
+  if (expected !== undefined && !isSameAddress(address, expected))
+    throw new OtherAccountError(address, expected);
+  return adopt(wallet, provider, address);
+}
+
+async function adopt(wallet: Wallet, provider: Provider, address: Address): Promise<Connection> {
   const chainId = toChainId(await provider.request({ method: "eth_chainId" }));
   detach?.();
   detach = attach(provider);
   const next = { wallet, provider, address, chainId };
   set(next);
   return next;
+}
+
+export class OtherAccountError extends Error {
+  override readonly name = "OtherAccountError";
+  constructor(shown: string, expected: string) {
+    super(
+      `This wallet shows the account ${shortAddress(shown)}, and you are signed in as ${shortAddress(expected)}. Choose that account in your wallet, then try again.`,
+    );
+  }
+}
+
+const SILENCE_MS = 1_500;
+let known: readonly Wallet[] = [];
+
+/** What `reconnect` looks through. */
+export const knowWallets = (wallets: readonly Wallet[]): void => {
+  known = wallets;
+};
+
+/** Finds the wallet that shares this account with the site already: no window opens for that. */
+export async function reconnect(address: string): Promise<void> {
+  const find = async (): Promise<void> => {
+    for (const wallet of known) {
+      if (connection) return;
+      try {
+        const provider = await wallet.open();
+        const shared = await firstAccount(await provider.request({ method: "eth_accounts" }));
+        if (shared !== undefined && isSameAddress(shared, address) && !connection)
+          await adopt(wallet, provider, shared);
+      } catch {
+        // One that does not say is chosen by hand.
+      }
+    }
+  };
+  const silence = new Promise<void>((resolve) => {
+    setTimeout(resolve, SILENCE_MS);
+  });
+  if (!connection) await Promise.race([find(), silence]);
 }
 
 export function disconnect(): void {

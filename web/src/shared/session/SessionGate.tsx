@@ -6,6 +6,7 @@ import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
+import { useSigning } from "../../lib/orders/signing.ts";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import { OtherAccount } from "./OtherAccount.tsx";
 import { useSession } from "./session-context.ts";
@@ -41,10 +42,12 @@ export function SessionGate({ children }: { children: ReactNode }): ReactNode {
 export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
   const { session, isLost } = useSession();
   const connection = useConnection();
+  // Over a form that is being signed the dialog says which account is needed: nothing typed is lost.
+  const isSigning = useSigning() !== null;
   const leave = useLeave();
   if (!session) return children;
   const isOtherAccount = connection !== null && !isSameAddress(connection.address, session.address);
-  if (isOtherAccount && !isLost)
+  if (isOtherAccount && !isLost && !isSigning)
     return <OtherAccount session={session} connected={connection.address} />;
   return (
     <Fragment key={session.address}>

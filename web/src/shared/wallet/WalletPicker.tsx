@@ -3,7 +3,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { ChevronIcon, WalletIcon } from "../../components/icons.tsx";
 import { Mark } from "../../components/Logo.tsx";
 import { Note, Stack } from "../../components/Layout.tsx";
-import { connect } from "../../lib/wallet/connection.ts";
+import { connect, OtherAccountError } from "../../lib/wallet/connection.ts";
 import { isRejection, type Wallet, walletError } from "../../lib/wallet/provider.ts";
 import { NoWallet } from "./NoWallet.tsx";
 import { useWallets } from "./use-wallets.ts";
@@ -15,7 +15,13 @@ const NOTES = {
   injected: "Found in this browser",
 } as const;
 
-export function WalletPicker({ onConnected }: { onConnected?: () => void }): ReactNode {
+interface WalletPickerProps {
+  onConnected?: () => void;
+  /** The only account that will do. */
+  expected?: string;
+}
+
+export function WalletPicker({ onConnected, expected }: WalletPickerProps): ReactNode {
   const wallets = useWallets();
   const [pendingId, setPendingId] = useState<string>();
   const [problem, setProblem] = useState<{ declined: true } | { error: Error }>();
@@ -24,10 +30,11 @@ export function WalletPicker({ onConnected }: { onConnected?: () => void }): Rea
     setPendingId(wallet.id);
     setProblem(undefined);
     try {
-      await connect(wallet);
+      await connect(wallet, expected);
       onConnected?.();
     } catch (error) {
-      setProblem(isRejection(error) ? { declined: true } : { error: walletError(error) });
+      if (isRejection(error)) setProblem({ declined: true });
+      else setProblem({ error: error instanceof OtherAccountError ? error : walletError(error) });
     } finally {
       setPendingId(undefined);
     }

@@ -1,0 +1,311 @@
+/**
+ * From a denial to a permit in one round (docs/decisions/0020): the agent asks once, the owner's wallet signs or the
+ * owner declines, and the same call of the agent is then paid once. What the permit lifts is decided in SQL, in the
+ * transaction that reserves; here is only who asks, who decides, and what both are told.
+ */
+import { randomBytes } from "node:crypto";
+import { getAddress } from "viem";
+import { ApiError } from "../../errors.ts";
+import { newId } from "../../core/ids.ts";
+import { formatAtomic } from "../../core/money.ts";
+import { approvalOrder, APPROVAL_SECONDS } from "../../core/orders.ts";
+import { databaseNow, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
+import type { AgentApproval, Approval, ApprovalRequired } from "../../schemas/approvals.ts";
+import { useOrAsk, writeAudit, type OwnerCall } from "../agents/change.ts";
+import { lockAgent } from "../agents/store.ts";
+import { orderNotSigned } from "../orders/orders.ts";
+import {
+  approvalsOfCall,
+  countApprovals,
+  decideApproval,
+  expireCall,
+  findApproval,
+  insertApproval,
+  type ApprovalRow,
+  type NewApproval,
+  type Terms,
+} from "./store.ts";
+
+/** How long the owner may take. */
+const OPEN_SECONDS = 24 * 3600;
+/** The longest an authorization is good for: it must end before the order does. */
+const AUTHORIZATION_SECONDS = 120;
+const MAX_OPEN = 5;
+const MAX_A_DAY = 100;
+/** A key of ours, for a call that came without one. */
+const OWN_KEY = "approval-";
+
+export type ApprovalAsk = Omit<NewApproval, "id" | "ownerId" | "expiresAt">;
+
+export interface ApprovalsDeps {
+  prisma: PrismaClient;
+  inTurn<T>(agentId: string, work: () => Promise<T>): Promise<T>;
+  networkOf(chainId: number): string;
+}
+
+export class Approvals {
+  readonly #deps: ApprovalsDeps;
+  readonly #opening = new Map<string, Promise<ApprovalRow>>();
+
+  constructor(deps: ApprovalsDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * For a call that came without an Idempotency-Key: the one its request for approval has, as long as that is not over;
+   * else a new one. So a repeat without a key joins, pays once and is answered once, like one with a key.
+   */
+  async keyFor(agentId: string, call: Uint8Array): Promise<string> {
+    const known = await approvalsOfCall(this.#deps.prisma, { agentId, call });
+    const joined = known.find((one) => isLive(one) || one.key.startsWith(OWN_KEY));
+    return joined?.key ?? `${OWN_KEY}${randomBytes(16).toString("hex")}`;
+  }
+
+  /** Opens a request, or joins the one this call has; without a lock where there is one already. */
+  async ask(asked: ApprovalAsk): Promise<ApprovalRequired> {
+    const known = await approvalsOfCall(this.#deps.prisma, asked);
+    const live = known.find((one) => isLive(one) && isWithin(asked, one));
+    if (live) return this.#required(live);
+    // Repeats that come together take the agent's lock once. Their terms are told apart by the row.
+    const call = `${asked.agentId}|${Buffer.from(asked.call).toString("hex")}`;
+    const opening = this.#opening.get(call) ?? this.#open(asked);
+    this.#opening.set(call, opening);
+    try {
+      const row = await opening;
+      return this.#required(isWithin(asked, row) ? row : await this.#open(asked));
+    } finally {
+      if (this.#opening.get(call) === opening) this.#opening.delete(call);
+    }
+  }
+
+  async #open(asked: ApprovalAsk): Promise<ApprovalRow> {
+    const { agentId } = asked;
+    return this.#deps.inTurn(agentId, () =>
+      this.#deps.prisma.$transaction(async (tx) => {
+        const ownerId = await lockedOwner(tx, agentId);
+        const known = await approvalsOfCall(tx, asked);
+        const live = known.find((one) => isLive(one) && isWithin(asked, one));
+        if (live) return live;
+        const declined = known.find((one) => one.state === "declined" && isSame(asked, one));
+        if (declined && declined.amountAtomic <= asked.amountAtomic)
+          throw new ApiError("approval_declined", {
+            detail: "The owner declined this payment.",
+            extra: { ...denied(asked), approvalId: declined.id },
+          });
+        // Its price or its payee is another one now: what the owner was asked, or signed, is not what would be paid.
+        await expireCall(tx, asked);
+        await assertQuota(tx, asked);
+        const expiresAt = secondsAfter(await databaseNow(tx), OPEN_SECONDS);
+        return insertApproval(tx, { ...asked, id: newId("apr"), ownerId, expiresAt });
+      }),
+    );
+  }
+
+  /** The owner's wallet signs exactly these terms; the digest of what it signed becomes the payment's nonce. */
+  async approve(call: OwnerCall, id: string): Promise<Approval> {
+    const seen = await this.ofOwner(call.owner.id, id);
+    const { agentId } = seen;
+    const signed =
+      call.authorization &&
+      (await call.orders.verify(call.owner, "ApprovePayment", call.authorization, seen.chainId));
+    if (signed && (signed.order.approvalId !== id || signed.order.agent !== agentId))
+      throw orderNotSigned("The order is for another approval.");
+    const row = await call.orders.answering(call.owner, () =>
+      this.#deciding(call, seen, async (tx, held) => {
+        // The same signature again: its answer was lost.
+        if (signed && held.permitNonce === signed.digest) return;
+        if (held.state !== "open") throw closed(held);
+        await useOrAsk(tx, call, signed, {
+          kind: "ApprovePayment",
+          agentId,
+          chainId: held.chainId,
+          version: null,
+          validSeconds: APPROVAL_SECONDS,
+          build: (single) =>
+            approvalOrder({
+              agentId,
+              payee: held.payee,
+              asset: held.asset,
+              maxAmountAtomic: held.amountAtomic,
+              site: held.site,
+              approvalId: id,
+              ...single,
+            }),
+        });
+        // useOrAsk throws where there is none.
+        if (!signed) return;
+        const deadline = BigInt(signed.order.deadline);
+        const granted = {
+          state: "granted",
+          permitNonce: signed.digest,
+          permitUntil: deadline,
+          expiresAt: new Date((Number(deadline) - AUTHORIZATION_SECONDS) * 1000),
+        } as const;
+        if (!(await decideApproval(tx, id, ["open"], granted))) throw closed(held);
+        const after = { ...this.#auditFacts(held), orderNonce: signed.order.nonce };
+        await writeAudit(tx, call, agentId, { action: "approval.granted", before: null, after });
+      }),
+    );
+    return this.#view(row);
+  }
+
+  /** Tightens, so the session is enough; also takes back what was granted and is not paid yet. */
+  async decline(call: OwnerCall, id: string): Promise<Approval> {
+    const seen = await this.ofOwner(call.owner.id, id);
+    const row = await this.#deciding(call, seen, async (tx, held) => {
+      if (held.state === "declined") return;
+      if (held.state !== "open" && held.state !== "granted") throw closed(held);
+      const before = { status: held.state };
+      if (!(await decideApproval(tx, id, ["open", "granted"], { state: "declined" })))
+        throw closed(held);
+      const after = this.#auditFacts(held);
+      await writeAudit(tx, call, held.agentId, { action: "approval.declined", before, after });
+    });
+    return this.#view(row);
+  }
+
+  /** Under the agent's lock, so that a decision and a payment come one after the other. */
+  #deciding(
+    call: OwnerCall,
+    { id, agentId }: ApprovalRow,
+    decide: (tx: Db, held: ApprovalRow) => Promise<void>,
+  ): Promise<ApprovalRow> {
+    const where = { id, ownerId: call.owner.id };
+    return call.inTurn(agentId, () =>
+      call.prisma.$transaction(async (tx) => {
+        const agent = await lockAgent(tx, call.owner.id, agentId);
+        const held = await findApproval(tx, where);
+        if (!agent || !held) throw notFound();
+        if (agent.status === "archived")
+          throw new ApiError("conflict", {
+            detail: "This agent is archived; it can only be read.",
+          });
+        await decide(tx, held);
+        return (await findApproval(tx, where)) ?? held;
+      }),
+    );
+  }
+
+  async ofOwner(ownerId: string, id: string): Promise<ApprovalRow> {
+    const row = await findApproval(this.#deps.prisma, { id, ownerId });
+    if (!row) throw notFound();
+    return row;
+  }
+
+  async ofAgent(agentId: string, id: string): Promise<AgentApproval> {
+    const row = await findApproval(this.#deps.prisma, { id, agentId });
+    if (!row) throw notFound();
+    const { id: approvalId, state: status, paymentId } = row;
+    return { approvalId, status, paymentId, ...this.#facts(row), ...instructions(row) };
+  }
+
+  #required(row: ApprovalRow): ApprovalRequired {
+    return {
+      success: false,
+      status: "approval_required",
+      state: row.state === "granted" ? "granted" : "open",
+      paid: false,
+      approvalId: row.id,
+      ...this.#facts(row),
+      ...instructions(row),
+    };
+  }
+
+  #view(row: ApprovalRow): Approval {
+    const { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId } = row;
+    return {
+      ...{ id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId },
+      approvalId: id,
+      status: row.state,
+      ...this.#facts(row),
+      asset: getAddress(row.asset),
+      createdAt: row.createdAt.toISOString(),
+      decidedAt: row.decidedAt?.toISOString() ?? null,
+    };
+  }
+
+  view(row: ApprovalRow): Approval {
+    return this.#view(row);
+  }
+
+  #facts({ payee, amountAtomic, chainId, site, reason, denial, expiresAt }: ApprovalRow) {
+    return {
+      payee: getAddress(payee),
+      amount: formatAtomic(amountAtomic),
+      network: this.#deps.networkOf(chainId),
+      site: site === "" ? null : site,
+      reason,
+      denial,
+      expiresAt: expiresAt.toISOString(),
+    };
+  }
+
+  #auditFacts(row: ApprovalRow): Record<string, unknown> {
+    const { payee, amount, network, site } = this.#facts(row);
+    return { approvalId: row.id, payee, amount, network, site, denial: row.denial.code };
+  }
+}
+
+async function lockedOwner(tx: Db, agentId: string): Promise<string> {
+  const agent = await tx.agent.findUnique({ where: { id: agentId }, select: { ownerId: true } });
+  if (!agent) throw new ApiError("not_found");
+  await lockAgent(tx, agent.ownerId, agentId);
+  return agent.ownerId;
+}
+
+const isLive = ({ state }: ApprovalRow): boolean => state === "open" || state === "granted";
+
+const isSame = (one: Omit<Terms, "amountAtomic">, other: Omit<Terms, "amountAtomic">): boolean =>
+  one.chainId === other.chainId &&
+  one.asset === other.asset &&
+  one.payee === other.payee &&
+  one.site === other.site;
+
+/** A request for more covers less. */
+const isWithin = (asked: Terms, row: Terms): boolean =>
+  isSame(asked, row) && asked.amountAtomic <= row.amountAtomic;
+
+async function assertQuota(tx: Db, asked: ApprovalAsk): Promise<void> {
+  const { openIds, lastDay } = await countApprovals(tx, asked.agentId);
+  if (openIds.length < MAX_OPEN && lastDay < MAX_A_DAY) return;
+  throw new ApiError("too_many_approvals", {
+    detail:
+      openIds.length >= MAX_OPEN
+        ? `${openIds.length} requests of this agent are open already. Nothing was paid or asked.`
+        : `This agent has asked ${lastDay} times in 24 hours. Nothing was paid or asked.`,
+    headers: { "retry-after": "60" },
+    extra: { ...denied(asked), approvalIds: openIds },
+  });
+}
+
+/** It stays a denial, with the numbers of its rule. */
+const denied = ({ denial, deniedPaymentId }: ApprovalAsk) => ({
+  blocked: true,
+  denialCode: denial.code,
+  policy: denial.policy,
+  paymentId: deniedPaymentId,
+});
+
+const notFound = (): ApiError =>
+  new ApiError("not_found", { detail: "There is no such approval." });
+
+const closed = ({ state, id }: ApprovalRow): ApiError =>
+  new ApiError("approval_closed", {
+    detail: `This approval is ${state}.`,
+    extra: { approvalId: id, state },
+  });
+
+/** In words a model follows. */
+function instructions({ id, key, state }: ApprovalRow) {
+  const waitUrl = `/api/agents/approvals/${id}?wait=30`;
+  const next = {
+    open: `The owner has been asked. Ask once, then wait: GET ${waitUrl} until the status is granted or declined. When granted, repeat exactly this call with Idempotency-Key ${key}. Do not change it, do not split the payment, do not ask again.`,
+    granted: `The owner allowed it, once. Repeat exactly the same call with Idempotency-Key ${key} now; it is paid once, however often you repeat it.`,
+    declined:
+      "The owner said no. Do not ask again, and do not pay it in another way or in parts. Tell whoever wanted it.",
+    expired:
+      "Nobody decided in time, or the price or payee of the call changed. Nothing was paid. Ask again only if it is still wanted.",
+    used: `It is paid or being paid: repeat the same call with Idempotency-Key ${key} to read its answer. Nothing is paid twice.`,
+  }[state];
+  return { idempotencyKey: key, waitUrl, next };
+}

@@ -1,0 +1,110 @@
+/** Approvals over HTTP: an agent waits for its own, an owner reads and decides. */
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { readPage, toPage } from "../../core/paging.ts";
+import {
+  AgentApproval,
+  Approval,
+  ApprovalQuery,
+  ApproveBody,
+  WaitQuery,
+} from "../../schemas/approvals.ts";
+import { IdParams, Page, Problem } from "../../schemas/common.ts";
+import { approvalRefusals } from "../../schemas/orders.ts";
+import { ownerCall } from "../agents/change.ts";
+import { acceptEmptyJson } from "../http/index.ts";
+import { listApprovals, type ApprovalState } from "./store.ts";
+import type { Waiting } from "./waiting.ts";
+
+const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { waiting }) => {
+  acceptEmptyJson(app);
+  app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
+  const tags = ["owners: approvals"];
+  const { approvals } = app;
+
+  app.get(
+    "/api/agents/approvals/:id",
+    {
+      config: { auth: "agent" },
+      schema: {
+        tags: ["agents"],
+        summary: "One of the agent's requests for approval; `?wait=30` waits for the owner",
+        params: IdParams,
+        querystring: WaitQuery,
+        response: { 200: AgentApproval, "4xx": Problem },
+      },
+    },
+    async ({ agent, params, query }, reply) => {
+      const found = await approvals.ofAgent(agent.id, params.id);
+      const timeoutMs = Number(query.wait ?? 0) * 1000;
+      if (found.status !== "open" || timeoutMs === 0) return found;
+      const gone = new AbortController();
+      reply.raw.once("close", () => gone.abort());
+      await waiting.wait({ agentId: agent.id, id: params.id, timeoutMs, gone: gone.signal });
+      return approvals.ofAgent(agent.id, params.id);
+    },
+  );
+
+  app.get(
+    "/api/approvals",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "What this owner's agents asked for, newest first",
+        querystring: ApprovalQuery,
+        response: { 200: Page(Approval) },
+      },
+    },
+    async ({ owner, query }) => {
+      const page = readPage(query);
+      const states = query.status?.split(",") as ApprovalState[] | undefined;
+      const rows = await listApprovals(app.prisma, { ownerId: owner.id, states, page });
+      return toPage(rows, page.limit, (row) => approvals.view(row));
+    },
+  );
+
+  app.get(
+    "/api/approvals/:id",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "One request for approval",
+        params: IdParams,
+        response: { 200: Approval },
+      },
+    },
+    async ({ owner, params }) => approvals.view(await approvals.ofOwner(owner.id, params.id)),
+  );
+
+  app.post(
+    "/api/approvals/:id/approve",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Allow this payment once, with the owner's signature",
+        params: IdParams,
+        body: ApproveBody,
+        response: { 200: Approval, ...approvalRefusals },
+      },
+    },
+    async (request) => approvals.approve(ownerCall(request), request.params.id),
+  );
+
+  app.post(
+    "/api/approvals/:id/decline",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        summary: "Decline it, or take back what was granted and is not paid yet",
+        params: IdParams,
+        response: { 200: Approval, "4xx": Problem },
+      },
+    },
+    async (request) => approvals.decline(ownerCall(request), request.params.id),
+  );
+};
+
+export default routes;

@@ -1,0 +1,79 @@
+/** Agents that wait for their owners: one small look for all of them in this process, whichever replica decides. */
+
+const LOOK_MS = 250;
+/** Of one agent at a time in this process; further ones are answered at once. */
+const MAX_WAITS = 8;
+
+export interface WaitingDeps {
+  /** Which of these are decided or over. */
+  decided(ids: readonly string[]): Promise<string[]>;
+  trouble(error: unknown): void;
+}
+
+export class Waiting {
+  readonly #deps: WaitingDeps;
+  readonly #waits = new Map<string, Set<() => void>>();
+  readonly #agents = new Map<string, number>();
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  constructor(deps: WaitingDeps) {
+    this.#deps = deps;
+  }
+
+  /** Until it is decided, the time is over or nobody listens any more. */
+  async wait(args: {
+    agentId: string;
+    id: string;
+    timeoutMs: number;
+    gone: AbortSignal;
+  }): Promise<void> {
+    const { agentId, id, timeoutMs, gone } = args;
+    const count = this.#agents.get(agentId) ?? 0;
+    if (timeoutMs <= 0 || count >= MAX_WAITS || this.#isClosed || gone.aborted) return;
+    this.#agents.set(agentId, count + 1);
+    const wakers = this.#waits.get(id) ?? new Set();
+    this.#waits.set(id, wakers);
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(wake, timeoutMs);
+      function wake(): void {
+        clearTimeout(timer);
+        gone.removeEventListener("abort", wake);
+        wakers.delete(wake);
+        resolve();
+      }
+      wakers.add(wake);
+      gone.addEventListener("abort", wake);
+      this.#look();
+    });
+    if (wakers.size === 0) this.#waits.delete(id);
+    const left = (this.#agents.get(agentId) ?? 1) - 1;
+    if (left > 0) this.#agents.set(agentId, left);
+    else this.#agents.delete(agentId);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    for (const id of this.#waits.keys()) this.#wake(id);
+  }
+
+  #wake(id: string): void {
+    for (const wake of this.#waits.get(id) ?? []) wake();
+  }
+
+  #look(): void {
+    this.#timer ??= setTimeout(() => void this.#round(), LOOK_MS);
+  }
+
+  async #round(): Promise<void> {
+    try {
+      for (const id of await this.#deps.decided([...this.#waits.keys()])) this.#wake(id);
+    } catch (error) {
+      // Asked again in a moment; whoever waits is answered from the row in the end.
+      this.#deps.trouble(error);
+    }
+    this.#timer = undefined;
+    if (this.#waits.size > 0 && !this.#isClosed) this.#look();
+  }
+}

@@ -1,0 +1,72 @@
+/** An owner pastes a URL; the site is asked what it sells, as a quote asks, so that its payee can be signed for. */
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { getAddress } from "viem";
+import { plainWords } from "../../core/foreign-text.ts";
+import { formatAtomic } from "../../core/money.ts";
+import { parseSite, readableSite, siteOf } from "../../core/site.ts";
+import { IdParams, Problem } from "../../schemas/common.ts";
+import { SiteLookup, SiteLookupBody } from "../../schemas/x402-fetch.ts";
+import { ownAgent } from "../agents/change.ts";
+import { entriesOf } from "../agents/payees-store.ts";
+import { refuseField } from "../agents/rules.ts";
+import { LONGEST } from "../listings/words.ts";
+
+const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
+  app.post(
+    "/api/agents/:id/allowlist/lookup",
+    {
+      config: { auth: "owner", limit: "probe" },
+      schema: {
+        tags: ["owners: allowlist"],
+        summary: "Whom a website asks to be paid, and how much; stores nothing, pays nothing",
+        params: IdParams,
+        body: SiteLookupBody,
+        response: { 200: SiteLookup, "4xx": Problem, "5xx": Problem },
+      },
+    },
+    async ({ id, owner, params, body }) => {
+      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: id }, params.id);
+      const { url, site } = readPasted(body.url);
+      const terms = await app.x402Client.probe(url.href, {
+        method: "GET",
+        wallet: agent.walletAddress,
+        preferredNetwork: agent.network,
+      });
+      const here = (await entriesOf(app.prisma, agent.id)).filter((entry) => entry.site === site);
+      const words = (text: string | null, longest: number) => plainWords(text, longest) || null;
+      return {
+        site,
+        readableSite: readableSite(site),
+        payTo: getAddress(terms.payTo),
+        price: formatAtomic(terms.priceAtomic),
+        asset: getAddress(terms.asset),
+        network: terms.network,
+        x402Version: terms.x402Version,
+        listed: here.map(({ address }) => getAddress(address)),
+        thirdParty: {
+          untrusted: true as const,
+          serviceName: words(terms.name, LONGEST.name),
+          description: words(terms.description, LONGEST.description),
+          mimeType: words(terms.mimeType, LONGEST.mimeType),
+          resource: words(terms.resourceUrl, 300),
+        },
+      };
+    },
+  );
+};
+
+/** People copy addresses without their scheme; nothing is guessed but https. */
+function readPasted(text: string): { url: URL; site: string } {
+  const pasted = text.trim();
+  const source = /^[a-z][a-z0-9+.-]*:\/\//i.test(pasted) ? pasted : `https://${pasted}`;
+  if (!URL.canParse(source))
+    throw refuseField("validation_failed", "body.url", "is not the address of a website");
+  const url = new URL(source);
+  if (url.username !== "" || url.password !== "")
+    throw refuseField("validation_failed", "body.url", "must not hold a user or a password");
+  const read = parseSite(siteOf(url));
+  if (!read.ok) throw refuseField("validation_failed", "body.url", read.reason);
+  return { url, site: read.site };
+}
+
+export default siteLookup;

@@ -1,0 +1,116 @@
+/** Wire types of approvals: what an agent asks its owner for, and what the owner decides. */
+import { Type, type Static } from "typebox";
+import { AddressOutput, NetworkId, Nullable, pageQuery, Strict, Timestamp } from "./common.ts";
+import { ApprovalAuthorization } from "./orders.ts";
+
+/** In a body that pays. They are no part of what makes two calls the same. */
+export const askingForApproval = {
+  requestApproval: Type.Optional(
+    Type.Boolean({
+      description:
+        "What a rule of the owner's denies is asked of the owner: 202 `approval_required`. Ask once, wait, do not split",
+    }),
+  ),
+  reason: Type.Optional(
+    Type.String({
+      maxLength: 280,
+      pattern: "^[^\\u0000]*$",
+      description: "With requestApproval: why you want to pay this, in a sentence for the owner",
+    }),
+  ),
+};
+
+const WORDS = "open|granted|declined|expired|used";
+const ApprovalStatus = Type.Union(
+  [
+    Type.Literal("open"),
+    Type.Literal("granted"),
+    Type.Literal("declined"),
+    Type.Literal("expired"),
+    Type.Literal("used"),
+  ],
+  {
+    description:
+      "open: the owner is asked. granted: repeat the call with `idempotencyKey`. used: it was set aside for `paymentId`",
+  },
+);
+
+const facts = {
+  approvalId: Type.String(),
+  expiresAt: Timestamp,
+  payee: AddressOutput,
+  amount: Type.String({ description: "At most this is paid" }),
+  network: NetworkId,
+  site: Nullable(Type.String({ description: "The origin x402-fetch pays at; null for a spend" })),
+  reason: Nullable(Type.String({ description: "The agent's own words" })),
+  denial: Type.Object({
+    code: Type.String(),
+    rule: Type.String(),
+    detail: Type.String(),
+    policy: Type.Record(Type.String(), Type.String(), {
+      description: "The numbers the rule was judged on",
+    }),
+  }),
+};
+const forAgents = {
+  idempotencyKey: Type.String({ description: "Repeat the same call with this Idempotency-Key" }),
+  waitUrl: Type.String(),
+  next: Type.String({ description: "What to do now" }),
+};
+
+/** 202 of spend and x402-fetch. */
+export const ApprovalRequired = Type.Object({
+  success: Type.Literal(false),
+  status: Type.Literal("approval_required"),
+  state: Type.Union([Type.Literal("open"), Type.Literal("granted")]),
+  paid: Type.Literal(false),
+  ...facts,
+  ...forAgents,
+});
+export type ApprovalRequired = Static<typeof ApprovalRequired>;
+
+export const AgentApproval = Type.Object({
+  ...facts,
+  ...forAgents,
+  status: ApprovalStatus,
+  paymentId: Nullable(Type.String()),
+});
+export type AgentApproval = Static<typeof AgentApproval>;
+
+export const WaitQuery = Strict({
+  wait: Type.Optional(
+    Type.String({
+      pattern: "^([0-9]|[12][0-9]|30)$",
+      description: "Seconds to wait for a decision, at most 30",
+    }),
+  ),
+});
+
+export const Approval = Type.Object({
+  id: Type.String(),
+  agentId: Type.String(),
+  agentName: Type.String(),
+  status: ApprovalStatus,
+  kind: Type.String({ description: "spend or x402" }),
+  ...facts,
+  asset: AddressOutput,
+  url: Nullable(Type.String()),
+  memo: Nullable(Type.String()),
+  createdAt: Timestamp,
+  decidedAt: Nullable(Timestamp),
+  deniedPaymentId: Nullable(Type.String()),
+  paymentId: Nullable(Type.String()),
+});
+export type Approval = Static<typeof Approval>;
+
+export const ApprovalQuery = Strict({
+  ...pageQuery,
+  status: Type.Optional(
+    Type.String({
+      pattern: `^(${WORDS})(,(${WORDS}))*$`,
+      description: `Comma list of ${WORDS}`,
+    }),
+  ),
+});
+
+export const ApproveBody = Strict({ authorization: ApprovalAuthorization });

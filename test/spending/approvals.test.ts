@@ -1,0 +1,484 @@
+// Goal: what a rule denies is paid only after the owner's wallet allowed it, once, on its terms, however often and from wherever it is asked.
+import t, { type Test } from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import type { Address } from "viem";
+import { testApp } from "../helpers/app.ts";
+import {
+  asOwner,
+  createAgent,
+  signIn,
+  signOrder,
+  type NewTestAgent,
+  type SignedInOwner,
+} from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { checkLedger, statusesOf, usdcOf } from "./ledger.helper.ts";
+import { post, startReplica } from "./replica.helper.ts";
+
+const ctx = await testApp(t);
+const { app, chain, database } = ctx;
+const owner = await signIn(ctx);
+const usdc = 1_000_000n;
+const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+
+interface Asked {
+  approvalId: string;
+  idempotencyKey: string;
+  state: string;
+  status: string;
+  next: string;
+}
+
+async function funded(body: Record<string, unknown> = {}): Promise<NewTestAgent> {
+  const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [], ...body });
+  await chain.mint(agent.walletAddress, 50n * usdc);
+  return agent;
+}
+
+const spend = (agent: NewTestAgent, body: Record<string, unknown>, key?: string) =>
+  app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: { ...agent.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
+    payload: JSON.stringify({ requestApproval: true, ...body }),
+  });
+
+async function ask(
+  t: Test,
+  agent: NewTestAgent,
+  body: Record<string, unknown>,
+  key?: string,
+): Promise<Asked> {
+  const answer = await spend(agent, body, key);
+  t.equal(answer.statusCode, 202, answer.body);
+  return answer.json<Asked>();
+}
+
+const approve = (id: string, by: SignedInOwner = owner) =>
+  asOwner(app, by, { method: "POST", url: `/api/approvals/${id}/approve`, body: {} });
+const decline = (id: string, by: SignedInOwner = owner) =>
+  asOwner(app, by, { method: "POST", url: `/api/approvals/${id}/decline` });
+const read = async (id: string) =>
+  (await app.inject({ url: `/api/approvals/${id}`, headers: owner.headers })).json<
+    Record<string, unknown>
+  >();
+const seenBy = (agent: NewTestAgent, id: string, wait = 0) =>
+  app.inject({ url: `/api/agents/approvals/${id}?wait=${wait}`, headers: agent.headers });
+const codeOf = (answer: { body: string }): string =>
+  (JSON.parse(answer.body) as { code: string }).code;
+
+t.test("asked, shown, signed, paid once; an allowed payment asks nobody", async (t) => {
+  const payee = someone();
+  const listed = someone();
+  const agent = await funded({ allowlist: [listed] });
+  t.equal((await spend(agent, { recipient: listed, amount: "1" })).statusCode, 200);
+  const body = { recipient: payee, amount: "2.5", memo: "lunch", reason: "The team is hungry." };
+  const asked = await ask(t, agent, body, "lunch");
+  t.match(asked, {
+    success: false,
+    status: "approval_required",
+    state: "open",
+    paid: false,
+    payee,
+    amount: "2.5",
+    site: null,
+    network: "eip155:5042002",
+    idempotencyKey: "lunch",
+    denial: { code: "recipient_not_allowed", rule: "allowlist" },
+    expiresAt: /^2/,
+    next: /Ask once, then wait/,
+  });
+  const list = await app.inject({ url: "/api/approvals?status=open", headers: owner.headers });
+  t.match(list.json(), {
+    items: [
+      {
+        id: asked.approvalId,
+        agentId: agent.id,
+        agentName: "Test agent",
+        payee,
+        reason: "The team is hungry.",
+        memo: "lunch",
+      },
+    ],
+  });
+  const first = await app.inject({
+    method: "POST",
+    url: `/api/approvals/${asked.approvalId}/approve`,
+    headers: owner.headers,
+    payload: "{}",
+  });
+  t.equal(first.statusCode, 403, "a session alone allows nothing");
+  t.match(first.json(), {
+    code: "owner_signature_required",
+    order: {
+      agent: agent.id,
+      payee,
+      asset: "0x3600000000000000000000000000000000000000",
+      maxAmount: "2500000",
+      site: "",
+      approvalId: asked.approvalId,
+    },
+    typedData: { primaryType: "ApprovePayment", domain: { name: "Purser", version: "2" } },
+  });
+  t.equal(await usdcOf(ctx, payee), 0n);
+  const granted = await approve(asked.approvalId);
+  t.match(granted.json(), { status: "granted" });
+  t.match((await seenBy(agent, asked.approvalId)).json(), {
+    status: "granted",
+    next: /Repeat exactly the same call/,
+  });
+  // The same call, also without the words around it.
+  const paid = await spend(
+    agent,
+    { recipient: payee, amount: "2.5", memo: "lunch", requestApproval: undefined },
+    "lunch",
+  );
+  t.equal(paid.statusCode, 200, paid.body);
+  const { paymentId } = paid.json<{ paymentId: string }>();
+  t.match(await read(asked.approvalId), { status: "used", paymentId });
+  t.match((await spend(agent, body, "lunch")).json(), { paymentId }, "told again");
+  t.equal(await usdcOf(ctx, payee), 2_500_000n);
+  t.match(
+    (await app.inject({ url: "/api/agents/me", headers: agent.headers })).json(),
+    { limits: { spent: "3.5" } },
+    "it is money spent",
+  );
+  const payment = await app.inject({
+    url: `/api/agents/me/payments/${paymentId}`,
+    headers: agent.headers,
+  });
+  t.match(payment.json<{ trace: unknown[] }>().trace, [
+    {},
+    { rule: "expiry" },
+    { rule: "allowlist", passed: true, detail: new RegExp(`${asked.approvalId} lifts this once`) },
+  ]);
+  t.equal(
+    codeOf(await spend(agent, { ...body, requestApproval: false }, "more")),
+    "recipient_not_allowed",
+  );
+  const audit = await app.inject({ url: `/api/agents/${agent.id}/audit`, headers: owner.headers });
+  t.match(audit.json<{ items: unknown[] }>().items[0], {
+    action: "approval.granted",
+    after: { approvalId: asked.approvalId, amount: "2.5" },
+  });
+  await checkLedger(t, ctx, { agentId: agent.id, payee });
+});
+
+t.test("every limit is lifted, and nothing else is", async (t) => {
+  const payee = someone();
+  const agent = await funded({
+    allowlist: [{ address: payee, perPaymentLimit: "1", dailyLimit: "1", expiresAt: null }],
+    ...{ dailyLimit: "2", weeklyLimit: "2", monthlyLimit: "2", perPaymentLimit: "1" },
+    paymentsPerHour: 0,
+  });
+  const asked = await ask(t, agent, { recipient: payee, amount: "3" }, "big");
+  t.equal((await approve(asked.approvalId)).statusCode, 200);
+  t.equal((await spend(agent, { recipient: payee, amount: "3" }, "big")).statusCode, 200);
+  t.equal(await usdcOf(ctx, payee), 3n * usdc);
+
+  const poor = await ask(t, agent, { recipient: payee, amount: "100" }, "poor");
+  t.equal((await approve(poor.approvalId)).statusCode, 200);
+  t.equal(
+    codeOf(await spend(agent, { recipient: payee, amount: "100" }, "poor")),
+    "insufficient_funds",
+  );
+  t.match(await read(poor.approvalId), { status: "granted" }, "not used up by a refusal");
+  await chain.mint(agent.walletAddress, 100n * usdc);
+  t.equal((await spend(agent, { recipient: payee, amount: "100" }, "poor")).statusCode, 200);
+
+  const paused = await ask(t, agent, { recipient: payee, amount: "4" }, "paused");
+  const patch = (status: string) =>
+    asOwner(app, owner, { method: "PATCH", url: `/api/agents/${agent.id}`, body: { status } });
+  await patch("paused");
+  t.equal(codeOf(await spend(agent, { recipient: payee, amount: "5" }, "no")), "agent_paused");
+  t.equal((await approve(paused.approvalId)).statusCode, 200, "the owner may decide meanwhile");
+  t.equal(codeOf(await spend(agent, { recipient: payee, amount: "4" }, "paused")), "agent_paused");
+  await patch("active");
+  t.equal((await spend(agent, { recipient: payee, amount: "4" }, "paused")).statusCode, 200);
+  t.equal(await usdcOf(ctx, payee), 107n * usdc);
+});
+
+t.test(
+  "20 repeats of an approved call pay once; one permit serves one call of one agent",
+  async (t) => {
+    const payee = someone();
+    const [agent, other] = [await funded(), await funded()];
+    const body = { recipient: payee, amount: "1" };
+    const asks = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
+    t.same(new Set(asks.map(({ statusCode }) => statusCode)), new Set([202]));
+    t.equal(new Set(asks.map((one) => one.json<Asked>().approvalId)).size, 1, "they join");
+    const asked = asks[0]?.json<Asked>() as Asked;
+    const different = await ask(t, agent, body, "another key");
+    t.match(different, { approvalId: asked.approvalId, idempotencyKey: "same" }, "told its key");
+    await approve(asked.approvalId);
+    t.match(await ask(t, agent, body, "another key"), { state: "granted", idempotencyKey: "same" });
+    t.not((await ask(t, other, body, "same")).approvalId, asked.approvalId);
+    const tries = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
+    t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
+    t.ok(tries.some(({ statusCode }) => statusCode === 200));
+    t.equal(await usdcOf(ctx, payee), usdc);
+    t.equal((await statusesOf(ctx, agent.id))["settled"], 1);
+    t.equal((await ask(t, agent, body, "another key")).state, "open", "a new call, a new question");
+  },
+);
+
+t.test("without a key the same body joins, pays once, and is answered again", async (t) => {
+  const payee = someone();
+  const agent = await funded();
+  const body = { recipient: payee, amount: "1" };
+  const asked = await ask(t, agent, body);
+  t.match(asked.idempotencyKey, /^approval-[0-9a-f]{32}$/);
+  t.equal((await ask(t, agent, body)).approvalId, asked.approvalId);
+  await approve(asked.approvalId);
+  const tries = await Promise.all(Array.from({ length: 8 }, () => spend(agent, body)));
+  t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
+  t.equal((await spend(agent, body)).headers["idempotent-replayed"], "true");
+  t.equal(await usdcOf(ctx, payee), usdc);
+});
+
+t.test("a decline holds for the same payment, and takes a permit back", async (t) => {
+  const payee = someone();
+  const agent = await funded();
+  const body = { recipient: payee, amount: "2" };
+  const asked = await ask(t, agent, body, "k");
+  t.match((await decline(asked.approvalId)).json(), { status: "declined" });
+  t.equal((await decline(asked.approvalId)).statusCode, 200, "twice is no error");
+  const again = await spend(agent, body, "k");
+  t.match([again.statusCode, codeOf(again)], [403, "approval_declined"]);
+  t.equal(codeOf(await spend(agent, body, "another")), "approval_declined");
+  t.equal(codeOf(await approve(asked.approvalId)), "approval_closed");
+  t.match((await seenBy(agent, asked.approvalId)).json(), { next: /The owner said no/ });
+
+  const second = await ask(t, agent, { ...body, amount: "1" }, "k2");
+  await approve(second.approvalId);
+  await decline(second.approvalId);
+  t.equal(
+    codeOf(await spend(agent, { ...body, amount: "1", requestApproval: false }, "k2")),
+    "recipient_not_allowed",
+  );
+  t.equal(await usdcOf(ctx, payee), 0n);
+});
+
+t.test("two tabs and a replayed signature decide once; no other owner decides", async (t) => {
+  const payee = someone();
+  const agent = await funded();
+  const { approvalId } = await ask(t, agent, { recipient: payee, amount: "1" }, "k");
+  const url = `/api/approvals/${approvalId}/approve`;
+  const send = (body: object, headers = owner.headers) =>
+    app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
+  const stranger = await signIn(ctx);
+  for (const path of [url, `/api/approvals/${approvalId}/decline`])
+    t.equal(
+      (await app.inject({ method: "POST", url: path, headers: stranger.headers, payload: "{}" }))
+        .statusCode,
+      404,
+    );
+  t.equal(
+    (await seenBy(await funded(), approvalId)).statusCode,
+    404,
+    "nor does another agent see it",
+  );
+
+  const sign = async (account = owner.account) => signOrder(account, (await send({})).json());
+  t.equal(
+    codeOf(await send({ authorization: await sign(stranger.account) })),
+    "invalid_signature",
+    "of a stranger",
+  );
+  const [one, two] = [await sign(), await sign()];
+  const elsewhere = await ask(t, agent, { recipient: payee, amount: "2" }, "k2");
+  t.equal(
+    codeOf(
+      await app.inject({
+        method: "POST",
+        url: `/api/approvals/${elsewhere.approvalId}/approve`,
+        headers: owner.headers,
+        payload: JSON.stringify({ authorization: one }),
+      }),
+    ),
+    "invalid_signature",
+    "for another approval",
+  );
+  const order = one?.order as Record<string, unknown>;
+  t.equal(
+    codeOf(await send({ authorization: { ...one, order: { ...order, maxAmount: "9000000" } } })),
+    "invalid_signature",
+    "with another amount",
+  );
+  const both = await Promise.all([send({ authorization: one }), send({ authorization: two })]);
+  t.same(both.map(({ statusCode }) => statusCode).toSorted(), [200, 409]);
+  const [won, lost] = both[0].statusCode === 200 ? [one, two] : [two, one];
+  t.equal((await send({ authorization: won })).statusCode, 200, "its answer may have been lost");
+  t.equal(codeOf(await send({ authorization: lost })), "approval_closed");
+  t.equal((await spend(agent, { recipient: payee, amount: "1" }, "k")).statusCode, 200);
+  t.equal((await send({ authorization: won })).statusCode, 200, "replayed: says that it is used");
+  const { rows } = await database.pool.query("SELECT 1 FROM owner_orders WHERE approval_id = $1", [
+    approvalId,
+  ]);
+  t.equal(rows.length, 1, "one signed order is kept");
+  t.equal(await usdcOf(ctx, payee), usdc);
+});
+
+t.test("an open question and a permit end by themselves", async (t) => {
+  const payee = someone();
+  const agent = await funded();
+  const body = { recipient: payee, amount: "1" };
+  const age = (id: string) =>
+    database.pool.query(
+      "UPDATE approvals SET expires_at = now() - interval '1 second' WHERE id = $1",
+      [id],
+    );
+  const open = await ask(t, agent, body, "k");
+  await age(open.approvalId);
+  t.match(await read(open.approvalId), { status: "expired" }, "before it is swept");
+  t.equal(codeOf(await approve(open.approvalId)), "approval_closed");
+  const again = await ask(t, agent, body, "k");
+  t.not(again.approvalId, open.approvalId);
+  await approve(again.approvalId);
+  await database.pool.query(
+    "UPDATE approvals SET permit_until = extract(epoch FROM now())::bigint + 60 WHERE id = $1",
+    [again.approvalId],
+  );
+  t.equal(
+    codeOf(await spend(agent, { ...body, requestApproval: false }, "k")),
+    "recipient_not_allowed",
+    "no authorization outlives the order",
+  );
+  await age(again.approvalId);
+  const third = await ask(t, agent, body, "k");
+  t.not(third.approvalId, again.approvalId);
+  await app.inject({ method: "GET", url: "/api/health" });
+  const { rows } = await database.pool.query(
+    "SELECT state FROM approvals WHERE agent_id = $1 ORDER BY created_at",
+    [agent.id],
+  );
+  t.same(rows, [{ state: "expired" }, { state: "expired" }, { state: "open" }]);
+});
+
+t.test("few are open at a time", async (t) => {
+  const agent = await funded();
+  const recipient = someone();
+  for (const cents of [1, 2, 3, 4, 5]) await ask(t, agent, { recipient, amount: `0.0${cents}` });
+  const sixth = await spend(agent, { recipient, amount: "0.06" });
+  t.match([sixth.statusCode, codeOf(sixth)], [429, "too_many_approvals"]);
+  t.equal(sixth.json<{ approvalIds: string[] }>().approvalIds.length, 5);
+  t.equal(
+    (await spend(agent, { recipient, amount: "0.05" })).statusCode,
+    202,
+    "an open one is joined",
+  );
+});
+
+t.test("killed between permit and payment: the same key still pays, once", async (t) => {
+  const payee = someone();
+  const agent = await funded();
+  const body = { recipient: payee, amount: "1", requestApproval: true };
+  for (const point of ["reserved", "signed"] as const) {
+    const { approvalId } = await ask(t, agent, body, point);
+    await approve(approvalId);
+    const doomed = await startReplica(t, ctx, { PURSER_TEST_FAULT: point });
+    const headers = { ...agent.headers, "idempotency-key": point };
+    await t.rejects(post(`${doomed.url}/api/agents/spend`, headers, body));
+    await doomed.ended;
+    t.match(await read(approvalId), { status: "used" });
+    const held = await spend(agent, body, point);
+    t.equal(held.statusCode, 409, "its reservation still stands");
+    await database.pool.query(
+      "UPDATE payments SET created_at = created_at - interval '61 seconds' WHERE agent_id = $1 AND status = 'reserved'",
+      [agent.id],
+    );
+    t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 60 }), 1);
+    t.match(await read(approvalId), { status: "granted", paymentId: null }, "given back");
+    const paid = await Promise.all(Array.from({ length: 5 }, () => spend(agent, body, point)));
+    t.ok(paid.some(({ statusCode }) => statusCode === 200));
+    t.match(await read(approvalId), { status: "used" });
+  }
+  t.equal(await usdcOf(ctx, payee), 2n * usdc);
+  await checkLedger(t, ctx, { agentId: agent.id, payee });
+});
+
+t.test("a row edited by hand makes no signature appear", async (t) => {
+  const payee = someone();
+  const thief = someone();
+  const agent = await funded();
+  const edit = (sql: string, id: string, values: unknown[] = []) =>
+    database.pool.query(`UPDATE approvals SET ${sql} WHERE id = $1`, [id, ...values]);
+  const attempt = async (key: string, body: Record<string, unknown>) => {
+    const answer = await spend(agent, { ...body, requestApproval: false }, key);
+    t.match([answer.statusCode, codeOf(answer)], [503, "policy_not_signed"], key);
+  };
+  const callOf = async (key: string, body: Record<string, unknown>) => {
+    const { approvalId } = await ask(t, agent, body, key);
+    return approvalId;
+  };
+
+  const unsigned = await callOf("unsigned", { recipient: thief, amount: "1" });
+  await edit(
+    "state = 'granted', permit_nonce = '0x' || repeat('ab', 32), permit_until = extract(epoch FROM now())::bigint + 3600",
+    unsigned,
+  );
+  await attempt("unsigned", { recipient: thief, amount: "1" });
+  await edit("state = 'declined', payment_id = NULL", unsigned);
+
+  // A permit for a little, made one for more and for another by whoever holds the database.
+  const small = await callOf("small", { recipient: payee, amount: "1" });
+  await approve(small);
+  const more = await callOf("more", { recipient: thief, amount: "9" });
+  await database.pool.query(
+    `UPDATE approvals m SET state = 'granted', permit_nonce = s.permit_nonce, permit_until = s.permit_until
+       FROM approvals s WHERE m.id = $1 AND s.id = $2`,
+    [more, small],
+  );
+  await attempt("more", { recipient: thief, amount: "9" });
+  await edit("state = 'declined', payment_id = NULL", more);
+  await database.pool.query(
+    "UPDATE owner_orders SET document = jsonb_set(document, '{maxAmount}', '\"9000000\"') WHERE approval_id = $1",
+    [small],
+  );
+  await attempt("small", { recipient: payee, amount: "1" });
+  t.equal(await usdcOf(ctx, thief), 0n);
+  await database.pool.query(
+    "UPDATE owner_orders SET document = jsonb_set(document, '{maxAmount}', '\"1000000\"') WHERE approval_id = $1",
+    [small],
+  );
+  t.equal((await spend(agent, { recipient: payee, amount: "1" }, "small")).statusCode, 200);
+
+  // Used, and made unused again: the order's one authorization is spent on chain.
+  await edit("state = 'granted', payment_id = NULL", small);
+  await database.pool.query("DELETE FROM idempotency_keys WHERE subject_id = $1", [agent.id]);
+  const twice = await spend(agent, { recipient: payee, amount: "1" }, "small");
+  t.not(twice.statusCode, 200, twice.body);
+  t.equal(await usdcOf(ctx, payee), usdc, "once for good");
+  t.equal(await usdcOf(ctx, thief), 0n);
+});
+
+t.test("agents wait on any replica, owners hear of it, and few wait at once", async (t) => {
+  const payee = someone();
+  const agent = await funded();
+  const replicas = await Promise.all([startReplica(t, ctx), startReplica(t, ctx)]);
+  const asked = await ask(t, agent, { recipient: payee, amount: "1" }, "wait");
+  const startedMs = performance.now();
+  const waiting = [...replicas, ...replicas].map(async ({ url }) => {
+    const answer = await fetch(`${url}/api/agents/approvals/${asked.approvalId}?wait=30`, {
+      headers: { authorization: agent.headers["authorization"] ?? "" },
+    });
+    return (await answer.json()) as { status: string };
+  });
+  const here = seenBy(agent, asked.approvalId, 30);
+  const short = await seenBy(agent, asked.approvalId, 1);
+  t.match(short.json(), { status: "open" }, "the time is over");
+  t.ok(performance.now() - startedMs >= 1_000);
+  await approve(asked.approvalId);
+  t.match((await here).json(), { status: "granted" });
+  for (const { status } of await Promise.all(waiting)) t.equal(status, "granted");
+  t.ok(performance.now() - startedMs < 15_000);
+  await until(async () => {
+    const { rows } = await database.pool.query(
+      "SELECT type FROM events WHERE subject_id = $1 ORDER BY tx, seq",
+      [asked.approvalId],
+    );
+    return (
+      rows.map((row: { type: string }) => row.type).join() === "approval.requested,approval.granted"
+    );
+  });
+});

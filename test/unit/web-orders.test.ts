@@ -1,0 +1,184 @@
+// Goal: the web app never has a wallet sign anything but what its form asked for, and foresees when a signature is needed.
+import t from "tap";
+import { ORDER_TYPES, orderDigest, policyOrder } from "../../server/core/orders.ts";
+import { loosens as serverLoosens, type Rules } from "../../server/core/rules.ts";
+import {
+  diffTerms,
+  isSameTerms,
+  loosens,
+  NO_TERMS,
+  termsOfOrder,
+  termsWith,
+  type Terms,
+} from "../../web/src/lib/orders/terms.ts";
+import {
+  ORDER_STRUCTS,
+  type OrderKind,
+  typedDataFor,
+} from "../../web/src/lib/orders/typed-data.ts";
+import { creationAsk, keyAsk } from "../../web/src/lib/orders/asks.ts";
+import { hashTypedData } from "viem";
+import { testAccount } from "../helpers/chain.ts";
+
+const CHAIN_ID = 5042002;
+const NONCE = `0x${"ab".repeat(32)}` as const;
+const deadlineSeconds = BigInt(Math.floor(Date.now() / 1000) + 600);
+const payee = testAccount(3).address;
+const wallet = testAccount(4).address;
+
+const RULES: Rules = {
+  dailyLimitAtomic: 5_000_000n,
+  weeklyLimitAtomic: 20_000_000n,
+  monthlyLimitAtomic: null,
+  perPaymentLimitAtomic: 1_500_000n,
+  paymentsPerHour: 12n,
+  fetch: "any",
+  expiresAtSeconds: 1_900_000_000n,
+  payees: [
+    {
+      address: payee.toLowerCase() as `0x${string}`,
+      label: "Weather API",
+      site: "",
+      dailyLimitAtomic: 1_000_000n,
+      perPaymentLimitAtomic: null,
+      expiresAtSeconds: null,
+    },
+  ],
+};
+const orderOf = (rules: Rules, name = "a") =>
+  policyOrder({
+    agentId: "agt_1",
+    walletAddress: wallet,
+    version: 1,
+    name,
+    rules,
+    nonce: NONCE,
+    deadlineSeconds,
+  });
+const body = {
+  name: "a",
+  dailyLimit: "5",
+  weeklyLimit: "20",
+  perPaymentLimit: "1.50",
+  paymentsPerHour: 12,
+  fetch: "any" as const,
+  expiresAt: new Date(1_900_000_000_900).toISOString(),
+  allowlist: [{ address: payee, label: "Weather API ", dailyLimit: "1" }],
+};
+
+t.test("what the wallet is shown is built here, and is what the server checks", async (t) => {
+  for (const kind of Object.keys(ORDER_STRUCTS) as OrderKind[]) {
+    const { EIP712Domain: _domain, ...types } = typedDataFor(kind, {}, CHAIN_ID).types;
+    t.same(types, ORDER_TYPES[kind], kind);
+  }
+  const order = orderOf(RULES);
+  const typed = typedDataFor("AgentPolicy", { ...order }, CHAIN_ID);
+  t.equal(hashTypedData(typed as never), orderDigest("AgentPolicy", order, CHAIN_ID));
+});
+
+t.test("an order that says what was asked for is told; any other is not signed", async (t) => {
+  const ask = creationAsk(body, "eip155:5042002");
+  const { changes, isNews } = await ask.read({ ...orderOf(RULES) });
+  t.equal(isNews, false);
+  t.same(changes.map(({ what, after }) => `${what}: ${after}`).slice(0, 5), [
+    "Name: a",
+    "Daily limit: 5.00 USDC",
+    "Weekly limit: 20.00 USDC",
+    "Limit per payment: 1.50 USDC",
+    "Payments per hour: 12",
+  ]);
+  const [first] = RULES.payees;
+  if (!first) throw new Error("no payee");
+  const stranger = { ...first, address: testAccount(9).address.toLowerCase() as `0x${string}` };
+  const worse: [string, Rules, string?][] = [
+    ["a higher limit", { ...RULES, dailyLimitAtomic: 5_000_001n }],
+    ["no weekly limit", { ...RULES, weeklyLimitAtomic: null }],
+    ["no limit per payment", { ...RULES, perPaymentLimitAtomic: null }],
+    ["more payments", { ...RULES, paymentsPerHour: null }],
+    ["a later end", { ...RULES, expiresAtSeconds: 1_900_000_001n }],
+    ["another payee", { ...RULES, payees: [stranger] }],
+    ["one payee more", { ...RULES, payees: [first, stranger] }],
+    ["a payee without its limit", { ...RULES, payees: [{ ...first, dailyLimitAtomic: null }] }],
+    ["a payee of a site", { ...RULES, payees: [{ ...first, site: "https://evil.example" }] }],
+    ["another name", RULES, "b"],
+  ];
+  for (const [what, rules, name] of worse)
+    await t.rejects(
+      async () => ask.read({ ...orderOf(rules, name) }),
+      { name: "OrderMismatch" },
+      what,
+    );
+  const old = { ...orderOf(RULES), deadline: String(deadlineSeconds + 86_400n) };
+  await t.rejects(async () => ask.read(old), { name: "OrderMismatch" }, "good for a day");
+  await t.rejects(async () => ask.read({ ...orderOf(RULES), dailyLimit: "many" }), "no number");
+});
+
+t.test("a key is issued to the agent it was asked for, with its label and end", async (t) => {
+  const agent = {
+    id: "agt_1",
+    name: "a",
+    network: "eip155:5042002",
+    walletAddress: wallet,
+  };
+  const ask = keyAsk({ agent, title: "New API key", label: "ci", expiresAt: null });
+  const order = {
+    agent: "agt_1",
+    wallet: agent.walletAddress,
+    label: "ci",
+    expiresAt: String((1n << 256n) - 1n),
+    nonce: NONCE,
+    deadline: String(deadlineSeconds),
+  };
+  t.match(await ask.read(order), { changes: [{ what: "New API key", after: "ci" }, {}, {}] });
+  for (const change of [{ agent: "agt_2" }, { label: "x" }, { expiresAt: "1900000000" }])
+    await t.rejects(async () => ask.read({ ...order, ...change }), { name: "OrderMismatch" });
+});
+
+t.test("it foresees what the server takes for loosening", async (t) => {
+  let seed = 7;
+  const pick = <T>(items: readonly T[]): T => {
+    seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
+    return items[(seed >>> 12) % items.length] as T;
+  };
+  const amounts = [null, 0n, 1_000_000n, 2_500_000n];
+  const addresses = [1, 2, 3].map(
+    (index) => testAccount(index).address.toLowerCase() as `0x${string}`,
+  );
+  const random = (): Rules => ({
+    dailyLimitAtomic: pick([0n, 1_000_000n, 2_500_000n]),
+    weeklyLimitAtomic: pick(amounts),
+    monthlyLimitAtomic: pick(amounts),
+    perPaymentLimitAtomic: pick(amounts),
+    paymentsPerHour: pick([null, 0n, 9n, 10n]),
+    fetch: pick(["any", "sites"] as const),
+    expiresAtSeconds: pick([null, 1_900_000_000n, 1_900_000_001n]),
+    payees: addresses
+      .filter(() => pick([true, true, false]))
+      .map((address) => ({
+        address,
+        label: pick(["", "x"]),
+        site: pick(["", "", "https://a.example", "https://b.example"]),
+        dailyLimitAtomic: pick(amounts),
+        perPaymentLimitAtomic: pick(amounts),
+        expiresAtSeconds: pick([null, 1_900_000_000n]),
+      })),
+  });
+  const terms = (rules: Rules): Terms => termsOfOrder({ ...orderOf(rules) });
+  let loosening = 0;
+  for (let round = 0; round < 3_000; round += 1) {
+    const before = random();
+    const one = random();
+    // One field of another draw: close calls, where only that decides.
+    const field = pick(Object.keys(one) as (keyof Rules)[]);
+    const after: Rules = pick([true, true, false]) ? { ...before, [field]: one[field] } : one;
+    const said = serverLoosens({ ...before, status: "active" }, { ...after, status: "active" });
+    if (said) loosening += 1;
+    if (loosens(terms(before), terms(after)) !== said)
+      t.same(terms(after), terms(before), `the server says ${said}`);
+    const isSame = isSameTerms(terms(before), terms(after));
+    if ((diffTerms(terms(before), terms(after)).length === 0) !== isSame)
+      t.same(terms(after), terms(before), "every difference is told");
+  }
+  t.ok(loosening > 500 && loosening < 2_500, `${loosening} of 3000 loosen`);
+  t.same(termsWith(NO_TERMS, {}), NO_TERMS);
+});

@@ -1,0 +1,97 @@
+// Goal: an owner sees on every page what an agent asks for, decides it with one press and at most one wallet window, and nothing happens by looking.
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { testAccount } from "../helpers/chain.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { usdcOf } from "../spending/ledger.helper.ts";
+import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+
+/** Where to leave pictures for people to look at; nowhere by default. */
+const PICTURES = process.env["PURSER_TEST_PICTURES"];
+const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
+
+t.test("from denial to permit", async (t) => {
+  const world = await webWorld(t);
+  const owner = await signIn(world, DEMO_OWNER);
+  const agent = await createAgent(world, owner, { name: "research-agent" });
+  await world.chain.mint(agent.walletAddress, 9_000_000n);
+  const { page, faults } = await world.open(t, "/settings", { reducedMotion: "reduce" });
+  await signInWithDemoWallet(page);
+  await page.getByRole("heading", { name: "Settings" }).waitFor();
+  const head = page.getByRole("link", { name: /^Approvals/ });
+  const payee = testAccount(95).address;
+  const ask = async (amount: string): Promise<string> => {
+    const answer = await asAgent(world, agent.apiKey, "spend", {
+      ...{ recipient: payee, amount, requestApproval: true },
+      reason: "The forecast for tomorrow is only sold there.",
+    });
+    t.equal(answer.status, 202, JSON.stringify(answer.body));
+    return String(answer.body.approvalId);
+  };
+  const step = async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
+    if (t.passing()) await t.test(name, work);
+  };
+  const picture = async (name: string): Promise<void> => {
+    if (PICTURES === undefined) return;
+    mkdirSync(PICTURES, { recursive: true });
+    for (const [size, viewport] of Object.entries(SIZES))
+      for (const colorScheme of ["light", "dark"] as const) {
+        await page.setViewportSize(viewport);
+        await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+        await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
+        await page.screenshot({ path: join(PICTURES, `${name}-${size}-${colorScheme}.png`) });
+      }
+    await page.setViewportSize(SIZES.desktop);
+  };
+  let id = "";
+
+  await step("the badge appears live, wherever the owner is", async () => {
+    id = await ask("1.25");
+    await head.getByText("1 waiting for you").waitFor();
+    await picture("badge");
+  });
+
+  await step("opening its link shows all and decides nothing", async (t) => {
+    await page.goto(`${world.baseUrl}/approvals?approval=${id}`);
+    const drawer = page.getByRole("dialog");
+    await drawer.getByRole("button", { name: "Allow once" }).waitFor();
+    await drawer.getByText(payee).waitFor();
+    await drawer.getByText("The recipient is not on the agent's allowlist.").waitFor();
+    await drawer.getByText("The forecast for tomorrow").waitFor();
+    await picture("drawer");
+    const { rows } = await world.database.pool.query("SELECT state FROM approvals");
+    t.same(rows, [{ state: "open" }]);
+  });
+
+  await step("one press allows it, and the agent's repeat pays", async (t) => {
+    await page.getByRole("dialog").getByRole("button", { name: "Allow once" }).click();
+    await page.getByRole("dialog").getByText("Allowed", { exact: true }).waitFor();
+    t.equal(await usdcOf(world, payee), 0n, "allowing moves nothing");
+    const paid = await asAgent(world, agent.apiKey, "spend", {
+      ...{ recipient: payee, amount: "1.25", requestApproval: true },
+    });
+    t.equal(paid.status, 200, JSON.stringify(paid.body));
+    await page.getByRole("dialog").getByText("Used", { exact: true }).waitFor();
+    t.equal(await usdcOf(world, payee), 1_250_000n);
+    await page.keyboard.press("Escape");
+  });
+
+  await step("declining needs no wallet, and says so to the agent", async (t) => {
+    id = await ask("3");
+    await head.getByText("1 waiting for you").waitFor();
+    await page.goto(`${world.baseUrl}/agents`);
+    await head.click();
+    await page.getByRole("heading", { name: "Approvals" }).waitFor();
+    await picture("list");
+    const row = page.getByRole("listitem").filter({ hasText: "3.00" });
+    await row.getByRole("button", { name: "research-agent" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Decline" }).click();
+    await page.getByRole("dialog").getByText("Declined", { exact: true }).waitFor();
+    const again = await asAgent(world, agent.apiKey, "spend", {
+      ...{ recipient: payee, amount: "3", requestApproval: true },
+    });
+    t.match(again, { status: 403, body: { code: "approval_declined" } });
+  });
+  t.same(faults, [], "no policy violation, no uncaught error");
+});

@@ -1,0 +1,177 @@
+// Goal: an approval of a paid URL holds for the payee, the price and the origin the owner saw, and agents get it through every door.
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { main } from "../../server/client/cli.ts";
+import { ApprovalNeeded, Purser } from "../../server/client/purser.ts";
+import { asOwner } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
+
+t.test("approvals of paid URLs", async (t) => {
+  const made = await market(t, { listen: true, agent: { allowlist: [] } });
+  const { app, agent, owner, seller, baseUrl, database } = made;
+  const url = seller.url;
+  const approve = async (id: unknown) => {
+    const answer = await asOwner(app, owner, {
+      method: "POST",
+      url: `/api/approvals/${String(id)}/approve`,
+      body: {},
+    });
+    t.equal(answer.statusCode, 200, answer.body);
+    return answer.json<Record<string, unknown>>();
+  };
+  const stateOf = async (id: unknown) =>
+    (await database.pool.query("SELECT state FROM approvals WHERE id = $1", [id])).rows[0];
+  const asking = { url, requestApproval: true, reason: "Needed for the report." };
+  const key = (name: string) => ({ "idempotency-key": name });
+  const paidTo = () => made.balanceOf(PAYEE);
+
+  await t.test("asked with its site, allowed, paid once with its data", async (t) => {
+    seller.script = {};
+    const asked = await made.fetch(asking, key("one"));
+    t.match(asked, {
+      status: 202,
+      body: { payee: PAYEE, amount: "0.001", site: seller.origin, idempotencyKey: "one" },
+    });
+    const quote = await made.fetch({ url, dryRun: true });
+    t.match(quote.body["verdict"], {
+      allowed: false,
+      rules: [{}, {}, { rule: "allowlist", passed: false, liftable: true }],
+    });
+    t.match(await approve(asked.body["approvalId"]), { site: seller.origin, url });
+    t.match(
+      (await made.fetch({ url, dryRun: true }, key("one"))).body["verdict"],
+      { allowed: true, rules: [{}, {}, { passed: true, detail: /lifts this once/ }] },
+      "a dry run sees the permit, and does not use it",
+    );
+    const paid = await made.fetch(asking, key("one"));
+    t.match(
+      paid,
+      { status: 200, body: { paid: true, data: { answer: 42 } } },
+      JSON.stringify(paid.body),
+    );
+    t.match(await made.fetch(asking, key("one")), { status: 200, body: paid.body });
+    t.equal(await paidTo(), 1000n);
+    t.match(await stateOf(asked.body["approvalId"]), { state: "used" });
+  });
+
+  await t.test("another price or payee is another question", async (t) => {
+    const entry = seller.entry();
+    const other = privateKeyToAccount(generatePrivateKey()).address;
+    const before = await paidTo();
+    for (const [name, over] of Object.entries({
+      dearer: { amount: "2000" },
+      elsewhere: { payTo: other },
+    })) {
+      seller.script = {};
+      const asked = await made.fetch(asking, key(name));
+      await approve(asked.body["approvalId"]);
+      seller.script = { terms: () => ({ ...entry, ...over }) };
+      const changed = await made.fetch(asking, key(name));
+      t.equal(changed.status, 202, name);
+      t.not(changed.body["approvalId"], asked.body["approvalId"]);
+      t.match(await stateOf(asked.body["approvalId"]), { state: "expired" });
+      t.match(await made.fetch({ url }, key(name)), {
+        status: 403,
+        body: { code: "recipient_not_allowed", approvable: true },
+      });
+    }
+    t.equal(await paidTo(), before);
+    t.equal(await made.balanceOf(other), 0n);
+    seller.script = {};
+    const cheap = await made.fetch(asking, key("cheaper"));
+    await approve(cheap.body["approvalId"]);
+    seller.script = { terms: () => ({ ...entry, amount: "400" }) };
+    t.match(await made.fetch(asking, key("cheaper")), {
+      status: 200,
+      body: { amountPaid: "0.0004" },
+    });
+  });
+
+  await t.test("what no person can lift is not asked", async (t) => {
+    t.match(await made.fetch({ ...asking, url: "http://169.254.169.254/" }, key("no")), {
+      status: 403,
+      body: { code: "url_blocked" },
+    });
+    seller.script = {};
+    t.match(await made.fetch({ ...asking, maxAmount: "0.0001" }, key("max")), {
+      status: 403,
+      body: { code: "price_exceeds_max" },
+    });
+  });
+
+  const open = async (): Promise<string> => {
+    let id = "";
+    await until(async () => {
+      const { rows } = await database.pool.query<{ id: string }>(
+        "SELECT id FROM approvals WHERE state = 'open' AND expires_at > now() ORDER BY created_at DESC LIMIT 1",
+      );
+      id = rows[0]?.id ?? "";
+      return id !== "";
+    });
+    return id;
+  };
+  const clear = () =>
+    database.pool.query("UPDATE approvals SET state = 'declined' WHERE state = 'open'");
+
+  await t.test("the client waits and pays; the command line says who is asked", async (t) => {
+    await clear();
+    const purser = new Purser({ apiKey: agent.apiKey, baseUrl });
+    const recipient = privateKeyToAccount(generatePrivateKey()).address;
+    const request = { recipient, amount: "0.01", requestApproval: true };
+    const needed = await purser.spend(request).then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    t.ok(needed instanceof ApprovalNeeded);
+    const waiting = purser.spend(request, { waitForApprovalMs: 30_000 });
+    await approve(await open());
+    t.match(await waiting, { success: true, amount: "0.01" });
+
+    const lines: string[] = [];
+    const env = { AGENT_API_KEY: agent.apiKey, PURSER_URL: baseUrl };
+    const run = (...args: string[]) => main(args, env, (line) => lines.push(line));
+    const pay = ["spend", recipient, "0.02", "--request-approval", "--reason", "Rent"];
+    t.equal(await run(...pay), 5);
+    const asked = JSON.parse(lines.at(-1) ?? "") as Record<string, string>;
+    t.equal(await run("approval", asked["approvalId"] ?? "", "--wait", "0"), 0);
+    await approve(asked["approvalId"]);
+    t.equal(await run(...pay, "--idempotency-key", asked["idempotencyKey"] ?? ""), 0);
+    t.equal(await made.balanceOf(recipient), 30_000n);
+  });
+
+  await t.test("a model asks, waits and repeats over MCP", async (t) => {
+    const client = new Client({ name: "test", version: "1" });
+    await client.connect(
+      new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
+        requestInit: { headers: { authorization: `Bearer ${agent.apiKey}` } },
+      }) as never,
+    );
+    t.teardown(() => client.close());
+    const { tools } = await client.listTools();
+    t.match(tools.find(({ name }) => name === "send_usdc")?.description, /Ask once/);
+    const call = async (name: string, args: Record<string, unknown>) =>
+      (await client.callTool({ name, arguments: args })).structuredContent as Record<
+        string,
+        string
+      >;
+    const recipient = privateKeyToAccount(generatePrivateKey()).address;
+    const args = { recipient, amount: "0.03", requestApproval: true, reason: "Paper" };
+    const asked = await call("send_usdc", args);
+    t.match(asked, { status: "approval_required", idempotencyKey: /^mcp-/ });
+    t.match(await call("send_usdc", args), {
+      approvalId: asked["approvalId"],
+      idempotencyKey: asked["idempotencyKey"],
+    });
+    const waiting = call("wait_for_approval", { approvalId: asked["approvalId"] });
+    await approve(asked["approvalId"]);
+    t.match(await waiting, { status: "granted", idempotencyKey: asked["idempotencyKey"] });
+    t.match(await call("send_usdc", { ...args, idempotencyKey: asked["idempotencyKey"] }), {
+      success: true,
+    });
+    t.equal(await made.balanceOf(recipient), 30_000n);
+  });
+  await assertLedgerIsChain(t, made);
+});

@@ -1,0 +1,12 @@
+import type { ReactNode } from "react";
+import { PageHeader } from "../../components/PageHeader.tsx";
+import { Approvals } from "../../features/approvals/Approvals.tsx";
+
+export default function ApprovalsScreen(): ReactNode {
+  return (
+    <>
+      <PageHeader title="Approvals" lead="One payment at a time, by your signature." />
+      <Approvals />
+    </>
+  );
+}

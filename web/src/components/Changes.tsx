@@ -1,0 +1,19 @@
+import type { ReactNode } from "react";
+import type { Change } from "../lib/orders/terms.ts";
+import styles from "./Changes.module.css";
+
+/** What changes, line by line: as it is, and as it will be. */
+export function Changes({ changes }: { changes: Change[] }): ReactNode {
+  return (
+    <ul className={styles.changes} aria-label="Changes" tabIndex={0}>
+      {changes.map((change) => (
+        <li key={`${change.what}${change.before}${change.after}`}>
+          <span className={styles.what}>{change.what}</span>
+          {change.before !== "" && <del>{change.before}</del>}
+          {change.before !== "" && change.after !== "" && <span aria-hidden="true">→</span>}
+          {change.after !== "" && <ins>{change.after}</ins>}
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,158 @@
+import { TextInput } from "@mantine/core";
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { api } from "../../lib/api.ts";
+import { isSameAddress } from "../../lib/address.ts";
+import { formatUsdc } from "../../lib/money.ts";
+import type { SiteLookup } from "../../lib/wire.ts";
+import type { AllowlistDraft } from "./api.ts";
+import styles from "./Site.module.css";
+
+interface AllowSiteProps {
+  /** Whose list it is: it is asked as this agent would ask. */
+  agentId: string;
+  onPick: (entry: AllowlistDraft) => void;
+}
+
+/** People know a website, not its address: paste its URL, see whom it asks to be paid, add that address for that site. */
+export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
+  const [isOpen, setOpen] = useState(false);
+  const close = (): void => {
+    setOpen(false);
+  };
+  return (
+    <>
+      <Button
+        size="small"
+        onClick={() => {
+          setOpen(true);
+        }}
+      >
+        Allow a website
+      </Button>
+      <Dialog opened={isOpen} onClose={close} title="Allow a website" size="lg">
+        {isOpen && (
+          <AskSite
+            agentId={agentId}
+            onPick={(entry) => {
+              onPick(entry);
+              close();
+            }}
+          />
+        )}
+      </Dialog>
+    </>
+  );
+}
+
+function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
+  const [url, setUrl] = useState("");
+  const ask = useMutation({
+    mutationFn: () => api.post<SiteLookup>(`/api/agents/${agentId}/allowlist/lookup`, { url }),
+  });
+  const onSubmit = (event: React.FormEvent): void => {
+    event.preventDefault();
+    // The form of the rules is around this dialog.
+    event.stopPropagation();
+    if (url.trim() !== "" && !ask.isPending) ask.mutate();
+  };
+  return (
+    <Stack gap={4}>
+      <form className={styles.ask} onSubmit={onSubmit}>
+        <TextInput
+          label="Address of a paid page"
+          description="It is asked once for its price. Nothing is paid."
+          placeholder="https://api.example.com/data"
+          inputMode="url"
+          spellCheck={false}
+          autoComplete="off"
+          data-autofocus
+          value={url}
+          onChange={(event) => {
+            setUrl(event.currentTarget.value);
+            ask.reset();
+          }}
+        />
+        <Row end>
+          <Button
+            type="submit"
+            variant={ask.data ? "secondary" : "primary"}
+            disabled={url.trim() === ""}
+            pending={ask.isPending && "Asking…"}
+          >
+            Ask the site
+          </Button>
+        </Row>
+      </form>
+      {ask.error && <ErrorNotice title="The site told no price" error={ask.error} />}
+      {ask.data && <Found found={ask.data} onPick={onPick} />}
+    </Stack>
+  );
+}
+
+function Found({
+  found,
+  onPick,
+}: {
+  found: SiteLookup;
+  onPick: AllowSiteProps["onPick"];
+}): ReactNode {
+  const { site, readableSite, payTo, price, network, listed, thirdParty } = found;
+  const isListed = listed.some((address) => isSameAddress(address, payTo));
+  const { serviceName, description } = thirdParty;
+  const said = [serviceName, description].filter((words) => words !== null);
+  return (
+    <Stack gap={4}>
+      <dl className={styles.facts} aria-label="What the site asks for">
+        <dt>Site</dt>
+        <dd className={styles.site}>
+          {site}
+          {readableSite !== null && <span className={styles.readable}> ({readableSite})</span>}
+        </dd>
+        <dt>Paid to</dt>
+        <dd>
+          <Address value={payTo} full />
+        </dd>
+        <dt>Price</dt>
+        <dd>{formatUsdc(price)} USDC</dd>
+        <dt>Network</dt>
+        <dd>{network}</dd>
+      </dl>
+      {said.length > 0 && (
+        <figure className={styles.said}>
+          <figcaption>The site&rsquo;s own words, checked by nobody</figcaption>
+          {said.map((words) => (
+            <blockquote key={words}>{words}</blockquote>
+          ))}
+        </figure>
+      )}
+      {listed.length > 0 && !isListed && (
+        <Note tone="warn">You allowed another address at this site before.</Note>
+      )}
+      {isListed ? (
+        <p role="status">This site is on the list already.</p>
+      ) : (
+        <>
+          <p className={styles.hint}>
+            This address can then be paid by x402-fetch at exactly this site, and in no other way.
+          </p>
+          <Row end>
+            <Button
+              variant="primary"
+              onClick={() => {
+                onPick({ address: payTo, label: new URL(site).host.slice(0, 80), site });
+              }}
+            >
+              Add to the list
+            </Button>
+          </Row>
+        </>
+      )}
+    </Stack>
+  );
+}

@@ -1,0 +1,80 @@
+import { TextInput } from "@mantine/core";
+import { type ReactNode, useState } from "react";
+import { AmountInput } from "../../components/AmountInput.tsx";
+import { Fields, Stack } from "../../components/Layout.tsx";
+import { Select } from "../../components/Select.tsx";
+import type { RulesDraft, RulesErrors, RuleWords } from "./rules.ts";
+import styles from "./MoreLimits.module.css";
+
+const REACH = [
+  { value: "any", label: "Any site" },
+  { value: "sites", label: "Only the sites of its payees" },
+] as const;
+
+interface MoreLimitsProps {
+  words: RuleWords;
+  draft: RulesDraft;
+  errors: RulesErrors;
+  set: (change: Partial<RulesDraft>) => void;
+}
+
+/** What most agents do without: folded away, so that the first steps stay short. */
+export function MoreLimits({ words, draft, errors, set }: MoreLimitsProps): ReactNode {
+  const isUsed =
+    draft.weeklyLimit !== "" ||
+    draft.monthlyLimit !== "" ||
+    draft.paymentsPerHour !== "" ||
+    draft.fetch !== "any";
+  const [isOpen, setOpen] = useState(isUsed);
+  return (
+    <details
+      className={styles.root}
+      open={isOpen}
+      onToggle={(event) => {
+        setOpen(event.currentTarget.open);
+      }}
+    >
+      <summary>More limits: a week, a month, how often, where</summary>
+      <Stack gap={4}>
+        <Fields>
+          {(["weeklyLimit", "monthlyLimit"] as const).map((name) => (
+            <AmountInput
+              key={name}
+              label={words[name].label}
+              description={words[name].help}
+              placeholder="None"
+              value={draft[name]}
+              error={errors[name]}
+              onChange={(value) => {
+                set({ [name]: value });
+              }}
+            />
+          ))}
+        </Fields>
+        <Fields>
+          <TextInput
+            label={words.paymentsPerHour.label}
+            description={words.paymentsPerHour.help}
+            placeholder="No limit"
+            inputMode="numeric"
+            autoComplete="off"
+            value={draft.paymentsPerHour}
+            error={errors.paymentsPerHour}
+            onChange={(event) => {
+              set({ paymentsPerHour: event.currentTarget.value.replaceAll(/\D/g, "") });
+            }}
+          />
+          <Select
+            label="Sites it may fetch from"
+            description="Free answers included"
+            value={draft.fetch}
+            onChange={(fetch) => {
+              set({ fetch });
+            }}
+            options={REACH}
+          />
+        </Fields>
+      </Stack>
+    </details>
+  );
+}

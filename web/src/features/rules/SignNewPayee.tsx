@@ -1,0 +1,45 @@
+import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Stack } from "../../components/Layout.tsx";
+import { isSamePayee } from "../../lib/orders/terms.ts";
+import type { Agent, Payment } from "../../lib/wire.ts";
+import { AllowPayee } from "./AllowPayee.tsx";
+import styles from "./Site.module.css";
+
+/** A site that asks for another address: both are shown in full before the new one is signed in the place of the old. */
+export function SignNewPayee({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
+  const { site, expectedPayee, seenPayee } = payment.denial ?? {};
+  if (!site || !expectedPayee || !seenPayee) return null;
+  const listed = (address: string) =>
+    agent.allowlist.find((entry) => isSamePayee(entry, { address, site }));
+  const old = listed(expectedPayee);
+  if (listed(seenPayee))
+    return <p role="status">The new address is allowed now. The agent may try again.</p>;
+  return (
+    <Stack gap={3}>
+      <dl className={styles.facts}>
+        <dt>Site</dt>
+        <dd className={styles.site}>{site}</dd>
+        <dt>You allowed</dt>
+        <dd>
+          <Address value={expectedPayee} full />
+        </dd>
+        <dt>It asks for</dt>
+        <dd>
+          <Address value={seenPayee} full />
+        </dd>
+      </dl>
+      <p>
+        Sellers do change their address, and so does whoever breaks into a site. Ask the seller in
+        another way if you are not sure.
+      </p>
+      <AllowPayee
+        agent={agent}
+        payee={{ address: seenPayee, site, label: old?.label ?? "", replaces: expectedPayee }}
+        variant="primary"
+      >
+        Sign the new address
+      </AllowPayee>
+    </Stack>
+  );
+}

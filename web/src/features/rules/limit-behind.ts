@@ -1,0 +1,85 @@
+import { atomic } from "../../lib/money.ts";
+import { isSamePayee } from "../../lib/orders/terms.ts";
+import type { Agent, AgentChanges, Payment } from "../../lib/wire.ts";
+import { type AllowlistDraft, allowPayee, changeRules } from "./api.ts";
+
+export interface LimitBehind {
+  name: string;
+  /** Null: there is none any more. */
+  now: bigint | null;
+  /** At which the payment would pass. */
+  needed: bigint;
+  raise: (to: string) => Promise<unknown>;
+}
+
+interface Used {
+  limit: string;
+  spent: string;
+  reserved: string;
+}
+
+/** By which entry of the list a payment is judged: its payee's own at the site of the fetch, or the one for everywhere. */
+export function entryFor(
+  agent: Agent,
+  { recipient, x402 }: Payment,
+): Agent["allowlist"][number] | undefined {
+  if (recipient === null) return undefined;
+  const url = x402?.url ?? "";
+  const sites = URL.canParse(url) ? [new URL(url).origin, ""] : [""];
+  return sites
+    .map((site) =>
+      agent.allowlist.find((entry) => isSamePayee(entry, { address: recipient, site })),
+    )
+    .find((entry) => entry !== undefined);
+}
+
+/** The limit that refused a payment, as it is now; undefined where another rule did. */
+export function limitBehind(agent: Agent, payment: Payment): LimitBehind | undefined {
+  const amount = atomic(payment.amount);
+  const money = (limit: string | null): bigint | null => (limit === null ? null : atomic(limit));
+  const title = "Raise the limit";
+  const ofAgent = (
+    name: string,
+    field: keyof AgentChanges,
+    now: string | null,
+    used: Used | null = null,
+  ): LimitBehind => ({
+    name,
+    now: money(now),
+    needed: amount + (used === null ? 0n : atomic(used.spent) + atomic(used.reserved)),
+    raise: (to) => changeRules(agent, { [field]: to }, { title }),
+  });
+  const entry = entryFor(agent, payment);
+  const ofPayee = (
+    name: string,
+    field: "dailyLimit" | "perPaymentLimit",
+    used: Used | undefined,
+  ): LimitBehind | undefined =>
+    entry && {
+      name,
+      now: money(entry[field]),
+      needed: amount + (used ? atomic(used.spent) + atomic(used.reserved) : 0n),
+      raise: (to) => {
+        const { address, label, site } = entry;
+        const payee: AllowlistDraft = { address, label, site, [field]: to };
+        return allowPayee(agent, payee, title);
+      },
+    };
+  const { limits } = agent;
+  switch (payment.denial?.code) {
+    case "daily_limit_exceeded":
+      return ofAgent("daily limit", "dailyLimit", agent.dailyLimit, limits);
+    case "weekly_limit_exceeded":
+      return ofAgent("weekly limit", "weeklyLimit", agent.weeklyLimit, limits.weekly);
+    case "monthly_limit_exceeded":
+      return ofAgent("monthly limit", "monthlyLimit", agent.monthlyLimit, limits.monthly);
+    case "per_payment_limit_exceeded":
+      return ofAgent("limit per payment", "perPaymentLimit", agent.perPaymentLimit);
+    case "payee_limit_exceeded":
+      return ofPayee("daily limit of this payee", "dailyLimit", entry?.limits);
+    case "payee_per_payment_limit_exceeded":
+      return ofPayee("limit per payment to this payee", "perPaymentLimit", undefined);
+    default:
+      return undefined;
+  }
+}

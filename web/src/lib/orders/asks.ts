@@ -1,0 +1,171 @@
+/** What the screens ask an owner to sign, and how the order is compared with it. */
+import { isSameAddress } from "../address.ts";
+import { api } from "../api.ts";
+import { serverNowMs } from "../clock.ts";
+import { formatUsdc, toDecimal } from "../money.ts";
+import type { Agent, Approval, NewAgent } from "../wire.ts";
+import { type Ask, OrderMismatch } from "./signing.ts";
+import {
+  type Change,
+  diffTerms,
+  isSameTerms,
+  NO_TERMS,
+  type TermNames,
+  type Terms,
+  termsOfAgent,
+  termsOfOrder,
+  termsWith,
+  timeIn,
+} from "./terms.ts";
+import { formatDateTime } from "../time.ts";
+
+type Order = Record<string, unknown>;
+
+/** The longest an order may wait for its signature, and some for clocks that differ. */
+const MAX_WAIT_MS = 20 * 60_000;
+/** An approval's order holds for an hour: the agent comes back for it. */
+const MAX_APPROVAL_MS = 65 * 60_000;
+
+/** CAIP-2 of an EVM chain. */
+const chainIdOf = (network: string): number => Number(network.split(":")[1]);
+
+function assertSingleUse(order: Order, maxWaitMs = MAX_WAIT_MS): void {
+  const endsMs = Number(order.deadline) * 1000;
+  const isSingle = /^0x[0-9a-f]{64}$/i.test(String(order.nonce));
+  if (!isSingle || !(endsMs < serverNowMs() + maxWaitMs)) throw new OrderMismatch([]);
+}
+
+function assertFor(order: Order, agent: Pick<Agent, "id" | "walletAddress">): void {
+  assertSingleUse(order);
+  if (order.agent !== agent.id || !isSameAddress(String(order.wallet), agent.walletAddress))
+    throw new OrderMismatch([
+      {
+        what: "Agent",
+        before: agent.id,
+        after: `${String(order.agent)} with wallet ${String(order.wallet)}`,
+      },
+    ]);
+}
+
+/** A change of an agent's rules: the order holds the whole policy that results. */
+export function policyAsk(asked: {
+  /** As the screen shows it. */
+  agent: Agent;
+  title: string;
+  /** The rules after the change, from those before. */
+  apply: (terms: Terms) => Terms;
+  names?: TermNames;
+  /** What changes beside the rules, such as the pause that ends. */
+  beside?: Change[];
+}): Ask {
+  const { agent, apply, names, beside = [] } = asked;
+  const shown = termsOfAgent(agent);
+  return {
+    kind: "AgentPolicy",
+    title: asked.title,
+    chainId: chainIdOf(agent.network),
+    async read(order) {
+      assertFor(order, agent);
+      const said = termsOfOrder(order);
+      const changes = [...beside, ...diffTerms(shown, said, names)];
+      if (isSameTerms(said, apply(shown))) return { changes, isNews: false };
+      // Changed elsewhere since the screen was drawn? Then the order holds that as well.
+      const now = termsOfAgent(await api.get<Agent>(`/api/agents/${agent.id}`));
+      if (isSameTerms(said, apply(now))) return { changes, isNews: true };
+      throw new OrderMismatch(diffTerms(apply(now), said, names));
+    },
+  };
+}
+
+/** A new agent: its wallet is made by the service, everything else is as asked. */
+export function creationAsk(body: NewAgent, network: string, names?: TermNames): Ask {
+  const { allowlist = [], authorization: _authorization, network: _network, ...rules } = body;
+  const payees = allowlist.map((entry) => (typeof entry === "string" ? { address: entry } : entry));
+  const wanted = termsWith(NO_TERMS, { ...rules, payees });
+  return {
+    kind: "AgentPolicy",
+    title: `Create ${wanted.name}`,
+    chainId: chainIdOf(network),
+    read(order) {
+      assertSingleUse(order);
+      const said = termsOfOrder(order);
+      if (!isSameTerms(said, wanted)) throw new OrderMismatch(diffTerms(wanted, said, names));
+      return Promise.resolve({ changes: diffTerms(null, said, names), isNews: false });
+    },
+  };
+}
+
+/** A new key, or one that takes another's place. */
+export function keyAsk(asked: {
+  agent: Pick<Agent, "id" | "walletAddress" | "network" | "name">;
+  title: string;
+  label: string;
+  expiresAt: string | null;
+}): Ask {
+  const until = (iso: string | null): string => (iso === null ? "never" : formatDateTime(iso));
+  return {
+    kind: "IssueKey",
+    title: asked.title,
+    chainId: chainIdOf(asked.agent.network),
+    read(order) {
+      assertFor(order, asked.agent);
+      const label = String(order.label);
+      const expiresAt = until(timeIn(order, "expiresAt"));
+      if (label !== asked.label || expiresAt !== until(asked.expiresAt))
+        throw new OrderMismatch([
+          {
+            what: "Key",
+            before: `${asked.label}, expires ${until(asked.expiresAt)}`,
+            after: `${label}, expires ${expiresAt}`,
+          },
+        ]);
+      return Promise.resolve({
+        changes: [
+          { what: "New API key", before: "", after: label || "without a label" },
+          { what: "For", before: "", after: asked.agent.name },
+          { what: "Expires", before: "", after: expiresAt },
+        ],
+        isNews: false,
+      });
+    },
+  };
+}
+
+/** One payment that a rule denied: exactly what the screen shows, to the last unit. */
+export function approvalAsk(approval: Approval): Ask {
+  const { agentId, agentName, payee, asset, amount, site, network } = approval;
+  return {
+    kind: "ApprovePayment",
+    title: `Allow ${agentName} one payment`,
+    chainId: chainIdOf(network),
+    effect: "It costs you nothing. The agent may then make this payment, once, within the hour.",
+    read(order) {
+      assertSingleUse(order, MAX_APPROVAL_MS);
+      const isSame =
+        order.agent === agentId &&
+        order.approvalId === approval.id &&
+        isSameAddress(String(order.payee), payee) &&
+        isSameAddress(String(order.asset), asset) &&
+        toDecimal(BigInt(String(order.maxAmount))) === amount &&
+        order.site === (site ?? "");
+      if (!isSame)
+        throw new OrderMismatch([
+          {
+            what: "Payment",
+            before: `${amount} to ${payee}${site === null ? "" : ` at ${site}`}`,
+            after: `${String(order.maxAmount)} units to ${String(order.payee)} at ${String(order.site) || "no site"}`,
+          },
+        ]);
+      return Promise.resolve({
+        changes: [
+          { what: "Agent", before: "", after: agentName },
+          { what: "At most", before: "", after: `${formatUsdc(amount)} USDC` },
+          { what: "To", before: "", after: payee },
+          ...(site === null ? [] : [{ what: "Only at", before: "", after: site }]),
+          { what: "How often", before: "", after: "once" },
+        ],
+        isNews: false,
+      });
+    },
+  };
+}

@@ -1,0 +1,141 @@
+import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { Changes } from "../../components/Changes.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { isSameAddress, shortAddress } from "../../lib/address.ts";
+import type { Notice, Signing } from "../../lib/orders/signing.ts";
+import { useConnection } from "../../lib/wallet/connection.ts";
+import { useNetworkOfChain } from "../info.ts";
+import { ChainHelp } from "../wallet/ChainHelp.tsx";
+import { WalletPicker } from "../wallet/WalletPicker.tsx";
+
+/** What the wallet is asked to sign, in plain words, while it is asked, and where it does not go through. */
+export default function SigningDialog({ signing }: { signing: Signing }): ReactNode {
+  const { ask, changes, step, cancel } = signing;
+  return (
+    <Dialog opened onClose={cancel} closable={step !== "sending"} title={ask.title}>
+      <Stack gap={4}>
+        <NoticeText notice={signing.notice} owner={signing.owner} />
+        {changes.length > 0 ? <Changes changes={changes} /> : <p>The rules stay as they are.</p>}
+        <NextStep signing={signing} />
+      </Stack>
+    </Dialog>
+  );
+}
+
+function NextStep({ signing }: { signing: Signing }): ReactNode {
+  const { ask, owner, step, notice, press, cancel } = signing;
+  const connection = useConnection();
+  const network = useNetworkOfChain(ask.chainId);
+  const back = <Button onClick={cancel}>Cancel</Button>;
+  if (step === "sending") return <p role="status">Signed. The change is being made…</p>;
+  if (step === "wallet")
+    return (
+      <Stack gap={3}>
+        <p role="status">
+          <strong>Your wallet is open: compare, then sign.</strong>{" "}
+          <Muted>{ask.effect ?? "It costs nothing and moves no money."}</Muted>
+        </p>
+        <Row end>{back}</Row>
+      </Stack>
+    );
+  if (notice === "lost")
+    return (
+      <Row end>
+        {back}
+        <Button variant="primary" onClick={press}>
+          Send it again
+        </Button>
+      </Row>
+    );
+  if (!connection)
+    return (
+      <Stack gap={3}>
+        <p>
+          Connect the wallet you signed in with, <Address value={owner} copy={false} />, to sign
+          this.
+        </p>
+        <WalletPicker expected={owner} />
+        <Row end>{back}</Row>
+      </Stack>
+    );
+  if (!isSameAddress(connection.address, owner))
+    return (
+      <Stack gap={3}>
+        <Note tone="warn">
+          <p role="status">
+            Your wallet shows the account {shortAddress(connection.address)}. Choose{" "}
+            {shortAddress(owner)} in it, with which you are signed in, to go on.
+          </p>
+        </Note>
+        <Row end>{back}</Row>
+      </Stack>
+    );
+  if (network && connection.chainId !== network.chainId)
+    return (
+      <ChainHelp connection={connection} network={network}>
+        {back}
+      </ChainHelp>
+    );
+  return (
+    <Row end>
+      {back}
+      <Button variant="primary" data-autofocus onClick={press}>
+        {notice === undefined ? "Sign" : "Sign again"}
+      </Button>
+    </Row>
+  );
+}
+
+function NoticeText({ notice, owner }: { notice: Notice; owner: string }): ReactNode {
+  switch (notice) {
+    case undefined:
+      return null;
+    case "declined":
+      return (
+        <Note>
+          <p role="status">You declined in your wallet. Nothing was signed, nothing changed.</p>
+        </Note>
+      );
+    case "changed":
+      return (
+        <Note tone="warn">
+          <p role="status">
+            The rules were changed elsewhere meanwhile. This is what would be in force now; sign it
+            if it is what you want.
+          </p>
+        </Note>
+      );
+    case "expired":
+      return (
+        <Note tone="warn">
+          <p role="status">
+            The order was signed too late: it held for 15 minutes. Here is a new one.
+          </p>
+        </Note>
+      );
+    case "other-account":
+      return (
+        <Note tone="warn">
+          <p role="status">
+            The signature is not of {shortAddress(owner)}, with which you are signed in. Choose that
+            account in your wallet, then sign again. Nothing changed.
+          </p>
+        </Note>
+      );
+    case "lost":
+      return (
+        <Note tone="warn">
+          <p role="status">
+            You signed, and the answer was lost on its way. Sending the same order again is safe: it
+            works once.
+          </p>
+        </Note>
+      );
+    default:
+      return <ErrorNotice title="Your wallet did not sign" error={notice.error} />;
+  }
+}

@@ -1,0 +1,25 @@
+import { lazy, type ReactNode, Suspense, useEffect } from "react";
+import { useSigning } from "../../lib/orders/signing.ts";
+import { knowWallets, useConnection } from "../../lib/wallet/connection.ts";
+import { useWallets } from "../wallet/use-wallets.ts";
+
+const SigningDialog = lazy(() => import("./SigningDialog.tsx"));
+
+/** Stands on every screen of an owner; what it shows is loaded when there is something to sign. */
+export function SigningHost(): ReactNode {
+  const signing = useSigning();
+  const connection = useConnection();
+  const wallets = useWallets();
+  useEffect(() => {
+    knowWallets(wallets);
+  }, [wallets]);
+  if (!signing) return null;
+  // The demo wallet signs in the page, at once: a window that flashes by would tell nobody anything.
+  const isDemo = connection?.wallet.kind === "demo";
+  if (isDemo && signing.step !== "review") return null;
+  return (
+    <Suspense fallback={null}>
+      <SigningDialog signing={signing} />
+    </Suspense>
+  );
+}
