@@ -327,21 +327,3 @@ export class ApiError extends Error {
     this.headers = options.headers ?? {};
   }
 }
-
-/** The RFC 9457 body, a superset with `success:false` and `error` for plain clients. */
-export function problemBody(error: ApiError, requestId: string): Record<string, unknown> {
-  const definition = ERRORS[error.code];
-  return {
-    type: `/developers/errors#${error.code}`,
-    title: definition.title,
-    status: definition.status,
-    detail: error.message,
-    code: error.code,
-    requestId,
-    success: false,
-    error: error.message,
-    retryable: definition.retryable,
-    suggestion: definition.help,
-    ...error.extra,
-  };
-}

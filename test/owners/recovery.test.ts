@@ -172,7 +172,7 @@ t.test(
     const signature = await wallet.signTypedData({
       ...prepared.typedData,
       message: elsewhere,
-    } as never);
+    });
     const stolen = await call(second, "POST", url, { order: elsewhere, signature });
     t.equal(codeOf(stolen), "second_wallet_only_tightens");
     const taken = await call(second, "POST", url, body);

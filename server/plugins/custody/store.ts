@@ -168,6 +168,7 @@ export async function findWithdrawal(
   agentId: string,
   nonce: Hex,
 ): Promise<WithdrawalRow | undefined> {
+  // SQL: on the money's way, as the reservation is that wrote it.
   const { rows } = await sql.query<Omit<WithdrawalRow, "signature"> & { signature: Buffer }>(
     `SELECT to_address AS "to", amount AS "amountAtomic", deadline AS "deadlineSeconds", signature
        FROM withdrawal_orders WHERE agent_id = $1 AND nonce = $2`,

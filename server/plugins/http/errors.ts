@@ -1,7 +1,7 @@
 import fp from "fastify-plugin";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import { isDatabaseUnavailable, isTextRefused } from "../../infra/db/pool.ts";
-import { ApiError, problemBody, type ErrorCode } from "../../errors.ts";
+import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 
 /** The one error handler: whatever is thrown becomes problem+json with a code of the registry. */
 export default fp(
@@ -102,4 +102,22 @@ function validationError(error: FastifyError): ApiError {
     detail: listed.map(({ path, message }) => `${path} ${message}`).join("; "),
     extra: { errors: listed },
   });
+}
+
+/** The RFC 9457 body, a superset with `success:false` and `error` for plain clients. */
+export function problemBody(error: ApiError, requestId: string): Record<string, unknown> {
+  const definition = ERRORS[error.code];
+  return {
+    type: `/developers/errors#${error.code}`,
+    title: definition.title,
+    status: definition.status,
+    detail: error.message,
+    code: error.code,
+    requestId,
+    success: false,
+    error: error.message,
+    retryable: definition.retryable,
+    suggestion: definition.help,
+    ...error.extra,
+  };
 }

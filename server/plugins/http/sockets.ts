@@ -11,7 +11,8 @@ import type { FastifyInstance } from "fastify";
 import { Counter } from "prom-client";
 import { addressBucket } from "../../core/client-address.ts";
 import { newId } from "../../core/ids.ts";
-import { ApiError, problemBody, type ErrorCode } from "../../errors.ts";
+import { ApiError, type ErrorCode } from "../../errors.ts";
+import { problemBody } from "./errors.ts";
 
 const MAX_CONNECTIONS = 20_000;
 /** A reader that takes less than this while we hold an answer for it is waited for no longer than a request. */

@@ -1,0 +1,360 @@
+// Goal: what loosens an agent's rules happens only as its owner's wallet signed it, once, and whatever is killed or raced in between.
+import t, { type Test } from "tap";
+import { encodeDeployData, type Address, type Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "json" };
+import {
+  asOwner,
+  createAgent,
+  freshNonce,
+  signIn,
+  signOrder,
+  siweMessage,
+  verify,
+  type SignedInOwner,
+} from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { startReplica } from "../spending/replica.helper.ts";
+
+const service = await testApp(t);
+const { app, chain } = service;
+const sql = service.database.pool;
+const owner = await signIn(service);
+const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+
+interface Answer {
+  status: number;
+  code?: string;
+  order?: Record<string, unknown>;
+  typedData?: object;
+  agent?: { id: string };
+  dailyLimit?: string;
+}
+
+type Method = "POST" | "PUT" | "PATCH" | "DELETE";
+
+/** One request, as it is: nothing signs by itself. */
+async function ask(
+  method: Method,
+  url: string,
+  body: object = {},
+  by: SignedInOwner = owner,
+): Promise<Answer> {
+  const answer = await app.inject({
+    method,
+    url,
+    headers: by.headers,
+    ...(method !== "DELETE" && { payload: JSON.stringify(body) }),
+  });
+  return { ...answer.json<object>(), status: answer.statusCode };
+}
+
+const signed = async (answer: Answer, by: PrivateKeyAccount = owner.account) => {
+  const authorization = await signOrder(by, answer);
+  if (!authorization) throw new Error(`nothing to sign: ${JSON.stringify(answer)}`);
+  return authorization;
+};
+
+const rulesOf = async (id: string) => {
+  const answer = await app.inject({ url: `/api/agents/${id}`, headers: owner.headers });
+  return answer.json<{ dailyLimit: string; status: string; allowlist: { address: string }[] }>();
+};
+
+const usedOrders = async (agentId: string): Promise<number> => {
+  const { rows } = await sql.query<{ count: number }>(
+    "SELECT count(*)::int FROM owner_orders WHERE agent_id = $1 AND used_at IS NOT NULL",
+    [agentId],
+  );
+  return rows[0]?.count ?? -1;
+};
+
+t.test("creating: the first request prepares, the second makes it, once", async (t) => {
+  const body = { name: "Two steps", dailyLimit: "5", allowlist: [someone()], fetch: "sites" };
+  const asked = await ask("POST", "/api/agents", body);
+  t.match(asked, { status: 403, code: "owner_signature_required" });
+  t.match(asked.order, {
+    version: "1",
+    name: "Two steps",
+    dailyLimit: "5000000",
+    weeklyLimit: String(2n ** 256n - 1n),
+    fetch: "sites",
+    payees: [{ payee: body.allowlist[0], site: "" }],
+  });
+  const authorization = await signed(asked);
+  t.match(await ask("POST", "/api/agents", { ...body, dailyLimit: "6", authorization }), {
+    status: 409,
+    code: "policy_changed",
+  });
+  const both = await Promise.all([
+    ask("POST", "/api/agents", { ...body, authorization }),
+    ask("POST", "/api/agents", { ...body, authorization }),
+  ]);
+  const statuses = both.map(({ status }) => status).toSorted((left, right) => left - right);
+  t.same(statuses, [201, 409], "two tabs, one agent");
+  t.ok(both.some(({ code }) => code === "order_used"));
+  const made = both.find(({ status }) => status === 201);
+  t.equal(made?.agent?.id, asked.order?.["agent"], "the one that was prepared");
+  const thief = await signIn(service);
+  const again = await ask("POST", "/api/agents", body, thief);
+  t.match(
+    await ask("POST", "/api/agents", { ...body, authorization: await signed(again) }, thief),
+    {
+      status: 401,
+      code: "invalid_signature",
+    },
+  );
+  const { rows } = await sql.query(
+    "SELECT 1 FROM owner_orders WHERE sealed IS NOT NULL AND used_at IS NOT NULL",
+  );
+  t.equal(rows.length, 0, "no second copy of a wallet stays");
+});
+
+t.test("a session that only asks fills nothing", async (t) => {
+  const eager = await signIn(service);
+  for (let count = 0; count < 25; count += 1)
+    await ask("POST", "/api/agents", { name: `a${count}`, dailyLimit: "1" }, eager);
+  const { rows } = await sql.query<{ count: number }>(
+    "SELECT count(*)::int FROM owner_orders r JOIN owners o ON o.id = r.owner_id WHERE o.address = $1",
+    [eager.account.address.toLowerCase()],
+  );
+  t.equal(rows[0]?.count, 20);
+});
+
+t.test("what loosens asks, what tightens does not", async (t) => {
+  const [first, second] = [someone(), someone()];
+  const site = "https://api.example.com";
+  const { id, keyId } = await createAgent(service, owner, {
+    dailyLimit: "5",
+    weeklyLimit: "9",
+    fetch: "sites",
+    expiresAt: "2036-01-01T00:00:00Z",
+    allowlist: [{ address: first, dailyLimit: "2", site }],
+  });
+  const url = `/api/agents/${id}`;
+  const loosening: [Method, string, object][] = [
+    ["PATCH", url, { dailyLimit: "5.000001" }],
+    ["PATCH", url, { weeklyLimit: null }],
+    ["PATCH", url, { fetch: "any" }],
+    ["PATCH", url, { expiresAt: "2036-01-01T00:00:01Z" }],
+    ["PATCH", url, { dailyLimit: "1", expiresAt: null }],
+    ["POST", `${url}/allowlist`, { address: second }],
+    ["POST", `${url}/allowlist`, { address: first, dailyLimit: null }],
+    ["POST", `${url}/allowlist`, { address: first, site: "" }],
+    ["POST", `${url}/allowlist`, { address: first, site: "http://api.example.com" }],
+    ["PUT", `${url}/allowlist`, { allowlist: [first] }],
+    ["POST", `${url}/keys`, {}],
+    ["POST", `${url}/keys/${keyId}/rotate`, {}],
+  ];
+  for (const [method, path, body] of loosening)
+    t.match(
+      await ask(method, path, body),
+      { status: 403, code: "owner_signature_required", order: { agent: id } },
+      `${method} ${JSON.stringify(body)}`,
+    );
+  const tightening: [Method, string, object][] = [
+    [
+      "PATCH",
+      url,
+      { name: "Renamed", monthlyLimit: "20", perPaymentLimit: "1", paymentsPerHour: 5 },
+    ],
+    ["PATCH", url, { dailyLimit: "4", expiresAt: "2035-01-01T00:00:00Z" }],
+    [
+      "POST",
+      `${url}/allowlist`,
+      { address: first, label: "Shop", dailyLimit: "1", perPaymentLimit: "1" },
+    ],
+    ["PATCH", url, { status: "paused" }],
+    ["DELETE", `${url}/allowlist/${first}`, {}],
+    ["PUT", `${url}/allowlist`, { allowlist: [] }],
+    ["DELETE", `${url}/keys/${keyId}`, {}],
+  ];
+  for (const [method, path, body] of tightening) {
+    const { status } = await ask(method, path, body);
+    t.ok(status < 300, `${method} ${JSON.stringify(body)}: ${status}`);
+  }
+  t.match(await ask("PATCH", url, { status: "active" }), { code: "owner_signature_required" });
+  t.match(await ask("POST", `${url}/allowlist`, { address: second, site: "https://a.example/x" }), {
+    status: 422,
+  });
+});
+
+t.test("an order is good for what it says, once, in time", async (t) => {
+  const { id } = await createAgent(service, owner, { dailyLimit: "5" });
+  const other = await createAgent(service, owner, { dailyLimit: "5" });
+  const url = `/api/agents/${id}`;
+  const raise = { dailyLimit: "6" };
+  const asked = await ask("PATCH", url, raise);
+  const authorization = await signed(asked);
+  const wrong = await signed(asked, privateKeyToAccount(generatePrivateKey()));
+  const order = authorization.order as Record<string, string>;
+  for (const [name, body, expected] of [
+    ["not the owner", { ...raise, authorization: wrong }, { code: "invalid_signature" }],
+    [
+      "another order than was signed",
+      { ...raise, authorization: { ...authorization, order: { ...order, dailyLimit: "7000000" } } },
+      { code: "invalid_signature" },
+    ],
+    ["another request", { dailyLimit: "7", authorization }, { code: "policy_changed" }],
+    [
+      "a number out of range",
+      {
+        ...raise,
+        authorization: { ...authorization, order: { ...order, dailyLimit: "9".repeat(78) } },
+      },
+      { code: "validation_failed" },
+    ],
+  ] as const)
+    t.match(await ask("PATCH", url, body), expected, name);
+  t.match(
+    await ask("PATCH", `/api/agents/${other.id}`, { ...raise, authorization }),
+    { status: 401, code: "invalid_signature" },
+    "another agent",
+  );
+  t.match(await ask("PATCH", url, { ...raise, authorization }), { status: 200, dailyLimit: "6" });
+  t.match(await ask("PATCH", url, { ...raise, authorization }), {
+    status: 409,
+    code: "order_used",
+  });
+  t.equal((await ask("PATCH", url, { dailyLimit: "1" })).status, 200);
+  t.match(
+    await ask("PATCH", url, { ...raise, authorization }),
+    { code: "order_used" },
+    "nor later",
+  );
+
+  const [one, two] = [await ask("PATCH", url, raise), await ask("PATCH", url, { dailyLimit: "8" })];
+  const late = await signed(one);
+  t.equal(
+    (await ask("PATCH", url, { dailyLimit: "8", authorization: await signed(two) })).status,
+    200,
+  );
+  const stale = await ask("PATCH", url, { dailyLimit: "9", authorization: late });
+  t.match(stale, {
+    status: 409,
+    code: "policy_changed",
+    order: { version: "4", dailyLimit: "9000000" },
+  });
+  const newer = await signed(stale);
+  t.equal(
+    (await ask("PATCH", url, { dailyLimit: "9", authorization: newer })).status,
+    200,
+    "the newer one",
+  );
+
+  const timed = async (deadline: string) => {
+    const answer = await ask("PATCH", url, { dailyLimit: "20" });
+    const typed = answer.typedData as { message: object };
+    const message = { ...answer.order, deadline };
+    return ask("PATCH", url, {
+      dailyLimit: "20",
+      authorization: await signed({ ...answer, order: message, typedData: { ...typed, message } }),
+    });
+  };
+  const now = Math.floor(Date.now() / 1000);
+  t.match(await timed(String(now - 1)), { status: 422, code: "signature_expired" });
+  t.match(await timed(String(now + 3600)), { status: 422, code: "validation_failed" });
+  t.equal((await rulesOf(id)).dailyLimit, "9");
+});
+
+t.test("narrowed meanwhile: what was signed would undo it, and is asked for anew", async (t) => {
+  const [payee, more] = [someone(), someone()];
+  const { id } = await createAgent(service, owner, { dailyLimit: "5", allowlist: [payee] });
+  const url = `/api/agents/${id}`;
+  const add = { address: more };
+  const authorization = await signed(await ask("POST", `${url}/allowlist`, add));
+  t.equal((await ask("PATCH", url, { dailyLimit: "1" })).status, 200);
+  const answer = await ask("POST", `${url}/allowlist`, { ...add, authorization });
+  t.match(answer, { status: 409, code: "policy_changed", order: { dailyLimit: "1000000" } });
+  t.equal((await rulesOf(id)).allowlist.length, 1);
+});
+
+t.test("a contract that owns agents signs for them", async (t) => {
+  const key = privateKeyToAccount(generatePrivateKey());
+  const hash = await chain.walletClient(chain.accounts[0] as PrivateKeyAccount).sendTransaction({
+    data: encodeDeployData({
+      abi: walletArtifact.abi,
+      bytecode: walletArtifact.bytecode as Hex,
+      args: [key.address, 0],
+    }),
+  });
+  const { contractAddress } = await chain.publicClient.waitForTransactionReceipt({ hash });
+  const address = contractAddress as Address;
+  const message = siweMessage(service, { nonce: await freshNonce(app), address });
+  const entered = await verify(service, { message, signature: await key.signMessage({ message }) });
+  t.equal(entered.statusCode, 200, entered.body);
+  const [cookie = ""] = [entered.headers["set-cookie"]].flat();
+  const headers = { ...owner.headers, cookie: cookie.split(";", 1)[0] ?? "" };
+  const mine: SignedInOwner = { account: key, cookie: headers.cookie, headers };
+  const payee = someone();
+  const agent = await createAgent(service, mine, { dailyLimit: "5", allowlist: [payee] });
+  await chain.mint(agent.walletAddress, 5_000_000n);
+  const asked = {
+    method: "PATCH" as const,
+    url: `/api/agents/${agent.id}`,
+    body: { dailyLimit: "6" },
+  };
+  t.equal((await asOwner(app, mine, asked)).statusCode, 200);
+  const paid = await app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: agent.headers,
+    payload: JSON.stringify({ recipient: payee, amount: "1" }),
+  });
+  t.equal(paid.statusCode, 200, paid.body);
+  const refused = await ask("PATCH", asked.url, { dailyLimit: "7" }, mine);
+  t.match(
+    await ask("PATCH", asked.url, { dailyLimit: "7", authorization: await signed(refused) }, mine),
+    { status: 401, code: "invalid_signature" },
+    "another key does not",
+  );
+});
+
+t.test("killed between the order's verification and the commit", async (t) => {
+  const { id } = await createAgent(service, owner, { dailyLimit: "5" });
+  const url = `/api/agents/${id}`;
+  const body = {
+    dailyLimit: "6",
+    authorization: await signed(await ask("PATCH", url, { dailyLimit: "6" })),
+  };
+  for (const table of ["owner_orders", "agent_wallets", "audit_log"])
+    await t.test(`at ${table}`, (t) => killedAt(t, { table, id, body }));
+  t.match(await ask("PATCH", url, body), { status: 200, dailyLimit: "6" }, "the same order, once");
+  t.match(await ask("PATCH", url, body), { code: "order_used" });
+  t.equal(await usedOrders(id), 2);
+});
+
+/** The process dies while the database waits in the middle of its transaction. */
+async function killedAt(
+  t: Test,
+  { table, id, body }: { table: string; id: string; body: object },
+): Promise<void> {
+  const doomed = await startReplica(t, service);
+  await sql.query(`
+    CREATE FUNCTION slow_down() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$;
+    CREATE TRIGGER slow_down AFTER INSERT OR UPDATE ON ${table} FOR EACH STATEMENT EXECUTE FUNCTION slow_down()`);
+  const request = fetch(`${doomed.url}/api/agents/${id}`, {
+    method: "PATCH",
+    headers: {
+      ...owner.headers,
+      origin: new URL(doomed.url).origin.replace("127.0.0.1", "localhost"),
+    },
+    body: JSON.stringify(body),
+  }).then(
+    (answer) => answer.status,
+    () => "cut",
+  );
+  const sleeping = async (): Promise<boolean> => {
+    const { rowCount } = await sql.query(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'",
+    );
+    return (rowCount ?? 0) > 0;
+  };
+  await until(sleeping);
+  doomed.child.kill("SIGKILL");
+  t.equal(await request, "cut");
+  await until(async () => !(await sleeping()), 20_000);
+  await sql.query(`DROP TRIGGER slow_down ON ${table}; DROP FUNCTION slow_down`);
+  t.equal((await rulesOf(id)).dailyLimit, "5", "nothing of it happened");
+  t.equal(await usedOrders(id), 1);
+}

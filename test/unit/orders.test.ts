@@ -1,0 +1,154 @@
+// Goal: "does it loosen" and "is it covered" agree with what the rules mean, field by field, and a digest holds every field.
+import t from "tap";
+import * as fc from "fast-check";
+import { hashTypedData, type Address } from "viem";
+import {
+  orderDigest,
+  policyOrder,
+  readOrder,
+  rulesOfPolicy,
+  typedDataOf,
+} from "../../server/core/orders.ts";
+import {
+  coverOf,
+  loosens,
+  rulesDigest,
+  type Payee,
+  type RulesInForce,
+} from "../../server/core/rules.ts";
+
+const address = (digit: string): Address => `0x${digit.repeat(40)}`;
+const limit = fc.option(fc.bigInt({ min: 0n, max: 4n }), { nil: null });
+const payeeWith = (digit: string): fc.Arbitrary<Payee> =>
+  fc.record({
+    address: fc.constant(address(digit)),
+    label: fc.constantFrom("", "Shop"),
+    site: fc.constantFrom("", "https://a.example", "https://b.example"),
+    dailyLimitAtomic: limit,
+    perPaymentLimitAtomic: limit,
+    expiresAtSeconds: limit,
+  });
+const rules: fc.Arbitrary<RulesInForce> = fc.record({
+  status: fc.constantFrom("active" as const, "paused" as const),
+  dailyLimitAtomic: fc.bigInt({ min: 0n, max: 4n }),
+  weeklyLimitAtomic: limit,
+  monthlyLimitAtomic: limit,
+  perPaymentLimitAtomic: limit,
+  paymentsPerHour: limit,
+  fetch: fc.constantFrom("any" as const, "sites" as const),
+  expiresAtSeconds: limit,
+  payees: fc
+    .tuple(fc.option(payeeWith("1"), { nil: null }), fc.option(payeeWith("2"), { nil: null }))
+    .map((payees) => payees.filter((payee) => payee !== null)),
+});
+const SITES = [undefined, "https://a.example", "https://b.example"];
+const facts = { agentId: "agt_1", walletAddress: address("9"), version: 1, name: "a" };
+const single = { nonce: `0x${"ab".repeat(32)}` as const, deadlineSeconds: 99n };
+
+/** Every payment there is in this small world. */
+function covered(rulesOf: RulesInForce): Set<string> {
+  const judge = coverOf(rulesOf);
+  const found = new Set<string>();
+  if (rulesOf.status !== "active") return found;
+  for (const digit of ["1", "2", "3"])
+    for (const site of SITES)
+      for (let value = 0n; value <= 5n; value += 1n)
+        for (let now = 0n; now <= 5n; now += 1n)
+          if (
+            judge({
+              payee: address(digit),
+              valueAtomic: value,
+              nowSeconds: now,
+              ...(site !== undefined && { site }),
+            }).covered
+          )
+            found.add(`${digit} ${site} ${value} ${now}`);
+  return found;
+}
+
+t.test("what does not loosen covers nothing more", async (t) => {
+  fc.assert(
+    fc.property(rules, rules, (current, wanted) => {
+      if (loosens(current, wanted)) return;
+      const before = covered(current);
+      for (const payment of covered(wanted)) if (!before.has(payment)) throw new Error(payment);
+    }),
+    { numRuns: 300 },
+  );
+  t.pass();
+});
+
+t.test("nothing loosens by itself, and nothing loosens both ways unnoticed", async (t) => {
+  fc.assert(
+    fc.property(rules, rules, (one, two) => {
+      if (loosens(one, one)) throw new Error("itself");
+      const isSame = rulesDigest(one) === rulesDigest(two);
+      if (!isSame && !loosens(one, two) && !loosens(two, one))
+        throw new Error("differ, and neither loosens");
+      if (isSame && loosens(one, two)) throw new Error("the same, and loosens");
+    }),
+    { numRuns: 500 },
+  );
+  t.pass();
+});
+
+t.test("a policy says the rules, there and back, and its digest is that of a wallet", async (t) => {
+  fc.assert(
+    fc.property(rules, (given) => {
+      const order = policyOrder({ ...facts, rules: given, ...single });
+      const read = readOrder("AgentPolicy", JSON.parse(JSON.stringify(order)) as typeof order);
+      if (!read) throw new Error("not read");
+      const back = { ...rulesOfPolicy(read), status: given.status };
+      if (rulesDigest(back) !== rulesDigest(given)) throw new Error("other rules");
+      const digest = orderDigest("AgentPolicy", read, 5);
+      const wallets = hashTypedData(typedDataOf("AgentPolicy", order, 5) as never);
+      if (digest !== wallets) throw new Error("another digest");
+      if (digest === orderDigest("AgentPolicy", read, 6))
+        throw new Error("the same on another chain");
+    }),
+    { numRuns: 100 },
+  );
+  t.pass();
+});
+
+t.test("every field changes the digest", async (t) => {
+  const payee: Payee = {
+    address: address("1"),
+    label: "a",
+    site: "",
+    dailyLimitAtomic: 1n,
+    perPaymentLimitAtomic: 1n,
+    expiresAtSeconds: 1n,
+  };
+  const given: RulesInForce = {
+    status: "active",
+    dailyLimitAtomic: 1n,
+    weeklyLimitAtomic: 1n,
+    monthlyLimitAtomic: 1n,
+    perPaymentLimitAtomic: 1n,
+    paymentsPerHour: 1n,
+    fetch: "any",
+    expiresAtSeconds: 1n,
+    payees: [payee],
+  };
+  const order = policyOrder({ ...facts, rules: given, ...single });
+  const digest = orderDigest("AgentPolicy", order, 1);
+  const other = (value: unknown): unknown =>
+    typeof value !== "string"
+      ? []
+      : value.startsWith("0x")
+        ? value.replace(/.$/, (last) => (last === "0" ? "1" : "0"))
+        : /^[0-9]+$/.test(value)
+          ? String(BigInt(value) + 1n)
+          : `${value}!`;
+  for (const [name, value] of Object.entries(order)) {
+    const changed = readOrder("AgentPolicy", { ...order, [name]: other(value) });
+    t.ok(changed && orderDigest("AgentPolicy", changed, 1) !== digest, name);
+  }
+  const [shown] = order.payees;
+  for (const [name, value] of Object.entries(shown ?? {})) {
+    const payees = [{ ...shown, [name]: other(value) }] as typeof order.payees;
+    const changed = readOrder("AgentPolicy", { ...order, payees });
+    t.ok(changed && orderDigest("AgentPolicy", changed, 1) !== digest, `payee's ${name}`);
+  }
+});
