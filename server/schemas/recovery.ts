@@ -1,5 +1,5 @@
 /** Wire types of the second wallet, and of moving to it. */
-import { Type } from "typebox";
+import { Type, type TProperties } from "typebox";
 import { AddressInput, AddressOutput, Nullable, Problem, Strict, Timestamp } from "./common.ts";
 import { OrderSignature, problemWith } from "./orders.ts";
 
@@ -63,9 +63,9 @@ export const Moved = Type.Object({
   note: Type.String(),
 });
 
-const refusals = (order: Parameters<typeof problemWith>[0]) => {
+const refusals = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) => {
   const problem = problemWith(order);
   return { 403: problem, 409: problem, "4xx": Problem };
 };
-export const secondRefusals = refusals(SecondWalletOrder as never);
-export const moveRefusals = refusals(MoveOwnerOrder as never);
+export const secondRefusals = refusals(SecondWalletOrder);
+export const moveRefusals = refusals(MoveOwnerOrder);

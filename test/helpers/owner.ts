@@ -41,7 +41,7 @@ export function siweMessage(
 
 export function verify(
   { app, config }: Pick<TestApp, "app" | "config">,
-  body: { message: string; signature: string },
+  body: { message: string; signature: string; owner?: string },
   headers: Record<string, string> = {},
 ) {
   return app.inject({
@@ -55,11 +55,17 @@ export function verify(
 export async function signIn(
   testApp: Pick<TestApp, "app" | "config">,
   account: PrivateKeyAccount = privateKeyToAccount(generatePrivateKey()),
+  /** The owner whose second wallet this is. */
+  secondOf?: string,
 ): Promise<SignedInOwner> {
   const nonce = await freshNonce(testApp.app);
   const message = siweMessage(testApp, { nonce, address: account.address });
   const signature = await account.signMessage({ message });
-  const answer = await verify(testApp, { message, signature });
+  const answer = await verify(testApp, {
+    message,
+    signature,
+    ...(secondOf === undefined ? {} : { owner: secondOf }),
+  });
   const [setCookie] = [answer.headers["set-cookie"]].flat();
   if (answer.statusCode !== 200 || setCookie === undefined)
     throw new Error(`sign-in failed: ${answer.statusCode} ${answer.body}`);

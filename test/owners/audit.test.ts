@@ -430,20 +430,23 @@ t.test("two replicas that write at once make one unbroken chain", async (t) => {
   const both = [ctx, other];
   // Each request to a replica's own name: its cookies are of another origin.
   const sessions = [owner, await signIn(other, owner.account)];
-  const answers = await Promise.all(
-    Array.from({ length: 40 }, async (_, n) =>
-      (both[n % 2] ?? ctx).app.inject({
+  // An agent that is busy with the others says so; whoever asks again is served.
+  const rename = async (n: number): Promise<number> => {
+    for (;;) {
+      const { statusCode } = await (both[n % 2] ?? ctx).app.inject({
         method: "PATCH",
         url: `/api/agents/${agents[(n >> 1) % 2]?.id}`,
         headers: sessions[n % 2]?.headers ?? {},
         payload: JSON.stringify({ name: `Name ${n}` }),
-      }),
-    ),
-  );
-  for (const answer of answers) t.equal(answer.statusCode, 200, answer.body);
+      });
+      if (statusCode !== 503) return statusCode;
+    }
+  };
+  const answers = await Promise.all(Array.from({ length: 24 }, async (_, n) => rename(n)));
+  for (const status of answers) t.equal(status, 200);
   const entries = await entriesOf(owner);
-  t.equal(entries.filter(({ action }) => action === "agent.updated").length, 40);
-  t.match(await verifyChain(rowsOf(await exportOf(owner))), { ok: true, head: { seq: 46 } });
+  t.equal(entries.filter(({ action }) => action === "agent.updated").length, 24);
+  t.match(await verifyChain(rowsOf(await exportOf(owner))), { ok: true, head: { seq: 30 } });
 });
 
 t.test(

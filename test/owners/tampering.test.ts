@@ -120,6 +120,7 @@ function freshCustody(): { custody: Custody; rung: string[] } {
     load: walletsOf(app.pool),
     loadEvidence: (asked) => readEvidence(app.pool, asked),
     findWithdrawal: (agentId, nonce) => findWithdrawal(app.pool, agentId, nonce),
+    findSecond: async () => undefined,
     findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
     findSecond: (agentId) => findSecond(app.prisma, agentId),
     isSigned: (who, signed) => isSignedByOwner(app.chains, who, signed),

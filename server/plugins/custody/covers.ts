@@ -22,6 +22,7 @@ import {
   type RulesInForce,
 } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
+import { columnsText, payeeText } from "./columns.ts";
 import {
   CustodyError,
   NOTHING,
@@ -348,29 +349,3 @@ const changedMeanwhile = (): ApiError =>
   new ApiError("service_unavailable", {
     detail: "The agent's rules changed while this was being paid. Nothing was signed; ask again.",
   });
-
-const text = (value: bigint | null): string => (value === null ? "" : String(value));
-/** As Postgres writes the seconds of a time. */
-const timeText = (seconds: bigint | null): string =>
-  seconds === null ? "" : `${String(seconds)}.000000`;
-
-/** What the statement of store.ts says of an agent's columns. */
-const columnsText = (rules: RulesInForce): string =>
-  [
-    rules.status,
-    text(rules.dailyLimitAtomic),
-    text(rules.weeklyLimitAtomic),
-    text(rules.monthlyLimitAtomic),
-    text(rules.perPaymentLimitAtomic),
-    text(rules.paymentsPerHour),
-    rules.fetch,
-    timeText(rules.expiresAtSeconds),
-  ].join("|");
-
-const payeeText = (payee: Payee): string =>
-  [
-    payee.site,
-    text(payee.dailyLimitAtomic),
-    text(payee.perPaymentLimitAtomic),
-    timeText(payee.expiresAtSeconds),
-  ].join("|");

@@ -51,7 +51,7 @@ export async function moveOwner(
           throw new ApiError("conflict", { detail: "Another second wallet was named meanwhile." });
         const draft = moveDraft(call, second);
         if (!signed || secondSignature === undefined)
-          throw new SignatureNeeded(draft as unknown as Draft, "owner_signature_required");
+          throw new SignatureNeeded(draft, "owner_signature_required");
         await orders.use(tx, owner, signed, draft);
         await keepSecondSignature(tx, signed.order.nonce, secondSignature);
         const newOwnerId = await ensureOwner(tx, second.address, second.chainId);
@@ -68,12 +68,12 @@ export async function moveOwner(
 }
 
 async function assertSecondSigned(
-  { isSigned }: MoveCall,
+  call: MoveCall,
   second: SecondWallet,
   { digest }: SignedOrder,
   signature: Hex,
 ): Promise<void> {
-  const verdict = await isSigned(second, { hash: digest, signature });
+  const verdict = await call.isSigned(second, { hash: digest, signature });
   if (verdict === "unavailable")
     throw new ApiError("chain_unavailable", {
       detail: "The chain did not say whether the second wallet's contract accepts this signature.",

@@ -36,7 +36,7 @@ export async function nameSecond(
   await orders.answering(owner, () =>
     call.prisma.$transaction(async (tx) => {
       if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
-      if (!signed) throw new SignatureNeeded(draft as unknown as Draft, "owner_signature_required");
+      if (!signed) throw new SignatureNeeded(draft, "owner_signature_required");
       await orders.use(tx, owner, signed, draft);
       await revokeSecondSessions(tx, owner.id);
     }),

@@ -1,7 +1,8 @@
 /** The withdrawal order an owner signs, in numbers, and how it is read back. */
 import { getAddress, type Address, type Hex } from "viem";
-import { orderDigest } from "../../core/orders.ts";
+import { orderDigest, typedDataOf } from "../../core/orders.ts";
 import { parseAtomic } from "../../core/money.ts";
+import type { Proof } from "../audit/verify.ts";
 import type { WithdrawalOrder } from "../../schemas/withdrawals.ts";
 
 export interface Order {
@@ -43,3 +44,15 @@ export function readOrder(wire: WithdrawalOrder): Order | undefined {
     deadlineSeconds,
   };
 }
+
+/** The order as the audit keeps it. */
+export const orderProof = (
+  order: Order,
+  chainId: number,
+  by: { address: Address; chainId: number; signature: Hex },
+): Proof => ({
+  kind: "order",
+  digest: orderHash(order, chainId),
+  order: typedDataOf("Withdraw", orderOnWire(order), chainId),
+  signers: [{ signer: by.address, chainId: by.chainId, signature: by.signature.toLowerCase() }],
+});

@@ -19,7 +19,7 @@ import type { PayFlow, Reservation, Settled } from "../payments/pay.ts";
 import { gasExhausted } from "../settlement/gas-store.ts";
 import type { Settlement } from "../settlement/types.ts";
 import { MAX_ORDER_SECONDS, typedDataOf } from "../../core/orders.ts";
-import { orderHash, orderOnWire, readOrder, type Order } from "./order.ts";
+import { orderHash, orderOnWire, readOrder, type Order, orderProof } from "./order.ts";
 
 export interface WithdrawalsDeps {
   flow: PayFlow;
@@ -210,18 +210,10 @@ export class Withdrawals {
       nonce: order.nonce,
       deadlineSeconds: order.deadlineSeconds,
       signature: args.signature,
-      proof: {
-        kind: "order",
-        digest: orderHash(order, network.chainId),
-        order: typedDataOf("Withdraw", orderOnWire(order), network.chainId),
-        signers: [
-          {
-            signer: signerOf(context).address,
-            chainId: signerOf(context).chainId,
-            signature: args.signature.toLowerCase(),
-          },
-        ],
-      },
+      proof: orderProof(order, network.chainId, {
+        ...signerOf(context),
+        signature: args.signature,
+      }),
       validForSeconds: MAX_VALID_SECONDS,
       balance,
       gasHold,

@@ -19,6 +19,7 @@ export const keys = {
   ownBalance: (network: string) => ["own-balance", network] as const,
   apiKeys: (agentId: string) => ["keys", agentId] as const,
   auditChain: ["audit-chain"],
+  recovery: ["recovery"],
   audit: (agentId: string) => ["audit", agentId] as const,
   /** Every list of an agent's payments, whatever it is filtered by. */
   allPayments: (agentId: string) => ["payments", agentId] as const,
@@ -72,6 +73,9 @@ export const invalidate = {
   /** Its own answer would be "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),
   afterSessionEnded: () => refetch(["sessions", "audit-chain"]),
+  afterRecovery: () => refetch(["recovery", "audit-chain"]),
+  /** Nothing of it is this owner's any more. */
+  afterMove: () => refetch(["agents", "agent", "overview", "recovery", "audit-chain", "sessions"]),
   session: () => refetch(["session"]),
   payments: () => refetch(["payments"]),
   /** A new session may see what was refused before. */

@@ -14,6 +14,7 @@ import type * as overview from "../../../server/schemas/overview.ts";
 import type * as owners from "../../../server/schemas/owners.ts";
 import type * as payments from "../../../server/schemas/payments.ts";
 import type * as withdrawals from "../../../server/schemas/withdrawals.ts";
+import type * as recovery from "../../../server/schemas/recovery.ts";
 import type * as x402Fetch from "../../../server/schemas/x402-fetch.ts";
 
 export type Address = string;
@@ -59,3 +60,4 @@ export interface TypedData {
   primaryType: string;
   message: Record<string, unknown>;
 }
+export type Recovery = Static<typeof recovery.Recovery>;

@@ -5,6 +5,7 @@ import { PageHeader } from "../../components/PageHeader.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { useLeave } from "../../shared/session/use-leave.ts";
 import { AuditChain } from "../../features/audit/AuditChain.tsx";
+import { Recovery } from "../../features/recovery/Recovery.tsx";
 import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
 
@@ -20,6 +21,7 @@ export default function SettingsScreen(): ReactNode {
         </Section>
         <Theme />
         <Sessions onSignOut={leave} />
+        <Recovery />
         <AuditChain />
       </Stack>
     </>

@@ -1,0 +1,353 @@
+// Goal: a second wallet can stop and save, and nothing else; and everything moves to it when both wallets sign, or nothing does.
+import t, { type Test } from "tap";
+import { getAddress, type Address, type Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { orderDigest } from "../../server/core/orders.ts";
+import { createPrisma } from "../../server/infra/db/prisma.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
+import { testApp } from "../helpers/app.ts";
+import {
+  asOwner,
+  createAgent,
+  signIn,
+  type NewTestAgent,
+  type SignedInOwner,
+} from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { startReplica } from "../spending/replica.helper.ts";
+
+const ctx = await testApp(t);
+const { app, chain, database } = ctx;
+const { pool } = database;
+const PAYEE = privateKeyToAccount(generatePrivateKey()).address;
+const USDC = ctx.config.networks[0].usdc.address;
+
+type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+const call = (who: Pick<SignedInOwner, "headers">, method: Method, url: string, body?: unknown) =>
+  app.inject({
+    method,
+    url,
+    headers: who.headers,
+    ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
+  });
+const codeOf = (answer: { json: () => unknown }) => (answer.json() as { code?: string }).code;
+
+interface ToSign {
+  order: Record<string, string>;
+  typedData: Parameters<PrivateKeyAccount["signTypedData"]>[0];
+}
+
+const SECOND = "/api/recovery/second";
+const MOVE = "/api/recovery/move";
+
+async function nameSecond(owner: SignedInOwner, address: string | null) {
+  const answer = await asOwner(app, owner, { method: "PUT", url: SECOND, body: { address } });
+  if (answer.statusCode !== 200) throw new Error(answer.body);
+}
+
+/** An owner with a funded agent, and a second wallet that is named, and signed in for the owner. */
+async function family() {
+  const owner = await signIn(ctx);
+  const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [PAYEE] });
+  await chain.mint(agent.walletAddress, 10_000_000n);
+  const wallet = privateKeyToAccount(generatePrivateKey());
+  await nameSecond(owner, wallet.address);
+  const second = await signIn(ctx, wallet, owner.account.address);
+  return { owner, agent, wallet, second };
+}
+
+const spend = (agent: NewTestAgent) =>
+  app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: agent.headers,
+    payload: JSON.stringify({ recipient: PAYEE, amount: "0.5" }),
+  });
+
+async function assertAuditsHold(t: Test) {
+  const own = createPool(database.url, { maxConnections: 2 });
+  const prisma = createPrisma(own);
+  const said: string[] = [];
+  t.ok(
+    await verifyDatabase(prisma, { owner: undefined, noted: [] }, (line) => said.push(line)),
+    said.filter((line) => line.startsWith("FAILED")).join("; ") || "every audit holds",
+  );
+  await prisma.$disconnect();
+  await own.end();
+}
+
+t.test("only the owner's wallet names a second one, once for each order", async (t) => {
+  const owner = await signIn(ctx);
+  const thief = privateKeyToAccount(generatePrivateKey());
+  const body = { address: thief.address };
+  const asked = await call(owner, "PUT", SECOND, body);
+  t.equal(codeOf(asked), "owner_signature_required", "a stolen session is not enough");
+  const { order, typedData } = asked.json<ToSign>();
+  t.match(order, { owner: owner.account.address, second: thief.address });
+  const signed = async (account: PrivateKeyAccount) => ({
+    ...body,
+    authorization: { order, signature: await account.signTypedData(typedData) },
+  });
+  t.equal(codeOf(await call(owner, "PUT", SECOND, await signed(thief))), "invalid_signature");
+  t.match((await call(owner, "GET", "/api/recovery")).json(), { second: null });
+
+  const other = { ...(await signed(owner.account)), address: PAYEE };
+  t.equal(codeOf(await call(owner, "PUT", SECOND, other)), "policy_changed", "another wallet");
+  const named = await call(owner, "PUT", SECOND, await signed(owner.account));
+  t.match(named.json(), { second: { address: thief.address, chainId: 0 } });
+  await nameSecond(owner, null);
+  t.equal(codeOf(await call(owner, "PUT", SECOND, await signed(owner.account))), "order_used");
+  t.match((await call(owner, "GET", "/api/recovery")).json(), { second: null });
+  const self = await call(owner, "PUT", SECOND, { address: owner.account.address });
+  t.equal(codeOf(self), "validation_failed");
+});
+
+t.test("the second wallet reads and tightens; what loosens is refused by name", async (t) => {
+  const { owner, agent, wallet, second } = await family();
+  const url = `/api/agents/${agent.id}`;
+  t.match((await call(second, "GET", "/api/auth/session")).json(), {
+    address: owner.account.address,
+    second: wallet.address,
+  });
+  await t.rejects(signIn(ctx, privateKeyToAccount(generatePrivateKey()), owner.account.address));
+  await t.rejects(signIn(ctx, wallet, PAYEE), /401/, "it is nobody else's second wallet");
+
+  const refusals: [Method, string, unknown][] = [
+    ["PATCH", url, { dailyLimit: "11" }],
+    ["PATCH", url, { expiresAt: null, perPaymentLimit: null, dailyLimit: "99" }],
+    ["POST", `${url}/allowlist`, { address: wallet.address }],
+    ["PUT", `${url}/allowlist`, { allowlist: [PAYEE, wallet.address] }],
+    ["POST", `${url}/keys`, {}],
+    ["POST", `${url}/keys/${agent.keyId}/rotate`, {}],
+    ["POST", `${url}/try`, { url: "http://10.0.0.1/" }],
+    ["POST", "/api/agents", { name: "new", dailyLimit: "1" }],
+    ["PUT", SECOND, { address: PAYEE }],
+    ["POST", `${url}/withdrawals/prepare`, { amount: "1", to: wallet.address }],
+  ];
+  for (const [method, path, body] of refusals) {
+    const answer = await call(second, method, path, body);
+    t.equal(codeOf(answer), "second_wallet_only_tightens", `${method} ${path}`);
+    t.equal(answer.statusCode, 403);
+  }
+  // Also with an order it signed itself: the owner's own request is answered with one.
+  const asked = (await call(owner, "PATCH", url, { dailyLimit: "11" })).json<ToSign>();
+  const signature = await wallet.signTypedData(asked.typedData);
+  const forged = await call(second, "PATCH", url, {
+    dailyLimit: "11",
+    authorization: { order: asked.order, signature },
+  });
+  t.equal(codeOf(forged), "invalid_signature");
+
+  t.equal((await call(second, "PATCH", url, { dailyLimit: "5" })).statusCode, 200);
+  t.equal((await spend(agent)).statusCode, 200, "within what is left");
+  t.equal((await call(second, "PATCH", url, { status: "paused" })).statusCode, 200);
+  t.equal(codeOf(await spend(agent)), "agent_paused");
+  const resumed = await call(second, "PATCH", url, { status: "active" });
+  t.equal(codeOf(resumed), "second_wallet_only_tightens");
+  t.equal((await call(second, "DELETE", `${url}/keys/${agent.keyId}`)).statusCode, 200);
+  const { items } = (await call(owner, "GET", `${url}/audit`)).json<{
+    items: { action: string; actor: string }[];
+  }>();
+  t.match(items[0], { action: "key.revoked", actor: wallet.address });
+
+  await nameSecond(owner, null);
+  t.equal((await call(second, "GET", "/api/agents")).statusCode, 401, "its session ends with it");
+  await assertAuditsHold(t);
+});
+
+t.test(
+  "the second wallet takes money to the owner's address, and custody to no other",
+  async (t) => {
+    const { owner, agent, wallet, second } = await family();
+    const url = `/api/agents/${agent.id}/withdrawals`;
+    const prepared = (await call(second, "POST", `${url}/prepare`, { amount: "2" })).json<ToSign>();
+    t.equal(prepared.order["to"], owner.account.address);
+    const body = {
+      order: prepared.order,
+      signature: await wallet.signTypedData(prepared.typedData),
+    };
+    t.equal(codeOf(await call(owner, "POST", url, body)), "invalid_signature", "not as the owner");
+    const elsewhere = { ...prepared.order, to: wallet.address };
+    const signature = await wallet.signTypedData({
+      ...prepared.typedData,
+      message: elsewhere,
+    });
+    const stolen = await call(second, "POST", url, { order: elsewhere, signature });
+    t.equal(codeOf(stolen), "second_wallet_only_tightens");
+    const taken = await call(second, "POST", url, body);
+    t.equal(taken.statusCode, 200, taken.body);
+    t.equal(codeOf(await call(second, "POST", url, body)), "withdrawal_replayed");
+
+    /** As one would who can write the books: an order row of the second wallet, straight to custody. */
+    const sign = async (to: Address) => {
+      const nonce: Hex = `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString("hex")}`;
+      const deadline = BigInt(Math.floor(Date.now() / 1000) + 600);
+      const order = {
+        wallet: getAddress(agent.walletAddress),
+        to: getAddress(to),
+        asset: getAddress(USDC),
+        amount: "1",
+        nonce,
+        deadline: String(deadline),
+      };
+      const signed = await wallet.sign({ hash: orderDigest("Withdraw", order, chain.chainId) });
+      await pool.query(
+        `INSERT INTO withdrawal_orders (agent_id, nonce, payment_id, to_address, amount, deadline, signature)
+       VALUES ($1, $2, $2, $3, 1, $4, decode($5, 'hex'))`,
+        [agent.id, nonce, to.toLowerCase(), String(deadline), signed.slice(2)],
+      );
+      const authorization = {
+        chainId: chain.chainId,
+        asset: USDC,
+        from: agent.walletAddress.toLowerCase() as Address,
+        to: to.toLowerCase() as Address,
+        value: 1n,
+        validAfter: 0n,
+        validBefore: deadline,
+        nonce,
+      };
+      return app.custody.signAuthorization(agent.id, authorization, {
+        kind: "withdrawal",
+        orderNonce: nonce,
+      });
+    };
+    t.match(await sign(owner.account.address), /^0x/);
+    await t.rejects(sign(wallet.address), { code: "policy_not_signed" });
+    await nameSecond(owner, PAYEE);
+    await t.rejects(
+      sign(owner.account.address),
+      { code: "policy_not_signed" },
+      "it is second no more",
+    );
+  },
+);
+
+/** What both wallets sign. */
+async function moveOrder(who: SignedInOwner, first: PrivateKeyAccount, second: PrivateKeyAccount) {
+  const { order, typedData } = (await call(who, "POST", MOVE, {})).json<ToSign>();
+  return {
+    authorization: {
+      order,
+      signature: await first.signTypedData(typedData),
+      secondSignature: await second.signTypedData(typedData),
+    },
+  };
+}
+
+t.test(
+  "everything moves to the second wallet when both sign, and pays again when it signed",
+  async (t) => {
+    const { owner, agent, wallet, second } = await family();
+    const thief = privateKeyToAccount(generatePrivateKey());
+    const url = `/api/agents/${agent.id}`;
+    const paused = await createAgent(ctx, owner, { name: "other" });
+    await call(owner, "PATCH", `/api/agents/${paused.id}`, { status: "paused" });
+    t.equal((await spend(agent)).statusCode, 200);
+
+    t.equal(codeOf(await call(owner, "POST", MOVE, {})), "owner_signature_required");
+    for (const [first, other] of [
+      [owner.account, owner.account],
+      [wallet, wallet],
+      [owner.account, thief],
+      [thief, wallet],
+    ] as const) {
+      const answer = await call(owner, "POST", MOVE, await moveOrder(owner, first, other));
+      t.equal(codeOf(answer), "invalid_signature");
+    }
+    const body = await moveOrder(second, owner.account, wallet);
+    const moved = await call(second, "POST", MOVE, body);
+    t.match(moved.json(), { success: true, owner: wallet.address, agents: 2 });
+    t.match(moved.json<{ note: string }>().note, /resume/);
+
+    t.equal((await call(second, "GET", "/api/agents")).statusCode, 401, "it is second no more");
+    t.same((await call(owner, "GET", "/api/agents")).json<{ items: unknown[] }>().items, []);
+    t.equal((await call(owner, "GET", url)).statusCode, 404);
+    const now = await signIn(ctx, wallet);
+    const agents = (await call(now, "GET", "/api/agents")).json<{ items: { status: string }[] }>();
+    t.same(
+      agents.items.map(({ status }) => status),
+      ["paused", "paused"],
+    );
+    t.equal(codeOf(await call(owner, "POST", MOVE, body)), "order_used");
+
+    t.equal(codeOf(await spend(agent)), "agent_paused");
+    await pool.query("UPDATE agents SET status = 'active' WHERE id = $1", [agent.id]);
+    t.equal(codeOf(await spend(agent)), "policy_not_signed", "its new owner signed nothing yet");
+    await pool.query("UPDATE agents SET status = 'paused' WHERE id = $1", [agent.id]);
+    const status = { status: "active" };
+    const asked = (await call(now, "PATCH", url, status)).json<ToSign>();
+    const byOld = await owner.account.signTypedData(asked.typedData);
+    const old = { ...status, authorization: { order: asked.order, signature: byOld } };
+    t.equal(codeOf(await call(now, "PATCH", url, old)), "invalid_signature");
+    t.equal((await asOwner(app, now, { method: "PATCH", url, body: status })).statusCode, 200);
+    const paid = await spend(agent);
+    t.equal(paid.statusCode, 200, paid.body);
+
+    const ids = (
+      await pool.query("SELECT id FROM owners WHERE address = $1", [
+        owner.account.address.toLowerCase(),
+      ])
+    ).rows;
+    await pool.query("UPDATE agents SET owner_id = $2 WHERE id = $1", [agent.id, ids[0]?.id]);
+    t.equal(
+      codeOf(await spend(agent)),
+      "policy_not_signed",
+      "the wallet is sealed for the new owner",
+    );
+
+    const history = (await call(owner, "GET", `${url}/audit`)).json<{
+      items: { action: string }[];
+    }>();
+    const actions = history.items.map((entry) => entry.action);
+    t.ok(actions.includes("agent.created") && actions.includes("agent.resumed"), "one history");
+    const last = (await call(owner, "GET", "/api/audit")).json<{ items: { action: string }[] }>();
+    t.ok(last.items.some(({ action }) => action === "owner.moved"));
+    await assertAuditsHold(t);
+  },
+);
+
+t.test(
+  "killed in the middle of a move, nothing has moved; asked again, all of it has",
+  async (t) => {
+    const { owner, agent, wallet } = await family();
+    const more = await Promise.all([createAgent(ctx, owner), createAgent(ctx, owner)]);
+    const last = [agent, ...more]
+      .map(({ id }) => id)
+      .toSorted()
+      .at(-1);
+    const body = await moveOrder(owner, owner.account, wallet);
+    const replica = await startReplica(t, ctx);
+    const holder = await pool.connect();
+    await holder.query("BEGIN");
+    await holder.query("SELECT 1 FROM agent_wallets WHERE agent_id = $1 FOR UPDATE", [last]);
+    const asked = fetch(`${replica.url}${MOVE}`, {
+      method: "POST",
+      headers: { ...owner.headers, origin: replica.url.replace("127.0.0.1", "localhost") },
+      body: JSON.stringify(body),
+    }).catch(() => undefined);
+    await until(async () => {
+      const { rows } = await pool.query<{ waiting: boolean }>(
+        `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
+         WHERE wait_event_type = 'Lock' AND query LIKE '%agent_wallets%' AND pid <> pg_backend_pid()) AS waiting`,
+      );
+      return rows[0]?.waiting === true;
+    });
+    replica.child.kill("SIGKILL");
+    await Promise.all([asked, replica.ended]);
+    await holder.query("ROLLBACK");
+    holder.release();
+
+    const statuses = async (who: SignedInOwner) =>
+      (await call(who, "GET", "/api/agents"))
+        .json<{ items: { status: string }[] }>()
+        .items.map(({ status }) => status);
+    t.same(await statuses(owner), ["active", "active", "active"]);
+    t.equal((await spend(agent)).statusCode, 200, "and it still pays");
+    const moved = await call(owner, "POST", MOVE, body);
+    t.match(moved.json(), { success: true, agents: 3 }, "the same order is still unused");
+    t.same(await statuses(owner), []);
+    t.same(await statuses(await signIn(ctx, wallet)), ["paused", "paused", "paused"]);
+    await assertAuditsHold(t);
+  },
+);

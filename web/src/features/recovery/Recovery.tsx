@@ -1,0 +1,128 @@
+import { TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { checkAddress } from "../../lib/address.ts";
+import { type Connection, useConnection } from "../../lib/wallet/connection.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
+import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
+import { MoveOwner } from "./MoveOwner.tsx";
+import { recoveryQuery, useNameSecond } from "./use-recovery.ts";
+
+/** A second wallet: named, taken back, or made the owner. */
+export function Recovery(): ReactNode {
+  const { address, second: actingAs } = useOwner();
+  const connection = useConnection();
+  const recovery = useQuery(recoveryQuery);
+  const second = recovery.data?.second ?? null;
+  return (
+    <Section
+      title="Second wallet"
+      hint="For the day your wallet is lost. It may pause agents, lower limits and withdraw to your address; it can raise nothing and send nothing elsewhere. Making it the owner takes both wallets."
+    >
+      <Stack gap={4}>
+        <QueryStatus
+          query={recovery}
+          what="the second wallet"
+          failed="The second wallet could not be loaded"
+        >
+          <Skeleton shape="row" count={1} />
+        </QueryStatus>
+        {actingAs !== null && (
+          <Note>You are signed in with the second wallet of this account.</Note>
+        )}
+        {second && <Address value={second.address} full />}
+        {recovery.isSuccess &&
+          (connection ? (
+            <>
+              {actingAs === null && (
+                <NameSecond
+                  connection={connection}
+                  owner={address}
+                  current={second?.address ?? null}
+                />
+              )}
+              {second && (
+                <MoveOwner connection={connection} owner={address} second={second.address} />
+              )}
+            </>
+          ) : (
+            <WalletPicker />
+          ))}
+      </Stack>
+    </Section>
+  );
+}
+
+function NameSecond({
+  connection,
+  owner,
+  current,
+}: {
+  connection: Connection;
+  owner: string;
+  current: string | null;
+}): ReactNode {
+  const [text, setText] = useState("");
+  const [problem, setProblem] = useState<string>();
+  const name = useNameSecond(owner);
+  const save = async (): Promise<void> => {
+    const check = await checkAddress(text);
+    if (!check.ok) setProblem(check.reason);
+    else
+      name.mutate(
+        { connection, address: check.address },
+        {
+          onSuccess: () => {
+            setText("");
+          },
+        },
+      );
+  };
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        void save();
+      }}
+    >
+      <Stack gap={3}>
+        <TextInput
+          label={current === null ? "Address of your second wallet" : "Another address instead"}
+          placeholder="0x…"
+          spellCheck={false}
+          autoComplete="off"
+          value={text}
+          error={problem}
+          onChange={(event) => {
+            setText(event.currentTarget.value);
+            setProblem(undefined);
+          }}
+        />
+        {name.isError && (
+          <ErrorNotice title="The second wallet was not changed" error={name.error} />
+        )}
+        <Row>
+          <Button type="submit" pending={name.isPending && "Look at your wallet…"}>
+            Sign and name it
+          </Button>
+          {current !== null && (
+            <Button
+              variant="ghost"
+              onClick={() => {
+                name.mutate({ connection, address: null });
+              }}
+            >
+              Take it back
+            </Button>
+          )}
+        </Row>
+      </Stack>
+    </form>
+  );
+}

@@ -1,0 +1,88 @@
+import { queryOptions, useMutation } from "@tanstack/react-query";
+import { ApiError, api } from "../../lib/api.ts";
+import { isSameAddress } from "../../lib/address.ts";
+import { invalidate, keys } from "../../lib/query-keys.ts";
+import type { Connection } from "../../lib/wallet/connection.ts";
+import { isRejection, walletError } from "../../lib/wallet/provider.ts";
+import { signTypedData } from "../../lib/wallet/typed-data.ts";
+import type { Recovery } from "../../lib/wire.ts";
+
+export const recoveryQuery = queryOptions({
+  queryKey: keys.recovery,
+  queryFn: ({ signal }) => api.get<Recovery>("/api/recovery", { signal }),
+});
+
+type TypedData = Parameters<typeof signTypedData>[1];
+
+export interface ToSign {
+  order: object;
+  typedData: TypedData;
+}
+
+/** The order a request was answered with; whatever else it was answered with is thrown. */
+async function orderFor(send: () => Promise<unknown>): Promise<ToSign> {
+  try {
+    await send();
+  } catch (error) {
+    if (error instanceof ApiError && error.problem.typedData !== undefined)
+      return error.problem as unknown as ToSign;
+    throw error;
+  }
+  throw new Error("The service asked for no signature.");
+}
+
+/** Signs with the wallet that is connected, if it is the one that has to. */
+async function signAs(
+  connection: Connection,
+  address: string,
+  typedData: TypedData,
+): Promise<string> {
+  if (!isSameAddress(connection.address, address))
+    throw new Error(`Choose the account ${address} in your wallet, then press again.`);
+  try {
+    return await signTypedData(connection, typedData);
+  } catch (error) {
+    throw isRejection(error)
+      ? new Error("You declined in your wallet. Nothing was changed.")
+      : walletError(error);
+  }
+}
+
+/** Names the second wallet, or none: one press, one wallet window. */
+export const useNameSecond = (owner: string) =>
+  useMutation({
+    mutationFn: async (asked: { connection: Connection; address: string | null }) => {
+      const { connection, address } = asked;
+      const path = "/api/recovery/second";
+      const { order, typedData } = await orderFor(() => api.put(path, { address }));
+      const signature = await signAs(connection, owner, typedData);
+      return api.put<Recovery>(path, { address, authorization: { order, signature } });
+    },
+    onSuccess: () => invalidate.afterRecovery(),
+  });
+
+export interface HalfSigned extends ToSign {
+  signature: string;
+}
+
+/** The first of the two signatures of a move. */
+export const useSignMove = (owner: string) =>
+  useMutation({
+    mutationFn: async (connection: Connection): Promise<HalfSigned> => {
+      const asked = await orderFor(() => api.post("/api/recovery/move"));
+      return { ...asked, signature: await signAs(connection, owner, asked.typedData) };
+    },
+  });
+
+/** The second one, and the move itself. */
+export const useMove = (second: string) =>
+  useMutation({
+    mutationFn: async (given: { connection: Connection; half: HalfSigned }) => {
+      const { order, signature, typedData } = given.half;
+      const secondSignature = await signAs(given.connection, second, typedData);
+      return api.post<{ agents: number; note: string }>("/api/recovery/move", {
+        authorization: { order, signature, secondSignature },
+      });
+    },
+    onSuccess: () => invalidate.afterMove(),
+  });
