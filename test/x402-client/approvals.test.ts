@@ -182,7 +182,7 @@ t.test("approvals of paid URLs", async (t) => {
     await client.connect(
       new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
         requestInit: { headers: { authorization: `Bearer ${agent.apiKey}` } },
-      }) as never,
+      }),
     );
     t.teardown(() => client.close());
     const { tools } = await client.listTools();
