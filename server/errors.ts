@@ -124,22 +124,9 @@ export const ERRORS = {
     "The owner's second wallet may tighten rules, stop agents and withdraw to the owner's address. Sign in with the owner's wallet for the rest.",
   ),
 
-  approval_declined: define(
-    403,
-    "The owner declined this payment",
-    "Do not ask again, and do not pay it in another way: tell whoever wanted it.",
-  ),
-  approval_closed: define(
-    409,
-    "The approval is no longer open",
-    "It was decided, it expired, or the agent's call has other terms now. Read it again.",
-  ),
-  too_many_approvals: define(
-    429,
-    "Too many approvals asked for",
-    "Wait until the owner has decided some of the open ones (`approvalIds`).",
-    true,
-  ),
+  approval_declined: define(403, "Declined by the owner", "Do not ask again, nor pay otherwise."),
+  approval_closed: define(409, "The approval is not open", "It was decided, or it is over."),
+  too_many_approvals: define(429, "Too many approvals", "Wait for `approvalIds` to end.", true),
 
   not_found: define(404, "Not found", "Check the path and the id."),
   method_not_allowed: define(405, "Method not allowed", "Use a method of the Allow header."),

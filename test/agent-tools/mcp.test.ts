@@ -1,4 +1,4 @@
-// Goal: the official MCP client sees the six tools and gets receipts and refusals that a model can act on.
+// Goal: the official MCP client sees the seven tools and gets receipts and refusals that a model can act on.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
@@ -34,11 +34,12 @@ const call = async (name: string, args: Record<string, unknown> = {}) => {
   };
 };
 
-t.test("six tools, none of which changes a rule", async (t) => {
+t.test("seven tools, none of which changes a rule", async (t) => {
   t.same(tools.map((tool) => tool.name).sort(), [
     "payment_status",
     "search_services",
     "send_usdc",
+    "wait_for_approval",
     "wallet_status",
     "x402_fetch",
     "x402_quote",
@@ -49,7 +50,7 @@ t.test("six tools, none of which changes a rule", async (t) => {
     const pays = ["send_usdc", "x402_fetch"].includes(tool.name);
     t.equal(tool.annotations?.readOnlyHint, !pays, `${tool.name}: read-only unless it pays`);
     t.equal(tool.annotations?.destructiveHint, pays, tool.name);
-    const isOurs = ["wallet_status", "payment_status"].includes(tool.name);
+    const isOurs = ["wallet_status", "payment_status", "wait_for_approval"].includes(tool.name);
     t.equal(tool.annotations?.openWorldHint, !isOurs, `${tool.name}: who wrote what it answers`);
   }
   const quote = tools.find(({ name }) => name === "x402_quote");

@@ -205,7 +205,9 @@ async function makeSubjects(
     url: "/api/agents/spend",
     headers: agent.headers,
     payload: JSON.stringify({
-      ...{ recipient: owner.account.address, amount: "2", requestApproval: true },
+      recipient: owner.account.address,
+      amount: "2",
+      requestApproval: true,
     }),
   });
   const { approvalId } = asked.json<{ approvalId: string }>();

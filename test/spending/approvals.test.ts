@@ -168,7 +168,10 @@ t.test("every limit is lifted, and nothing else is", async (t) => {
   const payee = someone();
   const agent = await funded({
     allowlist: [{ address: payee, perPaymentLimit: "1", dailyLimit: "1", expiresAt: null }],
-    ...{ dailyLimit: "2", weeklyLimit: "2", monthlyLimit: "2", perPaymentLimit: "1" },
+    dailyLimit: "2",
+    weeklyLimit: "2",
+    monthlyLimit: "2",
+    perPaymentLimit: "1",
     paymentsPerHour: 0,
   });
   const asked = await ask(t, agent, { recipient: payee, amount: "3" }, "big");
@@ -306,7 +309,7 @@ t.test("two tabs and a replayed signature decide once; no other owner decides", 
     "with another amount",
   );
   const both = await Promise.all([send({ authorization: one }), send({ authorization: two })]);
-  t.same(both.map(({ statusCode }) => statusCode).toSorted(), [200, 409]);
+  t.same(new Set(both.map(({ statusCode }) => statusCode)), new Set([200, 409]));
   const [won, lost] = both[0].statusCode === 200 ? [one, two] : [two, one];
   t.equal((await send({ authorization: won })).statusCode, 200, "its answer may have been lost");
   t.equal(codeOf(await send({ authorization: lost })), "approval_closed");

@@ -23,7 +23,9 @@ t.test("from denial to permit", async (t) => {
   const payee = testAccount(95).address;
   const ask = async (amount: string): Promise<string> => {
     const answer = await asAgent(world, agent.apiKey, "spend", {
-      ...{ recipient: payee, amount, requestApproval: true },
+      recipient: payee,
+      amount,
+      requestApproval: true,
       reason: "The forecast for tomorrow is only sold there.",
     });
     t.equal(answer.status, 202, JSON.stringify(answer.body));
@@ -69,7 +71,9 @@ t.test("from denial to permit", async (t) => {
     await page.getByRole("dialog").getByText("Allowed", { exact: true }).waitFor();
     t.equal(await usdcOf(world, payee), 0n, "allowing moves nothing");
     const paid = await asAgent(world, agent.apiKey, "spend", {
-      ...{ recipient: payee, amount: "1.25", requestApproval: true },
+      recipient: payee,
+      amount: "1.25",
+      requestApproval: true,
     });
     t.equal(paid.status, 200, JSON.stringify(paid.body));
     await page.getByRole("dialog").getByText("Used", { exact: true }).waitFor();
@@ -89,7 +93,9 @@ t.test("from denial to permit", async (t) => {
     await page.getByRole("dialog").getByRole("button", { name: "Decline" }).click();
     await page.getByRole("dialog").getByText("Declined", { exact: true }).waitFor();
     const again = await asAgent(world, agent.apiKey, "spend", {
-      ...{ recipient: payee, amount: "3", requestApproval: true },
+      recipient: payee,
+      amount: "3",
+      requestApproval: true,
     });
     t.match(again, { status: 403, body: { code: "approval_declined" } });
   });

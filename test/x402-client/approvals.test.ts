@@ -5,7 +5,7 @@ import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { main } from "../../server/client/cli.ts";
 import { ApprovalNeeded, Purser } from "../../server/client/purser.ts";
-import { asOwner } from "../helpers/owner.ts";
+import { asOwner, createAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
 
@@ -90,6 +90,41 @@ t.test("approvals of paid URLs", async (t) => {
     });
   });
 
+  await t.test("a site's new payee, and a payee bound to a site, for one payment", async (t) => {
+    const bound = await createAgent(made, owner, {
+      allowlist: [{ address: PAYEE, site: seller.origin }],
+      fetch: "sites",
+    });
+    await made.chain.mint(bound.walletAddress, 1_000_000n);
+    const other = privateKeyToAccount(generatePrivateKey()).address;
+    const send = async (path: string, body: object, name: string) => {
+      const answer = await app.inject({
+        method: "POST",
+        url: `/api/agents/${path}`,
+        headers: { ...bound.headers, ...key(name) },
+        payload: JSON.stringify({ ...body, requestApproval: true }),
+      });
+      return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
+    };
+    seller.script = { terms: () => ({ ...seller.entry(), payTo: other }) };
+    const moved = await send("x402-fetch", { url }, "moved");
+    t.match(moved, {
+      status: 202,
+      body: { payee: other, site: seller.origin, denial: { code: "site_payee_changed" } },
+    });
+    await approve(moved.body["approvalId"]);
+    t.match(await send("x402-fetch", { url }, "moved"), { status: 200, body: { paid: true } });
+    t.equal(await made.balanceOf(other), 1000n);
+    const plain = await send("spend", { recipient: PAYEE, amount: "0.002" }, "plain");
+    t.match(plain, { status: 202, body: { denial: { code: "payee_bound_to_site" }, site: null } });
+    await approve(plain.body["approvalId"]);
+    t.match(await send("spend", { recipient: PAYEE, amount: "0.002" }, "plain"), { status: 200 });
+    t.match(await send("x402-fetch", { url: "http://127.0.0.1:9/" }, "out"), {
+      status: 403,
+      body: { code: "origin_not_allowed" },
+    });
+  });
+
   await t.test("what no person can lift is not asked", async (t) => {
     t.match(await made.fetch({ ...asking, url: "http://169.254.169.254/" }, key("no")), {
       status: 403,
@@ -147,7 +182,7 @@ t.test("approvals of paid URLs", async (t) => {
     await client.connect(
       new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
         requestInit: { headers: { authorization: `Bearer ${agent.apiKey}` } },
-      }) as never,
+      }),
     );
     t.teardown(() => client.close());
     const { tools } = await client.listTools();

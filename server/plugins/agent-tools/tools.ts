@@ -116,9 +116,9 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     readOnly: true,
     pays: false,
     openWorld: false,
-    toCall: ({ approvalId, waitSeconds }) => ({
+    toCall: ({ approvalId, waitSeconds = 30 }) => ({
       method: "GET",
-      url: `/api/agents/approvals/${encodeURIComponent(String(approvalId))}?wait=${String(waitSeconds ?? 30)}`,
+      url: `/api/agents/approvals/${encodeURIComponent(String(approvalId))}${queryText({ wait: waitSeconds })}`,
     }),
   },
   {

@@ -146,7 +146,7 @@ export class Approvals {
         await writeAudit(tx, call, agentId, { action: "approval.granted", before: null, after });
       }),
     );
-    return this.#view(row);
+    return this.view(row);
   }
 
   /** Tightens, so the session is enough; also takes back what was granted and is not paid yet. */
@@ -161,7 +161,7 @@ export class Approvals {
       const after = this.#auditFacts(held);
       await writeAudit(tx, call, held.agentId, { action: "approval.declined", before, after });
     });
-    return this.#view(row);
+    return this.view(row);
   }
 
   /** Under the agent's lock, so that a decision and a payment come one after the other. */
@@ -211,10 +211,11 @@ export class Approvals {
     };
   }
 
-  #view(row: ApprovalRow): Approval {
+  view(row: ApprovalRow): Approval {
     const { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId } = row;
+    const told = { id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId };
     return {
-      ...{ id, agentId, agentName, kind, url, memo, deniedPaymentId, paymentId },
+      ...told,
       approvalId: id,
       status: row.state,
       ...this.#facts(row),
@@ -222,10 +223,6 @@ export class Approvals {
       createdAt: row.createdAt.toISOString(),
       decidedAt: row.decidedAt?.toISOString() ?? null,
     };
-  }
-
-  view(row: ApprovalRow): Approval {
-    return this.#view(row);
   }
 
   #facts({ payee, amountAtomic, chainId, site, reason, denial, expiresAt }: ApprovalRow) {

@@ -58,6 +58,17 @@ export interface PayRequest {
   balance?: Promise<WalletBalance | undefined>;
 }
 
+/** What an agent's call says beside what it pays: no part of what makes two calls the same. */
+export interface PayingBody {
+  requestApproval?: boolean;
+  reason?: string;
+  dryRun?: boolean;
+}
+
+/** For `PayRequest`. */
+export const askedApproval = ({ requestApproval, reason }: PayingBody) =>
+  requestApproval === true ? { requestApproval: { reason: reason ?? null } } : {};
+
 export interface WalletBalance {
   atomic: bigint;
   blockNumber: bigint;
@@ -141,7 +152,10 @@ export class AgentReserve {
     const { kind, chainId, amountAtomic } = request;
     const policy = error.extra["policy"] as Policy;
     return this.#deps.approvals.ask({
-      ...{ kind, chainId, amountAtomic, deniedPaymentId: paymentId },
+      kind,
+      chainId,
+      amountAtomic,
+      deniedPaymentId: paymentId,
       agentId: payer.id,
       call: idempotency.bodyHash,
       key: idempotency.key,

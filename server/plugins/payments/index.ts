@@ -14,7 +14,7 @@ import {
 } from "../guardrails/store.ts";
 import { hashBody, readIdempotencyKey, type IdempotencyRef } from "../guardrails/types.ts";
 import { acceptInGroups } from "../settlement/accept.ts";
-import { AgentReserve, Spend } from "./agent-payments.ts";
+import { AgentReserve, Spend, type PayingBody } from "./agent-payments.ts";
 import { PaymentHistory } from "./history.ts";
 import routes from "./routes.ts";
 import {
@@ -35,17 +35,6 @@ import {
 } from "./overview.ts";
 import { PayFlow, type SigningFault } from "./pay.ts";
 import { findPayment, listPayments } from "./store.ts";
-
-/** What an agent's call says beside what it pays: no part of what makes two calls the same. */
-interface PayingBody {
-  requestApproval?: boolean;
-  reason?: string;
-  dryRun?: boolean;
-}
-
-/** For `PayRequest`. */
-export const askedApproval = ({ requestApproval, reason }: PayingBody) =>
-  requestApproval === true ? { requestApproval: { reason: reason ?? null } } : {};
 
 declare module "fastify" {
   interface FastifyInstance {

@@ -13,8 +13,7 @@ import {
   SpendRequest,
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
-import { readSpend } from "./agent-payments.ts";
-import { askedApproval } from "./index.ts";
+import { askedApproval, readSpend } from "./agent-payments.ts";
 
 const SPEND = "POST /api/agents/spend";
 

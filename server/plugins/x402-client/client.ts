@@ -10,8 +10,7 @@ import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import type { PayRequest } from "../payments/agent-payments.ts";
-import { askedApproval } from "../payments/index.ts";
+import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
 import { notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay.ts";
 import {
