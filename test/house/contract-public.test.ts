@@ -170,6 +170,8 @@ const STATUSES: Record<number, string[]> = {
     "payee_expired",
     "per_payment_limit_exceeded",
     "recipient_not_allowed",
+    "site_payee_changed",
+    "payee_bound_to_site",
     "agent_paused",
     "agent_expired",
     "price_exceeds_max",

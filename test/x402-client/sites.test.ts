@@ -147,6 +147,50 @@ t.test("a website as a payee", async (t) => {
     t.equal(seller.proofs.length, 2);
   });
 
+  await t.test("edited in the database, it is signed for nowhere else", async (t) => {
+    const before = seller.proofs.length + twin.proofs.length;
+    const row = { agent: agent.id, payee: PAYEE.toLowerCase() };
+    const edits: [string, string, () => Promise<unknown>][] = [
+      [
+        "its site is taken away",
+        "UPDATE allowlist_entries SET site = $2 WHERE agent_id = $1",
+        () => spend(PAYEE).then((answer) => answer.json()),
+      ],
+      [
+        "it is put at another site",
+        "UPDATE allowlist_entries SET site = $2 WHERE agent_id = $1",
+        () => made.fetch({ url: twin.url }).then(({ body }) => body),
+      ],
+      [
+        "another site is put beside",
+        `INSERT INTO allowlist_entries (agent_id, address, site)
+          VALUES ($1, '${row.payee}', $2)`,
+        () => made.fetch({ url: twin.url }).then(({ body }) => body),
+      ],
+      [
+        "everywhere is put beside",
+        `INSERT INTO allowlist_entries (agent_id, address, site)
+          VALUES ($1, '${row.payee}', $2)`,
+        () => spend(PAYEE).then((answer) => answer.json()),
+      ],
+    ];
+    for (const [place, [name, statement, pay]] of edits.entries()) {
+      await database.pool.query(statement, [
+        row.agent,
+        place === 0 || place === 3 ? "" : twin.origin,
+      ]);
+      t.match(await pay(), { code: "policy_not_signed" }, name);
+      await database.pool.query(
+        place < 2
+          ? "UPDATE allowlist_entries SET site = $2 WHERE agent_id = $1"
+          : "DELETE FROM allowlist_entries WHERE agent_id = $1 AND site <> $2",
+        [row.agent, site],
+      );
+    }
+    t.equal(seller.proofs.length + twin.proofs.length, before, "nothing was signed");
+    t.match((await made.fetch({ url: seller.url })).body, { paid: true }, "put right, it pays");
+  });
+
   await t.test("listed at two sites and for everywhere, each on its own terms", async (t) => {
     await allowlist([
       { address: PAYEE, site, perPaymentLimit: "0.0001" },
@@ -262,14 +306,15 @@ t.test("a website as a payee", async (t) => {
         JSON.stringify(body),
       );
     t.equal(stranger.connections(), before, "no byte left");
+    const asks = twin.asks.length;
     const refused = await made.fetch({ url: twin.url });
+    t.equal(twin.asks.length, asks, "not even its price is asked");
     t.match(refused.body, { code: "origin_not_allowed", site: twin.origin });
     t.match((await payment(refused.body["paymentId"])).trace, [
       { rule: "status" },
       { rule: "expiry" },
       { rule: "target", passed: false, detail: new RegExp(twin.origin) },
     ]);
-    t.equal(twin.asks.length, twin.proofs.length + 2, "asked only before it was confined");
     const dry = await made.fetch({ url: seller.url, dryRun: true });
     t.match(dry.body, { verdict: { allowed: true } });
     t.match((dry.body["verdict"] as { rules: unknown[] }).rules[2], {
