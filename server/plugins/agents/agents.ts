@@ -8,7 +8,7 @@ import {
   type NewAgent,
 } from "./store.ts";
 import { entriesOf, upsertAllowlist } from "./payees-store.ts";
-import { insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
+import { createApiKey, insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
 import type { Custody } from "../custody/custody.ts";
@@ -18,7 +18,6 @@ import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { policyOrder } from "../../core/orders.ts";
 import type { Payee, RulesInForce } from "../../core/rules.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
-import { createApiKey } from "../auth/api-keys.ts";
 import { SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
 import { findOrder, type PreparedWallet } from "../orders/store.ts";
 import { writeAllowlist } from "./allowlist.ts";
