@@ -179,6 +179,30 @@ t.test("what loosens asks, what tightens does not", async (t) => {
   });
 });
 
+t.test("limits and payees of one request are one order, carried out together", async (t) => {
+  const agent = await createAgent(service, owner, { dailyLimit: "5", allowlist: [someone()] });
+  const url = `/api/agents/${agent.id}`;
+  const payee = someone();
+  const body = { dailyLimit: "7", allowlist: [{ address: payee, dailyLimit: "1" }] };
+  const asked = await ask("PATCH", url, body);
+  t.match(asked, {
+    status: 403,
+    order: { dailyLimit: "7000000", payees: [{ payee, dailyLimit: "1000000" }] },
+  });
+  t.match(await rulesOf(agent.id), { dailyLimit: "5" }, "nothing happened yet");
+  const before = await usedOrders(agent.id);
+  const done = await ask("PATCH", url, { ...body, authorization: await signed(asked) });
+  t.match(done, { status: 200, dailyLimit: "7" });
+  const now = await rulesOf(agent.id);
+  t.same(
+    now.allowlist.map(({ address }) => address),
+    [payee],
+  );
+  t.equal((await usedOrders(agent.id)) - before, 1);
+  t.match(await ask("PATCH", url, { allowlist: [] }), { status: 200 }, "fewer needs no wallet");
+  t.same((await rulesOf(agent.id)).allowlist, []);
+});
+
 t.test("an order is good for what it says, once, in time", async (t) => {
   const { id } = await createAgent(service, owner, { dailyLimit: "5" });
   const other = await createAgent(service, owner, { dailyLimit: "5" });

@@ -146,7 +146,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       name: "agent-rules-tighter",
       path: `${base}/rules`,
       ready: "Who may be paid",
-      act: (page) => page.getByLabel("Daily limit").first().fill("1"),
+      act: (page) => page.getByLabel("Daily limit").first().fill("4.5"),
     },
     {
       name: "agent-rules-signing",

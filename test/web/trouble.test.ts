@@ -164,7 +164,7 @@ t.test("trouble", async (t) => {
     await page.unroute("**/api/info");
     await page.route("**/api/info", async (route) => {
       const response = await route.fetch();
-      const body = (await response.text()).replace('"Daily limit"', '"Limit of a day"');
+      const body = (await response.text()).replaceAll('"Daily limit"', '"Limit of a day"');
       await route.fulfill({ response, body });
     });
     await page.getByRole("button", { name: "Try again" }).click();

@@ -259,6 +259,18 @@ t.test("wallets", async (t) => {
       },
     );
 
+    await t.test("an answer lost for good: nobody is told that nothing happened", async (t) => {
+      await page.route(`**${url}`, (route) =>
+        route.request().postData()?.includes("signature") ? route.abort() : route.continue(),
+      );
+      await raiseTo("8.5");
+      await dialog.getByText("the answer was lost on its way").waitFor();
+      await dialog.getByRole("button", { name: "Cancel" }).click();
+      await page.getByText("the change may have been made").waitFor();
+      t.equal(await page.getByText("Nothing was changed.").count(), 0);
+      await page.unroute(`**${url}`);
+    });
+
     await t.test("a service that asks for something else is not obeyed", async (t) => {
       const before = wallet.windows();
       await page.reload();

@@ -58,8 +58,8 @@ export function CreateKeyForm({ agent, onCreated, onCancel }: NewKeyProps): Reac
         />
         <Select label="Expires" value={days} onChange={setDays} options={LIFETIMES} />
         {create.error && <ErrorNotice title="The key was not created" error={create.error} />}
+        <Muted>Your wallet signs it.</Muted>
         <Row end>
-          <Muted>Your wallet signs it.</Muted>
           <Button onClick={onCancel}>Cancel</Button>
           <Button type="submit" variant="primary" pending={create.isPending && "Creating…"}>
             Create key

@@ -41,8 +41,8 @@ export function RotateKeyForm({
         </p>
         <Select label="The old key ends" value={grace} onChange={setGrace} options={GRACES} />
         {rotate.error && <ErrorNotice title="The key was not rotated" error={rotate.error} />}
+        <Muted>Your wallet signs it.</Muted>
         <Row end>
-          <Muted>Your wallet signs it.</Muted>
           <Button onClick={onCancel}>Cancel</Button>
           <Button type="submit" variant="primary" pending={rotate.isPending && "Rotating…"}>
             Rotate key

@@ -185,7 +185,10 @@ export function tellRules(draft: RulesDraft): string[] {
     sentences.push(`It pays at most ${plural(Number(draft.paymentsPerHour), "time")} in an hour.`);
   if (draft.fetch === "sites") sentences.push("It fetches from the sites of its payees only.");
   const own = draft.allowlist.filter((entry) => conditionsOf(entry) !== "").length;
-  if (own > 0) sentences.push(`${plural(own, "payee has", "payees have")} terms of their own.`);
+  if (own > 0)
+    sentences.push(
+      `${plural(own, "payee has a limit of its own", "payees have limits of their own")}.`,
+    );
   sentences.push(
     draft.expiresAt === ""
       ? "It does not expire."

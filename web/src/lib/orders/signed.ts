@@ -15,6 +15,7 @@ import {
   type Ask,
   NotSigned,
   type Notice,
+  OutcomeUnknown,
   type Reading,
   show,
   type Signing,
@@ -149,6 +150,8 @@ async function hand<T>(turn: Turn, send: () => Promise<T>): Promise<Outcome<T>> 
       if (!error.isOutage) throw error;
     }
     turn.notice = "lost";
-    await press(turn, "review");
+    await press(turn, "review").catch(() => {
+      throw new OutcomeUnknown();
+    });
   }
 }

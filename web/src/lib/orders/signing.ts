@@ -69,6 +69,16 @@ export class NotSigned extends Error {
   }
 }
 
+/** Signed and sent, and nobody waited for what came of it. */
+export class OutcomeUnknown extends Error {
+  override readonly name = "OutcomeUnknown";
+  constructor() {
+    super(
+      "You signed, and the answer was lost: the change may have been made. Reload the page to see, before you try again.",
+    );
+  }
+}
+
 /** Its answer was lost, or another tab was quicker. */
 export class AlreadyDone extends Error {
   override readonly name = "AlreadyDone";

@@ -77,7 +77,9 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
   if (network && connection.chainId !== network.chainId)
     return (
       <ChainHelp connection={connection} network={network}>
-        {back}
+        <Button size="small" onClick={cancel}>
+          Cancel
+        </Button>
       </ChainHelp>
     );
   return (
