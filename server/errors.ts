@@ -18,12 +18,7 @@ const define = (
   title: string,
   help: string,
   retryable = false,
-): ErrorDefinition => ({
-  status,
-  title,
-  help,
-  retryable,
-});
+): ErrorDefinition => ({ status, title, help, retryable });
 
 const WAIT =
   "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.";
@@ -280,12 +275,7 @@ export const ERRORS = {
     "Not covered by the owner's signature",
     "What our books say of this agent is not what its owner signed. Nothing was signed; the owner and the operator were told. Do not retry.",
   ),
-  relayer_unfunded: define(
-    503,
-    "Relayer has no gas",
-    "The operator must fund the relayer; nothing was signed.",
-    true,
-  ),
+  relayer_unfunded: define(503, "Relayer has no gas", "Nothing was signed. Retry later.", true),
   agent_busy: define(
     503,
     "Agent busy",

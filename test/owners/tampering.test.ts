@@ -120,9 +120,8 @@ function freshCustody(): { custody: Custody; rung: string[] } {
     load: walletsOf(app.pool),
     loadEvidence: (asked) => readEvidence(app.pool, asked),
     findWithdrawal: (agentId, nonce) => findWithdrawal(app.pool, agentId, nonce),
-    findSecond: async () => undefined,
-    findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
     findSecond: (agentId) => findSecond(app.prisma, agentId),
+    findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
     isSigned: (who, signed) => isSignedByOwner(app.chains, who, signed),
   });
   const custody = new Custody({

@@ -1,6 +1,7 @@
 /** The withdrawal order an owner signs, in numbers, and how it is read back. */
 import { getAddress, type Address, type Hex } from "viem";
 import { orderDigest, typedDataOf } from "../../core/orders.ts";
+import { ApiError } from "../../errors.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { Proof } from "../audit/verify.ts";
 import type { WithdrawalOrder } from "../../schemas/withdrawals.ts";
@@ -56,3 +57,22 @@ export const orderProof = (
   order: typedDataOf("Withdraw", orderOnWire(order), chainId),
   signers: [{ signer: by.address, chainId: by.chainId, signature: by.signature.toLowerCase() }],
 });
+
+/** Who asks for the money: the owner, or with its word the second wallet. */
+export interface Taker {
+  address: Address;
+  chainId: number;
+  second: { address: Address; chainId: number } | null;
+}
+
+/** Whose signature an order needs: the wallet's that signed in. */
+export const signerOf = (owner: Taker): { address: Address; chainId: number } =>
+  owner.second ?? owner;
+
+/** The second wallet takes money to the owner's own address, and nowhere else. */
+export function assertMayTake(owner: Taker, to: Address): void {
+  if (owner.second !== null && to.toLowerCase() !== owner.address)
+    throw new ApiError("second_wallet_only_tightens", {
+      detail: `The second wallet withdraws to the owner's address only: ${getAddress(owner.address)}.`,
+    });
+}

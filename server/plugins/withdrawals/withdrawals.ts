@@ -19,7 +19,17 @@ import type { PayFlow, Reservation, Settled } from "../payments/pay.ts";
 import { gasExhausted } from "../settlement/gas-store.ts";
 import type { Settlement } from "../settlement/types.ts";
 import { MAX_ORDER_SECONDS, typedDataOf } from "../../core/orders.ts";
-import { orderHash, orderOnWire, readOrder, type Order, orderProof } from "./order.ts";
+import {
+  assertMayTake,
+  orderHash,
+  orderOnWire,
+  orderProof,
+  readOrder,
+  signerOf,
+  type Order,
+  type Taker,
+} from "./order.ts";
+import { orderNotSigned } from "../orders/orders.ts";
 
 export interface WithdrawalsDeps {
   flow: PayFlow;
@@ -43,12 +53,7 @@ export interface WithdrawalsDeps {
 
 export interface WithdrawalContext {
   agent: { id: string; walletAddress: Address; network: string };
-  owner: {
-    id: string;
-    address: Address;
-    chainId: number;
-    second: { address: Address; chainId: number } | null;
-  };
+  owner: { id: string } & Taker;
   requestId: string;
 }
 
@@ -71,7 +76,7 @@ export class Withdrawals {
       walletAddress: agent.walletAddress,
       asset: network.usdc.address,
     });
-    assertMayTake(context, to);
+    assertMayTake(context.owner, to);
     const wanted = body.amount === "max" ? undefined : parsePayable(body.amount);
     if (wanted?.ok === false) throw refuseField("invalid_amount", "body.amount", wanted.reason);
     const available = await this.#available(context);
@@ -128,11 +133,11 @@ export class Withdrawals {
     const order = readOrder(body.order);
     if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
     const network = await this.#signedFor(context, order, body.signature as Hex);
-    assertMayTake(context, order.to);
+    assertMayTake(context.owner, order.to);
     if (order.wallet !== agent.walletAddress.toLowerCase())
-      throw invalidSignature("The order is for another wallet.");
+      throw orderNotSigned("The order is for another wallet.");
     if (order.asset !== network.usdc.address.toLowerCase())
-      throw invalidSignature("The order is for another token.");
+      throw orderNotSigned("The order is for another token.");
     const now = await this.#deps.now();
     if (order.deadlineSeconds <= now) throw new ApiError("signature_expired");
     if (order.deadlineSeconds > now + BigInt(MAX_ORDER_SECONDS))
@@ -153,7 +158,7 @@ export class Withdrawals {
     signature: Hex,
   ): Promise<NetworkFacts> {
     const { agent } = context;
-    const signer = signerOf(context);
+    const signer = signerOf(context.owner);
     // Several networks have USDC at one address; the agent's own is asked first.
     const own = this.#deps.networks.filter(({ id }) => id === agent.network);
     const others = this.#deps.networks.filter(
@@ -172,7 +177,7 @@ export class Withdrawals {
       throw new ApiError("chain_unavailable", {
         detail: "The chain did not say whether the owner's contract accepts this signature.",
       });
-    throw invalidSignature("The owner did not sign this order for a network and token of ours.");
+    throw orderNotSigned("The owner did not sign this order for a network and token of ours.");
   }
 
   #networkOf(agent: { network: string }, asked: string | undefined): NetworkFacts {
@@ -211,7 +216,7 @@ export class Withdrawals {
       deadlineSeconds: order.deadlineSeconds,
       signature: args.signature,
       proof: orderProof(order, network.chainId, {
-        ...signerOf(context),
+        ...signerOf(context.owner),
         signature: args.signature,
       }),
       validForSeconds: MAX_VALID_SECONDS,
@@ -301,23 +306,6 @@ const answerBody = (
   network: paid.network,
   settledAt: proof.settledAt.toISOString(),
 });
-
-/** Whose signature an order needs: the wallet's that signed in. */
-const signerOf = ({ owner }: WithdrawalContext) => owner.second ?? owner;
-
-/** The second wallet takes money to the owner's own address, and nowhere else. */
-function assertMayTake({ owner }: WithdrawalContext, to: Address): void {
-  if (owner.second !== null && to.toLowerCase() !== owner.address)
-    throw new ApiError("second_wallet_only_tightens", {
-      detail: `The second wallet withdraws to the owner's address only: ${getAddress(owner.address)}.`,
-    });
-}
-
-const invalidSignature = (detail: string): ApiError =>
-  new ApiError("invalid_signature", {
-    detail,
-    headers: { "www-authenticate": 'SIWE realm="purser"' },
-  });
 
 function insufficient(context: OnNetwork, required: bigint, available: bigint): ApiError {
   return new ApiError("insufficient_funds", {
