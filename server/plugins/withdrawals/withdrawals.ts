@@ -308,11 +308,9 @@ const answerBody = (
 });
 
 function insufficient(context: OnNetwork, required: bigint, available: bigint): ApiError {
+  const held = available === 0n ? "nothing" : `${formatAtomic(available)} USDC`;
   return new ApiError("insufficient_funds", {
-    detail:
-      available === 0n
-        ? `The wallet holds nothing on ${context.network.name} that can be withdrawn.`
-        : `The wallet holds ${formatAtomic(available)} USDC on ${context.network.name} that can be withdrawn.`,
+    detail: `The wallet holds ${held} on ${context.network.name} that can be withdrawn.`,
     extra: {
       balance: formatAtomic(available),
       required: formatAtomic(required),
