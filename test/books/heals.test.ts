@@ -263,6 +263,29 @@ t.test("logs in two answers that know different blocks accuse nobody", async (t)
   t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: head }] });
 });
 
+t.test("a moment without logs, and another one later, are not one long absence", async (t) => {
+  const chain = await testChain(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  await sendToSelf(ctx);
+  await readBooks(ctx);
+  for (const amount of [1_000n, 2_000n]) {
+    const { authorization } = await inSellersHands(ctx, { amount });
+    await relay(ctx, authorization);
+    await sendToSelf(ctx);
+    proxy.behave = ({ method, params: [filter] }) =>
+      method === "eth_getLogs" && (filter as { topics: unknown[] }).topics.length === 2
+        ? { do: "answer", result: [] }
+        : { do: "pass" };
+    await readBooks(ctx);
+    proxy.reset();
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    await readBooks(ctx);
+  }
+  const kinds = (await differences(ctx)).map(({ kind }) => kind);
+  t.notOk(kinds.includes("balance_short"), kinds.join(", "));
+});
+
 t.test("a span that cannot end rings once, however far the chain grows meanwhile", async (t) => {
   const chain = await testChain(t);
   const proxy = await rpcProxy(t, chain.rpcUrl);

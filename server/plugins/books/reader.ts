@@ -215,7 +215,11 @@ export class BookReader {
       if (atomic > expected)
         for (const ageMs of LOOK_AGAIN_MS)
           this.#again.push({ from, to, atMs: performance.now() + ageMs });
-      if (atomic >= expected) continue;
+      if (atomic >= expected) {
+        // What lasted before is over: the next time counts from its own beginning.
+        this.#deps.patience.forget(`balance:${wallet}`);
+        continue;
+      }
       // Where the cursor stands: a span that cannot end grows with the chain, and is one difference all the same.
       const key = `${wallet}:${from}`;
       if (!this.#deps.patience.isOver(`balance:${wallet}`, this.#deps.patience.times.absentMs))
