@@ -175,6 +175,11 @@ t.test("a spend through columns that were edited", async (t) => {
     ],
     ["payments per hour", `UPDATE agents SET payments_per_hour = NULL WHERE id = ${A}`, inside],
     ["fetch", `UPDATE agents SET fetch_scope = 'any' WHERE id = ${A}`, inside],
+    [
+      "network",
+      `UPDATE agents SET network = 'eip155:1' WHERE id = ${A}`,
+      { ...inside, network: "eip155:5042002" },
+    ],
     ["expiry", `UPDATE agents SET expires_at = NULL WHERE id = ${A}`, inside],
     [
       "a fraction of the expiry",

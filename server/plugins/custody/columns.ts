@@ -7,8 +7,9 @@ const timeText = (seconds: bigint | null): string =>
   seconds === null ? "" : `${String(seconds)}.000000`;
 
 /** What the statement of store.ts says of an agent's columns. */
-export const columnsText = (rules: RulesInForce): string =>
+export const columnsText = (network: string, rules: RulesInForce): string =>
   [
+    network,
     rules.status,
     text(rules.dailyLimitAtomic),
     text(rules.weeklyLimitAtomic),

@@ -200,7 +200,7 @@ export class Covers {
     if (loosens({ ...rulesOfPolicy(order), status: "active" }, rules))
       throw fail("its rules are wider than its policy");
     return {
-      columns: columnsText(rules),
+      columns: columnsText(`eip155:${policy.chainId}`, rules),
       payees: new Map(rules.payees.map((payee) => [payeeKey(payee), payee])),
       status: rules.status,
       endsAtSeconds: rules.expiresAtSeconds,

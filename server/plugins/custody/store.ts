@@ -68,7 +68,7 @@ const LOADED = `
   w.agent_id AS "agentId", w.address, w.kid, w.wrapped_data_key AS "wrappedDataKey", w.ciphertext,
   w.policy_digest AS "policyDigest", w.rules_digest AS "rulesDigest", w.revision,
   o.address AS "ownerAddress", o.chain_id::int AS "ownerChainId",
-  concat(a.status, '|', a.daily_limit, '|', a.weekly_limit, '|', a.monthly_limit, '|', a.per_payment_limit, '|',
+  concat(a.network, '|', a.status, '|', a.daily_limit, '|', a.weekly_limit, '|', a.monthly_limit, '|', a.per_payment_limit, '|',
          a.payments_per_hour, '|', a.fetch_scope, '|', extract(epoch FROM a.expires_at)) AS columns,
   CASE WHEN l.address IS NOT NULL THEN
     concat(l.site, '|', l.daily_limit, '|', l.per_payment_limit, '|', extract(epoch FROM l.expires_at))
