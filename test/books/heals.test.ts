@@ -1,7 +1,7 @@
 // Goal: whatever made a row say what is not so, the chain's own record corrects it, counts it, and rings.
 import t from "tap";
 import { payers, authorize, request } from "../helpers/engine.ts";
-import { createAgent } from "../helpers/owner.ts";
+import { asOwner, createAgent } from "../helpers/owner.ts";
 import { rpcProxy } from "../helpers/rpc-proxy.ts";
 import { testChain } from "../helpers/chain.ts";
 import {
@@ -238,11 +238,10 @@ t.test("logs in two answers that know different blocks accuse nobody", async (t)
   const proxy = await rpcProxy(t, chain.rpcUrl);
   const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
   const other = await createAgent(ctx, ctx.owner, { allowlist: [ctx.payee] });
-  const added = await ctx.app.inject({
+  const added = await asOwner(ctx.app, ctx.owner, {
     method: "POST",
     url: `/api/agents/${ctx.agent.id}/allowlist`,
-    headers: ctx.owner.headers,
-    payload: JSON.stringify({ address: other.walletAddress }),
+    body: { address: other.walletAddress },
   });
   t.equal(added.statusCode, 201, added.body);
   t.equal((await spend({ ...ctx, payee: other.walletAddress }, "1")).statusCode, 200);
