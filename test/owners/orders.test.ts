@@ -162,7 +162,7 @@ t.test("what loosens asks, what tightens does not", async (t) => {
     [
       "POST",
       `${url}/allowlist`,
-      { address: first, label: "Shop", dailyLimit: "1", perPaymentLimit: "1" },
+      { address: first, site, label: "Shop", dailyLimit: "1", perPaymentLimit: "1" },
     ],
     ["PATCH", url, { status: "paused" }],
     ["DELETE", `${url}/allowlist/${first}`, {}],
@@ -341,7 +341,7 @@ t.test("killed between the order's verification and the commit", async (t) => {
     dailyLimit: "6",
     authorization: await signed(await ask("PATCH", url, { dailyLimit: "6" })),
   };
-  for (const table of ["owner_orders", "agent_wallets", "audit_log"])
+  for (const table of ["owner_orders", "agent_wallets", "audit_notes"])
     await t.test(`at ${table}`, (t) => killedAt(t, { table, id, body }));
   t.match(await ask("PATCH", url, body), { status: 200, dailyLimit: "6" }, "the same order, once");
   t.match(await ask("PATCH", url, body), { code: "order_used" });
