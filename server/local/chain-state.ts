@@ -54,9 +54,18 @@ export async function prepareState(dir: string): Promise<void> {
   await writeFileAtomic(statePath(dir), JSON.stringify(withoutOldBlocks(newest)));
 }
 
+const DUMPS = 5;
+
 /** Saves the running chain's state; afterwards a power cut costs nothing that happened before. */
 export async function saveCheckpoint(dir: string, rpcUrl: string): Promise<void> {
-  const dump = (await rpc(rpcUrl, "anvil_dumpState", [], 60_000)) as string;
+  let dump = "0x";
+  for (let tries = 0; tries < DUMPS; tries += 1) {
+    const before = await rpc(rpcUrl, "eth_blockNumber");
+    dump = (await rpc(rpcUrl, "anvil_dumpState", [], 60_000)) as string;
+    // A block mined meanwhile may stand in one half of the state only. A state so large that there always is one is
+    // saved as it is: better than none.
+    if ((await rpc(rpcUrl, "eth_blockNumber")) === before) break;
+  }
   const packed = Buffer.from(dump.slice(2), "hex");
   const isGzip = packed[0] === 0x1f && packed[1] === 0x8b;
   await writeFileAtomic(checkpointPath(dir), isGzip ? await promisify(gunzip)(packed) : packed);
