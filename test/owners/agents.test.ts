@@ -49,8 +49,11 @@ t.test("agents", async (t) => {
     body?: unknown,
     by: SignedInOwner = owner,
   ) => asOwner(app, by, { method, url, body });
-  const audit = async (id: string) =>
+  const recorded = async (id: string) =>
     (await call("GET", `/api/agents/${id}/audit`)).json<{ items: AuditView[] }>().items;
+  /** Without what was signed for it. */
+  const audit = async (id: string) =>
+    (await recorded(id)).filter(({ action }) => action !== "policy.signed");
 
   await t.test("create", async (t) => {
     const answer = await call("POST", "/api/agents", {
@@ -88,6 +91,10 @@ t.test("agents", async (t) => {
     t.same(read.json(), agent);
     const [entry] = await audit(agent.id);
     t.match(entry, { action: "agent.created", actor: owner.account.address, before: null });
+    t.same(
+      (await recorded(agent.id)).map(({ action }) => action),
+      ["agent.created", "policy.signed"],
+    );
     t.equal(entry?.requestId, answer.headers["x-request-id"]);
     t.notOk(JSON.stringify(entry).includes(apiKey));
   });

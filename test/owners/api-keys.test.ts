@@ -240,13 +240,18 @@ t.test("keys", async (t) => {
     }>();
     t.same(
       items.map(({ action }) => action),
-      ["key.revoked", "key.created", "key.rotated", "agent.created"],
+      [
+        "key.revoked",
+        ...["key.created", "key.signed"],
+        ...["key.rotated", "key.signed"],
+        ...["agent.created", "policy.signed"],
+      ],
     );
     t.match(items[0], {
       before: { id: made.key.id, revokedAt: null },
       after: { revokedAt: String },
     });
-    t.match(items[2], {
+    t.match(items[3], {
       before: { id: agent.keyId },
       after: { previous: { id: agent.keyId }, graceSeconds: 60 },
     });

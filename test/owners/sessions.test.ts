@@ -76,10 +76,11 @@ t.test("sessions", async (t) => {
       t.equal(answer.statusCode, 403, `Origin ${origin}`);
       t.equal(answer.json<{ code: string }>().code, "origin_not_allowed");
     }
-    t.equal((await post({ origin: config.publicUrl })).statusCode, 201);
-    t.equal((await post({ origin: `http://127.0.0.1:${port}` })).statusCode, 201, "also ours");
+    // Ours are heard, and then asked for the owner's signature.
+    for (const origin of [config.publicUrl, `http://127.0.0.1:${port}`])
+      t.match((await post({ origin })).json(), { code: "owner_signature_required" }, origin);
     const { rows } = await database.pool.query<{ count: string }>("SELECT count(*) FROM agents");
-    t.equal(Number(rows[0]?.count), 2, "nothing else was made");
+    t.equal(Number(rows[0]?.count), 0, "nothing was made");
   });
 
   await t.test("sign-in and sign-out need it as well", async (t) => {

@@ -92,7 +92,12 @@ const signatures = async (): Promise<number> => {
   const { rows } = await sql.query<{ count: number }>("SELECT count(*)::int FROM settlements");
   return rows[0]?.count ?? -1;
 };
-const spend = async (body: { recipient: Address; amount: string }, by: NewTestAgent = agent) => {
+interface SpendBody {
+  recipient: Address;
+  amount: string;
+  network?: string;
+}
+const spend = async (body: SpendBody, by: NewTestAgent = agent) => {
   const answer = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
@@ -164,7 +169,7 @@ t.test("as it is, it signs", async (t) => {
 
 t.test("a spend through columns that were edited", async (t) => {
   const inside = { recipient: payee, amount: "1" };
-  const rows: [string, string, { recipient: Address; amount: string }][] = [
+  const rows: [string, string, SpendBody][] = [
     ["daily limit", `UPDATE agents SET daily_limit = 10^12 WHERE id = ${A}`, inside],
     ["weekly limit", `UPDATE agents SET weekly_limit = NULL WHERE id = ${A}`, inside],
     ["monthly limit", `UPDATE agents SET monthly_limit = 10^12 WHERE id = ${A}`, inside],

@@ -157,6 +157,9 @@ t.test("while outcomes are late", async (t) => {
       headers: { ...agent.headers, "idempotency-key": "late" },
       payload: JSON.stringify({ recipient: payee, amount: "1" }),
     });
+  // Right after a block, so that the next one is late.
+  const before = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  await until(async () => (await chain.publicClient.getBlockNumber({ cacheTime: 0 })) > before);
   const first = await spend();
   t.equal(first.statusCode, 504, first.body);
   const { code, paymentId } = first.json<{ code: string; paymentId: string }>();

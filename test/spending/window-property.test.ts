@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import t from "tap";
 import type { Address } from "viem";
 import { createPool, inTransaction } from "../../server/infra/db/pool.ts";
+import { payeeKey } from "../../server/core/rules.ts";
 import { readLimits } from "../../server/plugins/guardrails/store.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
 import type {
@@ -547,7 +548,7 @@ const USED: Partial<Record<RuleName, (facts: Snapshot) => [bigint, bigint]>> = {
 };
 const READ: Partial<Record<RuleName, (limits: Limits, payee: Address) => WindowLimits | null>> = {
   payments_per_hour: ({ hourly }) => hourly,
-  payee_limit: ({ payees }, payee) => payees.get(payee) ?? null,
+  payee_limit: ({ payees }, address) => payees.get(payeeKey({ address, site: "" })) ?? null,
   daily_limit: (limits) => limits,
   weekly_limit: ({ weekly }) => weekly,
   monthly_limit: ({ monthly }) => monthly,

@@ -50,7 +50,7 @@ t.test("what was not asked for is not judged", async (t) => {
   const { trace } = evaluate(bare);
   t.same(
     trace.map(({ rule }) => rule),
-    ["status", "expiry", "allowlist", "daily_limit", "balance"],
+    ["status", "expiry", "allowlist", "daily_limit", "balance", "floor", "gas"],
     "no limit but the daily one, and nothing said of the payee",
   );
 });
