@@ -164,7 +164,7 @@ t.test("as it is, it signs", async (t) => {
 
 t.test("a spend through columns that were edited", async (t) => {
   const inside = { recipient: payee, amount: "1" };
-  const rows: [string, string, { recipient: Address; amount: string }][] = [
+  const rows: [string, string, { recipient: Address; amount: string; network?: string }][] = [
     ["daily limit", `UPDATE agents SET daily_limit = 10^12 WHERE id = ${A}`, inside],
     ["weekly limit", `UPDATE agents SET weekly_limit = NULL WHERE id = ${A}`, inside],
     ["monthly limit", `UPDATE agents SET monthly_limit = 10^12 WHERE id = ${A}`, inside],
