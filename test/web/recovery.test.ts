@@ -85,5 +85,28 @@ t.test("the second wallet", async (t) => {
     );
     t.equal(rows.length, 2);
   });
+
+  await t.test("becomes the owner, when both sign on one screen", async (t) => {
+    const { page: both, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
+    const wallet = await injectWallet(both, DEMO_OWNER, { chainId: world.chain.chainId });
+    await both.goto(`${world.baseUrl}/settings`);
+    await both.getByRole("button", { name: /Test Wallet/ }).click();
+    await both.getByRole("button", { name: "Sign in", exact: true }).click();
+    await both.getByLabel("Address of your second wallet").fill(second.address);
+    await both.getByRole("button", { name: "Sign and name it" }).click();
+    await both.getByRole("button", { name: "Sign with the first wallet" }).click();
+    await both.getByText("Signed with the first wallet. Now choose").waitFor();
+    await wallet.switchAccount(both, second);
+    await both.getByRole("button", { name: "Sign with the second wallet and move" }).click();
+    await both.getByText("The second wallet is the owner now").waitFor();
+    if (process.env["SCREENSHOTS"] !== undefined)
+      await both.screenshot({ path: `${process.env["SCREENSHOTS"]}/moved.png` });
+    t.equal(wallet.windows(), 3, "one to name it, one of each wallet to move");
+    const { rows } = await world.database.pool.query(
+      "SELECT o.address FROM agents a JOIN owners o ON o.id = a.owner_id",
+    );
+    t.same(rows, [{ address: second.address.toLowerCase() }]);
+    t.same(faults, []);
+  });
   t.same(faults, []);
 });

@@ -26,7 +26,7 @@ export function Recovery(): ReactNode {
       title="Second wallet"
       hint="For the day your wallet is lost. It may pause agents, lower limits and withdraw to your address; it can raise nothing and send nothing elsewhere. Making it the owner takes both wallets."
     >
-      <Stack gap={4}>
+      <Stack gap={5}>
         <QueryStatus
           query={recovery}
           what="the second wallet"

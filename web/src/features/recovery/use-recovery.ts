@@ -1,3 +1,4 @@
+import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import { ApiError, api } from "../../lib/api.ts";
 import { isSameAddress } from "../../lib/address.ts";
@@ -79,5 +80,10 @@ export const useMove = (second: string) =>
         authorization: { order, signature, secondSignature },
       });
     },
-    onSuccess: () => invalidate.afterMove(),
+    onSuccess: ({ note }) => {
+      // Said where it outlives the screen: nothing on it is the first wallet's any more.
+      const title = "The second wallet is the owner now";
+      notifications.show({ title, message: note, autoClose: false });
+      return invalidate.afterMove();
+    },
   });
