@@ -3,8 +3,10 @@ import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
 import t from "tap";
-import { ownerScreens, PUBLIC_SCREENS, show, type Screen } from "./screens.ts";
-import { signInWithDemoWallet, webWorld } from "./world.ts";
+import { openPage } from "../helpers/browser.ts";
+import { injectWallet } from "./injected-wallet.ts";
+import { ownerScreens, PUBLIC_SCREENS, SECOND, show, type Screen } from "./screens.ts";
+import { DEMO_OWNER, signInAsSecond, signInWithDemoWallet, webWorld } from "./world.ts";
 
 const axeSource = await readFile(
   createRequire(import.meta.url).resolve("axe-core/axe.min.js"),
@@ -12,6 +14,9 @@ const axeSource = await readFile(
 );
 const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 360, height: 740 } };
 const THEMES = ["light", "dark"] as const;
+
+/** `SCREENSHOTS=folder npm test -- test/web/accessibility.test.ts` keeps pictures for people to look at. */
+const folder = process.env["SCREENSHOTS"];
 
 interface Violation {
   id: string;
@@ -48,7 +53,7 @@ t.test("every screen", async (t) => {
   const privateScreens = await ownerScreens(world);
   const { page, faults } = await world.open(t, "/", { reducedMotion: "reduce" });
 
-  const check = async (screen: Screen): Promise<void> => {
+  const check = async (screen: Screen, page: Page): Promise<void> => {
     await t.test(screen.name, async (t) => {
       await page.setViewportSize(SIZES.desktop);
       await show(page, world, screen);
@@ -58,6 +63,8 @@ t.test("every screen", async (t) => {
           await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
           await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
           t.same(await violations(page), [], `${size}, ${colorScheme}`);
+          const path = `${folder}/${screen.name}-${size}-${colorScheme}.png`;
+          if (folder !== undefined) await page.screenshot({ path, fullPage: true });
         }
         const overflow = await page.evaluate(
           () => document.body.scrollWidth - document.body.clientWidth,
@@ -67,11 +74,17 @@ t.test("every screen", async (t) => {
     });
   };
 
-  for (const screen of PUBLIC_SCREENS) await check(screen);
+  for (const screen of PUBLIC_SCREENS) await check(screen, page);
   await page.goto(`${world.baseUrl}/agents`);
   await signInWithDemoWallet(page);
   await page.getByRole("link", { name: "research-agent" }).waitFor();
-  for (const screen of privateScreens) await check(screen);
+  for (const screen of privateScreens) await check(screen, page);
+
+  const second = await openPage(t, world.browser, { reducedMotion: "reduce" });
+  await injectWallet(second.page, SECOND, { chainId: world.chain.chainId });
+  await signInAsSecond(second.page, `${world.baseUrl}/agents`, DEMO_OWNER.address);
+  const [agent] = privateScreens.filter(({ name }) => name === "agent-withdraw");
+  if (agent) await check({ ...agent, name: "second-withdraw" }, second.page);
   t.same(faults, [], "no policy violation, no uncaught error");
 });
 

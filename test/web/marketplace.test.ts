@@ -1,7 +1,7 @@
 // Goal: an owner finds an API, tries it with an agent under its rules, and sells an own one, in the browser.
 import t from "tap";
 import { createAgent, signIn } from "../helpers/owner.ts";
-import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+import { confirmWithDemoWallet, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
 t.test("the marketplace", async (t) => {
   const world = await webWorld(t);
@@ -32,6 +32,7 @@ t.test("the marketplace", async (t) => {
 
   await t.test("the seller is allowed, tried again, and paid once", async (t) => {
     await page.getByRole("button", { name: "Allow seller" }).click();
+    await confirmWithDemoWallet(page, "Payee added");
     await page.getByText("This seller is on the agent’s allowlist.").waitFor();
     await page.getByRole("button", { name: "Dry run" }).click();
     await page.getByRole("button", { name: "Pay 0.001 USDC" }).click();

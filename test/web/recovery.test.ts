@@ -1,26 +1,112 @@
-// Goal: a person names a second wallet with one press, sees it, and takes it back.
+// Goal: a person names a second wallet with one press; it signs in for them, stops, tightens and saves, and is told why it may do no more.
 import t from "tap";
-import { privateKeyToAccount, generatePrivateKey } from "viem/accounts";
-import { signInWithDemoWallet, webWorld } from "./world.ts";
+import { openPage } from "../helpers/browser.ts";
+import { testAccount } from "../helpers/chain.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { usdcOf } from "../spending/ledger.helper.ts";
+import { injectWallet } from "./injected-wallet.ts";
+import { DEMO_OWNER, signInAsSecond, signInWithDemoWallet, webWorld } from "./world.ts";
 
-t.test("the second wallet, in the settings", async (t) => {
+t.test("the second wallet", async (t) => {
   const world = await webWorld(t);
+  const second = testAccount(57);
+  const agent = await createAgent(world, await signIn(world, DEMO_OWNER), {
+    name: "research-agent",
+    dailyLimit: "5",
+  });
+  await world.chain.mint(agent.walletAddress, 2_000_000n);
   const { page, faults } = await world.open(t, "/settings", { reducedMotion: "reduce" });
-  const { address } = privateKeyToAccount(generatePrivateKey());
-  await signInWithDemoWallet(page);
-  await page.getByText("Address of your second wallet").waitFor();
-  await page.getByLabel("Address of your second wallet").fill(address);
-  await page.getByRole("button", { name: "Sign and name it" }).click();
-  await page.getByText("Make it the owner").waitFor();
-  await page.getByText(address).waitFor();
-  const shots = process.env["SCREENSHOTS"];
-  if (shots !== undefined) await page.screenshot({ path: `${shots}/second.png`, fullPage: true });
-  await page.getByRole("button", { name: "Take it back" }).click();
-  await page.getByText("Address of your second wallet").waitFor();
-  t.equal(await page.getByText(address).count(), 0);
-  const { rows } = await world.database.pool.query(
-    "SELECT action FROM audit_log WHERE action = 'second.named'",
-  );
-  t.equal(rows.length, 2);
+
+  await t.test("is named in the settings", async () => {
+    await signInWithDemoWallet(page);
+    await page.getByLabel("Address of your second wallet").fill(second.address);
+    await page.getByRole("button", { name: "Sign and name it" }).click();
+    await page.getByText("Make it the owner").waitFor();
+    await page.getByText(second.address).waitFor();
+    const shots = process.env["SCREENSHOTS"];
+    if (shots !== undefined) await page.screenshot({ path: `${shots}/second.png`, fullPage: true });
+  });
+
+  await t.test("signs in for its owner, and does what it may", async (t) => {
+    const { page: own, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
+    const wallet = await injectWallet(own, second, { chainId: world.chain.chainId });
+    await t.test("nobody else's", async () => {
+      await own.goto(`${world.baseUrl}/agents`);
+      await own.getByRole("button", { name: "I am the second wallet of an owner" }).click();
+      await own.getByRole("button", { name: /Test Wallet/ }).click();
+      await own.getByLabel("The owner's address").fill("0x12");
+      await own.getByRole("button", { name: "Sign in", exact: true }).click();
+      await own.getByText("The owner's address: Not an address").waitFor();
+      t.notOk(wallet.requests.some(({ method }) => method === "personal_sign"));
+      await own.getByLabel("The owner's address").fill(testAccount(58).address);
+      await own.getByRole("button", { name: "Try again" }).click();
+      await own.getByText("this account is not the second wallet of").waitFor();
+    });
+    await signInAsSecond(own, `${world.baseUrl}/agents/${agent.id}/rules`, DEMO_OWNER.address);
+    t.match(
+      await own.getByRole("complementary", { name: "Second wallet" }).innerText(),
+      /stop agents, tighten rules and withdraw to\s+0x/,
+    );
+
+    await own.getByLabel("Daily limit").fill("50");
+    await own.getByText("it takes the owner's own wallet").waitFor();
+    await own.getByRole("button", { name: "Sign and save changes" }).click();
+    await own.getByText("Sign in with the owner's wallet for the rest.").waitFor();
+    t.equal(wallet.windows(), 0, "what is refused anyway opens no wallet");
+    await own.getByLabel("Daily limit").fill("4");
+    await own.getByRole("button", { name: "Save changes" }).click();
+    await own.getByText("The rules are saved and in force.").waitFor();
+    await own.getByRole("button", { name: "Pause", exact: true }).click();
+    await own.getByText("Paused: this agent pays nobody.").waitFor();
+    await own.getByRole("button", { name: "Resume", exact: true }).click();
+    await own.getByText("Sign in with the owner's wallet for the rest.").last().waitFor();
+
+    await own.getByRole("link", { name: "Withdraw" }).click();
+    t.equal(await own.getByRole("radio", { name: "Another address" }).count(), 0);
+    await own.getByRole("button", { name: "Max" }).click();
+    await own.getByRole("button", { name: "Review withdrawal" }).click();
+    await own.getByText("leaves research-agent for the owner's wallet.").waitFor();
+    await own.getByRole("button", { name: "Sign and withdraw" }).click();
+    await own.getByText("Confirmed on chain.").waitFor();
+    t.equal(await usdcOf(world, DEMO_OWNER.address), 2_000_000n);
+    t.equal(wallet.windows(), 1, "one window, for the money");
+
+    await own.reload();
+    await own.getByText("You are signed in as the second wallet.").waitFor();
+    t.same(faults, []);
+  });
+
+  await t.test("is taken back, and its session with it", async (t) => {
+    await page.getByRole("button", { name: "Take it back" }).click();
+    await page.getByLabel("Address of your second wallet").waitFor();
+    t.equal(await page.getByText(second.address).count(), 0);
+    const { rows } = await world.database.pool.query(
+      "SELECT action FROM audit_log WHERE action = 'second.named'",
+    );
+    t.equal(rows.length, 2);
+  });
+
+  await t.test("becomes the owner, when both sign on one screen", async (t) => {
+    const { page: both, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
+    const wallet = await injectWallet(both, DEMO_OWNER, { chainId: world.chain.chainId });
+    await both.goto(`${world.baseUrl}/settings`);
+    await both.getByRole("button", { name: /Test Wallet/ }).click();
+    await both.getByRole("button", { name: "Sign in", exact: true }).click();
+    await both.getByLabel("Address of your second wallet").fill(second.address);
+    await both.getByRole("button", { name: "Sign and name it" }).click();
+    await both.getByRole("button", { name: "Sign with the first wallet" }).click();
+    await both.getByText("Signed with the first wallet. Now choose").waitFor();
+    await wallet.switchAccount(both, second);
+    await both.getByRole("button", { name: "Sign with the second wallet and move" }).click();
+    await both.getByText("The second wallet is the owner now").waitFor();
+    if (process.env["SCREENSHOTS"] !== undefined)
+      await both.screenshot({ path: `${process.env["SCREENSHOTS"]}/moved.png` });
+    t.equal(wallet.windows(), 3, "one to name it, one of each wallet to move");
+    const { rows } = await world.database.pool.query(
+      "SELECT o.address FROM agents a JOIN owners o ON o.id = a.owner_id",
+    );
+    t.same(rows, [{ address: second.address.toLowerCase() }]);
+    t.same(faults, []);
+  });
   t.same(faults, []);
 });

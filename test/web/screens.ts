@@ -13,6 +13,9 @@ export interface Screen {
   act?: (page: Page) => Promise<unknown>;
 }
 
+/** The wallet that the demo owner named as the second one. */
+export const SECOND = testAccount(73);
+
 export const PUBLIC_SCREENS: Screen[] = [
   { name: "landing", path: "/", ready: "Arc Testnet, block" },
   { name: "sign-in", path: "/agents", ready: "Built in, for this local world only" },
@@ -24,6 +27,12 @@ export const PUBLIC_SCREENS: Screen[] = [
       await page.getByRole("button", { name: /Demo wallet/ }).click();
       await page.getByText("What you will sign").click();
     },
+  },
+  {
+    name: "sign-in-second",
+    path: "/agents",
+    ready: "Built in, for this local world only",
+    act: (page) => page.getByRole("button", { name: "I am the second wallet" }).click(),
   },
   { name: "marketplace", path: "/marketplace", ready: /statistics/i },
   { name: "facilitator", path: "/facilitator", ready: "Relayers" },
@@ -74,6 +83,8 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     requestApproval: true,
     reason: "The forecast for tomorrow is only sold there.",
   });
+  const second = { address: SECOND.address };
+  await asOwner(world.app, owner, { method: "PUT", url: "/api/recovery/second", body: second });
   const listings = await world.app.inject({ url: "/api/listings" });
   const [listing] = listings.json<{ items: { id: string }[] }>().items;
   const base = `/agents/${agent.id}`;
@@ -127,6 +138,18 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         await page.getByRole("button", { name: "Fund", exact: true }).click();
         await page.getByRole("radio", { name: "Address" }).check();
         await page.getByRole("img", { name: /QR code/ }).waitFor();
+      },
+    },
+    {
+      name: "agent-signing-fix",
+      path: `${base}?payment=${String(blocked.body.paymentId)}`,
+      ready: "Allow this payee",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Allow this payee" }).click();
+        // A page that was just opened has no wallet yet.
+        const demo = page.getByRole("button", { name: /^Demo wallet/ });
+        const sign = page.getByRole("button", { name: "Sign", exact: true });
+        await demo.or(sign).first().waitFor();
       },
     },
     { name: "agent-rules", path: `${base}/rules`, ready: "Who may be paid" },
@@ -195,6 +218,16 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       act: (page) => page.getByRole("button", { name: "List an API" }).click(),
     },
     { name: "settings", path: "/settings", ready: "This one" },
+    {
+      name: "settings-second",
+      path: "/settings",
+      ready: "This one",
+      act: async (page) => {
+        await page.getByRole("button", { name: /^Demo wallet/ }).click();
+        await page.getByText("Make it the owner").waitFor();
+        await page.getByText(/Verified up to entry/).waitFor();
+      },
+    },
   ];
 }
 

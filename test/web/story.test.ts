@@ -5,7 +5,8 @@ import { parseAbi } from "viem";
 import { testAccount } from "../helpers/chain.ts";
 import { downloadBy, openPage } from "../helpers/browser.ts";
 import { injectWallet } from "./injected-wallet.ts";
-import { asAgent, DEMO_OWNER, webWorld } from "./world.ts";
+import { scriptedSeller } from "../x402-client/scripted-seller.ts";
+import { asAgent, confirmWithDemoWallet, DEMO_OWNER, signInAsSecond, webWorld } from "./world.ts";
 
 const PAYEE = testAccount(50);
 const STRANGER = testAccount(51);
@@ -142,10 +143,11 @@ t.test("the whole story", async (t) => {
       .filter({ hasText: "recipient not allowed" })
       .getByRole("button")
       .click();
-    const drawer = page.getByRole("dialog");
+    const drawer = page.getByRole("dialog").first();
     await drawer.getByText("The payee is not on the allowlist.").first().waitFor();
     await drawer.getByText(String(blocked.body.requestId)).waitFor();
     await drawer.getByRole("button", { name: "Allow this payee" }).click();
+    await confirmWithDemoWallet(page, "Payee added", STRANGER.address);
     await drawer.getByText("This payee is allowed now.").waitFor();
     const again = await asAgent(world, apiKey, "spend", {
       recipient: STRANGER.address,
@@ -168,12 +170,13 @@ t.test("the whole story", async (t) => {
         .filter({ hasText: "daily limit exceeded" })
         .getByRole("button")
         .click();
-      const drawer = page.getByRole("dialog");
+      const drawer = page.getByRole("dialog").first();
       await drawer
         .getByText("2.00 USDC did not fit: 1.50 USDC of the daily limit of 5.00 USDC was left.")
         .waitFor();
       t.equal(await drawer.getByLabel("New daily limit").inputValue(), "5.5");
       await drawer.getByRole("button", { name: "Raise limit" }).click();
+      await confirmWithDemoWallet(page, "5.00 USDC", "5.50 USDC");
       await drawer.getByText("The amount fits the limit now.").waitFor();
       await page.keyboard.press("Escape");
       t.equal(
@@ -231,8 +234,9 @@ t.test("the whole story", async (t) => {
     await page.getByRole("link", { name: "Activity" }).click();
     const requests = page.getByRole("listitem").filter({ hasText: "/api/arc-stats" });
     await requests.filter({ hasText: "Blocked" }).getByRole("button").click();
-    const drawer = page.getByRole("dialog");
+    const drawer = page.getByRole("dialog").first();
     await drawer.getByRole("button", { name: "Allow this payee" }).click();
+    await confirmWithDemoWallet(page, "Payee added");
     await drawer.getByText("This payee is allowed now.").waitFor();
     await page.keyboard.press("Escape");
     const fetched = await asAgent(world, apiKey, "x402-fetch", demo);
@@ -253,6 +257,80 @@ t.test("the whole story", async (t) => {
     const csv = await readFile(await download.path(), "utf8");
     t.equal(csv.trim().split("\n").length, 4, "a heading and three blocked payments");
     t.match(csv, "daily_limit_exceeded");
+  });
+
+  await step("the agent asks for one payment, and is allowed it once", async (t) => {
+    const wish = {
+      recipient: testAccount(53).address,
+      amount: "1.25",
+      requestApproval: true,
+      reason: "Only sold there.",
+    };
+    t.equal((await asAgent(world, apiKey, "spend", wish)).status, 202);
+    const head = page.getByRole("link", { name: /^Approvals/ });
+    await head.getByText("1 waiting for you").waitFor();
+    await head.click();
+    const row = page.getByRole("listitem").filter({ hasText: "1.25" });
+    await row.getByRole("button", { name: "research-agent" }).click();
+    const drawer = page.getByRole("dialog");
+    await drawer.getByText("Only sold there.").waitFor();
+    await drawer.getByRole("button", { name: "Allow once" }).click();
+    await drawer.getByText("Allowed", { exact: true }).waitFor();
+    const paid = await asAgent(world, apiKey, "spend", wish);
+    t.equal(paid.status, 200, JSON.stringify(paid.body));
+    await drawer.getByText("Used", { exact: true }).waitFor();
+    t.equal(await balanceOf(testAccount(53).address), 1_250_000n, "once");
+    await page.keyboard.press("Escape");
+  });
+
+  await step(
+    "a website is allowed by its address; when its payee changes, so is that",
+    async (t) => {
+      const next = testAccount(55).address;
+      const seller = await scriptedSeller(t, chain, testAccount(54).address);
+      world.config.fetchPrivateOrigins.push(seller.origin);
+      await openAgent();
+      await page.getByRole("link", { name: "Rules" }).click();
+      await page.getByRole("button", { name: "Allow a website" }).click();
+      await page.getByLabel("Address of a paid page").fill(seller.url);
+      await page.getByLabel("Address of a paid page").press("Enter");
+      await page.getByRole("button", { name: "Add to the list" }).click();
+      await page.getByRole("button", { name: "Sign and save changes" }).click();
+      await page.getByText("The rules are saved and in force.").waitFor();
+      const fetchIt = () => asAgent(world, apiKey, "x402-fetch", { url: seller.url });
+      t.match(await fetchIt(), { status: 200, body: { paid: true } });
+      seller.script = { terms: () => seller.entry({ payTo: next }) };
+      const refused = await fetchIt();
+      t.match(refused, { status: 403, body: { code: "site_payee_changed", seenPayee: next } });
+      await page.getByRole("link", { name: "Activity" }).click();
+      const row = page.getByRole("listitem").filter({ hasText: "site payee changed" });
+      await row.getByRole("button").first().click();
+      const drawer = page.getByRole("dialog").first();
+      await drawer.getByRole("button", { name: "Sign the new address" }).click();
+      await confirmWithDemoWallet(page, "Payee added", "Payee removed");
+      await drawer.getByText("The new address is allowed now.").waitFor();
+      t.match(await fetchIt(), { status: 200, body: { paid: true, payTo: next } });
+      await page.keyboard.press("Escape");
+    },
+  );
+
+  await step("a second wallet is named, and stops the agent; the owner resumes it", async (t) => {
+    const second = testAccount(56);
+    await page.getByRole("link", { name: "Settings" }).click();
+    await page.getByLabel("Address of your second wallet").fill(second.address);
+    await page.getByRole("button", { name: "Sign and name it" }).click();
+    await page.getByText("Make it the owner").waitFor();
+    await openAgent();
+    const opened = await openPage(t, world.browser);
+    const wallet = await injectWallet(opened.page, second, { chainId: chain.chainId });
+    await signInAsSecond(opened.page, page.url(), DEMO_OWNER.address);
+    await opened.page.getByRole("button", { name: "Pause", exact: true }).click();
+    await page.getByText("Paused: this agent pays nobody.").waitFor();
+    t.equal(wallet.windows(), 0, "stopping takes no order");
+    await page.getByRole("button", { name: "Resume", exact: true }).click();
+    await confirmWithDemoWallet(page, "paused", "active");
+    await page.getByText("research-agent can pay again.").waitFor();
+    t.same(opened.faults, []);
   });
 
   await step("a key is rotated with grace, and the old one revoked", async (t) => {
@@ -360,6 +438,12 @@ t.test("the whole story", async (t) => {
     await page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
     t.same(faults, [], "no uncaught error and no policy violation on the way");
   });
+
+  async function openAgent(): Promise<void> {
+    await page.getByRole("link", { name: "Agents", exact: true }).click();
+    await page.getByRole("link", { name: "research-agent" }).click();
+    await page.getByRole("heading", { name: "research-agent", exact: true }).waitFor();
+  }
 
   async function agentAddress(): Promise<string> {
     return page.evaluate(async () => {

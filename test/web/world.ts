@@ -53,6 +53,26 @@ export async function signInWithDemoWallet(page: Page): Promise<void> {
   await page.getByRole("button", { name: "Sign in", exact: true }).last().click();
 }
 
+/** With an injected wallet, which an owner named as the second one. */
+export async function signInAsSecond(page: Page, url: string, owner: string): Promise<void> {
+  await page.goto(url);
+  await page.getByRole("button", { name: "I am the second wallet of an owner" }).click();
+  await page.getByLabel("The owner's address").fill(owner);
+  await page.getByRole("button", { name: /Test Wallet/ }).click();
+  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await page.getByText("You are signed in as the second wallet.").waitFor();
+}
+
+/** A one-press fix has told nothing yet: the demo wallet shows what changes, and signs on a press. */
+export async function confirmWithDemoWallet(page: Page, ...changes: string[]): Promise<void> {
+  const dialog = page.getByRole("dialog").last();
+  const press = dialog.getByRole("button", { name: "Sign", exact: true });
+  await press.waitFor();
+  const list = dialog.getByRole("list", { name: "Changes" });
+  for (const change of changes) await list.getByText(change).first().waitFor();
+  await press.click();
+}
+
 /** What the agent itself would send; the answer, whatever its status. */
 export async function asAgent(
   { baseUrl }: Pick<WebWorld, "baseUrl">,

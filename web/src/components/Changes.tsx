@@ -1,5 +1,6 @@
 import type { ReactNode } from "react";
 import type { Change } from "../lib/orders/terms.ts";
+import { ArrowIcon } from "./icons.tsx";
 import styles from "./Changes.module.css";
 
 /** What changes, line by line: as it is, and as it will be. */
@@ -10,7 +11,7 @@ export function Changes({ changes }: { changes: Change[] }): ReactNode {
         <li key={`${change.what}${change.before}${change.after}`}>
           <span className={styles.what}>{change.what}</span>
           {change.before !== "" && <del>{change.before}</del>}
-          {change.before !== "" && change.after !== "" && <span aria-hidden="true">→</span>}
+          {change.before !== "" && change.after !== "" && <ArrowIcon size={14} />}
           {change.after !== "" && <ins>{change.after}</ins>}
         </li>
       ))}

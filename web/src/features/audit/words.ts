@@ -20,7 +20,8 @@ export function sayValue(value: unknown): string {
   if (isRecord(value)) return sayRecord(value);
   if (typeof value === "string") {
     if (/^\d{4}-\d\d-\d\dT/.test(value)) return formatDateTime(value);
-    return /^0x[0-9a-fA-F]{40}$/.test(value) ? shortAddress(value) : value;
+    // Nonces and hashes too: the export has them whole.
+    return /^0x([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$/.test(value) ? shortAddress(value) : value;
   }
   return JSON.stringify(value);
 }

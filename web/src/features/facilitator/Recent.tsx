@@ -2,6 +2,7 @@ import type { ReactNode } from "react";
 import { Address, TxHash } from "../../components/Address.tsx";
 import { Badge } from "../../components/Badge.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
+import { ArrowIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
@@ -20,7 +21,7 @@ export function Recent({ stats }: { stats: FacilitatorStats }): ReactNode {
         {stats.recent.map((row) => (
           <li key={row.id} className={styles.row}>
             <span className={styles.parties}>
-              <Address value={row.from} copy={false} /> <span aria-hidden="true">→</span>
+              <Address value={row.from} copy={false} /> <ArrowIcon size={14} />
               <span className="sr-only">to</span> <Address value={row.to} copy={false} />
             </span>
             <span>

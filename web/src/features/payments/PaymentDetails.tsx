@@ -56,7 +56,7 @@ function Denial({ payment, fixes }: Omit<PaymentDetailsProps, "labelOf">): React
           <p>{explainDenial(payment)}</p>
           {denial.availableAt !== null && (
             <p>
-              The amount fits the limit again <TimeUntil iso={denial.availableAt} />.
+              When the amount fits the limit again: <TimeUntil iso={denial.availableAt} />
             </p>
           )}
         </div>

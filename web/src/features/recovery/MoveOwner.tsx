@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { Row, Stack } from "../../components/Layout.tsx";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { useMove, useSignMove } from "./use-recovery.ts";
 
@@ -18,7 +18,6 @@ export function MoveOwner({
 }): ReactNode {
   const sign = useSignMove(owner);
   const move = useMove(second);
-  if (move.isSuccess) return <Note tone="ok">{move.data.note}</Note>;
   return (
     <Stack gap={3}>
       <h3>Make it the owner</h3>

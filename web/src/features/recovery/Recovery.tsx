@@ -4,15 +4,16 @@ import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { Row, Section, Stack } from "../../components/Layout.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { checkAddress } from "../../lib/address.ts";
 import { type Connection, useConnection } from "../../lib/wallet/connection.ts";
+import { recoveryQuery } from "../../shared/session/api.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import { MoveOwner } from "./MoveOwner.tsx";
-import { recoveryQuery, useNameSecond } from "./use-recovery.ts";
+import { useNameSecond } from "./use-recovery.ts";
 
 /** A second wallet: named, taken back, or made the owner. */
 export function Recovery(): ReactNode {
@@ -25,7 +26,7 @@ export function Recovery(): ReactNode {
       title="Second wallet"
       hint="For the day your wallet is lost. It may pause agents, lower limits and withdraw to your address; it can raise nothing and send nothing elsewhere. Making it the owner takes both wallets."
     >
-      <Stack gap={4}>
+      <Stack gap={5}>
         <QueryStatus
           query={recovery}
           what="the second wallet"
@@ -33,9 +34,6 @@ export function Recovery(): ReactNode {
         >
           <Skeleton shape="row" count={1} />
         </QueryStatus>
-        {actingAs !== null && (
-          <Note>You are signed in with the second wallet of this account.</Note>
-        )}
         {second && <Address value={second.address} full />}
         {recovery.isSuccess &&
           (connection ? (

@@ -1,16 +1,12 @@
-import { queryOptions, useMutation } from "@tanstack/react-query";
+import { notifications } from "@mantine/notifications";
+import { useMutation } from "@tanstack/react-query";
 import { ApiError, api } from "../../lib/api.ts";
 import { isSameAddress } from "../../lib/address.ts";
-import { invalidate, keys } from "../../lib/query-keys.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import { signTypedData } from "../../lib/wallet/typed-data.ts";
 import type { Recovery } from "../../lib/wire.ts";
-
-export const recoveryQuery = queryOptions({
-  queryKey: keys.recovery,
-  queryFn: ({ signal }) => api.get<Recovery>("/api/recovery", { signal }),
-});
 
 type TypedData = Parameters<typeof signTypedData>[1];
 
@@ -84,5 +80,10 @@ export const useMove = (second: string) =>
         authorization: { order, signature, secondSignature },
       });
     },
-    onSuccess: () => invalidate.afterMove(),
+    onSuccess: ({ note }) => {
+      // Said where it outlives the screen: nothing on it is the first wallet's any more.
+      const title = "The second wallet is the owner now";
+      notifications.show({ title, message: note, autoClose: false });
+      return invalidate.afterMove();
+    },
   });

@@ -44,7 +44,8 @@ export function EditRules({ words, agent, reload, picker }: EditRulesProps): Rea
     mutationFn: async () => {
       const request = requestFor(base, draft);
       const names = namesOf(words);
-      await changeRules(agent, request, { title: `Change the rules of ${agent.name}`, names });
+      const title = `Change the rules of ${agent.name}`;
+      await changeRules(agent, request, { title, names, isTold: true });
       return reload();
     },
     onSuccess: (saved) => {

@@ -4,6 +4,7 @@ import { Changes } from "../../components/Changes.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
 import type { Change } from "../../lib/orders/terms.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
 import { type RulesDraft, tellRules } from "./rules.ts";
 import styles from "./SaveRules.module.css";
 
@@ -26,6 +27,7 @@ export function SaveRules({
   save,
   onDiscard,
 }: SaveRulesProps): ReactNode {
+  const { second } = useOwner();
   return (
     <div className={styles.bar}>
       <Section title="Save these changes?">
@@ -43,7 +45,9 @@ export function SaveRules({
             <p>
               <Muted>
                 {isSigned
-                  ? "This allows more than before, so your wallet signs it."
+                  ? second === null
+                    ? "This allows more than before, so your wallet signs it."
+                    : "This allows more than before: it takes the owner's own wallet."
                   : "This allows no more than before: it holds at once, without your wallet."}
               </Muted>
             </p>

@@ -28,12 +28,12 @@ export const createAgent = (
 export const changeRules = (
   agent: Agent,
   changes: AgentChanges,
-  { title, names }: { title: string; names?: TermNames },
+  { title, names, isTold }: { title: string; names?: TermNames; isTold?: boolean },
 ): Promise<unknown> => {
   const { allowlist, authorization: _authorization, status: _status, ...rules } = changes;
   const payees = allowlist as PayeeInput[] | undefined;
   const apply = (terms: Terms): Terms => termsWith(terms, { ...rules, payees });
-  return signed(policyAsk({ agent, title, names, apply }), (signature) =>
+  return signed(policyAsk({ agent, title, names, apply, isTold }), (signature) =>
     api.patch(`/api/agents/${agent.id}`, { ...changes, ...signature }),
   );
 };

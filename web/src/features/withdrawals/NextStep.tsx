@@ -18,13 +18,13 @@ export interface ReviewProps {
 }
 
 /** What there is to do about the order now: sign it, wait, ask again, or nothing more. */
-export function NextStep({ owner, withdrawal, state }: ReviewProps): ReactNode {
+export function NextStep({ withdrawal, state }: ReviewProps): ReactNode {
   const network = useNetworkOfChain(state.prepared.typedData.domain.chainId);
   const explorer = useExplorer(network?.id);
   switch (state.step) {
     case "review":
     case "signing":
-      return <SignOrder network={network} owner={owner} withdrawal={withdrawal} state={state} />;
+      return <SignOrder network={network} withdrawal={withdrawal} state={state} />;
     case "sending":
       return <p role="status">The transfer is on its way. This page follows it.</p>;
     case "open":

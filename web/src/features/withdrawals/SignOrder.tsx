@@ -6,20 +6,21 @@ import { Note, Row, Stack } from "../../components/Layout.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
+import { useOwner, walletOf } from "../../shared/session/session-context.ts";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
 
 interface SignOrderProps {
   /** The one the order is for. */
   network: NetworkInfo | undefined;
-  owner: string;
   withdrawal: Withdrawal;
   state: WithdrawalState & { step: "review" | "signing" };
 }
 
 /** The owner's wallet, on the right chain, signs the order as it is shown. */
-export function SignOrder({ network, owner, withdrawal, state }: SignOrderProps): ReactNode {
+export function SignOrder({ network, withdrawal, state }: SignOrderProps): ReactNode {
   const connection = useConnection();
+  const signer = walletOf(useOwner());
   const back = (
     <Button disabled={state.step === "signing"} onClick={withdrawal.reset}>
       Back
@@ -29,10 +30,10 @@ export function SignOrder({ network, owner, withdrawal, state }: SignOrderProps)
     return (
       <Stack gap={3}>
         <p>
-          Connect the wallet you signed in with, <Address value={owner} copy={false} />, to sign
+          Connect the wallet you signed in with, <Address value={signer} copy={false} />, to sign
           this order.
         </p>
-        <WalletPicker expected={owner} />
+        <WalletPicker expected={signer} />
         <Row>{back}</Row>
       </Stack>
     );

@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { Muted, Stack } from "../../components/Layout.tsx";
 import { Segmented } from "../../components/Segmented.tsx";
+import { useOwner } from "../../shared/session/session-context.ts";
 import type { DraftErrors, WithdrawalDraft } from "./draft.ts";
 
 interface TargetFieldsProps {
@@ -14,6 +15,14 @@ interface TargetFieldsProps {
 
 /** The owner's own wallet, or an address that must be confirmed by typing its ending. */
 export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsProps): ReactNode {
+  const { second } = useOwner();
+  // Custody would not sign it: a second wallet takes money to its owner only.
+  if (second !== null)
+    return (
+      <p>
+        <Muted>Goes to the owner&rsquo;s wallet</Muted> <Address value={owner} copy={false} />
+      </p>
+    );
   return (
     <>
       <div>

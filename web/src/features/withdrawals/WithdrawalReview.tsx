@@ -5,6 +5,7 @@ import { Money } from "../../components/Money.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import { useNetworkOfChain } from "../../shared/info.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
 import { NextStep, type ReviewProps, type ReviewState } from "./NextStep.tsx";
 import styles from "./Withdraw.module.css";
 
@@ -17,6 +18,7 @@ const STEPS: { title: string; done: ReviewState["step"][]; now: ReviewState["ste
 
 /** Exactly the fields the wallet is about to show, then the way to the chain, step by step. */
 export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProps): ReactNode {
+  const { second } = useOwner();
   const { order, typedData } = state.prepared;
   const { chainId } = typedData.domain;
   const network = useNetworkOfChain(chainId);
@@ -26,7 +28,12 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
         <Money amount={BigInt(order.amount)} size="display" />
         <p>
           leaves {agent.name} for{" "}
-          {isSameAddress(order.to, owner) ? "your wallet" : "another address"}.
+          {isSameAddress(order.to, owner)
+            ? second === null
+              ? "your wallet"
+              : "the owner's wallet"
+            : "another address"}
+          .
         </p>
       </div>
       <KeyValues

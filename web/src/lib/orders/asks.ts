@@ -57,12 +57,14 @@ export function policyAsk(asked: {
   names?: TermNames;
   /** What changes beside the rules, such as the pause that ends. */
   beside?: Change[];
+  isTold?: boolean;
 }): Ask {
   const { agent, apply, names, beside = [] } = asked;
   const shown = termsOfAgent(agent);
   return {
     kind: "AgentPolicy",
     title: asked.title,
+    isTold: asked.isTold,
     chainId: chainIdOf(agent.network),
     async read(order) {
       assertFor(order, agent);
@@ -85,6 +87,7 @@ export function creationAsk(body: NewAgent, network: string, names?: TermNames):
   return {
     kind: "AgentPolicy",
     title: `Create ${wanted.name}`,
+    isTold: true,
     chainId: chainIdOf(network),
     read(order) {
       assertSingleUse(order);
@@ -106,6 +109,7 @@ export function keyAsk(asked: {
   return {
     kind: "IssueKey",
     title: asked.title,
+    isTold: true,
     chainId: chainIdOf(asked.agent.network),
     read(order) {
       assertFor(order, asked.agent);
@@ -136,6 +140,7 @@ export function approvalAsk(approval: Approval): Ask {
   const { agentId, agentName, payee, asset, amount, site, network } = approval;
   return {
     kind: "ApprovePayment",
+    isTold: true,
     title: `Allow ${agentName} one payment`,
     chainId: chainIdOf(network),
     effect: "It costs you nothing. The agent may then make this payment, once, within the hour.",

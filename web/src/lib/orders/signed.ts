@@ -87,7 +87,11 @@ interface Turn {
   notice: Notice;
 }
 
-const ownerAddress = (): string => queryClient.getQueryData<Session>(keys.session)?.address ?? "";
+/** The second wallet's where that one is signed in: the server refuses what is not its to sign. */
+function signerAddress(): string {
+  const session = queryClient.getQueryData<Session>(keys.session);
+  return session?.second ?? session?.address ?? "";
+}
 
 /** Until the person presses; rejects when they do not want to. */
 function press(turn: Turn, step: Signing["step"]): Promise<void> {
@@ -97,7 +101,7 @@ function press(turn: Turn, step: Signing["step"]): Promise<void> {
       changes: turn.reading.changes,
       step,
       notice: turn.notice,
-      owner: ownerAddress(),
+      owner: signerAddress(),
       press: resolve,
       cancel: () => {
         reject(new NotSigned());
@@ -110,11 +114,13 @@ function press(turn: Turn, step: Signing["step"]): Promise<void> {
 async function sign(turn: Turn): Promise<string> {
   const { ask, order } = turn;
   let mayOpen = turn.notice === undefined;
-  if (mayOpen) await reconnect(ownerAddress());
+  if (mayOpen) await reconnect(signerAddress());
+  // A wallet with no window of its own shows nothing: the words come first, and a press.
+  if (currentConnection()?.wallet.kind === "demo") mayOpen &&= ask.isTold === true;
   for (;;) {
     const connection = currentConnection();
     const isReady =
-      connection?.chainId === ask.chainId && isSameAddress(connection.address, ownerAddress());
+      connection?.chainId === ask.chainId && isSameAddress(connection.address, signerAddress());
     if (!mayOpen || !isReady) {
       await press(turn, "review");
       mayOpen = true;

@@ -18,6 +18,8 @@ export interface Ask {
   chainId: number;
   /** What the signature does, beside the changes; without it, a change of rules that moves no money. */
   effect?: string;
+  /** The screen tells these changes beside the button that was pressed: a wallet without a window signs at once. */
+  isTold?: boolean;
   /** Compares the order with what was asked for; throws `OrderMismatch` where it says something else. */
   read(order: Record<string, unknown>): Promise<Reading>;
 }

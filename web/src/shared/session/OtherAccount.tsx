@@ -5,6 +5,7 @@ import { Stack } from "../../components/Layout.tsx";
 import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx";
 import { disconnect } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
+import { walletOf } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
 import styles from "./SignIn.module.css";
 import { useLeave } from "./use-leave.ts";
@@ -35,7 +36,7 @@ export function OtherAccount({ session, connected }: OtherAccountProps): ReactNo
         <Stack gap={4}>
           <div>
             <p>
-              Signed in: <Address value={session.address} copy={false} />
+              Signed in: <Address value={walletOf(session)} copy={false} />
             </p>
             <p>
               In the wallet: <Address value={connected} copy={false} />

@@ -1,15 +1,17 @@
 import { Fragment, type ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
-import { Stack } from "../../components/Layout.tsx";
+import { Note, Stack } from "../../components/Layout.tsx";
 import { useDocumentTitle, useTitleFocus } from "../../components/PageHeader.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { useSigning } from "../../lib/orders/signing.ts";
 import { useConnection } from "../../lib/wallet/connection.ts";
+import { useKnownSecond } from "./api.ts";
 import { OtherAccount } from "./OtherAccount.tsx";
-import { useSession } from "./session-context.ts";
+import { useSession, walletOf } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
 import styles from "./SignIn.module.css";
 import { useLeave } from "./use-leave.ts";
@@ -45,12 +47,16 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
   // Over a form that is being signed the dialog says which account is needed: nothing typed is lost.
   const isSigning = useSigning() !== null;
   const leave = useLeave();
+  // Both wallets sign the move of an owner, one after the other, on one screen.
+  const named = useKnownSecond();
   if (!session) return children;
-  const isOtherAccount = connection !== null && !isSameAddress(connection.address, session.address);
+  const isKnown = [walletOf(session), named].some((one) => isSameAddress(connection?.address, one));
+  const isOtherAccount = connection !== null && !isKnown;
   if (isOtherAccount && !isLost && !isSigning)
     return <OtherAccount session={session} connected={connection.address} />;
   return (
-    <Fragment key={session.address}>
+    <Fragment key={walletOf(session) + session.address}>
+      {session.second !== null && <SecondWalletNote owner={session.address} />}
       {children}
       <Dialog
         opened={isLost}
@@ -61,13 +67,27 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
       >
         <Stack gap={4}>
           <p>Sign in again to go on. What you typed on this screen is still there.</p>
-          <SignIn expected={session.address} />
+          <SignIn ended={session} />
           <Button variant="ghost" onClick={() => void leave()}>
             Stay signed out
           </Button>
         </Stack>
       </Dialog>
     </Fragment>
+  );
+}
+
+/** On every screen: what this wallet may do here is not what the owner may. */
+function SecondWalletNote({ owner }: { owner: string }): ReactNode {
+  return (
+    <aside className={styles.second} aria-label="Second wallet">
+      <Note tone="warn">
+        <p>
+          <strong>You are signed in as the second wallet.</strong> You can stop agents, tighten
+          rules and withdraw to <Address value={owner} copy={false} />; nothing else.
+        </p>
+      </Note>
+    </aside>
   );
 }
 

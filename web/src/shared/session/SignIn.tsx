@@ -1,19 +1,27 @@
-import type { ReactNode } from "react";
-import { Stack } from "../../components/Layout.tsx";
+import { TextInput } from "@mantine/core";
+import { type ReactNode, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { Row, Stack } from "../../components/Layout.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
+import type { Session } from "../../lib/wire.ts";
 import { useNetwork } from "../info.ts";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
+import { walletOf } from "./session-context.ts";
 import { SignStep } from "./SignStep.tsx";
+import type { SecondOf } from "./use-sign-in.ts";
 
 /** Connect, then sign. Used as a screen, and in the dialog that asks to sign in again. */
 export function SignIn({
-  expected,
+  ended,
 }: {
-  /** Whose session just ended, if one did. */ expected?: string;
+  /** The session that just ended, if one did. */ ended?: Session;
 }): ReactNode {
   const connection = useConnection();
   const network = useNetwork();
+  const [secondOf, setSecondOf] = useState<SecondOf>(() =>
+    ended && ended.second !== null ? ended.address : undefined,
+  );
   if (!network)
     return (
       <Loading label="networks">
@@ -22,11 +30,42 @@ export function SignIn({
     );
   return (
     <Stack gap={4}>
+      {secondOf !== undefined && (
+        <TextInput
+          label="The owner's address"
+          description="The wallet that named this one as its second wallet."
+          placeholder="0x…"
+          spellCheck={false}
+          autoComplete="off"
+          value={secondOf}
+          onChange={(event) => {
+            setSecondOf(event.currentTarget.value);
+          }}
+        />
+      )}
       {connection ? (
-        <SignStep connection={connection} network={network} expected={expected} />
+        <SignStep
+          connection={connection}
+          network={network}
+          expected={ended && walletOf(ended)}
+          secondOf={secondOf}
+        />
       ) : (
         <WalletPicker />
       )}
+      <Row>
+        <Button
+          variant="ghost"
+          size="small"
+          onClick={() => {
+            setSecondOf(secondOf === undefined ? "" : undefined);
+          }}
+        >
+          {secondOf === undefined
+            ? "I am the second wallet of an owner"
+            : "Sign in for myself instead"}
+        </Button>
+      </Row>
     </Stack>
   );
 }

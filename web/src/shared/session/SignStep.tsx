@@ -9,7 +9,7 @@ import type { NetworkInfo } from "../../lib/wire.ts";
 import { ChainHelp } from "../wallet/ChainHelp.tsx";
 import styles from "./SignIn.module.css";
 import { SignInPreview } from "./SignInPreview.tsx";
-import { type SignInState, useSignIn } from "./use-sign-in.ts";
+import { type SecondOf, type SignInState, useSignIn } from "./use-sign-in.ts";
 
 const BUTTON: Record<SignInState["step"], string | false> = {
   idle: false,
@@ -24,10 +24,11 @@ interface SignStepProps {
   connection: Connection;
   network: NetworkInfo;
   expected?: string;
+  secondOf: SecondOf;
 }
 
 /** The connected account, what it is going to sign, and the one press that asks for it. */
-export function SignStep({ connection, network, expected }: SignStepProps): ReactNode {
+export function SignStep({ connection, network, expected, secondOf }: SignStepProps): ReactNode {
   const { state, signIn } = useSignIn();
   const [isChainIgnored, setChainIgnored] = useState(false);
   const isWrongChain = connection.chainId !== network.chainId && !isChainIgnored;
@@ -74,7 +75,7 @@ export function SignStep({ connection, network, expected }: SignStepProps): Reac
               size="large"
               block
               pending={BUTTON[state.step]}
-              onClick={() => void signIn(connection, network.chainId)}
+              onClick={() => void signIn(connection, network.chainId, secondOf)}
             >
               {state.step === "declined" || state.step === "failed" ? "Try again" : "Sign in"}
             </Button>

@@ -1,7 +1,7 @@
-import { queryOptions } from "@tanstack/react-query";
+import { queryOptions, useQuery } from "@tanstack/react-query";
 import { ApiError, api } from "../../lib/api.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { Page, Session, SessionRow } from "../../lib/wire.ts";
+import type { Page, Recovery, Session, SessionRow } from "../../lib/wire.ts";
 
 /** `null` is an answer (nobody is signed in), not a failure. */
 export const sessionQuery = queryOptions({
@@ -20,8 +20,21 @@ export const sessionQuery = queryOptions({
 
 export const fetchNonce = (): Promise<{ nonce: string }> => api.get("/api/auth/nonce");
 
-export const verifySignIn = (message: string, signature: string): Promise<{ address: string }> =>
-  api.post("/api/auth/verify", { message, signature });
+export const verifySignIn = (
+  message: string,
+  signature: string,
+  /** The owner whose second wallet signed. */
+  owner: string | undefined,
+): Promise<{ address: string }> => api.post("/api/auth/verify", { message, signature, owner });
+
+export const recoveryQuery = queryOptions({
+  queryKey: keys.recovery,
+  queryFn: ({ signal }) => api.get<Recovery>("/api/recovery", { signal }),
+});
+
+/** The owner's second wallet, where a screen has asked for it already. */
+export const useKnownSecond = (): string | undefined =>
+  useQuery({ ...recoveryQuery, enabled: false }).data?.second?.address;
 
 export const signOut = (): Promise<unknown> => api.post("/api/auth/logout");
 

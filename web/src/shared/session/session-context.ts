@@ -20,6 +20,9 @@ export function useSession(): SessionState {
   return state;
 }
 
+/** The wallet that signed in: the owner's, or the second one in its place. */
+export const walletOf = (session: Session): string => session.second ?? session.address;
+
 /** Screens behind the gate always have an owner. */
 export function useOwner(): Session {
   const { session } = useSession();

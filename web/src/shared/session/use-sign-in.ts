@@ -1,4 +1,5 @@
 import { useCallback, useState } from "react";
+import { checkAddress } from "../../lib/address.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { signMessage, siweMessage } from "../../lib/wallet/siwe.ts";
@@ -15,17 +16,22 @@ export type SignInState =
   | { step: "declined" }
   | { step: "failed"; error: unknown };
 
+/** For itself, or as the second wallet of the owner whose address was typed. */
+export type SecondOf = string | undefined;
+
 /** The message is made when the person asks to sign, so that its nonce is fresh. */
 export function useSignIn(): {
   state: SignInState;
-  signIn: (connection: Connection, chainId: number) => Promise<void>;
+  signIn: (connection: Connection, chainId: number, secondOf: SecondOf) => Promise<void>;
 } {
   const { onSignedIn } = useSession();
   const [state, setState] = useState<SignInState>({ step: "idle" });
   const signIn = useCallback(
-    async (connection: Connection, chainId: number) => {
+    async (connection: Connection, chainId: number, secondOf: SecondOf) => {
       try {
         setState({ step: "preparing" });
+        // Before anything is signed: a mistyped owner is told here, and not by the wallet.
+        const owner = secondOf === undefined ? undefined : await ownerIn(secondOf);
         const { nonce } = await fetchNonce();
         const message = siweMessage({
           host: globalThis.location.host,
@@ -38,7 +44,7 @@ export function useSignIn(): {
         setState({ step: "signing" });
         const signature = await signMessage(connection, message);
         setState({ step: "verifying" });
-        await verifySignIn(message, signature);
+        await verifySignIn(message, signature, owner);
         await onSignedIn();
         setState({ step: "idle" });
       } catch (error) {
@@ -46,11 +52,22 @@ export function useSignIn(): {
         else
           setState({
             step: "failed",
-            error: error instanceof ApiError ? error : walletError(error),
+            error:
+              error instanceof ApiError || error instanceof NoOwner ? error : walletError(error),
           });
       }
     },
     [onSignedIn],
   );
   return { state, signIn };
+}
+
+class NoOwner extends Error {
+  override readonly name = "NoOwner";
+}
+
+async function ownerIn(text: string): Promise<string> {
+  const check = await checkAddress(text);
+  if (!check.ok) throw new NoOwner(`The owner's address: ${check.reason}`);
+  return check.address;
 }

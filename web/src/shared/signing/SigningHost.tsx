@@ -14,7 +14,7 @@ export function SigningHost(): ReactNode {
     knowWallets(wallets);
   }, [wallets]);
   if (!signing) return null;
-  // The demo wallet signs in the page, at once: a window that flashes by would tell nobody anything.
+  // The demo wallet signs in the page, at once: after the press a dialog that flashes by would tell nobody anything.
   const isDemo = connection?.wallet.kind === "demo";
   if (isDemo && signing.step !== "review") return null;
   return (
