@@ -242,9 +242,12 @@ t.test("keys", async (t) => {
       items.map(({ action }) => action),
       [
         "key.revoked",
-        ...["key.created", "key.signed"],
-        ...["key.rotated", "key.signed"],
-        ...["agent.created", "policy.signed"],
+        "key.created",
+        "key.signed",
+        "key.rotated",
+        "key.signed",
+        "agent.created",
+        "policy.signed",
       ],
     );
     t.match(items[0], {
