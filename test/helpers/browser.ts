@@ -47,21 +47,12 @@ export async function openPage(
   return { page, faults };
 }
 
-/**
- * What a press of this button saves. The headless browser now and then begins no download at all for a file made in
- * the page: like a person who sees nothing come, this presses again, and says what the page said when it never comes.
- */
+/** What a press of this button saves; when nothing comes, what the page says. */
 export async function downloadBy(page: Page, button: Locator): Promise<Download> {
-  for (let tries = 1; ; tries += 1) {
-    try {
-      const [download] = await Promise.all([
-        page.waitForEvent("download", { timeout: 10_000 }),
-        button.click(),
-      ]);
-      return download;
-    } catch (cause) {
-      if (tries < 3) continue;
-      throw new Error(`no download: ${await page.locator("body").innerText()}`, { cause });
-    }
+  try {
+    const [download] = await Promise.all([page.waitForEvent("download"), button.click()]);
+    return download;
+  } catch (cause) {
+    throw new Error(`no download: ${await page.locator("body").innerText()}`, { cause });
   }
 }

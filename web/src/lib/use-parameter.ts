@@ -1,5 +1,43 @@
-import { useCallback, useState } from "react";
-import { NavigationType, useNavigationType, useSearchParams } from "react-router";
+import { useCallback, useEffect, useState } from "react";
+import {
+  type NavigateOptions,
+  NavigationType,
+  useLocation,
+  useNavigationType,
+  useSearchParams,
+} from "react-router";
+
+/** What was asked of the address and is not there yet. */
+let asked: string | undefined;
+
+/**
+ * Changes the address's parameters. The router follows a moment later and a second change overtakes the first, so each
+ * starts from what was asked for last: closing a drawer and choosing a filter right after are both done.
+ */
+export function useChangeParameters(): (
+  change: (parameters: URLSearchParams) => void,
+  options?: NavigateOptions,
+) => void {
+  const [, setParameters] = useSearchParams();
+  const { key } = useLocation();
+  useEffect(() => {
+    asked = undefined;
+  }, [key]);
+  return useCallback(
+    (change, options) => {
+      setParameters(
+        (before) => {
+          const next = new URLSearchParams(asked ?? before);
+          change(next);
+          asked = next.toString();
+          return next;
+        },
+        { preventScrollReset: true, ...options },
+      );
+    },
+    [setParameters],
+  );
+}
 
 /**
  * A choice that lives in the address, so that back, refresh and sharing keep it. The field's own copy
@@ -7,7 +45,8 @@ import { NavigationType, useNavigationType, useSearchParams } from "react-router
  * cursor.
  */
 export function useParameter(key: string): [value: string, set: (value: string) => void] {
-  const [parameters, setParameters] = useSearchParams();
+  const [parameters] = useSearchParams();
+  const change = useChangeParameters();
   const isByHistory = useNavigationType() === NavigationType.Pop;
   const inAddress = parameters.get(key) ?? "";
   const [own, setOwn] = useState({ value: inAddress, inAddress });
@@ -17,17 +56,15 @@ export function useParameter(key: string): [value: string, set: (value: string) 
   const set = useCallback(
     (value: string) => {
       setOwn((before) => ({ ...before, value }));
-      setParameters(
-        (before) => {
-          const next = new URLSearchParams(before);
+      change(
+        (next) => {
           if (value === "") next.delete(key);
           else next.set(key, value);
-          return next;
         },
-        { replace: true, preventScrollReset: true },
+        { replace: true },
       );
     },
-    [key, setParameters],
+    [key, change],
   );
   return [own.value, set];
 }

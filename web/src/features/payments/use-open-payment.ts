@@ -1,26 +1,24 @@
 import { useSearchParams } from "react-router";
+import { useChangeParameters } from "../../lib/use-parameter.ts";
 
 /** Which payment's drawer is open: a place of its own in the history, so that "back" closes it. */
 export function useOpenPayment() {
-  const [parameters, setParameters] = useSearchParams();
-  const go = (paymentId: string | undefined, replace: boolean): void => {
-    setParameters(
-      (before) => {
-        const next = new URLSearchParams(before);
-        if (paymentId === undefined) next.delete("payment");
-        else next.set("payment", paymentId);
-        return next;
-      },
-      { preventScrollReset: true, replace },
-    );
-  };
+  const [parameters] = useSearchParams();
+  const change = useChangeParameters();
   return {
     openId: parameters.get("payment"),
     open: (paymentId: string): void => {
-      go(paymentId, false);
+      change((next) => {
+        next.set("payment", paymentId);
+      });
     },
     close: (): void => {
-      go(undefined, true);
+      change(
+        (next) => {
+          next.delete("payment");
+        },
+        { replace: true },
+      );
     },
   };
 }
