@@ -1,5 +1,5 @@
 /**
- * What an owner's wallet signs (EIP-712, docs/decisions/0018): the documents, their digests, and how they are read back.
+ * What an owner's wallet signs (EIP-712, docs/decisions/0020): the documents, their digests, and how they are read back.
  */
 import { getAddress, hashTypedData, type Address, type Hex } from "viem";
 import { parseAtomic } from "./money.ts";

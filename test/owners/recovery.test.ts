@@ -21,6 +21,7 @@ const ctx = await testApp(t);
 const { app, chain, database } = ctx;
 const { pool } = database;
 const PAYEE = privateKeyToAccount(generatePrivateKey()).address;
+const ANOTHER = privateKeyToAccount(generatePrivateKey()).address;
 const USDC = ctx.config.networks[0].usdc.address;
 
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -63,6 +64,15 @@ const spend = (agent: NewTestAgent) =>
     url: "/api/agents/spend",
     headers: agent.headers,
     payload: JSON.stringify({ recipient: PAYEE, amount: "0.5" }),
+  });
+
+/** A payment that only an approval allows. */
+const payOnce = (agent: NewTestAgent, key: string, requestApproval: boolean) =>
+  app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: { ...agent.headers, "idempotency-key": key },
+    payload: JSON.stringify({ recipient: ANOTHER, amount: "0.5", requestApproval }),
   });
 
 async function assertAuditsHold(t: Test) {
@@ -244,6 +254,13 @@ t.test(
     const paused = await createAgent(ctx, owner, { name: "other" });
     await call(owner, "PATCH", `/api/agents/${paused.id}`, { status: "paused" });
     t.equal((await spend(agent)).statusCode, 200);
+    const { approvalId } = (await payOnce(agent, "once", true)).json<{ approvalId: string }>();
+    const approve = {
+      method: "POST",
+      url: `/api/approvals/${approvalId}/approve`,
+      body: {},
+    } as const;
+    t.equal((await asOwner(app, owner, approve)).statusCode, 200);
 
     t.equal(codeOf(await call(owner, "POST", MOVE, {})), "owner_signature_required");
     for (const [first, other] of [
@@ -283,6 +300,16 @@ t.test(
     t.equal((await asOwner(app, now, { method: "PATCH", url, body: status })).statusCode, 200);
     const paid = await spend(agent);
     t.equal(paid.statusCode, 200, paid.body);
+    t.equal(
+      codeOf(await payOnce(agent, "once", false)),
+      "recipient_not_allowed",
+      "what the former owner allowed is over",
+    );
+    t.equal((await payOnce(agent, "again", true)).statusCode, 202);
+    const open = (await call(now, "GET", "/api/approvals?status=open")).json<{
+      items: unknown[];
+    }>();
+    t.equal(open.items.length, 1, "its new owner is asked");
 
     const ids = (
       await pool.query("SELECT id FROM owners WHERE address = $1", [

@@ -68,7 +68,7 @@ const SETTLED_IN_MS = 6_000;
 /** Nothing may stand still longer than this once a fault is over. */
 const SILENCE_AT_MOST_MS = 60_000;
 /** A start of a replica takes its time where the machine has much else to do. */
-const FAULT_AT_MOST_MS = 300_000;
+const FAULT_AT_MOST_MS = 120_000;
 /** What an authorization may live, what comes after it, and one round of housekeeping. */
 const DEADLINE_MS = 300_000;
 const HURRY_AFTER_MS = 8_000;

@@ -34,7 +34,7 @@ const pool = createPool(database.url, { maxConnections: 8 });
 t.teardown(() => pool.end());
 
 const HOUR_MICROS = 3_600_000_000n;
-const RUNS = 240;
+const RUNS = 300;
 const OTHER: Address = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 const PAYEES = [PAYEE, OTHER] as const;
 
@@ -164,7 +164,6 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
   let decisions = 0;
   let denials = 0;
   let stretches = 0;
-  let runs = 0;
   const refusals = new Set<string | null>();
   const levels: [number, number] = [0, 0];
   await fc.assert(
@@ -186,9 +185,7 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
           else await finish(op.do, op.pick, op.block);
         }
         await compareLimits();
-        runs += 1;
-        // Every pair of payments: the dearest of it all.
-        if (runs % 3 === 0) await compareSums();
+        await compareSums();
 
         async function changeLimits(wanted: SeededRules) {
           rules = wanted;
@@ -460,7 +457,7 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
   t.ok(denials > RUNS / 2, `${denials} denials`);
   t.ok(stretches > RUNS, `${stretches} stretches`);
   for (const code of Object.values(REFUSALS)) t.ok(refusals.has(code), `${code} was an answer`);
-  t.ok(levels[0] > RUNS / 5 && levels[1] > RUNS / 20, `${levels.join(" and ")} sums`);
+  t.ok(levels[0] > RUNS / 2 && levels[1] > RUNS / 10, `${levels.join(" and ")} sums`);
 });
 
 t.test("many at once, over the connections of several processes", async (t) => {

@@ -1,5 +1,5 @@
 /**
- * From a denial to a permit in one round (docs/decisions/0020): the agent asks once, the owner's wallet signs or the
+ * From a denial to a permit in one round (docs/decisions/0021): the agent asks once, the owner's wallet signs or the
  * owner declines, and the same call of the agent is then paid once. What the permit lifts is decided in SQL, in the
  * transaction that reserves; here is only who asks, who decides, and what both are told.
  */

@@ -6,7 +6,7 @@ import type { MasterKey } from "../../core/master-keys.ts";
  * Envelope encryption of wallet keys. Each wallet has a random data key of its own, which encrypts
  * the private key; a master key (`kid`) wraps the data key. Rotation re-wraps data keys only.
  * Both layers are AES-256-GCM bound to agent id and address, so nothing opens in another row. The wrapping is bound to
- * its seal as well: whose agent it is, what that owner signed, and what of it is in force (docs/decisions/0018).
+ * its seal as well: whose agent it is, what that owner signed, and what of it is in force (docs/decisions/0020).
  */
 
 const ALGORITHM = "aes-256-gcm";

@@ -17,7 +17,12 @@ export async function lockAgents(tx: Db, ownerId: string): Promise<string[]> {
   return rows.map(({ id }) => id);
 }
 
+/** With all they have, but for what the former owner was asked or allowed: that was its word, and the new owner's counts. */
 export async function giveAgents(tx: Db, from: string, to: string): Promise<void> {
+  await tx.approval.updateMany({
+    where: { ownerId: from, state: { in: ["open", "granted"] } },
+    data: { state: "expired" },
+  });
   await tx.agent.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
   await tx.listing.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
 }

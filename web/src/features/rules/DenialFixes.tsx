@@ -14,15 +14,6 @@ export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment
       return <AllowRecipient agent={agent} payment={payment} />;
     case "site_payee_changed":
       return <SignNewPayee agent={agent} payment={payment} />;
-    case "payee_bound_to_site":
-    case "origin_not_allowed":
-      return (
-        <Row>
-          <LinkButton to={`/agents/${agent.id}/rules`} size="small">
-            Open the rules
-          </LinkButton>
-        </Row>
-      );
     case "daily_limit_exceeded":
     case "weekly_limit_exceeded":
     case "monthly_limit_exceeded":
@@ -34,6 +25,8 @@ export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment
     case "agent_expired":
     case "payee_expired":
     case "payment_rate_exceeded":
+    case "payee_bound_to_site":
+    case "origin_not_allowed":
       return (
         <Row>
           <LinkButton to={`/agents/${agent.id}/rules`} size="small">
