@@ -8,6 +8,7 @@ import { Money } from "../../components/Money.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
+import rows from "../../components/Rows.module.css";
 import { shortAddress } from "../../lib/address.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Approval } from "../../lib/wire.ts";
@@ -64,17 +65,17 @@ function Row({ approval, onOpen }: { approval: Approval; onOpen: () => void }): 
   const status = STATUS[approval.status];
   return (
     <li className={styles.row}>
-      <div className={styles.what}>
-        <button type="button" className={styles.open} onClick={onOpen} aria-haspopup="dialog">
+      <div className={rows.what}>
+        <button type="button" className={rows.open} onClick={onOpen} aria-haspopup="dialog">
           {approval.agentName}
         </button>
-        <span className={styles.meta}>
+        <span className={rows.meta}>
           to {approval.site ?? shortAddress(approval.payee)}
           {approval.reason !== null && ` · “${approval.reason}”`}
         </span>
       </div>
       <Badge tone={status.tone}>{status.label}</Badge>
-      <span className={styles.time}>
+      <span className={`${rows.meta} ${styles.time}`}>
         <TimeAgo iso={approval.createdAt} />
       </span>
       <span className={styles.amount}>

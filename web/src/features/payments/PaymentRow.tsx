@@ -2,6 +2,7 @@ import type { ReactNode } from "react";
 import { Badge } from "../../components/Badge.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
+import rows from "../../components/Rows.module.css";
 import type { Payment } from "../../lib/wire.ts";
 import styles from "./Activity.module.css";
 import { KINDS, statusOf, titleOf } from "./status.ts";
@@ -16,11 +17,11 @@ export function PaymentRow({ payment, labelOf, onOpen }: PaymentRowProps): React
   const status = statusOf(payment);
   return (
     <li className={styles.row}>
-      <div className={styles.what}>
-        <button type="button" className={styles.open} onClick={onOpen} aria-haspopup="dialog">
+      <div className={rows.what}>
+        <button type="button" className={rows.open} onClick={onOpen} aria-haspopup="dialog">
           {titleOf(payment, labelOf)}
         </button>
-        <span className={styles.meta}>
+        <span className={rows.meta}>
           {KINDS[payment.kind] ?? payment.kind}
           {payment.denial && ` · ${reasonOf(payment.denial.code)}`}
           {payment.memo !== null && payment.memo !== "" && ` · ${payment.memo}`}
@@ -32,7 +33,7 @@ export function PaymentRow({ payment, labelOf, onOpen }: PaymentRowProps): React
           {payment.repeats > 0 && ` ×${payment.repeats + 1}`}
         </Badge>
       </span>
-      <span className={styles.time}>
+      <span className={`${rows.meta} ${styles.time}`}>
         <TimeAgo iso={payment.createdAt} />
       </span>
       <span
