@@ -89,6 +89,22 @@ export async function ensurePrismaClient(say) {
 }
 
 /** @param {(line: string) => void} say */
+export async function ensureServerBuild(say) {
+  const server = join(ROOT, "server");
+  const dist = join(server, "dist");
+  const sources = filesUnder(server).filter(
+    (path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path),
+  );
+  const hash = hashOf([...sources, join(ROOT, "package-lock.json")]);
+  // Beside what was compiled, and written after it: a copy of this folder, or one half built, is no other's.
+  const stamp = join(dist, "sources.sha256");
+  if (existsSync(stamp) && readFileSync(stamp, "utf8") === hash) return;
+  say("Compiling the server...");
+  await run(process.execPath, [join(server, "build.mjs")], "the server could not be compiled");
+  writeFileSync(stamp, hash);
+}
+
+/** @param {(line: string) => void} say */
 export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");
   if (!existsSync(join(web, "index.html"))) return;
