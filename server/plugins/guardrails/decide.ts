@@ -144,7 +144,7 @@ export function clocksApart(
 /** Both functions that reserve look the key up again under the agent's lock, and say so in these words. */
 export function heldKey(
   outcome: "replay" | "running" | "key_reused",
-  row: { paymentId: string | null; statusCode: number | null; response: unknown },
+  row: { paymentId: string | null; statusCode: number | null; response: string | null },
 ): HeldKey {
   switch (outcome) {
     case "replay":

@@ -1,5 +1,6 @@
 import fp from "fastify-plugin";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
+import { stringifyExact } from "../../core/exact-json.ts";
 import { isDatabaseUnavailable, isTextRefused } from "../../infra/db/pool.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 
@@ -31,7 +32,7 @@ export function sendProblem(
     .code(error.status)
     .headers({ "cache-control": "no-store", "x-request-id": request.id, ...error.headers })
     .type("application/problem+json; charset=utf-8")
-    .serializer(JSON.stringify)
+    .serializer(stringifyExact)
     .send(problemBody(error, request.id));
 }
 

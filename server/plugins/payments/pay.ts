@@ -34,8 +34,8 @@ export interface PayOrder {
   reserve(): Promise<Reservation>;
   /** Whether the request that made this payment has ended without an answer to keep. */
   isOver(payment: PaymentRow): boolean;
-  /** Brings to its end what an earlier request with the same key began; nothing new is signed. */
-  resume(payment: PaymentRow): Promise<Delivered>;
+  /** Brings to its end what an earlier request with the same key began; nothing new is signed. `heard`: what it had noted. */
+  resume(payment: PaymentRow, heard: unknown): Promise<Delivered>;
   /** The key's answer cost nothing, and was not kept: asks again where that does no harm; never pays. */
   repeatFree?(freeAnswer: FreeAnswer): Promise<Record<string, unknown>>;
 }
@@ -53,6 +53,8 @@ export type Reservation =
     }
   /** There was nothing to pay. */
   | { kind: "unpaid"; body: Record<string, unknown>; freeAnswer?: FreeAnswer }
+  /** It costs nothing now, and the key is left alone: the same call may have to pay later. */
+  | { kind: "told"; body: Record<string, unknown> }
   | NotReserved
   | Asked;
 
@@ -125,6 +127,11 @@ export class PayFlow {
     this.#deps = deps;
   }
 
+  /** What a request that waits for its payment's proof has heard; a later one with its key begins there. */
+  note(idempotency: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
+    return this.#deps.idempotency.note(idempotency, heard);
+  }
+
   /** `prepare` runs only if there is no answer yet: one that exists is told even while the chain is down. */
   async run(
     idempotency: IdempotencyRef | undefined,
@@ -142,7 +149,7 @@ export class PayFlow {
       const payment = await this.#takeOver(order, found.paymentId, idempotency);
       if (payment) {
         const key = { agentId: order.agentId, paymentId: payment.id };
-        return this.#tell(key, idempotency, await order.resume(payment), true);
+        return this.#tell(key, idempotency, await order.resume(payment, found.heard), true);
       }
     }
     const reserved = await order.reserve();
@@ -154,6 +161,8 @@ export class PayFlow {
       }
       case "unpaid":
         return this.#deps.idempotency.keepUnpaid(idempotency, reserved.body, reserved.freeAnswer);
+      case "told":
+        return { statusCode: 200, body: reserved.body, replayed: false };
       case "asked":
         return { statusCode: 202, body: reserved.body, replayed: false };
       case "denied":
@@ -291,9 +300,9 @@ export class PayFlow {
   ): Promise<Answer> {
     if (delivered.kind === "done") {
       const answer: Answer = { statusCode: 200, body: delivered.body, replayed };
-      await this.#deps.idempotency.keep(idempotency, answer);
+      const kept = await this.#deps.idempotency.keep(idempotency, answer);
       await delivered.afterwards?.();
-      return answer;
+      return kept;
     }
     const { kind, error } = delivered;
     if (kind === "failed") await this.#deps.idempotency.keepError(idempotency, error);
