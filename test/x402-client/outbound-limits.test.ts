@@ -43,7 +43,7 @@ t.test("hostile and odd answers", async (t) => {
         return send("gzip", gzipSync(text).subarray(0, 30));
       case "/crc": {
         const packed = gzipSync(text);
-        packed[packed.length - 6] ^= 1;
+        packed.writeUInt8(packed.readUInt8(packed.length - 6) ^ 1, packed.length - 6);
         return send("gzip", packed);
       }
       case "/mislabelled":
@@ -166,7 +166,7 @@ t.test("hostile and odd answers", async (t) => {
     for (const path of ["/endless", "/bomb", "/mislabelled"])
       await t.rejects(
         part(path, { mayRead: () => false }),
-        { failure: "too_large" },
+        OutboundError,
         `${path}: no room for it is no answer`,
       );
     t.equal(

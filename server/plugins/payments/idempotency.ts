@@ -59,7 +59,11 @@ export class Idempotency {
     if (!row.isSameBody) throw keyReused();
     const { paymentId, response } = row;
     if (row.statusCode === null)
-      return { kind: "running", paymentId, heard: response === null ? undefined : parseExact(response) };
+      return {
+        kind: "running",
+        paymentId,
+        heard: response === null ? undefined : parseExact(response),
+      };
     const freeAnswer = freeAnswerIn(response);
     if (freeAnswer) return { kind: "free", freeAnswer };
     return { kind: "answered", answer: this.replay(row.statusCode, response) };

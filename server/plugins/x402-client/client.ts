@@ -6,7 +6,6 @@ import { createHash } from "node:crypto";
 import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
-import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -36,6 +35,7 @@ import {
   type PaymentTerms,
 } from "./request.ts";
 import { dryRunBody, freeBody, freeQuoteBody } from "./answers.ts";
+import type { Seen } from "./content.ts";
 import { LedgerEntry } from "./ledger.ts";
 
 type Job = Prepared & {
@@ -72,7 +72,7 @@ export class X402Client {
     };
     try {
       const answer = await this.#deps.flow.run(idempotency, prepared);
-      await entry?.ended(answer.body, idempotency !== undefined);
+      await entry?.ended(answer);
       return answer;
     } catch (error) {
       await entry?.failed(error).catch(
@@ -114,10 +114,10 @@ export class X402Client {
       relay: false,
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
-      resume: async (payment) => {
+      resume: async (payment, heard) => {
         await caller.lease.reserve();
         await job.entry.begun();
-        return resumeDelivery(deps, { target, caller, payment });
+        return resumeDelivery(deps, { target, caller, payment, heard });
       },
       repeatFree: (freeAnswer) => this.#repeatFree(job, freeAnswer),
     };
@@ -136,14 +136,17 @@ export class X402Client {
           this.#refused(job, error),
         );
     await entry.begun();
-    if (asked.kind === "free") return this.#free(job, asked.response);
+    if (asked.kind === "free") return this.#free(job, asked.seen);
     const { offer } = asked;
     const { chosen, refusal } = await this.#choose(job, offer);
     const balance = balanceFor(chosen.network);
     const request = { ...payRequest(job, offer, chosen), refusal, balance };
     if (isQuote) {
       const verdict = await this.#deps.agentReserve.evaluate(request);
-      return { kind: "unpaid", body: dryRunBody(target, chosen, verdict, offer) };
+      return {
+        kind: "unpaid",
+        body: dryRunBody(target, chosen, { verdict, offer, maxBytes: deps.maxBytes }),
+      };
     }
     if (caller.idempotency !== undefined) await entry.assertRoomToKeep();
     await caller.lease.reserve();
@@ -167,8 +170,10 @@ export class X402Client {
             paymentId,
           },
           remainingAtomic,
-          hasKey: caller.idempotency !== undefined,
-          listingId: listing?.id,
+          idempotency: caller.idempotency,
+          paid: async () => {
+            if (listing) this.#countUse(listing);
+          },
         });
       },
     };
@@ -210,16 +215,22 @@ export class X402Client {
     return { kind: "offer", offer };
   }
 
-  async #free({ caller, target, input }: Job, response: OutboundResponse): Promise<Reservation> {
+  async #free({ caller, target, input }: Job, seen: Seen): Promise<Reservation> {
     const remaining = await this.#deps.remainingOf(caller.id);
+    const { maxBytes } = this.#deps;
     if (input.dryRun === true)
-      return { kind: "unpaid", body: freeQuoteBody(target, response, remaining) };
-    const freeAnswer = {
-      status: response.status,
-      bytes: response.body.length,
-      sha256: createHash("sha256").update(response.body).digest("hex"),
-    };
-    return { kind: "unpaid", body: freeBody(target, response, remaining), freeAnswer };
+      return { kind: "unpaid", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
+    const body = freeBody(target, seen, remaining);
+    return { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+  }
+
+  /** Beside the answer: a counter is worth no waiting and no failure. */
+  #countUse({ id }: ListingPins): void {
+    this.#deps.listings
+      .countUse(id)
+      .catch((err: unknown) =>
+        this.#deps.log.warn({ err, listingId: id }, "use of a listing not counted"),
+      );
   }
 
   /** Of a free answer only a digest is kept. Asking again does no harm with GET; nothing is ever paid by such a key. */
@@ -234,7 +245,7 @@ export class X402Client {
         freeAnswer,
         "This key's request was answered for nothing, and the target asks for payment now. Use a new key to pay.",
       );
-    return freeBody(target, asked.response, await this.#deps.remainingOf(caller.id));
+    return freeBody(target, asked.seen, await this.#deps.remainingOf(caller.id));
   }
 
   /** The terms to pay; or, for a listing that is not kept, the live terms and why they are refused. */
@@ -310,6 +321,15 @@ export class X402Client {
     };
   }
 }
+
+/** What is kept of an answer that cost nothing. */
+const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeAnswer => ({
+  status,
+  bytes,
+  sha256: createHash("sha256")
+    .update(text ?? dataBase64 ?? "")
+    .digest("hex"),
+});
 
 function payRequest(
   { caller, input, target, listing, maxAmountAtomic }: Job,

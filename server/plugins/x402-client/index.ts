@@ -5,7 +5,7 @@ import { hasSite } from "../agents/payees-store.ts";
 import type { PaymentKey } from "../payments/pay.ts";
 import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
-import { FetchBudget } from "./budget.ts";
+import { budgetFor, FetchBudget } from "./budget.ts";
 import { beginFetch, endFetch, forgetFetches, keptLastDay } from "./fetches-store.ts";
 import routes from "./routes.ts";
 import siteLookup from "./site-lookup.ts";
@@ -25,11 +25,12 @@ export default fp(
   async (app) => {
     const faults: { at?: (point: FetchFault) => Promise<void> } = {};
     app.decorate("x402Faults", faults);
-    app.decorate("fetchBudget", new FetchBudget());
+    app.decorate("fetchBudget", new FetchBudget(budgetFor(app.config.fetchMaxBytes)));
     app.decorate(
       "x402Client",
       new X402Client({
-        ask: (request) => app.outbound.request(request),
+        ask: (request) => app.outbound.request({ maxBytes: app.config.fetchMaxBytes, ...request }),
+        maxBytes: app.config.fetchMaxBytes,
         networks: app.config.networks,
         flow: app.payments,
         agentReserve: app.agentReserve,
