@@ -15,12 +15,12 @@ CREATE TABLE cached_answers (
   -- Who fetches it now, and until when the others wait for that.
   claim TEXT,
   claimed_until TIMESTAMPTZ(6),
+  -- Also of a newer answer or claim: when it was last of use to anybody.
   created_at TIMESTAMPTZ(6) NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (agent_id, key),
   CHECK ((answer IS NULL) = (cached_at IS NULL)),
   CHECK ((claim IS NULL) = (claimed_until IS NULL))
 );
-CREATE INDEX cached_answers_agent_id_cached_at_idx ON cached_answers (agent_id, cached_at);
 CREATE INDEX cached_answers_created_at_idx ON cached_answers (created_at);
 
 -- Sites that take a signature for a payment made before (sign-in-with-x), and the agent's newest payment there.

@@ -10,7 +10,6 @@ import {
   guardedConnector,
   systemResolver,
   parseTarget,
-  OutboundError,
   type Resolver,
   type TargetRules,
 } from "./guard.ts";

@@ -112,6 +112,8 @@ export class Guardrails {
       nextReleaseAt: row.nextReleaseAt,
       availableAt: row.availableAt,
       walletAddress: request.walletAddress,
+      payTo: request.to,
+      ...(request.site !== undefined && { site: request.site }),
       detail:
         (code === request.refusal?.code ? request.refusal.detail : undefined) ?? refused.detail,
     });

@@ -79,8 +79,34 @@ const FIELD_CODES: Record<string, ErrorCode> = {
   address: "invalid_address",
 };
 
+type Issue = NonNullable<FastifyError["validation"]>[number];
+
+/**
+ * A choice of values fails once for each of them, and once more for all: what is valid is one sentence. The value may be
+ * of the wrong case only.
+ */
+function inOneSentence(issues: readonly Issue[]): Issue[] {
+  const choices = new Map<string, unknown[]>();
+  for (const { instancePath, keyword, params } of issues)
+    if (keyword === "const")
+      choices.set(instancePath, [
+        ...(choices.get(instancePath) ?? []),
+        (params as { allowedValue: unknown }).allowedValue,
+      ]);
+  const isPart = ({ instancePath, keyword }: Issue): boolean =>
+    choices.has(instancePath) && ["const", "anyOf", "type"].includes(keyword);
+  const told = [...choices].map(([instancePath, values]) => ({
+    instancePath,
+    keyword: "enum",
+    schemaPath: "",
+    params: {},
+    message: `must be ${values.length > 1 ? "one of " : ""}${values.map(String).join(", ")}, written so`,
+  }));
+  return [...issues.filter((issue) => !isPart(issue)), ...told];
+}
+
 function validationError(error: FastifyError): ApiError {
-  const errors = (error.validation ?? []).map((issue) => {
+  const errors = inOneSentence(error.validation ?? []).map((issue) => {
     const params = issue.params as { missingProperty?: string; additionalProperty?: string };
     const field = params.missingProperty ?? params.additionalProperty;
     const path = `${error.validationContext ?? "body"}${issue.instancePath.replaceAll("/", ".")}${field === undefined ? "" : `.${field}`}`;

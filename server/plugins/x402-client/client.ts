@@ -2,7 +2,6 @@
  * x402-fetch: asks a target, pays what it demands within the agent's guardrails, and answers with
  * the data and a receipt the chain has confirmed. One request, at most one payment.
  */
-import { createHash } from "node:crypto";
 import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
@@ -34,21 +33,12 @@ import {
   type FetchInput,
   type PaymentTerms,
 } from "./request.ts";
-import { dryRunBody, freeBody, freeQuoteBody } from "./answers.ts";
-import type { Seen } from "./content.ts";
+import { dryRunBody, freeBody } from "./answers.ts";
+import { CacheTurn } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
-
-type Job = Prepared & {
-  input: FetchInput;
-  caller: FetchCaller;
-  listing: ListingPins | undefined;
-  entry: LedgerEntry;
-  /** This job's way to the target: counted, and within the agent's share of memory. */
-  deps: ClientDeps;
-};
+import { forNothing, afterPaying, signIn, toldFromCache, type Job } from "./unpaid.ts";
 
 const FRESH_MS = 2_000;
-
 export class X402Client {
   readonly #deps: ClientDeps;
 
@@ -61,6 +51,7 @@ export class X402Client {
     const idempotency = input.dryRun === true ? undefined : caller.idempotency;
     // Undefined where an answer is told again: then nothing leaves us.
     let entry: LedgerEntry | undefined;
+    let turn: CacheTurn | undefined;
     const prepared = async (): Promise<PayOrder> => {
       const { listingId } = input;
       const { listings } = this.#deps;
@@ -68,7 +59,9 @@ export class X402Client {
       const request = prepare(input, listing);
       entry = this.#enter(request, input, caller);
       const deps = { ...this.#deps, ask: entry.ask };
-      return this.#order({ ...request, input, caller, listing, entry, deps });
+      if (input.maxAge !== undefined && input.dryRun !== true)
+        turn = new CacheTurn(this.#deps.cache, caller.id, request.target);
+      return this.#order({ ...request, input, caller, listing, entry, turn, deps });
     };
     try {
       const answer = await this.#deps.flow.run(idempotency, prepared);
@@ -80,6 +73,10 @@ export class X402Client {
         (err: unknown) => this.#deps.log.warn({ err }, "a fetch's end is not in the ledger"),
       );
       throw error;
+    } finally {
+      await turn
+        ?.release()
+        .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim is not released"));
     }
   }
 
@@ -129,6 +126,8 @@ export class X402Client {
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
     await this.#assertMayAsk(job);
+    const cached = await toldFromCache(job);
+    if (cached) return cached;
     const balanceFor = this.#readBalanceAhead(caller);
     const asked = isQuote
       ? await this.#askForQuote(job)
@@ -136,7 +135,7 @@ export class X402Client {
           this.#refused(job, error),
         );
     await entry.begun();
-    if (asked.kind === "free") return this.#free(job, asked.seen);
+    if (asked.kind === "free") return forNothing(job, asked.seen);
     const { offer } = asked;
     const { chosen, refusal } = await this.#choose(job, offer);
     const balance = balanceFor(chosen.network);
@@ -148,6 +147,8 @@ export class X402Client {
         body: dryRunBody(target, chosen, { verdict, offer, maxBytes: deps.maxBytes }),
       };
     }
+    const signedIn = refusal ? undefined : await signIn(job, offer, chosen);
+    if (signedIn) return signedIn;
     if (caller.idempotency !== undefined) await entry.assertRoomToKeep();
     await caller.lease.reserve();
     const reserved = await this.#deps.agentReserve.reserve(request);
@@ -171,9 +172,7 @@ export class X402Client {
           },
           remainingAtomic,
           idempotency: caller.idempotency,
-          paid: async () => {
-            if (listing) this.#countUse(listing);
-          },
+          paid: (seen) => afterPaying(job, { seen, paymentId, offer, chosen }),
         });
       },
     };
@@ -213,24 +212,6 @@ export class X402Client {
     const offer = listing && offerOf(listing);
     if (!offer) throw new ApiError("listing_not_active");
     return { kind: "offer", offer };
-  }
-
-  async #free({ caller, target, input }: Job, seen: Seen): Promise<Reservation> {
-    const remaining = await this.#deps.remainingOf(caller.id);
-    const { maxBytes } = this.#deps;
-    if (input.dryRun === true)
-      return { kind: "unpaid", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
-    const body = freeBody(target, seen, remaining);
-    return { kind: "unpaid", body, freeAnswer: digestOf(seen) };
-  }
-
-  /** Beside the answer: a counter is worth no waiting and no failure. */
-  #countUse({ id }: ListingPins): void {
-    this.#deps.listings
-      .countUse(id)
-      .catch((err: unknown) =>
-        this.#deps.log.warn({ err, listingId: id }, "use of a listing not counted"),
-      );
   }
 
   /** Of a free answer only a digest is kept. Asking again does no harm with GET; nothing is ever paid by such a key. */
@@ -321,15 +302,6 @@ export class X402Client {
     };
   }
 }
-
-/** What is kept of an answer that cost nothing. */
-const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeAnswer => ({
-  status,
-  bytes,
-  sha256: createHash("sha256")
-    .update(text ?? dataBase64 ?? "")
-    .digest("hex"),
-});
 
 function payRequest(
   { caller, input, target, listing, maxAmountAtomic }: Job,

@@ -47,6 +47,15 @@ export function seenOf(response: OutboundResponse): Seen {
   };
 }
 
+/** What was kept of one, as JSON or its value: the data of JSON is its text again, to the letter. */
+export function seenAgain(kept: string | Seen): Seen {
+  const seen = typeof kept === "string" ? (JSON.parse(kept) as Seen) : kept;
+  const { text, data } = seen;
+  return text === undefined || typeof data === "string"
+    ? seen
+    : { ...seen, data: new ExactJson(text) };
+}
+
 /** The target broke off: what is missing is its doing, and it may not have got to the end of its work. */
 export const isBrokenOff = ({ truncatedBy }: Pick<Seen, "truncatedBy">): boolean =>
   truncatedBy === "connection" || truncatedBy === "timeout";

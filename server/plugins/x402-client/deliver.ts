@@ -13,7 +13,7 @@ import {
   unknownError,
   type PaidFacts,
 } from "./answers.ts";
-import { isBrokenOff, readReceipt, type Seen } from "./content.ts";
+import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { readTerms, type Offer, type OfferedTerms } from "./offer.ts";
 import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
 import {
@@ -37,7 +37,7 @@ interface SignedJob {
   remainingAtomic: bigint;
   /** Another request may ask for this answer again. */
   idempotency: IdempotencyRef | undefined;
-  /** After an answer that was paid for. */
+  /** After an answer that was paid for; what fails here costs the answer nothing. */
   paid?: (seen: Seen) => Promise<void>;
 }
 
@@ -107,7 +107,8 @@ export async function resumeDelivery(
     remainingAtomic: await deps.remainingOf(caller.id),
     idempotency: caller.idempotency,
   };
-  if (heard) return conclude(deps, job, heard);
+  if (heard)
+    return conclude(deps, job, heard.seen ? { ...heard, seen: seenAgain(heard.seen) } : heard);
   if (isSafe(target)) return deliver(deps, job);
   return takeBack(deps, job, {
     kind: "failed",
@@ -186,7 +187,12 @@ function handedOver(
     body: paidBody(job.target, seen, { ...job.facts, txHash }, job.remainingAtomic),
     afterwards: async () => {
       await recordLast(deps, job, seen);
-      if (txHash !== null) await job.paid?.(seen);
+      if (txHash !== null)
+        await job
+          .paid?.(seen)
+          .catch((err: unknown) =>
+            deps.log.warn({ err, ...job.key }, "what a payment is good for later is not written"),
+          );
     },
   };
 }

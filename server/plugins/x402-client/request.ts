@@ -5,6 +5,9 @@ import {
   type OutboundRequest,
   type OutboundResponse,
 } from "../../infra/outbound/outbound.ts";
+import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
+import type { PaidAt } from "../custody/covers.ts";
+import type { SignInAsked } from "../custody/sign-in.ts";
 import type { ListingBook, ListingPins } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
@@ -12,6 +15,7 @@ import type { AgentReserve, Payer } from "../payments/agent-payments.ts";
 import type { PayFlow, PaymentKey } from "../payments/pay.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import type { Settlement } from "../settlement/types.ts";
+import type { AnswerCache } from "./cache.ts";
 import type { Lease } from "./budget.ts";
 import type { FetchLedger } from "./ledger.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
@@ -28,6 +32,7 @@ export interface FetchInput {
   maxAmount?: string;
   dryRun?: boolean;
   timeoutMs?: number;
+  maxAge?: number;
   requestApproval?: boolean;
   reason?: string;
 }
@@ -78,6 +83,10 @@ export interface ClientDeps {
   agentReserve: AgentReserve;
   settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
   signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex>;
+  /** The wallet's word that it has paid at this site before; undefined where there is none to give. */
+  signIn(asked: Omit<SignInAsked, "networks">): Promise<SIWxPayload | undefined>;
+  /** This site takes such a word for what was paid there now. */
+  notePaidSite(paidAt: PaidAt, paymentId: string): Promise<void>;
   /** Is this origin one of the agent's sites now? */
   hasSite(agentId: string, site: string): Promise<boolean>;
   recordDelivery(key: PaymentKey, seen: DeliveryRecord): Promise<void>;
@@ -85,6 +94,7 @@ export interface ClientDeps {
   networkOf(chainId: number): string;
   listings: Pick<ListingBook, "forFetch" | "flag" | "countUse">;
   ledger: FetchLedger;
+  cache: AnswerCache;
   /** How much of an answer is passed on. */
   maxBytes: number;
   /** How long an outcome on chain is waited for. */
@@ -128,6 +138,8 @@ export function prepare(input: FetchInput, listing: ListingPins | undefined): Pr
     throw invalid("body.method", "is GET or HEAD for a quote, which changes nothing anywhere");
   if (input.dryRun === true && body !== undefined)
     throw invalid("body.body", "is not sent for a quote, which changes nothing anywhere");
+  if (input.maxAge !== undefined && method !== "GET")
+    throw invalid("body.maxAge", `is for GET: what ${method} does is not told from a cache`);
   return {
     target: {
       url,
