@@ -124,12 +124,24 @@ function readType(contentType: string): { mediaType: string; charset: string | u
 function decodeText(body: Buffer, charset: string | undefined, isCut: boolean): string | undefined {
   const label = markedCharset(body) ?? charset ?? "utf-8";
   try {
+    const decoder = decoderOf(label);
+    if (decoder.encoding === "windows-1252") return decodeWestern(body);
     // Of what was cut, half a character may be the last.
-    return decoderOf(label).decode(body, { stream: isCut });
+    return decoder.decode(body, { stream: isCut });
   } catch {
     return undefined;
   }
 }
+
+/** What stands at 0x80 to 0x9f of windows-1252, which is also what latin1 means on the web: Node has controls there. */
+const WESTERN =
+  "\u20ac\u0081\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u008d\u017d\u008f" +
+  "\u0090\u2018\u2019\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u009d\u017e\u0178";
+
+const decodeWestern = (body: Buffer): string =>
+  body
+    .toString("latin1")
+    .replaceAll(/[\u0080-\u009f]/g, (char) => WESTERN[char.charCodeAt(0) - 0x80] ?? char);
 
 function markedCharset([first, second, third]: Buffer): string | undefined {
   if (first === 0xef && second === 0xbb && third === 0xbf) return "utf-8";
