@@ -37,6 +37,8 @@ interface SignedJob {
   remainingAtomic: bigint;
   /** Another request may ask for this answer again. */
   idempotency: IdempotencyRef | undefined;
+  /** While the chain is asked; done before anybody is told. */
+  noted?: Promise<void> | undefined;
   /** After an answer that was paid for; what fails here costs the answer nothing. */
   paid?: (seen: Seen) => Promise<void>;
 }
@@ -59,8 +61,7 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
   await deps.fault("answered");
   // Whoever has to bring this to its end begins with the seller's answer, and asks for no other.
   const noted = shown.seen && deps.flow.note(job.idempotency, { shown }).catch(notNoted(deps, job));
-  const [delivered] = await Promise.all([conclude(deps, job, shown), noted]);
-  return delivered;
+  return conclude(deps, { ...job, noted }, shown);
 }
 
 const notNoted =
@@ -145,6 +146,7 @@ async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<De
     }),
     // With a key it is written last: see isOver.
     idempotency ? undefined : recordDelivered(deps, job, seen),
+    job.noted,
   ]);
   await deps.fault("confirmed");
   if (outcome.status === "pending")
@@ -155,7 +157,7 @@ async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<De
 
 /** A part of an answer is worth its price only if it was collected: what was not is not collectable later. */
 async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<Delivered> {
-  const outcome = await cancel(deps, job);
+  const [outcome] = await Promise.all([cancel(deps, job), job.noted]);
   await deps.fault("confirmed");
   switch (outcome.status) {
     case "settled":
@@ -205,10 +207,13 @@ const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): D
 
 async function takeBack(
   deps: ClientDeps,
-  { key, authorization, facts }: SignedJob,
+  { key, authorization, facts, noted }: SignedJob,
   failure: Extract<Shown, { kind: "failed" }>,
 ): Promise<Delivered> {
-  const recovered = await recover(deps, { key, authorization, facts, failure });
+  const [recovered] = await Promise.all([
+    recover(deps, { key, authorization, facts, failure }),
+    noted,
+  ]);
   await deps.fault("confirmed");
   const seen = { upstreamStatus: failure.seen?.status ?? null, delivered: false };
   return { ...recovered, afterwards: () => deps.recordDelivery(key, seen) };
