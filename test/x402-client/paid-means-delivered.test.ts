@@ -74,7 +74,12 @@ t.test("paid means delivered", async (t) => {
         [
           "another 402",
           ({ response }) => seller.refuse(response, seller.entry({ amount: "9999" })),
-          { body: { code: "paid_upstream_failed", thirdParty: { status: 402 } } },
+          {
+            body: {
+              code: "paid_upstream_failed",
+              thirdParty: { status: 402, reason: "payment required", text: "{}" },
+            },
+          },
         ],
         [
           "no answer",

@@ -120,8 +120,9 @@ export const untrusted = (words: Body): { thirdParty: Body } => ({
 /** The seller's own answer, beside an error of ours. */
 export function sellersAnswer(seen: Seen | undefined): { thirdParty?: Body } {
   if (seen === undefined) return {};
-  const { reason } = readReceipt(seen);
-  return untrusted({ ...seen, ...(reason === undefined ? {} : { reason }) });
+  const { refusal, ...answer } = seen;
+  const reason = readReceipt(seen).reason ?? refusal;
+  return untrusted({ ...answer, ...(reason === undefined ? {} : { reason }) });
 }
 
 /** What the seller calls what it sells. */
@@ -186,7 +187,7 @@ export function dryRunBody(
 
 /** What the target sent, as members of our answer. */
 export function contentMembers(target: TargetRequest, seen: Seen): Body {
-  const { paymentResponse: _claim, ...content } = seen;
+  const { paymentResponse: _claim, refusal: _why, ...content } = seen;
   return { ...content, source: target.url.href, omittedHeaders: target.omittedHeaders };
 }
 

@@ -1,5 +1,5 @@
 /** The target's answer as members of ours. Upstream content is only ever data; none of it is changed on its way. */
-import { decodePaymentResponseHeader } from "@x402/core/http";
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import type { Hex } from "viem";
 import { ExactJson } from "../../core/exact-json.ts";
 import {
@@ -30,11 +30,14 @@ export interface Seen {
   bytes: number;
   /** What the seller says of the payment. */
   paymentResponse?: unknown;
+  /** Of a 402: why, in its words. */
+  refusal?: string;
 }
 
 export function seenOf(response: OutboundResponse): Seen {
   const { status, headers, body, truncated, contentEncoding } = response;
   const paymentResponse = readPaymentResponse(headers);
+  const refusal = status === 402 ? readRefusal(headers["payment-required"]) : "";
   return {
     status,
     headers: headersToTell(headers),
@@ -44,6 +47,7 @@ export function seenOf(response: OutboundResponse): Seen {
     ...(truncated === undefined ? {} : { truncatedBy: truncated }),
     bytes: body.length,
     ...(paymentResponse === undefined ? {} : { paymentResponse }),
+    ...(refusal === "" ? {} : { refusal }),
   };
 }
 
@@ -169,6 +173,13 @@ function readPaymentResponse(headers: Headers): unknown {
   const claimed = readForeignJson(() => decodePaymentResponseHeader(header));
   if (!claimed.ok || !isRecord(claimed.value) || isTooDeep(claimed.value)) return undefined;
   return plainJson(claimed.value, MAX_CLAIM_BYTES);
+}
+
+/** Version 2 says it in the header; in version 1 it is part of the body. */
+function readRefusal(header: string | string[] | undefined): string {
+  if (typeof header !== "string") return "";
+  const read = readForeignJson(() => decodePaymentRequiredHeader(header));
+  return read.ok && isRecord(read.value) ? plainWords(read.value["error"], 300) : "";
 }
 
 export interface ClaimedReceipt {

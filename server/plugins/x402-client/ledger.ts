@@ -1,4 +1,5 @@
 /** One fetch in the ledger of requests: begun before the target is asked, ended when it is known what came of it. */
+import { stringifyExact } from "../../core/exact-json.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { Answer } from "../payments/idempotency.ts";
@@ -83,7 +84,11 @@ export class LedgerEntry {
     const told = error instanceof ApiError ? error : undefined;
     const outcome = told && told.status < 500 ? "refused" : "failed";
     const code = told?.code ?? "internal_error";
-    await this.#end({ outcome, code, paymentId: idOf(told?.extra["paymentId"]), keptBytes: 0 });
+    const paymentId = idOf(told?.extra["paymentId"]);
+    // The seller's answer is kept with the error that carries it.
+    const isKept = paymentId !== null && told?.extra["thirdParty"] !== undefined;
+    const keptBytes = isKept ? Buffer.byteLength(stringifyExact(told.extra)) : 0;
+    await this.#end({ outcome, code, paymentId, keptBytes });
   }
 
   async #refused(code: string): Promise<void> {
