@@ -58,6 +58,7 @@ function scene(given: Scene = {}) {
         isSameBody: true,
         paymentId: "pay_1",
         statusCode: null,
+        ageSeconds: 0,
         ...given.key,
         response: given.key.response === undefined ? null : JSON.stringify(given.key.response),
       },
@@ -275,6 +276,38 @@ t.test("a kept failure is the same error again", async (t) => {
       response: { code: "settlement_failed", detail: "No.", extra: { paid: false } },
     },
   ]);
+});
+
+t.test("where asking may act, the key is taken before, and nobody asks twice", async (t) => {
+  const actsOn = (code: string) => ({
+    asksOnce: { mayHaveActed: (error: ApiError) => error.code === code, longestMs: 5_000 },
+  });
+  const free = scene({
+    reservation: { kind: "unpaid", body: { free: true } },
+    order: actsOn("upstream_timeout"),
+  });
+  t.match(await free.run(), { body: { free: true } });
+  t.same(free.log, ["prepare", "claim", "reserve", "keep"]);
+  const taken = scene({ isTaken: true, order: actsOn("upstream_timeout") });
+  await t.rejects(taken.run(), { code: "idempotency_in_progress" });
+  t.same(taken.log, ["prepare", "claim"]);
+  for (const [code, last] of [
+    ["upstream_timeout", "keep"],
+    ["url_blocked", "release key"],
+  ] as const) {
+    const reserve = () => Promise.reject(new ApiError(code));
+    const failed = scene({ order: { ...actsOn("upstream_timeout"), reserve } });
+    await t.rejects(failed.run(), { code });
+    t.same(failed.log, ["prepare", "claim", last], code);
+  }
+  const running = { key: { paymentId: null, ageSeconds: 4 }, order: actsOn("") };
+  await t.rejects(scene(running).run(), { code: "idempotency_in_progress" });
+  const dead = scene({ ...running, key: { paymentId: null, ageSeconds: 6 } });
+  await t.rejects(dead.run(), { code: "answer_not_kept", extra: { paid: false } });
+  t.same(dead.log, ["prepare"], "not asked again");
+  const keyless = scene({ order: actsOn("upstream_timeout") });
+  await keyless.run(null);
+  t.same(keyless.log, ["prepare", ...PAID]);
 });
 
 t.test("what was free is kept by who took the key", async (t) => {

@@ -1,5 +1,6 @@
 // Goal: a request repeated with its key never pays twice and gets the same answer: after it ended, while it runs, and when its outcome was unknown.
 import t from "tap";
+import { until } from "../helpers/until.ts";
 import { asOwner } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
 
@@ -176,6 +177,62 @@ t.test("one key, one payment", async (t) => {
       t.equal(await made.balanceOf(PAYEE), before, "a key that cost nothing never pays");
     },
   );
+
+  await t.test("a POST that cost nothing ran once, however often its key comes", async (t) => {
+    const ran: string[] = [];
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    seller.script = {
+      onAsk: async ({ request, response }) => {
+        ran.push(String(request.url));
+        if (request.url === "/hang") return;
+        if (request.url === "/moved")
+          return void response.writeHead(303, { location: "/made" }).end();
+        await held;
+        response.writeHead(201).end("made");
+      },
+    };
+    const post = (path: string) =>
+      withKey(`post-${path}`, {
+        url: `${seller.origin}/${path}`,
+        method: "POST",
+        body: "1",
+        timeoutMs: 2_000,
+      });
+    const first = post("once");
+    await until(() => ran.length === 1);
+    t.match(await post("once"), { status: 409, body: { code: "idempotency_in_progress" } });
+    release();
+    t.match(await first, { status: 200, body: { status: 201, text: "made" } });
+    t.match(await post("once"), { status: 409, body: { code: "answer_not_kept" } });
+    t.match(await post("hang"), { status: 504, body: { code: "upstream_timeout" } });
+    const hung = await post("hang");
+    t.match(hung, { status: 504, body: { code: "upstream_timeout" } });
+    t.equal(hung.headers["idempotent-replayed"], "true");
+    for (let nth = 0; nth < 2; nth += 1)
+      t.match(await post("moved"), {
+        body: { code: "upstream_redirect", thirdParty: { headers: { location: "/made" } } },
+      });
+    await made.database.pool.query(
+      `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, created_at)
+       SELECT subject_id, route, 'post-dead', body_hash, now() - interval '1 minute' FROM idempotency_keys WHERE key = 'post-hang'`,
+    );
+    const dead = await withKey("post-dead", {
+      url: `${seller.origin}/hang`,
+      method: "POST",
+      body: "1",
+      timeoutMs: 2_000,
+    });
+    t.match(dead, { status: 409, body: { code: "answer_not_kept", detail: /may have reached/ } });
+    t.same(ran, ["/once", "/hang", "/moved"]);
+    // What never left may be sent again.
+    const nowhere = { url: "https://127.0.0.1:9/", method: "POST", body: "1" };
+    for (let nth = 0; nth < 2; nth += 1)
+      t.match((await withKey("nowhere", nowhere)).headers["idempotent-replayed"], undefined);
+    seller.script = {};
+    t.match(await withKey("paid-post", { method: "POST", body: "1" }), { body: { paid: true } });
+    t.match(await withKey("paid-post", { method: "POST", body: "1" }), { body: { paid: true } });
+  });
 
   await assertLedgerIsChain(t, made);
 });

@@ -41,7 +41,7 @@ export type Lookup =
   | { kind: "new" }
   | { kind: "free"; freeAnswer: FreeAnswer }
   | { kind: "answered"; answer: Answer }
-  | { kind: "running"; paymentId: string | null; heard: unknown };
+  | { kind: "running"; paymentId: string | null; heard: unknown; ageSeconds: number };
 
 const REPLAYED = { "idempotent-replayed": "true" };
 
@@ -57,13 +57,11 @@ export class Idempotency {
     const row = await this.#store.find(ref);
     if (!row) return { kind: "new" };
     if (!row.isSameBody) throw keyReused();
-    const { paymentId, response } = row;
-    if (row.statusCode === null)
-      return {
-        kind: "running",
-        paymentId,
-        heard: response === null ? undefined : parseExact(response),
-      };
+    const { paymentId, response, ageSeconds } = row;
+    if (row.statusCode === null) {
+      const heard = response === null ? undefined : parseExact(response);
+      return { kind: "running", paymentId, heard, ageSeconds };
+    }
     const freeAnswer = freeAnswerIn(response);
     if (freeAnswer) return { kind: "free", freeAnswer };
     return { kind: "answered", answer: this.replay(row.statusCode, response) };
@@ -108,11 +106,18 @@ export class Idempotency {
     ref: IdempotencyRef | undefined,
     body: Record<string, unknown>,
     freeAnswer: FreeAnswer | undefined,
+    isClaimed = false,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
     const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
-    if (ref !== undefined && (await this.#store.insert(ref))) await this.keep(ref, kept);
+    if (ref !== undefined && (isClaimed || (await this.#store.insert(ref))))
+      await this.keep(ref, kept);
     return answer;
+  }
+
+  /** Takes the key before anything is known; false: somebody has it. */
+  async claim(ref: IdempotencyRef): Promise<boolean> {
+    return this.#store.insert(ref);
   }
 
   async release(ref: IdempotencyRef | undefined): Promise<void> {
@@ -130,6 +135,14 @@ export const notKept = (freeAnswer: FreeAnswer, detail?: string): ApiError =>
   new ApiError("answer_not_kept", {
     ...(detail === undefined ? {} : { detail }),
     extra: { freeAnswer, paid: false },
+  });
+
+/** A request that may have acted, and whose answer went with the process that asked. */
+export const answerLost = (): ApiError =>
+  new ApiError("answer_not_kept", {
+    detail:
+      "This key's request may have reached the target, and its answer was lost here. It is not sent again, and nothing was paid. Use a new key to send it once more.",
+    extra: { paid: false },
   });
 
 export function keyReused(): ApiError {
@@ -150,13 +163,15 @@ export interface IdempotencyRow {
   statusCode: number | null;
   /** JSON to the letter: the answer, or what was noted before there was one. */
   response: string | null;
+  ageSeconds: number;
 }
 
 export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
   // SQL: the first look of every request that moves money; prepared.
   const { rows } = await sql.query<IdempotencyRow>({
     name: "idempotency-find",
-    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response
+    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response,
+                  extract(epoch FROM clock_timestamp() - created_at)::float8 AS "ageSeconds"
              FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
     values: [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
   });

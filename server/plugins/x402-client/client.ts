@@ -6,6 +6,7 @@ import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
@@ -39,6 +40,18 @@ import { LedgerEntry } from "./ledger.ts";
 import { forNothing, afterPaying, signIn, toldFromCache, type Job } from "./unpaid.ts";
 
 const FRESH_MS = 2_000;
+/** What the time before a payment may take beside the target's answers. */
+const ASKING_SPARE_MS = 30_000;
+/** The target may have got the request, and its answer is lost: not sent again by the same key. */
+const ANSWER_LOST: ReadonlySet<string> = new Set([
+  "upstream_timeout",
+  "upstream_error",
+  "upstream_redirect",
+  "fetch_capacity",
+]);
+
+const mayHaveActed = ({ code, cause }: ApiError): boolean =>
+  ANSWER_LOST.has(code) && !(cause instanceof OutboundError && cause.neverSent);
 export class X402Client {
   readonly #deps: ClientDeps;
 
@@ -116,6 +129,9 @@ export class X402Client {
         await job.entry.begun();
         return resumeDelivery(deps, { target, caller, payment, heard });
       },
+      ...(!isSafe(target) && {
+        asksOnce: { mayHaveActed, longestMs: 2 * target.timeoutMs + ASKING_SPARE_MS },
+      }),
       repeatFree: (freeAnswer) => this.#repeatFree(job, freeAnswer),
     };
   }
@@ -151,6 +167,8 @@ export class X402Client {
     if (signedIn) return signedIn;
     if (caller.idempotency !== undefined) await entry.assertRoomToKeep();
     await caller.lease.reserve();
+    // The target asks to be paid: it has not acted yet.
+    if (!isSafe(target)) await deps.flow.release(caller.idempotency);
     const reserved = await this.#deps.agentReserve.reserve(request);
     if (reserved.kind !== "reserved") return reserved;
     const { paymentId, remainingAtomic } = reserved;

@@ -79,7 +79,7 @@ export type FetchFault = "submitted" | "answered" | "confirmed";
 export interface ClientDeps {
   ask(request: OutboundRequest): Promise<OutboundResponse>;
   networks: readonly NetworkFacts[];
-  flow: Pick<PayFlow, "run" | "note">;
+  flow: Pick<PayFlow, "run" | "note" | "release">;
   agentReserve: AgentReserve;
   settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
   signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex>;
