@@ -250,12 +250,12 @@ export const ERRORS = {
   upstream_redirect: define(
     502,
     "Target redirects",
-    "Redirects are not followed; use the final URL. Nothing was paid.",
+    "Redirects are not followed; use the final URL (`thirdParty.headers.location`), if you trust it. Nothing was paid.",
   ),
   paid_upstream_failed: define(
     502,
     "Paid, but not delivered",
-    "The payment settled (`txHash`) but the target failed. Do not pay again; contact the seller.",
+    "The payment settled (`txHash`) but the target failed: `thirdParty` is what it answered. Do not pay again; contact the seller.",
   ),
   settlement_failed: define(
     502,

@@ -69,8 +69,9 @@ export async function main(
     if (apiKey === "" && command !== "listings")
       throw new UsageError("set AGENT_API_KEY to the agent's key");
     const purser = new Purser({ apiKey, baseUrl: env["PURSER_URL"] ?? "http://localhost:3000" });
-    print(JSON.stringify(await run(purser, command, rest, values), null, 2));
-    return EXIT.done;
+    const answer = await run(purser, command, rest, values);
+    print(JSON.stringify(answer, null, 2));
+    return wasNotDelivered(answer) ? EXIT.failed : EXIT.done;
   } catch (error) {
     return report(error, print);
   }
@@ -130,6 +131,12 @@ async function run(
       throw new UsageError(`there is no command "${command}"`);
   }
 }
+
+/** The target answered a fetch with an error of its own, for nothing. */
+const wasNotDelivered = (answer: unknown): boolean => {
+  const { delivered, dryRun } = answer as { delivered?: unknown; dryRun?: unknown };
+  return delivered === false && dryRun !== true;
+};
 
 function report(error: unknown, print: (line: string) => void): number {
   if (error instanceof ApprovalNeeded) {

@@ -1,9 +1,13 @@
 /** The same calls as tools: MCP, and definitions for the common function-calling formats. */
 import fp from "fastify-plugin";
+import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
 import { Type } from "typebox";
 import { ApiError } from "../../errors.ts";
+import { parseExact, stringifyExact } from "../../core/exact-json.ts";
+import { isRecord } from "../../core/foreign-text.ts";
+import { keepJsonText } from "../http/index.ts";
 import { createMcpServer, type CallApi } from "./mcp-server.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
 
@@ -17,6 +21,7 @@ export default fp(
 
 const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent" } as const;
+  keepJsonText(app);
 
   app.post(
     "/mcp",
@@ -35,14 +40,16 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
         const response = await app.inject({
           method,
           url,
-          ...(payload === undefined ? {} : { payload }),
+          ...(payload === undefined ? {} : { payload: stringifyExact(payload) }),
           remoteAddress: request.ip,
           headers: {
+            ...(payload === undefined ? {} : { "content-type": "application/json" }),
             ...(authorization === undefined ? {} : { authorization }),
             ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
           },
         });
-        return { status: response.statusCode, body: response.json() };
+        const body = parseExact(response.payload) as Record<string, unknown>;
+        return { status: response.statusCode, body };
       };
       const server = createMcpServer(callApi);
       const transport = new StreamableHTTPServerTransport({
@@ -56,7 +63,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       reply.raw.on("close", () => void server.close());
       try {
         await server.connect(transport);
-        await transport.handleRequest(request.raw, reply.raw, request.body);
+        await transport.handleRequest(request.raw, reply.raw, asWritten(request));
       } catch (error) {
         request.log.error({ err: error }, "MCP request failed");
         if (!reply.raw.headersSent) reply.raw.writeHead(500).end();
@@ -80,6 +87,21 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
     });
   }
 };
+
+/** The body of a tool's fetch goes on to a stranger: its numbers stay as they were written. */
+function asWritten({ body, jsonText }: Pick<FastifyRequest, "body" | "jsonText">): unknown {
+  const fetched = argumentsOf(body)?.["body"];
+  if (jsonText === undefined || fetched === undefined || typeof fetched === "string") return body;
+  const { params, ...message } = body as { params: Record<string, unknown> };
+  const exact = argumentsOf(parseExact(jsonText))?.["body"];
+  return { ...message, params: { ...params, arguments: { ...argumentsOf(body), body: exact } } };
+}
+
+function argumentsOf(message: unknown): Record<string, unknown> | undefined {
+  const params = isRecord(message) ? message["params"] : undefined;
+  const given = isRecord(params) ? params["arguments"] : undefined;
+  return isRecord(given) ? given : undefined;
+}
 
 const Parameters = Type.Record(Type.String(), Type.Unknown());
 const OpenAiTools = Type.Array(

@@ -13,6 +13,7 @@ import {
   SpendRequest,
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
+import { refuseField } from "../agents/rules.ts";
 import { askedApproval, readSpend } from "./agent-payments.ts";
 
 const SPEND = "POST /api/agents/spend";
@@ -38,10 +39,13 @@ const spending: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { agent, body } = request;
       const idempotency = await request.payingRef({ subjectId: agent.id, route: SPEND, body });
-      const order = readSpend(body, {
-        walletAddress: agent.walletAddress,
-        network: app.chains.byNetwork(body.network ?? agent.network)?.network,
-      });
+      const { network } = app.chains.byNetwork(body.network ?? agent.network) ?? {};
+      if (!network) {
+        const valid = app.config.networks.map(({ id }) => id).join(", ");
+        throw refuseField("validation_failed", "body.network", `must be one of ${valid}`);
+      }
+      const { walletAddress } = agent;
+      const order = readSpend(body, { walletAddress, network });
       const answer = await app.spend.run({
         ...order,
         ...askedApproval(body),

@@ -1,12 +1,14 @@
 /** x402-fetch for agents and for owners who try it out; and the ledger of what was fetched. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply } from "fastify";
+import { parseExact } from "../../core/exact-json.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApprovalRequired } from "../../schemas/approvals.ts";
 import { IdParams, PageQuery, Problem } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
+import { keepJsonText } from "../http/index.ts";
 import { listFetches, type FetchRow } from "./fetches-store.ts";
 import type { FetchCaller, FetchInput } from "./request.ts";
 
@@ -14,6 +16,8 @@ const FETCH = "POST /api/agents/x402-fetch";
 const TRY = "POST /api/agents/:id/try";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
+  keepJsonText(app);
+
   /** The share of memory is held while the fetch runs, whoever hung up, and then until its answer has left us. */
   async function fetched(
     reply: FastifyReply,
@@ -42,7 +46,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const { agent, body } = request;
+      const { agent } = request;
+      const body = asWritten(request);
       return fetched(reply, body, {
         id: agent.id,
         walletAddress: agent.walletAddress,
@@ -68,7 +73,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const { body, owner, params } = request;
+      const { owner, params } = request;
+      const body = asWritten(request);
       const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
       return fetched(reply, body, {
         id: agent.id,
@@ -119,6 +125,19 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 };
+
+/** What is sent on to the target has the numbers the caller wrote. */
+function asWritten<T extends { body?: unknown }>({
+  body,
+  jsonText,
+}: {
+  body: T;
+  jsonText: string | undefined;
+}): T {
+  if (jsonText === undefined || body.body === undefined || typeof body.body === "string")
+    return body;
+  return { ...body, body: (parseExact(jsonText) as T).body };
+}
 
 function presentFetch(row: FetchRow): FetchWire {
   const { agentId: _agentId, bytes, keptBytes, createdAt, endedAt, ...facts } = row;
