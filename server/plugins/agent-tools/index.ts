@@ -16,7 +16,7 @@ export default fp(
 );
 
 const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
-  const config = { auth: "agent" } as const;
+  const config = { auth: "agent", oauth: true } as const;
 
   app.post(
     "/mcp",
@@ -29,19 +29,20 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const { authorization } = request.headers;
       // Through the front door: the same authentication, schema, guardrails and errors as any caller.
       const callApi: CallApi = async ({ method, url, payload }, idempotencyKey) => {
-        const response = await app.inject({
-          method,
-          url,
-          ...(payload === undefined ? {} : { payload }),
-          remoteAddress: request.ip,
-          headers: {
-            ...(authorization === undefined ? {} : { authorization }),
-            ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
-          },
-        });
+        const response = await app.asAgent(request.agent, (pass) =>
+          app.inject({
+            method,
+            url,
+            ...(payload === undefined ? {} : { payload }),
+            remoteAddress: request.ip,
+            headers: {
+              ...pass,
+              ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
+            },
+          }),
+        );
         return { status: response.statusCode, body: response.json() };
       };
       const server = createMcpServer(callApi);

@@ -90,6 +90,8 @@ const EXPOSED_HEADERS = [
   "ratelimit-reset",
   "retry-after",
   "www-authenticate",
+  "mcp-session-id",
+  "mcp-protocol-version",
 ];
 
 /**
