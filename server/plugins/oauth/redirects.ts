@@ -37,7 +37,7 @@ export function whyNotRedirect(text: string): string | undefined {
   if (url.username !== "" || url.password !== "") return "names a user";
   if (/(^|\/)(\.|%2e){1,2}(\/|$)/i.test(text.split("?", 1)[0] ?? "")) return "has dot segments";
   const scheme = url.protocol.slice(0, -1);
-  if (!text.toLowerCase().startsWith(`${scheme}:`)) return "is not an absolute URL";
+  if (/^https?$/.test(scheme) && !/^https?:\/\/[^/]/i.test(text)) return "is not an absolute URL";
   if (scheme === "https") return undefined;
   if (scheme === "http")
     return LOOPBACK.has(url.hostname) ? undefined : "must be https, or http on this computer";

@@ -1,4 +1,4 @@
-import { type ReactNode, useId, useState } from "react";
+import { type ReactNode, useId } from "react";
 import { Button } from "../../components/Button.tsx";
 import { Money } from "../../components/Money.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
@@ -9,6 +9,7 @@ import styles from "./Consent.module.css";
 
 interface ChooseAgentProps {
   agents: Agent[];
+  /** Empty: one that is made now. */
   chosen: string;
   onChoose: (id: string) => void;
   createAgent: ReactNode;
@@ -17,9 +18,7 @@ interface ChooseAgentProps {
 /** One agent, never several: what the program may do is what that one may. */
 export function ChooseAgent(props: ChooseAgentProps): ReactNode {
   const { agents, chosen, onChoose, createAgent } = props;
-  const [count, setCount] = useState<number>();
-  // The form goes when it has made an agent.
-  const isCreating = count === agents.length || agents.length === 0;
+  const isCreating = chosen === "";
   return (
     <>
       {agents.length > 0 && (
@@ -30,7 +29,7 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
               <Button
                 size="small"
                 onClick={() => {
-                  setCount(agents.length);
+                  onChoose("");
                 }}
               >
                 <PlusIcon size={16} />
@@ -51,7 +50,7 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
                 variant="ghost"
                 size="small"
                 onClick={() => {
-                  setCount(undefined);
+                  onChoose(agents[0]?.id ?? "");
                 }}
               >
                 Choose one you have
