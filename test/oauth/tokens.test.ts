@@ -205,6 +205,15 @@ t.test("a session without the wallet connects nothing", async (t) => {
   const stranger = await allow(world, { ...thief, headers: owner.headers }, consent.id, agent.id);
   t.equal(stranger.statusCode, 401, "another wallet's signature");
   t.equal(await connections(), before, "nothing was connected");
+  const elsewhere = await asOwner(app, owner, {
+    method: "POST",
+    url: `/api/agents/${agent.id}/keys`,
+    body: {
+      label: order["label"],
+      expiresAt: new Date(Number(order["expiresAt"]) * 1000).toISOString(),
+    },
+  });
+  t.equal(elsewhere.statusCode, 422, "what is signed for a connection makes no key to hold");
   t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 200, "with the wallet");
   t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "and once");
 });

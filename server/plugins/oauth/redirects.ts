@@ -1,4 +1,5 @@
 /** Where a program may have its owner sent back to: which addresses are safe, which are the same, and what a person calls them. */
+import { CONNECTION_LABEL } from "../../core/orders.ts";
 
 const MAX_LENGTH = 500;
 const LOOPBACK = new Set(["127.0.0.1", "[::1]", "localhost"]);
@@ -89,7 +90,7 @@ export function labelOf(clientName: string, redirectUri: string): string {
   const place = placeOfRedirect(redirectUri);
   // The end of a long host is its owner's.
   const shown = place.length > MAX_PLACE ? `…${place.slice(1 - MAX_PLACE)}` : place;
-  const [before, after] = [`Connection to ${shown}, named "`, '"'];
+  const [before, after] = [`${CONNECTION_LABEL}${shown}, named "`, '"'];
   const room = MAX_LABEL - before.length - after.length;
   const name = Array.from(clientName.replaceAll('"', "")).slice(0, room).join("").trim();
   return `${before}${name}${after}`;
