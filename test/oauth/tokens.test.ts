@@ -167,7 +167,7 @@ t.test("what the process shows to itself, nobody else can", async (t) => {
   };
   (app as { inject: unknown }).inject = spied;
   try {
-    await callTool({ app: { ...app, inject } as never, config }, accessToken);
+    await callTool({ app: { ...app, inject }, config }, accessToken);
   } finally {
     (app as { inject: unknown }).inject = inject;
   }

@@ -80,7 +80,7 @@ t.test("every route with every credential", async (t) => {
     await t.test(`${row.method} ${row.url}`, async (t) => {
       const rowOwner = row.url.includes("/auth/") ? await signIn(world) : owner;
       const agent = await createAgent(world, rowOwner);
-      const subjects = await makeSubjects(world, rowOwner, agent);
+      const subjects = await makeSubjects(world, rowOwner, agent, row.url);
       const ask = (shown: Shown) => request(world, row, subjects, shown);
       const credentials: Record<Credential, Shown> = {
         public: {},
@@ -208,6 +208,7 @@ async function makeSubjects(
   world: TestApp,
   owner: SignedInOwner,
   agent: NewTestAgent,
+  url: string,
 ): Promise<Subjects> {
   const { app, database, chain } = world;
   const address = owner.account.address.toLowerCase();
@@ -247,10 +248,12 @@ async function makeSubjects(
       WHERE o.address = $1 ORDER BY s.created_at DESC LIMIT 1`,
     [address],
   );
-  const { connectionId } = await connect(world, owner, agent.id);
+  const ofConsent = async () => (await askConsent(world, owner, await register(world))).id;
   return {
-    consentId: (await askConsent(world, owner, await register(world))).id,
-    connectionId,
+    consentId: url.startsWith("/api/oauth/") ? await ofConsent() : "",
+    connectionId: url.endsWith(":connectionId")
+      ? (await connect(world, owner, agent.id)).connectionId
+      : "",
     agentId: agent.id,
     keyId: agent.keyId,
     sessionId: sessions[0]?.id ?? "",

@@ -8,6 +8,7 @@ import {
   MemoryProvider,
   type Callback,
 } from "../helpers/mcp-oauth-client.ts";
+import { openPage } from "../helpers/browser.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
@@ -128,6 +129,45 @@ t.test("a new agent, made on the way, and no first key left over", async (t) => 
   const { id } = status.structuredContent as { id: string };
   const keys = await asOwner(world.app, owner, { method: "GET", url: `/api/agents/${id}/keys` });
   t.match(keys.json(), { items: [{ status: "revoked" }] }, "the key nobody saw is revoked");
+  await client.close();
+});
+
+t.test("a wallet of its own shows what is granted, and may say no", async (t) => {
+  const callback = await listenForCallback(t);
+  const provider = new MemoryProvider(callback.url);
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
+    const { page, faults } = await openPage(t, world.browser);
+    const wallet = await injectWallet(page, DEMO_OWNER, { chainId: world.chain.chainId });
+    await page.goto(asked.href);
+    await page.getByRole("button", { name: /Test Wallet/ }).click();
+    await page.getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByRole("radio", { name: /research-agent/ }).check();
+    const press = page.getByRole("button", { name: "Connect to research-agent" });
+    wallet.rejectNext("eth_signTypedData_v4");
+    await press.click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("You declined in your wallet.").waitFor();
+    const connections = () =>
+      asOwner(world.app, owner, { method: "GET", url: `/api/agents/${agent.id}/connections` });
+    const active = (await connections()).json<{ items: { status: string }[] }>().items;
+    t.notOk(
+      active.some(({ status }) => status === "active"),
+      "without the wallet nothing is connected",
+    );
+    await dialog.getByRole("button", { name: "Sign again" }).click();
+    const back = await callback.came;
+    const shown = wallet.requests.findLast(({ method }) => method === "eth_signTypedData_v4");
+    const [, typedData] = shown?.params as [string, string];
+    const { primaryType, message } = JSON.parse(typedData) as Record<string, unknown>;
+    t.equal(primaryType, "IssueKey");
+    t.match(message, {
+      agent: agent.id,
+      label: 'Connection to this computer, named "Official Client"',
+    });
+    t.same(faults, []);
+    return back;
+  });
+  t.notOk((await client.callTool({ name: "wallet_status", arguments: {} })).isError);
   await client.close();
 });
 
