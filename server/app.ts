@@ -33,6 +33,7 @@ import x402Client from "./plugins/x402-client/index.ts";
 import marketplace from "./plugins/marketplace/index.ts";
 import paywall from "./plugins/paywall/index.ts";
 import demo from "./plugins/demo/index.ts";
+import oauth from "./plugins/oauth/index.ts";
 import agentTools from "./plugins/agent-tools/index.ts";
 import meta from "./plugins/meta/index.ts";
 import faucet from "./plugins/faucet/index.ts";
@@ -71,6 +72,7 @@ const MODULES = [
   marketplace,
   paywall,
   demo,
+  oauth,
   agentTools,
   meta,
   faucet,

@@ -32,8 +32,8 @@ const SECRET_PATHS = [
   'headers["x-payment"]',
 ];
 
-/** A key somebody put into a path by mistake. */
-const API_KEY = /purser_[0-9A-Za-z]{20,}/g;
+/** A key or a token somebody put into a path by mistake. */
+const API_KEY = /purser_(?:[a-z]{2}_)?[0-9A-Za-z]{20,}/g;
 
 /** Query strings never reach the log: they may carry what a careless client put there. */
 const requestSerializer = (request: FastifyRequest): Record<string, unknown> => ({

@@ -20,7 +20,7 @@ export default fp(
 );
 
 const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
-  const config = { auth: "agent" } as const;
+  const config = { auth: "agent", oauth: true } as const;
   keepJsonText(app);
 
   app.post(
@@ -34,20 +34,21 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const { authorization } = request.headers;
       // Through the front door: the same authentication, schema, guardrails and errors as any caller.
       const callApi: CallApi = async ({ method, url, payload }, idempotencyKey) => {
-        const response = await app.inject({
-          method,
-          url,
-          ...(payload === undefined ? {} : { payload: stringifyExact(payload) }),
-          remoteAddress: request.ip,
-          headers: {
-            ...(payload === undefined ? {} : { "content-type": "application/json" }),
-            ...(authorization === undefined ? {} : { authorization }),
-            ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
-          },
-        });
+        const response = await app.asAgent(request.agent, (pass) =>
+          app.inject({
+            method,
+            url,
+            ...(payload === undefined ? {} : { payload: stringifyExact(payload) }),
+            remoteAddress: request.ip,
+            headers: {
+              ...pass,
+              ...(payload === undefined ? {} : { "content-type": "application/json" }),
+              ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
+            },
+          }),
+        );
         const body = parseExact(response.payload) as Record<string, unknown>;
         return { status: response.statusCode, body };
       };

@@ -3,14 +3,9 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyRequest, FastifyReply } from "fastify";
 import { ApiError, type ErrorCode } from "../../errors.ts";
-import {
-  keyHolders,
-  noteKeyUse,
-  API_KEY_PREFIX,
-  hashApiKey,
-  isApiKeyShape,
-  type KeyHolder,
-} from "./api-keys.ts";
+import { keyHolders, noteKeyUse, tokenHolders, type KeyHolder } from "./api-keys.ts";
+import { Passes } from "./passes.ts";
+import { ACCESS_TOKEN_PREFIX, API_KEY_PREFIX, hashSecret, isSecretShape } from "./secrets.ts";
 import cookie from "@fastify/cookie";
 import type { Address } from "viem";
 import {
@@ -60,41 +55,68 @@ function proveFacilitatorKeys(app: FastifyInstance): void {
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
 
 /** The agent whose key came with the request. Paused and expired ones still may read. */
-type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;
+export type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;
 
 declare module "fastify" {
+  interface FastifyContextConfig {
+    /** The resource that OAuth protects: an access token opens it as a key does, and opens nothing else. */
+    oauth?: true;
+  }
   interface FastifyRequest {
     /** Set on routes with `auth: "agent"`. */
     agent: RequestAgent;
   }
   interface FastifyInstance {
-    /** The agent a bearer header names, or the ApiError that refuses it (MCP authenticates so too). */
-    authenticateAgent(request: FastifyRequest): Promise<RequestAgent>;
+    /**
+     * A call of our own API for an agent that has proven who it is. The headers open one request of this process's
+     * own, whatever the agent itself had shown.
+     */
+    asAgent<T>(
+      agent: RequestAgent,
+      call: (headers: { authorization: string }) => Promise<T>,
+    ): Promise<T>;
   }
 }
 
 /** No cache: a key that is revoked on one replica is refused by all at once. */
 export const agent = fp(
   async (app) => {
-    const holderOf = keyHolders(app.pool);
+    const holderOfKey = keyHolders(app.pool);
+    const holderOfToken = tokenHolders(app.pool);
+    const passes = new Passes<RequestAgent>();
+    const challenge = challenges(app.config.publicUrl);
     app.decorateRequest("agent", null as unknown as RequestAgent);
-    app.decorate("authenticateAgent", authenticate);
+    app.decorate("asAgent", (agent, call) => passes.lend(agent, call));
     app.authenticators.set("agent", async (request) => {
       request.agent = await authenticate(request);
       request.caller = { kind: "agent", id: request.agent.id };
     });
 
     async function authenticate(request: FastifyRequest): Promise<RequestAgent> {
-      const apiKey = readBearer(request);
-      const hash = hashApiKey(apiKey);
+      const isOauth = request.routeOptions.config.oauth === true;
+      const refuse = (code: ErrorCode, detail?: string) =>
+        refusal(code, challenge(code, isOauth), detail);
+      const shown = bearerOf(request);
+      if (typeof shown !== "string") throw refuse("missing_api_key", shown.detail);
+      const passed = passes.take(shown);
+      if (passed) return passed;
+      const isToken = isSecretShape(ACCESS_TOKEN_PREFIX, shown);
+      if (isToken && !isOauth)
+        throw refuse("invalid_access_token", "An access token opens /mcp and nothing else.");
+      const hash = hashSecret(shown);
       const holder = await app.proveCredential(request, hash, {
-        look: async () => (isApiKeyShape(apiKey) ? await holderOf(hash) : undefined),
+        look: async () => {
+          if (isToken) return holderOfToken(hash);
+          return isSecretShape(API_KEY_PREFIX, shown) ? holderOfKey(hash) : undefined;
+        },
         isProven: (found) => found !== undefined && !found.revoked && !found.keyExpired,
       });
-      if (!holder) throw refusal("invalid_api_key");
+      if (isToken && (!holder || holder.revoked || holder.keyExpired))
+        throw refuse("invalid_access_token");
+      if (!holder) throw refuse("invalid_api_key", UNKNOWN_KEY);
       const { revoked, keyExpired, isUseStale, ...agent } = holder;
-      if (revoked) throw refusal("api_key_revoked");
-      if (keyExpired) throw refusal("api_key_expired");
+      if (revoked) throw refuse("api_key_revoked");
+      if (keyExpired) throw refuse("api_key_expired");
       if (isUseStale) {
         // Beside the request: when it was last used is worth no waiting and no failure.
         noteKeyUse(app.pool, agent.apiKeyId).catch((error: unknown) =>
@@ -107,27 +129,38 @@ export const agent = fp(
   { name: "auth-agent" },
 );
 
-function readBearer(request: FastifyRequest): string {
+const UNKNOWN_KEY = `This API key is not known here. Keys begin with \`${API_KEY_PREFIX}\` and are shown once, when made.`;
+
+/** The header only: a token in an address would be in logs and histories (RFC 6750 section 2.3). */
+function bearerOf(request: FastifyRequest): string | { detail?: string } {
   const { authorization } = request.headers;
-  if (authorization === undefined || authorization === "") throw refusal("missing_api_key");
+  if (authorization === undefined || authorization === "") return {};
   const [, key] = /^Bearer +([^\s]+) *$/i.exec(authorization) ?? [];
-  if (key === undefined)
-    throw refusal("missing_api_key", "The Authorization header must be `Bearer <AGENT_API_KEY>`.");
-  return key;
+  return key ?? { detail: "The Authorization header must be `Bearer <AGENT_API_KEY>`." };
 }
 
-function refusal(code: ErrorCode, detail?: string): ApiError {
-  const error = code === "missing_api_key" ? "" : ', error="invalid_token"';
+/** Where OAuth is spoken, the challenge says where a client finds out how (RFC 9728 section 5.1). */
+const challenges =
+  (publicUrl: string) =>
+  (code: ErrorCode, isOauth: boolean): string => {
+    const error = code === "missing_api_key" ? [] : ['error="invalid_token"'];
+    const place = isOauth
+      ? [`resource_metadata="${publicUrl}${RESOURCE_METADATA_PATH}"`, `scope="${OAUTH_SCOPE}"`]
+      : [];
+    return `Bearer ${['realm="purser"', ...error, ...place].join(", ")}`;
+  };
+
+function refusal(code: ErrorCode, challenge: string, detail?: string): ApiError {
   return new ApiError(code, {
     ...(detail === undefined ? {} : { detail }),
-    ...(code === "invalid_api_key"
-      ? {
-          detail: `This API key is not known here. Keys begin with \`${API_KEY_PREFIX}\` and are shown once, when made.`,
-        }
-      : {}),
-    headers: { "www-authenticate": `Bearer realm="purser"${error}` },
+    headers: { "www-authenticate": challenge },
   });
 }
+
+/** Use an agent within its rules: the one thing there is to allow. */
+export const OAUTH_SCOPE = "agent";
+export const RESOURCE_PATH = "/mcp";
+export const RESOURCE_METADATA_PATH = `/.well-known/oauth-protected-resource${RESOURCE_PATH}`;
 
 export interface RequestOwner {
   id: string;

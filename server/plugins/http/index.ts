@@ -76,6 +76,7 @@ async function setSecurityHeaders(app: FastifyInstance): Promise<void> {
     strictTransportSecurity: isHttps ? { maxAge: 31_536_000 } : false,
     crossOriginResourcePolicy: { policy: "cross-origin" },
     referrerPolicy: { policy: "no-referrer" },
+    xFrameOptions: { action: "deny" },
   });
 }
 
@@ -90,6 +91,8 @@ const EXPOSED_HEADERS = [
   "ratelimit-reset",
   "retry-after",
   "www-authenticate",
+  "mcp-session-id",
+  "mcp-protocol-version",
 ];
 
 /**

@@ -138,7 +138,7 @@ export const llmsText = ({ baseUrl, networkName }: SkillFacts): string => `# Pur
 ## For agents
 
 - [Skill file](${baseUrl}/skill.md): how to pay, in four calls, and what to do when refused
-- [MCP server](${baseUrl}/mcp): streamable HTTP, \`Authorization: Bearer <AGENT_API_KEY>\`
+- [MCP server](${baseUrl}/mcp): streamable HTTP; OAuth 2.1 (your client opens a page for the owner), or \`Authorization: Bearer <AGENT_API_KEY>\`
 - [OpenAI tool definitions](${baseUrl}/api/tools/openai)
 - [Anthropic tool definitions](${baseUrl}/api/tools/anthropic)
 - [Marketplace](${baseUrl}/api/listings): paid services with pinned terms; sellers' own words stand under \`thirdParty\`
