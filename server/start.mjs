@@ -6,6 +6,7 @@ import {
   BootstrapError,
   checkNode,
   ensureDependencies,
+  ensurePackages,
   ensurePrismaClient,
   ensureWebBuild,
   prepare,
@@ -18,7 +19,7 @@ const say = (line) => console.log(line);
 
 try {
   checkNode();
-  const steps = [ensureDependencies, ensurePrismaClient];
+  const steps = [ensureDependencies, ensurePrismaClient, ensurePackages];
   // In watch mode Vite serves the web app itself.
   await prepare(say, WATCH ? steps : [...steps, ensureWebBuild]);
   if (WATCH) {
