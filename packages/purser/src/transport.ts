@@ -77,13 +77,16 @@ export function whyUnanswered(
   error: unknown,
 ): Extract<Answer<never>, { kind: "lost" | "elsewhere" }> {
   const code = codeOf(error);
+  // Ports that no fetch goes to (9, 25, ...) have no code.
+  if (messageOf(error) === "bad port")
+    return notReached(baseUrl, "its port is one that is blocked");
   if (TLS.test(code)) {
     const why = `the encrypted connection fails (${code})`;
     return notReached(baseUrl, why, "Check https:// or http://, the port, and the certificate.");
   }
   if (UNCONNECTED.has(code) || code.startsWith("HPE_"))
     return notReached(baseUrl, code.startsWith("HPE_") ? "what answers speaks no HTTP" : code);
-  const why = `The service gave no answer: ${code || String(error)}`;
+  const why = `The service gave no answer: ${code || messageOf(error)}`;
   return { kind: "lost", problem: noAnswer(why), retryAfterMs: 0, mayPass: true };
 }
 
@@ -93,6 +96,11 @@ function codeOf(error: unknown): string {
   const { code, cause, errors } = error as { code?: unknown; cause?: unknown; errors?: unknown[] };
   if (typeof code === "string") return code;
   return codeOf(cause ?? errors?.[0]);
+}
+
+function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause === undefined ? error.message : messageOf(error.cause);
 }
 
 function readObject(text: string): Record<string, unknown> | undefined {
