@@ -1,5 +1,5 @@
-// `npm run types:client`: writes packages/purser/src/types.ts from the service's schemas, so that the package takes
-// nothing from the server and still says what the server says. With --check it only compares.
+// `npm run types:client`: writes the types of the clients, for TypeScript and for Python, from the service's schemas: the
+// packages take nothing from the server, and still say what it says. With --check it only compares.
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -9,7 +9,8 @@ import { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../server/schemas
 import { X402FetchAnswer, X402FetchRequest } from "../server/schemas/x402-fetch.ts";
 
 const ROOT = fileURLToPath(new URL("../", import.meta.url));
-const FILE = `${ROOT}packages/purser/src/types.ts`;
+const TYPESCRIPT = "packages/purser/src/types.ts";
+const PYTHON = "packages/python/src/purser/_types.py";
 
 const NAMED: Record<string, object> = {
   AgentSelf,
@@ -75,24 +76,113 @@ function comment({ description, anyOf }: Schema): string {
   return text === undefined ? "" : `/** ${text.replaceAll("*/", "*\\/")} */\n`;
 }
 
-const source = `/**
+/** Python: each object is a class, called by its way from the top. */
+class PythonTypes {
+  readonly classes: string[] = [];
+  readonly #taken = new Set<string>();
+
+  declare(name: string, schema: Schema): void {
+    const type = this.#typeOf(schema, name);
+    // Only an object declares itself.
+    if (type !== name) this.classes.push(`${name} = ${type}`);
+  }
+
+  #typeOf(schema: Schema, name: string): string {
+    if (schema.const !== undefined) return `Literal[${pythonLiteral(schema.const)}]`;
+    if (schema.enum) return `Literal[${schema.enum.map(pythonLiteral).join(", ")}]`;
+    if (schema.anyOf) return this.#unionOf(schema.anyOf, name);
+    if (schema.type === "array") return `List[${this.#typeOf(schema.items ?? {}, `${name}Item`)}]`;
+    if (schema.type === "object") return this.#objectOf(schema, name);
+    return PYTHON_PLAIN[schema.type ?? ""] ?? "Any";
+  }
+
+  #unionOf(schemas: Schema[], name: string): string {
+    const isNull = ({ type }: Schema) => type === "null";
+    const others = [
+      ...new Set(schemas.filter((one) => !isNull(one)).map((one) => this.#typeOf(one, name))),
+    ];
+    const type = others.length === 1 ? others[0] : `Union[${others.join(", ")}]`;
+    return schemas.some(isNull) ? `Optional[${type}]` : (type ?? "None");
+  }
+
+  #objectOf({ properties, patternProperties, required }: Schema, name: string): string {
+    const [values] = Object.values(patternProperties ?? {});
+    if (values) return `Dict[str, ${this.#typeOf(values, `${name}Value`)}]`;
+    const members = Object.entries(properties ?? {});
+    // What is no name in Python cannot be a member of a class.
+    if (members.length === 0 || members.some(([key]) => !/^[a-z]\w*$/i.test(key)))
+      return "Dict[str, Any]";
+    if (this.#taken.has(name)) throw new Error(`two objects would be called ${name}`);
+    this.#taken.add(name);
+    const lines = members.map(([key, member]) => {
+      const type = this.#typeOf(member, name + key[0]?.toUpperCase() + key.slice(1));
+      return `    ${key}: ${required?.includes(key) ? type : `NotRequired[${type}]`}\n`;
+    });
+    this.classes.push(`class ${name}(TypedDict):\n${lines.join("")}`);
+    return name;
+  }
+}
+
+const PYTHON_PLAIN: Record<string, string> = {
+  string: "str",
+  integer: "int",
+  number: "float",
+  boolean: "bool",
+  null: "None",
+};
+
+const pythonLiteral = (value: unknown): string =>
+  typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value);
+
+// Through JSON: only what is in the schema's document.
+const named = Object.entries(NAMED).map(
+  ([name, schema]) => [name, JSON.parse(JSON.stringify(schema)) as Schema] as const,
+);
+
+const typescript = `/**
  * What the service takes and answers, as plain types. Written from the service's schemas by \`npm run types:client\`:
  * change those.
  */
-${Object.entries(NAMED)
-  // Through JSON: only what is in the schema's document.
-  .map(([name, schema]) => [name, JSON.parse(JSON.stringify(schema)) as Schema] as const)
-  .map(([name, schema]) => `export type ${name} = ${typeOf(schema)};\n`)
-  .join("\n")}`;
+${named.map(([name, schema]) => `export type ${name} = ${typeOf(schema)};\n`).join("\n")}`;
 
-const formatted = execFileSync(`${ROOT}node_modules/.bin/oxfmt`, ["--stdin-filepath", FILE], {
-  cwd: ROOT,
-  input: source,
-  encoding: "utf8",
-});
+const types = new PythonTypes();
+for (const [name, schema] of named) if (!name.endsWith("Request")) types.declare(name, schema);
+const python = `"""What the service answers. Written from the service's schemas by \`npm run types:client\`: change those."""
 
-if (!process.argv.includes("--check")) writeFileSync(FILE, formatted);
-else if (readFileSync(FILE, "utf8") !== formatted) {
-  console.error("packages/purser/src/types.ts is not what the schemas say: npm run types:client");
-  process.exitCode = 1;
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, TypedDict, Union
+
+if TYPE_CHECKING:
+    # Part of every type checker; a program that runs needs it not.
+    from typing_extensions import NotRequired
+
+
+${types.classes.join("\n\n")}
+
+class PaymentPage(TypedDict):
+    items: List[Payment]
+    nextCursor: Optional[str]
+
+
+class ListingPage(TypedDict):
+    items: List[Listing]
+    nextCursor: Optional[str]
+`;
+
+const formatted = execFileSync(
+  `${ROOT}node_modules/.bin/oxfmt`,
+  ["--stdin-filepath", `${ROOT}${TYPESCRIPT}`],
+  { cwd: ROOT, input: typescript, encoding: "utf8" },
+);
+
+for (const [file, text] of [
+  [TYPESCRIPT, formatted],
+  [PYTHON, python],
+] as const) {
+  if (!process.argv.includes("--check")) writeFileSync(`${ROOT}${file}`, text);
+  else if (readFileSync(`${ROOT}${file}`, "utf8") !== text) {
+    console.error(`${file} is not what the schemas say: npm run types:client`);
+    process.exitCode = 1;
+  }
 }

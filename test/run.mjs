@@ -112,6 +112,8 @@ async function checkSources() {
     ];
     await check(`types of ${folder}`, bin("tsc"), args);
   }
+  const written = ["--import=tsx", join(".ci", "client-types.ts"), "--check"];
+  await check("types of the clients are the schemas'", process.execPath, written);
 }
 
 async function check(name, command, args) {

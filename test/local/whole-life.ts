@@ -80,7 +80,9 @@ export async function firstPayment(t: Test, { copy, env }: Life): Promise<void> 
       const command = ["npx", "--no-install", "purser", ...args];
       const started = startIn(t, copy, { PURSER_URL: url }, command);
       t.equal(await started.ended, 0, started.output());
-      return JSON.parse(started.output()) as Record<string, unknown>;
+      // npm may have something to say beside it.
+      const [printed = ""] = /^\{$[\s\S]*?^\}$/m.exec(started.output()) ?? [];
+      return JSON.parse(printed) as Record<string, unknown>;
     };
     t.match(await purser("init", "--save"), { funded: "100", apiKey: /^purser_/ });
     const paid = await purser("fetch", `${url}/api/arc-stats`, "--max", "0.01");
