@@ -1,6 +1,6 @@
 // The packages as others get them: packed, and installed into an empty project far from this repository.
 import { execFile } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -40,13 +40,11 @@ export async function emptyProject(t: Test, beside: string[]): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), "purser-installed-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const options = { env: cleanEnvironment(), maxBuffer: 16 * 1024 * 1024 };
-  const tarballs: string[] = [];
-  for (const name of PACKAGES) {
-    const args = ["pack", "--json", "--ignore-scripts", "--pack-destination", folder];
-    const { stdout } = await run("npm", args, { ...options, cwd: join(ROOT, "packages", name) });
-    const [packed] = JSON.parse(stdout) as { filename: string }[];
-    tarballs.push(`./${(packed?.filename ?? "").replace("@", "").replace("/", "-")}`);
-  }
+  // As the README says; without its scripts, because building again would take dist/ from under other tests.
+  const workspaces = ["--workspace", "purser", "--workspace", "@purser/paywall"];
+  const pack = ["pack", ...workspaces, "--ignore-scripts", "--pack-destination", folder];
+  await run("npm", pack, { ...options, cwd: ROOT });
+  const tarballs = readdirSync(folder).map((name) => `./${name}`);
   writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "project", private: true }));
   const install = [
     "install",
