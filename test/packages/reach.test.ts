@@ -240,7 +240,9 @@ t.test("the command line prints it, and a target's own failure is no success", a
     [404, 1],
     [500, 1],
   ] as const) {
-    const service = await scripted(json(200, { success: true, paid: false, status }));
+    const service = await scripted(
+      json(200, { success: true, paid: false, status, delivered: status === 200 }),
+    );
     t.equal((await run(service.url, ["fetch", "https://shop.example"])).exit, exit, String(status));
   }
 });

@@ -102,17 +102,14 @@ export async function main(
     const purser = new Purser({ apiKey: settings.apiKey, baseUrl: settings.url });
     const answer = await run(purser, command, rest, values);
     print(JSON.stringify(answer, null, 2));
-    return command === "fetch" && !isFetched(answer as FetchResult, values)
-      ? EXIT.failed
-      : EXIT.done;
+    return command === "fetch" && !isFetched(answer as FetchResult) ? EXIT.failed : EXIT.done;
   } catch (error) {
     return report(error, print);
   }
 }
 
 /** A target's own 404 or 500, even where it cost nothing, is no success of the command. */
-const isFetched = ({ status }: FetchResult, options: Options): boolean =>
-  status < 400 || options["dry-run"] === true;
+const isFetched = ({ delivered, dryRun }: FetchResult): boolean => delivered || dryRun === true;
 
 function setUp(
   command: "init" | "connect",

@@ -1,5 +1,5 @@
 /**
- * What the service takes and answers, as plain types. Written from the service's schemas by `npm run types:client`:
+ * What the service takes and answers, as plain types. Written from the service's schemas by `npm run derive`:
  * change those.
  */
 export type AgentSelf = {

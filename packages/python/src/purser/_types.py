@@ -1,4 +1,4 @@
-"""What the service answers. Written from the service's schemas by `npm run types:client`: change those."""
+"""What the service answers. Written from the service's schemas by `npm run derive`: change those."""
 
 from __future__ import annotations
 

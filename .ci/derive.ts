@@ -1,8 +1,10 @@
-// `npm run types:client`: writes the types of the clients, for TypeScript and for Python, from the service's schemas: the
-// packages take nothing from the server, and still say what it says. With --check it only compares.
+// `npm run derive`: writes what others install and the server says first: the types of the clients, for TypeScript and for
+// Python, from its schemas, and the plugin's skill from /skill.md. With --check it only compares.
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { findNetwork } from "../server/core/networks.ts";
+import { skillMarkdown } from "../server/plugins/meta/skill.ts";
 import { AgentApproval, ApprovalRequired } from "../server/schemas/approvals.ts";
 import { Listing } from "../server/schemas/listings.ts";
 import { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../server/schemas/payments.ts";
@@ -11,6 +13,7 @@ import { X402FetchAnswer, X402FetchRequest } from "../server/schemas/x402-fetch.
 const ROOT = fileURLToPath(new URL("../", import.meta.url));
 const TYPESCRIPT = "packages/purser/src/types.ts";
 const PYTHON = "packages/python/src/purser/_types.py";
+const SKILL = "plugins/purser/skills/purser/SKILL.md";
 
 const NAMED: Record<string, object> = {
   AgentSelf,
@@ -140,14 +143,14 @@ const named = Object.entries(NAMED).map(
 );
 
 const typescript = `/**
- * What the service takes and answers, as plain types. Written from the service's schemas by \`npm run types:client\`:
+ * What the service takes and answers, as plain types. Written from the service's schemas by \`npm run derive\`:
  * change those.
  */
 ${named.map(([name, schema]) => `export type ${name} = ${typeOf(schema)};\n`).join("\n")}`;
 
 const types = new PythonTypes();
 for (const [name, schema] of named) if (!name.endsWith("Request")) types.declare(name, schema);
-const python = `"""What the service answers. Written from the service's schemas by \`npm run types:client\`: change those."""
+const python = `"""What the service answers. Written from the service's schemas by \`npm run derive\`: change those."""
 
 from __future__ import annotations
 
@@ -170,6 +173,15 @@ class ListingPage(TypedDict):
     nextCursor: Optional[str]
 `;
 
+/** As a local service tells it; which one is meant, the plugin's own configuration says. */
+const local = findNetwork("eip155:5042002");
+const skill = skillMarkdown({
+  baseUrl: "http://localhost:3000",
+  networkId: local?.id ?? "",
+  networkName: local?.name ?? "",
+  demoPath: `/api/${local?.slug}-stats`,
+});
+
 const formatted = execFileSync(
   `${ROOT}node_modules/.bin/oxfmt`,
   ["--stdin-filepath", `${ROOT}${TYPESCRIPT}`],
@@ -179,10 +191,11 @@ const formatted = execFileSync(
 for (const [file, text] of [
   [TYPESCRIPT, formatted],
   [PYTHON, python],
+  [SKILL, skill],
 ] as const) {
   if (!process.argv.includes("--check")) writeFileSync(`${ROOT}${file}`, text);
   else if (readFileSync(`${ROOT}${file}`, "utf8") !== text) {
-    console.error(`${file} is not what the schemas say: npm run types:client`);
+    console.error(`${file} is not what the server says: npm run derive`);
     process.exitCode = 1;
   }
 }
