@@ -6,6 +6,7 @@ import {
   BootstrapError,
   checkNode,
   ensureDependencies,
+  ensurePackages,
   ensurePrismaClient,
   ensureServerBuild,
   ensureWebBuild,
@@ -20,7 +21,7 @@ const say = (line) => console.log(line);
 
 try {
   checkNode();
-  const steps = [ensureDependencies, ensurePrismaClient];
+  const steps = [ensureDependencies, ensurePrismaClient, ensurePackages];
   if (WATCH) {
     // The sources are run as they are, and Vite serves the web app itself.
     await prepare(say, steps);

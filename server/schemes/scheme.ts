@@ -10,6 +10,7 @@ import type {
   SettlementKey,
   SignedAuthorization,
 } from "../core/authorization.ts";
+import type { PaywallScheme } from "../../packages/paywall/src/scheme.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import type { Deployment } from "../core/signatures.ts";
 import { parseAddress, isRecord } from "../core/foreign-text.ts";
@@ -118,14 +119,9 @@ interface Paying {
   proofPayload(authorization: SignedAuthorization): object;
 }
 
-export interface Scheme<Read extends Payment = Payment> extends Checking<Read>, Relaying, Paying {
-  /** As the protocol names it in `scheme`. */
-  readonly name: string;
-  /** As the protocol names the way the asset moves. */
-  readonly transferMethod: string;
-  /** `extra` of a payment requirement. Asked by the paywall. */
-  requirementExtra(network: NetworkFacts): Fields;
-}
+/** Asked by the paywall: `PaywallScheme`. */
+export interface Scheme<Read extends Payment = Payment>
+  extends Checking<Read>, Relaying, Paying, PaywallScheme {}
 
 /**
  * The protocol's own reason codes for EVM schemes (the exported constants of @x402/evm and

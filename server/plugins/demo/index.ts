@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
-import type { PaywallRoute } from "../paywall/paywall.ts";
+import type { PaywallRoute } from "../../../packages/paywall/src/paywall.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { Type } from "typebox";
 import { NetworkId, Nullable, Timestamp } from "../../schemas/common.ts";

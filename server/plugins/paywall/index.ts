@@ -1,6 +1,7 @@
 import fp from "fastify-plugin";
 import { privateKeyToAddress } from "viem/accounts";
-import { paywall } from "./paywall.ts";
+import { paywall } from "../../../packages/paywall/src/paywall.ts";
+import { NAMED_SCHEMES } from "../../schemes/index.ts";
 
 /** Our own paid routes, settled by our own facilitator without a detour over HTTP. */
 export default fp(
@@ -14,9 +15,10 @@ export default fp(
       facilitator: app.facilitator.feeFreeInProcessClient(),
       networks: config.networks,
       payTo,
+      schemes: NAMED_SCHEMES,
       publicUrl: config.publicUrl,
       walletRpcUrl: (network) =>
-        (config.local && app.chains.byChainId(network.chainId)?.network.rpcUrls[0]) ??
+        (config.local && config.networks.find(({ id }) => id === network.id)?.rpcUrls[0]) ??
         network.publicRpcUrl,
     });
   },

@@ -7,25 +7,30 @@
  * Every paying call carries an Idempotency-Key of its own, and is repeated only where repeating cannot
  * pay twice: the same key always travels with the same body.
  */
-import type { Static } from "typebox";
+import {
+  ApprovalNeeded,
+  type Delivered,
+  deliveredIn,
+  type Problem,
+  PurserError,
+} from "./problem.ts";
+import { type Answer, ask, speaksTls } from "./transport.ts";
 import type {
-  AgentApproval as AgentApprovalSchema,
-  ApprovalRequired as ApprovalRequiredSchema,
-} from "../schemas/approvals.ts";
-import type { Listing as ListingSchema } from "../schemas/listings.ts";
-import type { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../schemas/payments.ts";
-import type { X402FetchAnswer, X402FetchRequest } from "../schemas/x402-fetch.ts";
+  AgentSelf,
+  Approval,
+  ApprovalRequired,
+  FetchResult,
+  Listing,
+  Payment,
+  SpendRequest,
+  SpendResult,
+  X402FetchRequest,
+} from "./types.ts";
 
-export type { AgentSelf, Payment, SpendRequest, X402FetchRequest };
 /** A quote changes nothing anywhere: GET or HEAD, without a body. */
 export type QuoteRequest = Omit<X402FetchRequest, "method" | "body" | "dryRun"> & {
   method?: "GET" | "HEAD";
 };
-export type Listing = Static<typeof ListingSchema>;
-export type SpendResult = Static<typeof SpendAnswer>;
-export type FetchResult = Static<typeof X402FetchAnswer>;
-export type Approval = Static<typeof AgentApprovalSchema>;
-export type ApprovalRequired = Static<typeof ApprovalRequiredSchema>;
 export interface Page<T> {
   items: T[];
   nextCursor: string | null;
@@ -62,8 +67,9 @@ const SAFE_TO_REPEAT = new Set([
   "relayer_unfunded",
   "service_unavailable",
   "payment_status_unknown",
-  "no_answer",
 ]);
+
+const FETCH_PATH = "/api/agents/x402-fetch";
 /** One look of the service at a decision. */
 const LOOK_SECONDS = 30;
 const FIRST_PAUSE_MS = 250;
@@ -74,6 +80,8 @@ export class Purser {
   readonly #baseUrl: string;
   readonly #timeoutMs: number;
   readonly #fetch: typeof globalThis.fetch;
+  /** It has answered before: what is refused now may be a restart. */
+  #isKnown = false;
 
   constructor(options: PurserOptions) {
     this.#apiKey = options.apiKey;
@@ -84,7 +92,7 @@ export class Purser {
 
   /** Name, wallet, balance, limits and allowlist of this agent. */
   me(options?: CallOptions): Promise<AgentSelf> {
-    return this.#call("GET", "/api/agents/me", undefined, options);
+    return this.#call({ method: "GET", path: "/api/agents/me", member: "wallet" }, options);
   }
 
   /** Pays an allowlisted address. */
@@ -94,12 +102,13 @@ export class Purser {
 
   /** Fetches a URL, or a marketplace listing, and pays if it must. */
   fetch(request: X402FetchRequest, options?: PayOptions): Promise<FetchResult> {
-    return this.#pay("/api/agents/x402-fetch", request, options);
+    return this.#pay(FETCH_PATH, request, options);
   }
 
   /** What a GET would cost and whether the limits allow it; sends no body, pays nothing, and tells terms only. */
   quote(request: QuoteRequest, options?: CallOptions): Promise<FetchResult> {
-    return this.#call("POST", "/api/agents/x402-fetch", { ...request, dryRun: true }, options);
+    const body = { ...request, dryRun: true };
+    return this.#call({ method: "POST", path: FETCH_PATH, body, member: "success" }, options);
   }
 
   /** What the owner was asked: where it stands. With `waitSeconds` (at most 30) it is answered once it is decided. */
@@ -108,7 +117,7 @@ export class Purser {
     { waitSeconds = 0, ...options }: CallOptions & { waitSeconds?: number } = {},
   ): Promise<Approval> {
     const path = `/api/agents/approvals/${encodeURIComponent(id)}?wait=${waitSeconds}`;
-    return this.#call("GET", path, undefined, options);
+    return this.#call({ method: "GET", path, member: "status" }, options);
   }
 
   /** Until the owner has decided, or the time is over: then it is still `open`. */
@@ -129,16 +138,13 @@ export class Purser {
     query: { limit?: number; cursor?: string } = {},
     options?: CallOptions,
   ): Promise<Page<Payment>> {
-    return this.#call("GET", `/api/agents/me/payments${queryText(query)}`, undefined, options);
+    const path = `/api/agents/me/payments${queryText(query)}`;
+    return this.#call({ method: "GET", path, member: "items" }, options);
   }
 
   payment(id: string, options?: CallOptions): Promise<Payment> {
-    return this.#call(
-      "GET",
-      `/api/agents/me/payments/${encodeURIComponent(id)}`,
-      undefined,
-      options,
-    );
+    const path = `/api/agents/me/payments/${encodeURIComponent(id)}`;
+    return this.#call({ method: "GET", path, member: "id" }, options);
   }
 
   /** Searches the marketplace. */
@@ -153,7 +159,8 @@ export class Purser {
     } = {},
     options?: CallOptions,
   ): Promise<Page<Listing>> {
-    return this.#call("GET", `/api/listings${queryText(query)}`, undefined, options);
+    const path = `/api/listings${queryText(query)}`;
+    return this.#call({ method: "GET", path, member: "items" }, options);
   }
 
   async #pay<T extends object>(
@@ -165,7 +172,8 @@ export class Purser {
     let idempotencyKey = options.idempotencyKey ?? crypto.randomUUID();
     for (;;) {
       const call = { ...options, idempotencyKey };
-      const answer = await this.#call<T | ApprovalRequired>("POST", path, body, call);
+      const route = { method: "POST", path, body, member: "success" } as const;
+      const answer = await this.#call<T | ApprovalRequired>(route, call);
       if (!isAsked(answer)) return answer;
       const timeoutMs = deadlineMs - Date.now();
       if (timeoutMs <= 0) throw new ApprovalNeeded(answer);
@@ -180,64 +188,84 @@ export class Purser {
     }
   }
 
-  async #call<T>(
-    method: string,
-    path: string,
-    body: object | undefined,
+  async #call<T extends object>(
+    { member, ...asked }: Route,
     options: CallOptions = {},
   ): Promise<T> {
     const deadlineMs = Date.now() + this.#timeoutMs;
+    const headers = {
+      authorization: `Bearer ${this.#apiKey}`,
+      ...(options.idempotencyKey !== undefined && { "idempotency-key": options.idempotencyKey }),
+    };
+    const heard = new Heard();
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
-      const answer = await this.#once<T>(method, path, body, deadlineMs, options);
-      if (answer.ok) return answer.value;
-      const waitMs = Math.max(pauseMs, answer.retryAfterMs);
-      const canRepeat = SAFE_TO_REPEAT.has(answer.problem.code) && Date.now() + waitMs < deadlineMs;
-      if (!canRepeat) throw new PurserError(answer.problem, options.idempotencyKey);
+      const timeout = AbortSignal.timeout(Math.max(1, deadlineMs - Date.now()));
+      const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
+      let answer: Answer<T> = await ask(this.#fetch, this.#baseUrl, {
+        body: undefined,
+        ...asked,
+        headers,
+        signal,
+        member,
+      });
+      options.signal?.throwIfAborted();
+      if (answer.kind === "lost" && !this.#isKnown)
+        answer = (await speaksTls(this.#fetch, this.#baseUrl)) ?? answer;
+      if (answer.kind === "success" || answer.kind === "problem") this.#isKnown = true;
+      if (answer.kind === "success") return heard.complete(answer.value);
+      heard.note(answer);
+      const waitMs = Math.max(pauseMs, "retryAfterMs" in answer ? answer.retryAfterMs : 0);
+      if (!this.#mayHelp(answer, heard) || Date.now() + waitMs >= deadlineMs)
+        throw new PurserError(heard.last, options.idempotencyKey, heard.delivered);
       await new Promise((resolve) => setTimeout(resolve, waitMs));
       options.signal?.throwIfAborted();
     }
   }
 
-  async #once<T>(
-    method: string,
-    path: string,
-    body: object | undefined,
-    deadlineMs: number,
-    options: CallOptions,
-  ): Promise<Answer<T>> {
-    const timeout = AbortSignal.timeout(Math.max(1, deadlineMs - Date.now()));
-    const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
-    let response: Response;
-    let value: unknown;
-    try {
-      response = await this.#fetch(`${this.#baseUrl}${path}`, {
-        method,
-        signal,
-        redirect: "error",
-        headers: {
-          authorization: `Bearer ${this.#apiKey}`,
-          ...(body === undefined ? {} : { "content-type": "application/json" }),
-          ...(options.idempotencyKey === undefined
-            ? {}
-            : { "idempotency-key": options.idempotencyKey }),
-        },
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      });
-      value = await response.json();
-    } catch (error) {
-      options.signal?.throwIfAborted();
-      return { ok: false, problem: noAnswer(error), retryAfterMs: 0 };
-    }
-    if (response.ok) return { ok: true, value: value as T };
-    return {
-      ok: false,
-      problem: value as Problem,
-      retryAfterMs: Number(response.headers.get("retry-after") ?? 0) * 1_000,
-    };
+  /** Whether asking again can end otherwise. Where no service was ever seen it cannot, unless a request may have arrived. */
+  #mayHelp(answer: Exclude<Answer<never>, { kind: "success" }>, heard: Heard): boolean {
+    if (answer.kind === "problem") return SAFE_TO_REPEAT.has(answer.problem.code);
+    if (answer.kind === "lost") return answer.mayPass;
+    return heard.mayHaveArrived || (this.#isKnown && !answer.isConnected);
   }
 }
 
-type Answer<T> = { ok: true; value: T } | { ok: false; problem: Problem; retryAfterMs: number };
+interface Route {
+  method: "GET" | "POST";
+  path: string;
+  body?: object;
+  member: string;
+}
+
+/** What the tries of one call have told so far: a later one that tells less takes nothing away. */
+class Heard {
+  /** A try got no answer: what is said of the whole call must not deny that it may have paid. */
+  mayHaveArrived = false;
+  delivered: Delivered | undefined;
+  #last: Problem | undefined;
+
+  note(answer: Exclude<Answer<never>, { kind: "success" }>): void {
+    const { kind, problem } = answer;
+    if (kind === "problem") this.delivered = deliveredIn(problem) ?? this.delivered;
+    const isUnknown = problem.code === "payment_status_unknown";
+    const isDecided =
+      kind === "problem" && !SAFE_TO_REPEAT.has(problem.code) && problem.status !== 401;
+    if (this.#last && this.mayHaveArrived && !isUnknown && !isDecided) return;
+    this.mayHaveArrived ||= kind === "lost" || isUnknown;
+    this.#last = problem;
+  }
+
+  get last(): Problem {
+    if (!this.#last) throw new Error("no try of the call was noted");
+    return this.#last;
+  }
+
+  /** The answer of a repeated call, with what an earlier try of it had brought. */
+  complete<T extends object>(value: T): T {
+    if (!this.delivered || deliveredIn(value as Record<string, unknown>)) return value;
+    return { ...this.delivered, ...value };
+  }
+}
 
 function queryText(query: Record<string, string | number | undefined>): string {
   const search = new URLSearchParams();
@@ -246,78 +274,5 @@ function queryText(query: Record<string, string | number | undefined>): string {
   return search.size === 0 ? "" : `?${search.toString()}`;
 }
 
-/** The problem document of a refusal, as the service wrote it. */
-export interface Problem {
-  code: string;
-  status: number;
-  detail: string;
-  suggestion: string;
-  retryable: boolean;
-  requestId: string;
-  blocked?: boolean;
-  paymentId?: string | null;
-  policy?: {
-    rule: string;
-    window: string;
-    limit: string;
-    spent: string;
-    reserved: string;
-    remaining: string;
-    requested: string;
-  };
-  /** When this amount will fit the rolling window; null if it never will. */
-  availableAt?: string | null;
-  nextReleaseAt?: string | null;
-  txHash?: string | null;
-  [member: string]: unknown;
-}
-
-/** Thrown for every answer that is not a success. */
-export class PurserError extends Error {
-  override name = "PurserError";
-  readonly problem: Problem;
-  /** Repeat with this key, and only with this key, when the outcome is unknown. */
-  readonly idempotencyKey: string | undefined;
-
-  constructor(problem: Problem, idempotencyKey?: string) {
-    super(problem.detail);
-    this.problem = problem;
-    this.idempotencyKey = idempotencyKey;
-  }
-  get code(): string {
-    return this.problem.code;
-  }
-  get status(): number {
-    return this.problem.status;
-  }
-}
-
 const isAsked = (answer: object): answer is ApprovalRequired =>
   (answer as { status?: unknown }).status === "approval_required";
-
-/** Nothing was paid: the owner is asked, and has not allowed it. Repeat the same call with `idempotencyKey` once it is granted. */
-export class ApprovalNeeded extends Error {
-  override name = "ApprovalNeeded";
-  readonly approval: ApprovalRequired;
-  readonly status: "open" | "declined";
-
-  constructor(approval: ApprovalRequired, status: "open" | "declined" = "open") {
-    super(approval.next);
-    this.approval = approval;
-    this.status = status;
-  }
-  get idempotencyKey(): string {
-    return this.approval.idempotencyKey;
-  }
-}
-
-/** What the client reports when there was no answer to read. */
-export const noAnswer = (error: unknown): Problem => ({
-  code: "no_answer",
-  status: 0,
-  detail: `The service gave no answer: ${error instanceof Error ? error.message : String(error)}`,
-  suggestion:
-    "Check the base URL and the network; repeat a payment only with the same Idempotency-Key.",
-  retryable: true,
-  requestId: "",
-});

@@ -1,22 +1,22 @@
 /** What a browser sees instead of a 402: a page that pays with the visitor's own wallet. */
 import type { PaymentRequired } from "@x402/core/types";
 import { getAddress } from "viem";
-import { formatAtomic, parseAtomic } from "../../core/money.ts";
-import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
+import { formatAtomic, parseAtomic } from "./money.ts";
+import { findAmong, type PaymentNetwork } from "./networks.ts";
 
 export interface PayPageOptions {
   required: PaymentRequired;
-  networks: readonly NetworkFacts[];
+  networks: readonly PaymentNetwork[];
   /** Where the page's own script and style are. */
   assetsPath: string;
   /** What a wallet is told when it does not know the chain. */
-  walletRpcUrl: (network: NetworkFacts) => string;
+  walletRpcUrl: (network: PaymentNetwork) => string;
 }
 
 export function payPage(options: PayPageOptions): string {
   const { required, networks, assetsPath, walletRpcUrl } = options;
   const [terms] = required.accepts;
-  const network = terms && findNetwork(terms.network, networks);
+  const network = terms && findAmong(terms.network, networks);
   if (!terms || !network) throw new Error("a pay page needs terms on a known network");
   const price = formatAtomic(parseAtomic(terms.amount) ?? 0n);
   const payTo = getAddress(terms.payTo);

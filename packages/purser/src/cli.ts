@@ -1,14 +1,14 @@
-/** `purser me | spend | fetch | approval | listings | payments | payment`: JSON on stdout, the outcome as exit code. */
+/** The `purser` command: JSON on stdout, the outcome as exit code. */
 import { parseArgs } from "node:util";
-import {
-  ApprovalNeeded,
-  Purser,
-  PurserError,
-  type QuoteRequest,
-  type X402FetchRequest,
-} from "./purser.ts";
+import { Purser, type QuoteRequest } from "./client.ts";
+import { connect, terminal } from "./connect.ts";
+import { init } from "./init.ts";
+import { ApprovalNeeded, deliveredIn, PurserError } from "./problem.ts";
+import { type Env, readSettings } from "./settings.ts";
+import type { FetchResult, X402FetchRequest } from "./types.ts";
+import { VERSION } from "./version.ts";
 
-const USAGE = `purser: pay from an agent's wallet
+const USAGE = `purser ${VERSION}: pay from an agent's wallet
 
   purser me
   purser spend <recipient> <amount> [--memo TEXT] [--network ID]
@@ -21,6 +21,14 @@ const USAGE = `purser: pay from an agent's wallet
 
   --request-approval      what a rule denies is asked of the owner, with --reason TEXT; --wait SECONDS waits and pays
   --idempotency-key KEY   repeat an earlier payment whose outcome is unknown, or which the owner has allowed
+
+  purser init [--key-file FILE] [--name NAME] [--daily-limit AMOUNT] [--allow ADDRESS]... [--fund AMOUNT] [--save]
+      signs in as an owner (a local service has a demo wallet), makes an agent, funds it where there is a faucet,
+      and prints the key; --save keeps URL and key in your own configuration
+  purser connect [CLIENT]... [--oauth] [--print] [--yes] [--name NAME]
+      puts the wallet into the configuration of the agent programs found here, after asking
+  purser mcp
+      the wallet as an MCP server over stdio
 
 AGENT_API_KEY holds the key, PURSER_URL the server (http://localhost:3000).
 Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
@@ -45,6 +53,16 @@ const OPTIONS = {
   reason: { type: "string" },
   wait: { type: "string" },
   "idempotency-key": { type: "string" },
+  name: { type: "string" },
+  "key-file": { type: "string" },
+  "daily-limit": { type: "string" },
+  allow: { type: "string", multiple: true },
+  fund: { type: "string" },
+  save: { type: "boolean" },
+  oauth: { type: "boolean" },
+  print: { type: "boolean" },
+  yes: { type: "boolean" },
+  version: { type: "boolean" },
   help: { type: "boolean" },
 } as const;
 
@@ -52,29 +70,58 @@ const parse = (args: string[]) =>
   parseArgs({ args, options: OPTIONS, allowPositionals: true, strict: true });
 type Options = ReturnType<typeof parse>["values"];
 
-/** Runs one command and returns the exit code. The key is read from the environment, never from arguments. */
+/** Runs one command and returns the exit code. The key is read from the environment or a file, never from arguments. */
 export async function main(
   args: string[],
-  env: Record<string, string | undefined>,
+  env: Env,
   print: (line: string) => void,
 ): Promise<number> {
   try {
     const { values, positionals } = parse(args);
     const [command, ...rest] = positionals;
+    if (values.version) {
+      print(VERSION);
+      return EXIT.done;
+    }
     if (values.help || command === undefined) {
       print(USAGE);
       return values.help ? EXIT.done : EXIT.usage;
     }
-    const apiKey = env["AGENT_API_KEY"] ?? "";
-    if (apiKey === "" && command !== "listings")
+    if (command === "init" || command === "connect") {
+      print(JSON.stringify(await setUp(command, rest, values, env), null, 2));
+      return EXIT.done;
+    }
+    const settings = readSettings(env);
+    if (settings.apiKey === "" && command !== "listings")
       throw new UsageError("set AGENT_API_KEY to the agent's key");
-    const purser = new Purser({ apiKey, baseUrl: env["PURSER_URL"] ?? "http://localhost:3000" });
+    if (command === "mcp") {
+      // Loaded only here: no other command needs the protocol's library.
+      await (await import("./mcp.ts")).serveStdio(settings);
+      return EXIT.done;
+    }
+    const purser = new Purser({ apiKey: settings.apiKey, baseUrl: settings.url });
     const answer = await run(purser, command, rest, values);
     print(JSON.stringify(answer, null, 2));
-    return wasNotDelivered(answer) ? EXIT.failed : EXIT.done;
+    return command === "fetch" && !isFetched(answer as FetchResult) ? EXIT.failed : EXIT.done;
   } catch (error) {
     return report(error, print);
   }
+}
+
+/** A target's own 404 or 500, even where it cost nothing, is no success of the command. */
+const isFetched = ({ delivered, dryRun }: FetchResult): boolean => delivered || dryRun === true;
+
+function setUp(
+  command: "init" | "connect",
+  rest: string[],
+  options: Options,
+  env: Env,
+): Promise<object> {
+  const { name, allow, fund, save, oauth, print, yes } = options;
+  if (command === "connect")
+    return connect({ only: rest, ...given({ name, oauth, print, yes }) }, env, terminal);
+  const { "key-file": keyFile, "daily-limit": dailyLimit } = options;
+  return init(given({ name, dailyLimit, allow, keyFile, fund, save }), env);
 }
 
 async function run(
@@ -132,12 +179,6 @@ async function run(
   }
 }
 
-/** The target answered a fetch with an error of its own, for nothing. */
-const wasNotDelivered = (answer: unknown): boolean => {
-  const { delivered, dryRun } = answer as { delivered?: unknown; dryRun?: unknown };
-  return delivered === false && dryRun !== true;
-};
-
 function report(error: unknown, print: (line: string) => void): number {
   if (error instanceof ApprovalNeeded) {
     print(JSON.stringify(error.approval, null, 2));
@@ -145,7 +186,9 @@ function report(error: unknown, print: (line: string) => void): number {
   }
   if (error instanceof PurserError) {
     const { problem, idempotencyKey } = error;
-    print(JSON.stringify({ ...problem, ...given({ idempotencyKey }) }, null, 2));
+    // What the problem itself carries need not be said twice.
+    const delivered = deliveredIn(problem) ? undefined : error.delivered;
+    print(JSON.stringify({ ...problem, ...given({ idempotencyKey, delivered }) }, null, 2));
     if (problem.blocked === true) return EXIT.blocked;
     return problem.code === "payment_status_unknown" || problem.code === "no_answer"
       ? EXIT.unknown

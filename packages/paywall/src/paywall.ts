@@ -1,9 +1,9 @@
 /**
- * A paywall for any Fastify app: `import { paywall } from "purser/paywall"`, register it with a
+ * A paywall for any Fastify app: `import { paywall } from "@purser/paywall"`, register it with a
  * facilitator, and give routes a price in `config.paywall`. Each is served once per payment.
  * A whole program of fifteen lines is test/examples/paid-joke.ts.
  */
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import fp from "fastify-plugin";
 import type {
@@ -12,9 +12,10 @@ import type {
   FastifyRequest,
   preHandlerAsyncHookHandler,
 } from "fastify";
-import type { FacilitatorClient } from "@x402/core/server";
-import { findNetwork, NETWORKS, type NetworkFacts } from "../../core/networks.ts";
+import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server";
+import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 import { payPage } from "./pay-page.ts";
+import { EXACT_EIP3009, type PaywallScheme } from "./scheme.ts";
 import { Cashier, type PaidRequest, type PaidResource, type Receipt } from "./charge.ts";
 
 export interface PaywallRoute extends PaidResource {
@@ -26,16 +27,18 @@ export interface PaywallRoute extends PaidResource {
 }
 
 export interface PaywallOptions {
-  /** Who verifies and settles: `new HTTPFacilitatorClient({ url })`, or one in this process. */
-  facilitator: FacilitatorClient;
+  /** Who verifies and settles: its URL, or a client of the protocol's library (with credentials, or in this process). */
+  facilitator: string | FacilitatorClient;
   /** CAIP-2 ids, or the facts of networks; the first is what a browser pays on. */
-  networks: readonly (string | NetworkFacts)[];
+  networks: readonly (string | PaymentNetwork)[];
   payTo: string;
+  /** How may be paid: `exact` over EIP-3009 unless said. */
+  schemes?: readonly PaywallScheme[];
   /** The origin clients see; by default taken from each request. */
   publicUrl?: string;
   /** Where the pay page's script and style are served. */
   assetsPath?: string;
-  walletRpcUrl?: (network: NetworkFacts) => string;
+  walletRpcUrl?: (network: PaymentNetwork) => string;
 }
 
 declare module "fastify" {
@@ -54,11 +57,18 @@ declare module "fastify" {
 
 export const paywall = fp(registerPaywall, { name: "x402-paywall" });
 export { Cashier, type PaidResource, type Receipt } from "./charge.ts";
+export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
+export type { PaywallScheme } from "./scheme.ts";
 
 async function registerPaywall(app: FastifyInstance, options: PaywallOptions): Promise<void> {
   const networks = options.networks.map(networkFacts);
   const assetsPath = options.assetsPath ?? "/paywall";
-  const cashier = new Cashier({ facilitator: options.facilitator, networks, payTo: options.payTo });
+  const { payTo, schemes = [EXACT_EIP3009] } = options;
+  const facilitator =
+    typeof options.facilitator === "string"
+      ? new HTTPFacilitatorClient({ url: options.facilitator })
+      : options.facilitator;
+  const cashier = new Cashier({ facilitator, networks, schemes, payTo });
   app.decorate("cashier", cashier);
   app.decorateRequest("payment", undefined);
   serveAssets(app, assetsPath);
@@ -114,6 +124,11 @@ const isBrowser = (request: FastifyRequest): boolean =>
 
 const { resolve } = createRequire(import.meta.url);
 const own = (name: string): URL => new URL(`assets/${name}`, import.meta.url);
+/** Built, the package brings its fonts along; in the repository they are where npm put them. */
+const fontFile = (font: string): URL | string =>
+  existsSync(own(`${font}.woff2`))
+    ? own(`${font}.woff2`)
+    : resolve(`@fontsource-variable/${font}/files/${font}-latin-wght-normal.woff2`);
 const ASSETS = [
   { name: "pay.js", type: "text/javascript; charset=utf-8", file: own("pay.js") },
   { name: "look.css", type: "text/css; charset=utf-8", file: own("look.css") },
@@ -122,7 +137,7 @@ const ASSETS = [
   ...["geist", "geist-mono"].map((font) => ({
     name: `${font}.woff2`,
     type: "font/woff2",
-    file: resolve(`@fontsource-variable/${font}/files/${font}-latin-wght-normal.woff2`),
+    file: fontFile(font),
   })),
 ];
 
@@ -143,8 +158,8 @@ const ASSET_ROUTE: { config: { auth: "public" }; schema: object } = {
   schema: { hide: true },
 };
 
-function networkFacts(network: string | NetworkFacts): NetworkFacts {
-  const facts = typeof network === "string" ? findNetwork(network, NETWORKS) : network;
+function networkFacts(network: string | PaymentNetwork): PaymentNetwork {
+  const facts = typeof network === "string" ? findAmong(network, PAYMENT_NETWORKS) : network;
   if (!facts) throw new Error(`the paywall knows no network ${JSON.stringify(network)}`);
   return facts;
 }

@@ -8,11 +8,11 @@ import type {
   PaymentPayload,
   PaymentRequired,
 } from "@x402/core/types";
-import { parsePayable } from "../../core/money.ts";
-import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
-import type { Scheme } from "../../schemes/scheme.ts";
 import { decodePaymentSignatureHeader } from "@x402/core/http";
-import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
+import { isRecord, readForeignJson } from "./foreign-json.ts";
+import { parsePayable } from "./money.ts";
+import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
+import type { PaywallScheme } from "./scheme.ts";
 
 class PriceError extends Error {
   override name = "PriceError";
@@ -22,10 +22,10 @@ export class UsdcScheme implements SchemeNetworkServer {
   readonly scheme: string;
   readonly defaultAssetTransferMethod: string;
   readonly paymentFlows: NonNullable<SchemeNetworkServer["paymentFlows"]>;
-  readonly #own: Scheme;
-  readonly #networks: readonly NetworkFacts[];
+  readonly #own: PaywallScheme;
+  readonly #networks: readonly PaymentNetwork[];
 
-  constructor(own: Scheme, networks: readonly NetworkFacts[]) {
+  constructor(own: PaywallScheme, networks: readonly PaymentNetwork[]) {
     this.scheme = own.name;
     this.defaultAssetTransferMethod = own.transferMethod;
     this.paymentFlows = {
@@ -82,7 +82,7 @@ export function readProof(
     return { kind: "shown", version: 2, payload: decoded as PaymentPayload };
   }
   if (decoded["x402Version"] !== 1) return { kind: "malformed", reason: "invalid_x402_version" };
-  const network = findNetwork(String(decoded["network"]))?.id;
+  const network = findAmong(String(decoded["network"]), PAYMENT_NETWORKS)?.id;
   const accepted = accepts.find(
     (entry) => entry.scheme === decoded["scheme"] && entry.network === network,
   );
@@ -104,7 +104,7 @@ export function v1Body({ accepts, error, resource }: PaymentRequired): object {
     error: error ?? "Payment required",
     accepts: accepts.map((entry) => ({
       scheme: entry.scheme,
-      network: findNetwork(entry.network)?.v1Name ?? entry.network,
+      network: findAmong(entry.network, PAYMENT_NETWORKS)?.v1Name ?? entry.network,
       maxAmountRequired: entry.amount,
       amount: entry.amount,
       resource: resource.url,

@@ -9,9 +9,9 @@ import {
   type SettleResponse,
 } from "@x402/core/types";
 import { bazaarResourceServerExtension, declareDiscoveryExtension } from "@x402/extensions/bazaar";
-import type { NetworkFacts } from "../../core/networks.ts";
-import { NAMED_SCHEMES } from "../../schemes/index.ts";
+import type { PaymentNetwork } from "./networks.ts";
 import { readProof, v1Body, UsdcScheme } from "./protocol.ts";
+import type { PaywallScheme } from "./scheme.ts";
 
 export class FacilitatorFault extends Error {
   override name = "FacilitatorFault";
@@ -75,7 +75,8 @@ export type Charge =
 
 export interface CashierDeps {
   facilitator: FacilitatorClient;
-  networks: readonly NetworkFacts[];
+  networks: readonly PaymentNetwork[];
+  schemes: readonly PaywallScheme[];
   payTo: string;
 }
 
@@ -89,7 +90,7 @@ export class Cashier {
   constructor(deps: CashierDeps) {
     this.#deps = deps;
     this.#server = new x402ResourceServer(deps.facilitator);
-    for (const own of NAMED_SCHEMES) {
+    for (const own of deps.schemes) {
       const scheme = new UsdcScheme(own, deps.networks);
       for (const network of deps.networks) this.#server.register(network.id, scheme);
     }
@@ -164,7 +165,7 @@ export class Cashier {
       ({ id }) => resource.networks?.includes(id) ?? true,
     );
     const entries = networks
-      .flatMap(({ id }) => NAMED_SCHEMES.map(({ name }) => ({ scheme: name, network: id })))
+      .flatMap(({ id }) => this.#deps.schemes.map(({ name }) => ({ scheme: name, network: id })))
       .filter(({ scheme, network }) => this.#server.getSupportedKind(2, network, scheme));
     if (entries.length === 0)
       throw new FacilitatorFault(503, "The facilitator supports none of the networks asked for.");
