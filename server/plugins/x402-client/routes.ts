@@ -3,7 +3,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply } from "fastify";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApprovalRequired } from "../../schemas/approvals.ts";
-import { IdParams, PageQuery, Problem } from "../../schemas/common.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
@@ -12,6 +12,9 @@ import type { FetchCaller, FetchInput } from "./request.ts";
 
 const FETCH = "POST /api/agents/x402-fetch";
 const TRY = "POST /api/agents/:id/try";
+
+/** Of a fetch that was paid, beside what asking the target can end in. */
+const FETCHING = ["listing_not_active", "fetch_quota_exceeded", "paid_upstream_failed"] as const;
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   /** The share of memory is held while the fetch runs, whoever hung up, and then until its answer has left us. */
@@ -33,12 +36,19 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/x402-fetch",
     {
-      config: { auth: "agent", limit: "fetch", guardrails: { kind: "x402" } },
+      config: {
+        auth: "agent",
+        limit: "fetch",
+        guardrails: { kind: "x402" },
+        idempotencyKey: true,
+        errors: FETCHING,
+      },
       schema: {
         tags: ["agents"],
+        operationId: "agentFetch",
         summary: "Fetch a URL, paying for it over x402 within the agent's limits",
         body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
+        response: { 200: X402FetchAnswer, 202: ApprovalRequired },
       },
     },
     async (request, reply) => {
@@ -58,13 +68,19 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/try",
     {
-      config: { auth: "owner", guardrails: { kind: "x402" } },
+      config: {
+        auth: "owner",
+        guardrails: { kind: "x402" },
+        idempotencyKey: true,
+        errors: FETCHING,
+      },
       schema: {
         tags: ["owners: payments"],
+        operationId: "tryFetch",
         summary: "Fetch as this agent would, under its limits, without its key",
         params: IdParams,
         body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
+        response: { 200: X402FetchAnswer, 202: ApprovalRequired },
       },
     },
     async (request, reply) => {
@@ -93,6 +109,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "agent" },
       schema: {
         tags: ["agents"],
+        operationId: "listFetches",
         summary: "Every fetch of the agent, free or paid, newest first",
         querystring: PageQuery,
         response: { 200: FetchPage },
@@ -107,6 +124,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags: ["owners: payments"],
+        operationId: "listAgentFetches",
         summary: "Every fetch of an agent, free or paid, newest first",
         params: IdParams,
         querystring: PageQuery,
