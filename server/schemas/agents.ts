@@ -75,7 +75,7 @@ export const UpdateAgentBody = Strict(
     authorization: PolicyAuthorization,
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
   },
-  { minProperties: 1 },
+  { minProperties: 1, examples: [{ dailyLimit: "25", status: "active" }] },
 );
 export type UpdateAgentBody = Static<typeof UpdateAgentBody>;
 

@@ -171,7 +171,7 @@ export const Problem = Type.Object(
       examples: ["/developers/errors#daily_limit_exceeded"],
     }),
     title: Type.String({ examples: ["Daily limit exceeded"] }),
-    status: Type.Integer({ minimum: 400, maximum: 599, examples: [403] }),
+    status: Type.Integer({ examples: [403] }),
     detail: Type.String({ description: "What went wrong, in a sentence" }),
     code: ErrorCodeWord,
     requestId: Id,

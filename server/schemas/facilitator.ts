@@ -78,6 +78,7 @@ export type VerifyAnswer = Static<typeof VerifyAnswer>;
 const Transaction = Type.String({
   pattern: "^(0x[0-9a-f]{64})?$",
   description: "Transaction hash; empty where there is no transaction",
+  examples: [`0x${"8f".repeat(32)}`],
 });
 
 export const SettleAnswer = Type.Object({

@@ -102,7 +102,7 @@ export const ListingPatch = Strict(
     maxPrice: Type.Optional(Amount),
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
   },
-  { minProperties: 1 },
+  { minProperties: 1, examples: [{ maxPrice: "0.01", status: "active" }] },
 );
 export type ListingPatch = Static<typeof ListingPatch>;
 

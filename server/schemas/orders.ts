@@ -68,6 +68,7 @@ export const ApprovePaymentOrder = Strict({
 /** ERC-1271 and ERC-6492 signatures are longer than 65 bytes. */
 export const OrderSignature = Type.String({
   pattern: "^0x([0-9a-fA-F]{2}){1,8192}$",
+  examples: [`0x${"5e".repeat(64)}1b`],
   description:
     "Of the owner's wallet: `eth_signTypedData_v4`, or a contract account's (ERC-1271, ERC-6492)",
 });

@@ -1,5 +1,5 @@
 /** Wire types of the second wallet, and of moving to it. */
-import { Type, type TProperties } from "typebox";
+import { Type } from "typebox";
 import {
   AddressInput,
   AddressOutput,

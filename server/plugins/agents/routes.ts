@@ -187,14 +187,14 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.delete(
     "/api/agents/:id/allowlist/:address",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, errors: ["owner_signature_required"] },
       schema: {
         tags,
         operationId: "disallowPayee",
         summary: "Allow an address no more, at one site or at all",
         params: AllowlistParams,
         querystring: RemoveAllowedQuery,
-        response: { 200: Allowlist },
+        response: { 200: Allowlist, 403: policyRefusals[403] },
       },
     },
     async (request) => {

@@ -21,7 +21,7 @@ export class Components {
   constructor(exported: Record<string, unknown> = wire) {
     for (const [name, schema] of Object.entries(exported)) {
       if (!isSchema(schema)) continue;
-      const shown = DOCUMENTED_AS.get(schema as never) as Schema | undefined;
+      const shown = DOCUMENTED_AS.get(schema) as Schema | undefined;
       this.#name(schema, { name, schema: shown ?? schema });
     }
   }
@@ -53,6 +53,11 @@ export class Components {
     const used = this.use(schema);
     const component = this.#resolve(used);
     if (!component) return { schema: used, example: this.#example(used, "") };
+    // Any value has no example of its own; where it is a certain one, that is told there.
+    if (component["type"] === undefined) {
+      const [example] = (schema["examples"] ?? []) as unknown[];
+      return { schema: used, ...(example === undefined ? {} : { example }) };
+    }
     component["examples"] ??= [this.#example(component, "")];
     return { schema: used };
   }

@@ -6,23 +6,8 @@ import { ERRORS, type ErrorCode } from "../../errors.ts";
 import { Problem } from "../../schemas/common.ts";
 import { Components, type Schema } from "./components.ts";
 import type { Credential } from "./index.ts";
+import { headerComponents, headersOf } from "./answer-headers.ts";
 import { refusalsOf, type DeclaredRoute } from "./refusals.ts";
-
-export interface DocumentedRoute extends DeclaredRoute {
-  config: DeclaredRoute["config"] & {
-    answerHeaders?: Readonly<Record<string, { statuses: readonly number[]; description: string }>>;
-  };
-  schema: DeclaredRoute["schema"] & {
-    operationId?: string;
-    summary?: string;
-    description?: string;
-    tags?: readonly string[];
-    headers?: unknown;
-    produces?: readonly string[];
-    response?: unknown;
-    hide?: boolean;
-  };
-}
 
 interface Service {
   version: string;
@@ -31,7 +16,7 @@ interface Service {
   cookieName: string;
 }
 
-export function openApiDocument(service: Service, routes: readonly DocumentedRoute[]): object {
+export function openApiDocument(service: Service, routes: readonly DeclaredRoute[]): object {
   const components = new Components();
   const paths: Record<string, Record<string, object>> = {};
   for (const route of routes) {
@@ -59,12 +44,7 @@ export function openApiDocument(service: Service, routes: readonly DocumentedRou
     components: {
       schemas: components.schemas(),
       responses: components.answers(),
-      headers: Object.fromEntries(
-        Object.entries(HEADERS).map(([name, { applies: _applies, ...header }]) => [
-          componentName(name),
-          header,
-        ]),
-      ),
+      headers: headerComponents(),
       parameters: { IdempotencyKey: IDEMPOTENCY_KEY },
       securitySchemes: {
         agentKey: {
@@ -128,7 +108,7 @@ const WHO: Record<Credential, string> = {
   facilitator: "Called by a paid API; with its key, where the operator asks for one.",
 };
 
-function operation(route: DocumentedRoute, components: Components): object {
+function operation(route: DeclaredRoute, components: Components): object {
   const { config, schema, method } = route;
   const auth = config.auth ?? "public";
   const parameters = [
@@ -184,7 +164,7 @@ function parametersIn(place: "path" | "query" | "header", schema: unknown, compo
 }
 
 /** Every status the route can answer: what it declares itself, and its refusals. */
-function answers(route: DocumentedRoute, components: Components): object {
+function answers(route: DeclaredRoute, components: Components): object {
   const declared = (route.schema.response ?? {}) as Record<string, Schema>;
   const refusals = refusalsOf(route);
   const { produces } = route.schema;
@@ -209,7 +189,7 @@ function answers(route: DocumentedRoute, components: Components): object {
         isProblem && schema ? schema : PROBLEM,
       );
     const answer = {
-      description: described(schema, codes),
+      description: described(schema, codes) ?? route.schema.summary ?? "",
       headers: headersOf(route, status),
       ...(Object.keys(content).length > 0 ? { content } : {}),
       ...(codes.length > 0 ? { "x-codes": codes } : {}),
@@ -222,7 +202,7 @@ function answers(route: DocumentedRoute, components: Components): object {
 
 const PROBLEM = Problem as unknown as Schema;
 
-const MOST_CODES_IN_A_NAME = 3;
+const MOST_CODES_IN_A_NAME = 2;
 
 function nameOf(codes: readonly ErrorCode[]): string {
   const told = codes
@@ -239,86 +219,11 @@ const isProblemSchema = ({ properties }: Schema): boolean =>
   "requestId" in (properties as object) &&
   "code" in (properties as object);
 
-function described(schema: Schema | undefined, codes: readonly ErrorCode[]): string {
+function described(schema: Schema | undefined, codes: readonly ErrorCode[]): string | undefined {
   const told = schema?.["description"];
-  if (codes.length === 0) return typeof told === "string" ? told : "Done";
+  if (codes.length === 0) return typeof told === "string" ? told : undefined;
   return codes.map((code) => `\`${code}\`: ${ERRORS[code].title}`).join(". ");
 }
-
-interface Header {
-  description: string;
-  required?: boolean;
-  schema: Schema;
-  applies(route: DocumentedRoute, status: number): boolean;
-}
-
-const RATED: Header["applies"] = (_route, status) => status !== 408 && status !== 431;
-
-/** The headers that mean something to a caller, and which answers carry them. */
-const HEADERS: Record<string, Header> = {
-  "X-Request-Id": {
-    description: "Names this request in our log; quote it when you ask about it",
-    schema: { type: "string" },
-    applies: () => true,
-  },
-  "RateLimit-Limit": {
-    description: "Requests a minute, of the tightest limit that counted this one",
-    schema: { type: "integer" },
-    applies: RATED,
-  },
-  "RateLimit-Remaining": {
-    description: "Of these, what is left now",
-    schema: { type: "integer" },
-    applies: RATED,
-  },
-  "RateLimit-Reset": {
-    description: "Seconds until all of them are there again",
-    schema: { type: "integer" },
-    applies: RATED,
-  },
-  "Retry-After": {
-    description: "Seconds to wait before the same request may succeed",
-    schema: { type: "integer" },
-    applies: ({ config }, status) =>
-      status === 429 || status === 503 || (status === 409 && config.idempotencyKey === true),
-  },
-  "WWW-Authenticate": {
-    description: "How to authenticate",
-    schema: { type: "string" },
-    applies: (_route, status) => status === 401,
-  },
-  "Idempotent-Replayed": {
-    description: "`true`: this is the first answer to this key, told again",
-    schema: { type: "string", enum: ["true"] },
-    applies: ({ config }) => config.idempotencyKey === true && config.auth !== "facilitator",
-  },
-};
-
-/** Their names, as they are written; which of them an answer of this status may carry. */
-export function headerNames(route: DocumentedRoute, status: number): string[] {
-  const own = Object.entries(route.config.answerHeaders ?? {});
-  return [
-    ...Object.keys(HEADERS).filter((name) => HEADERS[name]?.applies(route, status)),
-    ...own.filter(([, { statuses }]) => statuses.includes(status)).map(([name]) => name),
-  ];
-}
-
-function headersOf(route: DocumentedRoute, status: number): object {
-  const own = route.config.answerHeaders ?? {};
-  return Object.fromEntries(
-    headerNames(route, status).map((name) => {
-      const { description } = own[name] ?? {};
-      return [
-        name,
-        description === undefined
-          ? { $ref: `#/components/headers/${componentName(name)}` }
-          : { description, schema: { type: "string" } },
-      ];
-    }),
-  );
-}
-
-const componentName = (header: string): string => header.replaceAll("-", "");
 
 const IDEMPOTENCY_KEY = {
   name: "Idempotency-Key",

@@ -3,7 +3,8 @@ import swaggerUi from "@fastify/swagger-ui";
 import type { FastifyInstance, RouteOptions } from "fastify";
 import fp from "fastify-plugin";
 import { VERSION } from "../../infra/version.ts";
-import { openApiDocument, type DocumentedRoute } from "./document.ts";
+import { openApiDocument } from "./document.ts";
+import type { DeclaredRoute } from "./refusals.ts";
 
 declare module "fastify" {
   interface FastifySchema {
@@ -21,7 +22,7 @@ declare module "fastify" {
     /** The OpenAPI document; what renders it asks for it by this name. */
     swagger(): object;
     /** Every route that is in the document. */
-    documentedRoutes: readonly DocumentedRoute[];
+    documentedRoutes: readonly DeclaredRoute[];
   }
 }
 
@@ -59,7 +60,7 @@ const describeRoutes = fp(
     const routes: RouteOptions[] = [];
     // Kept whole: what stands before a route may add to what it declares after this has seen it.
     app.addHook("onRoute", (route) => void routes.push(route));
-    const documented = (): DocumentedRoute[] =>
+    const documented = (): DeclaredRoute[] =>
       routes
         .filter(({ schema, url }) => schema?.hide !== true && !url.includes("*"))
         .flatMap(({ method, url, config = {}, schema = {} }) =>
@@ -88,6 +89,9 @@ async function renderedDocs(scope: FastifyInstance): Promise<void> {
     routePrefix: "/docs",
     indexPrefix: "",
     staticCSP: false,
+    // So it writes the YAML itself.
+    transformSpecification: (document) => document,
+    transformSpecificationClone: false,
     uiConfig: {
       deepLinking: true,
       docExpansion: "list",

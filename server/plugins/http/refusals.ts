@@ -3,6 +3,7 @@
  * OpenAPI document is written from this, and the tests hold every answer of every route to it. A route names only
  * what is its own (`config.errors`).
  */
+import type { FastifyContextConfig, FastifySchema } from "fastify";
 import type { ErrorCode } from "../../errors.ts";
 import { ERRORS } from "../../errors.ts";
 import type { Credential } from "./index.ts";
@@ -18,18 +19,12 @@ declare module "fastify" {
   }
 }
 
-/** Of a route, all that says how it answers. */
+/** Of a route, all that the document and the tests read. */
 export interface DeclaredRoute {
   method: string;
   url: string;
-  config: {
-    auth?: Credential;
-    limit?: string;
-    guardrails?: unknown;
-    errors?: readonly ErrorCode[];
-    idempotencyKey?: true;
-  };
-  schema: { body?: unknown; params?: unknown; querystring?: unknown };
+  config: FastifyContextConfig;
+  schema: FastifySchema;
 }
 
 const SAFE_METHODS = new Set(["GET", "HEAD"]);
@@ -64,6 +59,7 @@ const OF_ORDER: readonly ErrorCode[] = [
   "conflict",
   "signature_expired",
   "chain_unavailable",
+  "policy_not_signed",
 ];
 const OF_KEPT_ANSWERS: readonly ErrorCode[] = [
   "idempotency_in_progress",
@@ -122,8 +118,8 @@ function codesOf({ method, url, config, schema }: DeclaredRoute): ErrorCode[] {
 }
 
 /** A field of one of these meanings has a code of its own when it is wrong. */
-export const AMOUNTS = ["amount", "maxAmount", "maxPrice", "dailyLimit", "perPaymentLimit"];
-export const ADDRESSES = ["recipient", "address", "allowlist", "to", "owner"];
+const AMOUNTS = ["amount", "maxAmount", "maxPrice", "dailyLimit", "perPaymentLimit"];
+const ADDRESSES = ["recipient", "address", "allowlist", "to", "owner"];
 
 const fieldsOf = (schema: unknown): string[] =>
   Object.keys((schema as { properties?: object } | undefined)?.properties ?? {});

@@ -170,7 +170,7 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/overview",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", errors: ["not_found"] },
       schema: {
         tags: ["owners: payments"],
         operationId: "getOverview",

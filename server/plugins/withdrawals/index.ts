@@ -49,6 +49,7 @@ const EXECUTING = [
   "second_wallet_only_tightens",
   "withdrawal_replayed",
   "invalid_amount",
+  "invalid_address",
   "signature_expired",
   "gas_budget_exhausted",
   "settlement_failed",
