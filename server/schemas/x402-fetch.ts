@@ -8,8 +8,11 @@ import {
   Nullable,
   Strict,
   ThirdParty,
-  Timestamp,
   TxHash,
+  Id,
+  Described,
+  AtomicAmount,
+  Timestamp,
 } from "./common.ts";
 
 export const X402FetchRequest = Strict(
@@ -81,7 +84,7 @@ export type X402FetchRequest = Static<typeof X402FetchRequest>;
 export const X402FetchAnswer = Type.Object({
   success: Type.Literal(true),
   paid: Type.Boolean(),
-  amountPaid: Type.String(),
+  amountPaid: Amount,
   txHash: Nullable(TxHash),
   text: Type.Optional(
     Type.String({
@@ -141,24 +144,22 @@ export const X402FetchAnswer = Type.Object({
   contentType: Nullable(Type.String()),
   network: Nullable(NetworkId),
   payTo: Nullable(AddressOutput),
-  paymentId: Nullable(Type.String()),
+  paymentId: Nullable(Id),
   delivered: Type.Boolean({
     description: "The target answered with a success; apart from whether it was paid",
   }),
-  remaining: Type.String({ description: "Left of the daily limit" }),
+  remaining: Described(Amount, "Left of the daily limit"),
   dryRun: Type.Optional(Type.Literal(true)),
   maxBytes: Type.Optional(
     Type.Integer({ description: "Dry run: how much of an answer is passed on" }),
   ),
-  price: Type.Optional(
-    Nullable(Type.String({ description: "Dry run: what it would cost; null: it did not say" })),
-  ),
+  price: Type.Optional(Nullable(Amount, "Dry run: what it would cost; null: it did not say")),
   requirement: Type.Optional(
     Type.Object(
       {
         scheme: Type.String(),
         network: NetworkId,
-        amount: Type.String({ description: "Atomic units" }),
+        amount: AtomicAmount,
         asset: AddressOutput,
         payTo: AddressOutput,
         maxTimeoutSeconds: Type.Number(),
@@ -204,8 +205,8 @@ export const X402FetchAnswer = Type.Object({
         }),
       ),
       policy: Nullable(Type.Record(Type.String(), Type.Unknown())),
-      availableAt: Nullable(Type.String()),
-      nextReleaseAt: Nullable(Type.String()),
+      availableAt: Nullable(Timestamp),
+      nextReleaseAt: Nullable(Timestamp),
     }),
   ),
 });
@@ -227,7 +228,7 @@ export const SiteLookup = Type.Object({
     }),
   ),
   payTo: AddressOutput,
-  price: Type.String({ description: "USDC, of the page that was asked" }),
+  price: Described(Amount, "USDC, of the page that was asked"),
   asset: AddressOutput,
   network: NetworkId,
   x402Version: Type.Integer(),

@@ -19,6 +19,16 @@ export default fp(
   { name: "agent-tools" },
 );
 
+/** The protocol's own; nothing here reads it. */
+const JsonRpc = Type.Object(
+  { jsonrpc: Type.Literal("2.0") },
+  {
+    additionalProperties: true,
+    description: "A message of JSON-RPC 2.0",
+    examples: [{ jsonrpc: "2.0", id: 1, method: "tools/list" }],
+  },
+);
+
 const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent", oauth: true } as const;
   keepJsonText(app);
@@ -29,8 +39,14 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags: ["agents"],
+        operationId: "callMcp",
         summary: "Model Context Protocol (streamable HTTP, stateless): the agent's tools",
-        body: Type.Unknown({ description: "JSON-RPC 2.0" }),
+        body: Type.Unknown({
+          description: "A message of JSON-RPC 2.0",
+          examples: [{ jsonrpc: "2.0", id: 1, method: "tools/list" }],
+        }),
+        produces: ["application/json", "text/event-stream"],
+        response: { 200: JsonRpc, 202: Type.Null({ description: "A notification was taken" }) },
       },
     },
     async (request, reply) => {
@@ -129,6 +145,7 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "listOpenAiTools",
         summary: "The agent's tools as OpenAI function definitions",
         response: { 200: OpenAiTools },
       },
@@ -141,6 +158,7 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "listAnthropicTools",
         summary: "The agent's tools as Anthropic tool definitions",
         response: { 200: AnthropicTools },
       },

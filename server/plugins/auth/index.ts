@@ -7,6 +7,7 @@ import { keyHolders, noteKeyUse, tokenHolders, type KeyHolder } from "./api-keys
 import { Passes } from "./passes.ts";
 import { ACCESS_TOKEN_PREFIX, API_KEY_PREFIX, hashSecret, isSecretShape } from "./secrets.ts";
 import cookie from "@fastify/cookie";
+import { sessionCookieName } from "../http/index.ts";
 import type { Address } from "viem";
 import {
   findSession,
@@ -272,8 +273,7 @@ function createSessionCookie(
   isHttps: boolean,
   parse: (header: string) => Record<string, string | undefined>,
 ): SessionCookie {
-  // The prefix makes browsers refuse the cookie from a subdomain, from plain http or for one path.
-  const name = isHttps ? "__Host-purser_session" : "purser_session";
+  const name = sessionCookieName(isHttps);
   const attributes = { path: "/", httpOnly: true, sameSite: "strict", secure: isHttps } as const;
   return {
     read(request) {

@@ -71,9 +71,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     path,
     {
-      config: { auth: "public", paywall },
+      config: { auth: "public", paywall, errors: ["chain_unavailable"] },
       schema: {
         tags: ["demo"],
+        operationId: "getChainStats",
         summary: `Live block statistics of ${network.name} for ${PRICE} USDC (x402)`,
         description:
           "Without proof of payment: the protocol's 402. With proof it settles, then answers once.",

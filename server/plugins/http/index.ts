@@ -5,6 +5,7 @@ import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyRequest, FastifyReply, RouteOptions } from "fastify";
 import errors from "./errors.ts";
 import openapi from "./openapi.ts";
+export { sessionCookieName } from "./openapi.ts";
 import notFound from "./not-found.ts";
 import ownHost from "./own-host.ts";
 import rateLimits from "./rate-limits.ts";

@@ -4,7 +4,7 @@ import type { FastifyReply } from "fastify";
 import { parseExact } from "../../core/exact-json.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApprovalRequired } from "../../schemas/approvals.ts";
-import { IdParams, PageQuery, Problem } from "../../schemas/common.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
@@ -14,6 +14,9 @@ import type { FetchCaller, FetchInput } from "./request.ts";
 
 const FETCH = "POST /api/agents/x402-fetch";
 const TRY = "POST /api/agents/:id/try";
+
+/** Of a fetch that was paid, beside what asking the target can end in. */
+const FETCHING = ["listing_not_active", "fetch_quota_exceeded", "paid_upstream_failed"] as const;
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   keepJsonText(app);
@@ -37,12 +40,19 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/x402-fetch",
     {
-      config: { auth: "agent", limit: "fetch", guardrails: { kind: "x402" } },
+      config: {
+        auth: "agent",
+        limit: "fetch",
+        guardrails: { kind: "x402" },
+        idempotencyKey: true,
+        errors: FETCHING,
+      },
       schema: {
         tags: ["agents"],
+        operationId: "agentFetch",
         summary: "Fetch a URL, paying for it over x402 within the agent's limits",
         body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
+        response: { 200: X402FetchAnswer, 202: ApprovalRequired },
       },
     },
     async (request, reply) => {
@@ -63,13 +73,19 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/try",
     {
-      config: { auth: "owner", guardrails: { kind: "x402" } },
+      config: {
+        auth: "owner",
+        guardrails: { kind: "x402" },
+        idempotencyKey: true,
+        errors: FETCHING,
+      },
       schema: {
         tags: ["owners: payments"],
+        operationId: "tryFetch",
         summary: "Fetch as this agent would, under its limits, without its key",
         params: IdParams,
         body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
+        response: { 200: X402FetchAnswer, 202: ApprovalRequired },
       },
     },
     async (request, reply) => {
@@ -99,6 +115,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "agent" },
       schema: {
         tags: ["agents"],
+        operationId: "listFetches",
         summary: "Every fetch of the agent, free or paid, newest first",
         querystring: PageQuery,
         response: { 200: FetchPage },
@@ -113,6 +130,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags: ["owners: payments"],
+        operationId: "listAgentFetches",
         summary: "Every fetch of an agent, free or paid, newest first",
         params: IdParams,
         querystring: PageQuery,
