@@ -1,4 +1,5 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyRequest } from "fastify";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
@@ -29,7 +30,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
   const tags = ["owners: connections"];
-  const { publicUrl } = app.config;
+  const issuerFor = (request: FastifyRequest) => app.ownOrigins.asAsked(request);
 
   app.post(
     "/api/oauth/requests",
@@ -43,7 +44,8 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 201: ConsentRequest },
       },
     },
-    async ({ owner, body }, reply) => reply.code(201).send(await askConsent(app, owner, body)),
+    async (request, reply) =>
+      reply.code(201).send(await askConsent(app, request.owner, request.body, issuerFor(request))),
   );
 
   app.post(
@@ -60,7 +62,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const { sessionId } = request.owner;
-      const answer = { requestId: request.params.id, sessionId, publicUrl };
+      const answer = { requestId: request.params.id, sessionId, issuer: issuerFor(request) };
       return { redirectTo: await allow(ownerCall(request), answer, request.body.agentId) };
     },
   );
@@ -78,7 +80,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const { sessionId } = request.owner;
-      const answer = { requestId: request.params.id, sessionId, publicUrl };
+      const answer = { requestId: request.params.id, sessionId, issuer: issuerFor(request) };
       return { redirectTo: await deny(ownerCall(request), answer) };
     },
   );

@@ -25,8 +25,6 @@ const problems = { "4xx": OauthProblem, "5xx": OauthProblem };
 export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
   const tags = ["oauth"];
-  const { publicUrl } = app.config;
-  const resource = resourceOf(publicUrl);
   app.setErrorHandler(sendOauthError);
   app.addHook(
     "onSend",
@@ -127,6 +125,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
       throw new OauthError("unsupported_grant_type", "authorization_code or refresh_token.");
     const clientId = text("client_id");
     const asked = body["resource"];
+    const resource = resourceOf(app.ownOrigins.asAsked(request));
     if (!isResource(typeof asked === "string" ? asked : undefined, resource))
       throw new OauthError("invalid_target", `resource must be ${resource}.`);
     const isCode = type === "authorization_code";
