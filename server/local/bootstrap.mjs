@@ -93,8 +93,10 @@ export async function ensureServerBuild(say) {
   const server = join(ROOT, "server");
   const dist = join(server, "dist");
   // The paywall is taken from its package's sources.
-  const sources = [...filesUnder(server), ...filesUnder(join(ROOT, "packages", "paywall", "src"))]
-    .filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
+  const sources = [
+    ...filesUnder(server),
+    ...filesUnder(join(ROOT, "packages", "paywall", "src")),
+  ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
   const hash = hashOf([...sources, join(ROOT, "package-lock.json")]);
   // Beside what was compiled, and written after it: a copy of this folder, or one half built, is no other's.
   const stamp = join(dist, "sources.sha256");

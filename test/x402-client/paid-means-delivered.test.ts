@@ -1,7 +1,7 @@
 // Goal: what was paid for is delivered as it came: asked for once, never replaced, never rounded, as far as it arrived.
 import { gzipSync } from "node:zlib";
 import t from "tap";
-import { main } from "../../server/client/cli.ts";
+import { main } from "../../packages/purser/src/cli.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered } from "./market.ts";
 import type { Exchange, Script } from "./scripted-seller.ts";
 

@@ -19,6 +19,7 @@ import {
 
 export default fp(
   async (app) => {
+    app.decorate("ownOrigins", ownOrigins(app.config.publicUrl));
     await app.register(agent);
     await app.register(owner);
     proveFacilitatorKeys(app);
@@ -85,7 +86,6 @@ export const agent = fp(
     const holderOfKey = keyHolders(app.pool);
     const holderOfToken = tokenHolders(app.pool);
     const passes = new Passes<RequestAgent>();
-    const challenge = challenges(app.config.publicUrl);
     app.decorateRequest("agent", null as unknown as RequestAgent);
     app.decorate("asAgent", (agent, call) => passes.lend(agent, call));
     app.authenticators.set("agent", async (request) => {
@@ -95,8 +95,10 @@ export const agent = fp(
 
     async function authenticate(request: FastifyRequest): Promise<RequestAgent> {
       const isOauth = request.routeOptions.config.oauth === true;
-      const refuse = (code: ErrorCode, detail?: string) =>
-        refusal(code, challenge(code, isOauth), detail);
+      const refuse = (code: ErrorCode, detail?: string) => {
+        const origin = isOauth ? app.ownOrigins.asAsked(request) : undefined;
+        return refusal(code, challenge(code, origin), detail);
+      };
       const shown = bearerOf(request);
       if (typeof shown !== "string") throw refuse("missing_api_key", shown.detail);
       const passed = passes.take(shown);
@@ -141,15 +143,14 @@ function bearerOf(request: FastifyRequest): string | { detail?: string } {
 }
 
 /** Where OAuth is spoken, the challenge says where a client finds out how (RFC 9728 section 5.1). */
-const challenges =
-  (publicUrl: string) =>
-  (code: ErrorCode, isOauth: boolean): string => {
-    const error = code === "missing_api_key" ? [] : ['error="invalid_token"'];
-    const place = isOauth
-      ? [`resource_metadata="${publicUrl}${RESOURCE_METADATA_PATH}"`, `scope="${OAUTH_SCOPE}"`]
-      : [];
-    return `Bearer ${['realm="purser"', ...error, ...place].join(", ")}`;
-  };
+function challenge(code: ErrorCode, origin: string | undefined): string {
+  const error = code === "missing_api_key" ? [] : ['error="invalid_token"'];
+  const place =
+    origin === undefined
+      ? []
+      : [`resource_metadata="${origin}${RESOURCE_METADATA_PATH}"`, `scope="${OAUTH_SCOPE}"`];
+  return `Bearer ${['realm="purser"', ...error, ...place].join(", ")}`;
+}
 
 function refusal(code: ErrorCode, challenge: string, detail?: string): ApiError {
   return new ApiError(code, {
@@ -205,9 +206,8 @@ const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
 export const owner = fp(
   async (app) => {
     await app.register(cookie);
-    const own = ownOrigins(app.config.publicUrl);
+    const own = app.ownOrigins;
     const sessionCookie = createSessionCookie(own.isHttps, (header) => app.parseCookie(header));
-    app.decorate("ownOrigins", own);
     app.decorate("sessionCookie", sessionCookie);
     app.decorateRequest("owner", null as unknown as RequestOwner);
     app.decorate("requireOwnOrigin", (request: FastifyRequest) => requireOwnOrigin(request, own));
@@ -293,6 +293,8 @@ export interface OwnOrigins {
   /** `host[:port]` of each, as a sign-in message names its domain. */
   hosts: ReadonlySet<string>;
   isHttps: boolean;
+  /** By which of our names this request came; OAuth's clients want to hear the one they use. */
+  asAsked(request: FastifyRequest): string;
 }
 
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1"];
@@ -307,5 +309,8 @@ export function ownOrigins(publicUrl: string): OwnOrigins {
     hosts: new Set(hosts),
     origins: new Set(hosts.map((host) => `${url.protocol}//${host}`)),
     isHttps: url.protocol === "https:",
+    asAsked({ headers: { host = "" } }) {
+      return hosts.includes(host) ? `${url.protocol}//${host}` : url.origin;
+    },
   };
 }

@@ -82,6 +82,7 @@ const TAGS: Record<string, string> = {
   "owners: agents": "Agents: made, limited, paused, ended",
   "owners: allowlist": "Whom an agent may pay",
   "owners: keys": "API keys of an agent",
+  "owners: connections": "Programs connected to an agent by OAuth",
   "owners: approvals": "Payments an agent asked its owner for",
   "owners: payments": "What was paid, fetched and refused",
   "owners: withdrawals": "Money back to the owner, by an order the owner's wallet signs",

@@ -1,4 +1,5 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyRequest } from "fastify";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
@@ -29,7 +30,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
   const tags = ["owners: connections"];
-  const { publicUrl } = app.config;
+  const issuerFor = (request: FastifyRequest) => app.ownOrigins.asAsked(request);
 
   app.post(
     "/api/oauth/requests",
@@ -37,13 +38,15 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       // Reading a program's description is work that somebody else's address can cause.
       config: { auth: "owner", limit: "probe" },
       schema: {
+        operationId: "askConsent",
         tags,
         summary: "What a program asks for at /oauth/authorize, opened for this session",
         body: AskConsentBody,
         response: { 201: ConsentRequest },
       },
     },
-    async ({ owner, body }, reply) => reply.code(201).send(await askConsent(app, owner, body)),
+    async (request, reply) =>
+      reply.code(201).send(await askConsent(app, request.owner, request.body, issuerFor(request))),
   );
 
   app.post(
@@ -51,6 +54,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     {
       config: { auth: "owner" },
       schema: {
+        operationId: "allowConnection",
         tags,
         summary: "Connect the program to one agent; the owner's wallet signs it",
         params: IdParams,
@@ -60,7 +64,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const { sessionId } = request.owner;
-      const answer = { requestId: request.params.id, sessionId, publicUrl };
+      const answer = { requestId: request.params.id, sessionId, issuer: issuerFor(request) };
       return { redirectTo: await allow(ownerCall(request), answer, request.body.agentId) };
     },
   );
@@ -70,6 +74,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     {
       config: { auth: "owner" },
       schema: {
+        operationId: "denyConnection",
         tags,
         summary: "Connect nothing, and tell the program",
         params: IdParams,
@@ -78,7 +83,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const { sessionId } = request.owner;
-      const answer = { requestId: request.params.id, sessionId, publicUrl };
+      const answer = { requestId: request.params.id, sessionId, issuer: issuerFor(request) };
       return { redirectTo: await deny(ownerCall(request), answer) };
     },
   );
@@ -88,6 +93,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     {
       config: { auth: "owner" },
       schema: {
+        operationId: "listConnections",
         tags,
         summary: "Programs connected to an agent by OAuth, those of the past included",
         params: IdParams,
@@ -108,6 +114,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     {
       config: { auth: "owner", second: true },
       schema: {
+        operationId: "revokeConnection",
         tags,
         summary: "End a connection, at once and everywhere",
         params: ConnectionParams,

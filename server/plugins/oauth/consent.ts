@@ -41,6 +41,7 @@ export async function askConsent(
   app: FastifyInstance,
   owner: FastifyRequest["owner"],
   given: Parameters,
+  issuer: string,
 ): Promise<ConsentRequest> {
   const text = (name: string): string | undefined => {
     const value = given[name];
@@ -49,8 +50,7 @@ export async function askConsent(
   const client = await clientOf(app, text("client_id"));
   const redirectUri = assertRedirect(client, text("redirect_uri"));
   const state = text("state") ?? null;
-  const { publicUrl } = app.config;
-  const fault = whyNot(text, resourceOf(publicUrl));
+  const fault = whyNot(text, resourceOf(issuer));
   if (fault) {
     const { error, description } = fault;
     throw new ApiError("validation_failed", {
@@ -61,7 +61,7 @@ export async function askConsent(
           error,
           error_description: description,
           state: state !== null && state.length > MAX_STATE ? null : state,
-          iss: publicUrl,
+          iss: issuer,
         }),
       },
     });
@@ -148,7 +148,7 @@ const viewRequest = (row: RequestRow): ConsentRequest => ({
 interface Answer {
   requestId: string;
   sessionId: string;
-  publicUrl: string;
+  issuer: string;
 }
 
 /**
@@ -157,7 +157,7 @@ interface Answer {
  */
 export async function allow(
   call: OwnerCall,
-  { requestId, sessionId, publicUrl }: Answer,
+  { requestId, sessionId, issuer }: Answer,
   agentId: string,
 ): Promise<string> {
   const asked = { requestId, sessionId, ownerId: call.owner.id };
@@ -176,18 +176,18 @@ export async function allow(
     await noteClientUse(tx, clientId);
     const after = { id: keyId, label, ...program, expiresAt: expiresAt.toISOString() };
     await audit({ action: "connection.granted", before: null, after });
-    return redirectTo(redirectUri, { code, state, iss: publicUrl });
+    return redirectTo(redirectUri, { code, state, iss: issuer });
   };
   return changeAgent(call, agentId, work, "IssueKey");
 }
 
 export async function deny(call: OwnerCall, answer: Answer): Promise<string> {
-  const { requestId, sessionId, publicUrl } = answer;
+  const { requestId, sessionId, issuer } = answer;
   const asked = { requestId, sessionId, ownerId: call.owner.id };
   const request = await findOpenRequest(call.prisma, asked);
   if (!request || !(await decideRequest(call.prisma, asked))) throw requestOver();
   const { redirectUri, state } = request;
-  return redirectTo(redirectUri, { error: "access_denied", state, iss: publicUrl });
+  return redirectTo(redirectUri, { error: "access_denied", state, iss: issuer });
 }
 
 /** Somebody else's, another session's, answered, or too late: all the same to whoever asks. */

@@ -3,23 +3,24 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { AuthorizationServer, ProtectedResource } from "../../schemas/oauth.ts";
 import { OAUTH_SCOPE, RESOURCE_METADATA_PATH, RESOURCE_PATH } from "../auth/index.ts";
 
-export const resourceOf = (publicUrl: string): string => `${publicUrl}${RESOURCE_PATH}`;
+/** Our issuer is an origin: PUBLIC_URL's, on a loopback address also its other spelling, for whoever uses that one. */
+export const resourceOf = (issuer: string): string => `${issuer}${RESOURCE_PATH}`;
 
-const protectedResource = (publicUrl: string) => ({
-  resource: resourceOf(publicUrl),
-  authorization_servers: [publicUrl],
+const protectedResource = (issuer: string) => ({
+  resource: resourceOf(issuer),
+  authorization_servers: [issuer],
   scopes_supported: [OAUTH_SCOPE],
   bearer_methods_supported: ["header"],
   resource_name: "Purser: an agent's wallet",
-  resource_documentation: `${publicUrl}/skill.md`,
+  resource_documentation: `${issuer}/skill.md`,
 });
 
-const authorizationServer = (publicUrl: string) => ({
-  issuer: publicUrl,
-  authorization_endpoint: `${publicUrl}/oauth/authorize`,
-  token_endpoint: `${publicUrl}/oauth/token`,
-  registration_endpoint: `${publicUrl}/oauth/register`,
-  revocation_endpoint: `${publicUrl}/oauth/revoke`,
+const authorizationServer = (issuer: string) => ({
+  issuer: issuer,
+  authorization_endpoint: `${issuer}/oauth/authorize`,
+  token_endpoint: `${issuer}/oauth/token`,
+  registration_endpoint: `${issuer}/oauth/register`,
+  revocation_endpoint: `${issuer}/oauth/revoke`,
   response_types_supported: ["code"],
   response_modes_supported: ["query"],
   grant_types_supported: ["authorization_code", "refresh_token"],
@@ -29,8 +30,8 @@ const authorizationServer = (publicUrl: string) => ({
   scopes_supported: [OAUTH_SCOPE],
   authorization_response_iss_parameter_supported: true,
   client_id_metadata_document_supported: true,
-  protected_resources: [resourceOf(publicUrl)],
-  service_documentation: `${publicUrl}/developers`,
+  protected_resources: [resourceOf(issuer)],
+  service_documentation: `${issuer}/developers`,
 });
 
 /** Clients of several years ask at several places; the answer is one. */
@@ -42,8 +43,6 @@ const SERVER_PATHS = [
 
 export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
-  const tags = ["oauth"];
-  const { publicUrl } = app.config;
   app.addHook(
     "onSend",
     async (_request, reply) => void reply.header("cache-control", "public, max-age=300"),
@@ -54,12 +53,12 @@ export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
       {
         config,
         schema: {
-          tags,
+          hide: true,
           summary: "The MCP endpoint as a protected resource (RFC 9728)",
           response: { 200: ProtectedResource },
         },
       },
-      async () => protectedResource(publicUrl),
+      async (request) => protectedResource(app.ownOrigins.asAsked(request)),
     );
   for (const path of SERVER_PATHS)
     app.get(
@@ -67,11 +66,11 @@ export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
       {
         config,
         schema: {
-          tags,
+          hide: true,
           summary: "The authorization server (RFC 8414)",
           response: { 200: AuthorizationServer },
         },
       },
-      async () => authorizationServer(publicUrl),
+      async (request) => authorizationServer(app.ownOrigins.asAsked(request)),
     );
 };

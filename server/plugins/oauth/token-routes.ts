@@ -21,12 +21,12 @@ import { exchangeCode, renew, revoke } from "./tokens.ts";
 const FORM_BYTES = 16 * 1024;
 const problems = { "4xx": OauthProblem, "5xx": OauthProblem };
 
-/** What programs call. Strangers all of them, until what they show is proven. */
+/**
+ * What programs call. Strangers all of them, until what they show is proven. They find these in the documents of OAuth
+ * and are refused in its words, so the API's own description leaves them out.
+ */
 export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
-  const tags = ["oauth"];
-  const { publicUrl } = app.config;
-  const resource = resourceOf(publicUrl);
   app.setErrorHandler(sendOauthError);
   app.addHook(
     "onSend",
@@ -40,7 +40,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { ...config, limit: "register" },
       bodyLimit: FORM_BYTES,
       schema: {
-        tags,
+        hide: true,
         summary: "Register a program (RFC 7591); forgotten after a week if nobody connects it",
         body: RegistrationBody,
         response: { 201: Registered, ...problems },
@@ -71,7 +71,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
           config,
           bodyLimit: FORM_BYTES,
           schema: {
-            tags,
+            hide: true,
             summary: "Tokens for a code (with PKCE) or for a refresh token",
             consumes: [FORM],
             body: TokenBody,
@@ -96,7 +96,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
           config,
           bodyLimit: FORM_BYTES,
           schema: {
-            tags,
+            hide: true,
             summary: "End a token (RFC 7009); a refresh token ends its connection",
             consumes: [FORM],
             body: RevokeBody,
@@ -127,6 +127,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
       throw new OauthError("unsupported_grant_type", "authorization_code or refresh_token.");
     const clientId = text("client_id");
     const asked = body["resource"];
+    const resource = resourceOf(app.ownOrigins.asAsked(request));
     if (!isResource(typeof asked === "string" ? asked : undefined, resource))
       throw new OauthError("invalid_target", `resource must be ${resource}.`);
     const isCode = type === "authorization_code";
