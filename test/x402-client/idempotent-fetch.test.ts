@@ -186,10 +186,11 @@ t.test("one key, one payment", async (t) => {
       onAsk: async ({ request, response }) => {
         ran.push(String(request.url));
         if (request.url === "/hang") return;
-        if (request.url === "/moved")
-          return void response.writeHead(303, { location: "/made" }).end();
-        await held;
-        response.writeHead(201).end("made");
+        if (request.url === "/moved") response.writeHead(303, { location: "/made" }).end();
+        else {
+          await held;
+          response.writeHead(201).end("made");
+        }
       },
     };
     const post = (path: string) =>

@@ -6,7 +6,6 @@ import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
-import { OutboundError } from "../../infra/outbound/guard.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
@@ -25,6 +24,7 @@ import {
 } from "./offer.ts";
 import { deliver, isOver, resumeDelivery } from "./deliver.ts";
 import {
+  askingOnce,
   assertOneTarget,
   isSafe,
   prepare,
@@ -40,18 +40,6 @@ import { LedgerEntry } from "./ledger.ts";
 import { forNothing, afterPaying, signIn, toldFromCache, type Job } from "./unpaid.ts";
 
 const FRESH_MS = 2_000;
-/** What the time before a payment may take beside the target's answers. */
-const ASKING_SPARE_MS = 30_000;
-/** The target may have got the request, and its answer is lost: not sent again by the same key. */
-const ANSWER_LOST: ReadonlySet<string> = new Set([
-  "upstream_timeout",
-  "upstream_error",
-  "upstream_redirect",
-  "fetch_capacity",
-]);
-
-const mayHaveActed = ({ code, cause }: ApiError): boolean =>
-  ANSWER_LOST.has(code) && !(cause instanceof OutboundError && cause.neverSent);
 export class X402Client {
   readonly #deps: ClientDeps;
 
@@ -129,9 +117,7 @@ export class X402Client {
         await job.entry.begun();
         return resumeDelivery(deps, { target, caller, payment, heard });
       },
-      ...(!isSafe(target) && {
-        asksOnce: { mayHaveActed, longestMs: 2 * target.timeoutMs + ASKING_SPARE_MS },
-      }),
+      ...(!isSafe(target) && { asksOnce: askingOnce(target) }),
       repeatFree: (freeAnswer) => this.#repeatFree(job, freeAnswer),
     };
   }

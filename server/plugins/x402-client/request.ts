@@ -8,6 +8,7 @@ import {
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { PaidAt } from "../custody/covers.ts";
 import type { SignInAsked } from "../custody/sign-in.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { ListingBook, ListingPins } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
@@ -115,6 +116,25 @@ const BODYLESS = new Set(["GET", "HEAD"]);
 
 /** RFC 9110: asking again does nothing over there. */
 export const isSafe = ({ method }: Pick<TargetRequest, "method">): boolean => BODYLESS.has(method);
+
+/** What the time before a payment may take beside the target's answers. */
+const ASKING_SPARE_MS = 30_000;
+/** The target may have got the request, and its answer is lost: not sent again by the same key. */
+const ANSWER_LOST: ReadonlySet<string> = new Set([
+  "upstream_timeout",
+  "upstream_error",
+  "upstream_redirect",
+  "fetch_capacity",
+]);
+
+const mayHaveActed = ({ code, cause }: ApiError): boolean =>
+  ANSWER_LOST.has(code) && !(cause instanceof OutboundError && cause.neverSent);
+
+/** Of a request that must not be sent twice: which errors leave it open whether it arrived, and when nobody waits for it any more. */
+export const askingOnce = ({ timeoutMs }: Pick<TargetRequest, "timeoutMs">) => ({
+  mayHaveActed,
+  longestMs: 2 * timeoutMs + ASKING_SPARE_MS,
+});
 
 export function assertOneTarget(input: FetchInput): void {
   if ((input.url === undefined) === (input.listingId === undefined))
