@@ -149,7 +149,8 @@ export type NetworkBalance = Static<typeof NetworkBalance>;
 export const AgentStatus = Type.Enum(["active", "paused", "expired", "archived"]);
 /** As much of a key as it may be known by. */
 export const KeyPrefix = Type.String({ examples: ["purser_3f9a"] });
-export const KeyEnd = Type.String({ minLength: 4, maxLength: 4, examples: ["x7Qk"] });
+/** Its last four characters; nothing of a key whose secret nobody knows. */
+export const KeyEnd = Type.String({ maxLength: 4, examples: ["x7Qk"] });
 
 const agentFields = {
   id: Id,

@@ -46,7 +46,11 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
           examples: [{ jsonrpc: "2.0", id: 1, method: "tools/list" }],
         }),
         produces: ["application/json", "text/event-stream"],
-        response: { 200: JsonRpc, 202: Type.Null({ description: "A notification was taken" }) },
+        response: {
+          200: JsonRpc,
+          202: Type.Null({ description: "A notification was taken" }),
+          401: JsonRpc,
+        },
       },
     },
     async (request, reply) => {

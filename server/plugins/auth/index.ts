@@ -7,6 +7,7 @@ import { keyHolders, noteKeyUse, tokenHolders, type KeyHolder } from "./api-keys
 import { Passes } from "./passes.ts";
 import { ACCESS_TOKEN_PREFIX, API_KEY_PREFIX, hashSecret, isSecretShape } from "./secrets.ts";
 import cookie from "@fastify/cookie";
+import { OAUTH_SCOPE } from "../http/document.ts";
 import { sessionCookieName } from "../http/index.ts";
 import type { Address } from "viem";
 import {
@@ -159,8 +160,6 @@ function refusal(code: ErrorCode, challenge: string, detail?: string): ApiError 
   });
 }
 
-/** Use an agent within its rules: the one thing there is to allow. */
-export const OAUTH_SCOPE = "agent";
 export const RESOURCE_PATH = "/mcp";
 export const RESOURCE_METADATA_PATH = `/.well-known/oauth-protected-resource${RESOURCE_PATH}`;
 

@@ -9,6 +9,9 @@ import type { Credential } from "./index.ts";
 import { headerComponents, headersOf } from "./answer-headers.ts";
 import { refusalsOf, type DeclaredRoute } from "./refusals.ts";
 
+/** Use an agent within its rules: the one thing that a connected program is allowed. */
+export const OAUTH_SCOPE = "agent";
+
 interface Service {
   version: string;
   publicUrl: string;
@@ -51,6 +54,18 @@ export function openApiDocument(service: Service, routes: readonly DeclaredRoute
           type: "http",
           scheme: "bearer",
           description: "An agent's API key (`purser_...`)",
+        },
+        connection: {
+          type: "oauth2",
+          description: "A program that the owner connected; for the MCP endpoint alone",
+          flows: {
+            authorizationCode: {
+              authorizationUrl: `${service.publicUrl}/oauth/authorize`,
+              tokenUrl: `${service.publicUrl}/oauth/token`,
+              refreshUrl: `${service.publicUrl}/oauth/token`,
+              scopes: { [OAUTH_SCOPE]: "Use the agent's wallet within its limits" },
+            },
+          },
         },
         facilitatorKey: {
           type: "http",
@@ -133,7 +148,7 @@ function operation(route: DeclaredRoute, components: Components): object {
     summary: schema.summary,
     description: sentences.filter((sentence) => sentence !== undefined).join(" "),
     tags: schema.tags,
-    security: SECURITY[auth],
+    security: config.oauth ? [...SECURITY[auth], { connection: [OAUTH_SCOPE] }] : SECURITY[auth],
     ...(parameters.length > 0 ? { parameters } : {}),
     ...(schema.body === undefined
       ? {}

@@ -41,7 +41,13 @@ const ANY: readonly ErrorCode[] = [
 ];
 const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
   public: [],
-  agent: ["missing_api_key", "invalid_api_key", "api_key_revoked", "api_key_expired"],
+  agent: [
+    "missing_api_key",
+    "invalid_api_key",
+    "invalid_access_token",
+    "api_key_revoked",
+    "api_key_expired",
+  ],
   owner: ["session_required"],
   facilitator: ["missing_api_key", "invalid_api_key"],
 };

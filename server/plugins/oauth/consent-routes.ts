@@ -36,7 +36,11 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/oauth/requests",
     {
       // Reading a program's description is work that somebody else's address can cause.
-      config: { auth: "owner", limit: "probe" },
+      config: {
+        auth: "owner",
+        limit: "probe",
+        errors: ["program_refused", "return_address_refused"],
+      },
       schema: {
         operationId: "askConsent",
         tags,

@@ -1,7 +1,8 @@
 /** Who we are and what we speak, as a client finds it out (RFC 8414, RFC 9728). Only what is really there is named. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { AuthorizationServer, ProtectedResource } from "../../schemas/oauth.ts";
-import { OAUTH_SCOPE, RESOURCE_METADATA_PATH, RESOURCE_PATH } from "../auth/index.ts";
+import { RESOURCE_METADATA_PATH, RESOURCE_PATH } from "../auth/index.ts";
+import { OAUTH_SCOPE } from "../http/document.ts";
 
 /** Our issuer is an origin: PUBLIC_URL's, on a loopback address also its other spelling, for whoever uses that one. */
 export const resourceOf = (issuer: string): string => `${issuer}${RESOURCE_PATH}`;

@@ -10,7 +10,7 @@ import {
   TokenAnswer,
   TokenBody,
 } from "../../schemas/oauth.ts";
-import { OAUTH_SCOPE } from "../auth/index.ts";
+import { OAUTH_SCOPE } from "../http/document.ts";
 import { readMetadata } from "./clients.ts";
 import { isResource } from "./consent.ts";
 import { OauthError, sendOauthError } from "./errors.ts";
