@@ -37,6 +37,10 @@ const PACKAGES = {
       outdir: "dist",
       format: "esm",
       splitting: true,
+      // A program, not a library: nobody debugs into it, and the protocol's library is large.
+      minifySyntax: true,
+      minifyWhitespace: true,
+      sourcemap: false,
       chunkNames: "cli-[name]-[hash]",
       banner: { js: REQUIRE },
     });

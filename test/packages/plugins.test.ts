@@ -48,7 +48,7 @@ t.test("the lists of plugins point at it", async (t) => {
   const [ofClaude] = claude["plugins"] as { source: string }[];
   const [ofCodex] = codex["plugins"] as { source: { path: string } }[];
   for (const path of [ofClaude?.source, ofCodex?.source.path])
-    t.ok(existsSync(join(ROOT, path ?? "nowhere", "skills")), String(path));
+    t.ok(existsSync(join(ROOT, path ?? "nowhere", "skills")), path ?? "a path is named");
 });
 
 t.test("each names one server, and it is there", async (t) => {
