@@ -82,7 +82,7 @@ class AgentSelfKey(TypedDict):
 class AgentSelf(TypedDict):
     id: str
     name: str
-    status: str
+    status: Literal["active", "paused", "expired", "archived"]
     expired: bool
     wallet: str
     walletAddress: str
@@ -126,9 +126,10 @@ class FetchResultRequirement(TypedDict):
 
 class FetchResultThirdParty(TypedDict):
     untrusted: Literal[True]
-    serviceName: Optional[str]
-    description: Optional[str]
-    mimeType: Optional[str]
+    serviceName: NotRequired[Optional[str]]
+    description: NotRequired[Optional[str]]
+    mimeType: NotRequired[Optional[str]]
+    paymentResponse: NotRequired[Any]
 
 
 class FetchResultVerdictRulesItem(TypedDict):
@@ -154,8 +155,21 @@ class FetchResult(TypedDict):
     paid: bool
     amountPaid: str
     txHash: Optional[str]
+    text: NotRequired[str]
     data: NotRequired[Any]
     dataBase64: NotRequired[str]
+    contentEncoding: NotRequired[str]
+    truncated: NotRequired[bool]
+    truncatedBy: NotRequired[Union[Literal["size"], Literal["connection"], Literal["timeout"], Literal["encoding"]]]
+    bytes: NotRequired[int]
+    headers: NotRequired[Dict[str, str]]
+    omittedHeaders: List[str]
+    note: NotRequired[str]
+    cached: NotRequired[Literal[True]]
+    cachedAt: NotRequired[str]
+    ageSeconds: NotRequired[int]
+    cachedPaymentId: NotRequired[str]
+    signedIn: NotRequired[Literal[True]]
     source: str
     status: int
     contentType: Optional[str]
@@ -165,6 +179,7 @@ class FetchResult(TypedDict):
     delivered: bool
     remaining: str
     dryRun: NotRequired[Literal[True]]
+    maxBytes: NotRequired[int]
     price: NotRequired[Optional[str]]
     requirement: NotRequired[FetchResultRequirement]
     thirdParty: NotRequired[FetchResultThirdParty]
@@ -228,8 +243,8 @@ class Payment(TypedDict):
     id: str
     agentId: str
     agentName: str
-    kind: str
-    status: str
+    kind: Literal["spend", "x402", "withdrawal", "incoming"]
+    status: Literal["blocked", "reserved", "submitted", "settled", "voided", "unknown"]
     network: str
     asset: str
     recipient: Optional[str]
