@@ -1,12 +1,18 @@
 /** The payment schemes we speak. The only place that lists them. */
-import type { AuthorizationRef } from "../core/authorization.ts";
+import type { AuthorizationRef, SchemeTerms } from "../core/authorization.ts";
 import { isRecord } from "../core/foreign-text.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
+import { exactPermit2 } from "./exact-permit2/index.ts";
 import { findServed, payerOf, refuse, takeApart, type ReadPayment, type Scheme } from "./scheme.ts";
 
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
-export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009];
+export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009, exactPermit2];
+
+/** By what is stored with an authorization; EIP-3009's have nothing. */
+const BY_TERMS: Record<SchemeTerms["scheme"], Scheme> = {
+  "exact-permit2": exactPermit2,
+};
 
 /** One of each name: what the facilitator announces, and what a paywall asks for. */
 export const NAMED_SCHEMES: readonly Scheme[] = SCHEMES.filter(
@@ -20,14 +26,15 @@ export function findScheme(name: unknown, extra: unknown): Scheme | undefined {
   return named.find(({ transferMethod }) => transferMethod === method) ?? named[0];
 }
 
-/** The scheme of an authorization we sign or have stored: all of them are EIP-3009's. */
-export const schemeOf = (_authorization: AuthorizationRef): Scheme => exactEip3009;
+/** The scheme of an authorization we sign or have stored. */
+export const schemeOf = ({ terms }: AuthorizationRef): Scheme =>
+  terms ? BY_TERMS[terms.scheme] : exactEip3009;
 
 /** Reads the protocol's `{x402Version, paymentPayload, paymentRequirements}`: strict on what moves money, blind to extra fields. */
 export function readPayment(body: unknown, networks: readonly NetworkFacts[]): ReadPayment {
   const parts = takeApart(body);
   if ("reason" in parts) return parts;
-  const { scheme, extra, network } = parts.requirements;
+  const { scheme, network } = parts.requirements;
   // What another facilitator may serve is told by name, before its shape is judged by ours.
   const payer = payerOf({ payload: parts.payload });
   if (typeof scheme === "string" && !SCHEMES.some(({ name }) => name === scheme))
@@ -37,5 +44,8 @@ export function readPayment(body: unknown, networks: readonly NetworkFacts[]): R
     parts.accepted["network"] === network &&
     !findServed(parts.version, network, networks);
   if (isElsewhere) return refuse("invalid_network", payer);
-  return (findScheme(scheme, extra) ?? SCHEMES[0]).read(parts, networks);
+  // What is in the payload says how it pays; what the seller asked for says it where the payload is nobody's.
+  const named = SCHEMES.filter(({ name }) => name === scheme);
+  const own = named.find((each) => each.recognizes(parts)) ?? named[0] ?? SCHEMES[0];
+  return own.read(parts, networks);
 }

@@ -3,7 +3,7 @@ import { toFacilitatorEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
 import { publicActions } from "viem";
-import type { TestChain } from "../helpers/chain.ts";
+import type { TestAccount, TestChain } from "../helpers/chain.ts";
 import type { Body } from "./payments.ts";
 
 export interface ReferenceVerdict {
@@ -11,10 +11,10 @@ export interface ReferenceVerdict {
   reason: string;
 }
 
-export function referenceFacilitator(chain: TestChain) {
-  const client = chain.walletClient(chain.admin).extend(publicActions);
+export function referenceFacilitator(chain: TestChain, account: TestAccount = chain.admin) {
+  const client = chain.walletClient(account).extend(publicActions);
   const signer = toFacilitatorEvmSigner({
-    address: chain.admin.address,
+    address: account.address,
     readContract: (args) => client.readContract({ ...args, args: args.args ?? [] }),
     verifyTypedData: (args) => client.verifyTypedData(args as never),
     writeContract: (args) => client.writeContract(args),

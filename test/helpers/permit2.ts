@@ -4,10 +4,12 @@ import {
   PERMIT2_ADDRESS,
   permit2WitnessTypes,
   uptoPermit2WitnessTypes,
+  x402ExactPermit2ProxyABI,
   x402ExactPermit2ProxyAddress,
   x402UptoPermit2ProxyAddress,
 } from "@x402/evm";
-import { maxUint256, parseAbi, toHex, type Address, type Hex } from "viem";
+import { encodeFunctionData, maxUint256, parseAbi, toHex, type Address, type Hex } from "viem";
+import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import type { PrivateKeyAccount } from "viem/accounts";
 import type { TestChain } from "./chain.ts";
 
@@ -113,3 +115,41 @@ export const isNonceUsed = async (
   });
   return ((word >> (nonce & 255n)) & 1n) === 1n;
 };
+
+/** As the engine takes it. */
+export async function authorizePermit2(
+  chain: Pick<TestChain, "chainId" | "usdc">,
+  payer: PrivateKeyAccount,
+  given: Parameters<typeof permit2Message>[2],
+): Promise<SignedAuthorization & { message: Permit2Message }> {
+  const message = permit2Message(chain, payer.address, given);
+  return {
+    chainId: chain.chainId,
+    asset: message.permitted.token,
+    from: payer.address,
+    to: message.witness.to,
+    value: message.permitted.amount,
+    validAfter: message.witness.validAfter,
+    validBefore: message.deadline + 1n,
+    nonce: `permit2:${toHex(message.nonce, { size: 32 })}`,
+    terms: { scheme: "exact-permit2" },
+    signature: await signPermit2(chain, payer, message),
+    message,
+  };
+}
+
+/** The call anybody may make of it. */
+export const exactSettleData = (
+  { from, permitted, nonce, deadline, witness }: Permit2Message,
+  signature: Hex,
+): Hex =>
+  encodeFunctionData({
+    abi: x402ExactPermit2ProxyABI,
+    functionName: "settle",
+    args: [
+      { permitted, nonce, deadline },
+      from,
+      { to: witness.to, validAfter: witness.validAfter },
+      signature,
+    ],
+  });

@@ -76,7 +76,7 @@ t.test("what is wrong has a reason", async (t) => {
     [["paymentPayload"], undefined, "invalid_payload"],
     [["paymentRequirements"], [], "invalid_payload"],
     [["paymentPayload", "payload"], "0x", "invalid_payload"],
-    [["paymentPayload", "payload", "permit2Authorization"], {}, "unsupported_payload_type"],
+    [["paymentPayload", "payload", "permit2Authorization"], {}, "invalid_payload"],
     [ACCEPTED, null, "invalid_payload"],
     [[...ACCEPTED, "scheme"], "upto", "invalid_exact_evm_scheme"],
     [["paymentRequirements", "scheme"], "upto", "unsupported_scheme"],

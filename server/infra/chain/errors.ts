@@ -168,6 +168,12 @@ function chainOf(error: unknown): Link[] {
 
 const ERROR_STRING = "08c379a0";
 
+/** The same, or which custom error it was; none where it gave neither. */
+export function revertReason(data: Hex): string | undefined {
+  const text = revertText(data);
+  return text === undefined && data.length >= 10 ? `custom error ${data.slice(0, 10)}` : text;
+}
+
 /** The text of `Error(string)` in what a reverted call returned; none where it ran out of gas or gave a custom error. */
 export function revertText(data: Hex): string | undefined {
   if (data.slice(2, 10) !== ERROR_STRING) return undefined;

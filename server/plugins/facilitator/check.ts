@@ -72,7 +72,10 @@ export class PaymentChecker {
   }
 
   async checkPayment(payment: Payment): Promise<CheckResult> {
-    const { digest, ecdsa } = payment.scheme.examine(payment);
+    const { scheme } = payment;
+    const early = scheme.checkFirst && (await this.#checkEarly(payment));
+    if (early) return early;
+    const { digest, ecdsa } = scheme.examine(payment);
     if (ecdsa === undefined) return this.#checkWallet(payment, digest);
     const refusal = this.#checkTerms(payment) ?? (await this.#checkAsset(payment));
     if (refusal) return refusal;
@@ -89,6 +92,14 @@ export class PaymentChecker {
     if (alone.goesThrough) return { isValid: true, payment, authorization };
     if (hasCode) return this.#checkWallet(payment, digest);
     return payment.scheme.explainFailure(payment, { ...diagnosis, revert: alone.revert });
+  }
+
+  /** Where the reference looks at the terms, and then at the asset, before it believes the signature. */
+  async #checkEarly(payment: Payment): Promise<Refusal | undefined> {
+    const { scheme } = payment;
+    return (
+      scheme.checkFirst?.(payment, this.#deps.nowSeconds()) ?? (await this.#checkAsset(payment))
+    );
   }
 
   #checkTerms(payment: Payment): Refusal | undefined {
@@ -109,15 +120,16 @@ export class PaymentChecker {
     if (asset === network.usdc.address.toLowerCase()) return undefined;
     const isContract = await this.#deps.reads.hasCode(network.chainId, asset);
     return refuse(
-      isContract ? "invalid_exact_evm_eip3009_not_supported" : "asset_not_deployed_contract",
+      isContract ? payment.scheme.reasonOtherAsset : "asset_not_deployed_contract",
       payer,
+      isContract ? "This facilitator settles only USDC on this network." : undefined,
     );
   }
 
   async #checkWallet(payment: Payment, digest: Hex): Promise<CheckResult> {
     const { reads } = this.#deps;
     const { chainId } = payment.network;
-    const badSignature = refuse("invalid_exact_evm_signature", payment.payer);
+    const badSignature = refuse(payment.scheme.reasonSignature, payment.payer);
     const parts = unwrapSignature(payment.signature);
     if (!parts) return badSignature;
     const isDeployed = await reads.hasCode(chainId, payment.authorization.from);

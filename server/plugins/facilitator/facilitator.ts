@@ -44,7 +44,7 @@ export interface FacilitatorDeps {
 const EXTENSIONS_WAIT_MS = 1_000;
 
 /** Keys of protocol extensions this facilitator understands. */
-const EXTENSIONS = ["bazaar"];
+const EXTENSIONS = ["bazaar", "eip2612GasSponsoring"];
 
 export class Facilitator {
   readonly #deps: FacilitatorDeps;

@@ -4,7 +4,7 @@ import { uintOf, type CallResult, type ContractCall } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
-import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
+import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import {
   decodeAggregate,
   encodeAggregate,
@@ -47,7 +47,7 @@ export class ChainPaymentReads {
   async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
     const { calls, deployment } = schemeOf(authorization).planTransfer(authorization);
     const last = (await this.#call(calls, deployment ? DEPLOYMENT_GAS : 0n)).at(-1);
-    return { goesThrough: last?.success === true, revert: last && revertText(last.data) };
+    return { goesThrough: last?.success === true, revert: last && revertReason(last.data) };
   }
 
   diagnose(authorization: SignedAuthorization): Promise<Diagnosis> {
@@ -108,16 +108,21 @@ export class ChainPaymentReads {
   }
 
   async #diagnoseTogether(authorizations: SignedAuthorization[]): Promise<Diagnosis[]> {
-    const calls = authorizations.flatMap((authorization) => [
-      { target: authorization.asset, data: balanceOf(authorization.from) },
-      schemeOf(authorization).stateCall(authorization),
-    ]);
-    const results = await this.#call(calls);
+    const questions = authorizations.map((authorization) => {
+      const scheme = schemeOf(authorization);
+      return [
+        { target: authorization.asset, data: balanceOf(authorization.from) },
+        scheme.stateCall(authorization),
+        ...(scheme.diagnosisCalls?.(authorization) ?? []),
+      ];
+    });
+    const results = await this.#call(questions.flat());
     return authorizations.map((authorization, index) => {
-      const state = results[index * 2 + 1];
+      const [balance, state, ...asked] = results.splice(0, questions[index]?.length);
       return {
-        balanceAtomic: uintOf(results[index * 2]),
+        balanceAtomic: uintOf(balance),
         used: state && schemeOf(authorization).isEnded(authorization, state),
+        asked,
       };
     });
   }

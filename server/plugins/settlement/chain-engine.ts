@@ -1,6 +1,6 @@
 /** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
 import type { PrivateKeyAccount } from "viem";
-import { accountsOf, gasHoldOf } from "../../core/gas.ts";
+import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
@@ -33,6 +33,8 @@ const CLASSES: Record<SettlementKind, number> = {
 const FALLBACK_TIP_WEI = 1_000_000_000n;
 /** What one plain settlement may cost, for "can the relayer pay at all". */
 const SINGLE_GAS = 170_000n;
+/** The most that the usual scheme's call uses. */
+const USUAL_KEY_GAS = 100_000n;
 /** Accepted rows become visible at the caller's commit: looked for a few times after the word. */
 const LOOK_AFTER_MS = [3, 15, 60, 250];
 
@@ -120,12 +122,14 @@ export class ChainEngine {
    * What is set aside for one payment before it is signed: what it would cost now, alone. What a payer's code may
    * burn is the most that its transaction is given.
    */
-  async gasHold(options: { hasCode?: boolean } = {}): Promise<bigint> {
+  async gasHold(options: { hasCode?: boolean; keyGas?: bigint } = {}): Promise<bigint> {
     const { heads, network, gasCapPerItem, feeCaps: caps } = this.ctx;
     const { baseFeeWei } = heads.head ?? (await heads.refresh());
     const priorityFeeWei = await this.priorityFeeWei();
     const { nativePriceAtomic } = network;
-    const gas = options.hasCode === true ? gasCapPerItem : undefined;
+    // Set aside for the usual transfer, which uses less than the most; a dearer one in proportion.
+    const usual = ((options.keyGas ?? USUAL_KEY_GAS) * PLAIN_GAS) / USUAL_KEY_GAS;
+    const gas = options.hasCode === true ? gasCapPerItem : usual;
     return gasHoldOf({ baseFeeWei, priorityFeeWei, caps, nativePriceAtomic, gas });
   }
 
@@ -139,9 +143,9 @@ export class ChainEngine {
     const known = head ? { acceptedBlock: head.number, ...request } : request;
     if (request.kind !== "facilitated" || request.gas !== undefined) return known;
     const { authorization, merchant } = request;
-    const { isPlainKey } = schemeOf(authorization).planTransfer(authorization);
+    const { isPlainKey, keyGas } = schemeOf(authorization).planTransfer(authorization);
     // What is not known now is charged by the receipt.
-    const hold = await this.gasHold({ hasCode: !isPlainKey }).catch(() => 0n);
+    const hold = await this.gasHold({ hasCode: !isPlainKey, keyGas }).catch(() => 0n);
     return { ...known, gas: { accounts: accountsOf({ ...authorization, merchant }), hold } };
   }
 

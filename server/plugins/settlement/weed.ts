@@ -1,5 +1,5 @@
 /** Looks at a batch before it is signed: who may share it, who would fail, and whether the token works at all. */
-import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
+import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { gasLimitOf, isStrangers, isWornOut, MAX_GIVEN_UP, pendingDebits } from "./batch.ts";
 import type { BatchItem, Fees } from "./batch.ts";
@@ -143,7 +143,7 @@ async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTe
   const mute: BatchItem[] = [];
   for (const [index, item] of items.entries()) {
     const result = own[index];
-    const text = revertText(result?.data ?? "0x");
+    const text = revertReason(result?.data ?? "0x");
     if (result?.success === true) good.push(item);
     // Without a reason it may be a neighbour's fault: such a row is tried again by itself.
     else if (text === undefined && items.length > 1) mute.push(item);

@@ -28,7 +28,6 @@ import {
   transferDigest,
   endFilter,
   fateIn,
-  isUse,
   explainRevert,
   REASON_EXPIRED,
   REASON_USED,
@@ -43,10 +42,13 @@ export const exactEip3009: Scheme<ExactPayment> = {
   name: "exact",
   transferMethod: TRANSFER_METHOD,
 
+  recognizes: ({ payload }) => !("permit2Authorization" in payload),
   read: (parts, networks) => readExactPayment(exactEip3009, parts, networks),
   examine,
   checkTerms,
   explainFailure,
+  reasonSignature: "invalid_exact_evm_signature",
+  reasonOtherAsset: "invalid_exact_evm_eip3009_not_supported",
 
   planTransfer,
   cancelCall: ({ asset, from, nonce }, signature) => ({
@@ -61,9 +63,10 @@ export const exactEip3009: Scheme<ExactPayment> = {
     const word = uintOf(answer);
     return word === undefined ? undefined : word !== 0n;
   },
-  fateIn,
+  fateIn: ({ logs }, expected) => fateIn(logs, expected),
+  isNamedInLogs: true,
+  traceOf: () => undefined,
   endFilter,
-  isUse,
   explainRevert,
   reasonUsed: REASON_USED,
   reasonExpired: REASON_EXPIRED,
@@ -74,6 +77,9 @@ export const exactEip3009: Scheme<ExactPayment> = {
   proofPayload,
   requirementExtra: ({ usdc }) => ({ name: usdc.name, version: usdc.version }),
 };
+
+/** First payment to a new payee, a busy token proxy. */
+const KEY_GAS = 100_000n;
 
 /** In this process. The domain is the one the requirements name: a wrong one is told apart later. */
 function examine(payment: ExactPayment): { digest: Hex; ecdsa: Hex | undefined } {
@@ -108,6 +114,7 @@ function planTransfer(authorization: SignedAuthorization): TransferPlan {
       : [transfer],
     isPlainKey: deployment === undefined && isKeySignature(inner),
     deployment,
+    keyGas: KEY_GAS,
   };
 }
 
