@@ -13,7 +13,16 @@ export interface TokenPermit {
  * What an authorization is beside the members all have; none of it is EIP-3009's. Stored with it, and the scheme of
  * that name alone reads it.
  */
-export type SchemeTerms = { readonly scheme: "exact-permit2"; readonly permit?: TokenPermit };
+export type SchemeTerms =
+  | { readonly scheme: "exact-permit2"; readonly permit?: TokenPermit }
+  | {
+      readonly scheme: "upto";
+      /** What was signed; `value` is what is charged of it. */
+      readonly maximum: string;
+      /** The one account that may send it. Lower case. */
+      readonly facilitator: Address;
+      readonly permit?: TokenPermit;
+    };
 
 /** Permit2 keeps nonces of its own, shared by all who spend through it: no key of one is a key of the other. */
 export type Nonce = Hex | `permit2:${Hex}`;

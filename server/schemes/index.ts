@@ -4,19 +4,34 @@ import { isRecord } from "../core/foreign-text.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
 import { exactPermit2 } from "./exact-permit2/index.ts";
-import { findServed, payerOf, refuse, takeApart, type ReadPayment, type Scheme } from "./scheme.ts";
+import { upto } from "./upto/index.ts";
+import {
+  findServed,
+  payerOf,
+  refuse,
+  takeApart,
+  type Desk,
+  type ReadPayment,
+  type Scheme,
+} from "./scheme.ts";
 
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
-export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009, exactPermit2];
+export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009, exactPermit2, upto];
 
 /** By what is stored with an authorization; EIP-3009's have nothing. */
 const BY_TERMS: Record<SchemeTerms["scheme"], Scheme> = {
   "exact-permit2": exactPermit2,
+  upto,
 };
 
-/** One of each name: what the facilitator announces, and what a paywall asks for. */
-export const NAMED_SCHEMES: readonly Scheme[] = SCHEMES.filter(
+/** One of each name: what the facilitator announces. */
+export const ANNOUNCED_SCHEMES: readonly Scheme[] = SCHEMES.filter(
   ({ name }, index) => SCHEMES.findIndex((scheme) => scheme.name === name) === index,
+);
+
+/** Of these, what a paywall asks for: a price. */
+export const NAMED_SCHEMES: readonly Scheme[] = ANNOUNCED_SCHEMES.filter(
+  ({ isMetered }) => isMetered !== true,
 );
 
 /** Of several ways to move the asset under one name, `extra` says which; the first where it says none of ours. */
@@ -31,7 +46,11 @@ export const schemeOf = ({ terms }: AuthorizationRef): Scheme =>
   terms ? BY_TERMS[terms.scheme] : exactEip3009;
 
 /** Reads the protocol's `{x402Version, paymentPayload, paymentRequirements}`: strict on what moves money, blind to extra fields. */
-export function readPayment(body: unknown, networks: readonly NetworkFacts[]): ReadPayment {
+export function readPayment(
+  body: unknown,
+  networks: readonly NetworkFacts[],
+  { purpose = "verify", relayers = [] }: Partial<Omit<Desk, "networks">> = {},
+): ReadPayment {
   const parts = takeApart(body);
   if ("reason" in parts) return parts;
   const { scheme, network } = parts.requirements;
@@ -47,5 +66,5 @@ export function readPayment(body: unknown, networks: readonly NetworkFacts[]): R
   // What is in the payload says how it pays; what the seller asked for says it where the payload is nobody's.
   const named = SCHEMES.filter(({ name }) => name === scheme);
   const own = named.find((each) => each.recognizes(parts)) ?? named[0] ?? SCHEMES[0];
-  return own.read(parts, networks);
+  return own.read(parts, { networks, purpose, relayers });
 }

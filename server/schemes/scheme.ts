@@ -61,11 +61,20 @@ export interface Diagnosis {
   readonly asked?: readonly CallResult[] | undefined;
 }
 
+/** Whose desk a payment is presented at, and for what. */
+export interface Desk {
+  readonly networks: readonly NetworkFacts[];
+  /** To settle: then what is required may be what was used of a maximum, which a check is about. */
+  readonly purpose: "verify" | "settle";
+  /** The accounts we send from. */
+  readonly relayers: readonly Address[];
+}
+
 /** Asked by the facilitator's checker. */
 interface Checking<Read extends Payment> {
   /** Of two schemes of one name: whose payload this is. */
   recognizes(parts: PresentedParts): boolean;
-  read(parts: PresentedParts, networks: readonly NetworkFacts[]): ReadPayment<Read>;
+  read(parts: PresentedParts, desk: Desk): ReadPayment<Read>;
   /** The digest, and the canonical signature if the payer itself made it as an ordinary account. */
   examine(payment: Read): { digest: Hex; ecdsa: Hex | undefined };
   /** What is looked at before the signature is, where the reference has that order; times as in `checkTerms`. */
@@ -157,6 +166,11 @@ export interface Scheme<Read extends Payment = Payment> extends Checking<Read>, 
   readonly name: string;
   /** As the protocol names the way the asset moves. */
   readonly transferMethod: string;
+  readonly versions: readonly (1 | 2)[];
+  /** Charges what was used of a maximum: there is no price that a paywall could ask for. */
+  readonly isMetered?: boolean;
+  /** `extra` of the kind the facilitator announces. */
+  supportedExtra?(relayers: readonly Address[]): Fields | undefined;
   /** `extra` of a payment requirement. Asked by the paywall. */
   requirementExtra(network: NetworkFacts): Fields;
 }
@@ -208,6 +222,12 @@ export const REASONS = {
   permit2_payment_too_early: "The payment is not valid yet.",
   permit2_invalid_nonce: "This payment was used or given up before.",
   upto_amount_exceeds_permitted: "More is asked for than the payer signed for.",
+  invalid_upto_evm_scheme: "Only the scheme `upto` is supported for this payment.",
+  invalid_upto_evm_network_mismatch: "The payment is for another network than the requirements.",
+  invalid_upto_evm_payload_settlement_exceeds_amount:
+    "More is asked for than the payer signed for.",
+  invalid_upto_evm_transaction_failed: "The transfer failed on chain.",
+  upto_facilitator_mismatch: "The payer signed for another account to settle this.",
   upto_unauthorized_facilitator: "The payer signed for another account to settle this.",
   permit2_2612_amount_mismatch: "The token's permit is for another amount than the payment.",
   invalid_eip2612_extension_format: "The EIP-2612 extension does not have its shape.",
@@ -266,14 +286,17 @@ export interface Asked extends Pick<Payment, "payTo" | "amountAtomic"> {
 }
 
 /** What the seller asks for. */
-export function readAsked({ version, requirements }: PresentedParts): Asked | Refusal {
+export function readAsked(
+  { version, requirements }: PresentedParts,
+  mayBeNothing = false,
+): Asked | Refusal {
   const asset = parseAddress(requirements["asset"]);
   if (!asset.ok) return invalid(`paymentRequirements.asset ${asset.reason}.`);
   const payTo = parseAddress(requirements["payTo"]);
   if (!payTo.ok) return invalid(`paymentRequirements.payTo ${payTo.reason}.`);
   const amountField = version === 2 ? "amount" : "maxAmountRequired";
   const amountAtomic = parseAtomic(requirements[amountField]);
-  if (amountAtomic === undefined || amountAtomic === 0n)
+  if (amountAtomic === undefined || (amountAtomic === 0n && !mayBeNothing))
     return invalid(`paymentRequirements.${amountField} must be atomic units above zero.`);
   return { asset: asset.address, payTo: payTo.address, amountAtomic };
 }

@@ -120,7 +120,7 @@ export const isNonceUsed = async (
 export async function authorizePermit2(
   chain: Pick<TestChain, "chainId" | "usdc">,
   payer: PrivateKeyAccount,
-  given: Parameters<typeof permit2Message>[2],
+  { charged, ...given }: Parameters<typeof permit2Message>[2] & { charged?: bigint },
 ): Promise<SignedAuthorization & { message: Permit2Message }> {
   const message = permit2Message(chain, payer.address, given);
   return {
@@ -128,11 +128,18 @@ export async function authorizePermit2(
     asset: message.permitted.token,
     from: payer.address,
     to: message.witness.to,
-    value: message.permitted.amount,
+    value: charged ?? message.permitted.amount,
     validAfter: message.witness.validAfter,
     validBefore: message.deadline + 1n,
     nonce: `permit2:${toHex(message.nonce, { size: 32 })}`,
-    terms: { scheme: "exact-permit2" },
+    terms:
+      given.facilitator === undefined
+        ? { scheme: "exact-permit2" }
+        : {
+            scheme: "upto",
+            maximum: message.permitted.amount.toString(),
+            facilitator: given.facilitator.toLowerCase() as Address,
+          },
     signature: await signPermit2(chain, payer, message),
     message,
   };

@@ -92,6 +92,7 @@ export const recordOf = (
   faults: 0,
   given_up: 0,
   terms: null,
+  only_lane: null,
   cancel_signature: null,
   caller_key_hash: null,
   body_hash: null,

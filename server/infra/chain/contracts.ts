@@ -11,7 +11,7 @@ import {
 } from "../../core/abi.ts";
 import { tokenDomainOf, MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import type { ChainClient } from "./index.ts";
-import { classifyChainError } from "./errors.ts";
+import { classifyChainError, revertData } from "./errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
 import type { ExpectedTransfer, SentCall } from "../../schemes/scheme.ts";
@@ -208,6 +208,26 @@ export async function simulate(
     "latest",
   ]);
   return decodeAggregate(answer, args.calls.length);
+}
+
+/** One call from one account, for a contract that looks at who calls. */
+export async function callAs(
+  rpc: Caller,
+  from: string,
+  { target, data }: ContractCall,
+  { gas, fees }: { gas: bigint; fees?: { maxFeeWei: bigint; priorityFeeWei: bigint } },
+): Promise<CallResult> {
+  const priced = fees && {
+    maxFeePerGas: tagOf(fees.maxFeeWei),
+    maxPriorityFeePerGas: tagOf(fees.priorityFeeWei),
+  };
+  try {
+    const call = { from, to: target, data, gas: tagOf(gas), ...priced };
+    return { success: true, data: await rpc.call<Hex>("eth_call", [call, "latest"]) };
+  } catch (error) {
+    if (classifyChainError(error).kind !== "reverted") throw error;
+    return { success: false, data: revertData(error) };
+  }
 }
 
 /**

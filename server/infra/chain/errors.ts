@@ -166,6 +166,14 @@ function chainOf(error: unknown): Link[] {
   return links;
 }
 
+/** What a call that reverted by itself gave back; nodes put it in one of two places, or leave it out. */
+export function revertData(error: unknown): Hex {
+  const data = error instanceof ChainRefusal ? error.data : undefined;
+  const found =
+    typeof data === "object" && data !== null ? (data as { data?: unknown }).data : data;
+  return typeof found === "string" && /^0x[0-9a-f]*$/i.test(found) ? (found as Hex) : "0x";
+}
+
 const ERROR_STRING = "08c379a0";
 
 /** The same, or which custom error it was; none where it gave neither. */

@@ -11,6 +11,7 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import { readPayment } from "../../schemes/index.ts";
 import {
   refuse,
+  type Desk,
   type Refusal,
   type Diagnosis,
   type Payment,
@@ -46,6 +47,7 @@ export type CheckResult = Approved | Refusal;
 
 export interface CheckerDeps {
   networks: readonly NetworkFacts[];
+  relayers: readonly Address[];
   reads: PaymentReads;
   /** Whether the operator lets this factory be called. */
   mayDeploy(deployment: Deployment): boolean;
@@ -62,12 +64,13 @@ export class PaymentChecker {
   }
 
   /** Shape only: what `settle` needs to find out whether it has seen this payment. */
-  read(body: unknown): ReadPayment {
-    return readPayment(body, this.#deps.networks);
+  read(body: unknown, purpose: Desk["purpose"]): ReadPayment {
+    const { networks, relayers } = this.#deps;
+    return readPayment(body, networks, { purpose, relayers });
   }
 
   async check(body: unknown): Promise<CheckResult> {
-    const read = this.read(body);
+    const read = this.read(body, "verify");
     return read.isValid ? this.checkPayment(read.payment) : read;
   }
 

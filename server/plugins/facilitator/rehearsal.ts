@@ -6,6 +6,7 @@ import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import {
+  callAs,
   decodeAggregate,
   encodeAggregate,
   balanceOf,
@@ -39,13 +40,20 @@ export class ChainPaymentReads {
   }
 
   async rehearse(authorization: SignedAuthorization): Promise<boolean> {
-    return this.#wallets.has(authorization.from)
+    const { sender } = schemeOf(authorization).planTransfer(authorization);
+    return sender !== undefined || this.#wallets.has(authorization.from)
       ? (await this.rehearseAlone(authorization)).goesThrough
       : this.#rehearsals.ask(authorization);
   }
 
   async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
-    const { calls, deployment } = schemeOf(authorization).planTransfer(authorization);
+    const { calls, deployment, sender } = schemeOf(authorization).planTransfer(authorization);
+    if (sender !== undefined) {
+      // In company it would be Multicall3 that calls.
+      const gas = this.#gasCapPerItem + OVERHEAD_GAS;
+      const { success, data } = await callAs(this.#rpc, sender, calls[0], { gas });
+      return { goesThrough: success, revert: success ? undefined : revertReason(data) };
+    }
     const last = (await this.#call(calls, deployment ? DEPLOYMENT_GAS : 0n)).at(-1);
     return { goesThrough: last?.success === true, revert: last && revertReason(last.data) };
   }

@@ -68,7 +68,7 @@ export class Settler {
   }
 
   async settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
-    const read = this.#deps.checker.read(body);
+    const read = this.#deps.checker.read(body, "settle");
     if (!read.isValid) return refusal(networkNameOf(body), read);
     const arrived = this.#deps.settlement.expect(read.payment.network.chainId);
     try {
@@ -101,6 +101,11 @@ export class Settler {
     }
     const checked = await this.#burst.during(() => this.#deps.checker.checkPayment(payment));
     if (!checked.isValid) return refusal(payment.networkName, checked);
+    // Nothing was used of what was signed: nothing is sent, and nothing is kept.
+    if (payment.amountAtomic === 0n) {
+      const { networkName: network, payer } = payment;
+      return { success: true, txHash: "", transaction: "", network, payer, amount: "0" };
+    }
     await this.#deps.admit(payment.authorization.from);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
     let accepted;

@@ -35,6 +35,8 @@ export interface BatchItem extends CarriedItem {
    * That a payer has code the chain says, when the batch is weeded: its signature may look like a key's.
    */
   solo: boolean;
+  /** Looked at by the contract it calls: then it is simulated as it is sent, and not through Multicall3. */
+  sender?: Address | undefined;
   /** All that a transaction's logs would show of it, where they do not name it. */
   trace?: string | undefined;
 }
@@ -62,7 +64,8 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
       plan.isPlainKey && !solo
         ? capped(plan.keyGas)
         : gasCapPerItem + (plan.deployment ? DEPLOYMENT_GAS : 0n),
-    solo: solo || !plan.isPlainKey,
+    solo: solo || !plan.isPlainKey || plan.sender !== undefined,
+    sender: plan.sender,
     trace: scheme.traceOf(authorization),
   };
 }

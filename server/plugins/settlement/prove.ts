@@ -87,6 +87,12 @@ function proofOfRefusal(
 export const refusalsBy =
   (ctx: EngineContext, items: BatchItem[], { from, fees, ahead: underway }: WeedingTerms) =>
   async (endpoint: Caller): Promise<boolean[]> => {
+    const [first] = items;
+    if (items.length === 1 && first?.sender !== undefined) {
+      const gas = gasLimitOf(items);
+      const { success } = await ctx.reads.callAs(endpoint, from, first.call, { gas, fees });
+      return [!success];
+    }
     const ahead = pendingDebits(items, underway);
     const all = [...ahead, ...items];
     const calls = all.map(({ call }) => call);

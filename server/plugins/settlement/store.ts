@@ -22,6 +22,8 @@ export interface SettlementRecord {
   valid_before: bigint;
   nonce: Nonce;
   terms: SchemeTerms | null;
+  /** The one lane that may send it; generated from `terms`. */
+  only_lane: string | null;
   signature: Buffer;
   relay: boolean;
   status: SettlementStatus;

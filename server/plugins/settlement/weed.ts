@@ -120,7 +120,20 @@ async function halve(
   };
 }
 
+/** What one item's own call does when it is sent as it is. What else the payer has on its way is not in it. */
+async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: WeedingTerms) {
+  const { from, fees } = terms;
+  const { success, data } = await ctx.reads.callAs(ctx.rpc, from, item.call, {
+    gas: gasLimitOf([item]),
+    fees,
+  });
+  const refused = success ? [] : [{ item, text: revertReason(data), isWornOut: false }];
+  return { good: success ? [item] : [], refused, mute: [], isTokenDead: false };
+}
+
 async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTerms) {
+  const [first] = items;
+  if (items.length === 1 && first?.sender !== undefined) return simulateAlone(ctx, first, terms);
   const debits = pendingDebits(items, terms.ahead);
   const all = [...debits, ...items];
   const probed = items.findIndex(({ action }) => action === "transfer");

@@ -41,9 +41,10 @@ const TRANSFER_METHOD = "eip3009";
 export const exactEip3009: Scheme<ExactPayment> = {
   name: "exact",
   transferMethod: TRANSFER_METHOD,
+  versions: [1, 2],
 
   recognizes: ({ payload }) => !("permit2Authorization" in payload),
-  read: (parts, networks) => readExactPayment(exactEip3009, parts, networks),
+  read: (parts, { networks }) => readExactPayment(exactEip3009, parts, networks),
   examine,
   checkTerms,
   explainFailure,

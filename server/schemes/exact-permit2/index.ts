@@ -39,20 +39,22 @@ const revert: Scheme["explainRevert"] = (text) =>
 export const exactPermit2: Scheme<Permit2Payment> = {
   name: "exact",
   transferMethod: TRANSFER_METHOD,
+  versions: [2],
 
   recognizes: hasPermit2Payload,
-  read: (parts, networks) =>
+  read: (parts, desk) =>
     readPermit2Payment(
       {
         scheme: exactPermit2,
         proxy: EXACT_PROXY,
         reasonScheme: "unsupported_payload_type",
         reasonNetwork: "invalid_exact_evm_network_mismatch",
+        mayChargeNothing: false,
         own: (_witness, { maximum }) => ({ upto: undefined, value: maximum }),
         terms: (_spending, permit) => ({ scheme: "exact-permit2", ...(permit && { permit }) }),
       },
       parts,
-      networks,
+      desk,
     ),
   examine: examinePermit2,
   checkFirst: (payment, nowSeconds) => {

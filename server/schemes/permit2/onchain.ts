@@ -69,7 +69,14 @@ export interface Spending {
   readonly to: string;
   readonly validAfter: bigint;
   /** Of `upto` alone: who may send it, and what of the maximum it moves. */
-  readonly upto?: { readonly facilitator: string; readonly amount: bigint } | undefined;
+  readonly upto?:
+    | {
+        readonly facilitator: Address;
+        readonly amount: bigint;
+        /** One of our own lanes. */
+        readonly isOurs: boolean;
+      }
+    | undefined;
 }
 
 const PREFIX = "permit2:";

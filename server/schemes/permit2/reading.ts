@@ -6,7 +6,6 @@ import { bytesToHex, getAddress, type Address, type Hex } from "viem";
 import type { Authorization, TokenPermit } from "../../core/authorization.ts";
 import { isRecord, parseAddress } from "../../core/foreign-text.ts";
 import { parseAtomic } from "../../core/money.ts";
-import type { NetworkFacts } from "../../core/networks.ts";
 import { parseEcdsa, recoverSigner, unwrapSignature } from "../../core/signatures.ts";
 import {
   checksummed,
@@ -16,6 +15,7 @@ import {
   readAsked,
   refuse,
   type Asked,
+  type Desk,
   type Diagnosis,
   type Fields,
   type Payment,
@@ -33,6 +33,7 @@ export interface Permit2Payment extends Payment {
   readonly spender: string;
   readonly acceptedMismatch: "payTo" | "amount" | "asset" | undefined;
   readonly sponsoring: Sponsoring | undefined;
+  readonly purpose: Desk["purpose"];
 }
 
 /** The token's permit as the payload has it: read, and not believed yet. */
@@ -49,6 +50,7 @@ export interface Reading {
   readonly proxy: Proxy;
   readonly reasonScheme: Reason;
   readonly reasonNetwork: Reason;
+  readonly mayChargeNothing: boolean;
   /** The scheme's own part of the payment: what is charged, who may send it. */
   own(
     witness: Fields,
@@ -64,7 +66,7 @@ export const hasPermit2Payload = ({ version, payload }: PresentedParts): boolean
 export function readPermit2Payment(
   reading: Reading,
   parts: PresentedParts,
-  networks: readonly NetworkFacts[],
+  { networks, purpose }: Desk,
 ): { readonly isValid: true; readonly payment: Permit2Payment } | Refusal {
   const { scheme, proxy } = reading;
   const { version, accepted, payload, requirements } = parts;
@@ -79,7 +81,7 @@ export function readPermit2Payment(
     return refuse(reading.reasonNetwork, payer);
   const network = findServed(version, networkName, networks);
   if (!network) return refuse("invalid_network", payer);
-  const asked = readAsked(parts);
+  const asked = readAsked(parts, reading.mayChargeNothing);
   if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
   const signed = readSigned(fields);
   if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
@@ -114,6 +116,7 @@ export function readPermit2Payment(
       spender,
       acceptedMismatch: contradiction(parts, asked),
       sponsoring,
+      purpose,
       authorization: {
         chainId: network.chainId,
         asset: asked.asset,
