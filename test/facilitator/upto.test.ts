@@ -221,4 +221,19 @@ t.test("two lanes: the one that was named sends, whoever holds it", async (t) =>
     const { from } = await chain.publicClient.getTransaction({ hash: answer["txHash"] as Hex });
     t.equal(from.toLowerCase(), account.address.toLowerCase());
   }
+  await chain.testClient.setBalance({ address: second.address, value: 0n });
+  const poor = await permit2Payment({
+    chain,
+    payer,
+    payTo: newAccount().address,
+    facilitator: second.address,
+  });
+  await new Promise((resolve) => setTimeout(resolve, 2_500));
+  const answer = await post(two.app, "settle", poor);
+  t.match(answer, { success: false, errorReason: "unexpected_settle_error" });
+  t.match(
+    answer["errorMessage"],
+    /cannot pay for gas/,
+    "it is not accepted for a lane without gas",
+  );
 });

@@ -107,7 +107,8 @@ export class Settler {
       return { success: true, txHash: "", transaction: "", network, payer, amount: "0" };
     }
     await this.#deps.admit(payment.authorization.from);
-    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
+    const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
+    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
     let accepted;
     try {
       accepted = await this.#accept(checked, proof, options.merchant);
@@ -139,7 +140,8 @@ export class Settler {
     if (!checked.isValid) return undefined;
     await this.#deps.admit(payment.authorization.from);
     const { chainId } = payment.network;
-    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
+    const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
+    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
     return this.#deps.settlement.tryAgain(payment.authorization);
   }
 

@@ -8,7 +8,7 @@ import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
 import type { Backlog } from "./queue-store.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import type { SettlementKind, SettlementRequest } from "./types.ts";
+import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
 import { ExternalRelays } from "./external-relays.ts";
 
 export interface ChainEngineDeps {
@@ -98,7 +98,7 @@ export class ChainEngine {
   }
 
   /** Throws unless the chain answers and a relayer can pay: asked before anything is signed. */
-  async assertAvailable(kind: SettlementKind | undefined): Promise<void> {
+  async assertAvailable({ kind, lane }: Availability): Promise<void> {
     const { ctx } = this;
     const closed = (detail: string, cause?: unknown): ApiError =>
       new ApiError("chain_unavailable", { detail, cause });
@@ -107,7 +107,7 @@ export class ChainEngine {
     try {
       if (!ctx.heads.healthy) await ctx.heads.refresh();
       await Promise.all([
-        this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n),
+        this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n, lane),
         this.#assertTokenAnswers(),
       ]);
     } catch (error) {
@@ -115,7 +115,7 @@ export class ChainEngine {
       throw closed(`${ctx.network.name} cannot be reached; nothing was signed.`, error);
     }
     // The owner's way out stays open: a withdrawal is the first thing to leave once anything moves.
-    if (kind !== "withdrawal") await this.#assertMoving(kind);
+    if (kind !== "withdrawal") await this.#assertMoving(kind, lane);
   }
 
   /**
@@ -157,14 +157,14 @@ export class ChainEngine {
   }
 
   /** Work of this class waits too long, or each lane holds a transaction that no block takes. */
-  async #assertMoving(kind: SettlementKind | undefined): Promise<void> {
+  async #assertMoving(kind: SettlementKind | undefined, lane: string | undefined): Promise<void> {
     const { network } = this.ctx;
     const atMost = Math.max(STANDSTILL_MS, STANDSTILL_BLOCKS * network.blockTimeMs) / 1_000;
     const { waitingSeconds, pendingSeconds } = await this.#backlog();
     const waiting = [...waitingSeconds].flatMap(([each, seconds]) =>
       kind === undefined || each <= CLASSES[kind] ? [seconds] : [],
     );
-    const stuck = this.lanes.map((lane) => pendingSeconds.get(lane.address) ?? 0);
+    const stuck = this.#lanesFor(lane).map(({ address }) => pendingSeconds.get(address) ?? 0);
     const seconds = Math.max(...waiting, Math.min(...stuck));
     if (seconds <= atMost) return;
     throw new ApiError("chain_unavailable", {
@@ -173,7 +173,7 @@ export class ChainEngine {
     });
   }
 
-  async #assertFunded(baseFeeWei: bigint): Promise<void> {
+  async #assertFunded(baseFeeWei: bigint, lane: string | undefined): Promise<void> {
     const { network, feeCaps } = this.ctx;
     if (baseFeeWei > feeCaps.maxFeeWei)
       throw new ApiError("chain_unavailable", {
@@ -181,11 +181,17 @@ export class ChainEngine {
         headers: { "retry-after": "30" },
       });
     const neededWei = SINGLE_GAS * (2n * baseFeeWei + (await this.priorityFeeWei()));
-    const balances = await Promise.all(this.lanes.map((lane) => lane.readBalance()));
+    const balances = await Promise.all(this.#lanesFor(lane).map((each) => each.readBalance()));
     if (!balances.some((balance) => balance >= neededWei))
       throw new ApiError("relayer_unfunded", {
         detail: `The relayer on ${this.ctx.network.name} cannot pay for gas; nothing was signed.`,
       });
+  }
+
+  /** All, or the one that alone may send it. */
+  #lanesFor(address: string | undefined): Lane[] {
+    const own = address?.toLowerCase();
+    return this.lanes.filter((lane) => own === undefined || lane.address === own);
   }
 
   readonly priorityFeeWei = (): Promise<bigint> => this.#tip();
