@@ -11,6 +11,7 @@ import readiness from "./infra/readiness.ts";
 import outbound from "./infra/outbound/outbound.ts";
 import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
+import { schemaCompilers } from "./infra/lazy-schemas.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import audit from "./plugins/audit/index.ts";
@@ -32,6 +33,7 @@ import x402Client from "./plugins/x402-client/index.ts";
 import marketplace from "./plugins/marketplace/index.ts";
 import paywall from "./plugins/paywall/index.ts";
 import demo from "./plugins/demo/index.ts";
+import oauth from "./plugins/oauth/index.ts";
 import agentTools from "./plugins/agent-tools/index.ts";
 import meta from "./plugins/meta/index.ts";
 import faucet from "./plugins/faucet/index.ts";
@@ -70,6 +72,7 @@ const MODULES = [
   marketplace,
   paywall,
   demo,
+  oauth,
   agentTools,
   meta,
   faucet,
@@ -88,6 +91,8 @@ export interface BuildOptions {
   logDestination?: LogDestination;
   /** Hooks before everything else: the tests hold every answer to its documented schema. */
   observe?: (app: FastifyInstance) => void;
+  /** Compiles every route's schemas before the first request. */
+  eager?: boolean;
 }
 
 export async function buildApp(
@@ -123,6 +128,7 @@ export async function buildApp(
     frameworkErrors: (error, request, reply) => {
       sendProblem(request, reply, toApiError(error));
     },
+    schemaController: { compilersFactory: schemaCompilers({ eager: options.eager === true }) },
     ajv: {
       customOptions: {
         removeAdditional: false,

@@ -19,6 +19,8 @@ import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
 const DAYS = "^[1-9][0-9]{0,4}$";
 export { LOCAL_CHAIN_ID, type NetworkConfig };
 
+const MAX_FETCH_BYTES = 64 * 1024 * 1024;
+
 export type Mode = "local" | "production";
 
 const EnvSchema = Type.Object({
@@ -33,6 +35,7 @@ const EnvSchema = Type.Object({
   MASTER_KEYS: Type.Optional(Type.String()),
   MASTER_KEY_ACTIVE: Type.Optional(Type.String()),
   FETCH_PRIVATE_ORIGINS: Type.Optional(Type.String()),
+  FETCH_MAX_BYTES: Type.String({ pattern: "^[1-9][0-9]{4,8}$", default: "5242880" }),
   FACILITATOR_API_KEYS: Type.Optional(Type.String()),
   FACILITATOR_OPEN: Type.Union([Type.Literal("true"), Type.Literal("false")], { default: "false" }),
   DEMO_PAY_TO: Type.Optional(Type.String({ pattern: "^0x[0-9a-fA-F]{40}$" })),
@@ -83,6 +86,8 @@ export interface Config {
   masterKeys: MasterKey[];
   masterKeyActive: string;
   fetchPrivateOrigins: string[];
+  /** How much of a target's answer x402-fetch passes on. */
+  fetchMaxBytes: number;
   facilitatorApiKeys: string[];
   /** Strangers may settle, with or without such keys. */
   facilitatorOpen: boolean;
@@ -150,6 +155,9 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const fetchPrivateOrigins = listed(env.FETCH_PRIVATE_ORIGINS).map((text) =>
     readOrigin(text, "FETCH_PRIVATE_ORIGINS", problems),
   );
+  const fetchMaxBytes = Number(env.FETCH_MAX_BYTES);
+  if (!(fetchMaxBytes <= MAX_FETCH_BYTES))
+    problems.push(`FETCH_MAX_BYTES must be at most ${MAX_FETCH_BYTES}: answers are held in memory`);
   const settleWaitMs = Number(env.SETTLE_WAIT_MS);
   if (settleWaitMs > 25_000)
     problems.push("SETTLE_WAIT_MS must be at most 25000: stock clients give up after 30 s");
@@ -179,6 +187,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     masterKeys,
     masterKeyActive: active,
     fetchPrivateOrigins: isLocal ? [...fetchPrivateOrigins, publicUrl] : fetchPrivateOrigins,
+    fetchMaxBytes,
     facilitatorApiKeys: listed(env.FACILITATOR_API_KEYS),
     facilitatorOpen: env.FACILITATOR_OPEN === "true",
     demoPayTo: env.DEMO_PAY_TO as `0x${string}` | undefined,

@@ -41,6 +41,11 @@ export const ERRORS = {
   invalid_api_key: define(401, "API key not known", "Check the key, or ask the owner for one."),
   api_key_revoked: define(401, "API key revoked", "Ask the owner for a new key."),
   api_key_expired: define(401, "API key expired", "Ask the owner for a new key."),
+  invalid_access_token: define(
+    401,
+    "Access token not valid",
+    "Renew it at /oauth/token, or connect again. It opens /mcp and nothing else.",
+  ),
   session_required: define(401, "Sign in required", "Sign in with the owner's wallet."),
   invalid_signature: define(
     401,
@@ -111,6 +116,17 @@ export const ERRORS = {
     403,
     "The owner's wallet must sign this",
     "Sign `typedData` with the owner's wallet (`eth_signTypedData_v4`), then send the same request with `authorization: {order, signature}`.",
+  ),
+
+  program_refused: define(
+    422,
+    "Program not known",
+    "Remove the server in the program and add it again, so that it registers anew. Grant nothing to a program that cannot say who it is.",
+  ),
+  return_address_refused: define(
+    422,
+    "Return address not allowed",
+    "A program may send you back only to an address it registered: https, this computer (http on localhost), or an app's own scheme.",
   ),
 
   second_wallet_only_tightens: define(
@@ -250,12 +266,12 @@ export const ERRORS = {
   upstream_redirect: define(
     502,
     "Target redirects",
-    "Redirects are not followed; use the final URL. Nothing was paid.",
+    "Redirects are not followed; use the final URL (`thirdParty.headers.location`), if you trust it. Nothing was paid.",
   ),
   paid_upstream_failed: define(
     502,
     "Paid, but not delivered",
-    "The payment settled (`txHash`) but the target failed. Do not pay again; contact the seller.",
+    "The payment settled (`txHash`) but the target failed: `thirdParty` is what it answered. Do not pay again; contact the seller.",
   ),
   settlement_failed: define(
     502,

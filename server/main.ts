@@ -2,7 +2,6 @@
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
 import { MigrationError, migrate } from "./infra/db/migrate.ts";
-import { buildApp } from "./app.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
 import { hideConfigured } from "./infra/telemetry.ts";
 import { assertPortFree } from "./local/free-port.ts";
@@ -35,12 +34,16 @@ export async function main(): Promise<void> {
 
 async function start(running: Running, stopper: { requested: boolean }): Promise<void> {
   const loaded = loadConfig(process.env);
+  // The most of the code is loaded while the local world's processes start. Whether it could be is heard below.
+  const loading = import("./app.ts");
+  loading.catch(() => undefined);
   running.hide = hideConfigured(loaded);
   await assertPortFree(loaded.host, loaded.port);
   const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
   running.world = world;
   if (stopper.requested) return finish(running);
   await applyMigrations(config.databaseUrl);
+  const { buildApp } = await loading;
   running.app = await buildApp(config);
   if (stopper.requested) return finish(running);
   await running.app.listen({ host: config.host, port: config.port });

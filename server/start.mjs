@@ -6,27 +6,32 @@ import {
   BootstrapError,
   checkNode,
   ensureDependencies,
+  ensurePackages,
   ensurePrismaClient,
+  ensureServerBuild,
   ensureWebBuild,
   prepare,
   ROOT,
 } from "./local/bootstrap.mjs";
 
 const WATCH = process.argv.includes("--watch");
+const BUILT = process.argv.includes("--built");
 /** @param {string} line */
 const say = (line) => console.log(line);
 
 try {
   checkNode();
-  const steps = [ensureDependencies, ensurePrismaClient];
-  // In watch mode Vite serves the web app itself.
-  await prepare(say, WATCH ? steps : [...steps, ensureWebBuild]);
+  const steps = [ensureDependencies, ensurePrismaClient, ensurePackages];
   if (WATCH) {
+    // The sources are run as they are, and Vite serves the web app itself.
+    await prepare(say, steps);
     watch();
   } else {
-    const { register } = await import("tsx/esm/api");
-    register();
-    const { main } = await import("./main.ts");
+    // What is built into an image is not built again where it runs: there is nothing to build it with.
+    if (!BUILT) await prepare(say, [...steps, ensureServerBuild, ensureWebBuild]);
+    // The type checker does not look into what was compiled.
+    const compiled = new URL("dist/main.js", import.meta.url).href;
+    const { main } = await import(compiled);
     await main();
   }
 } catch (error) {

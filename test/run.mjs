@@ -28,6 +28,7 @@ import {
   BootstrapError,
   checkNode,
   ensureDependencies,
+  ensurePackages,
   ensurePrismaClient,
   ensureWebBuild,
   prepare,
@@ -39,7 +40,7 @@ const FILE_LIMIT_SECONDS = 300;
 const UNIT = join("test", "unit");
 /** How long each file took, on a machine of ours: the longest start first. Written by `--save-times`. */
 const TIMES = join(ROOT, "test", "helpers", "file-seconds.json");
-const WATCHED = ["server", "web/src", "test", "prisma"];
+const WATCHED = ["server", "packages", "web/src", "test", "prisma"];
 
 const bin = (name) => join(ROOT, "node_modules", ".bin", name);
 const running = new Set();
@@ -75,10 +76,10 @@ async function main(args) {
   const isAll = paths.length === 0 && !options.has("--unit") && !options.has("--check");
   checkNode();
   const files = testFiles(options.has("--unit") ? [UNIT] : paths);
-  const needsWebApp = !options.has("--check") && !files.every(isUnit);
+  const needsBuilt = !options.has("--check") && !files.every(isUnit);
   const steps = [ensureDependencies, ensurePrismaClient];
   await timed("preparing", () =>
-    prepare(console.log, needsWebApp ? [...steps, ensureWebBuild] : steps),
+    prepare(console.log, needsBuilt ? [...steps, ensurePackages, ensureWebBuild] : steps),
   );
   if (isAll || options.has("--check")) await checkSources();
   if (options.has("--check")) return;
@@ -99,7 +100,7 @@ async function main(args) {
 async function checkSources() {
   await check("format", bin("oxfmt"), ["--check"]);
   await check("lint", bin("oxlint"), ["--type-aware"]);
-  for (const folder of ["server", "test", "web"]) {
+  for (const folder of ["server", "packages", "test", "web"]) {
     const known = join(ROOT, "node_modules", ".purser", `types-${folder}.json`);
     const args = [
       "--noEmit",
@@ -111,6 +112,8 @@ async function checkSources() {
     ];
     await check(`types of ${folder}`, bin("tsc"), args);
   }
+  const derived = ["--import=tsx", join(".ci", "derive.ts"), "--check"];
+  await check("what is derived is current", process.execPath, derived);
 }
 
 async function check(name, command, args) {

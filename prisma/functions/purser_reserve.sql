@@ -15,7 +15,7 @@
 -- unauthorized | clock_apart | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
-  status_code INTEGER, response JSONB
+  status_code INTEGER, response TEXT
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE

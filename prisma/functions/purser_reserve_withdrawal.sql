@@ -5,7 +5,7 @@
 -- outcome: reserved | gas (response says when there will be some) | insufficient | replayed | expired | clock_apart | replay | running | key_reused |
 -- not_found.
 CREATE FUNCTION purser_reserve_withdrawal(p_request JSONB) RETURNS TABLE (
-  outcome TEXT, payment_id TEXT, valid_before BIGINT, available NUMERIC, status_code INTEGER, response JSONB
+  outcome TEXT, payment_id TEXT, valid_before BIGINT, available NUMERIC, status_code INTEGER, response TEXT
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -13,6 +13,7 @@ DECLARE
   v_key idempotency_keys%ROWTYPE;
   v_now TIMESTAMPTZ;
   v_owner_id TEXT;
+  v_gas JSONB;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, chain_id BIGINT, asset TEXT, payee TEXT, amount NUMERIC, nonce TEXT,
@@ -62,14 +63,14 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  response := purser_gas_reserve(ask.chain_id, 'withdrawals', 'withdrawer:' || v_owner_id, coalesce(ask.gas_hold, 0),
+  v_gas := purser_gas_reserve(ask.chain_id, 'withdrawals', 'withdrawer:' || v_owner_id, coalesce(ask.gas_hold, 0),
     ask.amount, NULL, FALSE);
-  IF response ? 'code' THEN
+  IF v_gas ? 'code' THEN
     outcome := 'gas';
+    response := v_gas::text;
     RETURN NEXT;
     RETURN;
   END IF;
-  response := NULL;
   outcome := 'reserved';
   payment_id := ask.payment_id;
   valid_before := LEAST(purser_valid_before(ask.valid_seconds, ask.head_time), ask.deadline);

@@ -14,6 +14,8 @@ export type IdPrefix =
   | "fet"
   | "tx"
   | "evt"
+  | "ocl"
+  | "oar"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

@@ -258,6 +258,12 @@ export const rulesOfPolicy = (order: AgentPolicyOrder): Rules => ({
   })),
 });
 
+/**
+ * How the label of a connection begins, and of no other key: an order that the wallet signed for a connection must not
+ * make a key that somebody holds.
+ */
+export const CONNECTION_LABEL = "Connection to ";
+
 export const keyOrder = (facts: {
   agentId: string;
   walletAddress: Address;

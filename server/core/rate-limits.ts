@@ -29,6 +29,10 @@ export const RATE_LIMITS = {
   payer: own(30_000),
   "sign-in": shared(300),
   probe: shared(120),
+  /** Programs that register themselves (OAuth), by address. */
+  register: shared(60),
+  /** Renewals of one connection's tokens. */
+  renewal: own(60),
   faucet: own(600),
 } as const satisfies Record<string, RateLimit>;
 

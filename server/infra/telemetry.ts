@@ -1,8 +1,9 @@
 /** What the service tells of itself: logs without secrets, and metrics. */
 import type { FastifyRequest, FastifyServerOptions } from "fastify";
-import pino from "pino";
+import pino, { type SerializedError } from "pino";
 import fp from "fastify-plugin";
 import type { Config } from "../config.ts";
+import { inSources } from "./source-places.ts";
 import { hideSecrets, secretsOfUrl, type Hide } from "../core/secret-text.ts";
 import { Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
@@ -31,8 +32,8 @@ const SECRET_PATHS = [
   'headers["x-payment"]',
 ];
 
-/** A key somebody put into a path by mistake. */
-const API_KEY = /purser_[0-9A-Za-z]{20,}/g;
+/** A key or a token somebody put into a path by mistake. */
+const API_KEY = /purser_(?:[a-z]{2}_)?[0-9A-Za-z]{20,}/g;
 
 /** Query strings never reach the log: they may carry what a careless client put there. */
 const requestSerializer = (request: FastifyRequest): Record<string, unknown> => ({
@@ -40,6 +41,12 @@ const requestSerializer = (request: FastifyRequest): Record<string, unknown> => 
   path: request.url.split("?", 1)[0]?.replaceAll(API_KEY, "purser_[secret]"),
   ip: request.ip,
 });
+
+/** As pino tells an error, with places in the sources. */
+const errorSerializer = (error: Error): SerializedError => {
+  const told = pino.stdSerializers.err(error);
+  return { ...told, stack: inSources(told.stack) };
+};
 
 const SHORTEST_PASSWORD = 12;
 
@@ -72,7 +79,7 @@ export function loggerOptions(
     // Errors are made without secrets where they are made; this is for whatever was overlooked.
     hooks: { streamWrite: hideConfigured(config) },
     redact: { paths: SECRET_PATHS, censor: "[secret]" },
-    serializers: { req: requestSerializer, err: pino.stdSerializers.err },
+    serializers: { req: requestSerializer, err: errorSerializer },
     ...(destination ? { stream: destination } : {}),
   };
 }

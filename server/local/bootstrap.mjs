@@ -1,4 +1,4 @@
-// What must be on disk before anything else can be loaded: dependencies, the Prisma client, the web build.
+// What must be on disk before anything else can be loaded: dependencies, the Prisma client, what is built.
 // Plain JavaScript without dependencies, because it runs on a fresh clone.
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -89,6 +89,24 @@ export async function ensurePrismaClient(say) {
 }
 
 /** @param {(line: string) => void} say */
+export async function ensureServerBuild(say) {
+  const server = join(ROOT, "server");
+  const dist = join(server, "dist");
+  // The paywall is taken from its package's sources.
+  const sources = [
+    ...filesUnder(server),
+    ...filesUnder(join(ROOT, "packages", "paywall", "src")),
+  ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
+  const hash = hashOf([...sources, join(ROOT, "package-lock.json")]);
+  // Beside what was compiled, and written after it: a copy of this folder, or one half built, is no other's.
+  const stamp = join(dist, "sources.sha256");
+  if (existsSync(stamp) && readFileSync(stamp, "utf8") === hash) return;
+  say("Compiling the server...");
+  await run(process.execPath, [join(server, "build.mjs")], "the server could not be compiled");
+  writeFileSync(stamp, hash);
+}
+
+/** @param {(line: string) => void} say */
 export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");
   if (!existsSync(join(web, "index.html"))) return;
@@ -115,6 +133,30 @@ export async function ensureWebBuild(say) {
     web,
   );
   writeStamp("web", hash);
+}
+
+/**
+ * `npx purser` in this checkout runs what was built; the server takes its part from the sources.
+ * @param {(line: string) => void} say
+ */
+export async function ensurePackages(say) {
+  const packages = join(ROOT, "packages");
+  const built = ["purser", "paywall"].map((name) => join(packages, name));
+  const hash = hashOf([
+    ...built.flatMap((folder) => filesUnder(join(folder, "src"))),
+    ...built.map((folder) => join(folder, "package.json")),
+    join(packages, "build.mjs"),
+    join(ROOT, "package-lock.json"),
+  ]);
+  const isBuilt = built.every((folder) => existsSync(join(folder, "dist")));
+  if (isBuilt && readStamp("packages") === hash) return;
+  say("Building the packages...");
+  await run(
+    process.execPath,
+    [join(packages, "build.mjs")],
+    "the packages (client, command line, paywall) could not be built",
+  );
+  writeStamp("packages", hash);
 }
 
 /**

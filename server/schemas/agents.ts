@@ -1,6 +1,7 @@
 import { Type, type Static } from "typebox";
 import {
   AddressInput,
+  Flag,
   AddressOutput,
   Amount,
   NetworkId,
@@ -9,6 +10,8 @@ import {
   Strict,
   Timestamp,
   pageQuery,
+  Id,
+  Described,
 } from "./common.ts";
 import { KeyAuthorization, PolicyAuthorization } from "./orders.ts";
 
@@ -33,7 +36,7 @@ const payeeFields = {
 };
 export const PayeeInput = Strict(payeeFields);
 export type PayeeInput = Static<typeof PayeeInput>;
-const AllowlistItem = Type.Union([AddressInput, PayeeInput]);
+export const AllowlistItem = Type.Union([AddressInput, PayeeInput]);
 export const AllowlistInput = Type.Array(AllowlistItem, { maxItems: MAX_ALLOWLIST });
 export type AllowlistInput = Static<typeof AllowlistInput>;
 
@@ -72,7 +75,7 @@ export const UpdateAgentBody = Strict(
     authorization: PolicyAuthorization,
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
   },
-  { minProperties: 1 },
+  { minProperties: 1, examples: [{ dailyLimit: "25", status: "active" }] },
 );
 export type UpdateAgentBody = Static<typeof UpdateAgentBody>;
 
@@ -84,6 +87,8 @@ const windowFields = {
   remaining: Amount,
   nextReleaseAt: Nullable(Timestamp),
 };
+
+export const SpendingWindow = Type.Object(windowFields);
 
 export const AllowlistEntry = Type.Object({
   address: AddressOutput,
@@ -99,9 +104,7 @@ export const AllowlistEntry = Type.Object({
   expiresAt: Nullable(Timestamp),
   createdAt: Timestamp,
   limits: Type.Optional(
-    Type.Object(windowFields, {
-      description: "Of a payee with a daily limit, where one agent alone is read",
-    }),
+    Described(SpendingWindow, "Of a payee with a daily limit, where one agent alone is read"),
   ),
 });
 export const Allowlist = Type.Object({ allowlist: Type.Array(AllowlistEntry) });
@@ -120,8 +123,8 @@ export type AddAllowlistBody = Static<typeof AddAllowlistBody>;
 /** Those of the day, and of every other window; null where the owner set none. */
 export const Limits = Type.Object({
   ...windowFields,
-  weekly: Nullable(Type.Object(windowFields)),
-  monthly: Nullable(Type.Object(windowFields)),
+  weekly: Nullable(SpendingWindow),
+  monthly: Nullable(SpendingWindow),
   hourly: Nullable(
     Type.Object(
       {
@@ -139,21 +142,25 @@ export const Limits = Type.Object({
 export const NetworkBalance = Type.Object({
   network: NetworkId,
   asset: AddressOutput,
-  balance: Nullable(Type.String({ description: "USDC; null while this chain does not answer" })),
+  balance: Nullable(Amount, "USDC; null while this chain does not answer"),
 });
 export type NetworkBalance = Static<typeof NetworkBalance>;
 
+export const AgentStatus = Type.Enum(["active", "paused", "expired", "archived"]);
+/** As much of a key as it may be known by. */
+export const KeyPrefix = Type.String({ examples: ["purser_3f9a"] });
+/** Its last four characters; nothing of a key whose secret nobody knows. */
+export const KeyEnd = Type.String({ maxLength: 4, examples: ["x7Qk"] });
+
 const agentFields = {
-  id: Type.String(),
+  id: Id,
   name: Type.String(),
-  status: Type.Enum(["active", "paused", "expired", "archived"]),
+  status: AgentStatus,
   expired: Type.Boolean(),
   network: NetworkId,
   walletAddress: AddressOutput,
   wallet: AddressOutput,
-  balance: Nullable(
-    Type.String({ description: "USDC on `network`; null while the chain does not answer" }),
-  ),
+  balance: Nullable(Amount, "USDC on `network`; null while the chain does not answer"),
   balances: Type.Array(NetworkBalance, {
     description: "On every configured network: the address is the same on all of them",
   }),
@@ -186,19 +193,19 @@ export type AgentDetail = Static<typeof AgentDetail>;
 export const AgentPage = Page(Agent);
 export const AgentListQuery = Strict({
   ...pageQuery,
-  archived: Type.Optional(Type.Union([Type.Literal("true"), Type.Literal("false")])),
+  archived: Type.Optional(Flag),
 });
 
 export const ApiKeyInfo = Type.Object({
-  id: Type.String(),
+  id: Id,
   label: Type.String(),
-  prefix: Type.String(),
-  last4: Type.String(),
+  prefix: KeyPrefix,
+  last4: KeyEnd,
   createdAt: Timestamp,
   expiresAt: Nullable(Timestamp),
   revokedAt: Nullable(Timestamp),
   lastUsedAt: Nullable(Timestamp),
-  rotatedToId: Nullable(Type.String()),
+  rotatedToId: Nullable(Id),
   status: Type.Enum(["active", "expired", "revoked"]),
 });
 export type ApiKeyInfo = Static<typeof ApiKeyInfo>;

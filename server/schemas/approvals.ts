@@ -1,6 +1,18 @@
 /** Wire types of approvals: what an agent asks its owner for, and what the owner decides. */
 import { Type, type Static } from "typebox";
-import { AddressOutput, NetworkId, Nullable, pageQuery, Strict, Timestamp } from "./common.ts";
+import {
+  AddressOutput,
+  NetworkId,
+  Nullable,
+  Page,
+  pageQuery,
+  Strict,
+  Timestamp,
+  Id,
+  Described,
+  OneOf,
+  Amount,
+} from "./common.ts";
 import { ApprovalAuthorization } from "./orders.ts";
 
 /** In a body that pays. They are no part of what makes two calls the same. */
@@ -21,7 +33,7 @@ export const askingForApproval = {
 };
 
 const WORDS = "open|granted|declined|expired|used";
-const ApprovalStatus = Type.Union(
+export const ApprovalStatus = Type.Union(
   [
     Type.Literal("open"),
     Type.Literal("granted"),
@@ -36,10 +48,10 @@ const ApprovalStatus = Type.Union(
 );
 
 const facts = {
-  approvalId: Type.String(),
+  approvalId: Id,
   expiresAt: Timestamp,
   payee: AddressOutput,
-  amount: Type.String({ description: "At most this is paid" }),
+  amount: Described(Amount, "At most this is paid"),
   network: NetworkId,
   site: Nullable(Type.String({ description: "The origin x402-fetch pays at; null for a spend" })),
   reason: Nullable(Type.String({ description: "The agent's own words" })),
@@ -73,7 +85,7 @@ export const AgentApproval = Type.Object({
   ...facts,
   ...forAgents,
   status: ApprovalStatus,
-  paymentId: Nullable(Type.String()),
+  paymentId: Nullable(Id),
 });
 export type AgentApproval = Static<typeof AgentApproval>;
 
@@ -87,21 +99,22 @@ export const WaitQuery = Strict({
 });
 
 export const Approval = Type.Object({
-  id: Type.String(),
-  agentId: Type.String(),
+  id: Id,
+  agentId: Id,
   agentName: Type.String(),
   status: ApprovalStatus,
-  kind: Type.String({ description: "spend or x402" }),
+  kind: OneOf(["spend", "x402"]),
   ...facts,
   asset: AddressOutput,
   url: Nullable(Type.String()),
   memo: Nullable(Type.String()),
   createdAt: Timestamp,
   decidedAt: Nullable(Timestamp),
-  deniedPaymentId: Nullable(Type.String()),
-  paymentId: Nullable(Type.String()),
+  deniedPaymentId: Nullable(Id),
+  paymentId: Nullable(Id),
 });
 export type Approval = Static<typeof Approval>;
+export const ApprovalPage = Page(Approval);
 
 export const ApprovalQuery = Strict({
   ...pageQuery,

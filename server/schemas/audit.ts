@@ -1,16 +1,16 @@
 import { Type } from "typebox";
-import { AddressOutput, Nullable, Page, Strict, Timestamp } from "./common.ts";
+import { AddressOutput, Nullable, Page, Strict, Timestamp, Id } from "./common.ts";
 
 export const AuditEntry = Type.Object({
-  id: Type.String(),
+  id: Id,
   seq: Type.Integer({ description: "Its place in the owner's chain, from 1 without a gap" }),
   hash: Type.String({ description: "SHA-256 of the entry before it and of this one, in hex" }),
-  agentId: Nullable(Type.String()),
+  agentId: Nullable(Id),
   actor: AddressOutput,
   action: Type.String({ examples: ["agent.updated", "key.revoked", "session.created"] }),
   before: Nullable(Type.Record(Type.String(), Type.Unknown())),
   after: Nullable(Type.Record(Type.String(), Type.Unknown())),
-  requestId: Nullable(Type.String()),
+  requestId: Nullable(Id),
   createdAt: Timestamp,
 });
 

@@ -1,6 +1,17 @@
 /** Wire types of the facilitator: supersets of the protocol's answers and of this service's own names. */
 import { Type, type Static } from "typebox";
-import { AddressOutput, NetworkId, Nullable, Timestamp } from "./common.ts";
+import {
+  AddressOutput,
+  NetworkId,
+  Nullable,
+  Timestamp,
+  Id,
+  Described,
+  OneOf,
+  AtomicAmount,
+  Amount,
+  TxHash,
+} from "./common.ts";
 
 const Loose = { additionalProperties: true };
 const Optional = Type.Optional;
@@ -39,10 +50,12 @@ export const Supported = Type.Object({
 });
 export type Supported = Static<typeof Supported>;
 
+export const X402Version = Type.Unsafe<1 | 2>({ type: "integer", enum: [1, 2] });
+
 /** Documented, not enforced: whatever parses as JSON gets the protocol's answer with status 200. */
 export const PaymentBody = Type.Object(
   {
-    x402Version: Type.Union([Type.Literal(1), Type.Literal(2)]),
+    x402Version: X402Version,
     paymentPayload: Type.Object({}, { ...Loose, description: "The protocol's PaymentPayload" }),
     paymentRequirements: Type.Object(
       {},
@@ -55,20 +68,27 @@ export const PaymentBody = Type.Object(
 export const VerifyAnswer = Type.Object({
   isValid: Type.Boolean(),
   payer: Optional(AddressOutput),
-  amount: Optional(Type.String({ description: "Atomic units" })),
+  amount: Optional(AtomicAmount),
   error: Optional(Type.String({ description: "A sentence for people" })),
   invalidReason: Optional(Type.String({ description: "The protocol's reason code" })),
   invalidMessage: Optional(Type.String()),
 });
 export type VerifyAnswer = Static<typeof VerifyAnswer>;
 
+/** The protocol has a string there, always. */
+const Transaction = Type.String({
+  pattern: "^(0x[0-9a-f]{64})?$",
+  description: "Transaction hash; empty where there is no transaction",
+  examples: [`0x${"8f".repeat(32)}`],
+});
+
 export const SettleAnswer = Type.Object({
   success: Type.Boolean(),
-  txHash: Type.String({ description: "Empty where there is no transaction" }),
-  transaction: Type.String({ description: "The same, by the protocol's name" }),
+  txHash: Transaction,
+  transaction: Described(Transaction, "The same, by the protocol's name"),
   network: Type.String({ description: "As the requirements named it" }),
   payer: Optional(AddressOutput),
-  amount: Optional(Type.String({ description: "Atomic units" })),
+  amount: Optional(AtomicAmount),
   paymentId: Optional(Type.String({ description: "For GET /api/x402/payments/:id" })),
   errorReason: Optional(Type.String({ description: "The protocol's reason code" })),
   errorMessage: Optional(Type.String()),
@@ -76,17 +96,13 @@ export const SettleAnswer = Type.Object({
 });
 export type SettleAnswer = Static<typeof SettleAnswer>;
 
+export const SettlementStatus = OneOf(["queued", "submitted", "settled", "failed", "expired"]);
+
 export const SettlementState = Type.Object({
-  id: Type.String(),
-  status: Type.Union([
-    Type.Literal("queued"),
-    Type.Literal("submitted"),
-    Type.Literal("settled"),
-    Type.Literal("failed"),
-    Type.Literal("expired"),
-  ]),
+  id: Id,
+  status: SettlementStatus,
   network: NetworkId,
-  txHash: Nullable(Type.String()),
+  txHash: Nullable(TxHash),
   final: Type.Boolean({
     description:
       "False while it is open, and while a reorganisation could still take back its block",
@@ -98,7 +114,6 @@ export const SettlementState = Type.Object({
 export type SettlementState = Static<typeof SettlementState>;
 
 const Count = Type.Integer();
-const Decimal = Type.String({ description: "USDC as a decimal string" });
 
 /** What this facilitator did for others. Nothing here that the chain does not show to everyone. */
 export const FacilitatorStats = Type.Object({
@@ -106,26 +121,24 @@ export const FacilitatorStats = Type.Object({
     verified: Type.Integer({ description: "Verify requests answered" }),
     settled: Count,
     failed: Count,
-    volume: Decimal,
+    volume: Amount,
     successRate: Nullable(Type.Number({ description: "0 to 1; null before the first settlement" })),
     medianSettleMs: Nullable(Count),
     p95SettleMs: Nullable(Count),
   }),
-  allTime: Type.Object({ settled: Count, volume: Decimal }),
+  allTime: Type.Object({ settled: Count, volume: Amount }),
   batchSizes: Type.Array(Type.Object({ size: Count, count: Count })),
-  hourly: Type.Array(
-    Type.Object({ at: Timestamp, settled: Count, failed: Count, volume: Decimal }),
-  ),
+  hourly: Type.Array(Type.Object({ at: Timestamp, settled: Count, failed: Count, volume: Amount })),
   recent: Type.Array(
     Type.Object({
-      id: Type.String(),
-      status: Type.String(),
+      id: Id,
+      status: SettlementStatus,
       kind: Type.String(),
       network: NetworkId,
       from: AddressOutput,
       to: AddressOutput,
-      amount: Decimal,
-      txHash: Nullable(Type.String()),
+      amount: Amount,
+      txHash: Nullable(TxHash),
       createdAt: Timestamp,
       settledAt: Nullable(Timestamp),
     }),

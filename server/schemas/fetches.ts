@@ -1,14 +1,14 @@
 /** Wire types of the ledger of requests. */
 import { Type, type Static } from "typebox";
-import { Nullable, Page, Timestamp } from "./common.ts";
+import { Nullable, Page, Timestamp, Id } from "./common.ts";
 
 export const Fetch = Type.Object({
-  id: Type.String(),
+  id: Id,
   kind: Type.Union([Type.Literal("fetch"), Type.Literal("quote")]),
   method: Type.String(),
   origin: Type.String(),
   path: Type.String({ description: "Without the query, and without what looks like a key" }),
-  listingId: Nullable(Type.String()),
+  listingId: Nullable(Id),
   outcome: Type.Union(
     ["running", "free", "paid", "quoted", "refused", "failed"].map((word) => Type.Literal(word)),
     { description: "running: not ended yet, or its process died" },
@@ -17,9 +17,9 @@ export const Fetch = Type.Object({
   status: Nullable(Type.Integer({ description: "What the target answered last" })),
   bytes: Type.Integer({ description: "Received from the target" }),
   keptBytes: Type.Integer({ description: "Kept for a repeat with the same Idempotency-Key" }),
-  paymentId: Nullable(Type.String()),
-  apiKeyId: Nullable(Type.String()),
-  requestId: Nullable(Type.String()),
+  paymentId: Nullable(Id),
+  apiKeyId: Nullable(Id),
+  requestId: Nullable(Id),
   createdAt: Timestamp,
   endedAt: Nullable(Timestamp),
 });

@@ -9,16 +9,18 @@ import {
   Strict,
   ThirdParty,
   Timestamp,
+  Id,
+  Described,
 } from "./common.ts";
 
-const Method = Type.Union([
+export const ListingMethod = Type.Union([
   Type.Literal("GET"),
   Type.Literal("POST"),
   Type.Literal("PUT"),
   Type.Literal("PATCH"),
   Type.Literal("DELETE"),
 ]);
-const Status = Type.Union([
+export const ListingStatus = Type.Union([
   Type.Literal("active"),
   Type.Literal("failing"),
   Type.Literal("paused"),
@@ -32,7 +34,7 @@ const Category = Type.String({
 const Url = Type.String({ minLength: 8, maxLength: 2048 });
 
 export const Listing = Type.Object({
-  id: Type.String(),
+  id: Id,
   mine: Type.Boolean({ description: "The signed-in owner made it" }),
   source: Type.Union([
     Type.Literal("owner"),
@@ -44,13 +46,13 @@ export const Listing = Type.Object({
   ]),
   url: Type.String(),
   host: Type.String(),
-  method: Method,
+  method: ListingMethod,
   network: NetworkId,
   asset: AddressOutput,
   payTo: AddressOutput,
-  price: Type.String({ description: "Last seen price, USDC" }),
-  maxPrice: Type.String({ description: "The pinned ceiling: a dearer 402 is refused" }),
-  status: Status,
+  price: Described(Amount, "Last seen price, USDC"),
+  maxPrice: Described(Amount, "The pinned ceiling: a dearer 402 is refused"),
+  status: ListingStatus,
   flag: Nullable(
     Type.String({ description: "Why it is failing: `listing_mismatch`, `upstream_timeout`, ..." }),
   ),
@@ -76,7 +78,7 @@ export const ListingQuery = Strict({
   category: Type.Optional(Type.String({ maxLength: 40 })),
   network: Type.Optional(NetworkId),
   maxPrice: Type.Optional(Amount),
-  status: Type.Optional(Status),
+  status: Type.Optional(ListingStatus),
   mine: Type.Optional(Type.Literal("true", { description: "Only your own; needs a session" })),
   ...pageQuery,
 });
@@ -87,7 +89,7 @@ export const NewListing = Strict({
   name: Name,
   description: Type.Optional(Description),
   category: Type.Optional(Category),
-  method: Type.Optional(Method),
+  method: Type.Optional(ListingMethod),
   maxPrice: Type.Optional(Amount),
 });
 export type NewListing = Static<typeof NewListing>;
@@ -100,15 +102,15 @@ export const ListingPatch = Strict(
     maxPrice: Type.Optional(Amount),
     status: Type.Optional(Type.Union([Type.Literal("active"), Type.Literal("paused")])),
   },
-  { minProperties: 1 },
+  { minProperties: 1, examples: [{ maxPrice: "0.01", status: "active" }] },
 );
 export type ListingPatch = Static<typeof ListingPatch>;
 
-export const ProbeRequest = Strict({ url: Url, method: Type.Optional(Method) });
+export const ProbeRequest = Strict({ url: Url, method: Type.Optional(ListingMethod) });
 export const ProbeResult = Type.Object({
   url: Type.String(),
-  method: Method,
-  price: Type.String(),
+  method: ListingMethod,
+  price: Amount,
   payTo: AddressOutput,
   network: NetworkId,
   asset: AddressOutput,
@@ -143,7 +145,7 @@ export const DiscoverySearchQuery = Type.Object({
 });
 
 const Anything = Type.Record(Type.String(), Type.Unknown());
-const DiscoveryItem = Type.Object({
+export const DiscoveryItem = Type.Object({
   resource: Type.String(),
   type: Type.Literal("http"),
   x402Version: Type.Integer(),
@@ -155,11 +157,11 @@ const DiscoveryItem = Type.Object({
   tags: Type.Array(Type.String()),
   extensions: Type.Optional(Anything),
   metadata: Type.Object({
-    listingId: Type.String(),
+    listingId: Id,
     name: Type.String(),
     category: Type.String(),
-    method: Method,
-    status: Status,
+    method: ListingMethod,
+    status: ListingStatus,
     uses: Type.Integer(),
   }),
 });

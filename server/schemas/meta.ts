@@ -1,5 +1,5 @@
 import { Type, type Static } from "typebox";
-import { AddressOutput, NetworkId, Nullable } from "./common.ts";
+import { AddressOutput, NetworkId, Nullable, Digits, Amount, ErrorCodeWord } from "./common.ts";
 
 export const Health = Type.Object({
   status: Type.Literal("ok"),
@@ -7,12 +7,12 @@ export const Health = Type.Object({
   uptimeSeconds: Type.Number(),
 });
 
-const Part = Type.Object({ ok: Type.Boolean(), detail: Type.String() });
+export const ReadyPart = Type.Object({ ok: Type.Boolean(), detail: Type.String() });
 export const Ready = Type.Object({
   ready: Type.Boolean(),
-  parts: Type.Record(Type.String(), Part),
+  parts: Type.Record(Type.String(), ReadyPart),
 });
-export type ReadyPart = Static<typeof Part>;
+export type ReadyPart = Static<typeof ReadyPart>;
 
 export const NetworkInfo = Type.Object({
   id: NetworkId,
@@ -25,7 +25,7 @@ export const NetworkInfo = Type.Object({
   explorerUrl: Type.String(),
   walletRpcUrl: Type.String({ description: "For wallet_addEthereumChain" }),
   blockTimeMs: Type.Integer(),
-  blockHeight: Nullable(Type.String({ description: "Null while the chain does not answer" })),
+  blockHeight: Nullable(Digits, "Null while the chain does not answer"),
   demoPath: Nullable(Type.String({ description: "A paid endpoint of ours to try" })),
 });
 
@@ -65,21 +65,18 @@ export const ServiceInfo = Type.Object({
   ),
   last24h: Type.Object({
     settled: Type.Integer(),
-    volume: Type.String({ description: "USDC, decimal" }),
+    volume: Amount,
     medianSettleMs: Nullable(Type.Integer()),
     blocked: Type.Integer({ description: "Payments refused by a guardrail" }),
   }),
 });
 export type ServiceInfo = Static<typeof ServiceInfo>;
 
-export const ErrorCatalogue = Type.Object({
-  items: Type.Array(
-    Type.Object({
-      code: Type.String(),
-      status: Type.Integer(),
-      title: Type.String(),
-      help: Type.String(),
-      retryable: Type.Boolean(),
-    }),
-  ),
+export const ErrorKind = Type.Object({
+  code: ErrorCodeWord,
+  status: Type.Integer({ minimum: 400, maximum: 599 }),
+  title: Type.String(),
+  help: Type.String(),
+  retryable: Type.Boolean(),
 });
+export const ErrorCatalogue = Type.Object({ items: Type.Array(ErrorKind) });

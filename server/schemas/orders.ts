@@ -1,23 +1,40 @@
 /** Wire types of owner's orders: what a wallet is shown, and how its signature comes back. */
 import { Type, type Static, type TProperties } from "typebox";
-import { Problem, Strict, Timestamp } from "./common.ts";
+import {
+  Problem,
+  Strict,
+  Timestamp,
+  Digits,
+  Hex32,
+  AddressOutput,
+  TypedDataTypes,
+  TypedDataDomain,
+  DIGITS,
+} from "./common.ts";
 
-const Address = Type.String({ pattern: "^0x[0-9a-fA-F]{40}$" });
-const Integer = Type.String({ pattern: "^(0|[1-9][0-9]{0,77})$" });
 const Limit = Type.String({
-  pattern: "^(0|[1-9][0-9]{0,77})$",
+  pattern: DIGITS,
   description: "Atomic units; 2^256-1: none",
 });
 const Text = Type.String({ maxLength: 300 });
 const singleUse = {
-  nonce: Type.String({ pattern: "^0x[0-9a-fA-F]{64}$" }),
-  deadline: Integer,
+  nonce: Hex32,
+  deadline: Digits,
 };
 
-const AgentPolicyOrder = Strict({
+export const OrderPayee = Strict({
+  payee: AddressOutput,
+  label: Text,
+  site: Text,
+  dailyLimit: Limit,
+  perPaymentLimit: Limit,
+  expiresAt: Limit,
+});
+
+export const AgentPolicyOrder = Strict({
   agent: Text,
-  wallet: Address,
-  version: Integer,
+  wallet: AddressOutput,
+  version: Digits,
   name: Text,
   dailyLimit: Limit,
   weeklyLimit: Limit,
@@ -26,40 +43,35 @@ const AgentPolicyOrder = Strict({
   paymentsPerHour: Limit,
   fetch: Text,
   expiresAt: Limit,
-  payees: Type.Array(
-    Strict({
-      payee: Address,
-      label: Text,
-      site: Text,
-      dailyLimit: Limit,
-      perPaymentLimit: Limit,
-      expiresAt: Limit,
-    }),
-    { maxItems: 1_000 },
-  ),
+  payees: Type.Array(OrderPayee, { maxItems: 1_000 }),
   ...singleUse,
 });
 
-const IssueKeyOrder = Strict({
+export const IssueKeyOrder = Strict({
   agent: Text,
-  wallet: Address,
+  wallet: AddressOutput,
   label: Text,
   expiresAt: Limit,
   ...singleUse,
 });
 
-const ApprovePaymentOrder = Strict({
+export const ApprovePaymentOrder = Strict({
   agent: Text,
-  payee: Address,
-  asset: Address,
-  maxAmount: Integer,
+  payee: AddressOutput,
+  asset: AddressOutput,
+  maxAmount: Digits,
   site: Text,
   approvalId: Text,
   ...singleUse,
 });
 
 /** ERC-1271 and ERC-6492 signatures are longer than 65 bytes. */
-export const OrderSignature = Type.String({ pattern: "^0x([0-9a-fA-F]{2}){1,8192}$" });
+export const OrderSignature = Type.String({
+  pattern: "^0x([0-9a-fA-F]{2}){1,8192}$",
+  examples: [`0x${"5e".repeat(64)}1b`],
+  description:
+    "Of the owner's wallet: `eth_signTypedData_v4`, or a contract account's (ERC-1271, ERC-6492)",
+});
 
 const authorizationOf = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) =>
   Type.Optional(
@@ -79,19 +91,14 @@ export type AnyAuthorization =
   | Static<typeof KeyAuthorization>
   | Static<typeof ApprovalAuthorization>;
 
-const TypeFields = Type.Array(Type.Object({ name: Type.String(), type: Type.String() }));
 const toSign = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) => ({
   order: Type.Optional(order),
   typedData: Type.Optional(
     Type.Object(
       {
-        types: Type.Record(Type.String(), TypeFields),
+        types: TypedDataTypes,
         primaryType: Type.String(),
-        domain: Type.Object({
-          name: Type.Literal("Purser"),
-          version: Type.Literal("2"),
-          chainId: Type.Integer(),
-        }),
+        domain: TypedDataDomain,
         message: order,
       },
       { description: "Ready for `eth_signTypedData_v4`" },
@@ -109,10 +116,10 @@ export const problemWith = <T extends TProperties>(order: ReturnType<typeof Stri
         "`owner_signature_required` (403) and `policy_changed` (409) carry the order to sign; other refusals do not",
     },
   );
-const policyProblem = problemWith(AgentPolicyOrder);
-const keyProblem = problemWith(IssueKeyOrder);
-const approvalProblem = problemWith(ApprovePaymentOrder);
+export const PolicyProblem = problemWith(AgentPolicyOrder);
+export const KeyProblem = problemWith(IssueKeyOrder);
+export const ApprovalProblem = problemWith(ApprovePaymentOrder);
 /** Of every route that can loosen an agent's rules. */
-export const policyRefusals = { 403: policyProblem, 409: policyProblem, "4xx": Problem };
-export const keyRefusals = { 403: keyProblem, 409: keyProblem, "4xx": Problem };
-export const approvalRefusals = { 403: approvalProblem, 409: approvalProblem, "4xx": Problem };
+export const policyRefusals = { 403: PolicyProblem, 409: PolicyProblem };
+export const keyRefusals = { 403: KeyProblem, 409: KeyProblem };
+export const approvalRefusals = { 403: ApprovalProblem, 409: ApprovalProblem };

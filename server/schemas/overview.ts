@@ -1,13 +1,23 @@
 import { Type, type Static } from "typebox";
-import { NetworkId, Nullable, Strict, Timestamp, TxHash } from "./common.ts";
+import {
+  NetworkId,
+  Nullable,
+  Strict,
+  Timestamp,
+  TxHash,
+  Id,
+  Digits,
+  Described,
+  Amount,
+} from "./common.ts";
 
 export const OverviewQuery = Strict({
   agentId: Type.Optional(Type.String({ minLength: 1, maxLength: 64 })),
 });
 
-const Bucket = Type.Object({
+export const OverviewBucket = Type.Object({
   at: Timestamp,
-  spent: Type.String({ description: "Settled and outstanding spends and x402 payments" }),
+  spent: Described(Amount, "Settled and outstanding spends and x402 payments"),
   count: Type.Integer(),
   blocked: Type.Integer(),
 });
@@ -17,15 +27,15 @@ export const LedgerState = Type.Object({
   equalsChain: Nullable(
     Type.Boolean({ description: "Null before the chain was compared for the first time" }),
   ),
-  asOfBlock: Nullable(Type.String({ description: "The last final block that was compared" })),
+  asOfBlock: Nullable(Digits, "The last final block that was compared"),
   asOf: Nullable(Timestamp),
   differences: Type.Array(
     Type.Object({
       kind: Type.String(),
       meaning: Type.String(),
-      agentId: Type.String(),
+      agentId: Id,
       txHash: Nullable(TxHash),
-      blockNumber: Nullable(Type.String()),
+      blockNumber: Nullable(Digits),
       seenAt: Timestamp,
     }),
     { description: "Of this owner's agents, not healed yet" },
@@ -33,7 +43,7 @@ export const LedgerState = Type.Object({
 });
 export type LedgerState = Static<typeof LedgerState>;
 
-const GasBudget = Type.Object({
+export const GasBudget = Type.Object({
   network: NetworkId,
   /** `payments`: all agents of this owner together. */
   for: Type.Union([Type.Literal("payments"), Type.Literal("withdrawals")]),
@@ -45,23 +55,21 @@ const GasBudget = Type.Object({
 
 export const Overview = Type.Object({
   totals: Type.Object({
-    balance: Nullable(
-      Type.String({ description: "On all networks together; null while one does not answer" }),
-    ),
+    balance: Nullable(Amount, "On all networks together; null while one does not answer"),
     balances: Type.Array(
       Type.Object({
         network: NetworkId,
-        balance: Nullable(Type.String({ description: "Null while this chain does not answer" })),
+        balance: Nullable(Amount, "Null while this chain does not answer"),
       }),
     ),
-    spent24h: Type.String(),
-    reserved: Type.String(),
+    spent24h: Amount,
+    reserved: Amount,
     blocked24h: Type.Integer(),
     agents: Type.Integer(),
     activeAgents: Type.Integer(),
   }),
-  hourly: Type.Array(Bucket, { description: "24 hours, oldest first" }),
-  daily: Type.Array(Bucket, { description: "7 days (UTC), oldest first" }),
+  hourly: Type.Array(OverviewBucket, { description: "24 hours, oldest first" }),
+  daily: Type.Array(OverviewBucket, { description: "7 days (UTC), oldest first" }),
   gas: Type.Array(GasBudget, { description: "What this owner's payments cost in gas, in USDC" }),
   ledger: Type.Array(LedgerState, { description: "Whether the ledger equals the chain" }),
 });

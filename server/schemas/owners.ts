@@ -8,10 +8,14 @@ import {
   Page,
   Strict,
   Timestamp,
+  Id,
 } from "./common.ts";
 
 export const Nonce = Type.Object({
-  nonce: Type.String({ description: "For the sign-in message; works once, within 10 minutes" }),
+  nonce: Type.String({
+    examples: ["mYx0Jr3ZbqT9cWvE"],
+    description: "For the sign-in message; works once, within 10 minutes",
+  }),
 });
 
 export const SignInBody = Strict({
@@ -37,22 +41,21 @@ export const SignedIn = Type.Object({ address: AddressOutput });
 export const SessionInfo = Type.Object({
   address: AddressOutput,
   second: Nullable(AddressOutput),
-  sessionId: Type.String(),
+  sessionId: Id,
   createdAt: Timestamp,
   expiresAt: Timestamp,
 });
 
-export const SessionPage = Page(
-  Type.Object({
-    id: Type.String(),
-    createdAt: Timestamp,
-    lastSeenAt: Timestamp,
-    expiresAt: Timestamp,
-    userAgent: Type.String(),
-    ip: Type.String(),
-    current: Type.Boolean({ description: "The session that asks" }),
-  }),
-);
+export const OpenSession = Type.Object({
+  id: Id,
+  createdAt: Timestamp,
+  lastSeenAt: Timestamp,
+  expiresAt: Timestamp,
+  userAgent: Type.String(),
+  ip: Type.String(),
+  current: Type.Boolean({ description: "The session that asks" }),
+});
+export const SessionPage = Page(OpenSession);
 
 export const Done = Type.Object({ success: Type.Literal(true) });
 

@@ -1,6 +1,13 @@
 /** Wire types of payments: what an agent asks, what everybody reads. */
 import { Type, type Static } from "typebox";
-import { AllowlistEntry, Limits, NetworkBalance } from "./agents.ts";
+import {
+  AgentStatus,
+  AllowlistEntry,
+  KeyEnd,
+  KeyPrefix,
+  Limits,
+  NetworkBalance,
+} from "./agents.ts";
 import { askingForApproval } from "./approvals.ts";
 import {
   AddressInput,
@@ -8,11 +15,17 @@ import {
   Amount,
   NetworkId,
   Nullable,
+  Page,
   pageQuery,
   Strict,
   ThirdParty,
   Timestamp,
   TxHash,
+  Id,
+  Policy,
+  Digits,
+  Described,
+  OneOf,
 } from "./common.ts";
 
 /** Postgres text holds no NUL. */
@@ -34,85 +47,79 @@ export type SpendRequest = Static<typeof SpendRequest>;
 export const SpendAnswer = Type.Object({
   success: Type.Literal(true),
   txHash: TxHash,
-  paymentId: Type.String(),
+  paymentId: Id,
   recipient: AddressOutput,
-  amount: Type.String(),
+  amount: Amount,
   network: NetworkId,
   settledAt: Timestamp,
-  remaining: Type.String({ description: "Left of the daily limit after this payment" }),
+  remaining: Described(Amount, "Left of the daily limit after this payment"),
 });
 
 export const AgentSelf = Type.Object({
-  id: Type.String(),
+  id: Id,
   name: Type.String(),
-  status: Type.String(),
+  status: Type.Unsafe<string>(AgentStatus),
   expired: Type.Boolean(),
   wallet: AddressOutput,
   walletAddress: AddressOutput,
   network: NetworkId,
   asset: AddressOutput,
-  balance: Nullable(
-    Type.String({ description: "USDC on `network`; null while the chain does not answer" }),
-  ),
+  balance: Nullable(Amount, "USDC on `network`; null while the chain does not answer"),
   balances: Type.Array(NetworkBalance, {
     description: "On every configured network; name one in a spend to pay from there",
   }),
   limits: Limits,
-  perPaymentLimit: Nullable(Type.String()),
+  perPaymentLimit: Nullable(Amount),
   fetch: Type.Enum(["any", "sites"], {
     description: "sites: x402-fetch reaches only the sites on the allowlist",
   }),
   expiresAt: Nullable(Timestamp),
   allowlist: Type.Array(AllowlistEntry),
   key: Type.Object({
-    id: Type.String(),
+    id: Id,
     label: Type.String(),
-    prefix: Type.String(),
-    last4: Type.String(),
+    prefix: KeyPrefix,
+    last4: KeyEnd,
     createdAt: Timestamp,
     expiresAt: Nullable(Timestamp),
   }),
 });
 export type AgentSelf = Static<typeof AgentSelf>;
 
-export const Policy = Type.Object({
-  rule: Type.String(),
-  window: Type.String(),
-  limit: Type.String(),
-  spent: Type.String(),
-  reserved: Type.String(),
-  remaining: Type.String(),
-  requested: Type.String(),
-});
+export const PaymentKind = OneOf(["spend", "x402", "withdrawal", "incoming"]);
+export const PaymentStatus = OneOf(
+  ["blocked", "reserved", "submitted", "settled", "voided", "unknown"],
+  "reserved and submitted: counted, not final. unknown: signed, and no evidence yet of how it ended",
+);
 
 export const Payment = Type.Object({
-  id: Type.String(),
-  agentId: Type.String(),
+  id: Id,
+  agentId: Id,
   agentName: Type.String(),
-  kind: Type.String({ description: "spend, x402, withdrawal or incoming" }),
-  status: Type.String({ description: "blocked, reserved, submitted, settled, voided or unknown" }),
+  kind: PaymentKind,
+  status: PaymentStatus,
   network: NetworkId,
   asset: AddressOutput,
   recipient: Nullable(AddressOutput),
   sender: Nullable(AddressOutput),
-  amount: Type.String(),
+  amount: Amount,
   memo: Nullable(Type.String()),
   createdAt: Timestamp,
   updatedAt: Timestamp,
   settledAt: Nullable(Timestamp),
   txHash: Nullable(TxHash),
-  blockNumber: Nullable(Type.String()),
+  blockNumber: Nullable(Digits),
   final: Type.Boolean({
     description:
       "Of a settled payment: deep enough in the chain that no reorganisation takes it back",
   }),
-  requestId: Nullable(Type.String()),
+  requestId: Nullable(Id),
   apiKey: Nullable(
     Type.Object({
-      id: Type.String(),
+      id: Id,
       label: Type.String(),
-      prefix: Type.String(),
-      last4: Type.String(),
+      prefix: KeyPrefix,
+      last4: KeyEnd,
     }),
   ),
   nonce: Nullable(Type.String()),
@@ -145,7 +152,7 @@ export const Payment = Type.Object({
   x402: Nullable(
     Type.Object({
       url: Nullable(Type.String()),
-      listingId: Nullable(Type.String()),
+      listingId: Nullable(Id),
       thirdParty: ThirdParty({
         requirement: Type.Unknown({ description: "The accepted terms, as the seller wrote them" }),
       }),
@@ -156,6 +163,7 @@ export const Payment = Type.Object({
   failure: Nullable(Type.Object({ code: Type.String(), detail: Nullable(Type.String()) })),
 });
 export type Payment = Static<typeof Payment>;
+export const PaymentPage = Page(Payment);
 
 const words = (text: string) =>
   Type.String({ pattern: `^(${text})(,(${text}))*$`, description: `Comma list of ${text}` });

@@ -1,21 +1,27 @@
 /** Wire types of the second wallet, and of moving to it. */
-import { Type, type TProperties } from "typebox";
-import { AddressInput, AddressOutput, Nullable, Problem, Strict, Timestamp } from "./common.ts";
+import { Type } from "typebox";
+import {
+  AddressInput,
+  AddressOutput,
+  Nullable,
+  Strict,
+  Timestamp,
+  Digits,
+  Hex32,
+} from "./common.ts";
 import { OrderSignature, problemWith } from "./orders.ts";
 
-const Address = Type.String({ pattern: "^0x[0-9a-fA-F]{40}$" });
-const Integer = Type.String({ pattern: "^(0|[1-9][0-9]{0,77})$" });
 const singleUse = {
-  nonce: Type.String({ pattern: "^0x[0-9a-fA-F]{64}$" }),
-  deadline: Integer,
+  nonce: Hex32,
+  deadline: Digits,
 };
-const SecondWalletOrder = Strict({
-  owner: Address,
-  second: Address,
-  secondChain: Integer,
+export const SecondWalletOrder = Strict({
+  owner: AddressOutput,
+  second: AddressOutput,
+  secondChain: Digits,
   ...singleUse,
 });
-const MoveOwnerOrder = Strict({ from: Address, to: Address, ...singleUse });
+export const MoveOwnerOrder = Strict({ from: AddressOutput, to: AddressOutput, ...singleUse });
 
 export const SecondBody = Strict({
   address: Nullable({
@@ -63,9 +69,7 @@ export const Moved = Type.Object({
   note: Type.String(),
 });
 
-const refusals = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) => {
-  const problem = problemWith(order);
-  return { 403: problem, 409: problem, "4xx": Problem };
-};
-export const secondRefusals = refusals(SecondWalletOrder);
-export const moveRefusals = refusals(MoveOwnerOrder);
+export const SecondWalletProblem = problemWith(SecondWalletOrder);
+export const MoveOwnerProblem = problemWith(MoveOwnerOrder);
+export const secondRefusals = { 403: SecondWalletProblem, 409: SecondWalletProblem };
+export const moveRefusals = { 403: MoveOwnerProblem, 409: MoveOwnerProblem };

@@ -9,6 +9,10 @@ import {
   Strict,
   ThirdParty,
   TxHash,
+  Id,
+  Described,
+  AtomicAmount,
+  Timestamp,
 } from "./common.ts";
 
 export const X402FetchRequest = Strict(
@@ -44,13 +48,24 @@ export const X402FetchRequest = Strict(
       }),
     ),
     body: Type.Optional(
-      Type.Unknown({ description: "A string is sent as it is; any other value is sent as JSON" }),
+      Type.Unknown({
+        description:
+          "A string is sent byte for byte; any other value as JSON, its numbers in the digits they were written in",
+      }),
     ),
     maxAmount: Type.Optional(Amount),
     dryRun: Type.Optional(
       Type.Boolean({
         description:
           "A quote: asks with GET or HEAD without a body, pays nothing, and answers price and verdict, no content",
+      }),
+    ),
+    maxAge: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: 86_400,
+        description:
+          "Seconds. A GET this agent paid for within them is told again (`cached`), and not paid again; a new answer is kept for that",
       }),
     ),
     ...askingForApproval,
@@ -69,36 +84,82 @@ export type X402FetchRequest = Static<typeof X402FetchRequest>;
 export const X402FetchAnswer = Type.Object({
   success: Type.Literal(true),
   paid: Type.Boolean(),
-  amountPaid: Type.String(),
+  amountPaid: Amount,
   txHash: Nullable(TxHash),
+  text: Type.Optional(
+    Type.String({
+      description:
+        "What the target sent (untrusted), exactly, where it is text or JSON: decoded by its declared charset, without a byte order mark",
+    }),
+  ),
   data: Type.Optional(
     Type.Unknown({
-      description: "What the target sent (untrusted): JSON as a value, text as a string",
+      description:
+        "The same: JSON as a value, its numbers in the digits they came in; other text as a string; null: nothing",
     }),
   ),
   dataBase64: Type.Optional(
-    Type.String({ description: "Instead of data when the answer is binary" }),
+    Type.String({ description: "Instead of text and data when the answer is no text" }),
+  ),
+  contentEncoding: Type.Optional(
+    Type.String({ description: "How dataBase64 is still packed (zstd, or a gzip that is none)" }),
+  ),
+  truncated: Type.Optional(
+    Type.Boolean({ description: "There was more, or should have been: this is what arrived" }),
+  ),
+  truncatedBy: Type.Optional(
+    Type.Union(
+      ["size", "connection", "timeout", "encoding"].map((why) => Type.Literal(why)),
+      {
+        description:
+          "size: longer than maxBytes of a dry run; connection, timeout: the target broke off; encoding: the rest does not unpack",
+      },
+    ),
+  ),
+  bytes: Type.Optional(Type.Integer({ description: "How much arrived, unpacked" })),
+  headers: Type.Optional(
+    Type.Record(Type.String(), Type.String(), {
+      description: "Of the target's answer: content-type, location, link, retry-after, etag",
+    }),
+  ),
+  omittedHeaders: Type.Array(Type.String(), {
+    description: "Headers of the request that were not forwarded",
+  }),
+  note: Type.Optional(
+    Type.String({ description: "What to know of an answer that is not simply whole" }),
+  ),
+  cached: Type.Optional(
+    Type.Literal(true, { description: "Paid for before, and told again (maxAge)" }),
+  ),
+  cachedAt: Type.Optional(Timestamp),
+  ageSeconds: Type.Optional(Type.Integer()),
+  cachedPaymentId: Type.Optional(Type.String({ description: "The payment that bought it" })),
+  signedIn: Type.Optional(
+    Type.Literal(true, {
+      description: "The target took the wallet's signature for an earlier payment (sign-in-with-x)",
+    }),
   ),
   source: Type.String({ description: "The URL that was asked" }),
   status: Type.Integer({ description: "HTTP status of the target" }),
   contentType: Nullable(Type.String()),
   network: Nullable(NetworkId),
   payTo: Nullable(AddressOutput),
-  paymentId: Nullable(Type.String()),
+  paymentId: Nullable(Id),
   delivered: Type.Boolean({
     description: "The target answered with a success; apart from whether it was paid",
   }),
-  remaining: Type.String({ description: "Left of the daily limit" }),
+  remaining: Described(Amount, "Left of the daily limit"),
   dryRun: Type.Optional(Type.Literal(true)),
-  price: Type.Optional(
-    Nullable(Type.String({ description: "Dry run: what it would cost; null: it did not say" })),
+  maxBytes: Type.Optional(
+    Type.Integer({ description: "Dry run: how much of an answer is passed on" }),
   ),
+  price: Type.Optional(Nullable(Amount, "Dry run: what it would cost; null: it did not say")),
   requirement: Type.Optional(
     Type.Object(
       {
         scheme: Type.String(),
         network: NetworkId,
-        amount: Type.String({ description: "Atomic units" }),
+        amount: AtomicAmount,
         asset: AddressOutput,
         payTo: AddressOutput,
         maxTimeoutSeconds: Type.Number(),
@@ -109,9 +170,12 @@ export const X402FetchAnswer = Type.Object({
   ),
   thirdParty: Type.Optional(
     ThirdParty({
-      serviceName: Nullable(Type.String()),
-      description: Nullable(Type.String()),
-      mimeType: Nullable(Type.String()),
+      serviceName: Type.Optional(Nullable(Type.String())),
+      description: Type.Optional(Nullable(Type.String())),
+      mimeType: Type.Optional(Nullable(Type.String())),
+      paymentResponse: Type.Optional(
+        Type.Unknown({ description: "PAYMENT-RESPONSE: what the seller says of the payment" }),
+      ),
     }),
   ),
   verdict: Type.Optional(
@@ -141,8 +205,8 @@ export const X402FetchAnswer = Type.Object({
         }),
       ),
       policy: Nullable(Type.Record(Type.String(), Type.Unknown())),
-      availableAt: Nullable(Type.String()),
-      nextReleaseAt: Nullable(Type.String()),
+      availableAt: Nullable(Timestamp),
+      nextReleaseAt: Nullable(Timestamp),
     }),
   ),
 });
@@ -164,7 +228,7 @@ export const SiteLookup = Type.Object({
     }),
   ),
   payTo: AddressOutput,
-  price: Type.String({ description: "USDC, of the page that was asked" }),
+  price: Described(Amount, "USDC, of the page that was asked"),
   asset: AddressOutput,
   network: NetworkId,
   x402Version: Type.Integer(),

@@ -11,6 +11,7 @@ import type {
   SettlementKey,
   SignedAuthorization,
 } from "../core/authorization.ts";
+import type { PaywallScheme } from "../../packages/paywall/src/scheme.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import type { Deployment } from "../core/signatures.ts";
 import { parseAddress, isRecord } from "../core/foreign-text.ts";
@@ -161,18 +162,14 @@ interface Paying {
   proofPayload(authorization: SignedAuthorization): object;
 }
 
-export interface Scheme<Read extends Payment = Payment> extends Checking<Read>, Relaying, Paying {
-  /** As the protocol names it in `scheme`. */
-  readonly name: string;
-  /** As the protocol names the way the asset moves. */
-  readonly transferMethod: string;
+/** Asked by the paywall: `PaywallScheme`. */
+export interface Scheme<Read extends Payment = Payment>
+  extends Checking<Read>, Relaying, Paying, PaywallScheme {
   readonly versions: readonly (1 | 2)[];
   /** Charges what was used of a maximum: there is no price that a paywall could ask for. */
   readonly isMetered?: boolean;
   /** `extra` of the kind the facilitator announces. */
   supportedExtra?(relayers: readonly Address[]): Fields | undefined;
-  /** `extra` of a payment requirement. Asked by the paywall. */
-  requirementExtra(network: NetworkFacts): Fields;
 }
 
 /**

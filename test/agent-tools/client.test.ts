@@ -2,7 +2,7 @@
 import { createServer, type IncomingMessage } from "node:http";
 import { once } from "node:events";
 import t from "tap";
-import { Purser, PurserError } from "../../server/client/purser.ts";
+import { Purser, PurserError } from "../../packages/purser/src/index.ts";
 import { parseDecimal } from "../../server/core/money.ts";
 import { agentWorld } from "./world.ts";
 
@@ -143,6 +143,6 @@ t.test("a redirect is an error, so the key never travels on", async (t) => {
     baseUrl: `http://127.0.0.1:${(redirecting.address() as { port: number }).port}`,
     timeoutMs: 500,
   });
-  await t.rejects(client.me(), { code: "no_answer" });
+  await t.rejects(client.me(), { code: "not_purser", message: /a redirect to http/ });
   t.equal(followed, false);
 });

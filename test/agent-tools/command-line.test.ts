@@ -18,14 +18,21 @@ interface Answer {
   code: string;
   items: { url: string }[];
 }
-const CLI = fileURLToPath(new URL("../../server/cli.mjs", import.meta.url));
+/** Where the command keeps a key that it is told to save: nothing is there. */
+const CONFIG = t.testdir({});
+const CLI = fileURLToPath(new URL("../../packages/purser/bin/purser.mjs", import.meta.url));
 
 async function purser(
   args: string[],
   env: Record<string, string> = { AGENT_API_KEY: agent.apiKey },
 ) {
   const options = {
-    env: { PATH: process.env["PATH"], PURSER_URL: baseUrl, ...env } as NodeJS.ProcessEnv,
+    env: {
+      PATH: process.env["PATH"],
+      PURSER_URL: baseUrl,
+      XDG_CONFIG_HOME: CONFIG,
+      ...env,
+    } as NodeJS.ProcessEnv,
   };
   const run = await promisify(execFile)(process.execPath, [CLI, ...args], options).then(
     ({ stdout }) => ({ code: 0, stdout }),

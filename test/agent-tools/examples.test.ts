@@ -12,6 +12,7 @@ import { agentWorld } from "./world.ts";
 
 const world = await agentWorld(t);
 const { agent, baseUrl, chain } = world;
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const path = (name: string): string =>
   fileURLToPath(new URL(`../examples/${name}`, import.meta.url));
 const agentEnvironment = { ...process.env, PURSER_URL: baseUrl, AGENT_API_KEY: agent.apiKey };
@@ -77,13 +78,8 @@ t.test("the README shows the examples as they are, and its commands run", async 
   const tour = [...readme.matchAll(/```sh tour\n([\s\S]*?)```/g)].map((match) => match[1] ?? "");
   t.ok(tour.length >= 4, "the tour has its steps");
   for (const command of tour) {
-    const script = command
-      .replaceAll("http://localhost:3000", baseUrl)
-      .replaceAll(
-        "node server/cli.mjs",
-        `node ${fileURLToPath(new URL("../../server/cli.mjs", import.meta.url))}`,
-      );
-    const { stdout } = await run("bash", ["-c", script], { env: agentEnvironment });
+    const script = command.replaceAll("http://localhost:3000", baseUrl);
+    const { stdout } = await run("bash", ["-c", script], { env: agentEnvironment, cwd: ROOT });
     t.notMatch(JSON.parse(stdout), { success: false }, command);
   }
 });

@@ -170,5 +170,5 @@ t.test("the door: keys, streams, sessions", async (t) => {
   const get = await app.inject({ method: "GET", url: "/mcp", headers: agent.headers });
   t.equal(get.statusCode, 405);
   const none = await app.inject({ method: "POST", url: "/mcp", payload: {} });
-  t.match(none.json(), { code: "missing_api_key" });
+  t.match(none.json(), { jsonrpc: "2.0", error: { data: { code: "missing_api_key" } } });
 });

@@ -1,4 +1,4 @@
-import { Purser, PurserError } from "purser/client";
+import { Purser, PurserError } from "purser";
 
 const purser = new Purser({
   apiKey: process.env.AGENT_API_KEY ?? "",

@@ -1,12 +1,9 @@
-import { HTTPFacilitatorClient } from "@x402/core/http";
+import { paywall } from "@purser/paywall";
 import Fastify from "fastify";
-import { paywall } from "purser/paywall";
 
 const app = Fastify();
 await app.register(paywall, {
-  facilitator: new HTTPFacilitatorClient({
-    url: process.env.FACILITATOR_URL ?? "http://localhost:3000/api/x402",
-  }),
+  facilitator: process.env.FACILITATOR_URL ?? "http://localhost:3000/api/x402",
   networks: ["eip155:5042002"],
   payTo: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8",
 });

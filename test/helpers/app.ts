@@ -20,6 +20,8 @@ export interface TestAppOptions {
   chainOptions?: TestChainOptions;
   /** Last changes to the resolved configuration (for example `local` facts). */
   configure?: (config: Config) => void;
+  /** Every route's schemas are compiled at start. */
+  eager?: boolean;
   /** Listen on a loopback port (`baseUrl`); otherwise only `inject` works. */
   listen?: boolean;
 }
@@ -84,6 +86,7 @@ export async function testApp(t: Test, options: TestAppOptions = {}): Promise<Te
   const app = await buildApp(config, {
     logDestination: { write: (line) => void logs.push(line) },
     observe: holdAnswersToTheirSchemas,
+    eager: options.eager === true,
   });
   t.teardown(() => app.close());
   if (options.listen) await app.listen({ host: config.host, port });

@@ -5,17 +5,64 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { TSchema } from "typebox";
 import { Value } from "typebox/value";
 import { ERRORS } from "../../server/errors.ts";
-import { Problem } from "../../server/schemas/common.ts";
+import { headerNames } from "../../server/plugins/http/answer-headers.ts";
+import { refusalsOf, type DeclaredRoute } from "../../server/plugins/http/refusals.ts";
+import { DOCUMENTED_AS, Problem } from "../../server/schemas/common.ts";
 
 /** An answer that breaks its promise becomes a 500, so that the test which asked for it fails. */
 export function holdAnswersToTheirSchemas(app: FastifyInstance): void {
   app.addHook("onSend", async (request, reply, payload) => {
+    checkDeclared(request, reply, payload);
     if (typeof payload !== "string" || payload === "") return payload;
     const type = String(reply.getHeader("content-type") ?? "");
     if (type.startsWith("application/problem+json")) checkProblem(reply, JSON.parse(payload));
     else if (type.startsWith("application/json")) checkAnswer(request, reply, JSON.parse(payload));
     return payload;
   });
+}
+
+/** Status, code and headers: the OpenAPI document says of each route which there can be. */
+function checkDeclared(request: FastifyRequest, reply: FastifyReply, payload: unknown): void {
+  const { method, url = "", schema = {}, config } = request.routeOptions;
+  if (request.is404 || schema.hide === true || url.includes("*") || request.method === "OPTIONS")
+    return;
+  const route: DeclaredRoute = { method: request.method, url, config, schema };
+  if (request.method === "HEAD") route.method = "GET";
+  const { statusCode } = reply;
+  const name = `${String(method)} ${url} ${statusCode}`;
+  const isProblem = String(reply.getHeader("content-type")).startsWith("application/problem+json");
+  const refusals = refusalsOf(route).get(statusCode) ?? [];
+  if (isProblem && typeof payload === "string") {
+    const { code } = JSON.parse(payload) as { code: string };
+    if (!refusals.some((declared) => declared === code))
+      throw new Error(
+        `${name} answers "${code}", which its route does not declare (config.errors)`,
+      );
+  } else if (documented(request, statusCode) === undefined && !hasOwnType(reply, schema.produces))
+    throw new Error(`${name} is not declared`);
+  const declared = new Set(headerNames(route, statusCode).map((header) => header.toLowerCase()));
+  const carried = TOLD_HEADERS.filter((header) => reply.hasHeader(header) && !declared.has(header));
+  if (carried.length > 0)
+    throw new Error(`${name} carries ${carried.join()}, which is not declared`);
+}
+
+/** Those that mean something to a caller; what every proxy knows is not told. */
+const TOLD_HEADERS = [
+  "x-request-id",
+  "ratelimit-limit",
+  "ratelimit-remaining",
+  "ratelimit-reset",
+  "retry-after",
+  "www-authenticate",
+  "idempotent-replayed",
+  "extension-responses",
+  "payment-required",
+  "payment-response",
+];
+
+function hasOwnType(reply: FastifyReply, produces: readonly string[] = []): boolean {
+  const [type] = String(reply.getHeader("content-type") ?? "").split(";");
+  return reply.statusCode === 200 && produces.includes(type ?? "");
 }
 
 function checkProblem(reply: FastifyReply, body: Record<string, unknown>): void {
@@ -52,8 +99,10 @@ function checkAnswer(request: FastifyRequest, reply: FastifyReply, body: unknown
   // The facilitator speaks the protocol: its refusals are answers with status 200 and a reason.
   const { errorReason } = (body ?? {}) as { errorReason?: unknown };
   if (typeof errorReason === "string" && errorReason in ERRORS) noteCode(errorReason);
-  const schema = documented(request, reply.statusCode);
-  if (schema === undefined || Value.Check(schema, body)) return;
+  const loose = documented(request, reply.statusCode);
+  if (loose === undefined) return;
+  const schema = asDocumented(loose);
+  if (Value.Check(schema, body)) return;
   const problems = Value.Errors(schema, body).map(
     (error) => `${error.instancePath} ${error.message}`,
   );
@@ -68,6 +117,45 @@ function documented(request: FastifyRequest, status: number): TSchema | undefine
   };
   return response?.[String(status)] ?? response?.[`${Math.floor(status / 100)}xx`];
 }
+
+const strict = new WeakMap<object, TSchema>();
+const byTitle = new Map(
+  [...DOCUMENTED_AS].map(([loose, shown]) => [(loose as { title?: string }).title, shown] as const),
+);
+
+/** With the patterns that the document has: what we write ourselves keeps to them. */
+function asDocumented(schema: TSchema): TSchema {
+  const known = strict.get(schema);
+  if (known) return known;
+  const { title } = schema as { title?: string };
+  const shown = title === undefined ? undefined : byTitle.get(title);
+  const result = shown ?? mapMembers(schema);
+  strict.set(schema, result);
+  return result;
+}
+
+function mapMembers(schema: TSchema): TSchema {
+  const map = (value: unknown): unknown =>
+    Array.isArray(value)
+      ? value.map(map)
+      : typeof value === "object" && value !== null
+        ? asDocumented(value)
+        : value;
+  return Object.fromEntries(
+    Object.entries(schema).map(([name, value]) => [
+      name,
+      name === "properties" || name === "patternProperties"
+        ? Object.fromEntries(
+            Object.entries(value as object).map(([member, child]) => [member, map(child)]),
+          )
+        : NOT_SCHEMAS.has(name)
+          ? value
+          : map(value),
+    ]),
+  ) as TSchema;
+}
+
+const NOT_SCHEMAS = new Set(["examples", "enum", "const", "default", "required"]);
 
 const noted = new Set<string>();
 

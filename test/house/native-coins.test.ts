@@ -5,7 +5,7 @@ import { createChainClient } from "../../server/infra/chain/index.ts";
 import { presentStats } from "../../server/plugins/facilitator/stats.ts";
 import { readGasBudget } from "../../server/core/gas.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
-import { payPage } from "../../server/plugins/paywall/pay-page.ts";
+import { payPage } from "../../packages/paywall/src/pay-page.ts";
 import { chainParameters } from "../../web/src/lib/wallet/chain.ts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";

@@ -8,7 +8,8 @@ import { noteCode } from "../helpers/conformance.ts";
 import { testApp } from "../helpers/app.ts";
 
 t.test("problems", async (t) => {
-  const { app, config, logs } = await testApp(t);
+  // Here, and only here, a schema that cannot be compiled stops the boot.
+  const { app, config, logs } = await testApp(t, { eager: true });
 
   const expectProblem = (
     response: {

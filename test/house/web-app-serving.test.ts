@@ -61,21 +61,35 @@ t.test("static serving", async (t) => {
     }
   });
 
-  await t.test("an MCP client that looks for OAuth metadata finds none, and no page", async (t) => {
-    for (const document of [
-      "oauth-protected-resource",
-      "oauth-authorization-server",
-      "openid-configuration",
-      "security.txt",
-      "",
-    ])
-      for (const path of [document, `${document}/mcp`])
-        for (const headers of [page, { accept: "application/json" }, { accept: "*/*" }, {}]) {
-          const url = `/.well-known/${path}`;
-          const response = await app.inject({ url, headers });
-          t.equal(response.statusCode, 404, url);
-          t.match(response.headers["content-type"], /^application\/problem\+json/, url);
-          t.match(response.json(), { status: 404, code: "not_found" }, url);
-        }
+  await t.test(
+    "what is looked for under .well-known is there or is not, and never a page",
+    async (t) => {
+      const ours = ["oauth-protected-resource", "oauth-authorization-server"];
+      for (const document of [...ours, "openid-configuration", "security.txt", ""])
+        for (const path of [document, `${document}/mcp`])
+          for (const headers of [page, { accept: "application/json" }, { accept: "*/*" }, {}]) {
+            const url = `/.well-known/${path}`;
+            const response = await app.inject({ url, headers });
+            if (ours.includes(document)) {
+              t.equal(response.statusCode, 200, url);
+              t.match(response.headers["content-type"], /^application\/json/, url);
+              continue;
+            }
+            t.equal(response.statusCode, 404, url);
+            t.match(response.headers["content-type"], /^application\/problem\+json/, url);
+            t.match(response.json(), { status: 404, code: "not_found" }, url);
+          }
+    },
+  );
+
+  await t.test("the consent is a page, and what programs call beside it is none", async (t) => {
+    const consent = await app.inject({ url: "/oauth/authorize?client_id=x", headers: page });
+    t.equal(consent.statusCode, 200);
+    t.match(consent.headers["content-type"], /^text\/html/);
+    for (const url of ["/oauth/token", "/oauth/register", "/oauth/revoke"]) {
+      const response = await app.inject({ url, headers: page });
+      t.equal(response.statusCode, 405, url);
+      t.match(response.headers["content-type"], /^application\/problem\+json/, url);
+    }
   });
 });

@@ -38,7 +38,19 @@ function serverRoom(path) {
   return rank.has(top) ? top : undefined;
 }
 
+/** What others install knows nothing of this house, nor of one another. */
+function installableFault(from, to) {
+  const [, own] = from.split("/");
+  return to.startsWith(`packages/${own}/`)
+    ? undefined
+    : "A package takes nothing from outside its own folder: others install it without the rest.";
+}
+
 function serverFault(from, to) {
+  if (to.startsWith("packages/"))
+    return to.startsWith("packages/paywall/src/")
+      ? undefined
+      : "Of the packages the server takes only the paywall's source.";
   const room = serverRoom(from);
   const other = serverRoom(to);
   if (to.startsWith("web/")) return "The server knows nothing of the web app.";
@@ -88,7 +100,7 @@ const rooms = {
   meta: { type: "problem" },
   create(context) {
     const from = relative(ROOT, context.filename).split(sep).join("/");
-    if (!/^(server|web\/src)\//.test(from)) return {};
+    if (!/^(server|packages|web\/src)\//.test(from)) return {};
     const look = (node) => {
       const source = node.source?.value;
       if (typeof source !== "string") return;
@@ -98,7 +110,8 @@ const rooms = {
         const to = relative(ROOT, resolve(dirname(context.filename), source))
           .split(sep)
           .join("/");
-        fault ??= from.startsWith("web/") ? webFault(from, to, isType) : serverFault(from, to);
+        if (from.startsWith("packages/")) fault ??= installableFault(from, to);
+        else fault ??= from.startsWith("web/") ? webFault(from, to, isType) : serverFault(from, to);
       }
       if (fault !== undefined) context.report({ node, message: fault });
     };

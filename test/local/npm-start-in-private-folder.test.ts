@@ -3,10 +3,11 @@
 // Runs alone: it builds the web app and starts several whole servers.
 import t from "tap";
 import { freshCopy } from "../helpers/fresh-copy.ts";
-import { firstStart, kills, refusals } from "./whole-life.ts";
+import { firstPayment, firstStart, kills, refusals } from "./whole-life.ts";
 
 t.test("in a folder only this user may enter", { timeout: 115_000 }, async (t) => {
   const life = await firstStart(t, freshCopy(t, 0o700));
+  await firstPayment(t, life);
   await refusals(t, life);
   await kills(t, life, "Ctrl-C");
 });

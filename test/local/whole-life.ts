@@ -71,6 +71,28 @@ export async function firstStart(t: Test, copy: FreshCopy): Promise<Life> {
   return { copy, env, url, first };
 }
 
+/** From the banner to a paid call, with what is in the checkout. */
+export async function firstPayment(t: Test, { copy, env }: Life): Promise<void> {
+  await t.test("an agent is made and has paid within a minute", async (t) => {
+    const from = performance.now();
+    const url = `http://localhost:${env["PORT"]}`;
+    const purser = async (...args: string[]) => {
+      const command = ["npx", "--no-install", "purser", ...args];
+      const started = startIn(t, copy, { PURSER_URL: url }, command);
+      t.equal(await started.ended, 0, started.output());
+      // npm may have something to say beside it.
+      const [printed = ""] = /^\{$[\s\S]*?^\}$/m.exec(started.output()) ?? [];
+      return JSON.parse(printed) as Record<string, unknown>;
+    };
+    t.match(await purser("init", "--save"), { funded: "100", apiKey: /^purser_/ });
+    const paid = await purser("fetch", `${url}/api/arc-stats`, "--max", "0.01");
+    t.match(paid, { paid: true, amountPaid: "0.001" });
+    const tookMs = Math.round(performance.now() - from);
+    t.comment(`from the banner to the paid call: ${tookMs} ms`);
+    t.ok(tookMs < 60_000, `${tookMs} ms`);
+  });
+}
+
 /** What a start beside the running one is told. */
 export async function refusals(t: Test, { copy, env }: Life): Promise<void> {
   await t.test("a second start on the same data is refused", async (t) => {

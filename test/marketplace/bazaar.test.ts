@@ -8,7 +8,7 @@ import t, { type Test } from "tap";
 import { forgetDeadAnnouncements } from "../../server/plugins/marketplace/catalogue-store.ts";
 import { forgetNominations } from "../../server/plugins/marketplace/nominations-store.ts";
 import { freePort } from "../../server/local/free-port.ts";
-import { paywall } from "../../server/plugins/paywall/paywall.ts";
+import { paywall } from "../../packages/paywall/src/paywall.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { signIn } from "../helpers/owner.ts";

@@ -1,6 +1,7 @@
 // A key proves its agent until it is revoked, expires or is replaced; from that moment no replica takes it.
 import t from "tap";
-import { API_KEY_PREFIX, createApiKey, isApiKeyShape } from "../../server/plugins/auth/api-keys.ts";
+import { createApiKey } from "../../server/plugins/auth/api-keys.ts";
+import { API_KEY_PREFIX, isSecretShape } from "../../server/plugins/auth/secrets.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -22,7 +23,7 @@ t.test("the shape of a key", async (t) => {
   t.equal(new Set(keys.map(({ apiKey }) => apiKey)).size, 300);
   for (const { apiKey, prefix, last4, keyHash } of keys) {
     t.match(apiKey, /^purser_[0-9A-Za-z]{39}$/);
-    t.ok(isApiKeyShape(apiKey));
+    t.ok(isSecretShape(API_KEY_PREFIX, apiKey));
     t.ok(apiKey.startsWith(prefix) && apiKey.endsWith(last4));
     t.equal(keyHash.length, 32);
   }
@@ -30,7 +31,7 @@ t.test("the shape of a key", async (t) => {
   for (let index = API_KEY_PREFIX.length; index < apiKey.length; index += 1) {
     const other = apiKey[index] === "a" ? "b" : "a";
     const typo = apiKey.slice(0, index) + other + apiKey.slice(index + 1);
-    t.notOk(isApiKeyShape(typo), `typo at ${index}`);
+    t.notOk(isSecretShape(API_KEY_PREFIX, typo), `typo at ${index}`);
   }
   for (const bad of [
     "",
@@ -40,7 +41,7 @@ t.test("the shape of a key", async (t) => {
     apiKey.toUpperCase(),
     ` ${apiKey}`,
   ])
-    t.notOk(isApiKeyShape(bad), bad);
+    t.notOk(isSecretShape(API_KEY_PREFIX, bad), bad);
 });
 
 t.test("keys", async (t) => {

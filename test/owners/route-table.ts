@@ -10,6 +10,8 @@ export interface Subjects {
   paymentId: string;
   listingId: string;
   approvalId: string;
+  consentId: string;
+  connectionId: string;
   walletAddress: string;
 }
 
@@ -141,6 +143,26 @@ export const ROUTES: Record<string, RouteRow> = {
     headers: { accept: "application/json, text/event-stream" },
     body: () => ({ jsonrpc: "2.0", id: 1, method: "ping" }),
   },
+  // OAuth: what programs call is public, what grants is the owner's
+  "GET /.well-known/oauth-protected-resource": PUBLIC(),
+  "GET /.well-known/oauth-protected-resource/mcp": PUBLIC(),
+  "GET /.well-known/oauth-authorization-server": PUBLIC(),
+  "GET /.well-known/oauth-authorization-server/mcp": PUBLIC(),
+  "POST /oauth/register": {
+    ...PUBLIC("201"),
+    body: () => ({ redirect_uris: ["http://localhost/callback"] }),
+  },
+  "POST /oauth/token": { ...PUBLIC("400"), body: () => ({}) },
+  "POST /oauth/revoke": { ...PUBLIC("400"), body: () => ({}) },
+  "POST /api/oauth/requests": OWNER("422 program_refused", {}),
+  "POST /api/oauth/requests/:id/allow": {
+    ...OWNED("403 owner_signature_required"),
+    body: ({ agentId }) => ({ agentId }),
+  },
+  "POST /api/oauth/requests/:id/deny": OWNED("200"),
+  "GET /api/agents/:id/connections": OWNED("200"),
+  "DELETE /api/agents/:id/connections/:connectionId": OWNED("200"),
+
   "GET /mcp": { auth: "agent", allowed: "405 method_not_allowed" },
   "DELETE /mcp": { auth: "agent", allowed: "405 method_not_allowed" },
 

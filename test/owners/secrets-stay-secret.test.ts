@@ -4,6 +4,7 @@ import t from "tap";
 import { KeyRing, withPrivateKey } from "../../server/plugins/custody/envelope.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
+import { callTool, codeFor, exchange, post, renew } from "../helpers/oauth.ts";
 import { SecretWatch } from "../helpers/secret-watch.ts";
 
 interface Asked {
@@ -68,6 +69,19 @@ t.test("over a full run", async (t) => {
   watch.addSecret("rotated key", rotated.json<{ apiKey: string }>().apiKey);
   t.equal(rotated.statusCode, 201);
 
+  // Every answer that shows a code or a token once is made by the helper and is not watched.
+  const given = await codeFor(service, owner, agent.id);
+  watch.addSecret("code", given.code);
+  watch.addSecret("verifier", given.verifier);
+  const tokens = (await exchange(service, given)).json<Record<string, string>>();
+  watch.addSecret("access token", tokens["access_token"] ?? "");
+  watch.addSecret("refresh token", tokens["refresh_token"] ?? "");
+  const { clientId } = given;
+  const renewed = await renew(service, { clientId, refreshToken: tokens["refresh_token"] ?? "" });
+  const current = renewed.json<Record<string, string>>();
+  watch.addSecret("second access token", current["access_token"] ?? "");
+  watch.addSecret("second refresh token", current["refresh_token"] ?? "");
+
   const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
   for (const wallet of await sealedWallets(database))
     withPrivateKey(ring, wallet, wallet, (privateKey) =>
@@ -101,6 +115,7 @@ t.test("over a full run", async (t) => {
       "/api/agents",
       url,
       `${url}/keys`,
+      `${url}/connections`,
       `${url}/audit`,
       `${url}/payments`,
       "/api/overview",
@@ -129,6 +144,9 @@ t.test("over a full run", async (t) => {
       },
     });
     t.equal(mcp.statusCode, 200, mcp.body);
+    const connected = await callTool(service, current["access_token"] ?? "");
+    t.equal(connected.statusCode, 200);
+    watch.see("answer of a tool", JSON.stringify(connected.headers) + connected.body);
     await ask({ method: "PATCH", url, headers: mine, body: { status: "paused" } });
     await ask({ method: "DELETE", url: `${keyUrl}/${second.key.id}`, headers: mine });
     const prepared = await ask({
@@ -151,6 +169,20 @@ t.test("over a full run", async (t) => {
     await ask({ url: "/api/nowhere", headers: auth });
     const key = encodeURIComponent(agent.apiKey);
     await ask({ url: `/api/agents/me?apiKey=${key}`, headers: auth });
+    for (const token of [current["access_token"], current["refresh_token"], given.code]) {
+      const authorization = `Bearer ${token}`;
+      await ask({ url: "/api/agents/me", headers: { authorization } });
+      await ask({ method: "POST", url: `/mcp?access_token=${token}`, body: {} });
+      await app.inject({ url: `/oauth/${token}` });
+      await app.inject({ url: `/api/agents/${token}`, headers: owner.headers });
+      const form = { token: token ?? "", client_id: "another" };
+      for (const path of ["/oauth/token", "/oauth/revoke"]) {
+        const answer = await post(service, path, { ...form, grant_type: "refresh_token" });
+        watch.see(`answer of ${path}`, answer.body);
+      }
+    }
+    const twice = await exchange(service, given);
+    watch.see("a code shown twice", twice.body);
     // A careless client: nothing of it is kept, though its own mistake may be named back to it.
     await app.inject({ url: `/api/agents/${agent.apiKey}`, headers: owner.headers });
     await app.inject({ url: `/api/${agent.apiKey}`, headers: auth });

@@ -134,6 +134,7 @@ function freshCustody(): { custody: Custody; rung: string[] } {
     curve: { addressOf, isPrivateKey, sign },
     networks: config.networks,
     covers,
+    hasPaid: async () => true,
     alarm: ({ error }) => void rung.push(error.message),
   });
   return { custody, rung };

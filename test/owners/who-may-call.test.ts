@@ -8,6 +8,7 @@ import type { Credential } from "../../server/plugins/http/index.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
+import { askConsent, connect, register } from "../helpers/oauth.ts";
 import { ROUTES, type RouteRow, type Subjects } from "./route-table.ts";
 
 const FACILITATOR_KEY = "facilitator-key-for-this-test";
@@ -46,6 +47,7 @@ t.test("every route with every credential", async (t) => {
   const owner = await signIn(world);
   const otherOwner = await signIn(world);
   const otherAgent = await createAgent(world, otherOwner);
+  const { accessToken: otherToken } = await connect(world, otherOwner, otherAgent.id);
   const revokedAgent = await createAgent(world, owner);
   const expiredAgent = await createAgent(world, owner);
   const revokedSession = await signIn(world);
@@ -65,6 +67,7 @@ t.test("every route with every credential", async (t) => {
     "no key at all": { authorization: "Bearer nonsense" },
     "revoked key": { authorization: `Bearer ${revokedAgent.apiKey}` },
     "expired key": { authorization: `Bearer ${expiredAgent.apiKey}` },
+    "agent's token": { authorization: `Bearer ${otherToken}` },
     "agent's key": { authorization: `Bearer ${otherAgent.apiKey}` },
     "wrong session": { cookie: `purser_session=${"x".repeat(43)}` },
     "no session at all": { cookie: "purser_session=1" },
@@ -77,7 +80,7 @@ t.test("every route with every credential", async (t) => {
     await t.test(`${row.method} ${row.url}`, async (t) => {
       const rowOwner = row.url.includes("/auth/") ? await signIn(world) : owner;
       const agent = await createAgent(world, rowOwner);
-      const subjects = await makeSubjects(world, rowOwner, agent);
+      const subjects = await makeSubjects(world, rowOwner, agent, row.url);
       const ask = (shown: Shown) => request(world, row, subjects, shown);
       const credentials: Record<Credential, Shown> = {
         public: {},
@@ -114,7 +117,8 @@ t.test("without FACILITATOR_API_KEYS the facilitator is open", async (t) => {
 
 /** What a credential that is not the right one gets here. */
 function refusal(row: Row, credential: string): string {
-  const isKey = credential.endsWith("key") || credential === "no key at all";
+  const isToken = credential === "agent's token";
+  const isKey = credential.endsWith("key") || credential === "no key at all" || isToken;
   if (row.auth === "public") return row.allowed;
   if (row.auth === "facilitator") return isKey ? "401 invalid_api_key" : "401 missing_api_key";
   if (row.auth === "owner") {
@@ -122,6 +126,9 @@ function refusal(row: Row, credential: string): string {
     return row.isOwned ? "404 not_found" : "ok";
   }
   if (!isKey) return "401 missing_api_key";
+  // A token opens what OAuth protects, and nothing else.
+  if (isToken && row.url !== "/mcp") return "401 invalid_access_token";
+  if (isToken) return "ok";
   if (credential === "revoked key") return "401 api_key_revoked";
   if (credential === "expired key") return "401 api_key_expired";
   if (credential !== "agent's key") return "401 invalid_api_key";
@@ -142,10 +149,13 @@ async function request(
         ? subjects.paymentId
         : row.url.includes("/approvals/")
           ? subjects.approvalId
-          : subjects.agentId;
+          : row.url.startsWith("/api/oauth/requests")
+            ? subjects.consentId
+            : subjects.agentId;
   const path = row.url
     .replace(":paymentId", subjects.paymentId)
     .replace(":keyId", subjects.keyId)
+    .replace(":connectionId", subjects.connectionId)
     .replace(":address", subjects.walletAddress)
     .replace(":id", id);
   const body = row.body?.(subjects);
@@ -167,16 +177,24 @@ async function request(
     return "200";
   }
   const text = Buffer.concat(await stream.toArray()).toString();
-  const isProblem = String(answer.headers["content-type"]).startsWith("application/problem+json");
-  if (!isProblem) return String(answer.statusCode);
-  return `${answer.statusCode} ${(JSON.parse(text) as { code: string }).code}`;
+  const type = String(answer.headers["content-type"]);
+  // Where OAuth is spoken the problem is inside a JSON-RPC error.
+  const problem = type.startsWith("application/problem+json")
+    ? (JSON.parse(text) as { code: string })
+    : row.url === "/mcp" && answer.statusCode === 401
+      ? (JSON.parse(text) as { error: { data: { code: string } } }).error.data
+      : undefined;
+  return problem === undefined ? String(answer.statusCode) : `${answer.statusCode} ${problem.code}`;
 }
 
 /** The service with everything that can be configured, so that all its routes are there. */
 function service(t: Test): Promise<TestApp> {
   return testApp(t, {
     // All credentials that are refused here come from one address.
-    env: { FACILITATOR_API_KEYS: FACILITATOR_KEY, RATE_LIMITS: "unproven=60000,address=60000" },
+    env: {
+      FACILITATOR_API_KEYS: FACILITATOR_KEY,
+      RATE_LIMITS: "unproven=60000,address=60000,register=60000",
+    },
     configure: (config) => {
       config.local = {
         faucetPrivateKey: testAccount(0).privateKey,
@@ -187,10 +205,12 @@ function service(t: Test): Promise<TestApp> {
 }
 
 async function makeSubjects(
-  { app, database, chain }: TestApp,
+  world: TestApp,
   owner: SignedInOwner,
   agent: NewTestAgent,
+  url: string,
 ): Promise<Subjects> {
+  const { app, database, chain } = world;
   const address = owner.account.address.toLowerCase();
   const listingId = newId("lst");
   const blocked = await app.inject({
@@ -228,7 +248,12 @@ async function makeSubjects(
       WHERE o.address = $1 ORDER BY s.created_at DESC LIMIT 1`,
     [address],
   );
+  const ofConsent = async () => (await askConsent(world, owner, await register(world))).id;
   return {
+    consentId: url.startsWith("/api/oauth/") ? await ofConsent() : "",
+    connectionId: url.endsWith(":connectionId")
+      ? (await connect(world, owner, agent.id)).connectionId
+      : "",
     agentId: agent.id,
     keyId: agent.keyId,
     sessionId: sessions[0]?.id ?? "",

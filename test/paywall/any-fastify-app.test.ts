@@ -12,7 +12,7 @@ import { create as createAxios } from "axios";
 import Fastify from "fastify";
 import t, { type Test } from "tap";
 import { parseAbi } from "viem";
-import { paywall } from "../../server/plugins/paywall/paywall.ts";
+import { paywall } from "../../packages/paywall/src/paywall.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { proofFor, referenceFacilitator, stockClient } from "./stock.ts";
 

@@ -117,7 +117,7 @@ function tokensIn(css: string, start: string): Map<string, string> {
 }
 
 t.test("the pay page has the colors, type and mark of the web app", async (t) => {
-  const own = readText("server/plugins/paywall/assets/look.css");
+  const own = readText("packages/paywall/src/assets/look.css");
   const app = readText("web/src/styles/tokens.css");
   const shared = tokensIn(app, ":root {");
   const light = tokensIn(app, ':root[data-mantine-color-scheme="light"]');
@@ -132,7 +132,7 @@ t.test("the pay page has the colors, type and mark of the web app", async (t) =>
     [],
     "every color has its dark one",
   );
-  t.equal(readText("server/plugins/paywall/assets/mark.svg"), readText("web/public/favicon.svg"));
+  t.equal(readText("packages/paywall/src/assets/mark.svg"), readText("web/public/favicon.svg"));
 });
 
 t.test("paying in the browser", async (t) => {

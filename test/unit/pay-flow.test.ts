@@ -1,5 +1,6 @@
 // Goal: one request key makes one payment: whatever was found of it, the flow answers, waits, resumes or starts anew, and keeps only final answers.
 import t from "tap";
+import { ExactJson } from "../../server/core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../server/errors.ts";
 import type { IdempotencyRef } from "../../server/plugins/guardrails/types.ts";
 import type { IdempotencyRow } from "../../server/plugins/payments/idempotency.ts";
@@ -33,8 +34,8 @@ const AUTHORIZATION = {
 } as const;
 
 interface Scene {
-  /** What the key's row says. */
-  key?: Partial<IdempotencyRow>;
+  /** What the key's row says; its response as the value it is the text of. */
+  key?: Partial<Omit<IdempotencyRow, "response">> & { response?: object };
   payment?: Partial<PaymentRow>;
   /** The reservation is released when somebody tries. */
   isUnsigned?: boolean;
@@ -57,13 +58,15 @@ function scene(given: Scene = {}) {
         isSameBody: true,
         paymentId: "pay_1",
         statusCode: null,
-        response: null,
+        ageSeconds: 0,
         ...given.key,
+        response: given.key.response === undefined ? null : JSON.stringify(given.key.response),
       },
-    complete: async (_ref, answer) => {
+    complete: async (_ref, { statusCode, response }) => {
       log.push("keep");
-      kept.push(answer);
+      kept.push({ statusCode, response: JSON.parse(response) });
     },
+    note: async (_ref, heard) => void log.push(`note ${heard}`),
     insert: async () => {
       log.push("claim");
       return given.isTaken !== true;
@@ -146,7 +149,8 @@ const failure = new ApiError("settlement_failed", { detail: "No.", extra: { paid
 
 t.test("a new key: each step once, in order, the answer kept last", async (t) => {
   const { run, log, kept } = scene();
-  t.same(await run(), { statusCode: 200, body: { paid: true }, replayed: false });
+  const text = '{"paid":true}';
+  t.same(await run(), { statusCode: 200, body: { paid: true }, text, replayed: false });
   t.same(log, ["prepare", ...PAID, "keep"]);
   t.same(kept, [{ statusCode: 200, response: { paid: true } }]);
 });
@@ -162,7 +166,8 @@ t.test("without a key nothing is looked up or kept", async (t) => {
 
 t.test("an answer that exists is told before anything else is asked", async (t) => {
   const success = scene({ key: { statusCode: 200, response: { txHash: HASH } } });
-  t.same(await success.run(), { statusCode: 200, body: { txHash: HASH }, replayed: true });
+  const text = `{"txHash":"${HASH}"}`;
+  t.same(await success.run(), { statusCode: 200, body: { txHash: HASH }, text, replayed: true });
   t.same(success.log, [], "not even prepared: the chain may be down");
   const failed = scene({
     key: {
@@ -212,6 +217,29 @@ t.test("it signed after all while we looked: resumed, never paid twice", async (
   t.same(log, ["prepare", "void not_signed", "resume", "keep"]);
 });
 
+t.test("what the first request heard is where the next one begins", async (t) => {
+  const { run, flow, log } = scene({
+    key: { response: { shown: { bytes: 5 } } },
+    payment: { status: "unknown" },
+    order: {
+      resume: async (_payment, heard) => {
+        log.push(JSON.stringify(heard));
+        return { kind: "done", body: { paid: true } };
+      },
+    },
+  });
+  await flow.note(REF, { shown: new ExactJson("1.0") });
+  await flow.note(undefined, { shown: 1 });
+  t.match(await run(), { replayed: true });
+  t.same(log, ['note {"shown":1.0}', "prepare", '{"shown":{"bytes":5}}', "keep"]);
+});
+
+t.test("what is told for nothing leaves its key alone", async (t) => {
+  const { run, log } = scene({ reservation: { kind: "told", body: { cached: true } } });
+  t.match(await run(), { statusCode: 200, body: { cached: true }, replayed: false });
+  t.same(log, ["prepare", "reserve"]);
+});
+
 for (const status of ["submitted", "unknown", "settled", "voided"] as const)
   t.test(`it left a payment that is ${status}: resumed`, async (t) => {
     const { run, log } = scene({ key: {}, payment: { status } });
@@ -250,6 +278,38 @@ t.test("a kept failure is the same error again", async (t) => {
   ]);
 });
 
+t.test("where asking may act, the key is taken before, and nobody asks twice", async (t) => {
+  const actsOn = (code: string) => ({
+    asksOnce: { mayHaveActed: (error: ApiError) => error.code === code, longestMs: 5_000 },
+  });
+  const free = scene({
+    reservation: { kind: "unpaid", body: { free: true } },
+    order: actsOn("upstream_timeout"),
+  });
+  t.match(await free.run(), { body: { free: true } });
+  t.same(free.log, ["prepare", "claim", "reserve", "keep"]);
+  const taken = scene({ isTaken: true, order: actsOn("upstream_timeout") });
+  await t.rejects(taken.run(), { code: "idempotency_in_progress" });
+  t.same(taken.log, ["prepare", "claim"]);
+  for (const [code, last] of [
+    ["upstream_timeout", "keep"],
+    ["url_blocked", "release key"],
+  ] as const) {
+    const reserve = () => Promise.reject(new ApiError(code));
+    const failed = scene({ order: { ...actsOn("upstream_timeout"), reserve } });
+    await t.rejects(failed.run(), { code });
+    t.same(failed.log, ["prepare", "claim", last], code);
+  }
+  const running = { key: { paymentId: null, ageSeconds: 4 }, order: actsOn("") };
+  await t.rejects(scene(running).run(), { code: "idempotency_in_progress" });
+  const dead = scene({ ...running, key: { paymentId: null, ageSeconds: 6 } });
+  await t.rejects(dead.run(), { code: "answer_not_kept", extra: { paid: false } });
+  t.same(dead.log, ["prepare"], "not asked again");
+  const keyless = scene({ order: actsOn("upstream_timeout") });
+  await keyless.run(null);
+  t.same(keyless.log, ["prepare", ...PAID]);
+});
+
 t.test("what was free is kept by who took the key", async (t) => {
   const reservation = { kind: "unpaid", body: { free: true } } as const;
   const mine = scene({ reservation });
@@ -272,8 +332,14 @@ t.test("a reservation that was none", async (t) => {
     await t.rejects(run(), error);
     t.same(log, ["prepare", "reserve"], `${reservation.kind}: nothing signed, nothing kept`);
   }
-  const replay = scene({ reservation: { kind: "replay", statusCode: 200, response: { a: 1 } } });
-  t.same(await replay.run(), { statusCode: 200, body: { a: 1 }, replayed: true });
+  const text = '{"b": 1e400, "a": 1.0}';
+  const replay = scene({ reservation: { kind: "replay", statusCode: 200, response: text } });
+  t.match(await replay.run(), {
+    statusCode: 200,
+    body: { a: { text: "1.0" } },
+    text,
+    replayed: true,
+  });
 });
 
 t.test("signing fails: the budget is free at once", async (t) => {

@@ -2,6 +2,7 @@
 import type { Page } from "playwright-core";
 import { testAccount } from "../helpers/chain.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
+import { connect, register } from "../helpers/oauth.ts";
 import { asAgent, DEMO_OWNER, type WebWorld } from "./world.ts";
 
 export interface Screen {
@@ -83,6 +84,15 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     requestApproval: true,
     reason: "The forecast for tomorrow is only sold there.",
   });
+  await connect(world, owner, agent.id);
+  const asking = new URLSearchParams({
+    client_id: await register(world, { redirect_uris: ["https://assistant.example/callback"] }),
+    redirect_uri: "https://assistant.example/callback",
+    response_type: "code",
+    code_challenge: "x".repeat(43),
+    code_challenge_method: "S256",
+  });
+  const consent = `/oauth/authorize?${asking.toString()}`;
   const second = { address: SECOND.address };
   await asOwner(world.app, owner, { method: "PUT", url: "/api/recovery/second", body: second });
   const listings = await world.app.inject({ url: "/api/listings" });
@@ -184,6 +194,24 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         await page.getByText("the answer was lost on its way").waitFor();
         await page.unroute(`**/api${base}`);
       },
+    },
+    { name: "consent", path: consent, ready: "Which agent may it use?" },
+    {
+      name: "consent-new-agent",
+      path: consent,
+      ready: "Which agent may it use?",
+      act: (page) => page.getByRole("button", { name: "New agent" }).click(),
+    },
+    {
+      name: "consent-refused",
+      path: `${consent}&scope=a&scope=b`,
+      ready: "Nothing can be connected",
+    },
+    {
+      name: "agent-connection-end",
+      path: `${base}/keys`,
+      ready: "Test Program",
+      act: (page) => page.getByRole("button", { name: "End the connection" }).click(),
     },
     { name: "agent-keys", path: `${base}/keys`, ready: "Rotate" },
     {

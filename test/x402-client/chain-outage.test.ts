@@ -36,11 +36,12 @@ t.test("the chain goes away", async (t) => {
       const unknown = await made.fetch({ url, timeoutMs: 20_000 }, key);
       t.match(unknown, { status: 504, body: { code: "payment_status_unknown", data: "data" } });
       chain.thaw();
+      // Whatever it would say now: what it said then is its answer.
       seller.script = { onProof: ({ response }) => void response.writeHead(200).end("data again") };
       await until(async () => (await made.lastPayment())?.["status"] === "settled", 30_000);
       t.match(await made.fetch({ url, timeoutMs: 20_000 }, key), {
         status: 200,
-        body: { paid: true, data: "data again", paymentId: unknown.body["paymentId"] },
+        body: { paid: true, data: "data", paymentId: unknown.body["paymentId"] },
       });
     },
   );
@@ -61,7 +62,12 @@ t.test("the chain goes away", async (t) => {
     t.equal(await made.reserved(), "0");
     t.match(await made.fetch({ url, timeoutMs: 2_000 }, key), {
       status: 502,
-      body: { code: "settlement_failed", paid: false, paymentId: unknown.body["paymentId"] },
+      body: {
+        code: "upstream_error",
+        paid: false,
+        paymentId: unknown.body["paymentId"],
+        thirdParty: { status: 500 },
+      },
     });
   });
 

@@ -4,10 +4,11 @@ import { gzipSync } from "node:zlib";
 import t from "tap";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
-import type { Script } from "./scripted-seller.ts";
+import type { Proof, Script } from "./scripted-seller.ts";
 import { localServer } from "./sellers.ts";
 
 const OTHER = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+const MAX_BYTES = 5 * 1024 * 1024;
 const HASH = `0x${"ab".repeat(32)}` as const;
 
 t.test("hostile sellers", async (t) => {
@@ -30,6 +31,10 @@ t.test("hostile sellers", async (t) => {
       reserved: await made.reserved(),
     };
   }
+  const isFirst = ({ payload }: Proof): boolean =>
+    seller.proofs.filter(
+      (other) => other.payload.authorization.nonce === payload.authorization.nonce,
+    ).length === 1;
   const NOTHING = { earned: 0n, reserved: /^0$/, nonces: 1 };
 
   await t.test("after the proof: no second payment for one request", async (t) => {
@@ -192,15 +197,32 @@ t.test("hostile sellers", async (t) => {
     const probe = await run({
       onAsk: ({ response }) => void response.writeHead(302, { location: elsewhere.origin }).end(),
     });
-    t.match(probe, { status: 502, body: { code: "upstream_redirect" }, proofs: 0, earned: 0n });
+    t.match(probe, {
+      status: 502,
+      body: { code: "upstream_redirect", thirdParty: { headers: { location: elsewhere.origin } } },
+      proofs: 0,
+      earned: 0n,
+    });
     const paid = await run({
-      onProof: ({ response }) => void response.writeHead(307, { location: elsewhere.origin }).end(),
+      onProof: async ({ response, proof }) => {
+        const transaction = await seller.settle(proof);
+        response
+          .writeHead(307, { location: elsewhere.origin, ...seller.receipt({ transaction }) })
+          .end("moved");
+      },
     });
     t.match(paid, {
-      status: 502,
-      body: { code: "upstream_error", paid: false },
+      status: 200,
+      body: {
+        paid: true,
+        status: 307,
+        text: "moved",
+        headers: { location: elsewhere.origin },
+        note: /not followed/,
+        thirdParty: { paymentResponse: { success: true, transaction: paid.body["txHash"] } },
+      },
       proofs: 1,
-      ...NOTHING,
+      earned: 1000n,
     });
     t.equal(elsewhere.connections(), 0, "no proof went elsewhere");
   });
@@ -227,22 +249,49 @@ t.test("hostile sellers", async (t) => {
           response.on("close", () => clearInterval(timer));
         },
       };
+      const ends: Record<string, { code?: string; truncatedBy?: string; bytes?: number }> = {
+        "an endless body": { truncatedBy: "size", bytes: MAX_BYTES },
+        "a gzip bomb": { truncatedBy: "size", bytes: MAX_BYTES },
+        "a megabyte of header": { code: "upstream_error" },
+        "a drip": { truncatedBy: "timeout" },
+      };
       for (const [label, flood] of Object.entries(floods)) {
-        const isDrip = label === "a drip";
-        const code = isDrip ? "upstream_timeout" : "upstream_error";
-        const timeoutMs = isDrip ? 500 : 20_000;
+        const timeoutMs = label === "a drip" ? 500 : 20_000;
+        const end = ends[label] ?? {};
         const free = await run({ onAsk: ({ response }) => flood(response) }, { timeoutMs });
         t.match(
           free,
-          { body: { code }, proofs: 0, earned: 0n, reserved: /^0$/ },
+          { body: end, proofs: 0, earned: 0n, reserved: /^0$/ },
           `${label} for nothing`,
         );
-        const paid = await run({ onProof: ({ response }) => flood(response) }, { timeoutMs });
-        t.match(
-          paid,
-          { body: { code, paid: false }, proofs: 2, nonces: 1, earned: 0n },
-          `${label} for money`,
+        const settles = label !== "a drip";
+        const paid = await run(
+          {
+            onProof: async ({ response, proof, proofs }) => {
+              if (settles && proofs > 0 && isFirst(proof)) await seller.settle(proof);
+              flood(response);
+            },
+          },
+          { timeoutMs },
         );
+        if (label === "a megabyte of header")
+          t.match(
+            paid,
+            { body: { code: "paid_upstream_failed" }, nonces: 1, earned: 1000n },
+            label,
+          );
+        else
+          t.match(
+            paid,
+            {
+              status: 200,
+              body: { ...end, paid: settles, delivered: true, truncated: true, status: 200 },
+              proofs: 1,
+              earned: settles ? 1000n : 0n,
+              reserved: /^0$/,
+            },
+            `${label} for money`,
+          );
       }
     },
   );

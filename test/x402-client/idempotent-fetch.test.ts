@@ -1,5 +1,6 @@
 // Goal: a request repeated with its key never pays twice and gets the same answer: after it ended, while it runs, and when its outcome was unknown.
 import t from "tap";
+import { until } from "../helpers/until.ts";
 import { asOwner } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
 
@@ -18,7 +19,7 @@ t.test("one key, one payment", async (t) => {
       t.equal(first.headers["idempotent-replayed"], undefined);
       const asked = seller.asks.length + seller.proofs.length;
       const again = await withKey("after");
-      t.same(again.body, first.body);
+      t.equal(again.text, first.text);
       t.equal(again.headers["idempotent-replayed"], "true");
       t.equal(seller.asks.length + seller.proofs.length, asked);
       t.match(await withKey("after", { maxAmount: "1" }), {
@@ -80,30 +81,41 @@ t.test("one key, one payment", async (t) => {
   });
 
   await t.test(
-    "unknown at first: the same key hears the truth, and the data, with the same payment",
+    "unknown at first: the same key hears the truth, with the answer the seller gave",
     async (t) => {
-      seller.script = { onProof: ({ response }) => void response.writeHead(200).end("early") };
-      const unknown = await withKey("unknown");
-      t.match(unknown, { status: 504, body: { code: "payment_status_unknown", data: "early" } });
       seller.script = {
-        onProof: async ({ response, proof }) => {
-          const transaction = await seller.settle(proof);
-          response.writeHead(200, seller.receipt({ transaction })).end("again");
-        },
+        onProof: ({ response }) =>
+          void response
+            .writeHead(200, { "content-type": "application/json", etag: '"1"' })
+            .end('{"n": 1.0}'),
       };
-      const proofs = seller.proofs.length;
-      const asks = seller.asks.length;
+      const unknown = await withKey("unknown");
+      t.match(unknown, {
+        status: 504,
+        body: {
+          code: "payment_status_unknown",
+          status: 504,
+          text: '{"n": 1.0}',
+          upstreamStatus: 200,
+        },
+      });
+      const { proofs, asks } = seller;
+      const seen = [proofs.length, asks.length];
+      const proof = proofs.at(-1);
+      if (proof) await seller.settle(proof);
       const known = await withKey("unknown");
       t.match(known, {
         status: 200,
-        body: { paid: true, data: "again", paymentId: unknown.body["paymentId"] },
+        body: {
+          paid: true,
+          text: '{"n": 1.0}',
+          headers: { etag: '"1"' },
+          paymentId: unknown.body["paymentId"],
+        },
       });
       t.equal(known.headers["idempotent-replayed"], "true");
-      t.equal(seller.asks.length, asks, "no new offer was asked for");
-      const nonces = seller.proofs
-        .slice(proofs - 1)
-        .map(({ payload }) => payload.authorization.nonce);
-      t.equal(new Set(nonces).size, 1, "the same authorization");
+      t.same([proofs.length, asks.length], seen, "the seller was not asked again");
+      t.same((await withKey("unknown")).text, known.text, "told again to the letter");
       seller.script = {};
     },
   );
@@ -137,7 +149,7 @@ t.test("one key, one payment", async (t) => {
         "SELECT response FROM idempotency_keys WHERE key = 'free'",
       );
       t.match(rows, [
-        { response: { freeAnswer: { status: 200, bytes: 6, sha256: /^[0-9a-f]{64}$/ } } },
+        { response: /^\{"freeAnswer":\{"status":200,"bytes":6,"sha256":"[0-9a-f]{64}"\}\}$/ },
       ]);
       t.notMatch(JSON.stringify(rows), "free 1");
       const again = await withKey("free");
@@ -165,6 +177,63 @@ t.test("one key, one payment", async (t) => {
       t.equal(await made.balanceOf(PAYEE), before, "a key that cost nothing never pays");
     },
   );
+
+  await t.test("a POST that cost nothing ran once, however often its key comes", async (t) => {
+    const ran: string[] = [];
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    seller.script = {
+      onAsk: async ({ request, response }) => {
+        ran.push(String(request.url));
+        if (request.url === "/hang") return;
+        if (request.url === "/moved") response.writeHead(303, { location: "/made" }).end();
+        else {
+          await held;
+          response.writeHead(201).end("made");
+        }
+      },
+    };
+    const post = (path: string) =>
+      withKey(`post-${path}`, {
+        url: `${seller.origin}/${path}`,
+        method: "POST",
+        body: "1",
+        timeoutMs: 2_000,
+      });
+    const first = post("once");
+    await until(() => ran.length === 1);
+    t.match(await post("once"), { status: 409, body: { code: "idempotency_in_progress" } });
+    release();
+    t.match(await first, { status: 200, body: { status: 201, text: "made" } });
+    t.match(await post("once"), { status: 409, body: { code: "answer_not_kept" } });
+    t.match(await post("hang"), { status: 504, body: { code: "upstream_timeout" } });
+    const hung = await post("hang");
+    t.match(hung, { status: 504, body: { code: "upstream_timeout" } });
+    t.equal(hung.headers["idempotent-replayed"], "true");
+    for (let nth = 0; nth < 2; nth += 1)
+      t.match(await post("moved"), {
+        body: { code: "upstream_redirect", thirdParty: { headers: { location: "/made" } } },
+      });
+    await made.database.pool.query(
+      `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, created_at)
+       SELECT subject_id, route, 'post-dead', body_hash, now() - interval '1 minute' FROM idempotency_keys WHERE key = 'post-hang'`,
+    );
+    const dead = await withKey("post-dead", {
+      url: `${seller.origin}/hang`,
+      method: "POST",
+      body: "1",
+      timeoutMs: 2_000,
+    });
+    t.match(dead, { status: 409, body: { code: "answer_not_kept", detail: /may have reached/ } });
+    t.same(ran, ["/once", "/hang", "/moved"]);
+    // What never left may be sent again.
+    const nowhere = { url: "https://127.0.0.1:9/", method: "POST", body: "1" };
+    for (let nth = 0; nth < 2; nth += 1)
+      t.match((await withKey("nowhere", nowhere)).headers["idempotent-replayed"], undefined);
+    seller.script = {};
+    t.match(await withKey("paid-post", { method: "POST", body: "1" }), { body: { paid: true } });
+    t.match(await withKey("paid-post", { method: "POST", body: "1" }), { body: { paid: true } });
+  });
 
   await assertLedgerIsChain(t, made);
 });

@@ -20,8 +20,20 @@ const ENV = {
 const POINTS = ["reserved", "signed", "submitted", "answered", "confirmed"] as const;
 const REQUEST = { timeoutMs: 500 };
 
+const getOf =
+  ({ seller }: Market) =>
+  (point: string): object => ({ url: `${seller.origin}/${point}`, ...REQUEST });
+const keyOf = (request: object): Record<string, string> => ({
+  "idempotency-key": Buffer.from(JSON.stringify(request)).toString("base64url").slice(0, 250),
+});
+
 /** Sends one fetch to a server that dies at the point, and sees it die. */
-async function fetchAndDie(t: Test, made: Market, point: string): Promise<void> {
+async function fetchAndDie(
+  t: Test,
+  made: Market,
+  point: string,
+  request: (point: string) => object = getOf(made),
+): Promise<void> {
   const port = await freePort();
   const child = spawn(process.execPath, ["--enable-source-maps", CHILD], {
     env: {
@@ -41,8 +53,8 @@ async function fetchAndDie(t: Test, made: Market, point: string): Promise<void> 
   await t.rejects(
     fetch(`http://127.0.0.1:${port}/api/agents/x402-fetch`, {
       method: "POST",
-      headers: { ...made.agent.headers, "idempotency-key": `killed-${point}` },
-      body: JSON.stringify({ url: `${made.seller.origin}/${point}`, ...REQUEST }),
+      headers: { ...made.agent.headers, ...keyOf(request(point)) },
+      body: JSON.stringify(request(point)),
     }),
     `killed at ${point}: no answer`,
   );
@@ -50,13 +62,15 @@ async function fetchAndDie(t: Test, made: Market, point: string): Promise<void> 
 }
 
 /** Asks with the same key until the first request counts as dead. */
-async function askAgain(made: Market, point: string): Promise<Answered> {
+async function askAgain(
+  made: Market,
+  point: string,
+  request: (point: string) => object = getOf(made),
+): Promise<Answered> {
   const deadlineMs = Date.now() + 30_000;
   for (;;) {
-    const answer = await made.fetch(
-      { url: `${made.seller.origin}/${point}`, ...REQUEST },
-      { "idempotency-key": `killed-${point}` },
-    );
+    const body = request(point);
+    const answer = await made.fetch(body as Record<string, unknown>, keyOf(body));
     if (answer.body["code"] !== "idempotency_in_progress" || Date.now() > deadlineMs) return answer;
     await new Promise((resolve) => setTimeout(resolve, 250));
   }
@@ -91,6 +105,47 @@ t.test("killed at each step", async (t) => {
     "the seller had its money, and would not deliver again",
   );
   t.equal(await made.balanceOf(PAYEE), BigInt(POINTS.length) * 1000n, "each was paid once");
+
+  await t.test("a POST that may have arrived is not posted again", async (t) => {
+    const ran: string[] = [];
+    seller.script = {
+      onProof: async ({ request, response, proof, body }) => {
+        ran.push(`${request.method} ${request.url} ${body}`);
+        await seller.settle(proof);
+        response.writeHead(201, { location: "/orders/1" }).end("made");
+      },
+    };
+    const postOf = (point: string): object => ({
+      url: `${seller.origin}/post-${point}`,
+      ...REQUEST,
+      method: "POST",
+      body: "1",
+    });
+    for (const point of ["answered", "confirmed"]) await fetchAndDie(t, made, point, postOf);
+    t.match(
+      await askAgain(made, "answered", postOf),
+      {
+        status: 502,
+        body: {
+          code: "paid_upstream_failed",
+          detail: /POST may have reached the target once.*not sent again.*settled/,
+          txHash: /^0x/,
+          upstreamStatus: null,
+        },
+      },
+      "its answer was lost: what is known is told",
+    );
+    t.match(
+      await askAgain(made, "confirmed", postOf),
+      {
+        status: 200,
+        body: { paid: true, status: 201, text: "made", headers: { location: "/orders/1" } },
+      },
+      "its answer was noted",
+    );
+    t.same(ran, ["POST /post-answered 1", "POST /post-confirmed 1"]);
+    seller.script = script;
+  });
   t.equal(sold.size, POINTS.length, "one authorization each reached the seller");
   t.equal(await made.reserved(), "0");
   await assertLedgerIsChain(t, made);

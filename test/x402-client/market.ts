@@ -16,6 +16,8 @@ const USED = parseAbi([
 export interface Answered {
   status: number;
   body: Record<string, unknown>;
+  /** The body as it came. */
+  text: string;
   headers: Record<string, unknown>;
 }
 
@@ -23,7 +25,10 @@ export interface Market extends TestApp {
   owner: SignedInOwner;
   agent: NewTestAgent;
   seller: ScriptedSeller;
-  fetch(body: Record<string, unknown>, headers?: Record<string, string>): Promise<Answered>;
+  fetch(
+    body: Record<string, unknown> | string,
+    headers?: Record<string, string>,
+  ): Promise<Answered>;
   /** The newest payment, as the ledger has it. */
   lastPayment(): Promise<Record<string, unknown> | undefined>;
   balanceOf(address: Address): Promise<bigint>;
@@ -56,11 +61,12 @@ export async function market(
         method: "POST",
         url: "/api/agents/x402-fetch",
         headers: { ...agent.headers, ...headers },
-        payload: JSON.stringify(body),
+        payload: typeof body === "string" ? body : JSON.stringify(body),
       });
       // Never expected: the reason is in the log only.
       if (answer.statusCode === 500) throw new Error(made.logs.at(-2) ?? answer.body);
-      return { status: answer.statusCode, body: answer.json(), headers: answer.headers };
+      const { statusCode: status, payload: text, headers: answered } = answer;
+      return { status, text, body: answer.json(), headers: answered };
     },
     async lastPayment() {
       const { rows } = await database.pool.query<Record<string, unknown>>(

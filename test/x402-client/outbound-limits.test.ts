@@ -1,4 +1,6 @@
 // Goal: a hostile answer (endless, packed, slow, huge headers, broken) costs a bounded amount of time and memory, and is told apart.
+import { randomBytes } from "node:crypto";
+import { createServer } from "node:net";
 import { gzipSync, brotliCompressSync, deflateSync } from "node:zlib";
 import t from "tap";
 import { OutboundError } from "../../server/infra/outbound/guard.ts";
@@ -10,6 +12,7 @@ const MIB = 1024 * 1024;
 t.test("hostile and odd answers", async (t) => {
   const bomb = gzipSync(Buffer.alloc(64 * MIB));
   const text = Buffer.from("hello ".repeat(1000));
+  const noise = randomBytes(100_000);
   const server = await localServer(t, (request, response) => {
     const send = (encoding: string, body: Buffer): void =>
       void response.writeHead(200, { "content-encoding": encoding }).end(body);
@@ -38,6 +41,30 @@ t.test("hostile and odd answers", async (t) => {
         return send("br", Buffer.from("this is not brotli"));
       case "/cut":
         return send("gzip", gzipSync(text).subarray(0, 30));
+      case "/crc": {
+        const packed = gzipSync(text);
+        packed.writeUInt8(packed.readUInt8(packed.length - 6) ^ 1, packed.length - 6);
+        return send("gzip", packed);
+      }
+      case "/mislabelled":
+        return send("gzip", Buffer.alloc(300_000, "plain "));
+      case "/zstd":
+        return send("zstd", Buffer.from([0x28, 0xb5, 0x2f, 0xfd]));
+      case "/trailing":
+        return send("gzip", Buffer.concat([gzipSync(text), Buffer.from("rubbish")]));
+      case "/slow-gzip": {
+        response.writeHead(200, { "content-encoding": "gzip" });
+        response.write(gzipSync(Buffer.concat([text, noise])).subarray(0, 60_000));
+        return undefined;
+      }
+      case "/empty":
+        return send("gzip", Buffer.alloc(0));
+      case "/chunks":
+        response.writeHead(200, { trailer: "x-sum" });
+        response.write("chunk");
+        return void setTimeout(() => response.socket?.end("\r\nnot a chunk\r\n"), 20);
+      case "/cut-noise":
+        return send("gzip", gzipSync(noise).subarray(0, 90_000));
       case "/exact":
         return void response.end(Buffer.alloc(MIB));
       case "/over":
@@ -94,6 +121,92 @@ t.test("hostile and odd answers", async (t) => {
   t.equal(await get("/drip", { timeoutMs: 300 }), "!timeout", "a drip resets no clock");
   t.equal(await get("/hang", { timeoutMs: 300 }), "!timeout");
   t.ok(Date.now() - startedAt < 5_000, "both ended by the total timeout");
+
+  await t.test("whoever wants what came gets it, and why there is no more", async (t) => {
+    const part = async (path: string, more: object = {}) => {
+      const { status, body, truncated, contentEncoding } = await client.request({
+        url: server.origin + path,
+        isPartialWanted: true,
+        ...more,
+      });
+      return { status, bytes: body.length, text: body.toString(), truncated, contentEncoding };
+    };
+    const whole = { text: text.toString(), truncated: undefined, contentEncoding: undefined };
+    for (const path of ["/gzip", "/br", "/deflate"]) t.match(await part(path), whole, path);
+    t.match(await part("/trailing"), { ...whole, truncated: "encoding" }, "all, and rubbish");
+    t.match(await part("/exact", { maxBytes: MIB }), { bytes: MIB, truncated: undefined });
+    t.match(await part("/over", { maxBytes: MIB }), { bytes: MIB, truncated: "size" });
+    t.match(await part("/endless", { maxBytes: 1000 }), { bytes: 1000, truncated: "size" });
+    const held = process.memoryUsage().arrayBuffers;
+    t.match(await part("/bomb", { maxBytes: MIB }), { bytes: MIB, truncated: "size" });
+    t.ok(process.memoryUsage().arrayBuffers - held < 32 * MIB, "a bomb is not unpacked");
+    t.match(await part("/half"), { text: "half", truncated: "connection" });
+    t.match(await part("/chunks"), { text: /^chunk/, truncated: "connection" });
+    t.match(await part("/drip", { timeoutMs: 300 }), { text: /^\.+$/, truncated: "timeout" });
+    const slow = await part("/slow-gzip", { timeoutMs: 500 });
+    t.equal(slow.truncated, "timeout");
+    t.ok(slow.bytes > 40_000, `${slow.bytes} bytes unpacked before the time was over`);
+    t.match(await part("/crc"), { text: text.toString(), truncated: "encoding" });
+    const cut = await part("/cut-noise");
+    t.match(cut, { truncated: "encoding", contentEncoding: undefined });
+    t.ok(cut.bytes > 85_000, `${cut.bytes} bytes of what was cut`);
+    const raw = { truncated: undefined };
+    t.match(await part("/cut"), { ...raw, bytes: 30, contentEncoding: "gzip" }, "too little");
+    t.match(await part("/broken"), { ...raw, text: "this is not gzip", contentEncoding: "gzip" });
+    t.match(await part("/broken-br"), {
+      ...raw,
+      text: "this is not brotli",
+      contentEncoding: "br",
+    });
+    t.match(await part("/mislabelled"), { ...raw, bytes: 300_000, contentEncoding: "gzip" });
+    t.match(await part("/mislabelled", { maxBytes: 1000 }), { bytes: 1000, truncated: "size" });
+    t.match(await part("/zstd"), { ...raw, bytes: 4, contentEncoding: "zstd" });
+    t.match(await part("/twice"), { ...raw, contentEncoding: "gzip, gzip" });
+    t.match(await part("/empty"), { bytes: 0, truncated: undefined, contentEncoding: undefined });
+    for (const path of ["/endless", "/bomb", "/mislabelled"])
+      await t.rejects(
+        part(path, { mayRead: () => false }),
+        OutboundError,
+        `${path}: no room for it is no answer`,
+      );
+    t.equal(
+      await get("/hang", { timeoutMs: 200, isPartialWanted: true }),
+      "!timeout",
+      "no headers",
+    );
+  });
+
+  await t.test("only what never had a connection is known not to have arrived", async (t) => {
+    const fails = async (url: string, more: object = {}): Promise<unknown> =>
+      client.request({ url, method: "POST", body: "x", timeoutMs: 2_000, ...more }).then(
+        () => "answered",
+        (error: unknown) => (error as OutboundError).neverSent,
+      );
+    const silent = createServer((socket) => void socket.once("data", () => socket.destroy()));
+    await new Promise<void>((resolve) => silent.listen(0, "127.0.0.1", resolve));
+    t.teardown(() => silent.close());
+    const { port } = silent.address() as { port: number };
+    const origin = `http://127.0.0.1:${port}`;
+    const other = new Outbound({
+      isHttpAllowed: true,
+      privateOrigins: [origin, "http://127.0.0.1:1", `https://127.0.0.1:${port}`],
+      userAgent: "t",
+    });
+    t.teardown(() => other.close());
+    const told = async (url: string): Promise<unknown> =>
+      other
+        .request({ url, method: "POST", body: "x", timeoutMs: 2_000 })
+        .catch((error: unknown) => (error as OutboundError).neverSent);
+    t.equal(await told("http://127.0.0.1:9/"), true, "a forbidden address");
+    t.equal(await told("https://127.0.0.1:1/"), true, "a forbidden port");
+    t.equal(await told(`https://127.0.0.1:${port}/`), true, "no TLS");
+    t.equal(await told(origin), false, "read, and closed without an answer");
+    silent.close();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    t.equal(await told(origin), true, "refused");
+    t.equal(await fails(`${server.origin}/hang`, { timeoutMs: 200 }), false, "no answer in time");
+    t.equal(await fails(`${server.origin}/headers`), false, "headers too large");
+  });
 
   const controller = new AbortController();
   setTimeout(() => controller.abort(), 50);

@@ -148,9 +148,17 @@ export function guardedConnector(options: GuardedConnectorOptions): buildConnect
       callback(new OutboundError("blocked"), null);
       return;
     }
-    connect(target, callback);
+    connect(target, (...[error, socket]) => {
+      if (error) {
+        connectFailures.add(error);
+        callback(error, null);
+      } else callback(null, socket);
+    });
   };
 }
+
+/** Of attempts that ended without a socket: whatever waited for it was written nowhere. */
+const connectFailures = new WeakSet<Error>();
 
 function guardedLookup({ resolver, isChecked }: GuardedConnectorOptions): LookupFunction {
   const resolveAllowed = callbackify(async (hostname: string): Promise<ResolvedAddress[]> => {
@@ -199,11 +207,20 @@ const MESSAGES: Record<OutboundFailure, string> = {
 
 export class OutboundError extends Error {
   readonly failure: OutboundFailure;
+  /**
+   * Proved: there never was a connection for it, so no byte of the request can have arrived. A time-out of ours, a
+   * reset or a closed connection proves nothing.
+   */
+  readonly neverSent: boolean;
 
-  constructor(failure: OutboundFailure, options: { detail?: string; cause?: unknown } = {}) {
+  constructor(
+    failure: OutboundFailure,
+    options: { detail?: string; cause?: unknown; neverSent?: boolean } = {},
+  ) {
     super(options.detail ?? MESSAGES[failure], { cause: options.cause });
     this.name = "OutboundError";
     this.failure = failure;
+    this.neverSent = options.neverSent ?? failure === "blocked";
   }
 }
 
@@ -217,15 +234,20 @@ const SIZE_CODES = new Set(["UND_ERR_HEADERS_OVERFLOW", "UND_ERR_RES_EXCEEDED_MA
 
 /** Whatever undici, the socket or the resolver threw, in our five words. */
 export function toOutboundError(error: unknown): OutboundError {
+  let neverSent = false;
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (cause instanceof OutboundError) return cause;
+    neverSent ||= connectFailures.has(cause);
+    const options = { cause: error, neverSent };
     const code = "code" in cause && typeof cause.code === "string" ? cause.code : "";
     if (TIMEOUT_CODES.has(code) || cause.name === "TimeoutError")
-      return new OutboundError("timeout", { cause: error });
-    if (SIZE_CODES.has(code)) return new OutboundError("too_large", { cause: error });
+      return new OutboundError("timeout", options);
+    if (SIZE_CODES.has(code)) return new OutboundError("too_large", options);
     // Several addresses were tried: one judgement for all of them.
-    if (cause instanceof AggregateError && cause.errors.length > 0)
-      return toOutboundError(cause.errors[0]);
+    if (cause instanceof AggregateError && cause.errors.length > 0) {
+      const { failure } = toOutboundError(cause.errors[0]);
+      return new OutboundError(failure, options);
+    }
   }
-  return new OutboundError("unreachable", { cause: error });
+  return new OutboundError("unreachable", { cause: error, neverSent });
 }

@@ -3,21 +3,19 @@
  * re-probes) goes through here, under the rules of this folder. It follows no
  * redirects, sends only what it is given, and answers with a bounded body or an OutboundError.
  */
-import type { Readable, Transform } from "node:stream";
+import type { Readable } from "node:stream";
 import { Agent } from "undici";
 import {
   toOutboundError,
   guardedConnector,
   systemResolver,
   parseTarget,
-  OutboundError,
   type Resolver,
   type TargetRules,
 } from "./guard.ts";
 import fp from "fastify-plugin";
 import { VERSION } from "../version.ts";
-import { pipeline } from "node:stream/promises";
-import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
+import { readBody, type Truncation } from "./body.ts";
 
 export interface OutboundRequest {
   url: string | URL;
@@ -29,6 +27,8 @@ export interface OutboundRequest {
   maxBytes?: number;
   /** Asked for each piece of the body, unpacked, before it is held; false ends the request as `too_large`. */
   mayRead?: (bytes: number) => boolean;
+  /** Once headers came, whatever comes of the body is an answer, as far as it came; otherwise all of it or an error. */
+  isPartialWanted?: boolean;
   signal?: AbortSignal;
 }
 
@@ -37,6 +37,10 @@ export interface OutboundResponse {
   /** Lower-case names. A header sent twice is kept as two values, for the reader to refuse. */
   headers: Record<string, string | string[] | undefined>;
   body: Buffer;
+  /** Why there is no more of the body. */
+  truncated?: Truncation;
+  /** The body is still packed in this way. */
+  contentEncoding?: string;
 }
 
 export interface OutboundOptions extends TargetRules {
@@ -96,12 +100,13 @@ export class Outbound {
       });
       stream = response.body;
       const encoding = response.headers["content-encoding"];
-      const body = await readBody(stream, {
-        encoding: Array.isArray(encoding) ? encoding.join(",") : (encoding ?? ""),
+      const read = await readBody(stream, {
+        encoding: Array.isArray(encoding) ? encoding.join(", ") : (encoding ?? ""),
         maxBytes: request.maxBytes ?? MAX_BODY_BYTES,
         mayRead: request.mayRead ?? (() => true),
+        isPartialWanted: request.isPartialWanted ?? false,
       });
-      return { status: response.statusCode, headers: response.headers, body };
+      return { status: response.statusCode, headers: response.headers, ...read };
     } catch (error) {
       // What is left of the answer is not wanted: the socket goes with it.
       stream?.on("error", () => undefined).destroy();
@@ -154,81 +159,3 @@ export default fp(
   },
   { name: "outbound" },
 );
-
-/** Reads a response body within a limit that holds both on the wire and unpacked. */
-
-interface ReadBodyOptions {
-  /** The Content-Encoding header; more than one coding is refused. */
-  encoding: string;
-  maxBytes: number;
-  mayRead: (bytes: number) => boolean;
-}
-
-async function readBody(source: Readable, options: ReadBodyOptions): Promise<Buffer> {
-  const { encoding, maxBytes } = options;
-  const unpack = unpacker(encoding);
-  if (!unpack) return collect(source, options);
-  let body: Buffer = Buffer.alloc(0);
-  try {
-    await pipeline(
-      source,
-      (chunks: AsyncIterable<Buffer>) => limited(chunks, maxBytes),
-      unpack,
-      async (chunks: AsyncIterable<Buffer>) => {
-        body = await collect(chunks, options);
-      },
-    );
-  } catch (error) {
-    // zlib's own errors say the data is broken; everything else keeps its meaning.
-    if (isZlibError(error)) throw new OutboundError("undecodable", { cause: error });
-    throw error;
-  }
-  return body;
-}
-
-function unpacker(encoding: string): Transform | undefined {
-  switch (encoding.trim().toLowerCase()) {
-    case "":
-    case "identity":
-      return undefined;
-    case "gzip":
-    case "x-gzip":
-      return createGunzip();
-    case "deflate":
-      return createInflate();
-    case "br":
-      return createBrotliDecompress();
-    default:
-      throw new OutboundError("undecodable");
-  }
-}
-
-/** Chunks are counted as they come, so a bomb is left after one chunk too many, not unpacked. */
-async function* limited(
-  chunks: AsyncIterable<Buffer>,
-  maxBytes: number,
-): AsyncGenerator<Buffer, void> {
-  let size = 0;
-  for await (const chunk of chunks) {
-    size += chunk.length;
-    if (size > maxBytes) throw new OutboundError("too_large");
-    yield chunk;
-  }
-}
-
-async function collect(
-  chunks: AsyncIterable<Buffer>,
-  { maxBytes, mayRead }: Pick<ReadBodyOptions, "maxBytes" | "mayRead">,
-): Promise<Buffer> {
-  const parts: Buffer[] = [];
-  for await (const chunk of limited(chunks, maxBytes)) {
-    if (!mayRead(chunk.length)) throw new OutboundError("too_large");
-    parts.push(chunk);
-  }
-  return Buffer.concat(parts);
-}
-
-function isZlibError(error: unknown): boolean {
-  if (!(error instanceof Error) || !("code" in error)) return false;
-  return /^(Z_|ERR_BROTLI|ERR_.*BROTLI|ERR__ERROR)/.test(String(error.code));
-}

@@ -9,6 +9,7 @@ import {
   Wakeups,
 } from "./events.ts";
 import { Readable } from "node:stream";
+import { Type } from "typebox";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Listener } from "../../infra/db/listener.ts";
 import { isSessionLive } from "../auth/sessions.ts";
@@ -92,8 +93,14 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags: ["owners: payments"],
+        operationId: "streamEvents",
         summary:
           "Server-sent events `payment`, `agent`, `approval.*`, `session`; resumes with Last-Event-ID",
+        headers: Type.Object({
+          "last-event-id": Type.Optional(
+            Type.String({ description: "The `id` of the last event you have" }),
+          ),
+        }),
         produces: ["text/event-stream"],
       },
     },

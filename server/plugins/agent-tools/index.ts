@@ -1,9 +1,13 @@
 /** The same calls as tools: MCP, and definitions for the common function-calling formats. */
 import fp from "fastify-plugin";
+import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
 import { Type } from "typebox";
 import { ApiError } from "../../errors.ts";
+import { parseExact, stringifyExact } from "../../core/exact-json.ts";
+import { isRecord } from "../../core/foreign-text.ts";
+import { keepJsonText } from "../http/index.ts";
 import { createMcpServer, type CallApi } from "./mcp-server.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
 
@@ -15,8 +19,19 @@ export default fp(
   { name: "agent-tools" },
 );
 
+/** The protocol's own; nothing here reads it. */
+const JsonRpc = Type.Object(
+  { jsonrpc: Type.Literal("2.0") },
+  {
+    additionalProperties: true,
+    description: "A message of JSON-RPC 2.0",
+    examples: [{ jsonrpc: "2.0", id: 1, method: "tools/list" }],
+  },
+);
+
 const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
-  const config = { auth: "agent" } as const;
+  const config = { auth: "agent", oauth: true } as const;
+  keepJsonText(app);
 
   app.post(
     "/mcp",
@@ -24,25 +39,38 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags: ["agents"],
+        operationId: "callMcp",
         summary: "Model Context Protocol (streamable HTTP, stateless): the agent's tools",
-        body: Type.Unknown({ description: "JSON-RPC 2.0" }),
+        body: Type.Unknown({
+          description: "A message of JSON-RPC 2.0",
+          examples: [{ jsonrpc: "2.0", id: 1, method: "tools/list" }],
+        }),
+        produces: ["application/json", "text/event-stream"],
+        response: {
+          200: JsonRpc,
+          202: Type.Null({ description: "A notification was taken" }),
+          401: JsonRpc,
+        },
       },
     },
     async (request, reply) => {
-      const { authorization } = request.headers;
       // Through the front door: the same authentication, schema, guardrails and errors as any caller.
       const callApi: CallApi = async ({ method, url, payload }, idempotencyKey) => {
-        const response = await app.inject({
-          method,
-          url,
-          ...(payload === undefined ? {} : { payload }),
-          remoteAddress: request.ip,
-          headers: {
-            ...(authorization === undefined ? {} : { authorization }),
-            ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
-          },
-        });
-        return { status: response.statusCode, body: response.json() };
+        const response = await app.asAgent(request.agent, (pass) =>
+          app.inject({
+            method,
+            url,
+            ...(payload === undefined ? {} : { payload: stringifyExact(payload) }),
+            remoteAddress: request.ip,
+            headers: {
+              ...pass,
+              ...(payload === undefined ? {} : { "content-type": "application/json" }),
+              ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
+            },
+          }),
+        );
+        const body = parseExact(response.payload) as Record<string, unknown>;
+        return { status: response.statusCode, body };
       };
       const server = createMcpServer(callApi);
       const transport = new StreamableHTTPServerTransport({
@@ -56,7 +84,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       reply.raw.on("close", () => void server.close());
       try {
         await server.connect(transport);
-        await transport.handleRequest(request.raw, reply.raw, request.body);
+        await transport.handleRequest(request.raw, reply.raw, asWritten(request));
       } catch (error) {
         request.log.error({ err: error }, "MCP request failed");
         if (!reply.raw.headersSent) reply.raw.writeHead(500).end();
@@ -80,6 +108,21 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
     });
   }
 };
+
+/** The body of a tool's fetch goes on to a stranger: its numbers stay as they were written. */
+function asWritten({ body, jsonText }: Pick<FastifyRequest, "body" | "jsonText">): unknown {
+  const fetched = argumentsOf(body)?.["body"];
+  if (jsonText === undefined || fetched === undefined || typeof fetched === "string") return body;
+  const { params, ...message } = body as { params: Record<string, unknown> };
+  const exact = argumentsOf(parseExact(jsonText))?.["body"];
+  return { ...message, params: { ...params, arguments: { ...argumentsOf(body), body: exact } } };
+}
+
+function argumentsOf(message: unknown): Record<string, unknown> | undefined {
+  const params = isRecord(message) ? message["params"] : undefined;
+  const given = isRecord(params) ? params["arguments"] : undefined;
+  return isRecord(given) ? given : undefined;
+}
 
 const Parameters = Type.Record(Type.String(), Type.Unknown());
 const OpenAiTools = Type.Array(
@@ -106,6 +149,7 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "listOpenAiTools",
         summary: "The agent's tools as OpenAI function definitions",
         response: { 200: OpenAiTools },
       },
@@ -118,6 +162,7 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "listAnthropicTools",
         summary: "The agent's tools as Anthropic tool definitions",
         response: { 200: AnthropicTools },
       },

@@ -8,6 +8,7 @@ import {
   type CallToolResult,
   type Tool,
 } from "@modelcontextprotocol/sdk/types.js";
+import { stringifyExact } from "../../core/exact-json.ts";
 import { separate, UNTRUSTED_LINE } from "./third-party.ts";
 import { AGENT_TOOLS, plain, type AgentTool, type ApiCall } from "./tools.ts";
 import { Problem } from "../../schemas/common.ts";
@@ -65,9 +66,9 @@ async function run(
 /** Our own words first; what strangers wrote in a part of its own, behind a line that says so. */
 function contentOf(answer: Record<string, unknown>): CallToolResult["content"] {
   const { ours, theirs } = separate(answer);
-  const own = { type: "text" as const, text: JSON.stringify(ours) };
+  const own = { type: "text" as const, text: stringifyExact(ours) };
   if (theirs === undefined) return [own];
-  return [own, { type: "text", text: `${UNTRUSTED_LINE}\n${JSON.stringify(theirs)}` }];
+  return [own, { type: "text", text: `${UNTRUSTED_LINE}\n${stringifyExact(theirs)}` }];
 }
 
 function describe(tool: AgentTool): Tool {

@@ -27,6 +27,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "listAgentKeys",
         summary: "An agent's API keys, revoked ones included; never the keys themselves",
         params: IdParams,
         querystring: PageQuery,
@@ -46,6 +47,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "createAgentKey",
         summary: "Issue another API key (shown this one time)",
         params: IdParams,
         body: CreateKeyBody,
@@ -64,6 +66,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "rotateAgentKey",
         summary: "Replace a key; the old one works on for the grace",
         params: KeyParams,
         body: RotateKeyBody,
@@ -88,6 +91,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner", second: true },
       schema: {
         tags,
+        operationId: "revokeAgentKey",
         summary: "Revoke a key, at once and everywhere",
         params: KeyParams,
         response: { 200: RevokedKey },

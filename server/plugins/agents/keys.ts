@@ -5,6 +5,7 @@ import {
   revokeApiKeys,
   type ApiKeyRow,
 } from "../auth/api-keys.ts";
+import { CONNECTION_LABEL } from "../../core/orders.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 import type { ApiKeyInfo } from "../../schemas/agents.ts";
@@ -25,6 +26,8 @@ export async function createKey(
   body: { label?: string; expiresAt?: string | null },
 ): Promise<IssuedKey> {
   const label = readLabel(body.label, "body.label");
+  if (label.startsWith(CONNECTION_LABEL))
+    throw refuseField("validation_failed", "body.label", "is how a connection is called");
   const expiresAt =
     typeof body.expiresAt === "string" ? readTime(body.expiresAt, "body.expiresAt") : null;
   const work = async ({ tx, audit, permitKey }: HeldAgent) => {

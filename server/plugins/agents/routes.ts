@@ -45,6 +45,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "listAgents",
         summary: "This owner's agents, newest first",
         querystring: AgentListQuery,
         response: { 200: AgentPage },
@@ -66,6 +67,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
+        operationId: "createAgent",
         summary: "Make an agent with its wallet and first API key (shown this one time)",
         body: CreateAgentBody,
         response: { 201: CreatedAgent, ...policyRefusals },
@@ -87,6 +89,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "getAgent",
         summary: "One agent",
         params: IdParams,
         response: { 200: AgentDetail },
@@ -102,6 +105,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
+        operationId: "updateAgent",
         summary:
           "Change name, limits, expiry, the whole allowlist; pause or resume. What loosens needs the owner's signature",
         params: IdParams,
@@ -116,9 +120,10 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/archive",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, errors: ["agent_has_funds", "chain_unavailable"] },
       schema: {
         tags,
+        operationId: "archiveAgent",
         summary: "End an agent; refused while it holds or has promised funds",
         params: IdParams,
         response: { 200: AgentDetail },
@@ -145,6 +150,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
+        operationId: "replaceAllowlist",
         summary: "Replace the whole allowlist (up to 1000 addresses)",
         params: IdParams,
         body: ReplaceAllowlistBody,
@@ -165,6 +171,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
+        operationId: "allowPayee",
         summary: "Allow one more address, or change its terms",
         params: IdParams,
         body: AddAllowlistBody,
@@ -180,13 +187,14 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.delete(
     "/api/agents/:id/allowlist/:address",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, errors: ["owner_signature_required"] },
       schema: {
         tags,
+        operationId: "disallowPayee",
         summary: "Allow an address no more, at one site or at all",
         params: AllowlistParams,
         querystring: RemoveAllowedQuery,
-        response: { 200: Allowlist },
+        response: { 200: Allowlist, 403: policyRefusals[403] },
       },
     },
     async (request) => {
@@ -205,6 +213,7 @@ export const auditRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags: ["owners: agents"],
+        operationId: "listAgentAudit",
         summary: "Every change of rules and keys: who, when, before, after",
         params: IdParams,
         querystring: PageQuery,
@@ -224,9 +233,10 @@ export const balanceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/owner/balance",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", errors: ["chain_unavailable"] },
       schema: {
         tags: ["owners: session"],
+        operationId: "getOwnerBalance",
         summary: "USDC of the owner's own wallet, which funds agents",
         querystring: OwnerBalanceQuery,
         response: { 200: OwnerBalance },

@@ -4,11 +4,12 @@ import { readPage, toPage } from "../../core/paging.ts";
 import {
   AgentApproval,
   Approval,
+  ApprovalPage,
   ApprovalQuery,
   ApproveBody,
   WaitQuery,
 } from "../../schemas/approvals.ts";
-import { IdParams, Page, Problem } from "../../schemas/common.ts";
+import { IdParams } from "../../schemas/common.ts";
 import { approvalRefusals } from "../../schemas/orders.ts";
 import { ownerCall } from "../agents/change.ts";
 import { acceptEmptyJson } from "../http/index.ts";
@@ -27,10 +28,11 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
       config: { auth: "agent" },
       schema: {
         tags: ["agents"],
+        operationId: "waitForApproval",
         summary: "One of the agent's requests for approval; `?wait=30` waits for the owner",
         params: IdParams,
         querystring: WaitQuery,
-        response: { 200: AgentApproval, "4xx": Problem },
+        response: { 200: AgentApproval },
       },
     },
     async ({ agent, params, query }, reply) => {
@@ -50,9 +52,10 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "listApprovals",
         summary: "What this owner's agents asked for, newest first",
         querystring: ApprovalQuery,
-        response: { 200: Page(Approval) },
+        response: { 200: ApprovalPage },
       },
     },
     async ({ owner, query }) => {
@@ -69,6 +72,7 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "getApproval",
         summary: "One request for approval",
         params: IdParams,
         response: { 200: Approval },
@@ -80,9 +84,10 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
   app.post(
     "/api/approvals/:id/approve",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", errors: ["approval_closed"] },
       schema: {
         tags,
+        operationId: "approvePayment",
         summary: "Allow this payment once, with the owner's signature",
         params: IdParams,
         body: ApproveBody,
@@ -95,12 +100,13 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
   app.post(
     "/api/approvals/:id/decline",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", errors: ["approval_closed", "conflict", "agent_busy"] },
       schema: {
         tags,
+        operationId: "declinePayment",
         summary: "Decline it, or take back what was granted and is not paid yet",
         params: IdParams,
-        response: { 200: Approval, "4xx": Problem },
+        response: { 200: Approval },
       },
     },
     async (request) => approvals.decline(ownerCall(request), request.params.id),

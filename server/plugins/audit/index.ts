@@ -28,6 +28,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "listAudit",
         summary: "Everything that was done in this owner's name, newest first",
         querystring: PageQuery,
         response: { 200: AuditPage },
@@ -49,6 +50,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "exportAudit",
         summary: "The chain as JSON lines, oldest first: what anybody needs to check it",
         querystring: AuditExportQuery,
         produces: ["application/x-ndjson"],

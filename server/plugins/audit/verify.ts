@@ -80,6 +80,7 @@ const AFTER_ORDER: Readonly<Record<string, string>> = {
   "agent.resumed": "policy.signed",
   "key.created": "key.signed",
   "key.rotated": "key.signed",
+  "connection.granted": "key.signed",
 };
 
 /**

@@ -1,5 +1,4 @@
-import { createHash, randomBytes } from "node:crypto";
-import { crc32 } from "node:zlib";
+import { randomBytes } from "node:crypto";
 import type { Address } from "viem";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
@@ -12,60 +11,36 @@ import {
   type Prisma,
 } from "../../infra/db/prisma.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { API_KEY_PREFIX, createSecret, hashSecret } from "./secrets.ts";
 
-/**
- * Agent keys: `purser_`, 192 random bits in 33 base-62 digits, then a CRC-32 in 6 more. The checksum
- * refuses typos and truncated pastes without asking the database, and lets secret scanners be sure.
- */
-export const API_KEY_PREFIX = "purser_";
-const SECRET_BYTES = 24;
-const SECRET_DIGITS = 33;
-const CHECKSUM_DIGITS = 6;
-const SHAPE = new RegExp(`^${API_KEY_PREFIX}[0-9A-Za-z]{${SECRET_DIGITS + CHECKSUM_DIGITS}}$`);
-const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-
-export interface NewApiKey {
-  /** Shown once, never stored. */
-  apiKey: string;
+interface NewSecret {
   keyHash: Buffer;
   /** What a person may recognize it by. */
   prefix: string;
   last4: string;
 }
 
+export interface NewApiKey extends NewSecret {
+  /** Shown once, never stored. */
+  apiKey: string;
+}
+
 export function createApiKey(): NewApiKey {
-  const secret = toBase62(BigInt(`0x${randomBytes(SECRET_BYTES).toString("hex")}`), SECRET_DIGITS);
-  const apiKey = `${API_KEY_PREFIX}${secret}${checksum(secret)}`;
+  const apiKey = createSecret(API_KEY_PREFIX);
   return {
     apiKey,
-    keyHash: hashApiKey(apiKey),
+    keyHash: hashSecret(apiKey),
     prefix: apiKey.slice(0, API_KEY_PREFIX.length + 4),
     last4: apiKey.slice(-4),
   };
 }
 
-/** Could this be one of ours? False means: certainly not, no query needed. */
-export function isApiKeyShape(text: string): boolean {
-  if (!SHAPE.test(text)) return false;
-  const secret = text.slice(API_KEY_PREFIX.length, -CHECKSUM_DIGITS);
-  return checksum(secret) === text.slice(-CHECKSUM_DIGITS);
-}
-
-/** A key has 192 random bits, so a plain hash cannot be searched backwards. */
-export const hashApiKey = (apiKey: string): Buffer => createHash("sha256").update(apiKey).digest();
-
-const checksum = (secret: string): string =>
-  toBase62(BigInt(crc32(`${API_KEY_PREFIX}${secret}`)), CHECKSUM_DIGITS);
-
-function toBase62(value: bigint, digits: number): string {
-  let rest = value;
-  let text = "";
-  for (let index = 0; index < digits; index += 1) {
-    text = (ALPHABET[Number(rest % 62n)] ?? "") + text;
-    rest /= 62n;
-  }
-  return text;
-}
+/** A key that nobody holds, not even we: tokens stand for it. Nothing known has this hash. */
+export const createHeldByNobody = (): NewSecret => ({
+  keyHash: randomBytes(32),
+  prefix: "oauth",
+  last4: "",
+});
 
 /** What a request's key says about who is asking. */
 export interface KeyHolder {
@@ -98,33 +73,45 @@ export interface ApiKeyRow extends Place {
   expired: boolean;
 }
 
-/** The one query of every agent request: by the unique index of the hash, prepared once per connection. */
 const SHARED = { maxBatch: 64, maxInFlight: 2 };
-const FIND_HOLDERS = {
-  name: "api-key-holders",
-  text: `SELECT k.key_hash AS "keyHash", k.id AS "apiKeyId", k.revoked_at IS NOT NULL AS revoked,
-                coalesce(k.expires_at <= now(), false) AS "keyExpired",
+const HOLDER = `k.id AS "apiKeyId", k.revoked_at IS NOT NULL AS revoked,
                 coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale",
                 a.id, a.owner_id AS "ownerId", a.name, a.wallet_address AS "walletAddress",
-                a.network, a.status, a.fetch_scope AS fetch, a.expires_at AS "expiresAt"
+                a.network, a.status, a.fetch_scope AS fetch, a.expires_at AS "expiresAt"`;
+/** The one query of every agent request: by the unique index of the hash, prepared once per connection. */
+const BY_KEY = {
+  name: "api-key-holders",
+  text: `SELECT k.key_hash AS "hash", coalesce(k.expires_at <= now(), false) AS "keyExpired", ${HOLDER}
            FROM api_keys k JOIN agents a ON a.id = k.agent_id
           WHERE k.key_hash = ANY($1::bytea[])`,
 };
+/** The same for an access token, which stands for a key and ends before it. */
+const BY_TOKEN = {
+  name: "access-token-holders",
+  text: `SELECT t.hash, t.expires_at <= now() OR coalesce(k.expires_at <= now(), false) AS "keyExpired", ${HOLDER}
+           FROM oauth_tokens t JOIN api_keys k ON k.id = t.key_id JOIN agents a ON a.id = k.agent_id
+          WHERE t.hash = ANY($1::bytea[]) AND t.kind = 'access'`,
+};
+
+type FindHolder = (hash: Buffer) => Promise<KeyHolder | undefined>;
+
+export const keyHolders = (sql: Sql): FindHolder => holders(sql, BY_KEY);
+export const tokenHolders = (sql: Sql): FindHolder => holders(sql, BY_TOKEN);
 
 /** Requests that come together share a statement; each waits for one that began after it came. */
-export function keyHolders(sql: Sql): (keyHash: Buffer) => Promise<KeyHolder | undefined> {
+function holders(sql: Sql, statement: { name: string; text: string }): FindHolder {
   const lookups = new Coalescer<Buffer, KeyHolder | undefined>(async (hashes) => {
     // SQL: every request of an agent asks it; prepared, joined, and for all who ask together.
-    const { rows } = await sql.query<KeyHolder & { keyHash: Buffer }>({
-      ...FIND_HOLDERS,
+    const { rows } = await sql.query<KeyHolder & { hash: Buffer }>({
+      ...statement,
       values: [hashes],
     });
     const byHash = new Map(
-      rows.map(({ keyHash, ...holder }) => [keyHash.toString("hex"), holder] as const),
+      rows.map(({ hash, ...holder }) => [hash.toString("hex"), holder] as const),
     );
     return hashes.map((hash) => byHash.get(hash.toString("hex")));
   }, SHARED);
-  return (keyHash) => lookups.ask(keyHash);
+  return (hash) => lookups.ask(hash);
 }
 
 /** At most once a minute per key, whoever asks; never waits for a row that somebody holds. */
@@ -167,13 +154,14 @@ export async function insertApiKey(db: Db, key: NewKeyRow): Promise<ApiKeyRow> {
   return rowOf(stored, now);
 }
 
-/** Inside a change of the agent, whose row is held: every change of a key goes through there. */
+/** One that somebody holds; a connection is found as such. Inside a change of the agent, whose row is held. */
 export async function findApiKey(
   tx: Db,
   agentId: string,
   keyId: string,
 ): Promise<ApiKeyRow | undefined> {
-  const stored = await tx.apiKey.findUnique({ where: { id: keyId, agentId }, omit: HIDDEN });
+  const where = { id: keyId, agentId, connection: null };
+  const stored = await tx.apiKey.findUnique({ where, omit: HIDDEN });
   return stored === null ? undefined : rowOf(stored, await databaseNow(tx));
 }
 
@@ -217,7 +205,7 @@ export async function listApiKeys(
   const now = await databaseNow(db);
   const rows = await readKeyset(page, (where, order) =>
     db.apiKey.findMany({
-      where: { agentId, ...where },
+      where: { agentId, connection: null, ...where },
       omit: HIDDEN,
       ...order,
     }),

@@ -3,15 +3,12 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyRequest, FastifyReply } from "fastify";
 import { ApiError, type ErrorCode } from "../../errors.ts";
-import {
-  keyHolders,
-  noteKeyUse,
-  API_KEY_PREFIX,
-  hashApiKey,
-  isApiKeyShape,
-  type KeyHolder,
-} from "./api-keys.ts";
+import { keyHolders, noteKeyUse, tokenHolders, type KeyHolder } from "./api-keys.ts";
+import { Passes } from "./passes.ts";
+import { ACCESS_TOKEN_PREFIX, API_KEY_PREFIX, hashSecret, isSecretShape } from "./secrets.ts";
 import cookie from "@fastify/cookie";
+import { OAUTH_SCOPE } from "../http/document.ts";
+import { sessionCookieName } from "../http/index.ts";
 import type { Address } from "viem";
 import {
   findSession,
@@ -23,6 +20,7 @@ import {
 
 export default fp(
   async (app) => {
+    app.decorate("ownOrigins", ownOrigins(app.config.publicUrl));
     await app.register(agent);
     await app.register(owner);
     proveFacilitatorKeys(app);
@@ -60,41 +58,69 @@ function proveFacilitatorKeys(app: FastifyInstance): void {
 const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
 
 /** The agent whose key came with the request. Paused and expired ones still may read. */
-type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;
+export type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;
 
 declare module "fastify" {
+  interface FastifyContextConfig {
+    /** The resource that OAuth protects: an access token opens it as a key does, and opens nothing else. */
+    oauth?: true;
+  }
   interface FastifyRequest {
     /** Set on routes with `auth: "agent"`. */
     agent: RequestAgent;
   }
   interface FastifyInstance {
-    /** The agent a bearer header names, or the ApiError that refuses it (MCP authenticates so too). */
-    authenticateAgent(request: FastifyRequest): Promise<RequestAgent>;
+    /**
+     * A call of our own API for an agent that has proven who it is. The headers open one request of this process's
+     * own, whatever the agent itself had shown.
+     */
+    asAgent<T>(
+      agent: RequestAgent,
+      call: (headers: { authorization: string }) => Promise<T>,
+    ): Promise<T>;
   }
 }
 
 /** No cache: a key that is revoked on one replica is refused by all at once. */
 export const agent = fp(
   async (app) => {
-    const holderOf = keyHolders(app.pool);
+    const holderOfKey = keyHolders(app.pool);
+    const holderOfToken = tokenHolders(app.pool);
+    const passes = new Passes<RequestAgent>();
     app.decorateRequest("agent", null as unknown as RequestAgent);
-    app.decorate("authenticateAgent", authenticate);
+    app.decorate("asAgent", (agent, call) => passes.lend(agent, call));
     app.authenticators.set("agent", async (request) => {
       request.agent = await authenticate(request);
       request.caller = { kind: "agent", id: request.agent.id };
     });
 
     async function authenticate(request: FastifyRequest): Promise<RequestAgent> {
-      const apiKey = readBearer(request);
-      const hash = hashApiKey(apiKey);
+      const isOauth = request.routeOptions.config.oauth === true;
+      const refuse = (code: ErrorCode, detail?: string) => {
+        const origin = isOauth ? app.ownOrigins.asAsked(request) : undefined;
+        return refusal(code, challenge(code, origin), detail);
+      };
+      const shown = bearerOf(request);
+      if (typeof shown !== "string") throw refuse("missing_api_key", shown.detail);
+      const passed = passes.take(shown);
+      if (passed) return passed;
+      const isToken = isSecretShape(ACCESS_TOKEN_PREFIX, shown);
+      if (isToken && !isOauth)
+        throw refuse("invalid_access_token", "An access token opens /mcp and nothing else.");
+      const hash = hashSecret(shown);
       const holder = await app.proveCredential(request, hash, {
-        look: async () => (isApiKeyShape(apiKey) ? await holderOf(hash) : undefined),
+        look: async () => {
+          if (isToken) return holderOfToken(hash);
+          return isSecretShape(API_KEY_PREFIX, shown) ? holderOfKey(hash) : undefined;
+        },
         isProven: (found) => found !== undefined && !found.revoked && !found.keyExpired,
       });
-      if (!holder) throw refusal("invalid_api_key");
+      if (isToken && (!holder || holder.revoked || holder.keyExpired))
+        throw refuse("invalid_access_token");
+      if (!holder) throw refuse("invalid_api_key", UNKNOWN_KEY);
       const { revoked, keyExpired, isUseStale, ...agent } = holder;
-      if (revoked) throw refusal("api_key_revoked");
-      if (keyExpired) throw refusal("api_key_expired");
+      if (revoked) throw refuse("api_key_revoked");
+      if (keyExpired) throw refuse("api_key_expired");
       if (isUseStale) {
         // Beside the request: when it was last used is worth no waiting and no failure.
         noteKeyUse(app.pool, agent.apiKeyId).catch((error: unknown) =>
@@ -107,27 +133,35 @@ export const agent = fp(
   { name: "auth-agent" },
 );
 
-function readBearer(request: FastifyRequest): string {
+const UNKNOWN_KEY = `This API key is not known here. Keys begin with \`${API_KEY_PREFIX}\` and are shown once, when made.`;
+
+/** The header only: a token in an address would be in logs and histories (RFC 6750 section 2.3). */
+function bearerOf(request: FastifyRequest): string | { detail?: string } {
   const { authorization } = request.headers;
-  if (authorization === undefined || authorization === "") throw refusal("missing_api_key");
+  if (authorization === undefined || authorization === "") return {};
   const [, key] = /^Bearer +([^\s]+) *$/i.exec(authorization) ?? [];
-  if (key === undefined)
-    throw refusal("missing_api_key", "The Authorization header must be `Bearer <AGENT_API_KEY>`.");
-  return key;
+  return key ?? { detail: "The Authorization header must be `Bearer <AGENT_API_KEY>`." };
 }
 
-function refusal(code: ErrorCode, detail?: string): ApiError {
-  const error = code === "missing_api_key" ? "" : ', error="invalid_token"';
+/** Where OAuth is spoken, the challenge says where a client finds out how (RFC 9728 section 5.1). */
+function challenge(code: ErrorCode, origin: string | undefined): string {
+  const error = code === "missing_api_key" ? [] : ['error="invalid_token"'];
+  const place =
+    origin === undefined
+      ? []
+      : [`resource_metadata="${origin}${RESOURCE_METADATA_PATH}"`, `scope="${OAUTH_SCOPE}"`];
+  return `Bearer ${['realm="purser"', ...error, ...place].join(", ")}`;
+}
+
+function refusal(code: ErrorCode, challenge: string, detail?: string): ApiError {
   return new ApiError(code, {
     ...(detail === undefined ? {} : { detail }),
-    ...(code === "invalid_api_key"
-      ? {
-          detail: `This API key is not known here. Keys begin with \`${API_KEY_PREFIX}\` and are shown once, when made.`,
-        }
-      : {}),
-    headers: { "www-authenticate": `Bearer realm="purser"${error}` },
+    headers: { "www-authenticate": challenge },
   });
 }
+
+export const RESOURCE_PATH = "/mcp";
+export const RESOURCE_METADATA_PATH = `/.well-known/oauth-protected-resource${RESOURCE_PATH}`;
 
 export interface RequestOwner {
   id: string;
@@ -171,9 +205,8 @@ const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
 export const owner = fp(
   async (app) => {
     await app.register(cookie);
-    const own = ownOrigins(app.config.publicUrl);
+    const own = app.ownOrigins;
     const sessionCookie = createSessionCookie(own.isHttps, (header) => app.parseCookie(header));
-    app.decorate("ownOrigins", own);
     app.decorate("sessionCookie", sessionCookie);
     app.decorateRequest("owner", null as unknown as RequestOwner);
     app.decorate("requireOwnOrigin", (request: FastifyRequest) => requireOwnOrigin(request, own));
@@ -239,8 +272,7 @@ function createSessionCookie(
   isHttps: boolean,
   parse: (header: string) => Record<string, string | undefined>,
 ): SessionCookie {
-  // The prefix makes browsers refuse the cookie from a subdomain, from plain http or for one path.
-  const name = isHttps ? "__Host-purser_session" : "purser_session";
+  const name = sessionCookieName(isHttps);
   const attributes = { path: "/", httpOnly: true, sameSite: "strict", secure: isHttps } as const;
   return {
     read(request) {
@@ -260,6 +292,8 @@ export interface OwnOrigins {
   /** `host[:port]` of each, as a sign-in message names its domain. */
   hosts: ReadonlySet<string>;
   isHttps: boolean;
+  /** By which of our names this request came; OAuth's clients want to hear the one they use. */
+  asAsked(request: FastifyRequest): string;
 }
 
 const LOOPBACK_NAMES = ["localhost", "127.0.0.1"];
@@ -274,5 +308,8 @@ export function ownOrigins(publicUrl: string): OwnOrigins {
     hosts: new Set(hosts),
     origins: new Set(hosts.map((host) => `${url.protocol}//${host}`)),
     isHttps: url.protocol === "https:",
+    asAsked({ headers: { host = "" } }) {
+      return hosts.includes(host) ? `${url.protocol}//${host}` : url.origin;
+    },
   };
 }

@@ -1,5 +1,8 @@
 /** Rules as the statement of store.ts spells the columns they are kept in: the two are compared before each signature. */
-import type { Payee, RulesInForce } from "../../core/rules.ts";
+import type { Address } from "viem";
+import { payeeKey, type Payee, type RulesInForce } from "../../core/rules.ts";
+import type { LoadedWallet, PaidAt, Verified } from "./covers.ts";
+import { NotSignedFor } from "./envelope.ts";
 
 const text = (value: bigint | null): string => (value === null ? "" : String(value));
 /** As Postgres writes the seconds of a time. */
@@ -27,3 +30,16 @@ export const payeeText = (payee: Payee): string =>
     text(payee.perPaymentLimitAtomic),
     timeText(payee.expiresAtSeconds),
   ].join("|");
+
+/** Columns say what was verified, or nothing is signed. */
+export function assertSameColumns(loaded: LoadedWallet, verified: Verified, paidAt: PaidAt): void {
+  const address = paidAt.payee as Address;
+  const known =
+    verified.payees.get(payeeKey({ address, site: paidAt.site })) ??
+    verified.payees.get(payeeKey({ address, site: "" }));
+  const fail = (what: string) => new NotSignedFor(`agent ${loaded.agentId}: ${what}`);
+  if (loaded.columns !== verified.columns) throw fail("its columns are not what was sealed");
+  if (loaded.payeeColumns !== (known ? payeeText(known) : null))
+    throw fail("the row of its payee is not what was sealed");
+  if (loaded.latestVersion !== verified.version) throw fail("its policy is not the latest one");
+}

@@ -22,7 +22,7 @@ import {
   type RulesInForce,
 } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
-import { columnsText, payeeText } from "./columns.ts";
+import { assertSameColumns, columnsText } from "./columns.ts";
 import {
   CustodyError,
   NOTHING,
@@ -90,7 +90,7 @@ export interface WithdrawalRow {
   signature: Hex;
 }
 
-interface Verified {
+export interface Verified {
   columns: string;
   /** By payeeKey. */
   payees: ReadonlyMap<string, Payee>;
@@ -134,6 +134,14 @@ export class Covers {
     if (cover.kind === "approval")
       await this.#checkApproval(wallet, verified, { authorization, cover });
     else assertCovered(wallet, verified, { authorization, site: cover.site });
+    return wallet;
+  }
+
+  /** The wallet, if the policy in force lets it pay this payee at this site; nothing is paid by it. */
+  async checkSite(paidAt: PaidAt): Promise<Sealed> {
+    const { payee, site } = paidAt;
+    const { wallet, verified } = await this.#policyOf(await this.load(paidAt), paidAt);
+    assertCovered(wallet, verified, { authorization: { to: payee as Address, value: 1n }, site });
     return wallet;
   }
 
@@ -318,23 +326,14 @@ export class Covers {
 const keyOf = (wallet: WalletName): string =>
   `${wallet.agentId}|${wallet.address}|${wallet.ownerAddress}|${wallet.ownerChainId}|${wallet.policyDigest}|${wallet.rulesDigest}`;
 
-function assertSameColumns(loaded: LoadedWallet, verified: Verified, paidAt: PaidAt): void {
-  const address = paidAt.payee as Address;
-  const known =
-    verified.payees.get(payeeKey({ address, site: paidAt.site })) ??
-    verified.payees.get(payeeKey({ address, site: "" }));
-  const fail = (what: string) => new NotSignedFor(`agent ${loaded.agentId}: ${what}`);
-  if (loaded.columns !== verified.columns) throw fail("its columns are not what was sealed");
-  if (loaded.payeeColumns !== (known ? payeeText(known) : null))
-    throw fail("the row of its payee is not what was sealed");
-  if (loaded.latestVersion !== verified.version) throw fail("its policy is not the latest one");
-}
-
 /** The books agree with one another, so this is no forgery: the rules changed after it was decided. */
 function assertCovered(
   { nowSeconds }: LoadedWallet,
   verified: Verified,
-  { authorization, site }: { authorization: Authorization; site: string | undefined },
+  {
+    authorization,
+    site,
+  }: { authorization: Pick<Authorization, "to" | "value">; site: string | undefined },
 ): void {
   const payment = {
     payee: authorization.to,

@@ -19,7 +19,9 @@ import {
   type SealedWallet,
   type WalletName,
 } from "./envelope.ts";
-import type { Cover, Covers, Sealed } from "./covers.ts";
+import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
+import type { Cover, Covers, PaidAt, Sealed } from "./covers.ts";
+import { readChallenge, signInOf, type SignInAsked } from "./sign-in.ts";
 import { lockWallet, updateSeal } from "./store.ts";
 
 /** The curve: secp256k1, native where it can be. */
@@ -36,6 +38,8 @@ export interface Deps {
   curve: Curve;
   networks: readonly NetworkFacts[];
   covers: Covers;
+  /** Has this payee collected a payment of this agent at this site? */
+  hasPaid(paidAt: PaidAt): Promise<boolean>;
   /** Our books and the owner's signatures do not agree: rings, and tells the owner. Never fails. */
   alarm(about: { agentId: string; error: Error }): void;
 }
@@ -189,6 +193,26 @@ export class Custody {
     const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
     const scheme = schemeOf({ ...key, from: wallet.address });
     return this.#sign(wallet, scheme.cancelDigest(network, wallet.address, key.nonce));
+  }
+
+  /**
+   * Tells a site which wallet is asking, and nothing else: only where this wallet has paid, and may pay still by the
+   * owner's policy. Undefined where the site's challenge is not one that is answered.
+   */
+  async signIn(asked: SignInAsked): Promise<SIWxPayload | undefined> {
+    const facts = readChallenge(asked, new Date());
+    const { agentId, url, payee } = asked;
+    const paidAt = { agentId, payee: payee.toLowerCase(), site: url.origin };
+    if (!facts || !(await this.#deps.hasPaid(paidAt))) return undefined;
+    try {
+      const wallet = await this.#deps.covers.checkSite(paidAt);
+      const { hash, withSignature } = signInOf(facts, wallet.address);
+      return withSignature(this.#sign(wallet, Buffer.from(hash.slice(2), "hex")));
+    } catch (error) {
+      if (!(error instanceof NotSignedFor)) throw error;
+      this.#deps.alarm({ agentId, error });
+      throw notSigned(error);
+    }
   }
 
   #sign(wallet: Sealed, hash: Uint8Array): Hex {

@@ -6,6 +6,7 @@ import {
   findApproval,
   findSecond,
   findWithdrawal,
+  hasPaidAt,
   kidsInUse,
   readEvidence,
   tellOwner,
@@ -45,6 +46,7 @@ export default fp(
         curve: { addressOf, isPrivateKey, sign },
         networks: app.config.networks,
         covers,
+        hasPaid: (paidAt) => hasPaidAt(app.prisma, paidAt),
         alarm: ({ agentId, error }) => {
           alarms.inc();
           app.log.error(

@@ -270,3 +270,37 @@ export async function kidsInUse(db: Db): Promise<string[]> {
     ) SELECT kid FROM kids WHERE kid IS NOT NULL`;
   return rows.map(({ kid }) => kid);
 }
+
+/** The payment that was noted of this site has settled: by the ledger, whatever the note says. */
+export async function hasPaidAt(db: Db, { agentId, payee, site }: PaidAt): Promise<boolean> {
+  const noted = await db.paidSite.findUnique({
+    where: { agentId_site_payee: { agentId, site, payee } },
+  });
+  if (!noted) return false;
+  const payment = await db.payment.findFirst({
+    where: {
+      agentId,
+      id: noted.paymentId,
+      kind: "x402",
+      status: "settled",
+      counterparty: payee,
+      url: { startsWith: `${site}/` },
+    },
+    select: { id: true },
+  });
+  return payment !== null;
+}
+
+/** Of a site that will take a signature for it the next time. */
+export async function notePaidSite(
+  db: Db,
+  { agentId, payee, site }: PaidAt,
+  paymentId: string,
+): Promise<void> {
+  const paidAt = await databaseNow(db);
+  await db.paidSite.upsert({
+    where: { agentId_site_payee: { agentId, site, payee } },
+    create: { agentId, site, payee, paymentId, paidAt },
+    update: { paymentId, paidAt },
+  });
+}

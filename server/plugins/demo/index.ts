@@ -1,7 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
-import type { PaywallRoute } from "../paywall/paywall.ts";
+import type { PaywallRoute } from "../../../packages/paywall/src/paywall.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { Type } from "typebox";
 import { NetworkId, Nullable, Timestamp } from "../../schemas/common.ts";
@@ -71,9 +71,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     path,
     {
-      config: { auth: "public", paywall },
+      config: { auth: "public", paywall, errors: ["chain_unavailable"] },
       schema: {
         tags: ["demo"],
+        operationId: "getChainStats",
         summary: `Live block statistics of ${network.name} for ${PRICE} USDC (x402)`,
         description:
           "Without proof of payment: the protocol's 402. With proof it settles, then answers once.",

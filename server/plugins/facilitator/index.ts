@@ -12,8 +12,7 @@ import { PaymentChecker, type PaymentReads } from "./check.ts";
 import { Facilitator, type ExtensionListener, type Observer } from "./facilitator.ts";
 import { Settler } from "./settle.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { Type } from "typebox";
-import { Problem, IdParams } from "../../schemas/common.ts";
+import { IdParams } from "../../schemas/common.ts";
 import {
   PaymentBody,
   SettleAnswer,
@@ -141,6 +140,13 @@ function observer(register: Registry, tally: Tally): Observer {
 
 /** The body's schema is documentation: what parses as JSON is answered in the protocol's own words. */
 const acceptAll = () => () => true;
+const TOLD = {
+  "EXTENSION-RESPONSES": {
+    statuses: [200],
+    description:
+      "Base64 JSON by extension: what became of a Bazaar announcement, and why it was not taken",
+  },
+};
 const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/;
 
 const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
@@ -155,9 +161,10 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       validatorCompiler: acceptAll,
       schema: {
         tags,
+        operationId: "verifyPayment",
         summary: "Check a payment; every outcome of the protocol has status 200",
         body: PaymentBody,
-        response: { 200: VerifyAnswer, "4xx": Problem },
+        response: { 200: VerifyAnswer },
       },
     },
     (request) => app.facilitator.verify(request.body),
@@ -166,16 +173,16 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/x402/settle",
     {
-      config: { auth: "facilitator", limit: "settle" },
+      config: { auth: "facilitator", limit: "settle", idempotencyKey: true, answerHeaders: TOLD },
       validatorCompiler: acceptAll,
       schema: {
         tags,
+        operationId: "settlePayment",
         summary: "Settle a payment exactly once; every outcome of the protocol has status 200",
         description:
-          "A retry with the same `Idempotency-Key` header and body hears the first answer; anyone else `duplicate_settlement`. Nothing inside the payload proves who is calling. The header `EXTENSION-RESPONSES` (base64 JSON by extension) says what became of a Bazaar announcement, and why it was not taken.",
-        headers: Type.Object({ "idempotency-key": Type.Optional(Type.String()) }),
+          "A retry with the same `Idempotency-Key` header and body hears the first answer; anyone else `duplicate_settlement`. Nothing inside the payload proves who is calling.",
         body: PaymentBody,
-        response: { 200: SettleAnswer, "4xx": Problem },
+        response: { 200: SettleAnswer },
       },
     },
     async (request, reply) => {
@@ -200,9 +207,10 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "public" },
       schema: {
         tags,
+        operationId: "getSettlement",
         summary: "State and transaction hash of a settlement",
         params: IdParams,
-        response: { 200: SettlementState, "4xx": Problem },
+        response: { 200: SettlementState },
       },
     },
     async (request, reply) => {
@@ -225,6 +233,7 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "getFacilitator",
         summary: "What this facilitator settles: exactly the configured networks and assets",
         response: { 200: FacilitatorService },
       },
@@ -238,6 +247,7 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "getSupportedKinds",
         summary: "The protocol's supported kinds; stock middleware reads this at start",
         response: { 200: Supported },
       },
@@ -251,6 +261,7 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "public" },
       schema: {
         tags: ["facilitator"],
+        operationId: "getFacilitatorStats",
         summary: "What this facilitator did for others",
         response: { 200: FacilitatorStats },
       },

@@ -39,9 +39,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/local/faucet",
     {
-      config: { auth: "public", limit: "faucet" },
+      config: { auth: "public", limit: "faucet", errors: ["not_found", "chain_unavailable"] },
       schema: {
         tags: ["local"],
+        operationId: "requestFaucet",
         summary: "Free USDC of the local chain",
         body: FaucetRequest,
         response: { 200: FaucetAnswer },
@@ -73,9 +74,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/local/info",
     {
-      config: { auth: "public" },
+      config: { auth: "public", errors: ["not_found"] },
       schema: {
         tags: ["local"],
+        operationId: "getLocalInfo",
         summary: "The demo wallet of the local world",
         response: { 200: LocalInfo },
       },

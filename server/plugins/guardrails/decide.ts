@@ -112,6 +112,8 @@ export class Guardrails {
       nextReleaseAt: row.nextReleaseAt,
       availableAt: row.availableAt,
       walletAddress: request.walletAddress,
+      payTo: request.to,
+      ...(request.site !== undefined && { site: request.site }),
       detail:
         (code === request.refusal?.code ? request.refusal.detail : undefined) ?? refused.detail,
     });
@@ -144,7 +146,7 @@ export function clocksApart(
 /** Both functions that reserve look the key up again under the agent's lock, and say so in these words. */
 export function heldKey(
   outcome: "replay" | "running" | "key_reused",
-  row: { paymentId: string | null; statusCode: number | null; response: unknown },
+  row: { paymentId: string | null; statusCode: number | null; response: string | null },
 ): HeldKey {
   switch (outcome) {
     case "replay":

@@ -3,6 +3,7 @@
  * purser_first_refusal, which decides when money is at stake. This one explains: dry runs, and the
  * trace an owner sees.
  */
+import { getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
 import { RULES } from "./rules/index.ts";
@@ -121,6 +122,23 @@ export interface Denial extends Moment {
   paymentId: string | null;
   /** The sentence of the rule that refused. */
   detail: string;
+  /** Who was to be paid, and the origin that was fetched. */
+  payTo?: Address | null;
+  site?: string;
+}
+
+/** Whom the owner would have to allow, and where: for programs, and for the agent that asks. */
+function whomToAllow({ payTo, site, code, rule }: Denial): Record<string, unknown> {
+  if (rule !== "allowlist" || !payTo) return {};
+  const address = getAddress(payTo);
+  const where = site === undefined ? "" : `, for ${site} or everywhere`;
+  return {
+    payTo: address,
+    site: site ?? null,
+    ...(code === "recipient_not_allowed" && {
+      suggestion: `Ask the owner to allow ${address}${where}.`,
+    }),
+  };
 }
 
 export function denialError(denial: Denial): ApiError {
@@ -134,6 +152,7 @@ export function denialError(denial: Denial): ApiError {
       suggestion: advice?.suggestion ?? ERRORS[code].help,
       paymentId: denial.paymentId,
       policy: policyOf(snapshot, rule),
+      ...whomToAllow(denial),
       ...advice?.extra,
       ...(isLiftable(rule) && { approvable: true }),
     },

@@ -6,6 +6,8 @@ import { reserve } from "./store.ts";
 import { Guardrails } from "./decide.ts";
 import { agentBusy, Turns } from "./turns.ts";
 import type { Limits } from "./types.ts";
+import type { ErrorCode } from "../../errors.ts";
+import { DENIAL_CODES } from "./rules/index.ts";
 import { UndeclaredAuth } from "../http/index.ts";
 
 declare module "fastify" {
@@ -30,6 +32,22 @@ declare module "fastify" {
     };
   }
 }
+
+/** How a payment from an agent's wallet can end, whatever it is for. */
+const PAYING: readonly ErrorCode[] = [
+  ...DENIAL_CODES,
+  "insufficient_funds",
+  "approval_declined",
+  "not_found",
+  "too_many_approvals",
+  "gas_budget_exhausted",
+  "settlement_failed",
+  "chain_unavailable",
+  "policy_not_signed",
+  "relayer_unfunded",
+  "agent_busy",
+  "payment_status_unknown",
+];
 
 /** Money leaves an agent's wallet only through routes that declare it, and those only past this. */
 export default fp(
@@ -59,8 +77,10 @@ export default fp(
       outstanding: (args) => readOutstanding(app.pool, args),
     });
     app.addHook("onRoute", (route) => {
-      const { guardrails, auth } = route.config ?? {};
-      if (guardrails !== undefined && auth !== "agent" && auth !== "owner")
+      const { guardrails, auth, errors = [] } = route.config ?? {};
+      if (guardrails === undefined) return;
+      route.config = { ...route.config, errors: [...errors, ...PAYING] };
+      if (auth !== "agent" && auth !== "owner")
         throw new UndeclaredAuth(
           `Route ${String(route.method)} ${route.url} pays, so it must know an agent or an owner`,
         );

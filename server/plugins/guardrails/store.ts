@@ -42,7 +42,7 @@ export interface ReservationRow {
   /** The same for each limit of a time alone. */
   releases: Release[];
   statusCode: number | null;
-  response: unknown;
+  response: string | null;
 }
 
 const GROUPS = { maxBatch: 64, maxInFlight: 2 };

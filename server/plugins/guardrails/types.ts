@@ -1,6 +1,7 @@
 /** The words of the guardrails: what is asked, what is known, what is decided. */
 import { createHash } from "node:crypto";
 import type { Address, Hex } from "viem";
+import { ExactJson } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { DenialCode, RuleName, Snapshot } from "./rules/index.ts";
 import type { TargetCode } from "./rules/target.ts";
@@ -104,7 +105,7 @@ export type ReserveResult =
 
 /** The Idempotency-Key has been taken meanwhile, and by which request. */
 export type HeldKey =
-  | { kind: "replay"; statusCode: number; response: unknown }
+  | { kind: "replay"; statusCode: number; response: string | null }
   | { kind: "in_progress"; paymentId: string | null }
   | { kind: "key_reused" };
 
@@ -172,6 +173,7 @@ export function hashBody(route: string, body: unknown): Uint8Array {
 
 /** JSON with sorted keys: the same object written in another order is the same request. */
 export function canonicalJson(value: unknown): string {
+  if (value instanceof ExactJson) return value.text;
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join(",")}]`;
   if (typeof value === "object" && value !== null) {
     const members = Object.entries(value)

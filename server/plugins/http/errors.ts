@@ -1,5 +1,6 @@
 import fp from "fastify-plugin";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
+import { stringifyExact } from "../../core/exact-json.ts";
 import { isDatabaseUnavailable, isTextRefused } from "../../infra/db/pool.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 
@@ -31,7 +32,7 @@ export function sendProblem(
     .code(error.status)
     .headers({ "cache-control": "no-store", "x-request-id": request.id, ...error.headers })
     .type("application/problem+json; charset=utf-8")
-    .serializer(JSON.stringify)
+    .serializer(stringifyExact)
     .send(problemBody(error, request.id));
 }
 
@@ -78,8 +79,34 @@ const FIELD_CODES: Record<string, ErrorCode> = {
   address: "invalid_address",
 };
 
+type Issue = NonNullable<FastifyError["validation"]>[number];
+
+/**
+ * A choice of values fails once for each of them, and once more for all: what is valid is one sentence. The value may be
+ * of the wrong case only.
+ */
+function inOneSentence(issues: readonly Issue[]): Issue[] {
+  const choices = new Map<string, unknown[]>();
+  for (const { instancePath, keyword, params } of issues)
+    if (keyword === "const")
+      choices.set(instancePath, [
+        ...(choices.get(instancePath) ?? []),
+        (params as { allowedValue: unknown }).allowedValue,
+      ]);
+  const isPart = ({ instancePath, keyword }: Issue): boolean =>
+    choices.has(instancePath) && ["const", "anyOf", "type"].includes(keyword);
+  const told = [...choices].map(([instancePath, values]) => ({
+    instancePath,
+    keyword: "enum",
+    schemaPath: "",
+    params: {},
+    message: `must be ${values.length > 1 ? "one of " : ""}${values.map(String).join(", ")}, written so`,
+  }));
+  return [...issues.filter((issue) => !isPart(issue)), ...told];
+}
+
 function validationError(error: FastifyError): ApiError {
-  const errors = (error.validation ?? []).map((issue) => {
+  const errors = inOneSentence(error.validation ?? []).map((issue) => {
     const params = issue.params as { missingProperty?: string; additionalProperty?: string };
     const field = params.missingProperty ?? params.additionalProperty;
     const path = `${error.validationContext ?? "body"}${issue.instancePath.replaceAll("/", ".")}${field === undefined ? "" : `.${field}`}`;

@@ -5,6 +5,7 @@ import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyRequest, FastifyReply, RouteOptions } from "fastify";
 import errors from "./errors.ts";
 import openapi from "./openapi.ts";
+export { sessionCookieName } from "./openapi.ts";
 import notFound from "./not-found.ts";
 import ownHost from "./own-host.ts";
 import rateLimits from "./rate-limits.ts";
@@ -76,6 +77,7 @@ async function setSecurityHeaders(app: FastifyInstance): Promise<void> {
     strictTransportSecurity: isHttps ? { maxAge: 31_536_000 } : false,
     crossOriginResourcePolicy: { policy: "cross-origin" },
     referrerPolicy: { policy: "no-referrer" },
+    xFrameOptions: { action: "deny" },
   });
 }
 
@@ -90,6 +92,8 @@ const EXPOSED_HEADERS = [
   "ratelimit-reset",
   "retry-after",
   "www-authenticate",
+  "mcp-session-id",
+  "mcp-protocol-version",
 ];
 
 /**
@@ -140,6 +144,10 @@ export interface KnownRoute {
 declare module "fastify" {
   interface FastifyContextConfig {
     auth?: Credential;
+  }
+  interface FastifyRequest {
+    /** The JSON body as it was written, where the route's scope keeps it (`keepJsonText`). */
+    jsonText: string | undefined;
   }
   interface FastifyInstance {
     /** Filled by the plugins that know how to prove each credential. */
@@ -202,6 +210,7 @@ export const routeAuth = fp(
 /** Refuses deeply nested bodies on every route, whichever parser read them, before anything looks at them. */
 const requestBody = fp(
   async (app) => {
+    app.decorateRequest("jsonText", undefined);
     app.addHook("preValidation", (request, _reply, done) => {
       if (!isTooDeep(request.body)) return done();
       return done(
@@ -224,5 +233,15 @@ export function acceptEmptyJson(app: Parameters<FastifyPluginAsyncTypebox>[0]): 
   app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {
     if (body === "") done(null, undefined);
     else void parseJson(request, body as string, done);
+  });
+}
+
+/** In this scope a body is passed on to somebody else: its text is kept, since its value may have lost digits. */
+export function keepJsonText(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
+  const parseJson = app.getDefaultJsonParser("error", "error");
+  app.removeContentTypeParser("application/json");
+  app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {
+    request.jsonText = (body as string).replace(/^\uFEFF/, "");
+    void parseJson(request, body as string, done);
   });
 }

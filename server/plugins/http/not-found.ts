@@ -10,7 +10,7 @@ import type { KnownRoute } from "./index.ts";
 const WEB_ROOT = fileURLToPath(new URL("../../../web/dist/", import.meta.url));
 /** Paths of machines: what is not there is a problem document, never the web app. */
 const MACHINE_PATHS =
-  /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known)(\/|\?|$)|\.(json|txt|md)(\?|$)/;
+  /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known|oauth\/(register|token|revoke))(\/|\?|$)|\.(json|txt|md)(\?|$)/;
 const ONE_YEAR_SECONDS = 31_536_000;
 
 declare module "fastify" {

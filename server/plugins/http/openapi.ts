@@ -1,28 +1,49 @@
-/** The OpenAPI document: made from the routes' own schemas, served as JSON and rendered. */
-import swagger from "@fastify/swagger";
+/** The OpenAPI document of the routes, served as JSON and rendered. What it says is in document.ts. */
 import swaggerUi from "@fastify/swagger-ui";
-import type { FastifyInstance } from "fastify";
+import type { FastifyInstance, RouteOptions } from "fastify";
 import fp from "fastify-plugin";
-import { ERRORS } from "../../errors.ts";
 import { VERSION } from "../../infra/version.ts";
-import type { Credential } from "./index.ts";
+import { openApiDocument } from "./document.ts";
+import type { DeclaredRoute } from "./refusals.ts";
 
-const SECURITY: Record<Credential, { [scheme: string]: string[] }[] | undefined> = {
-  public: [],
-  agent: [{ agentKey: [] }],
-  owner: [{ ownerSession: [] }],
-  facilitator: [{}, { facilitatorKey: [] }],
-};
+declare module "fastify" {
+  interface FastifySchema {
+    /** The name of the call in generated clients: a verb and a noun, and never another one again. */
+    operationId?: string;
+    summary?: string;
+    description?: string;
+    tags?: readonly string[];
+    /** The media types of its 200, where they are more or others than JSON. */
+    produces?: readonly string[];
+    /** Not for callers: pages, files, and what only browsers ask. */
+    hide?: boolean;
+  }
+  interface FastifyInstance {
+    /** The OpenAPI document; what renders it asks for it by this name. */
+    swagger(): object;
+    /** Every route that is in the document. */
+    documentedRoutes: readonly DeclaredRoute[];
+  }
+}
+
+/** The prefix makes browsers refuse the cookie from a subdomain, from plain http or for one path. */
+export const sessionCookieName = (isHttps: boolean): string =>
+  isHttps ? "__Host-purser_session" : "purser_session";
 
 export default fp(
   async (app) => {
-    await describeRoutes(app);
+    await app.register(describeRoutes);
+    let text: string | undefined;
     app.get(
       "/openapi.json",
       { config: { auth: "public" }, schema: { hide: true } },
       async (_request, reply) => {
-        reply.header("access-control-allow-origin", "*");
-        return app.swagger();
+        // It never changes, and most processes are never asked.
+        text ??= JSON.stringify(app.swagger());
+        return reply
+          .header("access-control-allow-origin", "*")
+          .type("application/json; charset=utf-8")
+          .send(text);
       },
     );
     await app.register(renderedDocs);
@@ -30,50 +51,33 @@ export default fp(
   { name: "openapi" },
 );
 
-/** OpenAPI 3.1; the error catalogue rides along as `x-error-codes`. */
-async function describeRoutes(app: FastifyInstance): Promise<void> {
-  await app.register(swagger, {
-    openapi: {
-      openapi: "3.1.0",
-      info: {
-        title: "Purser",
-        version: VERSION,
-        description: "A USDC wallet with limits for AI agents, and an x402 payment facilitator.",
-        license: { name: "MIT", identifier: "MIT" },
-      },
-      servers: [{ url: app.config.publicUrl }],
-      components: {
-        securitySchemes: {
-          agentKey: {
-            type: "http",
-            scheme: "bearer",
-            description: "An agent's API key (`purser_...`)",
-          },
-          facilitatorKey: {
-            type: "http",
-            scheme: "bearer",
-            description: "Only where the operator set FACILITATOR_API_KEYS",
-          },
-          ownerSession: {
-            type: "apiKey",
-            in: "cookie",
-            name: "purser_session",
-            description: "The owner's session cookie (SIWE sign-in)",
-          },
-        },
-      },
-      "x-error-codes": Object.entries(ERRORS).map(([code, definition]) => ({
-        code,
-        ...definition,
-      })),
-    } as never,
-    transform: ({ schema, url, route }) => {
-      const auth = route.config?.auth;
-      const security = auth === undefined ? undefined : SECURITY[auth];
-      return { schema: { ...schema, ...(security ? { security } : {}) }, url };
-    },
-  });
-}
+/**
+ * @fastify/swagger knows neither components, nor problem+json, nor what a credential refuses with; what renders the
+ * document needs no more of it than its name.
+ */
+const describeRoutes = fp(
+  async (app: FastifyInstance) => {
+    const routes: RouteOptions[] = [];
+    // Kept whole: what stands before a route may add to what it declares after this has seen it.
+    app.addHook("onRoute", (route) => void routes.push(route));
+    const documented = (): DeclaredRoute[] =>
+      routes
+        .filter(({ schema, url }) => schema?.hide !== true && !url.includes("*"))
+        .flatMap(({ method, url, config = {}, schema = {} }) =>
+          [method].flat().map((each) => ({ method: each, url, config, schema })),
+        )
+        .filter(({ method }) => method !== "HEAD" && method !== "OPTIONS");
+    app.decorate("documentedRoutes", { getter: documented });
+    const { publicUrl } = app.config;
+    const cookieName = sessionCookieName(publicUrl.startsWith("https:"));
+    let document: object | undefined;
+    app.decorate("swagger", () => {
+      document ??= openApiDocument({ version: VERSION, publicUrl, cookieName }, documented());
+      return document;
+    });
+  },
+  { name: "@fastify/swagger" },
+);
 
 /** Its page sets inline styles, so it alone gets a wider style rule. */
 async function renderedDocs(scope: FastifyInstance): Promise<void> {
@@ -85,6 +89,9 @@ async function renderedDocs(scope: FastifyInstance): Promise<void> {
     routePrefix: "/docs",
     indexPrefix: "",
     staticCSP: false,
+    // So it writes the YAML itself.
+    transformSpecification: (document) => document,
+    transformSpecificationClone: false,
     uiConfig: {
       deepLinking: true,
       docExpansion: "list",

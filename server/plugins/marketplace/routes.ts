@@ -44,9 +44,10 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/listings",
     {
-      config: { auth: "public" },
+      config: { auth: "public", errors: ["session_required"] },
       schema: {
         tags,
+        operationId: "listListings",
         summary: "Paid endpoints, newest first",
         querystring: ListingQuery,
         response: { 200: ListingPage },
@@ -67,7 +68,13 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/listings/:id",
     {
       config: { auth: "public" },
-      schema: { tags, summary: "One listing", params: IdParams, response: { 200: Listing } },
+      schema: {
+        tags,
+        operationId: "getListing",
+        summary: "One listing",
+        params: IdParams,
+        response: { 200: Listing },
+      },
     },
     async (request, reply) => {
       const viewer = await viewerOf(request, reply);
@@ -78,9 +85,10 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/listings/probe",
     {
-      config: { auth: "owner", limit: "probe" },
+      config: { auth: "owner", limit: "probe", errors: ["proof_of_control_required"] },
       schema: {
         tags,
+        operationId: "probeListing",
         summary: "What a URL's live 402 asks for; stores nothing",
         description:
           'Asked without a body. A method other than GET is only sent to a host that names you as an owner at `/.well-known/purser.json`: `{"owners":["0x..."]}`.',
@@ -111,9 +119,14 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/listings",
     {
-      config: { auth: "owner", limit: "probe" },
+      config: {
+        auth: "owner",
+        limit: "probe",
+        errors: ["proof_of_control_required", "conflict", "listing_quota_exceeded"],
+      },
       schema: {
         tags,
+        operationId: "createListing",
         summary: "List a paid endpoint: it is probed now, and its terms are pinned",
         body: NewListing,
         response: { 201: Listing },
@@ -131,6 +144,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "updateListing",
         summary: "Change, pause or resume one of your listings",
         params: IdParams,
         body: ListingPatch,
@@ -149,6 +163,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "deleteListing",
         summary: "Remove one of your listings",
         params: IdParams,
         response: { 200: Deleted },
@@ -169,6 +184,7 @@ export const discoveryRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "public" },
       schema: {
         tags: ["facilitator"],
+        operationId: "listDiscoveryResources",
         summary: "Paid resources known here, in the protocol's Bazaar shape",
         querystring: DiscoveryQuery,
         response: { 200: DiscoveryPage },
@@ -192,6 +208,7 @@ export const discoveryRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "public" },
       schema: {
         tags: ["facilitator"],
+        operationId: "searchDiscoveryResources",
         summary: "Search the paid resources known here",
         querystring: DiscoverySearchQuery,
         response: { 200: DiscoverySearchPage },

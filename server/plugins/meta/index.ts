@@ -30,7 +30,12 @@ const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/health",
     {
       config: { auth: "public" },
-      schema: { tags: ["meta"], summary: "The process is alive", response: { 200: Health } },
+      schema: {
+        tags: ["meta"],
+        operationId: "getHealth",
+        summary: "The process is alive",
+        response: { 200: Health },
+      },
     },
     async (_request, reply) => {
       reply.header("cache-control", "no-store");
@@ -48,6 +53,7 @@ const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "public" },
       schema: {
         tags: ["meta"],
+        operationId: "getReadiness",
         summary: "Database, chain, relayer gas and migrations, part by part",
         response: { 200: Ready, 503: Ready },
       },
@@ -122,6 +128,7 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "public" },
       schema: {
         tags: ["meta"],
+        operationId: "getInfo",
         summary: "Public facts about this service",
         response: { 200: ServiceInfo },
       },
@@ -154,7 +161,12 @@ export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/errors",
     {
       config: { auth: "public" },
-      schema: { tags: ["meta"], summary: "The error catalogue", response: { 200: ErrorCatalogue } },
+      schema: {
+        tags: ["meta"],
+        operationId: "listErrors",
+        summary: "The error catalogue",
+        response: { 200: ErrorCatalogue },
+      },
     },
     async () => ({
       items: Object.entries(ERRORS).map(([code, definition]) => ({ code, ...definition })),
@@ -177,12 +189,28 @@ const agentDocRoutes: FastifyPluginAsyncTypebox = async (app) => {
 
   app.get(
     "/skill.md",
-    { config, schema: { tags: ["meta"], summary: "Instructions for agents (Markdown)" } },
+    {
+      config,
+      schema: {
+        tags: ["meta"],
+        operationId: "getSkill",
+        produces: ["text/markdown"],
+        summary: "Instructions for agents (Markdown)",
+      },
+    },
     async (_request, reply) => reply.type("text/markdown; charset=utf-8").send(skill),
   );
   app.get(
     "/llms.txt",
-    { config, schema: { tags: ["meta"], summary: "What is here, for language models" } },
+    {
+      config,
+      schema: {
+        tags: ["meta"],
+        operationId: "getLlmsText",
+        produces: ["text/plain"],
+        summary: "What is here, for language models",
+      },
+    },
     async (_request, reply) => reply.type("text/plain; charset=utf-8").send(llms),
   );
 };

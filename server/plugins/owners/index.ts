@@ -43,7 +43,12 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/auth/nonce",
     {
       config: { auth: "public", limit: "sign-in" },
-      schema: { tags, summary: "A nonce for a sign-in message", response: { 200: Nonce } },
+      schema: {
+        tags,
+        operationId: "createSignInNonce",
+        summary: "A nonce for a sign-in message",
+        response: { 200: Nonce },
+      },
     },
     async () => ({ nonce: await issueNonce(app.prisma) }),
   );
@@ -52,10 +57,15 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/auth/verify",
     {
       // Asking a chain about a contract's signature is work that strangers can cause.
-      config: { auth: "public", limit: "sign-in" },
+      config: {
+        auth: "public",
+        limit: "sign-in",
+        errors: ["origin_not_allowed", "invalid_signature", "chain_unavailable"],
+      },
       onRequest: async (request) => app.requireOwnOrigin(request),
       schema: {
         tags,
+        operationId: "signIn",
         summary: "Sign in with a signed SIWE message; sets the session cookie",
         body: SignInBody,
         response: { 200: SignedIn },
@@ -93,7 +103,12 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/auth/session",
     {
       config: { auth: "owner" },
-      schema: { tags, summary: "Who is signed in", response: { 200: SessionInfo } },
+      schema: {
+        tags,
+        operationId: "getSession",
+        summary: "Who is signed in",
+        response: { 200: SessionInfo },
+      },
     },
     async ({ owner }) => ({
       address: getAddress(owner.address),
@@ -108,7 +123,12 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/auth/logout",
     {
       config: { auth: "owner", second: true },
-      schema: { tags, summary: "End this session", response: { 200: Done } },
+      schema: {
+        tags,
+        operationId: "signOut",
+        summary: "End this session",
+        response: { 200: Done },
+      },
     },
     async (request, reply) => {
       await endSession(request, request.owner.sessionId);
@@ -123,6 +143,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags,
+        operationId: "listSessions",
         summary: "This owner's sessions that are alive",
         querystring: PageQuery,
         response: { 200: SessionPage },
@@ -148,6 +169,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner", second: true },
       schema: {
         tags,
+        operationId: "endSession",
         summary: "End one of this owner's sessions",
         params: IdParams,
         response: { 200: Done },

@@ -309,13 +309,11 @@ export class Spend {
 /** Reads what an agent wrote, or says which field is wrong and why. */
 export function readSpend(
   body: SpendRequest,
-  wallet: { walletAddress: Address; network: NetworkFacts | undefined },
+  wallet: { walletAddress: Address; network: NetworkFacts },
 ): Pick<PayRequest, "chainId" | "asset" | "to" | "amountAtomic" | "memo"> {
   const amount = parsePayable(body.amount);
   if (!amount.ok) throw refuseField("invalid_amount", "body.amount", amount.reason);
   const { network } = wallet;
-  if (!network)
-    throw refuseField("validation_failed", "body.network", "is not a network of this service");
   const to = readPayee(body.recipient, "body.recipient", {
     walletAddress: wallet.walletAddress,
     asset: network.usdc.address,

@@ -1,12 +1,15 @@
 /** The first lookup of a request that moves money: was it asked before, and what was the answer? */
-import { toJsonb } from "../../core/foreign-text.ts";
+import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 
 export interface IdempotencyStore {
   find(ref: IdempotencyRef): Promise<IdempotencyRow | undefined>;
-  complete(ref: IdempotencyRef, answer: { statusCode: number; response: unknown }): Promise<void>;
+  /** `response` is the answer's JSON, kept to the letter. */
+  complete(ref: IdempotencyRef, answer: { statusCode: number; response: string }): Promise<void>;
+  /** What is known of an answer while its request still runs; gone with the next word about it. */
+  note(ref: IdempotencyRef, heard: string): Promise<void>;
   insert(ref: IdempotencyRef): Promise<boolean>;
   release(ref: IdempotencyRef): Promise<void>;
 }
@@ -15,6 +18,8 @@ export interface IdempotencyStore {
 export interface Answer {
   statusCode: number;
   body: Record<string, unknown>;
+  /** The body as it is kept, and told again byte for byte; without it the body is written anew. */
+  text?: string;
   replayed: boolean;
 }
 
@@ -36,7 +41,7 @@ export type Lookup =
   | { kind: "new" }
   | { kind: "free"; freeAnswer: FreeAnswer }
   | { kind: "answered"; answer: Answer }
-  | { kind: "running"; paymentId: string | null };
+  | { kind: "running"; paymentId: string | null; heard: unknown; ageSeconds: number };
 
 const REPLAYED = { "idempotent-replayed": "true" };
 
@@ -52,34 +57,48 @@ export class Idempotency {
     const row = await this.#store.find(ref);
     if (!row) return { kind: "new" };
     if (!row.isSameBody) throw keyReused();
-    if (row.statusCode === null) return { kind: "running", paymentId: row.paymentId };
-    const freeAnswer = freeAnswerIn(row.response);
+    const { paymentId, response, ageSeconds } = row;
+    if (row.statusCode === null) {
+      const heard = response === null ? undefined : parseExact(response);
+      return { kind: "running", paymentId, heard, ageSeconds };
+    }
+    const freeAnswer = freeAnswerIn(response);
     if (freeAnswer) return { kind: "free", freeAnswer };
-    return { kind: "answered", answer: this.replay(row.statusCode, row.response) };
+    return { kind: "answered", answer: this.replay(row.statusCode, response) };
   }
 
   /** A stored answer, told again; a stored error is thrown again. */
-  replay(statusCode: number, response: unknown): Answer {
+  replay(statusCode: number, response: string | null): Answer {
+    const text = response ?? "null";
+    const body = parseExact(text);
     if (statusCode >= 400) {
-      const { code, detail, extra } = response as StoredError;
+      const { code, detail, extra } = body as StoredError;
       throw new ApiError(code, { detail, extra, headers: REPLAYED });
     }
     // It took the key meanwhile.
-    const freeAnswer = freeAnswerIn(response);
+    const freeAnswer = (body as { freeAnswer?: FreeAnswer } | null)?.freeAnswer;
     if (freeAnswer) throw notKept(freeAnswer);
-    return { statusCode, body: response as Record<string, unknown>, replayed: true };
+    return { statusCode, body: body as Record<string, unknown>, text, replayed: true };
   }
 
-  /** Stores the final answer; the first one stays. */
-  async keep(ref: IdempotencyRef | undefined, answer: Answer): Promise<void> {
-    if (ref === undefined) return;
-    await this.#store.complete(ref, { statusCode: answer.statusCode, response: answer.body });
+  /** Stores the final answer; the first one stays. Answers it with the text that is kept. */
+  async keep<T extends Answer>(ref: IdempotencyRef | undefined, answer: T): Promise<T> {
+    if (ref === undefined) return answer;
+    const { statusCode, body, text = stringifyExact(body) } = answer;
+    await this.#store.complete(ref, { statusCode, response: text });
+    return { ...answer, text };
+  }
+
+  /** What came of a request that has no answer yet, for whoever has to bring it to its end. */
+  async note(ref: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
+    if (ref !== undefined) await this.#store.note(ref, stringifyExact(heard));
   }
 
   async keepError(ref: IdempotencyRef | undefined, error: ApiError): Promise<void> {
     if (ref === undefined) return;
     const response: StoredError = { code: error.code, detail: error.message, extra: error.extra };
-    await this.#store.complete(ref, { statusCode: error.status, response });
+    const text = stringifyExact(response);
+    await this.#store.complete(ref, { statusCode: error.status, response: text });
   }
 
   /** For a request that reserved nothing, so nothing took the key yet. Where somebody has it by now, it is his. */
@@ -87,11 +106,18 @@ export class Idempotency {
     ref: IdempotencyRef | undefined,
     body: Record<string, unknown>,
     freeAnswer: FreeAnswer | undefined,
+    isClaimed = false,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
     const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
-    if (ref !== undefined && (await this.#store.insert(ref))) await this.keep(ref, kept);
+    if (ref !== undefined && (isClaimed || (await this.#store.insert(ref))))
+      await this.keep(ref, kept);
     return answer;
+  }
+
+  /** Takes the key before anything is known; false: somebody has it. */
+  async claim(ref: IdempotencyRef): Promise<boolean> {
+    return this.#store.insert(ref);
   }
 
   async release(ref: IdempotencyRef | undefined): Promise<void> {
@@ -99,13 +125,24 @@ export class Idempotency {
   }
 }
 
-const freeAnswerIn = (response: unknown): FreeAnswer | undefined =>
-  (response as { freeAnswer?: FreeAnswer } | null)?.freeAnswer;
+/** Such an answer is short, and begins with it. */
+const freeAnswerIn = (response: string | null): FreeAnswer | undefined =>
+  response?.startsWith('{"freeAnswer":') === true
+    ? (JSON.parse(response) as { freeAnswer: FreeAnswer }).freeAnswer
+    : undefined;
 
 export const notKept = (freeAnswer: FreeAnswer, detail?: string): ApiError =>
   new ApiError("answer_not_kept", {
     ...(detail === undefined ? {} : { detail }),
     extra: { freeAnswer, paid: false },
+  });
+
+/** A request that may have acted, and whose answer went with the process that asked. */
+export const answerLost = (): ApiError =>
+  new ApiError("answer_not_kept", {
+    detail:
+      "This key's request may have reached the target, and its answer was lost here. It is not sent again, and nothing was paid. Use a new key to send it once more.",
+    extra: { paid: false },
   });
 
 export function keyReused(): ApiError {
@@ -124,14 +161,17 @@ export interface IdempotencyRow {
   paymentId: string | null;
   /** Null while the request runs, or when its process died, or when its answer was "unknown". */
   statusCode: number | null;
-  response: unknown;
+  /** JSON to the letter: the answer, or what was noted before there was one. */
+  response: string | null;
+  ageSeconds: number;
 }
 
 export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
   // SQL: the first look of every request that moves money; prepared.
   const { rows } = await sql.query<IdempotencyRow>({
     name: "idempotency-find",
-    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response
+    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response,
+                  extract(epoch FROM clock_timestamp() - created_at)::float8 AS "ageSeconds"
              FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
     values: [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
   });
@@ -142,13 +182,23 @@ export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<Idempotenc
 export async function completeKey(
   sql: Sql,
   ref: IdempotencyRef,
-  answer: { statusCode: number; response: unknown },
+  answer: { statusCode: number; response: string },
 ): Promise<void> {
   // SQL: the last step of every request that moves money, in one round trip.
   await sql.query(
-    `UPDATE idempotency_keys SET status_code = $4, response = $5::jsonb, updated_at = now()
+    `UPDATE idempotency_keys SET status_code = $4, response = $5, updated_at = now()
       WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL`,
-    [ref.subjectId, ref.route, ref.key, answer.statusCode, toJsonb(answer.response)],
+    [ref.subjectId, ref.route, ref.key, answer.statusCode, answer.response],
+  );
+}
+
+/** Before the final answer, and never over it: the first thing heard stays. */
+export async function noteOnKey(sql: Sql, ref: IdempotencyRef, heard: string): Promise<void> {
+  // SQL: as above, while the payment's proof is waited for.
+  await sql.query(
+    `UPDATE idempotency_keys SET response = $4, updated_at = now()
+      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND response IS NULL`,
+    [ref.subjectId, ref.route, ref.key, heard],
   );
 }
 

@@ -1,6 +1,7 @@
 /** What an agent pays, and everything its owner and it can read about that. */
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import { stringifyExact } from "../../core/exact-json.ts";
 import { formatGas } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
 import type { Overview } from "../../schemas/overview.ts";
@@ -21,6 +22,7 @@ import {
   completeKey,
   findKey,
   insertKey,
+  noteOnKey,
   releaseKey,
   Idempotency,
   type Answer,
@@ -107,6 +109,7 @@ function decoratePaying(app: FastifyInstance): void {
     idempotency: new Idempotency({
       find: (ref) => findKey(pool, ref),
       complete: (ref, answer) => completeKey(pool, ref, answer),
+      note: (ref, heard) => noteOnKey(pool, ref, heard),
       insert: (ref) => insertKey(pool, ref),
       release: (ref) => releaseKey(pool, ref),
     }),
@@ -166,7 +169,11 @@ function decorateKeys(app: FastifyInstance): void {
   });
   app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {
     if (answer.replayed) this.header("idempotent-replayed", "true");
-    return this.header("cache-control", "no-store").code(answer.statusCode).send(answer.body);
+    // As text: no serializer in between may round a number, and what is told again is told to the letter.
+    return this.header("cache-control", "no-store")
+      .type("application/json; charset=utf-8")
+      .code(answer.statusCode)
+      .send(answer.text ?? stringifyExact(answer.body));
   });
 }
 

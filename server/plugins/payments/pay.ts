@@ -10,6 +10,7 @@ import type { Cover } from "../custody/covers.ts";
 import type { HeldKey, IdempotencyRef } from "../guardrails/types.ts";
 import type { Settlement, SettlementOutcome, SettlementRequest } from "../settlement/types.ts";
 import {
+  answerLost,
   inProgress,
   keyReused,
   notKept,
@@ -34,8 +35,13 @@ export interface PayOrder {
   reserve(): Promise<Reservation>;
   /** Whether the request that made this payment has ended without an answer to keep. */
   isOver(payment: PaymentRow): boolean;
-  /** Brings to its end what an earlier request with the same key began; nothing new is signed. */
-  resume(payment: PaymentRow): Promise<Delivered>;
+  /** Brings to its end what an earlier request with the same key began; nothing new is signed. `heard`: what it had noted. */
+  resume(payment: PaymentRow, heard: unknown): Promise<Delivered>;
+  /**
+   * Reserving asks somebody who may act on it, and must not be asked twice: the key is taken before. `mayHaveActed`: of an
+   * error in it, which is then this key's answer; `longestMs`: after that its process has died.
+   */
+  asksOnce?: { mayHaveActed(error: ApiError): boolean; longestMs: number };
   /** The key's answer cost nothing, and was not kept: asks again where that does no harm; never pays. */
   repeatFree?(freeAnswer: FreeAnswer): Promise<Record<string, unknown>>;
 }
@@ -53,6 +59,8 @@ export type Reservation =
     }
   /** There was nothing to pay. */
   | { kind: "unpaid"; body: Record<string, unknown>; freeAnswer?: FreeAnswer }
+  /** It costs nothing now, and the key is left alone: the same call may have to pay later. */
+  | { kind: "told"; body: Record<string, unknown> }
   | NotReserved
   | Asked;
 
@@ -125,6 +133,11 @@ export class PayFlow {
     this.#deps = deps;
   }
 
+  /** What a request that waits for its payment's proof has heard; a later one with its key begins there. */
+  note(idempotency: IdempotencyRef | undefined, heard: Record<string, unknown>): Promise<void> {
+    return this.#deps.idempotency.note(idempotency, heard);
+  }
+
   /** `prepare` runs only if there is no answer yet: one that exists is told even while the chain is down. */
   async run(
     idempotency: IdempotencyRef | undefined,
@@ -139,21 +152,26 @@ export class PayFlow {
       return { statusCode: 200, body, replayed: false };
     }
     if (found.kind === "running") {
-      const payment = await this.#takeOver(order, found.paymentId, idempotency);
+      const payment = await this.#takeOver(order, found, idempotency);
       if (payment) {
         const key = { agentId: order.agentId, paymentId: payment.id };
-        return this.#tell(key, idempotency, await order.resume(payment), true);
+        return this.#tell(key, idempotency, await order.resume(payment, found.heard), true);
       }
     }
-    const reserved = await order.reserve();
+    const reserved = await this.#reserve(order, idempotency);
     switch (reserved.kind) {
       case "reserved": {
         const signed = await this.#signAndSubmit(order, reserved);
         const key = { agentId: order.agentId, paymentId: reserved.paymentId };
         return this.#tell(key, idempotency, await reserved.deliver(signed), false);
       }
-      case "unpaid":
-        return this.#deps.idempotency.keepUnpaid(idempotency, reserved.body, reserved.freeAnswer);
+      case "unpaid": {
+        const { body, freeAnswer } = reserved;
+        const isClaimed = order.asksOnce !== undefined;
+        return this.#deps.idempotency.keepUnpaid(idempotency, body, freeAnswer, isClaimed);
+      }
+      case "told":
+        return { statusCode: 200, body: reserved.body, replayed: false };
       case "asked":
         return { statusCode: 202, body: reserved.body, replayed: false };
       case "denied":
@@ -213,15 +231,38 @@ export class PayFlow {
     return released;
   }
 
+  async #reserve(order: PayOrder, idempotency: IdempotencyRef | undefined): Promise<Reservation> {
+    const { asksOnce } = order;
+    if (!asksOnce || idempotency === undefined) return order.reserve();
+    if (!(await this.#deps.idempotency.claim(idempotency))) throw inProgress(null);
+    try {
+      return await order.reserve();
+    } catch (error) {
+      // Of a fault nobody knows how far it came: the key stays taken, and is lost after a while.
+      if (error instanceof ApiError)
+        await (asksOnce.mayHaveActed(error)
+          ? this.#deps.idempotency.keepError(idempotency, error)
+          : this.#deps.idempotency.release(idempotency));
+      throw error;
+    }
+  }
+
+  /** Before a payment is reserved, which takes the key itself. */
+  release(idempotency: IdempotencyRef | undefined): Promise<void> {
+    return this.#deps.idempotency.release(idempotency);
+  }
+
   /**
    * The key has no answer yet: its request runs elsewhere, died, or ended as unknown. The state of its
    * payment decides; there is never a second one. Undefined: nothing was signed, and the key is free again.
    */
   async #takeOver(
     order: PayOrder,
-    paymentId: string | null,
+    { paymentId, ageSeconds }: { paymentId: string | null; ageSeconds: number },
     idempotency: IdempotencyRef | undefined,
   ): Promise<PaymentRow | undefined> {
+    if (paymentId === null && order.asksOnce)
+      throw ageSeconds * 1000 > order.asksOnce.longestMs ? answerLost() : inProgress(null);
     if (paymentId === null) {
       // Nothing was to be paid, and the process died before it stored the answer.
       await this.#deps.idempotency.release(idempotency);
@@ -291,9 +332,9 @@ export class PayFlow {
   ): Promise<Answer> {
     if (delivered.kind === "done") {
       const answer: Answer = { statusCode: 200, body: delivered.body, replayed };
-      await this.#deps.idempotency.keep(idempotency, answer);
+      const kept = await this.#deps.idempotency.keep(idempotency, answer);
       await delivered.afterwards?.();
-      return answer;
+      return kept;
     }
     const { kind, error } = delivered;
     if (kind === "failed") await this.#deps.idempotency.keepError(idempotency, error);

@@ -2,17 +2,19 @@
 import { Readable } from "node:stream";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { ApprovalRequired } from "../../schemas/approvals.ts";
-import { IdParams, Page, Problem } from "../../schemas/common.ts";
+import { IdParams } from "../../schemas/common.ts";
 import { Overview, OverviewQuery } from "../../schemas/overview.ts";
 import {
   AgentSelf,
   Payment,
+  PaymentPage,
   PaymentFilters,
   PaymentParams,
   SpendAnswer,
   SpendRequest,
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
+import { refuseField } from "../agents/rules.ts";
 import { askedApproval, readSpend } from "./agent-payments.ts";
 
 const SPEND = "POST /api/agents/spend";
@@ -27,21 +29,30 @@ const spending: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/spend",
     {
-      config: { auth: "agent", limit: "spend", guardrails: { kind: "spend" } },
+      config: {
+        auth: "agent",
+        limit: "spend",
+        guardrails: { kind: "spend" },
+        idempotencyKey: true,
+      },
       schema: {
         tags: ["agents"],
+        operationId: "agentSpend",
         summary: "Pay an allowed address from the agent's wallet",
         body: SpendRequest,
-        response: { 200: SpendAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
+        response: { 200: SpendAnswer, 202: ApprovalRequired },
       },
     },
     async (request, reply) => {
       const { agent, body } = request;
       const idempotency = await request.payingRef({ subjectId: agent.id, route: SPEND, body });
-      const order = readSpend(body, {
-        walletAddress: agent.walletAddress,
-        network: app.chains.byNetwork(body.network ?? agent.network)?.network,
-      });
+      const { network } = app.chains.byNetwork(body.network ?? agent.network) ?? {};
+      if (!network) {
+        const valid = app.config.networks.map(({ id }) => id).join(", ");
+        throw refuseField("validation_failed", "body.network", `must be one of ${valid}`);
+      }
+      const { walletAddress } = agent;
+      const order = readSpend(body, { walletAddress, network });
       const answer = await app.spend.run({
         ...order,
         ...askedApproval(body),
@@ -64,6 +75,7 @@ const forAgents: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "getAgentSelf",
         summary: "The agent's wallet, balance, limits, allowlist and key",
         response: { 200: AgentSelf },
       },
@@ -80,9 +92,10 @@ const forAgents: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "listPayments",
         summary: "The agent's payments, refused ones included, newest first",
         querystring: PaymentFilters,
-        response: { 200: Page(Payment) },
+        response: { 200: PaymentPage },
       },
     },
     async ({ agent, query }) => app.paymentHistory.page(agent.id, query),
@@ -92,7 +105,13 @@ const forAgents: FastifyPluginAsyncTypebox = async (app) => {
     "/api/agents/me/payments/:id",
     {
       config,
-      schema: { tags, summary: "One payment", params: IdParams, response: { 200: Payment } },
+      schema: {
+        tags,
+        operationId: "getPayment",
+        summary: "One payment",
+        params: IdParams,
+        response: { 200: Payment },
+      },
     },
     async ({ agent, params }) => app.paymentHistory.one(agent.id, params.id),
   );
@@ -108,11 +127,12 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "listAgentPayments",
         summary: "An agent's payments, newest first; `Accept: text/csv` exports all that match",
         params: IdParams,
         querystring: PaymentFilters,
         produces: ["application/json", "text/csv"],
-        response: { 200: Page(Payment) },
+        response: { 200: PaymentPage },
       },
     },
     async (request, reply) => {
@@ -138,6 +158,7 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
       config,
       schema: {
         tags,
+        operationId: "getAgentPayment",
         summary: "One payment with the decision's trace",
         params: PaymentParams,
         response: { 200: Payment },
@@ -153,9 +174,10 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/overview",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", errors: ["not_found"] },
       schema: {
         tags: ["owners: payments"],
+        operationId: "getOverview",
         summary: "Totals and time series over all agents, or one",
         querystring: OverviewQuery,
         response: { 200: Overview },

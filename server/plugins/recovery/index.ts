@@ -41,7 +41,12 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/recovery",
     {
       config: { auth: "owner" },
-      schema: { tags, summary: "This owner's second wallet", response: { 200: Recovery } },
+      schema: {
+        tags,
+        operationId: "getRecovery",
+        summary: "This owner's second wallet",
+        response: { 200: Recovery },
+      },
     },
     async ({ owner }) => viewRecovery(owner),
   );
@@ -49,9 +54,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.put(
     "/api/recovery/second",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", errors: ["not_found"] },
       schema: {
         tags,
+        operationId: "nameSecondWallet",
         summary: "Name a second wallet, or none; the owner's wallet signs it",
         body: SecondBody,
         response: { 200: Recovery, ...secondRefusals },
@@ -66,9 +72,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/recovery/move",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, errors: ["not_found"] },
       schema: {
         tags,
+        operationId: "moveOwner",
         summary: "Make the second wallet the owner of everything; both wallets sign it",
         body: MoveBody,
         response: { 200: Moved, ...moveRefusals },

@@ -9,6 +9,7 @@ import { entriesOf } from "../agents/payees-store.ts";
 import { rulesInForce } from "../agents/rules.ts";
 import { findAgent, updateAgent } from "../agents/store.ts";
 import { noteAudit } from "../audit/store.ts";
+import { revokeConnectionsOf } from "../auth/connections.ts";
 import { revokeSecondSessions } from "../auth/sessions.ts";
 import type { Custody } from "../custody/custody.ts";
 import { ensureOwner, secondWalletOf, type SecondWallet } from "../owners/store.ts";
@@ -59,6 +60,7 @@ export async function moveOwner(
         for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second });
         await giveAgents(tx, owner.id, newOwnerId);
         await revokeSecondSessions(tx, owner.id);
+        await revokeConnectionsOf(tx, agentIds);
         await tell(tx, call, { second, newOwnerId, agentIds, signed, secondSignature });
         return { address: second.address, agents: agentIds.length };
       },

@@ -5,7 +5,7 @@ import { Withdrawals, type WithdrawalContext } from "./withdrawals.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { ownAgent } from "../agents/change.ts";
-import { IdParams, Problem } from "../../schemas/common.ts";
+import { IdParams } from "../../schemas/common.ts";
 import {
   ExecuteWithdrawal,
   PreparedWithdrawal,
@@ -42,6 +42,23 @@ export default fp(
   { name: "withdrawals" },
 );
 
+/** Of an order that is carried out. */
+const EXECUTING = [
+  "invalid_signature",
+  "insufficient_funds",
+  "second_wallet_only_tightens",
+  "withdrawal_replayed",
+  "invalid_amount",
+  "invalid_address",
+  "signature_expired",
+  "gas_budget_exhausted",
+  "settlement_failed",
+  "chain_unavailable",
+  "policy_not_signed",
+  "relayer_unfunded",
+  "payment_status_unknown",
+] as const;
+
 export const routes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "owner", second: true } as const;
   const tags = ["owners: withdrawals"];
@@ -55,13 +72,14 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/withdrawals/prepare",
     {
-      config,
+      config: { ...config, errors: ["insufficient_funds", "chain_unavailable"] },
       schema: {
         tags,
+        operationId: "prepareWithdrawal",
         summary: "The order to sign with `eth_signTypedData_v4`, on any network; nothing moves yet",
         params: IdParams,
         body: PrepareWithdrawal,
-        response: { 200: PreparedWithdrawal, "4xx": Problem, "5xx": Problem },
+        response: { 200: PreparedWithdrawal },
       },
     },
     async (request, reply) => {
@@ -74,13 +92,14 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/withdrawals",
     {
-      config,
+      config: { ...config, idempotencyKey: true, errors: EXECUTING },
       schema: {
         tags,
+        operationId: "executeWithdrawal",
         summary: "Execute an order the owner signed, on the network it was signed for; once",
         params: IdParams,
         body: ExecuteWithdrawal,
-        response: { 200: WithdrawalAnswer, "4xx": Problem, "5xx": Problem },
+        response: { 200: WithdrawalAnswer },
       },
     },
     async (request, reply) => {

@@ -21,7 +21,7 @@ export interface WithdrawalReservation {
   validBefore: bigint | null;
   availableAtomic: bigint | null;
   statusCode: number | null;
-  response: unknown;
+  response: string | null;
 }
 
 export interface WithdrawalRequest {

@@ -237,7 +237,7 @@ export class Withdrawals {
       case "expired":
         throw new ApiError("signature_expired");
       case "gas": {
-        const { gasShort, gasAvailableAt } = row.response as {
+        const { gasShort, gasAvailableAt } = JSON.parse(row.response ?? "{}") as {
           gasShort: string;
           gasAvailableAt: string | null;
         };

@@ -1,11 +1,11 @@
 /** The answers of x402-fetch as they go out. */
 import { type Address, type Hex, getAddress } from "viem";
-import { plainWords, readForeignJson } from "../../core/foreign-text.ts";
+import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
-import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/words.ts";
+import { isBrokenOff, isRedirect, readReceipt, type Seen } from "./content.ts";
 import type { ChosenTerms, Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
 
@@ -20,28 +20,31 @@ export interface PaidFacts {
 
 type Body = Record<string, unknown>;
 
-export function freeBody(
-  target: TargetRequest,
-  response: OutboundResponse,
-  remaining: bigint,
-): Body {
+export function freeBody(target: TargetRequest, seen: Seen, remaining: bigint): Body {
+  const isNothing = isBrokenOff(seen) && seen.bytes === 0;
+  const delivered = seen.status < 400 && !isNothing;
   return {
     success: true,
     paid: false,
     amountPaid: "0",
     txHash: null,
-    ...contentMembers(target, response),
+    ...contentMembers(target, seen),
     network: null,
     payTo: null,
     paymentId: null,
-    delivered: response.status < 400,
+    delivered,
+    ...(delivered
+      ? noteOn(seen)
+      : {
+          note: `The target answered ${seen.status}${isNothing ? " and broke off" : ""}, and asked for no payment: nothing was paid, and nothing was delivered.`,
+        }),
     remaining: formatAtomic(remaining),
   };
 }
 
 export function paidBody(
   target: TargetRequest,
-  response: OutboundResponse,
+  seen: Seen,
   paid: PaidFacts,
   remaining: bigint,
 ): Body {
@@ -51,26 +54,59 @@ export function paidBody(
     paid: isPaid,
     amountPaid: isPaid ? formatAtomic(paid.amountAtomic) : "0",
     txHash: paid.txHash,
-    ...contentMembers(target, response),
+    ...contentMembers(target, seen),
     network: paid.network,
     payTo: getAddress(paid.payTo),
     paymentId: paid.paymentId,
     delivered: true,
+    ...noteOn(seen),
+    ...(seen.paymentResponse === undefined
+      ? {}
+      : untrusted({ paymentResponse: seen.paymentResponse })),
     remaining: formatAtomic(remaining),
   };
+}
+
+const CUT: Record<NonNullable<Seen["truncatedBy"]>, string> = {
+  size: "The answer is longer than the service passes on (`maxBytes` of a dry run): this is its beginning.",
+  connection: "The target broke the connection off: this is what came before.",
+  timeout: "The target did not finish in time: this is what came before.",
+  encoding: "The answer is packed badly: this is what could be unpacked.",
+};
+
+/** What an agent should know of an answer that is not simply whole. */
+function noteOn({ status, truncatedBy }: Seen): { note?: string } {
+  if (isRedirect(status))
+    return {
+      note: "The target answers with another place (`headers.location`). It was not followed: fetch it yourself, if you trust it.",
+    };
+  return truncatedBy === undefined ? {} : { note: CUT[truncatedBy] };
 }
 
 /** A quote tells terms, not content: of an answer that is no 402 only that it was none. */
 export function freeQuoteBody(
   target: TargetRequest,
-  response: OutboundResponse,
-  remaining: bigint,
+  { status }: Pick<Seen, "status">,
+  quote: { remaining: bigint; maxBytes: number },
 ): Body {
-  const isFree = response.status < 400;
+  const isFree = status < 400;
   return {
-    ...freeBody(target, { ...response, headers: {}, body: Buffer.alloc(0) }, remaining),
+    success: true,
     dryRun: true,
+    paid: false,
+    amountPaid: "0",
+    txHash: null,
+    data: null,
+    source: target.url.href,
+    status,
+    contentType: null,
+    omittedHeaders: target.omittedHeaders,
+    network: null,
+    payTo: null,
+    paymentId: null,
     delivered: false,
+    maxBytes: quote.maxBytes,
+    remaining: formatAtomic(quote.remaining),
     // Refused, or there is nothing: what it costs is not known.
     price: isFree ? "0" : null,
   };
@@ -80,6 +116,14 @@ export function freeQuoteBody(
 export const untrusted = (words: Body): { thirdParty: Body } => ({
   thirdParty: { untrusted: true, ...words },
 });
+
+/** The seller's own answer, beside an error of ours. */
+export function sellersAnswer(seen: Seen | undefined): { thirdParty?: Body } {
+  if (seen === undefined) return {};
+  const { refusal, ...answer } = seen;
+  const reason = readReceipt(seen).reason ?? refusal;
+  return untrusted({ ...answer, ...(reason === undefined ? {} : { reason }) });
+}
 
 /** What the seller calls what it sells. */
 function describedBy({ resource }: Pick<Offer, "resource">, chosen: ChosenTerms): Body {
@@ -107,8 +151,7 @@ const checkedTerms = ({ terms, network, amountAtomic, payTo, asset }: ChosenTerm
 export function dryRunBody(
   target: TargetRequest,
   chosen: ChosenTerms,
-  verdict: Verdict,
-  offer: Offer,
+  { verdict, offer, maxBytes }: { verdict: Verdict; offer: Offer; maxBytes: number },
 ): Body {
   return {
     success: true,
@@ -120,10 +163,12 @@ export function dryRunBody(
     source: target.url.href,
     status: 402,
     contentType: null,
+    omittedHeaders: target.omittedHeaders,
     network: chosen.network.id,
     payTo: getAddress(chosen.payTo),
     paymentId: null,
     delivered: false,
+    maxBytes,
     remaining: formatAtomic(verdict.remainingAtomic),
     price: formatAtomic(chosen.amountAtomic),
     requirement: checkedTerms(chosen),
@@ -140,12 +185,28 @@ export function dryRunBody(
   };
 }
 
-/** What the target sent, as data; also beside an error, so that nothing delivered is lost. */
-export function contentMembers(target: TargetRequest, response: OutboundResponse): Body {
+/** What the target sent, as members of our answer. */
+export function contentMembers(target: TargetRequest, seen: Seen): Body {
+  const { paymentResponse: _claim, refusal: _why, ...content } = seen;
+  return { ...content, source: target.url.href, omittedHeaders: target.omittedHeaders };
+}
+
+/** The same beside an error, so that nothing delivered is lost; there `status` is the error's own. */
+export function deliveredMembers(target: TargetRequest, seen: Seen): Body {
+  const { status, ...content } = contentMembers(target, seen);
+  const { headers, contentType, truncated, bytes, paymentResponse } = seen;
   return {
-    ...readContent(response.headers["content-type"], response.body),
-    source: target.url.href,
-    status: response.status,
+    delivered: true,
+    ...content,
+    upstreamStatus: status,
+    ...untrusted({
+      status,
+      headers,
+      contentType,
+      truncated,
+      bytes,
+      ...(paymentResponse === undefined ? {} : { paymentResponse }),
+    }),
   };
 }
 
@@ -162,40 +223,3 @@ export const neverPaidError = (paymentId: string): ApiError =>
   new ApiError("settlement_failed", {
     extra: { paymentId, paid: false, amountPaid: "0", txHash: null },
   });
-
-/** The target's answer as a member of ours. Upstream content is only ever data. */
-
-export interface Content {
-  data?: unknown;
-  dataBase64?: string;
-  contentType: string | null;
-}
-
-const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json$/;
-const TEXT_TYPE =
-  /^(?:text\/[\w.+-]+|application\/(?:[\w.+-]+\+xml|xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql))$/;
-
-export function readContent(header: string | string[] | undefined, body: Buffer): Content {
-  const contentType = plainWords(Array.isArray(header) ? header[0] : header, 200) || null;
-  if (body.length === 0) return { data: null, contentType };
-  const mediaType = (contentType ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
-  if (JSON_TYPE.test(mediaType)) {
-    const read = readForeignJson(() => JSON.parse(body.toString("utf8")) as unknown);
-    // Called JSON, and is not, or too deep to pass on as a value: the text is passed on as it came.
-    if (read.ok) return { data: read.value, contentType };
-  }
-  if (mediaType === "" || TEXT_TYPE.test(mediaType) || JSON_TYPE.test(mediaType)) {
-    const text = decodeText(body);
-    if (text !== undefined) return { data: text, contentType };
-  }
-  return { dataBase64: body.toString("base64"), contentType };
-}
-
-/** Text that is not UTF-8 stays bytes rather than becoming replacement characters. */
-function decodeText(body: Buffer): string | undefined {
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(body);
-  } catch {
-    return undefined;
-  }
-}

@@ -11,6 +11,8 @@ export interface BudgetLimits {
   fetches: number;
   bytesPerAgent: number;
   bytes: number;
+  /** What one whole answer may take. */
+  answerBytes: number;
   /** How long a fetch that is about to pay waits for room. */
   waitMs: number;
 }
@@ -23,8 +25,17 @@ export const BUDGET: BudgetLimits = {
   fetches: 256,
   bytesPerAgent: 40 * MIB,
   bytes: 160 * MIB,
+  answerBytes: MAX_BODY_BYTES,
   waitMs: 10_000,
 };
+
+/** Room for some answers of that size, of one agent and of all. */
+export const budgetFor = (answerBytes: number): BudgetLimits => ({
+  ...BUDGET,
+  answerBytes,
+  bytesPerAgent: Math.max(BUDGET.bytesPerAgent, 2 * answerBytes),
+  bytes: Math.max(BUDGET.bytes, 4 * answerBytes),
+});
 
 /** What one fetch holds, from its request until its answer has left us. */
 export interface Lease {
@@ -95,7 +106,7 @@ export class FetchBudget {
         // What the target's first answer took is no longer needed: the room is for the second one.
         hold(-held);
         await this.#room(own);
-        hold(MAX_BODY_BYTES);
+        hold(this.#limits.answerBytes);
         isReserved = true;
       },
       end: () => {
@@ -118,7 +129,7 @@ export class FetchBudget {
   async #room(own: Held): Promise<void> {
     const endsAt = performance.now() + this.#limits.waitMs;
     for (;;) {
-      const scope = this.#fullFor(own, MAX_BODY_BYTES);
+      const scope = this.#fullFor(own, this.#limits.answerBytes);
       if (scope === undefined) return;
       const leftMs = endsAt - performance.now();
       if (leftMs <= 0) throw overCapacity(scope);

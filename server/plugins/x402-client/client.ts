@@ -2,11 +2,9 @@
  * x402-fetch: asks a target, pays what it demands within the agent's guardrails, and answers with
  * the data and a receipt the chain has confirmed. One request, at most one payment.
  */
-import { createHash } from "node:crypto";
 import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
-import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -26,6 +24,7 @@ import {
 } from "./offer.ts";
 import { deliver, isOver, resumeDelivery } from "./deliver.ts";
 import {
+  askingOnce,
   assertOneTarget,
   isSafe,
   prepare,
@@ -35,20 +34,12 @@ import {
   type FetchInput,
   type PaymentTerms,
 } from "./request.ts";
-import { dryRunBody, freeBody, freeQuoteBody } from "./answers.ts";
+import { dryRunBody, freeBody } from "./answers.ts";
+import { CacheTurn } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
-
-type Job = Prepared & {
-  input: FetchInput;
-  caller: FetchCaller;
-  listing: ListingPins | undefined;
-  entry: LedgerEntry;
-  /** This job's way to the target: counted, and within the agent's share of memory. */
-  deps: ClientDeps;
-};
+import { forNothing, afterPaying, signIn, toldFromCache, type Job } from "./unpaid.ts";
 
 const FRESH_MS = 2_000;
-
 export class X402Client {
   readonly #deps: ClientDeps;
 
@@ -61,6 +52,7 @@ export class X402Client {
     const idempotency = input.dryRun === true ? undefined : caller.idempotency;
     // Undefined where an answer is told again: then nothing leaves us.
     let entry: LedgerEntry | undefined;
+    let turn: CacheTurn | undefined;
     const prepared = async (): Promise<PayOrder> => {
       const { listingId } = input;
       const { listings } = this.#deps;
@@ -68,11 +60,13 @@ export class X402Client {
       const request = prepare(input, listing);
       entry = this.#enter(request, input, caller);
       const deps = { ...this.#deps, ask: entry.ask };
-      return this.#order({ ...request, input, caller, listing, entry, deps });
+      if (input.maxAge !== undefined && input.dryRun !== true)
+        turn = new CacheTurn(this.#deps.cache, caller.id, request.target);
+      return this.#order({ ...request, input, caller, listing, entry, turn, deps });
     };
     try {
       const answer = await this.#deps.flow.run(idempotency, prepared);
-      await entry?.ended(answer.body, idempotency !== undefined);
+      await entry?.ended(answer);
       return answer;
     } catch (error) {
       await entry?.failed(error).catch(
@@ -80,6 +74,10 @@ export class X402Client {
         (err: unknown) => this.#deps.log.warn({ err }, "a fetch's end is not in the ledger"),
       );
       throw error;
+    } finally {
+      await turn
+        ?.release()
+        .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim is not released"));
     }
   }
 
@@ -114,11 +112,12 @@ export class X402Client {
       relay: false,
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
-      resume: async (payment) => {
+      resume: async (payment, heard) => {
         await caller.lease.reserve();
         await job.entry.begun();
-        return resumeDelivery(deps, { target, caller, payment });
+        return resumeDelivery(deps, { target, caller, payment, heard });
       },
+      ...(!isSafe(target) && { asksOnce: askingOnce(target) }),
       repeatFree: (freeAnswer) => this.#repeatFree(job, freeAnswer),
     };
   }
@@ -129,6 +128,8 @@ export class X402Client {
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
     await this.#assertMayAsk(job);
+    const cached = await toldFromCache(job);
+    if (cached) return cached;
     const balanceFor = this.#readBalanceAhead(caller);
     const asked = isQuote
       ? await this.#askForQuote(job)
@@ -136,17 +137,24 @@ export class X402Client {
           this.#refused(job, error),
         );
     await entry.begun();
-    if (asked.kind === "free") return this.#free(job, asked.response);
+    if (asked.kind === "free") return forNothing(job, asked.seen);
     const { offer } = asked;
     const { chosen, refusal } = await this.#choose(job, offer);
     const balance = balanceFor(chosen.network);
     const request = { ...payRequest(job, offer, chosen), refusal, balance };
     if (isQuote) {
       const verdict = await this.#deps.agentReserve.evaluate(request);
-      return { kind: "unpaid", body: dryRunBody(target, chosen, verdict, offer) };
+      return {
+        kind: "unpaid",
+        body: dryRunBody(target, chosen, { verdict, offer, maxBytes: deps.maxBytes }),
+      };
     }
+    const signedIn = refusal ? undefined : await signIn(job, offer, chosen);
+    if (signedIn) return signedIn;
     if (caller.idempotency !== undefined) await entry.assertRoomToKeep();
     await caller.lease.reserve();
+    // The target asks to be paid: it has not acted yet.
+    if (!isSafe(target)) await deps.flow.release(caller.idempotency);
     const reserved = await this.#deps.agentReserve.reserve(request);
     if (reserved.kind !== "reserved") return reserved;
     const { paymentId, remainingAtomic } = reserved;
@@ -167,8 +175,8 @@ export class X402Client {
             paymentId,
           },
           remainingAtomic,
-          hasKey: caller.idempotency !== undefined,
-          listingId: listing?.id,
+          idempotency: caller.idempotency,
+          paid: (seen) => afterPaying(job, { seen, paymentId, offer, chosen }),
         });
       },
     };
@@ -210,18 +218,6 @@ export class X402Client {
     return { kind: "offer", offer };
   }
 
-  async #free({ caller, target, input }: Job, response: OutboundResponse): Promise<Reservation> {
-    const remaining = await this.#deps.remainingOf(caller.id);
-    if (input.dryRun === true)
-      return { kind: "unpaid", body: freeQuoteBody(target, response, remaining) };
-    const freeAnswer = {
-      status: response.status,
-      bytes: response.body.length,
-      sha256: createHash("sha256").update(response.body).digest("hex"),
-    };
-    return { kind: "unpaid", body: freeBody(target, response, remaining), freeAnswer };
-  }
-
   /** Of a free answer only a digest is kept. Asking again does no harm with GET; nothing is ever paid by such a key. */
   async #repeatFree(job: Job, freeAnswer: FreeAnswer): Promise<Record<string, unknown>> {
     const { caller, target, deps, entry } = job;
@@ -234,7 +230,7 @@ export class X402Client {
         freeAnswer,
         "This key's request was answered for nothing, and the target asks for payment now. Use a new key to pay.",
       );
-    return freeBody(target, asked.response, await this.#deps.remainingOf(caller.id));
+    return freeBody(target, asked.seen, await this.#deps.remainingOf(caller.id));
   }
 
   /** The terms to pay; or, for a listing that is not kept, the live terms and why they are refused. */

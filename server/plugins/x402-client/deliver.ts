@@ -1,19 +1,28 @@
 /** From a signed authorization to its end: show it to the seller, confirm it on chain, or take it back. */
 import type { SignedAuthorization } from "../../core/authorization.ts";
+import { isRecord } from "../../core/foreign-text.ts";
+import type { IdempotencyRef } from "../guardrails/types.ts";
 import { inProgress } from "../payments/idempotency.ts";
 import type { Delivered, PaymentKey } from "../payments/pay.ts";
 import type { PaymentRow } from "../payments/store.ts";
 import {
-  contentMembers,
+  deliveredMembers,
   neverPaidError,
   paidBody,
+  sellersAnswer,
   unknownError,
-  untrusted,
   type PaidFacts,
 } from "./answers.ts";
+import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { readTerms, type Offer, type OfferedTerms } from "./offer.ts";
-import { proofHeaders, readReceipt, showProof, type Shown } from "./proof.ts";
-import type { ClientDeps, FetchCaller, PaymentTerms, TargetRequest } from "./request.ts";
+import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
+import {
+  isSafe,
+  type ClientDeps,
+  type FetchCaller,
+  type PaymentTerms,
+  type TargetRequest,
+} from "./request.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { CancelOutcome } from "../settlement/types.ts";
@@ -27,8 +36,11 @@ interface SignedJob {
   facts: Omit<PaidFacts, "txHash">;
   remainingAtomic: bigint;
   /** Another request may ask for this answer again. */
-  hasKey: boolean;
-  listingId: string | undefined;
+  idempotency: IdempotencyRef | undefined;
+  /** While the chain is asked; done before anybody is told. */
+  noted?: Promise<void> | undefined;
+  /** After an answer that was paid for; what fails here costs the answer nothing. */
+  paid?: (seen: Seen) => Promise<void>;
 }
 
 /** The second showing of one authorization gets less time than the first. */
@@ -43,33 +55,50 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
     authorization: job.authorization,
     paymentId: job.key.paymentId,
   });
-  const show = (target: TargetRequest) => showProof((request) => deps.ask(request), target, proof);
-  let shown = await show(job.target);
-  // The same authorization cannot pay twice, so showing it again is safe; a clear no is not asked again.
-  if (shown.kind === "failed" && (shown.how === "timeout" || shown.how === "broken"))
-    shown = await show({
-      ...job.target,
-      timeoutMs: Math.min(job.target.timeoutMs, SECOND_TRY_MS),
-    });
+  const ask: ClientDeps["ask"] = (request) => deps.ask(request);
+  const show = (target: TargetRequest) => showProof(ask, target, proof);
+  const shown = await showAtMostTwice(show, job.target, SECOND_TRY_MS);
   await deps.fault("answered");
-  return shown.kind === "delivered"
-    ? confirm(deps, job, shown.response)
-    : takeBack(deps, job, shown);
+  // Whoever has to bring this to its end begins with the seller's answer, and asks for no other.
+  const noted = shown.seen && deps.flow.note(job.idempotency, { shown }).catch(notNoted(deps, job));
+  return conclude(deps, { ...job, noted }, shown);
 }
 
-/** A payment that an earlier request signed: the same proof is shown once more. */
+const notNoted =
+  (deps: ClientDeps, { key }: SignedJob) =>
+  (err: unknown) =>
+    deps.log.warn({ err, ...key }, "a seller's answer is not noted");
+
+function conclude(deps: ClientDeps, job: SignedJob, shown: Shown): Promise<Delivered> {
+  if (shown.kind === "failed") return takeBack(deps, job, shown);
+  return isBrokenOff(shown.seen)
+    ? endBrokenOff(deps, job, shown.seen)
+    : confirm(deps, job, shown.seen);
+}
+
+/**
+ * A payment that an earlier request signed. What the seller answered it then is its answer. Without one, the same proof
+ * is shown once more where that can do nothing twice; what may have acted is not sent again, and the chain says the rest.
+ */
 export async function resumeDelivery(
   deps: ClientDeps,
-  args: { target: TargetRequest; caller: FetchCaller; payment: PaymentRow },
+  args: {
+    target: TargetRequest;
+    caller: FetchCaller;
+    payment: PaymentRow;
+    heard: unknown;
+  },
 ): Promise<Delivered> {
   const { target, caller, payment } = args;
   const { id: paymentId, amountAtomic, counterparty: payTo } = payment;
-  if (payment.status === "voided") return { kind: "failed", error: neverPaidError(paymentId) };
+  const heard = isRecord(args.heard) ? (args.heard["shown"] as Shown | undefined) : undefined;
+  if (payment.status === "voided" && !heard)
+    return { kind: "failed", error: neverPaidError(paymentId) };
   const terms = payment.requirement as PaymentTerms;
   const settlement = await deps.settlement.find(paymentId);
   const accepted = readTerms(terms.accepted, terms.x402Version);
   if (!settlement || !accepted || payTo === null) throw inProgress(paymentId);
-  return deliver(deps, {
+  const job: SignedJob = {
     key: { agentId: caller.id, paymentId },
     target,
     offer: { ...terms, resource: terms.resource, extensions: undefined },
@@ -77,8 +106,15 @@ export async function resumeDelivery(
     authorization: settlement.authorization,
     facts: { network: deps.networkOf(Number(payment.chainId)), payTo, amountAtomic, paymentId },
     remainingAtomic: await deps.remainingOf(caller.id),
-    hasKey: true,
-    listingId: undefined,
+    idempotency: caller.idempotency,
+  };
+  if (heard)
+    return conclude(deps, job, heard.seen ? { ...heard, seen: seenAgain(heard.seen) } : heard);
+  if (isSafe(target)) return deliver(deps, job);
+  return takeBack(deps, job, {
+    kind: "failed",
+    how: "broken",
+    why: `The ${target.method} may have reached the target once, and its answer was lost here. It is not sent again`,
   });
 }
 
@@ -100,70 +136,87 @@ export function isOver(
 }
 
 /** What the seller says about the payment only tells where to look: the chain decides. */
-async function confirm(
-  deps: ClientDeps,
-  job: SignedJob,
-  response: Extract<Shown, { kind: "delivered" }>["response"],
-): Promise<Delivered> {
-  const { key, target, hasKey, listingId } = job;
-  const seen = { upstreamStatus: response.status, delivered: true };
-  const record = (): Promise<void> => deps.recordDelivery(key, seen);
+async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<Delivered> {
+  const { key, idempotency } = job;
   const [outcome] = await Promise.all([
     // The receipt only says where to look.
     deps.settlement.wait(key.paymentId, deps.settleWaitMs, {
       look: true,
-      txHash: readReceipt(response.headers).txHash,
+      txHash: readReceipt(seen).txHash,
     }),
     // With a key it is written last: see isOver.
-    hasKey ? undefined : record(),
+    idempotency ? undefined : recordDelivered(deps, job, seen),
+    job.noted,
   ]);
   await deps.fault("confirmed");
-  const recordLast = async (): Promise<void> => {
-    if (hasKey) await record();
-  };
   if (outcome.status === "pending")
-    return {
-      kind: "unknown",
-      error: unknownError(
-        key.paymentId,
-        "The target delivered, but has not collected its payment",
-        {
-          delivered: true,
-          ...contentMembers(target, response),
-        },
-      ),
-      afterwards: recordLast,
-    };
+    return undecided(deps, job, seen, "The target delivered, but has not collected its payment");
   // Failed or expired: the target delivered, and provably cannot collect any more.
-  const txHash = outcome.status === "settled" ? outcome.txHash : null;
+  return handedOver(deps, job, seen, outcome.status === "settled" ? outcome.txHash : null);
+}
+
+/** A part of an answer is worth its price only if it was collected: what was not is not collectable later. */
+async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<Delivered> {
+  const [outcome] = await Promise.all([cancel(deps, job), job.noted]);
+  await deps.fault("confirmed");
+  switch (outcome.status) {
+    case "settled":
+      return handedOver(deps, job, seen, outcome.txHash);
+    case "canceled":
+    case "expired":
+      return handedOver(deps, job, seen, null);
+    default:
+      return undecided(deps, job, seen, "The target broke off, and may have collected its payment");
+  }
+}
+
+const recordDelivered = (deps: ClientDeps, { key }: SignedJob, { status }: Seen): Promise<void> =>
+  deps.recordDelivery(key, { upstreamStatus: status, delivered: true });
+
+/** Unless it was written while the proof was waited for. */
+const recordLast = async (deps: ClientDeps, job: SignedJob, seen: Seen): Promise<void> => {
+  if (job.idempotency || isBrokenOff(seen)) await recordDelivered(deps, job, seen);
+};
+
+function handedOver(
+  deps: ClientDeps,
+  job: SignedJob,
+  seen: Seen,
+  txHash: PaidFacts["txHash"],
+): Delivered {
   return {
     kind: "done",
-    body: paidBody(target, response, { ...job.facts, txHash }, job.remainingAtomic),
+    body: paidBody(job.target, seen, { ...job.facts, txHash }, job.remainingAtomic),
     afterwards: async () => {
-      await recordLast();
-      if (listingId !== undefined) countUse(deps, listingId);
+      await recordLast(deps, job, seen);
+      if (txHash !== null)
+        await job
+          .paid?.(seen)
+          .catch((err: unknown) =>
+            deps.log.warn({ err, ...job.key }, "what a payment is good for later is not written"),
+          );
     },
   };
 }
 
+const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): Delivered => ({
+  kind: "unknown",
+  error: unknownError(job.key.paymentId, why, deliveredMembers(job.target, seen)),
+  afterwards: () => recordLast(deps, job, seen),
+});
+
 async function takeBack(
   deps: ClientDeps,
-  { key, authorization, facts }: SignedJob,
+  { key, authorization, facts, noted }: SignedJob,
   failure: Extract<Shown, { kind: "failed" }>,
 ): Promise<Delivered> {
-  const recovered = await recover(deps, { key, authorization, facts, failure });
+  const [recovered] = await Promise.all([
+    recover(deps, { key, authorization, facts, failure }),
+    noted,
+  ]);
   await deps.fault("confirmed");
-  const seen = { upstreamStatus: failure.response?.status ?? null, delivered: false };
+  const seen = { upstreamStatus: failure.seen?.status ?? null, delivered: false };
   return { ...recovered, afterwards: () => deps.recordDelivery(key, seen) };
-}
-
-/** Beside the answer: a counter is worth no waiting and no failure. */
-function countUse(deps: ClientDeps, listingId: string): void {
-  deps.listings
-    .countUse(listingId)
-    .catch((error: unknown) =>
-      deps.log.warn({ err: error, listingId }, "use of a listing not counted"),
-    );
 }
 
 /**
@@ -185,6 +238,7 @@ export async function recover(
 ): Promise<Exclude<Delivered, { kind: "done" }>> {
   const { key, failure } = failed;
   const outcome = await cancel(deps, failed);
+  const told = { ...sellersAnswer(failure.seen), upstreamStatus: failure.seen?.status ?? null };
   switch (outcome.status) {
     case "settled":
       return { kind: "failed", error: paidForNothing(failed, outcome.txHash) };
@@ -197,17 +251,20 @@ export async function recover(
         error: unknownError(
           key.paymentId,
           `${failure.why}. Its payee has let several payments of yours lapse, so this one is not canceled either: the budget returns by itself once the authorization has run out`,
-          { budgetReturnsAt: outcome.until.toISOString() },
+          { budgetReturnsAt: outcome.until.toISOString(), delivered: false, ...told },
         ),
       };
     default:
-      return { kind: "unknown", error: unknownError(key.paymentId, failure.why) };
+      return {
+        kind: "unknown",
+        error: unknownError(key.paymentId, failure.why, { delivered: false, ...told }),
+      };
   }
 }
 
 async function cancel(
   deps: Pick<ClientDeps, "settlement" | "signCancel" | "settleWaitMs" | "log">,
-  { key, authorization }: FailedPayment,
+  { key, authorization }: Pick<FailedPayment, "key" | "authorization">,
 ): Promise<CancelOutcome> {
   const { chainId, asset, from, nonce } = authorization;
   try {
@@ -228,7 +285,13 @@ function paidForNothing({ facts, failure }: FailedPayment, txHash: string): ApiE
   const amountPaid = formatAtomic(facts.amountAtomic);
   return new ApiError("paid_upstream_failed", {
     detail: `${failure.why}, but the payment of ${amountPaid} USDC settled. Do not pay again; contact the seller with the transaction hash.`,
-    extra: { ...outline({ facts, failure }), paid: true, amountPaid, txHash },
+    extra: {
+      ...outline({ facts, failure }),
+      ...sellersAnswer(failure.seen),
+      paid: true,
+      amountPaid,
+      txHash,
+    },
   });
 }
 
@@ -239,15 +302,14 @@ function nothingPaid({ facts, failure }: FailedPayment): ApiError {
     rejected: "upstream_error",
     broken: "upstream_error",
   };
-  const reason = failure.response && readReceipt(failure.response.headers).reason;
   return new ApiError(codes[failure.how], {
     detail: `${failure.why}. Nothing was paid: the authorization was never used and is worthless now, and the budget is free again.`,
     extra: {
       ...outline({ facts, failure }),
+      ...sellersAnswer(failure.seen),
       paid: false,
       amountPaid: "0",
       txHash: null,
-      ...(reason === undefined ? {} : untrusted({ reason })),
     },
   });
 }
@@ -257,5 +319,5 @@ const outline = ({ facts, failure }: Pick<FailedPayment, "facts" | "failure">) =
   network: facts.network,
   payTo: facts.payTo,
   delivered: false,
-  upstreamStatus: failure.response?.status ?? null,
+  upstreamStatus: failure.seen?.status ?? null,
 });

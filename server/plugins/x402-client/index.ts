@@ -1,12 +1,14 @@
 /** Fetches what may cost money, on behalf of an agent. */
 import fp from "fastify-plugin";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
+import { notePaidSite } from "../custody/store.ts";
 import { hasSite } from "../agents/payees-store.ts";
 import type { PaymentKey } from "../payments/pay.ts";
 import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
-import { FetchBudget } from "./budget.ts";
+import { budgetFor, FetchBudget } from "./budget.ts";
 import { beginFetch, endFetch, forgetFetches, keptLastDay } from "./fetches-store.ts";
+import { forgetCached, keepCached, lookOrClaim, releaseClaim } from "./cache-store.ts";
 import routes from "./routes.ts";
 import siteLookup from "./site-lookup.ts";
 
@@ -25,16 +27,19 @@ export default fp(
   async (app) => {
     const faults: { at?: (point: FetchFault) => Promise<void> } = {};
     app.decorate("x402Faults", faults);
-    app.decorate("fetchBudget", new FetchBudget());
+    app.decorate("fetchBudget", new FetchBudget(budgetFor(app.config.fetchMaxBytes)));
     app.decorate(
       "x402Client",
       new X402Client({
-        ask: (request) => app.outbound.request(request),
+        ask: (request) => app.outbound.request({ maxBytes: app.config.fetchMaxBytes, ...request }),
+        maxBytes: app.config.fetchMaxBytes,
         networks: app.config.networks,
         flow: app.payments,
         agentReserve: app.agentReserve,
         settlement: app.settlement,
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
+        signIn: (asked) => app.custody.signIn({ ...asked, networks: app.config.networks }),
+        notePaidSite: (paidAt, paymentId) => notePaidSite(app.prisma, paidAt, paymentId),
         hasSite: (agentId, site) => hasSite(app.prisma, agentId, site),
         recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),
         remainingOf: (agentId) => app.remainingOf(agentId),
@@ -45,6 +50,11 @@ export default fp(
           end: (key, end) => endFetch(app.prisma, key, end),
           kept: (agentId) => keptLastDay(app.prisma, agentId),
         },
+        cache: {
+          look: (key, ages) => lookOrClaim(app.pool, key, ages),
+          keep: (key, bought) => keepCached(app.prisma, key, bought),
+          release: (key) => releaseClaim(app.prisma, key),
+        },
         settleWaitMs: app.config.settleWaitMs,
         fault: async (point) => faults.at?.(point),
         log: app.log,
@@ -52,7 +62,11 @@ export default fp(
     );
     app.jobs.addTask(
       "forget-fetches",
-      async () => app.log.info({ fetches: await forgetFetches(app.prisma) }, "old rows deleted"),
+      async () => {
+        const fetches = await forgetFetches(app.prisma);
+        const cached = await forgetCached(app.prisma);
+        app.log.info({ fetches, cached }, "old rows deleted");
+      },
       { cron: "17 * * * *", atStart: true },
     );
     await app.register(routes);

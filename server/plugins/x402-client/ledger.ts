@@ -1,6 +1,8 @@
 /** One fetch in the ledger of requests: begun before the target is asked, ended when it is known what came of it. */
+import { stringifyExact } from "../../core/exact-json.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { Answer } from "../payments/idempotency.ts";
 import type { Lease } from "./budget.ts";
 import type { FetchEnd, FetchStart } from "./fetches-store.ts";
 
@@ -23,7 +25,6 @@ export class LedgerEntry {
   readonly #lease: Lease;
   #status: number | null = null;
   #bytes = 0;
-  #lastBytes = 0;
 
   constructor(ledger: FetchLedger, start: FetchStart, ask: Ask, lease: Lease) {
     this.#ledger = ledger;
@@ -42,15 +43,13 @@ export class LedgerEntry {
 
   /** Asks the target, within the agent's share of memory, and counts what comes. */
   ask: Ask = async (request) => {
-    this.#lastBytes = 0;
     this.#status = null;
     const mayRead = (bytes: number): boolean => {
       this.#bytes += bytes;
-      this.#lastBytes += bytes;
       return this.#lease.take(bytes);
     };
     try {
-      const response = await this.#ask({ ...request, mayRead });
+      const response = await this.#ask({ ...request, mayRead, isPartialWanted: true });
       this.#status = response.status;
       return response;
     } catch (error) {
@@ -68,7 +67,8 @@ export class LedgerEntry {
     });
   }
 
-  async ended(body: Record<string, unknown>, hasKey: boolean): Promise<void> {
+  /** `text`: what is kept of it. */
+  async ended({ body, text }: Answer): Promise<void> {
     const { paid, dryRun, paymentId } = body;
     if (body["status"] === "approval_required") return this.#refused("approval_required");
     const outcome = dryRun === true ? "quoted" : paid === true ? "paid" : "free";
@@ -76,8 +76,7 @@ export class LedgerEntry {
       outcome,
       code: null,
       paymentId: idOf(paymentId),
-      // As base64 in JSON; text takes about as much as it came with.
-      keptBytes: hasKey && typeof paymentId === "string" ? Math.ceil((this.#lastBytes * 4) / 3) : 0,
+      keptBytes: typeof paymentId === "string" ? Buffer.byteLength(text ?? "") : 0,
     });
   }
 
@@ -85,7 +84,11 @@ export class LedgerEntry {
     const told = error instanceof ApiError ? error : undefined;
     const outcome = told && told.status < 500 ? "refused" : "failed";
     const code = told?.code ?? "internal_error";
-    await this.#end({ outcome, code, paymentId: idOf(told?.extra["paymentId"]), keptBytes: 0 });
+    const paymentId = idOf(told?.extra["paymentId"]);
+    // The seller's answer is kept with the error that carries it.
+    const isKept = paymentId !== null && told?.extra["thirdParty"] !== undefined;
+    const keptBytes = isKept ? Buffer.byteLength(stringifyExact(told.extra)) : 0;
+    await this.#end({ outcome, code, paymentId, keptBytes });
   }
 
   async #refused(code: string): Promise<void> {

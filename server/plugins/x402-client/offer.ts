@@ -15,6 +15,8 @@ import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
+import { sellersAnswer } from "./answers.ts";
+import { isRedirect, seenOf, type Seen } from "./content.ts";
 import type { TargetRequest, ClientDeps } from "./request.ts";
 
 /** One entry of `accepts`, in the words of version 2. */
@@ -199,7 +201,7 @@ export const termsOf = (url: URL, chosen: ChosenTerms): Terms => ({
 
 /** One request to the target before anything was signed, and what its answer means. */
 
-export type Asked = { kind: "free"; response: OutboundResponse } | { kind: "offer"; offer: Offer };
+export type Asked = { kind: "free"; seen: Seen } | { kind: "offer"; offer: Offer };
 
 export async function askTarget(
   ask: (request: OutboundRequest) => Promise<OutboundResponse>,
@@ -208,19 +210,17 @@ export async function askTarget(
   const response = await ask(target).catch((error: unknown) => {
     throw error instanceof OutboundError ? upstreamError(error) : error;
   });
-  if (isRedirect(response.status)) throw new ApiError("upstream_redirect");
-  if (response.status !== 402) return { kind: "free", response };
+  if (isRedirect(response.status))
+    throw new ApiError("upstream_redirect", { extra: sellersAnswer(seenOf(response)) });
+  if (response.status !== 402) return { kind: "free", seen: seenOf(response) };
   const parsed = parseOffer(response.headers["payment-required"], response.body);
   if (!parsed.ok)
     throw new ApiError("upstream_invalid_402", {
       detail: `The target answered 402, but ${parsed.reason}. Nothing was paid.`,
+      extra: sellersAnswer(seenOf(response)),
     });
   return { kind: "offer", offer: parsed.offer };
 }
-
-/** 304 answers a conditional request and names no other place. */
-export const isRedirect = (status: number): boolean =>
-  status >= 300 && status < 400 && status !== 304;
 
 /** Why there was no answer, while nothing is paid yet. */
 function upstreamError(error: OutboundError): ApiError {
@@ -270,12 +270,13 @@ export async function probeTarget(
     url,
     method: options.method,
     headers: {},
+    omittedHeaders: [],
     body: undefined,
     timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
   });
   if (asked.kind === "free")
     throw new ApiError("upstream_invalid_402", {
-      detail: `The target answered ${asked.response.status} instead of 402: it asks for no payment.`,
+      detail: `The target answered ${asked.seen.status} instead of 402: it asks for no payment.`,
     });
   const { offer } = asked;
   const choice = chooseTerms(offer, {

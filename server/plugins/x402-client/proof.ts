@@ -1,14 +1,14 @@
 /** The header that carries a signed authorization to the seller, in the seller's version. */
-import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402/core/http";
+import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequirements, ResourceInfo } from "@x402/core/types";
-import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
-import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
+import { isRecord } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { isRedirect, type Offer, type OfferedTerms } from "./offer.ts";
-import type { TargetRequest } from "./request.ts";
+import { isBrokenOff, seenOf, type Seen } from "./content.ts";
+import type { Offer, OfferedTerms } from "./offer.ts";
+import { isSafe, type TargetRequest } from "./request.ts";
 
 export interface ProofRequest {
   offer: Pick<Offer, "x402Version" | "resource" | "extensions">;
@@ -64,45 +64,18 @@ function paymentIdentifier(
   return { [PAYMENT_IDENTIFIER]: { ...declared, info: { ...declared["info"], id: paymentId } } };
 }
 
-/**
- * Reads PAYMENT-RESPONSE: what the seller claims about the payment. It is never proof: the chain says
- * whether an authorization was used, and by which transaction.
- */
-
-export interface ClaimedReceipt {
-  /** Where to look first. */
-  txHash?: Hex;
-  /** Why the seller's facilitator did not settle, if it says so. */
-  reason?: string;
-}
-
-export function readReceipt(
-  headers: Record<string, string | string[] | undefined>,
-): ClaimedReceipt {
-  const header = headers["payment-response"] ?? headers["x-payment-response"];
-  if (typeof header !== "string") return {};
-  const claimed = readForeignJson(() => decodePaymentResponseHeader(header));
-  if (!claimed.ok || !isRecord(claimed.value)) return {};
-  const { transaction, errorReason } = claimed.value;
-  return {
-    ...(typeof transaction === "string" &&
-      /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
-    // It ends up in a sentence of ours: only the protocol's kind of words.
-    ...(typeof errorReason === "string" &&
-      /^[\w .:-]{1,120}$/.test(errorReason) && { reason: errorReason }),
-  };
-}
-
 /** Shows a signed authorization to the target, and judges what came back. */
 
 export type Shown =
-  | { kind: "delivered"; response: OutboundResponse }
+  | { kind: "delivered"; seen: Seen }
   | {
       kind: "failed";
       /** `refused`: a second 402, which is final. `timeout` and `broken` may be worth one more try. */
       how: "refused" | "rejected" | "timeout" | "broken";
-      response: OutboundResponse | undefined;
+      seen?: Seen;
       why: string;
+      /** Proved: nothing of the request can have arrived. */
+      neverSent?: true;
     };
 
 export async function showProof(
@@ -111,25 +84,52 @@ export async function showProof(
   proof: Record<string, string>,
 ): Promise<Shown> {
   try {
-    return judge(await ask({ ...target, headers: { ...target.headers, ...proof } }));
+    return judge(seenOf(await ask({ ...target, headers: { ...target.headers, ...proof } })));
   } catch (error) {
     if (!(error instanceof OutboundError)) throw error;
     const how = error.failure === "timeout" ? "timeout" : "broken";
-    return { kind: "failed", how, response: undefined, why: error.message };
+    const neverSent = error.neverSent && error.failure !== "blocked";
+    return { kind: "failed", how, why: error.message, ...(neverSent && { neverSent: true }) };
   }
 }
 
-function judge(response: OutboundResponse): Shown {
-  const { status } = response;
-  const failed = (how: "refused" | "rejected" | "broken", why: string): Shown => ({
+/** A redirect is an answer like others: what was bought may lie elsewhere, and whoever paid decides whether to go there. */
+function judge(seen: Seen): Shown {
+  const { status, bytes, truncatedBy } = seen;
+  const failed = (how: "refused" | "rejected" | "timeout" | "broken", why: string): Shown => ({
     kind: "failed",
     how,
-    response,
+    seen,
     why,
   });
   if (status === 402) return failed("refused", "The target did not accept the payment");
-  if (isRedirect(status)) return failed("rejected", "The target redirected the paid request");
   if (status >= 500) return failed("broken", `The target answered ${status}`);
   if (status >= 400) return failed("rejected", `The target answered ${status}`);
-  return { kind: "delivered", response };
+  // Headers, and nothing after them.
+  if (isBrokenOff(seen) && bytes === 0)
+    return failed(
+      truncatedBy === "timeout" ? "timeout" : "broken",
+      `The target answered ${status} and broke off`,
+    );
+  return { kind: "delivered", seen };
+}
+
+/**
+ * Shown once; twice only where the target cannot act twice: a request that may be repeated (GET, HEAD), or one of which
+ * nothing can have arrived. The first real answer stays, unless the second time delivers.
+ */
+export async function showAtMostTwice(
+  show: (target: TargetRequest) => Promise<Shown>,
+  target: TargetRequest,
+  secondTryMs: number,
+): Promise<Shown> {
+  const first = await show(target);
+  if (first.kind === "delivered") return first;
+  const isWorthIt = first.how === "timeout" || first.how === "broken";
+  if (!isWorthIt || !(isSafe(target) || first.neverSent === true)) return first;
+  const again = await show({ ...target, timeoutMs: Math.min(target.timeoutMs, secondTryMs) });
+  if (again.kind === "delivered") return again;
+  return first.seen === undefined && again.seen !== undefined
+    ? { ...first, seen: again.seen }
+    : first;
 }

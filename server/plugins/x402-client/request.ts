@@ -5,6 +5,10 @@ import {
   type OutboundRequest,
   type OutboundResponse,
 } from "../../infra/outbound/outbound.ts";
+import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
+import type { PaidAt } from "../custody/covers.ts";
+import type { SignInAsked } from "../custody/sign-in.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { ListingBook, ListingPins } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
@@ -12,9 +16,11 @@ import type { AgentReserve, Payer } from "../payments/agent-payments.ts";
 import type { PayFlow, PaymentKey } from "../payments/pay.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import type { Settlement } from "../settlement/types.ts";
+import type { AnswerCache } from "./cache.ts";
 import type { Lease } from "./budget.ts";
 import type { FetchLedger } from "./ledger.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
+import { stringifyExact } from "../../core/exact-json.ts";
 import { parsePayable } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 
@@ -27,6 +33,7 @@ export interface FetchInput {
   maxAmount?: string;
   dryRun?: boolean;
   timeoutMs?: number;
+  maxAge?: number;
   requestApproval?: boolean;
   reason?: string;
 }
@@ -47,6 +54,8 @@ export interface TargetRequest {
   url: URL;
   method: string;
   headers: Record<string, string>;
+  /** The names of the caller's headers that are not among them. */
+  omittedHeaders: string[];
   body: string | undefined;
   timeoutMs: number;
 }
@@ -71,10 +80,14 @@ export type FetchFault = "submitted" | "answered" | "confirmed";
 export interface ClientDeps {
   ask(request: OutboundRequest): Promise<OutboundResponse>;
   networks: readonly NetworkFacts[];
-  flow: Pick<PayFlow, "run">;
+  flow: Pick<PayFlow, "run" | "note" | "release">;
   agentReserve: AgentReserve;
   settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
   signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex>;
+  /** The wallet's word that it has paid at this site before; undefined where there is none to give. */
+  signIn(asked: Omit<SignInAsked, "networks">): Promise<SIWxPayload | undefined>;
+  /** This site takes such a word for what was paid there now. */
+  notePaidSite(paidAt: PaidAt, paymentId: string): Promise<void>;
   /** Is this origin one of the agent's sites now? */
   hasSite(agentId: string, site: string): Promise<boolean>;
   recordDelivery(key: PaymentKey, seen: DeliveryRecord): Promise<void>;
@@ -82,6 +95,9 @@ export interface ClientDeps {
   networkOf(chainId: number): string;
   listings: Pick<ListingBook, "forFetch" | "flag" | "countUse">;
   ledger: FetchLedger;
+  cache: AnswerCache;
+  /** How much of an answer is passed on. */
+  maxBytes: number;
   /** How long an outcome on chain is waited for. */
   settleWaitMs: number;
   /** Does nothing in service. */
@@ -100,6 +116,25 @@ const BODYLESS = new Set(["GET", "HEAD"]);
 
 /** RFC 9110: asking again does nothing over there. */
 export const isSafe = ({ method }: Pick<TargetRequest, "method">): boolean => BODYLESS.has(method);
+
+/** What the time before a payment may take beside the target's answers. */
+const ASKING_SPARE_MS = 30_000;
+/** The target may have got the request, and its answer is lost: not sent again by the same key. */
+const ANSWER_LOST: ReadonlySet<string> = new Set([
+  "upstream_timeout",
+  "upstream_error",
+  "upstream_redirect",
+  "fetch_capacity",
+]);
+
+const mayHaveActed = ({ code, cause }: ApiError): boolean =>
+  ANSWER_LOST.has(code) && !(cause instanceof OutboundError && cause.neverSent);
+
+/** Of a request that must not be sent twice: which errors leave it open whether it arrived, and when nobody waits for it any more. */
+export const askingOnce = ({ timeoutMs }: Pick<TargetRequest, "timeoutMs">) => ({
+  mayHaveActed,
+  longestMs: 2 * timeoutMs + ASKING_SPARE_MS,
+});
 
 export function assertOneTarget(input: FetchInput): void {
   if ((input.url === undefined) === (input.listingId === undefined))
@@ -123,17 +158,26 @@ export function prepare(input: FetchInput, listing: ListingPins | undefined): Pr
     throw invalid("body.method", "is GET or HEAD for a quote, which changes nothing anywhere");
   if (input.dryRun === true && body !== undefined)
     throw invalid("body.body", "is not sent for a quote, which changes nothing anywhere");
+  if (input.maxAge !== undefined && method !== "GET")
+    throw invalid("body.maxAge", `is for GET: what ${method} does is not told from a cache`);
   return {
-    target: { url, method, headers, body, timeoutMs: input.timeoutMs ?? DEFAULT_TIMEOUT_MS },
+    target: {
+      url,
+      method,
+      headers,
+      omittedHeaders: forwarded.omitted,
+      body,
+      timeoutMs: input.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    },
     maxAmountAtomic: readMaxAmount(input.maxAmount),
   };
 }
 
-/** A string is sent as it is; everything else is JSON. */
+/** A string is sent byte for byte; everything else as JSON, with its numbers as the caller wrote them. */
 function encodeBody(body: unknown): { body: string | undefined; contentType: string } {
   if (body === undefined) return { body: undefined, contentType: "" };
   if (typeof body === "string") return { body, contentType: "text/plain; charset=utf-8" };
-  return { body: JSON.stringify(body), contentType: "application/json" };
+  return { body: stringifyExact(body), contentType: "application/json" };
 }
 
 function readMaxAmount(text: string | undefined): bigint | undefined {
@@ -158,7 +202,7 @@ const invalid = (path: string, message: string): ApiError =>
  * carries credentials or speaks for the payment is ours to set or nobody's: it is left out.
  */
 type ForwardedHeaders =
-  | { ok: true; headers: Record<string, string> }
+  | { ok: true; headers: Record<string, string>; omitted: string[] }
   | { ok: false; name: string; reason: string };
 
 const words = (text: string): string[] => text.trim().split(/\s+/);
@@ -172,7 +216,14 @@ const LEFT_OUT = new Set([
   // Who asks, as only a proxy may say it.
   ...words("forwarded via x-real-ip true-client-ip cf-connecting-ip"),
 ]);
-const LEFT_OUT_PREFIXES = ["proxy-", "payment-", "x-payment", "x-forwarded-", "sec-"];
+const LEFT_OUT_PREFIXES = [
+  "proxy-",
+  "payment-",
+  "x-payment",
+  "x-forwarded-",
+  "sec-",
+  "sign-in-with-x",
+];
 
 const MAX_HEADERS = 64;
 const MAX_VALUE_LENGTH = 4_096;
@@ -186,6 +237,7 @@ const OWN_KEY_PATTERN = /purser_[0-9A-Za-z]{8,}/;
 export function forwardedHeaders(given: Record<string, string>): ForwardedHeaders {
   const entries = Object.entries(given);
   const headers = new Map<string, string>();
+  const omitted: string[] = [];
   if (entries.length > MAX_HEADERS)
     return { ok: false, name: "", reason: `has more than ${MAX_HEADERS} members` };
   for (const [name, value] of entries) {
@@ -194,9 +246,10 @@ export function forwardedHeaders(given: Record<string, string>): ForwardedHeader
     if (!VALUE_PATTERN.test(value) || value.length > MAX_VALUE_LENGTH)
       return { ok: false, name, reason: "has a value that is not visible ASCII on one line" };
     if (headers.has(key)) return { ok: false, name, reason: "is given twice" };
-    if (!isLeftOut(key) && !OWN_KEY_PATTERN.test(value)) headers.set(key, value);
+    if (isLeftOut(key) || OWN_KEY_PATTERN.test(value)) omitted.push(name);
+    else headers.set(key, value);
   }
-  return { ok: true, headers: Object.fromEntries(headers) };
+  return { ok: true, headers: Object.fromEntries(headers), omitted };
 }
 
 const isLeftOut = (name: string): boolean =>

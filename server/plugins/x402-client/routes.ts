@@ -1,19 +1,26 @@
 /** x402-fetch for agents and for owners who try it out; and the ledger of what was fetched. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply } from "fastify";
+import { parseExact } from "../../core/exact-json.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApprovalRequired } from "../../schemas/approvals.ts";
-import { IdParams, PageQuery, Problem } from "../../schemas/common.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
+import { keepJsonText } from "../http/index.ts";
 import { listFetches, type FetchRow } from "./fetches-store.ts";
 import type { FetchCaller, FetchInput } from "./request.ts";
 
 const FETCH = "POST /api/agents/x402-fetch";
 const TRY = "POST /api/agents/:id/try";
 
+/** Of a fetch that was paid, beside what asking the target can end in. */
+const FETCHING = ["listing_not_active", "fetch_quota_exceeded", "paid_upstream_failed"] as const;
+
 const routes: FastifyPluginAsyncTypebox = async (app) => {
+  keepJsonText(app);
+
   /** The share of memory is held while the fetch runs, whoever hung up, and then until its answer has left us. */
   async function fetched(
     reply: FastifyReply,
@@ -33,16 +40,24 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/x402-fetch",
     {
-      config: { auth: "agent", limit: "fetch", guardrails: { kind: "x402" } },
+      config: {
+        auth: "agent",
+        limit: "fetch",
+        guardrails: { kind: "x402" },
+        idempotencyKey: true,
+        errors: FETCHING,
+      },
       schema: {
         tags: ["agents"],
+        operationId: "agentFetch",
         summary: "Fetch a URL, paying for it over x402 within the agent's limits",
         body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
+        response: { 200: X402FetchAnswer, 202: ApprovalRequired },
       },
     },
     async (request, reply) => {
-      const { agent, body } = request;
+      const { agent } = request;
+      const body = asWritten(request);
       return fetched(reply, body, {
         id: agent.id,
         walletAddress: agent.walletAddress,
@@ -58,17 +73,24 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/try",
     {
-      config: { auth: "owner", guardrails: { kind: "x402" } },
+      config: {
+        auth: "owner",
+        guardrails: { kind: "x402" },
+        idempotencyKey: true,
+        errors: FETCHING,
+      },
       schema: {
         tags: ["owners: payments"],
+        operationId: "tryFetch",
         summary: "Fetch as this agent would, under its limits, without its key",
         params: IdParams,
         body: X402FetchRequest,
-        response: { 200: X402FetchAnswer, 202: ApprovalRequired, "4xx": Problem, "5xx": Problem },
+        response: { 200: X402FetchAnswer, 202: ApprovalRequired },
       },
     },
     async (request, reply) => {
-      const { body, owner, params } = request;
+      const { owner, params } = request;
+      const body = asWritten(request);
       const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
       return fetched(reply, body, {
         id: agent.id,
@@ -93,6 +115,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "agent" },
       schema: {
         tags: ["agents"],
+        operationId: "listFetches",
         summary: "Every fetch of the agent, free or paid, newest first",
         querystring: PageQuery,
         response: { 200: FetchPage },
@@ -107,6 +130,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner" },
       schema: {
         tags: ["owners: payments"],
+        operationId: "listAgentFetches",
         summary: "Every fetch of an agent, free or paid, newest first",
         params: IdParams,
         querystring: PageQuery,
@@ -119,6 +143,19 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 };
+
+/** What is sent on to the target has the numbers the caller wrote. */
+function asWritten<T extends { body?: unknown }>({
+  body,
+  jsonText,
+}: {
+  body: T;
+  jsonText: string | undefined;
+}): T {
+  if (jsonText === undefined || body.body === undefined || typeof body.body === "string")
+    return body;
+  return { ...body, body: (parseExact(jsonText) as T).body };
+}
 
 function presentFetch(row: FetchRow): FetchWire {
   const { agentId: _agentId, bytes, keptBytes, createdAt, endedAt, ...facts } = row;

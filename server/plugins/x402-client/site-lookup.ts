@@ -4,7 +4,7 @@ import { getAddress } from "viem";
 import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { parseSite, readableSite, siteOf } from "../../core/site.ts";
-import { IdParams, Problem } from "../../schemas/common.ts";
+import { IdParams } from "../../schemas/common.ts";
 import { SiteLookup, SiteLookupBody } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
 import { entriesOf } from "../agents/payees-store.ts";
@@ -18,10 +18,11 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "owner", limit: "probe" },
       schema: {
         tags: ["owners: allowlist"],
+        operationId: "lookUpSite",
         summary: "Whom a website asks to be paid, and how much; stores nothing, pays nothing",
         params: IdParams,
         body: SiteLookupBody,
-        response: { 200: SiteLookup, "4xx": Problem, "5xx": Problem },
+        response: { 200: SiteLookup },
       },
     },
     async ({ id, owner, params, body }) => {

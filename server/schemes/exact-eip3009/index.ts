@@ -1,5 +1,6 @@
 /** Scheme `exact` over EIP-3009: the payer signs a transfer of the token itself, and anyone may relay it. */
 import { bytesToHex, getAddress, type Hex } from "viem";
+import { EXACT_EIP3009 } from "../../../packages/paywall/src/scheme.ts";
 import { uintOf } from "../../core/abi.ts";
 import type { SignedAuthorization, Authorization } from "../../core/authorization.ts";
 import { parseEcdsa, recoverSigner, unwrapSignature } from "../../core/signatures.ts";
@@ -35,12 +36,8 @@ import {
 import { parseAddress, isRecord, plainText, quoted } from "../../core/foreign-text.ts";
 import { USDC_DECIMALS, parseAtomic } from "../../core/money.ts";
 
-/** What `extra.assetTransferMethod` calls an EIP-3009 transfer. */
-const TRANSFER_METHOD = "eip3009";
-
 export const exactEip3009: Scheme<ExactPayment> = {
-  name: "exact",
-  transferMethod: TRANSFER_METHOD,
+  ...EXACT_EIP3009,
   versions: [1, 2],
 
   recognizes: ({ payload }) => !("permit2Authorization" in payload),
@@ -76,7 +73,6 @@ export const exactEip3009: Scheme<ExactPayment> = {
   cancelDigest,
   whyNotPayable,
   proofPayload,
-  requirementExtra: ({ usdc }) => ({ name: usdc.name, version: usdc.version }),
 };
 
 /** First payment to a new payee, a busy token proxy. */
@@ -291,7 +287,7 @@ export function whyNotPayable(extra: Fields, network: NetworkFacts): string | un
   if (differs("verifyingContract", usdc.address)) return "verifyingContract is not the token";
   if (differs("chainId", String(chainId))) return "chainId is not the network's";
   if (differs("decimals", String(USDC_DECIMALS))) return "decimals are not those of USDC";
-  if (differs("assetTransferMethod", TRANSFER_METHOD))
+  if (differs("assetTransferMethod", EXACT_EIP3009.transferMethod))
     return `transfer method ${quoted(extra["assetTransferMethod"])} is not supported`;
   return undefined;
 }

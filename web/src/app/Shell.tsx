@@ -48,6 +48,29 @@ export const PublicArea = (): ReactNode => (
   </SessionProvider>
 );
 
+/** A question that somebody else asked: nothing beside it leads away. */
+export const ConsentArea = (): ReactNode => (
+  <SessionProvider isPrivate>
+    <div className={styles.question}>
+      <header className={styles.asked}>
+        <Logo />
+        <WhoAnswers />
+      </header>
+      <main id="content" tabIndex={-1}>
+        <SessionGate>
+          <Outlet />
+        </SessionGate>
+      </main>
+      <SigningHost />
+    </div>
+  </SessionProvider>
+);
+
+function WhoAnswers(): ReactNode {
+  const { session } = useSession();
+  return session && <AccountMenu session={session} />;
+}
+
 /** Every page opened by its address has the key "default": one must not begin where another was left. */
 const scrollKey = ({ key, pathname }: { key: string; pathname: string }): string =>
   key === "default" ? pathname : key;

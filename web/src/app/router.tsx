@@ -1,6 +1,6 @@
 import { createBrowserRouter, redirect, type RouteObject } from "react-router";
 import { RouteError } from "./RouteError.tsx";
-import { OwnerArea, PublicArea } from "./Shell.tsx";
+import { ConsentArea, OwnerArea, PublicArea } from "./Shell.tsx";
 
 type Loaded = Promise<{ default: () => React.ReactNode }>;
 
@@ -35,6 +35,10 @@ export const router = createBrowserRouter([
           { path: "/approvals", ...screen(() => import("./routes/approvals.tsx")) },
           { path: "/settings", ...screen(() => import("./routes/settings.tsx")) },
         ],
+      },
+      {
+        element: <ConsentArea />,
+        children: [{ path: "/oauth/authorize", ...screen(() => import("./routes/authorize.tsx")) }],
       },
       {
         element: <PublicArea />,

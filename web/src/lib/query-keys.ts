@@ -18,6 +18,9 @@ export const keys = {
   overview: (agentId: string | undefined) => ["overview", agentId ?? "all"] as const,
   ownBalance: (network: string) => ["own-balance", network] as const,
   apiKeys: (agentId: string) => ["keys", agentId] as const,
+  connections: (agentId: string) => ["connections", agentId] as const,
+  /** What a program asks for, as its address says it. */
+  consent: (parameters: object) => ["consent", parameters] as const,
   auditChain: ["audit-chain"],
   recovery: ["recovery"],
   audit: (agentId: string) => ["audit", agentId] as const,
@@ -50,8 +53,9 @@ export const staleAfter = {
   paymentEvent: ["agents", "agent", "overview"],
   payment: ["agents", "agent", "overview", "payments", "own-balance"],
   /** Of limits, payees or expiry, and of the agent's state. */
-  rules: ["agents", "agent", "overview", "keys", "audit", "audit-chain"],
+  rules: ["agents", "agent", "overview", "keys", "connections", "audit", "audit-chain"],
   apiKeys: ["keys", "audit", "audit-chain"],
+  connections: ["connections", "audit", "audit-chain"],
   approval: ["approvals", "approval", "audit", "audit-chain"],
   listing: ["listings", "listing"],
 } as const satisfies Record<string, readonly Root[]>;
@@ -68,6 +72,7 @@ export const invalidate = {
   afterPayment: () => refetch(staleAfter.payment),
   afterRules: () => refetch(staleAfter.rules),
   afterApiKeys: () => refetch(staleAfter.apiKeys),
+  afterConnections: () => refetch(staleAfter.connections),
   afterApproval: () => refetch(staleAfter.approval),
   afterListing: () => refetch(staleAfter.listing),
   /** Its own answer would be "not found" now, on a screen that is about to be left. */

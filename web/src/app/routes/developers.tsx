@@ -48,7 +48,14 @@ export default function DevelopersScreen(): ReactNode {
           title="Over MCP"
           hint="The same tools for a model that speaks the Model Context Protocol."
         >
-          <CodeBlock label="MCP client configuration" code={mcpConfig(base, "${AGENT_API_KEY}")} />
+          <Stack gap={3}>
+            <CodeBlock label="MCP server, for a client with OAuth" code={`${base}/mcp`} />
+            <Note>
+              Such a client needs the address alone: it opens a page here, you choose the agent, and
+              no key is copied.
+            </Note>
+            <CodeBlock label="MCP client with a key" code={mcpConfig(base, "${AGENT_API_KEY}")} />
+          </Stack>
         </Section>
         {info && network ? (
           <PointYourApi info={info} network={network} first="express" />

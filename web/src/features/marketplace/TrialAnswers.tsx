@@ -50,12 +50,8 @@ interface ReceiptProps {
 }
 
 export function Receipt({ answer, explorer }: ReceiptProps): ReactNode {
-  const data =
-    answer.data === undefined
-      ? undefined
-      : typeof answer.data === "string"
-        ? answer.data
-        : JSON.stringify(answer.data, null, 2);
+  // As it was sent: a value would have lost digits on its way through this page.
+  const { text } = answer;
   return (
     <Stack gap={3}>
       <Note tone={answer.delivered ? "ok" : "warn"}>
@@ -66,16 +62,16 @@ export function Receipt({ answer, explorer }: ReceiptProps): ReactNode {
               {answer.delivered ? "." : ", but the seller did not deliver."}
             </>
           ) : (
-            "It was free."
+            (answer.note ?? "It was free.")
           )}{" "}
           <Money amount={answer.remaining} /> of the limit is left.
         </p>
         {answer.txHash !== null && <TxHash value={answer.txHash} explorerUrl={explorer} />}
       </Note>
-      {data !== undefined && (
+      {text !== undefined && (
         <CodeBlock
-          label={`Answer (${answer.contentType ?? "no type"})`}
-          code={data.slice(0, 20_000)}
+          label={`Answer (${answer.contentType ?? "no type"}${answer.truncated === true ? ", not whole" : ""})`}
+          code={text.slice(0, 20_000)}
         />
       )}
     </Stack>

@@ -102,6 +102,8 @@ export function creationAsk(body: NewAgent, network: string, names?: TermNames):
 export function keyAsk(asked: {
   agent: Pick<Agent, "id" | "walletAddress" | "network" | "name">;
   title: string;
+  /** What the label names. */
+  what?: string;
   label: string;
   expiresAt: string | null;
 }): Ask {
@@ -125,7 +127,7 @@ export function keyAsk(asked: {
         ]);
       return Promise.resolve({
         changes: [
-          { what: "New API key", before: "", after: label || "without a label" },
+          { what: asked.what ?? "New API key", before: "", after: label || "without a label" },
           { what: "For", before: "", after: asked.agent.name },
           { what: "Expires", before: "", after: expiresAt },
         ],

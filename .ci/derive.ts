@@ -1,0 +1,201 @@
+// `npm run derive`: writes what others install and the server says first: the types of the clients, for TypeScript and for
+// Python, from its schemas, and the plugin's skill from /skill.md. With --check it only compares.
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { findNetwork } from "../server/core/networks.ts";
+import { skillMarkdown } from "../server/plugins/meta/skill.ts";
+import { AgentApproval, ApprovalRequired } from "../server/schemas/approvals.ts";
+import { Listing } from "../server/schemas/listings.ts";
+import { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../server/schemas/payments.ts";
+import { X402FetchAnswer, X402FetchRequest } from "../server/schemas/x402-fetch.ts";
+
+const ROOT = fileURLToPath(new URL("../", import.meta.url));
+const TYPESCRIPT = "packages/purser/src/types.ts";
+const PYTHON = "packages/python/src/purser/_types.py";
+const SKILL = "plugins/purser/skills/purser/SKILL.md";
+
+const NAMED: Record<string, object> = {
+  AgentSelf,
+  SpendRequest,
+  SpendResult: SpendAnswer,
+  X402FetchRequest,
+  FetchResult: X402FetchAnswer,
+  Payment,
+  Listing,
+  Approval: AgentApproval,
+  ApprovalRequired,
+};
+
+interface Schema {
+  type?: string;
+  const?: unknown;
+  enum?: unknown[];
+  anyOf?: Schema[];
+  items?: Schema;
+  properties?: Record<string, Schema>;
+  patternProperties?: Record<string, Schema>;
+  additionalProperties?: boolean | Schema;
+  required?: string[];
+  description?: string;
+}
+
+const PLAIN: Record<string, string> = {
+  string: "string",
+  integer: "number",
+  number: "number",
+  boolean: "boolean",
+  null: "null",
+};
+
+function typeOf(schema: Schema): string {
+  if (schema.const !== undefined) return JSON.stringify(schema.const);
+  if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
+  if (schema.anyOf) return [...new Set(schema.anyOf.map(typeOf))].join(" | ");
+  if (schema.type === "array") return `(${typeOf(schema.items ?? {})})[]`;
+  if (schema.type === "object") return objectOf(schema);
+  return PLAIN[schema.type ?? ""] ?? "unknown";
+}
+
+function objectOf({
+  properties,
+  patternProperties,
+  additionalProperties,
+  required,
+}: Schema): string {
+  const [values] = Object.values(patternProperties ?? {});
+  if (values) return `Record<string, ${typeOf(values)}>`;
+  const members = Object.entries(properties ?? {}).map(
+    ([name, member]) =>
+      `${comment(member)}${JSON.stringify(name)}${required?.includes(name) ? "" : "?"}: ${typeOf(member)};`,
+  );
+  if (additionalProperties === true) members.push("[member: string]: unknown;");
+  return `{\n${members.join("\n")}\n}`;
+}
+
+/** Of a member, or of what it is beside null. */
+function comment({ description, anyOf }: Schema): string {
+  const text = description ?? anyOf?.find((schema) => schema.description)?.description;
+  return text === undefined ? "" : `/** ${text.replaceAll("*/", "*\\/")} */\n`;
+}
+
+/** Python: each object is a class, called by its way from the top. */
+class PythonTypes {
+  readonly classes: string[] = [];
+  readonly #taken = new Set<string>();
+
+  declare(name: string, schema: Schema): void {
+    const type = this.#typeOf(schema, name);
+    // Only an object declares itself.
+    if (type !== name) this.classes.push(`${name} = ${type}`);
+  }
+
+  #typeOf(schema: Schema, name: string): string {
+    if (schema.const !== undefined) return `Literal[${pythonLiteral(schema.const)}]`;
+    if (schema.enum) return `Literal[${schema.enum.map(pythonLiteral).join(", ")}]`;
+    if (schema.anyOf) return this.#unionOf(schema.anyOf, name);
+    if (schema.type === "array") return `List[${this.#typeOf(schema.items ?? {}, `${name}Item`)}]`;
+    if (schema.type === "object") return this.#objectOf(schema, name);
+    return PYTHON_PLAIN[schema.type ?? ""] ?? "Any";
+  }
+
+  #unionOf(schemas: Schema[], name: string): string {
+    const isNull = ({ type }: Schema) => type === "null";
+    const others = [
+      ...new Set(schemas.filter((one) => !isNull(one)).map((one) => this.#typeOf(one, name))),
+    ];
+    const type = others.length === 1 ? others[0] : `Union[${others.join(", ")}]`;
+    return schemas.some(isNull) ? `Optional[${type}]` : (type ?? "None");
+  }
+
+  #objectOf({ properties, patternProperties, required }: Schema, name: string): string {
+    const [values] = Object.values(patternProperties ?? {});
+    if (values) return `Dict[str, ${this.#typeOf(values, `${name}Value`)}]`;
+    const members = Object.entries(properties ?? {});
+    // What is no name in Python cannot be a member of a class.
+    if (members.length === 0 || members.some(([key]) => !/^[a-z]\w*$/i.test(key)))
+      return "Dict[str, Any]";
+    if (this.#taken.has(name)) throw new Error(`two objects would be called ${name}`);
+    this.#taken.add(name);
+    const lines = members.map(([key, member]) => {
+      const type = this.#typeOf(member, name + key[0]?.toUpperCase() + key.slice(1));
+      return `    ${key}: ${required?.includes(key) ? type : `NotRequired[${type}]`}\n`;
+    });
+    this.classes.push(`class ${name}(TypedDict):\n${lines.join("")}`);
+    return name;
+  }
+}
+
+const PYTHON_PLAIN: Record<string, string> = {
+  string: "str",
+  integer: "int",
+  number: "float",
+  boolean: "bool",
+  null: "None",
+};
+
+const pythonLiteral = (value: unknown): string =>
+  typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value);
+
+// Through JSON: only what is in the schema's document.
+const named = Object.entries(NAMED).map(
+  ([name, schema]) => [name, JSON.parse(JSON.stringify(schema)) as Schema] as const,
+);
+
+const typescript = `/**
+ * What the service takes and answers, as plain types. Written from the service's schemas by \`npm run derive\`:
+ * change those.
+ */
+${named.map(([name, schema]) => `export type ${name} = ${typeOf(schema)};\n`).join("\n")}`;
+
+const types = new PythonTypes();
+for (const [name, schema] of named) if (!name.endsWith("Request")) types.declare(name, schema);
+const python = `"""What the service answers. Written from the service's schemas by \`npm run derive\`: change those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, TypedDict, Union
+
+if TYPE_CHECKING:
+    # Part of every type checker; a program that runs needs it not.
+    from typing_extensions import NotRequired
+
+
+${types.classes.join("\n\n")}
+
+class PaymentPage(TypedDict):
+    items: List[Payment]
+    nextCursor: Optional[str]
+
+
+class ListingPage(TypedDict):
+    items: List[Listing]
+    nextCursor: Optional[str]
+`;
+
+/** As a local service tells it; which one is meant, the plugin's own configuration says. */
+const local = findNetwork("eip155:5042002");
+const skill = skillMarkdown({
+  baseUrl: "http://localhost:3000",
+  networkId: local?.id ?? "",
+  networkName: local?.name ?? "",
+  demoPath: `/api/${local?.slug}-stats`,
+});
+
+const formatted = execFileSync(
+  `${ROOT}node_modules/.bin/oxfmt`,
+  ["--stdin-filepath", `${ROOT}${TYPESCRIPT}`],
+  { cwd: ROOT, input: typescript, encoding: "utf8" },
+);
+
+for (const [file, text] of [
+  [TYPESCRIPT, formatted],
+  [PYTHON, python],
+  [SKILL, skill],
+] as const) {
+  if (!process.argv.includes("--check")) writeFileSync(`${ROOT}${file}`, text);
+  else if (readFileSync(`${ROOT}${file}`, "utf8") !== text) {
+    console.error(`${file} is not what the server says: npm run derive`);
+    process.exitCode = 1;
+  }
+}

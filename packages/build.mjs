@@ -1,0 +1,108 @@
+// `node packages/build.mjs [purser] [paywall]`: JavaScript for Node (ESM and CJS), source maps and types, into each dist/.
+// What a package needs of others is bundled, unless its manifest names it.
+import { execFile } from "node:child_process";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { promisify } from "node:util";
+import { build } from "esbuild";
+
+const HERE = import.meta.dirname;
+const TSC = join(HERE, "..", "node_modules", ".bin", "tsc");
+const { resolve } = createRequire(import.meta.url);
+
+/** @type {import("esbuild").BuildOptions} */
+const COMMON = {
+  bundle: true,
+  platform: "node",
+  target: "node20.19",
+  mainFields: ["module", "main"],
+  sourcemap: true,
+  legalComments: "linked",
+  logLevel: "error",
+};
+
+/** For CommonJS that is bundled into a module and asks for Node's own modules. */
+const REQUIRE =
+  'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);';
+
+const PACKAGES = {
+  /** @param {string} folder */
+  async purser(folder) {
+    await library(folder, "index", undefined);
+    await build({
+      ...COMMON,
+      absWorkingDir: folder,
+      entryPoints: { cli: "src/bin.ts" },
+      outdir: "dist",
+      format: "esm",
+      splitting: true,
+      // A program, not a library: nobody debugs into it, and the protocol's library is large.
+      minifySyntax: true,
+      minifyWhitespace: true,
+      sourcemap: false,
+      chunkNames: "cli-[name]-[hash]",
+      banner: { js: REQUIRE },
+    });
+  },
+  /** @param {string} folder */
+  async paywall(folder) {
+    await library(folder, "paywall", REQUIRE);
+    const assets = join(folder, "dist", "assets");
+    mkdirSync(assets);
+    for (const name of readdirSync(join(folder, "src", "assets")))
+      copyFileSync(join(folder, "src", "assets", name), join(assets, name));
+    for (const font of ["geist", "geist-mono"]) {
+      const file = resolve(`@fontsource-variable/${font}/files/${font}-latin-wght-normal.woff2`);
+      copyFileSync(file, join(assets, `${font}.woff2`));
+      copyFileSync(join(dirname(dirname(file)), "LICENSE"), join(assets, `${font}.LICENSE`));
+    }
+  },
+};
+
+/** Both module systems, and the types for each. */
+async function library(
+  /** @type {string} */ folder,
+  /** @type {string} */ entry,
+  /** @type {string | undefined} */ esmBanner,
+) {
+  const { dependencies = {}, peerDependencies = {} } = JSON.parse(
+    readFileSync(join(folder, "package.json"), "utf8"),
+  );
+  const external = Object.keys({ ...dependencies, ...peerDependencies }).flatMap((name) => [
+    name,
+    `${name}/*`,
+  ]);
+  const options = {
+    ...COMMON,
+    absWorkingDir: folder,
+    entryPoints: [`src/${entry}.ts`],
+    outdir: "dist",
+    external,
+  };
+  await build({ ...options, format: "esm", ...(esmBanner && { banner: { js: esmBanner } }) });
+  await build({
+    ...options,
+    format: "cjs",
+    outExtension: { ".js": ".cjs" },
+    define: { "import.meta.url": "ownUrl" },
+    banner: { js: 'const ownUrl = require("node:url").pathToFileURL(__filename).href;' },
+  });
+  await promisify(execFile)(TSC, ["-p", folder]);
+  const dist = join(folder, "dist");
+  for (const name of readdirSync(dist).filter((file) => file.endsWith(".d.ts"))) {
+    const types = readFileSync(join(dist, name), "utf8");
+    const importing = (/** @type {string} */ extension) =>
+      types.replaceAll(/(from |import\()"(\.\/[^"]+)\.ts"/g, `$1"$2.${extension}"`);
+    writeFileSync(join(dist, name), importing("js"));
+    writeFileSync(join(dist, name.replace(/ts$/, "cts")), importing("cjs"));
+  }
+}
+
+const named = process.argv.slice(2);
+for (const [name, make] of Object.entries(PACKAGES)) {
+  if (named.length > 0 && !named.includes(name)) continue;
+  const folder = join(HERE, name);
+  rmSync(join(folder, "dist"), { recursive: true, force: true });
+  await make(folder);
+}

@@ -1,0 +1,32 @@
+/**
+ * JSON that a stranger wrote. Parsing it never fails for its depth, but what comes after does: hashing,
+ * storing or serializing a few thousand nested arrays overflows the stack. So depth is refused here.
+ */
+
+/** Deeper than any payment, JSON schema or order is; far from what a stack holds. */
+export const MAX_JSON_DEPTH = 64;
+
+type ForeignJson = { ok: true; value: unknown } | { ok: false; why: string };
+
+/** `parse` is JSON.parse, or a codec that ends in it. */
+export function readForeignJson(parse: () => unknown): ForeignJson {
+  let value: unknown;
+  try {
+    value = parse();
+  } catch {
+    return { ok: false, why: "is not JSON" };
+  }
+  return isTooDeep(value)
+    ? { ok: false, why: `is nested deeper than ${MAX_JSON_DEPTH} levels` }
+    : { ok: true, value };
+}
+
+/** Whether more than `levels` arrays and objects are inside one another. */
+export function isTooDeep(value: unknown, levels = MAX_JSON_DEPTH): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  return levels === 0 || Object.values(value).some((member) => isTooDeep(member, levels - 1));
+}
+
+/** A JSON object, in contrast to an array, null or a scalar. */
+export const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);

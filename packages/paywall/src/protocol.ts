@@ -1,0 +1,121 @@
+/** The paywall's share of the protocol: how a price becomes terms, and how a proof is read, in both versions. */
+import type {
+  AssetAmount,
+  Network,
+  PaymentRequirements,
+  Price,
+  SchemeNetworkServer,
+  PaymentPayload,
+  PaymentRequired,
+} from "@x402/core/types";
+import { decodePaymentSignatureHeader } from "@x402/core/http";
+import { isRecord, readForeignJson } from "./foreign-json.ts";
+import { parsePayable } from "./money.ts";
+import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
+import type { PaywallScheme } from "./scheme.ts";
+
+class PriceError extends Error {
+  override name = "PriceError";
+}
+
+export class UsdcScheme implements SchemeNetworkServer {
+  readonly scheme: string;
+  readonly defaultAssetTransferMethod: string;
+  readonly paymentFlows: NonNullable<SchemeNetworkServer["paymentFlows"]>;
+  readonly #own: PaywallScheme;
+  readonly #networks: readonly PaymentNetwork[];
+
+  constructor(own: PaywallScheme, networks: readonly PaymentNetwork[]) {
+    this.scheme = own.name;
+    this.defaultAssetTransferMethod = own.transferMethod;
+    this.paymentFlows = {
+      [own.transferMethod]: { supported: ["upfront"], default: "upfront" },
+    };
+    this.#own = own;
+    this.#networks = networks;
+  }
+
+  async parsePrice(price: Price, network: Network): Promise<AssetAmount> {
+    const facts = this.#networks.find((candidate) => candidate.id === network);
+    if (!facts) throw new PriceError(`the paywall knows no network ${network}`);
+    const parsed = parsePayable(price);
+    if (!parsed.ok) throw new PriceError(`the price ${JSON.stringify(price)} ${parsed.reason}`);
+    return {
+      asset: facts.usdc.address,
+      amount: parsed.atomic.toString(),
+      extra: this.#own.requirementExtra(facts),
+    };
+  }
+
+  async enhancePaymentRequirements(
+    requirements: PaymentRequirements,
+  ): Promise<PaymentRequirements> {
+    return requirements;
+  }
+}
+
+/** Reads what a caller shows as proof of payment, in either version of the protocol. */
+
+export type Proof =
+  | { kind: "none" }
+  | { kind: "malformed"; reason: string }
+  | { kind: "shown"; version: 1 | 2; payload: PaymentPayload };
+
+/** `accepts` is what the resource asks: version 1 proofs do not repeat it, so it is looked up. */
+export function readProof(
+  headers: Record<string, string | string[] | undefined>,
+  accepts: readonly PaymentRequirements[],
+): Proof {
+  const v2 = headers["payment-signature"];
+  const v1 = headers["x-payment"];
+  if (v2 === undefined && v1 === undefined) return { kind: "none" };
+  const shown = v2 ?? v1;
+  const read =
+    typeof shown === "string"
+      ? readForeignJson(() => decodePaymentSignatureHeader(shown))
+      : undefined;
+  const decoded = read?.ok ? read.value : undefined;
+  if (!isRecord(decoded) || !isRecord(decoded["payload"]))
+    return { kind: "malformed", reason: "invalid_payload" };
+  if (decoded["x402Version"] === 2) {
+    if (!isRecord(decoded["accepted"])) return { kind: "malformed", reason: "invalid_payload" };
+    return { kind: "shown", version: 2, payload: decoded as PaymentPayload };
+  }
+  if (decoded["x402Version"] !== 1) return { kind: "malformed", reason: "invalid_x402_version" };
+  const network = findAmong(String(decoded["network"]), PAYMENT_NETWORKS)?.id;
+  const accepted = accepts.find(
+    (entry) => entry.scheme === decoded["scheme"] && entry.network === network,
+  );
+  if (!accepted) return { kind: "malformed", reason: "invalid_network" };
+  // The signed authorization is the same object in both versions; from here on there is one path.
+  const payload = { x402Version: 2, accepted, payload: decoded["payload"] };
+  return { kind: "shown", version: 1, payload };
+}
+
+/**
+ * The body of an unpaid answer. Version 2 leaves it free (its terms are in the header), so it speaks
+ * version 1, with version 2's names beside: whoever reads only bodies finds the same terms. Where
+ * version 1 has no name for a network the CAIP-2 id stands, which a version 1 client refuses.
+ */
+
+export function v1Body({ accepts, error, resource }: PaymentRequired): object {
+  return {
+    x402Version: 1,
+    error: error ?? "Payment required",
+    accepts: accepts.map((entry) => ({
+      scheme: entry.scheme,
+      network: findAmong(entry.network, PAYMENT_NETWORKS)?.v1Name ?? entry.network,
+      maxAmountRequired: entry.amount,
+      amount: entry.amount,
+      resource: resource.url,
+      description: resource.description ?? "",
+      mimeType: resource.mimeType ?? "",
+      payTo: entry.payTo,
+      maxTimeoutSeconds: entry.maxTimeoutSeconds,
+      asset: entry.asset,
+      extra: entry.extra,
+    })),
+    resource,
+    help: "Version 2 clients: the terms are in the PAYMENT-REQUIRED header; send the proof in PAYMENT-SIGNATURE.",
+  };
+}

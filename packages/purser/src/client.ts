@@ -1,0 +1,278 @@
+/**
+ * The typed client for agents: one key, one call.
+ *
+ *   const purser = new Purser({ apiKey: process.env.AGENT_API_KEY, baseUrl: "http://localhost:3000" });
+ *   const { data, amountPaid } = await purser.fetch({ url, maxAmount: "0.01" });
+ *
+ * Every paying call carries an Idempotency-Key of its own, and is repeated only where repeating cannot
+ * pay twice: the same key always travels with the same body.
+ */
+import {
+  ApprovalNeeded,
+  type Delivered,
+  deliveredIn,
+  type Problem,
+  PurserError,
+} from "./problem.ts";
+import { type Answer, ask, speaksTls } from "./transport.ts";
+import type {
+  AgentSelf,
+  Approval,
+  ApprovalRequired,
+  FetchResult,
+  Listing,
+  Payment,
+  SpendRequest,
+  SpendResult,
+  X402FetchRequest,
+} from "./types.ts";
+
+/** A quote changes nothing anywhere: GET or HEAD, without a body. */
+export type QuoteRequest = Omit<X402FetchRequest, "method" | "body" | "dryRun"> & {
+  method?: "GET" | "HEAD";
+};
+export interface Page<T> {
+  items: T[];
+  nextCursor: string | null;
+}
+
+export interface PurserOptions {
+  apiKey: string;
+  baseUrl: string;
+  /** How long one call may take, retries included (60 s). */
+  timeoutMs?: number;
+  fetch?: typeof globalThis.fetch;
+}
+
+export interface CallOptions {
+  /** Give your own key to repeat a call after a restart of your process. */
+  idempotencyKey?: string;
+  signal?: AbortSignal;
+}
+
+export interface PayOptions extends CallOptions {
+  /**
+   * With `requestApproval`: how long to wait for the owner. Once it is granted, the same call is repeated with the same
+   * key. Without it an `ApprovalNeeded` is thrown at once.
+   */
+  waitForApprovalMs?: number;
+}
+
+/** The request cannot have paid, or the same key finds out what it did. Denials and bad input are not here. */
+const SAFE_TO_REPEAT = new Set([
+  "idempotency_in_progress",
+  "rate_limited",
+  "fetch_capacity",
+  "chain_unavailable",
+  "relayer_unfunded",
+  "service_unavailable",
+  "payment_status_unknown",
+]);
+
+const FETCH_PATH = "/api/agents/x402-fetch";
+/** One look of the service at a decision. */
+const LOOK_SECONDS = 30;
+const FIRST_PAUSE_MS = 250;
+const LONGEST_PAUSE_MS = 5_000;
+
+export class Purser {
+  readonly #apiKey: string;
+  readonly #baseUrl: string;
+  readonly #timeoutMs: number;
+  readonly #fetch: typeof globalThis.fetch;
+  /** It has answered before: what is refused now may be a restart. */
+  #isKnown = false;
+
+  constructor(options: PurserOptions) {
+    this.#apiKey = options.apiKey;
+    this.#baseUrl = options.baseUrl.replace(/\/+$/, "");
+    this.#timeoutMs = options.timeoutMs ?? 60_000;
+    this.#fetch = options.fetch ?? globalThis.fetch;
+  }
+
+  /** Name, wallet, balance, limits and allowlist of this agent. */
+  me(options?: CallOptions): Promise<AgentSelf> {
+    return this.#call({ method: "GET", path: "/api/agents/me", member: "wallet" }, options);
+  }
+
+  /** Pays an allowlisted address. */
+  spend(request: SpendRequest, options?: PayOptions): Promise<SpendResult> {
+    return this.#pay("/api/agents/spend", request, options);
+  }
+
+  /** Fetches a URL, or a marketplace listing, and pays if it must. */
+  fetch(request: X402FetchRequest, options?: PayOptions): Promise<FetchResult> {
+    return this.#pay(FETCH_PATH, request, options);
+  }
+
+  /** What a GET would cost and whether the limits allow it; sends no body, pays nothing, and tells terms only. */
+  quote(request: QuoteRequest, options?: CallOptions): Promise<FetchResult> {
+    const body = { ...request, dryRun: true };
+    return this.#call({ method: "POST", path: FETCH_PATH, body, member: "success" }, options);
+  }
+
+  /** What the owner was asked: where it stands. With `waitSeconds` (at most 30) it is answered once it is decided. */
+  approval(
+    id: string,
+    { waitSeconds = 0, ...options }: CallOptions & { waitSeconds?: number } = {},
+  ): Promise<Approval> {
+    const path = `/api/agents/approvals/${encodeURIComponent(id)}?wait=${waitSeconds}`;
+    return this.#call({ method: "GET", path, member: "status" }, options);
+  }
+
+  /** Until the owner has decided, or the time is over: then it is still `open`. */
+  async waitForApproval(
+    id: string,
+    { timeoutMs = 600_000, ...options }: CallOptions & { timeoutMs?: number } = {},
+  ): Promise<Approval> {
+    const deadlineMs = Date.now() + timeoutMs;
+    for (;;) {
+      const leftSeconds = Math.max(0, Math.ceil((deadlineMs - Date.now()) / 1_000));
+      const waitSeconds = Math.min(LOOK_SECONDS, leftSeconds);
+      const approval = await this.approval(id, { ...options, waitSeconds });
+      if (approval.status !== "open" || Date.now() >= deadlineMs) return approval;
+    }
+  }
+
+  payments(
+    query: { limit?: number; cursor?: string } = {},
+    options?: CallOptions,
+  ): Promise<Page<Payment>> {
+    const path = `/api/agents/me/payments${queryText(query)}`;
+    return this.#call({ method: "GET", path, member: "items" }, options);
+  }
+
+  payment(id: string, options?: CallOptions): Promise<Payment> {
+    const path = `/api/agents/me/payments/${encodeURIComponent(id)}`;
+    return this.#call({ method: "GET", path, member: "id" }, options);
+  }
+
+  /** Searches the marketplace. */
+  listings(
+    query: {
+      search?: string;
+      category?: string;
+      network?: string;
+      maxPrice?: string;
+      limit?: number;
+      cursor?: string;
+    } = {},
+    options?: CallOptions,
+  ): Promise<Page<Listing>> {
+    const path = `/api/listings${queryText(query)}`;
+    return this.#call({ method: "GET", path, member: "items" }, options);
+  }
+
+  async #pay<T extends object>(
+    path: string,
+    body: object,
+    { waitForApprovalMs = 0, ...options }: PayOptions = {},
+  ): Promise<T> {
+    const deadlineMs = Date.now() + waitForApprovalMs;
+    let idempotencyKey = options.idempotencyKey ?? crypto.randomUUID();
+    for (;;) {
+      const call = { ...options, idempotencyKey };
+      const route = { method: "POST", path, body, member: "success" } as const;
+      const answer = await this.#call<T | ApprovalRequired>(route, call);
+      if (!isAsked(answer)) return answer;
+      const timeoutMs = deadlineMs - Date.now();
+      if (timeoutMs <= 0) throw new ApprovalNeeded(answer);
+      const { signal } = options;
+      const decided = await this.waitForApproval(answer.approvalId, {
+        timeoutMs,
+        ...(signal && { signal }),
+      });
+      if (decided.status === "open" || decided.status === "declined")
+        throw new ApprovalNeeded({ ...answer, next: decided.next }, decided.status);
+      idempotencyKey = answer.idempotencyKey;
+    }
+  }
+
+  async #call<T extends object>(
+    { member, ...asked }: Route,
+    options: CallOptions = {},
+  ): Promise<T> {
+    const deadlineMs = Date.now() + this.#timeoutMs;
+    const headers = {
+      authorization: `Bearer ${this.#apiKey}`,
+      ...(options.idempotencyKey !== undefined && { "idempotency-key": options.idempotencyKey }),
+    };
+    const heard = new Heard();
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+      const timeout = AbortSignal.timeout(Math.max(1, deadlineMs - Date.now()));
+      const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
+      let answer: Answer<T> = await ask(this.#fetch, this.#baseUrl, {
+        body: undefined,
+        ...asked,
+        headers,
+        signal,
+        member,
+      });
+      options.signal?.throwIfAborted();
+      if (answer.kind === "lost" && !this.#isKnown)
+        answer = (await speaksTls(this.#fetch, this.#baseUrl)) ?? answer;
+      if (answer.kind === "success" || answer.kind === "problem") this.#isKnown = true;
+      if (answer.kind === "success") return heard.complete(answer.value);
+      heard.note(answer);
+      const waitMs = Math.max(pauseMs, "retryAfterMs" in answer ? answer.retryAfterMs : 0);
+      if (!this.#mayHelp(answer, heard) || Date.now() + waitMs >= deadlineMs)
+        throw new PurserError(heard.last, options.idempotencyKey, heard.delivered);
+      await new Promise((resolve) => setTimeout(resolve, waitMs));
+      options.signal?.throwIfAborted();
+    }
+  }
+
+  /** Whether asking again can end otherwise. Where no service was ever seen it cannot, unless a request may have arrived. */
+  #mayHelp(answer: Exclude<Answer<never>, { kind: "success" }>, heard: Heard): boolean {
+    if (answer.kind === "problem") return SAFE_TO_REPEAT.has(answer.problem.code);
+    if (answer.kind === "lost") return answer.mayPass;
+    return heard.mayHaveArrived || (this.#isKnown && !answer.isConnected);
+  }
+}
+
+interface Route {
+  method: "GET" | "POST";
+  path: string;
+  body?: object;
+  member: string;
+}
+
+/** What the tries of one call have told so far: a later one that tells less takes nothing away. */
+class Heard {
+  /** A try got no answer: what is said of the whole call must not deny that it may have paid. */
+  mayHaveArrived = false;
+  delivered: Delivered | undefined;
+  #last: Problem | undefined;
+
+  note(answer: Exclude<Answer<never>, { kind: "success" }>): void {
+    const { kind, problem } = answer;
+    if (kind === "problem") this.delivered = deliveredIn(problem) ?? this.delivered;
+    const isUnknown = problem.code === "payment_status_unknown";
+    const isDecided =
+      kind === "problem" && !SAFE_TO_REPEAT.has(problem.code) && problem.status !== 401;
+    if (this.#last && this.mayHaveArrived && !isUnknown && !isDecided) return;
+    this.mayHaveArrived ||= kind === "lost" || isUnknown;
+    this.#last = problem;
+  }
+
+  get last(): Problem {
+    if (!this.#last) throw new Error("no try of the call was noted");
+    return this.#last;
+  }
+
+  /** The answer of a repeated call, with what an earlier try of it had brought. */
+  complete<T extends object>(value: T): T {
+    if (!this.delivered || deliveredIn(value as Record<string, unknown>)) return value;
+    return { ...this.delivered, ...value };
+  }
+}
+
+function queryText(query: Record<string, string | number | undefined>): string {
+  const search = new URLSearchParams();
+  for (const [key, value] of Object.entries(query))
+    if (value !== undefined) search.set(key, String(value));
+  return search.size === 0 ? "" : `?${search.toString()}`;
+}
+
+const isAsked = (answer: object): answer is ApprovalRequired =>
+  (answer as { status?: unknown }).status === "approval_required";

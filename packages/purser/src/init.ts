@@ -1,0 +1,113 @@
+/** `purser init`: from a running service to an agent that can pay. */
+import { readFileSync } from "node:fs";
+import { OwnerSession } from "./owner.ts";
+import { PurserError } from "./problem.ts";
+import { type Env, readSettings, saveSettings } from "./settings.ts";
+import { ask } from "./transport.ts";
+import type { Listing } from "./types.ts";
+
+export interface InitOptions {
+  name?: string;
+  dailyLimit?: string;
+  allow?: string[];
+  keyFile?: string;
+  /** USDC from the faucet of a local service. */
+  fund?: string;
+  /** Keep URL and key in the user's own file. */
+  save?: boolean;
+}
+
+interface LocalInfo {
+  demoOwnerPrivateKey: string;
+  faucetAmount: string;
+}
+
+const DEFAULTS = { name: "My agent", dailyLimit: "10" };
+
+export async function init(options: InitOptions, env: Env): Promise<object> {
+  const { url } = readSettings(env);
+  const local = await read<LocalInfo>(url, "/api/local/info", "demoOwnerPrivateKey");
+  const owner = new OwnerSession(url, ownerKey(options, local, url));
+  const allowlist = options.allow ?? (local ? await demoSellers(url) : []);
+  await owner.signIn();
+  const { name = DEFAULTS.name, dailyLimit = DEFAULTS.dailyLimit } = options;
+  const { agent, apiKey } = await owner.createAgent({ name, dailyLimit, allowlist });
+  await owner.signOut();
+  const { walletAddress } = agent;
+  // The key is told whatever becomes of the faucet.
+  const funded = local
+    ? await fund(url, walletAddress, options.fund ?? local.faucetAmount)
+    : { funded: "0" };
+  const savedIn = options.save === true ? saveSettings(env, { url, apiKey }) : undefined;
+  return {
+    url,
+    owner: owner.address,
+    agentId: agent.id,
+    name,
+    wallet: walletAddress,
+    ...funded,
+    dailyLimit,
+    allowlist,
+    apiKey,
+    ...(savedIn !== undefined && { savedIn }),
+    next: [
+      "The key is shown this once. Keep it secret.",
+      ...(savedIn === undefined ? [`export PURSER_URL=${url} AGENT_API_KEY=${apiKey}`] : []),
+      ...(local ? [] : [`Send USDC to ${walletAddress} on the service's network.`]),
+      "purser me, purser fetch <url>, purser connect",
+    ],
+  };
+}
+
+function ownerKey(
+  { keyFile }: InitOptions,
+  local: LocalInfo | undefined,
+  url: string,
+): `0x${string}` {
+  const text = keyFile === undefined ? local?.demoOwnerPrivateKey : readFileSync(keyFile, "utf8");
+  if (text === undefined)
+    throw new Error(
+      `${url} has no demo wallet: give --key-file, a file with the owner's private key`,
+    );
+  const [, digits] = /^(?:0x)?([0-9a-fA-F]{64})$/.exec(text.trim()) ?? [];
+  if (digits === undefined) throw new Error("--key-file must hold 64 hexadecimal digits");
+  return `0x${digits}`;
+}
+
+/** Whom a new agent of the local world may pay: the service's own paid endpoints. */
+async function demoSellers(url: string): Promise<string[]> {
+  const page = await read<{ items: Listing[] }>(url, "/api/listings?limit=100", "items");
+  const builtIn = page?.items.filter(({ source }) => source === "built-in") ?? [];
+  return [...new Set(builtIn.map(({ payTo }) => payTo))];
+}
+
+async function fund(
+  url: string,
+  address: string,
+  amount: string,
+): Promise<{ funded: string; fundingFailed?: string }> {
+  const asked = { method: "POST", path: "/api/local/faucet", body: { address, amount } };
+  const answer = await ask<{ amount: string }>(fetch, url, { ...asked, ...plain("amount") });
+  return answer.kind === "success"
+    ? { funded: answer.value.amount }
+    : { funded: "0", fundingFailed: answer.problem.detail };
+}
+
+/** Undefined: the service has no such thing. */
+async function read<T extends object>(
+  url: string,
+  path: string,
+  member: string,
+): Promise<T | undefined> {
+  const answer = await ask<T>(fetch, url, {
+    method: "GET",
+    path,
+    body: undefined,
+    ...plain(member),
+  });
+  if (answer.kind === "success") return answer.value;
+  if (answer.kind === "problem" && answer.problem.status === 404) return undefined;
+  throw new PurserError(answer.problem);
+}
+
+const plain = (member: string) => ({ headers: {}, member, signal: AbortSignal.timeout(30_000) });

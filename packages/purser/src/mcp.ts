@@ -1,0 +1,112 @@
+/** `purser mcp`: the service's own MCP server over stdio. Every message passes as it is, in both directions. */
+import { PassThrough } from "node:stream";
+import {
+  type JSONRPCMessage,
+  type RequestId,
+  StreamableHTTPClientTransport,
+} from "@modelcontextprotocol/client";
+import { StdioServerTransport } from "@modelcontextprotocol/server/stdio";
+import type { Settings } from "./settings.ts";
+import { whyUnanswered } from "./transport.ts";
+
+/** JSON-RPC's own range for what the implementation defines. */
+const SERVER_ERROR = -32_000;
+/** Requests that carry it are of the revisions since 2026-07-28, where hanging up cancels. */
+const ENVELOPE = "io.modelcontextprotocol/protocolVersion";
+
+interface Asked {
+  hangUp: AbortController;
+  isEnveloped: boolean;
+  /** It was answered, refused or cancelled. */
+  end: () => void;
+}
+
+export async function serveStdio({ url, apiKey }: Settings): Promise<void> {
+  // Through a stream that does not end: the library would close the way out with the way in.
+  const lines = new PassThrough();
+  const stdio = new StdioServerTransport(lines, process.stdout);
+  const http = new StreamableHTTPClientTransport(new URL(`${url}/mcp`), {
+    requestInit: { headers: { authorization: `Bearer ${apiKey}` } },
+    // Followed, the key would travel to wherever a redirect leads.
+    fetch: (input, init) => fetch(input, { ...init, redirect: "manual" }),
+  });
+  const asked = new Map<RequestId, Asked>();
+  const ends = new Set<Promise<void>>();
+
+  const refuse = async (id: RequestId | undefined, sentence: string): Promise<void> => {
+    const request = id === undefined ? undefined : asked.get(id);
+    if (id === undefined || !request) return;
+    request.end();
+    if (!request.hangUp.signal.aborted)
+      await stdio.send({ jsonrpc: "2.0", id, error: { code: SERVER_ERROR, message: sentence } });
+  };
+
+  const pass = async (message: JSONRPCMessage): Promise<void> => {
+    const canceled = canceledBy(message);
+    const toCancel = canceled === undefined ? undefined : asked.get(canceled);
+    if (toCancel?.isEnveloped) {
+      toCancel.hangUp.abort();
+      return toCancel.end();
+    }
+    const id = "method" in message && "id" in message ? message.id : undefined;
+    const hangUp = new AbortController();
+    if (id !== undefined) {
+      const isEnveloped = hasEnvelope(message);
+      const ended = new Promise<void>((resolve) => {
+        const end = () => (asked.delete(id), resolve());
+        asked.set(id, { hangUp, isEnveloped, end });
+      }).finally(() => ends.delete(ended));
+      ends.add(ended);
+    }
+    try {
+      await http.send(message, {
+        requestSignal: hangUp.signal,
+        onRequestStreamEnd: () => void refuse(id, CUT),
+      });
+    } catch (error) {
+      await refuse(id, explain(url, error));
+    }
+  };
+
+  Object.assign(stdio, { onmessage: (message: JSONRPCMessage) => void pass(message) });
+  Object.assign(http, {
+    onmessage(message: JSONRPCMessage) {
+      const isAnswer = "result" in message || "error" in message;
+      const version = "result" in message ? message.result["protocolVersion"] : undefined;
+      if (typeof version === "string") http.setProtocolVersion(version);
+      void stdio.send(message);
+      if (isAnswer && message.id !== undefined) asked.get(message.id)?.end();
+    },
+    onerror: (error: Error) => console.error(`purser mcp: ${explain(url, error)}`),
+  });
+  const hungUp = new Promise<void>((resolve) => process.stdin.once("end", resolve));
+  await http.start();
+  await stdio.start();
+  process.stdin.pipe(lines, { end: false });
+  await hungUp;
+  // The last line is still on its way through.
+  await new Promise((resolve) => setImmediate(resolve));
+  // What was asked before the client hung up is carried through: it may be a payment.
+  await Promise.all(ends);
+  await http.close();
+}
+
+const CUT =
+  "The connection to the service ended before the answer. It may have been carried out: the same call again finds out, and is not paid twice.";
+
+function canceledBy(message: JSONRPCMessage): RequestId | undefined {
+  if (!("method" in message) || message.method !== "notifications/cancelled") return undefined;
+  return message.params?.["requestId"] as RequestId | undefined;
+}
+
+const hasEnvelope = (message: JSONRPCMessage): boolean =>
+  "method" in message && typeof message.params?._meta?.[ENVELOPE] === "string";
+
+function explain(url: string, error: unknown): string {
+  const { status } = error as { status?: unknown };
+  if (status === 401) return `${url} refuses the key: set AGENT_API_KEY to an agent's valid key.`;
+  if (typeof status === "number")
+    return `${url}/mcp answered HTTP ${status}. Is PURSER_URL the URL of a Purser service?`;
+  const { detail, suggestion } = whyUnanswered(url, error).problem;
+  return `${detail} ${suggestion}`;
+}

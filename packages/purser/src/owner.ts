@@ -1,0 +1,154 @@
+/** What an owner's wallet does: sign in, and sign the rules of an agent. */
+import { parseUnits } from "viem";
+import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { createSiweMessage } from "viem/siwe";
+import { type Problem, PurserError } from "./problem.ts";
+import { ask } from "./transport.ts";
+
+const SIGN_IN_MINUTES = 10;
+
+/** What the wallet signs for an agent's rules; whatever the service sends, it is read as this and as nothing else. */
+const POLICY_TYPES = {
+  AgentPolicy: [
+    { name: "agent", type: "string" },
+    { name: "wallet", type: "address" },
+    { name: "version", type: "uint256" },
+    { name: "name", type: "string" },
+    { name: "dailyLimit", type: "uint256" },
+    { name: "weeklyLimit", type: "uint256" },
+    { name: "monthlyLimit", type: "uint256" },
+    { name: "perPaymentLimit", type: "uint256" },
+    { name: "paymentsPerHour", type: "uint256" },
+    { name: "fetch", type: "string" },
+    { name: "expiresAt", type: "uint256" },
+    { name: "payees", type: "Payee[]" },
+    { name: "nonce", type: "bytes32" },
+    { name: "deadline", type: "uint256" },
+  ],
+  Payee: [
+    { name: "payee", type: "address" },
+    { name: "label", type: "string" },
+    { name: "site", type: "string" },
+    { name: "dailyLimit", type: "uint256" },
+    { name: "perPaymentLimit", type: "uint256" },
+    { name: "expiresAt", type: "uint256" },
+  ],
+} as const;
+
+export interface NewAgent {
+  name: string;
+  dailyLimit: string;
+  allowlist: string[];
+}
+
+export interface CreatedAgent {
+  agent: { id: string; walletAddress: string };
+  apiKey: string;
+}
+
+interface PolicyAsked extends Problem {
+  order: {
+    name: string;
+    dailyLimit: string;
+    payees: { payee: string; site: string }[];
+  };
+  typedData: { domain: { chainId: number | string } };
+}
+
+/** A signed-in owner, with the wallet's key in this process. */
+export class OwnerSession {
+  readonly #url: string;
+  readonly #account: PrivateKeyAccount;
+  #cookie = "";
+
+  constructor(url: string, privateKey: string) {
+    this.#url = url;
+    this.#account = privateKeyToAccount(privateKey as `0x${string}`);
+  }
+
+  get address(): string {
+    return this.#account.address;
+  }
+
+  async signIn(): Promise<void> {
+    const { nonce } = await this.#call<{ nonce: string }>("GET", "/api/auth/nonce", "nonce");
+    const service = await this.#call<{ supportedNetworks: string[] }>(
+      "GET",
+      "/api/x402",
+      "supportedNetworks",
+    );
+    const { host, origin } = new URL(this.#url);
+    const now = Date.now();
+    const message = createSiweMessage({
+      address: this.#account.address,
+      chainId: Number(service.supportedNetworks[0]?.split(":")[1]),
+      domain: host,
+      expirationTime: new Date(now + SIGN_IN_MINUTES * 60_000),
+      issuedAt: new Date(now),
+      nonce,
+      uri: origin,
+      version: "1",
+    });
+    const signature = await this.#account.signMessage({ message });
+    await this.#call("POST", "/api/auth/verify", "address", { message, signature });
+  }
+
+  signOut(): Promise<object> {
+    return this.#call("POST", "/api/auth/logout", "success", {});
+  }
+
+  async createAgent(wanted: NewAgent): Promise<CreatedAgent> {
+    try {
+      return await this.#call("POST", "/api/agents", "apiKey", wanted);
+    } catch (error) {
+      if (!(error instanceof PurserError) || error.code !== "owner_signature_required") throw error;
+      const asked = error.problem as PolicyAsked;
+      const authorization = {
+        order: asked.order,
+        signature: await this.#signPolicy(asked, wanted),
+      };
+      return this.#call("POST", "/api/agents", "apiKey", { ...wanted, authorization });
+    }
+  }
+
+  /** Signs what was asked for, and nothing that the service may have made of it. */
+  async #signPolicy({ order, typedData }: PolicyAsked, wanted: NewAgent): Promise<string> {
+    const allowed = new Set(wanted.allowlist.map((address) => address.toLowerCase()));
+    const isAsWanted =
+      order.name === wanted.name &&
+      order.dailyLimit === String(parseUnits(wanted.dailyLimit, 6)) &&
+      order.payees.length === allowed.size &&
+      order.payees.every(({ payee, site }) => allowed.has(payee.toLowerCase()) && site === "");
+    if (!isAsWanted)
+      throw new Error(
+        `${this.#url} asks the owner's wallet to sign other rules than were asked for`,
+      );
+    return this.#account.signTypedData({
+      domain: { name: "Purser", version: "2", chainId: Number(typedData.domain.chainId) },
+      types: POLICY_TYPES,
+      primaryType: "AgentPolicy",
+      message: order as never,
+    });
+  }
+
+  async #call<T extends object>(
+    method: "GET" | "POST",
+    path: string,
+    member: string,
+    body?: object,
+  ): Promise<T> {
+    const takeCookie: typeof globalThis.fetch = async (input, init) => {
+      const response = await fetch(input, init);
+      for (const line of response.headers.getSetCookie())
+        this.#cookie = line.split(";", 1)[0] ?? "";
+      return response;
+    };
+    const { origin } = new URL(this.#url);
+    const headers = { origin, ...(this.#cookie !== "" && { cookie: this.#cookie }) };
+    const signal = AbortSignal.timeout(30_000);
+    const asked = { method, path, member, body, headers, signal };
+    const answer = await ask<T>(takeCookie, this.#url, asked);
+    if (answer.kind !== "success") throw new PurserError(answer.problem);
+    return answer.value;
+  }
+}

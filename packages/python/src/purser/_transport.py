@@ -1,0 +1,167 @@
+"""One request to the service, and what can be said of what came back."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from typing import Any, Dict, Literal, Optional
+
+from ._errors import Problem
+
+_GATEWAY = frozenset((408, 429, 502, 503, 504))
+"""What a gateway in front of a service says while the service is away."""
+
+_UNCONNECTED = frozenset(
+    (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
+)
+
+
+@dataclass
+class Answer:
+    """
+    success, problem: the service's own word. lost: it may have arrived, and the same key finds out. elsewhere: nobody
+    was there, or somebody else; nothing was done.
+    """
+
+    kind: Literal["success", "problem", "lost", "elsewhere"]
+    body: Dict[str, Any]
+    retry_after: float = 0.0
+    may_pass: bool = True
+    is_connected: bool = False
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Followed, the key would travel to wherever it leads."""
+
+    def redirect_request(self, *_args: Any, **_more: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
+
+
+def ask(
+    base_url: str,
+    method: str,
+    path: str,
+    body: Optional[Dict[str, Any]],
+    headers: Dict[str, str],
+    timeout: float,
+    member: str,
+) -> Answer:
+    """`member`: what each successful answer to this has."""
+    if urllib.parse.urlsplit(base_url).scheme not in ("http", "https"):
+        return _not_reached(base_url, "it is no http:// or https:// URL")
+    data = None if body is None else json.dumps(body).encode()
+    sent = headers if body is None else {**headers, "content-type": "application/json"}
+    try:
+        request = urllib.request.Request(base_url + path, data=data, method=method, headers=sent)
+        try:
+            with _opener.open(request, timeout=timeout) as response:
+                status, received, text = response.status, response.headers, response.read()
+        except urllib.error.HTTPError as answered:
+            with answered:
+                status, received, text = answered.code, answered.headers, answered.read()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return _unanswered(base_url, error)
+    retry_after = _seconds(received.get("retry-after"))
+    value = _read_object(text)
+    if value is not None and 200 <= status < 300 and member in value:
+        return Answer("success", value)
+    if value is not None and status >= 400 and isinstance(value.get("code"), str):
+        return Answer("problem", value, retry_after)
+    if status >= 500 or status in _GATEWAY:
+        why = f"HTTP {status} came from {base_url}, and not from the service itself"
+        return Answer("lost", _no_answer(why, status), retry_after, may_pass=status in _GATEWAY)
+    location = received.get("location")
+    what = f"HTTP {status} ({received.get('content-type') or 'no content type'})"
+    return _not_purser(base_url, status, f"a redirect to {location}" if location else what)
+
+
+def _unanswered(base_url: str, error: Exception) -> Answer:
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, ssl.SSLError):
+        why = f"the encrypted connection fails ({reason.reason or reason})"
+        return _not_reached(base_url, why)
+    if isinstance(reason, (ValueError, http.client.InvalidURL)):
+        return _not_reached(base_url, f"it is no URL ({reason})")
+    if isinstance(reason, socket.gaierror):
+        return _not_reached(base_url, "there is no such host")
+    if isinstance(reason, OSError) and reason.errno in _UNCONNECTED:
+        return _not_reached(base_url, errno.errorcode[reason.errno])
+    # One that hung up without a word is both; a line that is none is not from a web server.
+    is_cut = isinstance(reason, (http.client.RemoteDisconnected, http.client.IncompleteRead))
+    if isinstance(reason, http.client.HTTPException) and not is_cut:
+        return _not_reached(base_url, "what answers speaks no HTTP")
+    if _speaks_tls(base_url):
+        return _not_reached(base_url, "TLS is spoken there; try https:// in its place")
+    return Answer("lost", _no_answer(f"The service gave no answer: {reason}"))
+
+
+def _speaks_tls(base_url: str) -> bool:
+    """Where plain HTTP found no answer: such a server hangs up without a word."""
+    url = urllib.parse.urlsplit(base_url)
+    if url.scheme != "http":
+        return False
+    context = ssl.create_default_context()
+    # Nothing is sent over it.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection((url.hostname or "", url.port or 80), timeout=1) as plain:
+            with context.wrap_socket(plain, server_hostname=url.hostname):
+                return True
+    except (OSError, ValueError):
+        return False
+
+
+def _read_object(text: bytes) -> Optional[Dict[str, Any]]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _seconds(text: Optional[str]) -> float:
+    return float(text) if text is not None and text.isdigit() else 0.0
+
+
+def _problem(code: str, status: int, detail: str, suggestion: str, retryable: bool) -> Problem:
+    return {
+        "code": code,
+        "status": status,
+        "detail": detail,
+        "suggestion": suggestion,
+        "retryable": retryable,
+        "requestId": "",
+    }
+
+
+def _not_reached(base_url: str, why: str) -> Answer:
+    detail = f"No Purser service is reached at {base_url}: {why}. Nothing was paid."
+    suggestion = "Check the URL (PURSER_URL, or base_url), and that the service runs there."
+    return Answer("elsewhere", _problem("not_reached", 0, detail, suggestion, False))
+
+
+def _not_purser(base_url: str, status: int, what: str) -> Answer:
+    detail = f"What answers at {base_url} is not a Purser service: {what}. Nothing was paid."
+    suggestion = (
+        "Check the URL (PURSER_URL, or base_url): scheme, host and port of the service, without a path."
+    )
+    problem = _problem("not_purser", status, detail, suggestion, False)
+    return Answer("elsewhere", problem, is_connected=True)
+
+
+def _no_answer(detail: str, status: int = 0) -> Problem:
+    suggestion = (
+        "Check the base URL and the network; repeat a payment only with the same Idempotency-Key."
+    )
+    return _problem("no_answer", status, detail, suggestion, True)

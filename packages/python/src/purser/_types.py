@@ -1,0 +1,343 @@
+"""What the service answers. Written from the service's schemas by `npm run derive`: change those."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, TypedDict, Union
+
+if TYPE_CHECKING:
+    # Part of every type checker; a program that runs needs it not.
+    from typing_extensions import NotRequired
+
+
+class AgentSelfBalancesItem(TypedDict):
+    network: str
+    asset: str
+    balance: Optional[str]
+
+
+class AgentSelfLimitsWeekly(TypedDict):
+    limit: str
+    spent: str
+    reserved: str
+    remaining: str
+    nextReleaseAt: Optional[str]
+
+
+class AgentSelfLimitsMonthly(TypedDict):
+    limit: str
+    spent: str
+    reserved: str
+    remaining: str
+    nextReleaseAt: Optional[str]
+
+
+class AgentSelfLimitsHourly(TypedDict):
+    limit: int
+    spent: int
+    reserved: int
+    remaining: int
+    nextReleaseAt: Optional[str]
+
+
+class AgentSelfLimits(TypedDict):
+    limit: str
+    spent: str
+    reserved: str
+    remaining: str
+    nextReleaseAt: Optional[str]
+    weekly: Optional[AgentSelfLimitsWeekly]
+    monthly: Optional[AgentSelfLimitsMonthly]
+    hourly: Optional[AgentSelfLimitsHourly]
+
+
+class AgentSelfAllowlistItemLimits(TypedDict):
+    limit: str
+    spent: str
+    reserved: str
+    remaining: str
+    nextReleaseAt: Optional[str]
+
+
+class AgentSelfAllowlistItem(TypedDict):
+    address: str
+    label: str
+    site: str
+    readableSite: Optional[str]
+    dailyLimit: Optional[str]
+    perPaymentLimit: Optional[str]
+    expiresAt: Optional[str]
+    createdAt: str
+    limits: NotRequired[AgentSelfAllowlistItemLimits]
+
+
+class AgentSelfKey(TypedDict):
+    id: str
+    label: str
+    prefix: str
+    last4: str
+    createdAt: str
+    expiresAt: Optional[str]
+
+
+class AgentSelf(TypedDict):
+    id: str
+    name: str
+    status: str
+    expired: bool
+    wallet: str
+    walletAddress: str
+    network: str
+    asset: str
+    balance: Optional[str]
+    balances: List[AgentSelfBalancesItem]
+    limits: AgentSelfLimits
+    perPaymentLimit: Optional[str]
+    fetch: Literal["any", "sites"]
+    expiresAt: Optional[str]
+    allowlist: List[AgentSelfAllowlistItem]
+    key: AgentSelfKey
+
+
+class SpendResult(TypedDict):
+    success: Literal[True]
+    txHash: str
+    paymentId: str
+    recipient: str
+    amount: str
+    network: str
+    settledAt: str
+    remaining: str
+
+
+class FetchResultRequirementExtra(TypedDict):
+    name: str
+    version: str
+
+
+class FetchResultRequirement(TypedDict):
+    scheme: str
+    network: str
+    amount: str
+    asset: str
+    payTo: str
+    maxTimeoutSeconds: float
+    extra: FetchResultRequirementExtra
+
+
+class FetchResultThirdParty(TypedDict):
+    untrusted: Literal[True]
+    serviceName: Optional[str]
+    description: Optional[str]
+    mimeType: Optional[str]
+
+
+class FetchResultVerdictRulesItem(TypedDict):
+    rule: str
+    passed: Optional[bool]
+    detail: str
+    liftable: NotRequired[Literal[True]]
+    availableAt: NotRequired[Optional[str]]
+
+
+class FetchResultVerdict(TypedDict):
+    allowed: bool
+    code: Optional[str]
+    detail: Optional[str]
+    rules: List[FetchResultVerdictRulesItem]
+    policy: Optional[Dict[str, Any]]
+    availableAt: Optional[str]
+    nextReleaseAt: Optional[str]
+
+
+class FetchResult(TypedDict):
+    success: Literal[True]
+    paid: bool
+    amountPaid: str
+    txHash: Optional[str]
+    data: NotRequired[Any]
+    dataBase64: NotRequired[str]
+    source: str
+    status: int
+    contentType: Optional[str]
+    network: Optional[str]
+    payTo: Optional[str]
+    paymentId: Optional[str]
+    delivered: bool
+    remaining: str
+    dryRun: NotRequired[Literal[True]]
+    price: NotRequired[Optional[str]]
+    requirement: NotRequired[FetchResultRequirement]
+    thirdParty: NotRequired[FetchResultThirdParty]
+    verdict: NotRequired[FetchResultVerdict]
+
+
+class PaymentApiKey(TypedDict):
+    id: str
+    label: str
+    prefix: str
+    last4: str
+
+
+class PaymentDenialPolicy(TypedDict):
+    rule: str
+    window: str
+    limit: str
+    spent: str
+    reserved: str
+    remaining: str
+    requested: str
+
+
+class PaymentDenial(TypedDict):
+    code: str
+    suggestion: str
+    policy: PaymentDenialPolicy
+    site: NotRequired[str]
+    expectedPayee: NotRequired[str]
+    seenPayee: NotRequired[str]
+    availableAt: Optional[str]
+    nextReleaseAt: Optional[str]
+
+
+class PaymentTraceItem(TypedDict):
+    rule: str
+    passed: Optional[bool]
+    detail: str
+    liftable: NotRequired[Literal[True]]
+
+
+class PaymentX402ThirdParty(TypedDict):
+    untrusted: Literal[True]
+    requirement: Any
+
+
+class PaymentX402(TypedDict):
+    url: Optional[str]
+    listingId: Optional[str]
+    thirdParty: PaymentX402ThirdParty
+    upstreamStatus: Optional[int]
+    delivered: Optional[bool]
+
+
+class PaymentFailure(TypedDict):
+    code: str
+    detail: Optional[str]
+
+
+class Payment(TypedDict):
+    id: str
+    agentId: str
+    agentName: str
+    kind: str
+    status: str
+    network: str
+    asset: str
+    recipient: Optional[str]
+    sender: Optional[str]
+    amount: str
+    memo: Optional[str]
+    createdAt: str
+    updatedAt: str
+    settledAt: Optional[str]
+    txHash: Optional[str]
+    blockNumber: Optional[str]
+    final: bool
+    requestId: Optional[str]
+    apiKey: Optional[PaymentApiKey]
+    nonce: Optional[str]
+    validBefore: Optional[str]
+    repeats: int
+    denial: Optional[PaymentDenial]
+    trace: List[PaymentTraceItem]
+    x402: Optional[PaymentX402]
+    failure: Optional[PaymentFailure]
+
+
+class ListingThirdParty(TypedDict):
+    untrusted: Literal[True]
+    name: str
+    description: str
+    category: str
+    sample: Optional[str]
+    mimeType: Optional[str]
+
+
+class Listing(TypedDict):
+    id: str
+    mine: bool
+    source: Union[Literal["owner"], Literal["bazaar"], Literal["built-in"]]
+    url: str
+    host: str
+    method: Union[Literal["GET"], Literal["POST"], Literal["PUT"], Literal["PATCH"], Literal["DELETE"]]
+    network: str
+    asset: str
+    payTo: str
+    price: str
+    maxPrice: str
+    status: Union[Literal["active"], Literal["failing"], Literal["paused"]]
+    flag: Optional[str]
+    statusReason: Optional[str]
+    thirdParty: ListingThirdParty
+    x402Version: int
+    uses: int
+    lastProbedAt: Optional[str]
+    createdAt: str
+    updatedAt: str
+
+
+class ApprovalDenial(TypedDict):
+    code: str
+    rule: str
+    detail: str
+    policy: Dict[str, str]
+
+
+class Approval(TypedDict):
+    approvalId: str
+    expiresAt: str
+    payee: str
+    amount: str
+    network: str
+    site: Optional[str]
+    reason: Optional[str]
+    denial: ApprovalDenial
+    idempotencyKey: str
+    waitUrl: str
+    next: str
+    status: Union[Literal["open"], Literal["granted"], Literal["declined"], Literal["expired"], Literal["used"]]
+    paymentId: Optional[str]
+
+
+class ApprovalRequiredDenial(TypedDict):
+    code: str
+    rule: str
+    detail: str
+    policy: Dict[str, str]
+
+
+class ApprovalRequired(TypedDict):
+    success: Literal[False]
+    status: Literal["approval_required"]
+    state: Union[Literal["open"], Literal["granted"]]
+    paid: Literal[False]
+    approvalId: str
+    expiresAt: str
+    payee: str
+    amount: str
+    network: str
+    site: Optional[str]
+    reason: Optional[str]
+    denial: ApprovalRequiredDenial
+    idempotencyKey: str
+    waitUrl: str
+    next: str
+
+
+class PaymentPage(TypedDict):
+    items: List[Payment]
+    nextCursor: Optional[str]
+
+
+class ListingPage(TypedDict):
+    items: List[Listing]
+    nextCursor: Optional[str]

@@ -1,0 +1,82 @@
+/**
+ * JSON whose numbers are not ours to change. JSON.parse keeps a number as a double: 12345678901234567890 comes out as
+ * another one, 1e400 as Infinity (and then null), 0.1000 as 0.1. What is only passed on stays text.
+ */
+import { randomUUID } from "node:crypto";
+
+/** JSON as it was written: a whole document, or one number that a double would change. */
+export class ExactJson {
+  readonly text: string;
+
+  /** `text` must be JSON: whoever makes one has parsed it. */
+  constructor(text: string) {
+    this.text = text;
+  }
+
+  /** For a serializer that knows nothing of this (an SDK's): its digits as a string, rather than another number. */
+  toJSON(): string {
+    return this.text;
+  }
+}
+
+const NUMBER = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+
+/** As JSON.parse, but a number that a double would not tell again in the same digits is an ExactJson. */
+export function parseExact(text: string): unknown {
+  const plain: unknown = JSON.parse(text);
+  const mark = randomUUID();
+  const marked = markNumbers(text, mark);
+  if (marked === undefined) return plain;
+  return JSON.parse(marked, (_name, value: unknown) =>
+    typeof value === "string" && value.startsWith(mark)
+      ? new ExactJson(value.slice(mark.length))
+      : value,
+  );
+}
+
+/** Valid JSON with those numbers as marked strings; undefined where there are none. */
+function markNumbers(json: string, mark: string): string | undefined {
+  const parts: string[] = [];
+  let done = 0;
+  for (let at = 0; at < json.length;) {
+    const code = json.charCodeAt(at);
+    if (code === QUOTE) {
+      at = afterString(json, at);
+    } else if (code === 0x2d || (code >= 0x30 && code <= 0x39)) {
+      NUMBER.lastIndex = at;
+      const number = NUMBER.exec(json)?.[0] ?? "";
+      if (String(Number(number)) !== number) {
+        parts.push(json.slice(done, at), `"${mark}${number}"`);
+        done = at + number.length;
+      }
+      at += number.length;
+    } else at += 1;
+  }
+  return parts.length === 0 ? undefined : parts.join("") + json.slice(done);
+}
+
+/** By the place of its quotes: strings may be megabytes long, too much for a pattern. */
+function afterString(json: string, start: number): number {
+  for (let end = json.indexOf('"', start + 1); ; end = json.indexOf('"', end + 1)) {
+    let slashes = 0;
+    while (json.charCodeAt(end - 1 - slashes) === BACKSLASH) slashes += 1;
+    if (slashes % 2 === 0) return end + 1;
+  }
+}
+
+/** As JSON.stringify, with every ExactJson as it was written. */
+export function stringifyExact(value: unknown): string {
+  const mark = randomUUID();
+  const texts: string[] = [];
+  const json = JSON.stringify(value, function withMarks(this: unknown, name, member: unknown) {
+    const own = (this as Record<string, unknown>)[name];
+    if (!(own instanceof ExactJson)) return typeof member === "bigint" ? String(member) : member;
+    texts.push(own.text);
+    return `${mark}${texts.length - 1}`;
+  });
+  if (json === undefined) return "null";
+  if (texts.length === 0) return json;
+  return json.replaceAll(new RegExp(`"${mark}(\\d+)"`, "g"), (_all, at) => texts[Number(at)] ?? "");
+}

@@ -1,0 +1,48 @@
+/**
+ * What we hand out and recognize by its hash: a prefix that says what it is, 192 random bits in 33 base-62 digits, then
+ * a CRC-32 in 6 more. The checksum refuses typos and truncated pastes without asking the database, and lets secret
+ * scanners be sure.
+ */
+import { createHash, randomBytes } from "node:crypto";
+import { crc32 } from "node:zlib";
+
+const SECRET_BYTES = 24;
+const SECRET_DIGITS = 33;
+const CHECKSUM_DIGITS = 6;
+const DIGITS = /^[0-9A-Za-z]{39}$/;
+const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/** No prefix of one kind begins a secret of another: the digits after it have no underscore. */
+export const API_KEY_PREFIX = "purser_";
+export const ACCESS_TOKEN_PREFIX = "purser_at_";
+export const REFRESH_TOKEN_PREFIX = "purser_rt_";
+export const CODE_PREFIX = "purser_ac_";
+
+export function createSecret(prefix: string): string {
+  const secret = toBase62(BigInt(`0x${randomBytes(SECRET_BYTES).toString("hex")}`), SECRET_DIGITS);
+  return `${prefix}${secret}${checksum(prefix, secret)}`;
+}
+
+/** Could this be one of ours, of this kind? False means: certainly not, no query needed. */
+export function isSecretShape(prefix: string, text: string): boolean {
+  if (!text.startsWith(prefix)) return false;
+  const digits = text.slice(prefix.length);
+  if (!DIGITS.test(digits)) return false;
+  return checksum(prefix, digits.slice(0, SECRET_DIGITS)) === digits.slice(SECRET_DIGITS);
+}
+
+/** 192 random bits: a plain hash cannot be searched backwards. */
+export const hashSecret = (text: string): Buffer => createHash("sha256").update(text).digest();
+
+const checksum = (prefix: string, secret: string): string =>
+  toBase62(BigInt(crc32(`${prefix}${secret}`)), CHECKSUM_DIGITS);
+
+function toBase62(value: bigint, digits: number): string {
+  let rest = value;
+  let text = "";
+  for (let index = 0; index < digits; index += 1) {
+    text = (ALPHABET[Number(rest % 62n)] ?? "") + text;
+    rest /= 62n;
+  }
+  return text;
+}

@@ -1,0 +1,252 @@
+/**
+ * The OpenAPI document, written from what the routes declare: their schemas, their credential, their limits. Nothing
+ * about a route is said here by hand, so a route that is added is in it, whole.
+ */
+import { ERRORS, type ErrorCode } from "../../errors.ts";
+import { Problem } from "../../schemas/common.ts";
+import { Components, type Schema } from "./components.ts";
+import type { Credential } from "./index.ts";
+import { headerComponents, headersOf } from "./answer-headers.ts";
+import { refusalsOf, type DeclaredRoute } from "./refusals.ts";
+
+/** Use an agent within its rules: the one thing that a connected program is allowed. */
+export const OAUTH_SCOPE = "agent";
+
+interface Service {
+  version: string;
+  publicUrl: string;
+  /** As the owner's cookie is called here. */
+  cookieName: string;
+}
+
+export function openApiDocument(service: Service, routes: readonly DeclaredRoute[]): object {
+  const components = new Components();
+  const paths: Record<string, Record<string, object>> = {};
+  for (const route of routes) {
+    const path = route.url.replaceAll(/:([A-Za-z]+)/g, "{$1}");
+    paths[path] = {
+      ...paths[path],
+      [route.method.toLowerCase()]: operation(route, components),
+    };
+  }
+  const usedTags = new Set(routes.flatMap(({ schema }) => schema.tags ?? []));
+  return {
+    openapi: "3.1.0",
+    info: {
+      title: "Purser",
+      version: service.version,
+      summary: "A USDC wallet with limits for AI agents, and an x402 payment facilitator.",
+      description: ABOUT,
+      license: { name: "MIT", identifier: "MIT" },
+    },
+    servers: [{ url: service.publicUrl }],
+    tags: Object.entries(TAGS)
+      .filter(([name]) => usedTags.has(name))
+      .map(([name, description]) => ({ name, description })),
+    paths,
+    components: {
+      schemas: components.schemas(),
+      responses: components.answers(),
+      headers: headerComponents(),
+      parameters: { IdempotencyKey: IDEMPOTENCY_KEY },
+      securitySchemes: {
+        agentKey: {
+          type: "http",
+          scheme: "bearer",
+          description: "An agent's API key (`purser_...`)",
+        },
+        connection: {
+          type: "oauth2",
+          description: "A program that the owner connected; for the MCP endpoint alone",
+          flows: {
+            authorizationCode: {
+              authorizationUrl: `${service.publicUrl}/oauth/authorize`,
+              tokenUrl: `${service.publicUrl}/oauth/token`,
+              refreshUrl: `${service.publicUrl}/oauth/token`,
+              scopes: { [OAUTH_SCOPE]: "Use the agent's wallet within its limits" },
+            },
+          },
+        },
+        facilitatorKey: {
+          type: "http",
+          scheme: "bearer",
+          description: "A paid API's key; only where the operator set FACILITATOR_API_KEYS",
+        },
+        ownerSession: {
+          type: "apiKey",
+          in: "cookie",
+          name: service.cookieName,
+          description:
+            "The owner's session cookie (SIWE sign-in). Methods other than GET also need the `Origin` of this service",
+        },
+      },
+    },
+    "x-error-codes": Object.entries(ERRORS).map(([code, definition]) => ({ code, ...definition })),
+  };
+}
+
+const ABOUT =
+  "Money is a decimal string of USDC on our own bodies, and atomic units inside x402 objects. Every refusal is an " +
+  "`application/problem+json` with a `code` of the catalogue (`GET /api/errors`). Lists are newest first: pass " +
+  "`nextCursor` as `cursor` until it is null.";
+
+/** A route's tag must be one of these; a test tells. */
+const TAGS: Record<string, string> = {
+  agents: "What an agent does with its API key: pay, fetch, read its own wallet",
+  "owners: session": "Sign-in with a wallet, and the sessions it opened",
+  "owners: agents": "Agents: made, limited, paused, ended",
+  "owners: allowlist": "Whom an agent may pay",
+  "owners: keys": "API keys of an agent",
+  "owners: connections": "Programs connected to an agent by OAuth",
+  "owners: approvals": "Payments an agent asked its owner for",
+  "owners: payments": "What was paid, fetched and refused",
+  "owners: withdrawals": "Money back to the owner, by an order the owner's wallet signs",
+  "owners: recovery": "The owner's second wallet",
+  "owners: audit": "Everything done in an owner's name, chained for anybody to check",
+  facilitator: "x402: verify and settle payments for paid APIs, and find what is sold",
+  marketplace: "Paid endpoints that agents can find",
+  demo: "A paid endpoint to try",
+  meta: "The service itself",
+  local: "The local world's helpers; not there in production",
+};
+
+const SECURITY: Record<Credential, Record<string, string[]>[]> = {
+  public: [],
+  agent: [{ agentKey: [] }],
+  owner: [{ ownerSession: [] }],
+  facilitator: [{}, { facilitatorKey: [] }],
+};
+
+const WHO: Record<Credential, string> = {
+  public: "Open to everybody.",
+  agent: "Called by an agent, with its API key.",
+  owner: "Called by an owner who is signed in.",
+  facilitator: "Called by a paid API; with its key, where the operator asks for one.",
+};
+
+function operation(route: DeclaredRoute, components: Components): object {
+  const { config, schema, method } = route;
+  const auth = config.auth ?? "public";
+  const parameters = [
+    ...parametersIn("path", schema.params, components),
+    ...parametersIn("query", schema.querystring, components),
+    ...parametersIn("header", schema.headers, components),
+    ...(config.idempotencyKey ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
+  ];
+  const sentences = [
+    schema.description,
+    WHO[auth],
+    auth === "owner" && method !== "GET" && !("second" in config)
+      ? "Not by the owner's second wallet."
+      : undefined,
+    config.idempotencyKey
+      ? "Send an `Idempotency-Key`: a repeat with the same key and body hears the first answer, and pays nothing."
+      : undefined,
+  ];
+  return {
+    operationId: schema.operationId,
+    summary: schema.summary,
+    description: sentences.filter((sentence) => sentence !== undefined).join(" "),
+    tags: schema.tags,
+    security: config.oauth ? [...SECURITY[auth], { connection: [OAUTH_SCOPE] }] : SECURITY[auth],
+    ...(parameters.length > 0 ? { parameters } : {}),
+    ...(schema.body === undefined
+      ? {}
+      : {
+          requestBody: {
+            required: true,
+            content: { "application/json": components.useWithExample(schema.body as Schema) },
+          },
+        }),
+    responses: answers(route, components),
+  };
+}
+
+function parametersIn(place: "path" | "query" | "header", schema: unknown, components: Components) {
+  const { properties = {}, required = [] } = (schema ?? {}) as {
+    properties?: Record<string, Schema>;
+    required?: string[];
+  };
+  return Object.entries(properties).map(([name, property]) => {
+    const { description, ...used } = components.use(property);
+    return {
+      name,
+      in: place,
+      required: place === "path" || required.includes(name),
+      ...(description === undefined ? {} : { description }),
+      schema: used,
+    };
+  });
+}
+
+/** Every status the route can answer: what it declares itself, and its refusals. */
+function answers(route: DeclaredRoute, components: Components): object {
+  const declared = (route.schema.response ?? {}) as Record<string, Schema>;
+  const refusals = refusalsOf(route);
+  const { produces } = route.schema;
+  const statuses = [
+    ...Object.keys(declared).map(Number),
+    ...refusals.keys(),
+    ...(produces ? [200] : []),
+  ];
+  const result: Record<string, object> = {};
+  for (const status of new Set(statuses.sort((left, right) => left - right))) {
+    const schema = declared[status];
+    const codes = refusals.get(status) ?? [];
+    const isProblem = codes.length > 0 && (schema === undefined || isProblemSchema(schema));
+    const content: Record<string, object> = {};
+    if (!isProblem)
+      for (const type of (status === 200 && produces) || ["application/json"])
+        if (type !== "application/json") content[type] = { schema: { type: "string" } };
+        else if (schema && schema["type"] !== "null")
+          content[type] = components.useWithExample(schema);
+    if (codes.length > 0)
+      content["application/problem+json"] = components.useWithExample(
+        isProblem && schema ? schema : PROBLEM,
+      );
+    const answer = {
+      description: described(schema, codes) ?? route.schema.summary ?? "",
+      headers: headersOf(route, status),
+      ...(Object.keys(content).length > 0 ? { content } : {}),
+      ...(codes.length > 0 ? { "x-codes": codes } : {}),
+    };
+    // Most routes refuse in the same few ways.
+    result[status] = isProblem ? components.useAnswer(nameOf(codes), answer) : answer;
+  }
+  return result;
+}
+
+const PROBLEM = Problem as unknown as Schema;
+
+const MOST_CODES_IN_A_NAME = 2;
+
+function nameOf(codes: readonly ErrorCode[]): string {
+  const told = codes
+    .slice(0, MOST_CODES_IN_A_NAME)
+    .map((code) =>
+      code.replaceAll(/(?:^|_)([a-z0-9])/g, (_match, letter: string) => letter.toUpperCase()),
+    );
+  const more = codes.length - told.length;
+  return `${told.join("Or")}${more > 0 ? `Or${more}More` : ""}`;
+}
+
+const isProblemSchema = ({ properties }: Schema): boolean =>
+  properties !== undefined &&
+  "requestId" in (properties as object) &&
+  "code" in (properties as object);
+
+function described(schema: Schema | undefined, codes: readonly ErrorCode[]): string | undefined {
+  const told = schema?.["description"];
+  if (codes.length === 0) return typeof told === "string" ? told : undefined;
+  return codes.map((code) => `\`${code}\`: ${ERRORS[code].title}`).join(". ");
+}
+
+const IDEMPOTENCY_KEY = {
+  name: "Idempotency-Key",
+  in: "header",
+  required: false,
+  description:
+    "Names this call, so that a repeat is not a second one: 1 to 255 printable characters, kept for at least a day",
+  schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x20-\\x7e]+$" },
+  example: "0d9f7a52-6d4b-4b0c-9a37-5c1f1f0a2f11",
+};

@@ -1,0 +1,134 @@
+/**
+ * What a route can refuse with, derived from what it declares: its credential, its method, its body, its limits. The
+ * OpenAPI document is written from this, and the tests hold every answer of every route to it. A route names only
+ * what is its own (`config.errors`).
+ */
+import type { FastifyContextConfig, FastifySchema } from "fastify";
+import type { ErrorCode } from "../../errors.ts";
+import { ERRORS } from "../../errors.ts";
+import type { Credential } from "./index.ts";
+
+declare module "fastify" {
+  interface FastifyContextConfig {
+    /** Codes of this route's own, beside those that follow from its credential, body and limits. */
+    errors?: readonly ErrorCode[];
+    /** It takes the header `Idempotency-Key`. */
+    idempotencyKey?: true;
+    /** Headers of its answers that no other route has: by name, with the statuses that carry them. */
+    answerHeaders?: Readonly<Record<string, { statuses: readonly number[]; description: string }>>;
+  }
+}
+
+/** Of a route, all that the document and the tests read. */
+export interface DeclaredRoute {
+  method: string;
+  url: string;
+  config: FastifyContextConfig;
+  schema: FastifySchema;
+}
+
+const SAFE_METHODS = new Set(["GET", "HEAD"]);
+
+/** Before any route is known, or whoever asks. */
+const ANY: readonly ErrorCode[] = [
+  "bad_request",
+  "request_timeout",
+  "host_not_allowed",
+  "rate_limited",
+  "headers_too_large",
+  "internal_error",
+  "service_unavailable",
+];
+const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
+  public: [],
+  agent: [
+    "missing_api_key",
+    "invalid_api_key",
+    "invalid_access_token",
+    "api_key_revoked",
+    "api_key_expired",
+  ],
+  owner: ["session_required"],
+  facilitator: ["missing_api_key", "invalid_api_key"],
+};
+/** Of a method that may carry a body, whether the route wants one or not. */
+const OF_BODY: readonly ErrorCode[] = ["invalid_json", "body_too_large", "unsupported_media_type"];
+/** An agent is changed by one request at a time, and not once it is archived. */
+const OF_AGENT: readonly ErrorCode[] = ["conflict", "agent_busy"];
+/** What an order of the owner's may be refused with (docs/decisions: an owner's signature covers what loosens). */
+const OF_ORDER: readonly ErrorCode[] = [
+  "invalid_signature",
+  "owner_signature_required",
+  "second_wallet_only_tightens",
+  "policy_changed",
+  "order_used",
+  "conflict",
+  "signature_expired",
+  "chain_unavailable",
+  "policy_not_signed",
+];
+const OF_KEPT_ANSWERS: readonly ErrorCode[] = [
+  "idempotency_in_progress",
+  "answer_not_kept",
+  "idempotency_key_reused",
+];
+/** Of asking a URL of somebody else what it sells. */
+const OF_TARGET: readonly ErrorCode[] = [
+  "url_blocked",
+  "unsupported_payment_requirements",
+  "fetch_capacity",
+  "upstream_error",
+  "upstream_invalid_402",
+  "upstream_redirect",
+  "upstream_timeout",
+];
+
+/** Every code the route can answer, by status, in the order of the registry. */
+export function refusalsOf(route: DeclaredRoute): Map<number, ErrorCode[]> {
+  const codes = new Set(codesOf(route));
+  const byStatus = new Map<number, ErrorCode[]>();
+  for (const code of Object.keys(ERRORS) as ErrorCode[]) {
+    if (!codes.has(code)) continue;
+    const { status } = ERRORS[code];
+    byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
+  }
+  return new Map([...byStatus].sort(([left], [right]) => left - right));
+}
+
+function codesOf({ method, url, config, schema }: DeclaredRoute): ErrorCode[] {
+  const { auth = "public", limit, guardrails, errors = [], idempotencyKey } = config;
+  const isUnsafe = !SAFE_METHODS.has(method);
+  const fields = new Set([...fieldsOf(schema.body), ...fieldsOf(schema.params)]);
+  const isRead = [schema.params, schema.querystring, schema.body].some(
+    (part) => part !== undefined,
+  );
+  return [
+    ...ANY,
+    ...OF_CREDENTIAL[auth],
+    ...(isUnsafe ? OF_BODY : []),
+    ...(isUnsafe && auth === "owner"
+      ? (["origin_not_allowed", "second_wallet_only_tightens"] as const)
+      : []),
+    ...(isRead ? (["validation_failed"] as const) : []),
+    ...(schema.params === undefined ? [] : (["not_found"] as const)),
+    ...(AMOUNTS.some((name) => fields.has(name)) ? (["invalid_amount"] as const) : []),
+    ...(ADDRESSES.some((name) => fields.has(name)) ? (["invalid_address"] as const) : []),
+    ...(fields.has("authorization") ? OF_ORDER : []),
+    ...(isUnsafe && auth === "owner" && url.startsWith("/api/agents/:id") ? OF_AGENT : []),
+    ...(idempotencyKey ? (["idempotency_key_invalid"] as const) : []),
+    // A facilitator's answers are the protocol's: a key that is used twice is told in their own words.
+    ...(idempotencyKey && auth !== "facilitator" ? OF_KEPT_ANSWERS : []),
+    ...(limit === "probe" || isFetch(guardrails) ? OF_TARGET : []),
+    ...errors,
+  ];
+}
+
+/** A field of one of these meanings has a code of its own when it is wrong. */
+const AMOUNTS = ["amount", "maxAmount", "maxPrice", "dailyLimit", "perPaymentLimit"];
+const ADDRESSES = ["recipient", "address", "allowlist", "to", "owner"];
+
+const fieldsOf = (schema: unknown): string[] =>
+  Object.keys((schema as { properties?: object } | undefined)?.properties ?? {});
+
+const isFetch = (guardrails: unknown): boolean =>
+  (guardrails as { kind?: string } | undefined)?.kind === "x402";

@@ -1,0 +1,77 @@
+/** Who we are and what we speak, as a client finds it out (RFC 8414, RFC 9728). Only what is really there is named. */
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { AuthorizationServer, ProtectedResource } from "../../schemas/oauth.ts";
+import { RESOURCE_METADATA_PATH, RESOURCE_PATH } from "../auth/index.ts";
+import { OAUTH_SCOPE } from "../http/document.ts";
+
+/** Our issuer is an origin: PUBLIC_URL's, on a loopback address also its other spelling, for whoever uses that one. */
+export const resourceOf = (issuer: string): string => `${issuer}${RESOURCE_PATH}`;
+
+const protectedResource = (issuer: string) => ({
+  resource: resourceOf(issuer),
+  authorization_servers: [issuer],
+  scopes_supported: [OAUTH_SCOPE],
+  bearer_methods_supported: ["header"],
+  resource_name: "Purser: an agent's wallet",
+  resource_documentation: `${issuer}/skill.md`,
+});
+
+const authorizationServer = (issuer: string) => ({
+  issuer: issuer,
+  authorization_endpoint: `${issuer}/oauth/authorize`,
+  token_endpoint: `${issuer}/oauth/token`,
+  registration_endpoint: `${issuer}/oauth/register`,
+  revocation_endpoint: `${issuer}/oauth/revoke`,
+  response_types_supported: ["code"],
+  response_modes_supported: ["query"],
+  grant_types_supported: ["authorization_code", "refresh_token"],
+  code_challenge_methods_supported: ["S256"],
+  token_endpoint_auth_methods_supported: ["none"],
+  revocation_endpoint_auth_methods_supported: ["none"],
+  scopes_supported: [OAUTH_SCOPE],
+  authorization_response_iss_parameter_supported: true,
+  client_id_metadata_document_supported: true,
+  protected_resources: [resourceOf(issuer)],
+  service_documentation: `${issuer}/developers`,
+});
+
+/** Clients of several years ask at several places; the answer is one. */
+const RESOURCE_PATHS = ["/.well-known/oauth-protected-resource", RESOURCE_METADATA_PATH];
+const SERVER_PATHS = [
+  "/.well-known/oauth-authorization-server",
+  `/.well-known/oauth-authorization-server${RESOURCE_PATH}`,
+];
+
+export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "public" } as const;
+  app.addHook(
+    "onSend",
+    async (_request, reply) => void reply.header("cache-control", "public, max-age=300"),
+  );
+  for (const path of RESOURCE_PATHS)
+    app.get(
+      path,
+      {
+        config,
+        schema: {
+          hide: true,
+          summary: "The MCP endpoint as a protected resource (RFC 9728)",
+          response: { 200: ProtectedResource },
+        },
+      },
+      async (request) => protectedResource(app.ownOrigins.asAsked(request)),
+    );
+  for (const path of SERVER_PATHS)
+    app.get(
+      path,
+      {
+        config,
+        schema: {
+          hide: true,
+          summary: "The authorization server (RFC 8414)",
+          response: { 200: AuthorizationServer },
+        },
+      },
+      async (request) => authorizationServer(app.ownOrigins.asAsked(request)),
+    );
+};

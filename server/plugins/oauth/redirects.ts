@@ -1,0 +1,97 @@
+/** Where a program may have its owner sent back to: which addresses are safe, which are the same, and what a person calls them. */
+import { CONNECTION_LABEL } from "../../core/orders.ts";
+
+const MAX_LENGTH = 500;
+const LOOPBACK = new Set(["127.0.0.1", "[::1]", "localhost"]);
+/**
+ * Editors and assistants whose scheme has no dot, as they register with MCP servers. Any other app's scheme must be a
+ * domain name turned round (RFC 8252 section 7.1), so that nothing a browser or the system acts on (javascript, data,
+ * file, mailto, ...) can be meant.
+ */
+const APP_SCHEMES = new Set([
+  "claude",
+  "cursor",
+  "vscode",
+  "vscode-insiders",
+  "vscodium",
+  "windsurf",
+  "windsurf-next",
+  "kiro",
+  "zed",
+  "goose",
+  "raycast",
+  "warp",
+  "lmstudio",
+  "jetbrains",
+]);
+const REVERSED_DOMAIN = /^[a-z][a-z0-9-]*(\.[a-z0-9-]+)+$/;
+
+/** Why it cannot be one; undefined when it can. */
+export function whyNotRedirect(text: string): string | undefined {
+  if (text.length > MAX_LENGTH) return `is longer than ${MAX_LENGTH} characters`;
+  // What a URL parser would drop or turn round: the text that is compared must be the address that is opened.
+  if (!/^[\x21-\x7e]+$/.test(text) || /[\\<>"^`{|}]/.test(text))
+    return "has characters that no address is written with";
+  if (!URL.canParse(text)) return "is not an absolute URL";
+  if (text.includes("#")) return "has a fragment";
+  const url = new URL(text);
+  if (url.username !== "" || url.password !== "") return "names a user";
+  if (/(^|\/)(\.|%2e){1,2}(\/|$)/i.test(text.split("?", 1)[0] ?? "")) return "has dot segments";
+  const scheme = url.protocol.slice(0, -1);
+  if (/^https?$/.test(scheme) && !/^https?:\/\/[^/]/i.test(text)) return "is not an absolute URL";
+  if (scheme === "https") return undefined;
+  if (scheme === "http")
+    return LOOPBACK.has(url.hostname) ? undefined : "must be https, or http on this computer";
+  if (APP_SCHEMES.has(scheme) || REVERSED_DOMAIN.test(scheme)) return undefined;
+  return `has the scheme ${scheme}:, which is none of an app's own`;
+}
+
+/** Exactly a registered one; on this computer with any port, since a program takes one that is free (RFC 8252 section 7.3). */
+export function isRegistered(asked: string, registered: readonly string[]): boolean {
+  if (whyNotRedirect(asked) !== undefined) return false;
+  if (registered.includes(asked)) return true;
+  const plain = withoutPort(asked);
+  return plain !== undefined && registered.some((one) => withoutPort(one) === plain);
+}
+
+const withoutPort = (text: string): string | undefined =>
+  /^http:\/\/(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]{1,5})?(?=[/?]|$)/.test(text)
+    ? text.replace(/^(http:\/\/(?:127\.0\.0\.1|\[::1\]|localhost))(?::[0-9]{1,5})?/, "$1")
+    : undefined;
+
+/** As a person is told it, and as the wallet shows it. */
+export function placeOfRedirect(redirectUri: string): string {
+  const url = new URL(redirectUri);
+  if (url.protocol === "https:") return url.host;
+  if (url.protocol === "http:") return "this computer";
+  return `${url.protocol}// app`;
+}
+
+/** The answer, on its way back. What the address says already stays as it is. */
+export function redirectTo(
+  redirectUri: string,
+  parameters: Readonly<Record<string, string | null>>,
+): string {
+  const added = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters))
+    if (value !== null) added.append(name, value);
+  const joint = !redirectUri.includes("?") ? "?" : /[?&]$/.test(redirectUri) ? "" : "&";
+  return `${redirectUri}${joint}${added.toString()}`;
+}
+
+const MAX_LABEL = 80;
+const MAX_PLACE = 36;
+
+/**
+ * The name of the key, which the owner's wallet shows and signs: first where the answer goes, which the program cannot
+ * choose freely, then what it calls itself.
+ */
+export function labelOf(clientName: string, redirectUri: string): string {
+  const place = placeOfRedirect(redirectUri);
+  // The end of a long host is its owner's.
+  const shown = place.length > MAX_PLACE ? `…${place.slice(1 - MAX_PLACE)}` : place;
+  const [before, after] = [`${CONNECTION_LABEL}${shown}, named "`, '"'];
+  const room = MAX_LABEL - before.length - after.length;
+  const name = Array.from(clientName.replaceAll('"', "")).slice(0, room).join("").trim();
+  return `${before}${name}${after}`;
+}

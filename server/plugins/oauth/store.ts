@@ -1,0 +1,192 @@
+import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
+import type { Client } from "./clients.ts";
+
+/** Registered, and never connected: that many, and that long. The oldest give way, so a flood closes no door. */
+const MAX_UNUSED = 10_000;
+const UNUSED_SECONDS = 7 * 24 * 3600;
+/** Connected once, and silent since: longer than any connection lives. */
+const KEPT_SECONDS = 400 * 24 * 3600;
+const NOTE_USE_SECONDS = 24 * 3600;
+/** A description is read again after this. */
+const DOCUMENT_SECONDS = 600;
+
+/** A consent waits that long for its owner. */
+export const REQUEST_SECONDS = 15 * 60;
+export const CODE_SECONDS = 60;
+const MAX_OPEN = 20;
+/** Used codes are remembered, so that one shown again ends what it gave. */
+const KEPT_REQUEST_SECONDS = 24 * 3600;
+
+export async function insertClient(db: Db, client: Client): Promise<Date> {
+  const createdAt = await databaseNow(db);
+  await makeRoom(db);
+  await db.oauthClient.create({ data: { ...client, createdAt } });
+  return createdAt;
+}
+
+/** Also of what documents describe: each costs a row as a registration does. */
+export async function keepDocument(db: Db, client: Client): Promise<void> {
+  const fetchedAt = await databaseNow(db);
+  await makeRoom(db);
+  const { id, ...facts } = client;
+  await db.oauthClient.upsert({
+    where: { id },
+    create: { ...client, createdAt: fetchedAt, fetchedAt },
+    update: { ...facts, fetchedAt },
+  });
+}
+
+async function makeRoom(db: Db): Promise<void> {
+  const count = await db.oauthClient.count({ where: { usedAt: null } });
+  if (count < MAX_UNUSED) return;
+  const oldest = await db.oauthClient.findMany({
+    where: { usedAt: null },
+    orderBy: { createdAt: "asc" },
+    take: count - MAX_UNUSED + 1,
+    select: { id: true },
+  });
+  await db.oauthClient.deleteMany({
+    where: { id: { in: oldest.map(({ id }) => id) }, usedAt: null },
+  });
+}
+
+export async function findClient(
+  db: Db,
+  id: string,
+): Promise<(Client & { isFresh: boolean }) | undefined> {
+  const found = await db.oauthClient.findUnique({ where: { id } });
+  if (found === null) return undefined;
+  const { name, redirectUris, fetchedAt } = found;
+  const since = secondsAfter(await databaseNow(db), -DOCUMENT_SECONDS);
+  return { id, name, redirectUris, isFresh: fetchedAt === null || fetchedAt > since };
+}
+
+/** At most once a day: it only has to outlive its connections. */
+export async function noteClientUse(db: Db, id: string): Promise<void> {
+  const usedAt = await databaseNow(db);
+  await db.oauthClient.updateMany({
+    where: {
+      id,
+      OR: [{ usedAt: null }, { usedAt: { lt: secondsAfter(usedAt, -NOTE_USE_SECONDS) } }],
+    },
+    data: { usedAt },
+  });
+}
+
+export interface NewRequest {
+  id: string;
+  ownerId: string;
+  sessionId: string;
+  clientId: string;
+  clientName: string;
+  redirectUri: string;
+  state: string | null;
+  codeChallenge: string;
+  label: string;
+}
+
+export type RequestRow = NewRequest & { createdAt: Date; expiresAt: Date };
+
+export async function insertRequest(tx: Db, request: NewRequest): Promise<RequestRow> {
+  const createdAt = await databaseNow(tx);
+  const older = await tx.oauthRequest.findMany({
+    where: { ownerId: request.ownerId, decidedAt: null },
+    orderBy: { createdAt: "desc" },
+    skip: MAX_OPEN - 1,
+    select: { id: true },
+  });
+  if (older.length > 0)
+    await tx.oauthRequest.deleteMany({
+      where: { id: { in: older.map(({ id }) => id) }, decidedAt: null },
+    });
+  const expiresAt = secondsAfter(createdAt, REQUEST_SECONDS);
+  await tx.oauthRequest.create({ data: { ...request, createdAt, expiresAt } });
+  return { ...request, createdAt, expiresAt };
+}
+
+interface Asked {
+  requestId: string;
+  ownerId: string;
+  /** Whoever else is signed in as this owner did not see this consent. */
+  sessionId: string;
+}
+
+const openAt = ({ requestId, ownerId, sessionId }: Asked, now: Date) => ({
+  id: requestId,
+  ownerId,
+  sessionId,
+  decidedAt: null,
+  expiresAt: { gt: now },
+});
+
+/** One that is this session's, and was never answered. */
+export async function findOpenRequest(db: Db, asked: Asked): Promise<RequestRow | undefined> {
+  const found = await db.oauthRequest.findFirst({ where: openAt(asked, await databaseNow(db)) });
+  return found ?? undefined;
+}
+
+/** Answers it, once: of two who try, one gets true. */
+export async function decideRequest(
+  tx: Db,
+  asked: Asked,
+  granted?: { keyId: string; codeHash: Buffer },
+): Promise<boolean> {
+  const now = await databaseNow(tx);
+  const code = granted && {
+    keyId: granted.keyId,
+    codeHash: Uint8Array.from(granted.codeHash),
+    codeExpiresAt: secondsAfter(now, CODE_SECONDS),
+  };
+  const { count } = await tx.oauthRequest.updateMany({
+    where: openAt(asked, now),
+    data: { decidedAt: now, ...code },
+  });
+  return count === 1;
+}
+
+/** The code of this program, for this address, by whoever knows what the challenge was made of; once, and in time. */
+export async function useCode(
+  tx: Db,
+  shown: { codeHash: Buffer; clientId: string; redirectUri: string; codeChallenge: string },
+): Promise<boolean> {
+  const now = await databaseNow(tx);
+  const { codeHash, ...bound } = shown;
+  const { count } = await tx.oauthRequest.updateMany({
+    where: {
+      ...bound,
+      codeHash: Uint8Array.from(codeHash),
+      codeUsedAt: null,
+      codeExpiresAt: { gt: now },
+    },
+    data: { codeUsedAt: now },
+  });
+  return count === 1;
+}
+
+export async function findCode(
+  db: Db,
+  codeHash: Buffer,
+): Promise<{ keyId: string; isUsed: boolean } | undefined> {
+  const found = await db.oauthRequest.findUnique({
+    where: { codeHash: Uint8Array.from(codeHash) },
+    select: { keyId: true, codeUsedAt: true },
+  });
+  if (found?.keyId == null) return undefined;
+  return { keyId: found.keyId, isUsed: found.codeUsedAt !== null };
+}
+
+export async function deleteOldRequests(db: Db): Promise<{ clients: number; requests: number }> {
+  const now = await databaseNow(db);
+  const clients = await db.oauthClient.deleteMany({
+    where: {
+      OR: [
+        { usedAt: null, createdAt: { lt: secondsAfter(now, -UNUSED_SECONDS) } },
+        { usedAt: { lt: secondsAfter(now, -KEPT_SECONDS) } },
+      ],
+    },
+  });
+  const requests = await db.oauthRequest.deleteMany({
+    where: { createdAt: { lt: secondsAfter(now, -KEPT_REQUEST_SECONDS) } },
+  });
+  return { clients: clients.count, requests: requests.count };
+}

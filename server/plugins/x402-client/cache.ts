@@ -1,0 +1,93 @@
+/**
+ * `maxAge`: a GET this agent paid for a short while ago is told again, and not paid again. The key is all that we send of
+ * what the caller chose (method, URL, forwarded headers), so whatever the target's Vary names is in it. The target's
+ * Cache-Control is not asked: the answer is the agent's, who paid for it, and is told to nobody else.
+ */
+import { createHash } from "node:crypto";
+import { formatAtomic } from "../../core/money.ts";
+import { stringifyExact } from "../../core/exact-json.ts";
+import { contentMembers } from "./answers.ts";
+import type { CacheKey, Looked } from "./cache-store.ts";
+import { seenAgain, type Seen } from "./content.ts";
+import type { TargetRequest } from "./request.ts";
+
+export interface AnswerCache {
+  look(key: CacheKey, ages: { maxAgeSeconds: number; claimSeconds: number }): Promise<Looked>;
+  keep(
+    key: CacheKey & { claim: string },
+    bought: { answer: string; paymentId: string },
+  ): Promise<void>;
+  release(key: CacheKey & { claim: string }): Promise<void>;
+}
+
+const FIRST_PAUSE_MS = 50;
+const LONGEST_PAUSE_MS = 500;
+
+export function cacheKey(agentId: string, { method, url, headers }: TargetRequest): CacheKey {
+  const sent = Object.entries(headers).sort(([left], [right]) => (left < right ? -1 : 1));
+  const key = createHash("sha256")
+    .update(JSON.stringify([method, url.href, sent]))
+    .digest();
+  return { agentId, key };
+}
+
+/** One look into the cache, and the right to fill it. */
+export class CacheTurn {
+  readonly #cache: AnswerCache;
+  readonly #key: CacheKey;
+  readonly #target: TargetRequest;
+  #claim: string | undefined;
+
+  constructor(cache: AnswerCache, agentId: string, target: TargetRequest) {
+    this.#cache = cache;
+    this.#target = target;
+    this.#key = cacheKey(agentId, target);
+  }
+
+  /** The answer, if there is a fresh one, or somebody else is fetching it and gets it; else it is ours to fetch. */
+  async look(ages: { maxAgeSeconds: number; claimSeconds: number }) {
+    // A claim of a process that died ends by itself.
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+      const looked = await this.#cache.look(this.#key, ages);
+      if (looked.kind === "fresh") return looked;
+      if (looked.kind === "claimed") this.#claim = looked.claim;
+      if (looked.kind !== "busy") return undefined;
+      await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    }
+  }
+
+  /** Only what is whole, and was sold as such. */
+  async keep(seen: Seen, paymentId: string): Promise<void> {
+    if (this.#claim === undefined || seen.truncated || seen.status < 200 || seen.status >= 300)
+      return;
+    const answer = stringifyExact(seen);
+    await this.#cache.keep({ ...this.#key, claim: this.#claim }, { answer, paymentId });
+    this.#claim = undefined;
+  }
+
+  async release(): Promise<void> {
+    if (this.#claim !== undefined) await this.#cache.release({ ...this.#key, claim: this.#claim });
+  }
+
+  bodyOf(
+    { answer, cachedAt, ageSeconds, paymentId }: Extract<Looked, { kind: "fresh" }>,
+    remaining: bigint,
+  ): Record<string, unknown> {
+    return {
+      success: true,
+      paid: false,
+      amountPaid: "0",
+      txHash: null,
+      ...contentMembers(this.#target, seenAgain(answer)),
+      network: null,
+      payTo: null,
+      paymentId: null,
+      delivered: true,
+      cached: true,
+      cachedAt: cachedAt.toISOString(),
+      ageSeconds,
+      ...(paymentId === null ? {} : { cachedPaymentId: paymentId }),
+      remaining: formatAtomic(remaining),
+    };
+  }
+}

@@ -1,0 +1,202 @@
+/** The target's answer as members of ours. Upstream content is only ever data; none of it is changed on its way. */
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
+import type { Hex } from "viem";
+import { ExactJson } from "../../core/exact-json.ts";
+import {
+  isRecord,
+  isTooDeep,
+  plainJson,
+  plainWords,
+  readForeignJson,
+} from "../../core/foreign-text.ts";
+import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+
+type Headers = OutboundResponse["headers"];
+
+/** All that an agent hears of one answer; it can be kept as JSON, and told later. */
+export interface Seen {
+  status: number;
+  headers: Record<string, string>;
+  contentType: string | null;
+  /** As it was written, decoded by its declared charset. */
+  text?: string;
+  /** JSON as a value, other text as the text; null: nothing. */
+  data?: unknown;
+  dataBase64?: string;
+  /** `dataBase64` is still packed in this way. */
+  contentEncoding?: string;
+  truncated: boolean;
+  truncatedBy?: NonNullable<OutboundResponse["truncated"]>;
+  bytes: number;
+  /** What the seller says of the payment. */
+  paymentResponse?: unknown;
+  /** Of a 402: why, in its words. */
+  refusal?: string;
+}
+
+export function seenOf(response: OutboundResponse): Seen {
+  const { status, headers, body, truncated, contentEncoding } = response;
+  const paymentResponse = readPaymentResponse(headers);
+  const refusal = status === 402 ? readRefusal(headers["payment-required"]) : "";
+  return {
+    status,
+    headers: headersToTell(headers),
+    ...readContent(response),
+    ...(contentEncoding === undefined ? {} : { contentEncoding: plainWords(contentEncoding, 100) }),
+    truncated: truncated !== undefined,
+    ...(truncated === undefined ? {} : { truncatedBy: truncated }),
+    bytes: body.length,
+    ...(paymentResponse === undefined ? {} : { paymentResponse }),
+    ...(refusal === "" ? {} : { refusal }),
+  };
+}
+
+/** What was kept of one, as JSON or its value: the data of JSON is its text again, to the letter. */
+export function seenAgain(kept: string | Seen): Seen {
+  const seen = typeof kept === "string" ? (JSON.parse(kept) as Seen) : kept;
+  const { text, data } = seen;
+  return text === undefined || typeof data === "string"
+    ? seen
+    : { ...seen, data: new ExactJson(text) };
+}
+
+/** The target broke off: what is missing is its doing, and it may not have got to the end of its work. */
+export const isBrokenOff = ({ truncatedBy }: Pick<Seen, "truncatedBy">): boolean =>
+  truncatedBy === "connection" || truncatedBy === "timeout";
+
+/** 304 answers a conditional request and names no other place. */
+export const isRedirect = (status: number): boolean =>
+  status >= 300 && status < 400 && status !== 304;
+
+const TOLD_HEADERS = ["content-type", "location", "link", "retry-after", "etag"] as const;
+/** A part of a link would be another link: what is longer is left out. */
+const MAX_HEADER_LENGTH = 4_096;
+
+function headersToTell(headers: Headers): Record<string, string> {
+  const told: Record<string, string> = {};
+  for (const name of TOLD_HEADERS) {
+    const value = headers[name];
+    const text = Array.isArray(value) ? value.join(", ") : value;
+    if (text === undefined || text.length > MAX_HEADER_LENGTH) continue;
+    told[name] = plainWords(text, MAX_HEADER_LENGTH);
+  }
+  return told;
+}
+
+type Content = Pick<Seen, "text" | "data" | "dataBase64" | "contentType">;
+
+const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json$/;
+const TEXT_TYPE =
+  /^(?:text\/[\w.+-]+|[\w.+-]+\/[\w.+-]+\+xml|application\/(?:xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql))$/;
+
+export function readContent({
+  headers,
+  body,
+  contentEncoding,
+  truncated,
+}: Pick<OutboundResponse, "headers" | "body" | "contentEncoding" | "truncated">): Content {
+  const header = headers["content-type"];
+  const contentType = plainWords(Array.isArray(header) ? header[0] : header, 200) || null;
+  if (body.length === 0) return { data: null, contentType };
+  const { mediaType, charset } = readType(contentType ?? "");
+  const isJson = JSON_TYPE.test(mediaType);
+  const isText = isJson || mediaType === "" || TEXT_TYPE.test(mediaType) || charset !== undefined;
+  const text =
+    isText && contentEncoding === undefined
+      ? decodeText(body, charset, truncated !== undefined)
+      : undefined;
+  if (text === undefined) return { dataBase64: body.toString("base64"), contentType };
+  // Called JSON, and is not, or too deep to pass on as a value: the text is passed on as it came.
+  return { text, data: isJson && isPlainJson(text) ? new ExactJson(text) : text, contentType };
+}
+
+const isPlainJson = (text: string): boolean =>
+  readForeignJson(() => JSON.parse(text) as unknown).ok;
+
+function readType(contentType: string): { mediaType: string; charset: string | undefined } {
+  const [mediaType = "", ...parameters] = contentType.split(";");
+  const charset = parameters
+    .map((parameter) => /^\s*charset\s*=\s*"?([^"\s]+)"?\s*$/i.exec(parameter)?.[1])
+    .find((label) => label !== undefined);
+  return { mediaType: mediaType.trim().toLowerCase(), charset };
+}
+
+/**
+ * A byte order mark says more than a header, and is no part of the text. Text that is not in its charset stays bytes
+ * rather than becoming replacement characters; so does what is in a charset nobody knows, unless it is UTF-8.
+ */
+function decodeText(body: Buffer, charset: string | undefined, isCut: boolean): string | undefined {
+  const label = markedCharset(body) ?? charset ?? "utf-8";
+  try {
+    const decoder = decoderOf(label);
+    if (decoder.encoding === "windows-1252") return decodeWestern(body);
+    // Of what was cut, half a character may be the last.
+    return decoder.decode(body, { stream: isCut });
+  } catch {
+    return undefined;
+  }
+}
+
+/** What stands at 0x80 to 0x9f of windows-1252, which is also what latin1 means on the web: Node has controls there. */
+const WESTERN =
+  "\u20ac\u0081\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u008d\u017d\u008f" +
+  "\u0090\u2018\u2019\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u009d\u017e\u0178";
+
+const decodeWestern = (body: Buffer): string =>
+  body
+    .toString("latin1")
+    .replaceAll(/[\u0080-\u009f]/g, (char) => WESTERN[char.charCodeAt(0) - 0x80] ?? char);
+
+function markedCharset([first, second, third]: Buffer): string | undefined {
+  if (first === 0xef && second === 0xbb && third === 0xbf) return "utf-8";
+  if (first === 0xfe && second === 0xff) return "utf-16be";
+  return first === 0xff && second === 0xfe ? "utf-16le" : undefined;
+}
+
+function decoderOf(label: string) {
+  try {
+    return new TextDecoder(label, { fatal: true });
+  } catch {
+    return new TextDecoder("utf-8", { fatal: true });
+  }
+}
+
+/**
+ * Reads PAYMENT-RESPONSE: what the seller claims about the payment. It is never proof: the chain says
+ * whether an authorization was used, and by which transaction.
+ */
+const MAX_CLAIM_BYTES = 8 * 1024;
+
+function readPaymentResponse(headers: Headers): unknown {
+  const header = headers["payment-response"] ?? headers["x-payment-response"];
+  if (typeof header !== "string") return undefined;
+  const claimed = readForeignJson(() => decodePaymentResponseHeader(header));
+  if (!claimed.ok || !isRecord(claimed.value) || isTooDeep(claimed.value)) return undefined;
+  return plainJson(claimed.value, MAX_CLAIM_BYTES);
+}
+
+/** Version 2 says it in the header; in version 1 it is part of the body. */
+function readRefusal(header: string | string[] | undefined): string {
+  if (typeof header !== "string") return "";
+  const read = readForeignJson(() => decodePaymentRequiredHeader(header));
+  return read.ok && isRecord(read.value) ? plainWords(read.value["error"], 300) : "";
+}
+
+export interface ClaimedReceipt {
+  /** Where to look first. */
+  txHash?: Hex;
+  /** Why the seller's facilitator did not settle, if it says so. */
+  reason?: string;
+}
+
+export function readReceipt({ paymentResponse }: Pick<Seen, "paymentResponse">): ClaimedReceipt {
+  if (!isRecord(paymentResponse)) return {};
+  const { transaction, errorReason } = paymentResponse;
+  return {
+    ...(typeof transaction === "string" &&
+      /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
+    // It ends up in a sentence of ours: only the protocol's kind of words.
+    ...(typeof errorReason === "string" &&
+      /^[\w .:-]{1,120}$/.test(errorReason) && { reason: errorReason }),
+  };
+}

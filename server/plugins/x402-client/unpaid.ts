@@ -1,0 +1,124 @@
+/** Answers that cost nothing: what is free, what was paid for before, what the wallet's word is enough for. */
+import { createHash } from "node:crypto";
+import { encodeSIWxHeader, SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-x";
+import { siteOf } from "../../core/site.ts";
+import type { ListingPins } from "../listings/index.ts";
+import type { FreeAnswer } from "../payments/idempotency.ts";
+import type { Reservation } from "../payments/pay.ts";
+import { freeBody, freeQuoteBody } from "./answers.ts";
+import type { CacheTurn } from "./cache.ts";
+import type { Seen } from "./content.ts";
+import type { LedgerEntry } from "./ledger.ts";
+import { askTarget, type ChosenTerms, type Offer } from "./offer.ts";
+import {
+  isSafe,
+  type ClientDeps,
+  type FetchCaller,
+  type FetchInput,
+  type Prepared,
+} from "./request.ts";
+
+export type Job = Prepared & {
+  input: FetchInput;
+  caller: FetchCaller;
+  listing: ListingPins | undefined;
+  entry: LedgerEntry;
+  /** Where it may be told again, or is to be kept. */
+  turn: CacheTurn | undefined;
+  /** This job's way to the target: counted, and within the agent's share of memory. */
+  deps: ClientDeps;
+};
+
+/** What a fetch may take beside its target's answers and the chain: a second showing, room in memory, the database. */
+const CLAIM_SPARE_MS = 30_000;
+
+/** Paid for already: costs nothing, asks nobody. While another call of this agent pays for the same, it is waited for. */
+export async function toldFromCache({
+  turn,
+  input,
+  target,
+  caller,
+  entry,
+  deps,
+}: Job): Promise<Reservation | undefined> {
+  if (!turn || input.maxAge === undefined) return undefined;
+  const claimMs = 2 * target.timeoutMs + deps.settleWaitMs + CLAIM_SPARE_MS;
+  const fresh = await turn.look({
+    maxAgeSeconds: input.maxAge,
+    claimSeconds: Math.ceil(claimMs / 1_000),
+  });
+  if (!fresh) return undefined;
+  await entry.begun();
+  return { kind: "told", body: turn.bodyOf(fresh, await deps.remainingOf(caller.id)) };
+}
+
+/**
+ * A site may take the wallet's signature for what was paid there before. It is tried first, and paid only if it is
+ * refused: any other answer is the answer.
+ */
+export async function signIn(
+  { caller, target, deps }: Job,
+  offer: Offer,
+  { payTo: payee }: ChosenTerms,
+): Promise<Reservation | undefined> {
+  if (!offersSignIn(offer)) return undefined;
+  const challenge = offer.extensions?.[SIGN_IN_WITH_X];
+  const asked = { agentId: caller.id, url: target.url, payee, challenge };
+  const payload = await deps.signIn(asked).catch((err: unknown) => {
+    // Whether it may be paid instead is decided, and said, where it is paid.
+    deps.log.warn({ err, agentId: caller.id }, "not signed in");
+  });
+  if (!payload) return undefined;
+  const headers = { ...target.headers, [SIGN_IN_WITH_X]: encodeSIWxHeader(payload) };
+  const answered = await askTarget((request) => deps.ask(request), { ...target, headers });
+  if (answered.kind === "offer" || [401, 403].includes(answered.seen.status)) return undefined;
+  const { seen } = answered;
+  const remaining = await deps.remainingOf(caller.id);
+  const body = { ...freeBody(target, seen, remaining), signedIn: true };
+  // What acted over there is not done again by the same key.
+  return isSafe(target)
+    ? { kind: "told", body }
+    : { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+}
+
+export async function forNothing(
+  { caller, target, input, deps }: Job,
+  seen: Seen,
+): Promise<Reservation> {
+  const remaining = await deps.remainingOf(caller.id);
+  const { maxBytes } = deps;
+  if (input.dryRun === true)
+    return { kind: "unpaid", body: freeQuoteBody(target, seen, { remaining, maxBytes }) };
+  const body = freeBody(target, seen, remaining);
+  return { kind: "unpaid", body, freeAnswer: digestOf(seen) };
+}
+
+const offersSignIn = ({ extensions }: Offer): boolean => extensions?.[SIGN_IN_WITH_X] !== undefined;
+
+/** What is kept of an answer that cost nothing. */
+const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeAnswer => ({
+  status,
+  bytes,
+  sha256: createHash("sha256")
+    .update(text ?? Buffer.from(dataBase64 ?? "", "base64"))
+    .digest("hex"),
+});
+
+/** What a payment is good for later: told again, signed for, counted. */
+export async function afterPaying(
+  { caller, target, listing, turn, deps }: Job,
+  bought: { seen: Seen; paymentId: string; offer: Offer; chosen: ChosenTerms },
+): Promise<void> {
+  const { seen, paymentId, offer, chosen } = bought;
+  // Beside the answer: a counter is worth no waiting and no failure.
+  if (listing)
+    deps.listings
+      .countUse(listing.id)
+      .catch((err: unknown) =>
+        deps.log.warn({ err, listingId: listing.id }, "use of a listing not counted"),
+      );
+  await turn?.keep(seen, paymentId);
+  if (!offersSignIn(offer)) return;
+  const paidAt = { agentId: caller.id, payee: chosen.payTo, site: siteOf(target.url) };
+  await deps.notePaidSite(paidAt, paymentId);
+}

@@ -1,0 +1,23 @@
+/**
+ * Every schema that has a name on the wire: in the OpenAPI document it is a component of the name it has here, and
+ * generators make a type of it.
+ */
+export * from "./agents.ts";
+export * from "./approvals.ts";
+export * from "./audit.ts";
+export * from "./common.ts";
+export * from "./facilitator.ts";
+export * from "./fetches.ts";
+export * from "./listings.ts";
+export * from "./local.ts";
+export * from "./meta.ts";
+export * from "./oauth.ts";
+export * from "./orders.ts";
+export * from "./overview.ts";
+export * from "./owners.ts";
+export * from "./payments.ts";
+export * from "./recovery.ts";
+export * from "./withdrawals.ts";
+export * from "./x402-fetch.ts";
+/** The shorter name stands. */
+export { AddressOutput as Address, ErrorCodeWord as ErrorCode } from "./common.ts";

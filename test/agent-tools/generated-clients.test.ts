@@ -1,0 +1,165 @@
+// Goal: clients that strangers' generators make of our OpenAPI document compile, and pay, in two languages.
+import { execFile } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import t from "tap";
+import { pythonWith } from "../helpers/python.ts";
+import { agentWorld } from "./world.ts";
+
+const run = promisify(execFile);
+const ROOT = join(import.meta.dirname, "../..");
+const GENERATORS = join(ROOT, "test/generators");
+
+const { app, agent, friend, demoUrl, baseUrl } = await agentWorld(t);
+const folder = await mkdtemp(join(GENERATORS, ".made-"));
+t.teardown(() => rm(folder, { recursive: true, force: true }));
+await writeFile(join(folder, "openapi.json"), JSON.stringify(app.swagger()));
+const env = {
+  PATH: process.env["PATH"],
+  HOME: folder,
+  AGENT_API_KEY: agent.apiKey,
+  BASE_URL: baseUrl,
+  DEMO_URL: demoUrl,
+  FRIEND: friend,
+};
+
+/** A failed program says why on its own output. */
+async function heard(program: string, args: string[]): Promise<{ stdout: string; stderr: string }> {
+  try {
+    return await run(program, args, { cwd: folder, env, maxBuffer: 1 << 24 });
+  } catch (error) {
+    const { stdout = "", stderr = "" } = error as { stdout?: string; stderr?: string };
+    throw new Error(`${program} ${args.join(" ")}\n${stdout}${stderr}`.slice(0, 4_000), {
+      cause: error,
+    });
+  }
+}
+
+const TYPESCRIPT = `
+import createClient from "openapi-fetch";
+import type { components, paths } from "./schema.d.ts";
+
+const { AGENT_API_KEY, BASE_URL = "", DEMO_URL = "", FRIEND = "" } = process.env;
+const client = createClient<paths>({
+  baseUrl: BASE_URL,
+  headers: { authorization: \`Bearer \${AGENT_API_KEY}\` },
+});
+type Payment = components["schemas"]["Payment"];
+
+const spend = () =>
+  client.POST("/api/agents/spend", {
+    params: { header: { "Idempotency-Key": "generated-1" } },
+    body: { recipient: FRIEND, amount: "0.25", memo: "from a generated client" },
+  });
+const paid = await spend();
+if (paid.error) throw new Error(paid.error.code);
+const again = await spend();
+const fetched = await client.POST("/api/agents/x402-fetch", { body: { url: DEMO_URL } });
+const refused = await client.POST("/api/agents/spend", { body: { recipient: FRIEND, amount: "1000" } });
+const page = await client.GET("/api/agents/me/payments", { params: { query: { limit: 10 } } });
+const payments: Payment[] = page.data?.items ?? [];
+const amount: string | undefined = "txHash" in paid.data ? paid.data.amount : undefined;
+// @ts-expect-error A call without its body is no call.
+void (() => client.POST("/api/agents/spend", {}));
+console.log(
+  JSON.stringify({
+    amount,
+    replayed: again.response.headers.get("idempotent-replayed"),
+    fetched: fetched.data && "amountPaid" in fetched.data ? fetched.data.amountPaid : undefined,
+    refused: refused.error?.code,
+    kinds: payments.map(({ kind, status }) => \`\${kind} \${status}\`).sort(),
+  }),
+);
+`;
+
+const STRICT = {
+  compilerOptions: {
+    strict: true,
+    exactOptionalPropertyTypes: true,
+    noEmit: true,
+    allowImportingTsExtensions: true,
+    skipLibCheck: true,
+    target: "es2023",
+    module: "nodenext",
+    types: ["node"],
+  },
+  files: ["client.ts"],
+};
+
+t.test("TypeScript: openapi-typescript and openapi-fetch", async (t) => {
+  const bin = join(GENERATORS, "node_modules/openapi-typescript/bin/cli.js");
+  await heard(process.execPath, [bin, "openapi.json", "--output", "schema.d.ts"]);
+  await writeFile(join(folder, "client.ts"), TYPESCRIPT);
+  await writeFile(join(folder, "package.json"), '{"type":"module"}');
+  await writeFile(join(folder, "tsconfig.json"), JSON.stringify(STRICT));
+  // Of both compilers: the newest, and the one before that most people have.
+  for (const compiler of [ROOT, GENERATORS])
+    await heard(process.execPath, [join(compiler, "node_modules/typescript/bin/tsc"), "-p", "."]);
+  const { stdout } = await heard(process.execPath, ["--import=tsx", "client.ts"]);
+  t.match(JSON.parse(stdout), {
+    amount: "0.25",
+    replayed: "true",
+    fetched: "0.001",
+    refused: "daily_limit_exceeded",
+    kinds: ["spend blocked", "spend settled", "x402 settled"],
+  });
+});
+
+const PYTHON = `
+import json, os
+from purser_client import AuthenticatedClient
+from purser_client.api.agents import agent_spend, agent_fetch, list_payments
+from purser_client.models import SpendRequest, X402FetchRequest, SpendAnswer, X402FetchAnswer, Problem
+
+client = AuthenticatedClient(base_url=os.environ["BASE_URL"], token=os.environ["AGENT_API_KEY"], timeout=60)
+friend = os.environ["FRIEND"]
+body = SpendRequest(recipient=friend, amount="0.5", memo="from a generated client")
+paid = agent_spend.sync_detailed(client=client, body=body, idempotency_key="generated-2")
+assert isinstance(paid.parsed, SpendAnswer), paid
+again = agent_spend.sync_detailed(client=client, body=body, idempotency_key="generated-2")
+fetched = agent_fetch.sync(client=client, body=X402FetchRequest(url=os.environ["DEMO_URL"]))
+assert isinstance(fetched, X402FetchAnswer), fetched
+refused = agent_spend.sync(client=client, body=SpendRequest(recipient=friend, amount="1000"))
+assert isinstance(refused, Problem), refused
+page = list_payments.sync(client=client, kind="x402,spend", limit=3)
+print(json.dumps({
+    "amount": paid.parsed.amount,
+    "year": paid.parsed.settled_at.year,
+    "replayed": again.headers.get("idempotent-replayed"),
+    "fetched": fetched.amount_paid,
+    "refused": refused.code,
+    "kinds": sorted(f"{item.kind} {item.status}" for item in page.items),
+}))
+`;
+
+const python = await pythonWith(["openapi-python-client==0.29.1"], (clean) => t.teardown(clean));
+const skip = "missing" in python && python.missing;
+
+t.test("Python: openapi-python-client", { skip }, async (t) => {
+  if ("missing" in python) return;
+  const config = join(folder, "config.yml");
+  await writeFile(
+    config,
+    "project_name_override: purser-client\npackage_name_override: purser_client\npost_hooks: []\n",
+  );
+  const { stderr: told } = await heard(
+    join(python.bin, "openapi-python-client"),
+    `generate --path openapi.json --output-path purser_client --meta none --config ${config}`.split(
+      " ",
+    ),
+  );
+  // Lines of JSON are no type it knows; nothing else is left out.
+  t.same(told.match(/WARNING.*/g), ["WARNING parsing GET /api/audit/export within owners_audit."]);
+  await heard(python.python, ["-m", "compileall", "-q", "purser_client"]);
+  await writeFile(join(folder, "client.py"), PYTHON);
+  const { stdout } = await heard(python.python, ["client.py"]);
+  t.match(JSON.parse(stdout), {
+    amount: "0.5",
+    year: new Date().getFullYear(),
+    replayed: "true",
+    fetched: "0.001",
+    refused: "daily_limit_exceeded",
+    kinds: ["spend blocked", "spend settled", "x402 settled"],
+  });
+});

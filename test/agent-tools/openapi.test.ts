@@ -1,0 +1,329 @@
+// Goal: the OpenAPI document is one that generators and linters like, and says all that a route can answer.
+import { createConfig, lintFromString } from "@redocly/openapi-core";
+import t from "tap";
+import type { TSchema } from "typebox";
+import { Value } from "typebox/value";
+import { ERRORS } from "../../server/errors.ts";
+import { refusalsOf } from "../../server/plugins/http/refusals.ts";
+import { testApp } from "../helpers/app.ts";
+
+interface Schema {
+  [keyword: string]: unknown;
+  $ref?: string;
+  examples?: unknown[];
+  properties?: Record<string, Schema>;
+}
+interface Answer {
+  $ref?: string;
+  description: string;
+  headers: Record<string, unknown>;
+  content?: Record<string, { schema: Schema; example?: unknown }>;
+  "x-codes"?: string[];
+}
+interface Operation {
+  operationId: string;
+  summary: string;
+  description: string;
+  tags: string[];
+  security: Record<string, string[]>[];
+  parameters?: { $ref?: string; name?: string; in?: string }[];
+  requestBody?: { content: Record<string, { schema: Schema; example?: unknown }> };
+  responses: Record<string, Answer>;
+}
+interface OpenApi {
+  paths: Record<string, Record<string, Operation>>;
+  tags: { name: string; description: string }[];
+  components: { schemas: Record<string, Schema>; responses: Record<string, Answer> };
+}
+
+// As it is served to the world: a linter takes a document of this machine for a mistake.
+const { app } = await testApp(t, {
+  env: { PUBLIC_URL: "https://purser.test" },
+  configure: (config) =>
+    void (config.local = {
+      demoOwnerPrivateKey: `0x${"1".repeat(64)}`,
+      faucetPrivateKey: `0x${"2".repeat(64)}`,
+    } as typeof config.local),
+});
+const text = (await app.inject({ url: "/openapi.json", headers: { host: "purser.test" } })).body;
+const document = JSON.parse(text) as OpenApi;
+const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({
+    name: `${method.toUpperCase()} ${path}`,
+    operation,
+  })),
+);
+const answerOf = (answer: Answer): Answer =>
+  answer.$ref === undefined
+    ? answer
+    : (document.components.responses[answer.$ref.split("/").at(-1) ?? ""] as Answer);
+
+t.test("every route says who may call it, what it answers, and how it refuses", async (t) => {
+  t.equal(operations.length, app.documentedRoutes.length);
+  const known = new Set(document.tags.map(({ name }) => name));
+  for (const { method, url, schema, config } of app.documentedRoutes) {
+    const path = url.replaceAll(/:([A-Za-z]+)/g, "{$1}");
+    const operation = document.paths[path]?.[method.toLowerCase()];
+    const name = `${method} ${url}`;
+    if (!operation) {
+      t.fail(`${name} is not in the document`);
+      continue;
+    }
+    t.match(operation.operationId, /^[a-z]+([A-Z0-9][a-z0-9]*)+$/, `${name}: operationId`);
+    t.ok(operation.summary, `${name}: summary`);
+    t.ok(operation.description, `${name}: description`);
+    t.ok(
+      operation.tags.length === 1 && operation.tags.every((tag) => known.has(tag)),
+      `${name}: a tag of the table in plugins/http/document.ts`,
+    );
+    t.equal(operation.security.length === 0, config.auth === "public", `${name}: security`);
+    const good = Object.entries(operation.responses).filter(([status]) => Number(status) < 300);
+    t.ok(
+      good.some(([, { content }]) => content !== undefined),
+      `${name}: a response schema, or \`produces\``,
+    );
+    for (const [status, codes] of refusalsOf({ method, url, schema, config })) {
+      const answer = answerOf(operation.responses[status] ?? ({} as Answer));
+      t.same(answer["x-codes"], codes, `${name} ${status}`);
+      t.ok(answer.content?.["application/problem+json"], `${name} ${status}: problem+json`);
+    }
+    const placed = path.match(/\{[A-Za-z]+\}/g) ?? [];
+    t.equal(
+      operation.parameters?.filter((it) => it.in === "path").length ?? 0,
+      placed.length,
+      name,
+    );
+  }
+});
+
+t.test("the names of calls stay: clients are generated from them", async (t) => {
+  const ids = operations.map(({ operation }) => operation.operationId);
+  t.equal(new Set(ids).size, ids.length, "each is one call's");
+  t.same([...ids].sort(), FROZEN);
+});
+
+t.test("an Idempotency-Key, and what comes back with it", async (t) => {
+  const takes = operations
+    .filter(({ operation }) =>
+      operation.parameters?.some((it) => it.$ref?.endsWith("/IdempotencyKey")),
+    )
+    .map(({ operation }) => operation.operationId);
+  t.same(takes.sort(), [
+    "agentFetch",
+    "agentSpend",
+    "executeWithdrawal",
+    "settlePayment",
+    "tryFetch",
+  ]);
+  const spend = document.paths["/api/agents/spend"]?.["post"];
+  t.ok(spend?.responses[200]?.headers["Idempotent-Replayed"]);
+  t.ok(answerOf(spend?.responses[429] as Answer).headers["Retry-After"]);
+});
+
+t.test("schemas: by name, typed, and no code without a problem", async (t) => {
+  const { schemas } = document.components;
+  for (const [path, schema] of walk(document)) {
+    const { patternProperties, nullable, $id, const: word } = schema;
+    t.ok(patternProperties === undefined && nullable === undefined && $id === undefined, path);
+    if (word === null) t.fail(`${path}: null is a type`);
+  }
+  // Any JSON value has a name of its own: everything else says what it is.
+  const untyped = walk(document).filter(
+    ([, schema]) =>
+      !["type", "$ref", "anyOf", "enum", "const", "allOf"].some((keyword) => keyword in schema),
+  );
+  t.same(
+    untyped.map(([path]) => path),
+    ["components.schemas.JsonValue"],
+  );
+  for (const name of ["Address", "Amount", "TxHash", "NetworkId", "Id", "Digits", "Hex32"])
+    t.ok(schemas[name]?.["pattern"], `${name} has a pattern`);
+  t.equal(schemas["Timestamp"]?.["format"], "date-time");
+  const problems = Object.values(document.components.responses);
+  t.ok(problems.length > 20);
+  for (const { content } of problems)
+    t.same(Object.keys(content ?? {}), ["application/problem+json"]);
+  const codes = new Set(problems.flatMap((answer) => answer["x-codes"] ?? []));
+  for (const { operation } of operations)
+    for (const answer of Object.values(operation.responses))
+      for (const code of answer["x-codes"] ?? []) codes.add(code);
+  // Told outside of any route, or inside the protocol's answers.
+  const elsewhere = ["method_not_allowed", "duplicate_settlement"];
+  t.same(
+    Object.keys(ERRORS).filter((code) => !codes.has(code)),
+    elsewhere,
+  );
+});
+
+t.test("every example is one: of bodies, answers and members", async (t) => {
+  let count = 0;
+  const holds = (schema: Schema, example: unknown, path: string) => {
+    count += 1;
+    const resolved = resolve(schema) as TSchema;
+    const errors = Value.Errors(resolved, example).map((it) => `${it.instancePath} ${it.message}`);
+    t.same(errors, [], path);
+  };
+  for (const [path, schema] of walk(document))
+    for (const example of schema.examples ?? []) holds(schema, example, path);
+  for (const { name, operation } of operations) {
+    const bodies = [
+      ["body", operation.requestBody?.content["application/json"]] as const,
+      ...Object.entries(operation.responses).map(
+        ([status, answer]) => [status, answerOf(answer).content?.["application/json"]] as const,
+      ),
+    ];
+    for (const [where, media] of bodies) {
+      if (!media) continue;
+      const isAny = media.schema.$ref?.endsWith("/JsonValue");
+      if (media.example !== undefined) holds(media.schema, media.example, `${name} ${where}`);
+      else t.ok(isAny || examplesOf(media.schema), `${name} ${where} has an example`);
+    }
+  }
+  t.ok(count > 150, `${count} examples`);
+});
+
+t.test("a linter's recommended rules pass", async (t) => {
+  const config = await createConfig({ extends: ["recommended"] });
+  const lint = async (source: string) => {
+    const problems = await lintFromString({ source, absoluteRef: "/openapi.json", config });
+    return problems.map(({ ruleId, message }) => `${ruleId}: ${message.split("\n")[0]}`);
+  };
+  // The word stands where other paths have an agent's id, and no id looks like it: servers match words first.
+  const known = /^no-ambiguous-paths: .*`\/api\/agents\/approvals\/\{id\}`/;
+  t.same(
+    (await lint(text)).filter((problem) => !known.test(problem)),
+    [],
+  );
+  const broken = await lint(
+    text.replace('"operationId":"agentSpend"', '"operationId":"agentFetch"'),
+  );
+  t.match(broken.join(), /operation-operationId-unique/, "and they can fail");
+});
+
+function examplesOf(schema: Schema): boolean {
+  return (resolve(schema).examples?.length ?? 0) > 0;
+}
+
+/** With what it refers to in place of the references. */
+function resolve(schema: Schema): Schema {
+  const name = schema.$ref?.split("/").at(-1);
+  const target = name === undefined ? schema : document.components.schemas[name];
+  return Object.fromEntries(
+    Object.entries(target ?? {}).map(([key, value]) => [
+      key,
+      key === "examples" || key === "enum" ? value : resolveAll(value),
+    ]),
+  );
+}
+
+const resolveAll = (value: unknown): unknown =>
+  Array.isArray(value)
+    ? value.map(resolveAll)
+    : typeof value === "object" && value !== null
+      ? resolve(value as Schema)
+      : value;
+
+/** Every schema of the document, with its place. */
+function walk(document: OpenApi): [string, Schema][] {
+  const found: [string, Schema][] = [];
+  const add = (path: string, schema: Schema) => {
+    found.push([path, schema]);
+    for (const [name, child] of Object.entries(schema.properties ?? {}))
+      add(`${path}.${name}`, child);
+    for (const key of ["items", "additionalProperties"])
+      if (typeof schema[key] === "object") add(`${path}.${key}`, schema[key] as Schema);
+    for (const key of ["anyOf", "allOf", "oneOf"])
+      for (const [index, child] of ((schema[key] ?? []) as Schema[]).entries())
+        add(`${path}.${key}.${index}`, child);
+  };
+  for (const [name, schema] of Object.entries(document.components.schemas))
+    add(`components.schemas.${name}`, schema);
+  for (const { name, operation } of operations) {
+    for (const [type, media] of Object.entries(operation.requestBody?.content ?? {}))
+      add(`${name} ${type}`, media.schema);
+    for (const [status, answer] of Object.entries(operation.responses))
+      for (const [type, media] of Object.entries(answer.content ?? {}))
+        add(`${name} ${status} ${type}`, media.schema);
+  }
+  return found;
+}
+
+/** One more line for a new call; a line is never changed nor removed. */
+const FROZEN = [
+  "agentFetch",
+  "agentSpend",
+  "allowConnection",
+  "allowPayee",
+  "approvePayment",
+  "archiveAgent",
+  "askConsent",
+  "callMcp",
+  "createAgent",
+  "createAgentKey",
+  "createListing",
+  "createSignInNonce",
+  "declinePayment",
+  "deleteListing",
+  "denyConnection",
+  "disallowPayee",
+  "endSession",
+  "executeWithdrawal",
+  "exportAudit",
+  "getAgent",
+  "getAgentPayment",
+  "getAgentSelf",
+  "getApproval",
+  "getChainStats",
+  "getFacilitator",
+  "getFacilitatorStats",
+  "getHealth",
+  "getInfo",
+  "getListing",
+  "getLlmsText",
+  "getLocalInfo",
+  "getOverview",
+  "getOwnerBalance",
+  "getPayment",
+  "getReadiness",
+  "getRecovery",
+  "getSession",
+  "getSettlement",
+  "getSkill",
+  "getSupportedKinds",
+  "listAgentAudit",
+  "listAgentFetches",
+  "listAgentKeys",
+  "listAgentPayments",
+  "listAgents",
+  "listAnthropicTools",
+  "listApprovals",
+  "listAudit",
+  "listConnections",
+  "listDiscoveryResources",
+  "listErrors",
+  "listFetches",
+  "listListings",
+  "listOpenAiTools",
+  "listPayments",
+  "listSessions",
+  "lookUpSite",
+  "moveOwner",
+  "nameSecondWallet",
+  "prepareWithdrawal",
+  "probeListing",
+  "replaceAllowlist",
+  "requestFaucet",
+  "revokeAgentKey",
+  "revokeConnection",
+  "rotateAgentKey",
+  "searchDiscoveryResources",
+  "settlePayment",
+  "signIn",
+  "signOut",
+  "streamEvents",
+  "tryFetch",
+  "updateAgent",
+  "updateListing",
+  "verifyPayment",
+  "waitForApproval",
+];

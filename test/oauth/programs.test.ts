@@ -1,0 +1,237 @@
+// Goal: programs that describe themselves in a document are read safely; a flood of registrations closes no door; a moved agent's connections end.
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
+import t, { type Test } from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { deleteOldRequests } from "../../server/plugins/oauth/store.ts";
+import { testApp, type TestAppOptions } from "../helpers/app.ts";
+import { testAccount } from "../helpers/chain.ts";
+import { asOwner, createAgent, signIn, signOrder } from "../helpers/owner.ts";
+import {
+  allow,
+  callTool,
+  CALLBACK,
+  connect,
+  exchange,
+  pkce,
+  register,
+  renew,
+  tryAskConsent,
+  tryRegister,
+} from "../helpers/oauth.ts";
+
+/** A program's own web server. */
+async function publisher(
+  t: Test,
+): Promise<{ origin: string; serve: (to: RequestListener) => void; asked: string[] }> {
+  const asked: string[] = [];
+  let listener: RequestListener = (_request, response) => response.writeHead(404).end();
+  const server = createServer((request, response) => {
+    asked.push(request.url ?? "");
+    listener(request, response);
+  });
+  await new Promise<void>((done) => {
+    server.listen(0, "127.0.0.1", done);
+  });
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  return { origin: `http://127.0.0.1:${port}`, asked, serve: (to) => void (listener = to) };
+}
+
+const json =
+  (body: unknown, type = "application/json"): RequestListener =>
+  (_request, response) =>
+    response.setHeader("content-type", type).end(JSON.stringify(body));
+
+/** As in a local world, a document may be served over http. */
+const local: TestAppOptions["configure"] = (config) => {
+  config.local = {
+    faucetPrivateKey: testAccount(0).privateKey,
+    demoOwnerPrivateKey: testAccount(9).privateKey,
+  };
+};
+
+t.test("a document that a program's id is the address of", async (t) => {
+  const { origin, serve, asked } = await publisher(t);
+  const world = await testApp(t, {
+    configure: (config) => {
+      local(config);
+      config.fetchPrivateOrigins = [origin];
+    },
+  });
+  const owner = await signIn(world);
+  const agent = await createAgent(world, owner);
+  const clientId = `${origin}/client.json`;
+  const said = { client_id: clientId, client_name: "Documented", redirect_uris: [CALLBACK] };
+  const ask = (id = clientId, more: Record<string, unknown> = {}) =>
+    tryAskConsent(world, owner, { client_id: id, ...more });
+  const refusedAs = async (t: Test, name: string, id = clientId, why = /./) => {
+    const answer = await ask(id);
+    t.equal(answer.statusCode, 422, name);
+    const { code, detail } = answer.json<{ code: string; detail: string }>();
+    t.equal(code, "program_refused", name);
+    t.match(detail, why, name);
+  };
+
+  await t.test("what is no description of it", async (t) => {
+    serve(json({ ...said, client_id: `${origin}/other.json` }));
+    await refusedAs(t, "names another program", clientId, /another program/);
+    serve((_request, response) => response.writeHead(302, { location: "/real.json" }).end());
+    await refusedAs(t, "redirects", clientId, /could not be read/);
+    t.notOk(asked.includes("/real.json"), "and is not followed");
+    serve((_request, response) =>
+      response
+        .setHeader("content-type", "application/json")
+        .end(JSON.stringify({ ...said, padding: "x".repeat(20_000) })),
+    );
+    await refusedAs(t, "huge", clientId, /could not be read/);
+    serve(json(said, "text/html"));
+    await refusedAs(t, "a page", clientId, /could not be read/);
+    serve((_request, response) => response.setHeader("content-type", "application/json").end("{"));
+    await refusedAs(t, "no JSON");
+    serve(json([said]));
+    await refusedAs(t, "a list");
+    serve(json({ ...said, redirect_uris: ["javascript:alert(1)"] }));
+    await refusedAs(t, "with a way back that acts", clientId, /javascript/);
+    serve(json({ ...said, token_endpoint_auth_method: "private_key_jwt" }));
+    await refusedAs(t, "with a key of its own", clientId, /PKCE/);
+    serve(json({ ...said, client_secret: "hunter2hunter2" }));
+    await refusedAs(t, "with a secret that everybody reads");
+  });
+
+  await t.test("addresses that are not asked", async (t) => {
+    const before = asked.length;
+    for (const id of [
+      `${origin}/`,
+      `${origin}/x#y`,
+      `${origin}/a/../client.json`,
+      `${origin.replace("http://", "http://user@")}/client.json`,
+      "https://127.0.0.1/client.json",
+      "https://10.0.0.1/client.json",
+      "https://[::1]/client.json",
+      "https://169.254.169.254/latest/meta-data",
+      "https://localhost/client.json",
+      "http://127.0.0.1:1/client.json",
+    ])
+      await refusedAs(t, id, id);
+    t.equal(asked.length, before);
+    const inside = (await ask("https://10.0.0.1/client.json")).json<{ detail: string }>().detail;
+    const absent = (await ask("https://127.0.0.1:9/client.json")).json<{ detail: string }>().detail;
+    t.equal(inside, absent, "what is in our network is not told");
+  });
+
+  await t.test("one that is right connects, and is read once in a while", async (t) => {
+    serve(json(said));
+    const before = asked.length;
+    const { verifier, challenge } = pkce();
+    const answer = await ask(clientId, { code_challenge: challenge });
+    t.equal(answer.statusCode, 201, answer.body);
+    t.match(answer.json(), {
+      thirdParty: { untrusted: true, name: "Documented" },
+      describedAt: new URL(origin).host,
+      place: "this computer",
+    });
+    const consent = answer.json<{ id: string }>();
+    const allowed = await allow(world, owner, consent.id, agent.id);
+    const { redirectTo } = allowed.json<{ redirectTo: string }>();
+    const code = new URL(redirectTo).searchParams.get("code") ?? "";
+    const tokens = await exchange(world, { clientId, code, verifier });
+    t.equal(tokens.statusCode, 200);
+    await ask();
+    t.equal(asked.length, before + 1, "kept for ten minutes");
+    const evil = await ask(clientId, { redirect_uri: "http://127.0.0.1/other" });
+    t.equal(evil.json<{ code: string }>().code, "return_address_refused");
+  });
+});
+
+t.test("off a local world a document is served over https, and from outside", async (t) => {
+  const { origin, asked } = await publisher(t);
+  const world = await testApp(t);
+  const owner = await signIn(world);
+  for (const id of [`${origin}/client.json`, `${origin.replace("http:", "https:")}/client.json`]) {
+    const answer = await tryAskConsent(world, owner, { client_id: id });
+    t.equal(answer.json<{ code: string }>().code, "program_refused", id);
+  }
+  t.same(asked, []);
+});
+
+t.test("a flood of registrations", async (t) => {
+  const world = await testApp(t, { env: { RATE_LIMITS: "register=30" } });
+  const { database } = world;
+  const owner = await signIn(world);
+  const agent = await createAgent(world, owner);
+  const used = await connect(world, owner, agent.id);
+  const answers = await Promise.all(
+    Array.from({ length: 60 }, () => tryRegister(world, {}, "203.0.113.7")),
+  );
+  const refused = answers.filter(({ statusCode }) => statusCode === 429);
+  t.ok(refused.length >= 25, `${refused.length} of one address are refused`);
+  t.match(refused[0]?.json(), { error: "temporarily_unavailable" });
+  t.ok(refused[0]?.headers["retry-after"]);
+  t.equal((await tryRegister(world, {}, "203.0.114.8")).statusCode, 201, "another is not held up");
+
+  await database.pool.query(
+    `INSERT INTO oauth_clients (id, name, redirect_uris, created_at)
+     SELECT 'ocl_' || n, 'Flood', '{http://localhost/}', now() - interval '1 hour' FROM generate_series(1, 10050) n`,
+  );
+  const late = await register(world);
+  const { rows } = await database.pool.query<{ count: number }>(
+    "SELECT count(*)::int AS count FROM oauth_clients WHERE used_at IS NULL",
+  );
+  t.ok((rows[0]?.count ?? 0) <= 10_000, `${rows[0]?.count} are kept`);
+  t.equal((await tryAskConsent(world, owner, { client_id: late })).statusCode, 201);
+  t.equal((await renew(world, used)).statusCode, 200, "who is connected is not touched");
+
+  await database.pool.query("UPDATE oauth_clients SET created_at = now() - interval '8 days'");
+  await database.pool.query("UPDATE oauth_requests SET created_at = now() - interval '2 days'");
+  await deleteOldRequests(world.app.prisma);
+  const left = await database.pool.query("SELECT id FROM oauth_clients");
+  t.same(left.rows, [{ id: used.clientId }], "after a week only who is connected is known");
+});
+
+t.test("renewals of one connection have a limit of their own", async (t) => {
+  const world = await testApp(t, { env: { RATE_LIMITS: "renewal=3" } });
+  const owner = await signIn(world);
+  const agent = await createAgent(world, owner);
+  let { refreshToken, clientId } = await connect(world, owner, agent.id);
+  const statuses: number[] = [];
+  for (let count = 0; count < 5; count += 1) {
+    const answer = await renew(world, { clientId, refreshToken });
+    statuses.push(answer.statusCode);
+    if (answer.statusCode === 200) ({ refresh_token: refreshToken } = answer.json());
+  }
+  t.same(statuses, [200, 200, 200, 429, 429]);
+  const next = await connect(world, owner, agent.id);
+  t.equal((await renew(world, next)).statusCode, 200, "another has its own");
+});
+
+t.test("what a former owner connected ends when the agents move", async (t) => {
+  const world = await testApp(t);
+  const { app } = world;
+  const owner = await signIn(world);
+  const second = privateKeyToAccount(generatePrivateKey());
+  const agent = await createAgent(world, owner);
+  const connected = await connect(world, owner, agent.id);
+  await asOwner(app, owner, {
+    method: "PUT",
+    url: "/api/recovery/second",
+    body: { address: second.address },
+  });
+  const send = (body: unknown) =>
+    app.inject({
+      method: "POST",
+      url: "/api/recovery/move",
+      headers: owner.headers,
+      payload: JSON.stringify(body),
+    });
+  const asked = (await send({})).json<Record<string, unknown>>();
+  const mine = await signOrder(owner.account, asked);
+  const theirs = await signOrder(second, asked);
+  const moved = await send({ authorization: { ...mine, secondSignature: theirs?.signature } });
+  t.equal(moved.statusCode, 200, moved.body);
+  t.equal((await callTool(world, connected.accessToken)).statusCode, 401);
+  t.equal((await renew(world, connected)).json<{ error: string }>().error, "invalid_grant");
+});

@@ -1,0 +1,66 @@
+// The packages as others get them: packed, and installed into an empty project far from this repository.
+import { execFile } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import type { Test } from "tap";
+
+export const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+export const PACKAGES = ["purser", "paywall"] as const;
+export const run = promisify(execFile);
+
+/** As a person's shell has it: nothing of the npm and the test runner around us. */
+export const cleanEnvironment = (
+  more: Record<string, string | undefined> = {},
+): NodeJS.ProcessEnv => ({
+  ...Object.fromEntries(
+    Object.entries(process.env).filter(
+      ([key]) =>
+        key !== "NODE_OPTIONS" && !/^(_?TAP|PURSER_|AGENT_|npm_package|npm_lifecycle)/.test(key),
+    ),
+  ),
+  ...more,
+});
+
+/** What `npm pack` would take along, without packing. */
+export async function packedFiles(name: string): Promise<string[]> {
+  const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], {
+    cwd: join(ROOT, "packages", name),
+    env: cleanEnvironment(),
+    maxBuffer: 16 * 1024 * 1024,
+  });
+  const [packed] = JSON.parse(stdout) as { files: { path: string }[] }[];
+  return (packed?.files ?? []).map(({ path }) => path);
+}
+
+/** An empty project with the tarballs in it, and what a person would install beside them. */
+export async function emptyProject(t: Test, beside: string[]): Promise<string> {
+  const folder = mkdtempSync(join(tmpdir(), "purser-installed-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const options = { env: cleanEnvironment(), maxBuffer: 16 * 1024 * 1024 };
+  // As the README says; without its scripts, because building again would take dist/ from under other tests.
+  const workspaces = ["--workspace", "purser", "--workspace", "@purser/paywall"];
+  const pack = ["pack", ...workspaces, "--ignore-scripts", "--pack-destination", folder];
+  await run("npm", pack, { ...options, cwd: ROOT });
+  const tarballs = readdirSync(folder).map((name) => `./${name}`);
+  writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "project", private: true }));
+  const install = [
+    "install",
+    "--no-audit",
+    "--no-fund",
+    "--loglevel=error",
+    ...tarballs,
+    ...beside,
+  ];
+  await run("npm", install, { ...options, cwd: folder });
+  return folder;
+}
+
+export const versionHere = (name: string): string => {
+  const manifest = JSON.parse(
+    readFileSync(join(ROOT, "node_modules", name, "package.json"), "utf8"),
+  ) as { version: string };
+  return `${name}@${manifest.version}`;
+};

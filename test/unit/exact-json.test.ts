@@ -1,0 +1,76 @@
+// Goal: no number of a stranger's JSON is changed on its way through us, and no string of his can break out of its place.
+import t from "tap";
+import { ExactJson, parseExact, stringifyExact } from "../../server/core/exact-json.ts";
+
+const ODD = [
+  "12345678901234567890",
+  "1e400",
+  "-1e400",
+  "0.1000",
+  "-0",
+  "1E5",
+  "1.0",
+  "0.1",
+  "42",
+  "100000000000000000000000000000.000000000000000001",
+];
+
+t.test("numbers come back in the digits they had", async (t) => {
+  const json = `{"list":[${ODD.join(",")}],"nested":{"a":[{"b":${ODD[0]}}]},"text":"${ODD[0]}","n":null,"ok":true}`;
+  t.equal(stringifyExact(parseExact(json)), json);
+  t.equal(
+    JSON.parse("12345678901234567890") === 12345678901234567000,
+    true,
+    "what it guards against",
+  );
+  for (const number of ODD) t.equal(stringifyExact(parseExact(number)), number);
+  t.equal(stringifyExact(parseExact(" [1 , 2.50 ] ")), "[1,2.50]");
+});
+
+t.test("numbers that survive stay numbers, others are told as their digits", async (t) => {
+  t.same(parseExact('{"a":1.5,"b":[0,-7]}'), { a: 1.5, b: [0, -7] });
+  const { big } = parseExact('{"big":12345678901234567890}') as { big: ExactJson };
+  t.ok(big instanceof ExactJson);
+  t.equal(JSON.stringify({ big }), '{"big":"12345678901234567890"}', "never as another number");
+});
+
+t.test("strings are left alone, whatever is in them", async (t) => {
+  for (const text of [
+    "1e400",
+    '"1e400',
+    "\\",
+    '\\"1e400\\"',
+    "\\\\",
+    "a\u0000b",
+    "\ud800",
+    "x".repeat(100_000),
+  ]) {
+    const json = JSON.stringify({ [text]: text, big: 0 }).replace(":0}", ":1e400}");
+    t.equal(stringifyExact(parseExact(json)), json);
+  }
+  const long = `{"a":"${"\\n".repeat(1_000_000)}","b":1e400}`;
+  t.equal(stringifyExact(parseExact(long)), long);
+});
+
+t.test("a whole document stands in an answer as it was written", async (t) => {
+  const theirs = '{"b":1.0,"a":[1,\t2],"a":3,"__proto__":{"x":1}}';
+  const json = stringifyExact({
+    ours: 1,
+    data: new ExactJson(theirs),
+    more: [new ExactJson("-0")],
+  });
+  t.equal(json, `{"ours":1,"data":${theirs},"more":[-0]}`);
+  t.equal(
+    stringifyExact({ a: undefined, n: 5n, when: new Date(0) }),
+    '{"n":"5","when":"1970-01-01T00:00:00.000Z"}',
+  );
+  t.equal(stringifyExact(undefined), "null");
+});
+
+t.test("what is no JSON is refused as ever", async (t) => {
+  for (const text of ["", "{", "[1,]", '"', "01", "1e", "NaN", "{'a':1}"])
+    t.throws(() => parseExact(text), text);
+  const { __proto__: own } = parseExact('{"__proto__":{"x":1e400}}') as Record<string, unknown>;
+  t.match(own, {});
+  t.equal(({} as Record<string, unknown>)["x"], undefined);
+});

@@ -1,0 +1,101 @@
+// Goal: a site gets the wallet's word that it paid there, and nothing else: no other site's, no payment, nothing that lasts.
+import {
+  createSIWxMessage,
+  verifySIWxSignature,
+  type SIWxPayload,
+} from "@x402/extensions/sign-in-with-x";
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { sign } from "../../server/core/signatures.ts";
+import { NETWORKS } from "../../server/core/networks.ts";
+import { readChallenge, signInOf } from "../../server/plugins/custody/sign-in.ts";
+
+const NOW = new Date("2026-05-01T12:00:00.000Z");
+const URL_ASKED = new URL("https://api.example.com/data?x=1");
+const networks = NETWORKS.filter(({ chainId }) => chainId === 84532);
+const info = {
+  domain: "api.example.com",
+  uri: "https://api.example.com/data",
+  version: "1",
+  nonce: "0123456789abcdef",
+  issuedAt: NOW.toISOString(),
+};
+const supportedChains = [
+  { chainId: "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", type: "ed25519" },
+  { chainId: "eip155:1", type: "eip191" },
+  { chainId: "eip155:84532", type: "eip191" },
+];
+const read = (over: object = {}, more: object = {}) =>
+  readChallenge(
+    {
+      url: URL_ASKED,
+      challenge: { info: { ...info, ...over }, supportedChains, ...more },
+      networks,
+    },
+    NOW,
+  );
+
+t.test("the message is of our own facts, and the stock verifier takes it", async (t) => {
+  const facts = read({ statement: "Sign in", resources: ["https://evil.example"], requestId: "x" });
+  t.same(facts, {
+    domain: "api.example.com",
+    uri: URL_ASKED.href,
+    version: "1",
+    chainId: "eip155:84532",
+    type: "eip191",
+    nonce: info.nonce,
+    issuedAt: info.issuedAt,
+    expirationTime: "2026-05-01T12:05:00.000Z",
+    statement: "Sign in",
+  });
+  const privateKey = generatePrivateKey();
+  const { address } = privateKeyToAccount(privateKey);
+  const { hash, withSignature } = signInOf(facts as NonNullable<typeof facts>, address);
+  const bytes = (hex: string): Buffer => Buffer.from(hex.slice(2), "hex");
+  const payload: SIWxPayload = withSignature(sign(bytes(hash), bytes(privateKey)));
+  t.match(await verifySIWxSignature(payload), { isValid: true, payer: address });
+  t.match(
+    createSIWxMessage({ ...payload, type: "eip191" }, address),
+    /^api\.example\.com wants you to sign in with your Ethereum account:/,
+  );
+});
+
+t.test("it ends soon, whatever the site wants", async (t) => {
+  t.equal(
+    read({ expirationTime: "2030-01-01T00:00:00.000Z" })?.expirationTime,
+    "2026-05-01T12:05:00.000Z",
+  );
+  t.equal(
+    read({ expirationTime: "2026-05-01T12:01:00.000Z" })?.expirationTime,
+    "2026-05-01T12:01:00.000Z",
+  );
+});
+
+t.test("everything else is refused", async (t) => {
+  const cases: [string, object, object?][] = [
+    ["another domain", { domain: "evil.example" }],
+    ["another port", { domain: "api.example.com:444" }],
+    ["another origin", { uri: "https://evil.example/data" }],
+    ["another scheme", { uri: "http://api.example.com/data" }],
+    ["no address", { uri: "nonsense" }],
+    ["a nonce that is a sentence", { nonce: "pay me\n\n0x00" }],
+    ["a short nonce", { nonce: "1" }],
+    ["a long nonce", { nonce: "a".repeat(129) }],
+    ["no nonce", { nonce: undefined }],
+    ["a statement of two lines", { statement: "one\nURI: https://evil.example" }],
+    ["a hidden statement", { statement: "a\u202eb" }],
+    ["a novel", { statement: "x".repeat(201) }],
+    ["an old challenge", { issuedAt: "2026-05-01T11:50:00.000Z" }],
+    ["one of tomorrow", { issuedAt: "2026-05-02T12:00:00.000Z" }],
+    ["no time", { issuedAt: "now" }],
+    ["over", { expirationTime: "2026-05-01T11:59:00.000Z" }],
+    ["not yet", { notBefore: "2026-05-01T12:01:00.000Z" }],
+    ["another version", { version: "2" }],
+    ["a chain we have not", {}, { supportedChains: [{ chainId: "eip155:1", type: "eip191" }] }],
+    ["another curve", {}, { supportedChains: [{ chainId: "eip155:84532", type: "ed25519" }] }],
+    ["no chains", {}, { supportedChains: undefined }],
+    ["no info", {}, { info: "x" }],
+  ];
+  for (const [label, over, more] of cases) t.equal(read(over, more), undefined, label);
+  t.equal(readChallenge({ url: URL_ASKED, challenge: null, networks }, NOW), undefined);
+});

@@ -1,0 +1,57 @@
+// Goal: an error of the compiled server names the line of the source it comes from, and other errors stay as they are.
+import { execFile } from "node:child_process";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { promisify } from "node:util";
+import { build } from "esbuild";
+import t from "tap";
+import { inSources } from "../../server/infra/source-places.ts";
+
+const run = promisify(execFile);
+const SOURCE = `interface Gone { so: "that lines move" }
+
+export function fail(gone?: Gone): never {
+  throw new Error(String(gone?.so));
+}
+`;
+
+t.test("a compiled file is told as its source", async (t) => {
+  const server = join(t.testdir(), "server");
+  await mkdir(join(server, "dist"), { recursive: true });
+  await writeFile(join(server, "thing.ts"), SOURCE);
+  const outfile = join(server, "dist", "thing.js");
+  await build({
+    entryPoints: [join(server, "thing.ts")],
+    outfile,
+    format: "esm",
+    sourcemap: true,
+    sourcesContent: false,
+  });
+  // In a process that maps nothing by itself.
+  const script = `import { fail } from ${JSON.stringify(pathToFileURL(outfile).href)};
+    try { fail() } catch ({ stack }) { console.log(stack) }`;
+  const { stdout: stack } = await run(process.execPath, ["--input-type=module", "-e", script], {
+    env: {},
+  });
+  t.match(stack, /dist\/thing\.js:2:/, "where it was thrown");
+  t.match(inSources(stack), /server\/thing\.ts:4:9/, "where it was written");
+  t.notMatch(inSources(stack), /thing\.js/);
+});
+
+t.test("what is not compiled, or has no map, stays", async (t) => {
+  const stack = stackOf(() => {
+    throw new Error("here");
+  });
+  t.equal(inSources(stack), stack);
+  const nowhere = "Error: x\n    at f (/nowhere/server/dist/main.js:10:3)";
+  t.equal(inSources(nowhere), nowhere);
+});
+
+function stackOf(fail: () => never): string {
+  try {
+    return fail();
+  } catch (error) {
+    return (error as Error).stack ?? "";
+  }
+}

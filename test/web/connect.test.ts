@@ -1,0 +1,215 @@
+// Goal: an owner connects a program by OAuth through the screens: the official client pays from a new machine without a copied key.
+import t, { type Test } from "tap";
+import type { Page } from "playwright-core";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
+import {
+  connectClient,
+  listenForCallback,
+  MemoryProvider,
+  type Callback,
+} from "../helpers/mcp-oauth-client.ts";
+import { openPage } from "../helpers/browser.ts";
+import { injectWallet } from "./injected-wallet.ts";
+import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+
+const world = await webWorld(t);
+const owner = await signIn(world, DEMO_OWNER);
+const demoUrl = `${world.baseUrl}/api/arc-stats`;
+const [seller] = [world.config.demoPayTo ?? "0x"];
+const agent = await createAgent(world, owner, {
+  name: "research-agent",
+  dailyLimit: "5",
+  allowlist: [{ address: seller, label: "Chain statistics" }],
+});
+await world.chain.mint(agent.walletAddress, 10_000_000n);
+/** `SCREENSHOTS=folder npm test -- test/web/connect.test.ts` keeps pictures for people to look at. */
+const folder = process.env["SCREENSHOTS"];
+
+async function picture(page: Page, name: string): Promise<void> {
+  if (folder === undefined) return;
+  const before = page.viewportSize();
+  for (const [size, viewport] of Object.entries({
+    desktop: { width: 1280, height: 900 },
+    phone: { width: 360, height: 740 },
+  }))
+    for (const colorScheme of ["light", "dark"] as const) {
+      await page.setViewportSize(viewport);
+      await page.emulateMedia({ colorScheme });
+      await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
+      await page.screenshot({
+        path: `${folder}/${name}-${size}-${colorScheme}.png`,
+        fullPage: true,
+      });
+    }
+  if (before) await page.setViewportSize(before);
+}
+
+/** As a person does it: sign in where it is asked for, choose the agent, press. */
+async function consentInBrowser(t: Test, asked: URL, callback: Callback): Promise<URL> {
+  const { page, faults } = await world.open(t, asked.pathname + asked.search);
+  await signInWithDemoWallet(page);
+  await page.getByRole("heading", { name: "Connect Official Client?" }).waitFor();
+  await picture(page, "consent");
+  await page.getByRole("radio", { name: /research-agent/ }).check();
+  await page.getByRole("button", { name: "Connect to research-agent" }).click();
+  const back = await callback.came;
+  await page.getByText("You may close this window.").waitFor();
+  t.same(faults, [], "no policy violation, no uncaught error");
+  return back;
+}
+
+t.test("the first paid call from a new machine, no key copied", async (t) => {
+  const callback = await listenForCallback(t);
+  const provider = new MemoryProvider(callback.url);
+  const startedMs = performance.now();
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
+    const back = await consentInBrowser(t, asked, callback);
+    t.equal(back.searchParams.get("state"), provider.sentState);
+    t.equal(back.searchParams.get("iss"), world.config.publicUrl);
+    return back;
+  });
+  const paid = await client.callTool({
+    name: "x402_fetch",
+    arguments: { url: demoUrl, maxAmount: "0.01" },
+  });
+  const seconds = (performance.now() - startedMs) / 1000;
+  t.match(paid.structuredContent, { paid: true, amountPaid: "0.001" }, JSON.stringify(paid));
+  console.error(`first paid call from a new machine with OAuth: ${seconds.toFixed(1)} s`);
+  t.ok(seconds < 120, "within two minutes");
+
+  await t.test("a renewal, as the client itself does it", async (t) => {
+    const { saved } = provider;
+    if (saved) provider.saved = { ...saved, access_token: "purser_at_wornout" };
+    const again = await connectClient(`${world.baseUrl}/mcp`, provider, () => {
+      throw new Error("the owner must not be asked again");
+    });
+    t.notOk((await again.callTool({ name: "wallet_status", arguments: {} })).isError);
+    t.not(provider.saved?.refresh_token, saved?.refresh_token, "the refresh token is a new one");
+    await again.close();
+  });
+
+  await t.test("the owner sees the connection, its use, and ends it", async (t) => {
+    const { page, faults } = await world.open(t, `/agents/${agent.id}/keys`);
+    await signInWithDemoWallet(page);
+    const section = page.getByRole("region", { name: "Connected programs" });
+    const row = section.getByRole("listitem").filter({ hasText: "Official Client" });
+    await row.getByText("this computer").waitFor();
+    await row.getByText(/^Used/).waitFor();
+    await picture(page, "connections");
+    await row.getByRole("button", { name: /^End/ }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "End connection" }).click();
+    await row.getByText("Ended", { exact: true }).waitFor();
+    await t.rejects(client.callTool({ name: "wallet_status", arguments: {} }), "ended at once");
+    await page.goto(`${world.baseUrl}/agents/${agent.id}/audit`);
+    await page.getByText("Connection granted").first().waitFor();
+    await page.getByText("Connection revoked").first().waitFor();
+    t.same(faults, []);
+  });
+  await client.close();
+});
+
+t.test("a new agent, made on the way, and no first key left over", async (t) => {
+  const callback = await listenForCallback(t);
+  const provider = new MemoryProvider(callback.url);
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
+    const { page, faults } = await world.open(t, asked.pathname + asked.search);
+    await signInWithDemoWallet(page);
+    await page.getByRole("button", { name: "New agent" }).click();
+    await page.getByLabel("Name").fill("made-on-the-way");
+    await page.getByLabel("Daily limit").fill("1");
+    await picture(page, "consent-new-agent");
+    await page.getByRole("button", { name: "Create agent" }).click();
+    await page.getByRole("button", { name: "Connect to made-on-the-way" }).click();
+    const back = await callback.came;
+    t.same(faults, []);
+    return back;
+  });
+  const status = await client.callTool({ name: "wallet_status", arguments: {} });
+  t.match(status.structuredContent, { name: "made-on-the-way" });
+  const { id } = status.structuredContent as { id: string };
+  const keys = await asOwner(world.app, owner, { method: "GET", url: `/api/agents/${id}/keys` });
+  t.match(keys.json(), { items: [{ status: "revoked" }] }, "the key nobody saw is revoked");
+  await client.close();
+});
+
+t.test("a wallet of its own shows what is granted, and may say no", async (t) => {
+  const callback = await listenForCallback(t);
+  const provider = new MemoryProvider(callback.url);
+  const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
+    const { page, faults } = await openPage(t, world.browser);
+    const wallet = await injectWallet(page, DEMO_OWNER, { chainId: world.chain.chainId });
+    await page.goto(asked.href);
+    await page.getByRole("button", { name: /Test Wallet/ }).click();
+    await page.getByRole("button", { name: "Sign in", exact: true }).click();
+    await page.getByRole("radio", { name: /research-agent/ }).check();
+    const press = page.getByRole("button", { name: "Connect to research-agent" });
+    wallet.rejectNext("eth_signTypedData_v4");
+    await press.click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("You declined in your wallet.").waitFor();
+    const connections = () =>
+      asOwner(world.app, owner, { method: "GET", url: `/api/agents/${agent.id}/connections` });
+    const active = (await connections()).json<{ items: { status: string }[] }>().items;
+    t.notOk(
+      active.some(({ status }) => status === "active"),
+      "without the wallet nothing is connected",
+    );
+    await dialog.getByRole("button", { name: "Sign again" }).click();
+    const back = await callback.came;
+    const shown = wallet.requests.findLast(({ method }) => method === "eth_signTypedData_v4");
+    const [, typedData = "{}"] = (shown?.params ?? []) as string[];
+    const { primaryType, message } = JSON.parse(typedData) as Record<string, unknown>;
+    t.equal(primaryType, "IssueKey");
+    t.match(message, {
+      agent: agent.id,
+      label: 'Connection to this computer, named "Official Client"',
+    });
+    t.same(faults, []);
+    return back;
+  });
+  t.notOk((await client.callTool({ name: "wallet_status", arguments: {} })).isError);
+  await client.close();
+});
+
+t.test("saying no", async (t) => {
+  const callback = await listenForCallback(t);
+  const provider = new MemoryProvider(callback.url);
+  await t.rejects(
+    connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
+      const { page } = await world.open(t, asked.pathname + asked.search);
+      await signInWithDemoWallet(page);
+      await page.getByRole("button", { name: "Cancel" }).click();
+      const back = await callback.came;
+      t.equal(back.searchParams.get("error"), "access_denied");
+      t.equal(back.searchParams.get("state"), provider.sentState);
+      t.equal(back.searchParams.get("iss"), world.config.publicUrl);
+      return back;
+    }),
+  );
+});
+
+t.test("an address that the program did not register is shown, never gone to", async (t) => {
+  const answer = await world.app.inject({
+    method: "POST",
+    url: "/oauth/register",
+    payload: { client_name: "Stranger", redirect_uris: ["https://honest.example/back"] },
+  });
+  const { client_id: clientId } = answer.json<{ client_id: string }>();
+  const query = new URLSearchParams({
+    client_id: clientId,
+    response_type: "code",
+    redirect_uri: "https://evil.example/back",
+    code_challenge: "a".repeat(43),
+    code_challenge_method: "S256",
+  });
+  const { page } = await world.open(t, `/oauth/authorize?${query.toString()}`);
+  await signInWithDemoWallet(page);
+  await page.getByRole("heading", { name: "Nothing can be connected" }).waitFor();
+  await page.getByText("did not register this address of evil.example").waitFor();
+  await picture(page, "consent-refused");
+  t.ok(page.url().startsWith(world.baseUrl), "the browser stayed");
+  t.equal(await page.getByRole("button", { name: /Go back/ }).count(), 0);
+  const frame = await world.app.inject({ url: "/oauth/authorize" });
+  t.match(frame.headers["content-security-policy"], /frame-ancestors 'none'/);
+  t.equal(frame.headers["x-frame-options"], "DENY");
+});

@@ -1,0 +1,373 @@
+// Goal: what an agent has paid for is not paid again: told from its own cache for as long as it asks, or for its wallet's word where the site takes that.
+import { paymentMiddleware } from "@x402/express";
+import { x402ResourceServer } from "@x402/core/server";
+import { ExactEvmScheme } from "@x402/evm/exact/server";
+import {
+  createSIWxResourceServerExtension,
+  declareSIWxExtension,
+  InMemorySIWxStorage,
+  type SIWxHookEvent,
+} from "@x402/extensions/sign-in-with-x";
+import express from "express";
+import t, { type Test } from "tap";
+import { freePort } from "../../server/local/free-port.ts";
+import { CACHED_BYTES, forgetCached } from "../../server/plugins/x402-client/cache-store.ts";
+import { asOwner, createAgent } from "../helpers/owner.ts";
+import { testApp } from "../helpers/app.ts";
+import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
+import { ourFacilitator } from "./stock-sellers.ts";
+
+t.test("a paid GET is told again for maxAge", async (t) => {
+  const made = await market(t);
+  const { seller, database, chain } = made;
+  const { url } = seller;
+  const json = '{"nth":1, "big":12345678901234567890}';
+  let sold = 0;
+  seller.script = {
+    onProof: async ({ response, proof }) => {
+      sold += 1;
+      const transaction = await seller.settle(proof);
+      response
+        .writeHead(200, {
+          "content-type": "application/json",
+          etag: '"1"',
+          ...seller.receipt({ transaction }),
+        })
+        .end(json);
+    },
+  };
+  const cached = (body: Record<string, unknown> = {}, headers = {}) =>
+    made.fetch({ url, maxAge: 60, ...body }, headers);
+  const first = await cached();
+  t.match(first, { status: 200, body: { paid: true, cached: undefined } });
+
+  await t.test("and costs nothing", async (t) => {
+    const asked = seller.asks.length;
+    const again = await cached({}, { "idempotency-key": "again" });
+    t.match(again, {
+      status: 200,
+      body: {
+        paid: false,
+        amountPaid: "0",
+        txHash: null,
+        paymentId: null,
+        cached: true,
+        cachedAt: /^20/,
+        cachedPaymentId: first.body["paymentId"],
+        text: json,
+        status: 200,
+        delivered: true,
+        headers: { etag: '"1"' },
+        source: url,
+      },
+    });
+    t.ok((again.body["ageSeconds"] as number) < 30);
+    t.ok(again.text.includes(`"data":${json}`), "to the letter");
+    t.same([seller.asks.length, sold], [asked, 1], "the seller was not asked");
+    t.match((await cached({}, { "idempotency-key": "again" })).body, { cached: true });
+  });
+
+  await t.test(
+    "not for longer, not to whoever does not ask, not for another request",
+    async (t) => {
+      await database.pool.query(
+        "UPDATE cached_answers SET cached_at = now() - interval '30 seconds'",
+      );
+      t.match((await cached({ maxAge: 31 })).body, { cached: true, ageSeconds: 30 });
+      t.match((await cached({ maxAge: 29 })).body, { paid: true });
+      t.match((await made.fetch({ url })).body, { paid: true });
+      t.match((await cached({ headers: { accept: "text/csv" } })).body, { paid: true });
+      t.match((await cached({ url: `${url}&more=1` })).body, { paid: true });
+      t.equal(sold, 5);
+      t.match(
+        (await cached({ headers: { cookie: "not sent" } })).body,
+        { cached: true },
+        "not sent, not asked",
+      );
+      for (const body of [{ method: "POST" }, { maxAge: 0 }, { maxAge: 86_401 }, { maxAge: 1.5 }])
+        t.match(await cached(body), { status: 422 }, JSON.stringify(body));
+    },
+  );
+
+  await t.test("never to another agent", async (t) => {
+    const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
+    await chain.mint(other.walletAddress, 1_000_000n);
+    const answer = await made.app.inject({
+      method: "POST",
+      url: "/api/agents/x402-fetch",
+      headers: other.headers,
+      payload: JSON.stringify({ url, maxAge: 60 }),
+    });
+    t.match(answer.json(), { paid: true, cached: undefined });
+  });
+
+  await t.test("of many at once one pays, also on another replica", async (t) => {
+    const replica = await testApp(t, {
+      database,
+      chain,
+      configure: (config) => config.fetchPrivateOrigins.push(seller.origin),
+    });
+    const page = `${seller.origin}/many`;
+    const before = sold;
+    const there = () =>
+      replica.app.inject({
+        method: "POST",
+        url: "/api/agents/x402-fetch",
+        headers: made.agent.headers,
+        payload: JSON.stringify({ url: page, maxAge: 60 }),
+      });
+    const answers = await Promise.all([
+      ...Array.from({ length: 4 }, async () => (await cached({ url: page })).body),
+      ...Array.from({ length: 4 }, async () => (await there()).json<Answered["body"]>()),
+    ]);
+    t.equal(answers.filter(({ paid }) => paid === true).length, 1);
+    t.equal(answers.filter((body) => body["cached"] === true).length, 7);
+    t.equal(sold - before, 1);
+  });
+
+  await t.test(
+    "what failed, was free or did not come whole is not kept, and holds nobody up",
+    async (t) => {
+      const page = `${seller.origin}/failing`;
+      const { script } = seller;
+      seller.script = { onProof: ({ response }) => void response.writeHead(500).end() };
+      t.match(await cached({ url: page }), { status: 502 });
+      seller.script = {
+        onProof: async ({ response, proof }) => {
+          await seller.settle(proof);
+          response.writeHead(200, { "content-length": "10" }).write("half");
+          setTimeout(() => response.destroy(), 50);
+        },
+      };
+      t.match((await cached({ url: page })).body, { paid: true, truncated: true });
+      seller.script = { onAsk: ({ response }) => void response.end("free") };
+      t.match((await cached({ url: page })).body, { paid: false, cached: undefined });
+      seller.script = script;
+      t.match((await cached({ url: page })).body, { paid: true });
+      t.match((await cached({ url: page })).body, { cached: true });
+      const { rows } = await database.pool.query(
+        "SELECT 1 FROM cached_answers WHERE claim IS NOT NULL",
+      );
+      t.equal(rows.length, 0);
+    },
+  );
+
+  await t.test("a claim of a process that died ends", async (t) => {
+    const page = `${seller.origin}/died`;
+    await cached({ url: page });
+    await database.pool.query(
+      `UPDATE cached_answers SET answer = NULL, cached_at = NULL, claim = 'x', claimed_until = now() + interval '1 second'
+        WHERE cached_at = (SELECT max(cached_at) FROM cached_answers)`,
+    );
+    t.match((await cached({ url: page })).body, { paid: true });
+  });
+
+  await t.test("to an agent that may, and at its sites", async (t) => {
+    const change = (body: object) =>
+      asOwner(made.app, made.owner, { method: "PATCH", url: `/api/agents/${made.agent.id}`, body });
+    t.match((await cached()).body, { cached: true });
+    await change({ fetch: "sites" });
+    t.match(await cached(), { status: 403, body: { code: "origin_not_allowed" } });
+    await change({ fetch: "any" });
+    await change({ status: "paused" });
+    t.match(await cached(), { status: 403, body: { code: "agent_paused" } });
+    await change({ status: "active" });
+    t.match((await cached()).body, { cached: true });
+    await database.pool.query(
+      "UPDATE agents SET expires_at = now() - interval '1 second' WHERE id = $1",
+      [made.agent.id],
+    );
+    t.match(await cached(), { status: 403, body: { code: "agent_expired" } });
+    await database.pool.query("UPDATE agents SET expires_at = NULL WHERE id = $1", [made.agent.id]);
+  });
+
+  await t.test("up to a quota, and for a day", async (t) => {
+    const count = async (): Promise<number> =>
+      made.app.prisma.cachedAnswer.count({ where: { agentId: made.agent.id } });
+    await database.pool.query("UPDATE cached_answers SET bytes = $1 WHERE agent_id = $2", [
+      CACHED_BYTES / 2,
+      made.agent.id,
+    ]);
+    await cached({ url: `${seller.origin}/newest` });
+    t.equal(await count(), 2, "the oldest go first");
+    await database.pool.query("UPDATE cached_answers SET created_at = now() - interval '25 hours'");
+    await cached({ url: `${seller.origin}/newer` });
+    t.ok((await forgetCached(made.app.prisma)) >= 2);
+    t.equal(await count(), 1);
+  });
+
+  await assertLedgerIsChain(t, made);
+});
+
+/** The stock middleware and its own sign-in, in front of our facilitator. */
+async function siwxSeller(t: Test, made: Market) {
+  const port = await freePort();
+  const origin = `http://127.0.0.1:${port}`;
+  const events: SIWxHookEvent[] = [];
+  const served: string[] = [];
+  const storage = new InMemorySIWxStorage();
+  const { chain } = made;
+  const network = `eip155:${chain.chainId}` as const;
+  const resources = new x402ResourceServer(ourFacilitator(made.baseUrl))
+    .register(network, new ExactEvmScheme())
+    .registerExtension(
+      createSIWxResourceServerExtension({
+        storage,
+        origin,
+        onEvent: (event) => void events.push(event),
+      }),
+    );
+  const sold = {
+    accepts: {
+      scheme: "exact",
+      network,
+      payTo: PAYEE,
+      price: { amount: "1000", asset: chain.usdc, extra: { name: "USDC", version: "2" } },
+      maxTimeoutSeconds: 60,
+    },
+    extensions: declareSIWxExtension({ statement: "Show what you bought", expirationSeconds: 300 }),
+  };
+  const app = express();
+  app.use(
+    paymentMiddleware({ "GET /paid": sold, "GET /other": sold, "POST /order": sold }, resources),
+  );
+  app.use((request, response) => {
+    served.push(`${request.method} ${request.path}`);
+    response.json({ served: served.length });
+  });
+  const server = app.listen(port, "127.0.0.1");
+  t.teardown(() => void server.close());
+  made.config.fetchPrivateOrigins.push(origin);
+  return { origin, events, served, storage };
+}
+
+t.test("sign-in-with-x is tried first where the wallet has paid", async (t) => {
+  const made = await market(t, { listen: true, env: { SETTLE_WAIT_MS: "10000" } });
+  const { origin, events, served } = await siwxSeller(t, made);
+  const url = `${origin}/paid`;
+  const types = (): string[] => events.splice(0).map(({ type }) => type);
+
+  t.match((await made.fetch({ url })).body, {
+    paid: true,
+    signedIn: undefined,
+    data: { served: 1 },
+  });
+  t.same(types(), ["payment_recorded"], "nothing was signed where nothing had been paid");
+  const balance = await made.balanceOf(PAYEE);
+
+  await t.test("the wallet's word is enough", async (t) => {
+    const again = await made.fetch({ url }, { "idempotency-key": "signed" });
+    t.match(again, {
+      status: 200,
+      body: {
+        paid: false,
+        amountPaid: "0",
+        txHash: null,
+        signedIn: true,
+        delivered: true,
+        data: { served: 2 },
+      },
+    });
+    t.same(types(), ["access_granted"]);
+    t.match((await made.fetch({ url }, { "idempotency-key": "signed" })).body, { signedIn: true });
+    t.same(types(), ["access_granted"]);
+    t.equal(await made.balanceOf(PAYEE), balance);
+    t.match((await made.fetch({ url, dryRun: true })).body, { price: "0.001" });
+    t.same(types(), [], "a quote signs nothing");
+  });
+
+  await t.test("where it is refused, it is paid", async (t) => {
+    t.match((await made.fetch({ url: `${origin}/other` })).body, {
+      paid: true,
+      signedIn: undefined,
+    });
+    t.same(types(), ["payment_recorded"]);
+    t.equal((await made.balanceOf(PAYEE)) - balance, 1000n);
+  });
+
+  await t.test("a POST runs once, and never again by its key", async (t) => {
+    const order = { url: `${origin}/order`, method: "POST", body: { n: 1 } };
+    t.match((await made.fetch(order)).body, { paid: true });
+    const before = served.length;
+    const key = { "idempotency-key": "order" };
+    t.match((await made.fetch(order, key)).body, { signedIn: true, paid: false });
+    t.match(await made.fetch(order, key), { status: 409, body: { code: "answer_not_kept" } });
+    t.equal(served.length - before, 1);
+    types();
+  });
+
+  await t.test("nothing is signed for an agent that may not pay there", async (t) => {
+    const change = (body: object) =>
+      asOwner(made.app, made.owner, { method: "PATCH", url: `/api/agents/${made.agent.id}`, body });
+    await change({ status: "paused" });
+    t.match(await made.fetch({ url }), { status: 403, body: { code: "agent_paused" } });
+    await change({ status: "active" });
+    await asOwner(made.app, made.owner, {
+      method: "DELETE",
+      url: `/api/agents/${made.agent.id}/allowlist/${PAYEE}`,
+      body: {},
+    });
+    t.match(await made.fetch({ url }), { status: 403, body: { code: "recipient_not_allowed" } });
+    t.same(types(), []);
+  });
+});
+
+t.test("a payment that was noted and never settled is no reason to sign", async (t) => {
+  const made = await market(t);
+  const { seller } = made;
+  const headersSeen: (string | string[] | undefined)[] = [];
+  const site = new URL(seller.url);
+  const info = () => ({
+    domain: site.host,
+    uri: seller.url,
+    version: "1",
+    nonce: "0123456789abcdef",
+    issuedAt: new Date().toISOString(),
+  });
+  let challenge: (over: object) => object = (over) => ({
+    info: { ...info(), ...over },
+    supportedChains: [{ chainId: `eip155:${made.chain.chainId}`, type: "eip191" }],
+    schema: {},
+  });
+  let over: object = {};
+  seller.script = {
+    onAsk: ({ request, response }) => {
+      headersSeen.push(request.headers["sign-in-with-x"]);
+      const required = {
+        x402Version: 2,
+        resource: { url: seller.url },
+        accepts: [seller.entry()],
+        extensions: { "sign-in-with-x": challenge(over) },
+      };
+      const header = Buffer.from(JSON.stringify(required)).toString("base64");
+      response.writeHead(402, { "payment-required": header }).end("{}");
+    },
+  };
+  const signed = async (): Promise<boolean> => {
+    headersSeen.length = 0;
+    t.match(await made.fetch({ url: seller.url, headers: { "SIGN-IN-WITH-X": "forged" } }), {
+      status: 200,
+      body: { paid: true, omittedHeaders: ["SIGN-IN-WITH-X"] },
+    });
+    return headersSeen.some((header) => header !== undefined);
+  };
+  t.equal(await signed(), false, "first time");
+  t.equal(await signed(), true, "it has paid");
+  over = { domain: "bank.example" };
+  t.equal(await signed(), false, "another domain");
+  over = { uri: "http://bank.example/" };
+  t.equal(await signed(), false, "another origin");
+  over = {};
+  challenge = () => ({ nonsense: true });
+  t.equal(await signed(), false, "nonsense");
+  challenge = () => ({ info: info(), supportedChains: [{ chainId: "eip155:1", type: "eip191" }] });
+  t.equal(await signed(), false, "another chain");
+  challenge = () => ({
+    info: info(),
+    supportedChains: [{ chainId: `eip155:${made.chain.chainId}`, type: "eip191" }],
+  });
+  t.equal(await signed(), true);
+  await made.database.pool.query("UPDATE paid_sites SET payment_id = 'pay_other'");
+  t.equal(await signed(), false, "a note without its payment");
+  await assertLedgerIsChain(t, made);
+});

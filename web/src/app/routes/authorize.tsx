@@ -1,0 +1,53 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { useLocation } from "react-router";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { agentsQuery } from "../../features/agents/api.ts";
+import { parametersIn } from "../../features/connections/api.ts";
+import { Consent } from "../../features/connections/Consent.tsx";
+import { revokeKey } from "../../features/keys/api.ts";
+import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
+import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
+import { WithRuleWords } from "../../features/rules/RulesFields.tsx";
+import type { Agent, CreatedAgent } from "../../lib/wire.ts";
+
+/** Where a program sends its owner (OAuth's authorization endpoint). */
+export default function AuthorizeScreen(): ReactNode {
+  const { search } = useLocation();
+  const agents = useQuery(agentsQuery());
+  if (!agents.data)
+    return (
+      <QueryStatus query={agents} what="your agents" failed="Your agents could not be loaded">
+        <Skeleton shape="title" />
+        <Skeleton shape="row" count={3} />
+      </QueryStatus>
+    );
+  return (
+    <Consent
+      key={search}
+      parameters={parametersIn(search)}
+      agents={agents.data}
+      createAgent={(onCreated) => <NewAgent onCreated={onCreated} />}
+    />
+  );
+}
+
+function NewAgent({ onCreated }: { onCreated: (agent: Agent) => void }): ReactNode {
+  const created = ({ agent, key }: CreatedAgent): void => {
+    onCreated(agent);
+    // Its first key was shown to nobody, so nobody shall have it. One that stays does no harm.
+    void revokeKey(agent.id, key.id).catch(() => {});
+  };
+  return (
+    <WithRuleWords>
+      {(words) => (
+        <CreateAgent
+          words={words}
+          onCreated={created}
+          picker={(add, has) => <PickSeller onPick={add} has={has} />}
+        />
+      )}
+    </WithRuleWords>
+  );
+}

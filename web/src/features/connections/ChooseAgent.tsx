@@ -1,0 +1,101 @@
+import { type ReactNode, useId } from "react";
+import { Button } from "../../components/Button.tsx";
+import { Money } from "../../components/Money.tsx";
+import { PlusIcon } from "../../components/icons.tsx";
+import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
+import { formatUsdc } from "../../lib/money.ts";
+import type { Agent } from "../../lib/wire.ts";
+import styles from "./Consent.module.css";
+
+interface ChooseAgentProps {
+  agents: Agent[];
+  /** Empty: one that is made now. */
+  chosen: string;
+  onChoose: (id: string) => void;
+  createAgent: ReactNode;
+}
+
+/** One agent, never several: what the program may do is what that one may. */
+export function ChooseAgent(props: ChooseAgentProps): ReactNode {
+  const { agents, chosen, onChoose, createAgent } = props;
+  const isCreating = chosen === "";
+  return (
+    <>
+      {agents.length > 0 && (
+        <Section
+          title="Which agent may it use?"
+          actions={
+            !isCreating && (
+              <Button
+                size="small"
+                onClick={() => {
+                  onChoose("");
+                }}
+              >
+                <PlusIcon size={16} />
+                New agent
+              </Button>
+            )
+          }
+        >
+          <AgentRadios agents={agents} chosen={chosen} onChoose={onChoose} />
+        </Section>
+      )}
+      {isCreating && (
+        <Stack gap={3}>
+          <Row>
+            <h2>A new agent for it</h2>
+            {agents.length > 0 && (
+              <Button
+                variant="ghost"
+                size="small"
+                onClick={() => {
+                  onChoose(agents[0]?.id ?? "");
+                }}
+              >
+                Choose one you have
+              </Button>
+            )}
+          </Row>
+          <Muted>A wallet of its own, and the rules it cannot break.</Muted>
+          {createAgent}
+        </Stack>
+      )}
+    </>
+  );
+}
+
+function AgentRadios({
+  agents,
+  chosen,
+  onChoose,
+}: Pick<ChooseAgentProps, "agents" | "chosen" | "onChoose">): ReactNode {
+  const name = useId();
+  return (
+    <fieldset className={styles.agents}>
+      <legend className="sr-only">Agent</legend>
+      {agents.map((agent) => (
+        <label key={agent.id} className={styles.agent}>
+          <input
+            type="radio"
+            name={name}
+            value={agent.id}
+            checked={agent.id === chosen}
+            onChange={() => {
+              onChoose(agent.id);
+            }}
+          />
+          <span className={styles.agentName}>
+            <strong>{agent.name}</strong>
+            <span>
+              {agent.status === "active"
+                ? `${formatUsdc(agent.limits.remaining)} of ${formatUsdc(agent.dailyLimit)} USDC left today`
+                : `${agent.status}: it pays nobody now`}
+            </span>
+          </span>
+          <Money amount={agent.balance} />
+        </label>
+      ))}
+    </fieldset>
+  );
+}

@@ -1,0 +1,203 @@
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { AnchorButton, Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { KeyValues, Muted, Note, Row, Section, Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { ApiError } from "../../lib/api.ts";
+import { invalidate } from "../../lib/query-keys.ts";
+import { formatDateTime } from "../../lib/time.ts";
+import type { Agent, ConsentRequest } from "../../lib/wire.ts";
+import { allowConsent, consentQuery, denyConsent, goTo } from "./api.ts";
+import { ChooseAgent } from "./ChooseAgent.tsx";
+import styles from "./Consent.module.css";
+
+interface ConsentProps {
+  /** Of the address; undefined where it says something twice. */
+  parameters: Record<string, string> | undefined;
+  agents: Agent[];
+  /** The form for a new one belongs to another feature. */
+  createAgent: (onCreated: (agent: Agent) => void) => ReactNode;
+}
+
+/** A program asks for one of the owner's agents. Nothing is given by opening this page, nor by a press that no wallet follows. */
+export function Consent({ parameters, ...rest }: ConsentProps): ReactNode {
+  const query = useQuery({
+    ...consentQuery(parameters ?? {}),
+    enabled: parameters !== undefined,
+  });
+  if (parameters === undefined || query.error)
+    return (
+      <Refusal error={query.error ?? new Error("The program's request says a thing twice.")} />
+    );
+  if (!query.data)
+    return (
+      <QueryStatus query={query} what="the program's request">
+        <Skeleton shape="title" />
+        <Skeleton shape="block" count={2} />
+      </QueryStatus>
+    );
+  return <Question consent={query.data} {...rest} />;
+}
+
+/** Where program and address are known to belong together, the way back is offered; it is never taken by itself. */
+function Refusal({ error }: { error: unknown }): ReactNode {
+  const { redirectTo, place } = error instanceof ApiError ? error.problem : {};
+  return (
+    <>
+      <PageHeader title="Nothing can be connected" />
+      <Stack gap={4}>
+        <ErrorNotice error={error} />
+        {typeof redirectTo === "string" && typeof place === "string" && (
+          <Row>
+            <Button
+              onClick={() => {
+                goTo(redirectTo);
+              }}
+            >
+              Go back to {place}
+            </Button>
+          </Row>
+        )}
+      </Stack>
+    </>
+  );
+}
+
+function Question({
+  consent,
+  agents,
+  createAgent,
+}: Omit<ConsentProps, "parameters"> & { consent: ConsentRequest }): ReactNode {
+  const [made, setMade] = useState<Agent[]>([]);
+  const all = [...made, ...agents.filter(({ id }) => made.every((agent) => agent.id !== id))];
+  const [chosen, setChosen] = useState(all[0]?.id ?? "");
+  const agent = all.find(({ id }) => id === chosen);
+  const answered = (answer: { redirectTo: string }): void => {
+    goTo(answer.redirectTo);
+  };
+  const allow = useMutation({
+    mutationFn: (to: Agent) => allowConsent(consent, to),
+    onSuccess: answered,
+    onSettled: invalidate.afterConnections,
+    gcTime: 0,
+  });
+  const deny = useMutation({
+    mutationFn: () => denyConsent(consent),
+    onSuccess: answered,
+    gcTime: 0,
+  });
+  const answer = allow.data ?? deny.data;
+  if (answer)
+    return <Done consent={consent} agent={allow.data && agent} redirectTo={answer.redirectTo} />;
+  return (
+    <>
+      <PageHeader
+        title={`Connect ${consent.thirdParty.name}?`}
+        lead="A program asks to use one of your agents."
+      />
+      <Stack gap={5}>
+        <Asker consent={consent} />
+        <ChooseAgent
+          agents={all}
+          chosen={chosen}
+          onChoose={setChosen}
+          createAgent={createAgent((agent) => {
+            setMade([agent, ...made]);
+            setChosen(agent.id);
+          })}
+        />
+        <Section title="What it may do">
+          <ul className={styles.powers}>
+            <li>Pay as the agent, within the rules you signed.</li>
+            <li>See the agent&rsquo;s balance, rules and payments.</li>
+            <li>
+              Not: change a rule, withdraw, or see your other agents. You can end the connection at
+              any time, on the agent&rsquo;s page.
+            </li>
+          </ul>
+        </Section>
+        {allow.error && <ErrorNotice title="Nothing was connected" error={allow.error} />}
+        {deny.error && <ErrorNotice title="The program was not told" error={deny.error} />}
+        <div className={styles.answers}>
+          <Muted>
+            Your wallet signs: <span className={styles.label}>{consent.label}</span>
+          </Muted>
+          <Row end>
+            <Button
+              pending={deny.isPending && "Cancelling…"}
+              onClick={() => {
+                if (!allow.isPending) deny.mutate();
+              }}
+            >
+              Cancel
+            </Button>
+            <Button
+              variant="primary"
+              disabled={!agent}
+              pending={allow.isPending && "Connecting…"}
+              onClick={() => {
+                if (agent && !deny.isPending) allow.mutate(agent);
+              }}
+            >
+              {agent ? `Connect to ${agent.name}` : "Connect"}
+            </Button>
+          </Row>
+        </div>
+      </Stack>
+    </>
+  );
+}
+
+function Asker({ consent }: { consent: ConsentRequest }): ReactNode {
+  const { thirdParty, place, describedAt, keyExpiresAt } = consent;
+  return (
+    <Section title="Who asks">
+      <Stack gap={4}>
+        <Note tone="warn">
+          Purser does not know this program: its name is what it says of itself. Go on only if you
+          have just told it to connect.
+        </Note>
+        <KeyValues
+          rows={[
+            ["Calls itself", <strong key="name">{thirdParty.name}</strong>],
+            ["You are sent back to", <strong key="place">{place}</strong>],
+            describedAt !== null && ["Described by", describedAt],
+            ["Until", formatDateTime(keyExpiresAt)],
+          ]}
+        />
+      </Stack>
+    </Section>
+  );
+}
+
+function Done({
+  consent,
+  agent,
+  redirectTo,
+}: {
+  consent: ConsentRequest;
+  agent: Agent | undefined;
+  redirectTo: string;
+}): ReactNode {
+  const name = consent.thirdParty.name;
+  return (
+    <>
+      <PageHeader
+        title={agent ? "Connected" : "Not connected"}
+        lead={
+          agent
+            ? `${name} may use ${agent.name} now. You can close this page once ${name} goes on.`
+            : `${name} was given nothing.`
+        }
+      />
+      <Row>
+        <AnchorButton variant="primary" href={redirectTo}>
+          Go back to {consent.place}
+        </AnchorButton>
+      </Row>
+    </>
+  );
+}

@@ -1,0 +1,68 @@
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { api } from "../../lib/api.ts";
+import { keyAsk } from "../../lib/orders/asks.ts";
+import { signed } from "../../lib/orders/signed.ts";
+import { keys } from "../../lib/query-keys.ts";
+import type { Agent, Connection, ConsentRequest, Page } from "../../lib/wire.ts";
+
+/** A program that says one thing twice is asking two readers for two things. */
+export function parametersIn(search: string): Record<string, string> | undefined {
+  const parameters = new URLSearchParams(search);
+  const names = [...parameters.keys()];
+  return new Set(names).size === names.length ? Object.fromEntries(parameters) : undefined;
+}
+
+/** Opens the consent for this session: asked once, and again only when the person says so. */
+export const consentQuery = (parameters: Record<string, string>) =>
+  queryOptions({
+    queryKey: keys.consent(parameters),
+    queryFn: () => api.post<ConsentRequest>("/api/oauth/requests", parameters),
+    staleTime: Number.POSITIVE_INFINITY,
+    gcTime: 0,
+    retry: false,
+    refetchOnWindowFocus: false,
+    refetchOnReconnect: false,
+  });
+
+interface Answered {
+  redirectTo: string;
+}
+
+export const allowConsent = (consent: ConsentRequest, agent: Agent): Promise<Answered> =>
+  signed(
+    keyAsk({
+      agent,
+      title: "Connect the program",
+      what: "Program",
+      label: consent.label,
+      expiresAt: consent.keyExpiresAt,
+    }),
+    (signature) =>
+      api.post(`/api/oauth/requests/${consent.id}/allow`, { agentId: agent.id, ...signature }),
+  );
+
+export const denyConsent = (consent: ConsentRequest): Promise<Answered> =>
+  api.post(`/api/oauth/requests/${consent.id}/deny`);
+
+/** Only to where a program can be; what would run in this page is never opened, whoever sent it. */
+export function goTo(redirectTo: string): void {
+  const { protocol } = new URL(redirectTo);
+  if (/^(javascript|data|blob|file|vbscript|about|filesystem):$/.test(protocol))
+    throw new Error("The program wants to be answered where no program is.");
+  globalThis.location.assign(redirectTo);
+}
+
+export const connectionsQuery = (agentId: string) =>
+  infiniteQueryOptions({
+    queryKey: keys.connections(agentId),
+    queryFn: ({ signal, pageParam }) =>
+      api.get<Page<Connection>>(`/api/agents/${agentId}/connections`, {
+        signal,
+        query: { limit: 50, cursor: pageParam },
+      }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.nextCursor ?? undefined,
+  });
+
+export const endConnection = (agentId: string, connectionId: string): Promise<unknown> =>
+  api.delete(`/api/agents/${agentId}/connections/${connectionId}`);
