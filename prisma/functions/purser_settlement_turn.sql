@@ -21,9 +21,9 @@ BEGIN
   IF my_class = 0 THEN
     RETURN NEW;
   END IF;
-  -- A stranger who harmed a batch before. Agents' keys are ours.
+  -- A stranger who harmed a batch before, and what one account alone may send. Agents' keys are ours.
   IF my_class = 2 THEN
-    NEW.solo := EXISTS (SELECT 1 FROM lane_offenders o
+    NEW.solo := coalesce(NEW.terms ? 'facilitator', FALSE) OR EXISTS (SELECT 1 FROM lane_offenders o
       WHERE o.chain_id = NEW.chain_id AND o.payer = NEW.from_address AND o.until > clock_timestamp());
   END IF;
   SELECT s.turn INTO last FROM settlements s

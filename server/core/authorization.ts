@@ -1,14 +1,41 @@
-/** The one object every movement of money is: an EIP-3009 authorization. */
+/** The one object every movement of money is: a transfer that its payer signed and anybody, or a named account, may relay. */
 import type { Address, Hex } from "viem";
+
+/** A signed allowance of the token to Permit2 (EIP-2612) that travels with the payment it is for. */
+export interface TokenPermit {
+  /** Integers as decimal strings: it is stored as JSON. */
+  readonly amount: string;
+  readonly deadline: string;
+  readonly signature: Hex;
+}
+
+/**
+ * What an authorization is beside the members all have; none of it is EIP-3009's. Stored with it, and the scheme of
+ * that name alone reads it.
+ */
+export type SchemeTerms =
+  | { readonly scheme: "exact-permit2"; readonly permit?: TokenPermit }
+  | {
+      readonly scheme: "upto";
+      /** What was signed; `value` is what is charged of it. */
+      readonly maximum: string;
+      /** The one account that may send it. Lower case. */
+      readonly facilitator: Address;
+      readonly permit?: TokenPermit;
+    };
+
+/** Permit2 keeps nonces of its own, shared by all who spend through it: no key of one is a key of the other. */
+export type Nonce = Hex | `permit2:${Hex}`;
 
 /** An authorization as far as the chain must know it to say whether it is used. */
 export interface AuthorizationRef {
   asset: string;
   from: string;
   nonce: string;
+  terms?: SchemeTerms | null | undefined;
 }
 
-/** An EIP-3009 transfer authorization. Addresses may come in any case; they are stored in lower case. */
+/** A transfer authorization. Addresses may come in any case; they are stored in lower case. */
 export interface Authorization extends AuthorizationRef {
   chainId: number;
   asset: Address;
@@ -17,12 +44,12 @@ export interface Authorization extends AuthorizationRef {
   value: bigint;
   validAfter: bigint;
   validBefore: bigint;
-  nonce: Hex;
+  nonce: Nonce;
 }
 
 export interface SignedAuthorization extends Authorization {
   signature: Hex;
 }
 
-/** Unique in Postgres and, by `authorizationState`, on chain: what makes a payment exactly once. */
+/** Unique in Postgres and, by the contract's own record of nonces, on chain: what makes a payment exactly once. */
 export type SettlementKey = Pick<Authorization, "chainId" | "asset" | "from" | "nonce">;

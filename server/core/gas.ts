@@ -32,7 +32,7 @@ export const CANCELS = "cancels";
 export type GasLimits = Readonly<Record<GasBudgetName | typeof CANCELS, bigint>>;
 
 /** A plain key's transfer or cancellation, alone in its transaction: dearer than in company. */
-const PLAIN_GAS = 90_000n;
+export const PLAIN_GAS = 90_000n;
 const UNITS_PER_ATOMIC = 10n ** 12n;
 
 export const unitsOf = (atomic: bigint): bigint => atomic * UNITS_PER_ATOMIC;
@@ -50,9 +50,9 @@ export function gasHoldOf(args: {
   priorityFeeWei: bigint;
   caps: { maxFeeWei: bigint; priorityFeeWei: bigint };
   nativePriceAtomic: bigint;
-  gas: bigint | undefined;
+  gas: bigint;
 }): bigint {
-  const { caps, gas = PLAIN_GAS } = args;
+  const { caps, gas } = args;
   const wei = (args.baseFeeWei * 5n) / 4n + least(args.priorityFeeWei, caps.priorityFeeWei);
   return costOf(gas * least(wei, caps.maxFeeWei), args.nativePriceAtomic);
 }

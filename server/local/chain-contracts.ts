@@ -1,5 +1,5 @@
-// What every local chain holds: USDC, Multicall3 and the CREATE2 deployer at their usual addresses, an
-// admin (the faucet) who may mint, and native balance for those who send transactions.
+// What every local chain holds: USDC, Multicall3, the CREATE2 deployer, Permit2 and x402's two proxies of it at
+// their usual addresses, an admin (the faucet) who may mint, and native balance for those who send transactions.
 import { readFileSync } from "node:fs";
 import { encodeAbiParameters, keccak256, numberToHex, pad, type Address, type Hex } from "viem";
 import { rpcBatch, type RpcCall } from "./anvil.ts";
@@ -24,16 +24,33 @@ interface PlacedArtifact {
   slots: Record<string, number>;
 }
 
+/**
+ * Made elsewhere by the CREATE2 deployer, so their address proves their creation code. Placed by the running
+ * code it leaves on Arc Testnet's chain id; on any other, Permit2 works its domain out with each call.
+ */
+export interface Create2Artifact {
+  address: Address;
+  salt: Hex;
+  creationCode: Hex;
+  deployedBytecode: Hex;
+}
+export const CREATE2_CONTRACTS = [
+  "Permit2",
+  "X402ExactPermit2Proxy",
+  "X402UptoPermit2Proxy",
+] as const;
+
+export const create2Artifact = (name: (typeof CREATE2_CONTRACTS)[number]): Create2Artifact =>
+  readArtifact(name) as Create2Artifact;
+
 export function usdcArtifact(): PlacedArtifact {
-  return readArtifact("LocalUsdc");
+  return readArtifact("LocalUsdc") as PlacedArtifact;
 }
 
 export async function placeContracts(rpcUrl: string, setup: ChainSetup): Promise<void> {
   const token = usdcArtifact();
-  const multicall = readArtifact("Multicall3");
   const calls: RpcCall[] = [
-    setCode(setup.usdc, token.deployedBytecode),
-    setCode(MULTICALL3, multicall.deployedBytecode),
+    ...placedCode(setup).map(({ address, code }) => setCode(address, code)),
     setCode(CREATE2_DEPLOYER, CREATE2_DEPLOYER_CODE),
     {
       method: "anvil_setStorageAt",
@@ -49,21 +66,27 @@ export async function placeContracts(rpcUrl: string, setup: ChainSetup): Promise
 
 /** Whether the contracts or the admin are not (or no longer) as this build places them. */
 export async function setupMissing(rpcUrl: string, setup: ChainSetup): Promise<boolean> {
-  const token = usdcArtifact();
-  const adminSlot = numberToHex(slotOf(token, "_admin"), { size: 32 });
-  const [usdcCode, multicallCode, adminWord] = (await rpcBatch(rpcUrl, [
-    { method: "eth_getCode", params: [setup.usdc, "latest"] },
-    { method: "eth_getCode", params: [MULTICALL3, "latest"] },
+  const adminSlot = numberToHex(slotOf(usdcArtifact(), "_admin"), { size: 32 });
+  const placed = placedCode(setup);
+  const [adminWord, ...codes] = (await rpcBatch(rpcUrl, [
     { method: "eth_getStorageAt", params: [setup.usdc, adminSlot, "latest"] },
-  ])) as [Hex, Hex, Hex];
+    ...placed.map(({ address }) => ({ method: "eth_getCode", params: [address, "latest"] })),
+  ])) as [Hex, ...Hex[]];
   // The rest of the admin's word holds the pause flag, which is not ours to compare.
   const admin = `0x${adminWord.slice(-40)}`;
   return (
-    usdcCode !== token.deployedBytecode ||
-    multicallCode !== readArtifact("Multicall3").deployedBytecode ||
-    admin !== setup.admin.toLowerCase()
+    admin !== setup.admin.toLowerCase() || placed.some(({ code }, index) => codes[index] !== code)
   );
 }
+
+const placedCode = (setup: ChainSetup): { address: Address; code: Hex }[] => [
+  { address: setup.usdc, code: usdcArtifact().deployedBytecode },
+  { address: MULTICALL3, code: (readArtifact("Multicall3") as PlacedArtifact).deployedBytecode },
+  ...CREATE2_CONTRACTS.map((name) => {
+    const { address, deployedBytecode } = create2Artifact(name);
+    return { address, code: deployedBytecode };
+  }),
+];
 
 /** Where the token keeps an account's balance: the slot of a mapping entry. */
 export function balanceSlot(account: Address): Hex {
@@ -83,7 +106,7 @@ function setCode(address: Address, code: Hex): RpcCall {
   return { method: "anvil_setCode", params: [address, code] };
 }
 
-function readArtifact(name: string): PlacedArtifact {
+function readArtifact(name: string): unknown {
   const path = new URL(`./contracts/${name}.json`, import.meta.url);
-  return JSON.parse(readFileSync(path, "utf8")) as PlacedArtifact;
+  return JSON.parse(readFileSync(path, "utf8"));
 }

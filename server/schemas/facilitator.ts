@@ -42,6 +42,7 @@ export const Supported = Type.Object({
       x402Version: Type.Integer(),
       scheme: Type.String(),
       network: Type.String(),
+      extra: Optional(Type.Record(Type.String(), Type.Unknown())),
     }),
   ),
   extensions: Type.Array(Type.String()),

@@ -7,6 +7,7 @@ import type { CallResult, ContractCall, RpcLog } from "../core/abi.ts";
 import type {
   Authorization,
   AuthorizationRef,
+  Nonce,
   SettlementKey,
   SignedAuthorization,
 } from "../core/authorization.ts";
@@ -46,6 +47,8 @@ export interface PresentedParts {
   /** `paymentPayload.payload`: the scheme's own. */
   readonly payload: Fields;
   readonly requirements: Fields;
+  /** `paymentPayload.extensions`. */
+  readonly extensions: Fields;
 }
 
 /** What the chain said when the transfer would not go through. */
@@ -55,16 +58,36 @@ export interface Diagnosis {
   readonly balanceAtomic: bigint | undefined;
   /** What the token said against the transfer, where it said anything. */
   readonly revert?: string | undefined;
+  /** The answers to `diagnosisCalls`. */
+  readonly asked?: readonly CallResult[] | undefined;
+}
+
+/** Whose desk a payment is presented at, and for what. */
+export interface Desk {
+  readonly networks: readonly NetworkFacts[];
+  /** To settle: then what is required may be what was used of a maximum, which a check is about. */
+  readonly purpose: "verify" | "settle";
+  /** The accounts we send from. */
+  readonly relayers: readonly Address[];
 }
 
 /** Asked by the facilitator's checker. */
 interface Checking<Read extends Payment> {
-  read(parts: PresentedParts, networks: readonly NetworkFacts[]): ReadPayment<Read>;
+  /** Of two schemes of one name: whose payload this is. */
+  recognizes(parts: PresentedParts): boolean;
+  read(parts: PresentedParts, desk: Desk): ReadPayment<Read>;
   /** The digest, and the canonical signature if the payer itself made it as an ordinary account. */
   examine(payment: Read): { digest: Hex; ecdsa: Hex | undefined };
+  /** What is looked at before the signature is, where the reference has that order; times as in `checkTerms`. */
+  checkFirst?(payment: Read, nowSeconds: bigint | undefined): Refusal | undefined;
   /** What needs no chain. Without a time, a payment that was accepted in time keeps its answer afterwards. */
   checkTerms(payment: Read, nowSeconds: bigint | undefined): Refusal | undefined;
+  /** What else is asked of the chain to explain a failure. */
+  diagnosisCalls?(payment: AuthorizationRef): ContractCall[];
   explainFailure(payment: Read, found: Diagnosis): Refusal;
+  readonly reasonSignature: Reason;
+  /** For an asset that is a contract and not the network's USDC. */
+  readonly reasonOtherAsset: Reason;
 }
 
 /** The calls that move the money, in order; where there are several, the last fails the others. */
@@ -73,6 +96,22 @@ export interface TransferPlan {
   /** What a plain key signed: no code of strangers runs in it. */
   readonly isPlainKey: boolean;
   readonly deployment: Deployment | undefined;
+  /** What one such call of a plain key uses at the very most, in company or not. */
+  readonly keyGas: bigint;
+  /** The contract takes it from this account alone: it travels by itself, and only on that lane. */
+  readonly sender?: Address | undefined;
+}
+
+/** What a transaction called, as its sender signed it. */
+export interface SentCall {
+  readonly to: string;
+  readonly data: Hex;
+}
+
+/** What a mined transaction shows: its logs and, where a use is not named in them, what it called. */
+export interface Shown {
+  readonly logs: readonly RpcLog[];
+  readonly sent?: SentCall | undefined;
 }
 
 /** What must have moved for this authorization to count as paid. */
@@ -98,12 +137,16 @@ interface Relaying {
   stateCall(ref: AuthorizationRef): ContractCall;
   /** Whether that call's answer says used or canceled; undefined where it says neither yes nor no. */
   isEnded(ref: AuthorizationRef, answer: CallResult): boolean | undefined;
-  /** What the logs of one transaction prove. */
-  fateIn(logs: readonly RpcLog[], expected: ExpectedTransfer): AuthorizationFate;
-  /** Which events end this authorization, for `eth_getLogs`. */
-  endFilter(ref: AuthorizationRef): { address: string; topics: (Hex | Hex[])[] };
-  /** Of the logs of this filter: a use, in contrast to a cancellation. */
-  isUse(log: RpcLog): boolean;
+  /** What one transaction proves. */
+  fateIn(shown: Shown, expected: ExpectedTransfer): AuthorizationFate;
+  /**
+   * An event names each authorization it ends. Where not, `fateIn` must be shown what the transaction called, two that
+   * leave the same trace (`traceOf`) never share one, and the contract's state says in which block a use must be.
+   */
+  readonly isNamedInLogs: boolean;
+  traceOf(expected: ExpectedTransfer): string | undefined;
+  /** Where to look for its end, for `eth_getLogs`: every log of it where it is named, else candidates. */
+  endFilter(expected: ExpectedTransfer): { address: string; topics: (Hex | Hex[])[] };
   explainRevert(text: string | undefined): RevertMeaning;
   readonly reasonUsed: Reason;
   readonly reasonExpired: Reason;
@@ -112,7 +155,7 @@ interface Relaying {
 /** Asked by the wallet: custody, and the client that pays for requests. */
 interface Paying {
   transferDigest(network: NetworkFacts, authorization: Authorization): Uint8Array;
-  cancelDigest(network: NetworkFacts, authorizer: Address, nonce: Hex): Uint8Array;
+  cancelDigest(network: NetworkFacts, authorizer: Address, nonce: Nonce): Uint8Array;
   /** A seller's `extra` may describe what we do not sign: then the sentence that says so. */
   whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined;
   /** `payload` of the proof a seller is shown. */
@@ -121,7 +164,13 @@ interface Paying {
 
 /** Asked by the paywall: `PaywallScheme`. */
 export interface Scheme<Read extends Payment = Payment>
-  extends Checking<Read>, Relaying, Paying, PaywallScheme {}
+  extends Checking<Read>, Relaying, Paying, PaywallScheme {
+  readonly versions: readonly (1 | 2)[];
+  /** Charges what was used of a maximum: there is no price that a paywall could ask for. */
+  readonly isMetered?: boolean;
+  /** `extra` of the kind the facilitator announces. */
+  supportedExtra?(relayers: readonly Address[]): Fields | undefined;
+}
 
 /**
  * The protocol's own reason codes for EVM schemes (the exported constants of @x402/evm and
@@ -130,7 +179,7 @@ export interface Scheme<Read extends Payment = Payment>
 export const REASONS = {
   invalid_x402_version: "x402Version must be 1 or 2, and the same in the payment payload.",
   invalid_payload: "The request does not have the shape the protocol asks for.",
-  unsupported_payload_type: "Only EIP-3009 authorizations are supported here.",
+  unsupported_payload_type: "This scheme has no such payload.",
   invalid_network: "This facilitator does not serve this network.",
   unsupported_scheme: "This facilitator does not speak this payment scheme.",
   invalid_exact_evm_scheme: "Only the scheme `exact` is supported.",
@@ -153,6 +202,36 @@ export const REASONS = {
   invalid_exact_evm_insufficient_balance: "The payer's balance is below the amount.",
   invalid_exact_evm_transaction_simulation_failed: "The token would refuse this transfer.",
   invalid_exact_evm_transaction_failed: "The transfer failed on chain.",
+  invalid_permit2_spender: "The payer signed for another spender than this scheme's proxy.",
+  invalid_permit2_recipient_mismatch: "The payment is to another address than payTo.",
+  permit2_deadline_expired: "The payment has expired, or expires within 6 seconds.",
+  permit2_not_yet_valid: "The payment is not valid yet.",
+  permit2_amount_mismatch: "The permitted amount is not the required amount.",
+  permit2_token_mismatch: "The payment is in another token than the required asset.",
+  invalid_permit2_signature: "The signature is not the payer's over this payment.",
+  permit2_allowance_required: "The payer's allowance of the token to Permit2 is below the amount.",
+  permit2_insufficient_balance: "The payer's balance is below the amount.",
+  permit2_proxy_not_deployed: "x402's proxy of Permit2 is not on this network.",
+  permit2_simulation_failed: "Permit2 would refuse this transfer.",
+  permit2_invalid_amount: "The amount is zero.",
+  permit2_invalid_destination: "The payee is nobody.",
+  permit2_invalid_owner: "The payer is nobody.",
+  permit2_payment_too_early: "The payment is not valid yet.",
+  permit2_invalid_nonce: "This payment was used or given up before.",
+  upto_amount_exceeds_permitted: "More is asked for than the payer signed for.",
+  invalid_upto_evm_scheme: "Only the scheme `upto` is supported for this payment.",
+  invalid_upto_evm_network_mismatch: "The payment is for another network than the requirements.",
+  invalid_upto_evm_payload_settlement_exceeds_amount:
+    "More is asked for than the payer signed for.",
+  invalid_upto_evm_transaction_failed: "The transfer failed on chain.",
+  upto_facilitator_mismatch: "The payer signed for another account to settle this.",
+  upto_unauthorized_facilitator: "The payer signed for another account to settle this.",
+  permit2_2612_amount_mismatch: "The token's permit is for another amount than the payment.",
+  invalid_eip2612_extension_format: "The EIP-2612 extension does not have its shape.",
+  eip2612_from_mismatch: "The token's permit is not the payer's.",
+  eip2612_asset_mismatch: "The token's permit is for another token.",
+  eip2612_spender_not_permit2: "The token's permit is not for Permit2.",
+  eip2612_deadline_expired: "The token's permit has expired, or expires within 6 seconds.",
   eip6492_factory_not_allowed:
     "The payer's wallet is not deployed yet, and its factory is not one this facilitator calls.",
   amount_below_floor: "A payment this small is not worth its gas.",
@@ -195,7 +274,8 @@ export function takeApart(body: unknown): PresentedParts | Refusal {
   if (!isRecord(accepted)) return invalid("paymentPayload.accepted must be an object.");
   const { payload } = paymentPayload;
   if (!isRecord(payload)) return invalid("paymentPayload.payload must be an object.");
-  return { version, accepted, payload, requirements };
+  const extensions = isRecord(paymentPayload["extensions"]) ? paymentPayload["extensions"] : {};
+  return { version, accepted, payload, requirements, extensions };
 }
 
 export interface Asked extends Pick<Payment, "payTo" | "amountAtomic"> {
@@ -203,14 +283,17 @@ export interface Asked extends Pick<Payment, "payTo" | "amountAtomic"> {
 }
 
 /** What the seller asks for. */
-export function readAsked({ version, requirements }: PresentedParts): Asked | Refusal {
+export function readAsked(
+  { version, requirements }: PresentedParts,
+  mayBeNothing = false,
+): Asked | Refusal {
   const asset = parseAddress(requirements["asset"]);
   if (!asset.ok) return invalid(`paymentRequirements.asset ${asset.reason}.`);
   const payTo = parseAddress(requirements["payTo"]);
   if (!payTo.ok) return invalid(`paymentRequirements.payTo ${payTo.reason}.`);
   const amountField = version === 2 ? "amount" : "maxAmountRequired";
   const amountAtomic = parseAtomic(requirements[amountField]);
-  if (amountAtomic === undefined || amountAtomic === 0n)
+  if (amountAtomic === undefined || (amountAtomic === 0n && !mayBeNothing))
     return invalid(`paymentRequirements.${amountField} must be atomic units above zero.`);
   return { asset: asset.address, payTo: payTo.address, amountAtomic };
 }
@@ -245,8 +328,9 @@ export function checksummed(value: unknown): Address | undefined {
 }
 
 export function payerOf({ payload }: Fields): Address | undefined {
-  const authorization = isRecord(payload) ? payload["authorization"] : undefined;
-  return isRecord(authorization) ? checksummed(authorization["from"]) : undefined;
+  const { authorization, permit2Authorization } = isRecord(payload) ? payload : {};
+  const signed = isRecord(permit2Authorization) ? permit2Authorization : authorization;
+  return isRecord(signed) ? checksummed(signed["from"]) : undefined;
 }
 
 /** What the caller called the network, also where nothing else was readable. */

@@ -110,7 +110,8 @@ export async function relay(
 ): Promise<Hex> {
   const [stranger] = chain.accounts;
   if (!stranger) throw new Error("no account");
-  const { from, to, value, validAfter, validBefore, nonce, signature } = authorization;
+  const { from, to, value, validAfter, validBefore, signature } = authorization;
+  const nonce = authorization.nonce as Hex;
   const hash = await chain.walletClient(stranger).writeContract({
     address: chain.usdc,
     abi: TOKEN_ABI,

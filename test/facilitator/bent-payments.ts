@@ -20,7 +20,7 @@ export interface Bent {
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
 
-const GARBAGE: unknown[] = [
+export const GARBAGE: unknown[] = [
   undefined,
   null,
   "",

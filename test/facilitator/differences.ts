@@ -64,8 +64,8 @@ export const DIFFERENCES: readonly Difference[] = [
   {
     payments: /^permit2 payload$/,
     reference: ["throws"],
-    ours: "unsupported_payload_type",
-    why: "We settle EIP-3009 only, and say so.",
+    ours: "invalid_payload",
+    why: "A Permit2 payload of this shape is none.",
   },
   {
     payments: /^compact signature$/,

@@ -2,8 +2,9 @@
 import { toFacilitatorEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
+import { UptoEvmScheme } from "@x402/evm/upto/facilitator";
 import { publicActions } from "viem";
-import type { TestChain } from "../helpers/chain.ts";
+import type { TestAccount, TestChain } from "../helpers/chain.ts";
 import type { Body } from "./payments.ts";
 
 export interface ReferenceVerdict {
@@ -11,10 +12,10 @@ export interface ReferenceVerdict {
   reason: string;
 }
 
-export function referenceFacilitator(chain: TestChain) {
-  const client = chain.walletClient(chain.admin).extend(publicActions);
+export function referenceFacilitator(chain: TestChain, account: TestAccount = chain.admin) {
+  const client = chain.walletClient(account).extend(publicActions);
   const signer = toFacilitatorEvmSigner({
-    address: chain.admin.address,
+    address: account.address,
     readContract: (args) => client.readContract({ ...args, args: args.args ?? [] }),
     verifyTypedData: (args) => client.verifyTypedData(args as never),
     writeContract: (args) => client.writeContract(args),
@@ -23,10 +24,12 @@ export function referenceFacilitator(chain: TestChain) {
     getCode: (args) => client.getCode(args),
   });
   const schemes = { 1: new ExactEvmSchemeV1(signer), 2: new ExactEvmScheme(signer) };
+  const upto = new UptoEvmScheme(signer);
   return {
     /** What it says, or "throws": then its HTTP server would answer with an error. */
     async verify(body: Body): Promise<ReferenceVerdict> {
-      const scheme = schemes[body.x402Version as 1 | 2];
+      const { scheme: name } = body.paymentRequirements;
+      const scheme = name === "upto" ? upto : schemes[body.x402Version as 1 | 2];
       try {
         const verdict = await scheme.verify(
           body.paymentPayload as never,

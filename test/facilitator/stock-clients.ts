@@ -1,9 +1,9 @@
 // Paying clients exactly as their users write them with the published packages; the lines of the README are these.
 import { wrapAxiosWithPayment, x402Client as olderClient } from "@x402/axios";
-import { ExactEvmScheme } from "@x402/evm";
+import { ExactEvmScheme, toClientEvmSigner } from "@x402/evm";
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import { create } from "axios";
-import type { Address, LocalAccount } from "viem";
+import type { Address, LocalAccount, PublicClient } from "viem";
 
 export interface Paid {
   status: number;
@@ -17,12 +17,15 @@ export interface ClientOptions {
   account: LocalAccount;
   network: `${string}:${string}`;
   usdc: Address;
+  /** Reads the chain for the client: allowances, and nonces of the token's permit. */
+  reader?: PublicClient;
 }
 export type PayingClient = (url: string) => Promise<Paid>;
 
-export function fetchClient({ account, network, usdc }: ClientOptions): PayingClient {
+export function fetchClient({ account, network, usdc, reader }: ClientOptions): PayingClient {
+  const signer = reader ? toClientEvmSigner(account, reader) : account;
   const client = new x402Client()
-    .register(network, new ExactEvmScheme(account))
+    .register(network, new ExactEvmScheme(signer))
     // Clients since 2.23 refuse assets they do not know: this line lets them pay with Arc's USDC.
     .setSpendControls({
       allowedAssets: [{ network, asset: usdc, maxAmountPerPayment: "1000000" }],

@@ -4,6 +4,7 @@ import type { AddressInfo, Server } from "node:net";
 import { serve } from "@hono/node-server";
 import { HTTPFacilitatorClient } from "@x402/core/server";
 import { ExactEvmScheme } from "@x402/evm/exact/server";
+import { declareEip2612GasSponsoringExtension } from "@x402/extensions";
 import * as forExpress from "@x402/express";
 import * as forHono from "@x402/hono";
 import express from "express";
@@ -23,23 +24,30 @@ export interface PaidApiOptions {
   usdc: Address;
   payTo: Address;
   flow: "authorization" | "upfront";
+  /** Asks for Permit2, and lets the facilitator pay the gas of its allowance. */
+  permit2?: boolean;
   /** A second route with the same terms beside `/paid`. */
   alsoAt?: string;
 }
 
 const AMOUNT = "12345";
 
-function routes({ network, usdc, payTo, flow, alsoAt }: PaidApiOptions) {
+function routes({ network, usdc, payTo, flow, permit2 = false, alsoAt }: PaidApiOptions) {
   const paid = {
     accepts: {
       scheme: "exact",
       network,
       payTo,
       // No stock table knows Arc's USDC: name the asset and its EIP-712 domain.
-      price: { amount: AMOUNT, asset: usdc, extra: { name: "USDC", version: "2" } },
+      price: {
+        amount: AMOUNT,
+        asset: usdc,
+        extra: { name: "USDC", version: "2", ...(permit2 && { assetTransferMethod: "permit2" }) },
+      },
       ...(flow === "upfront" && { extra: { paymentFlow: "upfront" } }),
     },
     description: "A paid answer",
+    ...(permit2 && { extensions: declareEip2612GasSponsoringExtension() }),
   };
   return { "GET /paid": paid, ...(alsoAt !== undefined && { [`GET ${alsoAt}`]: paid }) };
 }

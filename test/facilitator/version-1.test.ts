@@ -49,6 +49,12 @@ t.test("version 1 on Base Sepolia", async (t) => {
     const supported = (await app.inject("/api/x402/supported")).json();
     t.same(supported.kinds, [
       { x402Version: 2, scheme: "exact", network: facts.id },
+      {
+        x402Version: 2,
+        scheme: "upto",
+        network: facts.id,
+        extra: { facilitatorAddress: chain.relayer.address },
+      },
       { x402Version: 1, scheme: "exact", network: NAME },
     ]);
   });

@@ -2,6 +2,9 @@
 import { fork } from "node:child_process";
 import { once } from "node:events";
 import type { Test } from "tap";
+import type { Address } from "viem";
+import type { PrivateKeyAccount } from "viem/accounts";
+import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { accountsOf } from "../../server/core/gas.ts";
 import { childScript } from "./child-script.ts";
 import { acceptSettlement } from "../../server/plugins/settlement/store.ts";
@@ -27,16 +30,19 @@ export const FAULT_POINTS: FaultPoint[] = [
 export const DEPTHS = { confirmations: 3, inclusionDepth: 1 };
 export const PAYMENTS = 4;
 
-export async function queuePayments(chain: TestChain, database: TestDatabase) {
+export async function queuePayments(
+  chain: TestChain,
+  database: TestDatabase,
+  sign: (payer: PrivateKeyAccount, to: Address) => Promise<SignedAuthorization> = (payer, to) =>
+    authorize(chain, payer, { to }),
+) {
   const accounts = payers(PAYMENTS);
   await chain.mint(
     accounts.map((account) => account.address),
     1_000n,
   );
   const to = randomAddress();
-  const requests = await Promise.all(
-    accounts.map(async (payer) => request(await authorize(chain, payer, { to }))),
-  );
+  const requests = await Promise.all(accounts.map(async (payer) => request(await sign(payer, to))));
   // As the engine completes them: their gas is set aside.
   for (const wanted of requests) {
     const accounts = accountsOf({ ...wanted.authorization, merchant: undefined });

@@ -2,22 +2,58 @@
 import type { Pool } from "pg";
 import type { Test } from "tap";
 import type { Hex } from "viem";
+import type { SchemeTerms } from "../../server/core/authorization.ts";
 import { tagOf } from "../../server/infra/chain/contracts.ts";
 import { schemeOf } from "../../server/schemes/index.ts";
 import type { TestChain } from "./chain.ts";
 import { TOKEN_ABI } from "./engine.ts";
+import { isNonceUsed } from "./permit2.ts";
 
 interface Row {
   id: string;
   from_address: Hex;
   to_address: Hex;
   value: string;
-  nonce: Hex;
+  nonce: string;
   status: string;
   tx_hash: Hex | null;
   kind: string;
   asset: Hex;
   accepted_block: string | null;
+  terms: SchemeTerms | null;
+}
+
+/** Permit2 logs no nonce: its state says whether one is used, and what a transaction called and logged by which. */
+async function permit2Use(chain: TestChain, row: Row): Promise<{ hash: Hex } | undefined> {
+  const nonce = BigInt(row.nonce.slice("permit2:".length));
+  const isUsed = await isNonceUsed(chain, row.from_address, nonce);
+  const transfers = await chain.publicClient.getContractEvents({
+    address: chain.usdc,
+    abi: TOKEN_ABI,
+    eventName: "Transfer",
+    args: { from: row.from_address, to: row.to_address },
+    fromBlock: 0n,
+    toBlock: "latest",
+  });
+  const expected = {
+    asset: row.asset,
+    from: row.from_address,
+    nonce: row.nonce,
+    terms: row.terms,
+    to: row.to_address,
+    value: BigInt(row.value),
+  };
+  const found: Hex[] = [];
+  for (const hash of new Set(transfers.map(({ transactionHash }) => transactionHash))) {
+    const { input, to } = await chain.publicClient.getTransaction({ hash });
+    const receipt = await chain.publicClient.getTransactionReceipt({ hash });
+    const logs = receipt.logs.map((log) => ({ ...log, blockNumber: tagOf(log.blockNumber) }));
+    const sent = { to: to ?? "0x", data: input };
+    if (schemeOf(expected).fateIn({ logs, sent }, expected) === "paid") found.push(hash);
+  }
+  const [hash, ...more] = found;
+  if (more.length > 0 || (hash && !isUsed)) throw new Error(`${row.nonce} was paid more than once`);
+  return hash && { hash };
 }
 
 export async function expectLedgerEqualsChain(
@@ -45,7 +81,9 @@ export async function expectLedgerEqualsChain(
   const { rows } = await pool.query<Row>("SELECT * FROM settlements");
   const wrong: string[] = [];
   for (const row of rows) {
-    const use = uses.get(`${row.from_address}:${row.nonce}`);
+    const use = row.terms
+      ? await permit2Use(chain, row)
+      : uses.get(`${row.from_address}:${row.nonce}`);
     const isOpen = row.status === "queued" || row.status === "submitted";
     if (row.status === "settled" && use?.hash !== row.tx_hash)
       wrong.push(`${row.id} is settled by ${row.tx_hash}, the chain says ${use?.hash}`);
@@ -102,11 +140,14 @@ async function isReplay(chain: TestChain, row: Row, hash: Hex): Promise<boolean>
   const receipt = await chain.publicClient.getTransactionReceipt({ hash });
   const logs = receipt.logs.map((log) => ({ ...log, blockNumber: tagOf(log.blockNumber) }));
   const expected = { asset: row.asset, from: row.from_address, nonce: row.nonce };
-  const fate = schemeOf(expected).fateIn(logs, {
-    ...expected,
-    to: row.to_address,
-    value: BigInt(row.value),
-  });
+  const fate = schemeOf(expected).fateIn(
+    { logs },
+    {
+      ...expected,
+      to: row.to_address,
+      value: BigInt(row.value),
+    },
+  );
   if (fate !== "paid") return true;
   const { kind, accepted_block: accepted } = row;
   return kind === "facilitated" && accepted !== null && receipt.blockNumber <= BigInt(accepted);

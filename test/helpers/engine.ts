@@ -12,7 +12,7 @@ import type { NetworkConfig } from "../../server/config.ts";
 import { readGasBudget } from "../../server/core/gas.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
-import type { SignedAuthorization } from "../../server/core/authorization.ts";
+import type { Nonce, SignedAuthorization } from "../../server/core/authorization.ts";
 import type {
   SettlementKind,
   SettlementOutcome,
@@ -154,6 +154,8 @@ const domainOf = (chain: Pick<TestChain, "chainId" | "usdc">) => ({
   verifyingContract: chain.usdc,
 });
 
+export type Eip3009Authorization = SignedAuthorization & { nonce: Hex };
+
 export async function authorize(
   chain: Pick<TestChain, "chainId" | "usdc">,
   payer: PrivateKeyAccount,
@@ -162,16 +164,16 @@ export async function authorize(
     value?: bigint;
     validAfter?: bigint;
     validBefore?: bigint;
-    nonce?: Hex;
+    nonce?: Nonce;
   },
-): Promise<SignedAuthorization> {
+): Promise<Eip3009Authorization> {
   const message = {
     from: payer.address,
     to: terms.to,
     value: terms.value ?? 1_000n,
     validAfter: terms.validAfter ?? 0n,
     validBefore: terms.validBefore ?? BigInt(Math.floor(Date.now() / 1_000) + 600),
-    nonce: terms.nonce ?? randomNonce(),
+    nonce: (terms.nonce ?? randomNonce()) as Hex,
   };
   const signature = await payer.signTypedData({
     domain: domainOf(chain),
@@ -194,7 +196,7 @@ export async function authorize(
 export function signCancel(
   chain: Pick<TestChain, "chainId" | "usdc">,
   payer: PrivateKeyAccount,
-  nonce: Hex,
+  nonce: Nonce,
 ): Promise<Hex> {
   return payer.signTypedData({
     domain: domainOf(chain),
@@ -205,17 +207,17 @@ export function signCancel(
         { name: "nonce", type: "bytes32" },
       ],
     },
-    message: { authorizer: payer.address, nonce },
+    message: { authorizer: payer.address, nonce: nonce as Hex },
   });
 }
 
-export function request(
-  authorization: SignedAuthorization,
+export function request<Signed extends SignedAuthorization>(
+  authorization: Signed,
   rest: Partial<Pick<SettlementRequest, "id" | "relay">> & {
     kind?: SettlementKind;
     agentId?: string | null;
   } = {},
-): SettlementRequest {
+): SettlementRequest & { authorization: Signed } {
   return {
     id: rest.id ?? newId("pay"),
     kind: rest.kind ?? "facilitated",

@@ -88,9 +88,19 @@ t.test("settle, once", async (t) => {
 });
 
 t.test("what the facilitator knows", async (t) => {
-  const kind = fields({ x402Version: count, scheme: exactly("exact"), network: text });
+  const common = { x402Version: count, network: text };
+  const kinds = {
+    exact: fields({ ...common, scheme: exactly("exact") }),
+    upto: fields({
+      ...common,
+      scheme: exactly("upto"),
+      extra: fields({ facilitatorAddress: address }),
+    }),
+  };
   const supported = (await get("/api/x402/supported")).json();
-  holds(t, supported, fields({ kinds: listOf(kind), extensions: listOf(text) }), "supported");
+  holds(t, supported, fields({ extensions: listOf(text) }), "supported");
+  for (const kind of supported.kinds as { scheme: keyof typeof kinds }[])
+    holds(t, kind, kinds[kind.scheme], `supported ${kind.scheme}`);
   for (const [family, signers] of Object.entries(supported.signers as object)) {
     t.match(family, /^eip155:/);
     holds(t, signers, listOf(address), "signers");

@@ -30,6 +30,7 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
     ]),
   ) as unknown as PaymentReads;
   const checker = new PaymentChecker({
+    relayers: [],
     networks: [ARC],
     reads: noted,
     mayDeploy: () => false,

@@ -49,6 +49,7 @@ async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
   const asked: Hex[] = [];
   const reads = new ChainPaymentReads(agreeingChain(contracts, asked), 300_000n);
   const checker = new PaymentChecker({
+    relayers: [],
     networks: [ARC],
     minPaymentAtomic: 1n,
     nowSeconds: () => 1_000n,

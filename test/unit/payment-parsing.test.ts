@@ -76,10 +76,11 @@ t.test("what is wrong has a reason", async (t) => {
     [["paymentPayload"], undefined, "invalid_payload"],
     [["paymentRequirements"], [], "invalid_payload"],
     [["paymentPayload", "payload"], "0x", "invalid_payload"],
-    [["paymentPayload", "payload", "permit2Authorization"], {}, "unsupported_payload_type"],
+    [["paymentPayload", "payload", "permit2Authorization"], {}, "invalid_payload"],
     [ACCEPTED, null, "invalid_payload"],
     [[...ACCEPTED, "scheme"], "upto", "invalid_exact_evm_scheme"],
-    [["paymentRequirements", "scheme"], "upto", "unsupported_scheme"],
+    [["paymentRequirements", "scheme"], "batch-settlement", "unsupported_scheme"],
+    [["paymentRequirements", "scheme"], "upto", "unsupported_payload_type"],
     [["paymentRequirements", "scheme"], 7, "invalid_exact_evm_scheme"],
     [["paymentRequirements", "extra"], undefined, "invalid_exact_evm_missing_eip712_domain"],
     [["paymentRequirements", "extra", "name"], "", "invalid_exact_evm_missing_eip712_domain"],
@@ -103,8 +104,11 @@ t.test("what is wrong has a reason", async (t) => {
     );
   t.match(readPayment(bodyOf(), [BASE_SEPOLIA]), { reason: "invalid_network" }, "not served");
   t.equal(
-    (readPayment(bent(["paymentRequirements", "scheme"], "upto"), NETWORKS) as { payer?: string })
-      .payer,
+    (
+      readPayment(bent(["paymentRequirements", "scheme"], "batch-settlement"), NETWORKS) as {
+        payer?: string;
+      }
+    ).payer,
     PAYER,
     "the payer is told as soon as it is known",
   );

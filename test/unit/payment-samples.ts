@@ -91,6 +91,8 @@ export const recordOf = (
   solo: false,
   faults: 0,
   given_up: 0,
+  terms: null,
+  only_lane: null,
   cancel_signature: null,
   caller_key_hash: null,
   body_hash: null,

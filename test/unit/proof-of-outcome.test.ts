@@ -6,7 +6,8 @@ import type { RpcLog } from "../../server/core/abi.ts";
 import type { RpcReceipt } from "../../server/infra/chain/contracts.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
 import { outcomeOf } from "../../server/plugins/settlement/waiters.ts";
-import { explainUse, proveRefused, Refusals } from "../../server/plugins/settlement/prove.ts";
+import { proveRefused, Refusals } from "../../server/plugins/settlement/prove.ts";
+import { explainUse } from "../../server/plugins/settlement/used-by.ts";
 import { proveByTransaction, provenBy } from "../../server/plugins/settlement/receipts.ts";
 import type { SettlementRecord } from "../../server/plugins/settlement/store.ts";
 import {
@@ -28,8 +29,9 @@ const log = (topics: Hex[], data: Hex = "0x"): RpcLog => ({
   blockNumber: "0x50",
   blockHash: "0x01",
 });
-const used = log([AUTHORIZATION_USED, word(from), nonce]);
-const canceled = log([AUTHORIZATION_CANCELED, word(from), nonce]);
+const named = nonce as Hex;
+const used = log([AUTHORIZATION_USED, word(from), named]);
+const canceled = log([AUTHORIZATION_CANCELED, word(from), named]);
 const moved = (amount: bigint): RpcLog =>
   log([TRANSFER, word(from), word(to)], `0x${amount.toString(16).padStart(64, "0")}`);
 const receiptOf = (logs: RpcLog[]): RpcReceipt => ({
@@ -67,9 +69,8 @@ function contextOf(world: World): EngineContext {
         if (world.wasUsed === undefined) throw new ChainUnreachable("missing trie node");
         return refs.map(() => world.wasUsed);
       },
-      findAuthorizationUse: async () =>
-        world.use && { event: world.use, txHash: HASH, blockNumber: 80n },
-      readReceipt: async () => world.receipt ?? null,
+      findAuthorizationUse: async () => (world.use ? [HASH] : []),
+      readShown: async () => world.receipt ?? null,
       readHeader: async (_rpc: unknown, number: bigint) => ({
         number,
         hash: "0x03",
@@ -257,23 +258,24 @@ t.test("a transaction a stranger names", async (t) => {
 t.test("what one receipt proves of a whole batch", async (t) => {
   const item = { ...KEY, action: "transfer" as const, to, value };
   const other = { ...item, nonce: `0x${"d5".repeat(32)}` };
-  t.match(provenBy(paid, { items: [item, other] }, true), [
+  const batch = { to: asset, calldata: "0x" as const };
+  t.match(provenBy(paid, { ...batch, items: [item, other] }, true), [
     { ...KEY, status: "settled", proof: { tx: HASH, block: "80" }, isFinal: true },
   ]);
-  t.match(provenBy(receiptOf([canceled]), { items: [item] }, true), [
+  t.match(provenBy(receiptOf([canceled]), { ...batch, items: [item] }, true), [
     { status: "failed", reason: "authorization_canceled" },
   ]);
   t.match(
-    provenBy(receiptOf([canceled]), { items: [item] }, false),
+    provenBy(receiptOf([canceled]), { ...batch, items: [item] }, false),
     [{ status: "held" }],
     "a cancellation gives money back: not before it is final",
   );
   t.same(
-    provenBy({ ...paid, logs: [] }, { items: [item] }, true),
+    provenBy({ ...paid, logs: [] }, { ...batch, items: [item] }, true),
     [],
     "a successful transaction without our event proves nothing",
   );
-  t.same(provenBy(receiptOf([used, moved(1n)]), { items: [item] }, true), []);
+  t.same(provenBy(receiptOf([used, moved(1n)]), { ...batch, items: [item] }, true), []);
 });
 
 t.test("a row's outcome", async (t) => {

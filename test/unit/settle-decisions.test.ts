@@ -154,6 +154,7 @@ function desk(given: Scene = {}) {
     },
   };
   const checker = new PaymentChecker({
+    relayers: [],
     networks: [ARC],
     minPaymentAtomic: 1n,
     nowSeconds: () => BigInt(NOW),

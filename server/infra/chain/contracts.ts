@@ -11,9 +11,10 @@ import {
 } from "../../core/abi.ts";
 import { tokenDomainOf, MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import type { ChainClient } from "./index.ts";
-import { classifyChainError } from "./errors.ts";
+import { classifyChainError, revertData } from "./errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
+import type { ExpectedTransfer, SentCall } from "../../schemes/scheme.ts";
 import type { Caller } from "./rpc.ts";
 
 /**
@@ -129,6 +130,8 @@ export interface RpcReceipt {
   /** What a rollup takes for its parent's data, beside the gas (OP Stack). */
   l1Fee?: Hex | null;
   logs: RpcLog[];
+  /** What it called; read only where the logs do not say enough. */
+  sent?: SentCall;
 }
 
 const MAX_CALLS = 400;
@@ -207,6 +210,26 @@ export async function simulate(
   return decodeAggregate(answer, args.calls.length);
 }
 
+/** One call from one account, for a contract that looks at who calls. */
+export async function callAs(
+  rpc: Caller,
+  from: string,
+  { target, data }: ContractCall,
+  { gas, fees }: { gas: bigint; fees?: { maxFeeWei: bigint; priorityFeeWei: bigint } },
+): Promise<CallResult> {
+  const priced = fees && {
+    maxFeePerGas: tagOf(fees.maxFeeWei),
+    maxPriorityFeePerGas: tagOf(fees.priorityFeeWei),
+  };
+  try {
+    const call = { from, to: target, data, gas: tagOf(gas), ...priced };
+    return { success: true, data: await rpc.call<Hex>("eth_call", [call, "latest"]) };
+  } catch (error) {
+    if (classifyChainError(error).kind !== "reverted") throw error;
+    return { success: false, data: revertData(error) };
+  }
+}
+
 /**
  * `for each word after this code: its EXTCODESIZE`, run as a contract creation that is only called: one
  * question for all, answered as of one block, with the very instruction the token decides by.
@@ -240,34 +263,71 @@ export async function tokenAnswers(rpc: Caller, asset: string): Promise<boolean>
   return result !== undefined && scheme.isEnded(nobody, result) !== undefined;
 }
 
-interface AuthorizationUse {
-  event: "used" | "canceled";
-  txHash: Hex;
-  blockNumber: bigint;
-}
-
-/** Looks in one span of blocks for the event that used or canceled an authorization. Nothing found proves nothing. */
+/**
+ * Looks in one span of blocks for the event that used or canceled an authorization, and answers the transactions that
+ * may have. Nothing found proves nothing.
+ */
 export async function findAuthorizationUse(
   rpc: Caller,
-  ref: AuthorizationRef,
+  expected: ExpectedTransfer,
   range: { from: bigint; to: bigint },
-): Promise<AuthorizationUse | undefined> {
-  const scheme = schemeOf(ref);
-  const [log] = await rpc.call<RpcLog[]>("eth_getLogs", [
-    { ...scheme.endFilter(ref), fromBlock: tagOf(range.from), toBlock: tagOf(range.to) },
+): Promise<Hex[]> {
+  const logs = await rpc.call<RpcLog[]>("eth_getLogs", [
+    {
+      ...schemeOf(expected).endFilter(expected),
+      fromBlock: tagOf(range.from),
+      toBlock: tagOf(range.to),
+    },
   ]);
-  return (
-    log && {
-      event: scheme.isUse(log) ? "used" : "canceled",
-      txHash: log.transactionHash,
-      blockNumber: BigInt(log.blockNumber),
-    }
-  );
+  return [...new Set(logs.map(({ transactionHash }) => transactionHash))];
 }
 
 /** Null while the transaction is not in the canonical chain. */
 export function readReceipt(rpc: Caller, hash: string): Promise<RpcReceipt | null> {
   return rpc.call<RpcReceipt | null>("eth_getTransactionReceipt", [hash]);
+}
+
+/** The receipt with all that is needed to judge this authorization by it. */
+export async function readShown(
+  rpc: Caller,
+  hash: string,
+  ref: AuthorizationRef,
+): Promise<RpcReceipt | null> {
+  const receipt = await readReceipt(rpc, hash);
+  return receipt && withSent(rpc, receipt, ref);
+}
+
+/** What a transaction called is in its hash: any endpoint's answer will do. */
+export async function withSent(
+  rpc: Caller,
+  receipt: RpcReceipt,
+  ref: AuthorizationRef,
+): Promise<RpcReceipt | null> {
+  if (receipt.sent || schemeOf(ref).isNamedInLogs) return receipt;
+  const { transactionHash } = receipt;
+  const sent = await rpc.call<{ to: Hex | null; input: Hex } | null>("eth_getTransactionByHash", [
+    transactionHash,
+  ]);
+  return sent && { ...receipt, sent: { to: sent.to ?? "0x", data: sent.input } };
+}
+
+/** All receipts of a block; undefined where the node does not show each of them. */
+export async function readBlockReceipts(
+  rpc: Caller,
+  { number, hash }: BlockHeader,
+): Promise<RpcReceipt[] | undefined> {
+  const [block, receipts] = await Promise.all([
+    rpc.call<{ hash: Hex; transactions: Hex[] } | null>("eth_getBlockByNumber", [
+      tagOf(number),
+      false,
+    ]),
+    rpc.call<RpcReceipt[] | null>("eth_getBlockReceipts", [tagOf(number)]),
+  ]);
+  const isWhole =
+    block?.hash === hash &&
+    receipts?.length === block.transactions.length &&
+    receipts.every(({ blockHash }) => blockHash === hash);
+  return isWhole ? receipts : undefined;
 }
 
 export async function readNonce(rpc: Caller, address: string, block: BlockTag): Promise<bigint> {

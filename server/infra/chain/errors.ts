@@ -166,7 +166,21 @@ function chainOf(error: unknown): Link[] {
   return links;
 }
 
+/** What a call that reverted by itself gave back; nodes put it in one of two places, or leave it out. */
+export function revertData(error: unknown): Hex {
+  const data = error instanceof ChainRefusal ? error.data : undefined;
+  const found =
+    typeof data === "object" && data !== null ? (data as { data?: unknown }).data : data;
+  return typeof found === "string" && /^0x[0-9a-f]*$/i.test(found) ? (found as Hex) : "0x";
+}
+
 const ERROR_STRING = "08c379a0";
+
+/** The same, or which custom error it was; none where it gave neither. */
+export function revertReason(data: Hex): string | undefined {
+  const text = revertText(data);
+  return text === undefined && data.length >= 10 ? `custom error ${data.slice(0, 10)}` : text;
+}
 
 /** The text of `Error(string)` in what a reverted call returned; none where it ran out of gas or gave a custom error. */
 export function revertText(data: Hex): string | undefined {

@@ -1,5 +1,6 @@
 /** What the chain says of a span of blocks, against what the rows say: pure, and the same whoever asks. */
 import type { Address, Hex } from "viem";
+import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import type { EndLog, TransferLog, WalletLog } from "../../infra/chain/wallet-logs.ts";
 import type { SettlementKind, SettlementStatus } from "../settlement/types.ts";
 
@@ -12,7 +13,8 @@ export interface BookRow {
   to: Address;
   asset: Address;
   value: bigint;
-  nonce: Hex;
+  nonce: Nonce;
+  terms: SchemeTerms | null;
   status: SettlementStatus;
   txHash: Hex | null;
   blockNumber: bigint | null;

@@ -16,8 +16,10 @@ export interface HealDeps {
   chainId: number;
   asset: Address;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
+  /** The same with all that is needed to judge this row by it. */
+  shown(hash: Hex, row: BookRow): Promise<RpcReceipt | null>;
   /** Each endpoint's receipt of its own, and how many must say "none" before there is none. */
-  receipts(hash: Hex): Promise<Witnesses<RpcReceipt | null>>;
+  allShown(hash: Hex, row: BookRow): Promise<Witnesses<RpcReceipt | null>>;
   blockTime(block: bigint): Promise<Date | undefined>;
   isOurs(hash: Hex): Promise<boolean>;
   finalize(outcomes: readonly ProvenOutcome[]): Promise<unknown>;
@@ -184,9 +186,9 @@ const authorizationOf = (row: BookRow, chainId: number) => ({
 });
 
 async function provePaid(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Proven> {
-  const receipt = await deps.receipt(txHash);
+  const receipt = await deps.shown(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
-  const fate = receipt && schemeOf(authorization).fateIn(receipt.logs, authorization);
+  const fate = receipt && schemeOf(authorization).fateIn(receipt, authorization);
   if (!receipt || (fate !== "paid" && fate !== "canceled")) return "wait";
   const { from, asset, nonce } = row;
   const base = { from, asset, nonce, proof: proofOf(receipt), isFinal: true };
@@ -211,8 +213,8 @@ async function proveAbsent(deps: HealDeps, row: BookRow): Promise<Proven> {
   if (txHash === null || blockNumber === null) return "fine";
   const authorization = authorizationOf(row, deps.chainId);
   const isShown = (receipt: RpcReceipt | null): boolean =>
-    receipt !== null && schemeOf(authorization).fateIn(receipt.logs, authorization) === "paid";
-  const { answers, needed } = await deps.receipts(txHash);
+    receipt !== null && schemeOf(authorization).fateIn(receipt, authorization) === "paid";
+  const { answers, needed } = await deps.allShown(txHash, row);
   // Then it is the logs that lack it.
   if (answers.some(isShown)) return "wait";
   if (answers.length < needed) return "wait";
@@ -236,10 +238,9 @@ async function proveUnexplained(deps: HealDeps, { transfer }: Finding): Promise<
 }
 
 async function proveOther(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Proven> {
-  const receipt = await deps.receipt(txHash);
+  const receipt = await deps.shown(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
-  if (!receipt || schemeOf(authorization).fateIn(receipt.logs, authorization) === "paid")
-    return "wait";
+  if (!receipt || schemeOf(authorization).fateIn(receipt, authorization) === "paid") return "wait";
   return async () => false;
 }
 

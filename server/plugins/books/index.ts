@@ -8,7 +8,13 @@ import fp from "fastify-plugin";
 import { Gauge } from "prom-client";
 import type { Address, Hex } from "viem";
 import { newId } from "../../core/ids.ts";
-import { readNonce, readReceipt, type RpcReceipt } from "../../infra/chain/contracts.ts";
+import {
+  readNonce,
+  readReceipt,
+  readShown,
+  withSent,
+  type RpcReceipt,
+} from "../../infra/chain/contracts.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
 import {
   queriesFor,
@@ -130,7 +136,8 @@ export default fp(
       const healing: HealDeps = {
         ...key,
         receipt: (hash) => readReceipt(rpc, hash),
-        receipts: (hash) => rpc.witnesses((endpoint) => readReceipt(endpoint, hash)),
+        shown: (hash, row) => readShown(rpc, hash, row),
+        allShown: (hash, row) => rpc.witnesses((endpoint) => readShown(endpoint, hash, row)),
         blockTime: async (block) => (await readBlock(chain, block))?.at,
         isOurs: (hash) => isOurTransaction(app.pool, hash),
         finalize: (outcomes) => finalizeSettlements(app.pool, chainId, outcomes),
@@ -163,9 +170,10 @@ export default fp(
           const missing: BookRow[] = [];
           for (const row of claims) {
             if (receipts.size > MAX_RECEIPTS) receipts.clear();
-            const found = row.txHash === null ? null : await receipt(row.txHash);
+            const told = row.txHash === null ? null : await receipt(row.txHash);
+            const found = told && (await withSent(rpc, told, row));
             const authorization = { ...row, chainId };
-            if (!found || schemeOf(authorization).fateIn(found.logs, authorization) !== "paid")
+            if (!found || schemeOf(authorization).fateIn(found, authorization) !== "paid")
               missing.push(row);
             else patience.forget(`payment_not_on_chain:${keyOf(row)}`);
           }
@@ -189,7 +197,8 @@ export default fp(
         },
         recheck: async () => {
           for (const open of await store.readOpenOnRows(app.prisma, chainId)) {
-            const [from = "", nonce = ""] = open.key.split(":");
+            const [from = "", ...rest] = open.key.split(":");
+            const nonce = rest.join(":");
             const row = await healing.row({ from, nonce });
             const finding = { ...open, ...(row && { row }) };
             if (await agrees(healing, finding)) await healing.healed(finding);
@@ -202,6 +211,7 @@ export default fp(
               db: app.prisma,
               nonceAt: (address, block) => readNonce(rpc, address, `0x${block.toString(16)}`),
               receipt,
+              withSent: (told, row) => withSent(rpc, told, row),
               rows,
               heal: heals,
               patience,

@@ -15,6 +15,8 @@ export interface LaneDeps {
   db: Db;
   nonceAt(address: string, block: bigint): Promise<bigint>;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
+  /** With what the transaction called, where the row's scheme needs it. */
+  withSent(receipt: RpcReceipt, row: BookRow): Promise<RpcReceipt | null>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, BookRow>>;
   heal(finding: Finding): Promise<Healing>;
   patience: Patience;
@@ -153,7 +155,8 @@ async function judge(
   let told: Healing = "done";
   for (const item of items) {
     const row = rows.get(keyOf({ from: item.fromAddress, nonce: item.nonce }));
-    const finding = row && findingOf(deps.chainId, row, receipt);
+    const shown = row && (await deps.withSent(receipt, row));
+    const finding = row && shown && findingOf(deps.chainId, row, shown);
     if (finding && (await deps.heal(finding)) === "wait") told = "wait";
   }
   return told;
@@ -161,7 +164,7 @@ async function judge(
 
 function findingOf(chainId: number, row: BookRow, receipt: RpcReceipt): Finding | undefined {
   const authorization = { ...row, chainId };
-  const fate = schemeOf(authorization).fateIn(receipt.logs, authorization);
+  const fate = schemeOf(authorization).fateIn(receipt, authorization);
   const { transactionHash: txHash, blockHash } = receipt;
   const blockNumber = BigInt(receipt.blockNumber);
   if (fate === "untouched")

@@ -18,6 +18,7 @@ const ROW = {
   asset: true,
   value: true,
   nonce: true,
+  terms: true,
   status: true,
   txHash: true,
   blockNumber: true,
@@ -29,7 +30,7 @@ type StoredRow = Awaited<ReturnType<typeof claimsIn>>[number];
 function toBookRow(stored: StoredRow): BookRow {
   const { fromAddress, toAddress, value, ...row } = stored;
   return {
-    ...(row as Pick<BookRow, "id" | "kind" | "agentId" | "asset" | "nonce" | "status">),
+    ...(row as Pick<BookRow, "id" | "kind" | "agentId" | "asset" | "nonce" | "status" | "terms">),
     from: fromAddress as Address,
     to: toAddress as Address,
     value: atomicOf(value),
@@ -69,7 +70,7 @@ export async function readRows(
   // SQL: a join with the list of keys; Prisma would write them out as hundreds of ORs.
   const { rows } = await sql.query<BookRow>(
     `SELECT s.id, s.kind, s.agent_id AS "agentId", s.from_address AS "from", s.to_address AS "to", s.asset, s.value,
-            s.nonce, s.status, s.tx_hash AS "txHash", s.block_number AS "blockNumber", s.block_hash AS "blockHash"
+            s.nonce, s.terms, s.status, s.tx_hash AS "txHash", s.block_number AS "blockNumber", s.block_hash AS "blockHash"
        FROM unnest($3::text[], $4::text[]) AS k (from_address, nonce)
        JOIN settlements s ON s.from_address = k.from_address AND s.chain_id = $1 AND s.asset = $2 AND s.nonce = k.nonce`,
     [

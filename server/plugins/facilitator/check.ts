@@ -11,6 +11,7 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import { readPayment } from "../../schemes/index.ts";
 import {
   refuse,
+  type Desk,
   type Refusal,
   type Diagnosis,
   type Payment,
@@ -46,6 +47,7 @@ export type CheckResult = Approved | Refusal;
 
 export interface CheckerDeps {
   networks: readonly NetworkFacts[];
+  relayers: readonly Address[];
   reads: PaymentReads;
   /** Whether the operator lets this factory be called. */
   mayDeploy(deployment: Deployment): boolean;
@@ -62,17 +64,21 @@ export class PaymentChecker {
   }
 
   /** Shape only: what `settle` needs to find out whether it has seen this payment. */
-  read(body: unknown): ReadPayment {
-    return readPayment(body, this.#deps.networks);
+  read(body: unknown, purpose: Desk["purpose"]): ReadPayment {
+    const { networks, relayers } = this.#deps;
+    return readPayment(body, networks, { purpose, relayers });
   }
 
   async check(body: unknown): Promise<CheckResult> {
-    const read = this.read(body);
+    const read = this.read(body, "verify");
     return read.isValid ? this.checkPayment(read.payment) : read;
   }
 
   async checkPayment(payment: Payment): Promise<CheckResult> {
-    const { digest, ecdsa } = payment.scheme.examine(payment);
+    const { scheme } = payment;
+    const early = scheme.checkFirst && (await this.#checkEarly(payment));
+    if (early) return early;
+    const { digest, ecdsa } = scheme.examine(payment);
     if (ecdsa === undefined) return this.#checkWallet(payment, digest);
     const refusal = this.#checkTerms(payment) ?? (await this.#checkAsset(payment));
     if (refusal) return refusal;
@@ -89,6 +95,14 @@ export class PaymentChecker {
     if (alone.goesThrough) return { isValid: true, payment, authorization };
     if (hasCode) return this.#checkWallet(payment, digest);
     return payment.scheme.explainFailure(payment, { ...diagnosis, revert: alone.revert });
+  }
+
+  /** Where the reference looks at the terms, and then at the asset, before it believes the signature. */
+  async #checkEarly(payment: Payment): Promise<Refusal | undefined> {
+    const { scheme } = payment;
+    return (
+      scheme.checkFirst?.(payment, this.#deps.nowSeconds()) ?? (await this.#checkAsset(payment))
+    );
   }
 
   #checkTerms(payment: Payment): Refusal | undefined {
@@ -109,15 +123,16 @@ export class PaymentChecker {
     if (asset === network.usdc.address.toLowerCase()) return undefined;
     const isContract = await this.#deps.reads.hasCode(network.chainId, asset);
     return refuse(
-      isContract ? "invalid_exact_evm_eip3009_not_supported" : "asset_not_deployed_contract",
+      isContract ? payment.scheme.reasonOtherAsset : "asset_not_deployed_contract",
       payer,
+      isContract ? "This facilitator settles only USDC on this network." : undefined,
     );
   }
 
   async #checkWallet(payment: Payment, digest: Hex): Promise<CheckResult> {
     const { reads } = this.#deps;
     const { chainId } = payment.network;
-    const badSignature = refuse("invalid_exact_evm_signature", payment.payer);
+    const badSignature = refuse(payment.scheme.reasonSignature, payment.payer);
     const parts = unwrapSignature(payment.signature);
     if (!parts) return badSignature;
     const isDeployed = await reads.hasCode(chainId, payment.authorization.from);

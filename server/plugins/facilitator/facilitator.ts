@@ -14,7 +14,7 @@ import { USDC_DECIMALS } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { SettlementRow } from "../settlement/types.ts";
 import type { CheckResult, PaymentChecker } from "./check.ts";
-import { NAMED_SCHEMES } from "../../schemes/index.ts";
+import { ANNOUNCED_SCHEMES } from "../../schemes/index.ts";
 import { networkNameOf, refuse } from "../../schemes/scheme.ts";
 import { notSettled, type Settler, type SettleOptions } from "./settle.ts";
 
@@ -44,7 +44,7 @@ export interface FacilitatorDeps {
 const EXTENSIONS_WAIT_MS = 1_000;
 
 /** Keys of protocol extensions this facilitator understands. */
-const EXTENSIONS = ["bazaar"];
+const EXTENSIONS = ["bazaar", "eip2612GasSponsoring"];
 
 export class Facilitator {
   readonly #deps: FacilitatorDeps;
@@ -74,8 +74,11 @@ export class Facilitator {
 
   supported(): Supported {
     const { networks, relayers } = this.#deps;
-    const kinds = (x402Version: number, network: string) =>
-      NAMED_SCHEMES.map(({ name: scheme }) => ({ x402Version, scheme, network }));
+    const kinds = (x402Version: 1 | 2, network: string) =>
+      ANNOUNCED_SCHEMES.filter(({ versions }) => versions.includes(x402Version)).map((scheme) => {
+        const extra = scheme.supportedExtra?.(relayers);
+        return { x402Version, scheme: scheme.name, network, ...(extra && { extra }) };
+      });
     return {
       kinds: networks.flatMap(({ id, v1Name }) => [
         ...kinds(2, id),

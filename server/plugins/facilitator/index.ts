@@ -44,8 +44,10 @@ export default fp(
     app.decorate("onFacilitated", (listener) => void listeners.push(listener));
     await app.register(stats);
     const { networks, publicUrl, settleWaitMs, relayerPrivateKeys } = app.config;
+    const relayers = relayerPrivateKeys.map((key) => privateKeyToAddress(key));
     const checker = new PaymentChecker({
       networks,
+      relayers,
       reads: readsOf(
         app.chains.all.map(
           (chain) =>
@@ -80,7 +82,7 @@ export default fp(
       new Facilitator({
         networks,
         publicUrl,
-        relayers: relayerPrivateKeys.map((key) => privateKeyToAddress(key)),
+        relayers,
         checker,
         settler,
         find: (id) => app.settlement.find(id),

@@ -4,8 +4,9 @@ import { uintOf, type CallResult, type ContractCall } from "../../core/abi.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
-import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
+import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import {
+  callAs,
   decodeAggregate,
   encodeAggregate,
   balanceOf,
@@ -39,15 +40,22 @@ export class ChainPaymentReads {
   }
 
   async rehearse(authorization: SignedAuthorization): Promise<boolean> {
-    return this.#wallets.has(authorization.from)
+    const { sender } = schemeOf(authorization).planTransfer(authorization);
+    return sender !== undefined || this.#wallets.has(authorization.from)
       ? (await this.rehearseAlone(authorization)).goesThrough
       : this.#rehearsals.ask(authorization);
   }
 
   async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
-    const { calls, deployment } = schemeOf(authorization).planTransfer(authorization);
+    const { calls, deployment, sender } = schemeOf(authorization).planTransfer(authorization);
+    if (sender !== undefined) {
+      // In company it would be Multicall3 that calls.
+      const gas = this.#gasCapPerItem + OVERHEAD_GAS;
+      const { success, data } = await callAs(this.#rpc, sender, calls[0], { gas });
+      return { goesThrough: success, revert: success ? undefined : revertReason(data) };
+    }
     const last = (await this.#call(calls, deployment ? DEPLOYMENT_GAS : 0n)).at(-1);
-    return { goesThrough: last?.success === true, revert: last && revertText(last.data) };
+    return { goesThrough: last?.success === true, revert: last && revertReason(last.data) };
   }
 
   diagnose(authorization: SignedAuthorization): Promise<Diagnosis> {
@@ -108,16 +116,21 @@ export class ChainPaymentReads {
   }
 
   async #diagnoseTogether(authorizations: SignedAuthorization[]): Promise<Diagnosis[]> {
-    const calls = authorizations.flatMap((authorization) => [
-      { target: authorization.asset, data: balanceOf(authorization.from) },
-      schemeOf(authorization).stateCall(authorization),
-    ]);
-    const results = await this.#call(calls);
+    const questions = authorizations.map((authorization) => {
+      const scheme = schemeOf(authorization);
+      return [
+        { target: authorization.asset, data: balanceOf(authorization.from) },
+        scheme.stateCall(authorization),
+        ...(scheme.diagnosisCalls?.(authorization) ?? []),
+      ];
+    });
+    const results = await this.#call(questions.flat());
     return authorizations.map((authorization, index) => {
-      const state = results[index * 2 + 1];
+      const [balance, state, ...asked] = results.splice(0, questions[index]?.length);
       return {
-        balanceAtomic: uintOf(results[index * 2]),
+        balanceAtomic: uintOf(balance),
         used: state && schemeOf(authorization).isEnded(authorization, state),
+        asked,
       };
     });
   }

@@ -68,7 +68,7 @@ export class Settler {
   }
 
   async settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
-    const read = this.#deps.checker.read(body);
+    const read = this.#deps.checker.read(body, "settle");
     if (!read.isValid) return refusal(networkNameOf(body), read);
     const arrived = this.#deps.settlement.expect(read.payment.network.chainId);
     try {
@@ -101,8 +101,14 @@ export class Settler {
     }
     const checked = await this.#burst.during(() => this.#deps.checker.checkPayment(payment));
     if (!checked.isValid) return refusal(payment.networkName, checked);
+    // Nothing was used of what was signed: nothing is sent, and nothing is kept.
+    if (payment.amountAtomic === 0n) {
+      const { networkName: network, payer } = payment;
+      return { success: true, txHash: "", transaction: "", network, payer, amount: "0" };
+    }
     await this.#deps.admit(payment.authorization.from);
-    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
+    const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
+    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
     let accepted;
     try {
       accepted = await this.#accept(checked, proof, options.merchant);
@@ -134,7 +140,8 @@ export class Settler {
     if (!checked.isValid) return undefined;
     await this.#deps.admit(payment.authorization.from);
     const { chainId } = payment.network;
-    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated" });
+    const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
+    await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
     return this.#deps.settlement.tryAgain(payment.authorization);
   }
 
@@ -172,15 +179,16 @@ export class Settler {
     const inner = unwrapSignature(payment.signature)?.inner;
     const shown = [inner, payment.signature].map((text) => text?.toLowerCase());
     const isPayers = ecdsa !== undefined || shown.includes(known.signature.toLowerCase());
-    if (!isPayers) return refuse("invalid_exact_evm_signature", payment.payer);
+    const { scheme } = payment;
+    if (!isPayers) return refuse(scheme.reasonSignature, payment.payer);
     const asked = payment.authorization;
     const isSame =
       known.to === asked.to &&
       known.value === asked.value &&
       known.validAfter === asked.validAfter &&
       known.validBefore === asked.validBefore;
-    if (!isSame) return refuse("invalid_exact_evm_nonce_already_used", payment.payer);
-    return payment.scheme.checkTerms(payment, undefined);
+    if (!isSame) return refuse(scheme.reasonUsed, payment.payer);
+    return scheme.checkFirst?.(payment, undefined) ?? scheme.checkTerms(payment, undefined);
   }
 
   /** From here on the payment may happen: whatever fails now, its fate is unknown, not bad. */
@@ -217,7 +225,7 @@ export class Settler {
       });
     }
     if (outcome.status !== "settled") {
-      return notSettled(told, protocolReason(outcome), {
+      return notSettled(told, protocolReason(outcome, payment), {
         message: outcome.message,
         ...(outcome.txHash && { txHash: outcome.txHash }),
       });
@@ -272,9 +280,12 @@ const isAskable = (row: SettlementRow): boolean =>
   row.kind === "facilitated" || (row.kind === "x402" && row.relay);
 
 /** The engine's own words, where the protocol has another. */
-function protocolReason(outcome: { status: "failed" | "expired"; reason: string }): string {
-  if (outcome.reason === "authorization_canceled") return "invalid_exact_evm_nonce_already_used";
-  if (outcome.status === "expired") return "invalid_exact_evm_payload_authorization_valid_before";
+function protocolReason(
+  outcome: { status: "failed" | "expired"; reason: string },
+  { scheme }: Payment,
+): string {
+  if (outcome.reason === "authorization_canceled") return scheme.reasonUsed;
+  if (outcome.status === "expired") return scheme.reasonExpired;
   return outcome.reason;
 }
 

@@ -126,16 +126,16 @@ const ACCEPT_TOGETHER = {
   WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
       $8::text[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bytea[], $13::boolean[], $14::bytea[],
-      $15::bytea[], $16::bigint[], $17::text[], $18::numeric[]) AS w (from_address, chain_id, asset, nonce, id, kind,
+      $15::bytea[], $16::bigint[], $17::text[], $18::numeric[], $19::jsonb[]) AS w (from_address, chain_id, asset, nonce, id, kind,
       agent_id, to_address, value, valid_after, valid_before, signature, relay, caller_key_hash, body_hash,
-      accepted_block, gas_accounts, gas_hold)),
+      accepted_block, gas_accounts, gas_hold, terms)),
   inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
       valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-      gas_hold)
+      gas_hold, terms)
     SELECT from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
       valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block, gas_accounts::text[],
-      gas_hold FROM wanted
+      gas_hold, terms FROM wanted
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *)
   SELECT TRUE AS created, * FROM inserted
@@ -203,5 +203,6 @@ function columns(requests: readonly SettlementRequest[]): unknown[][] {
     // Arrays of arrays must all be of one length: each goes as the text of one.
     of(({ gas }) => `{${(gas?.accounts ?? []).map((account) => `"${account}"`).join(",")}}`),
     of(({ gas }) => String(gas?.hold ?? 0n)),
+    of(({ authorization: { terms } }) => (terms ? JSON.stringify(terms) : null)),
   ];
 }

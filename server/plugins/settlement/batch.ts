@@ -19,8 +19,8 @@ export const KEPT_PLACES = 1;
 /** Given up this often, a stranger's payment has failed. */
 export const MAX_GIVEN_UP = 4;
 
-/** What a plain key's transfer uses at the very most (first payment to a new payee, a busy token proxy). */
-const ECDSA_ITEM_GAS = 100_000n;
+/** What an agent's cancellation uses at the very most. */
+const CANCEL_GAS = 100_000n;
 const TRANSACTION_GAS = 60_000n;
 /** Calldata of one call inside the batch, at the dearer rate of all-non-zero bytes. */
 const CALLDATA_GAS_PER_BYTE = 16n;
@@ -35,6 +35,10 @@ export interface BatchItem extends CarriedItem {
    * That a payer has code the chain says, when the batch is weeded: its signature may look like a key's.
    */
   solo: boolean;
+  /** Looked at by the contract it calls: then it is simulated as it is sent, and not through Multicall3. */
+  sender?: Address | undefined;
+  /** All that a transaction's logs would show of it, where they do not name it. */
+  trace?: string | undefined;
 }
 
 /** A stranger's: agents' keys are ours, and there is no code behind them. */
@@ -43,12 +47,12 @@ export const isStrangers = ({ record }: BatchItem): boolean => record.agent_id =
 export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): BatchItem {
   const { authorization } = toRow(record);
   const scheme = schemeOf(authorization);
-  const keyGas = gasCapPerItem < ECDSA_ITEM_GAS ? gasCapPerItem : ECDSA_ITEM_GAS;
+  const capped = (gas: bigint): bigint => (gas < gasCapPerItem ? gas : gasCapPerItem);
   const { solo } = record;
   if (record.cancel_signature !== null) {
     // Signed by an agent's key, which is ours.
     const call = scheme.cancelCall(authorization, toHex(record.cancel_signature));
-    return { ...authorization, record, action: "cancel", call, gas: keyGas, solo };
+    return { ...authorization, record, action: "cancel", call, gas: capped(CANCEL_GAS), solo };
   }
   const plan = scheme.planTransfer(authorization);
   return {
@@ -57,8 +61,12 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
     action: "transfer",
     call: oneCall(plan),
     gas:
-      plan.isPlainKey && !solo ? keyGas : gasCapPerItem + (plan.deployment ? DEPLOYMENT_GAS : 0n),
-    solo: solo || !plan.isPlainKey,
+      plan.isPlainKey && !solo
+        ? capped(plan.keyGas)
+        : gasCapPerItem + (plan.deployment ? DEPLOYMENT_GAS : 0n),
+    solo: solo || !plan.isPlainKey || plan.sender !== undefined,
+    sender: plan.sender,
+    trace: scheme.traceOf(authorization),
   };
 }
 

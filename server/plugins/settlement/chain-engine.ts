@@ -1,6 +1,6 @@
 /** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
 import type { PrivateKeyAccount } from "viem";
-import { accountsOf, gasHoldOf } from "../../core/gas.ts";
+import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
@@ -8,7 +8,7 @@ import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
 import type { Backlog } from "./queue-store.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import type { SettlementKind, SettlementRequest } from "./types.ts";
+import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
 import { ExternalRelays } from "./external-relays.ts";
 
 export interface ChainEngineDeps {
@@ -33,6 +33,8 @@ const CLASSES: Record<SettlementKind, number> = {
 const FALLBACK_TIP_WEI = 1_000_000_000n;
 /** What one plain settlement may cost, for "can the relayer pay at all". */
 const SINGLE_GAS = 170_000n;
+/** The most that the usual scheme's call uses. */
+const USUAL_KEY_GAS = 100_000n;
 /** Accepted rows become visible at the caller's commit: looked for a few times after the word. */
 const LOOK_AFTER_MS = [3, 15, 60, 250];
 
@@ -96,7 +98,7 @@ export class ChainEngine {
   }
 
   /** Throws unless the chain answers and a relayer can pay: asked before anything is signed. */
-  async assertAvailable(kind: SettlementKind | undefined): Promise<void> {
+  async assertAvailable({ kind, lane }: Availability): Promise<void> {
     const { ctx } = this;
     const closed = (detail: string, cause?: unknown): ApiError =>
       new ApiError("chain_unavailable", { detail, cause });
@@ -105,7 +107,7 @@ export class ChainEngine {
     try {
       if (!ctx.heads.healthy) await ctx.heads.refresh();
       await Promise.all([
-        this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n),
+        this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n, lane),
         this.#assertTokenAnswers(),
       ]);
     } catch (error) {
@@ -113,19 +115,21 @@ export class ChainEngine {
       throw closed(`${ctx.network.name} cannot be reached; nothing was signed.`, error);
     }
     // The owner's way out stays open: a withdrawal is the first thing to leave once anything moves.
-    if (kind !== "withdrawal") await this.#assertMoving(kind);
+    if (kind !== "withdrawal") await this.#assertMoving(kind, lane);
   }
 
   /**
    * What is set aside for one payment before it is signed: what it would cost now, alone. What a payer's code may
    * burn is the most that its transaction is given.
    */
-  async gasHold(options: { hasCode?: boolean } = {}): Promise<bigint> {
+  async gasHold(options: { hasCode?: boolean; keyGas?: bigint } = {}): Promise<bigint> {
     const { heads, network, gasCapPerItem, feeCaps: caps } = this.ctx;
     const { baseFeeWei } = heads.head ?? (await heads.refresh());
     const priorityFeeWei = await this.priorityFeeWei();
     const { nativePriceAtomic } = network;
-    const gas = options.hasCode === true ? gasCapPerItem : undefined;
+    // Set aside for the usual transfer, which uses less than the most; a dearer one in proportion.
+    const usual = ((options.keyGas ?? USUAL_KEY_GAS) * PLAIN_GAS) / USUAL_KEY_GAS;
+    const gas = options.hasCode === true ? gasCapPerItem : usual;
     return gasHoldOf({ baseFeeWei, priorityFeeWei, caps, nativePriceAtomic, gas });
   }
 
@@ -139,9 +143,9 @@ export class ChainEngine {
     const known = head ? { acceptedBlock: head.number, ...request } : request;
     if (request.kind !== "facilitated" || request.gas !== undefined) return known;
     const { authorization, merchant } = request;
-    const { isPlainKey } = schemeOf(authorization).planTransfer(authorization);
+    const { isPlainKey, keyGas } = schemeOf(authorization).planTransfer(authorization);
     // What is not known now is charged by the receipt.
-    const hold = await this.gasHold({ hasCode: !isPlainKey }).catch(() => 0n);
+    const hold = await this.gasHold({ hasCode: !isPlainKey, keyGas }).catch(() => 0n);
     return { ...known, gas: { accounts: accountsOf({ ...authorization, merchant }), hold } };
   }
 
@@ -153,14 +157,14 @@ export class ChainEngine {
   }
 
   /** Work of this class waits too long, or each lane holds a transaction that no block takes. */
-  async #assertMoving(kind: SettlementKind | undefined): Promise<void> {
+  async #assertMoving(kind: SettlementKind | undefined, lane: string | undefined): Promise<void> {
     const { network } = this.ctx;
     const atMost = Math.max(STANDSTILL_MS, STANDSTILL_BLOCKS * network.blockTimeMs) / 1_000;
     const { waitingSeconds, pendingSeconds } = await this.#backlog();
     const waiting = [...waitingSeconds].flatMap(([each, seconds]) =>
       kind === undefined || each <= CLASSES[kind] ? [seconds] : [],
     );
-    const stuck = this.lanes.map((lane) => pendingSeconds.get(lane.address) ?? 0);
+    const stuck = this.#lanesFor(lane).map(({ address }) => pendingSeconds.get(address) ?? 0);
     const seconds = Math.max(...waiting, Math.min(...stuck));
     if (seconds <= atMost) return;
     throw new ApiError("chain_unavailable", {
@@ -169,7 +173,7 @@ export class ChainEngine {
     });
   }
 
-  async #assertFunded(baseFeeWei: bigint): Promise<void> {
+  async #assertFunded(baseFeeWei: bigint, lane: string | undefined): Promise<void> {
     const { network, feeCaps } = this.ctx;
     if (baseFeeWei > feeCaps.maxFeeWei)
       throw new ApiError("chain_unavailable", {
@@ -177,11 +181,17 @@ export class ChainEngine {
         headers: { "retry-after": "30" },
       });
     const neededWei = SINGLE_GAS * (2n * baseFeeWei + (await this.priorityFeeWei()));
-    const balances = await Promise.all(this.lanes.map((lane) => lane.readBalance()));
+    const balances = await Promise.all(this.#lanesFor(lane).map((each) => each.readBalance()));
     if (!balances.some((balance) => balance >= neededWei))
       throw new ApiError("relayer_unfunded", {
         detail: `The relayer on ${this.ctx.network.name} cannot pay for gas; nothing was signed.`,
       });
+  }
+
+  /** All, or the one that alone may send it. */
+  #lanesFor(address: string | undefined): Lane[] {
+    const own = address?.toLowerCase();
+    return this.lanes.filter((lane) => own === undefined || lane.address === own);
   }
 
   readonly priorityFeeWei = (): Promise<bigint> => this.#tip();

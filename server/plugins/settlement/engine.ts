@@ -37,10 +37,10 @@ import {
   type FaultPoint,
 } from "./context.ts";
 import {
+  type Availability,
   type CancelOutcome,
   REASON_CANCELED,
   type Settlement,
-  type SettlementKind,
   type SettlementOutcome,
   type SettlementRequest,
   type SettlementRow,
@@ -67,13 +67,13 @@ export class SettlementEngine implements Settlement {
     this.#deps = deps;
   }
 
-  async assertAvailable(chainId: number, options: { kind?: SettlementKind } = {}): Promise<void> {
+  async assertAvailable(chainId: number, options: Availability = {}): Promise<void> {
     const chain = this.#deps.chains.get(chainId);
     if (!chain)
       throw new ApiError("chain_unavailable", {
         detail: `Network eip155:${chainId} is not configured.`,
       });
-    await chain.assertAvailable(options.kind);
+    await chain.assertAvailable(options);
   }
 
   expect(chainId: number): () => void {

@@ -5,8 +5,9 @@
  */
 import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { blockAt, Signal, writeOutcomes, type EngineContext } from "./context.ts";
-import { authorizationOf, explainUse, proveExpired } from "./prove.ts";
-import { findingIn, proofOf, proveByTransaction } from "./receipts.ts";
+import { proveExpired } from "./prove.ts";
+import { explainUse } from "./used-by.ts";
+import { authorizationOf, findingIn, proofOf, proveByTransaction } from "./receipts.ts";
 
 /** No key has this address: the lease of the watch lives beside those of the lanes. */
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";

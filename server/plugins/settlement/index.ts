@@ -44,7 +44,7 @@ export default fp(
     watchGas(app.metrics, engine);
     for (const [, chain] of engine.chains) {
       app.readiness.add(`relayer:${chain.ctx.network.id}`, async () => {
-        await chain.assertAvailable(undefined).catch((error: unknown) => {
+        await chain.assertAvailable({}).catch((error: unknown) => {
           // Its sentence is written for callers: fit for strangers.
           throw error instanceof ApiError ? new NotReady(error.message) : error;
         });

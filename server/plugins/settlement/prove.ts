@@ -3,14 +3,13 @@
  * transactions are asked first. What is not there (a receipt, a log, a nonce) proves nothing, ever.
  */
 import type { BlockHeader } from "../../infra/chain/contracts.ts";
-import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { gasLimitOf, pendingDebits, type BatchItem } from "./batch.ts";
 import { blockAt, type EngineContext } from "./context.ts";
-import { findingIn, findingOfOurs, proofOf, type Finding } from "./receipts.ts";
-import { keyOf, toRow, type EndProof, type ProvenOutcome, type SettlementRecord } from "./store.ts";
-import { REASON_CANCELED } from "./types.ts";
+import { authorizationOf, stateProof } from "./receipts.ts";
+import { explainUse } from "./used-by.ts";
+import { keyOf, type EndProof, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { isOurAffair, type WeedingTerms } from "./weed.ts";
 
 export interface Refused {
@@ -22,15 +21,6 @@ export interface Refused {
 }
 
 export type Proof = { outcome: ProvenOutcome } | { retryAfterMs: number };
-
-export const authorizationOf = (record: SettlementRecord) => toRow(record).authorization;
-
-const stateProof = ({ number, hash, timestampSeconds }: BlockHeader): EndProof => ({
-  kind: "state",
-  block: number.toString(),
-  blockHash: hash,
-  timestamp: timestampSeconds.toString(),
-});
 
 /**
  * What is proven of rows that are claimed and whose simulation was refused. They are in no live
@@ -97,6 +87,12 @@ function proofOfRefusal(
 export const refusalsBy =
   (ctx: EngineContext, items: BatchItem[], { from, fees, ahead: underway }: WeedingTerms) =>
   async (endpoint: Caller): Promise<boolean[]> => {
+    const [first] = items;
+    if (items.length === 1 && first?.sender !== undefined) {
+      const gas = gasLimitOf(items);
+      const { success } = await ctx.reads.callAs(endpoint, from, first.call, { gas, fees });
+      return [!success];
+    }
     const ahead = pendingDebits(items, underway);
     const all = [...ahead, ...items];
     const calls = all.map(({ call }) => call);
@@ -160,146 +156,6 @@ async function confirmations(
     answers.filter((verdicts) => verdicts[index] === true).length >= needed &&
     answers.every((verdicts) => verdicts[index] !== false);
 }
-
-/**
- * An authorization counts as used: by whom? Anyone may relay one, so another's transaction that moved
- * exactly this is a settlement. Nothing when that cannot be said yet.
- */
-export async function explainUse(
-  ctx: EngineContext,
-  record: SettlementRecord,
-): Promise<ProvenOutcome | undefined> {
-  const head = ctx.heads.head ?? (await ctx.heads.refresh());
-  const ours = await findingOfOurs(ctx, record, head.number);
-  if (ours) return outcomeOfUse(record, ours, false);
-  const before = await stateWhenAccepted(ctx, record, head.number);
-  if (before?.wasUsed)
-    return {
-      ...keyOf(record),
-      ...usedBefore(record),
-      proof: stateProof(before.block),
-      isFinal: true,
-    };
-  const isLater = record.agent_id !== null || before?.wasUsed === false;
-  const txHash = await searchUse(ctx, record, { head: head.number, isLater });
-  if (!txHash) return undefined;
-  const found = await findingIn(ctx, txHash, authorizationOf(record), head.number);
-  const isOurs = await ctx.transactions.isOurTransaction(ctx.pool, txHash);
-  return found && outcomeOfUse(record, found, !isOurs);
-}
-
-/** Used before it was presented here: a replay, which must not unlock a second resource. */
-const usedBefore = (record: SettlementRecord) => ({
-  status: "failed" as const,
-  reason: schemeOf(authorizationOf(record)).reasonUsed,
-  message: "The authorization was used before it was presented here.",
-});
-
-function outcomeOfUse(
-  record: SettlementRecord,
-  { fate, receipt, blockNumber, isFinal }: Finding,
-  byOther: boolean,
-): ProvenOutcome | undefined {
-  const proven = { ...keyOf(record), proof: proofOf(receipt), isFinal };
-  const isReplay =
-    byOther &&
-    record.agent_id === null &&
-    record.accepted_block !== null &&
-    blockNumber <= record.accepted_block;
-  if (fate === "paid" && !isReplay) return { ...proven, status: "settled", byOther };
-  // Everything else frees money or refuses a payment for good: only what nothing can undo does that.
-  if (fate === "untouched" || !isFinal) return undefined;
-  if (fate === "paid") return { ...proven, ...usedBefore(record) };
-  const { reasonUsed } = schemeOf(authorizationOf(record));
-  return fate === "canceled"
-    ? {
-        ...proven,
-        status: "failed",
-        reason: record.agent_id === null ? reasonUsed : REASON_CANCELED,
-        message: "The authorization was canceled on chain.",
-      }
-    : {
-        ...proven,
-        status: "failed",
-        reason: reasonUsed,
-        message: "The nonce was used by another authorization of the same signer.",
-      };
-}
-
-/** Strangers' payments only: ours cannot have been used before we signed them. */
-async function stateWhenAccepted(
-  ctx: EngineContext,
-  record: SettlementRecord,
-  head: bigint,
-): Promise<{ wasUsed: boolean; block: BlockHeader } | undefined> {
-  const number = record.accepted_block;
-  if (record.agent_id !== null || number === null) return undefined;
-  if (number > head - BigInt(ctx.network.confirmations - 1)) return undefined;
-  try {
-    const [[wasUsed], block] = await Promise.all([
-      ctx.reads.readAuthorizationStates(ctx.rpc, [authorizationOf(record)], number),
-      ctx.reads.readHeader(ctx.rpc, number),
-    ]);
-    return wasUsed === undefined || !block ? undefined : { wasUsed, block };
-  } catch (error) {
-    // Nodes forget old states: then the event has to be found.
-    if (classifyChainError(error).kind !== "unreachable") throw error;
-    return undefined;
-  }
-}
-
-/** For rows that were accepted before the head was remembered. */
-const UNKNOWN_AGE_BLOCKS = 50_000n;
-
-/**
- * Looks through the logs for the event: upwards from where it was accepted, then (unless it can only be
- * later) downwards to where it became valid. A round reads a bounded part, and the row remembers how far it
- * came. At the end of both without a find the logs lag behind the state: the search begins again.
- */
-async function searchUse(
-  ctx: EngineContext,
-  record: SettlementRecord,
-  { head, isLater }: { head: bigint; isLater: boolean },
-): Promise<string | undefined> {
-  const authorization = authorizationOf(record);
-  const { spanBlocks } = ctx.search;
-  const known = record.accepted_block ?? head - UNKNOWN_AGE_BLOCKS;
-  const start = known > 0n ? known : 0n;
-  let up = record.searched_up ?? start;
-  let down = record.searched_down ?? start - 1n;
-  for (let span = 0; span < ctx.search.spansPerRound; span += 1) {
-    const isUp = up <= head;
-    if (!isUp && (isLater || down < 0n)) break;
-    const low = isUp ? up : maxOf(down - spanBlocks + 1n, 0n);
-    const high = isUp ? minOf(up + spanBlocks - 1n, head) : down;
-    const use = await ctx.reads.findAuthorizationUse(ctx.rpc, authorization, {
-      from: low,
-      to: high,
-    });
-    if (use) return use.txHash;
-    if (isUp) up = high + 1n;
-    else down = (await isBeforeValid(ctx, record, low)) ? -1n : low - 1n;
-  }
-  const isThrough = up > head && (isLater || down < 0n);
-  await ctx.watched.saveSearch(
-    ctx.pool,
-    record,
-    isThrough ? { up: null, down: null } : { up, down },
-  );
-  return undefined;
-}
-
-async function isBeforeValid(
-  ctx: EngineContext,
-  record: SettlementRecord,
-  number: bigint,
-): Promise<boolean> {
-  const header = await ctx.reads.readHeader(ctx.rpc, number);
-  return header !== undefined && header.timestampSeconds < record.valid_after;
-}
-
-const minOf = (one: bigint, other: bigint): bigint => (one < other ? one : other);
-const maxOf = (one: bigint, other: bigint): bigint => (one > other ? one : other);
 
 /** Which of these unused authorizations no block can use any more, by enough witnesses of one final block. */
 export async function proveExpired(

@@ -25,12 +25,16 @@ export interface Room {
 }
 
 /** What a lane may claim: the words of the index `settlements_claimable_idx`. */
-const WAITING = `chain_id = $1 AND status = 'queued' AND lane_address IS NULL
+const QUEUED = `chain_id = $1 AND status = 'queued' AND lane_address IS NULL
   AND (relay OR cancel_signature IS NOT NULL)`;
+const WAITING = `${QUEUED} AND only_lane IS NULL`;
 const READY = `${WAITING} AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
 
+/** What only this lane may send: the words of the index `settlements_bound_idx`. */
+const BOUND = `${QUEUED} AND only_lane = $2 AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
+
 /**
- * Withdrawals, then agents' payments, then strangers', each by its turn. Four scans of one index, each of
+ * Withdrawals, then agents' payments, then strangers', each by its turn. Five scans of two indexes, each of
  * which ends when it has its share: the length of the queue costs nothing.
  */
 export async function claim(sql: Sql, lease: Lease, room: Room): Promise<SettlementRecord[]> {
@@ -47,9 +51,15 @@ export async function claim(sql: Sql, lease: Lease, room: Room): Promise<Settlem
      strangers AS (
        SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND NOT solo AND class = 2
         ORDER BY turn LIMIT greatest($5 - (SELECT count(*) FROM own), 0) FOR UPDATE SKIP LOCKED),
-     strangers_solo AS (
-       SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND solo AND class = 2
+     free_solo AS (
+       SELECT from_address, chain_id, asset, nonce, turn FROM settlements WHERE ${READY} AND solo AND class = 2
         ORDER BY turn LIMIT $7 FOR UPDATE SKIP LOCKED),
+     bound_solo AS (
+       SELECT from_address, chain_id, asset, nonce, turn FROM settlements WHERE ${BOUND}
+        ORDER BY turn LIMIT $7 FOR UPDATE SKIP LOCKED),
+     strangers_solo AS (
+       SELECT from_address, chain_id, asset, nonce
+         FROM (TABLE free_solo UNION ALL TABLE bound_solo) AS either ORDER BY turn LIMIT $7),
      picked AS (
        TABLE own UNION ALL TABLE own_solo UNION ALL TABLE strangers UNION ALL TABLE strangers_solo)
      UPDATE settlements s SET lane_address = $2, lane_epoch = $4

@@ -3,7 +3,7 @@
  * transaction, and of whose transaction took a nonce. A receipt that is missing proves nothing.
  */
 import type { Hex } from "viem";
-import { tagOf, type RpcReceipt } from "../../infra/chain/contracts.ts";
+import { tagOf, type BlockHeader, type RpcReceipt } from "../../infra/chain/contracts.ts";
 import { costOf, formatGas } from "../../core/gas.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
@@ -24,21 +24,32 @@ export const proofOf = (receipt: RpcReceipt): EndProof => ({
   blockHash: receipt.blockHash,
 });
 
+export const authorizationOf = (record: SettlementRecord) => toRow(record).authorization;
+
+export const stateProof = ({ number, hash, timestampSeconds }: BlockHeader): EndProof => ({
+  kind: "state",
+  block: number.toString(),
+  blockHash: hash,
+  timestamp: timestampSeconds.toString(),
+});
+
 /**
  * What one receipt proves of everything its transaction carried. A payment is told as soon as it is in a
  * block; a cancellation frees money, and waits until nothing can undo it.
  */
 export function provenBy(
   receipt: RpcReceipt,
-  { items }: Pick<StoredTransaction, "items">,
+  { items, to, calldata }: Pick<StoredTransaction, "items" | "to" | "calldata">,
   isFinal: boolean,
 ): ProvenOutcome[] {
   const outcomes: ProvenOutcome[] = [];
   const proof = proofOf(receipt);
+  // What only used up the nonce called something else, and leaves no log that could be mistaken.
+  const shown = { logs: receipt.logs, sent: { to, data: calldata } };
   for (const item of items) {
     const { from, asset, nonce } = item;
     const proven = { from, asset, nonce, proof, isFinal };
-    const fate = schemeOf(item).fateIn(receipt.logs, item);
+    const fate = schemeOf(item).fateIn(shown, item);
     if (fate === "paid") outcomes.push({ ...proven, status: "settled" });
     else if (fate === "canceled" && !isFinal) outcomes.push({ ...proven, status: "held" });
     else if (fate === "canceled")
@@ -99,13 +110,13 @@ export async function findingIn(
   expected: ExpectedTransfer,
   headNumber: bigint,
 ): Promise<Finding | undefined> {
-  const receipt = await ctx.reads.readReceipt(ctx.rpc, txHash);
+  const receipt = await ctx.reads.readShown(ctx.rpc, txHash, expected);
   if (!receipt) return undefined;
   const blockNumber = BigInt(receipt.blockNumber);
   const depth = depthOf(headNumber, blockNumber);
   if (depth < ctx.network.inclusionDepth) return undefined;
   return {
-    fate: schemeOf(expected).fateIn(receipt.logs, expected),
+    fate: schemeOf(expected).fateIn(receipt, expected),
     receipt,
     blockNumber,
     isFinal: depth >= ctx.network.confirmations,

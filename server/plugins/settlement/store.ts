@@ -1,6 +1,6 @@
 /** Settlements as rows: accepted once by their natural key, read, watched, and made final on proof. */
 import type { Address, Hex } from "viem";
-import type { SettlementKey } from "../../core/authorization.ts";
+import type { Nonce, SchemeTerms, SettlementKey } from "../../core/authorization.ts";
 import type {
   SettlementKind,
   SettlementRequest,
@@ -20,7 +20,10 @@ export interface SettlementRecord {
   value: bigint;
   valid_after: bigint;
   valid_before: bigint;
-  nonce: Hex;
+  nonce: Nonce;
+  terms: SchemeTerms | null;
+  /** The one lane that may send it; generated from `terms`. */
+  only_lane: string | null;
   signature: Buffer;
   relay: boolean;
   status: SettlementStatus;
@@ -66,6 +69,7 @@ export function toRow(record: SettlementRecord): SettlementRow {
       validAfter: record.valid_after,
       validBefore: record.valid_before,
       nonce: record.nonce,
+      terms: record.terms,
       signature: `0x${record.signature.toString("hex")}`,
     },
     relay: record.relay,
@@ -101,8 +105,8 @@ const ACCEPT = `
   WITH inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
       valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-      gas_hold)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18)
+      gas_hold, terms)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18, $19)
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *),
   attached AS (
@@ -142,6 +146,7 @@ export async function acceptSettlement(
     request.acceptedBlock === undefined ? null : String(request.acceptedBlock),
     request.gas?.accounts ?? [],
     String(request.gas?.hold ?? 0n),
+    authorization.terms ?? null,
   ];
   // A rival's row that was committed after this statement began conflicts but is not visible to it: the
   // next statement sees it.

@@ -1,5 +1,6 @@
 /** The signed transactions of a lane as rows: what may still be mined, and whose a hash is. */
 import type { Hex } from "viem";
+import type { SchemeTerms } from "../../core/authorization.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { Inclusion, ItemAction, LaneKey, StoredTransaction } from "./lane-store.ts";
 
@@ -44,8 +45,9 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
     nonce: string;
     to_address: string;
     value: bigint;
+    terms: SchemeTerms | null;
   }>(
-    `SELECT i.lane_nonce, i.action, i.from_address, i.asset, i.nonce, s.to_address, s.value
+    `SELECT i.lane_nonce, i.action, i.from_address, i.asset, i.nonce, s.to_address, s.value, s.terms
        FROM settlement_transactions i
        JOIN settlements s USING (from_address, chain_id, asset, nonce)
        JOIN relayer_transactions t ON t.chain_id = i.chain_id AND t.lane_address = i.lane_address AND t.nonce = i.lane_nonce
@@ -84,6 +86,7 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
       nonce: row.nonce,
       to: row.to_address,
       value: row.value,
+      terms: row.terms,
     });
   }
   return [...byNonce.values()];

@@ -89,10 +89,18 @@ export interface WaitOptions {
   txHash?: Hex;
 }
 
+export interface Availability {
+  kind?: SettlementKind;
+  lane?: string | undefined;
+}
+
 /** The engine as every other part sees it (decorated as `app.settlement`). */
 export interface Settlement {
-  /** Throws `chain_unavailable` or `relayer_unfunded`. Ask before anything is reserved or signed. */
-  assertAvailable(chainId: number, options?: { kind?: SettlementKind }): Promise<void>;
+  /**
+   * Throws `chain_unavailable` or `relayer_unfunded`. Ask before anything is reserved or signed. `lane` is the one
+   * account that may send it, where the payment names one.
+   */
+  assertAvailable(chainId: number, options?: Availability): Promise<void>;
   /**
    * A payment of this chain is being checked and may be accepted soon: a lane keeps a batch that is not
    * full open for it, for a part of a block at most. Call the answer when it was accepted or refused.

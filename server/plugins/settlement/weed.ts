@@ -1,5 +1,5 @@
 /** Looks at a batch before it is signed: who may share it, who would fail, and whether the token works at all. */
-import { classifyChainError, revertText } from "../../infra/chain/errors.ts";
+import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { gasLimitOf, isStrangers, isWornOut, MAX_GIVEN_UP, pendingDebits } from "./batch.ts";
 import type { BatchItem, Fees } from "./batch.ts";
@@ -120,7 +120,20 @@ async function halve(
   };
 }
 
+/** What one item's own call does when it is sent as it is. What else the payer has on its way is not in it. */
+async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: WeedingTerms) {
+  const { from, fees } = terms;
+  const { success, data } = await ctx.reads.callAs(ctx.rpc, from, item.call, {
+    gas: gasLimitOf([item]),
+    fees,
+  });
+  const refused = success ? [] : [{ item, text: revertReason(data), isWornOut: false }];
+  return { good: success ? [item] : [], refused, mute: [], isTokenDead: false };
+}
+
 async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTerms) {
+  const [first] = items;
+  if (items.length === 1 && first?.sender !== undefined) return simulateAlone(ctx, first, terms);
   const debits = pendingDebits(items, terms.ahead);
   const all = [...debits, ...items];
   const probed = items.findIndex(({ action }) => action === "transfer");
@@ -143,7 +156,7 @@ async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTe
   const mute: BatchItem[] = [];
   for (const [index, item] of items.entries()) {
     const result = own[index];
-    const text = revertText(result?.data ?? "0x");
+    const text = revertReason(result?.data ?? "0x");
     if (result?.success === true) good.push(item);
     // Without a reason it may be a neighbour's fault: such a row is tried again by itself.
     else if (text === undefined && items.length > 1) mute.push(item);

@@ -29,7 +29,6 @@ import {
   transferDigest,
   endFilter,
   fateIn,
-  isUse,
   explainRevert,
   REASON_EXPIRED,
   REASON_USED,
@@ -39,11 +38,15 @@ import { USDC_DECIMALS, parseAtomic } from "../../core/money.ts";
 
 export const exactEip3009: Scheme<ExactPayment> = {
   ...EXACT_EIP3009,
+  versions: [1, 2],
 
-  read: (parts, networks) => readExactPayment(exactEip3009, parts, networks),
+  recognizes: ({ payload }) => !("permit2Authorization" in payload),
+  read: (parts, { networks }) => readExactPayment(exactEip3009, parts, networks),
   examine,
   checkTerms,
   explainFailure,
+  reasonSignature: "invalid_exact_evm_signature",
+  reasonOtherAsset: "invalid_exact_evm_eip3009_not_supported",
 
   planTransfer,
   cancelCall: ({ asset, from, nonce }, signature) => ({
@@ -58,9 +61,10 @@ export const exactEip3009: Scheme<ExactPayment> = {
     const word = uintOf(answer);
     return word === undefined ? undefined : word !== 0n;
   },
-  fateIn,
+  fateIn: ({ logs }, expected) => fateIn(logs, expected),
+  isNamedInLogs: true,
+  traceOf: () => undefined,
   endFilter,
-  isUse,
   explainRevert,
   reasonUsed: REASON_USED,
   reasonExpired: REASON_EXPIRED,
@@ -70,6 +74,9 @@ export const exactEip3009: Scheme<ExactPayment> = {
   whyNotPayable,
   proofPayload,
 };
+
+/** First payment to a new payee, a busy token proxy. */
+const KEY_GAS = 100_000n;
 
 /** In this process. The domain is the one the requirements name: a wrong one is told apart later. */
 function examine(payment: ExactPayment): { digest: Hex; ecdsa: Hex | undefined } {
@@ -104,6 +111,7 @@ function planTransfer(authorization: SignedAuthorization): TransferPlan {
       : [transfer],
     isPlainKey: deployment === undefined && isKeySignature(inner),
     deployment,
+    keyGas: KEY_GAS,
   };
 }
 

@@ -14,7 +14,7 @@ import {
   toEventSelector,
 } from "viem";
 import { type RpcLog, addressWord, bytesTail, selectorDigits, uintWord } from "../../core/abi.ts";
-import type { Authorization, AuthorizationRef } from "../../core/authorization.ts";
+import type { Authorization, AuthorizationRef, Nonce } from "../../core/authorization.ts";
 import { type NetworkFacts, type TokenDomain, tokenDomainOf } from "../../core/networks.ts";
 import type { Reason, AuthorizationFate, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
 
@@ -75,13 +75,17 @@ function writeWord(target: Buffer, value: bigint, index: number): void {
   else target.write(value.toString(16).padStart(64, "0"), index * WORD, "hex");
 }
 
-export const cancelDigest = (network: NetworkFacts, authorizer: Address, nonce: Hex): Uint8Array =>
+export const cancelDigest = (
+  network: NetworkFacts,
+  authorizer: Address,
+  nonce: Nonce,
+): Uint8Array =>
   hexToBytes(
     hashTypedData({
       domain: tokenDomainOf(network),
       types: { CancelAuthorization: CANCEL },
       primaryType: "CancelAuthorization",
-      message: { authorizer, nonce },
+      message: { authorizer, nonce: nonce as Hex },
     }),
   );
 
@@ -122,7 +126,7 @@ export function transferCalldata(authorization: Authorization, signature: Hex): 
     : `0x${TRANSFER_BYTES}${head}${uintWord(7 * 32)}${bytesTail(signature)}`;
 }
 
-export function cancelCalldata(authorizer: Address, nonce: Hex, signature: Hex): Hex {
+export function cancelCalldata(authorizer: Address, nonce: Nonce, signature: Hex): Hex {
   const head = addressWord(authorizer) + nonce.slice(2);
   return isKeySignature(signature)
     ? `0x${CANCEL_VRS}${head}${vrs(signature)}`

@@ -1,0 +1,231 @@
+/**
+ * By whom an authorization was used: our own transactions first, then what the chain logs and what its contract says.
+ * What is not there (a receipt, a log) proves nothing, ever.
+ */
+import type { BlockHeader } from "../../infra/chain/contracts.ts";
+import { classifyChainError } from "../../infra/chain/errors.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import type { EngineContext } from "./context.ts";
+import {
+  authorizationOf,
+  depthOf,
+  findingIn,
+  findingOfOurs,
+  proofOf,
+  stateProof,
+  type Finding,
+} from "./receipts.ts";
+import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
+import { REASON_CANCELED } from "./types.ts";
+
+/**
+ * An authorization counts as used: by whom? Anyone may relay one, so another's transaction that moved
+ * exactly this is a settlement. Nothing when that cannot be said yet.
+ */
+export async function explainUse(
+  ctx: EngineContext,
+  record: SettlementRecord,
+): Promise<ProvenOutcome | undefined> {
+  const head = ctx.heads.head ?? (await ctx.heads.refresh());
+  const ours = await findingOfOurs(ctx, record, head.number);
+  if (ours) return outcomeOfUse(record, ours, false);
+  const before = await stateWhenAccepted(ctx, record, head.number);
+  if (before?.wasUsed)
+    return {
+      ...keyOf(record),
+      ...usedBefore(record),
+      proof: stateProof(before.block),
+      isFinal: true,
+    };
+  if (!schemeOf(authorizationOf(record)).isNamedInLogs) {
+    const place = await placeOfUse(ctx, record, head.number);
+    if (place) return outcomeAt(ctx, record, place, head.number);
+  }
+  const isLater = record.agent_id !== null || before?.wasUsed === false;
+  const found = await searchUse(ctx, record, { head: head.number, isLater });
+  return found && outcomeOfUse(record, found, !(await isOurs(ctx, found)));
+}
+
+const isOurs = (ctx: EngineContext, { receipt }: Finding): Promise<boolean> =>
+  ctx.transactions.isOurTransaction(ctx.pool, receipt.transactionHash);
+
+/**
+ * The block in which it came to be used, by the contract's state before and after. Undefined where a node has
+ * forgotten the states: then only the logs can tell.
+ */
+async function placeOfUse(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  head: bigint,
+): Promise<BlockHeader | undefined> {
+  const authorization = authorizationOf(record);
+  const isUsedAt = async (block: bigint): Promise<boolean> => {
+    const [isUsed] = await ctx.reads.readAuthorizationStates(ctx.rpc, [authorization], block);
+    if (isUsed === undefined) throw new Error("the contract does not say whether it is used");
+    return isUsed;
+  };
+  try {
+    let low = record.accepted_block ?? 0n;
+    let high = head;
+    if (!(await isUsedAt(high)) || (await isUsedAt(low))) return undefined;
+    while (low + 1n < high) {
+      const middle = (low + high) / 2n;
+      if (await isUsedAt(middle)) high = middle;
+      else low = middle;
+    }
+    return await ctx.reads.readHeader(ctx.rpc, high);
+  } catch (error) {
+    if (classifyChainError(error).kind !== "unreachable") throw error;
+    return undefined;
+  }
+}
+
+/**
+ * What this one block, all of whose receipts were read, says of it. Where no transaction in it shows the payment,
+ * something else used the nonce up; that is final when the block is.
+ */
+async function outcomeAt(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  block: BlockHeader,
+  head: bigint,
+): Promise<ProvenOutcome | undefined> {
+  const receipts = await ctx.reads.readBlockReceipts(ctx.rpc, block);
+  if (!receipts) return undefined;
+  const authorization = authorizationOf(record);
+  const payer = authorization.from.slice(2).toLowerCase();
+  for (const receipt of receipts) {
+    // Whatever uses it names the payer in a log.
+    const isCandidate = receipt.logs.some(({ topics }) =>
+      topics.some((topic) => topic.toLowerCase().endsWith(payer)),
+    );
+    const found =
+      isCandidate && (await findingIn(ctx, receipt.transactionHash, authorization, head));
+    if (found && found.fate !== "untouched")
+      return outcomeOfUse(record, found, !(await isOurs(ctx, found)));
+  }
+  if (depthOf(head, block.number) < ctx.network.confirmations) return undefined;
+  return {
+    ...keyOf(record),
+    status: "failed",
+    proof: stateProof(block),
+    isFinal: true,
+    reason: schemeOf(authorization).reasonUsed,
+    message: `Something else used the nonce up in block ${block.number}.`,
+  };
+}
+
+/** Used before it was presented here: a replay, which must not unlock a second resource. */
+const usedBefore = (record: SettlementRecord) => ({
+  status: "failed" as const,
+  reason: schemeOf(authorizationOf(record)).reasonUsed,
+  message: "The authorization was used before it was presented here.",
+});
+
+function outcomeOfUse(
+  record: SettlementRecord,
+  { fate, receipt, blockNumber, isFinal }: Finding,
+  byOther: boolean,
+): ProvenOutcome | undefined {
+  const proven = { ...keyOf(record), proof: proofOf(receipt), isFinal };
+  const isReplay =
+    byOther &&
+    record.agent_id === null &&
+    record.accepted_block !== null &&
+    blockNumber <= record.accepted_block;
+  if (fate === "paid" && !isReplay) return { ...proven, status: "settled", byOther };
+  // Everything else frees money or refuses a payment for good: only what nothing can undo does that.
+  if (fate === "untouched" || !isFinal) return undefined;
+  if (fate === "paid") return { ...proven, ...usedBefore(record) };
+  const { reasonUsed } = schemeOf(authorizationOf(record));
+  return fate === "canceled"
+    ? {
+        ...proven,
+        status: "failed",
+        reason: record.agent_id === null ? reasonUsed : REASON_CANCELED,
+        message: "The authorization was canceled on chain.",
+      }
+    : {
+        ...proven,
+        status: "failed",
+        reason: reasonUsed,
+        message: "The nonce was used by another authorization of the same signer.",
+      };
+}
+
+/** Strangers' payments only: ours cannot have been used before we signed them. */
+async function stateWhenAccepted(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  head: bigint,
+): Promise<{ wasUsed: boolean; block: BlockHeader } | undefined> {
+  const number = record.accepted_block;
+  if (record.agent_id !== null || number === null) return undefined;
+  if (number > head - BigInt(ctx.network.confirmations - 1)) return undefined;
+  try {
+    const [[wasUsed], block] = await Promise.all([
+      ctx.reads.readAuthorizationStates(ctx.rpc, [authorizationOf(record)], number),
+      ctx.reads.readHeader(ctx.rpc, number),
+    ]);
+    return wasUsed === undefined || !block ? undefined : { wasUsed, block };
+  } catch (error) {
+    // Nodes forget old states: then the event has to be found.
+    if (classifyChainError(error).kind !== "unreachable") throw error;
+    return undefined;
+  }
+}
+
+/** For rows that were accepted before the head was remembered. */
+const UNKNOWN_AGE_BLOCKS = 50_000n;
+
+/**
+ * Looks through the logs for the event: upwards from where it was accepted, then (unless it can only be
+ * later) downwards to where it became valid. A round reads a bounded part, and the row remembers how far it
+ * came. At the end of both without a find the logs lag behind the state: the search begins again.
+ */
+async function searchUse(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  { head, isLater }: { head: bigint; isLater: boolean },
+): Promise<Finding | undefined> {
+  const authorization = authorizationOf(record);
+  const { spanBlocks } = ctx.search;
+  const known = record.accepted_block ?? head - UNKNOWN_AGE_BLOCKS;
+  const start = known > 0n ? known : 0n;
+  let up = record.searched_up ?? start;
+  let down = record.searched_down ?? start - 1n;
+  for (let span = 0; span < ctx.search.spansPerRound; span += 1) {
+    const isUp = up <= head;
+    if (!isUp && (isLater || down < 0n)) break;
+    const low = isUp ? up : maxOf(down - spanBlocks + 1n, 0n);
+    const high = isUp ? minOf(up + spanBlocks - 1n, head) : down;
+    const range = { from: low, to: high };
+    for (const hash of await ctx.reads.findAuthorizationUse(ctx.rpc, authorization, range)) {
+      const found = await findingIn(ctx, hash, authorization, head);
+      // Not deep enough to be told, or a log without its transaction: it is looked at again.
+      if (!found) return undefined;
+      if (found.fate !== "untouched") return found;
+    }
+    if (isUp) up = high + 1n;
+    else down = (await isBeforeValid(ctx, record, low)) ? -1n : low - 1n;
+  }
+  const isThrough = up > head && (isLater || down < 0n);
+  await ctx.watched.saveSearch(
+    ctx.pool,
+    record,
+    isThrough ? { up: null, down: null } : { up, down },
+  );
+  return undefined;
+}
+
+async function isBeforeValid(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  number: bigint,
+): Promise<boolean> {
+  const header = await ctx.reads.readHeader(ctx.rpc, number);
+  return header !== undefined && header.timestampSeconds < record.valid_after;
+}
+
+const minOf = (one: bigint, other: bigint): bigint => (one < other ? one : other);
+const maxOf = (one: bigint, other: bigint): bigint => (one > other ? one : other);

@@ -1,0 +1,304 @@
+/**
+ * Reads a Permit2 payment, of `exact` or of `upto`, out of a protocol body, and decides what needs no chain: pure, in
+ * the reference implementation's order, so that its codes and ours agree.
+ */
+import { bytesToHex, getAddress, type Address, type Hex } from "viem";
+import type { Authorization, TokenPermit } from "../../core/authorization.ts";
+import { isRecord, parseAddress } from "../../core/foreign-text.ts";
+import { parseAtomic } from "../../core/money.ts";
+import { parseEcdsa, recoverSigner, unwrapSignature } from "../../core/signatures.ts";
+import {
+  checksummed,
+  contradiction,
+  findServed,
+  invalid,
+  readAsked,
+  refuse,
+  type Asked,
+  type Desk,
+  type Diagnosis,
+  type Fields,
+  type Payment,
+  type PresentedParts,
+  type Reason,
+  type Refusal,
+  type Scheme,
+} from "../scheme.ts";
+import { PERMIT2, spendingDigest, storedNonce, type Proxy, type Spending } from "./onchain.ts";
+import { uintOf } from "../../core/abi.ts";
+
+export interface Permit2Payment extends Payment {
+  readonly spending: Spending;
+  /** Lower case. */
+  readonly spender: string;
+  readonly acceptedMismatch: "payTo" | "amount" | "asset" | undefined;
+  readonly sponsoring: Sponsoring | undefined;
+  readonly purpose: Desk["purpose"];
+}
+
+/** The token's permit as the payload has it: read, and not believed yet. */
+interface Sponsoring {
+  readonly isWellFormed: boolean;
+  readonly from: string;
+  readonly asset: string;
+  readonly spender: string;
+  readonly permit: TokenPermit;
+}
+
+export interface Reading {
+  readonly scheme: Scheme<Permit2Payment>;
+  readonly proxy: Proxy;
+  readonly reasonScheme: Reason;
+  readonly reasonNetwork: Reason;
+  readonly mayChargeNothing: boolean;
+  /** The scheme's own part of the payment: what is charged, who may send it. */
+  own(
+    witness: Fields,
+    signed: { maximum: bigint },
+    asked: Asked,
+  ): { upto: Spending["upto"]; value: bigint } | Refusal;
+  terms(spending: Spending, permit: TokenPermit | undefined): Authorization["terms"];
+}
+
+export const hasPermit2Payload = ({ version, payload }: PresentedParts): boolean =>
+  version === 2 && "permit2Authorization" in payload;
+
+export function readPermit2Payment(
+  reading: Reading,
+  parts: PresentedParts,
+  { networks, purpose }: Desk,
+): { readonly isValid: true; readonly payment: Permit2Payment } | Refusal {
+  const { scheme, proxy } = reading;
+  const { version, accepted, payload, requirements } = parts;
+  const { permit2Authorization: fields, signature } = payload;
+  if (!hasPermit2Payload(parts)) return refuse("unsupported_payload_type");
+  if (!isRecord(fields)) return invalid("payload.permit2Authorization must be an object.");
+  const payer = checksummed(fields["from"]);
+  if (accepted["scheme"] !== scheme.name || requirements["scheme"] !== scheme.name)
+    return refuse(reading.reasonScheme, payer);
+  const networkName = requirements["network"];
+  if (typeof networkName !== "string" || accepted["network"] !== networkName)
+    return refuse(reading.reasonNetwork, payer);
+  const network = findServed(version, networkName, networks);
+  if (!network) return refuse("invalid_network", payer);
+  const asked = readAsked(parts, reading.mayChargeNothing);
+  if ("reason" in asked) return { ...asked, ...(payer && { payer }) };
+  const signed = readSigned(fields);
+  if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
+  if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
+  const own = reading.own(signed.witness, signed, asked);
+  if ("reason" in own) return { ...own, ...(payer && { payer }) };
+  const { from, token, maximum, nonce, deadline, to, validAfter, spender } = signed;
+  const spending: Spending = {
+    proxy,
+    owner: from,
+    token,
+    maximum,
+    nonce,
+    deadline,
+    to,
+    validAfter,
+    upto: own.upto,
+  };
+  const sponsoring = readSponsoring(parts.extensions["eip2612GasSponsoring"]);
+  return {
+    isValid: true,
+    payment: {
+      scheme,
+      version,
+      network,
+      networkName,
+      // A wallet that exists is shown what is inside an envelope; for one that does not, Permit2 takes no signature.
+      signature: unwrapSignature(signature)?.inner ?? signature,
+      payTo: asked.payTo,
+      amountAtomic: asked.amountAtomic,
+      spending,
+      spender,
+      acceptedMismatch: contradiction(parts, asked),
+      sponsoring,
+      purpose,
+      authorization: {
+        chainId: network.chainId,
+        asset: asked.asset,
+        from,
+        to,
+        value: own.value,
+        validAfter,
+        validBefore: deadline + 1n,
+        nonce: storedNonce(nonce),
+        terms: reading.terms(spending, sponsoring?.permit),
+      },
+      payer: getAddress(from),
+    },
+  };
+}
+
+interface Signed {
+  from: Address;
+  token: Address;
+  maximum: bigint;
+  spender: Address;
+  nonce: bigint;
+  deadline: bigint;
+  to: Address;
+  validAfter: bigint;
+  witness: Fields;
+}
+
+function readSigned(fields: Fields): Signed | Refusal {
+  const { permitted, witness } = fields;
+  if (!isRecord(permitted)) return invalid("permit2Authorization.permitted must be an object.");
+  if (!isRecord(witness)) return invalid("permit2Authorization.witness must be an object.");
+  const addresses = {
+    from: parseAddress(fields["from"]),
+    spender: parseAddress(fields["spender"]),
+    "permitted.token": parseAddress(permitted["token"]),
+    "witness.to": parseAddress(witness["to"]),
+  };
+  for (const [name, address] of Object.entries(addresses))
+    if (!address.ok) return invalid(`permit2Authorization.${name} ${address.reason}.`);
+  const numbers = [permitted["amount"], fields["nonce"], fields["deadline"], witness["validAfter"]];
+  const [maximum, nonce, deadline, validAfter] = numbers.map(parseAtomic);
+  const { from, spender, "permitted.token": token, "witness.to": to } = addresses;
+  if (
+    maximum === undefined ||
+    nonce === undefined ||
+    deadline === undefined ||
+    validAfter === undefined
+  )
+    return invalid(
+      "permit2Authorization.permitted.amount, nonce, deadline and witness.validAfter must be decimal strings of a uint256.",
+    );
+  if (!from.ok || !spender.ok || !token.ok || !to.ok) return invalid("unreadable address");
+  return {
+    from: from.address,
+    token: token.address,
+    maximum,
+    spender: spender.address,
+    nonce,
+    deadline,
+    to: to.address,
+    validAfter,
+    witness,
+  };
+}
+
+const SPONSORED = [
+  "from",
+  "asset",
+  "spender",
+  "amount",
+  "nonce",
+  "deadline",
+  "signature",
+  "version",
+] as const;
+
+/** What the server announced has none of these fields, and neither has a client that did not sign. */
+function readSponsoring(extension: unknown): Sponsoring | undefined {
+  const info = isRecord(extension) ? extension["info"] : undefined;
+  if (!isRecord(info)) return undefined;
+  if (SPONSORED.some((name) => !info[name])) return undefined;
+  const text = (name: (typeof SPONSORED)[number]): string => {
+    const value = info[name];
+    return typeof value === "string" ? value : "";
+  };
+  const isAddress = (name: "from" | "asset" | "spender"): boolean =>
+    /^0x[a-fA-F0-9]{40}$/.test(text(name));
+  const isWellFormed =
+    isAddress("from") &&
+    isAddress("asset") &&
+    isAddress("spender") &&
+    parseAtomic(text("amount")) !== undefined &&
+    parseAtomic(text("nonce")) !== undefined &&
+    parseAtomic(text("deadline")) !== undefined &&
+    /^0x[a-fA-F0-9]{130}$/.test(text("signature")) &&
+    /^[0-9]+(\.[0-9]+)*$/.test(text("version"));
+  return {
+    isWellFormed,
+    from: text("from").toLowerCase(),
+    asset: text("asset").toLowerCase(),
+    spender: text("spender").toLowerCase(),
+    permit: {
+      amount: text("amount"),
+      deadline: text("deadline"),
+      signature: text("signature").toLowerCase() as Hex,
+    },
+  };
+}
+
+/** In this process. Permit2 takes 65 bytes with v 27 or 28: an ordinary account's signature is made so. */
+export function examinePermit2(payment: Permit2Payment): { digest: Hex; ecdsa: Hex | undefined } {
+  const digest = spendingDigest(payment.authorization.chainId, payment.spending);
+  const signature = parseEcdsa(payment.signature);
+  const isPayers =
+    signature !== undefined && recoverSigner(digest, signature) === payment.authorization.from;
+  return { digest: bytesToHex(digest), ecdsa: isPayers ? signature.hex : undefined };
+}
+
+/** A payment must outlive the way into a block, as the protocol has it. */
+const MIN_LIFETIME_SECONDS = 6n;
+
+export const isMeantForUs = (payment: Permit2Payment): Refusal | undefined =>
+  payment.spender === payment.spending.proxy.address.toLowerCase()
+    ? undefined
+    : refuse("invalid_permit2_spender", payment.payer);
+
+export function checkPayee(payment: Permit2Payment): Refusal | undefined {
+  const { payer, authorization, payTo, acceptedMismatch } = payment;
+  return authorization.to !== payTo || acceptedMismatch === "payTo"
+    ? refuse("invalid_permit2_recipient_mismatch", payer)
+    : undefined;
+}
+
+export function checkWindowAndToken(
+  payment: Permit2Payment,
+  nowSeconds: bigint | undefined,
+  isAmountRight: boolean,
+): Refusal | undefined {
+  const { payer, spending, acceptedMismatch, authorization } = payment;
+  if (nowSeconds !== undefined && spending.deadline < nowSeconds + MIN_LIFETIME_SECONDS)
+    return refuse("permit2_deadline_expired", payer);
+  if (nowSeconds !== undefined && spending.validAfter > nowSeconds)
+    return refuse("permit2_not_yet_valid", payer);
+  if (!isAmountRight) return refuse("permit2_amount_mismatch", payer);
+  if (spending.token !== authorization.asset || acceptedMismatch === "asset")
+    return refuse("permit2_token_mismatch", payer);
+  return undefined;
+}
+
+/** The token's permit that came with the payment: held to this payer, this token and Permit2. */
+export function checkSponsoring(
+  { payer, authorization, sponsoring }: Permit2Payment,
+  nowSeconds: bigint | undefined,
+): Refusal | undefined {
+  if (!sponsoring) return undefined;
+  if (!sponsoring.isWellFormed) return refuse("invalid_eip2612_extension_format", payer);
+  if (sponsoring.from !== authorization.from) return refuse("eip2612_from_mismatch", payer);
+  if (sponsoring.asset !== authorization.asset) return refuse("eip2612_asset_mismatch", payer);
+  if (sponsoring.spender !== PERMIT2.toLowerCase())
+    return refuse("eip2612_spender_not_permit2", payer);
+  if (
+    nowSeconds !== undefined &&
+    BigInt(sponsoring.permit.deadline) < nowSeconds + MIN_LIFETIME_SECONDS
+  )
+    return refuse("eip2612_deadline_expired", payer);
+  return undefined;
+}
+
+/** The proxy, the balance, the allowance: the first that is missing; used before, and all the rest, is one code. */
+export function explainPermit2Failure(
+  { payer, amountAtomic }: Permit2Payment,
+  found: Diagnosis,
+  explainRevert: Scheme["explainRevert"],
+): Refusal {
+  const [proxy, allowance] = found.asked ?? [];
+  if (uintOf(proxy) === undefined) return refuse("permit2_proxy_not_deployed", payer);
+  if (found.balanceAtomic !== undefined && found.balanceAtomic < amountAtomic)
+    return refuse("permit2_insufficient_balance", payer);
+  if ((uintOf(allowance) ?? amountAtomic) < amountAtomic)
+    return refuse("permit2_allowance_required", payer);
+  const message = found.used === true ? "The nonce has been used." : undefined;
+  const told = found.revert === undefined ? undefined : explainRevert(found.revert).message;
+  return refuse("permit2_simulation_failed", payer, message ?? told);
+}

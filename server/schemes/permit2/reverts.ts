@@ -1,0 +1,81 @@
+/** Why Permit2, its proxies or the token behind them refuse a call, in the protocol's codes and for people. */
+import { toFunctionSelector } from "viem";
+import type { Reason, RevertMeaning } from "../scheme.ts";
+
+export const REASON_USED: Reason = "permit2_invalid_nonce";
+export const REASON_EXPIRED: Reason = "permit2_deadline_expired";
+
+interface Known {
+  reason: Reason;
+  sentence: string;
+  isOfState?: boolean;
+}
+const custom = (signature: string): string => `custom error ${toFunctionSelector(signature)}`;
+const badSignature: Known = {
+  reason: "invalid_permit2_signature",
+  sentence: "Permit2 refuses the signature.",
+};
+const KNOWN = new Map<string, Known>([
+  [
+    custom("InvalidNonce()"),
+    { reason: REASON_USED, sentence: "The nonce has been used.", isOfState: true },
+  ],
+  [
+    custom("SignatureExpired(uint256)"),
+    { reason: REASON_EXPIRED, sentence: "The deadline is over.", isOfState: true },
+  ],
+  [
+    custom("PaymentTooEarly()"),
+    {
+      reason: "permit2_payment_too_early",
+      sentence: "The payment is not valid yet.",
+      isOfState: true,
+    },
+  ],
+  [custom("InvalidSigner()"), badSignature],
+  [custom("InvalidSignature()"), badSignature],
+  [custom("InvalidSignatureLength()"), badSignature],
+  [custom("InvalidContractSignature()"), badSignature],
+  [
+    custom("InvalidAmount()"),
+    { reason: "permit2_invalid_amount", sentence: "The amount is zero." },
+  ],
+  [
+    custom("InvalidDestination()"),
+    { reason: "permit2_invalid_destination", sentence: "The payee is nobody." },
+  ],
+  [custom("InvalidOwner()"), { reason: "permit2_invalid_owner", sentence: "The payer is nobody." }],
+  [
+    custom("Permit2612AmountMismatch()"),
+    {
+      reason: "permit2_2612_amount_mismatch",
+      sentence: "The token's permit is for another amount than the payment.",
+    },
+  ],
+  [
+    custom("AmountExceedsPermitted()"),
+    { reason: "upto_amount_exceeds_permitted", sentence: "More than the payer signed for." },
+  ],
+  [
+    custom("UnauthorizedFacilitator()"),
+    { reason: "upto_unauthorized_facilitator", sentence: "Another account may send this." },
+  ],
+  [
+    "TRANSFER_FROM_FAILED",
+    {
+      reason: "permit2_simulation_failed",
+      sentence:
+        "The token refuses the transfer: the payer's balance or its allowance to Permit2 does not cover it, given its other pending payments, or the token blocks one of the two.",
+    },
+  ],
+]);
+
+export function explainRevert(text: string | undefined, otherwise: Reason): RevertMeaning {
+  const known = KNOWN.get(text ?? "");
+  const sentence = known?.sentence ?? "The transfer fails on chain within its gas limit.";
+  return {
+    reason: known?.reason ?? otherwise,
+    message: sentence + (text === undefined ? "" : ` (${text.slice(0, 200)})`),
+    isOfState: known?.isOfState ?? false,
+  };
+}

@@ -1,0 +1,128 @@
+// Goal: what is signed for Permit2 is settled once, told once, paid by stock clients through stock servers, and its allowance at our gas.
+import { decodePaymentResponseHeader } from "@x402/core/http";
+import t from "tap";
+import type { Address, Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { approvePermit2, ERC20_ABI, PERMIT2 } from "../helpers/permit2.ts";
+import { change } from "./bent-payments.ts";
+import { permit2Payment, sponsoring } from "./permit2-payments.ts";
+import { post, signedPayment } from "./payments.ts";
+import { fetchClient } from "./stock-clients.ts";
+import { expressApi, honoApi, PRICE_ATOMIC } from "./stock-servers.ts";
+
+const newAccount = () => privateKeyToAccount(generatePrivateKey());
+
+t.test("exact over Permit2", async (t) => {
+  const one = await testApp(t, { listen: true });
+  const two = await testApp(t, { database: one.database, chain: one.chain });
+  const { chain } = one;
+  const payer = newAccount();
+  await chain.mint(payer.address, 1_000_000n);
+  await approvePermit2(chain, [payer]);
+  const read = (functionName: "balanceOf" | "allowance", args: [Address, Address?]) =>
+    chain.publicClient.readContract({
+      address: chain.usdc,
+      abi: ERC20_ABI,
+      functionName,
+      args: args as never,
+    });
+  const everywhere = <T>(use: (app: TestApp["app"]) => Promise<T>): Promise<T[]> =>
+    Promise.all(Array.from({ length: 20 }, (_, index) => use(index % 2 === 0 ? one.app : two.app)));
+
+  await t.test("20 at once from two processes: one transfer, one success", async (t) => {
+    const payTo = newAccount().address;
+    const body = await permit2Payment({ chain, payer, payTo });
+    t.match(await post(one.app, "verify", body), { isValid: true, payer: payer.address });
+    const answers = await everywhere((app) => post(app, "settle", body));
+    const told = answers.filter(({ success }) => success === true);
+    t.equal(told.length, 1);
+    for (const answer of answers.filter(({ success }) => success !== true))
+      t.match(answer, { errorReason: "duplicate_settlement", transaction: told[0]?.["txHash"] });
+    t.equal(await read("balanceOf", [payTo]), 1_000n);
+    t.match(await post(two.app, "settle", body), { errorReason: "duplicate_settlement" });
+    const more = change(body, "paymentPayload.payload.permit2Authorization.nonce", "5");
+    t.match(await post(two.app, "settle", more), { errorReason: "invalid_permit2_signature" });
+  });
+
+  await t.test("the same payer pays the same shop twenty times, each once", async (t) => {
+    const payTo = newAccount().address;
+    const bodies = await Promise.all(
+      Array.from({ length: 20 }, () => permit2Payment({ chain, payer, payTo })),
+    );
+    const answers = await Promise.all(bodies.map((body) => post(one.app, "settle", body)));
+    t.ok(
+      answers.every(({ success }) => success === true),
+      JSON.stringify(answers.find(({ success }) => success !== true)),
+    );
+    t.equal(await read("balanceOf", [payTo]), 20_000n);
+  });
+
+  await t.test("beside EIP-3009's in one burst", async (t) => {
+    const payTo = newAccount().address;
+    const bodies = await Promise.all(
+      Array.from({ length: 10 }, (_, index) =>
+        index % 2 === 0
+          ? permit2Payment({ chain, payer, payTo, amount: BigInt(1_000 + index) })
+          : signedPayment({ chain, payer, payTo, amount: String(1_000 + index) }),
+      ),
+    );
+    const answers = await Promise.all(bodies.map((body) => post(one.app, "settle", body)));
+    t.ok(answers.every(({ success }) => success === true));
+    t.equal(await read("balanceOf", [payTo]), 10_045n);
+  });
+
+  await t.test("the token's permit travels with the payment, at our gas", async (t) => {
+    const supported = (await one.app.inject("/api/x402/supported")).json<{
+      extensions: string[];
+    }>();
+    t.ok(supported.extensions.includes("eip2612GasSponsoring"));
+    const fresh = newAccount();
+    await chain.mint(fresh.address, 5_000n);
+    const payTo = newAccount().address;
+    const bare = await permit2Payment({ chain, payer: fresh, payTo });
+    t.match(await post(one.app, "settle", bare), { errorReason: "permit2_allowance_required" });
+    const extensions = await sponsoring(chain, fresh);
+    const body = await permit2Payment({ chain, payer: fresh, payTo, extensions });
+    t.match(await post(one.app, "settle", body), { success: true });
+    t.equal(await read("balanceOf", [payTo]), 1_000n);
+    t.equal(await read("allowance", [fresh.address, PERMIT2]), 0n, "no more than was paid");
+    t.equal(await chain.publicClient.getBalance({ address: fresh.address }), 0n);
+    const { rows } = await one.database.pool.query<{ gas: string }>(
+      `SELECT t.gas_cost AS gas FROM settlement_transactions i JOIN relayer_transactions t
+         ON t.chain_id = i.chain_id AND t.lane_address = i.lane_address AND t.nonce = i.lane_nonce
+        WHERE i.from_address = $1`,
+      [fresh.address.toLowerCase()],
+    );
+    t.ok(BigInt(rows[0]?.gas ?? 0) > 0n, "its gas is accounted");
+    const stolen = await permit2Payment({ chain, payer, payTo, extensions });
+    t.match(await post(one.app, "settle", stolen), { errorReason: "eip2612_from_mismatch" });
+  });
+
+  for (const [name, start] of Object.entries({ express: expressApi, hono: honoApi }))
+    await t.test(`a stock client without an allowance pays a stock ${name} server`, async (t) => {
+      const payTo = newAccount().address;
+      const network = `eip155:${chain.chainId}` as const;
+      const api = await start(t, {
+        facilitatorUrl: `${one.baseUrl}/api/x402`,
+        network,
+        usdc: chain.usdc,
+        payTo,
+        flow: "authorization",
+        permit2: true,
+      });
+      const account = newAccount();
+      await chain.mint(account.address, 1_000_000n);
+      const client = { account, network, usdc: chain.usdc, reader: chain.publicClient };
+      const paid = await fetchClient(client)(api.url);
+      t.same(paid.body, { secret: 42 });
+      const receipt = decodePaymentResponseHeader(paid.receipt);
+      t.match(receipt, { success: true, network, payer: account.address });
+      const { to } = await chain.publicClient.getTransaction({ hash: receipt.transaction as Hex });
+      t.match(to, /^0x402085c248EeA27D92E8b30b2C58ed07f9E20001$/i, "through the proxy");
+      t.equal(await read("balanceOf", [payTo]), PRICE_ATOMIC);
+      const replayed = await fetch(api.url, { headers: { "payment-signature": paid.proof } });
+      t.not(replayed.status, 200, "a proof is good once");
+      t.notMatch(await replayed.text(), /secret/);
+    });
+});

@@ -1,0 +1,239 @@
+// Goal: of a signed maximum any part is charged, once, by the account the payer named and by no other; stock servers charge stock clients so.
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { decodePaymentResponseHeader } from "@x402/core/http";
+import { HTTPFacilitatorClient } from "@x402/core/server";
+import { UptoEvmScheme as UptoClient } from "@x402/evm/upto/client";
+import { UptoEvmScheme as UptoServer } from "@x402/evm/upto/server";
+import { toClientEvmSigner } from "@x402/evm";
+import { paymentMiddleware, setSettlementOverrides, x402ResourceServer } from "@x402/express";
+import { declareEip2612GasSponsoringExtension } from "@x402/extensions";
+import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
+import express from "express";
+import t from "tap";
+import type { Address, Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { testAccount } from "../helpers/chain.ts";
+import { approvePermit2, ERC20_ABI, UPTO_PROXY } from "../helpers/permit2.ts";
+import { change } from "./bent-payments.ts";
+import { permit2Payment, sponsoring } from "./permit2-payments.ts";
+import { post, type Body } from "./payments.ts";
+
+const newAccount = () => privateKeyToAccount(generatePrivateKey());
+const charging = (body: Body, amount: bigint): Body =>
+  change(body, "paymentRequirements.amount", amount.toString());
+
+t.test("upto", async (t) => {
+  const one = await testApp(t, { listen: true });
+  const two = await testApp(t, { database: one.database, chain: one.chain });
+  const { chain } = one;
+  const facilitator = chain.relayer.address;
+  const payer = newAccount();
+  await chain.mint(payer.address, 1_000_000n);
+  await approvePermit2(chain, [payer]);
+  const balanceOf = (account: Address) =>
+    chain.publicClient.readContract({
+      address: chain.usdc,
+      abi: ERC20_ABI,
+      functionName: "balanceOf",
+      args: [account],
+    });
+  const make = (payTo: Address, amount = 50_000n, more = {}) =>
+    permit2Payment({ chain, payer, payTo, facilitator, amount, ...more });
+  const everywhere = <T>(use: (app: TestApp["app"]) => Promise<T>): Promise<T[]> =>
+    Promise.all(Array.from({ length: 20 }, (_, index) => use(index % 2 === 0 ? one.app : two.app)));
+
+  await t.test("is announced with the account that settles it", async (t) => {
+    const supported = (await one.app.inject("/api/x402/supported")).json<{
+      kinds: { scheme: string; x402Version: number; extra?: object }[];
+      signers: Record<string, string[]>;
+    }>();
+    const kinds = supported.kinds.filter(({ scheme }) => scheme === "upto");
+    t.ok(kinds.every(({ x402Version }) => x402Version === 2));
+    t.match(kinds[0]?.extra, { facilitatorAddress: facilitator });
+    t.ok(supported.signers["eip155:*"]?.includes(facilitator));
+  });
+
+  await t.test("20 at once from two processes: charged once, what was used", async (t) => {
+    const payTo = newAccount().address;
+    const body = await make(payTo);
+    t.match(await post(one.app, "verify", body), { isValid: true, amount: "50000" });
+    const charge = charging(body, 12_345n);
+    const answers = await everywhere((app) => post(app, "settle", charge));
+    const told = answers.filter(({ success }) => success === true);
+    t.equal(told.length, 1);
+    t.match(told[0], { amount: "12345", payer: payer.address });
+    for (const answer of answers.filter(({ success }) => success !== true))
+      t.match(answer, { errorReason: "duplicate_settlement", transaction: told[0]?.["txHash"] });
+    t.equal(await balanceOf(payTo), 12_345n);
+    const { from, to } = await chain.publicClient.getTransaction({
+      hash: told[0]?.["txHash"] as Hex,
+    });
+    t.same(
+      [from, to].map((address) => address?.toLowerCase()),
+      [facilitator, UPTO_PROXY].map((address) => address.toLowerCase()),
+      "alone, from the account that was named",
+    );
+    t.match(
+      await post(two.app, "settle", charging(body, 20_000n)),
+      { success: false, errorReason: "permit2_invalid_nonce" },
+      "what is left of the maximum is nobody's",
+    );
+    t.equal(await balanceOf(payTo), 12_345n);
+  });
+
+  await t.test("the maximum, nothing, and more than the maximum", async (t) => {
+    const payTo = newAccount().address;
+    const body = await make(payTo);
+    t.match(await post(one.app, "settle", charging(body, 50_001n)), {
+      success: false,
+      errorReason: "invalid_upto_evm_payload_settlement_exceeds_amount",
+      transaction: "",
+    });
+    t.match(await post(one.app, "settle", charging(body, 0n)), {
+      success: true,
+      transaction: "",
+      amount: "0",
+    });
+    t.equal(await balanceOf(payTo), 0n, "nothing is sent for nothing");
+    t.match(await post(one.app, "settle", body), { success: true, amount: "50000" });
+    t.equal(await balanceOf(payTo), 50_000n);
+    t.match(await post(one.app, "verify", charging(body, 0n)), { isValid: false });
+  });
+
+  await t.test("another account is refused by name", async (t) => {
+    const body = await make(newAccount().address, 1_000n, { facilitator: chain.admin.address });
+    for (const operation of ["verify", "settle"] as const) {
+      const answer = await post(one.app, operation, body);
+      t.equal(answer["invalidReason"] ?? answer["errorReason"], "upto_facilitator_mismatch");
+    }
+  });
+
+  await t.test("50 at once", async (t) => {
+    const payTo = newAccount().address;
+    const accounts = Array.from({ length: 50 }, newAccount);
+    await chain.mint(
+      accounts.map(({ address }) => address),
+      10_000n,
+    );
+    const bodies = await Promise.all(
+      accounts.map(async (account) =>
+        permit2Payment({
+          chain,
+          payer: account,
+          payTo,
+          facilitator,
+          amount: 10_000n,
+          extensions: await sponsoring(chain, account, { amount: 10_000n }),
+        }),
+      ),
+    );
+    const headers = (index: number) => ({ "idempotency-key": `call ${index}` });
+    const settle = async (body: Body, index: number) => {
+      const charge = charging(body, 1_000n + BigInt(index));
+      for (;;) {
+        const answer = await post(one.app, "settle", charge, headers(index));
+        if (answer["errorReason"] !== "settlement_pending") return answer;
+      }
+    };
+    const answers = await Promise.all(bodies.map(settle));
+    t.ok(
+      answers.every(({ success }) => success === true),
+      JSON.stringify(answers.find(({ success }) => success !== true)),
+    );
+    t.equal(await balanceOf(payTo), 50_000n + 1_225n);
+  });
+
+  await t.test("a stock server charges a stock client what was used", async (t) => {
+    const payTo = newAccount().address;
+    const network = `eip155:${chain.chainId}` as const;
+    const api = express();
+    const client = new HTTPFacilitatorClient({ url: `${one.baseUrl}/api/x402` });
+    const server = new x402ResourceServer(client).register(network, new UptoServer());
+    const price = { amount: "40000", asset: chain.usdc, extra: { name: "USDC", version: "2" } };
+    api.use(
+      paymentMiddleware(
+        {
+          "GET /paid": {
+            accepts: { scheme: "upto", network, payTo, price },
+            description: "Words, by the word",
+            extensions: declareEip2612GasSponsoringExtension(),
+          },
+        },
+        server,
+      ),
+    );
+    api.get("/paid", (_request, response) => {
+      setSettlementOverrides(response, { amount: "7777" });
+      response.json({ words: 7 });
+    });
+    const listening = createServer(api).listen(0, "127.0.0.1");
+    t.teardown(() => {
+      listening.closeAllConnections();
+      listening.close();
+    });
+    await new Promise((resolve) => listening.once("listening", resolve));
+    const account = newAccount();
+    await chain.mint(account.address, 100_000n);
+    const pay = wrapFetchWithPayment(
+      fetch,
+      new x402Client()
+        .register(network, new UptoClient(toClientEvmSigner(account, chain.publicClient)))
+        .setSpendControls({
+          allowedAssets: [{ network, asset: chain.usdc, maxAmountPerPayment: "1000000" }],
+        }),
+    );
+    const url = `http://127.0.0.1:${(listening.address() as AddressInfo).port}/paid`;
+    const paid = await pay(url);
+    t.same(await paid.json(), { words: 7 });
+    const receipt = decodePaymentResponseHeader(paid.headers.get("payment-response") ?? "");
+    t.match(receipt, { success: true, network, payer: account.address });
+    t.equal(await balanceOf(payTo), 7_777n);
+    t.equal(await balanceOf(account.address), 100_000n - 7_777n);
+  });
+});
+
+t.test("two lanes: the one that was named sends, whoever holds it", async (t) => {
+  const second = testAccount(2);
+  const one = await testApp(t, {});
+  const { chain } = one;
+  const two = await testApp(t, {
+    database: one.database,
+    chain,
+    env: { RELAYER_PRIVATE_KEYS: `${chain.relayerPrivateKey},${second.privateKey}` },
+  });
+  const payer = newAccount();
+  await chain.mint(payer.address, 1_000_000n);
+  await approvePermit2(chain, [payer]);
+  for (const account of [chain.relayer, second]) {
+    const payTo = newAccount().address;
+    const body = await permit2Payment({
+      chain,
+      payer,
+      payTo,
+      facilitator: account.address,
+      amount: 9_000n,
+    });
+    // The first process holds the first key; this one is asked, and its lane of that key is held elsewhere.
+    const answer = await post(two.app, "settle", charging(body, 4_000n));
+    t.match(answer, { success: true, amount: "4000" });
+    const { from } = await chain.publicClient.getTransaction({ hash: answer["txHash"] as Hex });
+    t.equal(from.toLowerCase(), account.address.toLowerCase());
+  }
+  await chain.testClient.setBalance({ address: second.address, value: 0n });
+  const poor = await permit2Payment({
+    chain,
+    payer,
+    payTo: newAccount().address,
+    facilitator: second.address,
+  });
+  await new Promise((resolve) => setTimeout(resolve, 2_500));
+  const answer = await post(two.app, "settle", poor);
+  t.match(answer, { success: false, errorReason: "unexpected_settle_error" });
+  t.match(
+    answer["errorMessage"],
+    /cannot pay for gas/,
+    "it is not accepted for a lane without gas",
+  );
+});

@@ -1,0 +1,210 @@
+// Goal: what is signed for Permit2 is settled, found and proven as surely as EIP-3009's, although no event names its nonce.
+import t, { type Test } from "tap";
+import { encodeFunctionData, multicall3Abi, type Hex } from "viem";
+import type { PrivateKeyAccount } from "viem/accounts";
+import { MULTICALL3 } from "../../server/local/chain-contracts.ts";
+import { testChain, type TestAccount } from "../helpers/chain.ts";
+import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
+import {
+  payers,
+  randomAddress,
+  request,
+  settle,
+  startEngine,
+  TOKEN_ABI,
+} from "../helpers/engine.ts";
+import {
+  approvePermit2,
+  authorizePermit2,
+  EXACT_PROXY,
+  exactSettleData,
+  PERMIT2,
+  PERMIT2_ABI,
+  signPermit2,
+} from "../helpers/permit2.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+
+/** ERC-1271's yes to everything. */
+const YES = "0x631626ba7e60e01b60005260206000f3";
+
+async function world(t: Test, count: number) {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const database = await testDatabase(t);
+  const node = await startEngine(t, { databaseUrl: database.url, chain, confirmations: 2 });
+  const accounts = payers(count);
+  await chain.mint(
+    accounts.map(({ address }) => address),
+    100_000n,
+  );
+  await approvePermit2(chain, accounts);
+  const send = async (from: PrivateKeyAccount | TestAccount, to: Hex, data: Hex) => {
+    const hash = await chain.walletClient(from).sendTransaction({ to, data, gas: 1_000_000n });
+    return chain.publicClient.waitForTransactionReceipt({ hash });
+  };
+  const balanceOf = (account: Hex): Promise<bigint> =>
+    chain.publicClient.readContract({
+      address: chain.usdc,
+      abi: TOKEN_ABI,
+      functionName: "balanceOf",
+      args: [account],
+    });
+  return { chain, database, node, accounts, send, balanceOf };
+}
+
+t.test("settled by us", { timeout: 90_000 }, async (t) => {
+  const { chain, database, node, accounts, balanceOf } = await world(t, 12);
+  const [busy, coded, ...others] = accounts;
+  if (!busy || !coded) throw new Error("nobody");
+  await chain.testClient.setCode({ address: coded.address, bytecode: YES });
+  const to = randomAddress();
+  const signed = await Promise.all([
+    // Alike but for their nonces: a log shows all of them the same.
+    ...Array.from({ length: 6 }, () => authorizePermit2(chain, busy, { to })),
+    authorizePermit2(chain, coded, { to }),
+    ...others.map((payer) => authorizePermit2(chain, payer, { to })),
+  ]);
+  const requests = signed.map((authorization) => request(authorization));
+  const outcomes = await Promise.all(requests.map((wanted) => settle(node, wanted, 40_000)));
+  t.same(
+    outcomes.map(({ status }) => status),
+    requests.map(() => "settled"),
+    node.said(),
+  );
+  t.equal(await balanceOf(to), 1_000n * BigInt(requests.length));
+  const { rows } = await database.pool.query<{ payers: string[] }>(
+    `SELECT array_agg(from_address) AS payers FROM settlement_transactions GROUP BY lane_address, lane_nonce`,
+  );
+  t.ok(
+    rows.some(({ payers }) => payers.length > 1),
+    "others share a transaction",
+  );
+  for (const { payers } of rows) {
+    t.ok(
+      payers.filter((payer) => payer === busy.address.toLowerCase()).length <= 1,
+      "two that leave the same trace never share one",
+    );
+    if (payers.includes(coded.address.toLowerCase())) t.equal(payers.length, 1, "code goes alone");
+  }
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("used by others", { timeout: 120_000 }, async (t) => {
+  const { chain, database, node, accounts, send, balanceOf } = await world(t, 8);
+  const [stranger] = chain.accounts;
+  if (!stranger) throw new Error("nobody");
+  const at = (index: number): PrivateKeyAccount => accounts[index] as PrivateKeyAccount;
+  const to = randomAddress();
+  const watched = async (index: number) => {
+    const authorization = await authorizePermit2(chain, at(index), { to });
+    const wanted = request(authorization, { relay: false });
+    await node.engine.settlement.accept(node.pool, wanted);
+    // The next block is later than the one it was accepted at.
+    await new Promise((resolve) => setTimeout(resolve, 1_200));
+    return { wanted, data: exactSettleData(authorization.message, authorization.signature) };
+  };
+  const batched = (calls: readonly Hex[]): Hex =>
+    encodeFunctionData({
+      abi: multicall3Abi,
+      functionName: "aggregate3",
+      args: [calls.map((callData) => ({ target: EXACT_PROXY, allowFailure: true, callData }))],
+    });
+  const outcomeOf = (id: string) => node.engine.settlement.wait(id, 20_000, { look: true });
+
+  await t.test("a stranger's call is a settlement", async (t) => {
+    const { wanted, data } = await watched(0);
+    const { transactionHash } = await send(stranger, EXACT_PROXY, data);
+    t.match(await outcomeOf(wanted.id), {
+      status: "settled",
+      txHash: transactionHash,
+      byOther: true,
+    });
+  });
+
+  await t.test("one in a stranger's batch is a settlement", async (t) => {
+    const { wanted, data } = await watched(1);
+    const other = await authorizePermit2(chain, at(1), { to, amount: 7n });
+    const { transactionHash } = await send(
+      stranger,
+      MULTICALL3,
+      batched([exactSettleData(other.message, other.signature), data]),
+    );
+    t.match(await outcomeOf(wanted.id), { status: "settled", txHash: transactionHash });
+  });
+
+  await t.test("a payment that only looks like it is none", async (t) => {
+    const { wanted, data } = await watched(2);
+    // The same payer pays the same amount to the same payee, and gives this nonce up in the same transaction.
+    const twin = await authorizePermit2(chain, at(2), { to });
+    const { nonce } = wanted.authorization.message;
+    await send(
+      at(2),
+      PERMIT2,
+      encodeFunctionData({
+        abi: PERMIT2_ABI,
+        functionName: "invalidateUnorderedNonces",
+        args: [nonce >> 8n, 1n << (nonce & 255n)],
+      }),
+    );
+    const before = await balanceOf(to);
+    await send(
+      stranger,
+      MULTICALL3,
+      batched([exactSettleData(twin.message, twin.signature), data]),
+    );
+    t.equal(await balanceOf(to), before + 1_000n, "one of the two paid");
+    t.match(await outcomeOf(wanted.id), { status: "failed", reason: "permit2_invalid_nonce" });
+  });
+
+  await t.test("a nonce that another payment used up is no settlement", async (t) => {
+    const { wanted } = await watched(3);
+    const { nonce } = wanted.authorization.message;
+    const other = await authorizePermit2(chain, at(3), { to: randomAddress(), nonce });
+    await send(stranger, EXACT_PROXY, exactSettleData(other.message, other.signature));
+    t.match(await outcomeOf(wanted.id), {
+      status: "failed",
+      reason: "permit2_invalid_nonce",
+      message: /used the nonce up in block/,
+    });
+  });
+
+  await t.test("used before it was presented: a replay", async (t) => {
+    const authorization = await authorizePermit2(chain, at(4), { to });
+    await send(
+      stranger,
+      EXACT_PROXY,
+      exactSettleData(authorization.message, authorization.signature),
+    );
+    await node.heads.refresh();
+    t.match(await settle(node, request(authorization)), {
+      status: "failed",
+      reason: "permit2_invalid_nonce",
+    });
+  });
+
+  await t.test("what nobody used is over after its deadline's own second", async (t) => {
+    const deadline = BigInt(Math.floor(Date.now() / 1_000) + 3);
+    const authorization = await authorizePermit2(chain, at(5), { to, deadline });
+    t.equal(authorization.validBefore, deadline + 1n);
+    const wanted = request(authorization, { relay: false });
+    await node.engine.settlement.accept(node.pool, wanted);
+    t.match(await outcomeOf(wanted.id), { status: "expired", reason: "permit2_deadline_expired" });
+  });
+
+  await t.test("one nonce of Permit2 is one key, and none of EIP-3009's", async (t) => {
+    const first = await authorizePermit2(chain, at(6), { to });
+    const nonce = first.message.nonce;
+    const second = await authorizePermit2(chain, at(6), { to, nonce, amount: 2_000n });
+    const signature = await signPermit2(chain, at(6), second.message);
+    const one = await node.engine.settlement.accept(node.pool, request(first));
+    const two = await node.engine.settlement.accept(node.pool, request({ ...second, signature }));
+    t.ok(one.created);
+    t.notOk(two.created, "two payments of one nonce are one row");
+    t.equal(two.settlement.id, one.settlement.id);
+    t.match(await node.engine.settlement.wait(one.settlement.id, 20_000), { status: "settled" });
+    await t.rejects(
+      database.pool.query("UPDATE settlements SET terms = NULL WHERE id = $1", [one.settlement.id]),
+      /settlements_nonce_is_its_schemes/,
+    );
+  });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});

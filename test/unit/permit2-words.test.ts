@@ -1,0 +1,253 @@
+// Goal: what is packed by hand for Permit2 is what viem makes of it, and only the payment itself counts as paid.
+import { randomBytes } from "node:crypto";
+import {
+  permit2WitnessTypes,
+  uptoPermit2WitnessTypes,
+  x402ExactPermit2ProxyABI,
+  x402UptoPermit2ProxyABI,
+} from "@x402/evm";
+import t from "tap";
+import {
+  bytesToHex,
+  encodeFunctionData,
+  hashTypedData,
+  multicall3Abi,
+  pad,
+  parseSignature,
+  toEventSelector,
+  toHex,
+  type Abi,
+  type Address,
+  type Hex,
+} from "viem";
+import type { RpcLog } from "../../server/core/abi.ts";
+import type { SignedAuthorization } from "../../server/core/authorization.ts";
+import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { schemeOf } from "../../server/schemes/index.ts";
+import type { SentCall, Shown } from "../../server/schemes/scheme.ts";
+import {
+  EXACT_PROXY,
+  isEnded,
+  nonceOf,
+  PERMIT2,
+  UPTO_PROXY,
+} from "../../server/schemes/permit2/onchain.ts";
+import { explainRevert } from "../../server/schemes/permit2/reverts.ts";
+import { ARC } from "./payment-samples.ts";
+
+const random = (bytes: number): Hex => toHex(randomBytes(bytes));
+const LANE = random(20);
+const SIGNATURE: Hex = `${random(64)}1b`;
+const permit = { amount: "5000", deadline: "99", signature: `${random(64)}1c` as Hex };
+
+const signed = (
+  scheme: "exact-permit2" | "upto",
+  over: Partial<SignedAuthorization> = {},
+  more: { permit?: typeof permit } = {},
+): SignedAuthorization => ({
+  chainId: ARC.chainId,
+  asset: ARC.usdc.address,
+  from: random(20),
+  to: random(20),
+  value: 1_234n,
+  validAfter: 7n,
+  validBefore: 2n ** 40n,
+  nonce: `permit2:${random(32)}`,
+  terms:
+    scheme === "upto"
+      ? { scheme, maximum: "5000", facilitator: LANE, ...more }
+      : { scheme, ...more },
+  signature: SIGNATURE,
+  ...over,
+});
+
+/** The same in viem's words. */
+function spoken(authorization: SignedAuthorization) {
+  const { asset, from, to, value, validAfter, validBefore, terms } = authorization;
+  const isUpto = terms?.scheme === "upto";
+  const permitted = { token: asset, amount: isUpto ? BigInt(terms.maximum) : value };
+  const nonce = nonceOf(authorization);
+  const deadline = validBefore - 1n;
+  const witness = isUpto ? { to, facilitator: LANE, validAfter } : { to, validAfter };
+  return { isUpto, permitted, nonce, deadline, witness, from, value };
+}
+
+t.test("digests and calls are viem's", async (t) => {
+  for (let index = 0; index < 40; index += 1) {
+    const authorization = signed(
+      index % 2 === 0 ? "exact-permit2" : "upto",
+      { value: BigInt(random(4)), validAfter: BigInt(random(3)) },
+      index % 4 < 2 ? {} : { permit },
+    );
+    const scheme = schemeOf(authorization);
+    const { isUpto, permitted, nonce, deadline, witness, from, value } = spoken(authorization);
+    const proxy = isUpto ? UPTO_PROXY : EXACT_PROXY;
+    const message = { permitted, spender: proxy.address, nonce, deadline, witness };
+    t.equal(
+      bytesToHex(scheme.transferDigest(ARC, authorization)),
+      hashTypedData({
+        domain: { name: "Permit2", chainId: ARC.chainId, verifyingContract: PERMIT2 },
+        types: isUpto ? uptoPermit2WitnessTypes : permit2WitnessTypes,
+        primaryType: "PermitWitnessTransferFrom",
+        message,
+      }),
+    );
+    const { r, s } = parseSignature(permit.signature);
+    const sponsored = authorization.terms?.permit
+      ? [{ value: 5_000n, deadline: 99n, r, s, v: 28 }]
+      : [];
+    const charged = isUpto ? [value] : [];
+    const abi: Abi = isUpto ? x402UptoPermit2ProxyABI : x402ExactPermit2ProxyABI;
+    const { calls, isPlainKey, sender } = scheme.planTransfer(authorization);
+    t.equal(
+      calls[0].data,
+      encodeFunctionData({
+        abi,
+        functionName: sponsored.length > 0 ? "settleWithPermit" : "settle",
+        args: [...sponsored, { permitted, nonce, deadline }, ...charged, from, witness, SIGNATURE],
+      }),
+    );
+    t.equal(calls[0].target, proxy.address.toLowerCase());
+    t.ok(isPlainKey);
+    t.equal(sender, isUpto ? LANE : undefined);
+  }
+});
+
+t.test("a nonce is one bit of its owner's words", async (t) => {
+  const at = (nonce: bigint) =>
+    signed("exact-permit2", { nonce: `permit2:${toHex(nonce, { size: 32 })}` });
+  const word = (value: bigint) => ({ success: true, data: toHex(value, { size: 32 }) });
+  for (const nonce of [0n, 255n, 256n, 2n ** 256n - 1n]) {
+    const bit = 1n << (nonce & 255n);
+    t.equal(isEnded(at(nonce), word(bit)), true);
+    t.equal(isEnded(at(nonce), word((2n ** 256n - 1n) ^ bit)), false);
+    t.equal(isEnded(at(nonce), { success: false, data: "0x" }), undefined);
+    t.equal(isEnded(at(nonce), { success: true, data: "0x" }), undefined);
+  }
+});
+
+const log = (address: string, topics: Hex[], data: Hex = "0x"): RpcLog => ({
+  address: address as Address,
+  topics,
+  data,
+  transactionHash: "0x",
+  blockNumber: "0x1",
+  blockHash: "0x",
+});
+const moved = ({ asset, from, to, value }: SignedAuthorization): RpcLog =>
+  log(
+    asset,
+    [toEventSelector("Transfer(address,address,uint256)"), pad(from), pad(to)],
+    toHex(value, { size: 32 }),
+  );
+const settledBy = (proxy: string): RpcLog => log(proxy, [toEventSelector("Settled()")]);
+
+for (const name of ["exact-permit2", "upto"] as const)
+  t.test(`${name}: what a transaction proves`, async (t) => {
+    const mine = signed(name);
+    const { address } = name === "upto" ? UPTO_PROXY : EXACT_PROXY;
+    const scheme = schemeOf(mine);
+    const fateIn = (shown: Shown, expected: SignedAuthorization) => scheme.fateIn(shown, expected);
+    const callOf = (authorization: SignedAuthorization): SentCall => {
+      const [{ target, data }] = schemeOf(authorization).planTransfer(authorization).calls;
+      return { to: target, data };
+    };
+    const batch = (...calls: SentCall[]): SentCall => ({
+      to: MULTICALL3_ADDRESS,
+      data: encodeFunctionData({
+        abi: multicall3Abi,
+        functionName: "aggregate3",
+        args: [
+          calls.map(({ to, data }) => ({
+            target: to as Address,
+            allowFailure: true,
+            callData: data,
+          })),
+        ],
+      }),
+    });
+    const trace = [moved(mine), settledBy(address)];
+    const sent = callOf(mine);
+    const other = signed(name);
+    const twin = { ...mine, nonce: signed(name).nonce };
+    t.equal(fateIn({ logs: trace, sent }, mine), "paid");
+    const between = log(mine.asset, [toEventSelector("Approval(address,address,uint256)")]);
+    t.equal(
+      fateIn({ logs: [moved(mine), between, settledBy(address)], sent }, mine),
+      "paid",
+      "whatever the token says in between",
+    );
+    t.equal(
+      fateIn(
+        { logs: [moved(other), settledBy(address), ...trace], sent: batch(callOf(other), sent) },
+        mine,
+      ),
+      "paid",
+      "in company",
+    );
+    t.equal(fateIn({ logs: trace }, mine), "untouched", "what it called is not known");
+    t.equal(fateIn({ logs: [], sent }, mine), "untouched", "reverted");
+    t.equal(fateIn({ logs: [moved(mine)], sent }, mine), "untouched", "no word of the proxy");
+    t.equal(fateIn({ logs: [settledBy(address)], sent }, mine), "untouched", "nothing moved");
+    t.equal(
+      fateIn({ logs: [moved(mine), settledBy(random(20))], sent }, mine),
+      "untouched",
+      "another contract's word",
+    );
+    t.equal(
+      fateIn({ logs: [{ ...moved(mine), address: random(20) }, settledBy(address)], sent }, mine),
+      "untouched",
+      "another token",
+    );
+    t.equal(
+      fateIn({ logs: [moved({ ...mine, value: 1n }), settledBy(address)], sent }, mine),
+      "untouched",
+      "another amount",
+    );
+    t.equal(fateIn({ logs: trace, sent: callOf(twin) }, mine), "untouched", "another nonce");
+    t.equal(
+      fateIn({ logs: trace, sent: batch(sent, callOf(twin)) }, mine),
+      "untouched",
+      "one of two that look alike: nobody can tell which",
+    );
+    t.equal(
+      fateIn({ logs: trace, sent: batch(sent, { to: random(20), data: "0x" }) }, mine),
+      "untouched",
+      "a stranger's contract beside it may have made the trace",
+    );
+    t.equal(
+      fateIn({ logs: trace, sent: { to: random(20), data: sent.data } }, mine),
+      "untouched",
+      "the same bytes to another contract",
+    );
+    t.equal(
+      fateIn({ logs: trace, sent: { ...sent, data: sent.data.slice(0, 300) as Hex } }, mine),
+      "untouched",
+    );
+    t.equal(
+      fateIn({ logs: trace, sent: { to: MULTICALL3_ADDRESS, data: "0x82ad56cb" } }, mine),
+      "untouched",
+    );
+
+    const nonce = nonceOf(mine);
+    const givenUp = (owner: string, mask: bigint): RpcLog =>
+      log(
+        PERMIT2,
+        [toEventSelector("UnorderedNonceInvalidation(address,uint256,uint256)"), pad(owner as Hex)],
+        `0x${toHex(nonce >> 8n, { size: 32 }).slice(2)}${toHex(mask, { size: 32 }).slice(2)}`,
+      );
+    const bit = 1n << (nonce & 255n);
+    t.equal(fateIn({ logs: [givenUp(mine.from, bit)] }, mine), "canceled");
+    t.equal(fateIn({ logs: [givenUp(mine.from, 2n ** 256n - 1n)] }, mine), "canceled");
+    t.equal(fateIn({ logs: [givenUp(other.from, bit)] }, mine), "untouched", "another payer's");
+    t.equal(fateIn({ logs: [givenUp(mine.from, bit ^ (2n ** 256n - 1n))] }, mine), "untouched");
+  });
+
+t.test("what reverts mean", async (t) => {
+  const of = (text: string | undefined) =>
+    explainRevert(text, "invalid_exact_evm_transaction_failed");
+  t.match(of("custom error 0x756688fe"), { reason: "permit2_invalid_nonce", isOfState: true });
+  t.match(of("custom error 0x815e1d64"), { reason: "invalid_permit2_signature", isOfState: false });
+  t.match(of("TRANSFER_FROM_FAILED"), { reason: "permit2_simulation_failed", isOfState: false });
+  t.match(of(undefined), { reason: "invalid_exact_evm_transaction_failed", isOfState: false });
+});
