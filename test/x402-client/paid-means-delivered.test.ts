@@ -170,7 +170,8 @@ t.test("paid means delivered", async (t) => {
       for (const [label, answer, expected] of cases) {
         const ran = sells(answer);
         const before = await made.balanceOf(PAYEE);
-        const told = await made.fetch({ url, ...POST });
+        const isEndless = ["no answer", "slower than the time allowed"].includes(label);
+        const told = await made.fetch({ url, ...POST, ...(isEndless && { timeoutMs: SHORT_MS }) });
         t.match(told, expected, label);
         const paid = { paid: true, amountPaid: "0.001", txHash: /^0x/, paymentId: /^pay_/ };
         t.match(told.body, { ...paid, delivered: told.status === 200 }, `${label}: the receipt`);
