@@ -6,6 +6,7 @@ import {
   AddressInput,
   AddressOutput,
   Amount,
+  joinedAnswer,
   NetworkId,
   Nullable,
   pageQuery,
@@ -40,6 +41,7 @@ export const SpendAnswer = Type.Object({
   network: NetworkId,
   settledAt: Timestamp,
   remaining: Type.String({ description: "Left of the daily limit after this payment" }),
+  ...joinedAnswer,
 });
 
 export const AgentSelf = Type.Object({

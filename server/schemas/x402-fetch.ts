@@ -4,6 +4,7 @@ import { askingForApproval } from "./approvals.ts";
 import {
   AddressOutput,
   Amount,
+  joinedAnswer,
   NetworkId,
   Nullable,
   Strict,
@@ -89,6 +90,7 @@ export const X402FetchAnswer = Type.Object({
     description: "The target answered with a success; apart from whether it was paid",
   }),
   remaining: Type.String({ description: "Left of the daily limit" }),
+  ...joinedAnswer,
   dryRun: Type.Optional(Type.Literal(true)),
   price: Type.Optional(
     Nullable(Type.String({ description: "Dry run: what it would cost; null: it did not say" })),

@@ -19,9 +19,11 @@ const ENV = {
 /** The steps of a fetch, in order. */
 const POINTS = ["reserved", "signed", "submitted", "answered", "confirmed"] as const;
 const REQUEST = { timeoutMs: 500 };
+/** The same without a key: the call itself is what the next one is known by. */
+const KEYLESS = ["submitted", "confirmed"] as const;
 
 /** Sends one fetch to a server that dies at the point, and sees it die. */
-async function fetchAndDie(t: Test, made: Market, point: string): Promise<void> {
+async function fetchAndDie(t: Test, made: Market, point: string, path = point): Promise<void> {
   const port = await freePort();
   const child = spawn(process.execPath, ["--enable-source-maps", CHILD], {
     env: {
@@ -41,8 +43,11 @@ async function fetchAndDie(t: Test, made: Market, point: string): Promise<void> 
   await t.rejects(
     fetch(`http://127.0.0.1:${port}/api/agents/x402-fetch`, {
       method: "POST",
-      headers: { ...made.agent.headers, "idempotency-key": `killed-${point}` },
-      body: JSON.stringify({ url: `${made.seller.origin}/${point}`, ...REQUEST }),
+      headers: {
+        ...made.agent.headers,
+        ...(path === point ? { "idempotency-key": `killed-${point}` } : {}),
+      },
+      body: JSON.stringify({ url: `${made.seller.origin}/${path}`, ...REQUEST }),
     }),
     `killed at ${point}: no answer`,
   );
@@ -70,7 +75,7 @@ t.test("killed at each step", async (t) => {
     // Settles an authorization once, delivers for it again at /confirmed, and never again elsewhere.
     onProof: async ({ request, response, proof }) => {
       const { nonce } = proof.payload.authorization;
-      if (sold.has(nonce) && request.url !== "/confirmed")
+      if (sold.has(nonce) && !request.url?.endsWith("/confirmed"))
         return seller.refuse(response, seller.entry());
       if (!sold.has(nonce)) await seller.settle(proof);
       sold.add(nonce);
@@ -80,6 +85,11 @@ t.test("killed at each step", async (t) => {
   seller.script = script;
 
   for (const point of POINTS) await fetchAndDie(t, made, point);
+  for (const point of KEYLESS) await fetchAndDie(t, made, point, `keyless/${point}`);
+  // One call each, which waits by itself until the first one counts as dead.
+  const keyless = KEYLESS.map((point) =>
+    made.fetch({ url: `${seller.origin}/keyless/${point}`, ...REQUEST }),
+  );
   const answers = new Map<string, Answered>();
   for (const point of POINTS) answers.set(point, await askAgain(made, point));
 
@@ -90,8 +100,11 @@ t.test("killed at each step", async (t) => {
     { status: 502, body: { code: "paid_upstream_failed", txHash: /^0x/, amountPaid: "0.001" } },
     "the seller had its money, and would not deliver again",
   );
-  t.equal(await made.balanceOf(PAYEE), BigInt(POINTS.length) * 1000n, "each was paid once");
-  t.equal(sold.size, POINTS.length, "one authorization each reached the seller");
+  for (const answer of await Promise.all(keyless))
+    t.match(answer, { status: 200, body: { paid: true, data: "data", replayed: true } });
+  const calls = POINTS.length + KEYLESS.length;
+  t.equal(await made.balanceOf(PAYEE), BigInt(calls) * 1000n, "each was paid once");
+  t.equal(sold.size, calls, "one authorization each reached the seller");
   t.equal(await made.reserved(), "0");
   await assertLedgerIsChain(t, made);
 

@@ -16,7 +16,15 @@ export interface Answer {
   statusCode: number;
   body: Record<string, unknown>;
   replayed: boolean;
+  /** Replayed to a call without a key, which did not ask for it: the body says so too. */
+  joined?: true;
 }
+
+/** What a call that joined an earlier one hears beside the answer, in words a model follows. */
+export const JOINED = {
+  replayed: true,
+  next: "This is the answer of your earlier identical call, which never reached you; nothing was paid now. To buy it again, repeat the call with an Idempotency-Key of your own.",
+};
 
 /** An error as the key remembers it; the request id is each request's own. */
 interface StoredError {
@@ -70,6 +78,11 @@ export class Idempotency {
     return { statusCode, body: response as Record<string, unknown>, replayed: true };
   }
 
+  /** The key's row as it is, for a call that waits for its end. */
+  async look(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+    return this.#store.find(ref);
+  }
+
   /** Stores the final answer; the first one stays. */
   async keep(ref: IdempotencyRef | undefined, answer: Answer): Promise<void> {
     if (ref === undefined) return;
@@ -89,6 +102,8 @@ export class Idempotency {
     freeAnswer: FreeAnswer | undefined,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
+    // A call without a key asks again.
+    if (ref?.joins) return answer;
     const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
     if (ref !== undefined && (await this.#store.insert(ref))) await this.keep(ref, kept);
     return answer;
@@ -110,6 +125,21 @@ export const notKept = (freeAnswer: FreeAnswer, detail?: string): ApiError =>
 
 export function keyReused(): ApiError {
   return new ApiError("idempotency_key_reused");
+}
+
+/** Nothing was signed, and nobody waits for it any more. */
+export const canceled = (cause?: unknown): ApiError => new ApiError("call_canceled", { cause });
+
+/** An error that a call without a key hears of an earlier one. */
+export function joinedError(error: unknown): unknown {
+  if (!(error instanceof ApiError)) return error;
+  const { code, message: detail, extra, headers, cause } = error;
+  return new ApiError(code, {
+    detail,
+    cause,
+    extra: { ...extra, ...JOINED },
+    headers: { ...headers, ...REPLAYED },
+  });
 }
 
 export function inProgress(paymentId: string | null): ApiError {

@@ -37,7 +37,12 @@ const spending: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { agent, body } = request;
-      const idempotency = await request.payingRef({ subjectId: agent.id, route: SPEND, body });
+      const idempotency = await request.payingRef({
+        subjectId: agent.id,
+        route: SPEND,
+        body,
+        reply,
+      });
       const order = readSpend(body, {
         walletAddress: agent.walletAddress,
         network: app.chains.byNetwork(body.network ?? agent.network)?.network,

@@ -72,7 +72,7 @@ export class X402Client {
     };
     try {
       const answer = await this.#deps.flow.run(idempotency, prepared);
-      await entry?.ended(answer.body, idempotency !== undefined);
+      await entry?.ended(answer.body, idempotency);
       return answer;
     } catch (error) {
       await entry?.failed(error).catch(
@@ -129,6 +129,11 @@ export class X402Client {
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
     await this.#assertMayAsk(job);
+    // While the target thinks; asked for only where something is to be paid.
+    const room = isQuote
+      ? undefined
+      : caller.idempotency && entry.assertRoomToKeep(caller.idempotency);
+    room?.catch(() => undefined);
     const balanceFor = this.#readBalanceAhead(caller);
     const asked = isQuote
       ? await this.#askForQuote(job)
@@ -145,7 +150,7 @@ export class X402Client {
       const verdict = await this.#deps.agentReserve.evaluate(request);
       return { kind: "unpaid", body: dryRunBody(target, chosen, verdict, offer) };
     }
-    if (caller.idempotency !== undefined) await entry.assertRoomToKeep();
+    await room;
     await caller.lease.reserve();
     const reserved = await this.#deps.agentReserve.reserve(request);
     if (reserved.kind !== "reserved") return reserved;

@@ -2,6 +2,7 @@
 import fp from "fastify-plugin";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { hasSite } from "../agents/payees-store.ts";
+import { unheardBytes } from "../payments/joining-store.ts";
 import type { PaymentKey } from "../payments/pay.ts";
 import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
@@ -44,6 +45,7 @@ export default fp(
           begin: (start) => beginFetch(app.prisma, start),
           end: (key, end) => endFetch(app.prisma, key, end),
           kept: (agentId) => keptLastDay(app.prisma, agentId),
+          unheard: (agentId) => unheardBytes(app.pool, agentId),
         },
         settleWaitMs: app.config.settleWaitMs,
         fault: async (point) => faults.at?.(point),

@@ -1,6 +1,7 @@
 /** One fetch in the ledger of requests: begun before the target is asked, ended when it is known what came of it. */
 import { ApiError } from "../../errors.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Lease } from "./budget.ts";
 import type { FetchEnd, FetchStart } from "./fetches-store.ts";
 
@@ -8,6 +9,8 @@ export interface FetchLedger {
   begin(start: FetchStart): Promise<string>;
   end(key: { agentId: string; id: string }, end: FetchEnd): Promise<void>;
   kept(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
+  /** Of answers that are kept only until they are told. */
+  unheard(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
 }
 
 /** Answers that were paid for are kept for a repeat with their key: so many bytes of one agent in 24 hours. */
@@ -59,8 +62,10 @@ export class LedgerEntry {
   };
 
   /** Throws when an answer with a key could not be kept any more: before anything is signed for it. */
-  async assertRoomToKeep(): Promise<void> {
-    const { bytes, releaseInSeconds } = await this.#ledger.kept(this.#start.agentId);
+  async assertRoomToKeep(ref: IdempotencyRef): Promise<void> {
+    const { agentId } = this.#start;
+    const kept = isKept(ref) ? this.#ledger.kept(agentId) : this.#ledger.unheard(agentId);
+    const { bytes, releaseInSeconds } = await kept;
     if (bytes < KEPT_BYTES_PER_DAY) return;
     throw new ApiError("fetch_quota_exceeded", {
       headers: { "retry-after": String(releaseInSeconds) },
@@ -68,7 +73,7 @@ export class LedgerEntry {
     });
   }
 
-  async ended(body: Record<string, unknown>, hasKey: boolean): Promise<void> {
+  async ended(body: Record<string, unknown>, ref: IdempotencyRef | undefined): Promise<void> {
     const { paid, dryRun, paymentId } = body;
     if (body["status"] === "approval_required") return this.#refused("approval_required");
     const outcome = dryRun === true ? "quoted" : paid === true ? "paid" : "free";
@@ -77,7 +82,8 @@ export class LedgerEntry {
       code: null,
       paymentId: idOf(paymentId),
       // As base64 in JSON; text takes about as much as it came with.
-      keptBytes: hasKey && typeof paymentId === "string" ? Math.ceil((this.#lastBytes * 4) / 3) : 0,
+      keptBytes:
+        isKept(ref) && typeof paymentId === "string" ? Math.ceil((this.#lastBytes * 4) / 3) : 0,
     });
   }
 
@@ -98,6 +104,10 @@ export class LedgerEntry {
     await this.#ledger.end({ agentId: this.#start.agentId, id }, { ...end, ...seen });
   }
 }
+
+/** Counted for a day. What is kept only until it is told is counted while it is there. */
+const isKept = (ref: IdempotencyRef | undefined): boolean =>
+  ref !== undefined && (!ref.joins || ref.call !== undefined);
 
 const idOf = (paymentId: unknown): string | null =>
   typeof paymentId === "string" ? paymentId : null;

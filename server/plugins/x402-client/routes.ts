@@ -50,7 +50,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         network: agent.network,
         fetch: agent.fetch,
         requestId: request.id,
-        idempotency: await request.payingRef({ subjectId: agent.id, route: FETCH, body }),
+        idempotency: await request.payingRef({ subjectId: agent.id, route: FETCH, body, reply }),
       });
     },
   );
@@ -77,7 +77,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         network: agent.network,
         fetch: agent.fetch,
         requestId: request.id,
-        idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body }),
+        idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body, reply }),
       });
     },
   );
