@@ -18,7 +18,7 @@ const ENV = {
 };
 /** The steps of a fetch, in order. */
 const POINTS = ["reserved", "signed", "submitted", "answered", "confirmed"] as const;
-const REQUEST = { timeoutMs: 500 };
+const REQUEST = { timeoutMs: 1_500 };
 /** The same without a key: the call itself is what the next one is known by. */
 const KEYLESS = ["submitted", "confirmed"] as const;
 

@@ -1,10 +1,13 @@
 /** The same calls as tools: MCP, and definitions for the common function-calling formats. */
+import { randomUUID } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
+import { createMcpHandler } from "@modelcontextprotocol/server";
 import { Type } from "typebox";
 import { ApiError } from "../../errors.ts";
-import { createMcpServer, type CallApi } from "./mcp-server.ts";
+import { INTERMEDIARY } from "../payments/joining.ts";
+import { createMcpServer, type McpCaller } from "./mcp-server.ts";
+import { SESSION, canceledCalls, isInitialize, McpRequest } from "./mcp-request.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
 
 export default fp(
@@ -17,6 +20,17 @@ export default fp(
 
 const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent" } as const;
+  const callers = new WeakMap<Request, McpCaller>();
+  // Both revisions: 2026-07-28, and those before it, without sessions.
+  const mcp = createMcpHandler(
+    ({ requestInfo }) => {
+      const caller = requestInfo && callers.get(requestInfo);
+      if (!caller) throw new Error("an MCP request without a caller");
+      return createMcpServer(caller);
+    },
+    { onerror: (error) => app.log.debug({ err: error }, "MCP request refused") },
+  );
+  app.addHook("onClose", () => mcp.close());
 
   app.post(
     "/mcp",
@@ -29,38 +43,50 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
+      const { agent, body } = request;
       const { authorization } = request.headers;
-      // Through the front door: the same authentication, schema, guardrails and errors as any caller.
-      const callApi: CallApi = async ({ method, url, payload }, idempotencyKey) => {
-        const response = await app.inject({
-          method,
-          url,
-          ...(payload === undefined ? {} : { payload }),
-          remoteAddress: request.ip,
-          headers: {
-            ...(authorization === undefined ? {} : { authorization }),
-            ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
-          },
-        });
-        return { status: response.statusCode, body: response.json() };
-      };
-      const server = createMcpServer(callApi);
-      const transport = new StreamableHTTPServerTransport({
-        sessionIdGenerator: undefined,
-        enableJsonResponse: true,
+      const exchange = new McpRequest(request, reply);
+      for (const call of canceledCalls(body, exchange.session))
+        await app.cancelCall(agent.id, call);
+      callers.set(exchange.request, {
+        // Through the front door: the same authentication, schema, guardrails and errors as any caller.
+        async callApi({ method, url, payload }, { idempotencyKey, id, pays } = {}) {
+          const between = exchange.intermediary(id);
+          const name = randomUUID();
+          app.intermediaries.set(name, between);
+          const response = await app
+            .inject({
+              method,
+              url,
+              ...(payload === undefined ? {} : { payload }),
+              remoteAddress: request.ip,
+              headers: {
+                [INTERMEDIARY]: name,
+                ...(authorization === undefined ? {} : { authorization }),
+                ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
+              },
+            })
+            .finally(() => app.intermediaries.delete(name));
+          const { ref } = between;
+          const isJson = /\bjson\b/.test(String(response.headers["content-type"]));
+          return {
+            status: response.statusCode,
+            body: isJson ? response.json<Record<string, unknown>>() : {},
+            text: response.body,
+            idempotencyKey: pays
+              ? (idempotencyKey ?? ref?.joins?.answeredBy ?? ref?.key)
+              : undefined,
+          };
+        },
+        storedAnswer: (key) => app.storedFetch(agent.id, key),
       });
-      reply.hijack();
-      // Hijacked: what hooks have put on the reply so far must be carried over by hand.
-      for (const [name, value] of Object.entries(reply.getHeaders()))
-        if (value !== undefined) reply.raw.setHeader(name, value);
-      reply.raw.on("close", () => void server.close());
-      try {
-        await server.connect(transport);
-        await transport.handleRequest(request.raw, reply.raw, request.body);
-      } catch (error) {
-        request.log.error({ err: error }, "MCP request failed");
-        if (!reply.raw.headersSent) reply.raw.writeHead(500).end();
-      }
+      reply.raw.once("finish", () => {
+        for (const ref of exchange.told()) app.joining.heard(ref);
+      });
+      const response = await mcp.fetch(exchange.request, { parsedBody: body });
+      // Kept nowhere: it only tells one client's requests from another's.
+      if (isInitialize(body)) reply.header(SESSION, randomUUID());
+      return reply.send(response);
     },
   );
 

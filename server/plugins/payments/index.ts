@@ -27,7 +27,7 @@ import {
   JOINED,
   type Answer,
 } from "./idempotency.ts";
-import { intermediary, Joining, type Intermediary } from "./joining.ts";
+import { INTERMEDIARY, Joining, type Intermediary } from "./joining.ts";
 import { cancelCall, findEarlier, forgetTold, markTold } from "./joining-store.ts";
 import {
   blockedLastDay,
@@ -39,6 +39,9 @@ import {
 } from "./overview.ts";
 import { PayFlow, type SigningFault } from "./pay.ts";
 import { findPayment, listPayments } from "./store.ts";
+
+/** Under which the keys of fetches are kept. */
+export const FETCH_ROUTE = "POST /api/agents/x402-fetch";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -60,8 +63,10 @@ declare module "fastify" {
     joining: Joining;
     /** A client waits no longer for a call: what is not signed is stopped, whichever process runs it. */
     cancelCall(agentId: string, call: string): Promise<void>;
-    /** Makes a call of our own for somebody who hears its answer through us. */
-    asIntermediary<T>(between: Intermediary, work: () => Promise<T>): Promise<T>;
+    /** What a paid fetch of this agent answered, by the key of its answer, while that is kept. */
+    storedFetch(agentId: string, key: string): Promise<Record<string, unknown> | undefined>;
+    /** For whom this process calls itself, by a name that lasts for the one call and that nobody can guess. */
+    intermediaries: Map<string, Intermediary>;
     /** Tests stop the process at a named point; nobody else sets it. */
     paymentFaults: { at?: (point: SigningFault) => Promise<void> };
   }
@@ -124,7 +129,13 @@ function decoratePaying(app: FastifyInstance): void {
   app.decorate("cancelCall", (agentId, call) =>
     app.inTurn(agentId, () => cancelCall(pool, agentId, call)),
   );
-  app.decorate("asIntermediary", (between, work) => intermediary.run(between, work));
+  app.decorate("intermediaries", new Map<string, Intermediary>());
+  app.decorate("storedFetch", async (subjectId, key) => {
+    const bodyHash = Buffer.alloc(32);
+    const row = await findKey(pool, { subjectId, route: FETCH_ROUTE, key, bodyHash });
+    const isPaid = row?.paymentId && row.statusCode === 200;
+    return isPaid ? ((row.response as Record<string, unknown> | null) ?? undefined) : undefined;
+  });
   app.addHook("onClose", () => joining.end());
   const flow = new PayFlow({
     settlement,
@@ -184,7 +195,7 @@ function decorateKeys(app: FastifyInstance): void {
   app.decorateRequest("payingRef", async function payingRef(this: FastifyRequest, args) {
     const { subjectId, route, reply } = args;
     const { requestApproval, reason: _reason, dryRun, ...body } = args.body;
-    const between = intermediary.getStore();
+    const between = app.intermediaries.get(String(this.headers[INTERMEDIARY]));
     const cancelable = between && { call: between.call, isCanceled: between.isCanceled };
     const own = this.idempotencyRef({ subjectId, route, body });
     if (own) return { ...own, ...cancelable };

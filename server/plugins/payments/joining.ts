@@ -3,7 +3,6 @@
  * counts as heard. An answer is heard when the last of it has gone into a connection that was open, and no cancellation
  * says otherwise. A mark that is lost makes the next identical call a replay, never a second payment.
  */
-import { AsyncLocalStorage } from "node:async_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 import { waitedMs } from "../guardrails/store.ts";
 import type { IdempotencyRef, JoiningCall } from "../guardrails/types.ts";
@@ -22,8 +21,8 @@ export interface Intermediary {
   ref?: IdempotencyRef;
 }
 
-/** Beside a request of this process to itself; no header from outside could say it. */
-export const intermediary = new AsyncLocalStorage<Intermediary>();
+/** Names, in a request of this process to itself, for whom it is made. */
+export const INTERMEDIARY = "purser-intermediary";
 
 export interface EarlierCall {
   key: string;

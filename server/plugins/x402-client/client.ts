@@ -129,11 +129,9 @@ export class X402Client {
     const { entry, deps } = job;
     const isQuote = input.dryRun === true;
     await this.#assertMayAsk(job);
-    // While the target thinks; asked for only where something is to be paid.
-    const room = isQuote
-      ? undefined
-      : caller.idempotency && entry.assertRoomToKeep(caller.idempotency);
-    room?.catch(() => undefined);
+    // While the target thinks.
+    const room = !isQuote && caller.idempotency && entry.assertRoomToKeep(caller.idempotency);
+    if (room) room.catch(() => undefined);
     const balanceFor = this.#readBalanceAhead(caller);
     const asked = isQuote
       ? await this.#askForQuote(job)

@@ -7,10 +7,10 @@ import { IdParams, PageQuery, Problem } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
+import { FETCH_ROUTE } from "../payments/index.ts";
 import { listFetches, type FetchRow } from "./fetches-store.ts";
 import type { FetchCaller, FetchInput } from "./request.ts";
 
-const FETCH = "POST /api/agents/x402-fetch";
 const TRY = "POST /api/agents/:id/try";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
@@ -50,7 +50,12 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         network: agent.network,
         fetch: agent.fetch,
         requestId: request.id,
-        idempotency: await request.payingRef({ subjectId: agent.id, route: FETCH, body, reply }),
+        idempotency: await request.payingRef({
+          subjectId: agent.id,
+          route: FETCH_ROUTE,
+          body,
+          reply,
+        }),
       });
     },
   );
