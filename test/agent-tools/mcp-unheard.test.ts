@@ -26,7 +26,9 @@ async function connect({ elsewhere = false } = {}): Promise<Client> {
   const transport = new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
     requestInit: { headers: { authorization: `Bearer ${agent.apiKey}` } },
     fetch: (url, init) => {
-      const isNotice = elsewhere && String(init?.body).includes("notifications/cancelled");
+      const { body } = init ?? {};
+      const isNotice =
+        elsewhere && typeof body === "string" && body.includes("notifications/cancelled");
       return fetch(isNotice ? `${replica.baseUrl}/mcp` : url, init);
     },
   });

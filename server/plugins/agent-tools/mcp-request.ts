@@ -13,17 +13,19 @@ const CLOSING_CANCELS = /^20(?:2[6-9]|[3-9]\d)-/;
 export class McpRequest {
   readonly request: Request;
   readonly session: string | undefined;
-  readonly #reply: FastifyReply;
+  readonly #gone: AbortSignal;
   readonly #cameAtMs: number;
   readonly #closingCancels: boolean;
   readonly #made: Intermediary[] = [];
 
   constructor({ headers, protocol, host, url }: FastifyRequest, reply: FastifyReply) {
-    this.#reply = reply;
     this.#cameAtMs = performance.now() - reply.elapsedTime;
     const gone = new AbortController();
+    this.#gone = gone.signal;
+    let isOut = false;
+    reply.raw.once("finish", () => (isOut = true));
     reply.raw.once("close", () => {
-      if (!reply.raw.writableFinished) gone.abort();
+      if (!isOut) gone.abort();
     });
     const sent = new Headers();
     for (const [name, value] of Object.entries(headers))
@@ -40,7 +42,7 @@ export class McpRequest {
   }
 
   intermediary(id: string | number | undefined): Intermediary {
-    const isGone = (): boolean => this.#reply.raw.destroyed && !this.#reply.raw.writableFinished;
+    const isGone = (): boolean => this.#gone.aborted;
     const made: Intermediary = {
       call: callName(this.session, id),
       cameAtMs: this.#cameAtMs,
