@@ -6,6 +6,7 @@ import { createMcpHandler } from "@modelcontextprotocol/server";
 import { Type } from "typebox";
 import { ApiError } from "../../errors.ts";
 import { INTERMEDIARY } from "../payments/joining.ts";
+import { ExactNumbers } from "./exact-numbers.ts";
 import { createMcpServer, type McpCaller } from "./mcp-server.ts";
 import { SESSION, canceledCalls, isInitialize, McpRequest } from "./mcp-request.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
@@ -46,6 +47,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       const { agent, body } = request;
       const { authorization } = request.headers;
       const exchange = new McpRequest(request, reply);
+      const numbers = new ExactNumbers();
       for (const call of canceledCalls(body, exchange.session))
         await app.cancelCall(agent.id, call);
       callers.set(exchange.request, {
@@ -71,7 +73,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
           const isJson = /\bjson\b/.test(String(response.headers["content-type"]));
           return {
             status: response.statusCode,
-            body: isJson ? response.json<Record<string, unknown>>() : {},
+            body: isJson ? (numbers.parse(response.body) as Record<string, unknown>) : {},
             text: response.body,
             idempotencyKey: pays
               ? (idempotencyKey ?? ref?.joins?.answeredBy ?? ref?.key)
@@ -86,7 +88,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       const response = await mcp.fetch(exchange.request, { parsedBody: body });
       // Kept nowhere: it only tells one client's requests from another's.
       if (isInitialize(body)) reply.header(SESSION, randomUUID());
-      return reply.send(response);
+      return reply.send(numbers.restored(response));
     },
   );
 
