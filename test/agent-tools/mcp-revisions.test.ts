@@ -33,7 +33,7 @@ const old = async (): Promise<AnyClient> => {
   await client.connect(new OldTransport(url, { requestInit }));
   t.teardown(() => client.close());
   const callTool: Client["callTool"] = (params, options) =>
-    client.callTool(params, undefined, options as never) as never;
+    client.callTool(params, undefined, options) as never;
   return Object.assign(Object.create(client) as OldClient, { callTool }) as unknown as AnyClient;
 };
 const modern = async (options: { elicits?: (message: string) => unknown } = {}) => {
@@ -99,7 +99,7 @@ for (const [revision, connect] of [
   ["2026-07-28", () => modern()],
 ] as const)
   t.test(revision, async (t) => {
-    const client = (await connect()) as AnyClient;
+    const client = await connect();
     const { tools } = await client.listTools();
     t.equal(tools.length, 9);
 
@@ -229,7 +229,7 @@ t.test("2026-07-28: a person at the client is asked before the owner is", async 
   t.same(await open(), [{ reason: "the train leaves" }]);
 
   for (const connect of [old, () => modern()]) {
-    const silent = (await connect()) as AnyClient;
+    const silent = await connect();
     const refused = await silent.callTool({ name: "send_usdc", arguments: args });
     t.match(refused.structuredContent, { approvable: true }, "who cannot be asked hears at once");
   }
