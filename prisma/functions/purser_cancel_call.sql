@@ -5,6 +5,8 @@ CREATE FUNCTION purser_cancel_call(p_agent_id TEXT, p_call TEXT) RETURNS VOID LA
 DECLARE
   v_payment_id TEXT;
 BEGIN
+  -- As purser_call_told does.
+  PERFORM pg_advisory_xact_lock(hashtextextended(p_agent_id || ' ' || p_call, 0));
   PERFORM 1 FROM agents WHERE id = p_agent_id FOR UPDATE;
   INSERT INTO canceled_calls (agent_id, call) VALUES (p_agent_id, p_call) ON CONFLICT DO NOTHING;
   SELECT payment_id INTO v_payment_id FROM idempotency_keys

@@ -47,7 +47,7 @@ export function markTold(sql: Sql): JoiningStore["told"] {
   return async (told) => {
     const { ref, key, atMs } = told;
     if (ref.call === undefined) return groups.ask(told);
-    // SQL: under the agent's lock, against a cancellation that comes at the same moment.
+    // SQL: one after the other with a cancellation that comes at the same moment.
     await sql.query("SELECT purser_call_told($1, $2, $3, $4, $5)", [
       ref.subjectId,
       ref.route,
