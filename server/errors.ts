@@ -142,10 +142,11 @@ export const ERRORS = {
   not_found: define(404, "Not found", "Check the path and the id."),
   method_not_allowed: define(405, "Method not allowed", "Use a method of the Allow header."),
 
-  idempotency_in_progress: define(
+  idempotency_in_progress: define(409, "Still running", "Retry with the same key soon.", true),
+  call_canceled: define(
     409,
-    "Request still running",
-    "Retry with the same key in a moment.",
+    "Canceled by its caller",
+    "It was canceled before anything was signed, and nothing was paid. Call again to pay.",
     true,
   ),
   answer_not_kept: define(
@@ -314,7 +315,7 @@ export const ERRORS = {
   payment_status_unknown: define(
     504,
     "Payment status unknown",
-    "The payment was signed and its outcome is not known yet. Retry only with the same Idempotency-Key, or read `paymentId`.",
+    "The payment was signed and its outcome is not known yet. Repeat the very same call, with its Idempotency-Key if it had one, or read `paymentId`.",
     true,
   ),
 } as const satisfies Record<string, ErrorDefinition>;

@@ -11,7 +11,7 @@
 -- What a rule of the owner's refuses, the owner's permit for this one call lifts (purser_permit); nothing else it does.
 --
 -- p_request has the members that are read first; those that may be null may be missing.
--- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused |
+-- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused | canceled |
 -- unauthorized | clock_apart | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
@@ -48,7 +48,8 @@ BEGIN
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT, site TEXT,
     amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
-    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
+    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, joins BOOLEAN, heard TEXT,
+    waited_ms NUMERIC, call TEXT, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
     gas_floor NUMERIC);
   IF ask.dry_run THEN
     SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
@@ -60,10 +61,22 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  -- The agent's lock also serializes its idempotency keys.
+  -- Before and after this transaction, never between: a cancellation takes the agent's lock too.
+  IF ask.call IS NOT NULL AND NOT ask.dry_run
+     AND EXISTS (SELECT 1 FROM canceled_calls c WHERE c.agent_id = ask.agent_id AND c.call = ask.call) THEN
+    outcome := 'canceled';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  -- The agent's lock also serializes its idempotency keys. Without one of its own, an identical call joins the earlier.
   IF ask.key IS NOT NULL AND NOT ask.dry_run THEN
-    SELECT * INTO v_key FROM idempotency_keys k
-     WHERE k.subject_id = ask.agent_id AND k.route = ask.route AND k.key = ask.key;
+    IF ask.joins THEN
+      SELECT * INTO v_key FROM purser_joinable(ask.agent_id, ask.route, ask.body_hash) j
+       WHERE j.key IS DISTINCT FROM ask.heard AND NOT purser_told_before(j.told_at, ask.waited_ms);
+    ELSE
+      SELECT * INTO v_key FROM idempotency_keys k
+       WHERE k.subject_id = ask.agent_id AND k.route = ask.route AND k.key = ask.key;
+    END IF;
     IF FOUND THEN
       outcome := CASE WHEN v_key.body_hash <> ask.body_hash THEN 'key_reused'
                       WHEN v_key.status_code IS NULL THEN 'running' ELSE 'replay' END;
@@ -206,8 +219,9 @@ BEGIN
     UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge, unsummed = a.unsummed + 1
      WHERE a.id = ask.agent_id;
     IF ask.key IS NOT NULL THEN
-      INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id)
-      VALUES (ask.agent_id, ask.route, ask.key, ask.body_hash, ask.payment_id);
+      INSERT INTO idempotency_keys (subject_id, route, key, body_hash, payment_id, implicit, call)
+      VALUES (ask.agent_id, ask.route, ask.key, ask.body_hash, ask.payment_id, coalesce(ask.joins, FALSE),
+        ask.call);
     END IF;
     IF v_permit.id IS NOT NULL THEN
       PERFORM purser_use_permit(v_permit.id, ask.payment_id);

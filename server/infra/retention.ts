@@ -116,8 +116,15 @@ const APPROVALS = `
      WHERE state NOT IN ('open', 'granted') AND created_at < now() - make_interval(hours => $1)
      ORDER BY created_at LIMIT $2))`;
 
+/** Longer than any call runs. */
+const CANCELED = `
+  DELETE FROM canceled_calls WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM canceled_calls WHERE created_at < now() - make_interval(hours => $1)
+     ORDER BY created_at LIMIT $2))`;
+
 export const RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
+  { what: "canceled", hours: () => 1, sql: CANCELED },
   { what: "events", hours: () => EVENT_HOURS, sql: EVENTS },
   { what: "blocked", hours: ({ blockedDays }) => blockedDays * HOURS, sql: BLOCKED },
   { what: "approvals", hours: ({ blockedDays }) => blockedDays * HOURS, sql: APPROVALS },

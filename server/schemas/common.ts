@@ -200,4 +200,15 @@ export const Problem = Type.Object(
   },
 );
 
+/** Beside the answer of an earlier identical call, which this one joined. */
+export const joinedAnswer = {
+  replayed: Type.Optional(
+    Type.Literal(true, {
+      description:
+        "The answer of an earlier identical call without an Idempotency-Key, which nobody heard; nothing was paid now",
+    }),
+  ),
+  next: Type.Optional(Type.String({ description: "What to do to buy it again" })),
+};
+
 export type { TObject };

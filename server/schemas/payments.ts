@@ -13,6 +13,7 @@ import {
   AddressInput,
   AddressOutput,
   Amount,
+  joinedAnswer,
   NetworkId,
   Nullable,
   Page,
@@ -53,6 +54,7 @@ export const SpendAnswer = Type.Object({
   network: NetworkId,
   settledAt: Timestamp,
   remaining: Described(Amount, "Left of the daily limit after this payment"),
+  ...joinedAnswer,
 });
 
 export const AgentSelf = Type.Object({

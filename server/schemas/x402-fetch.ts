@@ -4,6 +4,7 @@ import { askingForApproval } from "./approvals.ts";
 import {
   AddressOutput,
   Amount,
+  joinedAnswer,
   NetworkId,
   Nullable,
   Strict,
@@ -149,6 +150,7 @@ export const X402FetchAnswer = Type.Object({
     description: "The target answered with a success; apart from whether it was paid",
   }),
   remaining: Described(Amount, "Left of the daily limit"),
+  ...joinedAnswer,
   dryRun: Type.Optional(Type.Literal(true)),
   maxBytes: Type.Optional(
     Type.Integer({ description: "Dry run: how much of an answer is passed on" }),

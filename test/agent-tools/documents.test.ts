@@ -97,7 +97,7 @@ t.test("llms.txt links only to what answers", async (t) => {
 t.test("tool definitions in both formats", async (t) => {
   const openai = (await app.inject("/api/tools/openai")).json();
   const anthropic = (await app.inject("/api/tools/anthropic")).json();
-  t.equal(openai.length, 7);
+  t.equal(openai.length, 9);
   t.same(
     openai.map((tool: { function: { name: string } }) => tool.function.name),
     anthropic.map((tool: { name: string }) => tool.name),

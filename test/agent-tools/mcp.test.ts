@@ -1,4 +1,4 @@
-// Goal: the official MCP client sees the seven tools and gets receipts and refusals that a model can act on.
+// Goal: the official MCP client sees the nine tools and gets receipts and refusals that a model can act on.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
@@ -34,9 +34,11 @@ const call = async (name: string, args: Record<string, unknown> = {}) => {
   };
 };
 
-t.test("seven tools, none of which changes a rule", async (t) => {
+t.test("nine tools, none of which changes a rule", async (t) => {
   t.same(tools.map((tool) => tool.name).sort(), [
+    "list_payments",
     "payment_status",
+    "request_approval",
     "search_services",
     "send_usdc",
     "wait_for_approval",
@@ -47,10 +49,15 @@ t.test("seven tools, none of which changes a rule", async (t) => {
   for (const tool of tools) {
     t.equal(tool.inputSchema.type, "object", tool.name);
     t.ok(tool.outputSchema, `${tool.name} says what it answers`);
-    const pays = ["send_usdc", "x402_fetch"].includes(tool.name);
+    const pays = ["send_usdc", "x402_fetch", "request_approval"].includes(tool.name);
     t.equal(tool.annotations?.readOnlyHint, !pays, `${tool.name}: read-only unless it pays`);
     t.equal(tool.annotations?.destructiveHint, pays, tool.name);
-    const isOurs = ["wallet_status", "payment_status", "wait_for_approval"].includes(tool.name);
+    const isOurs = [
+      "wallet_status",
+      "payment_status",
+      "list_payments",
+      "wait_for_approval",
+    ].includes(tool.name);
     t.equal(tool.annotations?.openWorldHint, !isOurs, `${tool.name}: who wrote what it answers`);
   }
   const quote = tools.find(({ name }) => name === "x402_quote");
@@ -80,7 +87,7 @@ t.test("status, quote, fetch, send and look up", async (t) => {
     data: { height: Number },
   });
   const sent = await call("send_usdc", { recipient: friend, amount: "1" });
-  t.match(sent.body, { success: true, amount: "1", remaining: "1.999", idempotencyKey: /^mcp-/ });
+  t.match(sent.body, { success: true, amount: "1", remaining: "1.999", idempotencyKey: /^auto-/ });
   t.match((await call("payment_status", { paymentId: sent.body.paymentId })).body, {
     status: "settled",
     amount: "1",

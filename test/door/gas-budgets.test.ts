@@ -33,12 +33,18 @@ async function world(t: Test, budget: string, env: Record<string, string> = {}) 
   });
 }
 
-const spend = async ({ app }: TestApp, agent: NewTestAgent, recipient: string, amount: string) => {
+const spend = async (
+  { app }: TestApp,
+  agent: NewTestAgent,
+  recipient: string,
+  amount: string,
+  memo?: string,
+) => {
   const answer = await app.inject({
     method: "POST",
     url: "/api/agents/spend",
     headers: agent.headers,
-    payload: JSON.stringify({ recipient, amount }),
+    payload: JSON.stringify({ recipient, amount, memo }),
   });
   return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
 };
@@ -176,7 +182,7 @@ t.test(
 
     const small = await Promise.all(
       Array.from({ length: 60 }, (_, index) =>
-        spend(ctx, agents[index % 2 === 0 ? 0 : 1], payee, "0.0001"),
+        spend(ctx, agents[index % 2 === 0 ? 0 : 1], payee, "0.0001", `${index}`),
       ),
     );
     const paid = small.filter(({ status }) => status === 200).length;
@@ -292,7 +298,9 @@ t.test("a seller that never settles: several cancellations, and then none", asyn
   const fetches = [];
   for (let round = 0; round < 10; round += 1)
     fetches.push(
-      ...(await Promise.all(Array.from({ length: 10 }, () => made.fetch({ url: seller.url })))),
+      ...(await Promise.all(
+        Array.from({ length: 10 }, (_, n) => made.fetch({ url: `${seller.url}&n=${round}.${n}` })),
+      )),
     );
   const canceled = fetches.filter(({ body }) => body["code"] === "upstream_error");
   const lapsing = fetches.filter(({ body }) => body["budgetReturnsAt"] !== undefined);

@@ -165,7 +165,7 @@ t.test("a broken file stops the start with one line, and the old functions stay"
     "CREATE FUNCTION purser_circle() RETURNS INT LANGUAGE sql AS $$ SELECT purser_void_unsigned(); $$;",
   );
   await refused(
-    /call each other: purser_circle -> purser_void_unsigned -> purser_circle/,
+    /call each other: .*purser_void_unsigned -> purser_circle -> purser_void_unsigned/,
     "a circle",
   );
 });

@@ -42,7 +42,8 @@ t.test("in one process, with two keys", async (t) => {
       post(
         `${ctx.baseUrl}/api/agents/spend`,
         { ...agent.headers, authorization: `Bearer ${keys[index % 2]}` },
-        { recipient: payee, amount: "1" },
+        // Alike they would be one payment.
+        { recipient: payee, amount: "1", memo: `${index}` },
       ),
     ),
   );
@@ -65,13 +66,44 @@ t.test("in four processes", async (t) => {
   const urls = [ctx.baseUrl, ...replicas.map((replica) => replica.url)];
   const answers = await Promise.all(
     Array.from({ length: 50 }, async (_, index) =>
-      post(`${urls[index % 4]}/api/agents/spend`, agent.headers, { recipient: payee, amount: "1" }),
+      post(`${urls[index % 4]}/api/agents/spend`, agent.headers, {
+        recipient: payee,
+        amount: "1",
+        memo: `${index}`,
+      }),
     ),
   );
   expectTenOfFifty(t, answers);
   t.equal(await usdcOf(ctx, payee), 10n * usdc);
   t.same(await statusesOf(ctx, agent.id), { settled: 10, blocked: 40 });
   await checkLedger(t, ctx, { agentId: agent.id, payee });
+
+  await t.test(
+    "alike and without a key they are one payment, and the next round is the next",
+    async (t) => {
+      const one = freshPayee();
+      const buyer = await createAgent(ctx, owner, { dailyLimit: "100", allowlist: [one] });
+      await chain.mint(buyer.walletAddress, 100n * usdc);
+      for (let round = 1; round <= 5; round += 1) {
+        const told = await Promise.all(
+          Array.from({ length: 24 }, async (_, index) =>
+            post(`${urls[index % 4]}/api/agents/spend`, buyer.headers, {
+              recipient: one,
+              amount: "1",
+            }),
+          ),
+        );
+        t.same(
+          told.map(({ status }) => status),
+          told.map(() => 200),
+        );
+        t.equal(new Set(told.map(({ body }) => body["paymentId"])).size, 1);
+        t.equal(told.filter(({ body }) => body["replayed"] === undefined).length, 1);
+        t.equal(await usdcOf(ctx, one), BigInt(round) * usdc, `round ${round}`);
+      }
+      await checkLedger(t, ctx, { agentId: buyer.id, payee: one });
+    },
+  );
 
   for (const { code, rules, terms } of OTHER_LIMITS)
     await t.test(code, async (t) => {
@@ -84,6 +116,7 @@ t.test("in four processes", async (t) => {
           post(`${urls[index % 4]}/api/agents/spend`, limited.headers, {
             recipient: one,
             amount: "1",
+            memo: `${index}`,
           }),
         ),
       );

@@ -55,6 +55,61 @@ for (const point of ["reserved", "signed"] as const) {
   });
 }
 
+for (const point of ["reserved", "signed"] as const) {
+  t.test(`killed when ${point}, without a key: the same call elsewhere pays once`, async (t) => {
+    const ctx = await world(t, "auto");
+    const { agent, payee, database } = ctx;
+    const doomed = await startReplica(t, ctx, { PURSER_TEST_FAULT: point });
+    const url = "/api/agents/spend";
+    await t.rejects(post(`${doomed.url}${url}`, agent.headers, body(payee)));
+    await doomed.ended;
+    const payload = JSON.stringify(body(payee));
+    const again = ctx.app.inject({ method: "POST", url, headers: agent.headers, payload });
+    // It waits for the dead one, of which nobody can tell yet that it is dead.
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    t.same(await statusesOf(ctx, agent.id), { reserved: 1 });
+    await database.pool.query(
+      "UPDATE payments SET created_at = created_at - interval '2 minutes' WHERE agent_id = $1",
+      [agent.id],
+    );
+    const answer = await again;
+    t.equal(answer.statusCode, 200, answer.body);
+    t.equal(answer.json<{ replayed?: true }>().replayed, undefined, "nothing moved before");
+    t.equal(await usdcOf(ctx, payee), usdc);
+    await checkLedger(t, ctx, { agentId: agent.id, payee });
+  });
+}
+
+t.test("killed after the broadcast, without a key: the same call elsewhere joins", async (t) => {
+  const ctx = await world(t, 3);
+  const { app, agent, payee, database } = ctx;
+  const doomed = await startReplica(t, ctx);
+  const request = post(`${doomed.url}/api/agents/spend`, agent.headers, body(payee)).catch(
+    () => undefined,
+  );
+  await until(async () => {
+    const { rows } = await database.pool.query("SELECT status FROM settlements");
+    return rows.some((row: { status: string }) => row.status !== "queued");
+  });
+  doomed.child.kill("SIGKILL");
+  await doomed.ended;
+  await request;
+  const spend = () =>
+    app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: agent.headers,
+      payload: JSON.stringify(body(payee)),
+    });
+  let joined = await spend();
+  // Unknown is no end: asked again it is joined again.
+  for (let turn = 0; joined.statusCode === 504 && turn < 10; turn += 1) joined = await spend();
+  t.equal(joined.statusCode, 200, joined.body);
+  t.equal(joined.json<{ replayed: true }>().replayed, true);
+  t.equal(await usdcOf(ctx, payee), usdc);
+  await checkLedger(t, ctx, { agentId: agent.id, payee });
+});
+
 t.test("a signer that wakes up after the sweep sends nothing", async (t) => {
   const ctx = await world(t, "auto");
   const { app, agent, payee } = ctx;

@@ -21,33 +21,33 @@ t.test("50 at once, three doors, limit 10", async (t) => {
   t.teardown(() => client.close());
 
   const doors = [
-    async (): Promise<boolean> => {
+    async (index: number): Promise<boolean> => {
       const answer = await app.inject({
         method: "POST",
         url: "/api/agents/spend",
         headers: agent.headers,
-        payload: JSON.stringify({ recipient: PAYEE, amount: "0.001" }),
+        payload: JSON.stringify({ recipient: PAYEE, amount: "0.001", memo: `${index}` }),
       });
       if (answer.statusCode !== 200)
         t.equal(answer.json<{ code: string }>().code, "daily_limit_exceeded");
       return answer.statusCode === 200;
     },
-    async (): Promise<boolean> => {
-      const answer = await made.fetch({ url: seller.url });
+    async (index: number): Promise<boolean> => {
+      const answer = await made.fetch({ url: `${seller.url}&n=${index}` });
       if (answer.status !== 200) t.equal(answer.body["code"], "daily_limit_exceeded");
       return answer.status === 200;
     },
-    async (): Promise<boolean> => {
+    async (index: number): Promise<boolean> => {
       const answer = await client.callTool({
         name: "send_usdc",
-        arguments: { recipient: PAYEE, amount: "0.001" },
+        arguments: { recipient: PAYEE, amount: "0.001", memo: `${index}` },
       });
       return answer.isError !== true;
     },
   ];
   const before = await made.balanceOf(PAYEE);
   const paid = await Promise.all(
-    Array.from({ length: 50 }, async (_, index) => doors[index % 3]?.()),
+    Array.from({ length: 50 }, async (_, index) => doors[index % 3]?.(index)),
   );
   t.equal(paid.filter((was) => was === true).length, 10);
   t.equal((await made.balanceOf(PAYEE)) - before, 10_000n);

@@ -75,6 +75,7 @@ function scene(given: Scene = {}) {
   });
   const flow = new PayFlow({
     idempotency,
+    joining: { earlier: async () => undefined },
     settlement: {
       wait: async () => given.outcome ?? { status: "pending", id: "pay_1" },
     },

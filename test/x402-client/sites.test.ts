@@ -435,7 +435,9 @@ t.test("a site that is removed while fetches are under way", async (t) => {
       },
     };
   });
-  const fetches = Array.from({ length: WAVE }, () => made.fetch({ url: seller.url }));
+  const fetches = Array.from({ length: WAVE }, (_, n) =>
+    made.fetch({ url: `${seller.url}&n=${n}` }),
+  );
   await all;
   const gone = await app.inject({
     method: "DELETE",

@@ -1,14 +1,17 @@
 /** The same calls as tools: MCP, and definitions for the common function-calling formats. */
+import { randomUUID } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { StreamableHTTPServerTransport } from "@modelcontextprotocol/sdk/server/streamableHttp.js";
+import { createMcpHandler } from "@modelcontextprotocol/server";
 import { Type } from "typebox";
-import { ApiError } from "../../errors.ts";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord } from "../../core/foreign-text.ts";
+import { ApiError } from "../../errors.ts";
 import { keepJsonText } from "../http/index.ts";
-import { createMcpServer, type CallApi } from "./mcp-server.ts";
+import { INTERMEDIARY } from "../payments/joining.ts";
+import { createMcpServer, type McpCaller } from "./mcp-server.ts";
+import { SESSION, canceledCalls, isInitialize, McpRequest } from "./mcp-request.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
 
 export default fp(
@@ -32,6 +35,17 @@ const JsonRpc = Type.Object(
 const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent", oauth: true } as const;
   keepJsonText(app);
+  const callers = new WeakMap<Request, McpCaller>();
+  // Both revisions: 2026-07-28, and those before it, without sessions.
+  const mcp = createMcpHandler(
+    ({ requestInfo }) => {
+      const caller = requestInfo && callers.get(requestInfo);
+      if (!caller) throw new Error("an MCP request without a caller");
+      return createMcpServer(caller);
+    },
+    { onerror: (error) => app.log.debug({ err: error }, "MCP request refused") },
+  );
+  app.addHook("onClose", () => mcp.close());
 
   app.post(
     "/mcp",
@@ -54,41 +68,53 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      // Through the front door: the same authentication, schema, guardrails and errors as any caller.
-      const callApi: CallApi = async ({ method, url, payload }, idempotencyKey) => {
-        const response = await app.asAgent(request.agent, (pass) =>
-          app.inject({
-            method,
-            url,
-            ...(payload === undefined ? {} : { payload: stringifyExact(payload) }),
-            remoteAddress: request.ip,
-            headers: {
-              ...pass,
-              ...(payload === undefined ? {} : { "content-type": "application/json" }),
-              ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
-            },
-          }),
-        );
-        const body = parseExact(response.payload) as Record<string, unknown>;
-        return { status: response.statusCode, body };
-      };
-      const server = createMcpServer(callApi);
-      const transport = new StreamableHTTPServerTransport({
-        sessionIdGenerator: undefined,
-        enableJsonResponse: true,
+      const { agent } = request;
+      const body = asWritten(request);
+      const exchange = new McpRequest(request, reply);
+      for (const call of canceledCalls(body, exchange.session))
+        await app.cancelCall(agent.id, call);
+      callers.set(exchange.request, {
+        // Through the front door: the same authentication, schema, guardrails and errors as any caller.
+        async callApi({ method, url, payload }, { idempotencyKey, id, pays } = {}) {
+          const between = exchange.intermediary(id);
+          const name = randomUUID();
+          app.intermediaries.set(name, between);
+          const response = await app
+            .asAgent(agent, (pass) =>
+              app.inject({
+                method,
+                url,
+                ...(payload === undefined ? {} : { payload: stringifyExact(payload) }),
+                remoteAddress: request.ip,
+                headers: {
+                  ...pass,
+                  [INTERMEDIARY]: name,
+                  ...(payload === undefined ? {} : { "content-type": "application/json" }),
+                  ...(idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }),
+                },
+              }),
+            )
+            .finally(() => app.intermediaries.delete(name));
+          const { ref } = between;
+          const isJson = /\bjson\b/.test(String(response.headers["content-type"]));
+          return {
+            status: response.statusCode,
+            body: isJson ? (parseExact(response.body) as Record<string, unknown>) : {},
+            text: response.body,
+            idempotencyKey: pays
+              ? (idempotencyKey ?? ref?.joins?.answeredBy ?? ref?.key)
+              : undefined,
+          };
+        },
+        storedAnswer: (key) => app.storedFetch(agent.id, key),
       });
-      reply.hijack();
-      // Hijacked: what hooks have put on the reply so far must be carried over by hand.
-      for (const [name, value] of Object.entries(reply.getHeaders()))
-        if (value !== undefined) reply.raw.setHeader(name, value);
-      reply.raw.on("close", () => void server.close());
-      try {
-        await server.connect(transport);
-        await transport.handleRequest(request.raw, reply.raw, asWritten(request));
-      } catch (error) {
-        request.log.error({ err: error }, "MCP request failed");
-        if (!reply.raw.headersSent) reply.raw.writeHead(500).end();
-      }
+      reply.raw.once("finish", () => {
+        for (const ref of exchange.told()) app.joining.heard(ref);
+      });
+      const response = await mcp.fetch(exchange.request, { parsedBody: body });
+      // Kept nowhere: it only tells one client's requests from another's.
+      if (isInitialize(body)) reply.header(SESSION, randomUUID());
+      return reply.send(response as never);
     },
   );
 
@@ -108,21 +134,6 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
     });
   }
 };
-
-/** The body of a tool's fetch goes on to a stranger: its numbers stay as they were written. */
-function asWritten({ body, jsonText }: Pick<FastifyRequest, "body" | "jsonText">): unknown {
-  const fetched = argumentsOf(body)?.["body"];
-  if (jsonText === undefined || fetched === undefined || typeof fetched === "string") return body;
-  const { params, ...message } = body as { params: Record<string, unknown> };
-  const exact = argumentsOf(parseExact(jsonText))?.["body"];
-  return { ...message, params: { ...params, arguments: { ...argumentsOf(body), body: exact } } };
-}
-
-function argumentsOf(message: unknown): Record<string, unknown> | undefined {
-  const params = isRecord(message) ? message["params"] : undefined;
-  const given = isRecord(params) ? params["arguments"] : undefined;
-  return isRecord(given) ? given : undefined;
-}
 
 const Parameters = Type.Record(Type.String(), Type.Unknown());
 const OpenAiTools = Type.Array(
@@ -170,3 +181,18 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
     async () => anthropicTools(),
   );
 };
+
+/** The body of a tool's fetch goes on to a stranger: its numbers stay as they were written. */
+function asWritten({ body, jsonText }: Pick<FastifyRequest, "body" | "jsonText">): unknown {
+  const fetched = argumentsOf(body)?.["body"];
+  if (jsonText === undefined || fetched === undefined || typeof fetched === "string") return body;
+  const { params, ...message } = body as { params: Record<string, unknown> };
+  const exact = argumentsOf(parseExact(jsonText))?.["body"];
+  return { ...message, params: { ...params, arguments: { ...argumentsOf(body), body: exact } } };
+}
+
+function argumentsOf(message: unknown): Record<string, unknown> | undefined {
+  const params = isRecord(message) ? message["params"] : undefined;
+  const given = isRecord(params) ? params["arguments"] : undefined;
+  return isRecord(given) ? given : undefined;
+}

@@ -5,9 +5,15 @@
  */
 import { Type, type TObject, type TSchema } from "typebox";
 import { AgentApproval, ApprovalRequired } from "../../schemas/approvals.ts";
-import { Amount, Strict } from "../../schemas/common.ts";
+import { Amount, Page, Strict } from "../../schemas/common.ts";
 import { ListingPage } from "../../schemas/listings.ts";
-import { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../../schemas/payments.ts";
+import {
+  AgentSelf,
+  Payment,
+  PaymentFilters,
+  SpendAnswer,
+  SpendRequest,
+} from "../../schemas/payments.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 
 export interface ApiCall {
@@ -36,7 +42,7 @@ const IdempotencyKey = Type.Optional(
     minLength: 1,
     maxLength: 255,
     description:
-      "Only to repeat an earlier call whose outcome is unknown: the idempotencyKey of its answer",
+      "Leave it out. Only to buy the same again at once: a new key of your own; or to repeat an earlier call: the idempotencyKey of its answer",
   }),
 );
 const UNTRUSTED =
@@ -44,7 +50,9 @@ const UNTRUSTED =
 
 /** In words a model follows. */
 const APPROVAL =
-  "A refusal with approvable:true is your owner's to allow once: repeat the call with requestApproval:true and a reason. Ask once, then use wait_for_approval, then repeat exactly the same call with the idempotencyKey of the answer. Do not split it, do not ask again.";
+  "A refusal with approvable:true is your owner's to allow once: use request_approval with a reason. Ask once, then use wait_for_approval, then repeat exactly the same call with the idempotencyKey of the answer. Do not split it, do not ask again.";
+const TWICE =
+  "If no answer comes, repeat exactly the same call within ten minutes: it joins the first one (replayed:true) and pays nothing more. After an answer the same call buys again; to buy it again at once give an idempotencyKey of your own.";
 
 const { dryRun: _dryRun, ...fetchProperties } = X402FetchRequest.properties;
 const { url, listingId, maxAmount, timeoutMs } = fetchProperties;
@@ -82,7 +90,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
   {
     name: "x402_fetch",
     title: "Fetch, paying if asked",
-    description: `Fetches a URL or a marketplace listing and pays its x402 price from your wallet, within your limits. Give maxAmount. ${APPROVAL} ${UNTRUSTED}`,
+    description: `Fetches a URL or a marketplace listing and pays its x402 price from your wallet, within your limits. Give maxAmount. ${TWICE} ${APPROVAL} ${UNTRUSTED}`,
     input: Strict({ ...fetchProperties, idempotencyKey: IdempotencyKey }),
     output: paidOrAsked(X402FetchAnswer),
     readOnly: false,
@@ -93,13 +101,36 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
   {
     name: "send_usdc",
     title: "Send USDC",
-    description: `Pays USDC to an address your owner has allowed. Never split a payment to get under a limit. ${APPROVAL}`,
+    description: `Pays USDC to an address your owner has allowed. Never split a payment to get under a limit. ${TWICE} ${APPROVAL}`,
     input: Strict({ ...SpendRequest.properties, idempotencyKey: IdempotencyKey }),
     output: paidOrAsked(SpendAnswer),
     readOnly: false,
     pays: true,
     openWorld: true,
     toCall: (args) => ({ method: "POST", url: "/api/agents/spend", payload: args }),
+  },
+  {
+    name: "request_approval",
+    title: "Ask the owner",
+    description:
+      "Asks your owner to allow one payment that a rule refused (approvable:true): name the tool and the very arguments that were refused, and why. Nothing is paid before your owner signs; then repeat the same call with the idempotencyKey of the answer. If the rules allow it by now, it is paid at once.",
+    input: Strict({
+      tool: Type.Enum(["send_usdc", "x402_fetch"]),
+      arguments: Type.Record(Type.String(), Type.Unknown(), {
+        description: "Of the call that was refused, unchanged",
+      }),
+      reason: Type.String({ minLength: 1, maxLength: 280, description: "For your owner" }),
+      idempotencyKey: IdempotencyKey,
+    }),
+    output: Type.Union([SpendAnswer, X402FetchAnswer, ApprovalRequired]),
+    readOnly: false,
+    pays: true,
+    openWorld: true,
+    toCall: ({ tool, arguments: call, reason }) => ({
+      method: "POST",
+      url: tool === "send_usdc" ? "/api/agents/spend" : "/api/agents/x402-fetch",
+      payload: { ...(call as Record<string, unknown>), requestApproval: true, reason },
+    }),
   },
   {
     name: "wait_for_approval",
@@ -138,6 +169,18 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     // What sellers say of themselves.
     openWorld: true,
     toCall: (args) => ({ method: "GET", url: `/api/listings${queryText(args)}` }),
+  },
+  {
+    name: "list_payments",
+    title: "List payments",
+    description:
+      "Your payments, refused ones included, newest first: what a call without an answer came to, and what was spent.",
+    input: Strict(PaymentFilters.properties),
+    output: Page(Payment),
+    readOnly: true,
+    pays: false,
+    openWorld: false,
+    toCall: (args) => ({ method: "GET", url: `/api/agents/me/payments${queryText(args)}` }),
   },
   {
     name: "payment_status",

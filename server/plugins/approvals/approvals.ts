@@ -55,10 +55,11 @@ export class Approvals {
    * For a call that came without an Idempotency-Key: the one its request for approval has, as long as that is not over;
    * else a new one. So a repeat without a key joins, pays once and is answered once, like one with a key.
    */
-  async keyFor(agentId: string, call: Uint8Array): Promise<string> {
+  async keyFor(agentId: string, call: Uint8Array): Promise<{ key: string; isKnown: boolean }> {
     const known = await approvalsOfCall(this.#deps.prisma, { agentId, call });
     const joined = known.find((one) => isLive(one) || one.key.startsWith(OWN_KEY));
-    return joined?.key ?? `${OWN_KEY}${randomBytes(16).toString("hex")}`;
+    const key = joined?.key ?? `${OWN_KEY}${randomBytes(16).toString("hex")}`;
+    return { key, isKnown: joined !== undefined };
   }
 
   /** Opens a request, or joins the one this call has; without a lock where there is one already. */

@@ -52,6 +52,8 @@ export class Guardrails {
       case "running":
       case "key_reused":
         return heldKey(row.outcome, row);
+      case "canceled":
+        return { kind: "canceled" };
       case "unauthorized": {
         const error = unauthorized(row);
         return { kind: "denied", error, code: error.code, paymentId: null, liftable: false };

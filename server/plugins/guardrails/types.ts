@@ -107,7 +107,9 @@ export type ReserveResult =
 export type HeldKey =
   | { kind: "replay"; statusCode: number; response: string | null }
   | { kind: "in_progress"; paymentId: string | null }
-  | { kind: "key_reused" };
+  | { kind: "key_reused" }
+  /** No key, but the call that asks: its caller waits no longer. */
+  | { kind: "canceled" };
 
 /** A dry run: the verdict of every rule, nothing written. */
 export interface Verdict {
@@ -150,6 +152,24 @@ export interface IdempotencyRef {
   route: string;
   key: string;
   bodyHash: Uint8Array;
+  /** Where the caller sent no key, and this one is ours. */
+  joins?: JoiningCall;
+  /** What a cancellation names, where there can be one. */
+  call?: string;
+  /** This process knows that nobody waits any more: nothing is signed. */
+  isCanceled?: () => boolean;
+}
+
+/** A call without a key of its own joins an earlier one like it whose answer nobody heard (docs/decisions/0025). */
+export interface JoiningCall {
+  /** On this process' monotonic clock. */
+  cameAtMs: number;
+  /** Whoever called is gone: there is no use in waiting for him. */
+  isGone: () => boolean;
+  /** The key of an earlier answer that was heard before this call came. */
+  heard?: string;
+  /** Once it has its answer: the key that is kept under, its own or that of the call it joined. */
+  answeredBy?: string;
 }
 
 const KEY_PATTERN = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/;

@@ -25,6 +25,7 @@ const AGENT_CODES: readonly ErrorCode[] = [
   "unsupported_payment_requirements",
   "idempotency_in_progress",
   "idempotency_key_reused",
+  "call_canceled",
   "rate_limited",
   "fetch_capacity",
   "fetch_quota_exceeded",
@@ -113,6 +114,7 @@ A refusal with \`"approvable":true\` is your owner's to allow, once. If the paym
 ## Rules
 
 - Send an \`Idempotency-Key\` with every payment. After a timeout or a 409, 429, 503 or 504, repeat with the **same** key and body: you never pay twice.
+- Without a key: if no answer came, repeat exactly the same call within ten minutes; it joins the first one (\`"replayed":true\`) and pays nothing more. After an answer the same call is a new purchase; to buy the same again at once, send a new key.
 - Never split a payment, change its timing or use another address to get around a limit. A refusal is your owner's decision.
 - When \`availableAt\` is given, the same amount fits the limit at that time. \`null\` means never: tell your owner.
 - Your owner may allow a payee at one website only (\`site\` in the allowlist of \`/api/agents/me\`): pay it by fetching from exactly that origin. With \`"fetch":"sites"\` you may fetch from those origins and nowhere else, free answers included.

@@ -21,7 +21,15 @@ export interface Answer {
   /** The body as it is kept, and told again byte for byte; without it the body is written anew. */
   text?: string;
   replayed: boolean;
+  /** Replayed to a call without a key, which did not ask for it: the body says so too. */
+  joined?: true;
 }
+
+/** What a call that joined an earlier one hears beside the answer, in words a model follows. */
+export const JOINED = {
+  replayed: true,
+  next: "This is the answer of your earlier identical call, which never reached you; nothing was paid now. To buy it again, repeat the call with an Idempotency-Key of your own.",
+};
 
 /** An error as the key remembers it; the request id is each request's own. */
 interface StoredError {
@@ -81,6 +89,11 @@ export class Idempotency {
     return { statusCode, body: body as Record<string, unknown>, text, replayed: true };
   }
 
+  /** The key's row as it is, for a call that waits for its end. */
+  async look(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+    return this.#store.find(ref);
+  }
+
   /** Stores the final answer; the first one stays. Answers it with the text that is kept. */
   async keep<T extends Answer>(ref: IdempotencyRef | undefined, answer: T): Promise<T> {
     if (ref === undefined) return answer;
@@ -109,6 +122,8 @@ export class Idempotency {
     isClaimed = false,
   ): Promise<Answer> {
     const answer = { statusCode: 200, body, replayed: false };
+    // A call without a key asks again.
+    if (ref?.joins) return answer;
     const kept = freeAnswer ? { ...answer, body: { freeAnswer } } : answer;
     if (ref !== undefined && (isClaimed || (await this.#store.insert(ref))))
       await this.keep(ref, kept);
@@ -147,6 +162,21 @@ export const answerLost = (): ApiError =>
 
 export function keyReused(): ApiError {
   return new ApiError("idempotency_key_reused");
+}
+
+/** Nothing was signed, and nobody waits for it any more. */
+export const canceled = (cause?: unknown): ApiError => new ApiError("call_canceled", { cause });
+
+/** An error that a call without a key hears of an earlier one. */
+export function joinedError(error: unknown): unknown {
+  if (!(error instanceof ApiError)) return error;
+  const { code, message: detail, extra, headers, cause } = error;
+  return new ApiError(code, {
+    detail,
+    cause,
+    extra: { ...extra, ...JOINED },
+    headers: { ...headers, ...REPLAYED },
+  });
 }
 
 export function inProgress(paymentId: string | null): ApiError {

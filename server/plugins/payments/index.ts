@@ -1,7 +1,8 @@
 /** What an agent pays, and everything its owner and it can read about that. */
+import { randomUUID } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { stringifyExact } from "../../core/exact-json.ts";
+import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { formatGas } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
 import type { Overview } from "../../schemas/overview.ts";
@@ -25,8 +26,11 @@ import {
   noteOnKey,
   releaseKey,
   Idempotency,
+  JOINED,
   type Answer,
 } from "./idempotency.ts";
+import { INTERMEDIARY, Joining, type Intermediary } from "./joining.ts";
+import { cancelCall, findEarlier, forgetTold, markTold } from "./joining-store.ts";
 import {
   blockedLastDay,
   overviewAgents,
@@ -37,6 +41,9 @@ import {
 } from "./overview.ts";
 import { PayFlow, type SigningFault } from "./pay.ts";
 import { findPayment, listPayments } from "./store.ts";
+
+/** Under which the keys of fetches are kept. */
+export const FETCH_ROUTE = "POST /api/agents/x402-fetch";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -54,6 +61,14 @@ declare module "fastify" {
     networkOf(chainId: number): string;
     /** Left of an agent's daily limit, in atomic units. */
     remainingOf(agentId: string): Promise<bigint>;
+    /** Calls without a key, and which earlier one they join. */
+    joining: Joining;
+    /** A client waits no longer for a call: what is not signed is stopped, whichever process runs it. */
+    cancelCall(agentId: string, call: string): Promise<void>;
+    /** What a paid fetch of this agent answered, by the key of its answer, while that is kept. */
+    storedFetch(agentId: string, key: string): Promise<Record<string, unknown> | undefined>;
+    /** For whom this process calls itself, by a name that lasts for the one call and that nobody can guess. */
+    intermediaries: Map<string, Intermediary>;
     /** Tests stop the process at a named point; nobody else sets it. */
     paymentFaults: { at?: (point: SigningFault) => Promise<void> };
   }
@@ -64,11 +79,12 @@ declare module "fastify" {
       route: string;
       body: unknown;
     }): IdempotencyRef | undefined;
-    /** The same of an agent's call; one that asks for approval always has a key. */
+    /** The same of an agent's call that may pay: one without a key gets ours, and joins an earlier one like it. */
     payingRef(args: {
       subjectId: string;
       route: string;
       body: PayingBody;
+      reply: FastifyReply;
     }): Promise<IdempotencyRef | undefined>;
   }
   interface FastifyReply {
@@ -104,8 +120,30 @@ function decoratePaying(app: FastifyInstance): void {
     guardrails: app.guardrails,
     approvals: app.approvals,
   });
+  const joining = new Joining(
+    {
+      earlier: (ref, waitedMs) => findEarlier(pool, ref, waitedMs),
+      told: markTold(pool),
+    },
+    (error) => app.log.warn({ err: error }, "an answer was told, and that is not written down"),
+  );
+  app.decorate("joining", joining);
+  app.decorate("cancelCall", (agentId, call) =>
+    app.inTurn(agentId, () => cancelCall(pool, agentId, call)),
+  );
+  app.decorate("intermediaries", new Map<string, Intermediary>());
+  app.decorate("storedFetch", async (subjectId, key) => {
+    const bodyHash = Buffer.alloc(32);
+    const row = await findKey(pool, { subjectId, route: FETCH_ROUTE, key, bodyHash });
+    const isPaid = row?.paymentId && row.statusCode === 200;
+    return isPaid && row.response !== null
+      ? (parseExact(row.response) as Record<string, unknown>)
+      : undefined;
+  });
+  app.addHook("onClose", () => joining.end());
   const flow = new PayFlow({
     settlement,
+    joining,
     idempotency: new Idempotency({
       find: (ref) => findKey(pool, ref),
       complete: (ref, answer) => completeKey(pool, ref, answer),
@@ -160,20 +198,33 @@ function decorateKeys(app: FastifyInstance): void {
     return { subjectId, route, key, bodyHash: hashBody(route, args.body) };
   });
   app.decorateRequest("payingRef", async function payingRef(this: FastifyRequest, args) {
+    const { subjectId, route, reply } = args;
     const { requestApproval, reason: _reason, dryRun, ...body } = args.body;
-    const ref = this.idempotencyRef({ ...args, body });
-    if (ref !== undefined || requestApproval !== true || dryRun === true) return ref;
-    const { subjectId, route } = args;
+    const between = app.intermediaries.get(String(this.headers[INTERMEDIARY]));
+    const cancelable = between && { call: between.call, isCanceled: between.isCanceled };
+    const own = this.idempotencyRef({ subjectId, route, body });
+    if (own) return { ...own, ...cancelable };
+    if (dryRun === true) return undefined;
     const bodyHash = hashBody(route, body);
-    return { subjectId, route, bodyHash, key: await app.approvals.keyFor(subjectId, bodyHash) };
+    const approval = requestApproval && (await app.approvals.keyFor(subjectId, bodyHash));
+    const key = approval ? approval.key : `auto-${randomUUID()}`;
+    const ref: IdempotencyRef = { subjectId, route, bodyHash, key, ...cancelable };
+    if (approval && approval.isKnown) return ref;
+    const cameAtMs = between?.cameAtMs ?? performance.now() - reply.elapsedTime;
+    ref.joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
+    if (between) between.ref = ref;
+    // The last of the answer has gone into the connection; one that broke before never gets here.
+    else reply.raw.once("finish", () => app.joining.heard(ref));
+    return ref;
   });
   app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {
     if (answer.replayed) this.header("idempotent-replayed", "true");
     // As text: no serializer in between may round a number, and what is told again is told to the letter.
+    const { statusCode, body, text, joined } = answer;
     return this.header("cache-control", "no-store")
       .type("application/json; charset=utf-8")
-      .code(answer.statusCode)
-      .send(answer.text ?? stringifyExact(answer.body));
+      .code(statusCode)
+      .send(joined ? stringifyExact({ ...JOINED, ...body }) : (text ?? stringifyExact(body)));
   });
 }
 
@@ -248,7 +299,7 @@ async function gasBudgetsOf(app: FastifyInstance, ownerId: string): Promise<Over
 /** Longer than any request that could still sign (its transaction would be refused anyway). */
 const UNSIGNED_SAFE_SECONDS = 60;
 
-/** Releases what died halfway. */
+/** Releases what died halfway, and what was kept only until it was told. */
 const housekeeping = fp(
   async (app) => {
     app.jobs.addTask(
@@ -257,6 +308,9 @@ const housekeeping = fp(
         void (await app.payments.sweepUnsigned({ olderThanSeconds: UNSIGNED_SAFE_SECONDS })),
       { cron: "* * * * *", atStart: true },
     );
+    app.jobs.addTask("forget-told-answers", () => forgetTold(app.pool), {
+      cron: "* * * * *",
+    });
   },
   { name: "housekeeping" },
 );

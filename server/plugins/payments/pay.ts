@@ -7,10 +7,11 @@ import type { Hex } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { Cover } from "../custody/covers.ts";
-import type { HeldKey, IdempotencyRef } from "../guardrails/types.ts";
+import type { HeldKey, IdempotencyRef, JoiningCall } from "../guardrails/types.ts";
 import type { Settlement, SettlementOutcome, SettlementRequest } from "../settlement/types.ts";
 import {
   answerLost,
+  canceled,
   inProgress,
   keyReused,
   notKept,
@@ -18,6 +19,7 @@ import {
   type FreeAnswer,
   type Idempotency,
 } from "./idempotency.ts";
+import { hearEarlier, type Joining } from "./joining.ts";
 import type { PaymentRow } from "./store.ts";
 
 export interface PaymentKey {
@@ -90,6 +92,7 @@ export type SigningFault = "reserved" | "signed";
 export interface PayFlowDeps {
   settlement: Pick<Settlement, "wait">;
   idempotency: Idempotency;
+  joining: Pick<Joining, "earlier">;
   /** Persists the signature and makes the payment submitted, in a transaction of its own or of a group. */
   accept(request: SettlementRequest): Promise<{ created: boolean }>;
   sign(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex>;
@@ -143,6 +146,7 @@ export class PayFlow {
     idempotency: IdempotencyRef | undefined,
     prepare: () => Promise<PayOrder>,
   ): Promise<Answer> {
+    if (idempotency?.joins) return this.#joinOrPay(idempotency, idempotency.joins, prepare);
     const found = await this.#deps.idempotency.lookup(idempotency);
     if (found.kind === "answered") return found.answer;
     const order = await prepare();
@@ -155,15 +159,56 @@ export class PayFlow {
       const payment = await this.#takeOver(order, found, idempotency);
       if (payment) {
         const key = { agentId: order.agentId, paymentId: payment.id };
-        return this.#tell(key, idempotency, await order.resume(payment, found.heard), true);
+        const delivered = await order.resume(payment, found.heard);
+        return this.#tell(key, idempotency, delivered, { replayed: true, order });
       }
     }
+    return this.#pay(order, idempotency);
+  }
+
+  /** Without a key of the caller's: joins an earlier call whose answer nobody heard, or pays. */
+  async #joinOrPay(
+    ref: IdempotencyRef,
+    joins: JoiningCall,
+    prepare: () => Promise<PayOrder>,
+  ): Promise<Answer> {
+    let prepared: Promise<PayOrder> | undefined;
+    const prepareOnce = (): Promise<PayOrder> => (prepared ??= prepare());
+    for (;;) {
+      const earlier = await this.#deps.joining.earlier(ref, joins);
+      if (earlier === undefined) {
+        try {
+          return await this.#pay(await prepareOnce(), ref);
+        } catch (error) {
+          // An identical call has reserved meanwhile: that one is joined.
+          if (!(error instanceof ApiError) || error.code !== "idempotency_in_progress") throw error;
+        }
+        continue;
+      }
+      const held = { ...ref, key: earlier, joins: undefined };
+      const answer = await hearEarlier(
+        {
+          idempotency: this.#deps.idempotency,
+          store: this.#deps.store,
+          voidAbandoned: (key) => this.#voidAbandoned(key),
+          tell: (key, order, delivered) =>
+            this.#tell(key, held, delivered, { replayed: true, order }),
+        },
+        { held, joins, prepare: prepareOnce },
+      );
+      if (answer) return answer;
+    }
+  }
+
+  async #pay(order: PayOrder, idempotency: IdempotencyRef | undefined): Promise<Answer> {
+    if (idempotency?.isCanceled?.()) throw canceled();
     const reserved = await this.#reserve(order, idempotency);
     switch (reserved.kind) {
       case "reserved": {
-        const signed = await this.#signAndSubmit(order, reserved);
+        const signed = await this.#signAndSubmit(order, reserved, idempotency);
         const key = { agentId: order.agentId, paymentId: reserved.paymentId };
-        return this.#tell(key, idempotency, await reserved.deliver(signed), false);
+        const delivered = await reserved.deliver(signed);
+        return this.#tell(key, idempotency, delivered, { replayed: false, order });
       }
       case "unpaid": {
         const { body, freeAnswer } = reserved;
@@ -177,7 +222,10 @@ export class PayFlow {
       case "denied":
         throw reserved.error;
       case "replay":
+        if (idempotency?.joins) throw inProgress(null);
         return this.#deps.idempotency.replay(reserved.statusCode, reserved.response);
+      case "canceled":
+        throw canceled();
       case "in_progress":
         throw inProgress(reserved.paymentId);
       default:
@@ -233,7 +281,8 @@ export class PayFlow {
 
   async #reserve(order: PayOrder, idempotency: IdempotencyRef | undefined): Promise<Reservation> {
     const { asksOnce } = order;
-    if (!asksOnce || idempotency === undefined) return order.reserve();
+    // Without a key of the caller's there is none to take: an identical call joins this one only once it has reserved.
+    if (!asksOnce || idempotency === undefined || idempotency.joins) return order.reserve();
     if (!(await this.#deps.idempotency.claim(idempotency))) throw inProgress(null);
     try {
       return await order.reserve();
@@ -271,10 +320,12 @@ export class PayFlow {
     const key = { agentId: order.agentId, paymentId };
     const payment = await this.#deps.store.find(key);
     if (!payment || !order.isOver(payment)) throw inProgress(paymentId);
-    const isReleased =
-      payment.status === "reserved" &&
-      (await this.#deps.store.voidUnsigned({ ...key, ...NEVER_SIGNED }));
+    const isReleased = payment.status === "reserved" && (await this.#voidAbandoned(key));
     return isReleased ? undefined : payment;
+  }
+
+  #voidAbandoned(key: PaymentKey): Promise<boolean> {
+    return this.#deps.store.voidUnsigned({ ...key, ...NEVER_SIGNED });
   }
 
   /**
@@ -284,10 +335,12 @@ export class PayFlow {
   async #signAndSubmit(
     { agentId, kind, relay }: PayOrder,
     { paymentId, authorization, cover }: Extract<Reservation, { kind: "reserved" }>,
+    idempotency: IdempotencyRef | undefined,
   ): Promise<SignedAuthorization> {
     let signed: SignedAuthorization | undefined;
     try {
       await this.#deps.fault("reserved");
+      if (idempotency?.isCanceled?.()) throw canceled();
       const signature = await this.#deps.sign(agentId, authorization, cover);
       await this.#deps.fault("signed");
       signed = { ...authorization, signature };
@@ -296,6 +349,8 @@ export class PayFlow {
       if (!created) throw new Error(`authorization ${authorization.nonce} exists already`);
       return signed;
     } catch (error) {
+      if (this.#deps.isReservationGone(error) && (await this.#isCanceled({ agentId, paymentId })))
+        throw canceled(error);
       if (this.#deps.isReservationGone(error))
         throw new ApiError("service_unavailable", {
           detail: "The reservation ran out before it was signed. Nothing was paid; retry.",
@@ -314,6 +369,12 @@ export class PayFlow {
     }
   }
 
+  /** A cancellation, perhaps at another process, has released what was reserved. */
+  async #isCanceled(key: PaymentKey): Promise<boolean> {
+    const payment = await this.#deps.store.find(key).catch(() => undefined);
+    return payment?.failureCode === "call_canceled";
+  }
+
   /** Undefined where that could not be done now: the sweep will try again. */
   async #release(key: PaymentKey, detail: string): Promise<boolean | undefined> {
     try {
@@ -328,18 +389,23 @@ export class PayFlow {
     key: PaymentKey,
     idempotency: IdempotencyRef | undefined,
     delivered: Delivered,
-    replayed: boolean,
+    { replayed, order }: { replayed: boolean; order: PayOrder },
   ): Promise<Answer> {
+    // What our engine relays is told again from the ledger; no answer of it is kept for who has no key.
+    const kept = idempotency?.joins && order.relay ? undefined : idempotency;
+    const joins = idempotency?.joins;
     if (delivered.kind === "done") {
       const answer: Answer = { statusCode: 200, body: delivered.body, replayed };
-      const kept = await this.#deps.idempotency.keep(idempotency, answer);
+      const told = await this.#deps.idempotency.keep(kept, answer);
       await delivered.afterwards?.();
-      return kept;
+      if (joins) joins.answeredBy = idempotency.key;
+      return told;
     }
     const { kind, error } = delivered;
-    if (kind === "failed") await this.#deps.idempotency.keepError(idempotency, error);
+    if (kind === "failed") await this.#deps.idempotency.keepError(kept, error);
     else await this.#deps.store.markUnknown(key);
     await delivered.afterwards?.();
+    if (joins && kind === "failed") joins.answeredBy = idempotency.key;
     throw error;
   }
 }

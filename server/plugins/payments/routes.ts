@@ -45,7 +45,12 @@ const spending: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { agent, body } = request;
-      const idempotency = await request.payingRef({ subjectId: agent.id, route: SPEND, body });
+      const idempotency = await request.payingRef({
+        subjectId: agent.id,
+        route: SPEND,
+        body,
+        reply,
+      });
       const { network } = app.chains.byNetwork(body.network ?? agent.network) ?? {};
       if (!network) {
         const valid = app.config.networks.map(({ id }) => id).join(", ");

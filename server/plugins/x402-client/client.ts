@@ -66,7 +66,7 @@ export class X402Client {
     };
     try {
       const answer = await this.#deps.flow.run(idempotency, prepared);
-      await entry?.ended(answer);
+      await entry?.ended(answer, idempotency);
       return answer;
     } catch (error) {
       await entry?.failed(error).catch(
@@ -130,6 +130,9 @@ export class X402Client {
     await this.#assertMayAsk(job);
     const cached = await toldFromCache(job);
     if (cached) return cached;
+    // While the target thinks.
+    const room = !isQuote && caller.idempotency && entry.assertRoomToKeep(caller.idempotency);
+    if (room) room.catch(() => undefined);
     const balanceFor = this.#readBalanceAhead(caller);
     const asked = isQuote
       ? await this.#askForQuote(job)
@@ -151,10 +154,10 @@ export class X402Client {
     }
     const signedIn = refusal ? undefined : await signIn(job, offer, chosen);
     if (signedIn) return signedIn;
-    if (caller.idempotency !== undefined) await entry.assertRoomToKeep();
+    await room;
     await caller.lease.reserve();
     // The target asks to be paid: it has not acted yet.
-    if (!isSafe(target)) await deps.flow.release(caller.idempotency);
+    if (!isSafe(target) && !caller.idempotency?.joins) await deps.flow.release(caller.idempotency);
     const reserved = await this.#deps.agentReserve.reserve(request);
     if (reserved.kind !== "reserved") return reserved;
     const { paymentId, remainingAtomic } = reserved;

@@ -3,6 +3,7 @@ import fp from "fastify-plugin";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { notePaidSite } from "../custody/store.ts";
 import { hasSite } from "../agents/payees-store.ts";
+import { unheardBytes } from "../payments/joining-store.ts";
 import type { PaymentKey } from "../payments/pay.ts";
 import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
@@ -49,6 +50,7 @@ export default fp(
           begin: (start) => beginFetch(app.prisma, start),
           end: (key, end) => endFetch(app.prisma, key, end),
           kept: (agentId) => keptLastDay(app.prisma, agentId),
+          unheard: (agentId) => unheardBytes(app.pool, agentId),
         },
         cache: {
           look: (key, ages) => lookOrClaim(app.pool, key, ages),

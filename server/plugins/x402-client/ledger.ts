@@ -2,6 +2,7 @@
 import { stringifyExact } from "../../core/exact-json.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Answer } from "../payments/idempotency.ts";
 import type { Lease } from "./budget.ts";
 import type { FetchEnd, FetchStart } from "./fetches-store.ts";
@@ -10,6 +11,8 @@ export interface FetchLedger {
   begin(start: FetchStart): Promise<string>;
   end(key: { agentId: string; id: string }, end: FetchEnd): Promise<void>;
   kept(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
+  /** Of answers that are kept only until they are told. */
+  unheard(agentId: string): Promise<{ bytes: number; releaseInSeconds: number }>;
 }
 
 /** Answers that were paid for are kept for a repeat with their key: so many bytes of one agent in 24 hours. */
@@ -58,8 +61,10 @@ export class LedgerEntry {
   };
 
   /** Throws when an answer with a key could not be kept any more: before anything is signed for it. */
-  async assertRoomToKeep(): Promise<void> {
-    const { bytes, releaseInSeconds } = await this.#ledger.kept(this.#start.agentId);
+  async assertRoomToKeep(ref: IdempotencyRef): Promise<void> {
+    const { agentId } = this.#start;
+    const kept = isKept(ref) ? this.#ledger.kept(agentId) : this.#ledger.unheard(agentId);
+    const { bytes, releaseInSeconds } = await kept;
     if (bytes < KEPT_BYTES_PER_DAY) return;
     throw new ApiError("fetch_quota_exceeded", {
       headers: { "retry-after": String(releaseInSeconds) },
@@ -68,7 +73,7 @@ export class LedgerEntry {
   }
 
   /** `text`: what is kept of it. */
-  async ended({ body, text }: Answer): Promise<void> {
+  async ended({ body, text }: Answer, ref: IdempotencyRef | undefined): Promise<void> {
     const { paid, dryRun, paymentId } = body;
     if (body["status"] === "approval_required") return this.#refused("approval_required");
     const outcome = dryRun === true ? "quoted" : paid === true ? "paid" : "free";
@@ -76,7 +81,7 @@ export class LedgerEntry {
       outcome,
       code: null,
       paymentId: idOf(paymentId),
-      keptBytes: typeof paymentId === "string" ? Buffer.byteLength(text ?? "") : 0,
+      keptBytes: isKept(ref) && typeof paymentId === "string" ? Buffer.byteLength(text ?? "") : 0,
     });
   }
 
@@ -86,8 +91,8 @@ export class LedgerEntry {
     const code = told?.code ?? "internal_error";
     const paymentId = idOf(told?.extra["paymentId"]);
     // The seller's answer is kept with the error that carries it.
-    const isKept = paymentId !== null && told?.extra["thirdParty"] !== undefined;
-    const keptBytes = isKept ? Buffer.byteLength(stringifyExact(told.extra)) : 0;
+    const carriesIt = paymentId !== null && told?.extra["thirdParty"] !== undefined;
+    const keptBytes = carriesIt ? Buffer.byteLength(stringifyExact(told.extra)) : 0;
     await this.#end({ outcome, code, paymentId, keptBytes });
   }
 
@@ -101,6 +106,10 @@ export class LedgerEntry {
     await this.#ledger.end({ agentId: this.#start.agentId, id }, { ...end, ...seen });
   }
 }
+
+/** Counted for a day. What is kept only until it is told is counted while it is there. */
+const isKept = (ref: IdempotencyRef | undefined): boolean =>
+  ref !== undefined && (!ref.joins || ref.call !== undefined);
 
 const idOf = (paymentId: unknown): string | null =>
   typeof paymentId === "string" ? paymentId : null;

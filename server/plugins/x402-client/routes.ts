@@ -9,10 +9,10 @@ import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
 import { keepJsonText } from "../http/index.ts";
+import { FETCH_ROUTE } from "../payments/index.ts";
 import { listFetches, type FetchRow } from "./fetches-store.ts";
 import type { FetchCaller, FetchInput } from "./request.ts";
 
-const FETCH = "POST /api/agents/x402-fetch";
 const TRY = "POST /api/agents/:id/try";
 
 /** Of a fetch that was paid, beside what asking the target can end in. */
@@ -65,7 +65,12 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         network: agent.network,
         fetch: agent.fetch,
         requestId: request.id,
-        idempotency: await request.payingRef({ subjectId: agent.id, route: FETCH, body }),
+        idempotency: await request.payingRef({
+          subjectId: agent.id,
+          route: FETCH_ROUTE,
+          body,
+          reply,
+        }),
       });
     },
   );
@@ -99,7 +104,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         network: agent.network,
         fetch: agent.fetch,
         requestId: request.id,
-        idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body }),
+        idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body, reply }),
       });
     },
   );

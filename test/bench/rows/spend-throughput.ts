@@ -58,7 +58,6 @@ async function spendFor(
 ): Promise<{ perSecond: number; statuses: Record<string, number> }> {
   const http = new HttpPool(world.ours, { connections: IN_FLIGHT, pipelining: 1 });
   const statuses: Record<string, number> = {};
-  const body = JSON.stringify({ recipient: PAYEE, amount: "0.001" });
   const startMs = performance.now();
   let next = 0;
   const worker = async (): Promise<void> => {
@@ -71,7 +70,8 @@ async function spendFor(
           "content-type": "application/json",
           authorization: `Bearer ${agent?.apiKey ?? ""}`,
         },
-        body,
+        // Alike, and not decided yet, they would be one payment.
+        body: JSON.stringify({ recipient: PAYEE, amount: "0.001", memo: `${durationMs}.${next}` }),
       });
       await answer.body.dump();
       statuses[answer.statusCode] = (statuses[answer.statusCode] ?? 0) + 1;

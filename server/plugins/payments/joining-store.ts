@@ -1,0 +1,97 @@
+/** What is remembered of calls without a key: which may be joined, which were heard, which canceled. */
+import { Coalescer } from "../../core/shared-answers.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import type { IdempotencyRef } from "../guardrails/types.ts";
+import type { EarlierCall, JoiningStore } from "./joining.ts";
+
+export async function findEarlier(
+  sql: Sql,
+  ref: IdempotencyRef,
+  waited: number,
+): Promise<EarlierCall | undefined> {
+  // SQL: the first look of every call that pays without a key; prepared.
+  const { rows } = await sql.query<EarlierCall>({
+    name: "joinable-call",
+    text: `SELECT j.key, j.told_at IS NOT NULL AS "isTold", purser_told_before(j.told_at, $4) AS "isHeard",
+                  NOT p.outstanding AND GREATEST(j.updated_at, p.settled_at) > statement_timestamp() - interval '2 seconds'
+                    AS "isFresh"
+             FROM purser_joinable($1, $2, $3) j JOIN payments p ON p.agent_id = $1 AND p.id = j.payment_id`,
+    values: [ref.subjectId, ref.route, Buffer.from(ref.bodyHash), waited],
+  });
+  return rows[0];
+}
+
+const GROUPS = { maxBatch: 64, maxInFlight: 2 };
+
+/** Answers that are heard at the same time are marked together; one that somebody marks just now needs no second mark. */
+export function markTold(sql: Sql): JoiningStore["told"] {
+  const groups = new Coalescer<Parameters<JoiningStore["told"]>[0], void>(async (told) => {
+    // SQL: beside every answer of a call without a key, in groups.
+    await sql.query({
+      name: "calls-told",
+      text: `UPDATE idempotency_keys k SET told_at = statement_timestamp() - make_interval(secs => free.ago / 1000)
+               FROM (SELECT o.subject_id, o.route, o.key, w.ago FROM idempotency_keys o
+                       JOIN unnest($1::text[], $2::text[], $3::text[], $4::float8[]) AS w (subject_id, route, key, ago)
+                      USING (subject_id, route, key)
+                      WHERE o.implicit AND o.told_at IS NULL FOR UPDATE OF o SKIP LOCKED) AS free
+              WHERE k.subject_id = free.subject_id AND k.route = free.route AND k.key = free.key`,
+      values: [
+        told.map(({ ref }) => ref.subjectId),
+        told.map(({ ref }) => ref.route),
+        told.map(({ key }) => key),
+        told.map(({ atMs }) => performance.now() - atMs),
+      ],
+    });
+    return told.map(() => undefined);
+  }, GROUPS);
+  return async (told) => {
+    const { ref, key, atMs } = told;
+    if (ref.call === undefined) return groups.ask(told);
+    // SQL: one after the other with a cancellation that comes at the same moment.
+    await sql.query("SELECT purser_call_told($1, $2, $3, $4, $5)", [
+      ref.subjectId,
+      ref.route,
+      key,
+      ref.call,
+      performance.now() - atMs,
+    ]);
+  };
+}
+
+/** Stops what is not signed yet, whichever process runs it, and takes back that it was heard. */
+export async function cancelCall(sql: Sql, agentId: string, call: string): Promise<void> {
+  // SQL: one function under the agent's lock.
+  await sql.query("SELECT purser_cancel_call($1, $2)", [agentId, call]);
+}
+
+/** Bytes of answers that nobody has heard yet, of calls without a key. */
+export async function unheardBytes(
+  sql: Sql,
+  agentId: string,
+): Promise<{ bytes: number; releaseInSeconds: number }> {
+  // SQL: the size of what is stored, without reading it.
+  const { rows } = await sql.query<{ bytes: number }>(
+    `SELECT COALESCE(sum(pg_column_size(response)), 0)::float8 AS bytes FROM idempotency_keys
+      WHERE subject_id = $1 AND implicit AND call IS NULL AND response IS NOT NULL`,
+    [agentId],
+  );
+  return { bytes: rows[0]?.bytes ?? 0, releaseInSeconds: 60 };
+}
+
+const FORGET_BATCH = 500;
+
+/** An answer that nobody can ask for by a key is kept until it is told, or can be joined no more. */
+export async function forgetTold(sql: Sql): Promise<void> {
+  for (;;) {
+    // SQL: by batches, of which Prisma knows nothing.
+    const { rowCount } = await sql.query(
+      `UPDATE idempotency_keys SET response = NULL WHERE ctid = ANY (ARRAY(
+         SELECT ctid FROM idempotency_keys
+          WHERE implicit AND call IS NULL AND response IS NOT NULL
+            AND updated_at < now() - CASE WHEN told_at IS NULL THEN interval '11 minutes' ELSE interval '1 minute' END
+          LIMIT $1))`,
+      [FORGET_BATCH],
+    );
+    if ((rowCount ?? 0) < FORGET_BATCH) return;
+  }
+}

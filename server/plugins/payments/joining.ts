@@ -1,0 +1,159 @@
+/**
+ * Calls that come without a key (docs/decisions/0025): which earlier one an identical call joins, and when an answer
+ * counts as heard. An answer is heard when the last of it has gone into a connection that was open, and no cancellation
+ * says otherwise. A mark that is lost makes the next identical call a replay, never a second payment.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import { parseExact } from "../../core/exact-json.ts";
+import { waitedMs } from "../guardrails/store.ts";
+import type { IdempotencyRef, JoiningCall } from "../guardrails/types.ts";
+import { inProgress, joinedError, type Answer, type Idempotency } from "./idempotency.ts";
+import type { Delivered, PaymentKey, PayOrder } from "./pay.ts";
+import type { PaymentRow } from "./store.ts";
+
+/** A caller who makes our own call for somebody else and tells him the answer: the MCP server. */
+export interface Intermediary {
+  /** What a cancellation names. */
+  call: string;
+  cameAtMs: number;
+  isGone: () => boolean;
+  isCanceled: () => boolean;
+  /** Set by the call: what is told when the intermediary's own answer is heard. */
+  ref?: IdempotencyRef;
+}
+
+/** Names, in a request of this process to itself, for whom it is made. */
+export const INTERMEDIARY = "purser-intermediary";
+
+export interface EarlierCall {
+  key: string;
+  /** Its answer was heard by somebody, and: before the call that asks came. */
+  isTold: boolean;
+  isHeard: boolean;
+  /** It ended just now: whoever heard it may not have been written down yet. */
+  isFresh: boolean;
+}
+
+export interface JoiningStore {
+  earlier(ref: IdempotencyRef, waitedMs: number): Promise<EarlierCall | undefined>;
+  told(args: { ref: IdempotencyRef; key: string; atMs: number }): Promise<void>;
+}
+
+/** How long the mark of an answer that another process told may take to be seen here. */
+const MARK_PAUSES_MS = [20, 40, 80, 120, 240];
+/** A mark of this process is compared with its own clock for so long. */
+const REMEMBERED_MS = 60_000;
+
+export class Joining {
+  readonly #store: JoiningStore;
+  readonly #warn: (error: unknown) => void;
+  readonly #marking = new Map<string, Promise<void>>();
+  readonly #toldAtMs = new Map<string, number>();
+
+  constructor(store: JoiningStore, warn: (error: unknown) => void) {
+    this.#store = store;
+    this.#warn = warn;
+  }
+
+  /** The key of the call to join, if there is one. */
+  async earlier(ref: IdempotencyRef, joins: JoiningCall): Promise<string | undefined> {
+    for (let turn = 0; ; turn += 1) {
+      const row = await this.#store.earlier(ref, waitedMs(joins));
+      if (!row) return undefined;
+      const marking = this.#marking.get(row.key);
+      if (marking && !row.isTold) {
+        await marking;
+        this.#marking.delete(row.key);
+        continue;
+      }
+      if (row.isTold) {
+        const toldAtMs = this.#toldAtMs.get(row.key);
+        if (toldAtMs === undefined ? !row.isHeard : toldAtMs > joins.cameAtMs) return row.key;
+        joins.heard = row.key;
+        return undefined;
+      }
+      const pauseMs = MARK_PAUSES_MS[turn];
+      if (!row.isFresh || pauseMs === undefined) return row.key;
+      await sleep(pauseMs);
+    }
+  }
+
+  /** The answer of this call has gone out whole. */
+  heard(ref: IdempotencyRef): void {
+    const key = ref.joins?.answeredBy;
+    if (key === undefined) return;
+    const atMs = performance.now();
+    this.#toldAtMs.set(key, atMs);
+    const marking = this.#store
+      .told({ ref, key, atMs })
+      .catch(this.#warn)
+      .finally(() => {
+        if (this.#marking.get(key) === marking) this.#marking.delete(key);
+      });
+    this.#marking.set(key, marking);
+    for (const [old, toldAtMs] of this.#toldAtMs) {
+      if (atMs - toldAtMs < REMEMBERED_MS) break;
+      this.#toldAtMs.delete(old);
+    }
+  }
+
+  /** What is under way, before the connections close. */
+  async end(): Promise<void> {
+    await Promise.all(this.#marking.values());
+  }
+}
+
+/** How often a call looks whether the one it joined has ended: ever more rarely. */
+const FIRST_LOOK_MS = 60;
+const LAST_LOOK_MS = 1_000;
+
+interface HearingDeps {
+  idempotency: Pick<Idempotency, "look" | "replay">;
+  store: { find(key: PaymentKey): Promise<PaymentRow | undefined> };
+  /** Releases what a dead process reserved and did not sign. */
+  voidAbandoned(key: PaymentKey): Promise<boolean>;
+  tell(key: PaymentKey, order: PayOrder, delivered: Delivered): Promise<Answer>;
+}
+
+/** Waits for the end of an earlier call and tells it. Undefined: nothing moved by it, so it is no answer to this one. */
+export async function hearEarlier(
+  deps: HearingDeps,
+  call: { held: IdempotencyRef; joins: JoiningCall; prepare: () => Promise<PayOrder> },
+): Promise<Answer | undefined> {
+  const { idempotency, store } = deps;
+  const { held, joins, prepare } = call;
+  for (let pauseMs = FIRST_LOOK_MS; ; pauseMs = Math.min(pauseMs * 1.5, LAST_LOOK_MS)) {
+    const row = await idempotency.look(held);
+    if (!row || row.paymentId === null) return undefined;
+    const key = { agentId: held.subjectId, paymentId: row.paymentId };
+    const payment = await store.find(key);
+    if (!payment || payment.status === "voided") return undefined;
+    const { statusCode, response } = row;
+    if (statusCode !== null) {
+      joins.answeredBy = held.key;
+      return joined(() => idempotency.replay(statusCode, response));
+    }
+    const order = await prepare();
+    if (order.isOver(payment)) {
+      if (payment.status === "reserved" && (await deps.voidAbandoned(key))) return undefined;
+      const delivered = await order.resume(
+        payment,
+        response === null ? undefined : parseExact(response),
+      );
+      const isVoid = async () => (await store.find(key))?.status === "voided";
+      if (delivered.kind === "failed" && (await isVoid())) return undefined;
+      if (delivered.kind !== "unknown") joins.answeredBy = held.key;
+      return joined(() => deps.tell(key, order, delivered));
+    }
+    if (joins.isGone()) throw inProgress(row.paymentId);
+    await sleep(pauseMs);
+  }
+}
+
+async function joined(tell: () => Answer | Promise<Answer>): Promise<Answer> {
+  try {
+    return { ...(await tell()), joined: true };
+  } catch (error) {
+    throw joinedError(error);
+  }
+}

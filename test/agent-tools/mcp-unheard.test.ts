@@ -1,0 +1,217 @@
+// Goal: an MCP client that times out, cancels or is told nothing pays once; what is canceled before it is signed is not paid; whichever replica hears it.
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import t from "tap";
+import { until } from "../helpers/until.ts";
+import { testApp } from "../helpers/app.ts";
+import { assertLedgerIsChain, market } from "../x402-client/market.ts";
+
+const made = await market(t, { listen: true, chainOptions: { blockTimeSeconds: 1 } });
+const { agent, app, baseUrl, database, seller } = made;
+const replica = await testApp(t, {
+  listen: true,
+  database,
+  chain: made.chain,
+  env: { SETTLE_WAIT_MS: "2500" },
+  configure: (config) => void config.fetchPrivateOrigins.push(seller.origin),
+});
+t.teardown(() => {
+  app.server.closeAllConnections();
+  replica.app.server.closeAllConnections();
+});
+
+/** `elsewhere`: its notifications go to the other replica, as behind a load balancer. */
+async function connect({ elsewhere = false } = {}): Promise<Client> {
+  const client = new Client({ name: "test", version: "1" });
+  const transport = new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
+    requestInit: { headers: { authorization: `Bearer ${agent.apiKey}` } },
+    fetch: (url, init) => {
+      const { body } = init ?? {};
+      const isNotice =
+        elsewhere && typeof body === "string" && body.includes("notifications/cancelled");
+      return fetch(isNotice ? `${replica.baseUrl}/mcp` : url, init);
+    },
+  });
+  await client.connect(transport);
+  t.teardown(() => client.close());
+  return client;
+}
+
+type Body = Record<string, unknown>;
+const call = async (
+  client: Client,
+  name: string,
+  args: Body,
+  options: Parameters<Client["callTool"]>[2] = {},
+): Promise<Body> => {
+  const result = await client.callTool({ name, arguments: args }, undefined, options);
+  return result.structuredContent as Body;
+};
+const paid = async (): Promise<number> => {
+  const { rows } = await database.pool.query<{ count: number }>(
+    "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND status IN ('reserved', 'submitted', 'settled', 'unknown')",
+    [agent.id],
+  );
+  return rows[0]?.count ?? 0;
+};
+let number = 0;
+const fetching = () => ({ url: `${seller.url}&n=${(number += 1)}`, maxAmount: "0.01" });
+/** The seller takes so long for each answer to a proof. */
+const slowSeller = (ms: number) => {
+  seller.script = {
+    onProof: async ({ response, proof }) => {
+      const transaction = await seller.settle(proof);
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      response
+        .writeHead(200, { "content-type": "application/json", ...seller.receipt({ transaction }) })
+        .end('{"answer":42}');
+    },
+  };
+};
+const TIMED_OUT = { message: /timed out/ };
+
+for (const elsewhere of [false, true])
+  t.test(`a client of 1 s, a seller of 3 s${elsewhere ? ", two replicas" : ""}`, async (t) => {
+    seller.script = {};
+    const client = await connect({ elsewhere });
+    // Once, so that the second is what it is about: the first loads whatever is loaded late.
+    await call(client, "x402_fetch", fetching());
+    slowSeller(3_000);
+    const args = fetching();
+    const before = await paid();
+    await t.rejects(call(client, "x402_fetch", args, { timeout: 1_000 }), TIMED_OUT);
+    const again = await call(client, "x402_fetch", args, { timeout: 20_000 });
+    t.match(again, { paid: true, replayed: true, next: /own/, data: { answer: 42 } });
+    t.equal(await paid(), before + 1, "0.001 is spent, not 0.002");
+    t.equal((await call(client, "x402_fetch", args))["replayed"], undefined);
+    t.equal(await paid(), before + 2, "its answer was heard: the next is a purchase of its own");
+  });
+
+t.test("it gave up, the answer was ready, and only then it asks again", async (t) => {
+  slowSeller(1_500);
+  const client = await connect({ elsewhere: true });
+  const args = fetching();
+  const before = await paid();
+  await t.rejects(call(client, "x402_fetch", args, { timeout: 1_000 }), TIMED_OUT);
+  // The answer has gone out by now, to a client that did not listen.
+  await until(async () => {
+    const { rowCount } = await database.pool.query(
+      "SELECT 1 FROM idempotency_keys k JOIN canceled_calls c ON c.call = k.call WHERE k.status_code = 200 AND k.told_at IS NULL AND k.subject_id = $1 AND k.payment_id = (SELECT id FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1)",
+      [agent.id],
+    );
+    return rowCount === 1;
+  });
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  t.match(await call(client, "x402_fetch", args), { replayed: true });
+  t.equal(await paid(), before + 1);
+});
+
+t.test("a spend, and a cancellation that comes after the answer went out", async (t) => {
+  seller.script = {};
+  const client = await connect({ elsewhere: true });
+  const args = { recipient: made.seller.entry()["payTo"], amount: "0.001", memo: "late" };
+  const before = await paid();
+  const first = await call(client, "send_usdc", args);
+  t.match(first, { success: true, idempotencyKey: /^auto-/ });
+  const told = () =>
+    database.pool.query<{ told_call: string }>(
+      "SELECT told_call FROM idempotency_keys WHERE key = $1 AND told_at IS NOT NULL",
+      [first["idempotencyKey"]],
+    );
+  await until(async () => (await told()).rowCount === 1);
+  await replica.app.cancelCall(agent.id, (await told()).rows[0]?.told_call ?? "");
+  t.match(await call(client, "send_usdc", args), { replayed: true, txHash: first["txHash"] });
+  t.equal(await paid(), before + 1);
+  t.match(await call(client, "send_usdc", { ...args, idempotencyKey: "mine" }), { success: true });
+  t.equal(await paid(), before + 2, "a key of its own: a second purchase");
+});
+
+t.test("canceled before anything is signed: nothing is paid", async (t) => {
+  for (const elsewhere of [false, true]) {
+    const client = await connect({ elsewhere });
+    const before = await paid();
+    // While the target is asked for its price.
+    const proofs = seller.proofs.length;
+    let asked: () => void = () => undefined;
+    const reached = new Promise<void>((resolve) => (asked = resolve));
+    seller.script = {
+      onAsk: async ({ response }) => {
+        asked();
+        await new Promise((resolve) => setTimeout(resolve, 800));
+        seller.refuse(response, seller.entry());
+      },
+    };
+    const stop = new AbortController();
+    const asking = call(client, "x402_fetch", fetching(), { signal: stop.signal });
+    const ended = t.rejects(asking);
+    await reached;
+    stop.abort("changed my mind");
+    await ended;
+    await new Promise((resolve) => setTimeout(resolve, 1_500));
+    t.equal(await paid(), before, "not reserved");
+    t.equal(seller.proofs.length, proofs);
+
+    // Reserved, and not yet signed.
+    seller.script = {};
+    const args = fetching();
+    const again = new AbortController();
+    let isReserved: () => void = () => undefined;
+    const reserved = new Promise<void>((resolve) => (isReserved = resolve));
+    app.paymentFaults.at = async (point) => {
+      if (point !== "signed") return;
+      app.paymentFaults.at = undefined;
+      isReserved();
+      await until(async () => (await paid()) === before);
+    };
+    const late = t.rejects(call(client, "x402_fetch", args, { signal: again.signal }));
+    await reserved;
+    again.abort("changed my mind again");
+    await late;
+    await until(async () => (await paid()) === before);
+    const { rows } = await database.pool.query(
+      "SELECT status, failure_code FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
+      [agent.id],
+    );
+    t.same(rows, [{ status: "voided", failure_code: "call_canceled" }]);
+    t.equal(seller.proofs.length, proofs, "the signature went nowhere");
+    t.equal((await call(client, "x402_fetch", args))["replayed"], undefined, "paid when asked for");
+    t.equal(await paid(), before + 1);
+  }
+});
+
+t.test("signs of life: a client that resets its time-out waits as long as it takes", async (t) => {
+  slowSeller(3_000);
+  const client = await connect();
+  const seen: number[] = [];
+  const answer = await call(client, "x402_fetch", fetching(), {
+    timeout: 1_500,
+    resetTimeoutOnProgress: true,
+    onprogress: ({ progress }) => void seen.push(progress),
+  });
+  t.match(answer, { paid: true });
+  t.equal(answer["replayed"], undefined);
+  t.ok(seen.length >= 2, `${seen.length} notes`);
+  seller.script = {};
+});
+
+t.test("another client of the same agent cancels nothing of this one", async (t) => {
+  const first = await connect();
+  const second = await connect();
+  slowSeller(1_000);
+  const before = await paid();
+  // Both count their requests alike.
+  const one = call(first, "x402_fetch", fetching());
+  const other = call(second, "x402_fetch", fetching(), { timeout: 600 });
+  await t.rejects(other, TIMED_OUT);
+  t.match(await one, { paid: true });
+  t.equal(await paid(), before + 2);
+  seller.script = {};
+});
+
+t.test("the books", async (t) => {
+  await until(async () => {
+    const { rowCount } = await database.pool.query("SELECT 1 FROM payments WHERE outstanding");
+    return rowCount === 0;
+  });
+  await assertLedgerIsChain(t, made);
+});

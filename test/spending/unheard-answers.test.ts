@@ -1,0 +1,275 @@
+// Goal: an answer the caller never heard is told to the identical call that follows, and paid once; an answer that was heard ends it, and the next is a purchase of its own.
+import t, { type Test } from "tap";
+import { forgetTold } from "../../server/plugins/payments/joining-store.ts";
+import { until } from "../helpers/until.ts";
+import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
+
+const made = await market(t, { listen: true, chainOptions: { blockTimeSeconds: 1 } });
+const { agent, baseUrl, database, seller } = made;
+// A client that hung up opens a connection anew and asks nothing on it: no idle one, for Node.
+t.teardown(() => made.app.server.closeAllConnections());
+
+interface Heard {
+  status: number;
+  body: Record<string, unknown>;
+  replayed: string | null;
+}
+
+const post = async (
+  path: string,
+  body: unknown,
+  { key, signal }: { key?: string; signal?: AbortSignal } = {},
+): Promise<Heard> => {
+  const answer = await fetch(`${baseUrl}/api/agents/${path}`, {
+    method: "POST",
+    headers: { ...agent.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
+    body: typeof body === "string" ? body : JSON.stringify(body),
+    signal: signal ?? null,
+  });
+  return {
+    status: answer.status,
+    body: (await answer.json()) as Record<string, unknown>,
+    replayed: answer.headers.get("idempotent-replayed"),
+  };
+};
+/** Asks, waits until `begun`, and hangs up. */
+const hangUp = async (t: Test, path: string, body: unknown, begun: () => Promise<unknown>) => {
+  const client = new AbortController();
+  const asked = post(path, body, { signal: client.signal });
+  const gone = t.rejects(asked, { name: "AbortError" }, "the client heard nothing");
+  await begun();
+  client.abort();
+  await gone;
+};
+const paid = async (): Promise<number> => {
+  const { rows } = await database.pool.query<{ count: number }>(
+    "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND status IN ('reserved', 'submitted', 'settled', 'unknown')",
+    [agent.id],
+  );
+  return rows[0]?.count ?? 0;
+};
+const allSettled = async () =>
+  until(async () => {
+    const { rowCount } = await database.pool.query(
+      "SELECT 1 FROM payments WHERE agent_id = $1 AND outstanding",
+      [agent.id],
+    );
+    return rowCount === 0;
+  });
+let number = 0;
+/** A call like no other of this file. */
+const spending = () => ({ recipient: PAYEE, amount: "0.001", memo: `n${(number += 1)}` });
+const fetching = () => ({ url: `${seller.url}&n=${(number += 1)}` });
+
+/** Holds the seller's answers until they are let go. */
+function holdSeller(answer = '{"answer":42}') {
+  let release: () => void = () => undefined;
+  let reached: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => (release = resolve));
+  const atSeller = new Promise<void>((resolve) => (reached = resolve));
+  seller.script = {
+    onProof: async ({ response, proof }) => {
+      reached();
+      await held;
+      const transaction = await seller.settle(proof);
+      response
+        .writeHead(200, { "content-type": "application/json", ...seller.receipt({ transaction }) })
+        .end(answer);
+    },
+  };
+  return { release, atSeller };
+}
+
+t.test("a fetch whose client hung up", async (t) => {
+  const body = fetching();
+  const before = await paid();
+  const { release, atSeller } = holdSeller();
+  await hangUp(t, "x402-fetch", body, () => atSeller);
+  const second = post("x402-fetch", body);
+  const third = post("x402-fetch", JSON.stringify({ ...body, reason: "not what is bought" }));
+  release();
+  for (const heard of [await second, await third]) {
+    t.match(heard, {
+      status: 200,
+      replayed: "true",
+      body: { replayed: true, next: /Idempotency-Key/, paid: true, data: { answer: 42 } },
+    });
+  }
+  t.equal(await paid(), before + 1, "one payment");
+  t.equal(seller.proofs.length, 1);
+
+  seller.script = {};
+  const next = await post("x402-fetch", body);
+  t.match(next, { status: 200, replayed: null, body: { paid: true } });
+  t.equal(next.body["replayed"], undefined);
+  t.equal(await paid(), before + 2, "its answer was heard: the next call is a purchase of its own");
+  await post("x402-fetch", body);
+  t.equal(await paid(), before + 3, "and so is the next");
+});
+
+t.test("a spend whose client hung up", async (t) => {
+  const body = spending();
+  const before = await paid();
+  const first = async () => until(async () => (await paid()) === before + 1);
+  await hangUp(t, "spend", body, first);
+  const joined = await post("spend", { memo: body.memo, amount: body.amount, recipient: PAYEE });
+  t.match(joined, { status: 200, replayed: "true", body: { replayed: true, txHash: /^0x/ } });
+  t.equal(await paid(), before + 1, "one payment, whatever the order of the members");
+  t.equal((await post("spend", body)).body["replayed"], undefined);
+  t.equal(await paid(), before + 2);
+
+  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
+  await allSettled();
+  const late = await post("spend", body);
+  t.match(late.body, { replayed: true }, "also when it had ended before it was asked again");
+  t.equal(await paid(), before + 3);
+});
+
+t.test("who wants it twice says so with a key, or asks once more after the answer", async (t) => {
+  const body = spending();
+  const before = await paid();
+  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 1));
+  const own = await post("spend", body, { key: "a second one" });
+  t.match(own, { status: 200, replayed: null });
+  t.equal(await paid(), before + 2);
+  t.match((await post("spend", body)).body, { replayed: true }, "the first one still waits");
+  t.equal(await paid(), before + 2);
+});
+
+t.test("at the same moment: one pays, the others hear its answer", async (t) => {
+  const before = await paid();
+  for (const [path, body] of [
+    ["spend", spending()],
+    ["x402-fetch", fetching()],
+  ] as const) {
+    const heard = await Promise.all(Array.from({ length: 10 }, () => post(path, body)));
+    t.same(
+      heard.map(({ status }) => status),
+      heard.map(() => 200),
+      JSON.stringify(heard.find(({ status }) => status !== 200)),
+    );
+    t.equal(new Set(heard.map((one) => one.body["paymentId"])).size, 1, `${path}: one payment`);
+    t.equal(heard.filter((one) => one.replayed === null).length, 1);
+  }
+  t.equal(await paid(), before + 2);
+});
+
+t.test("one after the other, as fast as they come: each is a purchase", async (t) => {
+  const body = fetching();
+  const before = await paid();
+  for (let turn = 0; turn < 5; turn += 1) t.equal((await post("x402-fetch", body)).replayed, null);
+  t.equal(await paid(), before + 5);
+});
+
+t.test("where nothing moved, the next call just runs", async (t) => {
+  const body = { ...fetching(), maxAmount: "0.01" };
+  const before = await paid();
+  let isRefused = false;
+  seller.script = {
+    onProof: ({ response }) => {
+      isRefused = true;
+      response.writeHead(500).end();
+    },
+  };
+  await hangUp(t, "x402-fetch", body, () => until(async () => isRefused));
+  seller.script = {};
+  const again = await post("x402-fetch", body);
+  t.match(again, { status: 200, replayed: null, body: { paid: true } });
+  t.equal(await paid(), before + 1);
+
+  seller.script = { terms: () => seller.entry({ amount: "2000000" }) };
+  t.match(await post("x402-fetch", body), { status: 403 });
+  seller.script = {};
+  t.match(await post("x402-fetch", body), { status: 200, replayed: null }, "a denial ends nothing");
+});
+
+t.test("paid for nothing, and nobody heard it: told again, and not paid again", async (t) => {
+  const body = fetching();
+  const before = await paid();
+  let proofs = 0;
+  seller.script = {
+    onProof: async ({ response, proof }) => {
+      proofs += 1;
+      if (proofs === 1) await seller.settle(proof);
+      response.writeHead(500).end();
+    },
+  };
+  await hangUp(t, "x402-fetch", body, () => until(async () => proofs > 0));
+  const told = await post("x402-fetch", body);
+  t.match(told, {
+    status: 502,
+    replayed: "true",
+    body: { code: "paid_upstream_failed", replayed: true, txHash: /^0x/, next: String },
+  });
+  t.equal(await paid(), before + 1);
+  seller.script = {};
+  t.match(await post("x402-fetch", body), { status: 200, replayed: null }, "it was heard now");
+});
+
+t.test("ten minutes later it is a new purchase, unless the chain has not decided", async (t) => {
+  const body = spending();
+  const before = await paid();
+  const age = async (minutes: number) => {
+    const by = `interval '${minutes} minutes'`;
+    await database.pool.query(
+      `UPDATE idempotency_keys SET created_at = created_at - ${by}, updated_at = updated_at - ${by} WHERE implicit`,
+    );
+    await database.pool.query(`UPDATE payments SET settled_at = settled_at - ${by}`);
+  };
+  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 1));
+  await age(11);
+  t.match((await post("spend", body)).body, { replayed: true }, "not decided: joined, however old");
+  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 2));
+  await allSettled();
+  await age(9);
+  t.match((await post("spend", body)).body, { replayed: true }, "nine minutes: joined");
+  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
+  await allSettled();
+  await age(11);
+  t.match(await post("spend", body), { status: 200, replayed: null }, "eleven: a new purchase");
+  t.equal(await paid(), before + 4);
+});
+
+t.test("a mark that was lost makes a replay, never a payment", async (t) => {
+  const body = spending();
+  const before = await paid();
+  await post("spend", body);
+  await until(async () => {
+    const { rows } = await database.pool.query<{ told: boolean }>(
+      "SELECT told_at IS NOT NULL AS told FROM idempotency_keys WHERE implicit ORDER BY created_at DESC LIMIT 1",
+    );
+    return rows[0]?.told === true;
+  });
+  await database.pool.query("UPDATE idempotency_keys SET told_at = NULL");
+  t.match((await post("spend", body)).body, { replayed: true });
+  t.equal(await paid(), before + 1);
+});
+
+t.test("what is kept only until it was told goes soon, what was not stays", async (t) => {
+  const told = fetching();
+  await post("x402-fetch", told);
+  const { release, atSeller } = holdSeller();
+  const unheard = fetching();
+  await hangUp(t, "x402-fetch", unheard, () => atSeller);
+  release();
+  await allSettled();
+  const kept = async () => {
+    const { rows } = await database.pool.query<{ kept: number }>(
+      "SELECT count(*)::int AS kept FROM idempotency_keys WHERE implicit AND response IS NOT NULL",
+    );
+    return rows[0]?.kept;
+  };
+  await until(async () => ((await kept()) ?? 0) > 0);
+  await database.pool.query(
+    "UPDATE idempotency_keys SET updated_at = updated_at - interval '2 minutes'",
+  );
+  await forgetTold(database.pool);
+  t.equal(await kept(), 1);
+  t.match((await post("x402-fetch", unheard)).body, { replayed: true, data: { answer: 42 } });
+  seller.script = {};
+});
+
+t.test("the books", async (t) => {
+  await allSettled();
+  await assertLedgerIsChain(t, made);
+});
