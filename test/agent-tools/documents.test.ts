@@ -23,8 +23,9 @@ t.test("the OpenAPI document is valid and names every route and error code", asy
       Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
     ),
   );
+  // OAuth's endpoints are described in OAuth's own documents.
   const hidden =
-    /^\/(metrics|openapi\.json|docs|assets|\*|mcp)|^\/$|\.(js|css|svg|html|ico|woff2|webmanifest|png)(\.(gz|br))?$/;
+    /^\/(\.well-known|oauth|metrics|openapi\.json|docs|assets|\*|mcp)|^\/$|\.(js|css|svg|html|ico|woff2|webmanifest|png)(\.(gz|br))?$/;
   for (const route of app.knownRoutes) {
     if (["HEAD", "OPTIONS"].includes(route.method) || hidden.test(route.url)) continue;
     const name = `${route.method} ${route.url.replaceAll(/:([A-Za-z]+)/g, "{$1}")}`;

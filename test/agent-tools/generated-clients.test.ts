@@ -36,6 +36,10 @@ async function heard(program: string, args: string[]): Promise<{ stdout: string;
   }
 }
 
+// Before the first test: what is awaited between two of them ends the file.
+const python = await pythonWith(["openapi-python-client==0.29.1"], (clean) => t.teardown(clean));
+const skip = "missing" in python && python.missing;
+
 const TYPESCRIPT = `
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema.d.ts";
@@ -132,9 +136,6 @@ print(json.dumps({
     "kinds": sorted(f"{item.kind} {item.status}" for item in page.items),
 }))
 `;
-
-const python = await pythonWith(["openapi-python-client==0.29.1"], (clean) => t.teardown(clean));
-const skip = "missing" in python && python.missing;
 
 t.test("Python: openapi-python-client", { skip }, async (t) => {
   if ("missing" in python) return;

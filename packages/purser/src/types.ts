@@ -152,6 +152,10 @@ export type SpendResult = {
   settledAt: string;
   /** Left of the daily limit after this payment */
   remaining: string;
+  /** The answer of an earlier identical call without an Idempotency-Key, which nobody heard; nothing was paid now */
+  replayed?: true;
+  /** What to do to buy it again */
+  next?: string;
 };
 
 export type X402FetchRequest = {
@@ -229,6 +233,10 @@ export type FetchResult = {
   delivered: boolean;
   /** Left of the daily limit */
   remaining: string;
+  /** The answer of an earlier identical call without an Idempotency-Key, which nobody heard; nothing was paid now */
+  replayed?: true;
+  /** What to do to buy it again */
+  next?: string;
   dryRun?: true;
   /** Dry run: how much of an answer is passed on */
   maxBytes?: number;

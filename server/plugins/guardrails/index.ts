@@ -47,6 +47,7 @@ const PAYING: readonly ErrorCode[] = [
   "relayer_unfunded",
   "agent_busy",
   "payment_status_unknown",
+  "call_canceled",
 ];
 
 /** Money leaves an agent's wallet only through routes that declare it, and those only past this. */

@@ -50,7 +50,7 @@ const HEADERS: Record<string, Header> = {
     applies: ({ config }, status) =>
       config.idempotencyKey === true &&
       config.auth !== "facilitator" &&
-      (status < 300 || status === 502),
+      (status < 300 || status === 502 || status === 504),
   },
 };
 

@@ -107,6 +107,8 @@ class SpendResult(TypedDict):
     network: str
     settledAt: str
     remaining: str
+    replayed: NotRequired[Literal[True]]
+    next: NotRequired[str]
 
 
 class FetchResultRequirementExtra(TypedDict):
@@ -178,6 +180,8 @@ class FetchResult(TypedDict):
     paymentId: Optional[str]
     delivered: bool
     remaining: str
+    replayed: NotRequired[Literal[True]]
+    next: NotRequired[str]
     dryRun: NotRequired[Literal[True]]
     maxBytes: NotRequired[int]
     price: NotRequired[Optional[str]]
