@@ -19,6 +19,7 @@ import {
   tryAskConsent,
   tryRegister,
 } from "../helpers/oauth.ts";
+import { messageOf } from "../helpers/mcp-answer.ts";
 
 const world = await testApp(t, {
   env: { RATE_LIMITS: "unproven=60000,address=60000,register=500" },
@@ -31,8 +32,8 @@ const other = await createAgent(world, owner, { name: "second" });
 await chain.mint(agent.walletAddress, 50_000_000n);
 
 const errorOf = (answer: { json: () => { error: string } }) => answer.json().error;
-const structured = (answer: { json: () => unknown }) =>
-  (answer.json() as { result: { structuredContent: Record<string, unknown> } }).result
+const structured = (answer: { body: string }) =>
+  messageOf<{ result: { structuredContent: Record<string, unknown> } }>(answer).result
     .structuredContent;
 const works = async (token: string) => (await callTool(world, token)).statusCode === 200;
 

@@ -286,18 +286,21 @@ t.test("every program's own file, with all that was in it", async (t) => {
     backups.length,
   );
 
-  t.test("and what was written there starts the wallet", async (t) => {
-    const { mcpServers } = JSON.parse(textOf(home, "cursor")) as {
-      mcpServers: { purser: { command: string; args: string[]; env: Record<string, string> } };
-    };
-    const { command, args, env } = mcpServers.purser;
-    const client = new McpClient({ name: "test", version: "1" });
-    t.teardown(() => client.close());
-    await client.connect(
-      new StdioClientTransport({ command, args, env: { ...env, HOME: home }, stderr: "ignore" }),
-    );
-    const status = await client.callTool({ name: "wallet_status", arguments: {} });
-    t.match(JSON.stringify(status), owned.wallet);
+  t.test("and what was written in each starts the wallet", async (t) => {
+    for (const { client: program, file } of connected) {
+      const text = readFileSync(file, "utf8");
+      const entry = startOf(file.endsWith(".toml") ? parseToml(text) : parseJsonc(text));
+      if (!entry) throw new Error(`${program}: nothing to start`);
+      const client = new McpClient({ name: "test", version: "1" });
+      t.teardown(() => client.close());
+      const { command, args, env } = entry;
+      await client.connect(
+        new StdioClientTransport({ command, args, env: { ...env, HOME: home }, stderr: "ignore" }),
+      );
+      const status = await client.callTool({ name: "wallet_status", arguments: {} });
+      t.match(JSON.stringify(status), owned.wallet, program);
+      await client.close();
+    }
   });
 });
 
@@ -390,4 +393,21 @@ function snapshot(folder: string): [string, string][] {
     .map((name) => join(folder, name))
     .filter((path) => statSync(path).isFile())
     .map((path) => [path, readFileSync(path, "utf8")]);
+}
+
+interface Start {
+  command: string;
+  args: string[];
+  env?: Record<string, string>;
+}
+
+/** The entry of ours, wherever the program keeps its servers. */
+function startOf(settings: unknown): Start | undefined {
+  if (typeof settings !== "object" || settings === null) return undefined;
+  for (const [name, value] of Object.entries(settings)) {
+    if (name === "purser" && "command" in (value as object)) return value as Start;
+    const found = startOf(value);
+    if (found) return found;
+  }
+  return undefined;
 }

@@ -5,13 +5,8 @@ import { ApiError, type ErrorCode } from "../../server/errors.ts";
 import type { IdempotencyRef } from "../../server/plugins/guardrails/types.ts";
 import type { IdempotencyRow } from "../../server/plugins/payments/idempotency.ts";
 import { Idempotency } from "../../server/plugins/payments/idempotency.ts";
-import {
-  PayFlow,
-  type Delivered,
-  type PayFlowDeps,
-  type PayOrder,
-  type Reservation,
-} from "../../server/plugins/payments/pay.ts";
+import { PayFlow, type PayFlowDeps } from "../../server/plugins/payments/pay.ts";
+import type { Delivered, PayOrder, Reservation } from "../../server/plugins/payments/pay-order.ts";
 import type { PaymentRow } from "../../server/plugins/payments/store.ts";
 import type { SettlementOutcome } from "../../server/plugins/settlement/types.ts";
 

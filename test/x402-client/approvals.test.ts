@@ -195,7 +195,7 @@ t.test("approvals of paid URLs", async (t) => {
     const recipient = privateKeyToAccount(generatePrivateKey()).address;
     const args = { recipient, amount: "0.03", requestApproval: true, reason: "Paper" };
     const asked = await call("send_usdc", args);
-    t.match(asked, { status: "approval_required", idempotencyKey: /^mcp-/ });
+    t.match(asked, { status: "approval_required", idempotencyKey: /^approval-/ });
     t.match(await call("send_usdc", args), {
       approvalId: asked["approvalId"],
       idempotencyKey: asked["idempotencyKey"],

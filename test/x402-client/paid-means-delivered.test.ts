@@ -1,6 +1,7 @@
 // Goal: what was paid for is delivered as it came: asked for once, never replaced, never rounded, as far as it arrived.
 import { gzipSync } from "node:zlib";
 import t from "tap";
+import { messageOf } from "../helpers/mcp-answer.ts";
 import { main } from "../../packages/purser/src/cli.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered } from "./market.ts";
 import type { Exchange, Script } from "./scripted-seller.ts";
@@ -305,9 +306,9 @@ t.test("paid means delivered", async (t) => {
       payload: JSON.stringify(call).replace('"n":0', '"n":12345678901234567890'),
     });
     t.equal(tool.statusCode, 200);
-    const { result } = tool.json<{
+    const { result } = messageOf<{
       result: { content: { text: string }[]; structuredContent: Record<string, unknown> };
-    }>();
+    }>(tool);
     t.match(result.content.at(-1)?.text, /"data":\{"n":12345678901234567890\}/);
     t.equal(result.structuredContent["text"], '{"n":12345678901234567890}');
     t.same(result.structuredContent["data"], { n: "12345678901234567890" }, "never another number");

@@ -17,6 +17,8 @@ import { testApp } from "../helpers/app.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
 import { ourFacilitator } from "./stock-sellers.ts";
 
+const FOUR = ["a", "b", "c", "d"];
+
 t.test("a paid GET is told again for maxAge", async (t) => {
   const made = await market(t);
   const { seller, database, chain } = made;
@@ -109,16 +111,18 @@ t.test("a paid GET is told again for maxAge", async (t) => {
     });
     const page = `${seller.origin}/many`;
     const before = sold;
-    const there = () =>
+    // Each by a key of its own: without one they would join the first, and hear it for that reason.
+    const own = (name: string) => ({ "idempotency-key": `many-${name}` });
+    const there = (name: string) =>
       replica.app.inject({
         method: "POST",
         url: "/api/agents/x402-fetch",
-        headers: made.agent.headers,
+        headers: { ...made.agent.headers, ...own(name) },
         payload: JSON.stringify({ url: page, maxAge: 60 }),
       });
     const answers = await Promise.all([
-      ...Array.from({ length: 4 }, async () => (await cached({ url: page })).body),
-      ...Array.from({ length: 4 }, async () => (await there()).json<Answered["body"]>()),
+      ...FOUR.map(async (name) => (await cached({ url: page }, own(`here-${name}`))).body),
+      ...FOUR.map(async (name) => (await there(`there-${name}`)).json<Answered["body"]>()),
     ]);
     t.equal(answers.filter(({ paid }) => paid === true).length, 1);
     t.equal(answers.filter((body) => body["cached"] === true).length, 7);

@@ -16,7 +16,8 @@ import type {
 } from "../guardrails/types.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
-import type { Asked, NotReserved, PayFlow, PayOrder, Settled } from "./pay.ts";
+import type { PayFlow } from "./pay.ts";
+import type { Asked, NotReserved, PayOrder, Settled } from "./pay-order.ts";
 import type { SpendRequest } from "../../schemas/payments.ts";
 import { parseAddress, plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";

@@ -8,7 +8,7 @@ import { parseExact } from "../../core/exact-json.ts";
 import { waitedMs } from "../guardrails/store.ts";
 import type { IdempotencyRef, JoiningCall } from "../guardrails/types.ts";
 import { inProgress, joinedError, type Answer, type Idempotency } from "./idempotency.ts";
-import type { Delivered, PaymentKey, PayOrder } from "./pay.ts";
+import type { Delivered, PaymentKey, PayOrder } from "./pay-order.ts";
 import type { PaymentRow } from "./store.ts";
 
 /** A caller who makes our own call for somebody else and tells him the answer: the MCP server. */

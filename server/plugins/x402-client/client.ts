@@ -10,7 +10,7 @@ import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/in
 import type { NetworkFacts } from "../../core/networks.ts";
 import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
 import { notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
-import type { PayOrder, Reservation } from "../payments/pay.ts";
+import type { PayOrder, Reservation } from "../payments/pay-order.ts";
 import {
   askTarget,
   chooseTerms,

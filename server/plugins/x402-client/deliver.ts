@@ -3,7 +3,7 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import { inProgress } from "../payments/idempotency.ts";
-import type { Delivered, PaymentKey } from "../payments/pay.ts";
+import type { Delivered, PaymentKey } from "../payments/pay-order.ts";
 import type { PaymentRow } from "../payments/store.ts";
 import {
   deliveredMembers,

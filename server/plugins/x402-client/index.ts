@@ -4,7 +4,7 @@ import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { notePaidSite } from "../custody/store.ts";
 import { hasSite } from "../agents/payees-store.ts";
 import { unheardBytes } from "../payments/joining-store.ts";
-import type { PaymentKey } from "../payments/pay.ts";
+import type { PaymentKey } from "../payments/pay-order.ts";
 import { X402Client } from "./client.ts";
 import type { DeliveryRecord, FetchFault } from "./request.ts";
 import { budgetFor, FetchBudget } from "./budget.ts";

@@ -4,7 +4,7 @@ import { encodeSIWxHeader, SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-
 import { siteOf } from "../../core/site.ts";
 import type { ListingPins } from "../listings/index.ts";
 import type { FreeAnswer } from "../payments/idempotency.ts";
-import type { Reservation } from "../payments/pay.ts";
+import type { Reservation } from "../payments/pay-order.ts";
 import { freeBody, freeQuoteBody } from "./answers.ts";
 import type { CacheTurn } from "./cache.ts";
 import type { Seen } from "./content.ts";
