@@ -55,9 +55,13 @@ t.test("the body of every route", async (t) => {
       headers: credentials[auth],
       payload: `{"body":${DEEP}}`,
     });
+    // OAuth's own endpoints refuse in its words, and two of them read no JSON at all.
+    const refusal = url.startsWith("/oauth/")
+      ? { error: "invalid_request" }
+      : { code: "invalid_json", detail: /nested deeper than 64 levels/ };
     t.match(
       { status: response.statusCode, ...response.json<object>() },
-      { status: 400, code: "invalid_json", detail: /nested deeper than 64 levels/ },
+      { status: 400, ...refusal },
       `${method} ${url}`,
     );
   }

@@ -17,11 +17,15 @@ t.test("hostile sellers", async (t) => {
   const url = seller.url;
 
   /** Runs one script; answers what the agent heard and how many proofs the seller saw. */
+  let calls = 0;
   async function run(script: Script, body: Record<string, unknown> = {}) {
+    // Each is a purchase of its own: what is undecided is joined by an identical call without a key.
+    calls += 1;
     seller.script = script;
     const proofsBefore = seller.proofs.length;
     const balance = await made.balanceOf(PAYEE);
-    const answer = await made.fetch({ url, timeoutMs: 1_000, ...body });
+    const headers = { "x-run": String(calls) };
+    const answer = await made.fetch({ url, timeoutMs: 1_000, headers, ...body });
     const proofs = seller.proofs.slice(proofsBefore);
     return {
       ...answer,

@@ -44,7 +44,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/listings",
     {
-      config: { auth: "public", errors: ["session_required"] },
+      config: { auth: "public", errors: ["session_required", "invalid_amount"] },
       schema: {
         tags,
         operationId: "listListings",
