@@ -33,7 +33,7 @@ await chain.mint(agent.walletAddress, 50_000_000n);
 
 const errorOf = (answer: { json: () => { error: string } }) => answer.json().error;
 const structured = (answer: { body: string }) =>
-  messageOf<{ result: { structuredContent: Record<string, unknown> } }>(answer).result
+  (messageOf(answer) as { result: { structuredContent: Record<string, unknown> } }).result
     .structuredContent;
 const works = async (token: string) => (await callTool(world, token)).statusCode === 200;
 

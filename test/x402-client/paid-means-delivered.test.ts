@@ -306,9 +306,9 @@ t.test("paid means delivered", async (t) => {
       payload: JSON.stringify(call).replace('"n":0', '"n":12345678901234567890'),
     });
     t.equal(tool.statusCode, 200);
-    const { result } = messageOf<{
+    const { result } = messageOf(tool) as {
       result: { content: { text: string }[]; structuredContent: Record<string, unknown> };
-    }>(tool);
+    };
     t.match(result.content.at(-1)?.text, /"data":\{"n":12345678901234567890\}/);
     t.equal(result.structuredContent["text"], '{"n":12345678901234567890}');
     t.same(result.structuredContent["data"], { n: "12345678901234567890" }, "never another number");

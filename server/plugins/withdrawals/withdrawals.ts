@@ -69,12 +69,11 @@ export class Withdrawals {
   }
 
   async prepare(asked: WithdrawalContext, body: PrepareWithdrawal) {
-    const { agent } = asked;
-    const network = this.#networkOf(agent, body.network);
+    const network = this.#networkOf(asked.agent, body.network);
     const context = { ...asked, network };
     if (body.to === undefined) assertOwnerIsThere(context);
     const to = readPayee(body.to ?? context.owner.address, "body.to", {
-      walletAddress: agent.walletAddress,
+      walletAddress: asked.agent.walletAddress,
       asset: network.usdc.address,
     });
     assertMayTake(context.owner, to);
@@ -85,7 +84,7 @@ export class Withdrawals {
     if (amountAtomic === 0n || amountAtomic > available)
       throw insufficient(context, amountAtomic, available);
     const order = orderOnWire({
-      wallet: agent.walletAddress,
+      wallet: asked.agent.walletAddress,
       to,
       asset: network.usdc.address,
       amountAtomic,
