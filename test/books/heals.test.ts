@@ -4,6 +4,7 @@ import { payers, authorize, request } from "../helpers/engine.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
 import { rpcProxy } from "../helpers/rpc-proxy.ts";
 import { testChain } from "../helpers/chain.ts";
+import { testApp } from "../helpers/app.ts";
 import {
   alarms,
   bookWorld,
@@ -260,6 +261,37 @@ t.test("logs in two answers that know different blocks accuse nobody", async (t)
   await readBooks(ctx);
   const head = String(await chain.publicClient.getBlockNumber({ cacheTime: 0 }));
   t.match(await overview(ctx), { ledger: [{ equalsChain: true, asOfBlock: head }] });
+});
+
+t.test("what a late node had not logged is found, by another process too", async (t) => {
+  const chain = await testChain(t);
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  await readBooks(ctx);
+  await sendToSelf(ctx);
+  const late = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  // Its block is there and its log is not; nothing else moves in this wallet, so no balance tells.
+  proxy.behave = ({ method }) =>
+    method === "eth_getLogs" ? { do: "answer", result: [] } : { do: "pass" };
+  await readBooks(ctx);
+  t.match(await overview(ctx), { ledger: [{ asOfBlock: String(late) }] }, "read, as it seems");
+  await ctx.app.close();
+  proxy.reset();
+  const next = await testApp(t, { chain: { ...chain, rpcUrl: proxy.url }, database: ctx.database });
+  Object.assign(next.app.books.patience.times, { lookBackMs: 100 });
+  const received = async () =>
+    (
+      await ctx.database.pool.query<{ n: number }>(
+        "SELECT count(*)::int AS n FROM payments WHERE agent_id = $1 AND kind = 'incoming' AND block_number = $2",
+        [ctx.agent.id, String(late)],
+      )
+    ).rows[0]?.n;
+  t.equal(await received(), 0);
+  for (let look = 0; look < 3; look += 1) {
+    await readBooks(next);
+    await new Promise((resolve) => setTimeout(resolve, 120));
+  }
+  t.equal(await received(), 1, "once, however often it is looked for");
 });
 
 t.test("a moment without logs, and another one later, are not one long absence", async (t) => {

@@ -124,6 +124,23 @@ export async function insertIncoming(
   });
 }
 
+/** Which of these transactions' transfers to these agents are in the ledger, by hash and place of the log. */
+export async function recordedIncoming(
+  db: Db,
+  chainId: number,
+  transfers: { agentIds: readonly string[]; txHashes: readonly Hex[] },
+): Promise<{ txHash: string | null; logIndex: number | null }[]> {
+  return db.payment.findMany({
+    where: {
+      agentId: { in: [...transfers.agentIds] },
+      chainId: BigInt(chainId),
+      kind: "incoming",
+      txHash: { in: [...transfers.txHashes] },
+    },
+    select: { txHash: true, logIndex: true },
+  });
+}
+
 /** After a rollback: the cursor goes back, and balances of the lost branch are forgotten. */
 export async function rewindCursor(
   prisma: PrismaClient,

@@ -51,11 +51,13 @@ export interface PatienceTimes {
   openMs: number;
   /** Receipts and logs may be late: an absence must last this long. */
   absentMs: number;
+  /** Between two looks at logs that may have come late. */
+  lookBackMs: number;
 }
 
 /** Since when something has been so, in this process. */
 export class Patience {
-  readonly times: PatienceTimes = { openMs: 15_000, absentMs: 30_000 };
+  readonly times: PatienceTimes = { openMs: 15_000, absentMs: 30_000, lookBackMs: 15_000 };
   readonly #since = new Map<string, number>();
 
   isOver(key: string, ms: number): boolean {

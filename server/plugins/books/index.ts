@@ -184,6 +184,11 @@ export default fp(
           cursors.leaseCursor(app.prisma, key, { owner, leaseSeconds: LEASE_SECONDS, firstBlock }),
         rewind: (args) => cursors.rewindCursor(app.prisma, key, { owner, ...args }),
         store: (span) => cursors.storeSpan(app.prisma, key, owner, span),
+        recorded: async (agentIds, txHashes) => {
+          const transfers = { agentIds, txHashes };
+          const rows = await cursors.recordedIncoming(app.prisma, chainId, transfers);
+          return new Set(rows.map(({ txHash, logIndex }) => `${txHash}:${logIndex}`));
+        },
         addIncoming: (incoming) => cursors.insertIncoming(app.prisma, key, incoming),
         goneIncoming: async (span) => {
           const gone = await cursors.voidGoneIncoming(app.prisma, chainId, span);

@@ -34,6 +34,8 @@ export interface ReaderDeps {
   lease(firstBlock: bigint): Promise<Cursor | undefined>;
   rewind(args: { nextBlock: bigint; readBefore: bigint }): Promise<void>;
   store(span: SpanRead): Promise<boolean>;
+  /** Of these transfers to agents, the places of those that are in the ledger. */
+  recorded(agentIds: readonly string[], txHashes: readonly Hex[]): Promise<ReadonlySet<string>>;
   /** Once more, for logs that came late. */
   addIncoming(rows: readonly IncomingRow[]): Promise<void>;
   goneIncoming(span: { from: bigint; to: bigint; seen: ReadonlySet<string> }): Promise<Finding[]>;
@@ -55,16 +57,20 @@ const MAX_RANGES_PER_PASS = 20;
 const MAX_CLAIMS = 10_000;
 /** Nodes keep the state of about this many blocks. */
 const STATE_BLOCKS = 64n;
-/** Incoming transfers that a late node may not have logged yet are looked for again, at these ages. */
 const RECHECK_MS = 30_000;
-const LOOK_AGAIN_MS = [5_000, 30_000];
+/** A log may come later than its block: what came in within so many is looked for again and again, whoever read it first. */
+const LOOK_BACK = 1_000n;
+/** Sooner, where a wallet holds more than its logs say. */
+const LOOK_SOON_MS = 5_000;
 
 export class BookReader {
   readonly #deps: ReaderDeps;
   #range = RANGE;
   #lanesReadAt: bigint | undefined;
   #recheckedMs = Number.NEGATIVE_INFINITY;
-  #again: { from: bigint; to: bigint; atMs: number }[] = [];
+  #lookBackAtMs = 0;
+  /** What the last look back saw: nothing needs to be done for it again. */
+  #shown: ReadonlySet<string> = new Set();
 
   constructor(deps: ReaderDeps) {
     this.#deps = deps;
@@ -86,9 +92,9 @@ export class BookReader {
         if (read === undefined) return false;
         next = read;
       }
-      await this.#lookAgain(wallets);
     }
     if (next <= safe) return true;
+    if (performance.now() >= this.#lookBackAtMs) await this.#lookBack(safe);
     if (performance.now() - this.#recheckedMs > RECHECK_MS) {
       this.#recheckedMs = performance.now();
       await this.#deps.recheck();
@@ -213,8 +219,7 @@ export class BookReader {
       const expected = before + (changes.get(wallet) ?? 0n);
       // More than the logs say: something came in that a late node has not logged yet.
       if (atomic > expected)
-        for (const ageMs of LOOK_AGAIN_MS)
-          this.#again.push({ from, to, atMs: performance.now() + ageMs });
+        this.#lookBackAtMs = Math.min(this.#lookBackAtMs, performance.now() + LOOK_SOON_MS);
       if (atomic >= expected) {
         // What lasted before is over: the next time counts from its own beginning.
         this.#deps.patience.forget(`balance:${wallet}`);
@@ -237,18 +242,29 @@ export class BookReader {
     return moved.map((wallet) => ({ wallet, atomic: now.get(wallet) ?? 0n }));
   }
 
-  async #lookAgain(wallets: ReadonlyMap<Address, string>): Promise<void> {
-    const now = performance.now();
-    const due = this.#again.filter(({ atMs }) => atMs <= now).slice(0, 5);
-    this.#again = this.#again.filter((span) => !due.includes(span)).slice(-50);
-    for (const { from, to } of due) {
-      const logs = await this.#deps.logs({
-        wallets: [...wallets.keys()],
-        fromBlock: from,
-        toBlock: to,
+  async #lookBack(safe: bigint): Promise<void> {
+    const wallets = await this.#deps.wallets();
+    const shown = new Set<string>();
+    for (let from = safe > LOOK_BACK ? safe - LOOK_BACK : 0n; from <= safe;) {
+      const last = from + this.#range - 1n;
+      const to = last < safe ? last : safe;
+      const logs = await this.#readLogs([...wallets.keys()], from, to);
+      const unseen = logs.flatMap((log) => {
+        const agentId = log.event === "transfer" && wallets.get(log.to);
+        return agentId && !this.#shown.has(placeOf(log)) ? [{ ...log, agentId }] : [];
       });
-      await this.#deps.addIncoming(await this.#incoming(wallets, logs));
+      if (unseen.length > 0) {
+        const agentIds = [...new Set(unseen.map(({ agentId }) => agentId))];
+        const hashes = unseen.map(({ txHash }) => txHash);
+        const recorded = await this.#deps.recorded(agentIds, hashes);
+        const late = unseen.filter((log) => !recorded.has(placeOf(log)));
+        await this.#deps.addIncoming(await this.#incoming(wallets, late));
+      }
+      for (const log of logs) shown.add(placeOf(log));
+      from = to + 1n;
     }
+    this.#shown = shown;
+    this.#lookBackAtMs = performance.now() + this.#deps.patience.times.lookBackMs;
   }
 
   async #incoming(
@@ -271,7 +287,7 @@ export class BookReader {
   }
 
   async #takeBack(from: bigint, to: bigint, logs: readonly WalletLog[]): Promise<void> {
-    const seen = new Set(logs.map(({ txHash, logIndex }) => `${txHash}:${logIndex}`));
+    const seen = new Set(logs.map(placeOf));
     for (const finding of await this.#deps.goneIncoming({ from, to, seen }))
       await this.#deps.heal(finding);
   }
@@ -304,3 +320,6 @@ export class BookReader {
 
 const belongTo = (logs: readonly WalletLog[], last: bigint, hash: Hex): boolean =>
   logs.every(({ blockNumber, blockHash }) => blockNumber !== last || blockHash === hash);
+
+const placeOf = ({ txHash, logIndex }: Pick<WalletLog, "txHash" | "logIndex">): string =>
+  `${txHash}:${logIndex}`;
