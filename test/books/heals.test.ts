@@ -294,6 +294,31 @@ t.test("what a late node had not logged is found, by another process too", async
   t.equal(await received(), 1, "once, however often it is looked for");
 });
 
+t.test(
+  "what left a wallet in a block without its log yet is counted when the log is there",
+  async (t) => {
+    const chain = await testChain(t);
+    const proxy = await rpcProxy(t, chain.rpcUrl);
+    const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+    t.match(await spend(ctx, "1"), { statusCode: 200 });
+    await readBooks(ctx);
+    proxy.behave = ({ method }) =>
+      method === "eth_getLogs" ? { do: "answer", result: [] } : { do: "pass" };
+    await stealFrom(ctx, ctx.agent.walletAddress, usdc);
+    await readBooks(ctx);
+    const late = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+    t.match(await overview(ctx), { ledger: [{ asOfBlock: String(late) }] }, "read, as it seems");
+    proxy.reset();
+    t.match(await spend(ctx, "2"), { statusCode: 200 });
+    await readBooks(ctx);
+    const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+    t.match(await overview(ctx), { ledger: [{ asOfBlock: String(head) }] }, "nothing waits for it");
+    await untilRead(ctx, async () => (await differences(ctx)).length > 0);
+    const kinds = (await differences(ctx)).map(({ kind }) => kind);
+    t.same(kinds, ["transfer_unknown"], "and what nobody signed for here is told, however late");
+  },
+);
+
 t.test("a moment without logs, and another one later, are not one long absence", async (t) => {
   const chain = await testChain(t);
   const proxy = await rpcProxy(t, chain.rpcUrl);

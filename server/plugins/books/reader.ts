@@ -8,12 +8,13 @@
  */
 import type { Address, Hex } from "viem";
 import type { BlockFacts, WalletLog } from "../../infra/chain/wallet-logs.ts";
-import { changesOf, compareSpan, notOnChain, type BookRow, type Finding } from "./compare.ts";
+import { checkBalances, LOOK_BACK, type BalanceDeps } from "./balances.ts";
+import { compareSpan, notOnChain, type BookRow, type Finding } from "./compare.ts";
 import type { Healing, Patience } from "./heal.ts";
 import type { LanesRead } from "./lanes.ts";
 import type { Cursor, IncomingRow, SpanRead } from "./cursor-store.ts";
 
-export interface ReaderDeps {
+export interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalances"> {
   confirmations: number;
   head(): Promise<bigint>;
   block(blockNumber: bigint): Promise<BlockFacts | undefined>;
@@ -24,8 +25,6 @@ export interface ReaderDeps {
   }): Promise<WalletLog[]>;
   /** Every agent's wallet, and whose it is. */
   wallets(): Promise<ReadonlyMap<Address, string>>;
-  balancesAt(wallets: readonly Address[], block: bigint): Promise<Map<Address, bigint> | undefined>;
-  knownBalances(wallets: readonly Address[]): Promise<Map<string, bigint>>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, BookRow>>;
   claims(range: { from: bigint; to: bigint; limit: number }): Promise<BookRow[]>;
   /** Which of these strangers' payments their own transactions do not show. */
@@ -55,16 +54,11 @@ const REWIND = 2_000n;
 const MAX_RANGES_PER_PASS = 20;
 /** Rows of one span that are held against the chain at once. */
 const MAX_CLAIMS = 10_000;
-/** Nodes keep the state of about this many blocks. */
-const STATE_BLOCKS = 64n;
 const RECHECK_MS = 30_000;
-/** A log may come later than its block: what came in within so many is looked for again and again, whoever read it first. */
-const LOOK_BACK = 1_000n;
-/** Sooner, where a wallet holds more than its logs say. */
-const LOOK_SOON_MS = 5_000;
 
 export class BookReader {
   readonly #deps: ReaderDeps;
+  readonly #balanceDeps: BalanceDeps;
   #range = RANGE;
   #lanesReadAt: bigint | undefined;
   #recheckedMs = Number.NEGATIVE_INFINITY;
@@ -74,6 +68,13 @@ export class BookReader {
 
   constructor(deps: ReaderDeps) {
     this.#deps = deps;
+    this.#balanceDeps = {
+      ...deps,
+      logs: (wallets, from, until) => this.#readAll(wallets, from, until),
+      lookBackWithin: (ms) => {
+        this.#lookBackAtMs = Math.min(this.#lookBackAtMs, performance.now() + ms);
+      },
+    };
   }
 
   /** Reads what is new. True when there is more to read at once. */
@@ -134,7 +135,7 @@ export class BookReader {
     if (to < from) return undefined;
     logs = logs.filter(({ blockNumber }) => blockNumber <= to);
     const end = cut === undefined ? tail : await this.#deps.block(to);
-    const balances = await this.#checkBalances({ ...args, to, logs });
+    const balances = await checkBalances(this.#balanceDeps, { ...args, to, logs });
     if (!end || !balances) return undefined;
     // Another block in its place by now: what was read may be of either branch.
     if ((await this.#deps.block(to))?.hash !== end.hash || !belongTo(logs, to, end.hash))
@@ -195,75 +196,41 @@ export class BookReader {
     return cut;
   }
 
-  /** New balances of the wallets that moved; undefined while a wallet holds less than its transfers say. */
-  async #checkBalances(args: {
-    wallets: ReadonlyMap<Address, string>;
-    from: bigint;
-    to: bigint;
-    head: bigint;
-    logs: readonly WalletLog[];
-  }): Promise<{ wallet: Address; atomic: bigint }[] | undefined> {
-    const { wallets, from, to, head, logs } = args;
-    const changes = changesOf(logs, wallets);
-    const moved = [...changes.keys()];
-    if (moved.length === 0 || head - to > STATE_BLOCKS) return [];
-    const [known, now] = await Promise.all([
-      this.#deps.knownBalances(moved),
-      this.#deps.balancesAt(moved, to),
-    ]);
-    if (!now) return [];
-    for (const wallet of moved) {
-      const before = known.get(wallet);
-      const atomic = now.get(wallet) ?? 0n;
-      if (before === undefined) continue;
-      const expected = before + (changes.get(wallet) ?? 0n);
-      // More than the logs say: something came in that a late node has not logged yet.
-      if (atomic > expected)
-        this.#lookBackAtMs = Math.min(this.#lookBackAtMs, performance.now() + LOOK_SOON_MS);
-      if (atomic >= expected) {
-        // What lasted before is over: the next time counts from its own beginning.
-        this.#deps.patience.forget(`balance:${wallet}`);
-        continue;
-      }
-      // Where the cursor stands: a span that cannot end grows with the chain, and is one difference all the same.
-      const key = `${wallet}:${from}`;
-      if (!this.#deps.patience.isOver(`balance:${wallet}`, this.#deps.patience.times.absentMs))
-        return undefined;
-      await this.#deps.heal({
-        kind: "balance_short",
-        key,
-        agentId: wallets.get(wallet) ?? null,
-        blockNumber: to,
-        txHash: null,
-        detail: { expected, holds: atomic },
-      });
-      this.#deps.patience.forget(`balance:${wallet}`);
-    }
-    return moved.map((wallet) => ({ wallet, atomic: now.get(wallet) ?? 0n }));
-  }
-
-  async #lookBack(safe: bigint): Promise<void> {
-    const wallets = await this.#deps.wallets();
-    const shown = new Set<string>();
-    for (let from = safe > LOOK_BACK ? safe - LOOK_BACK : 0n; from <= safe;) {
+  async #readAll(wallets: readonly Address[], from: bigint, until: bigint): Promise<WalletLog[]> {
+    const logs: WalletLog[] = [];
+    while (from <= until) {
       const last = from + this.#range - 1n;
-      const to = last < safe ? last : safe;
-      const logs = await this.#readLogs([...wallets.keys()], from, to);
-      const unseen = logs.flatMap((log) => {
-        const agentId = log.event === "transfer" && wallets.get(log.to);
-        return agentId && !this.#shown.has(placeOf(log)) ? [{ ...log, agentId }] : [];
-      });
-      if (unseen.length > 0) {
-        const agentIds = [...new Set(unseen.map(({ agentId }) => agentId))];
-        const hashes = unseen.map(({ txHash }) => txHash);
-        const recorded = await this.#deps.recorded(agentIds, hashes);
-        const late = unseen.filter((log) => !recorded.has(placeOf(log)));
-        await this.#deps.addIncoming(await this.#incoming(wallets, late));
-      }
-      for (const log of logs) shown.add(placeOf(log));
+      const to = last < until ? last : until;
+      logs.push(...(await this.#readLogs(wallets, from, to)));
       from = to + 1n;
     }
-    this.#shown = shown;
+    return logs;
+  }
+
+  /** Of the blocks read lately, again: what came late is held against the rows, and written down. */
+  async #lookBack(safe: bigint): Promise<void> {
+    const wallets = await this.#deps.wallets();
+    const from = safe > LOOK_BACK ? safe - LOOK_BACK : 0n;
+    const logs = await this.#readAll([...wallets.keys()], from, safe);
+    const unseen = logs.filter((log) => !this.#shown.has(placeOf(log)));
+    // With its whole transaction: the use of an authorization and its transfer explain each other.
+    const ofTheirs = new Set(unseen.map(({ txHash }) => txHash));
+    const together = logs.filter(({ txHash }) => ofTheirs.has(txHash));
+    const cut = await this.#healAll(await this.#findings(wallets, together, []));
+    const arrived = unseen.flatMap((log) => {
+      const agentId = log.event === "transfer" && wallets.get(log.to);
+      return agentId ? [{ ...log, agentId }] : [];
+    });
+    if (arrived.length > 0) {
+      const agentIds = [...new Set(arrived.map(({ agentId }) => agentId))];
+      const hashes = arrived.map(({ txHash }) => txHash);
+      const recorded = await this.#deps.recorded(agentIds, hashes);
+      const late = arrived.filter((log) => !recorded.has(placeOf(log)));
+      await this.#deps.addIncoming(await this.#incoming(wallets, late));
+    }
+    // What nothing can be said of yet is looked at again.
+    const isDone = (log: WalletLog): boolean => cut === undefined || log.blockNumber < cut;
+    this.#shown = new Set(logs.filter(isDone).map(placeOf));
     this.#lookBackAtMs = performance.now() + this.#deps.patience.times.lookBackMs;
   }
 

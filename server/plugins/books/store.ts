@@ -101,11 +101,16 @@ export async function readKnownBalances(
   db: Db,
   chainId: number,
   wallets: readonly Address[],
-): Promise<Map<string, bigint>> {
+): Promise<Map<string, { atomic: bigint; blockNumber: bigint }>> {
   const rows = await db.ledgerBalance.findMany({
     where: { chainId: BigInt(chainId), wallet: { in: [...wallets] } },
   });
-  return new Map(rows.map(({ wallet, balance }) => [wallet, atomicOf(balance)]));
+  return new Map(
+    rows.map(({ wallet, balance, blockNumber }) => [
+      wallet,
+      { atomic: atomicOf(balance), blockNumber },
+    ]),
+  );
 }
 
 /** For rows whose transaction committed late. */
