@@ -16,6 +16,8 @@ export const listed = (text: string | undefined): string[] =>
 export interface NetworkConfig extends NetworkFacts {
   /** In order of preference. Empty only for the local chain, before the local world has started. */
   rpcUrls: string[];
+  /** Of these, new blocks are heard; everything is asked of `rpcUrls` all the same. */
+  wsUrls: string[];
   /** Per day, in units of core/gas.ts. */
   gasBudget: Readonly<Record<GasBudgetName, bigint>>;
   /** Atomic USDC for one of the coin that pays for gas. */
@@ -47,11 +49,14 @@ export function readNetworks(
       continue;
     }
     const key = `RPC_URL_${facts.chainId}`;
-    const rpcUrls = listed(environment[key]);
-    for (const url of rpcUrls) {
-      if (!/^https?:\/\/./.test(url) || !URL.canParse(url))
-        problems.push(`${key} must list http(s) URLs`);
-    }
+    const urls = listed(environment[key]);
+    for (const url of urls)
+      if (!/^(http|ws)s?:\/\/./.test(url) || !URL.canParse(url))
+        problems.push(`${key} must list http(s) URLs, and ws(s) URLs that announce new blocks`);
+    const wsUrls = urls.filter((url) => url.startsWith("ws"));
+    const rpcUrls = urls.filter((url) => !wsUrls.includes(url));
+    if (wsUrls.length > 0 && rpcUrls.length === 0)
+      problems.push(`${key} lists no http(s) URL to ask`);
     if (rpcUrls.length === 0 && facts.chainId !== LOCAL_CHAIN_ID)
       problems.push(`${key} is missing (an RPC endpoint of ${facts.name})`);
     const depthOf = (name: string, fallback: number): number => {
@@ -76,6 +81,7 @@ export function readNetworks(
     networks.push({
       ...facts,
       rpcUrls,
+      wsUrls,
       confirmations,
       inclusionDepth,
       maxFeeGwei,

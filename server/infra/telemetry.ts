@@ -61,7 +61,9 @@ export function hideConfigured(config: Config): Hide {
       : [text, password, decodeURIComponent(password)];
   });
   return hideSecrets([
-    ...config.networks.flatMap(({ rpcUrls }) => rpcUrls.flatMap(secretsOfUrl)),
+    ...config.networks.flatMap(({ rpcUrls, wsUrls }) =>
+      [...rpcUrls, ...wsUrls].flatMap(secretsOfUrl),
+    ),
     ...passwords,
     ...config.relayerPrivateKeys,
     ...config.masterKeys.map(({ key }) => Buffer.from(key).toString("base64")),

@@ -159,7 +159,7 @@ function completed(config: Config, world: LocalWorld): Config {
   const { rpcUrl } = world;
   const reachable = (network: NetworkConfig): NetworkConfig =>
     network.rpcUrls.length === 0 && rpcUrl !== undefined
-      ? { ...network, rpcUrls: [rpcUrl] }
+      ? { ...network, rpcUrls: [rpcUrl], wsUrls: [rpcUrl.replace("http", "ws")] }
       : network;
   const [first, ...others] = config.networks;
   const keys = config.masterKeys.length > 0 ? config : localMasterKeys(world);

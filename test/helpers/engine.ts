@@ -5,7 +5,7 @@ import type { Pool } from "pg";
 import type { Test } from "tap";
 import { parseAbi, type Address, type Hex } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { HeadWatcher } from "../../server/infra/chain/reads.ts";
+import { HeadWatcher } from "../../server/infra/chain/heads.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import type { NetworkConfig } from "../../server/config.ts";
@@ -26,6 +26,8 @@ export interface TestEngineOptions {
   databaseUrl: string;
   chain: Pick<TestChain, "chainId" | "usdc" | "rpcUrl" | "relayerPrivateKey">;
   rpcUrls?: string[];
+  /** Where new blocks are announced. */
+  wsUrls?: string[];
   relayerPrivateKeys?: Hex[];
   confirmations?: number;
   inclusionDepth?: number;
@@ -73,13 +75,14 @@ export async function startEngine(
     maxFeeGwei: options.maxFeeGwei ?? facts.maxFeeGwei,
     maxTipGwei: options.maxTipGwei ?? facts.maxTipGwei,
     rpcUrls: options.rpcUrls ?? [options.chain.rpcUrl],
+    wsUrls: options.wsUrls ?? [],
     gasBudget: readGasBudget("gasBudget", options.gasBudget, []),
     nativePriceAtomic: options.nativePriceAtomic ?? 1_000_000n,
   };
   const pool = createPool(options.databaseUrl);
   pool.on("error", () => undefined);
   const rpc = new ChainRpc({ urls: network.rpcUrls, timeoutMs: options.rpcTimeoutMs ?? 5_000 });
-  const heads = new HeadWatcher(rpc, network.blockTimeMs);
+  const heads = new HeadWatcher(rpc, network.blockTimeMs, network.wsUrls);
   const logs: TestEngine["logs"] = [];
   const note = (level: string) => (fields: object, message: string) =>
     void logs.push({ level, message, fields });

@@ -37,6 +37,7 @@ for (const network of NETWORKS) {
     const { viemChain: ours } = createChainClient({
       ...network,
       rpcUrls: ["http://127.0.0.1:1"],
+      wsUrls: [],
       ...GAS,
     });
     t.match(ours.nativeCurrency, { symbol: coin, decimals: 18 });

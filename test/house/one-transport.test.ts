@@ -38,7 +38,7 @@ const GAS = { gasBudget: readGasBudget("", undefined, []), nativePriceAtomic: 1_
 
 function clientOf(t: Test, rpcUrls: string[]) {
   const counted: string[] = [];
-  const chain = createChainClient({ ...facts, ...GAS, rpcUrls }, (method, ok) =>
+  const chain = createChainClient({ ...facts, ...GAS, rpcUrls, wsUrls: [] }, (method, ok) =>
     counted.push(`${method} ${ok ? "yes" : "no"}`),
   );
   t.teardown(() => chain.rpc.close());

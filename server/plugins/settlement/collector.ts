@@ -76,6 +76,10 @@ export class Collector {
     return batch.length > 0 && this.#mayLeave(batch) ? this.#take(batch) : undefined;
   }
 
+  get isLone(): boolean {
+    return this.#items.length === 1;
+  }
+
   get hasCompany(): boolean {
     return this.#company.length > 0;
   }

@@ -1,7 +1,7 @@
 /** What the engine's parts share on one chain: the world, passed in. */
 import type * as ChainReads from "../../infra/chain/contracts.ts";
 import type { BlockHeader } from "../../infra/chain/contracts.ts";
-import type { HeadWatcher } from "../../infra/chain/reads.ts";
+import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import type { Pool } from "../../infra/db/pool.ts";
 import type * as LaneStore from "./lane-store.ts";

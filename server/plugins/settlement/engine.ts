@@ -13,7 +13,7 @@ import { privateKeyToAccount } from "viem/accounts";
 import type { NetworkConfig } from "../../config.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { ApiError } from "../../errors.ts";
-import type { HeadWatcher } from "../../infra/chain/reads.ts";
+import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener } from "../../infra/db/listener.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";

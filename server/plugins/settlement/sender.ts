@@ -98,7 +98,9 @@ export class Sender {
         const sent = this.#sendReady();
         if (!hadCompany || sent > 0) oldestMs = now;
         if (collector.isEmpty && claimed === 0) return;
-        const isQuiet = now - newestMs >= quietMs && this.#deps.expected.count === 0;
+        // Nobody is coming, and nothing is under way in whose company it could have been: one payment leaves at once.
+        const isLone = collector.isLone && this.inFlight === 0;
+        const isQuiet = (isLone || now - newestMs >= quietMs) && this.#deps.expected.count === 0;
         // A withdrawal waits one quiet moment, whatever else comes in.
         const isUrgent = collector.hasWithdrawal && now - oldestMs >= quietMs;
         if (isQuiet || isUrgent || now - oldestMs >= patienceMs) {
@@ -265,6 +267,7 @@ export class Sender {
       await tracker.send(slot);
       await ctx.fault("broadcast");
       // Where a block follows at once, nobody waits for the next poll.
+      if (ctx.heads.isAnnounced) return;
       await ctx.heads.refresh();
       await tracker.reconcile();
     } catch (error) {

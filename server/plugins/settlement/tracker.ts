@@ -6,7 +6,7 @@ import type { PrivateKeyAccount } from "viem";
 import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
 import { alarmOf, Unseen, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
-import type { Head } from "../../infra/chain/reads.ts";
+import type { Head } from "../../infra/chain/heads.ts";
 import type { BatchItem } from "./batch.ts";
 import { blame } from "./blame.ts";
 import { Mempool, type Refusals } from "./mempool.ts";
@@ -36,6 +36,7 @@ export interface Slot extends StoredTransaction {
 }
 
 const MISSING_FOR_MS = 4_000;
+const EARLY_READS = 2;
 
 export interface TrackerDeps {
   ctx: EngineContext;
@@ -114,14 +115,17 @@ export class Tracker {
   async #look(): Promise<void> {
     const { ctx, lease } = this.#deps;
     const head = ctx.heads.head ?? (await ctx.heads.refresh());
-    const next = await ctx.reads.readNonce(ctx.rpc, lease.address, "latest");
+    const [next, early] = await Promise.all([
+      ctx.reads.readNonce(ctx.rpc, lease.address, "latest"),
+      this.#readEarly(),
+    ]);
     const slots = [...this.slots.values()].sort((one, other) => Number(one.nonce - other.nonce));
     const passed = slots.filter((slot) => slot.nonce < next && !slot.included);
     // A reorganisation can take a transaction out of the chain again.
     for (const slot of slots) if (slot.nonce >= next && !slot.included) slot.mined = false;
     // What cannot be looked at now (a block the node has lost, say) holds up nothing that still needs a block.
     const looks = await Promise.allSettled([
-      ...passed.map((slot) => this.#check(slot, head)),
+      ...passed.map((slot) => this.#check(slot, head, early.get(slot))),
       this.#followIncluded(head),
     ]);
     const waiting = slots.filter((slot) => slot.nonce >= next && !slot.included);
@@ -150,11 +154,27 @@ export class Tracker {
       if (!this.slots.has(tx.nonce)) await this.send(this.add(tx));
   }
 
-  async #check(slot: Slot, head: Head): Promise<void> {
+  /** Where a few wait, a new block most likely holds them: their receipts are asked for beside the nonce. */
+  async #readEarly(): Promise<Map<Slot, RpcReceipt>> {
+    const { ctx } = this.#deps;
+    const waiting = [...this.slots.values()].filter((slot) => !slot.mined && slot.lastSentMs > 0);
+    const early = new Map<Slot, RpcReceipt>();
+    if (waiting.length > EARLY_READS) return early;
+    await Promise.allSettled(
+      waiting.map(async (slot) => {
+        const newest = slot.attempts.at(-1);
+        const receipt = newest && (await ctx.reads.readReceipt(ctx.rpc, newest.hash));
+        if (receipt) early.set(slot, receipt);
+      }),
+    );
+    return early;
+  }
+
+  async #check(slot: Slot, head: Head, known: RpcReceipt | undefined): Promise<void> {
     if (slot.finishing) return;
     slot.finishing = true;
     try {
-      const receipt = await this.#receiptOf(slot);
+      const receipt = known ?? (await this.#receiptOf(slot));
       if (!receipt) return await this.#missing(slot, head);
       slot.missingSinceMs = undefined;
       if (!slot.mined) {

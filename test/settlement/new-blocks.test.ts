@@ -1,0 +1,94 @@
+// Goal: a new block is noticed when it comes, whether an endpoint announces it or it has to be asked for, with few questions; and an announcement is never believed by itself.
+import { setTimeout as sleep } from "node:timers/promises";
+import t from "tap";
+import { HeadWatcher } from "../../server/infra/chain/heads.ts";
+import { ChainRpc } from "../../server/infra/chain/rpc.ts";
+import { testChain, type TestChain } from "../helpers/chain.ts";
+import { rpcProxy } from "../helpers/rpc-proxy.ts";
+import { until } from "../helpers/until.ts";
+
+const BLOCK_MS = 1_000;
+const BLOCKS = 9;
+/** What the network is said to take: without a rhythm it would be asked five times in that. */
+const SAID_MS = 2_000;
+
+/** How late each block was noticed, by whoever asks the node without a pause; and what it cost to notice. */
+async function watch(t: Test, chain: TestChain, wsUrls: string[]) {
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const rpc = new ChainRpc({ urls: [proxy.url] });
+  const heads = new HeadWatcher(rpc, SAID_MS, wsUrls);
+  t.teardown(async () => {
+    heads.close();
+    await rpc.close();
+  });
+  const seen = new Map<bigint, number>();
+  heads.onHead(({ number, seenAtMs }) => void seen.set(number, seenAtMs));
+  heads.start();
+  const release = heads.want();
+  // Three blocks to find the rhythm, or to be subscribed.
+  await until(() => seen.size >= 3, 10_000);
+  proxy.calls.length = 0;
+  const came = new Map<bigint, number>();
+  const startedMs = performance.now();
+  while (came.size < BLOCKS) {
+    const number = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+    if (!came.has(number)) came.set(number, performance.now());
+    await sleep(4);
+  }
+  const asked = proxy.count("eth_getBlockByNumber");
+  const blocks = (performance.now() - startedMs) / BLOCK_MS;
+  await sleep(300);
+  release();
+  const [, ...measured] = [...came];
+  const lateMs = measured
+    .map(([number, ms]) => (seen.get(number) ?? Number.POSITIVE_INFINITY) - ms)
+    .sort((one, other) => one - other);
+  return { medianMs: lateMs[Math.floor(lateMs.length / 2)] ?? 0, lateMs, asked: asked / blocks };
+}
+
+type Test = Parameters<typeof rpcProxy>[0];
+
+t.test("announced", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  const { medianMs, lateMs, asked } = await watch(t, chain, [chain.rpcUrl.replace("http", "ws")]);
+  t.ok(medianMs < 100, `noticed after ${lateMs.map(Math.round).join(", ")} ms`);
+  t.ok(asked < 2, `${asked.toFixed(1)} questions a block`);
+});
+
+t.test("asked for when it is due", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  const { medianMs, lateMs, asked } = await watch(t, chain, []);
+  t.ok(medianMs < 100, `noticed after ${lateMs.map(Math.round).join(", ")} ms`);
+  t.ok(asked < 9, `${asked.toFixed(1)} questions a block`);
+});
+
+t.test("an endpoint that announces falls away, and comes back", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  const dead = "ws://127.0.0.1:1";
+  const { medianMs, lateMs } = await watch(t, chain, [dead]);
+  t.ok(medianMs < 100, `noticed after ${lateMs.map(Math.round).join(", ")} ms`);
+});
+
+t.test("an announced block counts once the node that is asked has it", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const rpc = new ChainRpc({ urls: [proxy.url] });
+  const heads = new HeadWatcher(rpc, SAID_MS, [chain.rpcUrl.replace("http", "ws")]);
+  t.teardown(async () => {
+    heads.close();
+    await rpc.close();
+  });
+  heads.start();
+  heads.want();
+  await until(() => heads.isAnnounced && heads.head !== undefined, 10_000);
+  const known = await chain.publicClient.getBlock({ blockTag: "latest" });
+  await until(() => (heads.head?.number ?? 0n) >= known.number);
+  const stale = heads.head?.number ?? 0n;
+  const answer = await rpc.call("eth_getBlockByNumber", [`0x${stale.toString(16)}`, false]);
+  proxy.behave = ({ method }) =>
+    method === "eth_getBlockByNumber" ? { do: "answer", result: answer } : { do: "pass" };
+  await until(async () => (await chain.publicClient.getBlockNumber({ cacheTime: 0 })) > stale + 1n);
+  t.equal(heads.head?.number, stale, "its own endpoint does not know it yet");
+  proxy.behave = () => ({ do: "pass" });
+  await until(() => (heads.head?.number ?? 0n) > stale, 4_000);
+});
