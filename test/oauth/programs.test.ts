@@ -234,4 +234,17 @@ t.test("what a former owner connected ends when the agents move", async (t) => {
   t.equal(moved.statusCode, 200, moved.body);
   t.equal((await callTool(world, connected.accessToken)).statusCode, 401);
   t.equal((await renew(world, connected)).json<{ error: string }>().error, "invalid_grant");
+  const audit = await app.inject({ url: "/api/audit", headers: owner.headers });
+  const { items } = audit.json<{ items: { action: string }[] }>();
+  t.match(
+    items.filter(({ action }) => action === "connection.revoked"),
+    [
+      {
+        agentId: agent.id,
+        before: { id: connected.connectionId },
+        after: { by: "move to the second wallet" },
+      },
+    ],
+    "and the audit of the one who allowed it says so, once",
+  );
 });

@@ -339,7 +339,6 @@ t.test("a code is good for who asked for it, once, for a minute", async (t) => {
     t.match(answer.headers, { "cache-control": "no-store" });
   }
   t.equal(errorOf(await exchange(world, stolen, { code_verifier: "x" })), "invalid_request");
-  t.equal(errorOf(await exchange(world, stolen, { redirect_uri: "" })), "invalid_request");
   t.equal(
     errorOf(await exchange(world, stolen, { resource: "https://x.y/mcp" })),
     "invalid_target",
@@ -362,6 +361,14 @@ t.test("a code is good for who asked for it, once, for a minute", async (t) => {
   t.match(audit.json(), {
     items: [{ action: "connection.revoked", after: { by: "code used twice" } }],
   });
+
+  const { clientId, code, verifier } = await codeFor(world, owner, agent.id);
+  const short = { grant_type: "authorization_code", client_id: clientId, code };
+  t.equal(errorOf(await post(world, "/oauth/token", short)), "invalid_request", "no verifier");
+  const modern = await post(world, "/oauth/token", { ...short, code_verifier: verifier });
+  t.equal(modern.statusCode, 200, "OAuth 2.1 asks for no redirect_uri here");
+  const empty = await exchange(world, await codeFor(world, owner, agent.id), { redirect_uri: "" });
+  t.equal(empty.statusCode, 200, "and one without a value is none");
 
   const late = await codeFor(world, owner, agent.id);
   await database.pool.query(

@@ -126,10 +126,10 @@ export async function noteKeyUse(sql: Sql, apiKeyId: string): Promise<void> {
   );
 }
 
-const HIDDEN = { keyHash: true } as const;
+export const HIDDEN = { keyHash: true } as const;
 type Stored = Prisma.ApiKeyGetPayload<{ omit: typeof HIDDEN }>;
 
-const rowOf = (stored: Stored, now: Date): ApiKeyRow => ({
+export const rowOf = (stored: Stored, now: Date): ApiKeyRow => ({
   ...stored,
   ...placeOf(stored),
   expired: stored.expiresAt !== null && stored.expiresAt <= now,

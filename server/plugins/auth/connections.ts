@@ -1,14 +1,20 @@
 /** Programs that an owner connected to an agent by OAuth: a key nobody holds, and the tokens that stand for it. */
 import type { PageRequest } from "../../core/paging.ts";
 import {
-  placeOf,
   readKeyset,
   databaseNow,
   secondsAfter,
   type Db,
   type Prisma,
 } from "../../infra/db/prisma.ts";
-import { createHeldByNobody, insertApiKey, revokeApiKeys, type ApiKeyRow } from "./api-keys.ts";
+import {
+  createHeldByNobody,
+  HIDDEN,
+  insertApiKey,
+  revokeApiKeys,
+  rowOf,
+  type ApiKeyRow,
+} from "./api-keys.ts";
 import {
   ACCESS_TOKEN_PREFIX,
   REFRESH_TOKEN_PREFIX,
@@ -64,7 +70,7 @@ export async function listConnections(
   const rows = await readKeyset(page, (where, order) =>
     db.apiKey.findMany({
       where: { agentId, connection: { isNot: null }, ...where },
-      omit: { keyHash: true },
+      omit: HIDDEN,
       include: { connection: true },
       ...order,
     }),
@@ -80,21 +86,20 @@ export async function findConnectionRow(
 ): Promise<ConnectionRow | undefined> {
   const found = await db.apiKey.findUnique({
     where: { id: keyId, agentId },
-    omit: { keyHash: true },
+    omit: HIDDEN,
     include: { connection: true },
   });
   return found === null ? undefined : connectionRow(found, await databaseNow(db))[0];
 }
 
 type StoredKey = Prisma.ApiKeyGetPayload<{
-  omit: { keyHash: true };
+  omit: typeof HIDDEN;
   include: { connection: true };
 }>;
 
 function connectionRow({ connection, ...key }: StoredKey, now: Date): ConnectionRow[] {
   if (connection === null) return [];
-  const expired = key.expiresAt !== null && key.expiresAt <= now;
-  return [{ ...key, ...placeOf(key), connection, expired }];
+  return [{ ...rowOf(key, now), connection }];
 }
 
 export interface FoundConnection {
@@ -136,12 +141,16 @@ export async function revokeConnection(
   return (await revokeApiKeys(tx, agentId, keyId)).length === 1;
 }
 
-/** What a former owner allowed was that owner's word. */
-export async function revokeConnectionsOf(tx: Db, agentIds: readonly string[]): Promise<void> {
+/** What a former owner allowed was that owner's word. Answers those that this ended. */
+export async function revokeConnectionsOf(
+  tx: Db,
+  agentIds: readonly string[],
+): Promise<Pick<ApiKeyRow, "id" | "agentId" | "label">[]> {
   const revokedAt = await databaseNow(tx);
-  await tx.apiKey.updateMany({
+  return tx.apiKey.updateManyAndReturn({
     where: { agentId: { in: [...agentIds] }, revokedAt: null, connection: { isNot: null } },
     data: { revokedAt },
+    select: { id: true, agentId: true, label: true },
   });
 }
 

@@ -5,11 +5,9 @@ import { problemBody, sendProblem, toApiError } from "../http/errors.ts";
 
 type OauthErrorCode =
   | "invalid_request"
-  | "invalid_client"
   | "invalid_grant"
   | "invalid_target"
   | "unsupported_grant_type"
-  | "unsupported_token_type"
   | "invalid_redirect_uri"
   | "invalid_client_metadata";
 
@@ -23,20 +21,14 @@ export class OauthError extends Error {
   }
 }
 
-const STATUS: Partial<Record<OauthErrorCode, number>> = { invalid_client: 401 };
-
 export function sendOauthError(
   error: FastifyError | ApiError | OauthError,
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
   reply.headers({ "cache-control": "no-store", pragma: "no-cache" });
-  if (error instanceof OauthError) {
-    if (error.code === "invalid_client") reply.header("www-authenticate", 'Basic realm="purser"');
-    return reply
-      .code(STATUS[error.code] ?? 400)
-      .send({ error: error.code, error_description: error.message });
-  }
+  if (error instanceof OauthError)
+    return reply.code(400).send({ error: error.code, error_description: error.message });
   const problem = toApiError(error);
   if (problem.status >= 500)
     request.log.error({ err: error, code: problem.code }, "request failed");

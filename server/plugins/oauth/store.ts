@@ -147,13 +147,20 @@ export async function decideRequest(
 /** The code of this program, for this address, by whoever knows what the challenge was made of; once, and in time. */
 export async function useCode(
   tx: Db,
-  shown: { codeHash: Buffer; clientId: string; redirectUri: string; codeChallenge: string },
+  shown: {
+    codeHash: Buffer;
+    clientId: string;
+    /** Undefined: not shown. The verifier alone binds the code then. */
+    redirectUri: string | undefined;
+    codeChallenge: string;
+  },
 ): Promise<boolean> {
   const now = await databaseNow(tx);
-  const { codeHash, ...bound } = shown;
+  const { codeHash, redirectUri, ...bound } = shown;
   const { count } = await tx.oauthRequest.updateMany({
     where: {
       ...bound,
+      ...(redirectUri !== undefined && { redirectUri }),
       codeHash: Uint8Array.from(codeHash),
       codeUsedAt: null,
       codeExpiresAt: { gt: now },

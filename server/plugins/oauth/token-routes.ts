@@ -137,7 +137,7 @@ export const tokenRoutes: FastifyPluginAsyncTypebox = async (app) => {
           exchangeCode(call, {
             code: shown,
             clientId,
-            redirectUri: text("redirect_uri"),
+            redirectUri: redirectUriOf(body),
             verifier: text("code_verifier"),
           })
       : () =>
@@ -168,6 +168,11 @@ function readForms(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
       done(new OauthError("invalid_request", "A parameter came more than once."), undefined);
     else done(null, Object.fromEntries(form));
   });
+}
+
+/** OAuth 2.1 no longer asks for it, OAuth 2.0 does; without a value it is as if it were not there (RFC 6749 section 3.2). */
+function redirectUriOf({ redirect_uri: shown }: Record<string, unknown>): string | undefined {
+  return typeof shown === "string" && shown !== "" ? shown : undefined;
 }
 
 function wanted(value: unknown, name: string): string {

@@ -34,7 +34,7 @@ const challengeOf = (verifier: string): string =>
 
 export async function exchangeCode(
   call: TokenCall,
-  shown: { code: string; clientId: string; redirectUri: string; verifier: string },
+  shown: { code: string; clientId: string; redirectUri: string | undefined; verifier: string },
 ): Promise<Tokens> {
   const { code, clientId, redirectUri, verifier } = shown;
   if (!/^[A-Za-z0-9._~-]{43,128}$/.test(verifier))

@@ -60,7 +60,7 @@ export async function moveOwner(
         for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second });
         await giveAgents(tx, owner.id, newOwnerId);
         await revokeSecondSessions(tx, owner.id);
-        await revokeConnectionsOf(tx, agentIds);
+        await endConnections(tx, call, agentIds);
         await tell(tx, call, { second, newOwnerId, agentIds, signed, secondSignature });
         return { address: second.address, agents: agentIds.length };
       },
@@ -97,6 +97,24 @@ async function moveAgent(
   const wanted = { ...current, status };
   await custody.reown(tx, { agentId, from: owner, to: second }, { current, wanted });
   if (status !== agent.status) await updateAgent(tx, agentId, { status });
+}
+
+/** In the audit of the owner who allowed them. */
+async function endConnections(
+  tx: Db,
+  { owner, requestId }: MoveCall,
+  agentIds: readonly string[],
+): Promise<void> {
+  for (const { id, agentId, label } of await revokeConnectionsOf(tx, agentIds))
+    await noteAudit(tx, {
+      ownerId: owner.id,
+      agentId,
+      actor: owner.address,
+      action: "connection.revoked",
+      before: { id, label },
+      after: { by: "move to the second wallet" },
+      requestId,
+    });
 }
 
 /** In both owners' audits, with both signatures. */

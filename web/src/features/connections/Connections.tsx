@@ -1,6 +1,7 @@
 import { notifications } from "@mantine/notifications";
 import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
+import styles from "../../components/AccessRows.module.css";
 import { Badge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
@@ -15,7 +16,6 @@ import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent, Connection } from "../../lib/wire.ts";
 import { useInfo } from "../../shared/info.ts";
 import { connectionsQuery, endConnection } from "./api.ts";
-import styles from "./Connections.module.css";
 
 /** Programs that use this agent by OAuth; ending one needs no wallet. */
 export function Connections({ agent }: { agent: Agent }): ReactNode {
@@ -78,7 +78,7 @@ function ConnectionRow({
     <li className={styles.row}>
       <div className={styles.what}>
         <strong>{thirdParty.name}</strong>
-        <span className={styles.place}>{place}</span>
+        <span>{place}</span>
       </div>
       <div>
         {status === "revoked" ? (

@@ -1,10 +1,10 @@
 import type { ReactNode } from "react";
+import styles from "../../components/AccessRows.module.css";
 import { Badge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Row } from "../../components/Layout.tsx";
 import { TimeAgo, TimeUntil, useNowMs } from "../../components/RelativeTime.tsx";
 import type { ApiKey } from "../../lib/wire.ts";
-import styles from "./Keys.module.css";
 
 interface KeyRowProps {
   apiKey: ApiKey;
@@ -27,7 +27,7 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
           {apiKey.prefix}…{apiKey.last4}
         </code>
       </div>
-      <div className={styles.state}>
+      <div>
         {apiKey.revokedAt !== null ? (
           <Badge>Revoked</Badge>
         ) : isExpired ? (

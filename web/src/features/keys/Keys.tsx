@@ -1,5 +1,6 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
+import styles from "../../components/AccessRows.module.css";
 import { Button } from "../../components/Button.tsx";
 import { EmptyState } from "../../components/EmptyState.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
@@ -11,7 +12,6 @@ import type { Agent } from "../../lib/wire.ts";
 import { keysQuery } from "./api.ts";
 import { KeyDialog, type OpenKeyDialog } from "./KeyDialog.tsx";
 import { KeyRow } from "./KeyRow.tsx";
-import styles from "./Keys.module.css";
 
 export function Keys({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(keysQuery(agent.id));
