@@ -132,8 +132,11 @@ t.test(
       },
     };
     const lost = { "idempotency-key": "no room for the answer" };
-    for (let nth = 0; nth < 2; nth += 1)
-      t.match(await made.fetch(order, lost), { status: 429, body: { code: "fetch_capacity" } });
+    t.match(await made.fetch(order, lost), { status: 429, body: { code: "fetch_capacity" } });
+    t.match(await made.fetch(order, lost), {
+      status: 409,
+      body: { code: "answer_not_kept", detail: /may have reached the target/, paid: false },
+    });
     t.same(ran, ["POST"], "one whose answer found no room has run");
     full.end();
     seller.script = {};
