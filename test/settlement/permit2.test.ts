@@ -23,6 +23,8 @@ import {
   signPermit2,
 } from "../helpers/permit2.ts";
 import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+import { denying, PASSING, rpcProxy } from "../helpers/rpc-proxy.ts";
 
 /** ERC-1271's yes to everything. */
 const YES = "0x631626ba7e60e01b60005260206000f3";
@@ -30,7 +32,13 @@ const YES = "0x631626ba7e60e01b60005260206000f3";
 async function world(t: Test, count: number) {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
-  const node = await startEngine(t, { databaseUrl: database.url, chain, confirmations: 2 });
+  const proxy = await rpcProxy(t, chain.rpcUrl, { keepsCalls: false });
+  const node = await startEngine(t, {
+    databaseUrl: database.url,
+    chain,
+    confirmations: 2,
+    rpcUrls: [proxy.url],
+  });
   const accounts = payers(count);
   await chain.mint(
     accounts.map(({ address }) => address),
@@ -48,7 +56,7 @@ async function world(t: Test, count: number) {
       functionName: "balanceOf",
       args: [account],
     });
-  return { chain, database, node, accounts, send, balanceOf };
+  return { chain, database, node, proxy, accounts, send, balanceOf };
 }
 
 t.test("settled by us", { timeout: 90_000 }, async (t) => {
@@ -89,7 +97,7 @@ t.test("settled by us", { timeout: 90_000 }, async (t) => {
 });
 
 t.test("used by others", { timeout: 120_000 }, async (t) => {
-  const { chain, database, node, accounts, send, balanceOf } = await world(t, 8);
+  const { chain, database, node, proxy, accounts, send, balanceOf } = await world(t, 9);
   const [stranger] = chain.accounts;
   if (!stranger) throw new Error("nobody");
   const at = (index: number): PrivateKeyAccount => accounts[index] as PrivateKeyAccount;
@@ -129,6 +137,21 @@ t.test("used by others", { timeout: 120_000 }, async (t) => {
       batched([exactSettleData(other.message, other.signature), data]),
     );
     t.match(await outcomeOf(wanted.id), { status: "settled", txHash: transactionHash });
+  });
+
+  await t.test("a look-up that answers nothing proves nothing", async (t) => {
+    for (const method of ["eth_getTransactionByHash", "eth_getTransactionReceipt"]) {
+      const { wanted, data } = await watched(7);
+      proxy.behave = denying([method]);
+      const { transactionHash, blockNumber } = await send(stranger, EXACT_PROXY, data);
+      // Deep enough for what is final.
+      await until(async () => ((await node.heads.refresh()).number ?? 0n) > blockNumber + 2n);
+      t.match(await node.engine.settlement.wait(wanted.id, 2_000, { look: true }), {
+        status: "pending",
+      });
+      proxy.behave = PASSING;
+      t.match(await outcomeOf(wanted.id), { status: "settled", txHash: transactionHash }, method);
+    }
   });
 
   await t.test("a payment that only looks like it is none", async (t) => {

@@ -1,6 +1,8 @@
 // Goal: an answer the caller never heard is told to the identical call that follows, and paid once; an answer that was heard ends it, and the next is a purchase of its own.
 import t, { type Test } from "tap";
 import { forgetTold } from "../../server/plugins/payments/joining-store.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { asOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 
@@ -18,9 +20,9 @@ interface Heard {
 const post = async (
   path: string,
   body: unknown,
-  { key, signal }: { key?: string; signal?: AbortSignal } = {},
+  { key, signal, at = baseUrl }: { key?: string; signal?: AbortSignal; at?: string } = {},
 ): Promise<Heard> => {
-  const answer = await fetch(`${baseUrl}/api/agents/${path}`, {
+  const answer = await fetch(`${at}/api/agents/${path}`, {
     method: "POST",
     headers: { ...agent.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
     body: typeof body === "string" ? body : JSON.stringify(body),
@@ -154,6 +156,52 @@ t.test("at the same moment: one pays, the others hear its answer", async (t) => 
   t.equal(await paid(), before + 2);
 });
 
+t.test("also when the database hears of one late, whichever process it is at", async (t) => {
+  const replica = await testApp(t, {
+    listen: true,
+    database,
+    chain: made.chain,
+    env: { SETTLE_WAIT_MS: "2500" },
+  });
+  const isTold = async (memo: string): Promise<boolean> => {
+    const { rowCount } = await database.pool.query(
+      `SELECT 1 FROM idempotency_keys k JOIN payments p ON p.id = k.payment_id
+        WHERE p.memo = $1 AND k.told_at <= now() - interval '100 milliseconds'`,
+      [memo],
+    );
+    return rowCount === 1;
+  };
+  /** The first statement of this name waits, as for a connection, until the other call is answered. */
+  const delay = ({ pool }: TestApp["app"], name: string, memo: string) => {
+    const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
+    let isReached = false;
+    const late = async (...args: unknown[]): Promise<unknown> => {
+      const [statement] = args as [{ name?: string }];
+      if (statement.name === name && !isReached) {
+        isReached = true;
+        await until(() => isTold(memo));
+      }
+      return query(...args);
+    };
+    Object.assign(pool, { query: late });
+    return () => isReached;
+  };
+  for (const name of ["purser-reserve", "joinable-call"]) {
+    const body = spending();
+    const before = await paid();
+    const isThere = delay(replica.app, name, body.memo);
+    const late = post("spend", body, { at: replica.baseUrl });
+    await until(isThere);
+    const first = await post("spend", body);
+    t.match(first, { status: 200, replayed: null });
+    t.match(await late, { status: 200, replayed: "true", body: { replayed: true } }, name);
+    t.equal(await paid(), before + 1, `${name}: one payment`);
+    t.match(await post("spend", body, { at: replica.baseUrl }), { status: 200, replayed: null });
+    t.equal(await paid(), before + 2, `${name}: a later call is a purchase of its own`);
+    Reflect.deleteProperty(replica.app.pool, "query");
+  }
+});
+
 t.test("one after the other, as fast as they come: each is a purchase", async (t) => {
   const body = fetching();
   const before = await paid();
@@ -206,6 +254,34 @@ t.test("paid for nothing, and nobody heard it: told again, and not paid again", 
   t.match(await post("x402-fetch", body), { status: 200, replayed: null }, "it was heard now");
 });
 
+t.test("also when it is asked for by an approval that is known already", async (t) => {
+  const body = fetching();
+  const asking = { ...body, requestApproval: true };
+  const before = await paid();
+  const tooDear = { perPaymentLimit: "0.0005" };
+  const limit = (change: object) =>
+    asOwner(made.app, made.owner, {
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      body: change,
+    });
+  t.equal((await limit(tooDear)).statusCode, 200);
+  const asked = await post("x402-fetch", asking);
+  t.match(asked, { status: 202, body: { idempotencyKey: /^approval-/ } });
+  t.equal((await limit({ perPaymentLimit: null })).statusCode, 200);
+  const { release, atSeller } = holdSeller();
+  await hangUp(t, "x402-fetch", body, () => atSeller);
+  const joined = post("x402-fetch", asking);
+  release();
+  t.match(await joined, { status: 200, replayed: "true", body: { paid: true, replayed: true } });
+  t.equal(await paid(), before + 1, "one payment");
+  seller.script = {};
+  t.match(await post("x402-fetch", asking), { status: 200, replayed: null });
+  t.equal(await paid(), before + 2, "that was heard: now it is the approval's");
+  t.match(await post("x402-fetch", asking), { status: 200, replayed: "true" });
+  t.equal(await paid(), before + 2);
+});
+
 t.test("ten minutes later it is a new purchase, unless the chain has not decided", async (t) => {
   const body = spending();
   const before = await paid();
@@ -230,6 +306,45 @@ t.test("ten minutes later it is a new purchase, unless the chain has not decided
   t.equal(await paid(), before + 4);
 });
 
+t.test("what the seller answered is kept for as long as the chain has not decided", async (t) => {
+  const body = fetching();
+  const before = await paid();
+  seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
+  const unknown = { status: 504, body: { code: "payment_status_unknown" } };
+  t.match(await post("x402-fetch", body), unknown);
+  const ofThis = `implicit AND payment_id = (SELECT id FROM payments WHERE url = '${body.url}')`;
+  // As if its process had died before it was noted.
+  await database.pool.query(`UPDATE idempotency_keys SET response = NULL WHERE ${ofThis}`);
+  t.match(await post("x402-fetch", body), unknown);
+  const noted = await database.pool.query(
+    `SELECT 1 FROM idempotency_keys WHERE ${ofThis} AND response IS NOT NULL`,
+  );
+  t.equal(
+    noted.rowCount,
+    1,
+    "whoever brings it to its end notes the answer where it is looked for",
+  );
+  const age = () =>
+    database.pool.query(
+      `UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour' WHERE ${ofThis}`,
+    );
+  await age();
+  await forgetTold(database.pool);
+  const proof = seller.proofs.at(-1);
+  if (proof) await seller.settle(proof);
+  await allSettled();
+  await forgetTold(database.pool);
+  const shown = seller.proofs.length;
+  t.match(await post("x402-fetch", body), {
+    status: 200,
+    replayed: "true",
+    body: { text: "on credit", paid: true },
+  });
+  t.equal(seller.proofs.length, shown, "the seller was not asked again");
+  t.equal(await paid(), before + 1);
+  seller.script = {};
+});
+
 t.test("a mark that was lost makes a replay, never a payment", async (t) => {
   const body = spending();
   const before = await paid();
@@ -245,7 +360,7 @@ t.test("a mark that was lost makes a replay, never a payment", async (t) => {
   t.equal(await paid(), before + 1);
 });
 
-t.test("what is kept only until it was told goes soon, what was not stays", async (t) => {
+t.test("what is kept to be joined is kept as long as it can be", async (t) => {
   const told = fetching();
   await post("x402-fetch", told);
   const { release, atSeller } = holdSeller();
@@ -253,19 +368,42 @@ t.test("what is kept only until it was told goes soon, what was not stays", asyn
   await hangUp(t, "x402-fetch", unheard, () => atSeller);
   release();
   await allSettled();
-  const kept = async () => {
-    const { rows } = await database.pool.query<{ kept: number }>(
-      "SELECT count(*)::int AS kept FROM idempotency_keys WHERE implicit AND response IS NOT NULL",
+  const rowOf = ({ url }: { url: string }) =>
+    `implicit AND payment_id = (SELECT id FROM payments WHERE url = '${url}')`;
+  const isKept = async (body: { url: string }): Promise<boolean> =>
+    (
+      await database.pool.query(
+        `SELECT 1 FROM idempotency_keys WHERE ${rowOf(body)} AND response IS NOT NULL`,
+      )
+    ).rowCount === 1;
+  await until(() => isKept(unheard));
+  const age = async () => {
+    await database.pool.query(
+      "UPDATE idempotency_keys SET updated_at = updated_at - interval '6 minutes' WHERE implicit",
     );
-    return rows[0]?.kept;
+    await database.pool.query("UPDATE payments SET settled_at = settled_at - interval '6 minutes'");
+    await forgetTold(database.pool);
   };
-  await until(async () => ((await kept()) ?? 0) > 0);
-  await database.pool.query(
-    "UPDATE idempotency_keys SET updated_at = updated_at - interval '2 minutes'",
-  );
-  await forgetTold(database.pool);
-  t.equal(await kept(), 1);
+  await age();
+  t.ok(await isKept(told), "a call that came before it was told may look late");
   t.match((await post("x402-fetch", unheard)).body, { replayed: true, data: { answer: 42 } });
+  await age();
+  t.notOk((await isKept(told)) || (await isKept(unheard)));
+
+  // Whoever joins it all the same hears what is left.
+  await database.pool.query(
+    `UPDATE idempotency_keys SET updated_at = now(), told_at = NULL WHERE ${rowOf(told)}`,
+  );
+  const { rows } = await database.pool.query<{ id: string }>(
+    "SELECT id FROM payments WHERE url = $1",
+    [told.url],
+  );
+  const before = await paid();
+  t.match(await post("x402-fetch", told), {
+    status: 409,
+    body: { code: "answer_not_kept", paymentId: rows[0]?.id, detail: /Nothing was paid now/ },
+  });
+  t.equal(await paid(), before);
   seller.script = {};
 });
 

@@ -1,4 +1,5 @@
 // Goal: what an agent has paid for is not paid again: told from its own cache for as long as it asks, or for its wallet's word where the site takes that.
+import type { ServerResponse } from "node:http";
 import { paymentMiddleware } from "@x402/express";
 import { x402ResourceServer } from "@x402/core/server";
 import { ExactEvmScheme } from "@x402/evm/exact/server";
@@ -11,7 +12,15 @@ import {
 import express from "express";
 import t, { type Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
-import { CACHED_BYTES, forgetCached } from "../../server/plugins/x402-client/cache-store.ts";
+import { CacheTurn } from "../../server/plugins/x402-client/cache.ts";
+import {
+  CACHED_BYTES,
+  forgetCached,
+  keepCached,
+  lookOrClaim,
+  releaseClaim,
+} from "../../server/plugins/x402-client/cache-store.ts";
+import { prepare } from "../../server/plugins/x402-client/request.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
 import { testApp } from "../helpers/app.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
@@ -156,6 +165,23 @@ t.test("a paid GET is told again for maxAge", async (t) => {
     },
   );
 
+  await t.test("a claim lasts as long as its holder may take", async (t) => {
+    const { script } = seller;
+    let lasts = 0;
+    seller.script = {
+      onAsk: async ({ response }) => {
+        const { rows } = await database.pool.query<{ seconds: number }>(
+          "SELECT extract(epoch FROM max(claimed_until) - clock_timestamp())::float8 AS seconds FROM cached_answers",
+        );
+        lasts = rows[0]?.seconds ?? 0;
+        response.end("free");
+      },
+    };
+    await cached({ url: `${seller.origin}/slow`, timeoutMs: 100_000 });
+    t.ok(lasts > 3 * 100, `three answers of the target, and the rest: ${lasts} s`);
+    seller.script = script;
+  });
+
   await t.test("a claim of a process that died ends", async (t) => {
     const page = `${seller.origin}/died`;
     await cached({ url: page });
@@ -164,6 +190,25 @@ t.test("a paid GET is told again for maxAge", async (t) => {
         WHERE cached_at = (SELECT max(cached_at) FROM cached_answers)`,
     );
     t.match((await cached({ url: page })).body, { paid: true });
+  });
+
+  await t.test("whoever has claimed it does not wait for that", async (t) => {
+    const { pool, prisma } = made.app;
+    const turn = new CacheTurn(
+      {
+        look: (key, ages) => lookOrClaim(pool, key, ages),
+        keep: (key, bought) => keepCached(prisma, key, bought),
+        release: (key) => releaseClaim(prisma, key),
+      },
+      made.agent.id,
+      prepare({ url: `${seller.origin}/twice` }, undefined).target,
+    );
+    const ages = { maxAgeSeconds: 60, claimSeconds: 3 };
+    t.equal(await turn.look(ages), undefined);
+    const startedMs = performance.now();
+    t.equal(await turn.look(ages), undefined);
+    t.ok(performance.now() - startedMs < 1_000);
+    await turn.release();
   });
 
   await t.test("to an agent that may, and at its sites", async (t) => {
@@ -334,9 +379,11 @@ t.test("a payment that was noted and never settled is no reason to sign", async 
     schema: {},
   });
   let over: object = {};
+  let broken: ((response: ServerResponse) => void) | undefined;
   seller.script = {
     onAsk: ({ request, response }) => {
       headersSeen.push(request.headers["sign-in-with-x"]);
+      if (broken && request.headers["sign-in-with-x"] !== undefined) return broken(response);
       const required = {
         x402Version: 2,
         resource: { url: seller.url },
@@ -371,6 +418,23 @@ t.test("a payment that was noted and never settled is no reason to sign", async 
     supportedChains: [{ chainId: `eip155:${made.chain.chainId}`, type: "eip191" }],
   });
   t.equal(await signed(), true);
+  for (const status of [400, 404, 429, 500, 503]) {
+    broken = (response) => void response.writeHead(status).end();
+    t.equal(await signed(), true, `paid where its sign-in answers ${status}`);
+  }
+  broken = (response) => void response.writeHead(302, { location: "/login" }).end();
+  t.equal(await signed(), true, "redirects");
+  broken = (response) => void response.destroy();
+  t.equal(await signed(), true, "or breaks off");
+  broken = () => undefined;
+  t.match(await made.fetch({ url: seller.url, timeoutMs: 500 }), { body: { paid: true } });
+  broken = (response) => void response.writeHead(500).end();
+  t.match(
+    await made.fetch({ url: seller.url, method: "POST", body: "1" }),
+    { body: { paid: false, status: 500, signedIn: true } },
+    "a POST may have run",
+  );
+  broken = undefined;
   await made.database.pool.query("UPDATE paid_sites SET payment_id = 'pay_other'");
   t.equal(await signed(), false, "a note without its payment");
   await assertLedgerIsChain(t, made);

@@ -95,7 +95,7 @@ export class PayFlow {
       const payment = await this.#takeOver(order, found, idempotency);
       if (payment) {
         const key = { agentId: order.agentId, paymentId: payment.id };
-        const delivered = await order.resume(payment, found.heard);
+        const delivered = await order.resume(payment, found.heard, idempotency);
         return this.#tell(key, idempotency, delivered, { replayed: true, order });
       }
     }
@@ -159,7 +159,11 @@ export class PayFlow {
         throw reserved.error;
       case "replay":
         if (idempotency?.joins) throw inProgress(null);
-        return this.#deps.idempotency.replay(reserved.statusCode, reserved.response);
+        return this.#deps.idempotency.replay(
+          reserved.statusCode,
+          reserved.response,
+          reserved.paymentId,
+        );
       case "canceled":
         throw canceled();
       case "in_progress":
@@ -226,7 +230,11 @@ export class PayFlow {
       // Of a fault nobody knows how far it came: the key stays taken, and is lost after a while.
       if (error instanceof ApiError)
         await (asksOnce.mayHaveActed(error)
-          ? this.#deps.idempotency.keepError(idempotency, error)
+          ? // A stored answer never asks to be repeated: that would hear the same again.
+            this.#deps.idempotency.keepError(
+              idempotency,
+              error.status === 429 ? answerLost() : error,
+            )
           : this.#deps.idempotency.release(idempotency));
       throw error;
     }

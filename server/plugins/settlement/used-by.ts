@@ -94,16 +94,20 @@ async function outcomeAt(
   if (!receipts) return undefined;
   const authorization = authorizationOf(record);
   const payer = authorization.from.slice(2).toLowerCase();
+  let isWhole = true;
   for (const receipt of receipts) {
     // Whatever uses it names the payer in a log.
     const isCandidate = receipt.logs.some(({ topics }) =>
       topics.some((topic) => topic.toLowerCase().endsWith(payer)),
     );
-    const found =
-      isCandidate && (await findingIn(ctx, receipt.transactionHash, authorization, head));
-    if (found && found.fate !== "untouched")
+    if (!isCandidate) continue;
+    const found = await findingIn(ctx, receipt.transactionHash, authorization, head);
+    // A node that shows the receipt in its block may still answer nothing about the transaction itself.
+    if (!found) isWhole = false;
+    else if (found.fate !== "untouched")
       return outcomeOfUse(record, found, !(await isOurs(ctx, found)));
   }
+  if (!isWhole) return undefined;
   if (depthOf(head, block.number) < ctx.network.confirmations) return undefined;
   return {
     ...keyOf(record),
