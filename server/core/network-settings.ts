@@ -77,6 +77,9 @@ export function readNetworks(
       problems.push(
         `MAX_TIP_GWEI_${facts.chainId} must not be above the fee's cap (${maxFeeGwei})`,
       );
+    const approvals = environment[`PAYER_APPROVALS_${facts.chainId}`] ?? "";
+    if (!["", "true", "false"].includes(approvals))
+      problems.push(`PAYER_APPROVALS_${facts.chainId} must be true or false`);
     const budgetKey = `GAS_BUDGET_${facts.chainId}`;
     networks.push({
       ...facts,
@@ -86,6 +89,7 @@ export function readNetworks(
       inclusionDepth,
       maxFeeGwei,
       maxTipGwei,
+      sendsApprovals: approvals === "true",
       gasBudget: readGasBudget(budgetKey, environment[budgetKey], problems),
       nativePriceAtomic: readNativePrice(facts, environment, problems),
     });

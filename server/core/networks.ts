@@ -29,6 +29,8 @@ export interface NetworkFacts extends PaymentNetwork {
    */
   readonly nativePrice: "1" | undefined;
   readonly testnet: boolean;
+  /** Whether a payer's own approval of Permit2 is sent for it ahead of its payment: the operator says. */
+  readonly sendsApprovals: boolean;
 }
 
 /** The EIP-712 domain of a token's contract. */
@@ -129,6 +131,7 @@ export const NETWORKS: readonly NetworkFacts[] = PAYMENT_NETWORKS.map((network) 
     maxFeeGwei: 500,
     maxTipGwei: 50,
     testnet: false,
+    sendsApprovals: false,
     inclusionDepth: 1,
     nativePrice: facts.testnet === true || network.nativeSymbol === "USDC" ? "1" : undefined,
     ...network,

@@ -62,6 +62,20 @@ export interface Diagnosis {
   readonly asked?: readonly CallResult[] | undefined;
 }
 
+/**
+ * A transaction of the payer's own, signed and not sent, without which its payment would fail. It is sent as it is, at
+ * its sender's gas: nothing of ours is in it.
+ */
+export interface Groundwork {
+  readonly raw: Hex;
+  /** Lower case. */
+  readonly from: Address;
+  readonly call: ContractCall;
+  readonly nonce: bigint;
+  readonly gas: bigint;
+  readonly maxFeeWei: bigint;
+}
+
 /** Whose desk a payment is presented at, and for what. */
 export interface Desk {
   readonly networks: readonly NetworkFacts[];
@@ -85,6 +99,10 @@ interface Checking<Read extends Payment> {
   /** What else is asked of the chain to explain a failure. */
   diagnosisCalls?(payment: AuthorizationRef): ContractCall[];
   explainFailure(payment: Read, found: Diagnosis): Refusal;
+  /** What the payer sent along to be done first, after `checkTerms` found no fault with it. */
+  groundwork?(payment: Read): Groundwork | undefined;
+  /** Of `explainFailure`: that only the groundwork is missing. */
+  readonly reasonUnprepared?: Reason;
   readonly reasonSignature: Reason;
   /** For an asset that is a contract and not the network's USDC. */
   readonly reasonOtherAsset: Reason;
@@ -168,6 +186,8 @@ export interface Scheme<Read extends Payment = Payment>
   readonly versions: readonly (1 | 2)[];
   /** Charges what was used of a maximum: there is no price that a paywall could ask for. */
   readonly isMetered?: boolean;
+  /** Keys of the protocol's extensions it understands on this network. */
+  supportedExtensions?(network: NetworkFacts): readonly string[];
   /** `extra` of the kind the facilitator announces. */
   supportedExtra?(relayers: readonly Address[]): Fields | undefined;
 }
@@ -235,6 +255,19 @@ export const REASONS = {
   eip6492_factory_not_allowed:
     "The payer's wallet is not deployed yet, and its factory is not one this facilitator calls.",
   amount_below_floor: "A payment this small is not worth its gas.",
+  invalid_erc20_approval_extension_format: "The approval extension does not have its shape.",
+  erc20_approval_from_mismatch: "The approval is not the payer's.",
+  erc20_approval_asset_mismatch: "The approval is for another token.",
+  erc20_approval_spender_not_permit2: "The approval is not for Permit2.",
+  erc20_approval_tx_wrong_target: "The approval's transaction calls something else than the token.",
+  erc20_approval_tx_wrong_selector: "The approval's transaction does not call approve().",
+  erc20_approval_tx_wrong_spender: "The approval's transaction is not for Permit2.",
+  erc20_approval_tx_invalid_calldata: "The approval's transaction does not call approve() in full.",
+  erc20_approval_tx_signer_mismatch: "The payer did not sign the approval's transaction.",
+  erc20_approval_tx_invalid_signature: "The approval's transaction is not signed.",
+  erc20_approval_tx_parse_failed: "The approval's transaction cannot be read.",
+  erc20_approval_tx_failed: "The approval would not allow the payment.",
+  erc20_approval_broadcast_failed: "The network would not take the approval's transaction.",
   gas_budget_exhausted: "The gas budget for this payment is used up for now. Try later.",
   duplicate_settlement: "This payment was settled before, for another request.",
   settlement_pending:

@@ -1,4 +1,11 @@
 // Where our verdict or code differs from the reference implementation's, and why. Everything else is the same.
+import type { FastifyInstance } from "fastify";
+import type { Test } from "tap";
+import { REASONS } from "../../server/schemes/scheme.ts";
+import type { Bent } from "./bent-payments.ts";
+import { post } from "./payments.ts";
+import type { referenceFacilitator } from "./reference.ts";
+
 export interface Difference {
   /** Names of payments in bent-payments.ts. */
   payments: RegExp;
@@ -8,93 +15,83 @@ export interface Difference {
   why: string;
 }
 
-const SIGNATURE = "invalid_exact_evm_signature";
-const SIMULATION = "invalid_exact_evm_transaction_simulation_failed";
-const VALUE = "invalid_exact_evm_payload_authorization_value_mismatch";
-
-export const DIFFERENCES: readonly Difference[] = [
-  {
-    payments: /^payment(Requirements|Payload)\..* = |wrong checksum$/,
-    reference: ["throws", "valid", SIGNATURE, VALUE, "invalid_exact_evm_recipient_mismatch"],
-    ours: "invalid_payload",
-    why: "We read addresses and integers strictly: a decimal string is digits, an address has 40 of them and a right checksum. The reference hands what it got to BigInt and to the encoder.",
-  },
-  {
-    payments: /^paymentRequirements\.extra\.(name|version) = /,
-    reference: [SIGNATURE],
-    ours: "invalid_exact_evm_missing_eip712_domain",
-    why: "A name that is no string is no name.",
-  },
-  {
-    payments: /^zero amount$/,
-    reference: ["valid"],
-    ours: "invalid_payload",
-    why: "Relaying nothing costs the relayer gas for nothing.",
-  },
-  {
-    payments: /^(another scheme|paymentRequirements\.scheme = .*)$/,
-    reference: ["invalid_exact_evm_scheme", "throws"],
-    ours: "unsupported_scheme",
-    why: "A scheme nobody here speaks has a code of its own in the protocol; the reference's class is never asked about one.",
-  },
+/** What differs alike for every scheme, in the scheme's own codes. */
+export const commonDifferences = (codes: {
+  signature: string;
+  simulation: string;
+  amount: string;
+  recipient: string;
+  asset: string;
+  /** What the reference says to a signature with a high s, and to a wallet whose check is dear. */
+  highS: string;
+  dearWallet: string;
+}): Difference[] => [
   {
     payments: /^another network$/,
-    reference: [SIGNATURE],
+    reference: [codes.signature],
     ours: "invalid_network",
     why: "We know which networks we serve; the reference's class takes any and fails at the signature.",
   },
-  {
-    payments: /^accepted another amount$/,
+  ...(["amount", "recipient", "asset"] as const).map((field) => ({
+    payments: new RegExp(`^accepted another ${field === "recipient" ? "payTo" : field}$`),
     reference: ["valid"],
-    ours: VALUE,
+    ours: codes[field],
     why: "What the payer accepted must not contradict what the server requires.",
-  },
-  {
-    payments: /^accepted another payTo$/,
-    reference: ["valid"],
-    ours: "invalid_exact_evm_recipient_mismatch",
-    why: "What the payer accepted must not contradict what the server requires.",
-  },
-  {
-    payments: /^accepted another asset$/,
-    reference: ["valid"],
-    ours: "invalid_payload",
-    why: "What the payer accepted must not contradict what the server requires.",
-  },
-  {
-    payments: /^permit2 payload$/,
-    reference: ["throws"],
-    ours: "invalid_payload",
-    why: "A Permit2 payload of this shape is none.",
-  },
+  })),
   {
     payments: /^compact signature$/,
-    reference: [SIGNATURE],
+    reference: [codes.signature],
     ours: "valid",
-    why: "EIP-2098 signatures are good signatures; we expand them for the token.",
+    why: "EIP-2098 signatures are good signatures; we expand them.",
   },
   {
     payments: /^v as 0 or 1$/,
-    reference: [SIMULATION],
+    reference: [codes.simulation],
     ours: "valid",
-    why: "The token wants 27 or 28; we write it so.",
+    why: "Contracts want 27 or 28; we write it so.",
   },
   {
     payments: /^high s$/,
-    reference: [SIMULATION],
-    ours: SIGNATURE,
+    reference: [codes.highS],
+    ours: codes.signature,
     why: "We refuse a malleable signature before asking the chain.",
   },
   {
-    payments: /^ERC-6492 ending only$/,
-    reference: ["throws"],
-    ours: SIGNATURE,
-    why: "An envelope that does not decode is not a signature.",
-  },
-  {
     payments: /^wallet Expensive$/,
-    reference: ["valid"],
-    ours: SIGNATURE,
+    reference: [codes.dearWallet],
+    ours: codes.signature,
     why: "A wallet's signature check must fit the gas cap of one settlement.",
   },
 ];
+
+/** Every payment the same, but for what is said here; and all that is said here is still so. */
+export async function expectSameVerdicts(
+  t: Test,
+  args: {
+    app: FastifyInstance;
+    reference: ReturnType<typeof referenceFacilitator>;
+    payments: readonly Bent[];
+    differences: readonly Difference[];
+  },
+): Promise<void> {
+  t.ok(args.payments.length > 400, `${args.payments.length} payments`);
+  const met = new Set<Difference>();
+  for (const { name, body } of args.payments) {
+    const theirs = await args.reference.verify(body);
+    const answer = await post(args.app, "verify", body);
+    const their = theirs.isValid ? "valid" : theirs.reason;
+    const our = answer["isValid"] === true ? "valid" : String(answer["invalidReason"]);
+    if (our !== "valid") t.ok(our in REASONS, `${name}: ${our} is the protocol's`);
+    if (their === our) continue;
+    const known = args.differences.find(
+      (difference) =>
+        difference.payments.test(name) &&
+        difference.reference.includes(their) &&
+        difference.ours === our,
+    );
+    if (known) met.add(known);
+    else t.fail(`${name}: the reference says ${their}, we say ${our}`);
+  }
+  for (const difference of args.differences)
+    t.ok(met.has(difference), `still true: ${String(difference.payments)}`);
+}

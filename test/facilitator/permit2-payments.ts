@@ -1,5 +1,7 @@
 // Permit2 payments as stock clients make them, and a few hundred that lie or hold garbage.
 import {
+  encodeFunctionData,
+  maxUint256,
   numberToHex,
   parseSignature,
   serializeCompactSignature,
@@ -137,6 +139,53 @@ export async function sponsoring(
   return { eip2612GasSponsoring: { info } };
 }
 
+export interface ApprovalOptions {
+  to?: Address;
+  data?: Hex;
+  value?: bigint;
+  nonce?: number;
+  gas?: bigint;
+  maxFeePerGas?: bigint;
+  maxPriorityFeePerGas?: bigint;
+  chainId?: number;
+  signer?: PrivateKeyAccount;
+  type?: "eip1559" | "legacy";
+}
+
+export const approveData = (spender: Address = PERMIT2, amount = maxUint256): Hex =>
+  encodeFunctionData({ abi: ERC20_ABI, functionName: "approve", args: [spender, amount] });
+
+/** The payer's own approval as a transaction it did not send, with what is to be wrong with it. */
+export async function approvalBy(
+  chain: TestChain,
+  payer: PrivateKeyAccount,
+  { signer = payer, type = "eip1559", ...given }: ApprovalOptions = {},
+): Promise<{ erc20ApprovalGasSponsoring: { info: Record<string, unknown> } }> {
+  const nonce = await chain.publicClient.getTransactionCount({ address: payer.address });
+  const tip = given.maxPriorityFeePerGas ?? 10n ** 9n;
+  const maxFeePerGas = given.maxFeePerGas ?? 10n ** 10n;
+  const signedTransaction = await signer.signTransaction({
+    to: given.to ?? chain.usdc,
+    data: given.data ?? approveData(),
+    value: given.value ?? 0n,
+    nonce: given.nonce ?? nonce,
+    gas: given.gas ?? 70_000n,
+    chainId: given.chainId ?? chain.chainId,
+    ...(type === "legacy"
+      ? { type, gasPrice: maxFeePerGas }
+      : { type, maxFeePerGas, maxPriorityFeePerGas: tip < maxFeePerGas ? tip : maxFeePerGas }),
+  });
+  const info = {
+    from: payer.address,
+    asset: chain.usdc,
+    spender: PERMIT2,
+    amount: maxUint256.toString(),
+    signedTransaction,
+    version: "1",
+  };
+  return { erc20ApprovalGasSponsoring: { info } };
+}
+
 const now = (): number => Math.floor(Date.now() / 1000);
 const SIGNED = "paymentPayload.payload.permit2Authorization";
 const SIGNATURE = "paymentPayload.payload.signature";
@@ -176,6 +225,7 @@ export async function bentPermit2Payments(
   const fresh = privateKeyToAccount(generatePrivateKey());
   const poor = privateKeyToAccount(generatePrivateKey());
   const other = privateKeyToAccount(generatePrivateKey());
+  const coinless = privateKeyToAccount(generatePrivateKey());
   await chain.mint([payer.address, fresh.address], 1_000_000_000n);
   await approvePermit2(chain, [payer, poor]);
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
@@ -328,6 +378,49 @@ export async function bentPermit2Payments(
   await add("sponsored, version = x", change(good, `${SPONSORING}.info.version`, "x"));
   await add("sponsored, no info", change(good, SPONSORING, { schema: {} }));
   await add("sponsored, what the server announced", change(good, SPONSORING, ANNOUNCED));
+
+  await chain.testClient.setBalance({ address: fresh.address, value: 10n ** 19n });
+  const approved = async (name: string, given: ApprovalOptions): Promise<void> =>
+    add(
+      `approved, ${name}`,
+      make({ payer: fresh, extensions: await approvalBy(chain, fresh, given) }),
+    );
+  await approved("good", {});
+  await approved("good, of the old kind", { type: "legacy" });
+  await approved("good, just enough", { data: approveData(PERMIT2, 1_000n) });
+  await approved("another contract", { to: other.address });
+  await approved("another spender", { data: approveData(other.address) });
+  await approved("nothing called", { data: "0x" });
+  await approved("half a call", { data: approveData().slice(0, 80) as Hex });
+  await approved("another signer", { signer: other });
+  await approved("value", { value: 1n });
+  await approved("another chain", { chainId: 8453 });
+  await approved("less than asked", { data: approveData(PERMIT2, 999n) });
+  await approved("a tail", { data: `${approveData()}00` });
+  await approved("gas of a block", { gas: 25_000_000n });
+  await approved("too little gas", { gas: 30_000n });
+  await approved("a nonce to come", { nonce: 7 });
+  await approved("gas too cheap", { maxFeePerGas: 1n });
+  await chain.mint(coinless.address, 1_000_000n);
+  await add(
+    "approved, no coins",
+    make({ payer: coinless, extensions: await approvalBy(chain, coinless) }),
+  );
+  await add(
+    "approved, good, a payer with an allowance",
+    make({ extensions: await approvalBy(chain, payer) }),
+  );
+  await add(
+    "approved, no balance",
+    make({ payer: other, extensions: await approvalBy(chain, other) }),
+  );
+  const ready = await make({ payer: fresh, extensions: await approvalBy(chain, fresh) });
+  for (const name of ["from", "asset", "spender", "amount", "signedTransaction", "version"])
+    for (const value of ["", "abc", "0x", "0x02", `0x${"ab".repeat(20)}`, null, 7])
+      await add(
+        `approved, ${name} = ${JSON.stringify(value)}`,
+        change(ready, `paymentPayload.extensions.erc20ApprovalGasSponsoring.info.${name}`, value),
+      );
 
   for (const path of PATHS)
     for (const value of GARBAGE)

@@ -16,6 +16,7 @@ function checkerOn(over: Partial<PaymentReads> = {}) {
     rehearse: async () => true,
     rehearseAlone: async () => ({ goesThrough: true, revert: undefined }),
     diagnose: async () => ({ used: false, balanceAtomic: 5_000n }),
+    rehearseAfter: async () => ({ fails: true }),
     hasCode: async () => false,
     acceptsSignature: async () => false,
     ...over,

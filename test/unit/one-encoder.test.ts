@@ -58,6 +58,7 @@ async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
       rehearse: (_chain, authorization) => reads.rehearse(authorization),
       rehearseAlone: (_chain, authorization) => reads.rehearseAlone(authorization),
       diagnose: (_chain, authorization) => reads.diagnose(authorization),
+      rehearseAfter: async () => ({ fails: true }),
       hasCode: (_chain, address) => reads.hasCode(address),
       acceptsSignature: (_chain, ...args) => reads.acceptsSignature(...args),
     },

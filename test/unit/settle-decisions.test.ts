@@ -163,6 +163,7 @@ function desk(given: Scene = {}) {
       rehearse: async () => given.wouldMove ?? true,
       rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
       diagnose: async () => ({ used: true, balanceAtomic: 0n }),
+      rehearseAfter: async () => ({ fails: true }),
       hasCode: async () => false,
       acceptsSignature: async () => false,
     },
@@ -186,6 +187,7 @@ function desk(given: Scene = {}) {
       return { created: given.raced === undefined, settlement: row };
     },
     admit: () => void log.push("admit"),
+    groundwork: { lay: async (_approved, check) => check() },
     settleWaitMs: 5_000,
     maxHoldMs: 1,
     onFault: () => void log.push("fault"),

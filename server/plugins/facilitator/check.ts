@@ -12,12 +12,14 @@ import { readPayment } from "../../schemes/index.ts";
 import {
   refuse,
   type Desk,
+  type Groundwork,
   type Refusal,
   type Diagnosis,
   type Payment,
   type ReadPayment,
 } from "../../schemes/scheme.ts";
 import { unwrapSignature, type Deployment } from "../../core/signatures.ts";
+import type { GroundworkTrouble } from "./groundwork.ts";
 
 export interface Rehearsed {
   readonly goesThrough: boolean;
@@ -32,6 +34,12 @@ export interface PaymentReads {
   /** The same, alone and under the gas cap; makes the payer's wallet first where the signature says how. */
   rehearseAlone(chainId: number, authorization: SignedAuthorization): Promise<Rehearsed>;
   diagnose(chainId: number, authorization: SignedAuthorization): Promise<Diagnosis>;
+  /** The payer's own transaction and then the transfer, as one block would run them. */
+  rehearseAfter(
+    chainId: number,
+    groundwork: Groundwork,
+    authorization: SignedAuthorization,
+  ): Promise<GroundworkTrouble>;
   hasCode(chainId: number, address: Address): Promise<boolean>;
   /** ERC-1271. */
   acceptsSignature(chainId: number, wallet: Address, digest: Hex, signature: Hex): Promise<boolean>;
@@ -42,6 +50,8 @@ export interface Approved {
   readonly payment: Payment;
   /** With the signature as it is relayed: what was rehearsed is what is sent. */
   readonly authorization: SignedAuthorization;
+  /** Goes through only after this transaction of the payer's. */
+  readonly groundwork?: Groundwork;
 }
 export type CheckResult = Approved | Refusal;
 
@@ -94,7 +104,14 @@ export class PaymentChecker {
     ]);
     if (alone.goesThrough) return { isValid: true, payment, authorization };
     if (hasCode) return this.#checkWallet(payment, digest);
-    return payment.scheme.explainFailure(payment, { ...diagnosis, revert: alone.revert });
+    const failure = scheme.explainFailure(payment, { ...diagnosis, revert: alone.revert });
+    const groundwork = failure.reason === scheme.reasonUnprepared && scheme.groundwork?.(payment);
+    if (!groundwork) return failure;
+    const trouble = await this.#deps.reads.rehearseAfter(chainId, groundwork, authorization);
+    if (!trouble) return { isValid: true, payment, authorization, groundwork };
+    return "why" in trouble
+      ? refuse("erc20_approval_broadcast_failed", payment.payer, trouble.why)
+      : failure;
   }
 
   /** Where the reference looks at the terms, and then at the asset, before it believes the signature. */

@@ -14,7 +14,7 @@ import { USDC_DECIMALS } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { SettlementRow } from "../settlement/types.ts";
 import type { CheckResult, PaymentChecker } from "./check.ts";
-import { ANNOUNCED_SCHEMES } from "../../schemes/index.ts";
+import { ANNOUNCED_SCHEMES, SCHEMES } from "../../schemes/index.ts";
 import { networkNameOf, refuse } from "../../schemes/scheme.ts";
 import { notSettled, type Settler, type SettleOptions } from "./settle.ts";
 
@@ -42,9 +42,6 @@ export interface FacilitatorDeps {
 
 /** A seller waits for its money, not for what an extension makes of it. */
 const EXTENSIONS_WAIT_MS = 1_000;
-
-/** Keys of protocol extensions this facilitator understands. */
-const EXTENSIONS = ["bazaar", "eip2612GasSponsoring"];
 
 export class Facilitator {
   readonly #deps: FacilitatorDeps;
@@ -84,7 +81,7 @@ export class Facilitator {
         ...kinds(2, id),
         ...(v1Name === undefined ? [] : kinds(1, v1Name)),
       ]),
-      extensions: EXTENSIONS,
+      extensions: ["bazaar", ...extensionsOn(networks)],
       signers: { "eip155:*": [...relayers] },
     };
   }
@@ -189,6 +186,14 @@ export class Facilitator {
     };
   }
 }
+
+/** Keys of the protocol's extensions that our schemes understand on any of these. */
+const extensionsOn = (networks: readonly NetworkFacts[]): Set<string> =>
+  new Set(
+    networks.flatMap((network) =>
+      SCHEMES.flatMap((scheme) => scheme.supportedExtensions?.(network) ?? []),
+    ),
+  );
 
 /** The verdict in the words of the wire. */
 function verifyAnswer(result: CheckResult): VerifyAnswer {

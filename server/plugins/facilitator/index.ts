@@ -4,6 +4,7 @@ import fp from "fastify-plugin";
 import stats, { tallyOutcome, type Tally } from "./stats.ts";
 import { Counter, Histogram, type Registry } from "prom-client";
 import { privateKeyToAddress } from "viem/accounts";
+import { GroundworkLayer, GroundworkReads } from "./groundwork.ts";
 import { ChainPaymentReads } from "./rehearsal.ts";
 import { inTransaction } from "../../infra/db/pool.ts";
 import { settlementTelling } from "./store.ts";
@@ -53,7 +54,10 @@ export default fp(
           (chain) =>
             [
               chain.network.chainId,
-              new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem),
+              {
+                payments: new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem),
+                groundwork: new GroundworkReads(chain.rpc, chain.network, app.config.gasCapPerItem),
+              },
             ] as const,
         ),
       ),
@@ -71,6 +75,10 @@ export default fp(
         find: (key) => app.settlement.findByAuthorization(key),
       }),
       admit: (payer) => app.countFor("payer", payer),
+      groundwork: new GroundworkLayer({
+        chainOf: (chainId) => app.chains.byChainId(chainId),
+        sleep: (ms) => sleep(ms),
+      }),
       settleWaitMs,
       maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,
       onFault: (err) =>
@@ -100,17 +108,22 @@ export default fp(
 );
 
 /** One reader per chain behind the checker's one interface. */
-function readsOf(entries: (readonly [number, ChainPaymentReads])[]): PaymentReads {
+function readsOf(
+  entries: (readonly [number, { payments: ChainPaymentReads; groundwork: GroundworkReads }])[],
+): PaymentReads {
   const byChain = new Map(entries);
-  const on = (chainId: number): ChainPaymentReads => {
+  const of = (chainId: number) => {
     const reads = byChain.get(chainId);
     if (!reads) throw new Error(`chain ${chainId} is not configured`);
     return reads;
   };
+  const on = (chainId: number): ChainPaymentReads => of(chainId).payments;
   return {
     rehearse: (chainId, authorization) => on(chainId).rehearse(authorization),
     rehearseAlone: (chainId, authorization) => on(chainId).rehearseAlone(authorization),
     diagnose: (chainId, authorization) => on(chainId).diagnose(authorization),
+    rehearseAfter: (chainId, groundwork, authorization) =>
+      of(chainId).groundwork.rehearse(groundwork, authorization),
     hasCode: (chainId, address) => on(chainId).hasCode(address),
     acceptsSignature: (chainId, wallet, digest, signature) =>
       on(chainId).acceptsSignature(wallet, digest, signature),

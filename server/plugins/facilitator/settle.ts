@@ -11,11 +11,13 @@ import { outcomeOf } from "../settlement/waiters.ts";
 import { AcceptanceUnknown } from "../settlement/accept.ts";
 import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
 import { BurstHold, callerProof, isSameCaller, type CallerProof } from "./admission.ts";
-import type { Approved, PaymentChecker } from "./check.ts";
+import type { Approved, CheckResult, PaymentChecker } from "./check.ts";
+import type { GroundworkLayer } from "./groundwork.ts";
 import {
   networkNameOf,
   REASONS,
   refuse,
+  type Groundwork,
   type Refusal,
   type Payment,
 } from "../../schemes/scheme.ts";
@@ -48,6 +50,7 @@ export interface SettlerDeps {
   accept(request: SettlementRequest): Promise<{ created: boolean; settlement: SettlementRow }>;
   /** Throws `rate_limited`. */
   admit(payer: string): void | Promise<void>;
+  groundwork: Pick<GroundworkLayer, "lay">;
   settleWaitMs: number;
   /** How long payments of one burst may wait for each other: a small part of a block. */
   maxHoldMs: number;
@@ -99,7 +102,7 @@ export class Settler {
       const row = again ?? newer ?? known;
       return this.#follow({ payment, body, row, proof, isFirst: again !== undefined, options });
     }
-    const checked = await this.#burst.during(() => this.#deps.checker.checkPayment(payment));
+    let checked = await this.#burst.during(() => this.#deps.checker.checkPayment(payment));
     if (!checked.isValid) return refusal(payment.networkName, checked);
     // Nothing was used of what was signed: nothing is sent, and nothing is kept.
     if (payment.amountAtomic === 0n) {
@@ -109,6 +112,12 @@ export class Settler {
     await this.#deps.admit(payment.authorization.from);
     const { sender: lane } = payment.scheme.planTransfer(checked.authorization);
     await this.#deps.settlement.assertAvailable(chainId, { kind: "facilitated", lane });
+    if (checked.groundwork) {
+      // Blocks pass: no batch waits for it.
+      arrived();
+      checked = await this.#afterGroundwork(checked, checked.groundwork);
+      if (!checked.isValid) return refusal(payment.networkName, checked);
+    }
     let accepted;
     try {
       accepted = await this.#accept(checked, proof, options.merchant);
@@ -125,6 +134,13 @@ export class Settler {
     return this.#followAccepted({ payment, body, proof, options }, accepted);
   }
 
+  /** In half the time a caller waits: the other half is the payment's. */
+  #afterGroundwork(approved: Approved, groundwork: Groundwork): Promise<CheckResult> {
+    const { checker, groundwork: layer, settleWaitMs } = this.#deps;
+    const check = () => checker.checkPayment(approved.payment);
+    return layer.lay({ ...approved, groundwork }, check, settleWaitMs / 2);
+  }
+
   /**
    * Refused in flight, because the token was paused or the payer blocked or out of money, and the chain would
    * take it now: its own caller may have it tried once more. The same row goes back to the queue, so whoever
@@ -137,7 +153,7 @@ export class Settler {
   ): Promise<SettlementRow | undefined> {
     if (!known.mayTryAgain || !isOwnCaller(known, proof)) return undefined;
     const checked = await this.#deps.checker.checkPayment(payment);
-    if (!checked.isValid) return undefined;
+    if (!checked.isValid || checked.groundwork) return undefined;
     await this.#deps.admit(payment.authorization.from);
     const { chainId } = payment.network;
     const { sender: lane } = payment.scheme.planTransfer(checked.authorization);

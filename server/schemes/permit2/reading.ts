@@ -6,6 +6,7 @@ import { bytesToHex, getAddress, type Address, type Hex } from "viem";
 import type { Authorization, TokenPermit } from "../../core/authorization.ts";
 import { isRecord, parseAddress } from "../../core/foreign-text.ts";
 import { parseAtomic } from "../../core/money.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
 import { parseEcdsa, recoverSigner, unwrapSignature } from "../../core/signatures.ts";
 import {
   checksummed,
@@ -18,6 +19,7 @@ import {
   type Desk,
   type Diagnosis,
   type Fields,
+  type Groundwork,
   type Payment,
   type PresentedParts,
   type Reason,
@@ -26,6 +28,7 @@ import {
 } from "../scheme.ts";
 import { PERMIT2, spendingDigest, storedNonce, type Proxy, type Spending } from "./onchain.ts";
 import { uintOf } from "../../core/abi.ts";
+import { APPROVAL_EXTENSION, checkApproval, readApproval, type Approval } from "./approval.ts";
 
 export interface Permit2Payment extends Payment {
   readonly spending: Spending;
@@ -33,6 +36,8 @@ export interface Permit2Payment extends Payment {
   readonly spender: string;
   readonly acceptedMismatch: "payTo" | "amount" | "asset" | undefined;
   readonly sponsoring: Sponsoring | undefined;
+  /** Where the token's permit came too, that one is used. */
+  readonly approval: Approval | undefined;
   readonly purpose: Desk["purpose"];
 }
 
@@ -100,7 +105,7 @@ export function readPermit2Payment(
     validAfter,
     upto: own.upto,
   };
-  const sponsoring = readSponsoring(parts.extensions["eip2612GasSponsoring"]);
+  const sponsoring = readSponsoring(parts.extensions[PERMIT_EXTENSION]);
   return {
     isValid: true,
     payment: {
@@ -116,6 +121,7 @@ export function readPermit2Payment(
       spender,
       acceptedMismatch: contradiction(parts, asked),
       sponsoring,
+      approval: sponsoring ? undefined : readApproval(parts, network),
       purpose,
       authorization: {
         chainId: network.chainId,
@@ -182,6 +188,12 @@ function readSigned(fields: Fields): Signed | Refusal {
     witness,
   };
 }
+
+const PERMIT_EXTENSION = "eip2612GasSponsoring";
+export const permit2Extensions = ({ sendsApprovals }: NetworkFacts): string[] => [
+  PERMIT_EXTENSION,
+  ...(sendsApprovals ? [APPROVAL_EXTENSION] : []),
+];
 
 const SPONSORED = [
   "from",
@@ -267,11 +279,14 @@ export function checkWindowAndToken(
   return undefined;
 }
 
-/** The token's permit that came with the payment: held to this payer, this token and Permit2. */
+/** What the payer sent along that allows Permit2 to move its money: held to this payer, this token and Permit2. */
 export function checkSponsoring(
-  { payer, authorization, sponsoring }: Permit2Payment,
+  payment: Permit2Payment,
   nowSeconds: bigint | undefined,
 ): Refusal | undefined {
+  const { payer, authorization, sponsoring } = payment;
+  const approved = readGroundwork(payment);
+  if (approved && "reason" in approved) return approved;
   if (!sponsoring) return undefined;
   if (!sponsoring.isWellFormed) return refuse("invalid_eip2612_extension_format", payer);
   if (sponsoring.from !== authorization.from) return refuse("eip2612_from_mismatch", payer);
@@ -284,6 +299,18 @@ export function checkSponsoring(
   )
     return refuse("eip2612_deadline_expired", payer);
   return undefined;
+}
+
+const readGroundwork = (payment: Permit2Payment): Groundwork | Refusal | undefined => {
+  const { payer, authorization, spending, approval, network } = payment;
+  const { from, asset } = authorization;
+  const bound = { payer, from, asset, chainId: network.chainId, amount: spending.maximum };
+  return approval && checkApproval(approval, bound);
+};
+
+export function groundworkOf(payment: Permit2Payment): Groundwork | undefined {
+  const groundwork = readGroundwork(payment);
+  return groundwork && "raw" in groundwork ? groundwork : undefined;
 }
 
 /** The proxy, the balance, the allowance: the first that is missing; used before, and all the rest, is one code. */

@@ -5,48 +5,35 @@
 import { getAddress } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord, parseAddress } from "../../core/foreign-text.ts";
-import { invalid, refuse, type PresentedParts, type Scheme, type TransferPlan } from "../scheme.ts";
+import { invalid, refuse, type PresentedParts, type Scheme } from "../scheme.ts";
 import {
   deadlineOf,
-  diagnosisCalls,
-  endFilter,
   fateIn,
-  isEnded,
   nonceOf,
-  settleCall,
   spendingDigest,
-  stateCall,
   UPTO_PROXY,
   type Spending,
 } from "../permit2/onchain.ts";
-import { explainRevert, REASON_EXPIRED, REASON_USED } from "../permit2/reverts.ts";
+import { permit2Parts, TRANSFER_METHOD } from "../permit2/parts.ts";
 import {
   checkPayee,
   checkSponsoring,
   checkWindowAndToken,
-  examinePermit2,
-  explainPermit2Failure,
-  hasPermit2Payload,
   isMeantForUs,
   readPermit2Payment,
   type Permit2Payment,
 } from "../permit2/reading.ts";
 
-const TRANSFER_METHOD = "permit2";
-/** As for `exact` over Permit2. */
-const KEY_GAS = 170_000n;
-const PERMIT_GAS = 70_000n;
-
-const revert: Scheme["explainRevert"] = (text) =>
-  explainRevert(text, "invalid_upto_evm_transaction_failed");
-
 export const upto: Scheme<Permit2Payment> = {
+  ...permit2Parts({
+    proxy: UPTO_PROXY,
+    reasonFailed: "invalid_upto_evm_transaction_failed",
+    spendingOf,
+    senderOf: ({ terms }) => (terms?.scheme === "upto" ? terms.facilitator : undefined),
+  }),
   name: "upto",
-  transferMethod: TRANSFER_METHOD,
-  versions: [2],
   isMetered: true,
 
-  recognizes: hasPermit2Payload,
   read: (parts, desk) => {
     if (!hasUptoPayload(parts)) return refuse("unsupported_payload_type");
     return readPermit2Payment(
@@ -79,7 +66,6 @@ export const upto: Scheme<Permit2Payment> = {
       desk,
     );
   },
-  examine: examinePermit2,
   checkFirst: (payment, nowSeconds) => {
     const { spending, amountAtomic, acceptedMismatch, purpose, payer } = payment;
     const isAmountRight =
@@ -97,24 +83,8 @@ export const upto: Scheme<Permit2Payment> = {
     if (refusal || authorization.value <= spending.maximum) return refusal;
     return refuse("invalid_upto_evm_payload_settlement_exceeds_amount", payer);
   },
-  diagnosisCalls: (ref) => diagnosisCalls(UPTO_PROXY, ref),
-  explainFailure: (payment, found) => explainPermit2Failure(payment, found, revert),
-  reasonSignature: "invalid_permit2_signature",
-  reasonOtherAsset: "permit2_token_mismatch",
 
-  planTransfer,
-  cancelCall: () => {
-    throw new Error("Permit2 takes a cancellation from the payer alone");
-  },
-  stateCall,
-  isEnded,
   fateIn: (shown, expected) => fateIn(shown, expected, UPTO_PROXY),
-  isNamedInLogs: false,
-  traceOf: ({ asset, from, to, value }) => `${asset} ${from} ${to} ${value}`.toLowerCase(),
-  endFilter,
-  explainRevert: revert,
-  reasonUsed: REASON_USED,
-  reasonExpired: REASON_EXPIRED,
 
   transferDigest: (network, authorization) =>
     spendingDigest(network.chainId, spendingOf(authorization)),
@@ -161,19 +131,6 @@ function spendingOf(authorization: Authorization): Spending {
     to: authorization.to,
     validAfter: authorization.validAfter,
     upto: { facilitator: terms.facilitator, amount: authorization.value, isOurs: true },
-  };
-}
-
-function planTransfer(authorization: SignedAuthorization): TransferPlan {
-  const { signature, terms } = authorization;
-  const spending = spendingOf(authorization);
-  const permit = terms?.permit;
-  return {
-    calls: [settleCall(spending, signature, permit)],
-    isPlainKey: signature.length === 132 && /1[bc]$/i.test(signature),
-    deployment: undefined,
-    keyGas: KEY_GAS + (permit ? PERMIT_GAS : 0n),
-    sender: terms?.scheme === "upto" ? terms.facilitator : undefined,
   };
 }
 

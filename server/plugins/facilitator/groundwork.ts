@@ -1,0 +1,183 @@
+/**
+ * A payer's own transaction that its payment needs first (docs/decisions/0029-no-gas-for-strangers.md): rehearsed in
+ * one go with the payment, sent as it came, and waited for. No money of ours moves and nothing of ours is stored: a
+ * payment is accepted only after the chain would take it by itself, so a crash before that leaves nothing behind.
+ */
+import type { Address, Hex } from "viem";
+import { MULTICALL3_ADDRESS, type NetworkFacts } from "../../core/networks.ts";
+import type { SignedAuthorization } from "../../core/authorization.ts";
+import { classifyChainError } from "../../infra/chain/errors.ts";
+import { readNativeBalance, readNonce, tagOf } from "../../infra/chain/contracts.ts";
+import type { ChainRpc } from "../../infra/chain/rpc.ts";
+import { schemeOf } from "../../schemes/index.ts";
+import { refuse, type Groundwork, type Refusal } from "../../schemes/scheme.ts";
+import type { Approved, CheckResult } from "./check.ts";
+
+/** Why the network would not take it; undefined where it would, and the payment would follow. */
+export type GroundworkTrouble = { readonly why: string } | { readonly fails: true } | undefined;
+
+const UNITS_PER_ATOMIC = 10n ** 12n;
+const unreadable = { why: "The network does not say what an approval would do." };
+
+export class GroundworkReads {
+  readonly #rpc: Pick<ChainRpc, "call">;
+  readonly #network: NetworkFacts;
+  readonly #gasCapPerItem: bigint;
+
+  constructor(rpc: Pick<ChainRpc, "call">, network: NetworkFacts, gasCapPerItem: bigint) {
+    this.#rpc = rpc;
+    this.#network = network;
+    this.#gasCapPerItem = gasCapPerItem;
+  }
+
+  async rehearse(
+    groundwork: Groundwork,
+    authorization: SignedAuthorization,
+  ): Promise<GroundworkTrouble> {
+    const { from, nonce, gas, maxFeeWei } = groundwork;
+    const [expected, balanceWei, block, goesThrough] = await Promise.all([
+      readNonce(this.#rpc, from, "latest"),
+      readNativeBalance(this.#rpc, from),
+      this.#rpc.call<{ baseFeePerGas?: Hex } | null>("eth_getBlockByNumber", ["latest", false]),
+      this.#simulate(groundwork, authorization),
+    ]);
+    if (nonce !== expected)
+      return { why: `The approval has nonce ${nonce}; its payer is at ${expected}.` };
+    if (!block) return unreadable;
+    const baseFeeWei = BigInt(block.baseFeePerGas ?? "0x0");
+    if (maxFeeWei < baseFeeWei)
+      return { why: `The approval offers ${maxFeeWei} wei for gas that costs ${baseFeeWei}.` };
+    // Where gas is paid in USDC, the payment and the approval's gas come out of one balance.
+    const isUsdc = this.#network.nativeSymbol === "USDC";
+    const alsoWei = isUsdc ? authorization.value * UNITS_PER_ATOMIC : 0n;
+    const costWei = gas * maxFeeWei;
+    if (balanceWei < costWei + alsoWei)
+      return {
+        why: `The payer holds ${balanceWei} wei of ${this.#network.nativeSymbol}; the approval needs up to ${costWei}${isUsdc ? " beside the payment" : ""}. This facilitator gives no gas away: sign the token's permit instead (eip2612GasSponsoring).`,
+      };
+    if (goesThrough === undefined) return unreadable;
+    return goesThrough ? undefined : { fails: true };
+  }
+
+  /** Both as one block would run them. Undefined where the node knows no such question. */
+  async #simulate(
+    { from, call, gas }: Groundwork,
+    authorization: SignedAuthorization,
+  ): Promise<boolean | undefined> {
+    const { calls, sender } = schemeOf(authorization).planTransfer(authorization);
+    const settle = { from: sender ?? MULTICALL3_ADDRESS, gas: tagOf(this.#gasCapPerItem) };
+    const together = [
+      { from, to: call.target, data: call.data, gas: tagOf(gas) },
+      ...calls.map(({ target, data }) => ({ ...settle, to: target, data })),
+    ];
+    try {
+      const [block] = await this.#rpc.call<{ calls: { status: Hex }[] }[]>("eth_simulateV1", [
+        { blockStateCalls: [{ calls: together }] },
+        "latest",
+      ]);
+      const results = block?.calls ?? [];
+      return results.length === together.length && results.every(({ status }) => status === "0x1");
+    } catch (error) {
+      const { kind } = classifyChainError(error);
+      if (kind === "unreachable") throw error;
+      return kind === "method_missing" ? undefined : false;
+    }
+  }
+}
+
+interface LayingChain {
+  readonly rpc: Pick<ChainRpc, "call" | "broadcast">;
+  readonly network: Pick<NetworkFacts, "blockTimeMs">;
+}
+
+export interface LayingDeps {
+  chainOf(chainId: number): LayingChain | undefined;
+  sleep(ms: number): Promise<void>;
+}
+
+/** Requests that wait for an approval at one time. */
+const MAX_WAITING = 16;
+/** Looks at the payment after the payer's nonce has passed: a backend behind the others may answer first. */
+const LOOKS = 5;
+
+export class GroundworkLayer {
+  readonly #deps: LayingDeps;
+  #waiting = 0;
+
+  constructor(deps: LayingDeps) {
+    this.#deps = deps;
+  }
+
+  /** `check` says what the chain would do with the payment; the answer is its last word, or why it was not asked. */
+  async lay(
+    { payment, groundwork }: Approved & { groundwork: Groundwork },
+    check: () => Promise<CheckResult>,
+    timeoutMs: number,
+  ): Promise<CheckResult> {
+    const { payer } = payment;
+    const chain = this.#deps.chainOf(payment.network.chainId);
+    if (!chain) throw new Error(`chain ${payment.network.chainId} is not configured`);
+    const failed = (why: string): Refusal => refuse("erc20_approval_broadcast_failed", payer, why);
+    if (this.#waiting >= MAX_WAITING)
+      return failed("Too many approvals are on their way at this moment. Try again.");
+    this.#waiting += 1;
+    try {
+      const refused = await this.#send(chain, groundwork.raw);
+      if (refused !== undefined) return failed(refused);
+      const passed = await this.#nonceToPass(chain, groundwork, timeoutMs);
+      if (!passed)
+        return failed(
+          "The approval was sent and is in no block yet. Nothing of the payment was: post the same settle again.",
+        );
+      return await this.#lookAgain(chain, check, payer);
+    } finally {
+      this.#waiting -= 1;
+    }
+  }
+
+  /** What every node refused; silence and "known" prove nothing against it. */
+  async #send({ rpc }: LayingChain, raw: Hex): Promise<string | undefined> {
+    try {
+      await rpc.broadcast(raw);
+      return undefined;
+    } catch (error) {
+      const { kind } = classifyChainError(error);
+      const mayBeThere = ["already_known", "nonce_too_low", "unreachable", "sent_not_mined"];
+      return mayBeThere.includes(kind)
+        ? undefined
+        : `The network's nodes refuse the approval (${kind.replaceAll("_", " ")}).`;
+    }
+  }
+
+  async #nonceToPass(
+    chain: LayingChain,
+    { from, nonce }: { from: Address; nonce: bigint },
+    timeoutMs: number,
+  ): Promise<boolean> {
+    const untilMs = performance.now() + timeoutMs;
+    for (;;) {
+      const next = await readNonce(chain.rpc, from, "latest");
+      if (next > nonce) return true;
+      if (performance.now() >= untilMs) return false;
+      await this.#pause(chain);
+    }
+  }
+
+  async #lookAgain(
+    chain: LayingChain,
+    check: () => Promise<CheckResult>,
+    payer: string,
+  ): Promise<CheckResult> {
+    for (let look = 1; ; look += 1) {
+      const checked = await check();
+      if (checked.isValid && !checked.groundwork) return checked;
+      if (look === LOOKS)
+        return checked.isValid ? refuse("erc20_approval_tx_failed", payer) : checked;
+      await this.#pause(chain);
+    }
+  }
+
+  #pause({ network }: LayingChain): Promise<void> {
+    return this.#deps.sleep(Math.min(Math.max(network.blockTimeMs / 4, 50), 500));
+  }
+}

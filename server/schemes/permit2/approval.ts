@@ -1,0 +1,147 @@
+/**
+ * The payer's own `approve(Permit2, ...)`, signed as a transaction and not sent (`erc20ApprovalGasSponsoring`): read and
+ * held to this payer, this token and Permit2, in the reference implementation's order. Its gas is its sender's.
+ */
+import {
+  hexToBytes,
+  keccak256,
+  parseTransaction,
+  serializeTransaction,
+  type Address,
+  type Hex,
+  type TransactionSerializable,
+  type TransactionSerialized,
+} from "viem";
+import { addressWord, selectorDigits } from "../../core/abi.ts";
+import { isRecord } from "../../core/foreign-text.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import { parseEcdsa, recoverSigner } from "../../core/signatures.ts";
+import { refuse, type Groundwork, type PresentedParts, type Refusal } from "../scheme.ts";
+import { PERMIT2 } from "./onchain.ts";
+
+export const APPROVAL_EXTENSION = "erc20ApprovalGasSponsoring";
+
+/** As the payload has it: read, and not believed yet. */
+export interface Approval {
+  readonly isWellFormed: boolean;
+  readonly from: string;
+  readonly asset: string;
+  readonly spender: string;
+  readonly raw: Hex;
+}
+
+interface Bound {
+  readonly payer: Address;
+  readonly from: string;
+  readonly asset: string;
+  readonly chainId: number;
+  /** The least that must be allowed. */
+  readonly amount: bigint;
+}
+
+const FIELDS = ["from", "asset", "spender", "amount", "signedTransaction", "version"] as const;
+
+/** Nothing where the network is not one we send approvals on, or the client did not sign one. */
+export function readApproval(
+  { extensions }: PresentedParts,
+  network: NetworkFacts,
+): Approval | undefined {
+  const extension = network.sendsApprovals ? extensions[APPROVAL_EXTENSION] : undefined;
+  const info = isRecord(extension) ? extension["info"] : undefined;
+  if (!isRecord(info) || FIELDS.some((name) => !info[name])) return undefined;
+  const text = (name: (typeof FIELDS)[number]): string => {
+    const value = info[name];
+    return typeof value === "string" ? value : "";
+  };
+  const addresses = [text("from"), text("asset"), text("spender")];
+  return {
+    isWellFormed:
+      addresses.every((address) => /^0x[a-fA-F0-9]{40}$/.test(address)) &&
+      /^[0-9]+$/.test(text("amount")) &&
+      /^0x[a-fA-F0-9]+$/.test(text("signedTransaction")) &&
+      /^[0-9]+(\.[0-9]+)*$/.test(text("version")),
+    from: text("from").toLowerCase(),
+    asset: text("asset").toLowerCase(),
+    spender: text("spender").toLowerCase(),
+    raw: text("signedTransaction").toLowerCase() as Hex,
+  };
+}
+
+/** Far more than an approval needs: nothing longer is looked at. */
+const MAX_RAW_CHARS = 2_000;
+/** Stock clients offer 70,000. What offers more could fill blocks, at its payer's cost and in our name. */
+const MAX_GAS = 200_000n;
+const APPROVE = `0x${selectorDigits("approve(address,uint256)")}`;
+const ARGUMENT = 64;
+
+/** Pure: what the chain has to say of it (nonce, price, funds) is asked where it is rehearsed. */
+export function checkApproval(approval: Approval, bound: Bound): Refusal | Groundwork {
+  const { payer } = bound;
+  if (!approval.isWellFormed) return refuse("invalid_erc20_approval_extension_format", payer);
+  if (approval.from !== bound.from) return refuse("erc20_approval_from_mismatch", payer);
+  if (approval.asset !== bound.asset) return refuse("erc20_approval_asset_mismatch", payer);
+  if (approval.spender !== PERMIT2.toLowerCase())
+    return refuse("erc20_approval_spender_not_permit2", payer);
+  const tx = parse(approval.raw);
+  if (!tx) return refuse("erc20_approval_tx_parse_failed", payer);
+  if (tx.to?.toLowerCase() !== bound.asset) return refuse("erc20_approval_tx_wrong_target", payer);
+  const data = (tx.data ?? "0x").toLowerCase();
+  if (!data.startsWith(APPROVE)) return refuse("erc20_approval_tx_wrong_selector", payer);
+  const words = data.slice(APPROVE.length);
+  if (words.length < 2 * ARGUMENT) return refuse("erc20_approval_tx_invalid_calldata", payer);
+  if (words.slice(0, ARGUMENT) !== addressWord(PERMIT2.toLowerCase()))
+    return refuse("erc20_approval_tx_wrong_spender", payer);
+  const signer = signerOf(tx);
+  if (signer === undefined) return refuse("erc20_approval_tx_invalid_signature", payer);
+  if (signer !== bound.from) return refuse("erc20_approval_tx_signer_mismatch", payer);
+  const why = whyUseless(tx, words, bound);
+  if (why !== undefined) return refuse("erc20_approval_tx_failed", payer, why);
+  return {
+    raw: approval.raw,
+    from: signer,
+    call: { target: bound.asset, data: data as Hex },
+    nonce: BigInt(tx.nonce ?? 0),
+    gas: tx.gas ?? 0n,
+    maxFeeWei: tx.maxFeePerGas ?? tx.gasPrice ?? 0n,
+  };
+}
+
+type Parsed = ReturnType<typeof parseTransaction>;
+
+function parse(raw: Hex): Parsed | undefined {
+  if (raw.length > MAX_RAW_CHARS) return undefined;
+  try {
+    return parseTransaction(raw as TransactionSerialized);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Lower case; undefined where no key, or no single one, made it. */
+function signerOf(tx: Parsed): Address | undefined {
+  const { r, s, v, yParity, ...unsigned } = tx;
+  if (r === undefined || s === undefined) return undefined;
+  // Of EIP-155, v is twice the chain's id and 35 or 36; before it, 27 or 28: odd is parity zero in both.
+  const parity = yParity ?? Number(v !== undefined && v % 2n === 0n);
+  try {
+    const digits = (word: Hex): string => word.slice(2).padStart(ARGUMENT, "0");
+    const signature = parseEcdsa(`0x${digits(r)}${digits(s)}${parity === 1 ? "1c" : "1b"}`);
+    const digest = keccak256(serializeTransaction(unsigned as TransactionSerializable));
+    return signature && recoverSigner(hexToBytes(digest), signature);
+  } catch {
+    return undefined;
+  }
+}
+
+/** What the reference's checks leave to the chain: an approval that does not allow what is to be paid. */
+function whyUseless(tx: Parsed, words: string, { chainId, amount }: Bound): string | undefined {
+  if (tx.type !== "eip1559" && tx.type !== "legacy" && tx.type !== "eip2930")
+    return "The approval is no ordinary transaction.";
+  if (tx.chainId !== chainId) return "The approval is signed for another chain.";
+  if ((tx.value ?? 0n) !== 0n) return "The approval sends value, which the token does not take.";
+  if ((tx.accessList ?? []).length > 0 || words.length !== 2 * ARGUMENT)
+    return "The approval carries more than an approval.";
+  if (BigInt(`0x${words.slice(ARGUMENT)}`) < amount) return "The approval is below the amount.";
+  if ((tx.gas ?? 0n) > MAX_GAS) return `The approval asks for more than ${MAX_GAS} gas.`;
+  return undefined;
+}

@@ -1,0 +1,72 @@
+/** What the schemes over Permit2 have in common: all but what is signed, what is charged, and who may send it. */
+import type { Address } from "viem";
+import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
+import type { Reason, Scheme, TransferPlan } from "../scheme.ts";
+import {
+  diagnosisCalls,
+  endFilter,
+  isEnded,
+  settleCall,
+  stateCall,
+  type Proxy,
+  type Spending,
+} from "./onchain.ts";
+import {
+  examinePermit2,
+  explainPermit2Failure,
+  groundworkOf,
+  hasPermit2Payload,
+  permit2Extensions,
+  type Permit2Payment,
+} from "./reading.ts";
+import { explainRevert, REASON_EXPIRED, REASON_USED } from "./reverts.ts";
+
+export const TRANSFER_METHOD = "permit2";
+/** First payment to a new payee, with a word of nonces that was never written, and the allowance lowered. */
+const KEY_GAS = 170_000n;
+const PERMIT_GAS = 70_000n;
+
+export function permit2Parts(own: {
+  proxy: Proxy;
+  reasonFailed: Reason;
+  spendingOf(authorization: Authorization): Spending;
+  /** The one account that may send it. */
+  senderOf?(authorization: Authorization): Address | undefined;
+}) {
+  const revert: Scheme["explainRevert"] = (text) => explainRevert(text, own.reasonFailed);
+  return {
+    transferMethod: TRANSFER_METHOD,
+    versions: [2],
+    supportedExtensions: permit2Extensions,
+    recognizes: hasPermit2Payload,
+    examine: examinePermit2,
+    groundwork: groundworkOf,
+    diagnosisCalls: (ref) => diagnosisCalls(own.proxy, ref),
+    explainFailure: (payment, found) => explainPermit2Failure(payment, found, revert),
+    reasonSignature: "invalid_permit2_signature",
+    reasonOtherAsset: "permit2_token_mismatch",
+    reasonUnprepared: "permit2_allowance_required",
+    planTransfer: (authorization: SignedAuthorization): TransferPlan => {
+      const { signature, terms } = authorization;
+      const permit = terms?.permit;
+      return {
+        calls: [settleCall(own.spendingOf(authorization), signature, permit)],
+        isPlainKey: signature.length === 132 && /1[bc]$/i.test(signature),
+        deployment: undefined,
+        keyGas: KEY_GAS + (permit ? PERMIT_GAS : 0n),
+        sender: own.senderOf?.(authorization),
+      };
+    },
+    cancelCall: () => {
+      throw new Error("Permit2 takes a cancellation from the payer alone");
+    },
+    stateCall,
+    isEnded,
+    isNamedInLogs: false,
+    traceOf: ({ asset, from, to, value }) => `${asset} ${from} ${to} ${value}`.toLowerCase(),
+    endFilter,
+    explainRevert: revert,
+    reasonUsed: REASON_USED,
+    reasonExpired: REASON_EXPIRED,
+  } satisfies Partial<Scheme<Permit2Payment>>;
+}
