@@ -1,7 +1,7 @@
 import fp from "fastify-plugin";
 import { privateKeyToAddress } from "viem/accounts";
 import { paywall } from "../../../packages/paywall/src/paywall.ts";
-import { NAMED_SCHEMES } from "../../schemes/index.ts";
+import { SCHEMES } from "../../schemes/index.ts";
 
 /** Of what is sold: the protocol's own headers. */
 const TOLD = {
@@ -31,7 +31,7 @@ export default fp(
       facilitator: app.facilitator.feeFreeInProcessClient(),
       networks: config.networks,
       payTo,
-      schemes: NAMED_SCHEMES,
+      schemes: SCHEMES,
       publicUrl: config.publicUrl,
       walletRpcUrl: (network) =>
         (config.local && config.networks.find(({ id }) => id === network.id)?.rpcUrls[0]) ??
