@@ -1,7 +1,6 @@
 /** The way of a paid answer: of a maximum, it is settled first, and what is not settled is not sent. */
 import { Readable } from "node:stream";
 import type { FastifyReply, FastifyRequest, onSendAsyncHookHandler } from "fastify";
-import { FacilitatorFault, UNKNOWN_OUTCOME } from "./answers.ts";
 import type { LetIn, Settled } from "./charge.ts";
 import type { Metered } from "./meter.ts";
 import { Expiring } from "./store.ts";
@@ -26,7 +25,7 @@ const MAX_HELD = 100;
 const MAX_HELD_BYTES = 1_000_000;
 
 const NEVER_SAID =
-  "This route never said what was used. Nothing was charged, and nothing is served.";
+  "the handler never said what was used; nothing was charged, and nothing is served";
 
 export class Serving {
   readonly #paid = new WeakMap<FastifyRequest, Begun>();
@@ -76,18 +75,17 @@ export class Serving {
     const used = request.payment?.used;
     if (used === undefined) {
       charge.release();
-      this.#onFault(new Error(NEVER_SAID), `${request.method} ${request.routeOptions.url}`);
-      return replaced(reply, payload, begun, 500, { error: NEVER_SAID });
+      withdraw(reply, payload, begun);
+      throw new Error(`${request.method} ${request.routeOptions.url}: ${NEVER_SAID}`);
     }
     let outcome;
     try {
       outcome = await charge.settle(used);
     } catch (error) {
-      this.#onFault(error, "settling what was used");
+      this.#onFault(error, "what was used may not be settled: the answer is withheld");
       this.#hold(charge.proof, reply, payload);
-      const status = error instanceof FacilitatorFault ? error.statusCode : 502;
-      const message = error instanceof FacilitatorFault ? error.message : UNKNOWN_OUTCOME;
-      return replaced(reply, payload, begun, status, { error: message });
+      withdraw(reply, payload, begun);
+      throw error;
     }
     reply.headers(outcome.headers);
     if (outcome.kind === "settled") {
@@ -97,7 +95,9 @@ export class Serving {
     const { errorReason } = outcome.response;
     this.#onFault(new Error(errorReason), "what was used is not settled: the answer is withheld");
     if (errorReason === "settlement_pending") this.#hold(charge.proof, reply, payload);
-    return replaced(reply, payload, begun, 402, outcome.body);
+    withdraw(reply, payload, begun);
+    reply.code(402).type("application/json; charset=utf-8");
+    return JSON.stringify(outcome.body);
   }
 
   async #addReceipt(reply: FastifyReply, charge: Settled): Promise<void> {
@@ -117,20 +117,12 @@ export class Serving {
   }
 }
 
-/** Another answer in the place of the one that was made: nothing of it goes out, whatever header it was in. */
-function replaced(
-  reply: FastifyReply,
-  made: unknown,
-  { before }: Begun,
-  status: number,
-  body: object,
-): string {
+/** Nothing of an answer that is not paid goes out, whatever header it was in. */
+function withdraw(reply: FastifyReply, made: unknown, { before }: Begun): void {
   if (made instanceof Readable) made.destroy();
   if (made instanceof ReadableStream) void made.cancel().catch(() => undefined);
   for (const name of Object.keys(reply.getHeaders()))
     if (!before.has(name) && !TOLD.has(name)) reply.removeHeader(name);
-  reply.code(status).type("application/json; charset=utf-8");
-  return JSON.stringify(body);
 }
 
 const TOLD = new Set(["payment-response", "x-payment-response"]);
