@@ -305,11 +305,15 @@ export async function withSent(
   ref: AuthorizationRef,
 ): Promise<RpcReceipt | null> {
   if (receipt.sent || schemeOf(ref).isNamedInLogs) return receipt;
-  const { transactionHash } = receipt;
+  const sent = await readSent(rpc, receipt.transactionHash);
+  return sent ? { ...receipt, sent } : null;
+}
+
+export async function readSent(rpc: Caller, hash: Hex): Promise<SentCall | undefined> {
   const sent = await rpc.call<{ to: Hex | null; input: Hex } | null>("eth_getTransactionByHash", [
-    transactionHash,
+    hash,
   ]);
-  return sent && { ...receipt, sent: { to: sent.to ?? "0x", data: sent.input } };
+  return sent ? { to: sent.to ?? "0x", data: sent.input } : undefined;
 }
 
 /** All receipts of a block; undefined where the node does not show each of them. */
