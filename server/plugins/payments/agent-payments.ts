@@ -1,7 +1,7 @@
 /** An agent's own payments: what a spend and a fetch share before anything is signed, and the spend itself. */
 import { randomBytes } from "node:crypto";
-import { getAddress, type Address } from "viem";
-import type { Authorization } from "../../core/authorization.ts";
+import { getAddress, type Address, type Hex } from "viem";
+import type { Authorization, Nonce } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
 import type { Cover } from "../custody/covers.ts";
 import type { Approvals } from "../approvals/approvals.ts";
@@ -22,6 +22,8 @@ import type { SpendRequest } from "../../schemas/payments.ts";
 import { parseAddress, plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import { TOKEN_SCHEME } from "../../schemes/index.ts";
+import type { Fields, Scheme } from "../../schemes/scheme.ts";
 import { refuseField } from "../agents/rules.ts";
 import type { Answer } from "./idempotency.ts";
 
@@ -45,6 +47,9 @@ export interface PayRequest {
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
+  /** How it is paid, and what the seller says of that; a spend moves the token itself. */
+  scheme?: Scheme;
+  extra?: Fields;
   /** At most MAX_VALID_SECONDS; counted from the database's now. */
   validForSeconds?: number;
   requestId: string | null;
@@ -90,6 +95,7 @@ interface AgentReserveDeps {
   };
   guardrails: Guardrails;
   approvals: Pick<Approvals, "ask">;
+  networkOf(chainId: number): NetworkFacts;
 }
 
 export class AgentReserve {
@@ -112,13 +118,15 @@ export class AgentReserve {
     | NotReserved
     | Asked
   > {
-    const { payer, chainId, asset, to, amountAtomic } = request;
+    const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
     const [asked] = await Promise.all([
       this.#withBalance(request),
       this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
     const reserved = await this.#deps.guardrails.reserve(asked);
-    if (reserved.kind === "denied" && reserved.liftable && request.requestApproval)
+    // The owner's word is for one use of one nonce of the token's own: it cannot be given for another contract's.
+    const mayAsk = request.requestApproval && scheme.noncePrefix === undefined;
+    if (reserved.kind === "denied" && reserved.liftable && mayAsk)
       return { kind: "asked", body: await this.#ask(request, reserved) };
     if (reserved.kind !== "reserved") return reserved;
     const { approval } = reserved.snapshot;
@@ -130,17 +138,17 @@ export class AgentReserve {
         ...(request.site !== undefined && { site: request.site }),
       },
       remainingAtomic: reserved.remainingAtomic,
-      authorization: {
-        chainId,
-        asset,
+      authorization: scheme.authorize({
+        network: this.#deps.networkOf(chainId),
         from: payer.walletAddress,
-        to,
-        value: amountAtomic,
+        payTo: to,
+        amountAtomic,
         validAfter: 0n,
         validBefore: reserved.validBeforeSeconds,
         // An approval's order allows one authorization, whatever its row says: the one its digest numbers.
-        nonce: approval?.nonce ?? asked.nonce,
-      },
+        nonce: approval?.nonce ?? wordOf(asked.nonce),
+        extra,
+      }),
     };
   }
 
@@ -227,16 +235,19 @@ function withoutBalance(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
   const { payer, validForSeconds = MAX_VALID_SECONDS, balance: _, ...rest } = request;
-  const { requestApproval: _asks, ...asked } = rest;
+  const { requestApproval: _asks, scheme = TOKEN_SCHEME, extra: _theirs, ...asked } = rest;
   return {
     ...asked,
+    ...(scheme.isMetered === true && { isMaximum: true }),
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
     walletAddress: payer.walletAddress,
-    nonce: `0x${randomBytes(32).toString("hex")}`,
+    nonce: `${scheme.noncePrefix ?? ""}0x${randomBytes(32).toString("hex")}`,
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
+
+const wordOf = (nonce: Nonce): Hex => nonce.slice(-66) as Hex;
 
 /** What an owner reads before signing hides nothing: agents repeat what strangers told them. */
 const shownWords = (text: string | null | undefined): string | null =>

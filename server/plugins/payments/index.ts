@@ -119,6 +119,11 @@ function decoratePaying(app: FastifyInstance): void {
     balances: app.chainReads,
     guardrails: app.guardrails,
     approvals: app.approvals,
+    networkOf: (chainId) => {
+      const network = app.chains.byChainId(chainId)?.network;
+      if (!network) throw new Error(`network eip155:${chainId} is not configured`);
+      return network;
+    },
   });
   const joining = new Joining(
     {
@@ -151,6 +156,7 @@ function decoratePaying(app: FastifyInstance): void {
       insert: (ref) => insertKey(pool, ref),
       release: (ref) => releaseKey(pool, ref),
     }),
+    allow: (payment) => app.allowances.cover(payment),
     sign: (agentId, authorization, cover) =>
       app.custody.signAuthorization(agentId, authorization, cover),
     accept: acceptInGroups({

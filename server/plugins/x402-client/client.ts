@@ -317,6 +317,8 @@ function payRequest(
     site: siteOf(target.url),
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,
+    scheme: chosen.scheme,
+    extra: chosen.terms.extra,
     validForSeconds: chosen.validForSeconds,
     ...askedApproval(input),
     requestId: caller.requestId,

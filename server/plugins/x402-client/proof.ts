@@ -5,7 +5,7 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
-import { schemeOf } from "../../schemes/index.ts";
+import { paymentSchemeOf } from "../../schemes/index.ts";
 import { isBrokenOff, seenOf, type Seen } from "./content.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 import { isSafe, type TargetRequest } from "./request.ts";
@@ -23,7 +23,7 @@ const PAYMENT_IDENTIFIER = "payment-identifier";
 
 export function proofHeaders(request: ProofRequest): Record<string, string> {
   const { offer, terms } = request;
-  const payload = schemeOf(request.authorization).proofPayload(request.authorization);
+  const payload = paymentSchemeOf(request.authorization).proofPayload(request.authorization);
   if (offer.x402Version === 1)
     return {
       "x-payment": encode({

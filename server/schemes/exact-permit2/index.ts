@@ -5,12 +5,13 @@ import type { Scheme } from "../scheme.ts";
 import {
   deadlineOf,
   EXACT_PROXY,
-  fateIn,
   nonceOf,
   spendingDigest,
   type Spending,
 } from "../permit2/onchain.ts";
 import { permit2Parts, TRANSFER_METHOD } from "../permit2/parts.ts";
+import { authorizePermit2, whyNotThroughPermit2 } from "../permit2/paying.ts";
+import { fateIn, unreadIn } from "../permit2/traces.ts";
 import {
   checkPayee,
   checkSponsoring,
@@ -54,14 +55,13 @@ export const exactPermit2: Scheme<Permit2Payment> = {
   checkTerms: checkSponsoring,
 
   fateIn: (shown, expected) => fateIn(shown, expected, EXACT_PROXY),
+  unreadIn: (shown, expected) =>
+    unreadIn(shown, expected, EXACT_PROXY, expected.value).filter((one) => one === expected.value),
 
   transferDigest: (network, authorization) =>
     spendingDigest(network.chainId, spendingOf(authorization)),
-  cancelDigest: () => {
-    throw new Error("Permit2 takes a cancellation from the payer alone");
-  },
-  // An agent pays a seller only with what can be taken back by a relayer.
-  whyNotPayable: () => `transfer method "${TRANSFER_METHOD}" is not supported`,
+  whyNotPayable: (extra) => whyNotThroughPermit2(extra, EXACT_PROXY),
+  authorize: (wanted) => authorizePermit2(wanted, { scheme: "exact-permit2" }),
   proofPayload,
   requirementExtra: ({ usdc }) => ({
     name: usdc.name,

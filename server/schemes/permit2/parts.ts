@@ -4,8 +4,9 @@ import type { Authorization, SignedAuthorization } from "../../core/authorizatio
 import type { Reason, Scheme, TransferPlan } from "../scheme.ts";
 import {
   diagnosisCalls,
-  endFilter,
   isEnded,
+  PERMIT2,
+  permitOf,
   settleCall,
   stateCall,
   type Proxy,
@@ -20,6 +21,7 @@ import {
   type Permit2Payment,
 } from "./reading.ts";
 import { explainRevert, REASON_EXPIRED, REASON_USED } from "./reverts.ts";
+import { endFilter } from "./traces.ts";
 
 export const TRANSFER_METHOD = "permit2";
 /** First payment to a new payee, with a word of nonces that was never written, and the allowance lowered. */
@@ -48,7 +50,7 @@ export function permit2Parts(own: {
     reasonUnprepared: "permit2_allowance_required",
     planTransfer: (authorization: SignedAuthorization): TransferPlan => {
       const { signature, terms } = authorization;
-      const permit = terms?.permit;
+      const permit = permitOf(terms);
       return {
         calls: [settleCall(own.spendingOf(authorization), signature, permit)],
         isPlainKey: signature.length === 132 && /1[bc]$/i.test(signature),
@@ -56,9 +58,6 @@ export function permit2Parts(own: {
         keyGas: KEY_GAS + (permit ? PERMIT_GAS : 0n),
         sender: own.senderOf?.(authorization),
       };
-    },
-    cancelCall: () => {
-      throw new Error("Permit2 takes a cancellation from the payer alone");
     },
     stateCall,
     isEnded,
@@ -68,5 +67,7 @@ export function permit2Parts(own: {
     explainRevert: revert,
     reasonUsed: REASON_USED,
     reasonExpired: REASON_EXPIRED,
+    noncePrefix: "permit2:",
+    spender: PERMIT2,
   } satisfies Partial<Scheme<Permit2Payment>>;
 }

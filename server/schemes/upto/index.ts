@@ -8,13 +8,14 @@ import { isRecord, parseAddress } from "../../core/foreign-text.ts";
 import { invalid, refuse, type PresentedParts, type Scheme } from "../scheme.ts";
 import {
   deadlineOf,
-  fateIn,
   nonceOf,
   spendingDigest,
   UPTO_PROXY,
   type Spending,
 } from "../permit2/onchain.ts";
 import { permit2Parts, TRANSFER_METHOD } from "../permit2/parts.ts";
+import { authorizePermit2, readFacilitator, whyNotThroughPermit2 } from "../permit2/paying.ts";
+import { fateIn, paidIn, unreadIn } from "../permit2/traces.ts";
 import {
   checkPayee,
   checkSponsoring,
@@ -84,15 +85,32 @@ export const upto: Scheme<Permit2Payment> = {
     return refuse("invalid_upto_evm_payload_settlement_exceeds_amount", payer);
   },
 
-  fateIn: (shown, expected) => fateIn(shown, expected, UPTO_PROXY),
+  fateIn: (shown, expected) => fateIn(shown, expected, UPTO_PROXY, openAmount(expected)),
+  chargedIn: (shown, expected) => paidIn(shown, expected, UPTO_PROXY, openAmount(expected)),
+  unreadIn: (shown, expected) => {
+    const most = openAmount(expected);
+    const found = unreadIn(shown, expected, UPTO_PROXY, most ?? expected.value);
+    return most === undefined ? found.filter((one) => one === expected.value) : found;
+  },
 
   transferDigest: (network, authorization) =>
     spendingDigest(network.chainId, spendingOf(authorization)),
-  cancelDigest: () => {
-    throw new Error("Permit2 takes a cancellation from the payer alone");
+  whyNotPayable: (extra) => {
+    const why = whyNotThroughPermit2(extra, UPTO_PROXY);
+    if (why !== undefined) return why;
+    const facilitator = readFacilitator(extra);
+    return "why" in facilitator ? facilitator.why : undefined;
   },
-  // An agent pays a seller only with what can be taken back by a relayer.
-  whyNotPayable: () => 'scheme "upto" is not supported',
+  authorize: (wanted) => {
+    const facilitator = readFacilitator(wanted.extra);
+    if ("why" in facilitator) throw new Error(facilitator.why);
+    return authorizePermit2(wanted, {
+      scheme: "upto",
+      maximum: wanted.amountAtomic.toString(),
+      facilitator: facilitator.address,
+    });
+  },
+  mostOf: ({ terms }) => maximumOf(terms),
   proofPayload,
   requirementExtra: ({ usdc }) => ({
     name: usdc.name,
@@ -105,6 +123,17 @@ export const upto: Scheme<Permit2Payment> = {
     return facilitatorAddress && { facilitatorAddress };
   },
 };
+
+function maximumOf(terms: Authorization["terms"]): bigint {
+  if (terms?.scheme !== "upto") throw new Error("not an authorization of upto");
+  return BigInt(terms.maximum);
+}
+
+/** As long as nobody said what is charged, it may be anything up to the maximum. */
+function openAmount({ terms, value }: Pick<Authorization, "terms" | "value">): bigint | undefined {
+  const maximum = maximumOf(terms);
+  return value === maximum ? maximum : undefined;
+}
 
 /** What the reference's type guard asks for. */
 function hasUptoPayload({ payload }: PresentedParts): boolean {
