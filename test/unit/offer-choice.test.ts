@@ -6,7 +6,7 @@ import {
   chooseTerms,
   termsOf,
   type ChooseOptions,
-} from "../../server/plugins/x402-client/offer.ts";
+} from "../../server/plugins/x402-client/choosing.ts";
 import type { OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
 
 const known = (id: string): NetworkFacts => {

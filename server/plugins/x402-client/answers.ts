@@ -6,7 +6,8 @@ import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/words.ts";
 import { isBrokenOff, isRedirect, readReceipt, type Seen } from "./content.ts";
-import type { ChosenTerms, Offer } from "./offer.ts";
+import type { ChosenTerms } from "./choosing.ts";
+import type { Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
 
 export interface PaidFacts {

@@ -11,14 +11,12 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
 import { notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay-order.ts";
+import { chooseTerms, termsOf, type ChosenTerms } from "./choosing.ts";
 import {
   askTarget,
-  chooseTerms,
   offerOf,
-  termsOf,
   probeTarget,
   type Asked,
-  type ChosenTerms,
   type Offer,
   type ProbeOptions,
 } from "./offer.ts";

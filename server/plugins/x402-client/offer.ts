@@ -1,21 +1,18 @@
 /**
- * What a target asks for: asking it, reading its answer, choosing among its terms, and the price alone for a listing.
+ * What a target asks for: asking it, reading its answer, and the price alone for a listing.
  * Everything it says was written by a stranger: whatever does not parse is said to be invalid, and nothing of it is
  * used beyond the fields checked.
  */
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { PaymentRequirementsV1Schema, PaymentRequirementsV2Schema } from "@x402/core/schemas";
 import type { Address } from "viem";
-import { parseAddress, isRecord, readForeignJson, quoted } from "../../core/foreign-text.ts";
-import { parseAtomic } from "../../core/money.ts";
-import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
-import { findScheme } from "../../schemes/index.ts";
-import type { Terms, ProbedTerms } from "../listings/index.ts";
-import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
+import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
+import type { ProbedTerms } from "../listings/index.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import { sellersAnswer } from "./answers.ts";
+import { chooseTerms, termsOf } from "./choosing.ts";
 import { isRedirect, seenOf, type Seen } from "./content.ts";
 import type { TargetRequest, ClientDeps } from "./request.ts";
 
@@ -117,87 +114,6 @@ export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | un
   const { maxAmountRequired, extra, ...rest } = parsed.data;
   return { ...rest, amount: maxAmountRequired, extra: extra ?? {}, raw: entry };
 }
-
-/**
- * Picks what to pay among the terms a seller accepts: the cheapest entry of a scheme we speak, in
- * our USDC on a configured network, to a payee that makes sense. A pure decision; guardrails come after.
- */
-
-export interface ChosenTerms {
-  network: NetworkFacts;
-  /** Lower case, as everywhere in our tables. */
-  asset: Address;
-  payTo: Address;
-  amountAtomic: bigint;
-  /** How long the authorization may live: never longer than the seller asks, or than we allow. */
-  validForSeconds: number;
-  terms: OfferedTerms;
-}
-
-export type Choice = { ok: true; chosen: ChosenTerms } | { ok: false; reasons: string[] };
-
-export interface ChooseOptions {
-  networks: readonly NetworkFacts[];
-  /** The agent's own wallet: paying oneself is never what a seller honestly asks. */
-  wallet: Address | undefined;
-  /** Among equal prices the agent's own network wins. */
-  preferredNetwork: string | undefined;
-  /** Further conditions, for example the pins of a listing: answers why an entry is not acceptable. */
-  refuse?: (chosen: ChosenTerms) => string | undefined;
-}
-
-export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {
-  const candidates: ChosenTerms[] = [];
-  const reasons: string[] = [];
-  for (const terms of offer.accepts) {
-    const read = readEntry(terms, options);
-    const reason = typeof read === "string" ? read : options.refuse?.(read);
-    if (reason !== undefined) reasons.push(reason);
-    else if (typeof read !== "string") candidates.push(read);
-  }
-  const rank = ({ network }: ChosenTerms): number =>
-    network.id === options.preferredNetwork ? 0 : 1;
-  const [chosen] = candidates.sort((left, right) =>
-    left.amountAtomic === right.amountAtomic
-      ? rank(left) - rank(right)
-      : left.amountAtomic < right.amountAtomic
-        ? -1
-        : 1,
-  );
-  return chosen ? { ok: true, chosen } : { ok: false, reasons };
-}
-
-/** The entry in our types, or the sentence that says why it cannot be paid. */
-function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | string {
-  const scheme = findScheme(terms.scheme, terms.extra);
-  if (!scheme) return `scheme ${quoted(terms.scheme)} is not supported`;
-  const network = findNetwork(terms.network, options.networks);
-  if (!network) return `network ${quoted(terms.network)} is not configured here`;
-  const usdc = network.usdc.address.toLowerCase() as Address;
-  if (terms.asset.toLowerCase() !== usdc) return `asset ${quoted(terms.asset)} is not its USDC`;
-  const foreign = scheme.whyNotPayable(terms.extra, network);
-  if (foreign !== undefined) return foreign;
-  const amountAtomic = parseAtomic(terms.amount);
-  if (amountAtomic === undefined || amountAtomic === 0n)
-    return `amount ${quoted(terms.amount)} is not a positive number of atomic units`;
-  const payTo = parseAddress(terms.payTo);
-  if (!payTo.ok) return `payTo ${quoted(terms.payTo)} ${payTo.reason}`;
-  if (payTo.address === usdc) return "payTo is the token itself";
-  if (payTo.address === options.wallet?.toLowerCase()) return "payTo is the paying wallet itself";
-  const validForSeconds = Math.floor(Math.min(terms.maxTimeoutSeconds, MAX_VALID_SECONDS));
-  if (!(validForSeconds >= 1))
-    return `maxTimeoutSeconds ${terms.maxTimeoutSeconds} leaves no time to pay`;
-  return { network, asset: usdc, payTo: payTo.address, amountAtomic, validForSeconds, terms };
-}
-
-/** What would be paid, in the words a listing pins. */
-export const termsOf = (url: URL, chosen: ChosenTerms): Terms => ({
-  host: url.host,
-  payTo: chosen.payTo,
-  asset: chosen.asset,
-  network: chosen.network.id,
-  priceAtomic: chosen.amountAtomic,
-});
 
 /** One request to the target before anything was signed, and what its answer means. */
 

@@ -9,7 +9,8 @@ import { freeBody, freeQuoteBody } from "./answers.ts";
 import type { CacheTurn } from "./cache.ts";
 import type { Seen } from "./content.ts";
 import type { LedgerEntry } from "./ledger.ts";
-import { askTarget, type ChosenTerms, type Offer } from "./offer.ts";
+import type { ChosenTerms } from "./choosing.ts";
+import { askTarget, type Offer } from "./offer.ts";
 import {
   isSafe,
   type ClientDeps,
