@@ -21,6 +21,7 @@ const PAYEE: Address = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 const OTHER: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 
 const terms = (over: Partial<OfferedTerms> = {}, network = ARC): OfferedTerms => ({
+  protocol: "x402",
   scheme: "exact",
   network: network.id,
   amount: "1000",

@@ -143,6 +143,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     max_amount: request.maxAmountAtomic,
     refusal: request.refusal?.code,
     nonce: request.nonce,
+    prescribed: request.prescribed,
     valid_seconds: request.validForSeconds,
     balance: balance.atomic,
     balance_block: balance.blockNumber,

@@ -1,7 +1,7 @@
 /** An agent's own payments: what a spend and a fetch share before anything is signed, and the spend itself. */
 import { randomBytes } from "node:crypto";
-import { getAddress, type Address } from "viem";
-import type { Authorization } from "../../core/authorization.ts";
+import { getAddress, type Address, type Hex } from "viem";
+import type { Authorization, AuthorizationRef } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
 import type { Cover } from "../custody/covers.ts";
 import type { Approvals } from "../approvals/approvals.ts";
@@ -24,6 +24,7 @@ import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/rules.ts";
 import type { Answer } from "./idempotency.ts";
+import { CHALLENGE_USED, notLiftable } from "./prescribed.ts";
 
 /** The agent that pays, as authentication found it. */
 export interface Payer {
@@ -45,6 +46,8 @@ export interface PayRequest {
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
+  /** Where the payee prescribes it (MPP): nobody else's is taken, and one that was used before is refused. */
+  nonce?: Hex;
   /** At most MAX_VALID_SECONDS; counted from the database's now. */
   validForSeconds?: number;
   requestId: string | null;
@@ -88,6 +91,8 @@ interface AgentReserveDeps {
       addresses: readonly Address[],
     ): Promise<{ blockNumber: bigint; timestampSeconds: bigint; balances: Map<string, bigint> }>;
   };
+  /** Whether the chain has this authorization already, used or canceled. */
+  isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean>;
   guardrails: Guardrails;
   approvals: Pick<Approvals, "ask">;
 }
@@ -118,6 +123,7 @@ export class AgentReserve {
       this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
     const reserved = await this.#deps.guardrails.reserve(asked);
+    if (reserved.kind === "denied" && request.nonce !== undefined) return notLiftable(reserved);
     if (reserved.kind === "denied" && reserved.liftable && request.requestApproval)
       return { kind: "asked", body: await this.#ask(request, reserved) };
     if (reserved.kind !== "reserved") return reserved;
@@ -208,13 +214,21 @@ export class AgentReserve {
 
   async #withBalance(request: PayRequest): Promise<ReserveRequest> {
     const { chainId, payer } = request;
-    const [known, hold] = await Promise.all([
+    const [known, hold, used] = await Promise.all([
       request.balance,
       this.#deps.settlement.gasHold(chainId),
+      this.#isNonceEnded(request),
     ]);
     const balance = known ?? (await this.readBalance(chainId, payer));
     const gas = { hold, floorAtomic: this.#deps.minPaymentAtomic };
-    return { ...withoutBalance(request), balance, gas };
+    const { refusal = used ? CHALLENGE_USED : undefined } = request;
+    return { ...withoutBalance(request), ...(refusal && { refusal }), balance, gas };
+  }
+
+  /** Our own rows are asked under the agent's lock; they may be forgotten, and the chain never forgets. */
+  #isNonceEnded({ nonce, chainId, asset, payer }: PayRequest): Promise<boolean> | false {
+    if (nonce === undefined) return false;
+    return this.#deps.isEnded(chainId, { asset, from: payer.walletAddress, nonce });
   }
 }
 
@@ -228,7 +242,8 @@ function withoutBalance(
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
     walletAddress: payer.walletAddress,
-    nonce: `0x${randomBytes(32).toString("hex")}`,
+    nonce: request.nonce ?? `0x${randomBytes(32).toString("hex")}`,
+    ...(request.nonce !== undefined && { prescribed: true }),
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }

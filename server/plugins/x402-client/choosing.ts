@@ -61,7 +61,8 @@ export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {
 
 /** The entry in our types, or the sentence that says why it cannot be paid. */
 function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | string {
-  const scheme = findScheme(terms.scheme, terms.extra);
+  if (terms.refused !== undefined) return terms.refused;
+  const scheme = findScheme(terms.scheme, terms.extra, terms.protocol);
   if (!scheme) return `scheme ${quoted(terms.scheme)} is not supported`;
   const network = findNetwork(terms.network, options.networks);
   if (!network) return `network ${quoted(terms.network)} is not configured here`;

@@ -315,6 +315,7 @@ function payRequest(
 ): PayRequest {
   const terms: PaymentTerms = {
     x402Version: offer.x402Version,
+    ...(chosen.terms.protocol === "mpp" && { protocol: "mpp" }),
     accepted: chosen.terms.raw,
     ...(offer.resource ? { resource: offer.resource } : {}),
   };
@@ -329,6 +330,7 @@ function payRequest(
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,
     validForSeconds: chosen.validForSeconds,
+    ...(chosen.terms.nonce !== undefined && { nonce: chosen.terms.nonce }),
     ...askedApproval(input),
     requestId: caller.requestId,
     url: target.url.href,

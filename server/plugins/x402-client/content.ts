@@ -1,6 +1,7 @@
 /** The target's answer as members of ours. Upstream content is only ever data; none of it is changed on its way. */
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import type { Hex } from "viem";
+import { fromBase64Url } from "../../../packages/paywall/src/mpp-wire.ts";
 import { ExactJson } from "../../core/exact-json.ts";
 import {
   isRecord,
@@ -169,10 +170,18 @@ const MAX_CLAIM_BYTES = 8 * 1024;
 
 function readPaymentResponse(headers: Headers): unknown {
   const header = headers["payment-response"] ?? headers["x-payment-response"];
+  if (header === undefined) return readPaymentReceipt(headers["payment-receipt"]);
   if (typeof header !== "string") return undefined;
   const claimed = readForeignJson(() => decodePaymentResponseHeader(header));
   if (!claimed.ok || !isRecord(claimed.value) || isTooDeep(claimed.value)) return undefined;
   return plainJson(claimed.value, MAX_CLAIM_BYTES);
+}
+
+/** The same in MPP's words. */
+function readPaymentReceipt(header: string | string[] | undefined): unknown {
+  if (typeof header !== "string" || header.length > 2 * MAX_CLAIM_BYTES) return undefined;
+  const claimed = fromBase64Url(header);
+  return isRecord(claimed) ? plainJson(claimed, MAX_CLAIM_BYTES) : undefined;
 }
 
 /** Version 2 says it in the header; in version 1 it is part of the body. */
@@ -191,7 +200,8 @@ export interface ClaimedReceipt {
 
 export function readReceipt({ paymentResponse }: Pick<Seen, "paymentResponse">): ClaimedReceipt {
   if (!isRecord(paymentResponse)) return {};
-  const { transaction, errorReason } = paymentResponse;
+  // MPP says `reference`.
+  const { reference, transaction = reference, errorReason } = paymentResponse;
   return {
     ...(typeof transaction === "string" &&
       /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
