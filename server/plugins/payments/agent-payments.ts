@@ -1,7 +1,6 @@
 /** An agent's own payments: what a spend and a fetch share before anything is signed, and the spend itself. */
-import { randomBytes } from "node:crypto";
 import { getAddress, type Address, type Hex } from "viem";
-import type { Authorization, AuthorizationRef } from "../../core/authorization.ts";
+import type { Authorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
 import type { Cover } from "../custody/covers.ts";
 import type { Approvals } from "../approvals/approvals.ts";
@@ -24,7 +23,7 @@ import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/rules.ts";
 import type { Answer } from "./idempotency.ts";
-import { CHALLENGE_USED, notLiftable } from "./prescribed.ts";
+import { notLiftable, numberOf, refusalOf, type PrescribedDeps } from "./prescribed.ts";
 
 /** The agent that pays, as authentication found it. */
 export interface Payer {
@@ -82,7 +81,7 @@ export interface WalletBalance {
 
 export const MAX_VALID_SECONDS = 120;
 
-interface AgentReserveDeps {
+interface AgentReserveDeps extends PrescribedDeps {
   settlement: Pick<Settlement, "assertAvailable" | "gasHold">;
   minPaymentAtomic: bigint;
   balances: {
@@ -91,8 +90,6 @@ interface AgentReserveDeps {
       addresses: readonly Address[],
     ): Promise<{ blockNumber: bigint; timestampSeconds: bigint; balances: Map<string, bigint> }>;
   };
-  /** Whether the chain has this authorization already, used or canceled. */
-  isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean>;
   guardrails: Guardrails;
   approvals: Pick<Approvals, "ask">;
 }
@@ -214,21 +211,14 @@ export class AgentReserve {
 
   async #withBalance(request: PayRequest): Promise<ReserveRequest> {
     const { chainId, payer } = request;
-    const [known, hold, used] = await Promise.all([
+    const [known, hold, refusal] = await Promise.all([
       request.balance,
       this.#deps.settlement.gasHold(chainId),
-      this.#isNonceEnded(request),
+      refusalOf(this.#deps, request),
     ]);
     const balance = known ?? (await this.readBalance(chainId, payer));
     const gas = { hold, floorAtomic: this.#deps.minPaymentAtomic };
-    const { refusal = used ? CHALLENGE_USED : undefined } = request;
     return { ...withoutBalance(request), ...(refusal && { refusal }), balance, gas };
-  }
-
-  /** Our own rows are asked under the agent's lock; they may be forgotten, and the chain never forgets. */
-  #isNonceEnded({ nonce, chainId, asset, payer }: PayRequest): Promise<boolean> | false {
-    if (nonce === undefined) return false;
-    return this.#deps.isEnded(chainId, { asset, from: payer.walletAddress, nonce });
   }
 }
 
@@ -242,8 +232,7 @@ function withoutBalance(
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
     walletAddress: payer.walletAddress,
-    nonce: request.nonce ?? `0x${randomBytes(32).toString("hex")}`,
-    ...(request.nonce !== undefined && { prescribed: true }),
+    ...numberOf(request),
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }

@@ -1,8 +1,39 @@
-/** Where the payee prescribes an authorization's number (MPP: the hash of its challenge), and not this wallet. */
+/** An authorization's number: this wallet's own choice, or prescribed by its payee (MPP: the hash of its challenge). */
+import { randomBytes } from "node:crypto";
+import type { Address, Hex } from "viem";
+import type { AuthorizationRef } from "../../core/authorization.ts";
 import { ApiError } from "../../errors.ts";
-import type { ReserveResult, TargetRefusal } from "../guardrails/types.ts";
+import type { ReserveRequest, ReserveResult, TargetRefusal } from "../guardrails/types.ts";
 
-export const CHALLENGE_USED: TargetRefusal = { code: "challenge_already_used" };
+export interface PrescribedDeps {
+  /** Whether the chain has this authorization already, used or canceled. */
+  isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean>;
+}
+
+interface Numbered {
+  nonce?: Hex;
+  chainId: number;
+  asset: Address;
+  payer: { walletAddress: Address };
+  refusal?: TargetRefusal;
+}
+
+export const numberOf = ({
+  nonce,
+}: Pick<Numbered, "nonce">): Pick<ReserveRequest, "nonce" | "prescribed"> =>
+  nonce === undefined
+    ? { nonce: `0x${randomBytes(32).toString("hex")}` }
+    : { nonce, prescribed: true };
+
+/** Our own rows are asked under the agent's lock. They may be forgotten one day; the chain never forgets. */
+export async function refusalOf(
+  { isEnded }: PrescribedDeps,
+  { nonce, chainId, asset, payer, refusal }: Numbered,
+): Promise<TargetRefusal | undefined> {
+  if (refusal !== undefined || nonce === undefined) return refusal;
+  const isUsed = await isEnded(chainId, { asset, from: payer.walletAddress, nonce });
+  return isUsed ? { code: "challenge_already_used" } : undefined;
+}
 
 type Denied = Extract<ReserveResult, { kind: "denied" }>;
 
