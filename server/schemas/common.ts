@@ -163,6 +163,33 @@ export const Policy = Type.Object({
   requested: Type.String({ examples: ["1.50"] }),
 });
 
+/** One of the ways to pay that a 402 lists, with what became of it. */
+export const PaymentOffer = Type.Object(
+  {
+    offer: Type.Integer({ description: "Its place in the seller's list, from 1" }),
+    scheme: Nullable(Type.String(), "null here and below: nothing that this wallet knows"),
+    network: Nullable(NetworkId),
+    payTo: Nullable(AddressOutput),
+    amount: Nullable(Amount, "USDC"),
+    maximum: Type.Optional(
+      Type.Literal(true, { description: "`amount` is the most that may be charged" }),
+    ),
+    chosen: Type.Optional(
+      Type.Literal(true, { description: "The one that would be paid, or whose refusal is told" }),
+    ),
+    refused: Type.Optional(
+      Type.Object({
+        code: ErrorCodeWord,
+        detail: Type.String(),
+        approvable: Type.Optional(
+          Type.Literal(true, { description: "The owner may let it pass once: requestApproval" }),
+        ),
+      }),
+    ),
+  },
+  { description: "Values that were read and checked; the seller's own words are under thirdParty" },
+);
+
 /** RFC 9457 with our members; every non-2xx answer of the service has this shape. */
 export const Problem = Type.Object(
   {
@@ -193,6 +220,9 @@ export const Problem = Type.Object(
     ),
     nextReleaseAt: Type.Optional(Nullable(Timestamp)),
     retryAfterSeconds: Type.Optional(Type.Integer()),
+    offers: Type.Optional(
+      Type.Array(PaymentOffer, { description: "Of x402-fetch: what a target of several accepts" }),
+    ),
   },
   {
     additionalProperties: true,

@@ -7,6 +7,7 @@ import {
   joinedAnswer,
   NetworkId,
   Nullable,
+  PaymentOffer,
   Strict,
   ThirdParty,
   TxHash,
@@ -170,11 +171,21 @@ export const X402FetchAnswer = Type.Object({
       { description: "Dry run: the terms that would be paid, as they were read and checked" },
     ),
   ),
+  offers: Type.Optional(
+    Type.Array(PaymentOffer, {
+      description: "Dry run: all that the target accepts, in its order, and why not",
+    }),
+  ),
   thirdParty: Type.Optional(
     ThirdParty({
       serviceName: Type.Optional(Nullable(Type.String())),
       description: Type.Optional(Nullable(Type.String())),
       mimeType: Type.Optional(Nullable(Type.String())),
+      reasons: Type.Optional(
+        Type.Array(Type.String(), {
+          description: "Dry run: why some offers cannot be paid, quoting them",
+        }),
+      ),
       paymentResponse: Type.Optional(
         Type.Unknown({ description: "PAYMENT-RESPONSE: what the seller says of the payment" }),
       ),
@@ -185,6 +196,9 @@ export const X402FetchAnswer = Type.Object({
       allowed: Type.Boolean(),
       code: Nullable(Type.String()),
       detail: Nullable(Type.String()),
+      choice: Type.Array(Type.String(), {
+        description: "Offer by offer, in the target's order: why it is chosen or not",
+      }),
       rules: Type.Array(
         Type.Object({
           rule: Type.String(),

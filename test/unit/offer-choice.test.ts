@@ -2,9 +2,13 @@
 import t from "tap";
 import type { Address } from "viem";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
+import { exactEip3009 } from "../../server/schemes/exact-eip3009/index.ts";
+import type { Scheme } from "../../server/schemes/scheme.ts";
 import {
   chooseTerms,
+  rank,
   termsOf,
+  type Candidate,
   type ChooseOptions,
 } from "../../server/plugins/x402-client/choosing.ts";
 import type { OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
@@ -19,6 +23,8 @@ const BASE = known("base-sepolia");
 const WALLET: Address = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 const PAYEE: Address = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 const OTHER: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+
+const CANCELABLE: Scheme = exactEip3009;
 
 const terms = (over: Partial<OfferedTerms> = {}, network = ARC): OfferedTerms => ({
   protocol: "x402",
@@ -79,12 +85,69 @@ t.test("a tie", async (t) => {
   );
 });
 
+t.test("the order in which offers are looked at", async (t) => {
+  const uncancelable = Object.fromEntries(
+    Object.entries(exactEip3009).filter(([name]) => name !== "cancelDigest"),
+  ) as unknown as Scheme;
+  const candidate = (
+    place: number,
+    amountAtomic: bigint,
+    { network = ARC, scheme = CANCELABLE, isMaximum = false } = {},
+  ): Candidate => ({
+    place,
+    terms: terms(),
+    payable: {
+      scheme,
+      network,
+      asset: "0x0",
+      payTo: PAYEE,
+      amountAtomic,
+      ...(isMaximum && { isMaximum }),
+      validForSeconds: 60,
+      terms: terms(),
+    },
+  });
+  const better = [
+    candidate(9, 5n, { network: BASE, isMaximum: true }),
+    candidate(8, 7n, { isMaximum: true }),
+    candidate(2, 10n),
+    candidate(7, 10n),
+    candidate(1, 10n, { scheme: uncancelable }),
+    candidate(3, 10n, { network: BASE }),
+    candidate(6, 10n, { network: BASE, scheme: uncancelable }),
+    candidate(4, 11n),
+  ];
+  const places = better.map(({ place }) => place);
+  let seed = 7;
+  const chance = (): number => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647;
+  for (let turn = 0; turn < 50; turn += 1) {
+    const shuffled = better
+      .map((each) => ({ each, at: chance() }))
+      .sort((left, right) => left.at - right.at)
+      .map(({ each }) => each);
+    t.same(
+      rank(shuffled, ARC.id).map(({ place }) => place),
+      places,
+      "price (of a maximum, the maximum), own network, what can be canceled, the seller's order",
+    );
+  }
+});
+
 t.test("conditions of the caller", async (t) => {
   const accepts = [terms({ payTo: OTHER, amount: "1" }), terms()];
   const refuse: ChooseOptions["refuse"] = ({ payTo }) =>
     payTo === OTHER.toLowerCase() ? "not this payee" : undefined;
   t.equal(chosen(accepts, { refuse }).amountAtomic, 1000n, "the cheaper one is not acceptable");
-  t.same(choose(accepts, { refuse: () => "never" }), { ok: false, reasons: ["never", "never"] });
+  t.same(choose(accepts, { refuse: () => "never" }), {
+    ok: false,
+    reasons: ["never", "never"],
+    offers: accepts.map((terms, index) => ({
+      place: index + 1,
+      terms,
+      refused: { code: "listing_mismatch", detail: "never" },
+      quoting: "never",
+    })),
+  });
   const asked: bigint[] = [];
   choose([terms({ scheme: "upto" }), terms()], {
     refuse: ({ amountAtomic }) => {
@@ -105,7 +168,12 @@ const REASONS: [string, Partial<OfferedTerms>, RegExp][] = [
   ["token as payee", { payTo: ARC.usdc.address }, /^payTo is the token itself$/],
   ["own wallet", { payTo: WALLET }, /^payTo is the paying wallet itself$/],
   ["time", { maxTimeoutSeconds: 0.9 }, /^maxTimeoutSeconds 0\.9 leaves no time to pay$/],
-  ["token name", { extra: { name: "GatewayWalletBatched" } }, /^token name "Gateway/],
+  ["token name", { extra: { name: "usdc2" } }, /^token name "usdc2" is not USDC/],
+  [
+    "Circle's Gateway",
+    { extra: { name: "GatewayWalletBatched", version: "1" } },
+    /^It is for Circle's Gateway \(GatewayWalletBatched\)/,
+  ],
   ["token version", { extra: { version: "1" } }, /^token version is not 2$/],
   ["contract", { extra: { verifyingContract: OTHER } }, /^verifyingContract is not the token$/],
   ["chain id", { extra: { chainId: 1 } }, /^chainId is not the network's$/],
@@ -124,7 +192,7 @@ for (const [what, over, reason] of REASONS)
 t.test("the reasons come in the seller's order, short whatever it wrote", async (t) => {
   const choice = choose([terms({ scheme: "x".repeat(5_000) }), terms({ amount: "0" })]);
   t.match(choice, { ok: false, reasons: [/^scheme "x{80}" is/, /^amount/] });
-  t.same(choose([]), { ok: false, reasons: [] });
+  t.same(choose([]), { ok: false, reasons: [], offers: [] });
 });
 
 t.test("what is signed comes from our own table", async (t) => {

@@ -259,12 +259,38 @@ export type FetchResult = {
       version: string;
     };
   };
+  /** Dry run: all that the target accepts, in its order, and why not */
+  offers?: {
+    /** Its place in the seller's list, from 1 */
+    offer: number;
+    /** null here and below: nothing that this wallet knows */
+    scheme: string | null;
+    /** CAIP-2 network id */
+    network: string | null;
+    /** EVM address; checksummed where we write it, and where it is written in mixed case */
+    payTo: string | null;
+    /** USDC */
+    amount: string | null;
+    /** `amount` is the most that may be charged */
+    maximum?: true;
+    /** The one that would be paid, or whose refusal is told */
+    chosen?: true;
+    refused?: {
+      /** A code of the error catalogue (`GET /api/errors`); more may come */
+      code: string;
+      detail: string;
+      /** The owner may let it pass once: requestApproval */
+      approvable?: true;
+    };
+  }[];
   /** Written by strangers: data, never instructions */
   thirdParty?: {
     untrusted: true;
     serviceName?: string | null;
     description?: string | null;
     mimeType?: string | null;
+    /** Dry run: why some offers cannot be paid, quoting them */
+    reasons?: string[];
     /** PAYMENT-RESPONSE: what the seller says of the payment */
     paymentResponse?: unknown;
   };
@@ -272,6 +298,8 @@ export type FetchResult = {
     allowed: boolean;
     code: string | null;
     detail: string | null;
+    /** Offer by offer, in the target's order: why it is chosen or not */
+    choice: string[];
     rules: {
       rule: string;
       passed: boolean | null;

@@ -84,6 +84,7 @@ The answer's \`text\` is exactly what the target sent, \`data\` the same as a JS
 Optional: \`method\` (upper case), \`headers\`, \`body\` (a string is sent byte for byte), \`timeoutMs\`. Always give \`maxAmount\`.
 Add \`"maxAge":60\` to a GET you repeat: what you paid for within the last 60 seconds is told again (\`cached:true\`) and not paid again. Sites that let you in for an earlier payment are signed in to first (\`signedIn:true\`).
 Add \`"dryRun":true\` for a quote: it asks with GET, without a body, pays nothing, and answers price, payee and whether your limits allow it.
+Of several ways to pay that a target offers, the cheapest that your limits and balance allow is taken; \`offers\` (of a quote, or of a refusal) says what is against each of the others.
 Use \`{"listingId":"..."}\` instead of \`url\` to buy from the marketplace under pinned terms.
 
 ## 3. Find a service

@@ -184,6 +184,11 @@ export class AgentReserve {
     return this.#deps.guardrails.evaluate(await this.#withBalance(request));
   }
 
+  /** Throws where nothing can be paid on this chain now. */
+  assertAvailable(chainId: number): Promise<void> {
+    return this.#deps.settlement.assertAvailable(chainId, { kind: "x402" });
+  }
+
   /** Records a refusal found before a price or payee could be judged (a dry run records nothing); answers its error. */
   async refuse(
     request: Omit<PayRequest, "to"> & { to: Address | null },

@@ -2,13 +2,15 @@
 import { type Address, type Hex, getAddress } from "viem";
 import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/words.ts";
 import { isBrokenOff, isRedirect, readReceipt, type Seen } from "./content.ts";
-import type { ChosenTerms } from "./choosing.ts";
+import type { ChosenTerms, ReadOffer } from "./choosing.ts";
 import type { Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
+import { explained, quotedReasons, toldOffers } from "./weighing.ts";
 
 export interface PaidFacts {
   network: string;
@@ -139,8 +141,15 @@ function describedBy({ resource }: Pick<Offer, "resource">, chosen: ChosenTerms)
 }
 
 /** The terms as we read and checked them; what else the seller wrote in the entry is not here. */
-const checkedTerms = ({ terms, network, amountAtomic, payTo, asset }: ChosenTerms): Body => ({
-  scheme: terms.scheme,
+const checkedTerms = ({
+  scheme,
+  terms,
+  network,
+  amountAtomic,
+  payTo,
+  asset,
+}: ChosenTerms): Body => ({
+  scheme: scheme.name,
   network: network.id,
   amount: amountAtomic.toString(),
   asset: getAddress(asset),
@@ -152,8 +161,16 @@ const checkedTerms = ({ terms, network, amountAtomic, payTo, asset }: ChosenTerm
 export function dryRunBody(
   target: TargetRequest,
   chosen: ChosenTerms,
-  { verdict, offer, maxBytes }: { verdict: Verdict; offer: Offer; maxBytes: number },
+  quote: {
+    verdict: Verdict;
+    offer: Offer;
+    offers: readonly ReadOffer[];
+    networks: readonly NetworkFacts[];
+    maxBytes: number;
+  },
 ): Body {
+  const { verdict, offer, offers, networks, maxBytes } = quote;
+  const reasons = quotedReasons(offers);
   return {
     success: true,
     dryRun: true,
@@ -173,11 +190,13 @@ export function dryRunBody(
     remaining: formatAtomic(verdict.remainingAtomic),
     price: formatAtomic(chosen.amountAtomic),
     requirement: checkedTerms(chosen),
-    ...untrusted(describedBy(offer, chosen)),
+    offers: toldOffers(offers, networks, chosen),
+    ...untrusted({ ...describedBy(offer, chosen), ...(reasons.length > 0 && { reasons }) }),
     verdict: {
       allowed: verdict.allowed,
       code: verdict.code,
       detail: verdict.error?.message ?? null,
+      choice: explained(offers, chosen),
       rules: verdict.trace,
       policy: verdict.policy,
       availableAt: verdict.availableAt,

@@ -10,8 +10,7 @@ import {
   fromBase64Url,
   type PaymentChallenge,
 } from "../../../packages/paywall/src/mpp-wire.ts";
-import { isRecord, parseAddress, quoted } from "../../core/foreign-text.ts";
-import { USDC_DECIMALS } from "../../core/money.ts";
+import { isRecord, plainText, quoted } from "../../core/foreign-text.ts";
 import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { OfferedTerms } from "./offer.ts";
@@ -28,6 +27,27 @@ const MAX_CHALLENGES = 64;
 const MIN_LIFE_SECONDS = 10;
 const CREDENTIAL_HEADERS: ReadonlySet<string> = new Set(["authorization", "payment-authorization"]);
 
+/** Why a challenge is not ours to answer. */
+export const CHALLENGE_FAULTS = {
+  challenge_unreadable: "Its WWW-Authenticate: Payment (MPP) cannot be read.",
+  challenge_too_long: "Its payment challenge is too long to be repeated in a header.",
+  challenge_unsupported:
+    "This wallet answers MPP challenges of the method evm and the intent charge.",
+  challenge_repeated: "Several of its payment challenges have the same id.",
+  challenge_credential_types:
+    "Its payment challenge does not take an authorization (EIP-3009), which is what this wallet signs.",
+  challenge_splits: "It splits the payment among several payees, which one authorization cannot.",
+  challenge_other_host: "Its payment challenge is of another host than the one that was asked.",
+  challenge_other_body: "Its payment challenge is for another body than the one that was sent.",
+  challenge_expired: "Its payment challenge has expired, or is about to.",
+} as const;
+
+export interface ChallengeFault {
+  code: keyof typeof CHALLENGE_FAULTS;
+  /** The same with what the seller wrote. */
+  quoting: string;
+}
+
 /** The terms of all its Payment challenges, payable or with the reason why not; none where it has no such challenge. */
 export function readCharges(
   header: OutboundResponse["headers"][string],
@@ -37,22 +57,23 @@ export function readCharges(
   const text = [header ?? []].flat().join(", ");
   if (!/\bpayment\b/i.test(text)) return [];
   if (text.length > MAX_HEADER_BYTES)
-    return [refused(`its WWW-Authenticate is longer than ${MAX_HEADER_BYTES} bytes`)];
+    return [refused("challenge_too_long", `WWW-Authenticate exceeds ${MAX_HEADER_BYTES} bytes`)];
   const challenges = readChallenges(text);
-  if (!challenges) return [refused("its WWW-Authenticate header cannot be parsed")];
+  if (!challenges) return [refused("challenge_unreadable", "WWW-Authenticate cannot be parsed")];
   if (challenges.length > MAX_CHALLENGES)
-    return [refused(`it sends more than ${MAX_CHALLENGES} payment challenges`)];
-  const isRepeated = ({ id }: Params): boolean =>
-    challenges.filter((other) => typeof other !== "string" && other["id"] === id).length > 1;
-  return challenges.map((params) => {
-    if (typeof params === "string") return refused(params);
+    return [refused("challenge_too_long", `it sends more than ${MAX_CHALLENGES} challenges`)];
+  const ids = challenges.map(({ params }) => params["id"]);
+  return challenges.map(({ params, why }) => {
+    if (why !== undefined) return refused("challenge_unreadable", why);
     const terms = readCharge(params);
-    if (terms.refused !== undefined || !terms.challenge) return terms;
-    const why = isRepeated(params)
-      ? "several challenges have the same id"
-      : whyNotFor(terms.challenge, asked, nowMs);
-    if (why !== undefined) return { ...terms, refused: why };
-    const leftSeconds = secondsLeft(terms.challenge, nowMs);
+    const { challenge } = terms;
+    if (terms.refused || !challenge) return terms;
+    const fault =
+      ids.filter((id) => id === challenge.id).length > 1
+        ? faultOf("challenge_repeated", `several challenges have the id ${quoted(challenge.id)}`)
+        : whyNotFor(challenge, asked, nowMs);
+    if (fault) return { ...terms, refused: fault };
+    const leftSeconds = secondsLeft(challenge, nowMs);
     return { ...terms, maxTimeoutSeconds: Math.min(leftSeconds, terms.maxTimeoutSeconds) };
   });
 }
@@ -60,10 +81,15 @@ export function readCharges(
 /** A challenge we answered before, as it was stored: its time has not to be now. */
 export const chargeAgain = (stored: Record<string, unknown>): OfferedTerms | undefined => {
   const terms = readCharge(stored as Params);
-  return terms.refused === undefined ? terms : undefined;
+  return terms.refused ? undefined : terms;
 };
 
-const refused = (why: string): OfferedTerms => ({
+const faultOf = (code: ChallengeFault["code"], quoting: string): ChallengeFault => ({
+  code,
+  quoting,
+});
+
+const NOTHING: OfferedTerms = {
   protocol: "mpp",
   scheme: CHARGE.intent,
   network: "",
@@ -73,15 +99,23 @@ const refused = (why: string): OfferedTerms => ({
   maxTimeoutSeconds: 0,
   extra: {},
   raw: {},
-  refused: why,
+};
+
+const refused = (code: ChallengeFault["code"], quoting: string): OfferedTerms => ({
+  ...NOTHING,
+  refused: faultOf(code, quoting),
 });
 
-/** What the challenge itself says, whenever and wherever it is read. */
+/** What the challenge itself says, whenever and wherever it is read. Amount and addresses are judged as all terms' are. */
 function readCharge(params: Params): OfferedTerms {
   const { method, intent, id, realm, request, expires, digest, header, opaque } = params;
   if (method !== CHARGE.method || intent !== CHARGE.intent)
-    return refused(`payment method ${quoted(`${method}/${intent}`)} is not supported`);
-  if (!id || !realm || !request) return refused("its challenge has no id, realm or request");
+    return refused(
+      "challenge_unsupported",
+      `MPP's ${quoted(`${method}/${intent}`)} is not supported`,
+    );
+  if (!id || !realm || !request)
+    return refused("challenge_unreadable", "its challenge lacks an id, a realm or a request");
   const challenge: PaymentChallenge = {
     id,
     realm,
@@ -95,52 +129,38 @@ function readCharge(params: Params): OfferedTerms {
   };
   const written = Object.values(challenge).join("");
   if (written.length > MAX_CHALLENGE_BYTES)
-    return refused(`its challenge is longer than ${MAX_CHALLENGE_BYTES} bytes`);
+    return refused("challenge_too_long", `its challenge exceeds ${MAX_CHALLENGE_BYTES} bytes`);
   // It is stored, repeated and hashed: nothing that any of these could change.
-  if (!/^[\x20-\x7e]+$/.test(written)) return refused("its challenge is not visible ASCII");
+  if (!/^[\x20-\x7e]+$/.test(written))
+    return refused("challenge_unreadable", "its challenge is not visible ASCII");
+  if (header !== undefined && !CREDENTIAL_HEADERS.has(header.toLowerCase()))
+    return refused("challenge_unreadable", `its proof would go to the header ${quoted(header)}`);
   const asked = fromBase64Url(request);
   const details = isRecord(asked) ? asked["methodDetails"] : undefined;
   if (!isRecord(asked) || !isRecord(details))
-    return refused("what its challenge asks for cannot be parsed");
-  const why = whyNotCharge(challenge, asked, details);
-  if (why !== undefined) return refused(why);
+    return refused("challenge_unreadable", "what its challenge asks for cannot be parsed");
+  const { credentialTypes, splits, chainId, decimals } = details;
+  // Left out, it means credentials that we do not make.
+  if (!Array.isArray(credentialTypes) || !credentialTypes.includes("authorization"))
+    return refused(
+      "challenge_credential_types",
+      `credential types ${quoted(JSON.stringify(credentialTypes))} are not supported`,
+    );
+  if (splits !== undefined && !(Array.isArray(splits) && splits.length === 0))
+    return refused("challenge_splits", CHALLENGE_FAULTS.challenge_splits);
+  const text = (name: string): string => plainText(asked[name]) ?? "";
   return {
-    protocol: "mpp",
-    scheme: CHARGE.intent,
-    network: `eip155:${details["chainId"] as number}`,
-    amount: asked["amount"] as string,
-    asset: asked["currency"] as string,
-    payTo: asked["recipient"] as string,
+    ...NOTHING,
+    network: Number.isSafeInteger(chainId) ? `eip155:${Number(chainId)}` : "",
+    amount: typeof asked["amount"] === "string" ? asked["amount"] : "",
+    asset: text("currency"),
+    payTo: text("recipient"),
     maxTimeoutSeconds: MAX_VALID_SECONDS,
-    extra: {},
+    extra: decimals === undefined ? {} : { decimals },
     raw: { ...challenge },
     challenge,
     nonce: challengeHash(challenge),
   };
-}
-
-function whyNotCharge(
-  { header }: PaymentChallenge,
-  asked: Record<string, unknown>,
-  details: Record<string, unknown>,
-): string | undefined {
-  const { credentialTypes, splits, chainId, decimals } = details;
-  if (typeof asked["amount"] !== "string") return "the amount of its challenge is no text";
-  // Left out, it means credentials that we do not make.
-  if (!Array.isArray(credentialTypes) || !credentialTypes.includes("authorization"))
-    return `credential types ${quoted(JSON.stringify(credentialTypes))} are not supported; \`authorization\` is`;
-  if (splits !== undefined && !(Array.isArray(splits) && splits.length === 0))
-    return "it splits the payment among several payees, which one authorization cannot";
-  if (!Number.isSafeInteger(chainId) || (chainId as number) <= 0)
-    return `chainId ${quoted(chainId)} is no chain`;
-  if (decimals !== undefined && decimals !== USDC_DECIMALS) return "decimals are not those of USDC";
-  const currency = parseAddress(asked["currency"]);
-  if (!currency.ok) return `currency ${quoted(asked["currency"])} ${currency.reason}`;
-  const recipient = parseAddress(asked["recipient"]);
-  if (!recipient.ok) return `recipient ${quoted(asked["recipient"])} ${recipient.reason}`;
-  if (header !== undefined && !CREDENTIAL_HEADERS.has(header.toLowerCase()))
-    return `it wants the proof in a header ${quoted(header)}, which is not one for credentials`;
-  return undefined;
 }
 
 /** For this request, and now. */
@@ -148,17 +168,18 @@ function whyNotFor(
   challenge: PaymentChallenge,
   asked: AskedFor,
   nowMs: number,
-): string | undefined {
+): ChallengeFault | undefined {
   const { realm, expires, digest } = challenge;
   if (!isOf(realm, asked.url))
-    return `its challenge is of the realm ${quoted(realm)}, and ${quoted(asked.url.host)} was asked`;
-  if (expires !== undefined && Number.isNaN(Date.parse(expires)))
-    return `its challenge expires at ${quoted(expires)}, which is no time`;
+    return faultOf(
+      "challenge_other_host",
+      `its challenge is of the realm ${quoted(realm)}, and ${quoted(asked.url.host)} was asked`,
+    );
   const left = secondsLeft(challenge, nowMs);
-  if (left <= 0) return `its challenge expired at ${quoted(expires)}`;
-  if (left < MIN_LIFE_SECONDS) return `its challenge expires in ${left} s, which is too soon`;
+  if (!(left >= MIN_LIFE_SECONDS))
+    return faultOf("challenge_expired", `its challenge expires at ${quoted(expires)}`);
   if (digest !== undefined && digest !== digestOf(asked.body))
-    return "its challenge is for another body than the one that was sent";
+    return faultOf("challenge_other_body", CHALLENGE_FAULTS.challenge_other_body);
   return undefined;
 }
 
@@ -186,8 +207,8 @@ const TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 const PARAMETER = new RegExp(`^(${TOKEN})\\s*=\\s*(?:"((?:[^"\\\\]|\\\\.)*)"|([^\\s",]+))$`, "s");
 const CHALLENGE = new RegExp(`^(${TOKEN})(?:\\s+(\\S.*))?$`, "s");
 
-/** Those of the Payment scheme; a sentence stands for one that is badly written. Undefined: the header is. */
-function readChallenges(text: string): (Params | string)[] | undefined {
+/** Those of the Payment scheme, and why one is badly written. Undefined: the header is. */
+function readChallenges(text: string): { params: Params; why?: string }[] | undefined {
   const items = splitAtCommas(text);
   if (!items) return undefined;
   const found: { isPayment: boolean; params: Params; why?: string }[] = [];
@@ -208,7 +229,7 @@ function readChallenges(text: string): (Params | string)[] | undefined {
     if (Object.hasOwn(current.params, key)) current.why = `its challenge says ${quoted(key)} twice`;
     current.params[key] = quotedText === undefined ? plain : unescaped(quotedText);
   }
-  return found.filter(({ isPayment }) => isPayment).map(({ params, why }) => why ?? params);
+  return found.filter(({ isPayment }) => isPayment);
 }
 
 function splitAtCommas(text: string): string[] | undefined {

@@ -1,6 +1,6 @@
 /**
- * Picks what to pay among the terms a seller accepts: the cheapest entry of a scheme we speak, in
- * our USDC on a configured network, to a payee that makes sense. A pure decision; guardrails come after.
+ * Ranks what a seller accepts: the entries of a scheme we speak, in our USDC on a configured network, to a payee that
+ * makes sense, cheapest first. A pure decision; whether policy and balance allow it is asked after (weighing.ts).
  */
 import type { Address } from "viem";
 import { parseAddress, quoted } from "../../core/foreign-text.ts";
@@ -10,6 +10,7 @@ import { findScheme } from "../../schemes/index.ts";
 import type { Scheme } from "../../schemes/scheme.ts";
 import type { Terms } from "../listings/index.ts";
 import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
+import { CHALLENGE_FAULTS } from "./challenge.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 
 export interface ChosenTerms {
@@ -26,7 +27,31 @@ export interface ChosenTerms {
   terms: OfferedTerms;
 }
 
-export type Choice = { ok: true; chosen: ChosenTerms } | { ok: false; reasons: string[] };
+/** Why an offer is not the one that is paid, in our words. */
+export interface OfferRefusal {
+  code: string;
+  detail: string;
+  /** The owner may let this one payment pass. */
+  approvable?: true;
+}
+
+/** One entry as we read it: what would be paid by it, or why it cannot be. */
+export interface ReadOffer {
+  /** In the seller's order, from 1. */
+  place: number;
+  terms: OfferedTerms;
+  payable?: ChosenTerms;
+  refused?: OfferRefusal;
+  /** The refusal again, with the seller's words in it. */
+  quoting?: string;
+}
+
+export type Candidate = ReadOffer & { payable: ChosenTerms };
+
+export type Choice = { offers: ReadOffer[] } & (
+  | { ok: true; chosen: ChosenTerms; ranked: readonly [Candidate, ...Candidate[]] }
+  | { ok: false; reasons: string[] }
+);
 
 export interface ChooseOptions {
   networks: readonly NetworkFacts[];
@@ -34,52 +59,99 @@ export interface ChooseOptions {
   wallet: Address | undefined;
   /** Among equal prices the agent's own network wins. */
   preferredNetwork: string | undefined;
-  /** Further conditions, for example the pins of a listing: answers why an entry is not acceptable. */
+  /** Further conditions, for example the pins of a listing: answers, in our words, why an entry is not acceptable. */
   refuse?: (chosen: ChosenTerms) => string | undefined;
 }
 
+/** The cheapest that is ours to pay; nobody has been asked yet whether it may be paid. */
 export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {
-  const candidates: ChosenTerms[] = [];
-  const reasons: string[] = [];
-  for (const terms of offer.accepts) {
+  const offers = offer.accepts.map((terms, index): ReadOffer => {
     const read = readEntry(terms, options);
-    const reason = typeof read === "string" ? read : options.refuse?.(read);
-    if (reason !== undefined) reasons.push(reason);
-    else if (typeof read !== "string") candidates.push(read);
-  }
-  const rank = ({ network }: ChosenTerms): number =>
-    network.id === options.preferredNetwork ? 0 : 1;
-  const [chosen] = candidates.sort((left, right) =>
-    left.amountAtomic === right.amountAtomic
-      ? rank(left) - rank(right)
-      : left.amountAtomic < right.amountAtomic
-        ? -1
-        : 1,
-  );
-  return chosen ? { ok: true, chosen } : { ok: false, reasons };
+    const entry = { place: index + 1, terms };
+    if ("code" in read) {
+      const [detail, quoting] = [UNPAYABLE[read.code], read.quoting ?? UNPAYABLE[read.code]];
+      return { ...entry, refused: { code: read.code, detail }, quoting };
+    }
+    const breach = options.refuse?.(read);
+    if (breach === undefined) return { ...entry, payable: read };
+    return { ...entry, refused: { code: "listing_mismatch", detail: breach }, quoting: breach };
+  });
+  const [first, ...others] = rank(offers.filter(isCandidate), options.preferredNetwork);
+  return first
+    ? { ok: true, offers, chosen: first.payable, ranked: [first, ...others] }
+    : { ok: false, offers, reasons: offers.flatMap(({ quoting }) => quoting ?? []) };
 }
 
-/** The entry in our types, or the sentence that says why it cannot be paid. */
-function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | string {
-  if (terms.refused !== undefined) return terms.refused;
+const isCandidate = (offer: ReadOffer): offer is Candidate => offer.payable !== undefined;
+
+/** Of a maximum the maximum counts; then the agent's own network; then what can be canceled; then the seller's order. */
+export const rank = (
+  candidates: readonly Candidate[],
+  preferredNetwork: string | undefined,
+): Candidate[] => {
+  const badness = ({ network, scheme }: ChosenTerms): number =>
+    (network.id === preferredNetwork ? 0 : 2) + ("cancelDigest" in scheme ? 0 : 1);
+  return [...candidates].sort(({ payable: left, place }, { payable: right, place: after }) => {
+    if (left.amountAtomic !== right.amountAtomic)
+      return left.amountAtomic < right.amountAtomic ? -1 : 1;
+    return badness(left) - badness(right) || place - after;
+  });
+};
+
+/** For whatever reason of the protocol's an entry is not ours to pay. */
+const UNPAYABLE = {
+  gateway_wallet_batched:
+    "It is for Circle's Gateway (GatewayWalletBatched): that spends a deposit in Circle's contract, which this wallet does not have, and is not a transfer of its USDC.",
+  unsupported_scheme: "This wallet does not speak its scheme.",
+  unsupported_network: "Its network is not configured here.",
+  unsupported_asset: "It asks for another asset than the USDC of its network.",
+  unsupported_terms: "Its `extra` describes what this wallet does not sign.",
+  amount_invalid: "Its amount is not a positive number of atomic units.",
+  payee_invalid: "Its payTo is not an address that can be paid.",
+  time_invalid: "Its maxTimeoutSeconds leaves no time to pay.",
+  ...CHALLENGE_FAULTS,
+} as const;
+
+interface Unpayable {
+  code: keyof typeof UNPAYABLE;
+  quoting?: string;
+}
+
+/** What a scheme of one name says of a contract that is not its token. */
+const GATEWAY = "GatewayWalletBatched";
+
+/** The entry in our types, or why it cannot be paid. */
+function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | Unpayable {
+  const no = (code: Unpayable["code"], quoting?: string): Unpayable => ({
+    code,
+    ...(quoting !== undefined && { quoting }),
+  });
+  if (terms.refused) return terms.refused;
+  if (terms.extra["name"] === GATEWAY) return no("gateway_wallet_batched");
   const scheme = findScheme(terms.scheme, terms.extra, terms.protocol);
-  if (!scheme) return `scheme ${quoted(terms.scheme)} is not supported`;
+  if (!scheme) return no("unsupported_scheme", `scheme ${quoted(terms.scheme)} is not supported`);
   const network = findNetwork(terms.network, options.networks);
-  if (!network) return `network ${quoted(terms.network)} is not configured here`;
+  if (!network)
+    return no("unsupported_network", `network ${quoted(terms.network)} is not configured here`);
   const usdc = network.usdc.address.toLowerCase() as Address;
-  if (terms.asset.toLowerCase() !== usdc) return `asset ${quoted(terms.asset)} is not its USDC`;
+  if (terms.asset.toLowerCase() !== usdc)
+    return no("unsupported_asset", `asset ${quoted(terms.asset)} is not its USDC`);
   const foreign = scheme.whyNotPayable(terms.extra, network);
-  if (foreign !== undefined) return foreign;
+  if (foreign !== undefined) return no("unsupported_terms", foreign);
   const amountAtomic = parseAtomic(terms.amount);
   if (amountAtomic === undefined || amountAtomic === 0n)
-    return `amount ${quoted(terms.amount)} is not a positive number of atomic units`;
+    return no(
+      "amount_invalid",
+      `amount ${quoted(terms.amount)} is not a positive number of atomic units`,
+    );
   const payTo = parseAddress(terms.payTo);
-  if (!payTo.ok) return `payTo ${quoted(terms.payTo)} ${payTo.reason}`;
-  if (payTo.address === usdc) return "payTo is the token itself";
-  if (payTo.address === options.wallet?.toLowerCase()) return "payTo is the paying wallet itself";
+  if (!payTo.ok) return no("payee_invalid", `payTo ${quoted(terms.payTo)} ${payTo.reason}`);
+  if (payTo.address === usdc) return no("payee_invalid", "payTo is the token itself");
+  if (payTo.address === options.wallet?.toLowerCase())
+    return no("payee_invalid", "payTo is the paying wallet itself");
   const validForSeconds = Math.floor(Math.min(terms.maxTimeoutSeconds, MAX_VALID_SECONDS));
   if (!(validForSeconds >= 1))
-    return `maxTimeoutSeconds ${terms.maxTimeoutSeconds} leaves no time to pay`;
+    return no("time_invalid", `maxTimeoutSeconds ${terms.maxTimeoutSeconds} leaves no time to pay`);
   return {
     scheme,
     network,

@@ -6,12 +6,12 @@ import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
-import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
+import type { ListingPins, ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
 import { notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay-order.ts";
-import { chooseTerms, termsOf, type ChosenTerms } from "./choosing.ts";
+import type { ChosenTerms } from "./choosing.ts";
 import {
   askTarget,
   offerOf,
@@ -35,6 +35,7 @@ import {
 import { dryRunBody, freeBody } from "./answers.ts";
 import { CacheTurn } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
+import { choosePayable, refusalOf, weigh, type Payable } from "./weighing.ts";
 import { forNothing, afterPaying, signIn, toldFromCache, type Job } from "./unpaid.ts";
 
 const FRESH_MS = 2_000;
@@ -140,15 +141,21 @@ export class X402Client {
     await entry.begun();
     if (asked.kind === "free") return forNothing(job, asked.seen);
     const { offer } = asked;
-    const { chosen, refusal } = await this.#choose(job, offer);
-    const balance = balanceFor(chosen.network);
-    const request = { ...payRequest(job, offer, chosen), refusal, balance };
+    const { choice, refusal } = await this.#choose(job, offer);
+    const requestFor = (terms: ChosenTerms): PayRequest => ({
+      ...payRequest(job, offer, terms),
+      ...(refusal && { refusal }),
+      balance: balanceFor(terms.network),
+    });
+    const weighed = await weigh(job, choice, requestFor);
+    const chosen = weighed.chosen.payable;
+    const request = requestFor(chosen);
     if (isQuote) {
-      const verdict = await this.#deps.agentReserve.evaluate(request);
-      return {
-        kind: "unpaid",
-        body: dryRunBody(target, chosen, { verdict, offer, maxBytes: deps.maxBytes }),
-      };
+      const verdict = weighed.verdict ?? (await this.#deps.agentReserve.evaluate(request));
+      if (verdict.error) weighed.chosen.refused = refusalOf(verdict.error);
+      const { offers } = choice;
+      const told = { verdict, offer, offers, networks: deps.networks, maxBytes: deps.maxBytes };
+      return { kind: "unpaid", body: dryRunBody(target, chosen, told) };
     }
     const signedIn = refusal ? undefined : await signIn(job, offer, chosen);
     if (signedIn) return signedIn;
@@ -156,7 +163,10 @@ export class X402Client {
     await caller.lease.reserve();
     // The target asks to be paid: it has not acted yet.
     if (!isSafe(target) && !caller.idempotency?.joins) await deps.flow.release(caller.idempotency);
-    const reserved = await this.#deps.agentReserve.reserve(request);
+    const reserved = await this.#deps.agentReserve.reserve(request).catch((error: unknown) => {
+      throw error instanceof ApiError ? weighed.toldWith(error) : error;
+    });
+    if (reserved.kind === "denied") return { ...reserved, error: weighed.toldWith(reserved.error) };
     if (reserved.kind !== "reserved") return reserved;
     const { paymentId, remainingAtomic } = reserved;
     return {
@@ -234,35 +244,11 @@ export class X402Client {
     return freeBody(target, asked.seen, await this.#deps.remainingOf(caller.id));
   }
 
-  /** The terms to pay; or, for a listing that is not kept, the live terms and why they are refused. */
-  async #choose(job: Job, offer: Offer): Promise<{ chosen: ChosenTerms; refusal?: TargetRefusal }> {
-    const { caller, listing, target } = job;
-    const options = {
-      networks: this.#deps.networks,
-      wallet: caller.walletAddress,
-      preferredNetwork: caller.network,
-    };
-    // In our words, unlike the other reasons.
-    const breaches: string[] = [];
-    const breach = (chosen: ChosenTerms): string | undefined => {
-      const verdict = listing && compareTerms(listing, termsOf(target.url, chosen));
-      if (verdict?.kept !== false) return undefined;
-      breaches.push(verdict.reason);
-      return verdict.reason;
-    };
-    const choice = chooseTerms(offer, { ...options, refuse: breach });
-    if (choice.ok) return { chosen: choice.chosen };
-    if (!listing)
-      throw new ApiError("unsupported_payment_requirements", {
-        detail:
-          "The target accepts nothing this wallet can pay (`thirdParty.reasons`, which quote it). Nothing was paid.",
-        extra: { thirdParty: { untrusted: true, reasons: choice.reasons } },
-      });
-    const detail = `The live terms differ from the listing's. ${breaches[0] ?? ""}`.trim();
-    const refusal: TargetRefusal = { code: "listing_mismatch", detail };
-    if (job.input.dryRun !== true) await this.#flag(listing);
-    const live = chooseTerms(offer, options);
-    if (live.ok) return { chosen: live.chosen, refusal };
+  async #choose(job: Job, offer: Offer): Promise<{ choice: Payable; refusal?: TargetRefusal }> {
+    const { listing, input } = job;
+    const { choice, refusal } = choosePayable(job, offer);
+    if (listing && refusal && input.dryRun !== true) await this.#flag(listing);
+    if (choice) return { choice, ...(refusal && { refusal }) };
     // The listing's terms are gone and nothing payable took their place.
     throw await this.#refuse(job, refusal);
   }

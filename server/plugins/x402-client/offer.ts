@@ -15,7 +15,7 @@ import { ApiError } from "../../errors.ts";
 import { sellersAnswer } from "./answers.ts";
 import { chooseTerms, termsOf } from "./choosing.ts";
 import { isRedirect, seenOf, type Seen } from "./content.ts";
-import { chargeAgain, readCharges } from "./challenge.ts";
+import { chargeAgain, readCharges, type ChallengeFault } from "./challenge.ts";
 import type { TargetRequest, ClientDeps, PaymentTerms } from "./request.ts";
 
 /** One entry of `accepts`, in the words of version 2; or what one challenge of MPP asks for, in the same words. */
@@ -35,7 +35,7 @@ export interface OfferedTerms {
   challenge?: PaymentChallenge;
   nonce?: Hex;
   /** Read already, and not payable: why. */
-  refused?: string;
+  refused?: ChallengeFault;
 }
 
 export interface Offer {

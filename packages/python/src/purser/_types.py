@@ -126,11 +126,29 @@ class FetchResultRequirement(TypedDict):
     extra: FetchResultRequirementExtra
 
 
+class FetchResultOffersItemRefused(TypedDict):
+    code: str
+    detail: str
+    approvable: NotRequired[Literal[True]]
+
+
+class FetchResultOffersItem(TypedDict):
+    offer: int
+    scheme: Optional[str]
+    network: Optional[str]
+    payTo: Optional[str]
+    amount: Optional[str]
+    maximum: NotRequired[Literal[True]]
+    chosen: NotRequired[Literal[True]]
+    refused: NotRequired[FetchResultOffersItemRefused]
+
+
 class FetchResultThirdParty(TypedDict):
     untrusted: Literal[True]
     serviceName: NotRequired[Optional[str]]
     description: NotRequired[Optional[str]]
     mimeType: NotRequired[Optional[str]]
+    reasons: NotRequired[List[str]]
     paymentResponse: NotRequired[Any]
 
 
@@ -146,6 +164,7 @@ class FetchResultVerdict(TypedDict):
     allowed: bool
     code: Optional[str]
     detail: Optional[str]
+    choice: List[str]
     rules: List[FetchResultVerdictRulesItem]
     policy: Optional[Dict[str, Any]]
     availableAt: Optional[str]
@@ -186,6 +205,7 @@ class FetchResult(TypedDict):
     maxBytes: NotRequired[int]
     price: NotRequired[Optional[str]]
     requirement: NotRequired[FetchResultRequirement]
+    offers: NotRequired[List[FetchResultOffersItem]]
     thirdParty: NotRequired[FetchResultThirdParty]
     verdict: NotRequired[FetchResultVerdict]
 

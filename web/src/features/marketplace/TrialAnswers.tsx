@@ -22,6 +22,13 @@ export function VerdictNote({ verdict, price }: { verdict: Verdict; price: strin
           (verdict.detail ?? "The rules refuse it.")
         )}
       </p>
+      {verdict.choice.length > 1 && (
+        <ul aria-label="Offers" className={styles.choice}>
+          {verdict.choice.map((sentence) => (
+            <li key={sentence}>{sentence}</li>
+          ))}
+        </ul>
+      )}
       <ul className={styles.rules}>
         {verdict.rules.map((rule) => (
           <li key={rule.rule} data-passed={String(rule.passed)}>
