@@ -24,6 +24,7 @@ import recovery from "./plugins/recovery/index.ts";
 import approvals from "./plugins/approvals/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import books from "./plugins/books/index.ts";
+import allowances from "./plugins/allowances/index.ts";
 import payments from "./plugins/payments/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
@@ -63,6 +64,7 @@ const MODULES = [
   approvals,
   settlement,
   books,
+  allowances,
   payments,
   withdrawals,
   activity,

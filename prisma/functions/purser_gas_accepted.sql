@@ -1,6 +1,6 @@
 -- The gas of what was just accepted, taken from all who pay for it: one statement for many settlements. Agents' work
 -- was decided when it was reserved, and only counts against the share of all agents here. Strangers' and merchants'
--- must fit: if some does not, nothing of the statement stands, and the error's detail names what does not fit and when
+-- must fit, and so must an agent's allowance, for which nothing was reserved: if some does not, nothing of the statement stands, and the error's detail names what does not fit and when
 -- it will, so that the caller repeats the rest.
 CREATE FUNCTION purser_gas_accepted() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
@@ -12,9 +12,9 @@ DECLARE
   refused JSONB := '[]';
 BEGIN
   WITH wanted AS (
-    SELECT f.chain_id, u.account, sum(f.gas_hold) AS cost, bool_or(f.agent_id IS NULL) AS must_fit
+    SELECT f.chain_id, u.account, sum(f.gas_hold) AS cost, bool_or(f.agent_id IS NULL OR f.kind = 'allowance') AS must_fit
       FROM fresh f, unnest(f.gas_accounts) AS u (account)
-     WHERE f.gas_hold > 0 AND (f.agent_id IS NULL OR position(':' IN u.account) = 0)
+     WHERE f.gas_hold > 0 AND (f.agent_id IS NULL OR f.kind = 'allowance' OR position(':' IN u.account) = 0)
      GROUP BY 1, 2),
   taken AS (
     INSERT INTO gas_accounts AS g (chain_id, account, full_at, held)
@@ -36,7 +36,7 @@ BEGIN
   FOR one IN
     SELECT f.id, f.chain_id, f.gas_hold, ARRAY(
              SELECT a FROM unnest(f.gas_accounts) AS a WHERE room ? (f.chain_id || ' ' || a)) AS accounts
-      FROM fresh f WHERE f.agent_id IS NULL AND f.gas_hold > 0 ORDER BY f.turn, f.nonce
+      FROM fresh f WHERE (f.agent_id IS NULL OR f.kind = 'allowance') AND f.gas_hold > 0 ORDER BY f.turn, f.nonce
   LOOP
     CONTINUE WHEN cardinality(one.accounts) = 0;
     short := 0;

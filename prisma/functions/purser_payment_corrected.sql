@@ -14,6 +14,11 @@ BEGIN
   IF NOT FOUND THEN
     RETURN;
   END IF;
+  -- Open again, anything up to the maximum may be charged.
+  IF was.maximum IS NOT NULL THEN
+    PERFORM purser_payment_amount(p_agent_id, p_payment_id,
+      CASE WHEN p_settlement.status = 'settled' THEN p_settlement.value ELSE was.maximum END);
+  END IF;
   UPDATE payments
      SET status = CASE WHEN p_settlement.status = 'settled' THEN 'settled' ELSE 'submitted' END,
          tx_hash = p_settlement.tx_hash, block_number = p_settlement.block_number,

@@ -48,7 +48,7 @@ BEGIN
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT, site TEXT,
     amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, prescribed BOOLEAN, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
-    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, joins BOOLEAN, heard TEXT,
+    requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, joins BOOLEAN, heard TEXT, is_maximum BOOLEAN,
     waited_ms NUMERIC, call TEXT, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
     gas_floor NUMERIC);
   IF ask.dry_run THEN
@@ -181,7 +181,8 @@ BEGIN
       || purser_window_facts('monthly', v_agent.monthly_limit, v_month.amount, v_open.month);
   END IF;
 
-  IF code IS NOT NULL AND ask.key IS NOT NULL AND ask.prescribed IS NOT TRUE THEN
+  -- A permit is for one use of one contract's nonce: the token's own, and no payee's choice.
+  IF code IS NOT NULL AND ask.key IS NOT NULL AND ask.nonce ^@ '0x' AND ask.prescribed IS NOT TRUE THEN
     valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
     SELECT * INTO v_permit FROM purser_permit(ask.agent_id, ask.body_hash, ask.key, ask.chain_id, ask.asset, ask.payee,
       COALESCE(ask.site, ''), ask.amount, valid_before, NOT ask.dry_run);
@@ -248,11 +249,12 @@ BEGIN
   END IF;
   INSERT INTO payments AS p (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
     request_id, denial_code, denial_key, policy, url, listing_id, requirement, nonce, valid_before, gas_hold,
-    created_at, updated_at)
+    maximum, created_at, updated_at)
   VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
     ask.api_key_id, ask.request_id, code, v_denial_key, snapshot, ask.url, ask.listing_id, ask.requirement,
     CASE WHEN code IS NULL THEN COALESCE(v_permit.permit_nonce, ask.nonce) END, valid_before,
-    CASE WHEN code IS NULL THEN coalesce(ask.gas_hold, 0) ELSE 0 END, v_now, v_now)
+    CASE WHEN code IS NULL THEN coalesce(ask.gas_hold, 0) ELSE 0 END,
+    CASE WHEN ask.is_maximum THEN ask.amount END, v_now, v_now)
   ON CONFLICT (agent_id, denial_key) WHERE denial_key IS NOT NULL DO UPDATE
      SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at
   RETURNING p.id INTO payment_id;

@@ -9,8 +9,11 @@ DECLARE
   last TIMESTAMPTZ;
 BEGIN
   NEW.turn := clock_timestamp();
-  -- What an agent's payment set aside for gas when it was reserved goes with it.
-  IF NEW.agent_id IS NOT NULL THEN
+  -- What an agent's payment set aside for gas when it was reserved goes with it. An allowance brings its own.
+  IF NEW.kind = 'allowance' THEN
+    SELECT ARRAY['agents', 'owner:' || a.owner_id] INTO NEW.gas_accounts FROM agents a WHERE a.id = NEW.agent_id;
+    NEW.gas_accounts := coalesce(NEW.gas_accounts, '{}');
+  ELSIF NEW.agent_id IS NOT NULL THEN
     SELECT p.gas_hold, CASE my_class WHEN 0 THEN ARRAY['withdrawals', 'withdrawer:' || a.owner_id]
                                      ELSE ARRAY['agents', 'owner:' || a.owner_id] END
       INTO NEW.gas_hold, NEW.gas_accounts

@@ -20,7 +20,8 @@ DECLARE
 BEGIN
   FOR ask IN
     SELECT o.* FROM jsonb_to_recordset(p_outcomes) AS o
-           ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN, "byOther" BOOLEAN)
+           ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN, "byOther" BOOLEAN,
+            amount NUMERIC)
      ORDER BY o."from", o.nonce
   LOOP
     SELECT * INTO was FROM settlements s
@@ -60,6 +61,9 @@ BEGIN
              lane_address = live.lane_address, lane_epoch = NULL, tx_hash = live.hash,
              block_number = NULL, block_hash = NULL, proof = NULL, final_at = NULL, settled_at = NULL,
              by_other = FALSE, error_reason = NULL, error_message = NULL, next_attempt_at = '-infinity',
+             -- Whoever charged it may charge otherwise now; what we were told to charge stays.
+             value = CASE WHEN s.relay OR NOT coalesce(s.terms ? 'maximum', FALSE) THEN s.value
+                          ELSE (s.terms->>'maximum')::numeric END,
              look_at = '-infinity', searched_up = NULL, searched_down = NULL,
              corrected_at = clock_timestamp(), updated_at = clock_timestamp()
        WHERE s.from_address = was.from_address AND s.chain_id = p_chain_id AND s.asset = was.asset
@@ -75,7 +79,7 @@ BEGIN
              block_hash = ask.proof->>'blockHash', proof = ask.proof,
              final_at = CASE WHEN ask."isFinal" THEN clock_timestamp() END,
              settled_at = coalesce(s.settled_at, clock_timestamp()), by_other = coalesce(ask."byOther", FALSE),
-             error_reason = NULL, error_message = NULL,
+             error_reason = NULL, error_message = NULL, value = coalesce(ask.amount, s.value),
              corrected_at = clock_timestamp(), updated_at = clock_timestamp()
        WHERE s.from_address = was.from_address AND s.chain_id = p_chain_id AND s.asset = was.asset
          AND s.nonce = was.nonce

@@ -1,6 +1,7 @@
 -- Writes proven outcomes: settlement, the agent's payment and its budget, and the word to every waiter,
 -- in one transaction. A row that has ended already is corrected where the new proof contradicts its end.
--- Each element: {from, asset, nonce, status, proof, isFinal, byOther, reason, message}. status: settled |
+-- Each element: {from, asset, nonce, status, proof, isFinal, byOther, amount, reason, message}. amount: what was
+-- charged, where a maximum was signed. status: settled |
 -- failed | expired | open (a reorganisation took the end back: proof.tx is no longer in the chain) | held
 -- (nothing is told before it is final). Answers {finished, corrected: [{id, kind}]}.
 CREATE FUNCTION purser_settlements_finalize(p_chain_id BIGINT, p_outcomes JSONB)
@@ -27,10 +28,11 @@ BEGIN
              proof = o.proof, final_at = CASE WHEN o."isFinal" THEN clock_timestamp() END,
              by_other = coalesce(o."byOther", FALSE), error_reason = o.reason, error_message = o.message,
              settled_at = CASE WHEN o.status = 'settled' THEN clock_timestamp() END,
+             value = coalesce(o.amount, s.value),
              updated_at = clock_timestamp()
         FROM jsonb_to_recordset(p_outcomes) AS o
              ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN,
-              "byOther" BOOLEAN, reason TEXT, message TEXT)
+              "byOther" BOOLEAN, amount NUMERIC, reason TEXT, message TEXT)
        WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset
          AND s.nonce = o.nonce AND s.status IN ('queued', 'submitted')
          AND o.status IN ('settled', 'failed', 'expired')
@@ -40,6 +42,10 @@ BEGIN
     finished := finished + 1;
     IF done.agent_id IS NOT NULL THEN
       IF done.status = 'settled' THEN
+        -- Of a maximum what was not charged returns to the budget in the same moment.
+        IF done.terms ? 'maximum' THEN
+          PERFORM purser_payment_amount(done.agent_id, done.id, done.value);
+        END IF;
         PERFORM purser_payment_settled(done.agent_id, done.id, done.tx_hash, done.block_number, done.final_at);
       ELSE
         PERFORM purser_payment_voided(done.agent_id, done.id, done.error_reason, done.error_message);

@@ -22,10 +22,19 @@ export type SchemeTerms =
       /** The one account that may send it. Lower case. */
       readonly facilitator: Address;
       readonly permit?: TokenPermit;
+    }
+  /** No payment: what a contract may take of the payer from now on. `to` is that contract, `value` how much. */
+  | {
+      readonly scheme: "allowance";
+      /** The token's own count of the payer's permits: a decimal string. */
+      readonly count: string;
     };
 
-/** Permit2 keeps nonces of its own, shared by all who spend through it: no key of one is a key of the other. */
-export type Nonce = Hex | `permit2:${Hex}`;
+/**
+ * Permit2 keeps nonces of its own, shared by all who spend through it: no key of one is a key of the other. A permit of
+ * the token is named by its digest, since several may be signed for one count.
+ */
+export type Nonce = Hex | `permit2:${Hex}` | `eip2612:${Hex}`;
 
 /** An authorization as far as the chain must know it to say whether it is used. */
 export interface AuthorizationRef {

@@ -130,6 +130,19 @@ export const X402FetchAnswer = Type.Object({
   note: Type.Optional(
     Type.String({ description: "What to know of an answer that is not simply whole" }),
   ),
+  receipt: Type.Optional(
+    Type.Object(
+      { scheme: Type.String(), amount: Amount, maximum: Amount },
+      {
+        description:
+          "Of a payment up to a maximum: what was signed, and what the chain shows was charged",
+      },
+    ),
+  ),
+  budgetReturnsAt: Type.Optional({
+    ...Timestamp,
+    description: "Until then what was not charged stays set aside",
+  }),
   cached: Type.Optional(
     Type.Literal(true, { description: "Paid for before, and told again (maxAge)" }),
   ),

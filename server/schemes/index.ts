@@ -1,7 +1,9 @@
 /** The payment schemes we speak. The only place that lists them. */
+import type { Address } from "viem";
 import type { AuthorizationRef, SchemeTerms } from "../core/authorization.ts";
 import { isRecord } from "../core/foreign-text.ts";
 import type { NetworkFacts } from "../core/networks.ts";
+import { allowance } from "./allowance/index.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
 import { exactPermit2 } from "./exact-permit2/index.ts";
 import { upto } from "./upto/index.ts";
@@ -12,14 +14,18 @@ import {
   takeApart,
   type Desk,
   type ReadPayment,
+  type Relaying,
   type Scheme,
 } from "./scheme.ts";
+
+/** Moves the token by a signature alone: what is not paid to a seller who asks otherwise. */
+export { exactEip3009 as TOKEN_SCHEME } from "./exact-eip3009/index.ts";
 
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009, exactPermit2, upto];
 
-/** By what is stored with an authorization; EIP-3009's have nothing. */
-const BY_TERMS: Record<SchemeTerms["scheme"], Scheme> = {
+/** By what is stored with a payment; EIP-3009's have nothing. */
+const BY_TERMS: Record<Exclude<SchemeTerms["scheme"], "allowance">, Scheme> = {
   "exact-permit2": exactPermit2,
   upto,
 };
@@ -47,9 +53,21 @@ export function findScheme(
   return named.find(({ transferMethod }) => transferMethod === method) ?? named[0];
 }
 
-/** The scheme of an authorization we sign or have stored. */
-export const schemeOf = ({ terms }: AuthorizationRef): Scheme =>
-  terms ? BY_TERMS[terms.scheme] : exactEip3009;
+/** The scheme of a payment we sign or have stored. */
+export function paymentSchemeOf({ terms }: Pick<AuthorizationRef, "terms">): Scheme {
+  if (!terms) return exactEip3009;
+  if (terms.scheme === "allowance") throw new Error("an allowance is no payment");
+  return BY_TERMS[terms.scheme];
+}
+
+/** How anything that was signed is relayed and proven. */
+export const schemeOf = (ref: AuthorizationRef): Relaying =>
+  ref.terms?.scheme === "allowance" ? allowance : paymentSchemeOf(ref);
+
+/** Every contract that a wallet lets take money of it. */
+export const SPENDERS: readonly Address[] = [
+  ...new Set(SCHEMES.flatMap(({ spender }) => (spender === undefined ? [] : [spender]))),
+];
 
 /** Reads the protocol's `{x402Version, paymentPayload, paymentRequirements}`: strict on what moves money, blind to extra fields. */
 export function readPayment(

@@ -131,14 +131,23 @@ export interface RevertMeaning {
 }
 
 /** Asked by the checker's rehearsal and by the settlement engine, so that both speak of the same bytes. */
-interface Relaying {
+export interface Relaying {
   planTransfer(authorization: SignedAuthorization): TransferPlan;
-  cancelCall(key: Pick<SettlementKey, "asset" | "from" | "nonce">, signature: Hex): ContractCall;
+  /** Missing where the contract takes a cancellation from the payer alone. */
+  cancelCall?(key: Pick<SettlementKey, "asset" | "from" | "nonce">, signature: Hex): ContractCall;
   stateCall(ref: AuthorizationRef): ContractCall;
   /** Whether that call's answer says used or canceled; undefined where it says neither yes nor no. */
   isEnded(ref: AuthorizationRef, answer: CallResult): boolean | undefined;
   /** What one transaction proves. */
   fateIn(shown: Shown, expected: ExpectedTransfer): AuthorizationFate;
+  /** What of a maximum moved, where that transaction paid. Missing where the amount is what was signed. */
+  chargedIn?(shown: Shown, expected: ExpectedTransfer): bigint | undefined;
+  /**
+   * Amounts that left the payment's trace in a transaction whose calls cannot be read: somebody relayed it through a
+   * contract of his own. Where the contract's state says that it was used in that block, and there is one such trace,
+   * that was it.
+   */
+  unreadIn?(shown: Shown, expected: ExpectedTransfer): bigint[];
   /**
    * An event names each authorization it ends. Where not, `fateIn` must be shown what the transaction called, two that
    * leave the same trace (`traceOf`) never share one, and the contract's state says in which block a use must be.
@@ -152,12 +161,38 @@ interface Relaying {
   readonly reasonExpired: Reason;
 }
 
+/** What a wallet is to pay, before its scheme made an authorization of it. */
+export interface WantedPayment {
+  readonly network: NetworkFacts;
+  readonly from: Address;
+  readonly payTo: Address;
+  /** Of a metered scheme: the most. */
+  readonly amountAtomic: bigint;
+  readonly validAfter: bigint;
+  readonly validBefore: bigint;
+  /** Fresh, from our own side. */
+  readonly nonce: Hex;
+  /** The seller's. Of it a scheme takes only what is the seller's to choose: no contract, no domain, no spender. */
+  readonly extra: Fields;
+}
+
 /** Asked by the wallet: custody, and the client that pays for requests. */
 interface Paying {
-  transferDigest(network: NetworkFacts, authorization: Authorization): Uint8Array;
-  cancelDigest(network: NetworkFacts, authorizer: Address, nonce: Nonce): Uint8Array;
   /** A seller's `extra` may describe what we do not sign: then the sentence that says so. */
   whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined;
+  authorize(wanted: WantedPayment): Authorization;
+  /** How a nonce is stored whose contract counts apart from the token. */
+  readonly noncePrefix?: "permit2:";
+  /** The most that may move by it, where that is not its value. */
+  mostOf?(authorization: Authorization): bigint;
+  /**
+   * The contract that takes the money out of the wallet by an allowance of the token, which must cover everything that
+   * is signed for it. Missing where the token moves it by the signature alone.
+   */
+  readonly spender?: Address;
+  transferDigest(network: NetworkFacts, authorization: Authorization): Uint8Array;
+  /** Missing where nobody can cancel for the payer: the budget returns when it has run out. */
+  cancelDigest?(network: NetworkFacts, authorizer: Address, nonce: Nonce): Uint8Array;
   /** `payload` of the proof a seller is shown. */
   proofPayload(authorization: SignedAuthorization): object;
 }

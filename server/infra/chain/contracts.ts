@@ -136,7 +136,8 @@ export interface RpcReceipt {
 
 const MAX_CALLS = 400;
 
-async function multicall(
+/** Several questions, all answered as of one block. */
+export async function readMany(
   rpc: Caller,
   calls: readonly AggregateCall[],
   block: bigint,
@@ -155,7 +156,7 @@ export async function readAuthorizationStates(
   const states: (boolean | undefined)[] = [];
   for (let start = 0; start < refs.length; start += MAX_CALLS) {
     const part = refs.slice(start, start + MAX_CALLS);
-    const results = await multicall(
+    const results = await readMany(
       rpc,
       part.map((ref) => schemeOf(ref).stateCall(ref)),
       block,
@@ -175,7 +176,7 @@ export async function readBalances(
   block: bigint,
 ): Promise<bigint[]> {
   const calls = accounts.map((account) => ({ target: asset, data: balanceOf(account) }));
-  return (await multicall(rpc, calls, block)).map((result) => {
+  return (await readMany(rpc, calls, block)).map((result) => {
     if (!result.success || result.data === "0x")
       throw new Error("the token did not answer balanceOf");
     return BigInt(result.data);

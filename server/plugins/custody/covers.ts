@@ -96,6 +96,8 @@ export interface Verified {
   payees: ReadonlyMap<string, Payee>;
   status: RulesInForce["status"];
   endsAtSeconds: bigint | null;
+  /** The most of a day, by every limit of a time. */
+  mostOfDayAtomic: bigint;
   version: number;
   judge(payment: PaymentFacts): { covered: true } | { covered: false; why: string };
 }
@@ -106,6 +108,8 @@ interface Asked {
   cover: Cover;
 }
 
+/** How long a permit of the token may be good. */
+const MAX_PERMIT_SECONDS = 300n;
 /** Policies that are remembered, and payees in them: some 20 MB at most. */
 const MAX_REMEMBERED = 20_000;
 const MAX_PAYEES = 100_000;
@@ -134,6 +138,26 @@ export class Covers {
     if (cover.kind === "approval")
       await this.#checkApproval(wallet, verified, { authorization, cover });
     else assertCovered(wallet, verified, { authorization, site: cover.site });
+    return wallet;
+  }
+
+  /**
+   * The wallet, if the policy in force covers this payment, which it must (an approval lifts limits, and an allowance is
+   * held to them), and an allowance that is enough for it is no more than a day's.
+   */
+  async checkAllowance(
+    { agentId, authorization, cover }: Asked,
+    allowance: { value: bigint; deadline: bigint },
+  ): Promise<Sealed> {
+    if (cover.kind !== "policy")
+      throw new NotSignedFor(`agent ${agentId}: an allowance is for what its policy covers`);
+    const paidAt = { agentId, payee: authorization.to.toLowerCase(), site: cover.site ?? "" };
+    const { wallet, verified } = await this.#policyOf(await this.load(paidAt), paidAt);
+    assertCovered(wallet, verified, { authorization, site: cover.site });
+    const { value, deadline } = allowance;
+    if (value > verified.mostOfDayAtomic || value < authorization.value) throw changedMeanwhile();
+    if (deadline > wallet.nowSeconds + MAX_PERMIT_SECONDS)
+      throw new CustodyError("an allowance that could be given so late is not signed");
     return wallet;
   }
 
@@ -212,6 +236,10 @@ export class Covers {
       payees: new Map(rules.payees.map((payee) => [payeeKey(payee), payee])),
       status: rules.status,
       endsAtSeconds: rules.expiresAtSeconds,
+      mostOfDayAtomic: [rules.weeklyLimitAtomic, rules.monthlyLimitAtomic].reduce<bigint>(
+        (least, limit) => (limit !== null && limit < least ? limit : least),
+        rules.dailyLimitAtomic,
+      ),
       version: Number(order.version),
       // The rules in force are the policy or narrower: what they cover, it covers.
       judge: coverOf(rules),

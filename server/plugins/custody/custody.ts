@@ -2,11 +2,16 @@
 import { randomBytes } from "node:crypto";
 import type { Address, Hex } from "viem";
 import type { NetworkFacts } from "../../core/networks.ts";
-import type { Authorization, SettlementKey } from "../../core/authorization.ts";
+import type {
+  Authorization,
+  SettlementKey,
+  SignedAuthorization,
+} from "../../core/authorization.ts";
 import { loosens, rulesDigest, type Rules, type RulesInForce } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
 import type { Db } from "../../infra/db/prisma.ts";
-import { schemeOf } from "../../schemes/index.ts";
+import { allowanceOf, permitDigest, type AllowanceWanted } from "../../schemes/allowance/index.ts";
+import { paymentSchemeOf, SPENDERS } from "../../schemes/index.ts";
 import {
   CustodyError,
   NotSignedFor,
@@ -174,25 +179,69 @@ export class Custody {
   ): Promise<Hex> {
     const network = this.#networkOf(authorization);
     assertWellFormed(authorization);
-    try {
-      const wallet = await this.#deps.covers.check({ agentId, authorization, cover });
-      if (authorization.from.toLowerCase() !== wallet.address)
-        throw new CustodyError(`agent ${agentId} does not own the wallet ${authorization.from}`);
-      const digest = schemeOf(authorization).transferDigest(network, authorization);
-      return this.#sign(wallet, digest);
-    } catch (error) {
-      if (!(error instanceof NotSignedFor)) throw error;
-      this.#deps.alarm({ agentId, error });
-      throw notSigned(error);
-    }
+    return this.#ringing(agentId, async () => {
+      const wallet = await this.#deps.covers.check({
+        agentId,
+        authorization: atItsMost(authorization),
+        cover,
+      });
+      assertOwn(wallet, authorization);
+      const scheme = paymentSchemeOf(authorization);
+      return this.#sign(wallet, scheme.transferDigest(network, authorization));
+    });
+  }
+
+  /**
+   * Lets the contract that a payment goes through take money of this wallet: only together with such a payment, which is
+   * checked as for its own signature, and for no more than the limits the owner signed.
+   */
+  async signAllowance(
+    agentId: string,
+    payment: { authorization: Authorization; cover: Cover },
+    wanted: Pick<AllowanceWanted, "value" | "count" | "deadline">,
+  ): Promise<SignedAuthorization> {
+    const { authorization, cover } = payment;
+    const network = this.#networkOf(authorization);
+    assertWellFormed(authorization);
+    const { spender } = paymentSchemeOf(authorization);
+    if (spender === undefined) throw new CustodyError("this payment needs no allowance");
+    return this.#ringing(agentId, async () => {
+      const wallet = await this.#deps.covers.checkAllowance(
+        { agentId, authorization: atItsMost(authorization), cover },
+        wanted,
+      );
+      assertOwn(wallet, authorization);
+      return this.#signPermit(wallet, { ...wanted, network, owner: wallet.address, spender });
+    });
+  }
+
+  /** Takes such an allowance back: that needs nobody's word. */
+  async signRevocation(
+    agentId: string,
+    key: Pick<SettlementKey, "chainId" | "asset">,
+    wanted: Pick<AllowanceWanted, "spender" | "count" | "deadline">,
+  ): Promise<SignedAuthorization> {
+    const network = this.#networkOf(key);
+    if (!SPENDERS.includes(wanted.spender))
+      throw new CustodyError(`${wanted.spender} never had an allowance`);
+    const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
+    return this.#signPermit(wallet, { ...wanted, network, owner: wallet.address, value: 0n });
+  }
+
+  #signPermit(wallet: Sealed, wanted: AllowanceWanted): SignedAuthorization {
+    return { ...allowanceOf(wanted), signature: this.#sign(wallet, permitDigest(wanted)) };
   }
 
   /** Makes an unused authorization of this wallet worthless: that needs nobody's word. */
-  async signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex> {
+  async signCancel(
+    agentId: string,
+    key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
+  ): Promise<Hex> {
     const network = this.#networkOf(key);
+    const { cancelDigest } = paymentSchemeOf(key);
+    if (!cancelDigest) throw new CustodyError("nobody can cancel this for its payer");
     const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
-    const scheme = schemeOf({ ...key, from: wallet.address });
-    return this.#sign(wallet, scheme.cancelDigest(network, wallet.address, key.nonce));
+    return this.#sign(wallet, cancelDigest(network, wallet.address, key.nonce));
   }
 
   /**
@@ -204,10 +253,17 @@ export class Custody {
     const { agentId, url, payee } = asked;
     const paidAt = { agentId, payee: payee.toLowerCase(), site: url.origin };
     if (!facts || !(await this.#deps.hasPaid(paidAt))) return undefined;
-    try {
+    return this.#ringing(agentId, async () => {
       const wallet = await this.#deps.covers.checkSite(paidAt);
       const { hash, withSignature } = signInOf(facts, wallet.address);
       return withSignature(this.#sign(wallet, Buffer.from(hash.slice(2), "hex")));
+    });
+  }
+
+  /** What the owner's signature does not cover is not signed, and is an alarm. */
+  async #ringing<T>(agentId: string, sign: () => Promise<T>): Promise<T> {
+    try {
+      return await sign();
     } catch (error) {
       if (!(error instanceof NotSignedFor)) throw error;
       this.#deps.alarm({ agentId, error });
@@ -236,6 +292,17 @@ export class Custody {
 /** Says nothing of what was found: that is for the operator's log and the owner. */
 const notSigned = (cause: Error): ApiError => new ApiError("policy_not_signed", { cause });
 
+/** What may be charged of a maximum is covered as the maximum. */
+const atItsMost = (authorization: Authorization): Authorization => ({
+  ...authorization,
+  value: paymentSchemeOf(authorization).mostOf?.(authorization) ?? authorization.value,
+});
+
+function assertOwn({ agentId, address }: Sealed, { from }: Authorization): void {
+  if (from.toLowerCase() !== address)
+    throw new CustodyError(`agent ${agentId} does not own the wallet ${from}`);
+}
+
 const MAX_UINT256 = (1n << 256n) - 1n;
 
 /** The digest is packed from these bytes as they are: a short address would be another address. */
@@ -245,7 +312,7 @@ function assertWellFormed({ from, to, nonce, ...numbers }: Authorization): void 
   if (
     !isAddress(from) ||
     !isAddress(to) ||
-    !/^0x[0-9a-fA-F]{64}$/.test(nonce) ||
+    !/^(permit2:)?0x[0-9a-fA-F]{64}$/.test(nonce) ||
     ![numbers.value, numbers.validAfter, numbers.validBefore].every(isUint)
   )
     throw new CustodyError("an authorization with a malformed field is not signed");

@@ -14,7 +14,7 @@ import {
 } from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import type { Rehearsed } from "./check.ts";
-import { schemeOf } from "../../schemes/index.ts";
+import { paymentSchemeOf, schemeOf } from "../../schemes/index.ts";
 import type { Diagnosis } from "../../schemes/scheme.ts";
 import { DEPLOYMENT_GAS } from "../../core/signatures.ts";
 
@@ -117,7 +117,7 @@ export class ChainPaymentReads {
 
   async #diagnoseTogether(authorizations: SignedAuthorization[]): Promise<Diagnosis[]> {
     const questions = authorizations.map((authorization) => {
-      const scheme = schemeOf(authorization);
+      const scheme = paymentSchemeOf(authorization);
       return [
         { target: authorization.asset, data: balanceOf(authorization.from) },
         scheme.stateCall(authorization),

@@ -144,6 +144,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     refusal: request.refusal?.code,
     nonce: request.nonce,
     prescribed: request.prescribed,
+    is_maximum: request.isMaximum,
     valid_seconds: request.validForSeconds,
     balance: balance.atomic,
     balance_block: balance.blockNumber,

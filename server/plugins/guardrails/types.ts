@@ -1,6 +1,7 @@
 /** The words of the guardrails: what is asked, what is known, what is decided. */
 import { createHash } from "node:crypto";
-import type { Address, Hex } from "viem";
+import type { Address } from "viem";
+import type { Nonce } from "../../core/authorization.ts";
 import { ExactJson } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { DenialCode, RuleName, Snapshot } from "./rules/index.ts";
@@ -64,8 +65,10 @@ export interface ReserveRequest {
   site?: string;
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
+  /** The amount is the most that may be charged. */
+  isMaximum?: true;
   refusal?: TargetRefusal;
-  nonce: Hex;
+  nonce: Nonce;
   /** The payee chose the nonce: another payment's is refused, and no permit's takes its place. */
   prescribed?: true;
   /**

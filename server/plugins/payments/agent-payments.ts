@@ -1,6 +1,6 @@
 /** An agent's own payments: what a spend and a fetch share before anything is signed, and the spend itself. */
 import { getAddress, type Address, type Hex } from "viem";
-import type { Authorization } from "../../core/authorization.ts";
+import type { Authorization, Nonce } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
 import type { Cover } from "../custody/covers.ts";
 import type { Approvals } from "../approvals/approvals.ts";
@@ -21,6 +21,8 @@ import type { SpendRequest } from "../../schemas/payments.ts";
 import { parseAddress, plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import { TOKEN_SCHEME } from "../../schemes/index.ts";
+import type { Fields, Scheme } from "../../schemes/scheme.ts";
 import { refuseField } from "../agents/rules.ts";
 import type { Answer } from "./idempotency.ts";
 import { notLiftable, numberOf, refusalOf, type PrescribedDeps } from "./prescribed.ts";
@@ -47,6 +49,9 @@ export interface PayRequest {
   refusal?: TargetRefusal;
   /** Where the payee prescribes it (MPP): nobody else's is taken, and one that was used before is refused. */
   nonce?: Hex;
+  /** How it is paid, and what the seller says of that; a spend moves the token itself. */
+  scheme?: Scheme;
+  extra?: Fields;
   /** At most MAX_VALID_SECONDS; counted from the database's now. */
   validForSeconds?: number;
   requestId: string | null;
@@ -92,6 +97,7 @@ interface AgentReserveDeps extends PrescribedDeps {
   };
   guardrails: Guardrails;
   approvals: Pick<Approvals, "ask">;
+  networkOf(chainId: number): NetworkFacts;
 }
 
 export class AgentReserve {
@@ -114,14 +120,16 @@ export class AgentReserve {
     | NotReserved
     | Asked
   > {
-    const { payer, chainId, asset, to, amountAtomic } = request;
+    const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
     const [asked] = await Promise.all([
       this.#withBalance(request),
       this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
     const reserved = await this.#deps.guardrails.reserve(asked);
+    // The owner's word is for one use of one nonce of the token's own: it cannot be given for another contract's.
+    const mayAsk = request.requestApproval && scheme.noncePrefix === undefined;
     if (reserved.kind === "denied" && request.nonce !== undefined) return notLiftable(reserved);
-    if (reserved.kind === "denied" && reserved.liftable && request.requestApproval)
+    if (reserved.kind === "denied" && reserved.liftable && mayAsk)
       return { kind: "asked", body: await this.#ask(request, reserved) };
     if (reserved.kind !== "reserved") return reserved;
     const { approval } = reserved.snapshot;
@@ -133,17 +141,17 @@ export class AgentReserve {
         ...(request.site !== undefined && { site: request.site }),
       },
       remainingAtomic: reserved.remainingAtomic,
-      authorization: {
-        chainId,
-        asset,
+      authorization: scheme.authorize({
+        network: this.#deps.networkOf(chainId),
         from: payer.walletAddress,
-        to,
-        value: amountAtomic,
+        payTo: to,
+        amountAtomic,
         validAfter: 0n,
         validBefore: reserved.validBeforeSeconds,
         // An approval's order allows one authorization, whatever its row says: the one its digest numbers.
-        nonce: approval?.nonce ?? asked.nonce,
-      },
+        nonce: approval?.nonce ?? wordOf(asked.nonce),
+        extra,
+      }),
     };
   }
 
@@ -231,16 +239,19 @@ function withoutBalance(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
   const { payer, validForSeconds = MAX_VALID_SECONDS, balance: _, ...rest } = request;
-  const { requestApproval: _asks, ...asked } = rest;
+  const { requestApproval: _asks, scheme = TOKEN_SCHEME, extra: _theirs, ...asked } = rest;
   return {
     ...asked,
+    ...(scheme.isMetered === true && { isMaximum: true }),
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
     walletAddress: payer.walletAddress,
-    ...numberOf(request),
+    ...numberOf(request, scheme),
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
+
+const wordOf = (nonce: Nonce): Hex => nonce.slice(-66) as Hex;
 
 /** What an owner reads before signing hides nothing: agents repeat what strangers told them. */
 const shownWords = (text: string | null | undefined): string | null =>

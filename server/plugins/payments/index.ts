@@ -120,6 +120,11 @@ function decoratePaying(app: FastifyInstance): void {
     isEnded: (chainId, ref) => app.chainReads.isEnded(chainId, ref),
     guardrails: app.guardrails,
     approvals: app.approvals,
+    networkOf: (chainId) => {
+      const network = app.chains.byChainId(chainId)?.network;
+      if (!network) throw new Error(`network eip155:${chainId} is not configured`);
+      return network;
+    },
   });
   const joining = new Joining(
     {
@@ -152,6 +157,7 @@ function decoratePaying(app: FastifyInstance): void {
       insert: (ref) => insertKey(pool, ref),
       release: (ref) => releaseKey(pool, ref),
     }),
+    allow: (payment) => app.allowances.cover(payment),
     sign: (agentId, authorization, cover) =>
       app.custody.signAuthorization(agentId, authorization, cover),
     accept: acceptInGroups({

@@ -31,6 +31,8 @@ export interface PayFlowDeps {
   joining: Pick<Joining, "earlier">;
   /** Persists the signature and makes the payment submitted, in a transaction of its own or of a group. */
   accept(request: SettlementRequest): Promise<{ created: boolean }>;
+  /** What takes the money out of the wallet by an allowance has one that is enough, before it is signed for. */
+  allow(payment: { agentId: string; authorization: Authorization; cover: Cover }): Promise<void>;
   sign(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex>;
   isReservationGone(error: unknown): boolean;
   store: {
@@ -277,6 +279,7 @@ export class PayFlow {
     try {
       await this.#deps.fault("reserved");
       if (idempotency?.isCanceled?.()) throw canceled();
+      await this.#deps.allow({ agentId, authorization, cover });
       const signature = await this.#deps.sign(agentId, authorization, cover);
       await this.#deps.fault("signed");
       signed = { ...authorization, signature };

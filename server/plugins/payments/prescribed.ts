@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import type { Address, Hex } from "viem";
 import type { AuthorizationRef } from "../../core/authorization.ts";
 import { ApiError } from "../../errors.ts";
+import type { Scheme } from "../../schemes/scheme.ts";
 import type { ReserveRequest, ReserveResult, TargetRefusal } from "../guardrails/types.ts";
 
 export interface PrescribedDeps {
@@ -18,11 +19,12 @@ interface Numbered {
   refusal?: TargetRefusal;
 }
 
-export const numberOf = ({
-  nonce,
-}: Pick<Numbered, "nonce">): Pick<ReserveRequest, "nonce" | "prescribed"> =>
+export const numberOf = (
+  { nonce }: Pick<Numbered, "nonce">,
+  { noncePrefix }: Pick<Scheme, "noncePrefix">,
+): Pick<ReserveRequest, "nonce" | "prescribed"> =>
   nonce === undefined
-    ? { nonce: `0x${randomBytes(32).toString("hex")}` }
+    ? { nonce: `${noncePrefix ?? ""}0x${randomBytes(32).toString("hex")}` }
     : { nonce, prescribed: true };
 
 /** Our own rows are asked under the agent's lock. They may be forgotten one day; the chain never forgets. */

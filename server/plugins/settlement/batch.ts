@@ -49,7 +49,7 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
   const scheme = schemeOf(authorization);
   const capped = (gas: bigint): bigint => (gas < gasCapPerItem ? gas : gasCapPerItem);
   const { solo } = record;
-  if (record.cancel_signature !== null) {
+  if (record.cancel_signature !== null && scheme.cancelCall) {
     // Signed by an agent's key, which is ours.
     const call = scheme.cancelCall(authorization, toHex(record.cancel_signature));
     return { ...authorization, record, action: "cancel", call, gas: capped(CANCEL_GAS), solo };

@@ -29,6 +29,7 @@ const CLASSES: Record<SettlementKind, number> = {
   spend: 1,
   x402: 1,
   facilitated: 2,
+  allowance: 1,
 };
 const FALLBACK_TIP_WEI = 1_000_000_000n;
 /** What one plain settlement may cost, for "can the relayer pay at all". */
@@ -135,18 +136,21 @@ export class ChainEngine {
 
   /**
    * The head, as far as this process knows: an older one only makes a search longer. And the gas of facilitated
-   * work; an agent's was set aside when its payment was reserved.
+   * work and of allowances; that of an agent's payment was set aside when it was reserved.
    */
   async complete(request: SettlementRequest): Promise<SettlementRequest> {
     const { heads } = this.ctx;
     const head = heads.head ?? (await heads.refresh().catch(() => undefined));
     const known = head ? { acceptedBlock: head.number, ...request } : request;
-    if (request.kind !== "facilitated" || request.gas !== undefined) return known;
-    const { authorization, merchant } = request;
+    const { authorization, merchant, kind } = request;
+    const isOwn = kind !== "facilitated" && kind !== "allowance";
+    if (isOwn || request.gas !== undefined) return known;
     const { isPlainKey, keyGas } = schemeOf(authorization).planTransfer(authorization);
     // What is not known now is charged by the receipt.
     const hold = await this.gasHold({ hasCode: !isPlainKey, keyGas }).catch(() => 0n);
-    return { ...known, gas: { accounts: accountsOf({ ...authorization, merchant }), hold } };
+    // Of an agent's wallet the database knows whose it is.
+    const accounts = kind === "allowance" ? [] : accountsOf({ ...authorization, merchant });
+    return { ...known, gas: { accounts, hold } };
   }
 
   async #assertTokenAnswers(): Promise<void> {

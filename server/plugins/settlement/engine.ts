@@ -191,8 +191,8 @@ export class SettlementEngine implements Settlement {
 
 function toCancelOutcome(outcome: SettlementOutcome): CancelOutcome {
   if (outcome.status === "settled") {
-    const { txHash, blockNumber, settledAt } = outcome;
-    return { status: "settled", txHash, blockNumber, settledAt };
+    const { txHash, blockNumber, settledAt, amountAtomic } = outcome;
+    return { status: "settled", txHash, blockNumber, settledAt, amountAtomic };
   }
   if (outcome.status === "failed" && outcome.reason === REASON_CANCELED)
     return { status: "canceled", ...(outcome.txHash && { txHash: outcome.txHash }) };

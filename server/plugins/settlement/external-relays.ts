@@ -7,7 +7,7 @@ import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { blockAt, Signal, writeOutcomes, type EngineContext } from "./context.ts";
 import { proveExpired } from "./prove.ts";
 import { explainUse } from "./used-by.ts";
-import { authorizationOf, findingIn, proofOf, proveByTransaction } from "./receipts.ts";
+import { amountIn, authorizationOf, findingIn, proofOf, proveByTransaction } from "./receipts.ts";
 
 /** No key has this address: the lease of the watch lives beside those of the lanes. */
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
@@ -116,9 +116,10 @@ export class ExternalRelays {
       if (tx === null || number === null || blockHash === null) return undefined;
       const found = await findingIn(ctx, tx, authorizationOf(record), head.number);
       if (found?.fate === "paid") {
-        const { receipt, isFinal } = found;
+        const { receipt, isFinal, charged } = found;
         const proof = proofOf(receipt);
-        return { ...keyOf(record), status: "settled", proof, isFinal, byOther: true };
+        const settled = { status: "settled" as const, proof, isFinal, byOther: true };
+        return { ...keyOf(record), ...settled, ...amountIn(charged) };
       }
       // Its receipt may lag; another block in the place of its own is a reorganisation.
       const header = await ctx.reads.readHeader(ctx.rpc, number);

@@ -62,6 +62,7 @@ const CLASS_NAMES: Record<SettlementKind, string> = {
   spend: "agent",
   x402: "agent",
   facilitated: "facilitated",
+  allowance: "agent",
 };
 
 function engineMeters(registry: Registry): (network: string) => EngineMeter {

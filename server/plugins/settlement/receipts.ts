@@ -49,8 +49,10 @@ export function provenBy(
   for (const item of items) {
     const { from, asset, nonce } = item;
     const proven = { from, asset, nonce, proof, isFinal };
-    const fate = schemeOf(item).fateIn(shown, item);
-    if (fate === "paid") outcomes.push({ ...proven, status: "settled" });
+    const scheme = schemeOf(item);
+    const fate = scheme.fateIn(shown, item);
+    if (fate === "paid")
+      outcomes.push({ ...proven, status: "settled", ...amountIn(scheme.chargedIn?.(shown, item)) });
     else if (fate === "canceled" && !isFinal) outcomes.push({ ...proven, status: "held" });
     else if (fate === "canceled")
       outcomes.push({
@@ -62,6 +64,10 @@ export function provenBy(
   }
   return outcomes;
 }
+
+/** Of an outcome: where less than the maximum may have moved. */
+export const amountIn = (charged: bigint | undefined): { amount?: string } =>
+  charged === undefined ? {} : { amount: charged.toString() };
 
 /** In units of core/gas.ts. A node that does not tell the price is believed to have taken all that was offered. */
 export function gasCostOf(
@@ -102,6 +108,8 @@ export interface Finding {
   receipt: RpcReceipt;
   blockNumber: bigint;
   isFinal: boolean;
+  /** Of a maximum. */
+  charged: bigint | undefined;
 }
 
 export async function findingIn(
@@ -115,11 +123,13 @@ export async function findingIn(
   const blockNumber = BigInt(receipt.blockNumber);
   const depth = depthOf(headNumber, blockNumber);
   if (depth < ctx.network.inclusionDepth) return undefined;
+  const scheme = schemeOf(expected);
   return {
-    fate: schemeOf(expected).fateIn(receipt, expected),
+    fate: scheme.fateIn(receipt, expected),
     receipt,
     blockNumber,
     isFinal: depth >= ctx.network.confirmations,
+    charged: scheme.chargedIn?.(receipt, expected),
   };
 }
 
@@ -155,12 +165,10 @@ export async function proveByTransaction(
     ctx.transactions.isOurTransaction(ctx.pool, txHash),
   ]);
   if (found?.fate !== "paid") return { record, outcome: undefined };
-  const { receipt, isFinal } = found;
+  const { receipt, isFinal, charged } = found;
   const proof = proofOf(receipt);
-  return {
-    record,
-    outcome: { ...keyOf(record), status: "settled", proof, isFinal, byOther: !isOurs },
-  };
+  const settled = { status: "settled" as const, proof, isFinal, byOther: !isOurs };
+  return { record, outcome: { ...keyOf(record), ...settled, ...amountIn(charged) } };
 }
 
 /** A transaction in a block. */

@@ -100,7 +100,10 @@ export const keyOf = ({ from_address: from, asset, nonce }: SettlementRecord) =>
   nonce,
 });
 
-/** A watched row is attached only by the very same authorization: same payee, value and window. */
+/**
+ * A watched row is attached only by the very same authorization: same payee, value and window. Of a maximum nothing has
+ * been charged while it is watched: then its value becomes what is.
+ */
 const ACCEPT = `
   WITH inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
@@ -111,10 +114,12 @@ const ACCEPT = `
     RETURNING *),
   attached AS (
     UPDATE settlements
-       SET relay = TRUE, caller_key_hash = coalesce(caller_key_hash, $14), body_hash = coalesce(body_hash, $15),
+       SET relay = TRUE, value = $9, caller_key_hash = coalesce(caller_key_hash, $14), body_hash = coalesce(body_hash, $15),
            next_attempt_at = '-infinity', updated_at = clock_timestamp()
      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND NOT relay AND $13
-       AND status = 'queued' AND to_address = $8 AND value = $9 AND valid_after = $10 AND valid_before = $11
+       AND status = 'queued' AND to_address = $8 AND valid_after = $10 AND valid_before = $11
+       AND (value = $9 OR (value = (terms->>'maximum')::numeric AND $9 < value AND $19::jsonb->>'maximum' = terms->>'maximum'
+            AND $19::jsonb->>'facilitator' = terms->>'facilitator'))
     RETURNING *)
   SELECT TRUE AS created, * FROM inserted
   UNION ALL SELECT FALSE, * FROM attached
@@ -217,6 +222,8 @@ export interface ProvenOutcome {
   /** No reorganisation takes it back: it is `confirmations` deep, or does not hang on a block. */
   isFinal: boolean;
   byOther?: boolean;
+  /** Settled for less than the maximum that was signed: what was charged, as a decimal string. */
+  amount?: string;
   reason?: string;
   message?: string;
 }

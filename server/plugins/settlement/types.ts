@@ -5,7 +5,8 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { GasAccount } from "./gas-store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 
-export type SettlementKind = "spend" | "x402" | "withdrawal" | "facilitated";
+/** `allowance` is no payment of an agent: what a contract may take of its wallet, so that payments through it can be. */
+export type SettlementKind = "spend" | "x402" | "withdrawal" | "facilitated" | "allowance";
 export type SettlementStatus = "queued" | "submitted" | "settled" | "failed" | "expired";
 
 export interface SettlementRequest {
@@ -60,6 +61,8 @@ export type SettlementOutcome =
       blockNumber: bigint;
       settledAt: Date;
       byOther: boolean;
+      /** What moved: of a maximum, what was charged. */
+      amountAtomic: bigint;
     }
   | {
       status: "failed" | "expired";
@@ -73,7 +76,7 @@ export type SettlementOutcome =
 /** What became of the wish to make an authorization worthless before a seller uses it. */
 export type CancelOutcome =
   | { status: "canceled"; txHash?: Hex }
-  | { status: "settled"; txHash: Hex; blockNumber: bigint; settledAt: Date }
+  | { status: "settled"; txHash: Hex; blockNumber: bigint; settledAt: Date; amountAtomic: bigint }
   | { status: "expired" }
   /** Its payee forced several: nothing is sent for it any more, and it can be used until then. */
   | { status: "lapsing"; until: Date }

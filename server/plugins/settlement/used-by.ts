@@ -7,6 +7,7 @@ import { classifyChainError } from "../../infra/chain/errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { EngineContext } from "./context.ts";
 import {
+  amountIn,
   authorizationOf,
   depthOf,
   findingIn,
@@ -93,7 +94,9 @@ async function outcomeAt(
   const receipts = await ctx.reads.readBlockReceipts(ctx.rpc, block);
   if (!receipts) return undefined;
   const authorization = authorizationOf(record);
+  const scheme = schemeOf(authorization);
   const payer = authorization.from.slice(2).toLowerCase();
+  const unread: Finding[] = [];
   for (const receipt of receipts) {
     // Whatever uses it names the payer in a log.
     const isCandidate = receipt.logs.some(({ topics }) =>
@@ -103,14 +106,21 @@ async function outcomeAt(
       isCandidate && (await findingIn(ctx, receipt.transactionHash, authorization, head));
     if (found && found.fate !== "untouched")
       return outcomeOfUse(record, found, !(await isOurs(ctx, found)));
+    if (found)
+      for (const charged of scheme.unreadIn?.(found.receipt, authorization) ?? [])
+        unread.push({ ...found, fate: "paid", charged });
   }
+  // A wallet of ours signed this once, and its contract moves nothing else by it: money that left this way was this.
+  // Of several nobody could say which, and of none that it did not happen.
+  if (record.agent_id !== null && scheme.unreadIn)
+    return unread.length === 1 && unread[0] ? outcomeOfUse(record, unread[0], true) : undefined;
   if (depthOf(head, block.number) < ctx.network.confirmations) return undefined;
   return {
     ...keyOf(record),
     status: "failed",
     proof: stateProof(block),
     isFinal: true,
-    reason: schemeOf(authorization).reasonUsed,
+    reason: scheme.reasonUsed,
     message: `Something else used the nonce up in block ${block.number}.`,
   };
 }
@@ -124,7 +134,7 @@ const usedBefore = (record: SettlementRecord) => ({
 
 function outcomeOfUse(
   record: SettlementRecord,
-  { fate, receipt, blockNumber, isFinal }: Finding,
+  { fate, receipt, blockNumber, isFinal, charged }: Finding,
   byOther: boolean,
 ): ProvenOutcome | undefined {
   const proven = { ...keyOf(record), proof: proofOf(receipt), isFinal };
@@ -133,7 +143,8 @@ function outcomeOfUse(
     record.agent_id === null &&
     record.accepted_block !== null &&
     blockNumber <= record.accepted_block;
-  if (fate === "paid" && !isReplay) return { ...proven, status: "settled", byOther };
+  if (fate === "paid" && !isReplay)
+    return { ...proven, status: "settled", byOther, ...amountIn(charged) };
   // Everything else frees money or refuses a payment for good: only what nothing can undo does that.
   if (fate === "untouched" || !isFinal) return undefined;
   if (fate === "paid") return { ...proven, ...usedBefore(record) };

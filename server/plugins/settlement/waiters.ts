@@ -71,7 +71,7 @@ export class Waiters {
     });
   }
 
-  /** A word from the database: `{id, status, txHash, block, at, byOther, reason, message}`. */
+  /** A word from the database: `{id, status, txHash, block, at, byOther, reason, message, value}`. */
   hear(payload: string): void {
     const word = JSON.parse(payload) as Word;
     const waiters = this.#byId.get(word.id);
@@ -121,6 +121,7 @@ interface Word {
   byOther: boolean;
   reason: string | null;
   message: string | null;
+  value: string;
 }
 
 function outcomeOfWord(word: Word): SettlementOutcome {
@@ -130,6 +131,7 @@ function outcomeOfWord(word: Word): SettlementOutcome {
     errorMessage: word.message,
     blockNumber: word.block === null ? null : BigInt(word.block),
     settledAt: word.at === null ? null : new Date(word.at),
+    authorization: { value: BigInt(word.value) },
   });
 }
 
@@ -145,7 +147,7 @@ type OutcomeFields = Pick<
   | "byOther"
   | "errorReason"
   | "errorMessage"
->;
+> & { authorization: Pick<SettlementRow["authorization"], "value"> };
 
 export function outcomeOf(row: OutcomeFields): SettlementOutcome {
   const { id, txHash } = row;
@@ -157,6 +159,7 @@ export function outcomeOf(row: OutcomeFields): SettlementOutcome {
       blockNumber: row.blockNumber ?? 0n,
       settledAt: row.settledAt,
       byOther: row.byOther,
+      amountAtomic: row.authorization.value,
     };
   if (row.status === "failed" || row.status === "expired") {
     const reason = row.errorReason ?? "unexpected_settle_error";

@@ -19,6 +19,10 @@ export interface PaidFacts {
   paymentId: string;
   /** Null: provably not paid, although the target delivered. */
   txHash: Hex | null;
+  /** What was signed, where less may be charged. */
+  most?: { scheme: string; maximumAtomic: bigint };
+  /** The target says that it charges nothing; until then it still could. */
+  chargeableUntil?: Date;
 }
 
 type Body = Record<string, unknown>;
@@ -63,10 +67,25 @@ export function paidBody(
     paymentId: paid.paymentId,
     delivered: true,
     ...noteOn(seen),
+    ...chargeMembers(paid),
     ...(seen.paymentResponse === undefined
       ? {}
       : untrusted({ paymentResponse: seen.paymentResponse })),
     remaining: formatAtomic(remaining),
+  };
+}
+
+/** Of a payment whose amount the seller says afterwards. */
+function chargeMembers({ most, txHash, amountAtomic, chargeableUntil }: PaidFacts): Body {
+  if (!most) return {};
+  const maximum = formatAtomic(most.maximumAtomic);
+  const amount = txHash === null ? "0" : formatAtomic(amountAtomic);
+  return {
+    receipt: { scheme: most.scheme, amount, maximum },
+    ...(chargeableUntil && {
+      note: `The target says it charges nothing. Until ${chargeableUntil.toISOString()} it could still charge up to ${maximum} USDC, which stays set aside so long.`,
+      budgetReturnsAt: chargeableUntil.toISOString(),
+    }),
   };
 }
 

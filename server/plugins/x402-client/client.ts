@@ -315,6 +315,8 @@ function payRequest(
     site: siteOf(target.url),
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,
+    scheme: chosen.scheme,
+    extra: chosen.terms.extra,
     validForSeconds: chosen.validForSeconds,
     ...(chosen.terms.nonce !== undefined && { nonce: chosen.terms.nonce }),
     ...askedApproval(input),

@@ -1,4 +1,5 @@
 /** The target's answer as members of ours. Upstream content is only ever data; none of it is changed on its way. */
+import { parseAtomic } from "../../core/money.ts";
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import type { Hex } from "viem";
 import { fromBase64Url } from "../../../packages/paywall/src/mpp-wire.ts";
@@ -196,13 +197,17 @@ export interface ClaimedReceipt {
   txHash?: Hex;
   /** Why the seller's facilitator did not settle, if it says so. */
   reason?: string;
+  /** What it says it charged, in atomic units: told only where less than a maximum may be. */
+  charged?: bigint;
 }
 
 export function readReceipt({ paymentResponse }: Pick<Seen, "paymentResponse">): ClaimedReceipt {
   if (!isRecord(paymentResponse)) return {};
   // MPP says `reference`.
-  const { reference, transaction = reference, errorReason } = paymentResponse;
+  const { reference, transaction = reference, errorReason, amount } = paymentResponse;
+  const charged = parseAtomic(amount);
   return {
+    ...(charged !== undefined && { charged }),
     ...(typeof transaction === "string" &&
       /^0x[0-9a-fA-F]{64}$/.test(transaction) && { txHash: transaction.toLowerCase() as Hex }),
     // It ends up in a sentence of ours: only the protocol's kind of words.

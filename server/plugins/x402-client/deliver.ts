@@ -1,4 +1,5 @@
 /** From a signed authorization to its end: show it to the seller, confirm it on chain, or take it back. */
+import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
@@ -15,6 +16,7 @@ import {
 } from "./answers.ts";
 import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
+import { paymentSchemeOf } from "../../schemes/index.ts";
 import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
 import {
   isSafe,
@@ -45,6 +47,8 @@ interface SignedJob {
 
 /** The second showing of one authorization gets less time than the first. */
 const SECOND_TRY_MS = 10_000;
+/** A seller that failed has collected by now, or may do so until the authorization has run out. */
+const LOOK_MS = 3_000;
 /** Beyond all the waits a request may make after it reserved: then its process has died. */
 const ABANDONED_AFTER_MS = 5_000;
 
@@ -138,21 +142,24 @@ export function isOver(
 /** What the seller says about the payment only tells where to look: the chain decides. */
 async function confirm(deps: ClientDeps, job: SignedJob, seen: Seen): Promise<Delivered> {
   const { key, idempotency } = job;
+  const receipt = readReceipt(seen);
+  const isForNothing = receipt.charged === 0n && paymentSchemeOf(job.authorization).isMetered;
   const [outcome] = await Promise.all([
-    // The receipt only says where to look.
-    deps.settlement.wait(key.paymentId, deps.settleWaitMs, {
+    // The receipt only says where to look, or that there is nothing to wait for.
+    deps.settlement.wait(key.paymentId, isForNothing ? 0 : deps.settleWaitMs, {
       look: true,
-      txHash: readReceipt(seen).txHash,
+      txHash: receipt.txHash,
     }),
     // With a key it is written last: see isOver.
     idempotency ? undefined : recordDelivered(deps, job, seen),
     job.noted,
   ]);
   await deps.fault("confirmed");
+  if (outcome.status === "pending" && isForNothing) return handedOver(deps, job, seen, "uncharged");
   if (outcome.status === "pending")
     return undecided(deps, job, seen, "The target delivered, but has not collected its payment");
   // Failed or expired: the target delivered, and provably cannot collect any more.
-  return handedOver(deps, job, seen, outcome.status === "settled" ? outcome.txHash : null);
+  return handedOver(deps, job, seen, outcome.status === "settled" ? outcome : null);
 }
 
 /** A part of an answer is worth its price only if it was collected: what was not is not collectable later. */
@@ -161,7 +168,7 @@ async function endBrokenOff(deps: ClientDeps, job: SignedJob, seen: Seen): Promi
   await deps.fault("confirmed");
   switch (outcome.status) {
     case "settled":
-      return handedOver(deps, job, seen, outcome.txHash);
+      return handedOver(deps, job, seen, outcome);
     case "canceled":
     case "expired":
       return handedOver(deps, job, seen, null);
@@ -178,18 +185,33 @@ const recordLast = async (deps: ClientDeps, job: SignedJob, seen: Seen): Promise
   if (job.idempotency || isBrokenOff(seen)) await recordDelivered(deps, job, seen);
 };
 
-function handedOver(
+/** Null: provably not paid. "uncharged": the seller says it charges nothing of the maximum, which it still could. */
+async function handedOver(
   deps: ClientDeps,
   job: SignedJob,
   seen: Seen,
-  txHash: PaidFacts["txHash"],
-): Delivered {
+  collected: { txHash: Hex; amountAtomic: bigint } | "uncharged" | null,
+): Promise<Delivered> {
+  const { authorization, key } = job;
+  const isPaid = collected !== null && collected !== "uncharged";
+  const scheme = paymentSchemeOf(authorization);
+  const maximumAtomic = scheme.mostOf?.(authorization);
+  const facts: PaidFacts = {
+    ...job.facts,
+    txHash: isPaid ? collected.txHash : null,
+    ...(isPaid && { amountAtomic: collected.amountAtomic }),
+    ...(maximumAtomic !== undefined && { most: { scheme: scheme.name, maximumAtomic } }),
+    ...(collected === "uncharged" && { chargeableUntil: endOf(authorization) }),
+  };
+  // What was not charged of a maximum is free again.
+  const remaining =
+    maximumAtomic === undefined ? job.remainingAtomic : await deps.remainingOf(key.agentId);
   return {
     kind: "done",
-    body: paidBody(job.target, seen, { ...job.facts, txHash }, job.remainingAtomic),
+    body: paidBody(job.target, seen, facts, remaining),
     afterwards: async () => {
       await recordLast(deps, job, seen);
-      if (txHash !== null)
+      if (isPaid)
         await job
           .paid?.(seen)
           .catch((err: unknown) =>
@@ -199,9 +221,17 @@ function handedOver(
   };
 }
 
+/** From then on nobody can use it. */
+const endOf = ({ validBefore }: SignedAuthorization): Date => new Date(Number(validBefore) * 1_000);
+
 const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): Delivered => ({
   kind: "unknown",
-  error: unknownError(job.key.paymentId, why, deliveredMembers(job.target, seen)),
+  error: unknownError(job.key.paymentId, why, {
+    ...deliveredMembers(job.target, seen),
+    ...(isUncancelable(job.authorization) && {
+      budgetReturnsAt: endOf(job.authorization).toISOString(),
+    }),
+  }),
   afterwards: () => recordLast(deps, job, seen),
 });
 
@@ -241,7 +271,7 @@ export async function recover(
   const told = { ...sellersAnswer(failure.seen), upstreamStatus: failure.seen?.status ?? null };
   switch (outcome.status) {
     case "settled":
-      return { kind: "failed", error: paidForNothing(failed, outcome.txHash) };
+      return { kind: "failed", error: paidForNothing(failed, outcome) };
     case "canceled":
     case "expired":
       return { kind: "failed", error: nothingPaid(failed) };
@@ -250,7 +280,7 @@ export async function recover(
         kind: "unknown",
         error: unknownError(
           key.paymentId,
-          `${failure.why}. Its payee has let several payments of yours lapse, so this one is not canceled either: the budget returns by itself once the authorization has run out`,
+          `${failure.why}. ${isUncancelable(failed.authorization) ? "Nobody can cancel this kind of payment for its payer" : "Its payee has let several payments of yours lapse, so this one is not canceled either"}: the budget returns by itself once the authorization has run out`,
           { budgetReturnsAt: outcome.until.toISOString(), delivered: false, ...told },
         ),
       };
@@ -264,11 +294,12 @@ export async function recover(
 
 async function cancel(
   deps: Pick<ClientDeps, "settlement" | "signCancel" | "settleWaitMs" | "log">,
-  { key, authorization }: Pick<FailedPayment, "key" | "authorization">,
+  { key, authorization, hint }: Pick<FailedPayment, "key" | "authorization"> & { hint?: Hex },
 ): Promise<CancelOutcome> {
-  const { chainId, asset, from, nonce } = authorization;
+  const { chainId, asset, from, nonce, terms } = authorization;
+  if (isUncancelable(authorization)) return lookOnce(deps, { key, authorization, hint });
   try {
-    const cancelSignature = await deps.signCancel(key.agentId, { chainId, asset, nonce });
+    const cancelSignature = await deps.signCancel(key.agentId, { chainId, asset, nonce, terms });
     return await deps.settlement.requestCancel({
       key: { chainId, asset, from, nonce },
       cancelSignature,
@@ -281,8 +312,29 @@ async function cancel(
   }
 }
 
-function paidForNothing({ facts, failure }: FailedPayment, txHash: string): ApiError {
-  const amountPaid = formatAtomic(facts.amountAtomic);
+const isUncancelable = (authorization: SignedAuthorization): boolean =>
+  paymentSchemeOf(authorization).cancelDigest === undefined;
+
+/** What nobody can cancel for its payer: the chain says whether it was used, and else its end is waited for. */
+async function lookOnce(
+  deps: Pick<ClientDeps, "settlement" | "settleWaitMs">,
+  { key, authorization, hint }: Pick<FailedPayment, "key" | "authorization"> & { hint?: Hex },
+): Promise<CancelOutcome> {
+  const timeoutMs = Math.min(deps.settleWaitMs, LOOK_MS);
+  const found = await deps.settlement.wait(key.paymentId, timeoutMs, {
+    look: true,
+    ...(hint && { txHash: hint }),
+  });
+  if (found.status === "settled") return found;
+  if (found.status !== "pending") return { status: "expired" };
+  return { status: "lapsing", until: endOf(authorization) };
+}
+
+function paidForNothing(
+  { facts, failure }: FailedPayment,
+  { txHash, amountAtomic }: { txHash: Hex; amountAtomic: bigint },
+): ApiError {
+  const amountPaid = formatAtomic(amountAtomic);
   return new ApiError("paid_upstream_failed", {
     detail: `${failure.why}, but the payment of ${amountPaid} USDC settled. Do not pay again; contact the seller with the transaction hash.`,
     extra: {

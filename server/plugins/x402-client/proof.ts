@@ -11,7 +11,7 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
-import { schemeOf } from "../../schemes/index.ts";
+import { paymentSchemeOf } from "../../schemes/index.ts";
 import { isBrokenOff, seenOf, type Seen } from "./content.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 import { isSafe, type TargetRequest } from "./request.ts";
@@ -30,7 +30,7 @@ const PAYMENT_IDENTIFIER = "payment-identifier";
 export function proofHeaders(request: ProofRequest): Record<string, string> {
   const { offer, terms, authorization } = request;
   if (terms.challenge) return credential(terms.challenge, authorization);
-  const payload = schemeOf(request.authorization).proofPayload(request.authorization);
+  const payload = paymentSchemeOf(authorization).proofPayload(authorization);
   if (offer.x402Version === 1)
     return {
       "x-payment": encode({
@@ -63,7 +63,7 @@ function credential(
   challenge: PaymentChallenge,
   signed: SignedAuthorization,
 ): Record<string, string> {
-  const { signature, authorization } = schemeOf(signed).proofPayload(signed) as {
+  const { signature, authorization } = paymentSchemeOf(signed).proofPayload(signed) as {
     signature: string;
     authorization: object;
   };

@@ -15,7 +15,7 @@ import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { AgentReserve, Payer } from "../payments/agent-payments.ts";
 import type { PayFlow } from "../payments/pay.ts";
 import type { PaymentKey } from "../payments/pay-order.ts";
-import type { SettlementKey } from "../../core/authorization.ts";
+import type { Authorization, SettlementKey } from "../../core/authorization.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { AnswerCache } from "./cache.ts";
 import type { Lease } from "./budget.ts";
@@ -86,7 +86,10 @@ export interface ClientDeps {
   flow: Pick<PayFlow, "run" | "note" | "release">;
   agentReserve: AgentReserve;
   settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
-  signCancel(agentId: string, key: Omit<SettlementKey, "from">): Promise<Hex>;
+  signCancel(
+    agentId: string,
+    key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
+  ): Promise<Hex>;
   /** The wallet's word that it has paid at this site before; undefined where there is none to give. */
   signIn(asked: Omit<SignInAsked, "networks">): Promise<SIWxPayload | undefined>;
   /** This site takes such a word for what was paid there now. */

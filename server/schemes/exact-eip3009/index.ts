@@ -1,5 +1,5 @@
 /** Scheme `exact` over EIP-3009: the payer signs a transfer of the token itself, and anyone may relay it. */
-import { bytesToHex, getAddress, type Hex } from "viem";
+import { bytesToHex, getAddress, type Address, type Hex } from "viem";
 import { EXACT_EIP3009 } from "../../../packages/paywall/src/scheme.ts";
 import { uintOf } from "../../core/abi.ts";
 import type { SignedAuthorization, Authorization } from "../../core/authorization.ts";
@@ -72,6 +72,16 @@ export const exactEip3009: Scheme<ExactPayment> = {
   transferDigest: (network, authorization) => transferDigest(tokenDomainOf(network), authorization),
   cancelDigest,
   whyNotPayable,
+  authorize: ({ network, from, payTo, amountAtomic, validAfter, validBefore, nonce }) => ({
+    chainId: network.chainId,
+    asset: network.usdc.address.toLowerCase() as Address,
+    from,
+    to: payTo,
+    value: amountAtomic,
+    validAfter,
+    validBefore,
+    nonce,
+  }),
   proofPayload,
 };
 

@@ -5,16 +5,18 @@ import type { Scheme, TransferPlan } from "../scheme.ts";
 import {
   deadlineOf,
   diagnosisCalls,
-  endFilter,
   EXACT_PROXY,
-  fateIn,
   isEnded,
   nonceOf,
+  permitOf,
+  PERMIT2,
   settleCall,
   spendingDigest,
   stateCall,
   type Spending,
 } from "../permit2/onchain.ts";
+import { authorizePermit2, whyNotThroughPermit2 } from "../permit2/paying.ts";
+import { endFilter, fateIn, unreadIn } from "../permit2/traces.ts";
 import { explainRevert, REASON_EXPIRED, REASON_USED } from "../permit2/reverts.ts";
 import {
   checkPayee,
@@ -73,12 +75,11 @@ export const exactPermit2: Scheme<Permit2Payment> = {
   reasonOtherAsset: "permit2_token_mismatch",
 
   planTransfer,
-  cancelCall: () => {
-    throw new Error("Permit2 takes a cancellation from the payer alone");
-  },
   stateCall,
   isEnded,
   fateIn: (shown, expected) => fateIn(shown, expected, EXACT_PROXY),
+  unreadIn: (shown, expected) =>
+    unreadIn(shown, expected, EXACT_PROXY, expected.value).filter((one) => one === expected.value),
   isNamedInLogs: false,
   traceOf: ({ asset, from, to, value }) => `${asset} ${from} ${to} ${value}`.toLowerCase(),
   endFilter,
@@ -88,11 +89,10 @@ export const exactPermit2: Scheme<Permit2Payment> = {
 
   transferDigest: (network, authorization) =>
     spendingDigest(network.chainId, spendingOf(authorization)),
-  cancelDigest: () => {
-    throw new Error("Permit2 takes a cancellation from the payer alone");
-  },
-  // An agent pays a seller only with what can be taken back by a relayer.
-  whyNotPayable: () => `transfer method "${TRANSFER_METHOD}" is not supported`,
+  whyNotPayable: (extra) => whyNotThroughPermit2(extra, EXACT_PROXY),
+  authorize: (wanted) => authorizePermit2(wanted, { scheme: "exact-permit2" }),
+  noncePrefix: "permit2:",
+  spender: PERMIT2,
   proofPayload,
   requirementExtra: ({ usdc }) => ({
     name: usdc.name,
@@ -116,7 +116,7 @@ function spendingOf(authorization: Authorization): Spending {
 
 function planTransfer(authorization: SignedAuthorization): TransferPlan {
   const { signature, terms } = authorization;
-  const permit = terms?.permit;
+  const permit = permitOf(terms);
   return {
     calls: [settleCall(spendingOf(authorization), signature, permit)],
     isPlainKey: signature.length === 132 && /1[bc]$/i.test(signature),

@@ -1,6 +1,5 @@
 /**
- * What Permit2 and x402's two proxies of it understand: the digest a payer signs, the calls that spend it, and what
- * logs and reverts mean. Packed by hand like EIP-3009's; a test compares it with viem.
+ * What Permit2 and x402's two proxies of it understand: the digest a payer signs and the calls that spend it. Packed by hand like EIP-3009's; a test compares it with viem.
  */
 import {
   concat,
@@ -8,7 +7,6 @@ import {
   hexToBytes,
   keccak256,
   toBytes,
-  toEventSelector,
   type Address,
   type Hex,
 } from "viem";
@@ -20,11 +18,8 @@ import {
   uintWord,
   type CallResult,
   type ContractCall,
-  type RpcLog,
 } from "../../core/abi.ts";
 import type { Authorization, AuthorizationRef, TokenPermit } from "../../core/authorization.ts";
-import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import type { AuthorizationFate, ExpectedTransfer, SentCall, Shown } from "../scheme.ts";
 
 export const PERMIT2: Address = "0x000000000022D473030F116dDEE9F6B43aC78BA3";
 
@@ -89,6 +84,10 @@ export const nonceOf = ({ nonce }: Pick<AuthorizationRef, "nonce">): bigint =>
 export const deadlineOf = ({ validBefore }: Pick<Authorization, "validBefore">): bigint =>
   validBefore - 1n;
 
+/** Of the token, where it travels with the payment. */
+export const permitOf = (terms: Authorization["terms"]): TokenPermit | undefined =>
+  terms && "permit" in terms ? terms.permit : undefined;
+
 const hashed = (text: string): string => keccak256(toBytes(text)).slice(2);
 const TOKEN_PERMISSIONS = "TokenPermissions(address token,uint256 amount)";
 const TOKEN_PERMISSIONS_HASH = hashed(TOKEN_PERMISSIONS);
@@ -145,9 +144,6 @@ function spendingWords(spending: Spending): string {
   );
 }
 
-const PERMIT_WORDS = 5;
-const WORD = 64;
-
 export function settleCall(
   spending: Spending,
   signature: Hex,
@@ -190,118 +186,3 @@ export const diagnosisCalls = (proxy: Proxy, ref: AuthorizationRef): ContractCal
   { target: proxy.address, data: `0x${ASK_PERMIT2}` },
   { target: ref.asset, data: `0x${ALLOWANCE}${addressWord(ref.from)}${addressWord(PERMIT2)}` },
 ];
-
-const TRANSFER = toEventSelector("Transfer(address,address,uint256)");
-const SETTLED = new Set<Hex>([
-  toEventSelector("Settled()"),
-  toEventSelector("SettledWithPermit()"),
-]);
-const INVALIDATED = toEventSelector("UnorderedNonceInvalidation(address,uint256,uint256)");
-const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
-const isAt = (log: RpcLog, address: string): boolean =>
-  log.address.toLowerCase() === address.toLowerCase();
-
-/** The transfers it would make. No log names a nonce: what a transaction called says which it was. */
-export const endFilter = ({ asset, from, to }: ExpectedTransfer) => ({
-  address: asset,
-  topics: [[TRANSFER], topicOf(from), topicOf(to)],
-});
-
-/**
- * Paid, where the transaction is one whose calls can be read, exactly one of them spends this authorization, none
- * other would leave the same trace, and the trace is there: the token's transfer, then the proxy's word. Whatever else
- * a transaction did with the nonce shows in the contract's state, not here.
- */
-export function fateIn(
-  { logs, sent }: Shown,
-  expected: ExpectedTransfer,
-  proxy: Proxy,
-): AuthorizationFate {
-  const nonce = nonceOf(expected);
-  const calls = sent ? callsOf(sent) : [];
-  const alike = calls.filter((call) => {
-    const spent = isSame(call.target, proxy.address) ? spentBy(call, proxy) : undefined;
-    return spent?.trace === traceWords(expected);
-  });
-  const [only, ...others] = alike;
-  const isMine = only && others.length === 0 && spentBy(only, proxy)?.nonce === uintWord(nonce);
-  const isReadable = calls.every(
-    ({ target }) => isSame(target, proxy.address) || isSame(target, expected.asset),
-  );
-  if (isMine && isReadable && isTraced(logs, expected, proxy.address)) return "paid";
-  const isGivenUp = logs.some(
-    (log) =>
-      isAt(log, PERMIT2) &&
-      log.topics[0] === INVALIDATED &&
-      log.topics[1]?.toLowerCase() === topicOf(expected.from) &&
-      BigInt(log.data.slice(0, 66)) === nonce >> 8n &&
-      ((BigInt(`0x${log.data.slice(66)}`) >> (nonce & 255n)) & 1n) === 1n,
-  );
-  return isGivenUp ? "canceled" : "untouched";
-}
-
-const isSame = (one: string, other: string): boolean => one.toLowerCase() === other.toLowerCase();
-
-const traceWords = ({ asset, from, to, value }: ExpectedTransfer): string =>
-  addressWord(asset) + uintWord(value) + addressWord(from) + addressWord(to);
-
-/** What a call spends, and what it leaves in the logs; undefined where it is no settlement. */
-function spentBy(
-  { data }: ContractCall,
-  proxy: Proxy,
-): { nonce: string; trace: string } | undefined {
-  const selector = data.slice(2, 10);
-  const skipped = selector === proxy.settleWithPermit ? PERMIT_WORDS : 0;
-  if (selector !== proxy.settle && skipped === 0) return undefined;
-  const word = (index: number): string =>
-    data.slice(10 + (skipped + index) * WORD, 10 + (skipped + index + 1) * WORD).toLowerCase();
-  // token, maximum, nonce, deadline; of `upto` then the amount; owner, payee.
-  const [amount, owner] = proxy === UPTO_PROXY ? [4, 5] : [1, 4];
-  return { nonce: word(2), trace: word(0) + word(amount) + word(owner) + word(owner + 1) };
-}
-
-/** The token's transfer, and then the proxy's word. */
-function isTraced(logs: readonly RpcLog[], expected: ExpectedTransfer, proxy: string): boolean {
-  let moved: RpcLog | undefined;
-  for (const log of logs) {
-    if (isAt(log, expected.asset) && log.topics[0] === TRANSFER) moved = log;
-    if (!isAt(log, proxy) || !SETTLED.has(log.topics[0] ?? "0x")) continue;
-    const isExpected =
-      moved?.topics[1]?.toLowerCase() === topicOf(expected.from) &&
-      moved.topics[2]?.toLowerCase() === topicOf(expected.to) &&
-      BigInt(moved.data) === expected.value;
-    if (isExpected) return true;
-    moved = undefined;
-  }
-  return false;
-}
-
-const AGGREGATE3 = selectorDigits("aggregate3((address,bool,bytes)[])");
-const read = new WeakMap<SentCall, readonly ContractCall[]>();
-
-/** The calls of a transaction to Multicall3, or its only one. Nothing where its bytes are not in the usual form. */
-function callsOf(sent: SentCall): readonly ContractCall[] {
-  const known = read.get(sent);
-  if (known) return known;
-  const { to, data } = sent;
-  const isBatch = isSame(to, MULTICALL3_ADDRESS) && data.slice(2, 10) === AGGREGATE3;
-  const calls = isBatch ? batched(data.slice(10)) : [{ target: to, data }];
-  read.set(sent, calls);
-  return calls;
-}
-
-function batched(words: string): ContractCall[] {
-  const numberAt = (at: number): number => Number.parseInt(words.slice(at, at + WORD), 16);
-  const count = numberAt(WORD);
-  const headAt = 2 * WORD;
-  if (!(count <= words.length / WORD)) return [];
-  const calls: ContractCall[] = [];
-  for (let index = 0; index < count; index += 1) {
-    const at = headAt + numberAt(headAt + index * WORD) * 2;
-    const bytesAt = at + numberAt(at + 2 * WORD) * 2;
-    const data = words.slice(bytesAt + WORD, bytesAt + WORD + numberAt(bytesAt) * 2);
-    if (data.length !== numberAt(bytesAt) * 2) return [];
-    calls.push({ target: `0x${words.slice(at + 24, at + WORD)}`, data: `0x${data}` });
-  }
-  return calls;
-}

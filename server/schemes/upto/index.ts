@@ -9,16 +9,18 @@ import { invalid, refuse, type PresentedParts, type Scheme, type TransferPlan } 
 import {
   deadlineOf,
   diagnosisCalls,
-  endFilter,
-  fateIn,
   isEnded,
   nonceOf,
+  permitOf,
+  PERMIT2,
   settleCall,
   spendingDigest,
   stateCall,
   UPTO_PROXY,
   type Spending,
 } from "../permit2/onchain.ts";
+import { authorizePermit2, readFacilitator, whyNotThroughPermit2 } from "../permit2/paying.ts";
+import { endFilter, fateIn, paidIn, unreadIn } from "../permit2/traces.ts";
 import { explainRevert, REASON_EXPIRED, REASON_USED } from "../permit2/reverts.ts";
 import {
   checkPayee,
@@ -103,12 +105,15 @@ export const upto: Scheme<Permit2Payment> = {
   reasonOtherAsset: "permit2_token_mismatch",
 
   planTransfer,
-  cancelCall: () => {
-    throw new Error("Permit2 takes a cancellation from the payer alone");
-  },
   stateCall,
   isEnded,
-  fateIn: (shown, expected) => fateIn(shown, expected, UPTO_PROXY),
+  fateIn: (shown, expected) => fateIn(shown, expected, UPTO_PROXY, openAmount(expected)),
+  chargedIn: (shown, expected) => paidIn(shown, expected, UPTO_PROXY, openAmount(expected)),
+  unreadIn: (shown, expected) => {
+    const most = openAmount(expected);
+    const found = unreadIn(shown, expected, UPTO_PROXY, most ?? expected.value);
+    return most === undefined ? found.filter((one) => one === expected.value) : found;
+  },
   isNamedInLogs: false,
   traceOf: ({ asset, from, to, value }) => `${asset} ${from} ${to} ${value}`.toLowerCase(),
   endFilter,
@@ -118,11 +123,24 @@ export const upto: Scheme<Permit2Payment> = {
 
   transferDigest: (network, authorization) =>
     spendingDigest(network.chainId, spendingOf(authorization)),
-  cancelDigest: () => {
-    throw new Error("Permit2 takes a cancellation from the payer alone");
+  whyNotPayable: (extra) => {
+    const why = whyNotThroughPermit2(extra, UPTO_PROXY);
+    if (why !== undefined) return why;
+    const facilitator = readFacilitator(extra);
+    return "why" in facilitator ? facilitator.why : undefined;
   },
-  // An agent pays a seller only with what can be taken back by a relayer.
-  whyNotPayable: () => 'scheme "upto" is not supported',
+  authorize: (wanted) => {
+    const facilitator = readFacilitator(wanted.extra);
+    if ("why" in facilitator) throw new Error(facilitator.why);
+    return authorizePermit2(wanted, {
+      scheme: "upto",
+      maximum: wanted.amountAtomic.toString(),
+      facilitator: facilitator.address,
+    });
+  },
+  noncePrefix: "permit2:",
+  mostOf: ({ terms }) => maximumOf(terms),
+  spender: PERMIT2,
   proofPayload,
   requirementExtra: ({ usdc }) => ({
     name: usdc.name,
@@ -135,6 +153,17 @@ export const upto: Scheme<Permit2Payment> = {
     return facilitatorAddress && { facilitatorAddress };
   },
 };
+
+function maximumOf(terms: Authorization["terms"]): bigint {
+  if (terms?.scheme !== "upto") throw new Error("not an authorization of upto");
+  return BigInt(terms.maximum);
+}
+
+/** As long as nobody said what is charged, it may be anything up to the maximum. */
+function openAmount({ terms, value }: Pick<Authorization, "terms" | "value">): bigint | undefined {
+  const maximum = maximumOf(terms);
+  return value === maximum ? maximum : undefined;
+}
 
 /** What the reference's type guard asks for. */
 function hasUptoPayload({ payload }: PresentedParts): boolean {
@@ -167,7 +196,7 @@ function spendingOf(authorization: Authorization): Spending {
 function planTransfer(authorization: SignedAuthorization): TransferPlan {
   const { signature, terms } = authorization;
   const spending = spendingOf(authorization);
-  const permit = terms?.permit;
+  const permit = permitOf(terms);
   return {
     calls: [settleCall(spending, signature, permit)],
     isPlainKey: signature.length === 132 && /1[bc]$/i.test(signature),

@@ -1,0 +1,29 @@
+-- Changes every window and sum in which that time lies, by an amount and by a number of payments. The caller holds the
+-- agent's row.
+CREATE FUNCTION purser_count_change(p_agent_id TEXT, p_at TIMESTAMPTZ, p_payee TEXT, p_amount NUMERIC, p_payments INTEGER)
+RETURNS VOID LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE agents SET window_sum = window_sum + p_amount WHERE id = p_agent_id AND window_tail_at < p_at;
+  -- What is newer than a window will be found when the window comes to it.
+  UPDATE spending_windows w SET amount = w.amount + p_amount, payments = w.payments + p_payments
+   WHERE w.agent_id = p_agent_id AND w.payee IN ('', p_payee) AND w.after_at < p_at AND w.to_at >= p_at;
+  -- The payee may have no row yet in a stretch where all it got had been taken out, or that is older than the payment.
+  IF p_payments > 0 THEN
+    INSERT INTO payment_sums (agent_id, payee, level, after_at, to_at, amount, payments)
+    SELECT p_agent_id, p_payee, holding.level, holding.after_at, holding.to_at, 0, 0
+      FROM (VALUES (1), (2)) AS each (level), LATERAL (
+             SELECT c.level, c.after_at, c.to_at FROM payment_sums c
+              WHERE c.agent_id = p_agent_id AND c.payee = '' AND c.level = each.level AND c.after_at < p_at
+              ORDER BY c.after_at DESC LIMIT 1) AS holding
+     WHERE holding.to_at >= p_at
+    ON CONFLICT DO NOTHING;
+  END IF;
+  UPDATE payment_sums s SET amount = s.amount + p_amount, payments = s.payments + p_payments
+    FROM (VALUES (1, ''), (2, ''), (1, p_payee), (2, p_payee)) AS each (level, payee), LATERAL (
+           SELECT c.after_at FROM payment_sums c
+            WHERE c.agent_id = p_agent_id AND c.payee = each.payee AND c.level = each.level AND c.after_at < p_at
+            ORDER BY c.after_at DESC LIMIT 1) AS holding
+   WHERE s.agent_id = p_agent_id AND s.payee = each.payee AND s.level = each.level
+     AND s.after_at = holding.after_at AND s.to_at >= p_at;
+END;
+$$;

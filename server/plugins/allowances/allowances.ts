@@ -1,0 +1,177 @@
+/**
+ * What contracts may take of wallets. A payment that goes through such a contract is signed only once the wallet's
+ * allowance on chain covers it and everything else that is open for that contract; where it does not, the wallet signs a
+ * permit of the token, our lanes relay it, and the payment waits. One such raise of a wallet at a time.
+ */
+import type { Address } from "viem";
+import { ApiError } from "../../errors.ts";
+import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
+import type { AllowanceWanted } from "../../schemes/allowance/index.ts";
+import { paymentSchemeOf } from "../../schemes/index.ts";
+import type { Cover } from "../custody/covers.ts";
+import type { SettlementOutcome } from "../settlement/types.ts";
+
+/** What the chain says, all as of one block. */
+export interface AllowanceState {
+  atomic: bigint;
+  /** How many permits of this wallet the token has taken. */
+  count: bigint;
+  /** The contract the payment goes through is there. */
+  isThere: boolean;
+  blockNumber: bigint;
+  timestampSeconds: bigint;
+}
+
+export interface WalletRef {
+  chainId: number;
+  asset: Address;
+  from: Address;
+}
+
+/** The newest permit of a wallet. */
+export interface Raise {
+  id: string;
+  isOpen: boolean;
+  /** Where it was taken. */
+  blockNumber: bigint | null;
+}
+
+export interface Covered {
+  agentId: string;
+  authorization: Authorization;
+  cover: Cover;
+}
+
+/** The points between the steps at which a crash test kills the process. */
+export type AllowanceFault = "permit-signed" | "permit-sent";
+
+export interface AllowancesDeps {
+  /** At the head, or at the block where that is newer than the head this process knows. */
+  read(
+    wallet: WalletRef,
+    spender: Address,
+    options: { notBefore: bigint; payment?: Authorization },
+  ): Promise<AllowanceState>;
+  store: {
+    newest(wallet: WalletRef): Promise<Raise | undefined>;
+    /** What is open for contracts that take by an allowance, and what they took after this block. */
+    promised(args: { agentId: string; chainId: number; afterBlock: bigint }): Promise<bigint>;
+    toRevoke(): Promise<(WalletRef & { agentId: string })[]>;
+  };
+  /** What the agent's limits still allow today, what is reserved taken off. */
+  leftOfDay(agentId: string): Promise<bigint>;
+  custody: {
+    signAllowance(
+      agentId: string,
+      payment: { authorization: Authorization; cover: Cover },
+      wanted: Pick<AllowanceWanted, "value" | "count" | "deadline">,
+    ): Promise<SignedAuthorization>;
+    signRevocation(
+      agentId: string,
+      wallet: Pick<WalletRef, "chainId" | "asset">,
+      wanted: Pick<AllowanceWanted, "spender" | "count" | "deadline">,
+    ): Promise<SignedAuthorization>;
+  };
+  /** Undefined where this wallet has another permit under way. */
+  accept(request: {
+    agentId: string;
+    authorization: SignedAuthorization;
+    acceptedBlock: bigint;
+  }): Promise<string | undefined>;
+  wait(id: string, timeoutMs: number): Promise<SettlementOutcome>;
+  spenders: readonly Address[];
+  /** How long a payment waits for its allowance. */
+  waitMs: number;
+  nowSeconds(): bigint;
+  fault(point: AllowanceFault): Promise<void>;
+  log: { warn(fields: object, message: string): void };
+}
+
+/** Of a permit. The token takes it no longer, and then another can be signed. */
+const PERMIT_SECONDS = 120n;
+
+export class Allowances {
+  readonly #deps: AllowancesDeps;
+
+  constructor(deps: AllowancesDeps) {
+    this.#deps = deps;
+  }
+
+  /** Returns once this payment, which is reserved, may be signed. */
+  async cover(payment: Covered): Promise<void> {
+    const { agentId, authorization } = payment;
+    const { spender } = paymentSchemeOf(authorization);
+    if (spender === undefined) return;
+    const { store, wait, waitMs, read } = this.#deps;
+    const until = performance.now() + waitMs;
+    const { chainId } = authorization;
+    for (;;) {
+      const newest = await store.newest(authorization);
+      if (newest?.isOpen === true) {
+        await wait(newest.id, Math.max(until - performance.now(), 0));
+      } else {
+        const notBefore = newest?.blockNumber ?? 0n;
+        const state = await read(authorization, spender, { notBefore, payment: authorization });
+        if (!state.isThere)
+          throw new ApiError("chain_unavailable", {
+            detail:
+              "The contract this payment goes through is not on the network; nothing was signed.",
+          });
+        // After the chain was read: what was taken before is gone from the allowance, what was taken since is in here.
+        const afterBlock = state.blockNumber;
+        const promised = await store.promised({ agentId, chainId, afterBlock });
+        if (state.atomic >= promised) return;
+        if (performance.now() < until) await this.#raise(payment, state, promised);
+      }
+      if (performance.now() >= until) throw notInTime();
+    }
+  }
+
+  /** To what is open, and what today's limits still allow: the next payments of the day need none. */
+  async #raise(
+    { agentId, authorization, cover }: Covered,
+    state: AllowanceState,
+    promised: bigint,
+  ): Promise<void> {
+    const { custody, leftOfDay, accept, fault } = this.#deps;
+    const value = promised + (await leftOfDay(agentId));
+    const terms = { value, count: state.count, deadline: this.#deadline(state) };
+    const signed = await custody.signAllowance(agentId, { authorization, cover }, terms);
+    await fault("permit-signed");
+    await accept({ agentId, authorization: signed, acceptedBlock: state.blockNumber });
+    await fault("permit-sent");
+  }
+
+  /** Of agents that are archived; what cannot be done now is done the next time. */
+  async revokeArchived(): Promise<void> {
+    const { store, spenders, log } = this.#deps;
+    for (const { agentId, ...wallet } of await store.toRevoke())
+      for (const spender of spenders)
+        await this.#revoke(agentId, wallet, spender).catch((err: unknown) =>
+          log.warn({ err, agentId, spender }, "an allowance is not revoked yet"),
+        );
+  }
+
+  async #revoke(agentId: string, wallet: WalletRef, spender: Address): Promise<void> {
+    const { store, read, custody, accept } = this.#deps;
+    const newest = await store.newest(wallet);
+    if (newest?.isOpen === true) return;
+    const state = await read(wallet, spender, { notBefore: newest?.blockNumber ?? 0n });
+    if (state.atomic === 0n) return;
+    const terms = { spender, count: state.count, deadline: this.#deadline(state) };
+    const authorization = await custody.signRevocation(agentId, wallet, terms);
+    await accept({ agentId, authorization, acceptedBlock: state.blockNumber });
+  }
+
+  #deadline({ timestampSeconds }: AllowanceState): bigint {
+    const now = this.#deps.nowSeconds();
+    // The newest block of an idle chain may be old.
+    return (timestampSeconds > now ? timestampSeconds : now) + PERMIT_SECONDS;
+  }
+}
+
+const notInTime = (): ApiError =>
+  new ApiError("service_unavailable", {
+    detail:
+      "The wallet's allowance for the contract this payment goes through was not raised in time. Nothing was paid; ask again.",
+  });

@@ -1,0 +1,215 @@
+/**
+ * What a transaction proves of Permit2 payments. No log names a nonce: what a transaction called says which it was, and
+ * what it logged says that it happened.
+ */
+import { toEventSelector, type Address, type Hex } from "viem";
+import {
+  addressWord,
+  selectorDigits,
+  uintWord,
+  type ContractCall,
+  type RpcLog,
+} from "../../core/abi.ts";
+import type { SchemeTerms } from "../../core/authorization.ts";
+import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
+import type { AuthorizationFate, ExpectedTransfer, SentCall, Shown } from "../scheme.ts";
+import { EXACT_PROXY, nonceOf, PERMIT2, storedNonce, UPTO_PROXY, type Proxy } from "./onchain.ts";
+
+const PERMIT_WORDS = 5;
+const WORD = 64;
+
+const TRANSFER = toEventSelector("Transfer(address,address,uint256)");
+const SETTLED = new Set<Hex>([
+  toEventSelector("Settled()"),
+  toEventSelector("SettledWithPermit()"),
+]);
+const INVALIDATED = toEventSelector("UnorderedNonceInvalidation(address,uint256,uint256)");
+const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
+const isAt = (log: RpcLog, address: string): boolean =>
+  log.address.toLowerCase() === address.toLowerCase();
+
+/** The transfers it would make. No log names a nonce: what a transaction called says which it was. */
+export const endFilter = ({ asset, from, to }: ExpectedTransfer) => ({
+  address: asset,
+  topics: [[TRANSFER], topicOf(from), topicOf(to)],
+});
+
+/**
+ * Paid, where the transaction is one whose calls can be read, exactly one of them spends this authorization, none
+ * other would leave the same trace, and the trace is there: the token's transfer, then the proxy's word. Whatever else
+ * a transaction did with the nonce shows in the contract's state, not here.
+ */
+export function fateIn(
+  shown: Shown,
+  expected: ExpectedTransfer,
+  proxy: Proxy,
+  atMost?: bigint,
+): AuthorizationFate {
+  if (paidIn(shown, expected, proxy, atMost) !== undefined) return "paid";
+  const nonce = nonceOf(expected);
+  const isGivenUp = shown.logs.some(
+    (log) =>
+      isAt(log, PERMIT2) &&
+      log.topics[0] === INVALIDATED &&
+      log.topics[1]?.toLowerCase() === topicOf(expected.from) &&
+      BigInt(log.data.slice(0, 66)) === nonce >> 8n &&
+      ((BigInt(`0x${log.data.slice(66)}`) >> (nonce & 255n)) & 1n) === 1n,
+  );
+  return isGivenUp ? "canceled" : "untouched";
+}
+
+/** What moved: the value, or where `atMost` is given any amount up to it. */
+export function paidIn(
+  { logs, sent }: Shown,
+  expected: ExpectedTransfer,
+  proxy: Proxy,
+  atMost?: bigint,
+): bigint | undefined {
+  const calls = sent ? callsOf(sent) : [];
+  if (!calls.every(isReadable(proxy, expected.asset))) return undefined;
+  const spent = calls.flatMap((call) => spentBy(call, proxy) ?? []);
+  const nonce = uintWord(nonceOf(expected));
+  for (const { amount } of spent.filter((one) => one.nonce === nonce)) {
+    if (atMost === undefined ? amount !== expected.value : amount > atMost) continue;
+    const moved = { ...expected, value: amount };
+    const alike = spent.filter(({ trace }) => trace === traceWords(moved));
+    const isMine = alike.length === 1 && alike[0]?.nonce === nonce;
+    if (isMine && tracesIn(logs, moved, proxy).includes(amount)) return amount;
+  }
+  return undefined;
+}
+
+const isReadable =
+  (proxy: Proxy, asset: string) =>
+  ({ target }: ContractCall): boolean =>
+    isSame(target, proxy.address) || isSame(target, asset);
+
+/** What left its trace where the calls cannot be read. */
+export function unreadIn(
+  { logs, sent }: Shown,
+  expected: ExpectedTransfer,
+  proxy: Proxy,
+  atMost: bigint,
+): bigint[] {
+  const calls = sent ? callsOf(sent) : [];
+  if (calls.length > 0 && calls.every(isReadable(proxy, expected.asset))) return [];
+  return tracesIn(logs, expected, proxy).filter((amount) => amount <= atMost);
+}
+
+const isSame = (one: string, other: string): boolean => one.toLowerCase() === other.toLowerCase();
+
+const traceWords = ({ asset, from, to, value }: ExpectedTransfer): string =>
+  addressWord(asset) + uintWord(value) + addressWord(from) + addressWord(to);
+
+interface Spent {
+  /** As a word. */
+  nonce: string;
+  trace: string;
+  maximum: bigint;
+  amount: bigint;
+  owner: Address;
+  to: Address;
+  /** Of `upto` alone. */
+  facilitator: Address | undefined;
+}
+
+/** What a call spends, and what it leaves in the logs; undefined where it is no settlement. */
+function spentBy({ target, data }: ContractCall, proxy: Proxy): Spent | undefined {
+  if (!isSame(target, proxy.address)) return undefined;
+  const selector = data.slice(2, 10);
+  const skipped = selector === proxy.settleWithPermit ? PERMIT_WORDS : 0;
+  if (selector !== proxy.settle && skipped === 0) return undefined;
+  const word = (index: number): string =>
+    data.slice(10 + (skipped + index) * WORD, 10 + (skipped + index + 1) * WORD).toLowerCase();
+  // token, maximum, nonce, deadline; of `upto` then the amount; owner, payee; of `upto` then the facilitator.
+  const isUpto = proxy === UPTO_PROXY;
+  const [amount, owner] = isUpto ? [4, 5] : [1, 4];
+  if (word(owner + 2).length !== WORD) return undefined;
+  const addressAt = (index: number): Address => `0x${word(index).slice(24)}`;
+  return {
+    nonce: word(2),
+    trace: word(0) + word(amount) + word(owner) + word(owner + 1),
+    maximum: BigInt(`0x${word(1)}`),
+    amount: BigInt(`0x${word(amount)}`),
+    owner: addressAt(owner),
+    to: addressAt(owner + 1),
+    facilitator: isUpto ? addressAt(owner + 2) : undefined,
+  };
+}
+
+/** A payment out of a wallet as a transaction's calls name it, for whoever finds its transfer first. */
+export interface FoundUse {
+  nonce: `permit2:0x${string}`;
+  terms: SchemeTerms;
+}
+
+/** Which authorization made this transfer: undefined where the calls do not say it without a doubt. */
+export function useBehind(
+  sent: SentCall,
+  transfer: { asset: string; from: string; to: string; value: bigint },
+): FoundUse | undefined {
+  const calls = callsOf(sent);
+  for (const proxy of [EXACT_PROXY, UPTO_PROXY]) {
+    if (!calls.every(isReadable(proxy, transfer.asset))) continue;
+    const trace = traceWords({ ...transfer, nonce: "" });
+    const alike = calls.flatMap((call) => spentBy(call, proxy) ?? []);
+    const [only, ...others] = alike.filter((one) => one.trace === trace);
+    if (!only || others.length > 0) continue;
+    const { maximum, facilitator } = only;
+    const terms: SchemeTerms = facilitator
+      ? { scheme: "upto", maximum: maximum.toString(), facilitator }
+      : { scheme: "exact-permit2" };
+    return { nonce: storedNonce(BigInt(`0x${only.nonce}`)), terms };
+  }
+  return undefined;
+}
+
+/** The token's transfer, and then the proxy's word: what moved each time. */
+function tracesIn(
+  logs: readonly RpcLog[],
+  { asset, from, to }: Pick<ExpectedTransfer, "asset" | "from" | "to">,
+  proxy: Proxy,
+): bigint[] {
+  const moved: bigint[] = [];
+  let last: RpcLog | undefined;
+  for (const log of logs) {
+    if (isAt(log, asset) && log.topics[0] === TRANSFER) last = log;
+    if (!isAt(log, proxy.address) || !SETTLED.has(log.topics[0] ?? "0x")) continue;
+    const isExpected =
+      last?.topics[1]?.toLowerCase() === topicOf(from) &&
+      last.topics[2]?.toLowerCase() === topicOf(to);
+    if (isExpected) moved.push(BigInt(last?.data ?? "0x0"));
+    last = undefined;
+  }
+  return moved;
+}
+
+const AGGREGATE3 = selectorDigits("aggregate3((address,bool,bytes)[])");
+const read = new WeakMap<SentCall, readonly ContractCall[]>();
+
+/** The calls of a transaction to Multicall3, or its only one. Nothing where its bytes are not in the usual form. */
+function callsOf(sent: SentCall): readonly ContractCall[] {
+  const known = read.get(sent);
+  if (known) return known;
+  const { to, data } = sent;
+  const isBatch = isSame(to, MULTICALL3_ADDRESS) && data.slice(2, 10) === AGGREGATE3;
+  const calls = isBatch ? batched(data.slice(10)) : [{ target: to, data }];
+  read.set(sent, calls);
+  return calls;
+}
+
+function batched(words: string): ContractCall[] {
+  const numberAt = (at: number): number => Number.parseInt(words.slice(at, at + WORD), 16);
+  const count = numberAt(WORD);
+  const headAt = 2 * WORD;
+  if (!(count <= words.length / WORD)) return [];
+  const calls: ContractCall[] = [];
+  for (let index = 0; index < count; index += 1) {
+    const at = headAt + numberAt(headAt + index * WORD) * 2;
+    const bytesAt = at + numberAt(at + 2 * WORD) * 2;
+    const data = words.slice(bytesAt + WORD, bytesAt + WORD + numberAt(bytesAt) * 2);
+    if (data.length !== numberAt(bytesAt) * 2) return [];
+    calls.push({ target: `0x${words.slice(at + 24, at + WORD)}`, data: `0x${data}` });
+  }
+  return calls;
+}
