@@ -35,11 +35,6 @@ export const ANNOUNCED_SCHEMES: readonly Scheme[] = SCHEMES.filter(
   ({ name }, index) => SCHEMES.findIndex((scheme) => scheme.name === name) === index,
 );
 
-/** Of these, what a paywall asks for: a price. */
-export const NAMED_SCHEMES: readonly Scheme[] = ANNOUNCED_SCHEMES.filter(
-  ({ isMetered }) => isMetered !== true,
-);
-
 /** Of several ways to move the asset under one name, `extra` says which; the first where it says none of ours. */
 export function findScheme(
   name: unknown,

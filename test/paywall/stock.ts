@@ -7,6 +7,7 @@ import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core
 import { toFacilitatorEvmSigner } from "@x402/evm";
 import { ExactEvmScheme as ExactClient } from "@x402/evm/exact/client";
 import { ExactEvmScheme as ExactFacilitator } from "@x402/evm/exact/facilitator";
+import { UptoEvmScheme as UptoFacilitator } from "@x402/evm/upto/facilitator";
 import { publicActions } from "viem";
 import type { TestAccount, TestChain } from "../helpers/chain.ts";
 
@@ -20,10 +21,11 @@ export function referenceFacilitator(chain: TestChain): CountedFacilitator {
   const { relayer } = chain;
   const wallet = chain.walletClient(relayer).extend(publicActions);
   const signer = toFacilitatorEvmSigner({ ...wallet, address: relayer.address } as never);
-  const facilitator = new x402Facilitator().register(
-    `eip155:${chain.chainId}`,
-    new ExactFacilitator(signer),
-  );
+  const network = `eip155:${chain.chainId}` as const;
+  const facilitator = new x402Facilitator()
+    .register(network, new ExactFacilitator(signer))
+    .register(network, new UptoFacilitator(signer))
+    .registerExtension({ key: "eip2612GasSponsoring" });
   const counted: CountedFacilitator = {
     settled: [],
     asked: 0,

@@ -1,45 +1,45 @@
-/** The facilitator behind a paywall failed us: nothing is served, and nothing is claimed about money. */
-import { encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
-import { type FacilitatorClient, x402ResourceServer } from "@x402/core/server";
-import {
-  type PaymentPayload,
-  type PaymentRequired,
-  type PaymentRequirements,
-  SettleError,
-  type SettleResponse,
-} from "@x402/core/types";
-import { bazaarResourceServerExtension, declareDiscoveryExtension } from "@x402/extensions/bazaar";
-import type { PaymentNetwork } from "./networks.ts";
-import { readProof, v1Body, UsdcScheme } from "./protocol.ts";
-import type { PaywallScheme } from "./scheme.ts";
-
-export class FacilitatorFault extends Error {
-  override name = "FacilitatorFault";
-  /** What Fastify's own error handler answers with. */
-  readonly statusCode: 502 | 503;
-
-  constructor(statusCode: 502 | 503, message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.statusCode = statusCode;
-  }
-}
-
-/** Our own errors (`ApiError`) say themselves what they are to be answered with, and pass through. */
-export function asFault(error: unknown, statusCode: 502 | 503, message: string): Error {
-  if (error instanceof Error && typeof (error as { status?: unknown }).status === "number")
-    return error;
-  return new FacilitatorFault(statusCode, message, { cause: error });
-}
-
 /**
  * Takes the money for a resource, whatever web framework serves it: the protocol library's
  * resource-server core with a facilitator behind it (ours in-process, or anybody's by URL).
- * Settles before anything is served; that one payment gets one answer is the facilitator's promise.
+ * A price is settled before anything is served; of a maximum, what was used is settled when the work is done and
+ * before its answer goes out. That one payment gets one answer is the facilitator's promise.
  */
+import { type FacilitatorClient, x402ResourceServer } from "@x402/core/server";
+import type {
+  PaymentPayload,
+  PaymentRequired,
+  PaymentRequirements,
+  SettleResponse,
+} from "@x402/core/types";
+import { bazaarResourceServerExtension } from "@x402/extensions/bazaar";
+import { type AgainOptions, Door, type VerifyMessage } from "./again.ts";
+import {
+  asFault,
+  FacilitatorFault,
+  refusalIn,
+  notSettled,
+  refused,
+  told,
+  UNKNOWN_OUTCOME,
+  unpaid,
+  type Receipt,
+  type Refused,
+  type Told,
+  type Unpaid,
+} from "./answers.ts";
+import { asSold, discovery, sponsoringFor } from "./extensions.ts";
+import { MeterDesk, type Metered } from "./meter.ts";
+import type { PaymentNetwork } from "./networks.ts";
+import { facilitatorOf, readProof, UsdcScheme } from "./protocol.ts";
+import { ReceiptIssuer, type ReceiptOptions } from "./receipts.ts";
+import type { PaywallScheme } from "./scheme.ts";
+import { OneProcessStore, type PaywallStore } from "./store.ts";
+
+/** USDC as a decimal string; or at most so much, and the handler says what was used. */
+export type RoutePrice = string | { upTo: string };
 
 export interface PaidResource {
-  /** USDC as a decimal string. */
-  price: string;
+  price: RoutePrice;
   description?: string;
   mimeType?: string;
   /** Who sells it, for catalogues. */
@@ -48,9 +48,12 @@ export interface PaidResource {
   payTo?: string;
   /** CAIP-2 ids; the cashier's networks by default. */
   networks?: string[];
+  /** Of a maximum: the work must be done and charged within it. */
   maxTimeoutSeconds?: number;
   /** Announces the resource to catalogues, with an example of the answer. */
   discoverable?: { example?: unknown };
+  /** A wallet that has paid may GET the same URL again for a while, by signing in (`sign-in-with-x`). */
+  again?: AgainOptions;
 }
 
 export interface PaidRequest {
@@ -61,23 +64,44 @@ export interface PaidRequest {
   headers: Record<string, string | string[] | undefined>;
 }
 
-export interface Receipt {
-  payer: string | undefined;
-  transaction: string;
-  network: string;
-  amount: string;
+export interface Settled extends Told {
+  kind: "settled";
+  receipt: Receipt;
+  /** Set when an earlier showing of this proof did the work, and only now the outcome is known. */
+  lateFor?: string;
+  /** The same with a signed receipt, where there is a signer: of what was delivered, so told after the work succeeded. */
+  delivered(): Promise<Told>;
+}
+/** Paid earlier, and signed for now. */
+export interface LetIn {
+  kind: "again";
+  headers: Record<string, string>;
+  payer: string;
 }
 
-export type Charge =
-  | { kind: "unpaid"; headers: Record<string, string>; body: object; required: PaymentRequired }
-  | { kind: "refused"; headers: Record<string, string>; body: object }
-  | { kind: "settled"; headers: Record<string, string>; receipt: Receipt };
+export type Charge = Unpaid | Refused | Settled | Metered | LetIn;
 
 export interface CashierDeps {
   facilitator: FacilitatorClient;
   networks: readonly PaymentNetwork[];
   schemes: readonly PaywallScheme[];
   payTo: string;
+  /** Without it, in this process: then a proof whose outcome stayed unknown is not known after a restart. */
+  store?: PaywallStore | undefined;
+  receipts?: ReceiptOptions | undefined;
+  verifyMessage?: VerifyMessage | undefined;
+  /** What went wrong beside a payment that is none the worse for it. */
+  onFault?: (error: unknown, what: string) => void;
+}
+
+/** A proof that was read, and fits one entry of the terms. */
+export interface Presented {
+  resource: PaidResource;
+  request: PaidRequest;
+  payload: PaymentPayload;
+  terms: PaymentRequirements;
+  required: PaymentRequired;
+  version: 1 | 2;
 }
 
 const MAX_TIMEOUT_SECONDS = 120;
@@ -85,16 +109,27 @@ const MAX_TIMEOUT_SECONDS = 120;
 export class Cashier {
   readonly #server: x402ResourceServer;
   readonly #deps: CashierDeps;
+  readonly #desk: MeterDesk;
+  readonly #issuer: ReceiptIssuer | undefined;
+  readonly #door: Door | undefined;
   #ready: Promise<void> | undefined;
 
   constructor(deps: CashierDeps) {
+    const { store, receipts, schemes, networks } = deps;
     this.#deps = deps;
     this.#server = new x402ResourceServer(deps.facilitator);
-    for (const own of deps.schemes) {
-      const scheme = new UsdcScheme(own, deps.networks);
-      for (const network of deps.networks) this.#server.register(network.id, scheme);
+    for (const name of new Set(schemes.map((scheme) => scheme.name))) {
+      const alike = schemes.filter((scheme) => scheme.name === name);
+      const scheme = new UsdcScheme(name, alike, networks);
+      for (const network of networks) this.#server.register(network.id, scheme);
     }
     this.#server.registerExtension(bazaarResourceServerExtension);
+    this.#desk = new MeterDesk(store ?? new OneProcessStore(), {
+      verify: (shown) => this.#verify(shown),
+      conclude: (shown, amount) => this.#conclude(shown, amount),
+    });
+    this.#issuer = receipts && new ReceiptIssuer(receipts);
+    this.#door = store && new Door(store, deps.verifyMessage);
   }
 
   /** Asks the facilitator what it supports; a failure is asked again by the next request. */
@@ -106,7 +141,7 @@ export class Cashier {
     return this.#ready;
   }
 
-  /** What an unpaid request is told. */
+  /** The terms of a resource: what an unpaid request is told, without what is signed or good for one request only. */
   async required(
     resource: PaidResource,
     request: PaidRequest,
@@ -124,68 +159,106 @@ export class Cashier {
         ...(resource.tags === undefined ? {} : { tags: resource.tags }),
       },
       error,
-      this.#extensions(resource, request),
+      this.#extensions(resource, request, accepts),
     );
   }
 
   /**
-   * Charges for one request. `beforeSettle` runs once the proof fits the terms and before money
-   * moves: what can fail is done there, so that a failure costs the caller nothing.
+   * Charges for one request. `beforeSettle` runs once the proof fits the terms and before money moves: what can fail
+   * is done there, so that a failure costs the caller nothing. Of a maximum nothing is settled here: that is `metered`.
    */
   async charge(
     resource: PaidResource,
     request: PaidRequest,
     beforeSettle: () => Promise<void>,
   ): Promise<Charge> {
+    const entered = await this.#enter(resource, request);
+    if (entered?.isLetIn === true) {
+      await beforeSettle();
+      return { kind: "again", headers: {}, payer: entered.payer };
+    }
     const required = await this.required(resource, request);
+    const refuse = async (error?: string): Promise<Unpaid> =>
+      unpaid(await this.#invite(resource, request, error ? { ...required, error } : required));
     const proof = readProof(request.headers, required.accepts);
-    if (proof.kind === "none") return unpaid(required);
-    if (proof.kind === "malformed") return unpaid({ ...required, error: proof.reason });
+    if (proof.kind === "none") return refuse(entered?.reason);
+    if (proof.kind === "malformed") return refuse(proof.reason);
     const { payload, version } = proof;
     const terms = this.#match(required, payload);
-    if (typeof terms === "string") return unpaid({ ...required, error: terms });
+    if (typeof terms === "string") return refuse(terms);
+    const shown: Presented = { resource, request, payload, terms, required, version };
+    if (isMetered(resource)) return this.#desk.take(shown, beforeSettle);
     await beforeSettle();
-    const settled = await this.#settle(payload, terms, required);
-    const headers = receiptHeaders(settled, version);
-    if (!settled.success) return { kind: "refused", headers, body: refusal(settled) };
-    return {
-      kind: "settled",
-      headers,
-      receipt: {
-        payer: settled.payer,
-        transaction: settled.transaction,
-        network: settled.network,
-        amount: settled.amount ?? terms.amount,
-      },
-    };
+    return this.#conclude(shown, terms.amount);
   }
 
+  async #enter(resource: PaidResource, request: PaidRequest) {
+    if (!resource.again || request.method !== "GET") return undefined;
+    return this.#door?.enter(request, this.#networkIds(resource));
+  }
+
+  /** What is signed, or good for one request, is made only for whoever is to be told. */
+  async #invite(
+    resource: PaidResource,
+    request: PaidRequest,
+    required: PaymentRequired,
+  ): Promise<PaymentRequired> {
+    const isAgain = resource.again && request.method === "GET";
+    const more = {
+      ...(await this.#issuer?.offers(required)),
+      ...(isAgain && this.#door?.challenge(required)),
+    };
+    if (Object.keys(more).length === 0) return required;
+    return { ...required, extensions: { ...required.extensions, ...more } };
+  }
+
+  readonly #networkIds = (resource: PaidResource) =>
+    this.#deps.networks.map(({ id }) => id).filter((id) => resource.networks?.includes(id) ?? true);
+
   async #accepts(resource: PaidResource): Promise<PaymentRequirements[]> {
-    const networks = this.#deps.networks.filter(
-      ({ id }) => resource.networks?.includes(id) ?? true,
-    );
-    const entries = networks
-      .flatMap(({ id }) => this.#deps.schemes.map(({ name }) => ({ scheme: name, network: id })))
-      .filter(({ scheme, network }) => this.#server.getSupportedKind(2, network, scheme));
+    const { price } = resource;
+    const ids = this.#networkIds(resource);
+    const entries = this.#deps.schemes
+      .filter((scheme) => (scheme.isMetered ?? false) === isMetered(resource))
+      .flatMap((scheme) => ids.map((network) => ({ scheme, network })))
+      .filter(({ scheme, network }) => {
+        const kind = this.#server.getSupportedKind(2, network, scheme.name);
+        // Nobody can sign a maximum for an account that is not named.
+        return kind && (scheme.isMetered !== true || facilitatorOf(kind.extra) !== undefined);
+      });
     if (entries.length === 0)
       throw new FacilitatorFault(503, "The facilitator supports none of the networks asked for.");
     return this.#server.buildPaymentRequirementsFromOptions(
-      entries.map((entry) => ({
-        ...entry,
+      entries.map(({ scheme, network }) => ({
+        scheme: scheme.name,
+        network,
         payTo: resource.payTo ?? this.#deps.payTo,
-        price: resource.price,
+        price: typeof price === "string" ? price : price.upTo,
         maxTimeoutSeconds: resource.maxTimeoutSeconds ?? MAX_TIMEOUT_SECONDS,
+        extra: scheme.requirementExtra(this.#networkOf(network)),
       })),
       undefined,
     );
   }
 
-  #extensions(resource: PaidResource, request: PaidRequest): Record<string, unknown> | undefined {
-    if (!resource.discoverable) return undefined;
-    const { example } = resource.discoverable;
-    const declared = declareDiscoveryExtension(
-      example === undefined ? {} : { output: { example } },
+  #networkOf(id: string): PaymentNetwork {
+    const network = this.#deps.networks.find((known) => known.id === id);
+    if (!network) throw new Error(`the cashier knows no network ${id}`);
+    return network;
+  }
+
+  #extensions(
+    resource: PaidResource,
+    request: PaidRequest,
+    accepts: readonly PaymentRequirements[],
+  ): Record<string, unknown> | undefined {
+    const announced = accepts.flatMap(({ network, scheme }) =>
+      this.#server.getFacilitatorExtensions(2, network, scheme),
     );
+    const declared = sponsoringFor(accepts, announced);
+    const { discoverable } = resource;
+    if (discoverable) Object.assign(declared, discovery(discoverable.example));
+    if (Object.keys(declared).length === 0) return undefined;
     return this.#server.enrichExtensions(declared, {
       method: request.method,
       path: request.path,
@@ -201,10 +274,46 @@ export class Cashier {
     return extensions.valid ? terms : extensions.invalidReason;
   }
 
+  /** Undefined where the payment is good. */
+  async #verify({ payload, terms, required }: Presented): Promise<SettleResponse | undefined> {
+    try {
+      const { isValid, invalidReason, invalidMessage, payer } = await this.#server.verifyPayment(
+        asSold(payload, required),
+        terms,
+        required.extensions,
+      );
+      if (isValid) return undefined;
+      const reason = invalidReason ?? "invalid_payload";
+      return notSettled(terms, reason, invalidMessage ?? reason, payer);
+    } catch (error) {
+      throw asFault(error, 503, "The facilitator cannot be asked whether the payment is good.");
+    }
+  }
+
+  /** `amount` in atomic units: of a maximum, what was used; of nothing, nothing is sent. */
+  async #conclude(shown: Presented, amount: string): Promise<Settled | Refused> {
+    const { terms, version, resource, request } = shown;
+    const response = await this.#settle(shown, { ...terms, amount });
+    if (!response.success) return refused(response, version);
+    const { payer } = response;
+    if (this.#door && resource.again && payer !== undefined && request.method === "GET")
+      await this.#door
+        .remember(request, payer, resource.again)
+        .catch((error: unknown) => this.#deps.onFault?.(error, "remembering who has paid"));
+    return this.#settled(response, amount, shown);
+  }
+
+  #settled(response: SettleResponse, amount: string, { request, version }: Presented): Settled {
+    const { payer, transaction, network } = response;
+    const receipt = { payer, transaction, network, amount: response.amount ?? amount };
+    const delivered = async (): Promise<Told> =>
+      told((await this.#issuer?.receipted(response, request.url)) ?? response, version);
+    return { kind: "settled", ...told(response, version), receipt, delivered };
+  }
+
   async #settle(
-    payload: PaymentPayload,
+    { payload, required, resource }: Presented,
     terms: PaymentRequirements,
-    required: PaymentRequired,
   ): Promise<SettleResponse> {
     try {
       return await this.#server.settlePayment(
@@ -213,67 +322,15 @@ export class Cashier {
         required.extensions,
         undefined,
         undefined,
-        "before-handler",
+        isMetered(resource) ? "after-handler" : "before-handler",
       );
     } catch (error) {
-      // A facilitator by URL may report a refusal as an HTTP error with the outcome in its body.
-      if (error instanceof SettleError && error.errorReason !== undefined)
-        return { ...refusalOf(error), success: false };
-      throw asFault(
-        error,
-        502,
-        "Whether the payment was settled is not known. Show the same proof again.",
-      );
+      const refusal = refusalIn(error);
+      if (refusal) return refusal;
+      throw asFault(error, 502, UNKNOWN_OUTCOME);
     }
   }
 }
 
-/**
- * What is paid and by whom is the payer's word; what is sold is ours, so the extensions of whoever shows the proof
- * are dropped.
- */
-function asSold(
-  { x402Version, accepted, payload }: PaymentPayload,
-  { resource, extensions }: PaymentRequired,
-): PaymentPayload {
-  return {
-    x402Version,
-    accepted,
-    payload,
-    resource,
-    ...(extensions === undefined ? {} : { extensions }),
-  };
-}
-
-const refusalOf = ({ errorReason, errorMessage, transaction, network }: SettleError) => ({
-  transaction,
-  network,
-  ...(errorReason === undefined ? {} : { errorReason }),
-  ...(errorMessage === undefined ? {} : { errorMessage }),
-});
-
-function unpaid(required: PaymentRequired): Charge {
-  return {
-    kind: "unpaid",
-    headers: { "payment-required": encodePaymentRequiredHeader(required) },
-    body: v1Body(required),
-    required,
-  };
-}
-
-/** Also on failure, so that the payer learns what became of the signed authorization. */
-function receiptHeaders(settled: SettleResponse, version: 1 | 2): Record<string, string> {
-  const encoded = encodePaymentResponseHeader(settled);
-  return version === 1
-    ? { "payment-response": encoded, "x-payment-response": encoded }
-    : { "payment-response": encoded };
-}
-
-const refusal = (settled: SettleResponse): object => ({
-  x402Version: 2,
-  success: false,
-  error: settled.errorMessage ?? settled.errorReason ?? "The payment was not settled.",
-  errorReason: settled.errorReason,
-  transaction: settled.transaction,
-  network: settled.network,
-});
+export const isMetered = ({ price }: Pick<PaidResource, "price">): boolean =>
+  typeof price !== "string";

@@ -13,10 +13,16 @@ import type {
   preHandlerAsyncHookHandler,
 } from "fastify";
 import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server";
+import { againMs, type VerifyMessage } from "./again.ts";
+import { Cashier, isMetered, type PaidRequest, type PaidResource } from "./charge.ts";
 import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 import { payPage } from "./pay-page.ts";
-import { EXACT_EIP3009, type PaywallScheme } from "./scheme.ts";
-import { Cashier, type PaidRequest, type PaidResource, type Receipt } from "./charge.ts";
+import { Payment } from "./payment.ts";
+import { isForVersion1 } from "./protocol.ts";
+import type { ReceiptOptions } from "./receipts.ts";
+import { EXACT_EIP3009, type PaywallScheme, UPTO } from "./scheme.ts";
+import { Serving } from "./serving.ts";
+import type { PaywallStore } from "./store.ts";
 
 export interface PaywallRoute extends PaidResource {
   /**
@@ -32,8 +38,14 @@ export interface PaywallOptions {
   /** CAIP-2 ids, or the facts of networks; the first is what a browser pays on. */
   networks: readonly (string | PaymentNetwork)[];
   payTo: string;
-  /** How may be paid: `exact` over EIP-3009 unless said. */
+  /** How may be paid, best first: `exact` over EIP-3009, and `upto` for routes with a maximum, unless said. */
   schemes?: readonly PaywallScheme[];
+  /** Signs offers and receipts (`offer-and-receipt`), with the key of `payTo` where it is at hand. Off without it. */
+  receipts?: ReceiptOptions;
+  /** What must be known beyond one request: see `PaywallStore`. Routes with `again` need one. */
+  store?: PaywallStore;
+  /** Asks contract accounts whether they signed; without it only ordinary accounts sign in. */
+  verifyMessage?: VerifyMessage;
   /** The origin clients see; by default taken from each request. */
   publicUrl?: string;
   /** Where the pay page's script and style are served. */
@@ -43,12 +55,12 @@ export interface PaywallOptions {
 
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** The price of this route; it is settled before the handler runs. */
+    /** The price of this route; it is settled before the handler runs, or what was used of it before the answer goes out. */
     paywall?: PaywallRoute;
   }
   interface FastifyRequest {
-    /** What was paid for this request, on a route with a price. */
-    payment: Receipt | undefined;
+    /** What was paid for this request, or may be charged for it, on a route with a price. */
+    payment: Payment | undefined;
   }
   interface FastifyInstance {
     cashier: Cashier;
@@ -56,22 +68,30 @@ declare module "fastify" {
 }
 
 export const paywall = fp(registerPaywall, { name: "x402-paywall" });
-export { Cashier, type PaidResource, type Receipt } from "./charge.ts";
+export type { AgainOptions, VerifyMessage } from "./again.ts";
+export type { Receipt } from "./answers.ts";
+export { Cashier, type Charge, type PaidResource, type RoutePrice } from "./charge.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
-export type { PaywallScheme } from "./scheme.ts";
+export { Payment } from "./payment.ts";
+export type { ReceiptOptions } from "./receipts.ts";
+export { EXACT_EIP3009, EXACT_PERMIT2, type PaywallScheme, UPTO } from "./scheme.ts";
+export { type MeteredCharge, OneProcessStore, type PaywallStore } from "./store.ts";
 
 async function registerPaywall(app: FastifyInstance, options: PaywallOptions): Promise<void> {
   const networks = options.networks.map(networkFacts);
   const assetsPath = options.assetsPath ?? "/paywall";
-  const { payTo, schemes = [EXACT_EIP3009] } = options;
+  const { payTo, schemes = [EXACT_EIP3009, UPTO], store, receipts, verifyMessage } = options;
   const facilitator =
     typeof options.facilitator === "string"
       ? new HTTPFacilitatorClient({ url: options.facilitator })
       : options.facilitator;
-  const cashier = new Cashier({ facilitator, networks, schemes, payTo });
+  const onFault = (err: unknown, what: string) => app.log.error({ err }, what);
+  const known = { facilitator, networks, schemes, payTo, store, receipts, verifyMessage };
+  const cashier = new Cashier({ ...known, onFault });
   app.decorate("cashier", cashier);
   app.decorateRequest("payment", undefined);
   serveAssets(app, assetsPath);
+  const serving = new Serving(onFault);
 
   const takePayment: preHandlerAsyncHookHandler = async (request, reply) => {
     const resource = request.routeOptions.config.paywall;
@@ -84,12 +104,16 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
       resource.prepare?.(request, reply),
     );
     reply.headers(charge.headers);
-    if (charge.kind === "settled") {
-      request.payment = charge.receipt;
-      return undefined;
+    if (charge.kind !== "unpaid" && charge.kind !== "refused") {
+      request.payment = new Payment(charge);
+      return serving.begin(request, reply, charge);
     }
     reply.code(402);
-    if (charge.kind === "unpaid" && isBrowser(request)) {
+    if (
+      charge.kind === "unpaid" &&
+      isBrowser(request) &&
+      charge.required.accepts.some(isForVersion1)
+    ) {
       const walletRpcUrl = options.walletRpcUrl ?? ((network) => network.publicRpcUrl);
       const html = payPage({ required: charge.required, networks, assetsPath, walletRpcUrl });
       return reply.type("text/html; charset=utf-8").header("vary", "accept").send(html);
@@ -102,11 +126,41 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
   };
 
   app.addHook("onRoute", (route) => {
-    if (!route.config?.paywall) return;
+    const resource = route.config?.paywall;
+    if (!resource) return;
+    const methods = [route.method].flat();
+    checkRoute(resource, { schemes, store, methods });
     // Last of the preHandlers: nobody pays for a request that would be refused anyway.
     const hooks = [route.preHandler ?? []].flat();
-    if (!hooks.includes(takePayment)) route.preHandler = [...hooks, takePayment];
+    if (hooks.includes(takePayment)) return;
+    route.preHandler = [...hooks, takePayment];
+    // Last before the answer: what was used is settled when the answer is ready.
+    route.onSend = [...[route.onSend ?? []].flat(), serving.end];
   });
+}
+
+/** What would fail at each request, or could not be kept, fails at the start. */
+function checkRoute(
+  resource: PaywallRoute,
+  {
+    schemes,
+    store,
+    methods,
+  }: Pick<PaywallOptions, "store"> & {
+    schemes: readonly PaywallScheme[];
+    methods: readonly string[];
+  },
+): void {
+  if (!schemes.some((scheme) => (scheme.isMetered ?? false) === isMetered(resource)))
+    throw new Error(
+      `none of the paywall's schemes can be paid ${isMetered(resource) ? "by use" : "a fixed price"}`,
+    );
+  if (!resource.again) return;
+  againMs(resource.again);
+  if (!store)
+    throw new Error("a route with `again` needs the paywall to have a `store`: see PaywallStore");
+  if (methods.some((method) => method !== "GET" && method !== "HEAD"))
+    throw new Error("only a GET can be fetched again: what else was sent is not in its URL");
 }
 
 function paidRequest(request: FastifyRequest, publicUrl: string | undefined): PaidRequest {

@@ -18,20 +18,24 @@ class PriceError extends Error {
   override name = "PriceError";
 }
 
+/** All schemes of one name: the library knows schemes by it, and `extra` says how the asset moves. */
 export class UsdcScheme implements SchemeNetworkServer {
   readonly scheme: string;
   readonly defaultAssetTransferMethod: string;
   readonly paymentFlows: NonNullable<SchemeNetworkServer["paymentFlows"]>;
-  readonly #own: PaywallScheme;
+  /** Of a facilitator's accounts another may be named in the terms that were signed, after a restart or by a replica. */
+  readonly dynamicExtraFields = ["facilitatorAddress"];
   readonly #networks: readonly PaymentNetwork[];
 
-  constructor(own: PaywallScheme, networks: readonly PaymentNetwork[]) {
-    this.scheme = own.name;
-    this.defaultAssetTransferMethod = own.transferMethod;
-    this.paymentFlows = {
-      [own.transferMethod]: { supported: ["upfront"], default: "upfront" },
-    };
-    this.#own = own;
+  constructor(name: string, alike: readonly PaywallScheme[], networks: readonly PaymentNetwork[]) {
+    this.scheme = name;
+    this.defaultAssetTransferMethod = alike[0]?.transferMethod ?? "";
+    this.paymentFlows = Object.fromEntries(
+      alike.map(({ transferMethod, isMetered }) => {
+        const flow = isMetered === true ? "authorization" : "upfront";
+        return [transferMethod, { supported: [flow], default: flow }];
+      }),
+    );
     this.#networks = networks;
   }
 
@@ -40,19 +44,29 @@ export class UsdcScheme implements SchemeNetworkServer {
     if (!facts) throw new PriceError(`the paywall knows no network ${network}`);
     const parsed = parsePayable(price);
     if (!parsed.ok) throw new PriceError(`the price ${JSON.stringify(price)} ${parsed.reason}`);
-    return {
-      asset: facts.usdc.address,
-      amount: parsed.atomic.toString(),
-      extra: this.#own.requirementExtra(facts),
-    };
+    return { asset: facts.usdc.address, amount: parsed.atomic.toString() };
   }
 
+  /** Whoever signs a maximum names the account that may charge it: the facilitator says which. */
   async enhancePaymentRequirements(
     requirements: PaymentRequirements,
+    { extra }: { extra?: Record<string, unknown> },
   ): Promise<PaymentRequirements> {
-    return requirements;
+    const facilitatorAddress = facilitatorOf(extra);
+    if (facilitatorAddress === undefined) return requirements;
+    return { ...requirements, extra: { ...requirements.extra, facilitatorAddress } };
   }
 }
+
+/** Of a kind that a facilitator supports: the account that is to be named by the payer. */
+export function facilitatorOf(extra: Record<string, unknown> | undefined): string | undefined {
+  const address = extra?.["facilitatorAddress"];
+  return typeof address === "string" ? address : undefined;
+}
+
+/** Version 1 knows EIP-3009 alone, which needs no name there. */
+export const isForVersion1 = ({ scheme, extra }: PaymentRequirements): boolean =>
+  scheme === "exact" && (extra["assetTransferMethod"] ?? "eip3009") === "eip3009";
 
 /** Reads what a caller shows as proof of payment, in either version of the protocol. */
 
@@ -84,7 +98,8 @@ export function readProof(
   if (decoded["x402Version"] !== 1) return { kind: "malformed", reason: "invalid_x402_version" };
   const network = findAmong(String(decoded["network"]), PAYMENT_NETWORKS)?.id;
   const accepted = accepts.find(
-    (entry) => entry.scheme === decoded["scheme"] && entry.network === network,
+    (entry) =>
+      isForVersion1(entry) && entry.scheme === decoded["scheme"] && entry.network === network,
   );
   if (!accepted) return { kind: "malformed", reason: "invalid_network" };
   // The signed authorization is the same object in both versions; from here on there is one path.
@@ -94,15 +109,15 @@ export function readProof(
 
 /**
  * The body of an unpaid answer. Version 2 leaves it free (its terms are in the header), so it speaks
- * version 1, with version 2's names beside: whoever reads only bodies finds the same terms. Where
- * version 1 has no name for a network the CAIP-2 id stands, which a version 1 client refuses.
+ * version 1, with version 2's names beside: whoever reads only bodies finds those of the terms that version 1
+ * can pay. Where it has no name for a network the CAIP-2 id stands, which a version 1 client refuses.
  */
 
 export function v1Body({ accepts, error, resource }: PaymentRequired): object {
   return {
     x402Version: 1,
     error: error ?? "Payment required",
-    accepts: accepts.map((entry) => ({
+    accepts: accepts.filter(isForVersion1).map((entry) => ({
       scheme: entry.scheme,
       network: findAmong(entry.network, PAYMENT_NETWORKS)?.v1Name ?? entry.network,
       maxAmountRequired: entry.amount,

@@ -6,6 +6,8 @@ export interface PaywallScheme {
   readonly name: string;
   /** As the protocol names the way the asset moves. */
   readonly transferMethod: string;
+  /** A maximum is signed, and what was used is charged: asked for where a route says `{ upTo }`, and only there. */
+  readonly isMetered?: boolean;
   /** `extra` of a payment requirement. */
   requirementExtra(network: PaymentNetwork): Record<string, unknown>;
 }
@@ -16,4 +18,25 @@ export const EXACT_EIP3009: PaywallScheme = {
   transferMethod: "eip3009",
   /** `extra` of a payment requirement. */
   requirementExtra: ({ usdc }) => ({ name: usdc.name, version: usdc.version }),
+};
+
+const overPermit2: PaywallScheme["requirementExtra"] = ({ usdc }) => ({
+  name: usdc.name,
+  version: usdc.version,
+  assetTransferMethod: "permit2",
+});
+
+/** The payer signs for x402's proxy of Permit2; its allowance to Permit2 can come with the payment, where that is sponsored. */
+export const EXACT_PERMIT2: PaywallScheme = {
+  name: "exact",
+  transferMethod: "permit2",
+  requirementExtra: overPermit2,
+};
+
+/** The payer signs a maximum over Permit2, for the one account of the facilitator that may charge it. */
+export const UPTO: PaywallScheme = {
+  name: "upto",
+  transferMethod: "permit2",
+  isMetered: true,
+  requirementExtra: overPermit2,
 };

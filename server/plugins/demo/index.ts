@@ -4,9 +4,12 @@ import { ApiError } from "../../errors.ts";
 import type { PaywallRoute } from "../../../packages/paywall/src/paywall.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { Type } from "typebox";
+import { formatAtomic } from "../../core/money.ts";
 import { NetworkId, Nullable, Timestamp } from "../../schemas/common.ts";
 
 const PRICE = "0.001";
+const PRICE_PER_BLOCK_ATOMIC = 1_000n;
+const MAX_BLOCKS = 50;
 
 const ChainStats = Type.Object({
   network: NetworkId,
@@ -20,6 +23,20 @@ const ChainStats = Type.Object({
   transactions: Type.Integer({ description: "In the latest block" }),
   meanBlockTimeSeconds: Nullable(Type.Number({ description: "Over the last `blocksSampled`" })),
   blocksSampled: Type.Integer(),
+});
+
+const Blocks = Type.Object({
+  network: NetworkId,
+  blocks: Type.Array(
+    Type.Object({
+      height: Type.Integer(),
+      hash: Type.String(),
+      time: Timestamp,
+      gasUsed: Type.String(),
+      transactions: Type.Integer(),
+    }),
+    { description: "Fewer than asked for where the chain has no more" },
+  ),
 });
 
 /** The protocol's, not ours: see the PAYMENT-REQUIRED header. A settle that failed answers it too. */
@@ -88,6 +105,45 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 
+  const blocksPaywall: PaywallRoute = {
+    price: { upTo: formatAtomic(PRICE_PER_BLOCK_ATOMIC * BigInt(MAX_BLOCKS)) },
+    networks: [network.id],
+    description: `Blocks of ${network.name}, paid by the block`,
+    mimeType: "application/json",
+    serviceName: "Purser",
+    tags: ["data", "chain"],
+    // A block of the past stays what it is: there is nothing new to be sold at the same URL.
+    again: { for: "1h" },
+  };
+  app.get(
+    `/api/${network.slug}-blocks`,
+    {
+      config: { auth: "public", paywall: blocksPaywall, errors: ["chain_unavailable"] },
+      schema: {
+        tags: ["demo"],
+        operationId: "getBlocks",
+        summary: `Blocks of ${network.name} for ${formatAtomic(PRICE_PER_BLOCK_ATOMIC)} USDC each (x402, scheme upto)`,
+        description:
+          "The payer signs for the maximum, and is charged for the blocks that are answered; for none, nothing. Whoever has paid may fetch the same URL again for an hour by signing in (sign-in-with-x).",
+        querystring: Type.Object({
+          from: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER - MAX_BLOCKS }),
+          count: Type.Integer({ minimum: 1, maximum: MAX_BLOCKS, default: 10 }),
+        }),
+        response: { 200: Blocks, 402: PaymentRequiredAnswer },
+      },
+    },
+    async (request) => {
+      const { from, count } = request.query;
+      const found = await blocksFrom(blocks, BigInt(from), count).catch((cause: unknown) => {
+        throw new ApiError("chain_unavailable", { cause });
+      });
+      const price = PRICE_PER_BLOCK_ATOMIC * BigInt(found.length);
+      // What is too little to be settled is free.
+      request.payment?.charge(price < app.config.minPaymentAtomic ? 0n : price);
+      return { network: network.id, blocks: found };
+    },
+  );
+
   app.listings.addBuiltIn({
     key: `chain-stats:${network.id}`,
     name: `${network.name} block statistics`,
@@ -146,6 +202,20 @@ async function chainStats(network: NetworkFacts, blocks: BlockReader) {
     meanBlockTimeSeconds: span === 0n ? null : meanSeconds(oldest, latest, span),
     blocksSampled: Number(span),
   };
+}
+
+/** Up to the newest. */
+async function blocksFrom({ latest, at }: BlockReader, from: bigint, count: number) {
+  const { number: newest } = await latest();
+  const heights = Array.from({ length: count }, (_, index) => from + BigInt(index));
+  const found = await Promise.all(heights.filter((height) => height <= newest).map(at));
+  return found.map(({ number, hash, timestamp, gasUsed, transactions }) => ({
+    height: Number(number),
+    hash,
+    time: new Date(Number(timestamp) * 1000).toISOString(),
+    gasUsed: gasUsed.toString(),
+    transactions: transactions.length,
+  }));
 }
 
 /** Whole seconds over whole blocks, to a thousandth; block times are no money. */

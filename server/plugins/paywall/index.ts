@@ -1,7 +1,8 @@
 import fp from "fastify-plugin";
-import { privateKeyToAddress } from "viem/accounts";
+import { privateKeyToAccount } from "viem/accounts";
 import { paywall } from "../../../packages/paywall/src/paywall.ts";
-import { NAMED_SCHEMES } from "../../schemes/index.ts";
+import { SCHEMES } from "../../schemes/index.ts";
+import { PostgresPaywallStore } from "./store.ts";
 
 /** Of what is sold: the protocol's own headers. */
 const TOLD = {
@@ -20,10 +21,19 @@ const TOLD = {
 export default fp(
   async (app) => {
     const { config } = app;
-    const [relayer] = config.relayerPrivateKeys;
+    const [relayerKey] = config.relayerPrivateKeys;
+    const relayer = relayerKey && privateKeyToAccount(relayerKey);
     // Unless DEMO_PAY_TO says otherwise the relayer is paid: what the demo earns pays for gas on Arc.
-    const payTo = config.demoPayTo ?? (relayer && privateKeyToAddress(relayer));
+    const payTo = config.demoPayTo ?? relayer?.address;
     if (payTo === undefined) throw new Error("the paywall needs somebody to pay");
+    // An offer is worth something where whoever is paid has signed it: of those keys ours is the relayer's alone.
+    const isOurs = relayer?.address.toLowerCase() === payTo.toLowerCase();
+    const store = new PostgresPaywallStore(app.prisma);
+    app.jobs.addTask(
+      "forget-paywall-notes",
+      async () => app.log.info({ expired: await store.forgetOld() }, "old paywall notes deleted"),
+      { cron: "51 * * * *", atStart: true },
+    );
     app.addHook("onRoute", (route) => {
       if (route.config?.paywall) route.config = { ...route.config, answerHeaders: TOLD };
     });
@@ -31,7 +41,9 @@ export default fp(
       facilitator: app.facilitator.feeFreeInProcessClient(),
       networks: config.networks,
       payTo,
-      schemes: NAMED_SCHEMES,
+      schemes: SCHEMES,
+      store,
+      ...(relayer && isOurs && { receipts: { signer: relayer } }),
       publicUrl: config.publicUrl,
       walletRpcUrl: (network) =>
         (config.local && config.networks.find(({ id }) => id === network.id)?.rpcUrls[0]) ??

@@ -1,0 +1,51 @@
+/** What a handler sees of a payment, and how it says what of a maximum was used. */
+import type { Receipt } from "./answers.ts";
+import type { LetIn, Settled } from "./charge.ts";
+import type { Metered } from "./meter.ts";
+import { formatAtomic, parseDecimal } from "./money.ts";
+
+export class Payment implements Receipt {
+  /** `settled` before the handler runs; `metered`: after it; `again`: paid by an earlier request. */
+  readonly kind: "settled" | "metered" | "again";
+  readonly payer: string | undefined;
+  readonly network: string;
+  /** The hash, where it is settled already; else empty. */
+  readonly transaction: string;
+  /** Settled for this request so far, in atomic units. */
+  readonly amount: string;
+  /** The most that can be charged for this request, in atomic units. */
+  readonly maximum: string | undefined;
+  #used: bigint | undefined;
+
+  constructor(charge: Settled | Metered | LetIn) {
+    this.kind = charge.kind;
+    const receipt = charge.kind === "settled" ? charge.receipt : undefined;
+    this.payer = charge.kind === "settled" ? charge.receipt.payer : charge.payer;
+    this.network = receipt?.network ?? (charge.kind === "metered" ? charge.network : "");
+    this.transaction = receipt?.transaction ?? "";
+    this.amount = receipt?.amount ?? "0";
+    this.maximum = charge.kind === "metered" ? charge.maximum : undefined;
+  }
+
+  /**
+   * Says what was used: USDC as a decimal string, or atomic units. Once for a request, on a route with a maximum;
+   * "0" is a free answer. Where nothing is to be charged any more (signed in, or settled by an earlier showing of the
+   * same proof), it changes nothing.
+   */
+  charge(used: string | bigint): void {
+    const parsed =
+      typeof used === "string" ? parseDecimal(used) : { ok: true as const, atomic: used };
+    if (!parsed.ok) throw new RangeError(`what was used ${parsed.reason}`);
+    if (this.#used !== undefined) throw new Error("what was used is said once");
+    if (this.maximum !== undefined && (parsed.atomic < 0n || parsed.atomic > BigInt(this.maximum)))
+      throw new RangeError(
+        `${formatAtomic(parsed.atomic)} USDC is more than the ${formatAtomic(BigInt(this.maximum))} that were signed for`,
+      );
+    this.#used = parsed.atomic;
+  }
+
+  /** Atomic units; undefined while nothing was said. */
+  get used(): bigint | undefined {
+    return this.#used;
+  }
+}

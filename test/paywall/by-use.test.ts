@@ -1,0 +1,331 @@
+// Goal: every way to pay is taken as offered, and of a maximum exactly what was used is charged, once, before the answer goes out.
+import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
+import type { FacilitatorClient } from "@x402/core/server";
+import { wrapAxiosWithPayment } from "@x402/axios";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import { create as createAxios } from "axios";
+import Fastify, { type FastifyInstance } from "fastify";
+import { Readable } from "node:stream";
+import t, { type Test } from "tap";
+import type { Hex } from "viem";
+import { EXACT_EIP3009, EXACT_PERMIT2, paywall } from "../../packages/paywall/src/paywall.ts";
+import { testApp } from "../helpers/app.ts";
+import type { TestChain } from "../helpers/chain.ts";
+import { until } from "../helpers/until.ts";
+import { approvePermit2 } from "../helpers/permit2.ts";
+import {
+  ALL_SCHEMES,
+  balanceOf,
+  newAccount,
+  openShop,
+  overPermit2,
+  proofOf,
+  stockPayer,
+} from "./shop.ts";
+import { referenceFacilitator } from "./stock.ts";
+
+const UP_TO = { price: { upTo: "0.05" }, description: "Words, by the word" };
+const MAXIMUM = 50_000n;
+
+/** What happened at the merchant's, in order. */
+const log: string[] = [];
+let gate: Promise<void> | undefined;
+
+function routes(app: FastifyInstance): void {
+  app.get("/joke", { config: { paywall: { price: "0.01" } } }, async (request) => ({
+    payer: request.payment?.payer,
+    kind: request.payment?.kind,
+  }));
+  app.get("/words", { config: { paywall: UP_TO } }, async (request, reply) => {
+    const { used = "0.0123" } = request.query as { used?: string };
+    log.push("worked");
+    await gate;
+    void reply.header("x-words", "three");
+    request.payment?.charge(used);
+    return { words: 3, payer: request.payment?.payer, maximum: request.payment?.maximum };
+  });
+  app.get("/stream", { config: { paywall: UP_TO } }, async (request, reply) => {
+    request.payment?.charge(20_000n);
+    return reply.type("text/plain").send(Readable.from(["one ", "two ", "three"]));
+  });
+  app.get("/silent", { config: { paywall: UP_TO } }, async () => ({ words: 3 }));
+  app.get("/broken", { config: { paywall: UP_TO } }, async (request) => {
+    request.payment?.charge("0.01");
+    throw new Error("after it was said");
+  });
+  app.get("/sorry", { config: { paywall: UP_TO } }, async (request, reply) => {
+    request.payment?.charge("0.01");
+    return reply.code(422).send({ sorry: true });
+  });
+  app.get("/twice", { config: { paywall: UP_TO } }, async (request) => {
+    request.payment?.charge("0.01");
+    request.payment?.charge("0.02");
+    return {};
+  });
+}
+
+const receiptOf = (answer: Response) =>
+  decodePaymentResponseHeader(answer.headers.get("payment-response") ?? "");
+const termsOf = async (url: string) => {
+  const answer = await fetch(url);
+  return {
+    required: decodePaymentRequiredHeader(answer.headers.get("payment-required") ?? ""),
+    body: (await answer.json()) as { accepts: { extra: Record<string, unknown> }[] },
+  };
+};
+
+const our = await testApp(t, { listen: true });
+const { chain } = our;
+
+const FACILITATORS: Record<string, () => FacilitatorClient | string> = {
+  ours: () => `${our.baseUrl}/api/x402`,
+  "the reference": () => referenceFacilitator(chain),
+};
+
+for (const [name, facilitator] of Object.entries(FACILITATORS)) {
+  t.test(`through ${name}`, async (t) => {
+    const { origin, payTo, logged } = await openShop(t, chain, facilitator(), routes);
+    const payer = newAccount();
+    await chain.mint(payer.address, 1_000_000n);
+    const paying = wrapFetchWithPayment(fetch, stockPayer(chain, payer));
+    const paid = () => balanceOf(chain, payTo);
+
+    await t.test("one 402 offers both ways, the token's own first", async (t) => {
+      const { required, body } = await termsOf(`${origin}/joke`);
+      t.match(required.accepts, [
+        { scheme: "exact", extra: { name: "USDC", paymentFlow: "upfront" } },
+        { scheme: "exact", extra: { assetTransferMethod: "permit2", paymentFlow: "upfront" } },
+      ]);
+      t.equal(required.accepts[0]?.extra["assetTransferMethod"], undefined);
+      t.equal(required.accepts.length, 2);
+      t.match(required.extensions, { eip2612GasSponsoring: { info: {}, schema: {} } });
+      t.equal(body.accepts.length, 1, "version 1 is told what it can pay");
+      t.notMatch(JSON.stringify(body.accepts), "permit2");
+    });
+
+    await t.test("a stock client pays over Permit2 without gas or an allowance", async (t) => {
+      const before = await paid();
+      const client = stockPayer(chain, payer, overPermit2);
+      const answer = await wrapFetchWithPayment(fetch, client)(`${origin}/joke`);
+      t.same(await answer.json(), { payer: payer.address, kind: "settled" });
+      t.match(receiptOf(answer), { success: true, payer: payer.address });
+      t.equal((await paid()) - before, 10_000n);
+      const headers = await proofOf(client, `${origin}/joke`);
+      t.equal((await fetch(`${origin}/joke`, { headers })).status, 200);
+      t.equal((await fetch(`${origin}/joke`, { headers })).status, 402, "once");
+      t.equal((await paid()) - before, 20_000n);
+    });
+
+    await t.test("of a maximum, what was used is settled before the answer", async (t) => {
+      const before = await paid();
+      const { required, body } = await termsOf(`${origin}/words`);
+      t.match(required.accepts, [
+        { scheme: "upto", amount: String(MAXIMUM), extra: { facilitatorAddress: /^0x/ } },
+      ]);
+      t.equal(required.accepts[0]?.extra["paymentFlow"], undefined);
+      t.same(body.accepts, [], "nothing that version 1 can pay");
+      const answer = await paying(`${origin}/words`);
+      t.equal(answer.status, 200);
+      t.same(await answer.json(), {
+        words: 3,
+        payer: payer.address,
+        maximum: String(MAXIMUM),
+      });
+      const receipt = receiptOf(answer);
+      t.match(receipt, { success: true, payer: payer.address, amount: "12300" });
+      const hash = receipt.transaction as Hex;
+      t.equal((await chain.publicClient.getTransactionReceipt({ hash })).status, "success");
+      t.equal((await paid()) - before, 12_300n);
+    });
+
+    await t.test("the stock axios client too; a stream waits for its payment", async (t) => {
+      const before = await paid();
+      const api = wrapAxiosWithPayment(createAxios(), stockPayer(chain, payer) as never);
+      const answer = await api.get<string>(`${origin}/stream`);
+      t.equal(answer.data, "one two three");
+      t.equal((await paid()) - before, 20_000n);
+    });
+
+    await t.test("nothing used is nothing settled, and said", async (t) => {
+      const before = await paid();
+      const answer = await paying(`${origin}/words?used=0`);
+      t.equal(answer.status, 200);
+      t.match(receiptOf(answer), { success: true, transaction: "", amount: "0" });
+      t.equal(await paid(), before);
+    });
+
+    await t.test("work that fails, or never says what it used, costs nothing", async (t) => {
+      const before = await paid();
+      for (const [path, status, served] of [
+        ["/broken", 500, /after it was said/],
+        ["/sorry", 422, /sorry/],
+        ["/twice", 500, /said once/],
+        ["/words?used=0.050001", 500, /more than/],
+        ["/words?used=-1", 500, /must be/],
+        ["/silent", 500, /never said what was used/],
+      ] as const) {
+        const answer = await paying(`${origin}${path}`);
+        t.equal(answer.status, status, path);
+        t.equal(answer.headers.get("payment-response"), null, path);
+        t.match(await answer.text(), served, path);
+      }
+      t.match(logged.join(""), "GET /silent");
+      t.equal(await paid(), before);
+    });
+
+    await t.test("a proof in use, and one used up, serve nobody", async (t) => {
+      const before = await paid();
+      const url = `${origin}/words`;
+      const headers = await proofOf(stockPayer(chain, payer), url);
+      log.length = 0;
+      let open = () => {};
+      gate = new Promise((resolve) => (open = resolve));
+      let refused = 0;
+      const shown = Array.from({ length: 20 }, async () => {
+        const answer = await fetch(url, { headers });
+        if (answer.status === 402) refused += 1;
+        return answer;
+      });
+      await until(() => refused === 19 && log.length > 0);
+      t.same(log, ["worked"], "one payment does not make it work twice");
+      open();
+      const answers = await Promise.all(shown);
+      gate = undefined;
+      t.equal(answers.filter(({ status }) => status === 200).length, 1);
+      for (const answer of answers.filter(({ status }) => status !== 200))
+        t.match(receiptOf(answer), { success: false, errorReason: "duplicate_settlement" });
+      const again = await fetch(url, { headers });
+      t.equal(again.status, 402);
+      t.equal(again.headers.get("payment-required"), null, "no invitation to pay a second time");
+      t.equal(again.headers.get("x-words"), null);
+      t.match(receiptOf(again), { success: false, errorReason: /./ });
+      t.same(log, ["worked"]);
+      const elsewhere = await fetch(`${url}?used=0.05`, { headers });
+      t.match(receiptOf(elsewhere), { success: false, errorReason: "duplicate_settlement" });
+      t.equal((await paid()) - before, 12_300n);
+    });
+
+    await t.test("what is not good is refused before any work", async (t) => {
+      log.length = 0;
+      const url = `${origin}/words`;
+      const poor = await proofOf(stockPayer(chain, newAccount()), url);
+      const answer = await fetch(url, { headers: poor });
+      t.equal(answer.status, 402);
+      t.match(receiptOf(answer), { success: false, errorReason: /balance|allowance/ });
+      const cheaper = await proofOf(stockPayer(chain, payer), `${origin}/joke`);
+      t.equal((await fetch(url, { headers: cheaper })).status, 402);
+      t.same(log, []);
+    });
+
+    await t.test("gone between the work and the money: the answer is withheld", async (t) => {
+      const before = await paid();
+      const spender = newAccount();
+      await chain.mint(spender.address, MAXIMUM);
+      await approvePermit2(chain, [spender]);
+      const headers = await proofOf(stockPayer(chain, spender), `${origin}/words`);
+      let open = () => {};
+      gate = new Promise((resolve) => (open = resolve));
+      const asked = fetch(`${origin}/words`, { headers });
+      await until(() => log.includes("worked"));
+      await emptied(chain, spender);
+      open();
+      gate = undefined;
+      const answer = await asked;
+      t.equal(answer.status, 402);
+      t.match(receiptOf(answer), { success: false, errorReason: /./ });
+      t.notMatch(await answer.text(), /words/);
+      t.equal(answer.headers.get("x-words"), null, "nothing of the answer goes out");
+      t.equal(await paid(), before);
+      t.match(logged.join(""), "the answer is withheld");
+    });
+  });
+}
+
+/** Takes the payer's money away, as its owner may at any time. */
+async function emptied(chain: TestChain, account: ReturnType<typeof newAccount>): Promise<void> {
+  const client = stockPayer(chain, account, ({ scheme }) => scheme === "exact");
+  const sink = await openShop(
+    { teardown: (fn: () => unknown) => void sinks.push(fn) } as Pick<Test, "teardown">,
+    chain,
+    referenceFacilitator(chain),
+    (app) => void app.get("/", { config: { paywall: { price: "0.05" } } }, async () => ({})),
+  );
+  const answer = await wrapFetchWithPayment(fetch, client)(sink.origin);
+  if (answer.status !== 200) throw new Error("the account could not be emptied");
+}
+const sinks: (() => unknown)[] = [];
+t.teardown(async () => {
+  for (const close of sinks) await close();
+});
+
+t.test("an outcome that stays unknown: the same proof fetches the same answer, once", async (t) => {
+  const reference = referenceFacilitator(chain);
+  let mode: "loses answers" | "pending" | "works" = "works";
+  let settles = 0;
+  const known = new Map<string, Awaited<ReturnType<FacilitatorClient["settle"]>>>();
+  const facilitator: FacilitatorClient = {
+    getSupported: () => reference.getSupported(),
+    verify: (payload, requirements) => reference.verify(payload, requirements),
+    // Tells its success once, as ours does; what it lost on the way it tells to whoever asks for the same again.
+    async settle(payload, requirements) {
+      settles += 1;
+      const key = JSON.stringify([payload, requirements]);
+      const answer = known.get(key) ?? (await reference.settle(payload, requirements));
+      known.set(key, answer);
+      if (mode === "loses answers") throw new Error("connection reset");
+      if (mode === "pending")
+        return { ...answer, success: false, errorReason: "settlement_pending" };
+      return answer;
+    },
+  };
+  let worked = 0;
+  const { origin, payTo } = await openShop(t, chain, facilitator, (app) => {
+    app.get("/n", { config: { paywall: UP_TO } }, async (request, reply) => {
+      request.payment?.charge("0.01");
+      worked += 1;
+      void reply.header("x-secret", "of the answer");
+      return { worked };
+    });
+  });
+  const payer = newAccount();
+  await chain.mint(payer.address, 1_000_000n);
+  for (const [how, status] of [
+    ["loses answers", 502],
+    ["pending", 402],
+  ] as const) {
+    const before = await balanceOf(chain, payTo);
+    const url = `${origin}/n`;
+    const headers = await proofOf(stockPayer(chain, payer), url);
+    mode = how;
+    const lost = await fetch(url, { headers });
+    t.equal(lost.status, status, how);
+    t.notMatch(await lost.text(), "worked");
+    t.equal(lost.headers.get("x-secret"), null);
+    const made = worked;
+    mode = "works";
+    const found = await fetch(url, { headers });
+    t.equal(found.status, 200, how);
+    t.same(await found.json(), { worked: made }, "the answer that was made then");
+    t.equal(found.headers.get("x-secret"), "of the answer");
+    t.match(receiptOf(found), { success: true, amount: "10000" });
+    t.equal(worked, made, "without working again");
+    t.equal((await balanceOf(chain, payTo)) - before, 10_000n);
+  }
+  t.ok(settles >= 4);
+});
+
+t.test("what cannot be is refused at the start", async (t) => {
+  const options = { facilitator: referenceFacilitator(chain), payTo: chain.usdc };
+  const fixed = Fastify();
+  await fixed.register(paywall, {
+    ...options,
+    networks: [`eip155:${chain.chainId}`],
+    schemes: [EXACT_EIP3009, EXACT_PERMIT2],
+  });
+  t.throws(() => fixed.get("/", { config: { paywall: UP_TO } }, async () => ({})), /by use/);
+  const app = Fastify();
+  await app.register(paywall, { ...options, networks: [`eip155:${chain.chainId}`] });
+  const again = { price: "0.01", again: { for: "1h" } };
+  t.throws(() => app.get("/", { config: { paywall: again } }, async () => ({})), /store/);
+  t.equal(ALL_SCHEMES.length, 3);
+});

@@ -1,0 +1,92 @@
+// A merchant's app with every kind of price, and stock clients that pay it however it may be paid.
+import { x402Client, x402HTTPClient } from "@x402/core/client";
+import type { FacilitatorClient } from "@x402/core/server";
+import { toClientEvmSigner } from "@x402/evm";
+import { ExactEvmScheme } from "@x402/evm/exact/client";
+import { UptoEvmScheme } from "@x402/evm/upto/client";
+import type { PaymentRequirements } from "@x402/core/types";
+import Fastify from "fastify";
+import type { Test } from "tap";
+import { parseAbi } from "viem";
+import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import {
+  EXACT_EIP3009,
+  EXACT_PERMIT2,
+  paywall,
+  UPTO,
+  type PaywallOptions,
+} from "../../packages/paywall/src/paywall.ts";
+import type { TestChain } from "../helpers/chain.ts";
+
+export const ALL_SCHEMES = [EXACT_EIP3009, EXACT_PERMIT2, UPTO];
+export const newAccount = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
+
+/** A Fastify app takes no routes once it listens: made first, then opened. */
+export async function openShop(
+  t: Pick<Test, "teardown">,
+  chain: TestChain,
+  facilitator: FacilitatorClient | string,
+  addRoutes: (app: ReturnType<typeof Fastify>) => void,
+  options: Partial<PaywallOptions> = {},
+) {
+  const payTo = options.payTo ?? newAccount().address;
+  const logged: string[] = [];
+  const app = Fastify({
+    logger: {
+      level: "error",
+      stream: { write: (line: string) => void logged.push(line) },
+    },
+  });
+  await app.register(paywall, {
+    facilitator,
+    networks: [`eip155:${chain.chainId}`],
+    payTo,
+    schemes: ALL_SCHEMES,
+    ...options,
+  });
+  addRoutes(app as never);
+  const origin = await app.listen({ host: "127.0.0.1", port: 0 });
+  t.teardown(() => app.close());
+  return { app, payTo, origin, logged };
+}
+
+/** As its users write it; `prefers` says which of several offers it takes. */
+export function stockPayer(
+  chain: TestChain,
+  account: PrivateKeyAccount,
+  prefers?: (offer: PaymentRequirements) => boolean,
+): x402Client {
+  const network = `eip155:${chain.chainId}` as const;
+  const signer = toClientEvmSigner(account, chain.publicClient);
+  const client = new x402Client()
+    .register(network, new ExactEvmScheme(signer))
+    .register(network, new UptoEvmScheme(signer))
+    .setSpendControls({
+      allowedAssets: [{ network, asset: chain.usdc, maxAmountPerPayment: "1000000" }],
+    });
+  if (prefers) client.registerPolicy((_version, offers) => offers.filter(prefers));
+  return client;
+}
+
+export const overPermit2 = ({ extra }: PaymentRequirements): boolean =>
+  extra["assetTransferMethod"] === "permit2";
+
+/** One signed proof as the stock client makes it, to be shown as often as a test likes. */
+export async function proofOf(client: x402Client, url: string): Promise<Record<string, string>> {
+  const http = new x402HTTPClient(client);
+  const answer = await fetch(url);
+  const required = http.getPaymentRequiredResponse(
+    (name) => answer.headers.get(name),
+    await answer.json(),
+  );
+  return http.encodePaymentSignatureHeader(await client.createPaymentPayload(required));
+}
+
+const BALANCE = parseAbi(["function balanceOf(address) view returns (uint256)"]);
+export const balanceOf = (chain: TestChain, address: string): Promise<bigint> =>
+  chain.publicClient.readContract({
+    address: chain.usdc,
+    abi: BALANCE,
+    functionName: "balanceOf",
+    args: [address as `0x${string}`],
+  });
