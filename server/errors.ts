@@ -100,6 +100,11 @@ export const ERRORS = {
     "Listing changed its terms",
     "The live price or payee differs from the listing. Do not pay; choose another service.",
   ),
+  challenge_already_used: define(
+    403,
+    "Payment challenge used before",
+    "The seller asks with a challenge that a payment of this wallet has answered. Nothing was signed. Ask the seller again for a new one; if it repeats itself, choose another.",
+  ),
   url_blocked: define(403, "URL not allowed", "Only public http(s) addresses can be fetched."),
   proof_of_control_required: define(
     403,

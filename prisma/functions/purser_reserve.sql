@@ -46,7 +46,7 @@ DECLARE
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT, site TEXT,
-    amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
+    amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, prescribed BOOLEAN, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
     requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, joins BOOLEAN, heard TEXT, is_maximum BOOLEAN,
     call TEXT, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
@@ -117,6 +117,16 @@ BEGIN
    ORDER BY l.site DESC LIMIT 1;
   v_allowed := FOUND;
   v_refusal := ask.refusal;
+  -- A nonce that its payee chose: under the agent's lock nobody else takes it meanwhile.
+  IF v_refusal IS NULL AND ask.prescribed AND (
+       EXISTS (SELECT 1 FROM settlements s
+                WHERE s.from_address = v_agent.wallet_address AND s.chain_id = ask.chain_id
+                  AND s.asset = ask.asset AND s.nonce = ask.nonce)
+    OR EXISTS (SELECT 1 FROM payments o
+                WHERE o.agent_id = ask.agent_id AND o.outstanding AND o.chain_id = ask.chain_id
+                  AND o.asset = ask.asset AND o.nonce = ask.nonce)) THEN
+    v_refusal := 'challenge_already_used';
+  END IF;
   IF NOT v_allowed OR (v_agent.fetch_scope = 'sites' AND ask.site IS NOT NULL) THEN
     v_site := purser_site_facts(ask.agent_id, ask.payee, ask.site, v_agent.fetch_scope, v_now);
     IF v_refusal IS NULL AND (v_site->>'confined')::boolean AND NOT (v_site->>'siteListed')::boolean THEN
@@ -172,8 +182,8 @@ BEGIN
       || purser_window_facts('monthly', v_agent.monthly_limit, v_month.amount, v_open.month);
   END IF;
 
-  -- A permit is for one use of one contract's nonce: the token's own.
-  IF code IS NOT NULL AND ask.key IS NOT NULL AND ask.nonce ^@ '0x' THEN
+  -- A permit is for one use of one contract's nonce: the token's own, and no payee's choice.
+  IF code IS NOT NULL AND ask.key IS NOT NULL AND ask.nonce ^@ '0x' AND ask.prescribed IS NOT TRUE THEN
     valid_before := purser_valid_before(ask.valid_seconds, ask.head_time);
     SELECT * INTO v_permit FROM purser_permit(ask.agent_id, ask.body_hash, ask.key, ask.chain_id, ask.asset, ask.payee,
       COALESCE(ask.site, ''), ask.amount, valid_before, NOT ask.dry_run);

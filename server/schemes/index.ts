@@ -36,7 +36,13 @@ export const ANNOUNCED_SCHEMES: readonly Scheme[] = SCHEMES.filter(
 );
 
 /** Of several ways to move the asset under one name, `extra` says which; the first where it says none of ours. */
-export function findScheme(name: unknown, extra: unknown): Scheme | undefined {
+export function findScheme(
+  name: unknown,
+  extra: unknown,
+  protocol: "x402" | "mpp" = "x402",
+): Scheme | undefined {
+  // What MPP calls a charge is an authorization of EIP-3009.
+  if (protocol === "mpp") return name === "charge" ? exactEip3009 : undefined;
   const named = SCHEMES.filter((scheme) => scheme.name === name);
   const method = isRecord(extra) ? extra["assetTransferMethod"] : undefined;
   return named.find(({ transferMethod }) => transferMethod === method) ?? named[0];

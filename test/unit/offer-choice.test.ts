@@ -27,6 +27,7 @@ const OTHER: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 const CANCELABLE: Scheme = exactEip3009;
 
 const terms = (over: Partial<OfferedTerms> = {}, network = ARC): OfferedTerms => ({
+  protocol: "x402",
   scheme: "exact",
   network: network.id,
   amount: "1000",

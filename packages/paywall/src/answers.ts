@@ -6,7 +6,8 @@ import {
   SettleError,
   type SettleResponse,
 } from "@x402/core/types";
-import { v1Body } from "./protocol.ts";
+import { receiptHeader } from "./mpp.ts";
+import { v1Body, type ProofVersion } from "./protocol.ts";
 
 /** The facilitator behind a paywall failed us: nothing is served, and nothing is claimed about money. */
 export class FacilitatorFault extends Error {
@@ -65,14 +66,15 @@ export function unpaid(required: PaymentRequired): Unpaid {
   };
 }
 
-export const refused = (response: SettleResponse, version: 1 | 2): Refused => ({
+export const refused = (response: SettleResponse, version: ProofVersion): Refused => ({
   kind: "refused",
   ...told(response, version),
   body: refusal(response),
 });
 
 /** Also on failure, so that the payer learns what became of the signed authorization. */
-export function told(response: SettleResponse, version: 1 | 2): Told {
+export function told(response: SettleResponse, version: ProofVersion): Told {
+  if (version === "mpp") return { response, headers: receiptHeader(response) };
   const encoded = encodePaymentResponseHeader(response);
   const headers: Record<string, string> = { "payment-response": encoded };
   if (version === 1) headers["x-payment-response"] = encoded;

@@ -30,7 +30,8 @@ import {
 import { asSold, discovery, sponsoringFor } from "./extensions.ts";
 import { MeterDesk, type Metered } from "./meter.ts";
 import type { PaymentNetwork } from "./networks.ts";
-import { facilitatorOf, readProof, UsdcScheme } from "./protocol.ts";
+import { MppDesk, type MppOptions } from "./mpp.ts";
+import { facilitatorOf, readProof, UsdcScheme, type ProofVersion } from "./protocol.ts";
 import { ReceiptIssuer, type ReceiptOptions } from "./receipts.ts";
 import type { PaywallScheme } from "./scheme.ts";
 import { OneProcessStore, type PaywallStore } from "./store.ts";
@@ -90,6 +91,8 @@ export interface CashierDeps {
   store?: PaywallStore | undefined;
   receipts?: ReceiptOptions | undefined;
   verifyMessage?: VerifyMessage | undefined;
+  /** Asks by MPP too. */
+  mpp?: MppOptions | undefined;
   /** What went wrong beside a payment that is none the worse for it. */
   onFault?: (error: unknown, what: string) => void;
 }
@@ -101,7 +104,7 @@ export interface Presented {
   payload: PaymentPayload;
   terms: PaymentRequirements;
   required: PaymentRequired;
-  version: 1 | 2;
+  version: ProofVersion;
 }
 
 const MAX_TIMEOUT_SECONDS = 120;
@@ -112,6 +115,7 @@ export class Cashier {
   readonly #desk: MeterDesk;
   readonly #issuer: ReceiptIssuer | undefined;
   readonly #door: Door | undefined;
+  readonly #mpp: MppDesk | undefined;
   #ready: Promise<void> | undefined;
 
   constructor(deps: CashierDeps) {
@@ -129,6 +133,7 @@ export class Cashier {
       conclude: (shown, amount) => this.#conclude(shown, amount),
     });
     this.#issuer = receipts && new ReceiptIssuer(receipts);
+    this.#mpp = deps.mpp && new MppDesk(deps.mpp);
     this.#door = store && new Door(store, deps.verifyMessage);
   }
 
@@ -178,9 +183,13 @@ export class Cashier {
       return { kind: "again", headers: {}, payer: entered.payer };
     }
     const required = await this.required(resource, request);
-    const refuse = async (error?: string): Promise<Unpaid> =>
-      unpaid(await this.#invite(resource, request, error ? { ...required, error } : required));
-    const proof = readProof(request.headers, required.accepts);
+    const refuse = async (error?: string): Promise<Unpaid> => {
+      const told = error ? { ...required, error } : required;
+      const answer = unpaid(await this.#invite(resource, request, told));
+      return this.#mpp?.beside(answer, request) ?? answer;
+    };
+    const proof =
+      this.#mpp?.proofIn(request, required) ?? readProof(request.headers, required.accepts);
     if (proof.kind === "none") return refuse(entered?.reason);
     if (proof.kind === "malformed") return refuse(proof.reason);
     const { payload, version } = proof;

@@ -16,6 +16,7 @@ import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server
 import { againMs, type VerifyMessage } from "./again.ts";
 import { Cashier, isMetered, type PaidRequest, type PaidResource } from "./charge.ts";
 import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
+import type { MppOptions } from "./mpp.ts";
 import { payPage } from "./pay-page.ts";
 import { Payment } from "./payment.ts";
 import { isForVersion1 } from "./protocol.ts";
@@ -46,6 +47,8 @@ export interface PaywallOptions {
   store?: PaywallStore;
   /** Asks contract accounts whether they signed; without it only ordinary accounts sign in. */
   verifyMessage?: VerifyMessage;
+  /** Asks by MPP too (`WWW-Authenticate: Payment`), in the same 402. Off without it. */
+  mpp?: MppOptions;
   /** The origin clients see; by default taken from each request. */
   publicUrl?: string;
   /** Where the pay page's script and style are served. */
@@ -71,6 +74,7 @@ export const paywall = fp(registerPaywall, { name: "x402-paywall" });
 export type { AgainOptions, VerifyMessage } from "./again.ts";
 export type { Receipt } from "./answers.ts";
 export { Cashier, type Charge, type PaidResource, type RoutePrice } from "./charge.ts";
+export type { MppOptions } from "./mpp.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 export { Payment } from "./payment.ts";
 export type { ReceiptOptions } from "./receipts.ts";
@@ -80,13 +84,13 @@ export { type MeteredCharge, OneProcessStore, type PaywallStore } from "./store.
 async function registerPaywall(app: FastifyInstance, options: PaywallOptions): Promise<void> {
   const networks = options.networks.map(networkFacts);
   const assetsPath = options.assetsPath ?? "/paywall";
-  const { payTo, schemes = [EXACT_EIP3009, UPTO], store, receipts, verifyMessage } = options;
+  const { payTo, schemes = [EXACT_EIP3009, UPTO], store, receipts, verifyMessage, mpp } = options;
   const facilitator =
     typeof options.facilitator === "string"
       ? new HTTPFacilitatorClient({ url: options.facilitator })
       : options.facilitator;
   const onFault = (err: unknown, what: string) => app.log.error({ err }, what);
-  const known = { facilitator, networks, schemes, payTo, store, receipts, verifyMessage };
+  const known = { facilitator, networks, schemes, payTo, store, receipts, verifyMessage, mpp };
   const cashier = new Cashier({ ...known, onFault });
   app.decorate("cashier", cashier);
   app.decorateRequest("payment", undefined);

@@ -70,10 +70,13 @@ export const isForVersion1 = ({ scheme, extra }: PaymentRequirements): boolean =
 
 /** Reads what a caller shows as proof of payment, in either version of the protocol. */
 
+/** How a proof was shown, and how its receipt is given: by a version of x402, or by MPP. */
+export type ProofVersion = 1 | 2 | "mpp";
+
 export type Proof =
   | { kind: "none" }
   | { kind: "malformed"; reason: string }
-  | { kind: "shown"; version: 1 | 2; payload: PaymentPayload };
+  | { kind: "shown"; version: ProofVersion; payload: PaymentPayload };
 
 /** `accepts` is what the resource asks: version 1 proofs do not repeat it, so it is looked up. */
 export function readProof(

@@ -1,8 +1,9 @@
 /** What the chain is asked by many at once: balances, authorization states, heads. */
 import type { Address } from "viem";
 import { classifyChainError } from "./errors.ts";
+import type { AuthorizationRef } from "../../core/authorization.ts";
 import type { ChainRpc } from "./rpc.ts";
-import { readBalances } from "./contracts.ts";
+import { readAuthorizationStates, readBalances } from "./contracts.ts";
 import { HeadWatcher, type Head } from "./heads.ts";
 import fp from "fastify-plugin";
 import { ApiError } from "../../errors.ts";
@@ -82,6 +83,15 @@ export class ChainReads {
   /** Throws `chain_unavailable` when the chain does not answer. */
   balances(chainId: number, addresses: readonly Address[]): Promise<Balances> {
     return this.#asking(chainId, (chain) => chain.balances(addresses));
+  }
+
+  /** As of the newest block we know of. A token that does not say is not one of ours: it has no word to trust. */
+  isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean> {
+    return this.#asking(chainId, async (chain) => {
+      const { number } = await chain.head();
+      const [isEnded] = await readAuthorizationStates(chain.rpc, [ref], number);
+      return isEnded ?? true;
+    });
   }
 
   headOf(chainId: number): Promise<Head> {

@@ -142,6 +142,7 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     max_amount: request.maxAmountAtomic,
     refusal: request.refusal?.code,
     nonce: request.nonce,
+    prescribed: request.prescribed,
     is_maximum: request.isMaximum,
     valid_seconds: request.validForSeconds,
     balance: balance.atomic,

@@ -69,6 +69,8 @@ export interface ReserveRequest {
   isMaximum?: true;
   refusal?: TargetRefusal;
   nonce: Nonce;
+  /** The payee chose the nonce: another payment's is refused, and no permit's takes its place. */
+  prescribed?: true;
   /**
    * `validBefore` is this much after the database's now or the newest block's time, whichever is earlier; a
    * process clock decides nothing.

@@ -84,6 +84,7 @@ async function setSecurityHeaders(app: FastifyInstance): Promise<void> {
 const EXPOSED_HEADERS = [
   "payment-required",
   "payment-response",
+  "payment-receipt",
   "x-payment-response",
   "x-request-id",
   "idempotent-replayed",

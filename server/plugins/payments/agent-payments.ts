@@ -1,5 +1,4 @@
 /** An agent's own payments: what a spend and a fetch share before anything is signed, and the spend itself. */
-import { randomBytes } from "node:crypto";
 import { getAddress, type Address, type Hex } from "viem";
 import type { Authorization, Nonce } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
@@ -26,6 +25,7 @@ import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { Fields, Scheme } from "../../schemes/scheme.ts";
 import { refuseField } from "../agents/rules.ts";
 import type { Answer } from "./idempotency.ts";
+import { notLiftable, numberOf, refusalOf, type PrescribedDeps } from "./prescribed.ts";
 
 /** The agent that pays, as authentication found it. */
 export interface Payer {
@@ -47,6 +47,8 @@ export interface PayRequest {
   amountAtomic: bigint;
   maxAmountAtomic?: bigint;
   refusal?: TargetRefusal;
+  /** Where the payee prescribes it (MPP): nobody else's is taken, and one that was used before is refused. */
+  nonce?: Hex;
   /** How it is paid, and what the seller says of that; a spend moves the token itself. */
   scheme?: Scheme;
   extra?: Fields;
@@ -84,7 +86,7 @@ export interface WalletBalance {
 
 export const MAX_VALID_SECONDS = 120;
 
-interface AgentReserveDeps {
+interface AgentReserveDeps extends PrescribedDeps {
   settlement: Pick<Settlement, "assertAvailable" | "gasHold">;
   minPaymentAtomic: bigint;
   balances: {
@@ -126,6 +128,7 @@ export class AgentReserve {
     const reserved = await this.#deps.guardrails.reserve(asked);
     // The owner's word is for one use of one nonce of the token's own: it cannot be given for another contract's.
     const mayAsk = request.requestApproval && scheme.noncePrefix === undefined;
+    if (reserved.kind === "denied" && request.nonce !== undefined) return notLiftable(reserved);
     if (reserved.kind === "denied" && reserved.liftable && mayAsk)
       return { kind: "asked", body: await this.#ask(request, reserved) };
     if (reserved.kind !== "reserved") return reserved;
@@ -221,13 +224,14 @@ export class AgentReserve {
 
   async #withBalance(request: PayRequest): Promise<ReserveRequest> {
     const { chainId, payer } = request;
-    const [known, hold] = await Promise.all([
+    const [known, hold, refusal] = await Promise.all([
       request.balance,
       this.#deps.settlement.gasHold(chainId),
+      refusalOf(this.#deps, request),
     ]);
     const balance = known ?? (await this.readBalance(chainId, payer));
     const gas = { hold, floorAtomic: this.#deps.minPaymentAtomic };
-    return { ...withoutBalance(request), balance, gas };
+    return { ...withoutBalance(request), ...(refusal && { refusal }), balance, gas };
   }
 }
 
@@ -242,7 +246,7 @@ function withoutBalance(
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
     walletAddress: payer.walletAddress,
-    nonce: `${scheme.noncePrefix ?? ""}0x${randomBytes(32).toString("hex")}`,
+    ...numberOf(request, scheme),
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }

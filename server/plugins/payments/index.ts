@@ -117,6 +117,7 @@ function decoratePaying(app: FastifyInstance): void {
     },
     minPaymentAtomic: app.config.minPaymentAtomic,
     balances: app.chainReads,
+    isEnded: (chainId, ref) => app.chainReads.isEnded(chainId, ref),
     guardrails: app.guardrails,
     approvals: app.approvals,
     networkOf: (chainId) => {

@@ -1,6 +1,8 @@
+import { hkdfSync } from "node:crypto";
 import fp from "fastify-plugin";
 import { privateKeyToAccount } from "viem/accounts";
 import { paywall } from "../../../packages/paywall/src/paywall.ts";
+import type { Config } from "../../config.ts";
 import { SCHEMES } from "../../schemes/index.ts";
 import { PostgresPaywallStore } from "./store.ts";
 
@@ -14,8 +16,24 @@ const TOLD = {
     statuses: [200, 402],
     description: "How the payment ended: base64 JSON of x402 v2",
   },
+  "WWW-Authenticate": { statuses: [402], description: "The same price asked by MPP (`Payment`)" },
+  "Payment-Receipt": {
+    statuses: [200],
+    description: "How a payment by MPP ended: base64url JSON",
+  },
   "X-PAYMENT-RESPONSE": { statuses: [200, 402], description: "The same, by the name of x402 v1" },
 };
+
+/**
+ * What binds the challenges of MPP. Derived from the active master key, so that replicas agree and no setting is new; a
+ * rotation makes challenges of the last two minutes void, and whoever shows one is told a new one, unpaid.
+ */
+function challengeKey({ masterKeys, masterKeyActive }: Config): string {
+  const active = masterKeys.find(({ kid }) => kid === masterKeyActive);
+  if (!active) throw new Error("the paywall needs the active master key");
+  const info = "purser: challenges of the paywall (MPP)";
+  return Buffer.from(hkdfSync("sha256", active.key, Buffer.alloc(0), info, 32)).toString("hex");
+}
 
 /** Our own paid routes, settled by our own facilitator without a detour over HTTP. */
 export default fp(
@@ -44,6 +62,7 @@ export default fp(
       schemes: SCHEMES,
       store,
       ...(relayer && isOurs && { receipts: { signer: relayer } }),
+      mpp: { secret: challengeKey(config) },
       publicUrl: config.publicUrl,
       walletRpcUrl: (network) =>
         (config.local && config.networks.find(({ id }) => id === network.id)?.rpcUrls[0]) ??

@@ -10,6 +10,7 @@ import { findScheme } from "../../schemes/index.ts";
 import type { Scheme } from "../../schemes/scheme.ts";
 import type { Terms } from "../listings/index.ts";
 import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
+import { CHALLENGE_FAULTS } from "./challenge.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 
 export interface ChosenTerms {
@@ -108,6 +109,7 @@ const UNPAYABLE = {
   amount_invalid: "Its amount is not a positive number of atomic units.",
   payee_invalid: "Its payTo is not an address that can be paid.",
   time_invalid: "Its maxTimeoutSeconds leaves no time to pay.",
+  ...CHALLENGE_FAULTS,
 } as const;
 
 interface Unpayable {
@@ -124,8 +126,9 @@ function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | U
     code,
     ...(quoting !== undefined && { quoting }),
   });
+  if (terms.refused) return terms.refused;
   if (terms.extra["name"] === GATEWAY) return no("gateway_wallet_batched");
-  const scheme = findScheme(terms.scheme, terms.extra);
+  const scheme = findScheme(terms.scheme, terms.extra, terms.protocol);
   if (!scheme) return no("unsupported_scheme", `scheme ${quoted(terms.scheme)} is not supported`);
   const network = findNetwork(terms.network, options.networks);
   if (!network)

@@ -304,6 +304,7 @@ function payRequest(
 ): PayRequest {
   const terms: PaymentTerms = {
     x402Version: offer.x402Version,
+    ...(chosen.terms.protocol === "mpp" && { protocol: "mpp" }),
     accepted: chosen.terms.raw,
     ...(offer.resource ? { resource: offer.resource } : {}),
   };
@@ -320,6 +321,7 @@ function payRequest(
     scheme: chosen.scheme,
     extra: chosen.terms.extra,
     validForSeconds: chosen.validForSeconds,
+    ...(chosen.terms.nonce !== undefined && { nonce: chosen.terms.nonce }),
     ...askedApproval(input),
     requestId: caller.requestId,
     url: target.url.href,

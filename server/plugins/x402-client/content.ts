@@ -2,6 +2,7 @@
 import { parseAtomic } from "../../core/money.ts";
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import type { Hex } from "viem";
+import { fromBase64Url } from "../../../packages/paywall/src/mpp-wire.ts";
 import { ExactJson } from "../../core/exact-json.ts";
 import {
   isRecord,
@@ -170,10 +171,18 @@ const MAX_CLAIM_BYTES = 8 * 1024;
 
 function readPaymentResponse(headers: Headers): unknown {
   const header = headers["payment-response"] ?? headers["x-payment-response"];
+  if (header === undefined) return readPaymentReceipt(headers["payment-receipt"]);
   if (typeof header !== "string") return undefined;
   const claimed = readForeignJson(() => decodePaymentResponseHeader(header));
   if (!claimed.ok || !isRecord(claimed.value) || isTooDeep(claimed.value)) return undefined;
   return plainJson(claimed.value, MAX_CLAIM_BYTES);
+}
+
+/** The same in MPP's words. */
+function readPaymentReceipt(header: string | string[] | undefined): unknown {
+  if (typeof header !== "string" || header.length > 2 * MAX_CLAIM_BYTES) return undefined;
+  const claimed = fromBase64Url(header);
+  return isRecord(claimed) ? plainJson(claimed, MAX_CLAIM_BYTES) : undefined;
 }
 
 /** Version 2 says it in the header; in version 1 it is part of the body. */
@@ -194,7 +203,8 @@ export interface ClaimedReceipt {
 
 export function readReceipt({ paymentResponse }: Pick<Seen, "paymentResponse">): ClaimedReceipt {
   if (!isRecord(paymentResponse)) return {};
-  const { transaction, errorReason, amount } = paymentResponse;
+  // MPP says `reference`.
+  const { reference, transaction = reference, errorReason, amount } = paymentResponse;
   const charged = parseAtomic(amount);
   return {
     ...(charged !== undefined && { charged }),

@@ -15,7 +15,7 @@ import {
   type PaidFacts,
 } from "./answers.ts";
 import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
-import { readTerms, type Offer, type OfferedTerms } from "./offer.ts";
+import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
 import {
@@ -102,7 +102,7 @@ export async function resumeDelivery(
     return { kind: "failed", error: neverPaidError(paymentId) };
   const terms = payment.requirement as PaymentTerms;
   const settlement = await deps.settlement.find(paymentId);
-  const accepted = readTerms(terms.accepted, terms.x402Version);
+  const accepted = acceptedAgain(terms);
   if (!settlement || !accepted || payTo === null) throw inProgress(paymentId);
   const job: SignedJob = {
     key: { agentId: caller.id, paymentId },

@@ -5,7 +5,8 @@
  */
 import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { PaymentRequirementsV1Schema, PaymentRequirementsV2Schema } from "@x402/core/schemas";
-import type { Address } from "viem";
+import type { Address, Hex } from "viem";
+import type { PaymentChallenge } from "../../../packages/paywall/src/mpp-wire.ts";
 import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
 import type { ProbedTerms } from "../listings/index.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
@@ -14,10 +15,12 @@ import { ApiError } from "../../errors.ts";
 import { sellersAnswer } from "./answers.ts";
 import { chooseTerms, termsOf } from "./choosing.ts";
 import { isRedirect, seenOf, type Seen } from "./content.ts";
-import type { TargetRequest, ClientDeps } from "./request.ts";
+import { chargeAgain, readCharges, type ChallengeFault } from "./challenge.ts";
+import type { TargetRequest, ClientDeps, PaymentTerms } from "./request.ts";
 
-/** One entry of `accepts`, in the words of version 2. */
+/** One entry of `accepts`, in the words of version 2; or what one challenge of MPP asks for, in the same words. */
 export interface OfferedTerms {
+  protocol: "x402" | "mpp";
   scheme: string;
   network: string;
   /** As written: not parsed yet. */
@@ -28,6 +31,11 @@ export interface OfferedTerms {
   extra: Record<string, unknown>;
   /** The entry as the seller wrote it: a proof must repeat it unchanged. */
   raw: Record<string, unknown>;
+  /** Of MPP: what the credential repeats, and the nonce that it makes the authorization's. */
+  challenge?: PaymentChallenge;
+  nonce?: Hex;
+  /** Read already, and not payable: why. */
+  refused?: ChallengeFault;
 }
 
 export interface Offer {
@@ -44,6 +52,13 @@ type ParsedOffer = { ok: true; offer: Offer } | { ok: false; reason: string };
 
 /** More entries than any seller has; a list of thousands is an attack on our time. */
 const MAX_ENTRIES = 64;
+const NO_OFFER: Offer = {
+  x402Version: 2,
+  accepts: [],
+  resource: undefined,
+  extensions: undefined,
+  error: undefined,
+};
 const invalid = (reason: string): ParsedOffer => ({ ok: false, reason });
 
 /** Version 2 speaks through the header; only without it a version 1 body is looked for. */
@@ -89,16 +104,14 @@ export function offerOf(listing: {
 }): Offer | undefined {
   const x402Version = listing.x402Version === 1 ? 1 : 2;
   const terms = readTerms(listing.requirement, x402Version);
-  return (
-    terms && {
-      x402Version,
-      accepts: [terms],
-      resource: undefined,
-      extensions: undefined,
-      error: undefined,
-    }
-  );
+  return terms && { ...NO_OFFER, x402Version, accepts: [terms] };
 }
+
+/** The terms that a payment was signed for. */
+export const acceptedAgain = (terms: PaymentTerms): OfferedTerms | undefined =>
+  terms.protocol === "mpp"
+    ? chargeAgain(terms.accepted)
+    : readTerms(terms.accepted, terms.x402Version);
 
 /** A malformed entry does not spoil its neighbours. */
 export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | undefined {
@@ -106,13 +119,13 @@ export function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | un
   if (x402Version === 2) {
     const parsed = PaymentRequirementsV2Schema.safeParse(entry);
     return parsed.success
-      ? { ...parsed.data, extra: parsed.data.extra ?? {}, raw: entry }
+      ? { ...parsed.data, protocol: "x402", extra: parsed.data.extra ?? {}, raw: entry }
       : undefined;
   }
   const parsed = PaymentRequirementsV1Schema.safeParse(entry);
   if (!parsed.success) return undefined;
   const { maxAmountRequired, extra, ...rest } = parsed.data;
-  return { ...rest, amount: maxAmountRequired, extra: extra ?? {}, raw: entry };
+  return { ...rest, protocol: "x402", amount: maxAmountRequired, extra: extra ?? {}, raw: entry };
 }
 
 /** One request to the target before anything was signed, and what its answer means. */
@@ -129,13 +142,22 @@ export async function askTarget(
   if (isRedirect(response.status))
     throw new ApiError("upstream_redirect", { extra: sellersAnswer(seenOf(response)) });
   if (response.status !== 402) return { kind: "free", seen: seenOf(response) };
-  const parsed = parseOffer(response.headers["payment-required"], response.body);
+  const parsed = readAnswer(response, target);
   if (!parsed.ok)
     throw new ApiError("upstream_invalid_402", {
       detail: `The target answered 402, but ${parsed.reason}. Nothing was paid.`,
       extra: sellersAnswer(seenOf(response)),
     });
   return { kind: "offer", offer: parsed.offer };
+}
+
+/** What it asks for in both protocols, x402 first: among equal terms the first is paid. */
+function readAnswer({ headers, body }: OutboundResponse, target: TargetRequest): ParsedOffer {
+  const parsed = parseOffer(headers["payment-required"], body);
+  const charges = readCharges(headers["www-authenticate"], target, Date.now());
+  if (charges.length === 0) return parsed;
+  const { offer } = parsed.ok ? parsed : { offer: NO_OFFER };
+  return { ok: true, offer: { ...offer, accepts: [...offer.accepts, ...charges] } };
 }
 
 /** Why there was no answer, while nothing is paid yet. */
@@ -167,6 +189,8 @@ export interface ProbeOptions {
   /** Only terms that pay this one count; lower case. */
   payTo?: string;
   network?: string;
+  /** Terms of MPP count too: they are good for one payment, so no listing can keep them. */
+  anyProtocol?: true;
   /** Who would pay, and on which network it would rather. */
   wallet?: Address;
   preferredNetwork?: string;
@@ -200,6 +224,8 @@ export async function probeTarget(
     wallet: options.wallet,
     preferredNetwork: options.preferredNetwork ?? deps.networks[0]?.id,
     refuse: (chosen) => {
+      if (chosen.terms.protocol === "mpp" && !options.anyProtocol)
+        return "its challenge is good for one payment only";
       if (options.network !== undefined && chosen.network.id !== options.network)
         return "is on another network";
       return options.payTo !== undefined && chosen.payTo !== options.payTo

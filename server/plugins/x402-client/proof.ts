@@ -1,6 +1,12 @@
-/** The header that carries a signed authorization to the seller, in the seller's version. */
+/** The header that carries a signed authorization to the seller, in the seller's protocol and version. */
 import { encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequirements, ResourceInfo } from "@x402/core/types";
+import { getAddress } from "viem";
+import {
+  payerOf,
+  toBase64Url,
+  type PaymentChallenge,
+} from "../../../packages/paywall/src/mpp-wire.ts";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
@@ -22,8 +28,9 @@ const MAX_PROOF_BYTES = 12 * 1024;
 const PAYMENT_IDENTIFIER = "payment-identifier";
 
 export function proofHeaders(request: ProofRequest): Record<string, string> {
-  const { offer, terms } = request;
-  const payload = paymentSchemeOf(request.authorization).proofPayload(request.authorization);
+  const { offer, terms, authorization } = request;
+  if (terms.challenge) return credential(terms.challenge, authorization);
+  const payload = paymentSchemeOf(authorization).proofPayload(authorization);
   if (offer.x402Version === 1)
     return {
       "x-payment": encode({
@@ -49,6 +56,23 @@ export function proofHeaders(request: ProofRequest): Record<string, string> {
       ? full
       : encode(identifier ? { ...core, extensions: identifier } : core);
   return { "payment-signature": proof };
+}
+
+/** MPP: the challenge again, and what answers it. An agent's own `Authorization` is never forwarded, so none is lost. */
+function credential(
+  challenge: PaymentChallenge,
+  signed: SignedAuthorization,
+): Record<string, string> {
+  const { signature, authorization } = paymentSchemeOf(signed).proofPayload(signed) as {
+    signature: string;
+    authorization: object;
+  };
+  const shown = toBase64Url({
+    challenge,
+    payload: { type: "authorization", ...authorization, signature },
+    source: payerOf(signed.chainId, getAddress(signed.from)),
+  });
+  return { [challenge.header?.toLowerCase() ?? "authorization"]: `Payment ${shown}` };
 }
 
 const encode = (payload: object): string =>

@@ -64,6 +64,8 @@ export interface TargetRequest {
 /** What a payment is made for; kept with it, so that another process can present it again. */
 export interface PaymentTerms {
   x402Version: Offer["x402Version"];
+  /** Missing: x402. */
+  protocol?: "mpp";
   accepted: OfferedTerms["raw"];
   resource?: Record<string, unknown>;
 }

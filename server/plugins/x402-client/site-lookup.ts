@@ -32,6 +32,7 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
         method: "GET",
         wallet: agent.walletAddress,
         preferredNetwork: agent.network,
+        anyProtocol: true,
       });
       const here = (await entriesOf(app.prisma, agent.id)).filter((entry) => entry.site === site);
       const words = (text: string | null, longest: number) => plainWords(text, longest) || null;

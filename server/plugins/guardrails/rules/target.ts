@@ -1,7 +1,11 @@
 import type { ErrorCode } from "../../../errors.ts";
 import type { Rule } from "./rule.ts";
 
-export type TargetCode = "listing_mismatch" | "url_blocked" | "origin_not_allowed";
+export type TargetCode =
+  | "listing_mismatch"
+  | "url_blocked"
+  | "origin_not_allowed"
+  | "challenge_already_used";
 
 export interface TargetFacts {
   /** What was found wrong with the target: a listing whose terms changed, a site the agent is not let out to. */
@@ -14,13 +18,15 @@ export interface TargetFacts {
 
 export const target = {
   name: "target",
-  codes: ["listing_mismatch", "url_blocked", "origin_not_allowed"],
+  codes: ["listing_mismatch", "url_blocked", "origin_not_allowed", "challenge_already_used"],
   check: ({ refusal, confined, site }) => {
     switch (refusal) {
       case null:
         return confined ? { refusal, detail: `${site} is a site of the agent's payees.` } : null;
       case "listing_mismatch":
         return { refusal, detail: "The live terms differ from the listing." };
+      case "challenge_already_used":
+        return { refusal, detail: "The seller's challenge was answered by a payment before." };
       case "origin_not_allowed":
         return { refusal, detail: notAmongSites(site) };
       default:

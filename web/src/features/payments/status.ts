@@ -128,6 +128,8 @@ export function explainDenial({ denial, amount }: Payment): string {
       return "The price was above what the agent itself had set as its most for this call.";
     case "listing_mismatch":
       return "The seller asked for other terms than its listing promises. Nothing was paid.";
+    case "challenge_already_used":
+      return "The seller asked with a challenge that an earlier payment had answered. Nothing was paid.";
     default:
       return denial.suggestion;
   }

@@ -1,0 +1,49 @@
+/** An authorization's number: this wallet's own choice, or prescribed by its payee (MPP: the hash of its challenge). */
+import { randomBytes } from "node:crypto";
+import type { Address, Hex } from "viem";
+import type { AuthorizationRef } from "../../core/authorization.ts";
+import { ApiError } from "../../errors.ts";
+import type { Scheme } from "../../schemes/scheme.ts";
+import type { ReserveRequest, ReserveResult, TargetRefusal } from "../guardrails/types.ts";
+
+export interface PrescribedDeps {
+  /** Whether the chain has this authorization already, used or canceled. */
+  isEnded(chainId: number, ref: AuthorizationRef): Promise<boolean>;
+}
+
+interface Numbered {
+  nonce?: Hex;
+  chainId: number;
+  asset: Address;
+  payer: { walletAddress: Address };
+  refusal?: TargetRefusal;
+}
+
+export const numberOf = (
+  { nonce }: Pick<Numbered, "nonce">,
+  { noncePrefix }: Pick<Scheme, "noncePrefix">,
+): Pick<ReserveRequest, "nonce" | "prescribed"> =>
+  nonce === undefined
+    ? { nonce: `${noncePrefix ?? ""}0x${randomBytes(32).toString("hex")}` }
+    : { nonce, prescribed: true };
+
+/** Our own rows are asked under the agent's lock. They may be forgotten one day; the chain never forgets. */
+export async function refusalOf(
+  { isEnded }: PrescribedDeps,
+  { nonce, chainId, asset, payer, refusal }: Numbered,
+): Promise<TargetRefusal | undefined> {
+  if (refusal !== undefined || nonce === undefined) return refusal;
+  const isUsed = await isEnded(chainId, { asset, from: payer.walletAddress, nonce });
+  return isUsed ? { code: "challenge_already_used" } : undefined;
+}
+
+type Denied = Extract<ReserveResult, { kind: "denied" }>;
+
+/** An approval is an order for the one authorization that it numbers itself. */
+export function notLiftable(denied: Denied): Denied {
+  if (!denied.liftable) return denied;
+  const { code, message, headers, extra } = denied.error;
+  const detail = `${message} No approval lifts this: the seller asks by MPP, which prescribes the authorization's number.`;
+  const error = new ApiError(code, { detail, headers, extra: { ...extra, approvable: false } });
+  return { ...denied, error, liftable: false };
+}

@@ -1,0 +1,255 @@
+/**
+ * What a 402 asks for in `WWW-Authenticate: Payment` (MPP), as terms like any other. A seller chooses much here, the
+ * nonce of the authorization among it: whatever is not plainly a charge of this request, in words we can repeat, is
+ * refused with its reason, and stays among the terms so that the reason is told.
+ */
+import { createHash } from "node:crypto";
+import {
+  CHARGE,
+  challengeHash,
+  fromBase64Url,
+  type PaymentChallenge,
+} from "../../../packages/paywall/src/mpp-wire.ts";
+import { isRecord, plainText, quoted } from "../../core/foreign-text.ts";
+import { MAX_VALID_SECONDS } from "../payments/agent-payments.ts";
+import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { OfferedTerms } from "./offer.ts";
+import type { TargetRequest } from "./request.ts";
+
+/** The request that was answered: a challenge is for it, or for nothing. */
+type AskedFor = Pick<TargetRequest, "url" | "body">;
+
+/** Its credential is longer by a half, and servers refuse 16 KiB of headers. */
+const MAX_CHALLENGE_BYTES = 6 * 1024;
+const MAX_HEADER_BYTES = 32 * 1024;
+const MAX_CHALLENGES = 64;
+/** What settles it wants some seconds of life in it. */
+const MIN_LIFE_SECONDS = 10;
+const CREDENTIAL_HEADERS: ReadonlySet<string> = new Set(["authorization", "payment-authorization"]);
+
+/** Why a challenge is not ours to answer. */
+export const CHALLENGE_FAULTS = {
+  challenge_unreadable: "Its WWW-Authenticate: Payment (MPP) cannot be read.",
+  challenge_too_long: "Its payment challenge is too long to be repeated in a header.",
+  challenge_unsupported:
+    "This wallet answers MPP challenges of the method evm and the intent charge.",
+  challenge_repeated: "Several of its payment challenges have the same id.",
+  challenge_credential_types:
+    "Its payment challenge does not take an authorization (EIP-3009), which is what this wallet signs.",
+  challenge_splits: "It splits the payment among several payees, which one authorization cannot.",
+  challenge_other_host: "Its payment challenge is of another host than the one that was asked.",
+  challenge_other_body: "Its payment challenge is for another body than the one that was sent.",
+  challenge_expired: "Its payment challenge has expired, or is about to.",
+} as const;
+
+export interface ChallengeFault {
+  code: keyof typeof CHALLENGE_FAULTS;
+  /** The same with what the seller wrote. */
+  quoting: string;
+}
+
+/** The terms of all its Payment challenges, payable or with the reason why not; none where it has no such challenge. */
+export function readCharges(
+  header: OutboundResponse["headers"][string],
+  asked: AskedFor,
+  nowMs: number,
+): OfferedTerms[] {
+  const text = [header ?? []].flat().join(", ");
+  if (!/\bpayment\b/i.test(text)) return [];
+  if (text.length > MAX_HEADER_BYTES)
+    return [refused("challenge_too_long", `WWW-Authenticate exceeds ${MAX_HEADER_BYTES} bytes`)];
+  const challenges = readChallenges(text);
+  if (!challenges) return [refused("challenge_unreadable", "WWW-Authenticate cannot be parsed")];
+  if (challenges.length > MAX_CHALLENGES)
+    return [refused("challenge_too_long", `it sends more than ${MAX_CHALLENGES} challenges`)];
+  const ids = challenges.map(({ params }) => params["id"]);
+  return challenges.map(({ params, why }) => {
+    if (why !== undefined) return refused("challenge_unreadable", why);
+    const terms = readCharge(params);
+    const { challenge } = terms;
+    if (terms.refused || !challenge) return terms;
+    const fault =
+      ids.filter((id) => id === challenge.id).length > 1
+        ? faultOf("challenge_repeated", `several challenges have the id ${quoted(challenge.id)}`)
+        : whyNotFor(challenge, asked, nowMs);
+    if (fault) return { ...terms, refused: fault };
+    const leftSeconds = secondsLeft(challenge, nowMs);
+    return { ...terms, maxTimeoutSeconds: Math.min(leftSeconds, terms.maxTimeoutSeconds) };
+  });
+}
+
+/** A challenge we answered before, as it was stored: its time has not to be now. */
+export const chargeAgain = (stored: Record<string, unknown>): OfferedTerms | undefined => {
+  const terms = readCharge(stored as Params);
+  return terms.refused ? undefined : terms;
+};
+
+const faultOf = (code: ChallengeFault["code"], quoting: string): ChallengeFault => ({
+  code,
+  quoting,
+});
+
+const NOTHING: OfferedTerms = {
+  protocol: "mpp",
+  scheme: CHARGE.intent,
+  network: "",
+  amount: "",
+  asset: "",
+  payTo: "",
+  maxTimeoutSeconds: 0,
+  extra: {},
+  raw: {},
+};
+
+const refused = (code: ChallengeFault["code"], quoting: string): OfferedTerms => ({
+  ...NOTHING,
+  refused: faultOf(code, quoting),
+});
+
+/** What the challenge itself says, whenever and wherever it is read. Amount and addresses are judged as all terms' are. */
+function readCharge(params: Params): OfferedTerms {
+  const { method, intent, id, realm, request, expires, digest, header, opaque } = params;
+  if (method !== CHARGE.method || intent !== CHARGE.intent)
+    return refused(
+      "challenge_unsupported",
+      `MPP's ${quoted(`${method}/${intent}`)} is not supported`,
+    );
+  if (!id || !realm || !request)
+    return refused("challenge_unreadable", "its challenge lacks an id, a realm or a request");
+  const challenge: PaymentChallenge = {
+    id,
+    realm,
+    method,
+    intent,
+    request,
+    ...(expires !== undefined && { expires }),
+    ...(digest !== undefined && { digest }),
+    ...(header !== undefined && { header }),
+    ...(opaque !== undefined && { opaque }),
+  };
+  const written = Object.values(challenge).join("");
+  if (written.length > MAX_CHALLENGE_BYTES)
+    return refused("challenge_too_long", `its challenge exceeds ${MAX_CHALLENGE_BYTES} bytes`);
+  // It is stored, repeated and hashed: nothing that any of these could change.
+  if (!/^[\x20-\x7e]+$/.test(written))
+    return refused("challenge_unreadable", "its challenge is not visible ASCII");
+  if (header !== undefined && !CREDENTIAL_HEADERS.has(header.toLowerCase()))
+    return refused("challenge_unreadable", `its proof would go to the header ${quoted(header)}`);
+  const asked = fromBase64Url(request);
+  const details = isRecord(asked) ? asked["methodDetails"] : undefined;
+  if (!isRecord(asked) || !isRecord(details))
+    return refused("challenge_unreadable", "what its challenge asks for cannot be parsed");
+  const { credentialTypes, splits, chainId, decimals } = details;
+  // Left out, it means credentials that we do not make.
+  if (!Array.isArray(credentialTypes) || !credentialTypes.includes("authorization"))
+    return refused(
+      "challenge_credential_types",
+      `credential types ${quoted(JSON.stringify(credentialTypes))} are not supported`,
+    );
+  if (splits !== undefined && !(Array.isArray(splits) && splits.length === 0))
+    return refused("challenge_splits", CHALLENGE_FAULTS.challenge_splits);
+  const text = (name: string): string => plainText(asked[name]) ?? "";
+  return {
+    ...NOTHING,
+    network: Number.isSafeInteger(chainId) ? `eip155:${Number(chainId)}` : "",
+    amount: typeof asked["amount"] === "string" ? asked["amount"] : "",
+    asset: text("currency"),
+    payTo: text("recipient"),
+    maxTimeoutSeconds: MAX_VALID_SECONDS,
+    extra: decimals === undefined ? {} : { decimals },
+    raw: { ...challenge },
+    challenge,
+    nonce: challengeHash(challenge),
+  };
+}
+
+/** For this request, and now. */
+function whyNotFor(
+  challenge: PaymentChallenge,
+  asked: AskedFor,
+  nowMs: number,
+): ChallengeFault | undefined {
+  const { realm, expires, digest } = challenge;
+  if (!isOf(realm, asked.url))
+    return faultOf(
+      "challenge_other_host",
+      `its challenge is of the realm ${quoted(realm)}, and ${quoted(asked.url.host)} was asked`,
+    );
+  const left = secondsLeft(challenge, nowMs);
+  if (!(left >= MIN_LIFE_SECONDS))
+    return faultOf("challenge_expired", `its challenge expires at ${quoted(expires)}`);
+  if (digest !== undefined && digest !== digestOf(asked.body))
+    return faultOf("challenge_other_body", CHALLENGE_FAULTS.challenge_other_body);
+  return undefined;
+}
+
+/** The host that was asked, or a domain it is in; sellers behind a port write it with and without. */
+function isOf(realm: string, { hostname, host, origin }: URL): boolean {
+  const name = realm.toLowerCase();
+  return (
+    [hostname, host, origin].includes(name) || (name.includes(".") && hostname.endsWith(`.${name}`))
+  );
+}
+
+const secondsLeft = ({ expires }: PaymentChallenge, nowMs: number): number =>
+  expires === undefined ? MAX_VALID_SECONDS : Math.floor((Date.parse(expires) - nowMs) / 1_000);
+
+const digestOf = (body: string | undefined): string =>
+  `sha-256=${createHash("sha256")
+    .update(body ?? "")
+    .digest("base64")}`;
+
+/** RFC 9110, section 11: challenges of any scheme, separated by the same commas as their parameters. */
+
+type Params = Partial<Record<string, string>>;
+
+const TOKEN = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
+const PARAMETER = new RegExp(`^(${TOKEN})\\s*=\\s*(?:"((?:[^"\\\\]|\\\\.)*)"|([^\\s",]+))$`, "s");
+const CHALLENGE = new RegExp(`^(${TOKEN})(?:\\s+(\\S.*))?$`, "s");
+
+/** Those of the Payment scheme, and why one is badly written. Undefined: the header is. */
+function readChallenges(text: string): { params: Params; why?: string }[] | undefined {
+  const items = splitAtCommas(text);
+  if (!items) return undefined;
+  const found: { isPayment: boolean; params: Params; why?: string }[] = [];
+  for (const item of items) {
+    let parameter = PARAMETER.exec(item);
+    if (!parameter) {
+      const [, scheme = "", rest] = CHALLENGE.exec(item) ?? [];
+      if (scheme === "") return undefined;
+      found.push({ isPayment: scheme.toLowerCase() === "payment", params: {} });
+      parameter = rest === undefined ? null : PARAMETER.exec(rest);
+      // Credentials of other schemes may be one word.
+      if (!parameter) continue;
+    }
+    const current = found.at(-1);
+    if (!current) return undefined;
+    const [, name = "", quotedText, plain = ""] = parameter;
+    const key = name.toLowerCase();
+    if (Object.hasOwn(current.params, key)) current.why = `its challenge says ${quoted(key)} twice`;
+    current.params[key] = quotedText === undefined ? plain : unescaped(quotedText);
+  }
+  return found.filter(({ isPayment }) => isPayment);
+}
+
+function splitAtCommas(text: string): string[] | undefined {
+  const items: string[] = [];
+  let isQuoted = false;
+  let start = 0;
+  for (let at = 0; at <= text.length; at += 1) {
+    const char = text[at];
+    if (isQuoted && char === "\\") at += 1;
+    else if (char === '"') isQuoted = !isQuoted;
+    else if (char === undefined || (char === "," && !isQuoted)) {
+      items.push(text.slice(start, at).trim());
+      start = at + 1;
+    }
+  }
+  return isQuoted ? undefined : items.filter((item) => item !== "");
+}
+
+/** Characters beyond Latin-1 are written as `\uXXXX`, which is mppx's own. */
+const unescaped = (text: string): string =>
+  text.replaceAll(/\\(?:u([0-9a-fA-F]{4})|(.))/gs, (_all, code: string | undefined, char: string) =>
+    code === undefined ? char : String.fromCharCode(Number.parseInt(code, 16)),
+  );

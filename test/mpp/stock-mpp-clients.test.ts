@@ -1,0 +1,259 @@
+// Goal: published MPP clients pay our paywall unmodified, mppx's own validator finds nothing wrong, and one credential pays for one answer of one resource.
+import { execFile } from "node:child_process";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { Challenge, Credential } from "mppx";
+import { evm, Mppx } from "mppx/client";
+import t, { type Test } from "tap";
+import { parseAbi, type Address } from "viem";
+import { fromBase64Url, toBase64Url } from "../../packages/paywall/src/mpp-wire.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import type { TestAccount } from "../helpers/chain.ts";
+import { pythonWith } from "../helpers/python.ts";
+import { stockClient } from "../paywall/stock.ts";
+
+const run = promisify(execFile);
+const PAID = "/api/arc-stats";
+const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
+const PYMPP = "pympp[evm]==0.16.0";
+
+interface Validated {
+  summary: { failed: number };
+  endpoints: Record<"challenge" | "errorHandling", { label: string; severity: string }[]>[];
+}
+
+interface Shop extends TestApp {
+  payer: TestAccount;
+  /** Of the payer's wallet, in atomic units. */
+  held(): Promise<bigint>;
+  settlements(): Promise<number>;
+}
+
+async function shop(t: Test): Promise<Shop> {
+  const made = await testApp(t, { listen: true, env: { SETTLE_WAIT_MS: "10000" } });
+  const { chain, database } = made;
+  const payer = chain.accounts[1];
+  if (!payer) throw new Error("the test chain has no accounts");
+  await chain.mint(payer.address, 1_000_000n);
+  return {
+    ...made,
+    payer,
+    held: () =>
+      chain.publicClient.readContract({
+        address: chain.usdc,
+        abi: ERC20,
+        functionName: "balanceOf",
+        args: [payer.address],
+      }),
+    async settlements() {
+      const { rows } = await database.pool.query<{ count: string }>(
+        "SELECT count(*)::text AS count FROM settlements",
+      );
+      return Number(rows[0]?.count);
+    },
+  };
+}
+
+const methodOf = ({ chain, payer }: Shop) =>
+  evm.charge({
+    account: payer,
+    authorization: { name: "USDC", version: "2" },
+    currencies: [chain.usdc],
+    networks: [chain.chainId],
+    decimals: 6,
+  });
+
+/** A credential of the published client for a challenge of ours, perhaps bent before or after it is signed. */
+async function credentialFor(
+  made: Shop,
+  path = PAID,
+  bend: (challenge: Challenge.Challenge) => Challenge.Challenge = (challenge) => challenge,
+): Promise<string> {
+  const asked = await fetch(`${made.baseUrl}${path}`);
+  const [challenge] = Challenge.fromResponseList(asked);
+  if (!challenge) throw new Error("no challenge");
+  const context = { challenge: bend(challenge) as never, context: {} };
+  return methodOf(made).createCredential(context);
+}
+
+const show = (made: Shop, authorization: string, path = PAID, headers = {}) =>
+  fetch(`${made.baseUrl}${path}`, { headers: { authorization, ...headers } });
+
+const rebuilt = (credential: string, change: (parts: Record<string, object>) => object): string =>
+  `Payment ${toBase64Url(change(fromBase64Url(credential.slice(8)) as Record<string, object>))}`;
+
+t.test("a paywall that asks by MPP too", async (t) => {
+  const made = await shop(t);
+  const { baseUrl, payer } = made;
+
+  await t.test("mppx pays", async (t) => {
+    const before = await made.held();
+    const { fetch: pay } = Mppx.create({ methods: [methodOf(made)], polyfill: false });
+    const answer = await pay(`${baseUrl}${PAID}`);
+    t.equal(answer.status, 200, await answer.clone().text());
+    t.match(await answer.json(), { height: Number });
+    t.equal(before - (await made.held()), 1000n);
+    t.match(fromBase64Url(answer.headers.get("payment-receipt") ?? ""), {
+      method: "evm",
+      status: "success",
+      reference: /^0x[0-9a-f]{64}$/,
+    });
+    t.equal(answer.headers.get("payment-response"), null, "paid by MPP, not by x402");
+  });
+
+  await t.test("pympp pays", async (t) => {
+    const python = await pythonWith([PYMPP], (clean) => t.teardown(clean));
+    if ("missing" in python) {
+      t.pass("the published Python client", { skip: python.missing });
+      return;
+    }
+    const program = join(python.bin, "pay.py");
+    await writeFile(program, PROGRAM);
+    const before = await made.held();
+    const { stdout } = await run(python.python, [program], {
+      env: {
+        URL: `${baseUrl}${PAID}`,
+        KEY: payer.privateKey,
+        USDC: made.chain.usdc,
+        CHAIN_ID: String(made.chain.chainId),
+      },
+    });
+    t.match(JSON.parse(stdout), { status: 200, receipt: { method: "evm", status: "success" } });
+    t.equal(before - (await made.held()), 1000n);
+  });
+
+  await t.test("mppx validate finds nothing wrong", async (t) => {
+    const bin = new URL("../../node_modules/mppx/dist/bin.js", import.meta.url).pathname;
+    const args = [bin, "validate", baseUrl, "--endpoint", `GET:${PAID}`, "--output-json"];
+    const { stdout } = await run(process.execPath, args, { maxBuffer: 16 * 1024 * 1024 }).catch(
+      (error: unknown) => ({ stdout: String((error as { stdout?: string }).stdout) }),
+    );
+    const { summary, endpoints } = JSON.parse(stdout) as Validated;
+    t.match(summary, { failed: 0 }, JSON.stringify(endpoints));
+    const passed = endpoints
+      .flatMap(({ challenge, errorHandling }) => [...challenge, ...errorHandling])
+      .filter(({ severity }) => severity === "pass")
+      .map(({ label }) => label);
+    for (const label of [
+      "Challenge parseable",
+      "Challenge expires in the future",
+      "Realm matches server hostname",
+      "Valid recipient address",
+      "Has chainId",
+      "Malformed credential returns 402",
+      "Error response includes fresh challenge",
+    ])
+      t.ok(passed.includes(label), `${label}: ${JSON.stringify(endpoints)}`);
+  });
+
+  await t.test("one credential, one answer", async (t) => {
+    const before = await made.held();
+    const rows = await made.settlements();
+    const credential = await credentialFor(made);
+    const answers = await Promise.all(Array.from({ length: 8 }, () => show(made, credential)));
+    const statuses = answers.map(({ status }) => status).sort();
+    t.same(statuses, [200, 402, 402, 402, 402, 402, 402, 402]);
+    t.equal((await show(made, credential)).status, 402, "nor later");
+    t.equal(before - (await made.held()), 1000n, "paid once");
+    t.equal(await made.settlements(), rows + 1);
+  });
+
+  await t.test("refused by name, and nothing is settled", async (t) => {
+    const before = await made.held();
+    const rows = await made.settlements();
+    const late = (challenge: Challenge.Challenge) => ({
+      ...challenge,
+      expires: new Date(Date.now() + 3_600_000).toISOString(),
+    });
+    const other = (over: object) => (challenge: Challenge.Challenge) => ({
+      ...challenge,
+      request: { ...challenge.request, ...over },
+    });
+    const honest = await credentialFor(made);
+    const foreign = await credentialFor(made, PAID, (challenge) =>
+      Challenge.from({ ...challenge, id: undefined, secretKey: "f".repeat(64) } as never),
+    );
+    const bent = (payload: object) =>
+      rebuilt(honest, (parts) => ({ ...parts, payload: { ...parts["payload"], ...payload } }));
+    const NOBODY: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+    const refused: Record<string, [string, RegExp]> = {
+      "a longer life": [await credentialFor(made, PAID, late), /not issued here/],
+      "a lower price": [await credentialFor(made, PAID, other({ amount: "1" })), /not issued here/],
+      "another payee": [
+        await credentialFor(made, PAID, other({ recipient: NOBODY })),
+        /not issued here/,
+      ],
+      "another server's": [foreign, /not issued here/],
+      "another resource's": [await credentialFor(made, `${PAID}?x=1`), /another resource/],
+      "another nonce": [bent({ nonce: `0x${"ab".repeat(32)}` }), /not the hash of the challenge/],
+      "a hash of a transaction": [bent({ type: "hash" }), /type authorization/],
+      "another source": [
+        rebuilt(honest, (parts) => ({ ...parts, source: `did:pkh:eip155:1:${NOBODY}` })),
+        /source is not the payer/,
+      ],
+      "no JSON": ["Payment dGhpcyBpcyBnYXJiYWdl", /not readable/],
+    };
+    for (const [what, [credential, why]] of Object.entries(refused)) {
+      const answer = await show(made, credential);
+      t.equal(answer.status, 402, what);
+      t.match(await answer.json(), { error: why }, what);
+      t.match(answer.headers.get("www-authenticate"), /^Payment id="/, `${what}: a new challenge`);
+    }
+    const unsigned = await show(made, bent({ value: "1" }));
+    t.match([unsigned.status, await unsigned.json()], [402, { success: false }], "its signature");
+    const asked = await fetch(`${baseUrl}${PAID}`);
+    const required = Buffer.from(asked.headers.get("payment-required") ?? "", "base64");
+    const proof = await stockClient(made.chain, payer).createPaymentPayload(
+      JSON.parse(required.toString()) as never,
+    );
+    const two = await show(made, honest, PAID, { "payment-signature": encode(proof) });
+    t.match([two.status, await two.json()], [402, { error: /Two proofs/ }]);
+    t.equal(await made.held(), before);
+    t.equal(await made.settlements(), rows);
+    t.equal((await show(made, honest)).status, 200, "what was bent is good as it was");
+  });
+
+  await t.test("another replica takes the challenge of this one", async (t) => {
+    const { database, chain } = made;
+    const replica = await testApp(t, {
+      database,
+      chain,
+      listen: true,
+      env: { PUBLIC_URL: made.config.publicUrl, SETTLE_WAIT_MS: "10000" },
+    });
+    const credential = await credentialFor(made);
+    const [here, there] = await Promise.all([
+      show(made, credential),
+      fetch(`${replica.baseUrl}${PAID}`, { headers: { authorization: credential } }),
+    ]);
+    t.same([here.status, there.status].sort(), [200, 402], "and it pays at one of them");
+    t.ok(Credential.deserialize(credential));
+  });
+});
+
+const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64");
+
+const PROGRAM = `
+import asyncio, base64, json, os
+from eth_account import Account
+from mpp.client import Mpp
+from mpp.methods.evm import client as evm
+
+async def main():
+    method = evm.charge(
+        currency=os.environ["USDC"], account=Account.from_key(os.environ["KEY"]),
+        chain_id=int(os.environ["CHAIN_ID"]), decimals=6,
+        authorization={"name": "USDC", "version": "2"},
+    )
+    async with Mpp(methods=[method]) as client:
+        answer = await client.fetch(os.environ["URL"])
+    receipt = answer.headers.get("payment-receipt", "")
+    padded = receipt + "=" * (-len(receipt) % 4)
+    print(json.dumps({
+        "status": answer.status_code,
+        "receipt": json.loads(base64.urlsafe_b64decode(padded)) if receipt else answer.text,
+    }))
+
+asyncio.run(main())
+`;

@@ -1,0 +1,79 @@
+// Goal: our client pays an unmodified MPP server, alone or beside x402, whoever its facilitator is: once, and by one protocol.
+import t from "tap";
+import { findNetwork } from "../../server/core/networks.ts";
+import { testChain } from "../helpers/chain.ts";
+import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
+import { stockFacilitator } from "../x402-client/stock-sellers.ts";
+import { mppxSeller, type MppxFacilitator } from "./mpp-sellers.ts";
+
+const CHAIN_ID = 84532;
+const V1_NAME = "base-sepolia";
+
+t.test("stock MPP servers", async (t) => {
+  const usdc = findNetwork(V1_NAME)?.usdc.address;
+  const chain = await testChain(t, { chainId: CHAIN_ID, usdc });
+  const made = await market(t, {
+    chain,
+    listen: true,
+    env: { [`CONFIRMATIONS_${CHAIN_ID}`]: "1", SETTLE_WAIT_MS: "10000" },
+  });
+  const account = chain.accounts[1];
+  if (!account) throw new Error("the test chain has no accounts");
+  const facilitators: Record<string, MppxFacilitator> = {
+    reference: stockFacilitator(chain, account, V1_NAME) as unknown as MppxFacilitator,
+    ours: `${made.baseUrl}/api/x402`,
+  };
+  let settled = 0;
+  for (const [whose, facilitator] of Object.entries(facilitators)) {
+    for (const offersX402 of [false, true]) {
+      const seller = await mppxSeller(t, { chain, payTo: PAYEE, facilitator, offersX402 });
+      made.config.fetchPrivateOrigins.push(seller.origin);
+      const by = offersX402 ? "x402, which is first at equal prices" : "MPP";
+      await t.test(`${whose} facilitator, paid by ${by}`, async (t) => {
+        const before = await made.balanceOf(PAYEE);
+        const quote = await made.fetch({ url: seller.url, dryRun: true });
+        t.match(quote, {
+          body: {
+            price: "0.001",
+            verdict: { allowed: true },
+            requirement: { scheme: offersX402 ? "exact" : "charge" },
+          },
+        });
+        const answer = await made.fetch({ url: seller.url });
+        t.match(
+          answer,
+          {
+            status: 200,
+            body: {
+              paid: true,
+              amountPaid: "0.001",
+              data: { sold: "mppx" },
+              thirdParty: {
+                paymentResponse: offersX402 ? { success: true } : { status: "success" },
+              },
+            },
+          },
+          JSON.stringify(answer.body),
+        );
+        t.equal((await made.balanceOf(PAYEE)) - before, 1000n, "paid once");
+        t.equal(seller.sold(), 1);
+        t.match(await made.lastPayment(), { status: "settled", delivered: true });
+        settled += 1;
+        const { rows } = await made.database.pool.query<Record<string, unknown>>(
+          "SELECT id, relay, by_other FROM settlements WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
+          [made.agent.id],
+        );
+        t.same(rows[0], {
+          id: answer.body["paymentId"],
+          relay: whose === "ours",
+          by_other: whose !== "ours",
+        });
+      });
+    }
+  }
+  const { rows } = await made.database.pool.query<{ count: string }>(
+    "SELECT count(*)::text AS count FROM settlements",
+  );
+  t.equal(Number(rows[0]?.count), settled, "one row for each payment, and none beside");
+  await assertLedgerIsChain(t, made);
+});
