@@ -269,6 +269,11 @@ export const ERRORS = {
     "Target's 402 is not valid",
     "The target asks for payment in a form that is not x402; nothing was paid.",
   ),
+  price_not_announced: define(
+    422,
+    "Price not announced",
+    "This MCP server does not say in its list of tools what the tool costs, and calling a tool to hear it would be the action itself if it is free. Nothing was called. Call it with `maxAmount`: more is not paid.",
+  ),
   upstream_redirect: define(
     502,
     "Target redirects",

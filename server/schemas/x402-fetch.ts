@@ -29,6 +29,20 @@ export const X402FetchRequest = Strict(
         description: "Fetch a marketplace listing under its pinned terms",
       }),
     ),
+    mcp: Type.Optional(
+      Strict(
+        {
+          tool: Type.String({ minLength: 1, maxLength: 128, examples: ["get_weather"] }),
+          arguments: Type.Optional(
+            Type.Record(Type.String(), Type.Unknown(), { description: "Of the tool" }),
+          ),
+        },
+        {
+          description:
+            "Call this tool of the MCP server at url (streamable HTTP), paying its price; the answer is the tool's result",
+        },
+      ),
+    ),
     method: Type.Optional(
       Type.Union(
         [
@@ -59,7 +73,7 @@ export const X402FetchRequest = Strict(
     dryRun: Type.Optional(
       Type.Boolean({
         description:
-          "A quote: asks with GET or HEAD without a body, pays nothing, and answers price and verdict, no content",
+          "A quote: asks with GET or HEAD without a body (of a tool: reads the server's list of tools), pays nothing, and answers price and verdict, no content",
       }),
     ),
     maxAge: Type.Optional(
@@ -155,7 +169,9 @@ export const X402FetchAnswer = Type.Object({
     }),
   ),
   source: Type.String({ description: "The URL that was asked" }),
-  status: Type.Integer({ description: "HTTP status of the target" }),
+  status: Type.Integer({
+    description: "HTTP status of the target; of a tool that was called: 200, or 500 if it failed",
+  }),
   contentType: Nullable(Type.String()),
   network: Nullable(NetworkId),
   payTo: Nullable(AddressOutput),

@@ -162,6 +162,12 @@ export type X402FetchRequest = {
   url?: string;
   /** Fetch a marketplace listing under its pinned terms */
   listingId?: string;
+  /** Call this tool of the MCP server at url (streamable HTTP), paying its price; the answer is the tool's result */
+  mcp?: {
+    tool: string;
+    /** Of the tool */
+    arguments?: Record<string, unknown>;
+  };
   /** Default GET, or the listing's method */
   method?: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** Sent to the target, without credentials, hop-by-hop and payment headers */
@@ -170,7 +176,7 @@ export type X402FetchRequest = {
   body?: unknown;
   /** USDC as a decimal string, at most 6 decimals */
   maxAmount?: string;
-  /** A quote: asks with GET or HEAD without a body, pays nothing, and answers price and verdict, no content */
+  /** A quote: asks with GET or HEAD without a body (of a tool: reads the server's list of tools), pays nothing, and answers price and verdict, no content */
   dryRun?: boolean;
   /** Seconds. A GET this agent paid for within them is told again (`cached`), and not paid again; a new answer is kept for that */
   maxAge?: number;
@@ -220,7 +226,7 @@ export type FetchResult = {
   signedIn?: true;
   /** The URL that was asked */
   source: string;
-  /** HTTP status of the target */
+  /** HTTP status of the target; of a tool that was called: 200, or 500 if it failed */
   status: number;
   contentType: string | null;
   /** CAIP-2 network id */

@@ -36,6 +36,7 @@ import { dryRunBody, freeBody } from "./answers.ts";
 import { CacheTurn } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
 import { choosePayable, refusalOf, weigh, type Payable } from "./weighing.ts";
+import { readableTarget, ToolTarget } from "./tool-call.ts";
 import { forNothing, afterPaying, signIn, toldFromCache, type Job } from "./unpaid.ts";
 
 const FRESH_MS = 2_000;
@@ -52,12 +53,13 @@ export class X402Client {
     // Undefined where an answer is told again: then nothing leaves us.
     let entry: LedgerEntry | undefined;
     let turn: CacheTurn | undefined;
+    const tool = input.mcp && new ToolTarget((request) => this.#deps.ask(request), input.mcp);
     const prepared = async (): Promise<PayOrder> => {
       const { listingId } = input;
       const { listings } = this.#deps;
       const listing = listingId === undefined ? undefined : await listings.forFetch(listingId);
       const request = prepare(input, listing);
-      entry = this.#enter(request, input, caller);
+      entry = this.#enter(request, { input, caller, tool });
       const deps = { ...this.#deps, ask: entry.ask };
       if (input.maxAge !== undefined && input.dryRun !== true)
         turn = new CacheTurn(this.#deps.cache, caller.id, request.target);
@@ -74,13 +76,17 @@ export class X402Client {
       );
       throw error;
     } finally {
+      tool?.end();
       await turn
         ?.release()
         .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim is not released"));
     }
   }
 
-  #enter({ target }: Prepared, input: FetchInput, caller: FetchCaller): LedgerEntry {
+  #enter(
+    { target }: Prepared,
+    { input, caller, tool }: { input: FetchInput; caller: FetchCaller; tool?: ToolTarget },
+  ): LedgerEntry {
     const start = {
       agentId: caller.id,
       apiKeyId: caller.apiKeyId,
@@ -90,12 +96,9 @@ export class X402Client {
       url: target.url,
       listingId: input.listingId,
     };
-    return new LedgerEntry(
-      this.#deps.ledger,
-      start,
-      (request) => this.#deps.ask(request),
-      caller.lease,
-    );
+    const ask: ClientDeps["ask"] = (request) => this.#deps.ask(request);
+    const toolAsk = input.dryRun === true ? tool?.quote : tool?.ask;
+    return new LedgerEntry(this.#deps.ledger, start, toolAsk ?? ask, caller.lease);
   }
 
   /** What a URL asks for, parsed and validated; nothing is paid. */
@@ -218,12 +221,12 @@ export class X402Client {
   }
 
   /**
-   * A quote asks with GET or HEAD only. What a listing sells by another method is not asked at all: its own probe, which
+   * A quote asks with GET or HEAD only, or reads a list of tools. What a listing sells by another method is not asked at all: its own probe, which
    * its host agreed to, has seen the terms.
    */
   async #askForQuote(job: Job): Promise<Asked> {
     const { listing, target, deps } = job;
-    if (isSafe(target))
+    if (isSafe(target) || target.mcp)
       return askTarget((request) => deps.ask(request), target).catch((error: unknown) =>
         this.#refused(job, error),
       );
@@ -291,7 +294,7 @@ export class X402Client {
       amountAtomic: 0n,
       requestId: caller.requestId,
       site: siteOf(target.url),
-      url: target.url.href,
+      url: readableTarget(target.url, target.mcp),
       listingId: listing?.id,
     };
   }
@@ -324,7 +327,7 @@ function payRequest(
     ...(chosen.terms.nonce !== undefined && { nonce: chosen.terms.nonce }),
     ...askedApproval(input),
     requestId: caller.requestId,
-    url: target.url.href,
+    url: readableTarget(target.url, target.mcp),
     listingId: listing?.id,
     requirement: terms,
     idempotency: caller.idempotency,

@@ -23,11 +23,14 @@ import type { FetchLedger } from "./ledger.ts";
 import type { Offer, OfferedTerms } from "./offer.ts";
 import { stringifyExact } from "../../core/exact-json.ts";
 import { parsePayable } from "../../core/money.ts";
+import { isOfTransport, type ToolCall } from "./tool-call.ts";
 import { ApiError } from "../../errors.ts";
 
 export interface FetchInput {
   url?: string;
   listingId?: string;
+  /** A tool of the MCP server at `url`. */
+  mcp?: ToolCall;
   method?: string;
   headers?: Record<string, string>;
   body?: unknown;
@@ -59,6 +62,7 @@ export interface TargetRequest {
   omittedHeaders: string[];
   body: string | undefined;
   timeoutMs: number;
+  mcp?: ToolCall;
 }
 
 /** What a payment is made for; kept with it, so that another process can present it again. */
@@ -153,6 +157,7 @@ export function assertOneTarget(input: FetchInput): void {
 }
 
 export function prepare(input: FetchInput, listing: ListingPins | undefined): Prepared {
+  if (input.mcp) return prepareCall(input, input.mcp);
   const source = listing?.url ?? input.url ?? "";
   if (!URL.canParse(source)) throw invalid("body.url", "is not an absolute URL");
   const method = input.method ?? listing?.method ?? "GET";
@@ -182,6 +187,21 @@ export function prepare(input: FetchInput, listing: ListingPins | undefined): Pr
     },
     maxAmountAtomic: readMaxAmount(input.maxAmount),
   };
+}
+
+/** A call is no safe method: sent once, like a POST. */
+function prepareCall(input: FetchInput, mcp: ToolCall): Prepared {
+  for (const name of ["listingId", "method", "body", "maxAge"] as const)
+    if (input[name] !== undefined) throw invalid(`body.${name}`, "is not for a tool (`mcp`)");
+  const { headers = {} } = input;
+  const plain = Object.entries(headers).filter(([name]) => !isOfTransport(name));
+  const { target, maxAmountAtomic } = prepare(
+    { ...input, mcp: undefined, headers: Object.fromEntries(plain) },
+    undefined,
+  );
+  const omitted = Object.keys(headers).filter(isOfTransport);
+  const omittedHeaders = [...target.omittedHeaders, ...omitted];
+  return { target: { ...target, method: "POST", mcp, omittedHeaders }, maxAmountAtomic };
 }
 
 /** A string is sent byte for byte; everything else as JSON, with its numbers as the caller wrote them. */

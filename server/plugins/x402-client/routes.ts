@@ -150,16 +150,21 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
 };
 
 /** What is sent on to the target has the numbers the caller wrote. */
-function asWritten<T extends { body?: unknown }>({
+function asWritten<T extends { body?: unknown; mcp?: unknown }>({
   body,
   jsonText,
 }: {
   body: T;
   jsonText: string | undefined;
 }): T {
-  if (jsonText === undefined || body.body === undefined || typeof body.body === "string")
-    return body;
-  return { ...body, body: (parseExact(jsonText) as T).body };
+  const isJson = body.body !== undefined && typeof body.body !== "string";
+  if (jsonText === undefined || !(isJson || body.mcp)) return body;
+  const written = parseExact(jsonText) as T;
+  return {
+    ...body,
+    ...(isJson && { body: written.body }),
+    ...(body.mcp !== undefined && { mcp: written.mcp }),
+  };
 }
 
 function presentFetch(row: FetchRow): FetchWire {

@@ -65,7 +65,8 @@ export async function signIn(
   offer: Offer,
   { payTo: payee }: ChosenTerms,
 ): Promise<Reservation | undefined> {
-  if (!offersSignIn(offer)) return undefined;
+  // A tool has no place for such a word.
+  if (!offersSignIn(offer) || target.mcp) return undefined;
   const challenge = offer.extensions?.[SIGN_IN_WITH_X];
   const asked = { agentId: caller.id, url: target.url, payee, challenge };
   const payload = await deps.signIn(asked).catch((err: unknown) => {
@@ -133,7 +134,7 @@ export async function afterPaying(
         deps.log.warn({ err, listingId: listing.id }, "use of a listing not counted"),
       );
   await turn?.keep(seen, paymentId);
-  if (!offersSignIn(offer)) return;
+  if (!offersSignIn(offer) || target.mcp) return;
   const paidAt = { agentId: caller.id, payee: chosen.payTo, site: siteOf(target.url) };
   await deps.notePaidSite(paidAt, paymentId);
 }

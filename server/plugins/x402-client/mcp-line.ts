@@ -1,0 +1,201 @@
+/**
+ * A line to a remote MCP server over streamable HTTP, for one call of one tool: both current revisions, JSON and streamed
+ * answers, a session where the server gives one. Nothing is sent twice. It sends through the guarded way out, and holds
+ * an answer only as long as it takes to find the message in it.
+ */
+import {
+  CLIENT_CAPABILITIES_META_KEY,
+  CLIENT_INFO_META_KEY,
+  PROTOCOL_VERSION_META_KEY,
+} from "@modelcontextprotocol/server";
+import { parseExact, stringifyExact } from "../../core/exact-json.ts";
+import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import { VERSION } from "../../infra/version.ts";
+
+export type Ask = (request: OutboundRequest) => Promise<OutboundResponse>;
+
+/** A response of JSON-RPC to one request of ours, its numbers as they were written. */
+export interface Reply {
+  result?: unknown;
+  error?: Record<string, unknown>;
+}
+
+export interface Exchange {
+  /** As it came over HTTP. */
+  response: OutboundResponse;
+  /** Undefined: none to this request is in it. */
+  reply: Reply | undefined;
+  /** False: this is how the server refused the line itself; the request was not sent. */
+  isSent: boolean;
+}
+
+const CLIENT = { name: "purser", version: VERSION };
+/** The last revision with a handshake, and the first without. */
+const WITH_HANDSHAKE = "2025-11-25";
+const WITHOUT_HANDSHAKE = "2026-07-28";
+const REVISION = /^\d{4}-\d{2}-\d{2}$/;
+const SESSION = "mcp-session-id";
+const SESSION_PATTERN = /^[\x21-\x7e]{1,1024}$/;
+const END_MS = 5_000;
+/** Refusals of whoever asks, not of how. */
+const NOT_OF_REVISION: ReadonlySet<number> = new Set([401, 402, 403, 429]);
+const TYPES = { accept: "application/json, text/event-stream", "content-type": "application/json" };
+
+export class McpLine {
+  readonly #ask: Ask;
+  #nextId = 1;
+  #session: { url: string | URL; headers: Record<string, string> } | undefined;
+  /** Of what is sent from now on; undefined before the line is open. */
+  #headers: Record<string, string> | undefined;
+  #isStateless = false;
+
+  constructor(ask: Ask) {
+    this.#ask = ask;
+  }
+
+  /**
+   * Opens the line if it is not open, and sends one request. `first` is the HTTP request it rides on: its time-out is for
+   * all of it. What fails before the request itself is sent is `neverSent`.
+   */
+  async request(
+    first: OutboundRequest,
+    method: string,
+    params: Record<string, unknown>,
+  ): Promise<Exchange> {
+    const deadlineMs = performance.now() + (first.timeoutMs ?? 0);
+    const timed = (): OutboundRequest => ({
+      ...first,
+      timeoutMs: Math.max(1, deadlineMs - performance.now()),
+    });
+    const refused = await this.#open(timed).catch((error: unknown) => {
+      if (!(error instanceof OutboundError)) throw error;
+      const { failure, message: detail } = error;
+      throw new OutboundError(failure, { detail, cause: error, neverSent: true });
+    });
+    if (refused) return { response: refused, reply: undefined, isSent: false };
+    return this.#send(timed(), method, params);
+  }
+
+  /** Servers keep sessions until they are told: best effort, waited for by nobody. */
+  end(): void {
+    const session = this.#session;
+    if (!session) return;
+    this.#session = undefined;
+    this.#ask({ ...session, method: "DELETE", timeoutMs: END_MS, maxBytes: 1024 }).catch(
+      () => undefined,
+    );
+  }
+
+  /** Answers what the server said instead of opening it. */
+  async #open(timed: () => OutboundRequest): Promise<OutboundResponse | undefined> {
+    if (this.#headers) return undefined;
+    const request = timed();
+    const { response, reply } = await this.#send(request, "initialize", {
+      protocolVersion: WITH_HANDSHAKE,
+      capabilities: {},
+      clientInfo: CLIENT,
+    });
+    const { status } = response;
+    // A server that knows no handshake (any more) says so in its own protocol.
+    if (reply?.error && !NOT_OF_REVISION.has(status)) {
+      this.#isStateless = true;
+      this.#headers = { "mcp-protocol-version": WITHOUT_HANDSHAKE };
+      return undefined;
+    }
+    const revision = isRecord(reply?.result) ? reply.result["protocolVersion"] : undefined;
+    if (typeof revision !== "string" || !REVISION.test(revision)) return response;
+    const headers: Record<string, string> = { "mcp-protocol-version": revision };
+    const session = response.headers[SESSION];
+    if (session !== undefined) {
+      if (typeof session !== "string" || !SESSION_PATTERN.test(session)) return response;
+      headers[SESSION] = session;
+      this.#session = { url: request.url, headers: { ...request.headers, ...headers } };
+    }
+    this.#headers = headers;
+    await this.#post(timed(), { jsonrpc: "2.0", method: "notifications/initialized" });
+    return undefined;
+  }
+
+  async #send(
+    request: OutboundRequest,
+    method: string,
+    params: Record<string, unknown>,
+  ): Promise<Exchange> {
+    const id = this.#nextId++;
+    const extra = this.#isStateless ? modernHeaders(method, params) : {};
+    const response = await this.#post(
+      request,
+      { jsonrpc: "2.0", id, method, params: this.#isStateless ? enveloped(params) : params },
+      extra,
+    );
+    return { response, reply: findReply(response, id), isSent: true };
+  }
+
+  #post(request: OutboundRequest, message: object, extra: Record<string, string> = {}) {
+    return this.#ask({
+      ...request,
+      method: "POST",
+      headers: { ...request.headers, ...TYPES, ...this.#headers, ...extra },
+      body: stringifyExact(message),
+    });
+  }
+}
+
+/** An answer, and not MCP's. */
+export const unusable = ({ response, isSent }: Exchange): OutboundError =>
+  new OutboundError("unreachable", {
+    detail: `The target does not answer as an MCP server does (HTTP ${response.status})`,
+    neverSent: !isSent,
+  });
+
+const enveloped = (params: Record<string, unknown>): Record<string, unknown> => ({
+  ...params,
+  _meta: {
+    ...(isRecord(params["_meta"]) ? params["_meta"] : {}),
+    [PROTOCOL_VERSION_META_KEY]: WITHOUT_HANDSHAKE,
+    [CLIENT_INFO_META_KEY]: CLIENT,
+    [CLIENT_CAPABILITIES_META_KEY]: {},
+  },
+});
+
+function modernHeaders(method: string, { name }: Record<string, unknown>): Record<string, string> {
+  return { "mcp-method": method, ...(typeof name === "string" && { "mcp-name": inHeader(name) }) };
+}
+
+/** SEP-2243: what a header cannot hold as it is goes as base64. */
+const inHeader = (text: string): string =>
+  /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(text) && !text.startsWith("=?base64?")
+    ? text
+    : `=?base64?${Buffer.from(text).toString("base64")}?=`;
+
+/** The response to this request, whatever else (notifications, requests of the server's own) came with it. */
+export function findReply({ headers, body }: OutboundResponse, id: number): Reply | undefined {
+  const type = headers["content-type"];
+  const text = body.toString("utf8");
+  const isStream = typeof type === "string" && /^\s*text\/event-stream\b/i.test(type);
+  for (const json of isStream ? eventsOf(text) : [text]) {
+    const read = readForeignJson(() => JSON.parse(json) as unknown);
+    if (!read.ok) continue;
+    const at = [read.value].flat().findIndex((message) => isReplyTo(message, id));
+    if (at < 0) continue;
+    const reply = [parseExact(json)].flat()[at] as { result?: unknown; error?: unknown };
+    return isRecord(reply.error) ? { error: reply.error } : { result: reply.result };
+  }
+  return undefined;
+}
+
+const isReplyTo = (message: unknown, id: number): boolean =>
+  isRecord(message) &&
+  message["id"] === id &&
+  (isRecord(message["error"]) || isRecord(message["result"]));
+
+/** The data of each event that has come whole. https://html.spec.whatwg.org/multipage/server-sent-events.html */
+function* eventsOf(stream: string): Generator<string> {
+  const text = stream.replace(/^\uFEFF/, "").replaceAll(/\r\n?/g, "\n");
+  for (const event of text.split("\n\n")) {
+    const lines = event.split("\n").filter((line) => line.startsWith("data:"));
+    if (lines.length > 0) yield lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n");
+  }
+}
