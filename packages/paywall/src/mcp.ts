@@ -10,12 +10,14 @@ import {
 } from "@x402/core/http";
 import type { FacilitatorClient } from "@x402/core/server";
 import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core/types";
-import { Cashier, type Charge, type PaidResource, type Receipt } from "./charge.ts";
+import type { Receipt, Told } from "./answers.ts";
+import { Cashier, type PaidResource } from "./charge.ts";
 import { isRecord } from "./foreign-json.ts";
 import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 import { EXACT_EIP3009, type PaywallScheme } from "./scheme.ts";
 
-export { Cashier, type PaidResource, type Receipt } from "./charge.ts";
+export type { Receipt } from "./answers.ts";
+export { Cashier, type PaidResource } from "./charge.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 
 /** As the protocol names them. */
@@ -51,7 +53,10 @@ export function cashier({ facilitator, networks, payTo, schemes }: CashierOption
   });
 }
 
-export interface PricedTool extends Omit<PaidResource, "discoverable"> {
+/** For a price that is known before the tool runs; who paid and calls again pays again. */
+export interface PricedTool extends Omit<PaidResource, "price" | "discoverable" | "again"> {
+  /** USDC as a decimal string. */
+  price: string;
   /** The tool's, as it is registered. */
   name: string;
   /** What is sold; `mcp://tool/<name>` unless said. */
@@ -84,6 +89,8 @@ export function paidTool<Args extends unknown[], Result extends object>(
     const asked = { ...request(tool), headers: proofOf(args.at(-1)) };
     const charge = await desk.charge(tool, asked, async () => tool.prepare?.(...args));
     if (charge.kind === "unpaid") return unpaid(charge.required);
+    if (charge.kind !== "settled" && charge.kind !== "refused")
+      throw new Error(`a tool is not charged for as ${charge.kind}`);
     const settlement = settlementOf(charge);
     if (charge.kind === "refused") {
       const why = `Payment settlement failed: ${settlement.errorReason ?? "not settled"}`;
@@ -121,7 +128,7 @@ const unpaid = (required: PaymentRequired): ToolFailure => ({
   content: [{ type: "text", text: JSON.stringify(required) }],
 });
 
-const settlementOf = ({ headers }: Exclude<Charge, { kind: "unpaid" }>): SettleResponse =>
+const settlementOf = ({ headers }: Pick<Told, "headers">): SettleResponse =>
   decodePaymentResponseHeader(headers["payment-response"] ?? "");
 
 function withReceipt<Result extends object>(result: Result, settlement: SettleResponse): Result {
