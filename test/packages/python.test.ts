@@ -8,6 +8,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { agentWorld } from "../agent-tools/world.ts";
 import { pythonWith } from "../helpers/python.ts";
+import { bothProtocols, garbledTls, selfSigned } from "./bad-connections.ts";
 import { cleanEnvironment, ROOT, run } from "./packed.ts";
 
 const clean = (work: () => Promise<void>) => t.teardown(work);
@@ -178,6 +179,53 @@ print(json.dumps(said))
     t.equal(stranger.keys.length + moved.keys.length, 2, "each asked once");
   },
 );
+
+t.test("what may have paid is never called unpaid", { skip: missing ?? false }, async (t) => {
+  const tls = selfSigned(folder);
+  if (!tls) return t.comment("no openssl on this machine: TLS was not tried");
+  const hangsUp = await bothProtocols(t, tls, (method, response) =>
+    method === "POST" ? cut(response) : html(response),
+  );
+  const services = [await garbledTls(t, tls, 3), await garbledTls(t, tls, 9)];
+  const line = await scripted(t, (response) => response.socket?.end("HTTP#1.1 ok\r\n\r\n"));
+  const onlyTls = await garbledTls(t, tls, 3);
+  const urls = [...services.map(({ url }) => url), hangsUp.url, line.url];
+  const looks: number[] = [];
+  const waits = createServer((request, response) => {
+    looks.push(Number(/wait=(\d+)/.exec(request.url ?? "")?.[1]));
+    const status = looks.length < 3 ? "open" : "granted";
+    setTimeout(() => json(200, { status })(response), (looks.at(-1) ?? 0) * 1_000);
+  }).listen(0, "127.0.0.1");
+  await once(waits, "listening");
+  t.teardown(() => waits.close());
+  const waitsUrl = `http://127.0.0.1:${(waits.address() as AddressInfo).port}`;
+  const printed = await runPython(
+    `
+import json
+from purser import Purser, PurserError
+def said(url):
+    try:
+        Purser("k", url, timeout=0.9).spend("0x1", "1")
+    except PurserError as error:
+        return error.code
+waiting = Purser("k", ${JSON.stringify(waitsUrl)}, timeout=2.5)
+print(json.dumps([[said(url) for url in ${JSON.stringify(urls)}], said(${JSON.stringify(onlyTls.url.replace("https", "http"))}),
+    waiting.wait_for_approval("apr_1", timeout=8)["status"]]))
+`,
+    { SSL_CERT_FILE: tls.certFile },
+  );
+  const [unknown, other, decided] = JSON.parse(printed) as [string[], string, string];
+  t.same(
+    unknown,
+    urls.map(() => "no_answer"),
+  );
+  t.ok(
+    services.every(({ requests }) => requests[0]?.startsWith("POST ")),
+    "it had arrived",
+  );
+  t.equal(other, "not_reached", "a port with nothing but TLS has read no plain request");
+  t.same([decided, looks], ["granted", [1, 1, 1]], "each look takes half of a call's time at most");
+});
 
 const TYPED = `
 from purser import ApprovalNeeded, Denied, FetchResult, Purser, PurserError

@@ -1,18 +1,18 @@
 // Goal: what cannot help is not repeated: a wrong URL costs two seconds and a sentence; and what a target delivered is never lost to a later try.
-import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { createServer, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { createServer as createTcpServer, type AddressInfo, type Server } from "node:net";
-import { join } from "node:path";
 import t from "tap";
 import { main } from "../../packages/purser/src/cli.ts";
 import { Purser, PurserError } from "../../packages/purser/src/index.ts";
+import { addressOf } from "../../packages/purser/src/transport.ts";
+import { bothProtocols, garbledTls, selfSigned } from "./bad-connections.ts";
 
 const LIMIT_MS = 2_000;
 const RECIPIENT = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 const folder = t.testdir({});
+const tls = selfSigned(folder);
 
 async function listening(server: Server): Promise<number> {
   server.listen(0, "127.0.0.1");
@@ -69,27 +69,6 @@ const spendAt = (baseUrl: string, options: { timeoutMs?: number } = {}) =>
     amount: "1",
   });
 
-function selfSigned(): { key: Buffer; cert: Buffer } | undefined {
-  const [key, cert] = [join(folder, "key.pem"), join(folder, "cert.pem")];
-  try {
-    const request = [
-      "req",
-      "-x509",
-      "-newkey",
-      "rsa:2048",
-      "-nodes",
-      "-days",
-      "1",
-      "-subj",
-      "/CN=x",
-    ];
-    execFileSync("openssl", [...request, "-keyout", key, "-out", cert], { stdio: "ignore" });
-  } catch {
-    return undefined;
-  }
-  return { key: readFileSync(key), cert: readFileSync(cert) };
-}
-
 t.test("a wrong URL is told within two seconds, by name, and nothing is repeated", async (t) => {
   const nobody = createTcpServer();
   const closedPort = await listening(nobody);
@@ -112,7 +91,6 @@ t.test("a wrong URL is told within two seconds, by name, and nothing is repeated
     // Whether this 500 came after a payment nobody can say: it is not called unpaid.
     [broken.url, "no_answer", /HTTP 500/],
   ];
-  const tls = selfSigned();
   if (tls) {
     const port = await listening(createTlsServer(tls, (_request, response) => response.end("{}")));
     wrong.push(
@@ -148,6 +126,74 @@ t.test("a wrong URL is told within two seconds, by name, and nothing is repeated
     suggestion: /PURSER_URL/,
     idempotencyKey: String,
   });
+});
+
+t.test("what may have paid is never called unpaid", async (t) => {
+  const commandAt = async (url: string, more: Record<string, string> = {}) => {
+    const lines: string[] = [];
+    const env = { PURSER_URL: url, AGENT_API_KEY: "k", XDG_CONFIG_HOME: folder, ...more };
+    const exit = await main(["spend", RECIPIENT, "1"], env, (line) => lines.push(line));
+    return { exit, printed: JSON.parse(lines.join("\n")) as Record<string, unknown> };
+  };
+  const port = await listening(
+    createTcpServer((socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () => socket.end("HTTP#1.1 ok\r\n\r\n"));
+    }),
+  );
+  const unknown = { exit: 4, printed: { code: "no_answer", idempotencyKey: String } };
+  const garbled = await commandAt(`http://127.0.0.1:${port}`);
+  t.match(garbled, unknown, "a status line that is none came after the request");
+  t.match(garbled.printed, { detail: /garbled/ });
+  t.same(
+    ["http://h", "https://h", "http://h:8080", "http://[::1]"].map(addressOf),
+    [
+      { host: "h", port: 80 },
+      { host: "h", port: 443 },
+      { host: "h", port: 8080 },
+      { host: "::1", port: 80 },
+    ],
+    "another protocol is looked for at the port that was asked",
+  );
+  if (!tls) return t.comment("no openssl on this machine: TLS was not tried");
+  const gateway = await bothProtocols(t, tls, (_method, response) => html(504)(response));
+  const error = await failure(spendAt(gateway.url, { timeoutMs: 900 }));
+  t.equal(error.code, "no_answer", "a gateway's 504, and TLS beside it");
+  t.notMatch(error.message, /Nothing was paid/);
+  const hangsUp = await bothProtocols(t, tls, (method, response) =>
+    method === "POST" ? cut(response) : html(404)(response),
+  );
+  t.equal((await failure(spendAt(hangsUp.url, { timeoutMs: 900 }))).code, "no_answer");
+  t.ok(gateway.posts() > 0 && hangsUp.posts() > 0, "which it had arrived at");
+  process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
+  t.teardown(() => delete process.env["NODE_TLS_REJECT_UNAUTHORIZED"]);
+  // A record that cannot be read, and one that is none: the code of the second is that of a port without TLS.
+  for (const version of [3, 9]) {
+    const service = await garbledTls(t, tls, version);
+    const broken = await failure(spendAt(service.url, { timeoutMs: 900 }));
+    t.equal(broken.code, "no_answer", broken.message);
+    t.match(service.requests[0], /^POST /, "it had arrived");
+  }
+});
+
+t.test("waiting for the owner fits into the time of a call", async (t) => {
+  const asked: number[] = [];
+  const server = createServer((request, response) => {
+    const seconds = Number(new URL(request.url ?? "", "http://h").searchParams.get("wait"));
+    asked.push(seconds);
+    const status = asked.length < 3 ? "open" : "granted";
+    setTimeout(() => json(200, { status })(response), seconds * 1_000);
+  });
+  const baseUrl = `http://127.0.0.1:${await listening(server)}`;
+  const wait = (timeoutMs: number) =>
+    new Purser({ apiKey: "k", baseUrl, timeoutMs }).waitForApproval("apr_1", { timeoutMs: 8_000 });
+  t.match(await wait(2_500), { status: "granted" });
+  t.same(asked, [1, 1, 1], "half of it at most");
+  asked.length = 0;
+  const from = performance.now();
+  t.match(await wait(900), { status: "granted" });
+  t.same(asked, [0, 0, 0]);
+  t.ok(performance.now() - from > 1_500, "and it does not ask in a hurry");
 });
 
 t.test("what may have arrived is asked for again, whatever comes between", async (t) => {

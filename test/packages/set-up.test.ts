@@ -2,6 +2,7 @@
 import { execFile } from "node:child_process";
 import {
   chmodSync,
+  cpSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -9,6 +10,7 @@ import {
   readFileSync,
   statSync,
   symlinkSync,
+  writeFileSync,
 } from "node:fs";
 import { createServer } from "node:http";
 import { once } from "node:events";
@@ -20,6 +22,7 @@ import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js"
 import { parse as parseJsonc } from "jsonc-parser";
 import { parse as parseToml } from "smol-toml";
 import t, { type Test } from "tap";
+import { maxUint256 } from "viem";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { CLIENTS } from "../../packages/purser/src/clients.ts";
 import { connect, type ConnectOptions, type Terminal } from "../../packages/purser/src/connect.ts";
@@ -51,6 +54,7 @@ interface Made {
   funded: string;
   allowlist: string[];
   savedIn?: string;
+  saveFailed?: string;
 }
 
 function purser(
@@ -136,26 +140,71 @@ async function lying(t: Test, lies: Record<string, () => [number, object]>) {
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, bodies };
 }
 
+const ABSENT = String(maxUint256);
+const FRIEND = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+const PAYEE = {
+  payee: FRIEND,
+  label: "",
+  site: "",
+  dailyLimit: ABSENT,
+  perPaymentLimit: ABSENT,
+  expiresAt: ABSENT,
+};
+const ORDER = {
+  agent: "agt_1",
+  wallet: FRIEND,
+  version: "1",
+  name: "Mine",
+  dailyLimit: "2000000",
+  weeklyLimit: ABSENT,
+  monthlyLimit: ABSENT,
+  perPaymentLimit: ABSENT,
+  paymentsPerHour: ABSENT,
+  fetch: "any",
+  expiresAt: ABSENT,
+  payees: [PAYEE],
+  nonce: `0x${"00".repeat(32)}`,
+  deadline: "0",
+};
+/** What the service chooses: who the new agent is, and what makes the order single. */
+const CHOSEN = new Set(["agent", "wallet", "nonce"]);
+
 t.test("the owner's wallet signs the rules that were asked for, or nothing", async (t) => {
   const stranger = privateKeyToAddress(generatePrivateKey());
-  const lies: [string, (order: Record<string, unknown>) => void][] = [
-    ["the truth", () => {}],
-    ["a higher limit", (order) => (order["dailyLimit"] = "999000000")],
-    ["another payee", (order) => (order["payees"] = [{ ...PAYEE, payee: stranger }])],
-    ["another name", (order) => (order["name"] = "Other")],
+  const lieOf = (name: string) =>
+    name === "payee" ? stranger : name === "deadline" ? "99999999999" : "7";
+  const bent = Object.keys(ORDER)
+    .filter((name) => !CHOSEN.has(name) && name !== "payees")
+    .map((name): [string, object] => [name, { ...ORDER, [name]: lieOf(name) }]);
+  const bentPayees = Object.keys(PAYEE).map((name): [string, object] => [
+    `a payee's ${name}`,
+    { ...ORDER, payees: [{ ...PAYEE, [name]: lieOf(name) }] },
+  ]);
+  const cases: [string, object, number?][] = [
+    ["the truth", ORDER],
+    ...bent,
+    ...bentPayees,
+    ["one payee more", { ...ORDER, payees: [PAYEE, { ...PAYEE, payee: stranger }] }],
+    ["no payee", { ...ORDER, payees: [] }],
+    ["a member more", { ...ORDER, more: "1" }],
+    ["another chain", ORDER, 1],
   ];
+  t.ok(cases.length > 20);
   const home = t.testdir({});
-  for (const [name, lie] of lies) {
-    const order = { ...ORDER };
-    lie(order);
-    const typedData = { domain: { chainId: 5042002 } };
-    const service = await lying(t, {
-      // Behind another origin the sign-in fails; what counts is what is signed after it.
-      "/api/auth/verify": () => [200, { address: "0x" }],
-      "/api/agents": () => [403, { code: "owner_signature_required", order, typedData }],
-    });
+  let [order, chainId] = [{} as object, 0];
+  const service = await lying(t, {
+    // Behind another origin the sign-in fails; what counts is what is signed after it.
+    "/api/auth/verify": () => [200, { address: "0x" }],
+    "/api/agents": () => {
+      const typedData = { domain: { chainId } };
+      return [403, { code: "owner_signature_required", order, typedData }];
+    },
+  });
+  for (const [name, asked, chain = 5042002] of cases) {
+    [order, chainId] = [asked, chain];
+    service.bodies.length = 0;
     const env = { HOME: home, PURSER_URL: service.url };
-    const error = await init({ name: "Mine", dailyLimit: "2", allow: [] }, env).then(
+    const error = await init({ name: "Mine", dailyLimit: "2", allow: [FRIEND] }, env).then(
       () => undefined,
       (caught: Error) => caught,
     );
@@ -165,23 +214,21 @@ t.test("the owner's wallet signs the rules that were asked for, or nothing", asy
   }
 });
 
-const PAYEE = { label: "", site: "", dailyLimit: "0", perPaymentLimit: "0", expiresAt: "0" };
-const ORDER: Record<string, unknown> = {
-  agent: "agt_1",
-  wallet: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8",
-  version: "1",
-  name: "Mine",
-  dailyLimit: "2000000",
-  weeklyLimit: "0",
-  monthlyLimit: "0",
-  perPaymentLimit: "0",
-  paymentsPerHour: "0",
-  fetch: "any",
-  expiresAt: "0",
-  payees: [],
-  nonce: `0x${"00".repeat(32)}`,
-  deadline: "0",
-};
+t.test("the key that is shown once is told whatever fails after it", async (t) => {
+  const home = t.testdir({ ".config": "a file" });
+  const made = await purser(["init", "--save"], { HOME: home });
+  t.equal(made.code, 0, made.stdout);
+  const agent = JSON.parse(made.stdout) as Made;
+  t.match(agent, { apiKey: /^purser_/, saveFailed: /ENOTDIR|EEXIST/ });
+  t.match(made.stdout, /export PURSER_URL=.*AGENT_API_KEY=/, "and how to use it without a file");
+  const apiKey = `purser_${"k".repeat(39)}`;
+  const service = await lying(t, {
+    "/api/auth/verify": () => [200, { address: "0x" }],
+    "/api/agents": () => [201, { agent: { id: "agt_1", walletAddress: FRIEND }, apiKey }],
+    "/api/auth/logout": () => [503, {}],
+  });
+  t.match(await init({}, { HOME: home, PURSER_URL: service.url }), { apiKey });
+});
 
 t.test("a wrong URL is told at once", async (t) => {
   const from = performance.now();
@@ -235,7 +282,8 @@ t.test("every program's own file, with all that was in it", async (t) => {
     connected.map(({ status }) => status),
     CLIENTS.map(() => "written"),
   );
-  const stdio = { command: process.execPath, args: [String, "mcp"], env: { PURSER_URL: baseUrl } };
+  const env = { PURSER_URL: baseUrl, PURSER_KEY_NAME: String };
+  const stdio = { command: process.execPath, args: [String, "mcp"], env };
   t.match(JSON.parse(textOf(home, "claude-code")), {
     numStartups: 7,
     mcpServers: { other: { url: "https://o.example" }, purser: { type: "stdio", ...stdio } },
@@ -346,6 +394,92 @@ t.test("nothing is written unasked, nor where it would do harm", async (t) => {
   t.equal(textOf(home, "cursor"), "{ this is not JSON");
   t.ok(lstatSync(join(home, ".claude.json")).isSymbolicLink(), "a linked file stays linked");
   t.match(readFileSync(join(home, "dotfiles", "claude.json"), "utf8"), /purser/);
+});
+
+t.test("each program pays from the wallet it was connected with", async (t) => {
+  const home = t.testdir({});
+  const make = async (name: string) =>
+    (await init({ name, save: true }, { HOME: home, PURSER_URL: baseUrl })) as Made;
+  const connectWith = (client: string, { apiKey }: Made) =>
+    connect(
+      { only: [client], yes: true },
+      { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: apiKey },
+      silent,
+      "linux",
+    );
+  const second = await make("Second");
+  await connectWith("cursor", owned);
+  await connectWith("gemini", second);
+  const third = await make("Third");
+  const walletOf = async (env: Record<string, string>) => {
+    const { stdout } = await purser(["me"], { HOME: home, ...env });
+    return (JSON.parse(stdout) as { wallet?: string }).wallet;
+  };
+  const entryOf = (id: string) => startOf(JSON.parse(textOf(home, id)))?.env ?? {};
+  t.equal(await walletOf(entryOf("cursor")), owned.wallet);
+  t.equal(await walletOf(entryOf("gemini")), second.wallet);
+  const besides = { ...entryOf("cursor"), AGENT_API_KEY: third.apiKey };
+  t.equal(await walletOf(besides), owned.wallet, "whatever key the shell has");
+  t.equal(await walletOf({}), third.wallet, "and the command line from the one saved last");
+  const texts = ["cursor", "gemini"].map((id) => textOf(home, id)).join("");
+  for (const { apiKey } of [owned, second, third]) t.notOk(texts.includes(apiKey));
+  const gone = { ...entryOf("cursor"), PURSER_KEY_NAME: "purser_gone-gone" };
+  const refused = await purser(["me"], { HOME: home, ...gone });
+  t.match([refused.code, refused.stdout], [2, /has no key purser_gone-gone/], "from that or none");
+});
+
+t.test("what a program writes while the question stands is kept", async (t) => {
+  const home = t.testdir({ ".claude.json": '{"numStartups": 7}' });
+  const file = join(home, ".claude.json");
+  const slow = (text: string): Terminal => ({
+    ...silent,
+    isInteractive: true,
+    ask: async () => (writeFileSync(file, text), true),
+  });
+  const only = { only: ["claude-code"], yes: false };
+  await connecting(home, only, slow('{"numStartups": 8}'));
+  const after = JSON.parse(readFileSync(file, "utf8")) as object;
+  t.match(after, { numStartups: 8, mcpServers: { purser: { type: "stdio" } } });
+  writeFileSync(file, "{}");
+  const { connected } = await connecting(home, only, slow("{ broken"));
+  t.match(connected, [{ status: "refused", reason: /not a JSON object/ }]);
+  t.equal(readFileSync(file, "utf8"), "{ broken");
+});
+
+t.test("one file that cannot be written stops no other, and is no success", async (t) => {
+  const home = t.testdir({ ".gemini": "a file", blocked: { ".config": "a file" } });
+  const args = ["connect", "claude-code", "gemini", "windsurf", "--yes"];
+  const run = await purser(args, { HOME: home, AGENT_API_KEY: owned.apiKey });
+  t.equal(run.code, 1, run.stdout);
+  const done = JSON.parse(run.stdout) as { connected: unknown[]; savedIn: string };
+  t.match(done.connected, [
+    { client: "claude-code", status: "written" },
+    { client: "gemini", status: "refused", reason: /ENOTDIR|EEXIST/ },
+    { client: "windsurf", status: "written" },
+  ]);
+  t.match(readFileSync(done.savedIn, "utf8"), owned.apiKey);
+  const blocked = join(home, "blocked");
+  const none = await connecting(blocked, { only: ["cursor"] });
+  t.match(none.connected, [{ status: "refused", reason: /ENOTDIR|EEXIST/ }]);
+  t.notOk(existsSync(join(blocked, ".cursor")), "no entry without the key it names");
+});
+
+t.test("from npx's cache nothing is written that a stranger's package could answer", async (t) => {
+  const home = t.testdir({});
+  const copy = join(home, "_npx", "1", "node_modules", "purser");
+  cpSync(join(BIN, "..", ".."), copy, {
+    recursive: true,
+    filter: (path) => !/node_modules|src$/.test(path.slice(join(BIN, "..", "..").length)),
+  });
+  const run = (args: string[]) =>
+    new Promise<string>((resolve) => {
+      const env = { HOME: home, PURSER_URL: baseUrl, AGENT_API_KEY: owned.apiKey };
+      const command = [join(copy, "bin", "purser.mjs"), "connect", "cursor", "--yes", ...args];
+      execFile(process.execPath, command, { env }, (_error, stdout) => resolve(stdout));
+    });
+  t.match(await run([]), /install it first/);
+  t.notOk(existsSync(join(home, ".cursor")));
+  t.match(await run(["--oauth"]), /"written"/, "a URL is found from everywhere");
 });
 
 t.test("by URL alone where the program signs in itself", async (t) => {

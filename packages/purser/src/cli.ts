@@ -31,6 +31,7 @@ const USAGE = `purser ${VERSION}: pay from an agent's wallet
       the wallet as an MCP server over stdio
 
 AGENT_API_KEY holds the key, PURSER_URL the server (http://localhost:3000).
+PURSER_KEY_NAME takes a key that init --save or connect has kept, by its name.
 Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
 5 the owner is asked and has not decided.`;
 
@@ -88,8 +89,9 @@ export async function main(
       return values.help ? EXIT.done : EXIT.usage;
     }
     if (command === "init" || command === "connect") {
-      print(JSON.stringify(await setUp(command, rest, values, env), null, 2));
-      return EXIT.done;
+      const done = await setUp(command, rest, values, env);
+      print(JSON.stringify(done, null, 2));
+      return hasRefused(done) ? EXIT.failed : EXIT.done;
     }
     const settings = readSettings(env);
     if (settings.apiKey === "" && command !== "listings")
@@ -110,6 +112,11 @@ export async function main(
 
 /** A target's own 404 or 500, even where it cost nothing, is no success of the command. */
 const isFetched = ({ delivered, dryRun }: FetchResult): boolean => delivered || dryRun === true;
+
+/** A program that was asked for is not connected. */
+const hasRefused = (done: object): boolean =>
+  "connected" in done &&
+  (done.connected as { status: string }[]).some(({ status }) => status === "refused");
 
 function setUp(
   command: "init" | "connect",

@@ -14,7 +14,7 @@ import {
   type Problem,
   PurserError,
 } from "./problem.ts";
-import { type Answer, ask, speaksTls } from "./transport.ts";
+import { type Answer, ask } from "./transport.ts";
 import type {
   AgentSelf,
   Approval,
@@ -126,11 +126,15 @@ export class Purser {
     { timeoutMs = 600_000, ...options }: CallOptions & { timeoutMs?: number } = {},
   ): Promise<Approval> {
     const deadlineMs = Date.now() + timeoutMs;
+    // A call must end before its time is over, the way there and back included.
+    const longestLook = Math.min(LOOK_SECONDS, Math.floor(this.#timeoutMs / 2_000));
     for (;;) {
-      const leftSeconds = Math.max(0, Math.ceil((deadlineMs - Date.now()) / 1_000));
-      const waitSeconds = Math.min(LOOK_SECONDS, leftSeconds);
+      const leftMs = Math.max(0, deadlineMs - Date.now());
+      const waitSeconds = Math.min(longestLook, Math.ceil(leftMs / 1_000));
       const approval = await this.approval(id, { ...options, waitSeconds });
       if (approval.status !== "open" || Date.now() >= deadlineMs) return approval;
+      // The service did not wait for us.
+      if (waitSeconds === 0) await pause(Math.min(1_000, leftMs), options.signal);
     }
   }
 
@@ -201,24 +205,22 @@ export class Purser {
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       const timeout = AbortSignal.timeout(Math.max(1, deadlineMs - Date.now()));
       const signal = options.signal ? AbortSignal.any([options.signal, timeout]) : timeout;
-      let answer: Answer<T> = await ask(this.#fetch, this.#baseUrl, {
+      const answer: Answer<T> = await ask(this.#fetch, this.#baseUrl, {
         body: undefined,
         ...asked,
         headers,
         signal,
         member,
+        isKnown: this.#isKnown,
       });
       options.signal?.throwIfAborted();
-      if (answer.kind === "lost" && !this.#isKnown)
-        answer = (await speaksTls(this.#fetch, this.#baseUrl)) ?? answer;
       if (answer.kind === "success" || answer.kind === "problem") this.#isKnown = true;
       if (answer.kind === "success") return heard.complete(answer.value);
       heard.note(answer);
       const waitMs = Math.max(pauseMs, "retryAfterMs" in answer ? answer.retryAfterMs : 0);
       if (!this.#mayHelp(answer, heard) || Date.now() + waitMs >= deadlineMs)
         throw new PurserError(heard.last, options.idempotencyKey, heard.delivered);
-      await new Promise((resolve) => setTimeout(resolve, waitMs));
-      options.signal?.throwIfAborted();
+      await pause(waitMs, options.signal);
     }
   }
 
@@ -265,6 +267,11 @@ class Heard {
     if (!this.delivered || deliveredIn(value as Record<string, unknown>)) return value;
     return { ...this.delivered, ...value };
   }
+}
+
+async function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, ms));
+  signal?.throwIfAborted();
 }
 
 function queryText(query: Record<string, string | number | undefined>): string {

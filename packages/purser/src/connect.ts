@@ -1,21 +1,11 @@
 /** `purser connect`: puts the wallet into the configuration of the agent programs on this machine, after asking. */
-import {
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  realpathSync,
-  renameSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { createInterface } from "node:readline/promises";
 import { fileURLToPath } from "node:url";
 import { Purser } from "./client.ts";
 import { type Client, CLIENTS, isInstalled, type Server, withEntry } from "./clients.ts";
-import { type Env, readSettings, saveSettings, settingsFile } from "./settings.ts";
-import { VERSION } from "./version.ts";
+import { type Env, keepKey, keyName, readSettings, writeWhole } from "./settings.ts";
 
 export interface ConnectOptions {
   /** Ids of clients; those found on this machine when none is named. */
@@ -65,33 +55,36 @@ export async function connect(
     );
   // A wrong key or URL is told before anything is written.
   if (!oauth && !print) await new Purser({ apiKey, baseUrl: url }).me();
-  const server: Server = oauth ? { url: `${url}/mcp` } : stdioServer(url);
+  const server: Server = oauth ? { url: `${url}/mcp` } : stdioServer(url, keyName({ url, apiKey }));
   const connected: Connected[] = [];
+  let savedIn: string | undefined;
+  // The programs start us without the shell's environment; the keys lie in one file, not in each of theirs. It is there
+  // before an entry names it.
+  const keep = (): void => {
+    if (!oauth && !print) savedIn ??= keepKey(env, { url, apiKey });
+  };
   for (const client of clients) {
     const file = client.file(place);
-    const plan = planFor(client, file, name, server);
-    const outcome = await carryOut(plan, { client, file, print, yes, terminal });
+    const propose = () => planFor(client, file, name, server);
+    // What goes wrong with one file is told of that one; the others are not left half done.
+    const outcome = await carryOut(propose, { client, file, print, yes, terminal, keep }).catch(
+      (error: unknown): Outcome => ({ status: "refused", reason: (error as Error).message }),
+    );
     connected.push({ client: client.id, file, ...outcome });
   }
-  const isUsed = connected.some(({ status }) => status === "written" || status === "unchanged");
-  if (oauth || print || !isUsed) return { connected };
-  // The programs start us without the shell's environment; the key lies in one file, not in each of theirs.
-  return { connected, savedIn: keepKey(env, url, apiKey) };
+  return { connected, ...(savedIn !== undefined && { savedIn }) };
 }
 
-function keepKey(env: Env, url: string, apiKey: string): string {
-  const { AGENT_API_KEY: _given, ...rest } = env;
-  const saved = readSettings({ ...rest, PURSER_URL: url });
-  return saved.apiKey === apiKey ? settingsFile(env) : saveSettings(env, { url, apiKey });
-}
-
-/** As this program was started; from npx's passing cache, as npx would find it again. */
-function stdioServer(url: string): Server {
+/** As this program was started. */
+function stdioServer(url: string, key: string): Server {
   const script = fileURLToPath(new URL("../bin/purser.mjs", import.meta.url));
-  const [command, ...args] = /[\\/]_npx[\\/]/.test(script)
-    ? ["npx", "-y", `purser@${VERSION}`, "mcp"]
-    : [process.execPath, script, "mcp"];
-  return { command: command ?? "npx", args, env: { PURSER_URL: url } };
+  // What npx would fetch by this name on a later day is whoever's has it in the registry then.
+  if (/[\\/]_npx[\\/]/.test(script))
+    throw new Error(
+      "this runs from npx's passing cache, where no program finds it again: install it first, or use --oauth",
+    );
+  const env = { PURSER_URL: url, PURSER_KEY_NAME: key };
+  return { command: process.execPath, args: [script, "mcp"], env };
 }
 
 type Plan =
@@ -111,39 +104,49 @@ function planFor(client: Client, file: string, name: string, server: Server): Pl
   return { kind: "write", before, after: changed.text, shown: alone.ok ? alone.text : "" };
 }
 
+interface Carried {
+  client: Client;
+  file: string;
+  print: boolean;
+  yes: boolean;
+  terminal: Terminal;
+  keep: () => void;
+}
+
 async function carryOut(
-  plan: Plan,
-  {
-    client,
-    file,
-    print,
-    yes,
-    terminal,
-  }: { client: Client; file: string; print: boolean; yes: boolean; terminal: Terminal },
+  propose: () => Plan,
+  { client, file, print, yes, terminal, keep }: Carried,
 ): Promise<Outcome> {
-  if (plan.kind === "refused") return { status: "refused", reason: plan.reason };
-  if (plan.kind === "unchanged") return { status: "unchanged" };
+  const plan = propose();
+  if (plan.kind !== "write") return withoutWriting(plan, keep);
   if (print || !yes) terminal.say(`${client.name}, in ${file}:\n\n${plan.shown}`);
   if (print) return { status: "shown" };
   if (!yes && !(await terminal.ask(`Write this to ${file}?`))) return { status: "declined" };
-  return { status: "written", ...write(file, plan) };
+  // The program may have written its file while the question stood.
+  const now = propose();
+  if (now.kind !== "write") return withoutWriting(now, keep);
+  keep();
+  return { status: "written", ...write(file, now) };
 }
 
-/** Whole or not at all; what was there stays beside it. */
+function withoutWriting(plan: Exclude<Plan, { kind: "write" }>, keep: () => void): Outcome {
+  if (plan.kind === "refused") return { status: "refused", reason: plan.reason };
+  keep();
+  return { status: "unchanged" };
+}
+
+/** What was there stays beside it. */
 function write(
   file: string,
   { before, after }: { before: string | undefined; after: string },
 ): { backup?: string } {
   mkdirSync(dirname(file), { recursive: true });
-  // A file kept elsewhere and linked to stays linked to.
   const real = before === undefined ? file : realpathSync(file);
   const mode = before === undefined ? 0o600 : statSync(real).mode;
   const stamp = new Date().toISOString().replaceAll(/[-:]|\.\d+Z/g, "");
   const backup = `${real}.backup-${stamp}`;
   if (before !== undefined) copyFileSync(real, backup);
-  const partial = `${real}.${process.pid}.tmp`;
-  writeFileSync(partial, after, { mode });
-  renameSync(partial, real);
+  writeWhole(real, after, mode);
   return before === undefined ? {} : { backup };
 }
 

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { OwnerSession } from "./owner.ts";
 import { PurserError } from "./problem.ts";
-import { type Env, readSettings, saveSettings } from "./settings.ts";
+import { type Env, keepKey, readSettings } from "./settings.ts";
 import { ask } from "./transport.ts";
 import type { Listing } from "./types.ts";
 
@@ -32,13 +32,13 @@ export async function init(options: InitOptions, env: Env): Promise<object> {
   await owner.signIn();
   const { name = DEFAULTS.name, dailyLimit = DEFAULTS.dailyLimit } = options;
   const { agent, apiKey } = await owner.createAgent({ name, dailyLimit, allowlist });
-  await owner.signOut();
+  // From here on the key is told whatever fails: it is shown this once. A session that stays ends by itself.
+  await owner.signOut().catch(() => undefined);
   const { walletAddress } = agent;
-  // The key is told whatever becomes of the faucet.
   const funded = local
     ? await fund(url, walletAddress, options.fund ?? local.faucetAmount)
     : { funded: "0" };
-  const savedIn = options.save === true ? saveSettings(env, { url, apiKey }) : undefined;
+  const saved = options.save === true ? save(env, { url, apiKey }) : {};
   return {
     url,
     owner: owner.address,
@@ -49,14 +49,25 @@ export async function init(options: InitOptions, env: Env): Promise<object> {
     dailyLimit,
     allowlist,
     apiKey,
-    ...(savedIn !== undefined && { savedIn }),
+    ...saved,
     next: [
       "The key is shown this once. Keep it secret.",
-      ...(savedIn === undefined ? [`export PURSER_URL=${url} AGENT_API_KEY=${apiKey}`] : []),
+      ...(saved.savedIn === undefined ? [`export PURSER_URL=${url} AGENT_API_KEY=${apiKey}`] : []),
       ...(local ? [] : [`Send USDC to ${walletAddress} on the service's network.`]),
       "purser me, purser fetch <url>, purser connect",
     ],
   };
+}
+
+function save(
+  env: Env,
+  settings: { url: string; apiKey: string },
+): { savedIn?: string; saveFailed?: string } {
+  try {
+    return { savedIn: keepKey(env, settings, { asCurrent: true }) };
+  } catch (error) {
+    return { saveFailed: (error as Error).message };
+  }
 }
 
 function ownerKey(

@@ -1,11 +1,16 @@
 /** What an owner's wallet does: sign in, and sign the rules of an agent. */
-import { parseUnits } from "viem";
+import { isDeepStrictEqual } from "node:util";
+import { getAddress, maxUint256, parseUnits } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { createSiweMessage } from "viem/siwe";
 import { type Problem, PurserError } from "./problem.ts";
 import { ask } from "./transport.ts";
 
 const SIGN_IN_MINUTES = 10;
+/** An order is good for 15 minutes by the service's clock. */
+const LONGEST_ORDER_SECONDS = 20 * 60;
+/** No limit, no end. */
+const ABSENT = String(maxUint256);
 
 /** What the wallet signs for an agent's rules; whatever the service sends, it is read as this and as nothing else. */
 const POLICY_TYPES = {
@@ -47,11 +52,7 @@ export interface CreatedAgent {
 }
 
 interface PolicyAsked extends Problem {
-  order: {
-    name: string;
-    dailyLimit: string;
-    payees: { payee: string; site: string }[];
-  };
+  order: Record<string, unknown>;
   typedData: { domain: { chainId: number | string } };
 }
 
@@ -60,6 +61,7 @@ export class OwnerSession {
   readonly #url: string;
   readonly #account: PrivateKeyAccount;
   #cookie = "";
+  #chainId = 0;
 
   constructor(url: string, privateKey: string) {
     this.#url = url;
@@ -77,11 +79,12 @@ export class OwnerSession {
       "/api/x402",
       "supportedNetworks",
     );
+    this.#chainId = Number(service.supportedNetworks[0]?.split(":")[1]);
     const { host, origin } = new URL(this.#url);
     const now = Date.now();
     const message = createSiweMessage({
       address: this.#account.address,
-      chainId: Number(service.supportedNetworks[0]?.split(":")[1]),
+      chainId: this.#chainId,
       domain: host,
       expirationTime: new Date(now + SIGN_IN_MINUTES * 60_000),
       issuedAt: new Date(now),
@@ -113,18 +116,15 @@ export class OwnerSession {
 
   /** Signs what was asked for, and nothing that the service may have made of it. */
   async #signPolicy({ order, typedData }: PolicyAsked, wanted: NewAgent): Promise<string> {
-    const allowed = new Set(wanted.allowlist.map((address) => address.toLowerCase()));
-    const isAsWanted =
-      order.name === wanted.name &&
-      order.dailyLimit === String(parseUnits(wanted.dailyLimit, 6)) &&
-      order.payees.length === allowed.size &&
-      order.payees.every(({ payee, site }) => allowed.has(payee.toLowerCase()) && site === "");
-    if (!isAsWanted)
+    if (
+      !isDeepStrictEqual(order, orderOf(wanted, order)) ||
+      Number(typedData.domain.chainId) !== this.#chainId
+    )
       throw new Error(
         `${this.#url} asks the owner's wallet to sign other rules than were asked for`,
       );
     return this.#account.signTypedData({
-      domain: { name: "Purser", version: "2", chainId: Number(typedData.domain.chainId) },
+      domain: { name: "Purser", version: "2", chainId: this.#chainId },
       types: POLICY_TYPES,
       primaryType: "AgentPolicy",
       message: order as never,
@@ -151,4 +151,30 @@ export class OwnerSession {
     if (answer.kind !== "success") throw new PurserError(answer.problem);
     return answer.value;
   }
+}
+
+/** The first policy of a new agent. The service chooses only who that is, and what makes the order single. */
+function orderOf({ name, dailyLimit, allowlist }: NewAgent, chosen: Record<string, unknown>) {
+  const { agent, wallet, nonce, deadline } = chosen;
+  const latest = Math.floor(Date.now() / 1_000) + LONGEST_ORDER_SECONDS;
+  const terms = { label: "", site: "", dailyLimit: ABSENT, perPaymentLimit: ABSENT };
+  return {
+    agent: typeof agent === "string" ? agent : "",
+    wallet: typeof wallet === "string" ? wallet : "",
+    version: "1",
+    name: name.trim(),
+    dailyLimit: String(parseUnits(dailyLimit, 6)),
+    weeklyLimit: ABSENT,
+    monthlyLimit: ABSENT,
+    perPaymentLimit: ABSENT,
+    paymentsPerHour: ABSENT,
+    fetch: "any",
+    expiresAt: ABSENT,
+    payees: allowlist
+      .map((address) => getAddress(address))
+      .toSorted((left, right) => (left.toLowerCase() < right.toLowerCase() ? -1 : 1))
+      .map((payee) => ({ payee, ...terms, expiresAt: ABSENT })),
+    nonce: typeof nonce === "string" ? nonce : "",
+    deadline: Number(deadline) <= latest ? String(deadline) : "",
+  };
 }

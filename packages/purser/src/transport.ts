@@ -18,6 +18,8 @@ export interface Asked {
   signal: AbortSignal;
   /** A member that each successful answer to this has. */
   member: string;
+  /** The service has answered there before, so nobody else is suspected. */
+  isKnown?: boolean;
 }
 
 /** No byte of a request can have gone out. */
@@ -32,18 +34,22 @@ const UNCONNECTED = new Set([
   "ERR_INVALID_URL",
   "UND_ERR_CONNECT_TIMEOUT",
 ]);
-const TLS = /^(CERT_|ERR_TLS_|ERR_SSL_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|HOSTNAME_|EPROTO)/;
+/** The certificate was looked at and refused, which comes before the request. Other faults of TLS may come after it. */
+const BAD_CERTIFICATE = /^(CERT_|ERR_TLS_CERT|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|HOSTNAME_)/;
+/** What came was no TLS. */
+const NO_TLS = /^(ERR_SSL_WRONG_VERSION_NUMBER|ERR_SSL_PACKET_LENGTH_TOO_LONG|EPROTO)$/;
+const CHECK_TLS = "Check https:// or http://, the port, and the certificate.";
 /** What a gateway in front of a service says while the service is away. */
 const GATEWAY = new Set([408, 429, 502, 503, 504]);
 
 export async function ask<T>(
   fetch: typeof globalThis.fetch,
   baseUrl: string,
-  { method, path, body, headers, signal, member }: Asked,
+  { method, path, body, headers, signal, member, isKnown = false }: Asked,
 ): Promise<Answer<T>> {
   if (!URL.canParse(baseUrl) || !/^https?:$/.test(new URL(baseUrl).protocol))
     return notReached(baseUrl, "it is no http:// or https:// URL");
-  let response: Response;
+  let response: Response | undefined;
   let text: string;
   try {
     response = await fetch(`${baseUrl}${path}`, {
@@ -56,7 +62,10 @@ export async function ask<T>(
     });
     text = await response.text();
   } catch (error) {
-    return whyUnanswered(baseUrl, error);
+    const answer = whyUnanswered(baseUrl, error);
+    // Another `fetch` may go another way, and one that began to answer has read the request.
+    if (answer.kind !== "lost" || isKnown || response || fetch !== globalThis.fetch) return answer;
+    return (await wrongProtocol(baseUrl, error)) ?? answer;
   }
   const retryAfterMs = (Number(response.headers.get("retry-after")) || 0) * 1_000;
   const value = readObject(text);
@@ -76,26 +85,29 @@ export function whyUnanswered(
   baseUrl: string,
   error: unknown,
 ): Extract<Answer<never>, { kind: "lost" | "elsewhere" }> {
-  const code = codeOf(error);
+  const { code, syscall } = faultOf(error);
   // Ports that no fetch goes to (9, 25, ...) have no code.
   if (messageOf(error) === "bad port")
     return notReached(baseUrl, "its port is one that is blocked");
-  if (TLS.test(code)) {
-    const why = `the encrypted connection fails (${code})`;
-    return notReached(baseUrl, why, "Check https:// or http://, the port, and the certificate.");
-  }
-  if (UNCONNECTED.has(code) || code.startsWith("HPE_"))
-    return notReached(baseUrl, code.startsWith("HPE_") ? "what answers speaks no HTTP" : code);
-  const why = `The service gave no answer: ${code || messageOf(error)}`;
-  return { kind: "lost", problem: noAnswer(why), retryAfterMs: 0, mayPass: true };
+  if (BAD_CERTIFICATE.test(code))
+    return notReached(baseUrl, `the encrypted connection fails (${code})`, CHECK_TLS);
+  // A connection that stood can become unreachable, too.
+  if (UNCONNECTED.has(code) && syscall !== "read" && syscall !== "write")
+    return notReached(baseUrl, code);
+  const isNoHttp = code.startsWith("HPE_");
+  const why = isNoHttp
+    ? `What answers at ${baseUrl} speaks no HTTP, or its answer was garbled (${code})`
+    : `The service gave no answer: ${code || messageOf(error)}`;
+  return { kind: "lost", problem: noAnswer(why), retryAfterMs: 0, mayPass: !isNoHttp };
 }
 
-/** The system's own code, which `fetch` hides in the cause. */
-function codeOf(error: unknown): string {
-  if (typeof error !== "object" || error === null) return "";
-  const { code, cause, errors } = error as { code?: unknown; cause?: unknown; errors?: unknown[] };
-  if (typeof code === "string") return code;
-  return codeOf(cause ?? errors?.[0]);
+/** The system's own code, which `fetch` hides in the cause, and what it was doing. */
+function faultOf(error: unknown): { code: string; syscall: string | undefined } {
+  if (typeof error !== "object" || error === null) return { code: "", syscall: undefined };
+  const { code, syscall, cause, errors } = error as Record<string, unknown>;
+  if (typeof code === "string")
+    return { code, syscall: typeof syscall === "string" ? syscall : undefined };
+  return faultOf(cause ?? (Array.isArray(errors) ? errors[0] : undefined));
 }
 
 function messageOf(error: unknown): string {
@@ -165,24 +177,58 @@ const noAnswer = (detail: string, status = 0): Problem => ({
   requestId: "",
 });
 
-/** Whether TLS is spoken where plain HTTP found no answer: such a server hangs up without a word. */
-export async function speaksTls(
-  fetch: typeof globalThis.fetch,
-  baseUrl: string,
-): Promise<Answer<never> | undefined> {
-  const url = new URL(baseUrl);
-  if (url.protocol !== "http:") return undefined;
-  url.protocol = "https:";
-  const answers = await fetch(url, {
+/** How a server hangs up that was shown something it does not read. */
+const HUNG_UP = new Set(["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"]);
+const PROBE_MS = 1_000;
+
+/**
+ * Whether what took the request cannot have read it, because it speaks the other of http and https. A code does not
+ * tell: a connection that breaks in the middle of an answer has the same. So it is tried again with nothing to do.
+ */
+async function wrongProtocol(baseUrl: string, error: unknown): Promise<Answer<never> | undefined> {
+  const { code } = faultOf(error);
+  const { protocol, hostname } = new URL(baseUrl);
+  if (protocol === "https:" && NO_TLS.test(code) && NO_TLS.test(await shakeHands(baseUrl))) {
+    const why = `the encrypted connection fails (${code})`;
+    return notReached(baseUrl, why, CHECK_TLS);
+  }
+  if (protocol !== "http:" || !HUNG_UP.has(code) || (await shakeHands(baseUrl)) !== "shaken")
+    return undefined;
+  // One that speaks both would answer this.
+  const asked = {
     method: "HEAD",
     redirect: "manual",
-    signal: AbortSignal.timeout(1_000),
-  }).then(
-    () => true,
-    (error: unknown) =>
-      /^(CERT_|ERR_TLS_CERT|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO)/.test(codeOf(error)),
+    signal: AbortSignal.timeout(PROBE_MS),
+  } as const;
+  const again = await fetch(baseUrl, asked).then(
+    () => "answered",
+    (refused: unknown) => faultOf(refused).code,
   );
-  return answers
-    ? notReached(baseUrl, "TLS is spoken there", `Try ${url.origin} in its place.`)
-    : undefined;
+  if (!HUNG_UP.has(again)) return undefined;
+  const instead = `https://${hostname}:${addressOf(baseUrl).port}`;
+  return notReached(baseUrl, "TLS is spoken there", `Try ${instead} in its place.`);
+}
+
+/** The port is the one that was asked, whatever is usual for the other protocol. */
+export function addressOf(baseUrl: string): { host: string; port: number } {
+  const { protocol, hostname, port } = new URL(baseUrl);
+  const usual = protocol === "https:" ? 443 : 80;
+  return { host: hostname.replace(/^\[|\]$/g, ""), port: port === "" ? usual : Number(port) };
+}
+
+/** "shaken" where TLS is spoken, else the code of what went wrong. Nothing is sent over it. */
+async function shakeHands(baseUrl: string): Promise<string> {
+  const { connect } = await import("node:tls");
+  return new Promise((resolve) => {
+    const socket = connect({ ...addressOf(baseUrl), rejectUnauthorized: false });
+    const timer = setTimeout(() => end("too slow"), PROBE_MS);
+    const end = (how: string) => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(how);
+    };
+    socket.on("secureConnect", () => end("shaken"));
+    socket.on("error", (error) => end(faultOf(error).code));
+    socket.on("close", () => end("closed"));
+  });
 }

@@ -60,6 +60,7 @@ description: Pay for APIs and send USDC from your own wallet, within limits your
 # Purser: your wallet
 
 You have a USDC wallet on ${networkName} (\`${networkId}\`). Your owner set a daily limit and the addresses you may pay.
+If you have Purser's MCP tools, use them; the lines below are for plain HTTP with a key.
 Base URL: \`${baseUrl}\`. Every call carries your key: \`Authorization: Bearer $AGENT_API_KEY\`. JSON in, JSON out.
 The key is a secret: never print it, never put it in a URL, never send it to any other host.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import urllib.parse
@@ -178,11 +179,17 @@ class Purser:
     def wait_for_approval(self, approval_id: str, *, timeout: float = 600.0) -> Approval:
         """Until the owner has decided, or the time is over: then it is still `open`."""
         deadline = time.monotonic() + timeout
+        # A call must end before its time is over, the way there and back included.
+        longest_look = min(_LOOK_SECONDS, int(self._timeout / 2))
         while True:
-            left = max(0, round(deadline - time.monotonic()))
-            approval = self.approval(approval_id, wait=min(_LOOK_SECONDS, left))
+            left = max(0.0, deadline - time.monotonic())
+            wait = min(longest_look, math.ceil(left))
+            approval = self.approval(approval_id, wait=wait)
             if approval["status"] != "open" or time.monotonic() >= deadline:
                 return approval
+            if wait == 0:
+                # The service did not wait for us.
+                time.sleep(min(1.0, left))
 
     def _pay(
         self, path: str, body: Dict[str, Any], key: Optional[str], wait_for_approval: float
@@ -219,7 +226,7 @@ class Purser:
         pause = _FIRST_PAUSE
         while True:
             timeout = max(0.001, deadline - time.monotonic())
-            answer = ask(self._base_url, method, path, body, headers, timeout, member)
+            answer = ask(self._base_url, method, path, body, headers, timeout, member, self._is_known)
             if answer.kind in ("success", "problem"):
                 self._is_known = True
             if answer.kind == "success":

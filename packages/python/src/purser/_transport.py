@@ -18,6 +18,9 @@ from ._errors import Problem
 _GATEWAY = frozenset((408, 429, 502, 503, 504))
 """What a gateway in front of a service says while the service is away."""
 
+_NO_TLS = frozenset(("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"))
+"""What came was no TLS."""
+
 _UNCONNECTED = frozenset(
     (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
 )
@@ -55,22 +58,29 @@ def ask(
     headers: Dict[str, str],
     timeout: float,
     member: str,
+    is_known: bool,
 ) -> Answer:
-    """`member`: what each successful answer to this has."""
+    """
+    `member`: what each successful answer to this has. `is_known`: the service has answered there before, so nobody else
+    is suspected.
+    """
     if urllib.parse.urlsplit(base_url).scheme not in ("http", "https"):
         return _not_reached(base_url, "it is no http:// or https:// URL")
     data = None if body is None else json.dumps(body).encode()
     sent = headers if body is None else {**headers, "content-type": "application/json"}
+    status = 0
     try:
         request = urllib.request.Request(base_url + path, data=data, method=method, headers=sent)
         try:
             with _opener.open(request, timeout=timeout) as response:
-                status, received, text = response.status, response.headers, response.read()
+                status, received = response.status, response.headers
+                text = response.read()
         except urllib.error.HTTPError as answered:
             with answered:
-                status, received, text = answered.code, answered.headers, answered.read()
+                status, received = answered.code, answered.headers
+                text = answered.read()
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return _unanswered(base_url, error)
+        return _unanswered(base_url, error, may_be_other=not is_known and status == 0)
     retry_after = _seconds(received.get("retry-after"))
     value = _read_object(text)
     if value is not None and 200 <= status < 300 and member in value:
@@ -85,28 +95,33 @@ def ask(
     return _not_purser(base_url, status, f"a redirect to {location}" if location else what)
 
 
-def _unanswered(base_url: str, error: Exception) -> Answer:
+def _unanswered(base_url: str, error: Exception, may_be_other: bool) -> Answer:
+    # What goes wrong while the answer is read comes as it is: then the request has gone out.
+    is_sent = not isinstance(error, urllib.error.URLError)
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, ssl.SSLError):
-        why = f"the encrypted connection fails ({reason.reason or reason})"
-        return _not_reached(base_url, why)
+    if isinstance(reason, ssl.SSLError) and not is_sent:
+        if isinstance(reason, ssl.SSLCertVerificationError) or reason.reason in _NO_TLS:
+            why = f"the encrypted connection fails ({reason.reason or reason})"
+            return _not_reached(base_url, why)
     if isinstance(reason, (ValueError, http.client.InvalidURL)):
         return _not_reached(base_url, f"it is no URL ({reason})")
     if isinstance(reason, socket.gaierror):
         return _not_reached(base_url, "there is no such host")
-    if isinstance(reason, OSError) and reason.errno in _UNCONNECTED:
+    if isinstance(reason, OSError) and not is_sent and reason.errno in _UNCONNECTED:
         return _not_reached(base_url, errno.errorcode[reason.errno])
-    # One that hung up without a word is both; a line that is none is not from a web server.
+    # One that hung up without a word is both.
     is_cut = isinstance(reason, (http.client.RemoteDisconnected, http.client.IncompleteRead))
     if isinstance(reason, http.client.HTTPException) and not is_cut:
-        return _not_reached(base_url, "what answers speaks no HTTP")
-    if _speaks_tls(base_url):
+        why = f"What answers at {base_url} speaks no HTTP, or its answer was garbled ({reason!r})"
+        return Answer("lost", _no_answer(why), may_pass=False)
+    is_hung_up = isinstance(reason, (ConnectionResetError, BrokenPipeError))
+    if may_be_other and is_hung_up and _speaks_only_tls(base_url):
         return _not_reached(base_url, "TLS is spoken there; try https:// in its place")
     return Answer("lost", _no_answer(f"The service gave no answer: {reason}"))
 
 
-def _speaks_tls(base_url: str) -> bool:
-    """Where plain HTTP found no answer: such a server hangs up without a word."""
+def _speaks_only_tls(base_url: str) -> bool:
+    """A server of TLS hangs up on plain HTTP without a word; one that speaks both would answer this."""
     url = urllib.parse.urlsplit(base_url)
     if url.scheme != "http":
         return False
@@ -117,9 +132,18 @@ def _speaks_tls(base_url: str) -> bool:
     try:
         with socket.create_connection((url.hostname or "", url.port or 80), timeout=1) as plain:
             with context.wrap_socket(plain, server_hostname=url.hostname):
-                return True
+                pass
     except (OSError, ValueError):
         return False
+    try:
+        with _opener.open(urllib.request.Request(base_url, method="HEAD"), timeout=1):
+            return False
+    except urllib.error.HTTPError as answered:
+        answered.close()
+        return False
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        return isinstance(reason, (ConnectionResetError, BrokenPipeError))
 
 
 def _read_object(text: bytes) -> Optional[Dict[str, Any]]:
