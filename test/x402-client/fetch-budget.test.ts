@@ -111,8 +111,35 @@ t.test(
       body: { code: "fetch_capacity" },
     });
     t.equal(seller.proofs.length, proofs, "nothing was signed");
+    const order = { url: seller.url, method: "POST", body: "1" };
+    const key = { "idempotency-key": "no room" };
+    t.match(await made.fetch(order, key), { status: 429, body: { code: "fetch_capacity" } });
     hog.end();
     t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
+    t.match(
+      await made.fetch(order, key),
+      { status: 200, body: { paid: true } },
+      "a POST that was asked to pay has not run: its key is good for it when there is room",
+    );
+
+    const full = app.fetchBudget.enter(agent.id);
+    full.take(BUDGET.bytesPerAgent - 10);
+    const ran: string[] = [];
+    seller.script = {
+      onAsk: ({ request, response }) => {
+        ran.push(String(request.method));
+        response.writeHead(201).end("x".repeat(100_000));
+      },
+    };
+    const lost = { "idempotency-key": "no room for the answer" };
+    t.match(await made.fetch(order, lost), { status: 429, body: { code: "fetch_capacity" } });
+    t.match(await made.fetch(order, lost), {
+      status: 409,
+      body: { code: "answer_not_kept", detail: /may have reached the target/, paid: false },
+    });
+    t.same(ran, ["POST"], "one whose answer found no room has run");
+    full.end();
+    seller.script = {};
     await assertLedgerIsChain(t, made);
   },
 );

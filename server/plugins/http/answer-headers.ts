@@ -46,11 +46,11 @@ const HEADERS: Record<string, Header> = {
   "Idempotent-Replayed": {
     description: "`true`: this is the first answer to this key, told again",
     schema: { type: "string", enum: ["true"] },
-    // Nothing moved for other refusals: they are not kept.
+    // Nothing moved for other refusals: they are not kept. 409: that there was an answer is all that is.
     applies: ({ config }, status) =>
       config.idempotencyKey === true &&
       config.auth !== "facilitator" &&
-      (status < 300 || status === 502 || status === 504),
+      (status < 300 || [409, 502, 504].includes(status)),
   },
 };
 

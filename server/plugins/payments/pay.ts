@@ -226,7 +226,11 @@ export class PayFlow {
       // Of a fault nobody knows how far it came: the key stays taken, and is lost after a while.
       if (error instanceof ApiError)
         await (asksOnce.mayHaveActed(error)
-          ? this.#deps.idempotency.keepError(idempotency, error)
+          ? // A stored answer never asks to be repeated: that would hear the same again.
+            this.#deps.idempotency.keepError(
+              idempotency,
+              error.status === 429 ? answerLost() : error,
+            )
           : this.#deps.idempotency.release(idempotency));
       throw error;
     }

@@ -117,7 +117,7 @@ export class X402Client {
         await job.entry.begun();
         return resumeDelivery(deps, { target, caller, payment, heard });
       },
-      ...(!isSafe(target) && { asksOnce: askingOnce(target) }),
+      ...(!isSafe(target) && { asksOnce: askingOnce(target, caller.lease) }),
       repeatFree: (freeAnswer) => this.#repeatFree(job, freeAnswer),
     };
   }

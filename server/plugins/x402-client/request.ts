@@ -125,15 +125,20 @@ const ANSWER_LOST: ReadonlySet<string> = new Set([
   "upstream_timeout",
   "upstream_error",
   "upstream_redirect",
-  "fetch_capacity",
 ]);
 
 const mayHaveActed = ({ code, cause }: ApiError): boolean =>
   ANSWER_LOST.has(code) && !(cause instanceof OutboundError && cause.neverSent);
 
-/** Of a request that must not be sent twice: which errors leave it open whether it arrived, and when nobody waits for it any more. */
-export const askingOnce = ({ timeoutMs }: Pick<TargetRequest, "timeoutMs">) => ({
-  mayHaveActed,
+/**
+ * Of a request that must not be sent twice: which errors leave it open whether it arrived, and when nobody waits for it
+ * any more. An answer that found no room is one; that there is no room to pay is said after the target asked to be paid.
+ */
+export const askingOnce = (
+  { timeoutMs }: Pick<TargetRequest, "timeoutMs">,
+  lease: Pick<Lease, "refusal">,
+) => ({
+  mayHaveActed: (error: ApiError) => error === lease.refusal || mayHaveActed(error),
   longestMs: 2 * timeoutMs + ASKING_SPARE_MS,
 });
 
