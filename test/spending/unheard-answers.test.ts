@@ -1,6 +1,7 @@
 // Goal: an answer the caller never heard is told to the identical call that follows, and paid once; an answer that was heard ends it, and the next is a purchase of its own.
 import t, { type Test } from "tap";
 import { forgetTold } from "../../server/plugins/payments/joining-store.ts";
+import { asOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 
@@ -204,6 +205,34 @@ t.test("paid for nothing, and nobody heard it: told again, and not paid again", 
   t.equal(await paid(), before + 1);
   seller.script = {};
   t.match(await post("x402-fetch", body), { status: 200, replayed: null }, "it was heard now");
+});
+
+t.test("also when it is asked for by an approval that is known already", async (t) => {
+  const body = fetching();
+  const asking = { ...body, requestApproval: true };
+  const before = await paid();
+  const tooDear = { perPaymentLimit: "0.0005" };
+  const limit = (change: object) =>
+    asOwner(made.app, made.owner, {
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      body: change,
+    });
+  t.equal((await limit(tooDear)).statusCode, 200);
+  const asked = await post("x402-fetch", asking);
+  t.match(asked, { status: 202, body: { idempotencyKey: /^approval-/ } });
+  t.equal((await limit({ perPaymentLimit: null })).statusCode, 200);
+  const { release, atSeller } = holdSeller();
+  await hangUp(t, "x402-fetch", body, () => atSeller);
+  const joined = post("x402-fetch", asking);
+  release();
+  t.match(await joined, { status: 200, replayed: "true", body: { paid: true, replayed: true } });
+  t.equal(await paid(), before + 1, "one payment");
+  seller.script = {};
+  t.match(await post("x402-fetch", asking), { status: 200, replayed: null });
+  t.equal(await paid(), before + 2, "that was heard: now it is the approval's");
+  t.match(await post("x402-fetch", asking), { status: 200, replayed: "true" });
+  t.equal(await paid(), before + 2);
 });
 
 t.test("ten minutes later it is a new purchase, unless the chain has not decided", async (t) => {

@@ -207,11 +207,17 @@ function decorateKeys(app: FastifyInstance): void {
     if (dryRun === true) return undefined;
     const bodyHash = hashBody(route, body);
     const approval = requestApproval && (await app.approvals.keyFor(subjectId, bodyHash));
-    const key = approval ? approval.key : `auto-${randomUUID()}`;
+    const key = approval ? approval.key : ownKey();
     const ref: IdempotencyRef = { subjectId, route, bodyHash, key, ...cancelable };
-    if (approval && approval.isKnown) return ref;
     const cameAtMs = between?.cameAtMs ?? performance.now() - reply.elapsedTime;
-    ref.joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
+    const joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
+    if (approval && approval.isKnown) {
+      // Unless it was paid for without the approval, and nobody has heard of that.
+      if ((await app.joining.earlier(ref, joins)) === undefined) return ref;
+      // The approval's key is for the approved payment alone.
+      ref.key = ownKey();
+    }
+    ref.joins = joins;
     if (between) between.ref = ref;
     // The last of the answer has gone into the connection; one that broke before never gets here.
     else reply.raw.once("finish", () => app.joining.heard(ref));
@@ -269,6 +275,9 @@ function decorateReading(app: FastifyInstance): void {
     });
   });
 }
+
+/** Of a call that came without one. */
+const ownKey = (): string => `auto-${randomUUID()}`;
 
 const GAS_ACCOUNTS = { owner: "payments", withdrawer: "withdrawals" } as const;
 
