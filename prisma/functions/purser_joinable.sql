@@ -1,5 +1,5 @@
--- The earlier call that an identical one without a key of its own joins, unless it was told before that one came: its
--- money moved, or may yet move. For ten minutes after the answer; without an end while the chain has not decided. Only
+-- The earlier call that an identical one without a key of its own joins, unless it was told before that one came (which
+-- whoever asks decides, by its own clock): its money moved, or may yet move. For ten minutes after the answer; without an end while the chain has not decided. Only
 -- the newest can be one: a further purchase is made where there is none.
 CREATE FUNCTION purser_joinable(p_subject_id TEXT, p_route TEXT, p_body_hash BYTEA)
 RETURNS SETOF idempotency_keys LANGUAGE sql STABLE AS $$

@@ -49,7 +49,7 @@ BEGIN
     amount NUMERIC, max_amount NUMERIC, refusal TEXT, nonce TEXT, valid_seconds INTEGER,
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
     requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, joins BOOLEAN, heard TEXT,
-    waited_ms NUMERIC, call TEXT, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
+    call TEXT, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
     gas_floor NUMERIC);
   IF ask.dry_run THEN
     SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
@@ -68,11 +68,12 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  -- The agent's lock also serializes its idempotency keys. Without one of its own, an identical call joins the earlier.
+  -- The agent's lock also serializes its idempotency keys. Without one of its own, an identical call joins the earlier,
+  -- unless it knows that one as heard before it came: the caller decides that, by when the call came to its process.
   IF ask.key IS NOT NULL AND NOT ask.dry_run THEN
     IF ask.joins THEN
       SELECT * INTO v_key FROM purser_joinable(ask.agent_id, ask.route, ask.body_hash) j
-       WHERE j.key IS DISTINCT FROM ask.heard AND NOT purser_told_before(j.told_at, ask.waited_ms);
+       WHERE j.key IS DISTINCT FROM ask.heard;
     ELSE
       SELECT * INTO v_key FROM idempotency_keys k
        WHERE k.subject_id = ask.agent_id AND k.route = ask.route AND k.key = ask.key;

@@ -1,11 +1,13 @@
 // Goal: an answer the caller never heard is told to the identical call that follows, and paid once; an answer that was heard ends it, and the next is a purchase of its own.
 import t, { type Test } from "tap";
 import { forgetTold } from "../../server/plugins/payments/joining-store.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
 import { asOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 
-const made = await market(t, { listen: true, chainOptions: { blockTimeSeconds: 1 } });
+const env = { SETTLE_WAIT_MS: "5000" };
+const made = await market(t, { listen: true, chainOptions: { blockTimeSeconds: 1 }, env });
 const { agent, baseUrl, database, seller } = made;
 // A client that hung up opens a connection anew and asks nothing on it: no idle one, for Node.
 t.teardown(() => made.app.server.closeAllConnections());
@@ -19,9 +21,9 @@ interface Heard {
 const post = async (
   path: string,
   body: unknown,
-  { key, signal }: { key?: string; signal?: AbortSignal } = {},
+  { key, signal, at = baseUrl }: { key?: string; signal?: AbortSignal; at?: string } = {},
 ): Promise<Heard> => {
-  const answer = await fetch(`${baseUrl}/api/agents/${path}`, {
+  const answer = await fetch(`${at}/api/agents/${path}`, {
     method: "POST",
     headers: { ...agent.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
     body: typeof body === "string" ? body : JSON.stringify(body),
@@ -153,6 +155,47 @@ t.test("at the same moment: one pays, the others hear its answer", async (t) => 
     t.equal(heard.filter((one) => one.replayed === null).length, 1);
   }
   t.equal(await paid(), before + 2);
+});
+
+t.test("also when the database hears of one late, whichever process it is at", async (t) => {
+  const replica = await testApp(t, { listen: true, database, chain: made.chain, env });
+  const isTold = async (memo: string): Promise<boolean> => {
+    const { rowCount } = await database.pool.query(
+      `SELECT 1 FROM idempotency_keys k JOIN payments p ON p.id = k.payment_id
+        WHERE p.memo = $1 AND k.told_at <= now() - interval '1 second'`,
+      [memo],
+    );
+    return rowCount === 1;
+  };
+  /** The first statement of this name waits, as for a connection, until the other call is answered. */
+  const delay = ({ pool }: TestApp["app"], name: string, memo: string) => {
+    const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
+    let isReached = false;
+    const late = async (...args: unknown[]): Promise<unknown> => {
+      const [statement] = args as [{ name?: string }];
+      if (statement.name === name && !isReached) {
+        isReached = true;
+        await until(() => isTold(memo), 20_000);
+      }
+      return query(...args);
+    };
+    Object.assign(pool, { query: late });
+    return () => isReached;
+  };
+  for (const name of ["joinable-call", "purser-reserve"]) {
+    const body = spending();
+    const before = await paid();
+    const isThere = delay(replica.app, name, body.memo);
+    const late = post("spend", body, { at: replica.baseUrl });
+    await until(isThere);
+    const first = await post("spend", body);
+    t.match(first, { status: 200, replayed: null });
+    t.match(await late, { status: 200, replayed: "true", body: { replayed: true } }, name);
+    t.equal(await paid(), before + 1, `${name}: one payment`);
+    t.match(await post("spend", body, { at: replica.baseUrl }), { status: 200, replayed: null });
+    t.equal(await paid(), before + 2, `${name}: a later call is a purchase of its own`);
+    Reflect.deleteProperty(replica.app.pool, "query");
+  }
 });
 
 t.test("one after the other, as fast as they come: each is a purchase", async (t) => {

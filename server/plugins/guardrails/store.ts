@@ -7,7 +7,6 @@ import { RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import { remainingOf } from "./explain.ts";
 import { readFacts, RULES } from "./rules/index.ts";
 import type {
-  JoiningCall,
   Limits,
   PayeeLimits,
   Release,
@@ -159,15 +158,10 @@ function asked(request: ReserveRequest & { paymentId: string; dryRun: boolean })
     body_hash: idempotency && bytea(idempotency.bodyHash),
     joins: idempotency?.joins && true,
     heard: idempotency?.joins?.heard,
-    waited_ms: idempotency?.joins && waitedMs(idempotency.joins),
     call: idempotency?.call,
     dry_run: request.dryRun,
   };
 }
-
-/** How long ago a call came: what the database's clock is asked to go back by. */
-export const waitedMs = ({ cameAtMs }: JoiningCall): number =>
-  Math.max(0, performance.now() - cameAtMs);
 
 /** As Postgres writes bytes in text. */
 export const bytea = (bytes: Uint8Array): string => `\\x${Buffer.from(bytes).toString("hex")}`;

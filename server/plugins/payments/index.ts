@@ -122,7 +122,7 @@ function decoratePaying(app: FastifyInstance): void {
   });
   const joining = new Joining(
     {
-      earlier: (ref, waitedMs) => findEarlier(pool, ref, waitedMs),
+      earlier: (ref) => findEarlier(pool, ref),
       told: markTold(pool),
     },
     (error) => app.log.warn({ err: error }, "an answer was told, and that is not written down"),

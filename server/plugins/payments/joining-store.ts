@@ -4,19 +4,15 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { EarlierCall, JoiningStore } from "./joining.ts";
 
-export async function findEarlier(
-  sql: Sql,
-  ref: IdempotencyRef,
-  waited: number,
-): Promise<EarlierCall | undefined> {
+export async function findEarlier(sql: Sql, ref: IdempotencyRef): Promise<EarlierCall | undefined> {
   // SQL: the first look of every call that pays without a key; prepared.
   const { rows } = await sql.query<EarlierCall>({
     name: "joinable-call",
-    text: `SELECT j.key, j.told_at IS NOT NULL AS "isTold", purser_told_before(j.told_at, $4) AS "isHeard",
+    text: `SELECT j.key, (extract(epoch FROM statement_timestamp() - j.told_at) * 1000)::float8 AS "toldAgoMs",
                   NOT p.outstanding AND GREATEST(j.updated_at, p.settled_at) > statement_timestamp() - interval '2 seconds'
                     AS "isFresh"
              FROM purser_joinable($1, $2, $3) j JOIN payments p ON p.agent_id = $1 AND p.id = j.payment_id`,
-    values: [ref.subjectId, ref.route, Buffer.from(ref.bodyHash), waited],
+    values: [ref.subjectId, ref.route, Buffer.from(ref.bodyHash)],
   });
   return rows[0];
 }

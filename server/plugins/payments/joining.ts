@@ -5,7 +5,6 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseExact } from "../../core/exact-json.ts";
-import { waitedMs } from "../guardrails/store.ts";
 import type { IdempotencyRef, JoiningCall } from "../guardrails/types.ts";
 import { inProgress, joinedError, type Answer, type Idempotency } from "./idempotency.ts";
 import type { Delivered, PaymentKey, PayOrder } from "./pay-order.ts";
@@ -27,20 +26,24 @@ export const INTERMEDIARY = "purser-intermediary";
 
 export interface EarlierCall {
   key: string;
-  /** Its answer was heard by somebody, and: before the call that asks came. */
-  isTold: boolean;
-  isHeard: boolean;
+  /** How long ago its answer was heard by somebody; null: not yet. */
+  toldAgoMs: number | null;
   /** It ended just now: whoever heard it may not have been written down yet. */
   isFresh: boolean;
 }
 
 export interface JoiningStore {
-  earlier(ref: IdempotencyRef, waitedMs: number): Promise<EarlierCall | undefined>;
+  earlier(ref: IdempotencyRef): Promise<EarlierCall | undefined>;
   told(args: { ref: IdempotencyRef; key: string; atMs: number }): Promise<void>;
 }
 
 /** How long the mark of an answer that another process told may take to be seen here. */
 const MARK_PAUSES_MS = [20, 40, 80, 120, 240];
+/**
+ * Between an answer's last byte and the mark of another process for it; a client that pays the same again takes longer to
+ * read the answer and to ask.
+ */
+const TOLERANCE_MS = 20;
 /** A mark of this process is compared with its own clock for so long. */
 const REMEMBERED_MS = 60_000;
 
@@ -58,17 +61,20 @@ export class Joining {
   /** The key of the call to join, if there is one. */
   async earlier(ref: IdempotencyRef, joins: JoiningCall): Promise<string | undefined> {
     for (let turn = 0; ; turn += 1) {
-      const row = await this.#store.earlier(ref, waitedMs(joins));
+      const row = await this.#store.earlier(ref);
       if (!row) return undefined;
+      const { toldAgoMs } = row;
       const marking = this.#marking.get(row.key);
-      if (marking && !row.isTold) {
+      if (marking && toldAgoMs === null) {
         await marking;
         this.#marking.delete(row.key);
         continue;
       }
-      if (row.isTold) {
-        const toldAtMs = this.#toldAtMs.get(row.key);
-        if (toldAtMs === undefined ? !row.isHeard : toldAtMs > joins.cameAtMs) return row.key;
+      if (toldAgoMs !== null) {
+        // By another process: at the latest then, however long a connection was waited for before the database said so.
+        const toldAtMs =
+          this.#toldAtMs.get(row.key) ?? performance.now() - toldAgoMs - TOLERANCE_MS;
+        if (toldAtMs > joins.cameAtMs) return row.key;
         joins.heard = row.key;
         return undefined;
       }
