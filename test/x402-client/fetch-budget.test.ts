@@ -101,21 +101,40 @@ t.test(
     });
     seller.script = { onAsk: ({ response }) => void response.writeHead(200).end("a few bytes") };
     t.match(await made.fetch({ url: seller.url }), { status: 200 }, "little is always heard");
+    seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
+    lease.end();
+    const begun = { "idempotency-key": "begun" };
+    const unknown = await made.fetch({ url: seller.url }, begun);
+    t.match(unknown, { status: 504, body: { code: "payment_status_unknown" } });
     seller.script = {};
     const proofs = seller.proofs.length;
-    lease.end();
     const hog = app.fetchBudget.enter(agent.id);
     hog.take(BUDGET.bytesPerAgent - MIB);
-    t.match(await made.fetch({ url: seller.url }), {
-      status: 429,
-      body: { code: "fetch_capacity" },
-    });
-    t.equal(seller.proofs.length, proofs, "nothing was signed");
     const order = { url: seller.url, method: "POST", body: "1" };
     const key = { "idempotency-key": "no room" };
-    t.match(await made.fetch(order, key), { status: 429, body: { code: "fetch_capacity" } });
+    // Each of them waits for room as long as any.
+    const [get, post, again] = await Promise.all([
+      made.fetch({ url: seller.url }),
+      made.fetch(order, key),
+      made.fetch({ url: seller.url }, begun),
+    ]);
+    for (const told of [get, post])
+      t.match(told, { status: 429, body: { code: "fetch_capacity", paid: false } });
+    t.match(again, {
+      status: 409,
+      headers: { "retry-after": "1" },
+      body: { code: "idempotency_in_progress", paymentId: unknown.body["paymentId"] },
+    });
+    t.notMatch(again.text, /othing was paid/, "one that is signed may have been");
+    t.equal(seller.proofs.length, proofs, "nothing was signed");
     hog.end();
     t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
+    const [proof] = seller.proofs;
+    if (proof) await seller.settle(proof);
+    t.match(await made.fetch({ url: seller.url }, begun), {
+      status: 200,
+      body: { paid: true, text: "on credit", paymentId: unknown.body["paymentId"] },
+    });
     t.match(
       await made.fetch(order, key),
       { status: 200, body: { paid: true } },

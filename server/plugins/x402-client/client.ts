@@ -9,7 +9,7 @@ import type { TargetRefusal } from "../guardrails/types.ts";
 import { compareTerms, type ListingPins, type ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
-import { notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
+import { inProgress, notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay-order.ts";
 import {
   askTarget,
@@ -113,7 +113,10 @@ export class X402Client {
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
       resume: async (payment, heard) => {
-        await caller.lease.reserve();
+        // It is signed already: that there is no room now says nothing about what was paid.
+        await caller.lease.reserve().catch(() => {
+          throw inProgress(payment.id);
+        });
         await job.entry.begun();
         return resumeDelivery(deps, { target, caller, payment, heard });
       },
