@@ -302,6 +302,36 @@ t.test("ten minutes later it is a new purchase, unless the chain has not decided
   t.equal(await paid(), before + 4);
 });
 
+t.test("what the seller answered is kept for as long as the chain has not decided", async (t) => {
+  const body = fetching();
+  const before = await paid();
+  seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
+  t.match(await post("x402-fetch", body), {
+    status: 504,
+    body: { code: "payment_status_unknown" },
+  });
+  const ofThis = `implicit AND payment_id = (SELECT id FROM payments WHERE url = '${body.url}')`;
+  const age = () =>
+    database.pool.query(
+      `UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour' WHERE ${ofThis}`,
+    );
+  await age();
+  await forgetTold(database.pool);
+  const proof = seller.proofs.at(-1);
+  if (proof) await seller.settle(proof);
+  await allSettled();
+  await forgetTold(database.pool);
+  const shown = seller.proofs.length;
+  t.match(await post("x402-fetch", body), {
+    status: 200,
+    replayed: "true",
+    body: { text: "on credit", paid: true },
+  });
+  t.equal(seller.proofs.length, shown, "the seller was not asked again");
+  t.equal(await paid(), before + 1);
+  seller.script = {};
+});
+
 t.test("a mark that was lost makes a replay, never a payment", async (t) => {
   const body = spending();
   const before = await paid();

@@ -82,9 +82,11 @@ export async function forgetTold(sql: Sql): Promise<void> {
     // SQL: by batches, of which Prisma knows nothing.
     const { rowCount } = await sql.query(
       `UPDATE idempotency_keys SET response = NULL WHERE ctid = ANY (ARRAY(
-         SELECT ctid FROM idempotency_keys
-          WHERE implicit AND call IS NULL AND response IS NOT NULL
-            AND updated_at < now() - CASE WHEN told_at IS NULL THEN interval '11 minutes' ELSE interval '1 minute' END
+         SELECT k.ctid FROM idempotency_keys k
+          WHERE k.implicit AND k.call IS NULL AND k.response IS NOT NULL
+            AND k.updated_at < now() - CASE WHEN k.told_at IS NULL THEN interval '11 minutes' ELSE interval '1 minute' END
+            AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = k.subject_id AND p.id = k.payment_id
+                             AND (p.outstanding OR p.settled_at > now() - interval '11 minutes') AND k.told_at IS NULL)
           LIMIT $1))`,
       [FORGET_BATCH],
     );
