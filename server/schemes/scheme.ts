@@ -162,7 +162,7 @@ export interface Relaying {
   chargedIn?(shown: Shown, expected: ExpectedTransfer): bigint | undefined;
   /**
    * Amounts that left the payment's trace in a transaction whose calls cannot be read: somebody relayed it through a
-   * contract of his own. Where the contract's state says that it was used in that block, and there is one such trace,
+   * contract of their own, or beside others alike. Where the contract's state says that it was used in that block, and there is one such trace,
    * that was it.
    */
   unreadIn?(shown: Shown, expected: ExpectedTransfer): bigint[];

@@ -82,8 +82,8 @@ async function placeOfUse(
 }
 
 /**
- * What this one block, all of whose receipts were read, says of it. Where no transaction in it shows the payment,
- * something else used the nonce up; that is final when the block is.
+ * What this one block, all of whose receipts were read, says of it. Where no transaction in it shows the payment, nor its
+ * trace, something else used the nonce up; that is final when the block is.
  */
 async function outcomeAt(
   ctx: EngineContext,
@@ -118,6 +118,12 @@ async function outcomeAt(
   // Of several nobody could say which, and of none that it did not happen.
   if (record.agent_id !== null && scheme.unreadIn)
     return unread.length === 1 && unread[0] ? outcomeOfUse(record, unread[0], true) : undefined;
+  if (unread[0]) {
+    const { transactionHash: hash } = unread[0].receipt;
+    const message = "a payment was relayed in a way that does not prove it; it stays unknown";
+    ctx.log.error({ settlement: record.id, hash }, message);
+    return undefined;
+  }
   if (depthOf(head, block.number) < ctx.network.confirmations) return undefined;
   return {
     ...keyOf(record),

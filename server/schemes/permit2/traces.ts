@@ -84,7 +84,7 @@ const isReadable =
   ({ target }: ContractCall): boolean =>
     isSame(target, proxy.address) || isSame(target, asset);
 
-/** What left its trace where the calls cannot be read. */
+/** What left its trace where the calls cannot be read, or where several would have left it. */
 export function unreadIn(
   { logs, sent }: Shown,
   expected: ExpectedTransfer,
@@ -92,7 +92,9 @@ export function unreadIn(
   atMost: bigint,
 ): bigint[] {
   const calls = sent ? callsOf(sent) : [];
-  if (calls.length > 0 && calls.every(isReadable(proxy, expected.asset))) return [];
+  const nonce = uintWord(nonceOf(expected));
+  const isAmong = calls.some((call) => spentBy(call, proxy)?.nonce === nonce);
+  if (calls.length > 0 && !isAmong && calls.every(isReadable(proxy, expected.asset))) return [];
   return tracesIn(logs, expected, proxy).filter((amount) => amount <= atMost);
 }
 
