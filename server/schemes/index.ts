@@ -15,6 +15,9 @@ import {
   type Scheme,
 } from "./scheme.ts";
 
+/** What the token itself logs, whichever scheme moved it. */
+export { AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER } from "./exact-eip3009/onchain.ts";
+
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009, exactPermit2, upto];
 

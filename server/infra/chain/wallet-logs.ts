@@ -2,11 +2,7 @@
 import type { Address, Hex } from "viem";
 import { addressWord, uintOf } from "../../core/abi.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import {
-  AUTHORIZATION_CANCELED,
-  AUTHORIZATION_USED,
-  TRANSFER,
-} from "../../schemes/exact-eip3009/onchain.ts";
+import { AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER } from "../../schemes/index.ts";
 import { balanceOf, decodeAggregate, encodeAggregate, type RpcReceipt } from "./contracts.ts";
 import { classifyChainError } from "./errors.ts";
 import type { ChainClient } from "./index.ts";
