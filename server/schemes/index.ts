@@ -21,6 +21,9 @@ import {
 /** Moves the token by a signature alone: what is not paid to a seller who asks otherwise. */
 export { exactEip3009 as TOKEN_SCHEME } from "./exact-eip3009/index.ts";
 
+/** What the token itself logs, whichever scheme moved it. */
+export { AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER } from "./exact-eip3009/onchain.ts";
+
 /** The first reads what names no scheme of ours, to say what is wrong with it. */
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009, exactPermit2, upto];
 

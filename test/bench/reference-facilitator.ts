@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage } from "node:http";
 import { x402Facilitator } from "@x402/core/facilitator";
 import { toFacilitatorEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
+import { UptoEvmScheme } from "@x402/evm/upto/facilitator";
 import { createWalletClient, defineChain, http, nonceManager, publicActions, type Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 
@@ -35,7 +36,9 @@ const signer = toFacilitatorEvmSigner({
   waitForTransactionReceipt: (args) => client.waitForTransactionReceipt(args),
   getCode: (args) => client.getCode(args),
 });
-const facilitator = new x402Facilitator().register(`eip155:${chainId}`, new ExactEvmScheme(signer));
+const facilitator = new x402Facilitator()
+  .register(`eip155:${chainId}`, new ExactEvmScheme(signer))
+  .register(`eip155:${chainId}`, new UptoEvmScheme(signer));
 
 const server = createServer((request, response) => {
   void answer(request).then(({ status, body }) =>

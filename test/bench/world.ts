@@ -10,7 +10,7 @@ import { testChain } from "../helpers/chain.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import type { World, WorldOptions } from "./context.ts";
 
-const READY_WITHIN_MS = 30_000;
+const READY_WITHIN_MS = 120_000;
 const NATIVE_WEI = 10n ** 24n;
 const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 

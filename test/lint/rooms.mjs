@@ -1,4 +1,5 @@
-// Lint rules of our own: which room of the house may import which, and where the web app's queries are named.
+// Lint rules of our own: which room of the house may import which, where payment schemes are known by name, and where the
+// web app's queries are named.
 //
 // The order of the server's modules is read from server/app.ts, and the features of the web app are its folders, so
 // that nothing is listed twice.
@@ -11,6 +12,8 @@ const ROOT = dirname(dirname(import.meta.dirname));
 const GROUND = ["core", "config.ts", "schemas", "schemes", "infra", "local"];
 /** Rooms that decide and describe: they get what they need as arguments. */
 const PURE = new Set(["core", "schemas", "schemes"]);
+/** What the house may import of the payment schemes. */
+const SEAM = new Set(["server/schemes/index.ts", "server/schemes/scheme.ts"]);
 /** In a module these may hold a connection; the other files decide. */
 const WIRING = /(^|\/)(index|wiring|[\w-]*store|[\w-]*routes?|[\w-]*-plugin)\.ts$/;
 const CONNECTIONS = /^(pg|undici|@prisma\/.*|node:(http|https|net|tls|dns)(\/.*)?)$|\/generated\//;
@@ -53,6 +56,8 @@ function serverFault(from, to) {
       : "Of the packages the server takes only the paywall's source.";
   const room = serverRoom(from);
   const other = serverRoom(to);
+  if (other === "schemes" && room !== "schemes" && !SEAM.has(to))
+    return "A scheme is known to server/schemes/index.ts alone; ask its interface.";
   if (to.startsWith("web/")) return "The server knows nothing of the web app.";
   if (from.startsWith("server/plugins/") && !rank.has(room))
     return `server/plugins/${room} is not among the modules of server/app.ts.`;
@@ -119,6 +124,64 @@ const rooms = {
   },
 };
 
+const registry = readFileSync(join(ROOT, "server", "schemes", "index.ts"), "utf8");
+const listedSchemes = /export const SCHEMES[^=]*= \[([^\]]*)\]/.exec(registry)?.[1] ?? "";
+/** `exact-permit2` is a name, and so are `exact` and `permit2`. */
+const SCHEME_NAMES = new Set(
+  [...registry.matchAll(/import \{ (\w+) \} from "\.\/([\w-]+)\/index\.ts"/g)]
+    .filter(([, name]) => listedSchemes.split(",").some((listed) => listed.trim() === name))
+    .flatMap(([, , folder]) => [folder, ...folder.split("-")]),
+);
+if (SCHEME_NAMES.size === 0) throw new Error("server/schemes/index.ts lists no schemes");
+/**
+ * The schemes; what is stored of each; what a package says of them that others install without us; and the typed data
+ * that the web app signs itself.
+ */
+const KNOWS_SCHEMES =
+  /^(server\/schemes\/|server\/core\/authorization\.ts$|packages\/paywall\/src\/scheme[\w-]*\.ts$|web\/src\/lib\/wallet\/typed-data\.ts$)/;
+const SCHEME_MEMBER = /^(scheme|transferMethod|assetTransferMethod)$/;
+
+const namesScheme = (node) => {
+  const name = node.type === "ChainExpression" ? node.expression : node;
+  return (
+    name.type === "MemberExpression" &&
+    SCHEME_MEMBER.test(name.computed ? name.property.value : name.property.name)
+  );
+};
+const isText = (node) => node?.type === "Literal" && typeof node.value === "string";
+
+/** What differs between schemes is asked of the scheme: who compares names has to be found again for each new one. */
+const schemes = {
+  meta: { type: "problem" },
+  create(context) {
+    const from = relative(ROOT, context.filename).split(sep).join("/");
+    if (!/^(server|packages|web\/src)\//.test(from) || KNOWS_SCHEMES.test(from)) return {};
+    const report = (node) => {
+      context.report({
+        node,
+        message: "Payment schemes are known by name in server/schemes alone: ask the scheme.",
+      });
+    };
+    return {
+      Literal(node) {
+        if (SCHEME_NAMES.has(node.value)) report(node);
+      },
+      BinaryExpression(node) {
+        const { left, right, operator } = node;
+        if (!/^[!=]==?$/.test(operator)) return;
+        const isCompared =
+          (namesScheme(left) && isText(right)) || (namesScheme(right) && isText(left));
+        // A name of ours is reported for itself.
+        if (isCompared && !SCHEME_NAMES.has(left.value) && !SCHEME_NAMES.has(right.value))
+          report(node);
+      },
+      SwitchStatement(node) {
+        if (namesScheme(node.discriminant)) report(node);
+      },
+    };
+  },
+};
+
 /** Methods of a query client that take the key itself as their first argument. */
 const BY_KEY = /^(get|set)Query(Data|State|Defaults)$/;
 
@@ -152,4 +215,4 @@ const queryKeys = {
   },
 };
 
-export default { meta: { name: "purser" }, rules: { rooms, "query-keys": queryKeys } };
+export default { meta: { name: "purser" }, rules: { rooms, schemes, "query-keys": queryKeys } };

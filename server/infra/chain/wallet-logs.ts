@@ -7,8 +7,8 @@ import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
   TRANSFER,
-} from "../../schemes/exact-eip3009/onchain.ts";
-import { useBehind } from "../../schemes/index.ts";
+  useBehind,
+} from "../../schemes/index.ts";
 import type { SentCall } from "../../schemes/scheme.ts";
 import {
   balanceOf,

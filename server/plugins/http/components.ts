@@ -2,6 +2,7 @@
  * Schemas as the OpenAPI document has them. What has a name on the wire is said once, and everywhere else by its name;
  * what TypeBox writes for TypeScript is written as generators of clients know it; and each has an example.
  */
+import { SCHEMES } from "../../schemes/index.ts";
 import * as wire from "../../schemas/all.ts";
 import { DOCUMENTED_AS } from "../../schemas/common.ts";
 
@@ -237,7 +238,7 @@ const TEXTS: Record<string, string> = {
   readableSite: "https://api.example.com",
   reason: "The report needs today's numbers",
   resource: "https://api.example.com/data",
-  scheme: "exact",
+  scheme: SCHEMES[0].name,
   serviceName: "Example data",
   site: "https://api.example.com",
   source: "https://api.example.com/data",

@@ -6,6 +6,7 @@ import type { Connection } from "../../lib/wallet/connection.ts";
 import {
   sendTransfer,
   signTypedData,
+  TRANSFER_SCHEME,
   transferAuthorization,
   VALID_FOR_SECONDS,
 } from "../../lib/wallet/typed-data.ts";
@@ -77,7 +78,7 @@ export async function fund({
   );
   const signature = await signTypedData(connection, typedData);
   const requirements = {
-    scheme: "exact",
+    scheme: TRANSFER_SCHEME,
     network: network.id,
     asset: network.usdc.address,
     amount: amountAtomic.toString(),

@@ -48,6 +48,9 @@ const FIELDS: [name: keyof Authorization, type: string][] = [
 
 export const VALID_FOR_SECONDS = 300;
 
+/** As x402 names what an owner signs here. */
+export const TRANSFER_SCHEME = "exact";
+
 /** An EIP-3009 transfer the owner signs and the facilitator relays: no gas is needed to fund an agent. */
 export function transferAuthorization(
   network: NetworkInfo,
