@@ -16,6 +16,7 @@ import {
   AtomicAmount,
   Timestamp,
 } from "./common.ts";
+import { PaymentEvidence } from "./payments.ts";
 
 export const X402FetchRequest = Strict(
   {
@@ -152,6 +153,9 @@ export const X402FetchAnswer = Type.Object({
   }),
   remaining: Described(Amount, "Left of the daily limit"),
   ...joinedAnswer,
+  receipt: Type.Optional(
+    Type.Object({ evidence: Type.Optional(PaymentEvidence) }, { description: "Of a payment" }),
+  ),
   dryRun: Type.Optional(Type.Literal(true)),
   maxBytes: Type.Optional(
     Type.Integer({ description: "Dry run: how much of an answer is passed on" }),

@@ -6,6 +6,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/words.ts";
+import { presentEvidence, type KeptEvidence } from "../payments/evidence.ts";
 import { isBrokenOff, isRedirect, readReceipt, type Seen } from "./content.ts";
 import type { ChosenTerms, ReadOffer } from "./choosing.ts";
 import type { Offer } from "./offer.ts";
@@ -19,6 +20,8 @@ export interface PaidFacts {
   paymentId: string;
   /** Null: provably not paid, although the target delivered. */
   txHash: Hex | null;
+  /** What the seller signed. */
+  evidence?: KeptEvidence;
 }
 
 type Body = Record<string, unknown>;
@@ -62,6 +65,7 @@ export function paidBody(
     payTo: getAddress(paid.payTo),
     paymentId: paid.paymentId,
     delivered: true,
+    ...(paid.evidence && { receipt: { evidence: presentEvidence(paid.evidence) } }),
     ...noteOn(seen),
     ...(seen.paymentResponse === undefined
       ? {}

@@ -13,6 +13,7 @@ import {
   unknownError,
   type PaidFacts,
 } from "./answers.ts";
+import { evidenceOf, keepEvidence } from "./evidence.ts";
 import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { readTerms, type Offer, type OfferedTerms } from "./offer.ts";
 import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
@@ -27,11 +28,15 @@ import { ApiError, type ErrorCode } from "../../errors.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { CancelOutcome } from "../settlement/types.ts";
 
-interface SignedJob {
+export interface SignedJob {
   key: PaymentKey;
   target: TargetRequest;
   offer: Pick<Offer, "x402Version" | "resource" | "extensions">;
   accepted: OfferedTerms;
+  /** The seller's signed offer of them, where it signs. */
+  offered?: unknown;
+  /** When the request that pays began. */
+  fromMs: number;
   authorization: SignedAuthorization;
   facts: Omit<PaidFacts, "txHash">;
   remainingAtomic: bigint;
@@ -103,6 +108,8 @@ export async function resumeDelivery(
     target,
     offer: { ...terms, resource: terms.resource, extensions: undefined },
     accepted,
+    offered: terms.offered,
+    fromMs: payment.createdAt.getTime(),
     authorization: settlement.authorization,
     facts: { network: deps.networkOf(Number(payment.chainId)), payTo, amountAtomic, paymentId },
     remainingAtomic: await deps.remainingOf(caller.id),
@@ -178,17 +185,20 @@ const recordLast = async (deps: ClientDeps, job: SignedJob, seen: Seen): Promise
   if (job.idempotency || isBrokenOff(seen)) await recordDelivered(deps, job, seen);
 };
 
-function handedOver(
+async function handedOver(
   deps: ClientDeps,
   job: SignedJob,
   seen: Seen,
   txHash: PaidFacts["txHash"],
-): Delivered {
+): Promise<Delivered> {
+  const evidence = await evidenceOf(deps, job, seen, txHash);
+  const paid = { ...job.facts, txHash, ...(evidence && { evidence }) };
   return {
     kind: "done",
-    body: paidBody(job.target, seen, { ...job.facts, txHash }, job.remainingAtomic),
+    body: paidBody(job.target, seen, paid, job.remainingAtomic),
     afterwards: async () => {
       await recordLast(deps, job, seen);
+      await keepEvidence(deps, job, evidence);
       if (txHash !== null)
         await job
           .paid?.(seen)
@@ -207,16 +217,26 @@ const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): D
 
 async function takeBack(
   deps: ClientDeps,
-  { key, authorization, facts, noted }: SignedJob,
+  job: SignedJob,
   failure: Extract<Shown, { kind: "failed" }>,
 ): Promise<Delivered> {
+  const { key, authorization, facts, noted } = job;
   const [recovered] = await Promise.all([
     recover(deps, { key, authorization, facts, failure }),
     noted,
   ]);
   await deps.fault("confirmed");
+  // Paid for nothing: then what it signed is worth most.
+  const { txHash } = recovered.error.extra;
+  const evidence = await evidenceOf(deps, job, failure.seen, txHash);
   const seen = { upstreamStatus: failure.seen?.status ?? null, delivered: false };
-  return { ...recovered, afterwards: () => deps.recordDelivery(key, seen) };
+  return {
+    ...recovered,
+    afterwards: async () => {
+      await deps.recordDelivery(key, seen);
+      await keepEvidence(deps, job, evidence);
+    },
+  };
 }
 
 /**

@@ -5,6 +5,7 @@ import { CopyText } from "../../components/CopyText.tsx";
 import { KeyValues, Stack } from "../../components/Layout.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
+import { Evidence } from "./Evidence.tsx";
 import { useExplorer, useNetwork } from "../../shared/info.ts";
 
 export function PaymentFacts({
@@ -63,6 +64,9 @@ export function PaymentFacts({
               x402.delivered !== null && ["Delivered", x402.delivered ? "Yes" : "No"],
             ]}
           />
+          {x402.evidence && (
+            <Evidence evidence={x402.evidence} explorer={explorer} labelOf={labelOf} />
+          )}
           {x402.thirdParty.requirement !== null && x402.thirdParty.requirement !== undefined && (
             <CodeBlock
               label="The 402 it answered to"
