@@ -96,7 +96,7 @@ t.test("what the seller signed", async (t) => {
       for (const colorScheme of PICTURES ? (["light", "dark"] as const) : []) {
         await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
         await title.evaluate((element) => {
-          element.scrollIntoView({ block: "start" });
+          element.scrollIntoView({ block: "center" });
         });
         const path = join(PICTURES ?? "", `receipt-${name}-${size}-${colorScheme}.png`);
         await page.screenshot({ path });

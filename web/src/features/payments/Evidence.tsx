@@ -3,9 +3,10 @@ import { Address } from "../../components/Address.tsx";
 import { Badge } from "../../components/Badge.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
-import { KeyValues, Muted, Row, Stack } from "../../components/Layout.tsx";
+import { KeyValues, Row, Stack } from "../../components/Layout.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
+import styles from "./Activity.module.css";
 
 type Told = NonNullable<NonNullable<Payment["x402"]>["evidence"]>;
 
@@ -38,10 +39,10 @@ export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactN
           </Badge>
         )}
       </Row>
-      <Muted>
+      <p className={styles.finding}>
         {evidence.why ??
           `The payee signed ${offer ? "this offer and its receipt" : "this receipt"} for this very payment.`}
-      </Muted>
+      </p>
       <KeyValues
         rows={[
           offer !== null && ["Offer", pieceWords(offer)],
