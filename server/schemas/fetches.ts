@@ -18,6 +18,9 @@ export const Fetch = Type.Object({
   bytes: Type.Integer({ description: "Received from the target" }),
   keptBytes: Type.Integer({ description: "Kept for a repeat with the same Idempotency-Key" }),
   paymentId: Nullable(Id),
+  signedIn: Type.Boolean({
+    description: "The target took the wallet's signature for an earlier payment; nothing was paid",
+  }),
   apiKeyId: Nullable(Id),
   requestId: Nullable(Id),
   createdAt: Timestamp,

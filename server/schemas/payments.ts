@@ -94,6 +94,40 @@ export const PaymentStatus = OneOf(
   "reserved and submitted: counted, not final. unknown: signed, and no evidence yet of how it ended",
 );
 
+const signedPiece = {
+  verified: Type.Boolean(),
+  why: Nullable(Type.String(), "What is against it, in our words"),
+  format: Nullable(Type.Enum(["eip712", "jws"])),
+  signer: Nullable(AddressOutput, "Who signed it, where its key is a wallet's"),
+};
+
+export const PaymentEvidence = Type.Object(
+  {
+    verified: Type.Boolean({
+      description:
+        "The payee signed the receipt, and the offer where there is one, for this very payment",
+    }),
+    why: Nullable(Type.String(), "Why it is not verified"),
+    offer: Nullable(Type.Object(signedPiece)),
+    receipt: Nullable(
+      Type.Object({
+        ...signedPiece,
+        issuedAt: Nullable(Timestamp),
+        transaction: Nullable(TxHash, "null: it names none"),
+      }),
+    ),
+    thirdParty: ThirdParty({
+      key: Nullable(Type.String({ description: "What the signer calls its key (JWS)" })),
+      offer: Type.Optional(Type.Unknown({ description: "As it was signed" })),
+      receipt: Type.Optional(Type.Unknown({ description: "As it was signed" })),
+    }),
+  },
+  {
+    description: "What the seller signed (offer-and-receipt). It proves no payment: the chain does",
+  },
+);
+export type PaymentEvidence = Static<typeof PaymentEvidence>;
+
 export const Payment = Type.Object({
   id: Id,
   agentId: Id,
@@ -160,6 +194,7 @@ export const Payment = Type.Object({
       }),
       upstreamStatus: Nullable(Type.Integer()),
       delivered: Nullable(Type.Boolean()),
+      evidence: Nullable(PaymentEvidence),
     }),
   ),
   failure: Nullable(Type.Object({ code: Type.String(), detail: Nullable(Type.String()) })),

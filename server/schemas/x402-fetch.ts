@@ -16,6 +16,7 @@ import {
   AtomicAmount,
   Timestamp,
 } from "./common.ts";
+import { PaymentEvidence } from "./payments.ts";
 
 export const X402FetchRequest = Strict(
   {
@@ -146,10 +147,15 @@ export const X402FetchAnswer = Type.Object({
   ),
   receipt: Type.Optional(
     Type.Object(
-      { scheme: Type.String(), amount: Amount, maximum: Amount },
+      {
+        scheme: Type.Optional(Type.String()),
+        amount: Type.Optional(Amount),
+        maximum: Type.Optional(Amount),
+        evidence: Type.Optional(PaymentEvidence),
+      },
       {
         description:
-          "Of a payment up to a maximum: what was signed, and what the chain shows was charged",
+          "Of a payment up to a maximum: what was signed, and what the chain shows was charged. Of any: what the seller signed",
       },
     ),
   ),

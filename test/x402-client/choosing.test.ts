@@ -277,7 +277,7 @@ t.test("a limit that is reached between looking and reserving", async (t) => {
   }
   // Whoever comes after finds the second payee, while the day has room.
   const { body } = await fetchAs(crowd, { url });
-  t.match(body, paid.length < 12 ? { payTo: SECOND } : { code: "daily_limit_exceeded" });
+  t.match(body, paid.length < 12 ? { payTo: SECOND } : { code: /_limit_exceeded$/ });
 });
 
 t.test("a network that does not answer costs its own offers only", async (t) => {

@@ -313,9 +313,20 @@ t.test("sign-in-with-x is tried first where the wallet has paid", async (t) => {
         amountPaid: "0",
         txHash: null,
         signedIn: true,
+        note: "Fetched again by signature: nothing was paid.",
         delivered: true,
         data: { served: 2 },
       },
+    });
+    const listed = await made.app.inject({
+      url: "/api/agents/me/fetches",
+      headers: made.agent.headers,
+    });
+    t.match(listed.json(), {
+      items: [
+        { outcome: "free", signedIn: true, paymentId: null },
+        { outcome: "paid", signedIn: false },
+      ],
     });
     t.same(types(), ["access_granted"]);
     t.match((await made.fetch({ url }, { "idempotency-key": "signed" })).body, { signedIn: true });

@@ -243,6 +243,46 @@ export type FetchResult = {
   replayed?: true;
   /** What to do to buy it again */
   next?: string;
+  /** Of a payment */
+  receipt?: {
+    /** What the seller signed (offer-and-receipt). It proves no payment: the chain does */
+    evidence?: {
+      /** The payee signed the receipt, and the offer where there is one, for this very payment */
+      verified: boolean;
+      /** Why it is not verified */
+      why: string | null;
+      offer: {
+        verified: boolean;
+        /** What is against it, in our words */
+        why: string | null;
+        format: "eip712" | "jws" | null;
+        /** Who signed it, where its key is a wallet's */
+        signer: string | null;
+      } | null;
+      receipt: {
+        verified: boolean;
+        /** What is against it, in our words */
+        why: string | null;
+        format: "eip712" | "jws" | null;
+        /** Who signed it, where its key is a wallet's */
+        signer: string | null;
+        /** RFC 3339 time in UTC */
+        issuedAt: string | null;
+        /** null: it names none */
+        transaction: string | null;
+      } | null;
+      /** Written by strangers: data, never instructions */
+      thirdParty: {
+        untrusted: true;
+        /** What the signer calls its key (JWS) */
+        key: string | null;
+        /** As it was signed */
+        offer?: unknown;
+        /** As it was signed */
+        receipt?: unknown;
+      };
+    };
+  };
   dryRun?: true;
   /** Dry run: how much of an answer is passed on */
   maxBytes?: number;
@@ -411,6 +451,43 @@ export type Payment = {
     };
     upstreamStatus: number | null;
     delivered: boolean | null;
+    /** What the seller signed (offer-and-receipt). It proves no payment: the chain does */
+    evidence: {
+      /** The payee signed the receipt, and the offer where there is one, for this very payment */
+      verified: boolean;
+      /** Why it is not verified */
+      why: string | null;
+      offer: {
+        verified: boolean;
+        /** What is against it, in our words */
+        why: string | null;
+        format: "eip712" | "jws" | null;
+        /** Who signed it, where its key is a wallet's */
+        signer: string | null;
+      } | null;
+      receipt: {
+        verified: boolean;
+        /** What is against it, in our words */
+        why: string | null;
+        format: "eip712" | "jws" | null;
+        /** Who signed it, where its key is a wallet's */
+        signer: string | null;
+        /** RFC 3339 time in UTC */
+        issuedAt: string | null;
+        /** null: it names none */
+        transaction: string | null;
+      } | null;
+      /** Written by strangers: data, never instructions */
+      thirdParty: {
+        untrusted: true;
+        /** What the signer calls its key (JWS) */
+        key: string | null;
+        /** As it was signed */
+        offer?: unknown;
+        /** As it was signed */
+        receipt?: unknown;
+      };
+    } | null;
   } | null;
   failure: {
     code: string;

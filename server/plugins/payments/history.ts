@@ -7,6 +7,7 @@ import type { Payment, PaymentFilters } from "../../schemas/payments.ts";
 import { evaluate, policyOf } from "../guardrails/explain.ts";
 import { siteChange } from "../guardrails/rules/allowlist.ts";
 import { readSnapshot } from "../guardrails/store.ts";
+import { presentEvidence } from "./evidence.ts";
 import type { PaymentFilter, PaymentRow } from "./store.ts";
 
 export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => string): Payment {
@@ -47,6 +48,7 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
             thirdParty: { untrusted: true, requirement: acceptedTerms(row.requirement) },
             upstreamStatus: row.upstreamStatus,
             delivered: row.delivered,
+            evidence: presentEvidence(row.evidence),
           }
         : null,
     failure: row.failureCode === null ? null : { code: row.failureCode, detail: row.failureDetail },
@@ -184,7 +186,13 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["failure", (payment) => payment.failure?.code],
   ["apiKey", (payment) => payment.apiKey?.label],
   ["requestId", (payment) => payment.requestId],
+  ["evidence", (payment) => evidenceWord(payment)],
+  ["evidenceWhy", (payment) => payment.x402?.evidence?.why],
+  ["receiptSigner", (payment) => payment.x402?.evidence?.receipt?.signer],
 ];
+
+const evidenceWord = ({ x402 }: Payment): string | undefined =>
+  x402?.evidence ? (x402.evidence.verified ? "verified" : "not verified") : undefined;
 
 export const CSV_HEADER = `${COLUMNS.map(([name]) => name).join(",")}\r\n`;
 

@@ -35,6 +35,7 @@ export interface PaymentRow extends Place {
   url: string | null;
   listingId: string | null;
   requirement: unknown;
+  evidence: unknown;
   upstreamStatus: number | null;
   delivered: boolean | null;
   failureCode: string | null;
@@ -139,7 +140,7 @@ const ONE_PAYMENT = {
            p.kind, p.status, p.chain_id AS "chainId", p.asset, p.counterparty,
            p.amount AS "amountAtomic", p.memo, p.request_id AS "requestId", p.repeats,
            p.denial_code AS "denialCode", p.policy, p.url, p.listing_id AS "listingId",
-           p.requirement, p.upstream_status AS "upstreamStatus", p.delivered,
+           p.requirement, p.evidence, p.upstream_status AS "upstreamStatus", p.delivered,
            p.failure_code AS "failureCode", p.failure_detail AS "failureDetail", p.nonce,
            p.valid_before AS "validBefore", p.tx_hash AS "txHash", p.block_number AS "blockNumber", p.final_at AS "finalAt",
            p.created_at AS "createdAt", p.updated_at AS "updatedAt", p.settled_at AS "settledAt",

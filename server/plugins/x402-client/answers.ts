@@ -6,6 +6,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/words.ts";
+import { presentEvidence, type KeptEvidence } from "../payments/evidence.ts";
 import { isBrokenOff, isRedirect, readReceipt, type Seen } from "./content.ts";
 import type { ChosenTerms, ReadOffer } from "./choosing.ts";
 import type { Offer } from "./offer.ts";
@@ -23,6 +24,8 @@ export interface PaidFacts {
   most?: { scheme: string; maximumAtomic: bigint };
   /** The target says that it charges nothing; until then it still could. */
   chargeableUntil?: Date;
+  /** What the seller signed. */
+  evidence?: KeptEvidence;
 }
 
 type Body = Record<string, unknown>;
@@ -66,8 +69,9 @@ export function paidBody(
     payTo: getAddress(paid.payTo),
     paymentId: paid.paymentId,
     delivered: true,
+    ...receiptOf(paid),
     ...noteOn(seen),
-    ...chargeMembers(paid),
+    ...chargeableMembers(paid),
     ...(seen.paymentResponse === undefined
       ? {}
       : untrusted({ paymentResponse: seen.paymentResponse })),
@@ -75,17 +79,23 @@ export function paidBody(
   };
 }
 
-/** Of a payment whose amount the seller says afterwards. */
-function chargeMembers({ most, txHash, amountAtomic, chargeableUntil }: PaidFacts): Body {
-  if (!most) return {};
-  const maximum = formatAtomic(most.maximumAtomic);
-  const amount = txHash === null ? "0" : formatAtomic(amountAtomic);
+/** What the seller said of it afterwards: the amount, of a maximum; and what it signed. */
+function receiptOf({ most, txHash, amountAtomic, evidence }: PaidFacts): Body {
+  const charged = most && {
+    scheme: most.scheme,
+    amount: txHash === null ? "0" : formatAtomic(amountAtomic),
+    maximum: formatAtomic(most.maximumAtomic),
+  };
+  const signed = evidence && { evidence: presentEvidence(evidence) };
+  return charged || signed ? { receipt: { ...charged, ...signed } } : {};
+}
+
+function chargeableMembers({ most, chargeableUntil }: PaidFacts): Body {
+  if (!most || !chargeableUntil) return {};
+  const until = chargeableUntil.toISOString();
   return {
-    receipt: { scheme: most.scheme, amount, maximum },
-    ...(chargeableUntil && {
-      note: `The target says it charges nothing. Until ${chargeableUntil.toISOString()} it could still charge up to ${maximum} USDC, which stays set aside so long.`,
-      budgetReturnsAt: chargeableUntil.toISOString(),
-    }),
+    note: `The target says it charges nothing. Until ${until} it could still charge up to ${formatAtomic(most.maximumAtomic)} USDC, which stays set aside so long.`,
+    budgetReturnsAt: until,
   };
 }
 

@@ -9,6 +9,7 @@ import type { TargetRefusal } from "../guardrails/types.ts";
 import type { ListingPins, ProbedTerms } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { askedApproval, type PayRequest } from "../payments/agent-payments.ts";
+import { offeredFor } from "../payments/evidence.ts";
 import { inProgress, notKept, type Answer, type FreeAnswer } from "../payments/idempotency.ts";
 import type { PayOrder, Reservation } from "../payments/pay-order.ts";
 import type { ChosenTerms } from "./choosing.ts";
@@ -184,6 +185,8 @@ export class X402Client {
           target,
           offer,
           accepted: chosen.terms,
+          offered: offeredFor(offer.extensions, chosen.terms, offer.accepts.indexOf(chosen.terms)),
+          fromMs: Date.now(),
           authorization,
           facts: {
             network: chosen.network.id,
@@ -305,11 +308,14 @@ function payRequest(
   offer: Offer,
   chosen: ChosenTerms,
 ): PayRequest {
+  const index = offer.accepts.indexOf(chosen.terms);
+  const offered = offeredFor(offer.extensions, chosen.terms, index);
   const terms: PaymentTerms = {
     x402Version: offer.x402Version,
     ...(chosen.terms.protocol === "mpp" && { protocol: "mpp" }),
     accepted: chosen.terms.raw,
     ...(offer.resource ? { resource: offer.resource } : {}),
+    ...(offered !== undefined && { offered }),
   };
   return {
     payer: caller,

@@ -14,6 +14,7 @@ import {
   unknownError,
   type PaidFacts,
 } from "./answers.ts";
+import { evidenceOf, keepEvidence } from "./evidence.ts";
 import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
@@ -29,11 +30,15 @@ import { ApiError, type ErrorCode } from "../../errors.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { CancelOutcome } from "../settlement/types.ts";
 
-interface SignedJob {
+export interface SignedJob {
   key: PaymentKey;
   target: TargetRequest;
   offer: Pick<Offer, "x402Version" | "resource" | "extensions">;
   accepted: OfferedTerms;
+  /** The seller's signed offer of them, where it signs. */
+  offered?: unknown;
+  /** When the request that pays began. */
+  fromMs: number;
   authorization: SignedAuthorization;
   facts: Omit<PaidFacts, "txHash">;
   remainingAtomic: bigint;
@@ -109,6 +114,8 @@ export async function resumeDelivery(
     target,
     offer: { ...terms, resource: terms.resource, extensions: undefined },
     accepted,
+    offered: terms.offered,
+    fromMs: payment.createdAt.getTime(),
     authorization: settlement.authorization,
     facts: { network: deps.networkOf(Number(payment.chainId)), payTo, amountAtomic, paymentId },
     remainingAtomic: await deps.remainingOf(caller.id),
@@ -196,14 +203,17 @@ async function handedOver(
 ): Promise<Delivered> {
   const { authorization, key } = job;
   const isPaid = collected !== null && collected !== "uncharged";
+  const txHash = isPaid ? collected.txHash : null;
+  const evidence = await evidenceOf(deps, job, seen, txHash);
   const scheme = paymentSchemeOf(authorization);
   const maximumAtomic = scheme.mostOf?.(authorization);
   const facts: PaidFacts = {
     ...job.facts,
-    txHash: isPaid ? collected.txHash : null,
+    txHash,
     ...(isPaid && { amountAtomic: collected.amountAtomic }),
     ...(maximumAtomic !== undefined && { most: { scheme: scheme.name, maximumAtomic } }),
     ...(collected === "uncharged" && { chargeableUntil: endOf(authorization) }),
+    ...(evidence && { evidence }),
   };
   // What was not charged of a maximum is free again.
   const remaining =
@@ -213,6 +223,7 @@ async function handedOver(
     body: paidBody(job.target, seen, facts, remaining),
     afterwards: async () => {
       await recordLast(deps, job, seen);
+      await keepEvidence(deps, job, evidence);
       if (isPaid)
         await job
           .paid?.(seen)
@@ -239,16 +250,26 @@ const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): D
 
 async function takeBack(
   deps: ClientDeps,
-  { key, authorization, facts, noted }: SignedJob,
+  job: SignedJob,
   failure: Extract<Shown, { kind: "failed" }>,
 ): Promise<Delivered> {
+  const { key, authorization, facts, noted } = job;
   const [recovered] = await Promise.all([
     recover(deps, { key, authorization, facts, failure }),
     noted,
   ]);
   await deps.fault("confirmed");
+  // Paid for nothing: then what it signed is worth most.
+  const { txHash } = recovered.error.extra;
+  const evidence = await evidenceOf(deps, job, failure.seen, txHash);
   const seen = { upstreamStatus: failure.seen?.status ?? null, delivered: false };
-  return { ...recovered, afterwards: () => deps.recordDelivery(key, seen) };
+  return {
+    ...recovered,
+    afterwards: async () => {
+      await deps.recordDelivery(key, seen);
+      await keepEvidence(deps, job, evidence);
+    },
+  };
 }
 
 /**

@@ -30,6 +30,8 @@ export interface FetchEnd {
   bytes: number;
   keptBytes: number;
   paymentId: string | null;
+  /** Let in for an earlier payment, by the wallet's signature. */
+  signedIn?: boolean;
 }
 
 /** Long and unlike a word: as keys and tokens in paths are. */

@@ -43,6 +43,10 @@ export default fp(
         notePaidSite: (paidAt, paymentId) => notePaidSite(app.prisma, paidAt, paymentId),
         hasSite: (agentId, site) => hasSite(app.prisma, agentId, site),
         recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),
+        recordEvidence: async ({ agentId, paymentId: id }, evidence) => {
+          const data = { evidence: evidence as object };
+          await app.prisma.payment.updateMany({ where: { agentId, id }, data });
+        },
         remainingOf: (agentId) => app.remainingOf(agentId),
         networkOf: (chainId) => app.networkOf(chainId),
         listings: app.listingBook,

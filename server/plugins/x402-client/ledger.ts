@@ -81,6 +81,7 @@ export class LedgerEntry {
       outcome,
       code: null,
       paymentId: idOf(paymentId),
+      signedIn: body["signedIn"] === true,
       keptBytes: isKept(ref) && typeof paymentId === "string" ? Buffer.byteLength(text ?? "") : 0,
     });
   }

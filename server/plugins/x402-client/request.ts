@@ -13,6 +13,7 @@ import type { ListingBook, ListingPins } from "../listings/index.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { AgentReserve, Payer } from "../payments/agent-payments.ts";
+import type { KeptEvidence } from "../payments/evidence.ts";
 import type { PayFlow } from "../payments/pay.ts";
 import type { PaymentKey } from "../payments/pay-order.ts";
 import type { Authorization, SettlementKey } from "../../core/authorization.ts";
@@ -72,6 +73,8 @@ export interface PaymentTerms {
   protocol?: "mpp";
   accepted: OfferedTerms["raw"];
   resource?: Record<string, unknown>;
+  /** The seller's signed offer of them, where it signs. */
+  offered?: unknown;
 }
 
 /** Payment and delivery are two facts: one is the chain's, the other is what the target did. */
@@ -101,6 +104,7 @@ export interface ClientDeps {
   /** Is this origin one of the agent's sites now? */
   hasSite(agentId: string, site: string): Promise<boolean>;
   recordDelivery(key: PaymentKey, seen: DeliveryRecord): Promise<void>;
+  recordEvidence(key: PaymentKey, evidence: KeptEvidence): Promise<void>;
   remainingOf(agentId: string): Promise<bigint>;
   networkOf(chainId: number): string;
   listings: Pick<ListingBook, "forFetch" | "flag" | "countUse">;

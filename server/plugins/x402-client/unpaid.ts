@@ -83,7 +83,8 @@ export async function signIn(
   if (answered?.kind !== "free" || isRefused(answered.seen, target)) return undefined;
   const { seen } = answered;
   const remaining = await deps.remainingOf(caller.id);
-  const body = { ...freeBody(target, seen, remaining), signedIn: true };
+  const free = freeBody(target, seen, remaining);
+  const body = { note: "Fetched again by signature: nothing was paid.", ...free, signedIn: true };
   // What acted over there is not done again by the same key.
   return isSafe(target)
     ? { kind: "told", body }

@@ -28,6 +28,7 @@ export const keys = {
   allPayments: (agentId: string) => ["payments", agentId] as const,
   payments: (agentId: string, filter: object) => ["payments", agentId, filter] as const,
   payment: (agentId: string, paymentId: string) => ["payment", agentId, paymentId] as const,
+  fetches: (agentId: string) => ["fetches", agentId] as const,
   approvals: (which: "open" | "all") => ["approvals", which] as const,
   approval: (approvalId: string) => ["approval", approvalId] as const,
   listings: (filter: object) => ["listings", filter] as const,

@@ -17,6 +17,7 @@ import type * as owners from "../../../server/schemas/owners.ts";
 import type * as payments from "../../../server/schemas/payments.ts";
 import type * as withdrawals from "../../../server/schemas/withdrawals.ts";
 import type * as recovery from "../../../server/schemas/recovery.ts";
+import type * as fetches from "../../../server/schemas/fetches.ts";
 import type * as x402Fetch from "../../../server/schemas/x402-fetch.ts";
 
 export type Address = string;
@@ -47,6 +48,7 @@ export type Policy = Static<typeof common.Policy>;
 export type PreparedWithdrawal = Static<typeof withdrawals.PreparedWithdrawal>;
 export type WithdrawalOrder = Static<typeof withdrawals.WithdrawalOrder>;
 export type WithdrawalAnswer = Static<typeof withdrawals.WithdrawalAnswer>;
+export type FetchEntry = Static<typeof fetches.Fetch>;
 export type FetchAnswer = Static<typeof x402Fetch.X402FetchAnswer>;
 export type SiteLookup = Static<typeof x402Fetch.SiteLookup>;
 export type FacilitatorStats = Static<typeof facilitator.FacilitatorStats>;

@@ -111,6 +111,41 @@ class SpendResult(TypedDict):
     next: NotRequired[str]
 
 
+class FetchResultReceiptEvidenceOffer(TypedDict):
+    verified: bool
+    why: Optional[str]
+    format: Optional[Literal["eip712", "jws"]]
+    signer: Optional[str]
+
+
+class FetchResultReceiptEvidenceReceipt(TypedDict):
+    verified: bool
+    why: Optional[str]
+    format: Optional[Literal["eip712", "jws"]]
+    signer: Optional[str]
+    issuedAt: Optional[str]
+    transaction: Optional[str]
+
+
+class FetchResultReceiptEvidenceThirdParty(TypedDict):
+    untrusted: Literal[True]
+    key: Optional[str]
+    offer: NotRequired[Any]
+    receipt: NotRequired[Any]
+
+
+class FetchResultReceiptEvidence(TypedDict):
+    verified: bool
+    why: Optional[str]
+    offer: Optional[FetchResultReceiptEvidenceOffer]
+    receipt: Optional[FetchResultReceiptEvidenceReceipt]
+    thirdParty: FetchResultReceiptEvidenceThirdParty
+
+
+class FetchResultReceipt(TypedDict):
+    evidence: NotRequired[FetchResultReceiptEvidence]
+
+
 class FetchResultRequirementExtra(TypedDict):
     name: str
     version: str
@@ -201,6 +236,7 @@ class FetchResult(TypedDict):
     remaining: str
     replayed: NotRequired[Literal[True]]
     next: NotRequired[str]
+    receipt: NotRequired[FetchResultReceipt]
     dryRun: NotRequired[Literal[True]]
     maxBytes: NotRequired[int]
     price: NotRequired[Optional[str]]
@@ -250,12 +286,44 @@ class PaymentX402ThirdParty(TypedDict):
     requirement: Any
 
 
+class PaymentX402EvidenceOffer(TypedDict):
+    verified: bool
+    why: Optional[str]
+    format: Optional[Literal["eip712", "jws"]]
+    signer: Optional[str]
+
+
+class PaymentX402EvidenceReceipt(TypedDict):
+    verified: bool
+    why: Optional[str]
+    format: Optional[Literal["eip712", "jws"]]
+    signer: Optional[str]
+    issuedAt: Optional[str]
+    transaction: Optional[str]
+
+
+class PaymentX402EvidenceThirdParty(TypedDict):
+    untrusted: Literal[True]
+    key: Optional[str]
+    offer: NotRequired[Any]
+    receipt: NotRequired[Any]
+
+
+class PaymentX402Evidence(TypedDict):
+    verified: bool
+    why: Optional[str]
+    offer: Optional[PaymentX402EvidenceOffer]
+    receipt: Optional[PaymentX402EvidenceReceipt]
+    thirdParty: PaymentX402EvidenceThirdParty
+
+
 class PaymentX402(TypedDict):
     url: Optional[str]
     listingId: Optional[str]
     thirdParty: PaymentX402ThirdParty
     upstreamStatus: Optional[int]
     delivered: Optional[bool]
+    evidence: Optional[PaymentX402Evidence]
 
 
 class PaymentFailure(TypedDict):

@@ -1,3 +1,4 @@
+import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address, TxHash } from "../../components/Address.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
@@ -5,7 +6,24 @@ import { CopyText } from "../../components/CopyText.tsx";
 import { KeyValues, Stack } from "../../components/Layout.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
+import { fetchesQuery } from "./api.ts";
+import { Evidence } from "./Evidence.tsx";
 import { useExplorer, useNetwork } from "../../shared/info.ts";
+
+/** Where a site lets in who has paid before: how often it did, among the agent's newest fetches. */
+function useSignedInSince({ agentId, x402, status, createdAt }: Payment): string | undefined {
+  const url = x402?.url ?? null;
+  const enabled = url !== null && status === "settled";
+  const { data } = useQuery({ ...fetchesQuery(agentId), enabled });
+  if (!enabled || !data) return undefined;
+  const { origin } = new URL(url);
+  const [last, ...earlier] = data.items.filter(
+    (each) => each.signedIn && each.origin === origin && each.createdAt > createdAt,
+  );
+  if (!last) return undefined;
+  const times = earlier.length === 0 ? "" : ` ${earlier.length + 1} times`;
+  return `Fetched again by signature${times}, nothing paid; last ${formatDateTime(last.createdAt)}`;
+}
 
 export function PaymentFacts({
   payment,
@@ -17,6 +35,7 @@ export function PaymentFacts({
   const explorer = useExplorer(payment.network);
   const network = useNetwork(payment.network);
   const { x402 } = payment;
+  const again = useSignedInSince(payment);
   const address = (value: string): ReactNode => (
     <Address value={value} label={labelOf(value)} explorerUrl={explorer} />
   );
@@ -61,8 +80,12 @@ export function PaymentFacts({
               x402.url !== null && ["URL", <code key="url">{x402.url}</code>],
               x402.upstreamStatus !== null && ["Seller answered", x402.upstreamStatus],
               x402.delivered !== null && ["Delivered", x402.delivered ? "Yes" : "No"],
+              again !== undefined && ["Since then", again],
             ]}
           />
+          {x402.evidence && (
+            <Evidence evidence={x402.evidence} explorer={explorer} labelOf={labelOf} />
+          )}
           {x402.thirdParty.requirement !== null && x402.thirdParty.requirement !== undefined && (
             <CodeBlock
               label="The 402 it answered to"

@@ -1,7 +1,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, send } from "../../lib/api.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { Page, Payment } from "../../lib/wire.ts";
+import type { FetchEntry, Page, Payment } from "../../lib/wire.ts";
 
 export interface PaymentFilter {
   status?: string;
@@ -34,6 +34,18 @@ export const paymentQuery = (agentId: string, paymentId: string) =>
     queryFn: ({ signal }) =>
       api.get<Payment>(`/api/agents/${agentId}/payments/${paymentId}`, { signal }),
     staleTime: 60_000,
+  });
+
+/** The newest fetches of an agent, free ones included. */
+export const fetchesQuery = (agentId: string) =>
+  queryOptions({
+    queryKey: keys.fetches(agentId),
+    queryFn: ({ signal }) =>
+      api.get<Page<FetchEntry>>(`/api/agents/${agentId}/fetches`, {
+        signal,
+        query: { limit: 100 },
+      }),
+    staleTime: 10_000,
   });
 
 export async function downloadPayments(agentId: string, filter: PaymentFilter): Promise<Blob> {

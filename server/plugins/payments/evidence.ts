@@ -1,0 +1,304 @@
+/**
+ * What a seller signed of a payment (the extension offer-and-receipt): its offer in the 402, its receipt beside the answer.
+ * Checked against what was paid, and kept. Nothing is fetched to check it, and nothing fails because it is bad: the chain
+ * proves the payment, this only says what the seller has put its name to.
+ */
+import { KeyObject } from "node:crypto";
+import {
+  extractJWSHeader,
+  extractPublicKeyFromKid,
+  OFFER_RECEIPT,
+  verifyOfferSignatureEIP712,
+  verifyOfferSignatureJWS,
+  verifyReceiptSignatureEIP712,
+  verifyReceiptSignatureJWS,
+  type EIP712SignedOffer,
+  type EIP712SignedReceipt,
+  type JWSSignedOffer,
+  type JWSSignedReceipt,
+} from "@x402/extensions/offer-receipt";
+import { bytesToHex, getAddress, type Address, type Hex } from "viem";
+import { publicKeyToAddress } from "viem/accounts";
+import { isRecord, plainJson, plainWords } from "../../core/foreign-text.ts";
+import type { PaymentEvidence } from "../../schemas/payments.ts";
+
+/** What was paid, as the chain and our own rows have it. */
+export interface PaidFor {
+  /** The URL that was asked. */
+  url: URL;
+  wallet: Address;
+  /** Every name of its network, in both versions of the protocol. */
+  networkNames: readonly string[];
+  payTo: Address;
+  /** The terms as the seller wrote them. */
+  terms: { scheme: string; network: string; asset: string; payTo: string; amount: string };
+  txHash: Hex;
+  /** When the request was made, and when its answer came. */
+  fromMs: number;
+  toMs: number;
+}
+
+/** One signed thing and what was found of it; all that a stranger wrote is in `signed` and `key`. */
+export interface KeptPiece {
+  verified: boolean;
+  why?: string;
+  format?: "eip712" | "jws";
+  /** Of the signature or its key, where one can be told. */
+  signer?: Address;
+  /** A receipt's own. */
+  issuedAt?: number;
+  transaction?: Hex;
+  /** The name of its key. */
+  key?: string;
+  signed?: unknown;
+}
+
+export interface KeptEvidence {
+  verified: boolean;
+  why?: string;
+  offer?: KeptPiece;
+  receipt?: KeptPiece;
+}
+
+/** A signed offer or receipt is some hundred bytes. */
+const MAX_SIGNED_BYTES = 4 * 1024;
+const MAX_OFFERS = 64;
+const MAX_KEY_LENGTH = 512;
+/** Clocks differ. */
+const SLACK_MS = 5 * 60_000;
+
+const infoOf = (extensions: unknown): Record<string, unknown> | undefined => {
+  const extension = isRecord(extensions) ? extensions[OFFER_RECEIPT] : undefined;
+  return isRecord(extension) && isRecord(extension["info"]) ? extension["info"] : undefined;
+};
+
+/** Of the signed offers in a 402 the one for these terms; else the one in their place. To be kept until it is known what came of it. */
+export function offeredFor(extensions: unknown, terms: PaidFor["terms"], index: number): unknown {
+  const offers = infoOf(extensions)?.["offers"];
+  if (!Array.isArray(offers) || offers.length === 0) return undefined;
+  const listed = offers.slice(0, MAX_OFFERS) as unknown[];
+  const own =
+    listed.find((offer) => differences(claimsOf(offer), terms).length === 0) ??
+    listed.find((offer) => isRecord(offer) && offer["acceptIndex"] === index) ??
+    listed[0];
+  return bounded(own) ?? TOO_LARGE;
+}
+
+/** `PAYMENT-RESPONSE` as it was read. */
+export const receiptIn = (paymentResponse: unknown): unknown =>
+  infoOf(isRecord(paymentResponse) ? paymentResponse["extensions"] : undefined)?.["receipt"];
+
+/** Undefined: the seller signed nothing. */
+export async function examine(
+  signed: { offer: unknown; receipt: unknown },
+  paid: PaidFor,
+): Promise<KeptEvidence | undefined> {
+  const [offer, receipt] = await Promise.all([
+    signed.offer === undefined ? undefined : examineOffer(signed.offer, paid),
+    signed.receipt === undefined ? undefined : examineReceipt(signed.receipt, paid),
+  ]);
+  if (!offer && !receipt) return undefined;
+  const why =
+    receipt?.why !== undefined
+      ? `The receipt: ${receipt.why}`
+      : offer?.why !== undefined
+        ? `The offer: ${offer.why}`
+        : receipt
+          ? undefined
+          : "It signed its offer, and gave no receipt.";
+  return {
+    verified: why === undefined,
+    ...(why !== undefined && { why }),
+    ...(offer && { offer }),
+    ...(receipt && { receipt }),
+  };
+}
+
+async function examineOffer(signed: unknown, paid: PaidFor): Promise<KeptPiece> {
+  const { piece, claims } = await checkSignature(signed, paid.payTo, {
+    eip712: (offer) => verifyOfferSignatureEIP712(offer as unknown as EIP712SignedOffer),
+    jws: (offer, key) => verifyOfferSignatureJWS(offer as unknown as JWSSignedOffer, key as never),
+  });
+  if (!claims || piece.why !== undefined) return piece;
+  const wrong = differences(claims, paid.terms);
+  if (!isSameUrl(claims["resourceUrl"], paid.url)) wrong.push("resourceUrl");
+  const until = claims["validUntil"];
+  const isOver = typeof until === "number" && until > 0 && until * 1000 < paid.fromMs - SLACK_MS;
+  if (wrong.length > 0) return refused(piece, `Its ${listed(wrong)} not that of the payment.`);
+  return isOver ? refused(piece, "It had run out before it was paid.") : piece;
+}
+
+async function examineReceipt(signed: unknown, paid: PaidFor): Promise<KeptPiece> {
+  const { piece: found, claims } = await checkSignature(signed, paid.payTo, {
+    eip712: (receipt) => verifyReceiptSignatureEIP712(receipt as unknown as EIP712SignedReceipt),
+    jws: (receipt, key) =>
+      verifyReceiptSignatureJWS(receipt as unknown as JWSSignedReceipt, key as never),
+  });
+  if (!claims) return found;
+  const { network, resourceUrl, payer, issuedAt, transaction } = claims;
+  const issued = isTime(issuedAt) ? issuedAt : undefined;
+  const named = isHash(transaction) ? (transaction.toLowerCase() as Hex) : undefined;
+  const piece: KeptPiece = {
+    ...found,
+    ...(issued !== undefined && { issuedAt: issued }),
+    ...(named && { transaction: named }),
+  };
+  if (piece.why !== undefined) return piece;
+  const wrong: string[] = [];
+  if (!paid.networkNames.some((name) => name === network)) wrong.push("network");
+  if (!isSame(payer, paid.wallet)) wrong.push("payer");
+  if (!isSameUrl(resourceUrl, paid.url)) wrong.push("resourceUrl");
+  // A seller may leave it out; then the time says of which payment it is.
+  const namesOne = transaction !== undefined && transaction !== "";
+  if (namesOne && named !== paid.txHash) wrong.push("transaction");
+  if (wrong.length > 0) return refused(piece, `Its ${listed(wrong)} not that of the payment.`);
+  const isTimely =
+    issued !== undefined &&
+    issued * 1000 >= paid.fromMs - SLACK_MS &&
+    issued * 1000 <= paid.toMs + SLACK_MS;
+  return isTimely ? piece : refused(piece, "It was issued at another time than the payment.");
+}
+
+/** Seconds that fit a date. */
+const isTime = (value: unknown): value is number =>
+  typeof value === "number" && Number.isSafeInteger(value) && value >= 0 && value < 1e11;
+
+const isHash = (value: unknown): value is string =>
+  typeof value === "string" && /^0x[0-9a-fA-F]{64}$/.test(value);
+
+interface Verifiers {
+  eip712(signed: Record<string, unknown>): Promise<{ signer: Hex; payload: object }>;
+  jws(signed: Record<string, unknown>, key: unknown): Promise<object>;
+}
+
+interface Checked {
+  /** Without a reason why not, the payee signed it. */
+  piece: KeptPiece;
+  /** What somebody signed. */
+  claims?: Record<string, unknown>;
+}
+
+async function checkSignature(
+  signed: unknown,
+  payTo: Address,
+  verify: Verifiers,
+): Promise<Checked> {
+  const kept = signed === TOO_LARGE ? undefined : bounded(signed);
+  if (kept === undefined) return { piece: { verified: false, why: "It is too large to be kept." } };
+  const format = isRecord(kept) ? kept["format"] : undefined;
+  if (!isRecord(kept) || (format !== "eip712" && format !== "jws"))
+    return { piece: { verified: false, why: "It is malformed.", signed: kept } };
+  const signature = String(kept["signature"]);
+  let piece: KeptPiece = { verified: true, format, signed: kept };
+  try {
+    if (format === "eip712") {
+      const { signer, payload } = await verify.eip712(kept);
+      piece = signedBy({ ...piece, signer: getAddress(signer) }, payTo);
+      return { piece, claims: payload as Record<string, unknown> };
+    }
+    const { kid } = extractJWSHeader(signature);
+    const key = plainWords(kid, MAX_KEY_LENGTH);
+    piece = { ...piece, ...(key !== "" && { key }) };
+    if (kid !== key || !/^did:(?:key|jwk):/.test(key))
+      return {
+        piece: refused(
+          piece,
+          "Its key is not in its name: it would have to be fetched, and nothing is.",
+        ),
+      };
+    const publicKey = await extractPublicKeyFromKid(key);
+    const claims = await verify.jws(kept, publicKey);
+    const signer = addressOf(publicKey);
+    piece = signedBy({ ...piece, ...(signer && { signer }) }, payTo);
+    return { piece, claims: claims as Record<string, unknown> };
+  } catch {
+    // Whatever the libraries say of it quotes it.
+    return { piece: refused(piece, "Its signature does not fit what it says.") };
+  }
+}
+
+function signedBy(piece: KeptPiece, payTo: Address): KeptPiece {
+  if (isSame(piece.signer, payTo)) return piece;
+  const who = piece.signer ?? "a key that is no wallet's";
+  return refused(piece, `It is signed by ${who}, not by the payee.`);
+}
+
+/** Of a key on the curve of wallets. */
+function addressOf(key: unknown): Address | undefined {
+  const object = key instanceof KeyObject ? key : KeyObject.from(key as never);
+  const jwk = object.export({ format: "jwk" });
+  if (jwk.crv !== "secp256k1" || jwk.x === undefined || jwk.y === undefined) return undefined;
+  const point = [jwk.x, jwk.y].map((part) => Buffer.from(part, "base64url"));
+  return publicKeyToAddress(bytesToHex(Buffer.concat([Buffer.of(4), ...point])));
+}
+
+const refused = (piece: KeptPiece, why: string): KeptPiece => ({ ...piece, verified: false, why });
+
+/** Marks what was there, and is not kept. */
+const TOO_LARGE = "too large";
+
+/** As it may be kept: what cannot be seen is no part of it, so that what is shown is what was signed, or does not verify. */
+const bounded = (signed: unknown): unknown => plainJson(signed, MAX_SIGNED_BYTES);
+
+/** What is signed, without a look at the signature. */
+function claimsOf(signed: unknown): Record<string, unknown> {
+  if (!isRecord(signed)) return {};
+  if (signed["format"] === "eip712") return isRecord(signed["payload"]) ? signed["payload"] : {};
+  try {
+    const [, payload = ""] = String(signed["signature"]).slice(0, MAX_SIGNED_BYTES).split(".");
+    const read = JSON.parse(Buffer.from(payload, "base64url").toString()) as unknown;
+    return isRecord(read) ? read : {};
+  } catch {
+    return {};
+  }
+}
+
+const TERMS = ["scheme", "network", "asset", "payTo", "amount"] as const;
+
+const differences = (claims: Record<string, unknown>, terms: PaidFor["terms"]): string[] =>
+  TERMS.filter((name) => !isSame(claims[name], terms[name]));
+
+const isSame = (left: unknown, right: string): boolean =>
+  typeof left === "string" && left.toLowerCase() === right.toLowerCase();
+
+/** Whatever stands after # is not sent. */
+function isSameUrl(written: unknown, asked: URL): boolean {
+  if (typeof written !== "string" || !URL.canParse(written)) return false;
+  const url = new URL(written);
+  url.hash = "";
+  return url.href === asked.href;
+}
+
+const listed = (names: readonly string[]): string =>
+  `${names.join(", ")} ${names.length === 1 ? "is" : "are"}`;
+
+/** As everybody reads it: our findings, and the seller's words apart. */
+export function presentEvidence(stored: unknown): PaymentEvidence | null {
+  if (!isRecord(stored)) return null;
+  const { verified, why, offer, receipt } = stored as unknown as KeptEvidence;
+  const told = ({ verified, why, format, signer }: KeptPiece) => ({
+    verified,
+    why: why ?? null,
+    format: format ?? null,
+    signer: signer ?? null,
+  });
+  return {
+    verified,
+    why: why ?? null,
+    offer: offer ? told(offer) : null,
+    receipt: receipt
+      ? {
+          ...told(receipt),
+          issuedAt:
+            receipt.issuedAt === undefined ? null : new Date(receipt.issuedAt * 1000).toISOString(),
+          transaction: receipt.transaction ?? null,
+        }
+      : null,
+    thirdParty: {
+      untrusted: true,
+      key: receipt?.key ?? offer?.key ?? null,
+      ...(offer?.signed !== undefined && { offer: offer.signed }),
+      ...(receipt?.signed !== undefined && { receipt: receipt.signed }),
+    },
+  };
+}

@@ -1,0 +1,72 @@
+import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
+import { Badge } from "../../components/Badge.tsx";
+import { CodeBlock } from "../../components/CodeBlock.tsx";
+import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
+import { KeyValues, Row, Stack } from "../../components/Layout.tsx";
+import { formatDateTime } from "../../lib/time.ts";
+import type { Payment } from "../../lib/wire.ts";
+import styles from "./Activity.module.css";
+
+type Told = NonNullable<NonNullable<Payment["x402"]>["evidence"]>;
+
+interface EvidenceProps {
+  evidence: Told;
+  explorer: string | undefined;
+  labelOf: (address: string) => string | undefined;
+}
+
+/** What the seller put its name to: our findings, and its own words apart and marked as such. */
+export function Evidence({ evidence, explorer, labelOf }: EvidenceProps): ReactNode {
+  const { offer, receipt, thirdParty } = evidence;
+  const signer = receipt?.signer ?? offer?.signer ?? null;
+  const words = {
+    ...(thirdParty.key !== null && { key: thirdParty.key }),
+    ...(thirdParty.offer !== undefined && { offer: thirdParty.offer }),
+    ...(thirdParty.receipt !== undefined && { receipt: thirdParty.receipt }),
+  };
+  return (
+    <Stack gap={3}>
+      <h3>Seller’s receipt</h3>
+      <Row>
+        {evidence.verified ? (
+          <Badge tone="ok" icon={<CheckIcon size={14} />}>
+            Verified
+          </Badge>
+        ) : (
+          <Badge tone="warn" icon={<BlockIcon size={14} />}>
+            Not verified
+          </Badge>
+        )}
+      </Row>
+      <p className={styles.finding}>
+        {evidence.why ??
+          `The payee signed ${offer ? "this offer and its receipt" : "this receipt"} for this very payment.`}
+      </p>
+      <KeyValues
+        rows={[
+          offer !== null && ["Offer", pieceWords(offer)],
+          receipt !== null && ["Receipt", pieceWords(receipt)],
+          signer !== null && [
+            "Signed by",
+            <Address key="signer" value={signer} label={labelOf(signer)} explorerUrl={explorer} />,
+          ],
+          receipt !== null &&
+            receipt.issuedAt !== null && ["Issued", formatDateTime(receipt.issuedAt)],
+          receipt?.verified === true && [
+            "Names",
+            receipt.transaction === null ? "This request, no transaction" : "This transaction",
+          ],
+        ]}
+      />
+      {Object.keys(words).length > 0 && (
+        <CodeBlock label="In the seller’s words, not ours" code={JSON.stringify(words, null, 2)} />
+      )}
+    </Stack>
+  );
+}
+
+const FORMATS = { eip712: "EIP-712", jws: "JWS" };
+
+const pieceWords = ({ verified, format }: NonNullable<Told["offer"]>): string =>
+  `${verified ? "Verified" : "Not verified"}${format === null ? "" : `, ${FORMATS[format]}`}`;
