@@ -24,6 +24,7 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
     recipient: isIncoming ? wallet : counterparty,
     sender: isIncoming ? counterparty : wallet,
     amount: formatAtomic(row.amountAtomic),
+    maximum: row.maximumAtomic === null ? null : formatAtomic(row.maximumAtomic),
     memo: row.memo,
     createdAt: row.createdAt.toISOString(),
     updatedAt: row.updatedAt.toISOString(),
@@ -184,6 +185,7 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["failure", (payment) => payment.failure?.code],
   ["apiKey", (payment) => payment.apiKey?.label],
   ["requestId", (payment) => payment.requestId],
+  ["maximum", (payment) => payment.maximum],
 ];
 
 export const CSV_HEADER = `${COLUMNS.map(([name]) => name).join(",")}\r\n`;

@@ -111,6 +111,12 @@ class SpendResult(TypedDict):
     next: NotRequired[str]
 
 
+class FetchResultReceipt(TypedDict):
+    scheme: str
+    amount: str
+    maximum: str
+
+
 class FetchResultRequirementExtra(TypedDict):
     name: str
     version: str
@@ -167,6 +173,8 @@ class FetchResult(TypedDict):
     headers: NotRequired[Dict[str, str]]
     omittedHeaders: List[str]
     note: NotRequired[str]
+    receipt: NotRequired[FetchResultReceipt]
+    budgetReturnsAt: NotRequired[str]
     cached: NotRequired[Literal[True]]
     cachedAt: NotRequired[str]
     ageSeconds: NotRequired[int]
@@ -254,6 +262,7 @@ class Payment(TypedDict):
     recipient: Optional[str]
     sender: Optional[str]
     amount: str
+    maximum: Optional[str]
     memo: Optional[str]
     createdAt: str
     updatedAt: str
