@@ -139,6 +139,10 @@ export const Payment = Type.Object({
   recipient: Nullable(AddressOutput),
   sender: Nullable(AddressOutput),
   amount: Amount,
+  maximum: Type.Union([Amount, Type.Null()], {
+    description:
+      "Where a maximum was signed: `amount` is that as long as it may be charged, then what was charged of it",
+  }),
   memo: Nullable(Type.String()),
   createdAt: Timestamp,
   updatedAt: Timestamp,

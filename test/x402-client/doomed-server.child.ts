@@ -14,5 +14,6 @@ const at = async (point: string): Promise<void> => {
 };
 app.paymentFaults.at = at;
 app.x402Faults.at = at;
+app.allowanceFaults.at = at;
 await app.listen({ host: config.host, port: config.port });
 process.stdout.write("ready\n");

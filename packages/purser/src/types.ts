@@ -215,6 +215,16 @@ export type FetchResult = {
   omittedHeaders: string[];
   /** What to know of an answer that is not simply whole */
   note?: string;
+  /** Of a payment up to a maximum: what was signed, and what the chain shows was charged */
+  receipt?: {
+    scheme: string;
+    /** USDC as a decimal string, at most 6 decimals */
+    amount: string;
+    /** USDC as a decimal string, at most 6 decimals */
+    maximum: string;
+  };
+  /** Until then what was not charged stays set aside */
+  budgetReturnsAt?: string;
   /** Paid for before, and told again (maxAge) */
   cached?: true;
   /** RFC 3339 time in UTC */
@@ -382,6 +392,8 @@ export type Payment = {
   sender: string | null;
   /** USDC as a decimal string, at most 6 decimals */
   amount: string;
+  /** Where a maximum was signed: `amount` is that as long as it may be charged, then what was charged of it */
+  maximum: string | null;
   memo: string | null;
   /** RFC 3339 time in UTC */
   createdAt: string;

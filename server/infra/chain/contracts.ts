@@ -140,10 +140,11 @@ const MAX_CALLS = 400;
 export async function readMany(
   rpc: Caller,
   calls: readonly AggregateCall[],
-  block: bigint,
+  block: bigint | "latest",
 ): Promise<CallResult[]> {
   const call = { to: MULTICALL3_ADDRESS, data: encodeAggregate(calls) };
-  const answer = await rpc.call<Hex>("eth_call", [call, tagOf(block)]);
+  const tag = block === "latest" ? block : tagOf(block);
+  const answer = await rpc.call<Hex>("eth_call", [call, tag]);
   return decodeAggregate(answer, calls.length);
 }
 

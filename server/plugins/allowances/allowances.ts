@@ -102,16 +102,17 @@ export class Allowances {
     const { agentId, authorization } = payment;
     const { spender } = paymentSchemeOf(authorization);
     if (spender === undefined) return;
-    const { store, wait, waitMs, read } = this.#deps;
-    const until = performance.now() + waitMs;
+    const deps = this.#deps;
+    const until = performance.now() + deps.waitMs;
     const { chainId } = authorization;
     for (;;) {
-      const newest = await store.newest({ agentId, chainId });
+      const newest = await deps.store.newest({ agentId, chainId });
       if (newest?.isOpen === true) {
-        await wait(newest.id, Math.max(until - performance.now(), 0));
+        await deps.wait(newest.id, Math.max(until - performance.now(), 0));
       } else {
         const notBefore = newest?.blockNumber ?? 0n;
-        const state = await read(authorization, spender, { notBefore, payment: authorization });
+        const asked = { notBefore, payment: authorization };
+        const state = await deps.read(authorization, spender, asked);
         if (!state.isThere)
           throw new ApiError("chain_unavailable", {
             detail:
@@ -119,7 +120,7 @@ export class Allowances {
           });
         // After the chain was read: what was taken before is gone from the allowance, what was taken since is in here.
         const afterBlock = state.blockNumber;
-        const promised = await store.promised({ agentId, chainId, afterBlock });
+        const promised = await deps.store.promised({ agentId, chainId, afterBlock });
         if (state.atomic >= promised) return;
         if (performance.now() < until) await this.#raise(payment, state, promised);
       }
@@ -133,13 +134,13 @@ export class Allowances {
     state: AllowanceState,
     promised: bigint,
   ): Promise<void> {
-    const { custody, leftOfDay, accept, fault } = this.#deps;
-    const value = promised + (await leftOfDay(agentId));
+    const deps = this.#deps;
+    const value = promised + (await deps.leftOfDay(agentId));
     const terms = { value, count: state.count, deadline: this.#deadline(state) };
-    const signed = await custody.signAllowance(agentId, { authorization, cover }, terms);
-    await fault("permit-signed");
-    await accept({ agentId, authorization: signed, acceptedBlock: state.blockNumber });
-    await fault("permit-sent");
+    const signed = await deps.custody.signAllowance(agentId, { authorization, cover }, terms);
+    await deps.fault("permit-signed");
+    await deps.accept({ agentId, authorization: signed, acceptedBlock: state.blockNumber });
+    await deps.fault("permit-sent");
   }
 
   /** Of agents that are archived; what cannot be done now is done the next time. */
@@ -153,14 +154,14 @@ export class Allowances {
   }
 
   async #revoke(agentId: string, wallet: WalletRef, spender: Address): Promise<void> {
-    const { store, read, custody, accept } = this.#deps;
-    const newest = await store.newest({ agentId, chainId: wallet.chainId });
+    const deps = this.#deps;
+    const newest = await deps.store.newest({ agentId, chainId: wallet.chainId });
     if (newest?.isOpen === true) return;
-    const state = await read(wallet, spender, { notBefore: newest?.blockNumber ?? 0n });
+    const state = await deps.read(wallet, spender, { notBefore: newest?.blockNumber ?? 0n });
     if (state.atomic === 0n) return;
     const terms = { spender, count: state.count, deadline: this.#deadline(state) };
-    const authorization = await custody.signRevocation(agentId, wallet, terms);
-    await accept({ agentId, authorization, acceptedBlock: state.blockNumber });
+    const authorization = await deps.custody.signRevocation(agentId, wallet, terms);
+    await deps.accept({ agentId, authorization, acceptedBlock: state.blockNumber });
   }
 
   #deadline({ timestampSeconds }: AllowanceState): bigint {

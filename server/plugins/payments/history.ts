@@ -25,6 +25,7 @@ export function presentPayment(row: PaymentRow, networkOf: (chainId: number) => 
     recipient: isIncoming ? wallet : counterparty,
     sender: isIncoming ? counterparty : wallet,
     amount: formatAtomic(row.amountAtomic),
+    maximum: row.maximumAtomic === null ? null : formatAtomic(row.maximumAtomic),
     memo: row.memo,
     createdAt: row.createdAt.toISOString(),
     updatedAt: row.updatedAt.toISOString(),
@@ -189,6 +190,7 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["evidence", (payment) => evidenceWord(payment)],
   ["evidenceWhy", (payment) => payment.x402?.evidence?.why],
   ["receiptSigner", (payment) => payment.x402?.evidence?.receipt?.signer],
+  ["maximum", (payment) => payment.maximum],
 ];
 
 const evidenceWord = ({ x402 }: Payment): string | undefined =>

@@ -3,6 +3,7 @@ import type { Address, Hex } from "viem";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import {
   atomicOf,
+  atomicOrNull,
   placeOf,
   readKeyset,
   databaseNow,
@@ -25,6 +26,8 @@ export interface PaymentRow extends Place {
   asset: Address;
   counterparty: Address | null;
   amountAtomic: bigint;
+  /** What was signed, where less may be charged. */
+  maximumAtomic: bigint | null;
   memo: string | null;
   requestId: string | null;
   apiKey: { id: string; label: string; prefix: string; last4: string } | null;
@@ -114,7 +117,7 @@ async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRo
   const keyOf = new Map(keys.map((key) => [key.id, key]));
   return payments.flatMap((payment) => {
     const agent = agentOf.get(payment.agentId);
-    const { amount, apiKeyId, logIndex: _, ...facts } = payment;
+    const { amount, maximum, apiKeyId, logIndex: _, ...facts } = payment;
     return agent === undefined
       ? []
       : {
@@ -123,6 +126,7 @@ async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRo
           agentName: agent.name,
           walletAddress: agent.walletAddress as Address,
           amountAtomic: atomicOf(amount),
+          maximumAtomic: atomicOrNull(maximum),
           apiKey: keyOf.get(apiKeyId ?? "") ?? null,
           ageSeconds: (now.getTime() - payment.createdAt.getTime()) / 1000,
         };
@@ -138,7 +142,7 @@ const ONE_PAYMENT = {
     SELECT (extract(epoch FROM p.created_at) * 1000000)::bigint AS "createdAtMicros", p.id,
            p.agent_id AS "agentId", a.name AS "agentName", a.wallet_address AS "walletAddress",
            p.kind, p.status, p.chain_id AS "chainId", p.asset, p.counterparty,
-           p.amount AS "amountAtomic", p.memo, p.request_id AS "requestId", p.repeats,
+           p.amount AS "amountAtomic", p.maximum AS "maximumAtomic", p.memo, p.request_id AS "requestId", p.repeats,
            p.denial_code AS "denialCode", p.policy, p.url, p.listing_id AS "listingId",
            p.requirement, p.evidence, p.upstream_status AS "upstreamStatus", p.delivered,
            p.failure_code AS "failureCode", p.failure_detail AS "failureDetail", p.nonce,

@@ -28,7 +28,9 @@ export type CatalogueEntry = Static<typeof meta.ErrorCatalogue>["items"][number]
 export type LocalInfo = Static<typeof local.LocalInfo>;
 export type Session = Static<typeof owners.SessionInfo>;
 export type SessionRow = Static<typeof owners.SessionPage>["items"][number];
-export type Agent = Static<typeof agents.Agent>;
+/** One agent that is looked at says more than one in a list. */
+export type Agent = Static<typeof agents.Agent> &
+  Partial<Pick<Static<typeof agents.AgentDetail>, "allowances">>;
 export type NetworkBalance = Static<typeof agents.NetworkBalance>;
 export type NewAgent = Static<typeof agents.CreateAgentBody>;
 export type AgentChanges = Static<typeof agents.UpdateAgentBody>;

@@ -146,6 +146,12 @@ class FetchResultReceipt(TypedDict):
     evidence: NotRequired[FetchResultReceiptEvidence]
 
 
+class FetchResultReceipt(TypedDict):
+    scheme: str
+    amount: str
+    maximum: str
+
+
 class FetchResultRequirementExtra(TypedDict):
     name: str
     version: str
@@ -221,6 +227,8 @@ class FetchResult(TypedDict):
     headers: NotRequired[Dict[str, str]]
     omittedHeaders: List[str]
     note: NotRequired[str]
+    receipt: NotRequired[FetchResultReceipt]
+    budgetReturnsAt: NotRequired[str]
     cached: NotRequired[Literal[True]]
     cachedAt: NotRequired[str]
     ageSeconds: NotRequired[int]
@@ -342,6 +350,7 @@ class Payment(TypedDict):
     recipient: Optional[str]
     sender: Optional[str]
     amount: str
+    maximum: Optional[str]
     memo: Optional[str]
     createdAt: str
     updatedAt: str

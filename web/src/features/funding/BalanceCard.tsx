@@ -38,6 +38,11 @@ export function BalanceCard({ agent }: { agent: Agent }): ReactNode {
             ])}
           />
         )}
+        {agent.allowances?.map(({ network, amount }) => (
+          <Muted key={network}>
+            Payments through Permit2 may take <Money amount={amount} /> of it on {nameOf(network)}.
+          </Muted>
+        ))}
         <div className={styles.address}>
           <Address value={agent.walletAddress} explorerUrl={explorer} />
           <Button

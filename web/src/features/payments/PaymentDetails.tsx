@@ -21,6 +21,11 @@ export function PaymentDetails({ payment, labelOf, fixes }: PaymentDetailsProps)
     <Stack gap={5}>
       <Stack gap={2}>
         <Money amount={payment.amount} size="display" />
+        {payment.maximum !== null && payment.maximum !== payment.amount && (
+          <Muted>
+            Charged of a maximum of <Money amount={payment.maximum} />
+          </Muted>
+        )}
         <p>
           {KINDS[payment.kind] ?? payment.kind}: {titleOf(payment, labelOf)}
         </p>
