@@ -19,6 +19,7 @@ import {
   newAccount,
   openShop,
   overPermit2,
+  patient,
   proofOf,
   stockPayer,
 } from "./shop.ts";
@@ -91,7 +92,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     const { origin, payTo, logged } = await openShop(t, chain, facilitator(), routes);
     const payer = newAccount();
     await chain.mint(payer.address, 1_000_000n);
-    const paying = wrapFetchWithPayment(fetch, stockPayer(chain, payer));
+    const paying = wrapFetchWithPayment(patient, stockPayer(chain, payer));
     const paid = () => balanceOf(chain, payTo);
 
     await t.test("one 402 offers both ways, the token's own first", async (t) => {
@@ -110,12 +111,12 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     await t.test("a stock client pays over Permit2 without gas or an allowance", async (t) => {
       const before = await paid();
       const client = stockPayer(chain, payer, overPermit2);
-      const answer = await wrapFetchWithPayment(fetch, client)(`${origin}/joke`);
+      const answer = await wrapFetchWithPayment(patient, client)(`${origin}/joke`);
       t.same(await answer.json(), { payer: payer.address, kind: "settled" });
       t.match(receiptOf(answer), { success: true, payer: payer.address });
       t.equal((await paid()) - before, 10_000n);
       const headers = await proofOf(client, `${origin}/joke`);
-      t.equal((await fetch(`${origin}/joke`, { headers })).status, 200);
+      t.equal((await patient(`${origin}/joke`, { headers })).status, 200);
       t.equal((await fetch(`${origin}/joke`, { headers })).status, 402, "once");
       t.equal((await paid()) - before, 20_000n);
     });
@@ -191,7 +192,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       gate = new Promise((resolve) => (open = resolve));
       let refused = 0;
       const shown = Array.from({ length: 20 }, async () => {
-        const answer = await fetch(url, { headers });
+        const answer = await patient(url, { headers });
         if (answer.status === 402) refused += 1;
         return answer;
       });
@@ -259,7 +260,7 @@ async function emptied(chain: TestChain, account: ReturnType<typeof newAccount>)
     referenceFacilitator(chain),
     (app) => void app.get("/", { config: { paywall: { price: "0.05" } } }, async () => ({})),
   );
-  const answer = await wrapFetchWithPayment(fetch, client)(sink.origin);
+  const answer = await wrapFetchWithPayment(patient, client)(sink.origin);
   if (answer.status !== 200) throw new Error("the account could not be emptied");
 }
 const sinks: (() => unknown)[] = [];
