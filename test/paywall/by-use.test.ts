@@ -8,7 +8,12 @@ import Fastify, { type FastifyInstance } from "fastify";
 import { Readable } from "node:stream";
 import t, { type Test } from "tap";
 import type { Hex } from "viem";
-import { EXACT_EIP3009, EXACT_PERMIT2, paywall } from "../../packages/paywall/src/paywall.ts";
+import {
+  EXACT_EIP3009,
+  EXACT_PERMIT2,
+  OneProcessStore,
+  paywall,
+} from "../../packages/paywall/src/paywall.ts";
 import { testApp } from "../helpers/app.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import { until } from "../helpers/until.ts";
@@ -322,6 +327,41 @@ t.test("an outcome that stays unknown: the same proof fetches the same answer, o
     t.equal((await balanceOf(chain, payTo)) - before, 10_000n);
   }
   t.ok(settles >= 4);
+});
+
+t.test("two processes that work for one proof: one is paid, and answers", async (t) => {
+  for (const [first, second] of [
+    ["0.01", "0.01"],
+    ["0.01", "0.03"],
+  ] as const) {
+    const store = new OneProcessStore();
+    const payTo = newAccount().address;
+    const replicas = [];
+    let working = 0;
+    for (const used of [first, second]) {
+      const options = { payTo, store, publicUrl: "http://shop.example" };
+      const addRoutes = (app: FastifyInstance): void =>
+        void app.get("/n", { config: { paywall: UP_TO } }, async (request) => {
+          working += 1;
+          await until(() => working === 2);
+          request.payment?.charge(used);
+          return { used };
+        });
+      replicas.push(await openShop(t, chain, `${our.baseUrl}/api/x402`, addRoutes, options));
+    }
+    const payer = newAccount();
+    await chain.mint(payer.address, 1_000_000n);
+    const headers = await proofOf(stockPayer(chain, payer), `${replicas[0]?.origin}/n`);
+    const answers = await Promise.all(
+      replicas.map(({ origin }) => patient(`${origin}/n`, { headers })),
+    );
+    const [answer, ...more] = answers.filter(({ status }) => status === 200);
+    t.equal(more.length, 0);
+    const { used } = (await answer?.json()) as { used: string };
+    t.equal(await balanceOf(chain, payTo), used === "0.01" ? 10_000n : 30_000n);
+    const loser = answers.find(({ status }) => status === 402);
+    t.match(loser && receiptOf(loser), { success: false, errorReason: "duplicate_settlement" });
+  }
 });
 
 t.test("whose gas for an allowance is paid is announced as the facilitator says", async (t) => {
