@@ -8,7 +8,12 @@ import Fastify, { type FastifyInstance } from "fastify";
 import { Readable } from "node:stream";
 import t, { type Test } from "tap";
 import type { Hex } from "viem";
-import { EXACT_EIP3009, EXACT_PERMIT2, paywall } from "../../packages/paywall/src/paywall.ts";
+import {
+  EXACT_EIP3009,
+  EXACT_PERMIT2,
+  OneProcessStore,
+  paywall,
+} from "../../packages/paywall/src/paywall.ts";
 import { testApp } from "../helpers/app.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import { until } from "../helpers/until.ts";
@@ -19,6 +24,7 @@ import {
   newAccount,
   openShop,
   overPermit2,
+  patient,
   proofOf,
   stockPayer,
 } from "./shop.ts";
@@ -57,6 +63,10 @@ function routes(app: FastifyInstance): void {
     request.payment?.charge("0.01");
     return reply.code(422).send({ sorry: true });
   });
+  app.get("/fixed", { config: { paywall: { price: "0.01" } } }, async (request) => {
+    request.payment?.charge("0.01");
+    return {};
+  });
   app.get("/twice", { config: { paywall: UP_TO } }, async (request) => {
     request.payment?.charge("0.01");
     request.payment?.charge("0.02");
@@ -87,7 +97,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     const { origin, payTo, logged } = await openShop(t, chain, facilitator(), routes);
     const payer = newAccount();
     await chain.mint(payer.address, 1_000_000n);
-    const paying = wrapFetchWithPayment(fetch, stockPayer(chain, payer));
+    const paying = wrapFetchWithPayment(patient, stockPayer(chain, payer));
     const paid = () => balanceOf(chain, payTo);
 
     await t.test("one 402 offers both ways, the token's own first", async (t) => {
@@ -106,12 +116,12 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
     await t.test("a stock client pays over Permit2 without gas or an allowance", async (t) => {
       const before = await paid();
       const client = stockPayer(chain, payer, overPermit2);
-      const answer = await wrapFetchWithPayment(fetch, client)(`${origin}/joke`);
+      const answer = await wrapFetchWithPayment(patient, client)(`${origin}/joke`);
       t.same(await answer.json(), { payer: payer.address, kind: "settled" });
       t.match(receiptOf(answer), { success: true, payer: payer.address });
       t.equal((await paid()) - before, 10_000n);
       const headers = await proofOf(client, `${origin}/joke`);
-      t.equal((await fetch(`${origin}/joke`, { headers })).status, 200);
+      t.equal((await patient(`${origin}/joke`, { headers })).status, 200);
       t.equal((await fetch(`${origin}/joke`, { headers })).status, 402, "once");
       t.equal((await paid()) - before, 20_000n);
     });
@@ -148,8 +158,12 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
 
     await t.test("nothing used is nothing settled, and said", async (t) => {
       const before = await paid();
-      const answer = await paying(`${origin}/words?used=0`);
+      const url = `${origin}/words?used=0`;
+      const answer = await paying(url);
       t.equal(answer.status, 200);
+      const headers = await proofOf(stockPayer(chain, payer), url);
+      for (const time of ["once", "and again: the proof is as good as before"])
+        t.equal((await fetch(url, { headers })).status, 200, time);
       t.match(receiptOf(answer), { success: true, transaction: "", amount: "0" });
       t.equal(await paid(), before);
     });
@@ -162,15 +176,16 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
         ["/twice", 500, /said once/],
         ["/words?used=0.050001", 500, /more than/],
         ["/words?used=-1", 500, /must be/],
+        ["/fixed", 500, /is fixed/],
         ["/silent", 500, /never said what was used/],
       ] as const) {
         const answer = await paying(`${origin}${path}`);
         t.equal(answer.status, status, path);
-        t.equal(answer.headers.get("payment-response"), null, path);
+        if (path !== "/fixed") t.equal(answer.headers.get("payment-response"), null, path);
         t.match(await answer.text(), served, path);
       }
       t.match(logged.join(""), "GET /silent");
-      t.equal(await paid(), before);
+      t.equal(await paid(), before + 10_000n, "but the fixed price, which is settled first");
     });
 
     await t.test("a proof in use, and one used up, serve nobody", async (t) => {
@@ -182,7 +197,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       gate = new Promise((resolve) => (open = resolve));
       let refused = 0;
       const shown = Array.from({ length: 20 }, async () => {
-        const answer = await fetch(url, { headers });
+        const answer = await patient(url, { headers });
         if (answer.status === 402) refused += 1;
         return answer;
       });
@@ -250,7 +265,7 @@ async function emptied(chain: TestChain, account: ReturnType<typeof newAccount>)
     referenceFacilitator(chain),
     (app) => void app.get("/", { config: { paywall: { price: "0.05" } } }, async () => ({})),
   );
-  const answer = await wrapFetchWithPayment(fetch, client)(sink.origin);
+  const answer = await wrapFetchWithPayment(patient, client)(sink.origin);
   if (answer.status !== 200) throw new Error("the account could not be emptied");
 }
 const sinks: (() => unknown)[] = [];
@@ -312,6 +327,64 @@ t.test("an outcome that stays unknown: the same proof fetches the same answer, o
     t.equal((await balanceOf(chain, payTo)) - before, 10_000n);
   }
   t.ok(settles >= 4);
+});
+
+t.test("two processes that work for one proof: one is paid, and answers", async (t) => {
+  for (const [first, second] of [
+    ["0.01", "0.01"],
+    ["0.01", "0.03"],
+  ] as const) {
+    const store = new OneProcessStore();
+    const payTo = newAccount().address;
+    const replicas = [];
+    let working = 0;
+    for (const used of [first, second]) {
+      const options = { payTo, store, publicUrl: "http://shop.example" };
+      const addRoutes = (app: FastifyInstance): void =>
+        void app.get("/n", { config: { paywall: UP_TO } }, async (request) => {
+          working += 1;
+          await until(() => working === 2);
+          request.payment?.charge(used);
+          return { used };
+        });
+      replicas.push(await openShop(t, chain, `${our.baseUrl}/api/x402`, addRoutes, options));
+    }
+    const payer = newAccount();
+    await chain.mint(payer.address, 1_000_000n);
+    const headers = await proofOf(stockPayer(chain, payer), `${replicas[0]?.origin}/n`);
+    const answers = await Promise.all(
+      replicas.map(({ origin }) => patient(`${origin}/n`, { headers })),
+    );
+    const [answer, ...more] = answers.filter(({ status }) => status === 200);
+    t.equal(more.length, 0);
+    const { used } = (await answer?.json()) as { used: string };
+    t.equal(await balanceOf(chain, payTo), used === "0.01" ? 10_000n : 30_000n);
+    const loser = answers.find(({ status }) => status === 402);
+    t.match(loser && receiptOf(loser), { success: false, errorReason: "duplicate_settlement" });
+  }
+});
+
+t.test("whose gas for an allowance is paid is announced as the facilitator says", async (t) => {
+  const reference = referenceFacilitator(chain);
+  for (const extensions of [[], ["erc20ApprovalGasSponsoring", "eip2612GasSponsoring", "x"]]) {
+    const { origin } = await openShop(
+      t,
+      chain,
+      {
+        verify: reference.verify,
+        settle: reference.settle,
+        getSupported: async () => ({ ...(await reference.getSupported()), extensions }),
+      },
+      routes,
+    );
+    for (const path of ["/joke", "/words"]) {
+      const { required } = await termsOf(`${origin}${path}`);
+      t.same(
+        Object.keys(required.extensions ?? {}).toSorted(),
+        extensions.filter((name) => name !== "x").toSorted(),
+      );
+    }
+  }
 });
 
 t.test("what cannot be is refused at the start", async (t) => {

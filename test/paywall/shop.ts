@@ -1,5 +1,6 @@
 // A merchant's app with every kind of price, and stock clients that pay it however it may be paid.
 import { x402Client, x402HTTPClient } from "@x402/core/client";
+import { decodePaymentResponseHeader } from "@x402/core/http";
 import type { FacilitatorClient } from "@x402/core/server";
 import { toClientEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
@@ -70,6 +71,17 @@ export function stockPayer(
 
 export const overPermit2 = ({ extra }: PaymentRequirements): boolean =>
   extra["assetTransferMethod"] === "permit2";
+
+/** On a busy machine a settlement may not be in a block in time: then the same request is sent again, as it says. */
+export const patient: typeof fetch = async (input, init) => {
+  const request = new Request(input, init);
+  for (;;) {
+    const answer = await fetch(request.clone());
+    const receipt = answer.headers.get("payment-response");
+    if (!receipt || decodePaymentResponseHeader(receipt).errorReason !== "settlement_pending")
+      return answer;
+  }
+};
 
 /** One signed proof as the stock client makes it, to be shown as often as a test likes. */
 export async function proofOf(client: x402Client, url: string): Promise<Record<string, string>> {

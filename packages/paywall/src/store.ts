@@ -60,12 +60,7 @@ export class Expiring<Value> {
   }
 
   set(key: string, value: Value, untilMs: number): void {
-    const nowMs = Date.now();
-    if (nowMs - this.#sweptMs > SWEEP_EVERY_MS) {
-      this.#sweptMs = nowMs;
-      for (const [name, entry] of this.#entries)
-        if (entry.untilMs <= nowMs) this.#entries.delete(name);
-    }
+    if (Date.now() - this.#sweptMs > SWEEP_EVERY_MS) this.#sweep();
     this.#entries.set(key, { value, untilMs });
   }
 
@@ -73,7 +68,16 @@ export class Expiring<Value> {
     this.#entries.delete(key);
   }
 
+  /** Of what has not ended. */
   get size(): number {
+    this.#sweep();
     return this.#entries.size;
+  }
+
+  #sweep(): void {
+    const nowMs = Date.now();
+    this.#sweptMs = nowMs;
+    for (const [name, entry] of this.#entries)
+      if (entry.untilMs <= nowMs) this.#entries.delete(name);
   }
 }
