@@ -183,10 +183,19 @@ export const Agent = Type.Object(agentFields);
 export type Agent = Static<typeof Agent>;
 
 const ChainAmount = Nullable(Amount);
+const Allowance = Type.Object({
+  network: NetworkId,
+  spender: AddressOutput,
+  amount: Type.Union([Amount, Type.Null()], { description: "null: the chain does not answer" }),
+});
 export const AgentDetail = Type.Object({
   ...agentFields,
   outstanding: ChainAmount,
   withdrawable: ChainAmount,
+  allowances: Type.Array(Allowance, {
+    description:
+      "What contracts may take of the wallet for payments it has signed; raised for them, at most to what the limits allow that day, and taken back when the agent is archived",
+  }),
 });
 export type AgentDetail = Static<typeof AgentDetail>;
 

@@ -64,6 +64,8 @@ export const SPENDERS: readonly Address[] = [
   ...new Set(SCHEMES.flatMap(({ spender }) => (spender === undefined ? [] : [spender]))),
 ];
 
+export { useBehind } from "./permit2/traces.ts";
+
 /** Reads the protocol's `{x402Version, paymentPayload, paymentRequirements}`: strict on what moves money, blind to extra fields. */
 export function readPayment(
   body: unknown,

@@ -74,6 +74,7 @@ function scene(given: Scene = {}) {
     settlement: {
       wait: async () => given.outcome ?? { status: "pending", id: "pay_1" },
     },
+    allow: async () => undefined,
     sign: async () => {
       log.push("sign");
       return "0x05";
@@ -357,7 +358,13 @@ t.test("an authorization that exists already is never delivered", async (t) => {
 });
 
 t.test("what our engine relays ends by its proof", async (t) => {
-  const settled = { id: "pay_1", txHash: HASH, blockNumber: 1n, settledAt: new Date(0) };
+  const settled = {
+    id: "pay_1",
+    txHash: HASH,
+    blockNumber: 1n,
+    settledAt: new Date(0),
+    amountAtomic: 1n,
+  };
   const told = (outcome: SettlementOutcome) =>
     scene({ outcome }).flow.settled("pay_1", ({ txHash }) => ({ txHash }));
   t.same(await told({ status: "settled", byOther: false, ...settled }), {

@@ -23,13 +23,14 @@ import {
 import type { RpcLog } from "../../server/core/abi.ts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
-import { schemeOf } from "../../server/schemes/index.ts";
+import { paymentSchemeOf, schemeOf } from "../../server/schemes/index.ts";
 import type { SentCall, Shown } from "../../server/schemes/scheme.ts";
 import {
   EXACT_PROXY,
   isEnded,
   nonceOf,
   PERMIT2,
+  permitOf,
   UPTO_PROXY,
 } from "../../server/schemes/permit2/onchain.ts";
 import { explainRevert } from "../../server/schemes/permit2/reverts.ts";
@@ -79,7 +80,7 @@ t.test("digests and calls are viem's", async (t) => {
       { value: BigInt(random(4)), validAfter: BigInt(random(3)) },
       index % 4 < 2 ? {} : { permit },
     );
-    const scheme = schemeOf(authorization);
+    const scheme = paymentSchemeOf(authorization);
     const { isUpto, permitted, nonce, deadline, witness, from, value } = spoken(authorization);
     const proxy = isUpto ? UPTO_PROXY : EXACT_PROXY;
     const message = { permitted, spender: proxy.address, nonce, deadline, witness };
@@ -93,7 +94,7 @@ t.test("digests and calls are viem's", async (t) => {
       }),
     );
     const { r, s } = parseSignature(permit.signature);
-    const sponsored = authorization.terms?.permit
+    const sponsored = permitOf(authorization.terms)
       ? [{ value: 5_000n, deadline: 99n, r, s, v: 28 }]
       : [];
     const charged = isUpto ? [value] : [];

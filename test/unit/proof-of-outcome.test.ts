@@ -288,6 +288,7 @@ t.test("a row's outcome", async (t) => {
     byOther: false,
     errorReason: null,
     errorMessage: null,
+    authorization: { value: 7n },
   };
   t.same(outcomeOf(row), { status: "pending", id: "pay_1" });
   t.match(outcomeOf({ ...row, status: "submitted", txHash: HASH }), {
@@ -296,7 +297,7 @@ t.test("a row's outcome", async (t) => {
   });
   t.match(
     outcomeOf({ ...row, status: "settled", txHash: HASH, settledAt: new Date(5), blockNumber: 8n }),
-    { status: "settled", txHash: HASH, blockNumber: 8n },
+    { status: "settled", txHash: HASH, blockNumber: 8n, amountAtomic: 7n },
   );
   t.match(outcomeOf({ ...row, status: "settled" }), { status: "pending" }, "without its proof");
   t.same(outcomeOf({ ...row, status: "expired", errorReason: "late" }), {

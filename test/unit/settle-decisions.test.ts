@@ -144,6 +144,7 @@ function desk(given: Scene = {}) {
     blockNumber: 1n,
     settledAt: new Date(0),
     byOther: false,
+    amountAtomic: 1n,
   };
   const settlement: Partial<Settlement> = {
     expect: () => () => undefined,

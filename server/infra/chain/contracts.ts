@@ -140,10 +140,11 @@ const MAX_CALLS = 400;
 export async function readMany(
   rpc: Caller,
   calls: readonly AggregateCall[],
-  block: bigint,
+  block: bigint | "latest",
 ): Promise<CallResult[]> {
   const call = { to: MULTICALL3_ADDRESS, data: encodeAggregate(calls) };
-  const answer = await rpc.call<Hex>("eth_call", [call, tagOf(block)]);
+  const tag = block === "latest" ? block : tagOf(block);
+  const answer = await rpc.call<Hex>("eth_call", [call, tag]);
   return decodeAggregate(answer, calls.length);
 }
 
@@ -305,11 +306,15 @@ export async function withSent(
   ref: AuthorizationRef,
 ): Promise<RpcReceipt | null> {
   if (receipt.sent || schemeOf(ref).isNamedInLogs) return receipt;
-  const { transactionHash } = receipt;
+  const sent = await readSent(rpc, receipt.transactionHash);
+  return sent ? { ...receipt, sent } : null;
+}
+
+export async function readSent(rpc: Caller, hash: Hex): Promise<SentCall | undefined> {
   const sent = await rpc.call<{ to: Hex | null; input: Hex } | null>("eth_getTransactionByHash", [
-    transactionHash,
+    hash,
   ]);
-  return sent && { ...receipt, sent: { to: sent.to ?? "0x", data: sent.input } };
+  return sent ? { to: sent.to ?? "0x", data: sent.input } : undefined;
 }
 
 /** All receipts of a block; undefined where the node does not show each of them. */

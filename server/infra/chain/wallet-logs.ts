@@ -1,13 +1,22 @@
 /** What a token logged of some wallets: transfers both ways, and authorizations used or canceled. */
 import type { Address, Hex } from "viem";
 import { addressWord, uintOf } from "../../core/abi.ts";
+import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
   TRANSFER,
 } from "../../schemes/exact-eip3009/onchain.ts";
-import { balanceOf, decodeAggregate, encodeAggregate, type RpcReceipt } from "./contracts.ts";
+import { useBehind } from "../../schemes/index.ts";
+import type { SentCall } from "../../schemes/scheme.ts";
+import {
+  balanceOf,
+  decodeAggregate,
+  encodeAggregate,
+  readSent,
+  type RpcReceipt,
+} from "./contracts.ts";
 import { classifyChainError } from "./errors.ts";
 import type { ChainClient } from "./index.ts";
 
@@ -26,7 +35,13 @@ export type TransferLog = Place & {
   to: Address;
   amountAtomic: bigint;
 };
-export type EndLog = Place & { event: "used" | "canceled"; from: Address; nonce: Hex };
+export type EndLog = Place & {
+  event: "used" | "canceled";
+  from: Address;
+  nonce: Nonce;
+  /** Where the transaction's calls say that it was used, and no event does. */
+  terms?: SchemeTerms;
+};
 export type WalletLog = TransferLog | EndLog;
 
 interface NodeLog {
@@ -72,6 +87,35 @@ export async function readWalletLogs(
   return [...found.values()].sort(
     (a, b) => Number(a.blockNumber - b.blockNumber) || a.logIndex - b.logIndex,
   );
+}
+
+/**
+ * Beside the transfers out of these wallets that no event of the token explains, the uses that the transaction's calls
+ * name: as if there had been an event before each.
+ */
+export async function withUses(
+  { rpc, network }: Pick<ChainClient, "rpc" | "network">,
+  logs: readonly WalletLog[],
+  unexplained: ReadonlySet<WalletLog>,
+): Promise<WalletLog[]> {
+  const sent = new Map<Hex, Promise<SentCall | undefined>>();
+  const readOnce = (hash: Hex): Promise<SentCall | undefined> => {
+    const known = sent.get(hash) ?? readSent(rpc, hash);
+    sent.set(hash, known);
+    return known;
+  };
+  const all: WalletLog[] = [];
+  for (const log of logs) {
+    if (log.event === "transfer" && unexplained.has(log)) {
+      const { event: _, to, amountAtomic: value, ...place } = log;
+      const calls = await readOnce(log.txHash);
+      const use =
+        calls && useBehind(calls, { asset: network.usdc.address, from: log.from, to, value });
+      if (use) all.push({ ...place, event: "used", ...use });
+    }
+    all.push(log);
+  }
+  return all;
 }
 
 /** What a transaction's receipt shows of the token, of anybody: complete, since a receipt is one answer. */

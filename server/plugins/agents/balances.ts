@@ -4,7 +4,12 @@ import { getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
-import type { NetworkBalance as WireBalance } from "../../schemas/agents.ts";
+import { uintOf } from "../../core/abi.ts";
+import { readMany } from "../../infra/chain/contracts.ts";
+import type { ChainClient } from "../../infra/chain/index.ts";
+import type { AgentDetail, NetworkBalance as WireBalance } from "../../schemas/agents.ts";
+import { allowanceCall } from "../../schemes/allowance/index.ts";
+import { SPENDERS } from "../../schemes/index.ts";
 
 export interface NetworkBalance {
   network: NetworkFacts;
@@ -51,6 +56,28 @@ export function readAllBalances(
       ]),
     );
   };
+}
+
+/** What contracts may take of a wallet; nothing where they may take nothing. */
+export async function readAllowances(
+  chains: readonly ChainClient[],
+  wallet: Address,
+): Promise<AgentDetail["allowances"]> {
+  const each = await Promise.all(
+    chains.map(async ({ network, rpc }) => {
+      const calls = SPENDERS.map((spender) => allowanceCall(network.usdc.address, wallet, spender));
+      const late = delay(WAIT_MS, undefined, { ref: false });
+      const asked = readMany(rpc, calls, "latest").catch(() => undefined);
+      const answers = await Promise.race([asked, late]);
+      return SPENDERS.flatMap((spender, index) => {
+        const atomic = uintOf(answers?.[index]);
+        if (answers && (atomic ?? 0n) === 0n) return [];
+        const amount = atomic === undefined ? null : formatAtomic(atomic);
+        return [{ network: network.id, spender, amount }];
+      });
+    }),
+  );
+  return each.flat();
 }
 
 export const balanceOn = (

@@ -4,7 +4,7 @@ import type { AgentRow } from "./store.ts";
 import { readOutstanding } from "../guardrails/store.ts";
 import { agentRoutes, allowlistRoutes, auditRoutes, balanceRoutes } from "./routes.ts";
 import { viewAgents } from "./view.ts";
-import { balanceOn, readAllBalances, type ReadAllBalances } from "./balances.ts";
+import { balanceOn, readAllBalances, readAllowances, type ReadAllBalances } from "./balances.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { Agent, AgentDetail } from "../../schemas/agents.ts";
 
@@ -31,14 +31,17 @@ export default fp(
     );
 
     app.decorate("viewAgentDetail", async (agent: AgentRow) => {
-      const balances = await readBalances([agent.walletAddress]);
+      const [balances, allowances] = await Promise.all([
+        readBalances([agent.walletAddress]),
+        readAllowances(app.chains.all, agent.walletAddress),
+      ]);
       const [view] = await viewAgents(app, [agent], async () => balances);
       if (!view) throw new Error(`no view of agent ${agent.id}`);
       const chainId = app.chains.byNetwork(agent.network)?.network.chainId;
       const held = balanceOn(balances.get(agent.walletAddress), agent.network);
       // A chain that is down or slow, or configured no more, hides balances, not agents.
       if (chainId === undefined || held === undefined)
-        return { ...view, outstanding: null, withdrawable: null };
+        return { ...view, outstanding: null, withdrawable: null, allowances };
       const outstandingAtomic = await readOutstanding(app.pool, {
         agentId: agent.id,
         chainId,
@@ -49,6 +52,7 @@ export default fp(
         ...view,
         outstanding: formatAtomic(outstandingAtomic),
         withdrawable: formatAtomic(freeAtomic > 0n ? freeAtomic : 0n),
+        allowances,
       };
     });
     await app.register(agentRoutes);

@@ -53,7 +53,7 @@ export interface AllowancesDeps {
     options: { notBefore: bigint; payment?: Authorization },
   ): Promise<AllowanceState>;
   store: {
-    newest(wallet: WalletRef): Promise<Raise | undefined>;
+    newest(args: { agentId: string; chainId: number }): Promise<Raise | undefined>;
     /** What is open for contracts that take by an allowance, and what they took after this block. */
     promised(args: { agentId: string; chainId: number; afterBlock: bigint }): Promise<bigint>;
     toRevoke(): Promise<(WalletRef & { agentId: string })[]>;
@@ -106,7 +106,7 @@ export class Allowances {
     const until = performance.now() + waitMs;
     const { chainId } = authorization;
     for (;;) {
-      const newest = await store.newest(authorization);
+      const newest = await store.newest({ agentId, chainId });
       if (newest?.isOpen === true) {
         await wait(newest.id, Math.max(until - performance.now(), 0));
       } else {
@@ -154,7 +154,7 @@ export class Allowances {
 
   async #revoke(agentId: string, wallet: WalletRef, spender: Address): Promise<void> {
     const { store, read, custody, accept } = this.#deps;
-    const newest = await store.newest(wallet);
+    const newest = await store.newest({ agentId, chainId: wallet.chainId });
     if (newest?.isOpen === true) return;
     const state = await read(wallet, spender, { notBefore: newest?.blockNumber ?? 0n });
     if (state.atomic === 0n) return;

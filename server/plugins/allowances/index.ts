@@ -57,7 +57,7 @@ export default fp(
           throw new ApiError("chain_unavailable", { cause });
         }),
       store: {
-        newest: (wallet) => newestRaise(pool, wallet),
+        newest: (args) => newestRaise(pool, args),
         promised: (args) => promisedByAllowance(pool, args),
         toRevoke: () => archivedWithAllowance(pool),
       },

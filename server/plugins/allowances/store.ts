@@ -3,14 +3,16 @@ import type { Address } from "viem";
 import { sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { Raise, WalletRef } from "./allowances.ts";
 
-export async function newestRaise(sql: Sql, wallet: WalletRef): Promise<Raise | undefined> {
-  // SQL: on the way of a payment, by the settlement queue's own table.
+export async function newestRaise(
+  sql: Sql,
+  args: { agentId: string; chainId: number },
+): Promise<Raise | undefined> {
+  // SQL: on the way of a payment, by the partial index of allowances.
   const { rows } = await sql.query<Raise>({
     name: "newest-allowance",
     text: `SELECT id, status IN ('queued', 'submitted') AS "isOpen", block_number AS "blockNumber" FROM settlements
-            WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce ^@ 'eip2612:'
-            ORDER BY status IN ('queued', 'submitted') DESC, created_at DESC LIMIT 1`,
-    values: [wallet.from.toLowerCase(), wallet.chainId, wallet.asset.toLowerCase()],
+            WHERE agent_id = $1 AND chain_id = $2 AND kind = 'allowance' ORDER BY created_at DESC LIMIT 1`,
+    values: [args.agentId, args.chainId],
   });
   return rows[0];
 }
@@ -23,9 +25,11 @@ export async function promisedByAllowance(
   // SQL: one snapshot of what is open and of what has ended since the chain was read.
   const { rows } = await sql.query<{ sum: bigint }>({
     name: "promised-by-allowance",
-    text: `SELECT coalesce(sum(p.amount), 0) AS sum FROM payments p
-            WHERE p.agent_id = $1 AND p.chain_id = $2 AND p.nonce ^@ 'permit2:'
-              AND (p.outstanding OR (p.status = 'settled' AND p.block_number > $3))`,
+    text: `SELECT coalesce((SELECT sum(o.amount) FROM payments o
+                            WHERE o.agent_id = $1 AND o.chain_id = $2 AND o.outstanding AND o.nonce ^@ 'permit2:'), 0)
+                + coalesce((SELECT sum(s.amount) FROM payments s
+                            WHERE s.agent_id = $1 AND s.chain_id = $2 AND s.block_number > $3 AND s.status = 'settled'
+                              AND s.kind <> 'incoming' AND s.nonce ^@ 'permit2:'), 0) AS sum`,
     values: [args.agentId, args.chainId, String(args.afterBlock)],
   });
   return rows[0]?.sum ?? 0n;

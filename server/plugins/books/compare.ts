@@ -1,6 +1,7 @@
 /** What the chain says of a span of blocks, against what the rows say: pure, and the same whoever asks. */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
+import { schemeOf } from "../../schemes/index.ts";
 import type { EndLog, TransferLog, WalletLog } from "../../infra/chain/wallet-logs.ts";
 import type { SettlementKind, SettlementStatus } from "../settlement/types.ts";
 
@@ -45,7 +46,8 @@ export interface Finding {
   txHash: Hex | null;
   row?: BookRow;
   transfer?: TransferLog;
-  nonce?: Hex;
+  nonce?: Nonce;
+  terms?: SchemeTerms;
   detail?: Record<string, unknown>;
 }
 
@@ -70,6 +72,12 @@ function matchTransfers(logs: readonly WalletLog[], wallets: ReadonlyMap<Address
   }
   return { transferOf, unexplained };
 }
+
+/** Transfers out of our wallets that no event of the token explains. */
+export const unexplainedIn = (
+  logs: readonly WalletLog[],
+  wallets: ReadonlyMap<Address, string>,
+): ReadonlySet<WalletLog> => new Set(matchTransfers(logs, wallets).unexplained);
 
 /** Whether all logs of its transaction show this transfer, and no authorization that made it. */
 export function isUnexplained(transfer: TransferLog, logs: readonly WalletLog[]): boolean {
@@ -96,7 +104,7 @@ export function compareSpan(args: {
     const transfer = transferOf.get(log);
     const kind = log.event === "used" ? kindOfUse(log, row, transfer) : kindOfCancel(row);
     if (kind === undefined) return [];
-    const { blockNumber, txHash, nonce } = log;
+    const { blockNumber, txHash, nonce, terms } = log;
     const agentId = wallets.get(log.from) ?? null;
     return [
       {
@@ -108,18 +116,30 @@ export function compareSpan(args: {
         nonce,
         ...(row && { row }),
         ...(transfer && { transfer }),
+        ...(terms && { terms }),
       },
     ];
   });
+  // Relayed through somebody's contract: its calls say nothing, and the settlement that was proven otherwise does.
+  const isOf = (row: BookRow) => (transfer: TransferLog) =>
+    !schemeOf(row).isNamedInLogs &&
+    transfer.txHash === row.txHash &&
+    transfer.from === row.from &&
+    transfer.to === row.to &&
+    transfer.amountAtomic === row.value;
   return [
     ...findings,
-    ...claims.filter((row) => !used.has(keyOf(row))).map(notOnChain),
-    ...unexplained.map((transfer): Finding => {
-      const { txHash, logIndex, blockNumber, from } = transfer;
-      const key = `${txHash}:${logIndex}`;
-      const agentId = wallets.get(from) ?? null;
-      return { kind: "transfer_unknown", key, agentId, blockNumber, txHash, transfer };
-    }),
+    ...claims
+      .filter((row) => !used.has(keyOf(row)) && !unexplained.some(isOf(row)))
+      .map(notOnChain),
+    ...unexplained
+      .filter((transfer) => !claims.some((row) => isOf(row)(transfer)))
+      .map((transfer): Finding => {
+        const { txHash, logIndex, blockNumber, from } = transfer;
+        const key = `${txHash}:${logIndex}`;
+        const agentId = wallets.get(from) ?? null;
+        return { kind: "transfer_unknown", key, agentId, blockNumber, txHash, transfer };
+      }),
   ];
 }
 
@@ -129,8 +149,16 @@ function kindOfUse(
   transfer: TransferLog | undefined,
 ): DifferenceKind | undefined {
   if (!row) return "payment_unknown";
-  if (transfer?.to !== row.to || transfer.amountAtomic !== row.value) return "payment_other";
+  if (transfer?.to !== row.to || !isAmountOf(row, transfer.amountAtomic)) return "payment_other";
   return kindOfPaid(row, log);
+}
+
+/** Of a maximum anything may have been charged, as long as the row does not say what was. */
+function isAmountOf(row: BookRow, amount: bigint): boolean {
+  const { status, terms, value } = row;
+  return status !== "settled" && terms !== null && "maximum" in terms
+    ? amount <= BigInt(terms.maximum)
+    : amount === value;
 }
 
 /** The chain paid exactly this row's authorization, here. */

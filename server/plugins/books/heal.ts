@@ -3,11 +3,12 @@
  * watches is told. What only absence shows is believed late, and by as many endpoints as there are.
  */
 import type { Address, Hex } from "viem";
+import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Witnesses } from "../../infra/chain/rpc.ts";
-import { readReceiptLogs } from "../../infra/chain/wallet-logs.ts";
+import { readReceiptLogs, type TransferLog } from "../../infra/chain/wallet-logs.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { proofOf } from "../settlement/receipts.ts";
+import { amountIn, proofOf } from "../settlement/receipts.ts";
 import type { ProvenOutcome } from "../settlement/store.ts";
 import { REASON_CANCELED } from "../settlement/types.ts";
 import { isUnexplained, type BookRow, type DifferenceKind, type Finding } from "./compare.ts";
@@ -30,12 +31,15 @@ export interface HealDeps {
     payer: Address;
     payee: Address;
     amount: bigint;
-    nonce: Hex;
+    nonce: Nonce;
+    terms: SchemeTerms | null;
     txHash: Hex;
     block: bigint;
     blockHash: Hex;
     at: Date;
   }): Promise<string | undefined>;
+  /** Of a transfer whose transaction does not name what it used: the rows that may have made it. */
+  mayHaveMade(transfer: TransferLog): Promise<{ isOpen: boolean }[]>;
   /** True when it was not known before. */
   note(finding: Finding): Promise<boolean>;
   healed(finding: Pick<Finding, "kind" | "key">): Promise<void>;
@@ -190,13 +194,19 @@ const authorizationOf = (row: BookRow, chainId: number) => ({
 async function provePaid(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Proven> {
   const receipt = await deps.shown(txHash, row);
   const authorization = authorizationOf(row, deps.chainId);
-  const fate = receipt && schemeOf(authorization).fateIn(receipt, authorization);
+  const scheme = schemeOf(authorization);
+  const fate = receipt && scheme.fateIn(receipt, authorization);
   if (!receipt || (fate !== "paid" && fate !== "canceled")) return "wait";
   const { from, asset, nonce } = row;
   const base = { from, asset, nonce, proof: proofOf(receipt), isFinal: true };
   const outcome: ProvenOutcome =
     fate === "paid"
-      ? { ...base, status: "settled", byOther: !(await deps.isOurs(txHash)) }
+      ? {
+          ...base,
+          status: "settled",
+          byOther: !(await deps.isOurs(txHash)),
+          ...amountIn(scheme.chargedIn?.(receipt, authorization)),
+        }
       : {
           ...base,
           status: "failed",
@@ -236,7 +246,10 @@ async function proveAbsent(deps: HealDeps, row: BookRow): Promise<Proven> {
 async function proveUnexplained(deps: HealDeps, { transfer }: Finding): Promise<Proven> {
   const receipt = transfer && (await deps.receipt(transfer.txHash));
   if (!receipt || !isUnexplained(transfer, readReceiptLogs(receipt, deps.asset))) return "wait";
-  return async () => false;
+  const makers = await deps.mayHaveMade(transfer);
+  // The engine asks the contract which of them it was, and knows by the time the open ones have run out.
+  if (makers.some(({ isOpen }) => isOpen)) return "wait";
+  return makers.length > 0 ? "fine" : async () => false;
 }
 
 async function proveOther(deps: HealDeps, row: BookRow, txHash: Hex): Promise<Proven> {
@@ -258,6 +271,7 @@ async function proveUnknown(deps: HealDeps, finding: Finding): Promise<Proven> {
       payee: transfer.to,
       amount: transfer.amountAtomic,
       nonce,
+      terms: finding.terms ?? null,
       txHash,
       block: transfer.blockNumber,
       blockHash: transfer.blockHash,

@@ -21,12 +21,13 @@ import {
   readBalancesAt,
   readBlock,
   readWalletLogs,
+  withUses,
 } from "../../infra/chain/wallet-logs.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
 import { finalizeSettlements } from "../settlement/store.ts";
 import { isOurTransaction } from "../settlement/transaction-store.ts";
-import { keyOf, type BookRow, type Finding } from "./compare.ts";
+import { keyOf, unexplainedIn, type BookRow, type Finding } from "./compare.ts";
 import { agrees, heal, MEANING, Patience, type HealDeps } from "./heal.ts";
 import { RestoreHold } from "./hold.ts";
 import { readLanes } from "./lanes.ts";
@@ -143,6 +144,7 @@ export default fp(
         finalize: (outcomes) => finalizeSettlements(app.pool, chainId, outcomes),
         row: async (authorization) =>
           (await store.readRows(app.pool, key, [authorization])).get(keyOf(authorization)),
+        mayHaveMade: (transfer) => store.findMakers(app.pool, key, transfer),
         found: (payment) => store.insertFound(app.pool, { ...payment, ...key }),
         note: (finding) => store.insertDifference(app.prisma, chainId, finding),
         healed: (finding) => store.healDifference(app.prisma, chainId, finding),
@@ -160,7 +162,10 @@ export default fp(
           return client.getBlockNumber({ cacheTime: 0 });
         },
         block: (blockNumber) => readBlock(chain, blockNumber),
-        logs: (args) => readWalletLogs(chain, args),
+        logs: async (args) => {
+          const logs = await readWalletLogs(chain, args);
+          return withUses(chain, logs, unexplainedIn(logs, await wallets.read()));
+        },
         wallets: () => wallets.read(),
         balancesAt: (those, block) => readBalancesAt(chain, those, block),
         knownBalances: (those) => store.readKnownBalances(app.prisma, chainId, those),

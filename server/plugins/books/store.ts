@@ -1,5 +1,6 @@
 /** The rows beside the chain: what settlements say, differences, and payments found on chain. */
 import type { Address, Hex } from "viem";
+import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import { newId } from "../../core/ids.ts";
 import { toJsonb } from "../../core/foreign-text.ts";
 import type { Sql } from "../../infra/db/pool.ts";
@@ -46,6 +47,8 @@ const claimsIn = (db: Db, key: CursorKey, range: { from: bigint; to: bigint; lim
       ...idOf(key),
       status: "settled",
       blockNumber: { gte: range.from, lte: range.to },
+      // Moves nothing.
+      kind: { not: "allowance" },
     },
     select: ROW,
     take: range.limit,
@@ -81,6 +84,23 @@ export async function readRows(
     ],
   );
   return new Map(rows.map((row) => [keyOf(row), row]));
+}
+
+/** Authorizations that no event names, and that may have made this transfer. */
+export async function findMakers(
+  sql: Sql,
+  { chainId, asset }: CursorKey,
+  transfer: { from: string; to: string; amountAtomic: bigint; txHash: string },
+): Promise<{ isOpen: boolean }[]> {
+  // SQL: by the prefix of the nonce, and of the terms the maximum.
+  const { rows } = await sql.query<{ isOpen: boolean }>(
+    `SELECT status IN ('queued', 'submitted') AS "isOpen" FROM settlements
+      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce ^@ 'permit2:' AND to_address = $4
+        AND (status IN ('queued', 'submitted') AND $5 <= value
+             OR status = 'settled' AND tx_hash = $6 AND value = $5)`,
+    [transfer.from, chainId, asset, transfer.to, String(transfer.amountAtomic), transfer.txHash],
+  );
+  return rows;
 }
 
 /** No key's address: leases of other work live beside the lanes. */
@@ -175,7 +195,8 @@ export async function insertFound(
     payer: Address;
     payee: Address;
     amount: bigint;
-    nonce: Hex;
+    nonce: Nonce;
+    terms: SchemeTerms | null;
     txHash: Hex;
     block: bigint;
     blockHash: Hex;
@@ -193,6 +214,7 @@ export async function insertFound(
       payee: found.payee,
       amount: found.amount,
       nonce: found.nonce,
+      terms: found.terms ?? undefined,
       tx_hash: found.txHash,
       block: found.block,
       block_hash: found.blockHash,

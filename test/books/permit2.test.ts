@@ -1,0 +1,209 @@
+// Goal: a payment that no event names is explained, healed and found again like any other, with what was charged; what nothing explains still rings.
+import { randomBytes } from "node:crypto";
+import t from "tap";
+import { encodeFunctionData, multicall3Abi, toHex, type Address, type Hex } from "viem";
+import { x402ExactPermit2ProxyABI } from "@x402/evm";
+import type { SignedAuthorization } from "../../server/core/authorization.ts";
+import { newId } from "../../server/core/ids.ts";
+import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { findScheme, paymentSchemeOf } from "../../server/schemes/index.ts";
+import { ERC20_ABI, EXACT_PROXY, PERMIT2 } from "../helpers/permit2.ts";
+import { until } from "../helpers/until.ts";
+import { settlePermit2, type Permit2Proof } from "../x402-client/permit2-sellers.ts";
+import {
+  bookWorld,
+  booksBalance,
+  differences,
+  overview,
+  readBooks,
+  stealFrom,
+  untilRead,
+  type BookWorld,
+} from "./world.ts";
+
+const MAXIMUM = 50_000n;
+
+/** Signed by custody, reserved, and in a seller's hands. */
+async function promised(ctx: BookWorld, name: "exact" | "upto", facilitator: Address) {
+  const { app, agent, chain, payee, database } = ctx;
+  const scheme = findScheme(name, { assetTransferMethod: "permit2" });
+  const network = app.chains.byChainId(chain.chainId)?.network;
+  if (!scheme || !network) throw new Error("no such scheme");
+  const authorization = scheme.authorize({
+    network,
+    from: agent.walletAddress.toLowerCase() as Address,
+    payTo: payee.toLowerCase() as Address,
+    amountAtomic: MAXIMUM,
+    validAfter: 0n,
+    validBefore: BigInt(Math.floor(Date.now() / 1_000) + 600),
+    nonce: toHex(randomBytes(32)),
+    extra: { facilitatorAddress: facilitator },
+  });
+  const signature = await app.custody.signAuthorization(agent.id, authorization, {
+    kind: "policy",
+  });
+  const signed: SignedAuthorization = { ...authorization, signature };
+  const id = newId("pay");
+  await database.pool.query(
+    `WITH a AS (UPDATE agents SET window_sum = window_sum + $6 WHERE id = $1)
+     INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce, valid_before, maximum)
+     VALUES ($1, $2, 'x402', 'submitted', $3, $4, $5, $6, $7, $8, $9)`,
+    [
+      agent.id,
+      id,
+      chain.chainId,
+      authorization.asset,
+      authorization.to,
+      String(MAXIMUM),
+      authorization.nonce,
+      String(authorization.validBefore),
+      name === "upto" ? String(MAXIMUM) : null,
+    ],
+  );
+  await app.settlement.accept(app.pool, {
+    id,
+    kind: "x402",
+    agentId: agent.id,
+    authorization: signed,
+    relay: false,
+  });
+  const payload = paymentSchemeOf(signed).proofPayload(signed) as Permit2Proof["payload"];
+  return { id, proof: { payload } };
+}
+
+async function approve({ chain, agent }: BookWorld): Promise<void> {
+  const address = agent.walletAddress;
+  await chain.testClient.impersonateAccount({ address });
+  await chain.testClient.setBalance({ address, value: 10n ** 18n });
+  const data = encodeFunctionData({
+    abi: ERC20_ABI,
+    functionName: "approve",
+    args: [PERMIT2, 10_000_000n],
+  });
+  const hash = await chain.testClient.request({
+    method: "eth_sendTransaction",
+    params: [{ from: address, to: chain.usdc, data }],
+  } as never);
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+}
+
+/** Through a contract of somebody's own, whose calls nobody can read. */
+async function settleThroughContract({ chain }: BookWorld, { payload }: Permit2Proof) {
+  const [stranger] = chain.accounts;
+  if (!stranger) throw new Error("no account");
+  const contract: Address = toHex(randomBytes(20));
+  const code = (await chain.publicClient.getCode({ address: MULTICALL3_ADDRESS })) ?? "0x";
+  await chain.testClient.setCode({ address: contract, bytecode: code });
+  const { signature, permit2Authorization: signed } = payload;
+  const callData: Hex = encodeFunctionData({
+    abi: x402ExactPermit2ProxyABI,
+    functionName: "settle",
+    args: [
+      {
+        permitted: { token: signed.permitted.token, amount: BigInt(signed.permitted.amount) },
+        nonce: BigInt(signed.nonce),
+        deadline: BigInt(signed.deadline),
+      },
+      signed.from,
+      { to: signed.witness.to, validAfter: BigInt(signed.witness.validAfter) },
+      signature,
+    ],
+  });
+  const hash = await chain.walletClient(stranger).writeContract({
+    address: contract,
+    abi: multicall3Abi,
+    functionName: "aggregate3",
+    args: [[{ target: EXACT_PROXY, allowFailure: false, callData }]],
+  });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+}
+
+t.test("Permit2 in the books", async (t) => {
+  const ctx = await bookWorld(t, { env: { CONFIRMATIONS_5042002: "1" } });
+  const { chain, database, agent } = ctx;
+  const [stranger] = chain.accounts;
+  if (!stranger) throw new Error("no account");
+  await approve(ctx);
+  const paymentOf = async (id: string) =>
+    (
+      await database.pool.query<{ status: string; amount: string; maximum: string | null }>(
+        "SELECT status, amount::text, maximum::text FROM payments WHERE id = $1",
+        [id],
+      )
+    ).rows[0];
+  const settledByEngine = (id: string) =>
+    until(async () => (await paymentOf(id))?.status === "settled", 15_000);
+  const window = async () =>
+    (
+      await database.pool.query<{ sum: string }>(
+        "SELECT window_sum::text AS sum FROM agents WHERE id = $1",
+        [agent.id],
+      )
+    ).rows[0]?.sum;
+
+  await t.test("what others relayed is explained", async (t) => {
+    const exact = await promised(ctx, "exact", stranger.address);
+    await settlePermit2(chain, stranger, exact.proof);
+    const upto = await promised(ctx, "upto", stranger.address);
+    await settlePermit2(chain, stranger, upto.proof, 7_000n);
+    const hidden = await promised(ctx, "exact", stranger.address);
+    await settleThroughContract(ctx, hidden.proof);
+    for (const { id } of [exact, upto, hidden]) await settledByEngine(id);
+    t.same(await paymentOf(upto.id), { status: "settled", amount: "7000", maximum: "50000" });
+    t.equal(await window(), "107000", "what was not charged is free");
+    await readBooks(ctx);
+    t.same(await differences(ctx), []);
+    t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
+    await booksBalance(t, ctx);
+  });
+
+  await t.test("wrongly called failed: settled again, for what was charged", async (t) => {
+    const { id, proof } = await promised(ctx, "upto", stranger.address);
+    const before = BigInt((await window()) ?? "0");
+    await settlePermit2(chain, stranger, proof, 9_000n);
+    await settledByEngine(id);
+    await database.pool.query(
+      `WITH s AS (UPDATE settlements SET status = 'failed', error_reason = 'x', error_message = 'x', value = 50000,
+                    tx_hash = NULL, block_number = NULL, final_at = now() WHERE id = $1),
+            a AS (UPDATE agents SET window_sum = window_sum - 9000 WHERE id = $2)
+       UPDATE payments SET status = 'voided', amount = 50000, tx_hash = NULL, settled_at = NULL WHERE id = $1`,
+      [id, agent.id],
+    );
+    await untilRead(ctx, async () => (await paymentOf(id))?.status === "settled");
+    t.match(await differences(ctx), [{ kind: "payment_not_settled", healed: true }]);
+    t.match(await paymentOf(id), { amount: "9000" });
+    t.equal(BigInt((await window()) ?? "0"), before - MAXIMUM + 9_000n);
+    await booksBalance(t, ctx);
+  });
+
+  await t.test("found again after a restore", async (t) => {
+    const { id, proof } = await promised(ctx, "upto", stranger.address);
+    const before = BigInt((await window()) ?? "0");
+    await settlePermit2(chain, stranger, proof, 11_000n);
+    await settledByEngine(id);
+    await database.pool.query("DELETE FROM payments WHERE id = $1", [id]);
+    await database.pool.query("DELETE FROM settlements WHERE id = $1", [id]);
+    await database.pool.query("UPDATE agents SET window_sum = $2 WHERE id = $1", [
+      agent.id,
+      String(before - MAXIMUM),
+    ]);
+    await untilRead(ctx, async () =>
+      (await differences(ctx)).some(({ kind, healed }) => kind === "payment_unknown" && healed),
+    );
+    const { rows } = await database.pool.query<{ amount: string; nonce: string }>(
+      "SELECT amount::text, nonce FROM payments WHERE agent_id = $1 AND memo LIKE 'Found%'",
+      [agent.id],
+    );
+    t.match(rows, [{ amount: "11000", nonce: /^permit2:0x/ }]);
+    t.equal(BigInt((await window()) ?? "0"), before - MAXIMUM + 11_000n);
+    await booksBalance(t, ctx);
+  });
+
+  await t.test("money that nothing explains still rings", async (t) => {
+    await stealFrom(ctx, agent.walletAddress, 5n);
+    await untilRead(ctx, async () =>
+      (await differences(ctx)).some(({ kind }) => kind === "transfer_unknown"),
+    );
+    t.match(await overview(ctx), { ledger: [{ equalsChain: false }] });
+  });
+});

@@ -1,0 +1,308 @@
+// Goal: no seller, stranger or changed row makes the wallet sign for another contract, allow more than its limits, or lose sight of what was signed.
+import t, { type Test } from "tap";
+import { encodeFunctionData, parseAbi, zeroAddress, type Address, type Hex } from "viem";
+import type { SignedAuthorization } from "../../server/core/authorization.ts";
+import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { createAgent } from "../helpers/owner.ts";
+import { ERC20_ABI, EXACT_PROXY, PERMIT2, UPTO_PROXY } from "../helpers/permit2.ts";
+import { until } from "../helpers/until.ts";
+import { market, PAYEE, type Market } from "./market.ts";
+import { allowanceOf, settlePermit2, type Permit2Proof } from "./permit2-sellers.ts";
+
+const PERMIT_ABI = parseAbi([
+  "function permit(address owner, address spender, uint256 value, uint256 deadline, uint8 v, bytes32 r, bytes32 s)",
+]);
+
+async function world(t: Test) {
+  const made = await market(t, {
+    env: { SETTLE_WAIT_MS: "6000", CONFIRMATIONS_5042002: "1" },
+    agent: { dailyLimit: "1", perPaymentLimit: "0.1" },
+  });
+  const { chain, seller, database } = made;
+  const [stranger] = chain.accounts;
+  if (!stranger) throw new Error("no account");
+  const upto = (extra: object = {}, over: object = {}) =>
+    seller.entry({
+      scheme: "upto",
+      amount: "50000",
+      extra: { name: "USDC", version: "2", facilitatorAddress: stranger.address, ...extra },
+      ...over,
+    });
+  const exact = (extra: object = {}, over: object = {}) =>
+    seller.entry({
+      extra: { name: "USDC", version: "2", assetTransferMethod: "permit2", ...extra },
+      ...over,
+    });
+  /** Settles what it is shown, upto for 5000 of the maximum; one account, one after the other. */
+  let last: Promise<unknown> = Promise.resolve();
+  const honest: NonNullable<typeof seller.script.onProof> = async ({ response, proof }) => {
+    const shown = proof as unknown as Permit2Proof;
+    const settled = last.then(() => settlePermit2(chain, stranger, shown, 5_000n));
+    last = settled.catch(() => undefined);
+    const transaction = await settled;
+    response.writeHead(200, seller.receipt({ transaction })).end("data");
+  };
+  const offer = (entry: Record<string, unknown>) => {
+    seller.script = { terms: () => entry, onProof: honest };
+  };
+  const allowances = async () =>
+    (
+      await database.pool.query<{ status: string; value: string; by_other: boolean }>(
+        "SELECT status, value::text, by_other FROM settlements WHERE kind = 'allowance' ORDER BY created_at",
+      )
+    ).rows;
+  return { made, stranger, upto, exact, offer, allowances };
+}
+
+/** Somebody saw our permit and is faster. */
+async function relayPermit({ chain }: Market, permit: SignedAuthorization): Promise<void> {
+  const [stranger] = chain.accounts;
+  if (!stranger) throw new Error("no account");
+  const { from, to, value, validBefore, signature } = permit;
+  const word = (at: number): Hex => `0x${signature.slice(at, at + 64)}`;
+  const hash = await chain.walletClient(stranger).writeContract({
+    address: chain.usdc,
+    abi: PERMIT_ABI,
+    functionName: "permit",
+    args: [
+      from,
+      to,
+      value,
+      validBefore - 1n,
+      Number.parseInt(signature.slice(130), 16),
+      word(2),
+      word(66),
+    ],
+  });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+}
+
+/** By the wallet's own key, past everything. */
+async function asWallet({ chain }: Market, wallet: Address, data: Hex): Promise<void> {
+  await chain.testClient.impersonateAccount({ address: wallet });
+  await chain.testClient.setBalance({ address: wallet, value: 10n ** 18n });
+  const params = [{ from: wallet, to: chain.usdc, data }];
+  const hash = await chain.testClient.request({ method: "eth_sendTransaction", params } as never);
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+}
+
+const lose = (made: Market, wallet: Address, value: bigint): Promise<void> =>
+  asWallet(
+    made,
+    wallet,
+    encodeFunctionData({ abi: ERC20_ABI, functionName: "approve", args: [PERMIT2, value] }),
+  );
+
+t.test("what a seller may say", async (t) => {
+  const { made, stranger, upto, exact, offer, allowances } = await world(t);
+  const { seller } = made;
+
+  await t.test("another contract, or a facilitator that is none, is refused by name", async (t) => {
+    const cases: [Record<string, unknown>, RegExp][] = [
+      [exact({ spender: stranger.address }), /extra\.spender .* is not the contract/],
+      [exact({ proxy: UPTO_PROXY }), /extra\.proxy .* is not the contract/],
+      [upto({ proxyAddress: EXACT_PROXY }), /extra\.proxyAddress .* is not the contract/],
+      [upto({ verifyingContract: stranger.address }), /extra\.verifyingContract/],
+      [upto({ assetTransferMethod: "eip3009" }), /transfer method "eip3009"/],
+      [upto({ facilitatorAddress: zeroAddress }), /facilitatorAddress .* zero address/],
+      [upto({ facilitatorAddress: MULTICALL3_ADDRESS }), /anybody can send through/],
+      [upto({ facilitatorAddress: undefined }), /facilitatorAddress .* must be 0x/],
+    ];
+    for (const [entry, why] of cases) {
+      offer(entry);
+      const answer = await made.fetch({ url: seller.url });
+      t.match(answer.body, { code: "unsupported_payment_requirements" }, String(why));
+      const { reasons } = answer.body["thirdParty"] as { reasons: string[] };
+      t.match(reasons.join(), why);
+    }
+    t.equal(seller.proofs.length, 0, "nothing was signed");
+  });
+
+  await t.test("a maximum is judged as what it may cost", async (t) => {
+    offer(upto({}, { amount: "100001" }));
+    t.match(await made.fetch({ url: seller.url }), {
+      status: 403,
+      body: { code: "per_payment_limit_exceeded" },
+    });
+    offer(upto());
+    t.match((await made.fetch({ url: seller.url, maxAmount: "0.049999" })).body["code"], /max/);
+    t.same(await allowances(), [], "and no allowance was given for what was refused");
+  });
+
+  await t.test("its domain and its patience are not ours", async (t) => {
+    offer(upto({ name: "Evil", version: "9" }, { maxTimeoutSeconds: 10_000_000 }));
+    const answer = await made.fetch({ url: seller.url });
+    t.match(answer, { status: 200, body: { receipt: { amount: "0.005", maximum: "0.05" } } });
+    const { permit2Authorization: signed } = (seller.proofs.at(-1) as unknown as Permit2Proof)
+      .payload;
+    t.equal(signed.spender, UPTO_PROXY);
+    t.ok(Number(signed.deadline) <= Date.now() / 1_000 + 121, "two minutes at most");
+    t.match(await allowances(), [{ status: "settled", value: "1000000" }], "a day's limit");
+    t.equal(await allowanceOf(made), 995_000n);
+  });
+
+  await t.test("a seller that collects and fails is told by what it took", async (t) => {
+    offer(upto());
+    seller.script.onProof = async ({ response, proof }) => {
+      const shown = proof as unknown as Permit2Proof;
+      await settlePermit2(made.chain, stranger, shown, 6_000n).catch(() => undefined);
+      response.writeHead(500).end("no");
+    };
+    t.match(await made.fetch({ url: seller.url }), {
+      status: 502,
+      body: { code: "paid_upstream_failed", amountPaid: "0.006", txHash: /^0x/ },
+    });
+  });
+
+  await t.test("a seller that fails: the budget waits for the end", async (t) => {
+    const before = await made.reserved();
+    offer(upto({}, { maxTimeoutSeconds: 100 }));
+    seller.script.onProof = ({ response }) => void response.writeHead(500).end("no");
+    const key = { "idempotency-key": "fails" };
+    const failed = await made.fetch({ url: seller.url }, key);
+    t.match(failed, {
+      status: 504,
+      body: { code: "payment_status_unknown", delivered: false, budgetReturnsAt: /Z$/ },
+    });
+    t.match(failed.body["detail"], /Nobody can cancel this kind of payment/);
+    t.equal(await made.reserved(), "0.05");
+    await made.chain.testClient.increaseTime({ seconds: 130 });
+    await made.chain.testClient.mine({ blocks: 2 });
+    await until(async () => (await made.reserved()) === before, 15_000);
+    t.match(
+      await made.fetch({ url: seller.url }, key),
+      { body: { code: "upstream_error", paid: false } },
+      "the same key hears that nothing was paid",
+    );
+  });
+});
+
+t.test("the allowance", async (t) => {
+  const { made, stranger, exact, offer, allowances } = await world(t);
+  const { app, seller, database, agent } = made;
+  const original = app.custody.signAllowance.bind(app.custody);
+  t.teardown(() => (app.custody.signAllowance = original));
+
+  await t.test("without the owner's word there is none", async (t) => {
+    offer(exact());
+    await database.pool.query("UPDATE agents SET daily_limit = 900000000 WHERE id = $1", [
+      agent.id,
+    ]);
+    t.match(await made.fetch({ url: seller.url }), { body: { code: "policy_not_signed" } });
+    await database.pool.query("UPDATE agents SET daily_limit = 1000000 WHERE id = $1", [agent.id]);
+    t.same(await allowances(), []);
+    const policy = { kind: "policy" as const };
+    const payment = (scheme: object) => ({
+      authorization: {
+        chainId: made.chain.chainId,
+        asset: made.chain.usdc,
+        from: agent.walletAddress,
+        to: PAYEE,
+        value: 1_000n,
+        validAfter: 0n,
+        validBefore: BigInt(Math.floor(Date.now() / 1_000) + 60),
+        nonce: `permit2:0x${"7".repeat(64)}` as const,
+        terms: { scheme: "exact-permit2" as const },
+        ...scheme,
+      },
+      cover: policy,
+    });
+    const wanted = { count: 0n, deadline: BigInt(Math.floor(Date.now() / 1_000) + 60) };
+    const sign = (scheme: object, value: bigint, more = {}) =>
+      original(agent.id, payment(scheme), { ...wanted, value, ...more });
+    await t.rejects(sign({}, 1_000_001n), { code: "service_unavailable" }, "more than the day's");
+    await t.rejects(sign({}, 999n), { code: "service_unavailable" }, "less than the payment");
+    await t.rejects(sign({ value: 100_001n }, 200_000n), { code: "service_unavailable" });
+    await t.rejects(sign({ to: stranger.address }, 2_000n), "not on the list");
+    await t.rejects(
+      sign({ terms: undefined, nonce: `0x${"7".repeat(64)}` }, 2_000n),
+      /no allowance/,
+    );
+    await t.rejects(sign({}, 2_000n, { deadline: wanted.deadline + 9_999n }), /so late/);
+    await t.rejects(
+      original(
+        agent.id,
+        { ...payment({}), cover: { kind: "approval", approvalId: "apr_1" } },
+        { ...wanted, value: 2_000n },
+      ),
+      { code: "policy_not_signed" },
+    );
+    const low = { scheme: "upto", maximum: "500000", facilitator: stranger.address.toLowerCase() };
+    await t.rejects(sign({ terms: low }, 600_000n), { code: "service_unavailable" }, "its maximum");
+  });
+
+  await t.test("a stranger relays our permit first", async (t) => {
+    offer(exact());
+    app.custody.signAllowance = async (...asked) => {
+      const permit = await original(...asked);
+      await relayPermit(made, permit);
+      return permit;
+    };
+    t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
+    t.match(await allowances(), [{ status: "settled", by_other: true }]);
+  });
+
+  await t.test("the token's count moved meanwhile", async (t) => {
+    await lose(made, agent.walletAddress, 0n);
+    app.custody.signAllowance = async (id, payment, wanted) => {
+      await relayPermit(made, await original(id, payment, { ...wanted, value: 20_000n }));
+      return original(id, payment, wanted);
+    };
+    t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
+    const [, moved] = await allowances();
+    t.match(moved, { status: "failed" }, "it was no use any more, and is over");
+    app.custody.signAllowance = original;
+  });
+
+  await t.test("ten payments at once raise it once", async (t) => {
+    await lose(made, agent.walletAddress, 0n);
+    const before = (await allowances()).length;
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, (_, index) => made.fetch({ url: `${seller.url}&n=${index}` })),
+    );
+    t.ok(
+      answers.every(({ status }) => status === 200),
+      JSON.stringify(answers.find(({ status }) => status !== 200)?.body),
+    );
+    t.equal((await allowances()).length - before, 1);
+  });
+
+  await t.test("the owner sees it, and archiving takes it back", async (t) => {
+    const detail = async () =>
+      (await app.inject({ url: `/api/agents/${agent.id}`, headers: made.owner.headers })).json<{
+        allowances: { spender: string; network: string; amount: string }[];
+      }>().allowances;
+    const left = await allowanceOf(made);
+    t.ok(left > 0n);
+    t.match(await detail(), [{ spender: PERMIT2, network: "eip155:5042002" }]);
+    const held = await made.balanceOf(agent.walletAddress);
+    await asWallet(
+      made,
+      agent.walletAddress,
+      encodeFunctionData({
+        abi: parseAbi(["function transfer(address to, uint256 value)"]),
+        functionName: "transfer",
+        args: [stranger.address, held],
+      }),
+    );
+    const archived = await app.inject({
+      method: "POST",
+      url: `/api/agents/${agent.id}/archive`,
+      headers: made.owner.headers,
+    });
+    t.equal(archived.statusCode, 200, archived.body);
+    await app.allowances.revokeArchived();
+    await until(async () => (await allowanceOf(made)) === 0n, 15_000);
+    t.match((await allowances()).at(-1), { value: "0" });
+    await until(async () => (await allowances()).at(-1)?.status === "settled", 15_000);
+    const { length } = await allowances();
+    await app.allowances.revokeArchived();
+    t.equal((await allowances()).length, length, "once");
+    const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
+    const answer = await app.inject({
+      url: `/api/agents/${other.id}`,
+      headers: made.owner.headers,
+    });
+    t.same(answer.json<{ allowances: unknown[] }>().allowances, []);
+  });
+});
