@@ -192,6 +192,7 @@ export const ROUTES: Record<string, RouteRow> = {
 
   // Demo and local world
   "GET /api/arc-stats": PUBLIC("402"),
+  "GET /api/arc-blocks": { ...PUBLIC("402"), path: "/api/arc-blocks?from=1" },
   "GET /paywall/pay.js": PUBLIC(),
   "GET /paywall/geist-mono.woff2": PUBLIC(),
   "GET /paywall/geist.woff2": PUBLIC(),

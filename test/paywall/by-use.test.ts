@@ -57,6 +57,10 @@ function routes(app: FastifyInstance): void {
     request.payment?.charge("0.01");
     return reply.code(422).send({ sorry: true });
   });
+  app.get("/fixed", { config: { paywall: { price: "0.01" } } }, async (request) => {
+    request.payment?.charge("0.01");
+    return {};
+  });
   app.get("/twice", { config: { paywall: UP_TO } }, async (request) => {
     request.payment?.charge("0.01");
     request.payment?.charge("0.02");
@@ -148,8 +152,12 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
 
     await t.test("nothing used is nothing settled, and said", async (t) => {
       const before = await paid();
-      const answer = await paying(`${origin}/words?used=0`);
+      const url = `${origin}/words?used=0`;
+      const answer = await paying(url);
       t.equal(answer.status, 200);
+      const headers = await proofOf(stockPayer(chain, payer), url);
+      for (const time of ["once", "and again: the proof is as good as before"])
+        t.equal((await fetch(url, { headers })).status, 200, time);
       t.match(receiptOf(answer), { success: true, transaction: "", amount: "0" });
       t.equal(await paid(), before);
     });
@@ -162,15 +170,16 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
         ["/twice", 500, /said once/],
         ["/words?used=0.050001", 500, /more than/],
         ["/words?used=-1", 500, /must be/],
+        ["/fixed", 500, /is fixed/],
         ["/silent", 500, /never said what was used/],
       ] as const) {
         const answer = await paying(`${origin}${path}`);
         t.equal(answer.status, status, path);
-        t.equal(answer.headers.get("payment-response"), null, path);
+        if (path !== "/fixed") t.equal(answer.headers.get("payment-response"), null, path);
         t.match(await answer.text(), served, path);
       }
       t.match(logged.join(""), "GET /silent");
-      t.equal(await paid(), before);
+      t.equal(await paid(), before + 10_000n, "but the fixed price, which is settled first");
     });
 
     await t.test("a proof in use, and one used up, serve nobody", async (t) => {
@@ -312,6 +321,29 @@ t.test("an outcome that stays unknown: the same proof fetches the same answer, o
     t.equal((await balanceOf(chain, payTo)) - before, 10_000n);
   }
   t.ok(settles >= 4);
+});
+
+t.test("whose gas for an allowance is paid is announced as the facilitator says", async (t) => {
+  const reference = referenceFacilitator(chain);
+  for (const extensions of [[], ["erc20ApprovalGasSponsoring", "eip2612GasSponsoring", "x"]]) {
+    const { origin } = await openShop(
+      t,
+      chain,
+      {
+        verify: reference.verify,
+        settle: reference.settle,
+        getSupported: async () => ({ ...(await reference.getSupported()), extensions }),
+      },
+      routes,
+    );
+    for (const path of ["/joke", "/words"]) {
+      const { required } = await termsOf(`${origin}${path}`);
+      t.same(
+        Object.keys(required.extensions ?? {}).toSorted(),
+        extensions.filter((name) => name !== "x").toSorted(),
+      );
+    }
+  }
 });
 
 t.test("what cannot be is refused at the start", async (t) => {

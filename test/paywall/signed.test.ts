@@ -260,7 +260,7 @@ t.test("what cannot be fetched again is refused at the start", async (t) => {
 t.test("our own blocks: paid by use, fetched again, with offer and receipt", async (t) => {
   const url = `${our.baseUrl}/api/arc-blocks?from=1&count=3`;
   const answer = await wrapFetchWithPayment(fetch, stockPayer(chain, payer))(url);
-  t.equal(answer.status, 200);
+  t.equal(answer.status, 200, JSON.stringify([...answer.headers]));
   t.match(await answer.json(), { blocks: [{ height: 1 }, { height: 2 }, { height: 3 }] });
   const receipt = extractReceiptFromResponse(answer);
   if (!receipt) throw new Error("no receipt");

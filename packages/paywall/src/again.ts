@@ -30,7 +30,9 @@ interface Asked {
   headers: Record<string, string | string[] | undefined>;
 }
 
-type Entered = { isLetIn: true; payer: string } | { isLetIn: false; reason: string };
+type Entered =
+  | { isLetIn: true; payer: string; network: string }
+  | { isLetIn: false; reason: string };
 
 const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 /** Signed within this time; the protocol's own limit is five minutes. */
@@ -99,7 +101,7 @@ export class Door {
     // Last, so that a signature which opens nothing uses nothing up.
     if (!(await this.#store.useNonce(`${payer} ${shown.nonce}`, new Date(untilMs))))
       return refuse("invalid_siwx_nonce");
-    return { isLetIn: true, payer: verified.payer };
+    return { isLetIn: true, payer: verified.payer, network: shown.chainId };
   }
 
   async remember(asked: Asked, payer: string, { for: time }: AgainOptions): Promise<void> {

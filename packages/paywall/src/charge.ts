@@ -78,6 +78,7 @@ export interface LetIn {
   kind: "again";
   headers: Record<string, string>;
   payer: string;
+  network: string;
 }
 
 export type Charge = Unpaid | Refused | Settled | Metered | LetIn;
@@ -180,7 +181,7 @@ export class Cashier {
     const entered = await this.#enter(resource, request);
     if (entered?.isLetIn === true) {
       await beforeSettle();
-      return { kind: "again", headers: {}, payer: entered.payer };
+      return { kind: "again", headers: {}, payer: entered.payer, network: entered.network };
     }
     const required = await this.required(resource, request);
     const refuse = async (error?: string): Promise<Unpaid> => {

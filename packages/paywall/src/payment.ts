@@ -15,15 +15,18 @@ export class Payment implements Receipt {
   readonly amount: string;
   /** The most that can be charged for this request, in atomic units. */
   readonly maximum: string | undefined;
+  readonly #isByUse: boolean;
   #used: bigint | undefined;
 
-  constructor(charge: Settled | Metered | LetIn) {
+  constructor(charge: Settled | Metered | LetIn, isByUse: boolean) {
+    this.#isByUse = isByUse;
     this.kind = charge.kind;
-    const receipt = charge.kind === "settled" ? charge.receipt : undefined;
-    this.payer = charge.kind === "settled" ? charge.receipt.payer : charge.payer;
-    this.network = receipt?.network ?? (charge.kind === "metered" ? charge.network : "");
-    this.transaction = receipt?.transaction ?? "";
-    this.amount = receipt?.amount ?? "0";
+    const { payer, network, transaction, amount } =
+      charge.kind === "settled" ? charge.receipt : { ...charge, transaction: "", amount: "0" };
+    this.payer = payer;
+    this.network = network;
+    this.transaction = transaction;
+    this.amount = amount;
     this.maximum = charge.kind === "metered" ? charge.maximum : undefined;
   }
 
@@ -36,6 +39,8 @@ export class Payment implements Receipt {
     const parsed =
       typeof used === "string" ? parseDecimal(used) : { ok: true as const, atomic: used };
     if (!parsed.ok) throw new RangeError(`what was used ${parsed.reason}`);
+    if (!this.#isByUse)
+      throw new Error("the price of this route is fixed: nothing else is charged");
     if (this.#used !== undefined) throw new Error("what was used is said once");
     if (this.maximum !== undefined && (parsed.atomic < 0n || parsed.atomic > BigInt(this.maximum)))
       throw new RangeError(

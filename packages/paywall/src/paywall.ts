@@ -109,7 +109,7 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     );
     reply.headers(charge.headers);
     if (charge.kind !== "unpaid" && charge.kind !== "refused") {
-      request.payment = new Payment(charge);
+      request.payment = new Payment(charge, isMetered(resource));
       return serving.begin(request, reply, charge);
     }
     reply.code(402);

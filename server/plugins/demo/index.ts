@@ -126,17 +126,21 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         description:
           "The payer signs for the maximum, and is charged for the blocks that are answered; for none, nothing. Whoever has paid may fetch the same URL again for an hour by signing in (sign-in-with-x).",
         querystring: Type.Object({
-          from: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER - MAX_BLOCKS }),
-          count: Type.Integer({ minimum: 1, maximum: MAX_BLOCKS, default: 10 }),
+          from: Type.String({ pattern: "^(0|[1-9][0-9]{0,14})$", description: "Height" }),
+          count: Type.Optional(
+            Type.String({ pattern: "^([1-9]|[1-4][0-9]|50)$", description: "10 unless said" }),
+          ),
         }),
         response: { 200: Blocks, 402: PaymentRequiredAnswer },
       },
     },
     async (request) => {
-      const { from, count } = request.query;
-      const found = await blocksFrom(blocks, BigInt(from), count).catch((cause: unknown) => {
-        throw new ApiError("chain_unavailable", { cause });
-      });
+      const { from, count = "10" } = request.query;
+      const found = await blocksFrom(blocks, BigInt(from), Number(count)).catch(
+        (cause: unknown) => {
+          throw new ApiError("chain_unavailable", { cause });
+        },
+      );
       const price = PRICE_PER_BLOCK_ATOMIC * BigInt(found.length);
       // What is too little to be settled is free.
       request.payment?.charge(price < app.config.minPaymentAtomic ? 0n : price);
