@@ -209,6 +209,16 @@ export type FetchResult = {
   omittedHeaders: string[];
   /** What to know of an answer that is not simply whole */
   note?: string;
+  /** Of a payment up to a maximum: what was signed, and what the chain shows was charged */
+  receipt?: {
+    scheme: string;
+    /** USDC as a decimal string, at most 6 decimals */
+    amount: string;
+    /** USDC as a decimal string, at most 6 decimals */
+    maximum: string;
+  };
+  /** Until then what was not charged stays set aside */
+  budgetReturnsAt?: string;
   /** Paid for before, and told again (maxAge) */
   cached?: true;
   /** RFC 3339 time in UTC */

@@ -111,6 +111,12 @@ class SpendResult(TypedDict):
     next: NotRequired[str]
 
 
+class FetchResultReceipt(TypedDict):
+    scheme: str
+    amount: str
+    maximum: str
+
+
 class FetchResultRequirementExtra(TypedDict):
     name: str
     version: str
@@ -186,6 +192,8 @@ class FetchResult(TypedDict):
     headers: NotRequired[Dict[str, str]]
     omittedHeaders: List[str]
     note: NotRequired[str]
+    receipt: NotRequired[FetchResultReceipt]
+    budgetReturnsAt: NotRequired[str]
     cached: NotRequired[Literal[True]]
     cachedAt: NotRequired[str]
     ageSeconds: NotRequired[int]
