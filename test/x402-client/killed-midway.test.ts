@@ -7,6 +7,7 @@ import t, { type Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import { testEnvironment } from "../helpers/app.ts";
 import { childScript } from "../helpers/child-script.ts";
+import { asHeader, askedIn, asksByMpp, challengeOf } from "../mpp/mpp-sellers.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
 import type { Script } from "./scripted-seller.ts";
 
@@ -156,6 +157,24 @@ t.test("killed at each step", async (t) => {
     t.same(ran, ["POST /post-answered 1", "POST /post-confirmed 1"]);
     seller.script = script;
   });
+  await t.test(
+    "the challenge of MPP that was answered is answered again, and no other",
+    async (t) => {
+      let asked = 0;
+      const charging = asksByMpp(seller, (nth) => {
+        asked = nth;
+        return asHeader(challengeOf(askedIn(made.chain, PAYEE)));
+      });
+      const mppOf = getOf(made)("mpp");
+      await fetchAndDie(t, made, "submitted", () => mppOf);
+      t.match(await askAgain(made, "submitted", () => mppOf), {
+        status: 200,
+        body: { paid: true, amountPaid: "0.001", data: { answer: 42 } },
+      });
+      t.same([asked, charging.credentials.length], [1, 1], "asked once, shown once");
+      seller.script = script;
+    },
+  );
   t.equal(sold.size, calls, "one authorization each reached the seller");
   t.equal(await made.reserved(), "0");
   await assertLedgerIsChain(t, made);

@@ -152,6 +152,12 @@ class FetchResultReceipt(TypedDict):
     maximum: str
 
 
+class FetchResultReceipt(TypedDict):
+    scheme: str
+    amount: str
+    maximum: str
+
+
 class FetchResultRequirementExtra(TypedDict):
     name: str
     version: str

@@ -1,0 +1,318 @@
+// Goal: what a seller chooses in an MPP challenge moves no money it should not: each crooked challenge is refused by name and nothing is signed, and one challenge is paid once by a wallet.
+import t from "tap";
+import { keccak256, stringToBytes, type Hex } from "viem";
+import { toBase64Url } from "../../packages/paywall/src/mpp-wire.ts";
+import { createAgent } from "../helpers/owner.ts";
+import { assertLedgerIsChain, market, PAYEE, type Market } from "../x402-client/market.ts";
+import {
+  asHeader,
+  asksByMpp,
+  challengeOf,
+  askedIn,
+  credentialOf,
+  inSeconds,
+  receiptOf,
+} from "./mpp-sellers.ts";
+
+/** In the shape of the answers that name several reasons, and as a sentence of one. */
+const told = ({ body }: { body: Record<string, unknown> }): string => JSON.stringify(body);
+
+async function signedSoFar({ database, agent }: Market): Promise<number> {
+  const { rows } = await database.pool.query<{ count: string }>(
+    "SELECT count(*)::text AS count FROM settlements WHERE agent_id = $1",
+    [agent.id],
+  );
+  return Number(rows[0]?.count);
+}
+
+t.test("a seller that asks by MPP", async (t) => {
+  const made = await market(t);
+  const { seller, chain } = made;
+  const { url } = seller;
+  const asked = (over: object = {}): object => askedIn(chain, PAYEE, over);
+  const details = (over: object): object => ({
+    methodDetails: {
+      chainId: chain.chainId,
+      credentialTypes: ["authorization"],
+      decimals: 6,
+      ...over,
+    },
+  });
+
+  await t.test("an honest one is paid, and confirmed on chain", async (t) => {
+    const challenge = challengeOf(asked(), { opaque: "eyJhIjoiYiJ9", description: 'a "b"' });
+    const { description: _words, ...bound } = challenge;
+    const charging = asksByMpp(seller, () => [`Bearer realm="x"`, asHeader(challenge)]);
+    const before = BigInt(Math.floor(Date.now() / 1_000));
+    const answer = await made.fetch({
+      url,
+      headers: { authorization: "Bearer the-agents-own", "payment-authorization": "x" },
+    });
+    t.match(answer, {
+      status: 200,
+      body: {
+        paid: true,
+        amountPaid: "0.001",
+        data: { answer: 42 },
+        omittedHeaders: ["authorization", "payment-authorization"],
+        thirdParty: { paymentResponse: { method: "evm", reference: answer.body["txHash"] } },
+      },
+    });
+    const [credential] = charging.credentials;
+    t.same(credential?.challenge, bound, "repeated to the letter, without what is not bound");
+    t.match(credential, {
+      source: `did:pkh:eip155:${chain.chainId}:${made.agent.walletAddress}`,
+      payload: {
+        type: "authorization",
+        value: "1000",
+        validAfter: "0",
+        nonce: keccak256(stringToBytes(`${challenge["id"]}127.0.0.1`)),
+      },
+    });
+    const lives = BigInt(credential?.payload.validBefore ?? 0) - before;
+    t.ok(lives > 0n && lives <= 125n, `our cap, not its 300 s: ${lives}`);
+  });
+
+  await t.test("in the header that it names for credentials", async (t) => {
+    const challenge = challengeOf(asked(), { header: "Payment-Authorization" });
+    asksByMpp(seller, () => asHeader(challenge), {
+      onCredential: async (credential, response) => {
+        t.match(credential.challenge, { header: "Payment-Authorization" });
+        const reference = await seller.settle({
+          accepted: {},
+          payload: { signature: credential.payload.signature, authorization: credential.payload },
+        });
+        response.writeHead(200, receiptOf(reference)).end("sold");
+      },
+    });
+    t.match(await made.fetch({ url }), { status: 200, body: { paid: true, data: "sold" } });
+  });
+
+  await t.test("refused by name", async (t) => {
+    const signed = await signedSoFar(made);
+    const header = (over: Record<string, string>, ask = asked()) =>
+      asHeader(challengeOf(ask, over as never));
+    const twin = challengeOf(asked());
+    const crooked: Record<string, [string | string[], string, RegExp]> = {
+      expired: [header({ expires: inSeconds(-1) }), "challenge_expired", /expires at/],
+      "about to expire": [header({ expires: inSeconds(5) }), "challenge_expired", /expires at/],
+      "of no time": [header({ expires: "soon" }), "challenge_expired", /"soon/],
+      "of another host": [header({ realm: "shop.test" }), "challenge_other_host", /shop\.test/],
+      "of a realm that ends alike": [
+        header({ realm: "7.0.0.1" }),
+        "challenge_other_host",
+        /was asked/,
+      ],
+      "for another body": [
+        header({ digest: "sha-256=47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFV=" }),
+        "challenge_other_body",
+        /another body/,
+      ],
+      "with splits": [
+        header({}, asked(details({ splits: [{ amount: "1", recipient: PAYEE }] }))),
+        "challenge_splits",
+        /several payees/,
+      ],
+      "for the hash of a transaction": [
+        header({}, asked(details({ credentialTypes: ["hash", "transaction"] }))),
+        "challenge_credential_types",
+        /hash/,
+      ],
+      "of no credential types": [
+        header({}, asked(details({ credentialTypes: undefined }))),
+        "challenge_credential_types",
+        /not supported/,
+      ],
+      "on another chain": [
+        header({}, asked(details({ chainId: 1 }))),
+        "unsupported_network",
+        /eip155:1/,
+      ],
+      "of no chain": [
+        header({}, asked(details({ chainId: "1" }))),
+        "unsupported_network",
+        /not configured/,
+      ],
+      "in another currency": [
+        header({}, asked({ currency: PAYEE })),
+        "unsupported_asset",
+        /not its USDC/,
+      ],
+      "with other decimals": [
+        header({}, asked(details({ decimals: 18 }))),
+        "unsupported_terms",
+        /decimals/,
+      ],
+      "to a recipient with a typo": [
+        header({}, asked({ recipient: PAYEE.replace("0x3C", "0x3c") })),
+        "payee_invalid",
+        /checksum/,
+      ],
+      "to nobody": [
+        header({}, asked({ recipient: `0x${"0".repeat(40)}` })),
+        "payee_invalid",
+        /zero/,
+      ],
+      "to the wallet itself": [
+        header({}, asked({ recipient: made.agent.walletAddress })),
+        "payee_invalid",
+        /itself/,
+      ],
+      "of nothing": [header({}, asked({ amount: "0" })), "amount_invalid", /positive/],
+      "of a number": [header({}, asked({ amount: 1000 })), "amount_invalid", /positive/],
+      "of the same id twice": [
+        [asHeader(twin), asHeader({ ...twin, request: toBase64Url(asked({ amount: "1" })) })],
+        "challenge_repeated",
+        /same id|have the id/,
+      ],
+      "of another method": [header({ method: "tempo" }), "challenge_unsupported", /tempo\/charge/],
+      "of another intent": [header({ intent: "session" }), "challenge_unsupported", /evm\/session/],
+      "without an id": [header({ id: "" }), "challenge_unreadable", /lacks/],
+      "of no JSON": [header({ request: "!!!" }), "challenge_unreadable", /cannot be parsed/],
+      "of hidden letters": [header({ id: "a\u00a0b" }), "challenge_unreadable", /ASCII/],
+      "with one parameter twice": [`${header({})}, id="again"`, "challenge_unreadable", /twice/],
+      "that never ends its quote": [`${header({})}, opaque="abc`, "challenge_unreadable", /parsed/],
+      "into a header of its choice": [
+        header({ header: "Cookie" }),
+        "challenge_unreadable",
+        /Cookie/,
+      ],
+      "too long to repeat": [
+        header({ opaque: "A".repeat(7_000) }),
+        "challenge_too_long",
+        /exceeds/,
+      ],
+      "too long altogether": [
+        Array.from({ length: 8 }, () => header({ opaque: "A".repeat(5_000) })),
+        "challenge_too_long",
+        /exceeds/,
+      ],
+    };
+    for (const [what, [challenge, code, why]] of Object.entries(crooked)) {
+      const charging = asksByMpp(seller, () => challenge);
+      const answer = await made.fetch({ url });
+      t.match(
+        answer,
+        { status: 422, body: { code: "unsupported_payment_requirements" } },
+        `${what}: ${answer.text}`,
+      );
+      t.match(told(answer), why, what);
+      t.match(told(answer), new RegExp(code), `${what}: ${code}`);
+      t.equal(charging.credentials.length, 0, what);
+    }
+    t.equal(await signedSoFar(made), signed, "nothing was signed");
+    t.equal(await made.reserved(), "0");
+  });
+
+  await t.test("a crooked challenge costs x402 beside it nothing", async (t) => {
+    const both = asHeader(challengeOf(asked({ amount: "1" }), { realm: "shop.test" }));
+    seller.script = {
+      onAsk: ({ response }) =>
+        seller.refuse(response, seller.entry(), { "www-authenticate": both }),
+    };
+    const sold = seller.proofs.length;
+    t.match(await made.fetch({ url }), { status: 200, body: { paid: true, amountPaid: "0.001" } });
+    t.equal(seller.proofs.length, sold + 1, "paid by x402");
+  });
+
+  await t.test("the cheaper of two protocols is paid, and it alone", async (t) => {
+    const cheap = challengeOf(asked({ amount: "999" }));
+    const credentials: unknown[] = [];
+    seller.script = {
+      onAsk: async ({ request, response }) => {
+        const credential = credentialOf(request);
+        if (!credential)
+          return seller.refuse(response, seller.entry(), { "www-authenticate": asHeader(cheap) });
+        credentials.push(credential);
+        const { signature, ...authorization } = credential.payload;
+        await seller.settle({ accepted: {}, payload: { signature, authorization } });
+        response.writeHead(200).end("sold");
+      },
+    };
+    const sold = seller.proofs.length;
+    t.match(await made.fetch({ url }), { status: 200, body: { amountPaid: "0.000999" } });
+    t.equal(credentials.length, 1);
+    t.equal(seller.proofs.length, sold);
+  });
+
+  await t.test("a second 402 is final, and what was signed is canceled", async (t) => {
+    const charging = asksByMpp(seller, () => asHeader(challengeOf(asked())), {
+      onCredential: (_credential, response) => {
+        const fresh = asHeader(challengeOf(asked()));
+        response.writeHead(402, { "www-authenticate": fresh }).end("{}");
+      },
+    });
+    t.match(await made.fetch({ url }), {
+      status: 502,
+      body: { code: "settlement_failed", paid: false },
+    });
+    t.equal(charging.credentials.length, 1);
+    t.equal(await made.reserved(), "0", "the budget is back");
+  });
+
+  await t.test("one challenge, shown twice", async (t) => {
+    const challenge = challengeOf(asked());
+    const charging = asksByMpp(seller, () => asHeader(challenge));
+    const before = await made.balanceOf(PAYEE);
+    const calls = Array.from({ length: 6 }, (_, nth) =>
+      made.fetch({ url }, { "idempotency-key": `twice-${nth}` }),
+    );
+    const answers = await Promise.all(calls);
+    const codes = answers.map(({ status, body }) => body["code"] ?? status).sort();
+    t.same(codes, [200, ...Array.from({ length: 5 }, () => "challenge_already_used")]);
+    t.equal((await made.balanceOf(PAYEE)) - before, 1000n, "one payment");
+    t.equal(charging.credentials.length, 1);
+    t.match(await made.fetch({ url }), {
+      status: 403,
+      body: { code: "challenge_already_used", detail: /answered by a payment before/ },
+    });
+    t.match(await made.lastPayment(), { status: "blocked", denial_code: "challenge_already_used" });
+    t.match(await made.fetch({ url, dryRun: true }), {
+      body: { verdict: { allowed: false, code: "challenge_already_used" } },
+    });
+    const nonce = charging.credentials[0]?.payload.nonce ?? "0x";
+    await renumber(made, nonce, FORGOTTEN);
+    t.match(
+      await made.fetch({ url }, { "idempotency-key": "forgotten" }),
+      { body: { code: "challenge_already_used" } },
+      "the chain remembers",
+    );
+    await renumber(made, FORGOTTEN, nonce);
+
+    await t.test("to two agents is two payments", async (t) => {
+      const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
+      await chain.mint(other.walletAddress, 1_000_000n);
+      const answer = await made.app.inject({
+        method: "POST",
+        url: "/api/agents/x402-fetch",
+        headers: other.headers,
+        payload: JSON.stringify({ url }),
+      });
+      t.match([answer.statusCode, answer.json()], [200, { paid: true }]);
+      const nonces = charging.credentials.map(({ payload }): Hex => payload.nonce);
+      t.same(nonces, [nonces[0], nonces[0]], "one nonce");
+      t.equal((await made.balanceOf(PAYEE)) - before, 2000n);
+    });
+  });
+
+  await t.test("no approval is asked for what it could not number", async (t) => {
+    asksByMpp(seller, () => asHeader(challengeOf(asked({ amount: "900000000" }))));
+    const answer = await made.fetch(
+      { url, requestApproval: true },
+      { "idempotency-key": "approve-me" },
+    );
+    t.match(answer, {
+      body: { code: /limit_exceeded|insufficient/, approvable: false, detail: /No approval/ },
+    });
+  });
+  await assertLedgerIsChain(t, made);
+});
+
+/** As an old row is forgotten one day: then the chain alone knows what was used. */
+const FORGOTTEN: Hex = `0x${"0".repeat(64)}`;
+const renumber = ({ database, agent }: Market, from: Hex, to: Hex) =>
+  database.pool.query("UPDATE settlements SET nonce = $3 WHERE agent_id = $1 AND nonce = $2", [
+    agent.id,
+    from,
+    to,
+  ]);
