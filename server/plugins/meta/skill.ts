@@ -32,6 +32,7 @@ const AGENT_CODES: readonly ErrorCode[] = [
   "answer_not_kept",
   "upstream_error",
   "upstream_invalid_402",
+  "price_not_announced",
   "upstream_redirect",
   "upstream_timeout",
   "paid_upstream_failed",
