@@ -29,7 +29,7 @@ const REQUIRE =
 const PACKAGES = {
   /** @param {string} folder */
   async purser(folder) {
-    await library(folder, "index", undefined);
+    await library(folder, ["index"], undefined);
     await build({
       ...COMMON,
       absWorkingDir: folder,
@@ -47,7 +47,7 @@ const PACKAGES = {
   },
   /** @param {string} folder */
   async paywall(folder) {
-    await library(folder, "paywall", REQUIRE);
+    await library(folder, ["paywall", "mcp"], REQUIRE);
     const assets = join(folder, "dist", "assets");
     mkdirSync(assets);
     for (const name of readdirSync(join(folder, "src", "assets")))
@@ -63,7 +63,7 @@ const PACKAGES = {
 /** Both module systems, and the types for each. */
 async function library(
   /** @type {string} */ folder,
-  /** @type {string} */ entry,
+  /** @type {string[]} */ entries,
   /** @type {string | undefined} */ esmBanner,
 ) {
   const { dependencies = {}, peerDependencies = {} } = JSON.parse(
@@ -76,7 +76,7 @@ async function library(
   const options = {
     ...COMMON,
     absWorkingDir: folder,
-    entryPoints: [`src/${entry}.ts`],
+    entryPoints: entries.map((entry) => `src/${entry}.ts`),
     outdir: "dist",
     external,
   };

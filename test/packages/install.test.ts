@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { decodePaymentResponseHeader } from "@x402/core/http";
+import type { PaymentRequired } from "@x402/core/types";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import t, { type Test } from "tap";
 import { agentWorld } from "../agent-tools/world.ts";
@@ -169,9 +170,48 @@ t.test("the paywall sells, imported and required", async (t) => {
   );
 });
 
+const TOOL = `
+  const desk = cashier({ facilitator: process.env.FACILITATOR_URL, networks: ["eip155:5042002"], payTo: "0x70997970C51812dc3A010C7d01b50e0d17dc79C8" });
+  const joke = { name: "joke", price: "0.01" };
+  const tool = paidTool(desk, joke, (receipt, args) => ({ content: [], said: args.topic, paidBy: receipt.payer }));
+  const announced = (await priceTag(desk, joke))["x402/payment-required"].accepts.length;
+  const _meta = process.env.PROOF && { "x402/payment": JSON.parse(process.env.PROOF) };
+  console.log(JSON.stringify({ announced, ...(await tool({ topic: "402" }, { _meta })) }));
+`;
+
+t.test("a tool is priced where there is neither Fastify nor an MCP SDK", async (t) => {
+  const named = "cashier, paidTool, priceTag";
+  const loaded = `if (Object.keys(require.cache).some((file) => /fastify/.test(file))) throw new Error("Fastify is loaded");`;
+  const programs = [
+    program("tool.mjs", `import { ${named} } from "@purser/paywall/mcp";\n${TOOL}`),
+    program(
+      "tool.cjs",
+      `const { ${named} } = require("@purser/paywall/mcp");\n${loaded}\nvoid (async () => {${TOOL}})();`,
+    ),
+  ];
+  const payer = testAccount(6);
+  await chain.mint(payer.address, 1_000_000n);
+  for (const file of programs) {
+    const call = async (proof?: object) => {
+      const env = { ...environment, FACILITATOR_URL: `${baseUrl}/api/x402` };
+      const { stdout } = await run(process.execPath, [file], {
+        cwd: project,
+        env: proof ? { ...env, PROOF: JSON.stringify(proof) } : env,
+      });
+      return JSON.parse(stdout) as { structuredContent: PaymentRequired };
+    };
+    const unpaid = await call();
+    t.match(unpaid, { announced: 1, isError: true });
+    const proof = await stockClient(chain, payer).createPaymentPayload(unpaid.structuredContent);
+    t.match(await call(proof), { said: "402", paidBy: payer.address });
+    t.match(await call(proof), { isError: true }, "sold once");
+  }
+});
+
 const TYPED = `
 import { Purser, PurserError, ApprovalNeeded, type FetchResult, type AgentSelf, type Delivered } from "purser";
 import { paywall, type PaywallOptions, type PaymentNetwork } from "@purser/paywall";
+import { cashier, paidTool, type Receipt } from "@purser/paywall/mcp";
 import Fastify from "fastify";
 
 const purser = new Purser({ apiKey: "k", baseUrl: "http://localhost:3000" });
@@ -198,6 +238,12 @@ const options: PaywallOptions = { facilitator: "https://f.example", networks: ["
 export const app = Fastify();
 void app.register(paywall, options);
 app.get("/", { config: { paywall: { price: "0.01" } } }, async (request) => request.payment?.payer);
+const desk = cashier({ facilitator: "https://f.example", networks: ["base"], payTo: "0x" });
+export const tool: (args: { city: string }) => Promise<object> = paidTool(
+  desk,
+  { name: "weather", price: "0.01" },
+  (receipt: Receipt, { city }: { city: string }) => ({ content: [], city, by: receipt.payer }),
+);
 // @ts-expect-error A price is a string.
 app.get("/wrong", { config: { paywall: { price: 1 } } }, async () => "");
 export const name = (network: PaymentNetwork): string => network.usdc.name;

@@ -10,6 +10,7 @@ import { childScript } from "../helpers/child-script.ts";
 import { asHeader, askedIn, asksByMpp, challengeOf } from "../mpp/mpp-sellers.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
 import type { Script } from "./scripted-seller.ts";
+import { scriptedTools } from "./scripted-tools.ts";
 
 const CHILD = childScript("test/x402-client/doomed-server.child.ts");
 const ENV = {
@@ -46,7 +47,11 @@ async function fetchAndDie(
         databaseUrl: made.database.url,
         chain: made.chain,
         port,
-        env: { ...ENV, FETCH_PRIVATE_ORIGINS: made.seller.origin, DOOM_AT: point },
+        env: {
+          ...ENV,
+          FETCH_PRIVATE_ORIGINS: made.config.fetchPrivateOrigins.join(","),
+          DOOM_AT: point,
+        },
       }),
     },
     stdio: ["ignore", "pipe", "inherit"],
@@ -175,6 +180,31 @@ t.test("killed at each step", async (t) => {
       seller.script = script;
     },
   );
+
+  await t.test("a tool that may have been called is not called again", async (t) => {
+    const tools = await scriptedTools(t, seller);
+    made.config.fetchPrivateOrigins.push(tools.origin);
+    const callOf = (point: string): object => ({
+      url: tools.url,
+      mcp: { tool: "answer", arguments: { point } },
+      ...REQUEST,
+    });
+    const outcomes = {
+      submitted: {
+        status: 502,
+        body: { code: "upstream_error", paid: false, detail: /not sent again.*Nothing was paid/ },
+      },
+      answered: { status: 502, body: { code: "paid_upstream_failed", txHash: /^0x/ } },
+      confirmed: { status: 200, body: { paid: true, data: { content: [{ text: "42" }] } } },
+    };
+    for (const [point, outcome] of Object.entries(outcomes)) {
+      await fetchAndDie(t, made, point, callOf);
+      t.match(await askAgain(made, point, callOf), outcome, point);
+    }
+    const called = tools.messages.filter(({ method }) => method === "tools/call");
+    t.equal(called.length, 5, "asked three times, and run twice");
+    t.equal(new Set(tools.proofs.map(({ payload }) => payload.authorization.nonce)).size, 2);
+  });
   t.equal(sold.size, calls, "one authorization each reached the seller");
   t.equal(await made.reserved(), "0");
   await assertLedgerIsChain(t, made);

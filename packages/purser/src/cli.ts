@@ -14,6 +14,7 @@ const USAGE = `purser ${VERSION}: pay from an agent's wallet
   purser spend <recipient> <amount> [--memo TEXT] [--network ID]
   purser fetch <url> [--max AMOUNT] [--method M] [--header "Name: value"]... [--body TEXT] [--dry-run]
   purser fetch --listing <id> [--max AMOUNT]
+  purser fetch <url> --mcp-tool NAME [--arguments JSON] [--max AMOUNT] [--dry-run]
   purser approval <id> [--wait SECONDS]
   purser listings [--search TEXT] [--max-price AMOUNT]
   purser payments
@@ -48,6 +49,8 @@ const OPTIONS = {
   body: { type: "string" },
   "dry-run": { type: "boolean" },
   listing: { type: "string" },
+  "mcp-tool": { type: "string" },
+  arguments: { type: "string" },
   search: { type: "string" },
   "max-price": { type: "string" },
   "request-approval": { type: "boolean" },
@@ -163,6 +166,7 @@ async function run(
           : { listingId: options.listing };
       const request = {
         ...target,
+        ...given({ mcp: tool(options) }),
         ...given({ maxAmount: options.max, body: options.body, headers: headers(options.header) }),
         ...method(options.method),
         ...asking,
@@ -251,6 +255,22 @@ function quotable(request: X402FetchRequest): QuoteRequest {
   if (body !== undefined || (method !== undefined && method !== "GET" && method !== "HEAD"))
     throw new UsageError("--dry-run asks with GET or HEAD, without --body");
   return { ...rest, ...(method === undefined ? {} : { method }) };
+}
+
+/** Of a remote MCP server. */
+function tool({ "mcp-tool": name, arguments: json }: Options): X402FetchRequest["mcp"] {
+  if (name === undefined && json !== undefined)
+    throw new UsageError("--arguments needs --mcp-tool");
+  if (name === undefined) return undefined;
+  if (json === undefined) return { tool: name };
+  try {
+    const args = JSON.parse(json) as unknown;
+    if (typeof args === "object" && args !== null && !Array.isArray(args))
+      return { tool: name, arguments: args as Record<string, unknown> };
+  } catch {
+    // Said below.
+  }
+  throw new UsageError("--arguments is a JSON object");
 }
 
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] as const;

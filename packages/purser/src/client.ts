@@ -105,7 +105,7 @@ export class Purser {
     return this.#pay(FETCH_PATH, request, options);
   }
 
-  /** What a GET would cost and whether the limits allow it; sends no body, pays nothing, and tells terms only. */
+  /** What a GET, or a tool, would cost and whether the limits allow it; sends no body, calls and pays nothing, and tells terms only. */
   quote(request: QuoteRequest, options?: CallOptions): Promise<FetchResult> {
     const body = { ...request, dryRun: true };
     return this.#call({ method: "POST", path: FETCH_PATH, body, member: "success" }, options);

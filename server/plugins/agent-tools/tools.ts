@@ -55,7 +55,7 @@ const TWICE =
   "If no answer comes, repeat exactly the same call within ten minutes: it joins the first one (replayed:true) and pays nothing more. After an answer the same call buys again; to buy it again at once give an idempotencyKey of your own.";
 
 const { dryRun: _dryRun, ...fetchProperties } = X402FetchRequest.properties;
-const { url, listingId, maxAmount, timeoutMs } = fetchProperties;
+const { url, listingId, mcp, maxAmount, timeoutMs } = fetchProperties;
 const paidOrAsked = (output: TSchema): TSchema => Type.Union([output, ApprovalRequired]);
 
 export const AGENT_TOOLS: readonly AgentTool[] = [
@@ -75,8 +75,8 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "x402_quote",
     title: "Price of a paid URL",
     description:
-      "What a GET of a URL, or a marketplace listing, would cost, and whether your limits allow it. Asks without a body, pays nothing, and answers the terms, not the content.",
-    input: Strict({ url, listingId, maxAmount, timeoutMs }),
+      "What a GET of a URL, a marketplace listing, or a tool of an MCP server (mcp) would cost, and whether your limits allow it. Asks without a body, calls no tool, pays nothing, and answers the terms, not the content.",
+    input: Strict({ url, listingId, mcp, maxAmount, timeoutMs }),
     output: X402FetchAnswer,
     readOnly: true,
     pays: false,
@@ -90,7 +90,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
   {
     name: "x402_fetch",
     title: "Fetch, paying if asked",
-    description: `Fetches a URL or a marketplace listing and pays its x402 price from your wallet, within your limits. Give maxAmount. ${TWICE} ${APPROVAL} ${UNTRUSTED}`,
+    description: `Fetches a URL or a marketplace listing, or calls a tool of a remote MCP server (url and mcp), and pays its x402 price from your wallet, within your limits. Give maxAmount. ${TWICE} ${APPROVAL} ${UNTRUSTED}`,
     input: Strict({ ...fetchProperties, idempotencyKey: IdempotencyKey }),
     output: paidOrAsked(X402FetchAnswer),
     readOnly: false,

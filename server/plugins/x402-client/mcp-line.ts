@@ -11,7 +11,11 @@ import {
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
-import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import {
+  DEFAULT_TIMEOUT_MS,
+  type OutboundRequest,
+  type OutboundResponse,
+} from "../../infra/outbound/outbound.ts";
 import { VERSION } from "../../infra/version.ts";
 
 export type Ask = (request: OutboundRequest) => Promise<OutboundResponse>;
@@ -64,10 +68,10 @@ export class McpLine {
     method: string,
     params: Record<string, unknown>,
   ): Promise<Exchange> {
-    const deadlineMs = performance.now() + (first.timeoutMs ?? 0);
+    const deadlineMs = performance.now() + (first.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     const timed = (): OutboundRequest => ({
       ...first,
-      timeoutMs: Math.max(1, deadlineMs - performance.now()),
+      timeoutMs: Math.max(1, Math.ceil(deadlineMs - performance.now())),
     });
     const refused = await this.#open(timed).catch((error: unknown) => {
       if (!(error instanceof OutboundError)) throw error;
@@ -172,10 +176,8 @@ const inHeader = (text: string): string =>
 
 /** The response to this request, whatever else (notifications, requests of the server's own) came with it. */
 export function findReply({ headers, body }: OutboundResponse, id: number): Reply | undefined {
-  const type = headers["content-type"];
   const text = body.toString("utf8");
-  const isStream = typeof type === "string" && /^\s*text\/event-stream\b/i.test(type);
-  for (const json of isStream ? eventsOf(text) : [text]) {
+  for (const json of isStream({ headers }) ? eventsOf(text) : [text]) {
     const read = readForeignJson(() => JSON.parse(json) as unknown);
     if (!read.ok) continue;
     const at = [read.value].flat().findIndex((message) => isReplyTo(message, id));
@@ -185,6 +187,9 @@ export function findReply({ headers, body }: OutboundResponse, id: number): Repl
   }
   return undefined;
 }
+
+export const isStream = ({ headers }: Pick<OutboundResponse, "headers">): boolean =>
+  /^\s*text\/event-stream\b/i.test(String(headers["content-type"]));
 
 const isReplyTo = (message: unknown, id: number): boolean =>
   isRecord(message) &&

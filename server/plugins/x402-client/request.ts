@@ -155,9 +155,12 @@ export const askingOnce = (
   longestMs: 2 * timeoutMs + ASKING_SPARE_MS,
 });
 
+const NOT_FOR_TOOLS = "is not for a tool (`mcp`)";
+
 export function assertOneTarget(input: FetchInput): void {
   if ((input.url === undefined) === (input.listingId === undefined))
     throw invalid("body", "give exactly one of url and listingId");
+  if (input.mcp && input.listingId !== undefined) throw invalid("body.listingId", NOT_FOR_TOOLS);
 }
 
 export function prepare(input: FetchInput, listing: ListingPins | undefined): Prepared {
@@ -195,8 +198,8 @@ export function prepare(input: FetchInput, listing: ListingPins | undefined): Pr
 
 /** A call is no safe method: sent once, like a POST. */
 function prepareCall(input: FetchInput, mcp: ToolCall): Prepared {
-  for (const name of ["listingId", "method", "body", "maxAge"] as const)
-    if (input[name] !== undefined) throw invalid(`body.${name}`, "is not for a tool (`mcp`)");
+  for (const name of ["method", "body", "maxAge"] as const)
+    if (input[name] !== undefined) throw invalid(`body.${name}`, NOT_FOR_TOOLS);
   const { headers = {} } = input;
   const plain = Object.entries(headers).filter(([name]) => !isOfTransport(name));
   const { target, maxAmountAtomic } = prepare(

@@ -16,7 +16,12 @@ import type { FetchCaller, FetchInput } from "./request.ts";
 const TRY = "POST /api/agents/:id/try";
 
 /** Of a fetch that was paid, beside what asking the target can end in. */
-const FETCHING = ["listing_not_active", "fetch_quota_exceeded", "paid_upstream_failed"] as const;
+const FETCHING = [
+  "listing_not_active",
+  "fetch_quota_exceeded",
+  "paid_upstream_failed",
+  "price_not_announced",
+] as const;
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   keepJsonText(app);

@@ -10,7 +10,7 @@ import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import { isRedirect } from "./content.ts";
-import { McpLine, unusable, type Ask, type Exchange } from "./mcp-line.ts";
+import { isStream, McpLine, unusable, type Ask, type Exchange } from "./mcp-line.ts";
 
 export interface ToolCall {
   tool: string;
@@ -110,6 +110,8 @@ function withoutReply(exchange: Exchange, isPaid: boolean): OutboundResponse {
       detail: "The MCP server itself asks to be paid over HTTP, which is not the price of a tool",
       neverSent: !isSent,
     });
+  // Of a stream nobody knows whether any of it is the answer.
+  if (truncated === "size" && isStream(response)) throw new OutboundError("too_large");
   // As far as it came; whoever asked judges it as any other answer that is not whole.
   if (truncated !== undefined && status < 300 && response.body.length > 0) return response;
   if (status >= 400 || (isRedirect(status) && !isPaid)) return response;

@@ -93,6 +93,7 @@ class Purser:
         url: Optional[str] = None,
         *,
         listing_id: Optional[str] = None,
+        mcp: Optional[Mapping[str, Any]] = None,
         method: Optional[Method] = None,
         headers: Optional[Mapping[str, str]] = None,
         body: Any = None,
@@ -104,10 +105,12 @@ class Purser:
         wait_for_approval: float = 0.0,
         idempotency_key: Optional[str] = None,
     ) -> FetchResult:
-        """Fetches a URL, or a marketplace listing, and pays if it must. A `body` that is a string is sent as it is."""
+        """Fetches a URL, or a marketplace listing, and pays if it must. A `body` that is a string is sent as it is.
+        `mcp={"tool": name, "arguments": {...}}` calls that tool of the MCP server at the URL."""
         request = _given(
             url=url,
             listingId=listing_id,
+            mcp=None if mcp is None else dict(mcp),
             method=method,
             headers=None if headers is None else dict(headers),
             body=body,
@@ -125,6 +128,7 @@ class Purser:
         url: Optional[str] = None,
         *,
         listing_id: Optional[str] = None,
+        mcp: Optional[Mapping[str, Any]] = None,
         method: Optional[Literal["GET", "HEAD"]] = None,
         headers: Optional[Mapping[str, str]] = None,
         max_amount: Optional[str] = None,
@@ -133,6 +137,7 @@ class Purser:
         request = _given(
             url=url,
             listingId=listing_id,
+            mcp=None if mcp is None else dict(mcp),
             method=method,
             headers=None if headers is None else dict(headers),
             maxAmount=max_amount,
