@@ -96,7 +96,7 @@ t.test("settled by us", { timeout: 90_000 }, async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("used by others", { timeout: 120_000 }, async (t) => {
+t.test("used by others", { timeout: 180_000 }, async (t) => {
   const { chain, database, node, proxy, accounts, send, balanceOf } = await world(t, 10);
   const [stranger] = chain.accounts;
   if (!stranger) throw new Error("nobody");
@@ -230,12 +230,12 @@ t.test("used by others", { timeout: 120_000 }, async (t) => {
 
   await t.test("used before it was presented: a replay", async (t) => {
     const authorization = await authorizePermit2(chain, at(4), { to });
-    await send(
+    const { blockNumber } = await send(
       stranger,
       EXACT_PROXY,
       exactSettleData(authorization.message, authorization.signature),
     );
-    await node.heads.refresh();
+    await until(async () => (await node.heads.refresh()).number >= blockNumber);
     t.match(await settle(node, request(authorization)), {
       status: "failed",
       reason: "permit2_invalid_nonce",
