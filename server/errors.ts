@@ -152,7 +152,7 @@ export const ERRORS = {
   answer_not_kept: define(
     409,
     "The answer was not kept",
-    "This key's request was answered, and cost nothing; of a free answer only `freeAnswer` is kept. Use a new key to ask again.",
+    "This request was answered before; of a free answer only `freeAnswer` is kept, of a paid one `paymentId`. Use a new key to ask again.",
   ),
   duplicate_settlement: define(
     409,

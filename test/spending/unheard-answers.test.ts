@@ -347,7 +347,7 @@ t.test("a mark that was lost makes a replay, never a payment", async (t) => {
   t.equal(await paid(), before + 1);
 });
 
-t.test("what is kept only until it was told goes soon, what was not stays", async (t) => {
+t.test("what is kept to be joined is kept as long as it can be", async (t) => {
   const told = fetching();
   await post("x402-fetch", told);
   const { release, atSeller } = holdSeller();
@@ -355,19 +355,42 @@ t.test("what is kept only until it was told goes soon, what was not stays", asyn
   await hangUp(t, "x402-fetch", unheard, () => atSeller);
   release();
   await allSettled();
-  const kept = async () => {
-    const { rows } = await database.pool.query<{ kept: number }>(
-      "SELECT count(*)::int AS kept FROM idempotency_keys WHERE implicit AND response IS NOT NULL",
+  const rowOf = ({ url }: { url: string }) =>
+    `implicit AND payment_id = (SELECT id FROM payments WHERE url = '${url}')`;
+  const isKept = async (body: { url: string }): Promise<boolean> =>
+    (
+      await database.pool.query(
+        `SELECT 1 FROM idempotency_keys WHERE ${rowOf(body)} AND response IS NOT NULL`,
+      )
+    ).rowCount === 1;
+  await until(() => isKept(unheard));
+  const age = async () => {
+    await database.pool.query(
+      "UPDATE idempotency_keys SET updated_at = updated_at - interval '6 minutes' WHERE implicit",
     );
-    return rows[0]?.kept;
+    await database.pool.query("UPDATE payments SET settled_at = settled_at - interval '6 minutes'");
+    await forgetTold(database.pool);
   };
-  await until(async () => ((await kept()) ?? 0) > 0);
-  await database.pool.query(
-    "UPDATE idempotency_keys SET updated_at = updated_at - interval '2 minutes'",
-  );
-  await forgetTold(database.pool);
-  t.equal(await kept(), 1);
+  await age();
+  t.ok(await isKept(told), "a call that came before it was told may look late");
   t.match((await post("x402-fetch", unheard)).body, { replayed: true, data: { answer: 42 } });
+  await age();
+  t.notOk((await isKept(told)) || (await isKept(unheard)));
+
+  // Whoever joins it all the same hears what is left.
+  await database.pool.query(
+    `UPDATE idempotency_keys SET updated_at = now(), told_at = NULL WHERE ${rowOf(told)}`,
+  );
+  const { rows } = await database.pool.query<{ id: string }>(
+    "SELECT id FROM payments WHERE url = $1",
+    [told.url],
+  );
+  const before = await paid();
+  t.match(await post("x402-fetch", told), {
+    status: 409,
+    body: { code: "answer_not_kept", paymentId: rows[0]?.id, detail: /Nothing was paid now/ },
+  });
+  t.equal(await paid(), before);
   seller.script = {};
 });
 

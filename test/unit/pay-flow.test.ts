@@ -329,7 +329,9 @@ t.test("a reservation that was none", async (t) => {
     t.same(log, ["prepare", "reserve"], `${reservation.kind}: nothing signed, nothing kept`);
   }
   const text = '{"b": 1e400, "a": 1.0}';
-  const replay = scene({ reservation: { kind: "replay", statusCode: 200, response: text } });
+  const replay = scene({
+    reservation: { kind: "replay", statusCode: 200, response: text, paymentId: null },
+  });
   t.match(await replay.run(), {
     statusCode: 200,
     body: { a: { text: "1.0" } },

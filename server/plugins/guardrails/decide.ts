@@ -152,7 +152,12 @@ export function heldKey(
 ): HeldKey {
   switch (outcome) {
     case "replay":
-      return { kind: "replay", statusCode: row.statusCode ?? 200, response: row.response };
+      return {
+        kind: "replay",
+        statusCode: row.statusCode ?? 200,
+        response: row.response,
+        paymentId: row.paymentId,
+      };
     case "running":
       return { kind: "in_progress", paymentId: row.paymentId };
     default:

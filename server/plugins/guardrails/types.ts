@@ -105,7 +105,7 @@ export type ReserveResult =
 
 /** The Idempotency-Key has been taken meanwhile, and by which request. */
 export type HeldKey =
-  | { kind: "replay"; statusCode: number; response: string | null }
+  | { kind: "replay"; statusCode: number; response: string | null; paymentId: string | null }
   | { kind: "in_progress"; paymentId: string | null }
   | { kind: "key_reused" }
   /** No key, but the call that asks: its caller waits no longer. */

@@ -72,19 +72,19 @@ export class Idempotency {
     }
     const freeAnswer = freeAnswerIn(response);
     if (freeAnswer) return { kind: "free", freeAnswer };
-    return { kind: "answered", answer: this.replay(row.statusCode, response) };
+    return { kind: "answered", answer: this.replay(row.statusCode, response, paymentId) };
   }
 
   /** A stored answer, told again; a stored error is thrown again. */
-  replay(statusCode: number, response: string | null): Answer {
-    const text = response ?? "null";
+  replay(statusCode: number, text: string | null, paymentId: string | null): Answer {
+    if (text === null) throw answerForgotten(paymentId);
     const body = parseExact(text);
     if (statusCode >= 400) {
       const { code, detail, extra } = body as StoredError;
       throw new ApiError(code, { detail, extra, headers: REPLAYED });
     }
     // It took the key meanwhile.
-    const freeAnswer = (body as { freeAnswer?: FreeAnswer } | null)?.freeAnswer;
+    const { freeAnswer } = body as { freeAnswer?: FreeAnswer };
     if (freeAnswer) throw notKept(freeAnswer);
     return { statusCode, body: body as Record<string, unknown>, text, replayed: true };
   }
@@ -158,6 +158,14 @@ export const answerLost = (): ApiError =>
     detail:
       "This key's request may have reached the target, and its answer was lost here. It is not sent again, and nothing was paid. Use a new key to send it once more.",
     extra: { paid: false },
+  });
+
+/** Of a call without a key of the caller's, whose answer was told once: the payment's row is what is left. */
+const answerForgotten = (paymentId: string | null): ApiError =>
+  new ApiError("answer_not_kept", {
+    detail:
+      "This call was answered before, and the answer is not kept any more. Nothing was paid now; `paymentId` names the payment of that time. Use a new key to pay again.",
+    extra: { paymentId },
   });
 
 export function keyReused(): ApiError {

@@ -60,23 +60,28 @@ export async function cancelCall(sql: Sql, agentId: string, call: string): Promi
   await sql.query("SELECT purser_cancel_call($1, $2)", [agentId, call]);
 }
 
-/** Bytes of answers that nobody has heard yet, of calls without a key. */
+/** Bytes of answers that are kept to be joined only, of calls without a key. */
 export async function unheardBytes(
   sql: Sql,
   agentId: string,
 ): Promise<{ bytes: number; releaseInSeconds: number }> {
   // SQL: the size of what is stored, without reading it.
-  const { rows } = await sql.query<{ bytes: number }>(
-    `SELECT COALESCE(sum(pg_column_size(response)), 0)::float8 AS bytes FROM idempotency_keys
+  const { rows } = await sql.query<{ bytes: number; releaseInSeconds: number }>(
+    `SELECT COALESCE(sum(pg_column_size(response)), 0)::float8 AS bytes,
+            GREATEST(60, COALESCE(ceil(660 - extract(epoch FROM now() - min(updated_at))), 0))::int AS "releaseInSeconds"
+       FROM idempotency_keys
       WHERE subject_id = $1 AND implicit AND call IS NULL AND response IS NOT NULL`,
     [agentId],
   );
-  return { bytes: rows[0]?.bytes ?? 0, releaseInSeconds: 60 };
+  return rows[0] ?? { bytes: 0, releaseInSeconds: 60 };
 }
 
 const FORGET_BATCH = 500;
 
-/** An answer that nobody can ask for by a key is kept until it is told, or can be joined no more. */
+/**
+ * An answer that nobody can ask for by a key is kept until no call can join it any more: one that was there before it was
+ * told may take minutes until it looks.
+ */
 export async function forgetTold(sql: Sql): Promise<void> {
   for (;;) {
     // SQL: by batches, of which Prisma knows nothing.
@@ -84,9 +89,9 @@ export async function forgetTold(sql: Sql): Promise<void> {
       `UPDATE idempotency_keys SET response = NULL WHERE ctid = ANY (ARRAY(
          SELECT k.ctid FROM idempotency_keys k
           WHERE k.implicit AND k.call IS NULL AND k.response IS NOT NULL
-            AND k.updated_at < now() - CASE WHEN k.told_at IS NULL THEN interval '11 minutes' ELSE interval '1 minute' END
+            AND k.updated_at < now() - interval '11 minutes'
             AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = k.subject_id AND p.id = k.payment_id
-                             AND (p.outstanding OR p.settled_at > now() - interval '11 minutes') AND k.told_at IS NULL)
+                             AND (p.outstanding OR p.settled_at > now() - interval '11 minutes'))
           LIMIT $1))`,
       [FORGET_BATCH],
     );

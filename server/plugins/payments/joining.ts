@@ -137,7 +137,7 @@ export async function hearEarlier(
     const { statusCode, response } = row;
     if (statusCode !== null) {
       joins.answeredBy = held.key;
-      return joined(() => idempotency.replay(statusCode, response));
+      return joined(() => idempotency.replay(statusCode, response, row.paymentId));
     }
     const order = await prepare();
     if (order.isOver(payment)) {

@@ -159,7 +159,11 @@ export class PayFlow {
         throw reserved.error;
       case "replay":
         if (idempotency?.joins) throw inProgress(null);
-        return this.#deps.idempotency.replay(reserved.statusCode, reserved.response);
+        return this.#deps.idempotency.replay(
+          reserved.statusCode,
+          reserved.response,
+          reserved.paymentId,
+        );
       case "canceled":
         throw canceled();
       case "in_progress":
