@@ -2,6 +2,7 @@
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
+import { forgetTold } from "../../server/plugins/payments/joining-store.ts";
 import { until } from "../helpers/until.ts";
 import { testApp } from "../helpers/app.ts";
 import { assertLedgerIsChain, market } from "../x402-client/market.ts";
@@ -178,6 +179,54 @@ t.test("canceled before anything is signed: nothing is paid", async (t) => {
     t.equal(await paid(), before + 1);
   }
 });
+
+t.test(
+  "an answer asked for without a key and heard over MCP is kept as long as its link says",
+  async (t) => {
+    const text = "long ".repeat(20_000);
+    let reached: () => void = () => undefined;
+    const atSeller = new Promise<void>((resolve) => (reached = resolve));
+    seller.script = {
+      onProof: async ({ response, proof }) => {
+        reached();
+        const transaction = await seller.settle(proof);
+        response
+          .writeHead(200, { "content-type": "text/plain", ...seller.receipt({ transaction }) })
+          .end(text);
+      },
+    };
+    const args = fetching();
+    const hungUp = new AbortController();
+    const asked = fetch(`${baseUrl}/api/agents/x402-fetch`, {
+      method: "POST",
+      headers: agent.headers,
+      body: JSON.stringify(args),
+      signal: hungUp.signal,
+    });
+    const gone = t.rejects(asked, { name: "AbortError" });
+    await atSeller;
+    hungUp.abort();
+    await gone;
+    const client = await connect();
+    const { resource } = (await call(client, "x402_fetch", args)) as {
+      resource: { uri: string; keptHours: number };
+    };
+    t.equal(resource.keptHours, 48);
+    const told = () =>
+      database.pool.query(
+        "SELECT 1 FROM idempotency_keys WHERE told_call IS NOT NULL AND call IS NULL",
+      );
+    await until(async () => (await told()).rowCount === 1);
+    await database.pool.query(
+      "UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour'",
+    );
+    await database.pool.query("UPDATE payments SET settled_at = settled_at - interval '1 hour'");
+    await forgetTold(database.pool);
+    const { contents } = await client.readResource({ uri: resource.uri });
+    t.match(contents.at(-1), { text });
+    seller.script = {};
+  },
+);
 
 t.test("signs of life: a client that resets its time-out waits as long as it takes", async (t) => {
   slowSeller(3_000);

@@ -70,7 +70,7 @@ export async function unheardBytes(
     `SELECT COALESCE(sum(pg_column_size(response)), 0)::float8 AS bytes,
             GREATEST(60, COALESCE(ceil(660 - extract(epoch FROM now() - min(updated_at))), 0))::int AS "releaseInSeconds"
        FROM idempotency_keys
-      WHERE subject_id = $1 AND implicit AND call IS NULL AND response IS NOT NULL`,
+      WHERE subject_id = $1 AND implicit AND call IS NULL AND told_call IS NULL AND response IS NOT NULL`,
     [agentId],
   );
   return rows[0] ?? { bytes: 0, releaseInSeconds: 60 };
@@ -80,7 +80,7 @@ const FORGET_BATCH = 500;
 
 /**
  * An answer that nobody can ask for by a key is kept until no call can join it any more: one that was there before it was
- * told may take minutes until it looks.
+ * told may take minutes until it looks. One that an MCP client has heard is told again by its key, like any other.
  */
 export async function forgetTold(sql: Sql): Promise<void> {
   for (;;) {
@@ -88,7 +88,7 @@ export async function forgetTold(sql: Sql): Promise<void> {
     const { rowCount } = await sql.query(
       `UPDATE idempotency_keys SET response = NULL WHERE ctid = ANY (ARRAY(
          SELECT k.ctid FROM idempotency_keys k
-          WHERE k.implicit AND k.call IS NULL AND k.response IS NOT NULL
+          WHERE k.implicit AND k.call IS NULL AND k.told_call IS NULL AND k.response IS NOT NULL
             AND k.updated_at < now() - interval '11 minutes'
             AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = k.subject_id AND p.id = k.payment_id
                              AND (p.outstanding OR p.settled_at > now() - interval '11 minutes'))
