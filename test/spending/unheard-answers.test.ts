@@ -306,11 +306,20 @@ t.test("what the seller answered is kept for as long as the chain has not decide
   const body = fetching();
   const before = await paid();
   seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
-  t.match(await post("x402-fetch", body), {
-    status: 504,
-    body: { code: "payment_status_unknown" },
-  });
+  const unknown = { status: 504, body: { code: "payment_status_unknown" } };
+  t.match(await post("x402-fetch", body), unknown);
   const ofThis = `implicit AND payment_id = (SELECT id FROM payments WHERE url = '${body.url}')`;
+  // As if its process had died before it was noted.
+  await database.pool.query(`UPDATE idempotency_keys SET response = NULL WHERE ${ofThis}`);
+  t.match(await post("x402-fetch", body), unknown);
+  const noted = await database.pool.query(
+    `SELECT 1 FROM idempotency_keys WHERE ${ofThis} AND response IS NOT NULL`,
+  );
+  t.equal(
+    noted.rowCount,
+    1,
+    "whoever brings it to its end notes the answer where it is looked for",
+  );
   const age = () =>
     database.pool.query(
       `UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour' WHERE ${ofThis}`,

@@ -145,6 +145,7 @@ export async function hearEarlier(
       const delivered = await order.resume(
         payment,
         response === null ? undefined : parseExact(response),
+        held,
       );
       const isVoid = async () => (await store.find(key))?.status === "voided";
       if (delivered.kind === "failed" && (await isVoid())) return undefined;

@@ -2,7 +2,7 @@
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
 import type { Cover } from "../custody/covers.ts";
-import type { HeldKey } from "../guardrails/types.ts";
+import type { HeldKey, IdempotencyRef } from "../guardrails/types.ts";
 import type { SettlementOutcome } from "../settlement/types.ts";
 import type { FreeAnswer } from "./idempotency.ts";
 import type { PaymentRow } from "./store.ts";
@@ -22,8 +22,11 @@ export interface PayOrder {
   reserve(): Promise<Reservation>;
   /** Whether the request that made this payment has ended without an answer to keep. */
   isOver(payment: PaymentRow): boolean;
-  /** Brings to its end what an earlier request with the same key began; nothing new is signed. `heard`: what it had noted. */
-  resume(payment: PaymentRow, heard: unknown): Promise<Delivered>;
+  /**
+   * Brings to its end what an earlier request began; nothing new is signed. `heard`: what it had noted, with its key: `ref`
+   * names the row, which is not the caller's own where he joins the call of another.
+   */
+  resume(payment: PaymentRow, heard: unknown, ref: IdempotencyRef | undefined): Promise<Delivered>;
   /**
    * Reserving asks somebody who may act on it, and must not be asked twice: the key is taken before. `mayHaveActed`: of an
    * error in it, which is then this key's answer; `longestMs`: after that its process has died.

@@ -95,7 +95,7 @@ export class PayFlow {
       const payment = await this.#takeOver(order, found, idempotency);
       if (payment) {
         const key = { agentId: order.agentId, paymentId: payment.id };
-        const delivered = await order.resume(payment, found.heard);
+        const delivered = await order.resume(payment, found.heard, idempotency);
         return this.#tell(key, idempotency, delivered, { replayed: true, order });
       }
     }

@@ -112,13 +112,13 @@ export class X402Client {
       relay: false,
       reserve: () => this.#reserve(job),
       isOver: (payment) => isOver(payment, target, this.#deps.settleWaitMs),
-      resume: async (payment, heard) => {
+      resume: async (payment, heard, ref) => {
         // It is signed already: that there is no room now says nothing about what was paid.
         await caller.lease.reserve().catch(() => {
           throw inProgress(payment.id);
         });
         await job.entry.begun();
-        return resumeDelivery(deps, { target, caller, payment, heard });
+        return resumeDelivery(deps, { target, caller, payment, heard, idempotency: ref });
       },
       ...(!isSafe(target) && { asksOnce: askingOnce(target, caller.lease) }),
       repeatFree: (freeAnswer) => this.#repeatFree(job, freeAnswer),

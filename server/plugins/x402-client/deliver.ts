@@ -87,9 +87,11 @@ export async function resumeDelivery(
     caller: FetchCaller;
     payment: PaymentRow;
     heard: unknown;
+    /** Of the request that made it, which may have been another one than the caller's. */
+    idempotency: IdempotencyRef | undefined;
   },
 ): Promise<Delivered> {
-  const { target, caller, payment } = args;
+  const { target, caller, payment, idempotency } = args;
   const { id: paymentId, amountAtomic, counterparty: payTo } = payment;
   const heard = isRecord(args.heard) ? (args.heard["shown"] as Shown | undefined) : undefined;
   if (payment.status === "voided" && !heard)
@@ -106,7 +108,7 @@ export async function resumeDelivery(
     authorization: settlement.authorization,
     facts: { network: deps.networkOf(Number(payment.chainId)), payTo, amountAtomic, paymentId },
     remainingAtomic: await deps.remainingOf(caller.id),
-    idempotency: caller.idempotency,
+    idempotency,
   };
   if (heard)
     return conclude(deps, job, heard.seen ? { ...heard, seen: seenAgain(heard.seen) } : heard);
