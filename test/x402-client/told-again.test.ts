@@ -1,4 +1,5 @@
 // Goal: what an agent has paid for is not paid again: told from its own cache for as long as it asks, or for its wallet's word where the site takes that.
+import type { ServerResponse } from "node:http";
 import { paymentMiddleware } from "@x402/express";
 import { x402ResourceServer } from "@x402/core/server";
 import { ExactEvmScheme } from "@x402/evm/exact/server";
@@ -334,9 +335,11 @@ t.test("a payment that was noted and never settled is no reason to sign", async 
     schema: {},
   });
   let over: object = {};
+  let broken: ((response: ServerResponse) => void) | undefined;
   seller.script = {
     onAsk: ({ request, response }) => {
       headersSeen.push(request.headers["sign-in-with-x"]);
+      if (broken && request.headers["sign-in-with-x"] !== undefined) return broken(response);
       const required = {
         x402Version: 2,
         resource: { url: seller.url },
@@ -371,6 +374,23 @@ t.test("a payment that was noted and never settled is no reason to sign", async 
     supportedChains: [{ chainId: `eip155:${made.chain.chainId}`, type: "eip191" }],
   });
   t.equal(await signed(), true);
+  for (const status of [400, 404, 429, 500, 503]) {
+    broken = (response) => void response.writeHead(status).end();
+    t.equal(await signed(), true, `paid where its sign-in answers ${status}`);
+  }
+  broken = (response) => void response.writeHead(302, { location: "/login" }).end();
+  t.equal(await signed(), true, "redirects");
+  broken = (response) => void response.destroy();
+  t.equal(await signed(), true, "or breaks off");
+  broken = () => undefined;
+  t.match(await made.fetch({ url: seller.url, timeoutMs: 500 }), { body: { paid: true } });
+  broken = (response) => void response.writeHead(500).end();
+  t.match(
+    await made.fetch({ url: seller.url, method: "POST", body: "1" }),
+    { body: { paid: false, status: 500, signedIn: true } },
+    "a POST may have run",
+  );
+  broken = undefined;
   await made.database.pool.query("UPDATE paid_sites SET payment_id = 'pay_other'");
   t.equal(await signed(), false, "a note without its payment");
   await assertLedgerIsChain(t, made);

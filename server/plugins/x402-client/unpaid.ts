@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { encodeSIWxHeader, SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-x";
 import { siteOf } from "../../core/site.ts";
+import { ApiError } from "../../errors.ts";
 import type { ListingPins } from "../listings/index.ts";
 import type { FreeAnswer } from "../payments/idempotency.ts";
 import type { Reservation } from "../payments/pay-order.ts";
@@ -53,8 +54,9 @@ export async function toldFromCache({
 }
 
 /**
- * A site may take the wallet's signature for what was paid there before. It is tried first, and paid only if it is
- * refused: any other answer is the answer.
+ * A site may take the wallet's signature for what was paid there before. It is tried first, and paid if it is refused. Where
+ * asking again does nothing over there, whatever fails is paid as well: a broken sign-in must not keep a site from being
+ * paid. Any other answer is the answer.
  */
 export async function signIn(
   { caller, target, deps }: Job,
@@ -70,8 +72,12 @@ export async function signIn(
   });
   if (!payload) return undefined;
   const headers = { ...target.headers, [SIGN_IN_WITH_X]: encodeSIWxHeader(payload) };
-  const answered = await askTarget((request) => deps.ask(request), { ...target, headers });
-  if (answered.kind === "offer" || [401, 403].includes(answered.seen.status)) return undefined;
+  const answered = await askTarget((request) => deps.ask(request), { ...target, headers }).catch(
+    (error: unknown) => {
+      if (!isSafe(target) || !isUpstream(error)) throw error;
+    },
+  );
+  if (answered?.kind !== "free" || isRefused(answered.seen, target)) return undefined;
   const { seen } = answered;
   const remaining = await deps.remainingOf(caller.id);
   const body = { ...freeBody(target, seen, remaining), signedIn: true };
@@ -80,6 +86,13 @@ export async function signIn(
     ? { kind: "told", body }
     : { kind: "unpaid", body, freeAnswer: digestOf(seen) };
 }
+
+const isRefused = ({ status }: Seen, target: Prepared["target"]): boolean =>
+  isSafe(target) ? status >= 400 : status === 401 || status === 403;
+
+/** No answer, or none that is of use. */
+const isUpstream = (error: unknown): boolean =>
+  error instanceof ApiError && error.code.startsWith("upstream_");
 
 export async function forNothing(
   { caller, target, input, deps }: Job,
