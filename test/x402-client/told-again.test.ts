@@ -12,7 +12,15 @@ import {
 import express from "express";
 import t, { type Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
-import { CACHED_BYTES, forgetCached } from "../../server/plugins/x402-client/cache-store.ts";
+import { CacheTurn } from "../../server/plugins/x402-client/cache.ts";
+import {
+  CACHED_BYTES,
+  forgetCached,
+  keepCached,
+  lookOrClaim,
+  releaseClaim,
+} from "../../server/plugins/x402-client/cache-store.ts";
+import { prepare } from "../../server/plugins/x402-client/request.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
 import { testApp } from "../helpers/app.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
@@ -165,6 +173,25 @@ t.test("a paid GET is told again for maxAge", async (t) => {
         WHERE cached_at = (SELECT max(cached_at) FROM cached_answers)`,
     );
     t.match((await cached({ url: page })).body, { paid: true });
+  });
+
+  await t.test("whoever has claimed it does not wait for that", async (t) => {
+    const { pool, prisma } = made.app;
+    const turn = new CacheTurn(
+      {
+        look: (key, ages) => lookOrClaim(pool, key, ages),
+        keep: (key, bought) => keepCached(prisma, key, bought),
+        release: (key) => releaseClaim(prisma, key),
+      },
+      made.agent.id,
+      prepare({ url: `${seller.origin}/twice` }, undefined).target,
+    );
+    const ages = { maxAgeSeconds: 60, claimSeconds: 3 };
+    t.equal(await turn.look(ages), undefined);
+    const startedMs = performance.now();
+    t.equal(await turn.look(ages), undefined);
+    t.ok(performance.now() - startedMs < 1_000);
+    await turn.release();
   });
 
   await t.test("to an agent that may, and at its sites", async (t) => {

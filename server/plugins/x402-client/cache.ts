@@ -46,6 +46,8 @@ export class CacheTurn {
 
   /** The answer, if there is a fresh one, or somebody else is fetching it and gets it; else it is ours to fetch. */
   async look(ages: { maxAgeSeconds: number; claimSeconds: number }) {
+    // A call that looks once more, because the one it joined ended without a payment, has it already.
+    if (this.#claim !== undefined) return undefined;
     // A claim of a process that died ends by itself.
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       const looked = await this.#cache.look(this.#key, ages);
