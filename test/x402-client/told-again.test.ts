@@ -165,6 +165,23 @@ t.test("a paid GET is told again for maxAge", async (t) => {
     },
   );
 
+  await t.test("a claim lasts as long as its holder may take", async (t) => {
+    const { script } = seller;
+    let lasts = 0;
+    seller.script = {
+      onAsk: async ({ response }) => {
+        const { rows } = await database.pool.query<{ seconds: number }>(
+          "SELECT extract(epoch FROM max(claimed_until) - clock_timestamp())::float8 AS seconds FROM cached_answers",
+        );
+        lasts = rows[0]?.seconds ?? 0;
+        response.end("free");
+      },
+    };
+    await cached({ url: `${seller.origin}/slow`, timeoutMs: 100_000 });
+    t.ok(lasts > 3 * 100, `three answers of the target, and the rest: ${lasts} s`);
+    seller.script = script;
+  });
+
   await t.test("a claim of a process that died ends", async (t) => {
     const page = `${seller.origin}/died`;
     await cached({ url: page });

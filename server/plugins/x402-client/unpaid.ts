@@ -43,7 +43,8 @@ export async function toldFromCache({
   deps,
 }: Job): Promise<Reservation | undefined> {
   if (!turn || input.maxAge === undefined) return undefined;
-  const claimMs = 2 * target.timeoutMs + deps.settleWaitMs + CLAIM_SPARE_MS;
+  // Its price, a sign-in, the proof.
+  const claimMs = 3 * target.timeoutMs + deps.settleWaitMs + CLAIM_SPARE_MS;
   const fresh = await turn.look({
     maxAgeSeconds: input.maxAge,
     claimSeconds: Math.ceil(claimMs / 1_000),
