@@ -228,6 +228,32 @@ t.test(
   },
 );
 
+t.test("one body cancels so many calls at most", async (t) => {
+  const cancel = async (count: number): Promise<{ status: number; made: number }> => {
+    const session = `flood of ${count}`;
+    const before = await database.pool.query("SELECT 1 FROM canceled_calls");
+    const answer = await fetch(`${baseUrl}/mcp`, {
+      method: "POST",
+      headers: {
+        ...agent.headers,
+        accept: "application/json, text/event-stream",
+        "mcp-session-id": session,
+      },
+      body: JSON.stringify(
+        Array.from({ length: count }, (_, index) => ({
+          jsonrpc: "2.0",
+          method: "notifications/cancelled",
+          params: { requestId: index % 25 },
+        })),
+      ),
+    });
+    const after = await database.pool.query("SELECT 1 FROM canceled_calls");
+    return { status: answer.status, made: (after.rowCount ?? 0) - (before.rowCount ?? 0) };
+  };
+  t.same(await cancel(51), { status: 400, made: 0 });
+  t.match(await cancel(50), { made: 25 });
+});
+
 t.test("signs of life: a client that resets its time-out waits as long as it takes", async (t) => {
   slowSeller(3_000);
   const client = await connect();

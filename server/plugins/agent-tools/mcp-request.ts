@@ -2,6 +2,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { isRecord } from "../../core/foreign-text.ts";
+import { ApiError } from "../../errors.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Intermediary } from "../payments/joining.ts";
 
@@ -72,12 +73,20 @@ const messages = (body: unknown): Record<string, unknown>[] => [body].flat().fil
 export const isInitialize = (body: unknown): boolean =>
   messages(body).some(({ method }) => method === "initialize");
 
+/** More than any client has under way at once; each is a transaction on the agent's row. */
+const MOST_CANCELED = 50;
+
 /** What a client waits for no longer (`notifications/cancelled`, revisions before 2026-07-28). */
-export function canceledCalls(body: unknown, session: string | undefined): string[] {
-  if (session === undefined) return [];
-  return messages(body).flatMap(({ method, params }) => {
+export function canceledCalls(body: unknown, session: string | undefined): Set<string> {
+  if (session === undefined) return new Set();
+  const calls = messages(body).flatMap(({ method, params }) => {
     if (method !== "notifications/cancelled" || !isRecord(params)) return [];
     const id = params["requestId"];
     return typeof id === "string" || typeof id === "number" ? [callName(session, id)] : [];
   });
+  if (calls.length > MOST_CANCELED)
+    throw new ApiError("bad_request", {
+      detail: `One body cancels at most ${MOST_CANCELED} calls; nothing was canceled.`,
+    });
+  return new Set(calls);
 }
