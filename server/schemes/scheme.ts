@@ -140,6 +140,11 @@ interface Relaying {
   /** What one transaction proves. */
   fateIn(shown: Shown, expected: ExpectedTransfer): AuthorizationFate;
   /**
+   * The very trace of this payment is there, and the calls do not tell whose it is: nothing is proven, neither that it was
+   * paid nor that it was not. Never where events name it.
+   */
+  mayBePaidIn(shown: Shown, expected: ExpectedTransfer): boolean;
+  /**
    * An event names each authorization it ends. Where not, `fateIn` must be shown what the transaction called, two that
    * leave the same trace (`traceOf`) never share one, and the contract's state says in which block a use must be.
    */

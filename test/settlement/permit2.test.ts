@@ -1,6 +1,6 @@
 // Goal: what is signed for Permit2 is settled, found and proven as surely as EIP-3009's, although no event names its nonce.
 import t, { type Test } from "tap";
-import { encodeFunctionData, multicall3Abi, type Hex } from "viem";
+import { encodeFunctionData, multicall3Abi, parseAbi, type Hex } from "viem";
 import type { PrivateKeyAccount } from "viem/accounts";
 import { MULTICALL3 } from "../../server/local/chain-contracts.ts";
 import { testChain, type TestAccount } from "../helpers/chain.ts";
@@ -96,8 +96,8 @@ t.test("settled by us", { timeout: 90_000 }, async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("used by others", { timeout: 120_000 }, async (t) => {
-  const { chain, database, node, proxy, accounts, send, balanceOf } = await world(t, 9);
+t.test("used by others", { timeout: 180_000 }, async (t) => {
+  const { chain, database, node, proxy, accounts, send, balanceOf } = await world(t, 10);
   const [stranger] = chain.accounts;
   if (!stranger) throw new Error("nobody");
   const at = (index: number): PrivateKeyAccount => accounts[index] as PrivateKeyAccount;
@@ -116,6 +116,7 @@ t.test("used by others", { timeout: 120_000 }, async (t) => {
       functionName: "aggregate3",
       args: [calls.map((callData) => ({ target: EXACT_PROXY, allowFailure: true, callData }))],
     });
+  const unclear: string[] = [];
   const outcomeOf = (id: string) => node.engine.settlement.wait(id, 20_000, { look: true });
 
   await t.test("a stranger's call is a settlement", async (t) => {
@@ -151,6 +152,43 @@ t.test("used by others", { timeout: 120_000 }, async (t) => {
       });
       proxy.behave = PASSING;
       t.match(await outcomeOf(wanted.id), { status: "settled", txHash: transactionHash }, method);
+    }
+  });
+
+  await t.test("relayed so that nobody can tell: neither paid nor failed", async (t) => {
+    const { wanted, data } = await watched(8);
+    const before = await balanceOf(to);
+    await send(
+      stranger,
+      MULTICALL3,
+      // As good as any contract of a stranger's: its calls are not read.
+      encodeFunctionData({
+        abi: parseAbi([
+          "function aggregate((address target, bytes callData)[] calls) payable returns (uint256, bytes[])",
+        ]),
+        functionName: "aggregate",
+        args: [[{ target: EXACT_PROXY, callData: data }]],
+      }),
+    );
+    const twins = await watched(8);
+    const twin = await authorizePermit2(chain, at(8), { to });
+    const { blockNumber } = await send(
+      stranger,
+      MULTICALL3,
+      batched([exactSettleData(twin.message, twin.signature), twins.data]),
+    );
+    t.equal(await balanceOf(to), before + 3_000n, "the money moved");
+    await until(async () => (await node.heads.refresh()).number > blockNumber + 2n);
+    unclear.push(wanted.id, twins.wanted.id);
+    for (const id of unclear) {
+      t.match(await node.engine.settlement.wait(id, 2_000, { look: true }), { status: "pending" });
+      t.ok(
+        node.logs.some(
+          ({ level, fields }) =>
+            level === "error" && (fields as { settlement?: string }).settlement === id,
+        ),
+        "the operator hears of it",
+      );
     }
   });
 
@@ -192,12 +230,12 @@ t.test("used by others", { timeout: 120_000 }, async (t) => {
 
   await t.test("used before it was presented: a replay", async (t) => {
     const authorization = await authorizePermit2(chain, at(4), { to });
-    await send(
+    const { blockNumber } = await send(
       stranger,
       EXACT_PROXY,
       exactSettleData(authorization.message, authorization.signature),
     );
-    await node.heads.refresh();
+    await until(async () => (await node.heads.refresh()).number >= blockNumber);
     t.match(await settle(node, request(authorization)), {
       status: "failed",
       reason: "permit2_invalid_nonce",
@@ -229,5 +267,13 @@ t.test("used by others", { timeout: 120_000 }, async (t) => {
       /settlements_nonce_is_its_schemes/,
     );
   });
-  await expectLedgerEqualsChain(t, chain, database.pool);
+  const { rows } = await database.pool.query<{ id: string }>(
+    "SELECT id FROM settlements WHERE status IN ('queued', 'submitted') ORDER BY id",
+  );
+  t.same(
+    rows.map(({ id }) => id),
+    unclear.toSorted(),
+    "what nobody can tell stays open, and nothing else",
+  );
+  await expectLedgerEqualsChain(t, chain, database.pool, { isAllFinal: false });
 });

@@ -81,8 +81,8 @@ async function placeOfUse(
 }
 
 /**
- * What this one block, all of whose receipts were read, says of it. Where no transaction in it shows the payment,
- * something else used the nonce up; that is final when the block is.
+ * What this one block, all of whose receipts were read, says of it. Where no transaction in it shows the payment, nor its
+ * trace, something else used the nonce up; that is final when the block is.
  */
 async function outcomeAt(
   ctx: EngineContext,
@@ -106,6 +106,13 @@ async function outcomeAt(
     if (!found) isWhole = false;
     else if (found.fate !== "untouched")
       return outcomeOfUse(record, found, !(await isOurs(ctx, found)));
+    else if (schemeOf(authorization).mayBePaidIn(found.receipt, authorization)) {
+      isWhole = false;
+      ctx.log.error(
+        { settlement: record.id, hash: receipt.transactionHash },
+        "a payment was relayed in a way that does not prove it; it stays unknown",
+      );
+    }
   }
   if (!isWhole) return undefined;
   if (depthOf(head, block.number) < ctx.network.confirmations) return undefined;

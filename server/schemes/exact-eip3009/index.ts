@@ -62,6 +62,7 @@ export const exactEip3009: Scheme<ExactPayment> = {
     return word === undefined ? undefined : word !== 0n;
   },
   fateIn: ({ logs }, expected) => fateIn(logs, expected),
+  mayBePaidIn: () => false,
   isNamedInLogs: true,
   traceOf: () => undefined,
   endFilter,

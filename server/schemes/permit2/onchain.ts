@@ -218,16 +218,8 @@ export function fateIn(
   proxy: Proxy,
 ): AuthorizationFate {
   const nonce = nonceOf(expected);
-  const calls = sent ? callsOf(sent) : [];
-  const alike = calls.filter((call) => {
-    const spent = isSame(call.target, proxy.address) ? spentBy(call, proxy) : undefined;
-    return spent?.trace === traceWords(expected);
-  });
-  const [only, ...others] = alike;
-  const isMine = only && others.length === 0 && spentBy(only, proxy)?.nonce === uintWord(nonce);
-  const isReadable = calls.every(
-    ({ target }) => isSame(target, proxy.address) || isSame(target, expected.asset),
-  );
+  const { nonces, isReadable } = nonceWords(sent, expected, proxy);
+  const isMine = nonces.length === 1 && nonces[0] === uintWord(nonce);
   if (isMine && isReadable && isTraced(logs, expected, proxy.address)) return "paid";
   const isGivenUp = logs.some(
     (log) =>
@@ -238,6 +230,37 @@ export function fateIn(
       ((BigInt(`0x${log.data.slice(66)}`) >> (nonce & 255n)) & 1n) === 1n,
   );
   return isGivenUp ? "canceled" : "untouched";
+}
+
+/**
+ * Relayed through a contract whose calls cannot be read, or beside others that leave the same trace. A trace that is
+ * another payment's alone says nothing of this one.
+ */
+export function mayBePaidIn(
+  { logs, sent }: Shown,
+  expected: ExpectedTransfer,
+  proxy: Proxy,
+): boolean {
+  const { nonces, isReadable } = nonceWords(sent, expected, proxy);
+  const isAmong = !isReadable || nonces.includes(uintWord(nonceOf(expected)));
+  return isAmong && isTraced(logs, expected, proxy.address);
+}
+
+/** The nonces that a transaction's calls spend for just this trace; and whether these are all of its calls that could. */
+function nonceWords(
+  sent: SentCall | undefined,
+  expected: ExpectedTransfer,
+  proxy: Proxy,
+): { nonces: string[]; isReadable: boolean } {
+  const calls = sent ? callsOf(sent) : [];
+  const nonces = calls.flatMap((call) => {
+    const spent = isSame(call.target, proxy.address) ? spentBy(call, proxy) : undefined;
+    return spent?.trace === traceWords(expected) ? [spent.nonce] : [];
+  });
+  const isReadable =
+    calls.length > 0 &&
+    calls.every(({ target }) => isSame(target, proxy.address) || isSame(target, expected.asset));
+  return { nonces, isReadable };
 }
 
 const isSame = (one: string, other: string): boolean => one.toLowerCase() === other.toLowerCase();
