@@ -230,6 +230,14 @@ for (const name of ["exact-permit2", "upto"] as const)
       "untouched",
     );
 
+    const unclear = (shown: Shown): boolean => (scheme.unreadIn?.(shown, mine) ?? []).length > 0;
+    const theirs = { to: random(20), data: sent.data };
+    t.ok(unclear({ logs: trace, sent: theirs }), "through a contract of a stranger's");
+    t.ok(unclear({ logs: trace, sent: batch(sent, callOf(twin)) }), "one of two that look alike");
+    t.ok(unclear({ logs: trace, sent: batch(callOf(twin), theirs) }));
+    t.notOk(unclear({ logs: trace, sent: callOf(twin) }), "the trace is another payment's");
+    t.notOk(unclear({ logs: [moved(mine)], sent: theirs }), "no trace of the proxy");
+
     const nonce = nonceOf(mine);
     const givenUp = (owner: string, mask: bigint): RpcLog =>
       log(
