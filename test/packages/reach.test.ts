@@ -7,7 +7,7 @@ import t from "tap";
 import { main } from "../../packages/purser/src/cli.ts";
 import { Purser, PurserError } from "../../packages/purser/src/index.ts";
 import { addressOf } from "../../packages/purser/src/transport.ts";
-import { bothProtocols, garbledTls, selfSigned } from "./bad-connections.ts";
+import { bothProtocols, selfSigned } from "./bad-connections.ts";
 
 const LIMIT_MS = 2_000;
 const RECIPIENT = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
@@ -155,6 +155,21 @@ t.test("what may have paid is never called unpaid", async (t) => {
     ],
     "another protocol is looked for at the port that was asked",
   );
+  // As one version or another of Node words what breaks after the request, and what breaks before it.
+  for (const [fault, outcome] of [
+    [{ code: "ERR_SSL_DECRYPTION_FAILED_OR_BAD_RECORD_MAC" }, "no_answer"],
+    [{ code: "ERR_SSL_WRONG_VERSION_NUMBER" }, "no_answer"],
+    [{ code: "EPROTO" }, "no_answer"],
+    [{ code: "EHOSTUNREACH", syscall: "read" }, "no_answer"],
+    [{ code: "EHOSTUNREACH", syscall: "connect" }, "not_reached"],
+    [{ code: "CERT_HAS_EXPIRED" }, "not_reached"],
+  ] as const) {
+    const cause = Object.assign(new Error("broken"), fault);
+    const broken = () => Promise.reject(new TypeError("fetch failed", { cause }));
+    const purser = new Purser({ apiKey: "k", baseUrl: "https://h", timeoutMs: 1, fetch: broken });
+    const { code } = await failure(purser.spend({ recipient: RECIPIENT, amount: "1" }));
+    t.equal(code, outcome, JSON.stringify(fault));
+  }
   if (!tls) return t.comment("no openssl on this machine: TLS was not tried");
   const gateway = await bothProtocols(t, tls, (_method, response) => html(504)(response));
   const error = await failure(spendAt(gateway.url, { timeoutMs: 900 }));
@@ -165,15 +180,6 @@ t.test("what may have paid is never called unpaid", async (t) => {
   );
   t.equal((await failure(spendAt(hangsUp.url, { timeoutMs: 900 }))).code, "no_answer");
   t.ok(gateway.posts() > 0 && hangsUp.posts() > 0, "which it had arrived at");
-  process.env["NODE_TLS_REJECT_UNAUTHORIZED"] = "0";
-  t.teardown(() => delete process.env["NODE_TLS_REJECT_UNAUTHORIZED"]);
-  // A record that cannot be read, and one that is none: the code of the second is that of a port without TLS.
-  for (const version of [3, 9]) {
-    const service = await garbledTls(t, tls, version);
-    const broken = await failure(spendAt(service.url, { timeoutMs: 900 }));
-    t.equal(broken.code, "no_answer", broken.message);
-    t.match(service.requests[0], /^POST /, "it had arrived");
-  }
 });
 
 t.test("waiting for the owner fits into the time of a call", async (t) => {
