@@ -57,9 +57,7 @@ t.test("what the seller signed", async (t) => {
       const transaction = await seller.settle(proof);
       const network = `eip155:${world.chain.chainId}`;
       const said = { resourceUrl: seller.url, payer: agent.walletAddress, network, transaction };
-      const receipt = await createReceiptEIP712(said, (typed) =>
-        account.signTypedData(typed as never),
-      );
+      const receipt = await createReceiptEIP712(said, (typed) => account.signTypedData(typed));
       const info = { receipt: { ...receipt, note: INJECTION } };
       const extensions = { "offer-receipt": { info, schema: {} } };
       response.writeHead(200, seller.receipt({ transaction, extensions })).end("21 degrees");
