@@ -188,6 +188,7 @@ const STATUSES: Record<number, string[]> = {
     "listing_mismatch",
     "url_blocked",
     "origin_not_allowed",
+    "challenge_already_used",
   ],
   404: ["not_found"],
   409: [

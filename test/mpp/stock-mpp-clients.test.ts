@@ -152,8 +152,8 @@ t.test("a paywall that asks by MPP too", async (t) => {
     const rows = await made.settlements();
     const credential = await credentialFor(made);
     const answers = await Promise.all(Array.from({ length: 8 }, () => show(made, credential)));
-    const statuses = answers.map(({ status }) => status).sort();
-    t.same(statuses, [200, 402, 402, 402, 402, 402, 402, 402]);
+    const statuses = answers.map(({ status }) => String(status)).toSorted();
+    t.same(statuses, ["200", ...Array.from({ length: 7 }, () => "402")]);
     t.equal((await show(made, credential)).status, 402, "nor later");
     t.equal(before - (await made.held()), 1000n, "paid once");
     t.equal(await made.settlements(), rows + 1);
@@ -227,7 +227,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
       show(made, credential),
       fetch(`${replica.baseUrl}${PAID}`, { headers: { authorization: credential } }),
     ]);
-    t.same([here.status, there.status].sort(), [200, 402], "and it pays at one of them");
+    t.same([here.status + there.status], [602], "and it pays at one of them");
     t.ok(Credential.deserialize(credential));
   });
 });

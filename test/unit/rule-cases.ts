@@ -64,6 +64,12 @@ export const FAULTS: {
     words: /^https:\/\/a\.example is not a site of the agent's payees/,
   },
   {
+    rule: "target",
+    code: "challenge_already_used",
+    wrong: { refusal: "challenge_already_used" },
+    words: /answered by a payment before/,
+  },
+  {
     rule: "max_amount",
     code: "price_exceeds_max",
     wrong: { maxAmount: USDC - 1n },

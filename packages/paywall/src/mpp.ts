@@ -144,7 +144,8 @@ function proofOf(
   if (nonce !== challengeHash(challenge) && nonce !== borderedHash(challenge))
     return malformed("The authorization's nonce is not the hash of the challenge.");
   const payer = payerOf(chainIdOf(accepted.network), String(authorization["from"]));
-  if (source !== undefined && String(source).toLowerCase() !== payer.toLowerCase())
+  const isPayers = typeof source === "string" && source.toLowerCase() === payer.toLowerCase();
+  if (source !== undefined && !isPayers)
     return malformed("The credential's source is not the payer.");
   const payload = { x402Version: 2, accepted, payload: { signature, authorization } };
   return { kind: "shown", version: "mpp", payload };

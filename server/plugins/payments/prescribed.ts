@@ -29,11 +29,11 @@ export const numberOf = (
 
 /** Our own rows are asked under the agent's lock. They may be forgotten one day; the chain never forgets. */
 export async function refusalOf(
-  { isEnded }: PrescribedDeps,
+  deps: PrescribedDeps,
   { nonce, chainId, asset, payer, refusal }: Numbered,
 ): Promise<TargetRefusal | undefined> {
   if (refusal !== undefined || nonce === undefined) return refusal;
-  const isUsed = await isEnded(chainId, { asset, from: payer.walletAddress, nonce });
+  const isUsed = await deps.isEnded(chainId, { asset, from: payer.walletAddress, nonce });
   return isUsed ? { code: "challenge_already_used" } : undefined;
 }
 
