@@ -36,7 +36,7 @@ async function connected(t: Test, url: string, isOld: boolean): Promise<Call> {
   const transport = isOld
     ? new OldTransport(new URL(url))
     : new StreamableHTTPClientTransport(new URL(url));
-  await client.connect(transport as never);
+  await client.connect(transport);
   t.teardown(() => client.close());
   return async (name, args, payment) => {
     const _meta = payment === undefined ? {} : { [PAYMENT_META]: payment };

@@ -135,9 +135,9 @@ export async function oldToolServer(
           sessionIdGenerator: () => randomUUID(),
           enableJsonResponse: options.json === true,
           onsessioninitialized: (session) => void open.set(session, made),
+          onsessionclosed: (session) => void open.delete(session),
         });
-        made.onclose = () => void open.delete(made.sessionId ?? "");
-        await make().connect(made as Parameters<OldServer["connect"]>[0]);
+        await make().connect(made);
         transport = made;
       }
       return transport.handleRequest(request, response);

@@ -29,9 +29,9 @@ export interface ScriptedTools extends LocalServer {
   script: ToolScript;
   messages: Message[];
   proofs: Proof[];
-  reply(exchange: Pick<ToolExchange, "message" | "response">, result: object): void;
+  reply: (exchange: Pick<ToolExchange, "message" | "response">, result: object) => void;
   /** The result that asks for this much. */
-  terms(over?: Record<string, unknown>): object;
+  terms: (over?: Record<string, unknown>) => object;
 }
 
 export async function scriptedTools(
