@@ -6,6 +6,7 @@ import { wrapFetchWithPayment } from "@x402/fetch";
 import { create as createAxios } from "axios";
 import Fastify, { type FastifyInstance } from "fastify";
 import { Readable } from "node:stream";
+import type { FastifyRequest, FastifyReply } from "fastify";
 import t, { type Test } from "tap";
 import type { Hex } from "viem";
 import {
@@ -295,12 +296,16 @@ t.test("an outcome that stays unknown: the same proof fetches the same answer, o
   };
   let worked = 0;
   const { origin, payTo } = await openShop(t, chain, facilitator, (app) => {
-    app.get("/n", { config: { paywall: UP_TO } }, async (request, reply) => {
-      request.payment?.charge("0.01");
-      worked += 1;
-      void reply.header("x-secret", "of the answer");
-      return { worked };
-    });
+    app.get(
+      "/n",
+      { config: { paywall: UP_TO } },
+      async (request: FastifyRequest, reply: FastifyReply) => {
+        request.payment?.charge("0.01");
+        worked += 1;
+        void reply.header("x-secret", "of the answer");
+        return { worked };
+      },
+    );
   });
   const payer = newAccount();
   await chain.mint(payer.address, 1_000_000n);

@@ -1,4 +1,5 @@
 // Goal: our own wallet pays our own paywall whatever else it offers, and fetches again by signature what it has paid for.
+import type { FastifyRequest } from "fastify";
 import t from "tap";
 import { OneProcessStore } from "../../packages/paywall/src/paywall.ts";
 import { market, PAYEE } from "../x402-client/market.ts";
@@ -15,7 +16,7 @@ t.test("our wallet at our paywall", async (t) => {
     `${baseUrl}/api/x402`,
     (app) => {
       const again = { price: "0.001", again: { for: "1h" } };
-      app.get("/article", { config: { paywall: again } }, async (request) => {
+      app.get("/article", { config: { paywall: again } }, async (request: FastifyRequest) => {
         served += 1;
         return { served, kind: request.payment?.kind };
       });

@@ -19,6 +19,7 @@ import {
 } from "@x402/extensions/sign-in-with-x";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import Fastify, { type FastifyInstance } from "fastify";
+import type { FastifyRequest } from "fastify";
 import t from "tap";
 import type { PrivateKeyAccount } from "viem/accounts";
 import { OneProcessStore, paywall, type PaywallStore } from "../../packages/paywall/src/paywall.ts";
@@ -71,10 +72,14 @@ t.test("offers and receipts hold before the stock client's verifiers", async (t)
       app.get("/broken", { config: { paywall: { price: "0.01" } } }, async () => {
         throw new Error("after payment");
       });
-      app.get("/by-use", { config: { paywall: { price: { upTo: "0.05" } } } }, async (request) => {
-        request.payment?.charge("0.02");
-        return { ok: true };
-      });
+      app.get(
+        "/by-use",
+        { config: { paywall: { price: { upTo: "0.05" } } } },
+        async (request: FastifyRequest) => {
+          request.payment?.charge("0.02");
+          return { ok: true };
+        },
+      );
     },
     { payTo: seller.address, receipts: { signer: seller } },
   );

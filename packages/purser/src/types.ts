@@ -215,46 +215,13 @@ export type FetchResult = {
   omittedHeaders: string[];
   /** What to know of an answer that is not simply whole */
   note?: string;
-  /** Of a payment up to a maximum: what was signed, and what the chain shows was charged */
+  /** Of a payment up to a maximum: what was signed, and what the chain shows was charged. Of any: what the seller signed */
   receipt?: {
-    scheme: string;
+    scheme?: string;
     /** USDC as a decimal string, at most 6 decimals */
-    amount: string;
+    amount?: string;
     /** USDC as a decimal string, at most 6 decimals */
-    maximum: string;
-  };
-  /** Until then what was not charged stays set aside */
-  budgetReturnsAt?: string;
-  /** Paid for before, and told again (maxAge) */
-  cached?: true;
-  /** RFC 3339 time in UTC */
-  cachedAt?: string;
-  ageSeconds?: number;
-  /** The payment that bought it */
-  cachedPaymentId?: string;
-  /** The target took the wallet's signature for an earlier payment (sign-in-with-x) */
-  signedIn?: true;
-  /** The URL that was asked */
-  source: string;
-  /** HTTP status of the target; of a tool that was called: 200, or 500 if it failed */
-  status: number;
-  contentType: string | null;
-  /** CAIP-2 network id */
-  network: string | null;
-  /** EVM address; checksummed where we write it, and where it is written in mixed case */
-  payTo: string | null;
-  /** An id of this service */
-  paymentId: string | null;
-  /** The target answered with a success; apart from whether it was paid */
-  delivered: boolean;
-  /** Left of the daily limit */
-  remaining: string;
-  /** The answer of an earlier identical call without an Idempotency-Key, which nobody heard; nothing was paid now */
-  replayed?: true;
-  /** What to do to buy it again */
-  next?: string;
-  /** Of a payment */
-  receipt?: {
+    maximum?: string;
     /** What the seller signed (offer-and-receipt). It proves no payment: the chain does */
     evidence?: {
       /** The payee signed the receipt, and the offer where there is one, for this very payment */
@@ -293,6 +260,36 @@ export type FetchResult = {
       };
     };
   };
+  /** Until then what was not charged stays set aside */
+  budgetReturnsAt?: string;
+  /** Paid for before, and told again (maxAge) */
+  cached?: true;
+  /** RFC 3339 time in UTC */
+  cachedAt?: string;
+  ageSeconds?: number;
+  /** The payment that bought it */
+  cachedPaymentId?: string;
+  /** The target took the wallet's signature for an earlier payment (sign-in-with-x) */
+  signedIn?: true;
+  /** The URL that was asked */
+  source: string;
+  /** HTTP status of the target; of a tool that was called: 200, or 500 if it failed */
+  status: number;
+  contentType: string | null;
+  /** CAIP-2 network id */
+  network: string | null;
+  /** EVM address; checksummed where we write it, and where it is written in mixed case */
+  payTo: string | null;
+  /** An id of this service */
+  paymentId: string | null;
+  /** The target answered with a success; apart from whether it was paid */
+  delivered: boolean;
+  /** Left of the daily limit */
+  remaining: string;
+  /** The answer of an earlier identical call without an Idempotency-Key, which nobody heard; nothing was paid now */
+  replayed?: true;
+  /** What to do to buy it again */
+  next?: string;
   dryRun?: true;
   /** Dry run: how much of an answer is passed on */
   maxBytes?: number;

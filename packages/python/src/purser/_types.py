@@ -143,19 +143,10 @@ class FetchResultReceiptEvidence(TypedDict):
 
 
 class FetchResultReceipt(TypedDict):
+    scheme: NotRequired[str]
+    amount: NotRequired[str]
+    maximum: NotRequired[str]
     evidence: NotRequired[FetchResultReceiptEvidence]
-
-
-class FetchResultReceipt(TypedDict):
-    scheme: str
-    amount: str
-    maximum: str
-
-
-class FetchResultReceipt(TypedDict):
-    scheme: str
-    amount: str
-    maximum: str
 
 
 class FetchResultRequirementExtra(TypedDict):
@@ -250,7 +241,6 @@ class FetchResult(TypedDict):
     remaining: str
     replayed: NotRequired[Literal[True]]
     next: NotRequired[str]
-    receipt: NotRequired[FetchResultReceipt]
     dryRun: NotRequired[Literal[True]]
     maxBytes: NotRequired[int]
     price: NotRequired[Optional[str]]
