@@ -6,8 +6,7 @@ import { wrapFetchWithPayment } from "@x402/fetch";
 import { create as createAxios } from "axios";
 import Fastify, { type FastifyInstance } from "fastify";
 import { Readable } from "node:stream";
-import type { FastifyRequest, FastifyReply } from "fastify";
-import t, { type Test } from "tap";
+import t from "tap";
 import type { Hex } from "viem";
 import {
   EXACT_EIP3009,
@@ -261,7 +260,7 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
 async function emptied(chain: TestChain, account: ReturnType<typeof newAccount>): Promise<void> {
   const client = stockPayer(chain, account, ({ scheme }) => scheme === "exact");
   const sink = await openShop(
-    { teardown: (fn: () => unknown) => void sinks.push(fn) } as Pick<Test, "teardown">,
+    { teardown: (fn: () => unknown) => void sinks.push(fn) },
     chain,
     referenceFacilitator(chain),
     (app) => void app.get("/", { config: { paywall: { price: "0.05" } } }, async () => ({})),
@@ -296,16 +295,12 @@ t.test("an outcome that stays unknown: the same proof fetches the same answer, o
   };
   let worked = 0;
   const { origin, payTo } = await openShop(t, chain, facilitator, (app) => {
-    app.get(
-      "/n",
-      { config: { paywall: UP_TO } },
-      async (request: FastifyRequest, reply: FastifyReply) => {
-        request.payment?.charge("0.01");
-        worked += 1;
-        void reply.header("x-secret", "of the answer");
-        return { worked };
-      },
-    );
+    app.get("/n", { config: { paywall: UP_TO } }, async (request, reply) => {
+      request.payment?.charge("0.01");
+      worked += 1;
+      void reply.header("x-secret", "of the answer");
+      return { worked };
+    });
   });
   const payer = newAccount();
   await chain.mint(payer.address, 1_000_000n);
@@ -362,7 +357,8 @@ t.test("two processes that work for one proof: one is paid, and answers", async 
     );
     const [answer, ...more] = answers.filter(({ status }) => status === 200);
     t.equal(more.length, 0);
-    const { used } = (await answer?.json()) as { used: string };
+    if (!answer) throw new Error("nobody answered");
+    const { used } = (await answer.json()) as { used: string };
     t.equal(await balanceOf(chain, payTo), used === "0.01" ? 10_000n : 30_000n);
     const loser = answers.find(({ status }) => status === 402);
     t.match(loser && receiptOf(loser), { success: false, errorReason: "duplicate_settlement" });
@@ -376,8 +372,7 @@ t.test("whose gas for an allowance is paid is announced as the facilitator says"
       t,
       chain,
       {
-        verify: reference.verify,
-        settle: reference.settle,
+        ...reference,
         getSupported: async () => ({ ...(await reference.getSupported()), extensions }),
       },
       routes,

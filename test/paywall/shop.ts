@@ -6,7 +6,7 @@ import { toClientEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { UptoEvmScheme } from "@x402/evm/upto/client";
 import type { PaymentRequirements } from "@x402/core/types";
-import Fastify from "fastify";
+import Fastify, { type FastifyInstance } from "fastify";
 import type { Test } from "tap";
 import { parseAbi } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -27,12 +27,12 @@ export async function openShop(
   t: Pick<Test, "teardown">,
   chain: TestChain,
   facilitator: FacilitatorClient | string,
-  addRoutes: (app: ReturnType<typeof Fastify>) => void,
+  addRoutes: (app: FastifyInstance) => void,
   options: Partial<PaywallOptions> = {},
 ) {
   const payTo = options.payTo ?? newAccount().address;
   const logged: string[] = [];
-  const app = Fastify({
+  const app: FastifyInstance = Fastify({
     logger: {
       level: "error",
       stream: { write: (line: string) => void logged.push(line) },
@@ -45,7 +45,7 @@ export async function openShop(
     schemes: ALL_SCHEMES,
     ...options,
   });
-  addRoutes(app as never);
+  addRoutes(app);
   const origin = await app.listen({ host: "127.0.0.1", port: 0 });
   t.teardown(() => app.close());
   return { app, payTo, origin, logged };

@@ -176,7 +176,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
       const both = stockPayer(chain, payer).registerExtension(
         createSIWxClientExtension({ signers: [payer] }),
       );
-      const http = wrapFetchWithPayment(patient, new x402HTTPClient(both) as never);
+      const http = wrapFetchWithPayment(patient, new x402HTTPClient(both));
       t.same(await (await http(url)).json(), { kind: "again", payer: payer.address });
       t.equal(await balanceOf(chain, payer.address), before, "and nothing was paid");
       const fresh = newAccount();

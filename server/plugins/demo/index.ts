@@ -209,10 +209,12 @@ async function chainStats(network: NetworkFacts, blocks: BlockReader) {
 }
 
 /** Up to the newest. */
-async function blocksFrom({ latest, at }: BlockReader, from: bigint, count: number) {
-  const { number: newest } = await latest();
+async function blocksFrom(chain: BlockReader, from: bigint, count: number) {
+  const { number: newest } = await chain.latest();
   const heights = Array.from({ length: count }, (_, index) => from + BigInt(index));
-  const found = await Promise.all(heights.filter((height) => height <= newest).map(at));
+  const found = await Promise.all(
+    heights.filter((height) => height <= newest).map((height) => chain.at(height)),
+  );
   return found.map(({ number, hash, timestamp, gasUsed, transactions }) => ({
     height: Number(number),
     hash,
