@@ -7,6 +7,8 @@ import type { SpendRequest } from "../../schemas/payments.ts";
 import { refuseField } from "../agents/rules.ts";
 import type { PayRequest } from "./agent-payments.ts";
 
+export { MAX_VALID_SECONDS, type WalletBalance } from "./agent-payments.ts";
+
 /** Reads what an agent wrote, or says which field is wrong and why. */
 export function readSpend(
   body: SpendRequest,

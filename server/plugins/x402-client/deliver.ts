@@ -58,8 +58,7 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
     authorization: job.authorization,
     paymentId: job.key.paymentId,
   });
-  const ask: ClientDeps["ask"] = (request) => deps.ask(request);
-  const show = (target: TargetRequest) => showProof(ask, target, proof);
+  const show = (target: TargetRequest) => showProof((asked) => deps.ask(asked), target, proof);
   const shown = await showAtMostTwice(show, job.target, SECOND_TRY_MS);
   await deps.fault("answered");
   // Whoever has to bring this to its end begins with the seller's answer, and asks for no other.
