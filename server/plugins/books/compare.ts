@@ -55,7 +55,7 @@ export const keyOf = ({ from, nonce }: { from: string; nonce: string }): string 
   `${from}:${nonce}`;
 
 /** The transfer each use of an authorization made, and the transfers out of our wallets that none made. */
-function matchTransfers(logs: readonly WalletLog[], wallets: ReadonlyMap<Address, string>) {
+function matchTransfers(logs: readonly WalletLog[], wallets: { has(wallet: Address): boolean }) {
   const transferOf = new Map<EndLog, TransferLog>();
   const unexplained: TransferLog[] = [];
   const waiting = new Map<string, EndLog>();
@@ -76,7 +76,7 @@ function matchTransfers(logs: readonly WalletLog[], wallets: ReadonlyMap<Address
 /** Transfers out of our wallets that no event of the token explains. */
 export const unexplainedIn = (
   logs: readonly WalletLog[],
-  wallets: ReadonlyMap<Address, string>,
+  wallets: ReadonlySet<Address>,
 ): ReadonlySet<WalletLog> => new Set(matchTransfers(logs, wallets).unexplained);
 
 /** Whether all logs of its transaction show this transfer, and no authorization that made it. */

@@ -16,13 +16,7 @@ import {
   type RpcReceipt,
 } from "../../infra/chain/contracts.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
-import {
-  queriesFor,
-  readBalancesAt,
-  readBlock,
-  readWalletLogs,
-  withUses,
-} from "../../infra/chain/wallet-logs.ts";
+import * as walletLogs from "../../infra/chain/wallet-logs.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
 import { finalizeSettlements } from "../settlement/store.ts";
@@ -50,6 +44,10 @@ declare module "fastify" {
   }
 }
 
+const { queriesFor, readBalancesAt, readBlock, readWalletLogs, withUses } = walletLogs;
+const explained =
+  (chain: ChainClient, wallets: readonly Address[]) => (logs: walletLogs.WalletLog[]) =>
+    withUses(chain, logs, unexplainedIn(logs, new Set(wallets)));
 const LEASE_SECONDS = 30;
 const FIRST_LOOK_MS = 3_000;
 const MIN_POLL_MS = 1_000;
@@ -162,10 +160,7 @@ export default fp(
           return client.getBlockNumber({ cacheTime: 0 });
         },
         block: (blockNumber) => readBlock(chain, blockNumber),
-        logs: async (args) => {
-          const logs = await readWalletLogs(chain, args);
-          return withUses(chain, logs, unexplainedIn(logs, await wallets.read()));
-        },
+        logs: (args) => readWalletLogs(chain, args).then(explained(chain, args.wallets)),
         wallets: () => wallets.read(),
         balancesAt: (those, block) => readBalancesAt(chain, those, block),
         knownBalances: (those) => store.readKnownBalances(app.prisma, chainId, those),

@@ -1,6 +1,8 @@
 /** Rules as the statement of store.ts spells the columns they are kept in: the two are compared before each signature. */
 import type { Address } from "viem";
+import type { Authorization } from "../../core/authorization.ts";
 import { payeeKey, type Payee, type RulesInForce } from "../../core/rules.ts";
+import { ApiError } from "../../errors.ts";
 import type { LoadedWallet, PaidAt, Verified } from "./covers.ts";
 import { NotSignedFor } from "./envelope.ts";
 
@@ -43,3 +45,26 @@ export function assertSameColumns(loaded: LoadedWallet, verified: Verified, paid
     throw fail("the row of its payee is not what was sealed");
   if (loaded.latestVersion !== verified.version) throw fail("its policy is not the latest one");
 }
+
+/** The books agree with one another, so this is no forgery: the rules changed after it was decided. */
+export function assertCovered(
+  { nowSeconds }: LoadedWallet,
+  verified: Verified,
+  {
+    authorization,
+    site,
+  }: { authorization: Pick<Authorization, "to" | "value">; site: string | undefined },
+): void {
+  const payment = {
+    payee: authorization.to,
+    valueAtomic: authorization.value,
+    nowSeconds,
+    ...(site === undefined ? {} : { site }),
+  };
+  if (verified.status !== "active" || !verified.judge(payment).covered) throw changedMeanwhile();
+}
+
+export const changedMeanwhile = (): ApiError =>
+  new ApiError("service_unavailable", {
+    detail: "The agent's rules changed while this was being paid. Nothing was signed; ask again.",
+  });

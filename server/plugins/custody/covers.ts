@@ -22,7 +22,7 @@ import {
   type RulesInForce,
 } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
-import { assertSameColumns, columnsText } from "./columns.ts";
+import { assertCovered, assertSameColumns, changedMeanwhile, columnsText } from "./columns.ts";
 import {
   CustodyError,
   NOTHING,
@@ -353,26 +353,3 @@ export class Covers {
 
 const keyOf = (wallet: WalletName): string =>
   `${wallet.agentId}|${wallet.address}|${wallet.ownerAddress}|${wallet.ownerChainId}|${wallet.policyDigest}|${wallet.rulesDigest}`;
-
-/** The books agree with one another, so this is no forgery: the rules changed after it was decided. */
-function assertCovered(
-  { nowSeconds }: LoadedWallet,
-  verified: Verified,
-  {
-    authorization,
-    site,
-  }: { authorization: Pick<Authorization, "to" | "value">; site: string | undefined },
-): void {
-  const payment = {
-    payee: authorization.to,
-    valueAtomic: authorization.value,
-    nowSeconds,
-    ...(site === undefined ? {} : { site }),
-  };
-  if (verified.status !== "active" || !verified.judge(payment).covered) throw changedMeanwhile();
-}
-
-const changedMeanwhile = (): ApiError =>
-  new ApiError("service_unavailable", {
-    detail: "The agent's rules changed while this was being paid. Nothing was signed; ask again.",
-  });

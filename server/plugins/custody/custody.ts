@@ -238,10 +238,10 @@ export class Custody {
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex> {
     const network = this.#networkOf(key);
-    const { cancelDigest } = paymentSchemeOf(key);
-    if (!cancelDigest) throw new CustodyError("nobody can cancel this for its payer");
+    const scheme = paymentSchemeOf(key);
+    if (!scheme.cancelDigest) throw new CustodyError("nobody can cancel this for its payer");
     const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
-    return this.#sign(wallet, cancelDigest(network, wallet.address, key.nonce));
+    return this.#sign(wallet, scheme.cancelDigest(network, wallet.address, key.nonce));
   }
 
   /**

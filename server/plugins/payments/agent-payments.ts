@@ -1,6 +1,6 @@
 /** An agent's own payments: what a spend and a fetch share before anything is signed, and the spend itself. */
 import { getAddress, type Address, type Hex } from "viem";
-import type { Authorization, Nonce } from "../../core/authorization.ts";
+import type { Authorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
 import type { Cover } from "../custody/covers.ts";
 import type { Approvals } from "../approvals/approvals.ts";
@@ -17,13 +17,11 @@ import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
 import type { PayFlow } from "./pay.ts";
 import type { Asked, NotReserved, PayOrder, Settled } from "./pay-order.ts";
-import type { SpendRequest } from "../../schemas/payments.ts";
-import { parseAddress, plainWords } from "../../core/foreign-text.ts";
-import { formatAtomic, parsePayable } from "../../core/money.ts";
+import { plainWords } from "../../core/foreign-text.ts";
+import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { Fields, Scheme } from "../../schemes/scheme.ts";
-import { refuseField } from "../agents/rules.ts";
 import type { Answer } from "./idempotency.ts";
 import { notLiftable, numberOf, refusalOf, type PrescribedDeps } from "./prescribed.ts";
 
@@ -149,7 +147,7 @@ export class AgentReserve {
         validAfter: 0n,
         validBefore: reserved.validBeforeSeconds,
         // An approval's order allows one authorization, whatever its row says: the one its digest numbers.
-        nonce: approval?.nonce ?? wordOf(asked.nonce),
+        nonce: approval?.nonce ?? (asked.nonce.slice(-66) as Hex),
         extra,
       }),
     };
@@ -238,8 +236,8 @@ export class AgentReserve {
 function withoutBalance(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
-  const { payer, validForSeconds = MAX_VALID_SECONDS, balance: _, ...rest } = request;
-  const { requestApproval: _asks, scheme = TOKEN_SCHEME, extra: _theirs, ...asked } = rest;
+  const { payer, validForSeconds = MAX_VALID_SECONDS, scheme = TOKEN_SCHEME, ...rest } = request;
+  const { balance: _, requestApproval: _asks, extra: _theirs, ...asked } = rest;
   return {
     ...asked,
     ...(scheme.isMetered === true && { isMaximum: true }),
@@ -250,8 +248,6 @@ function withoutBalance(
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
-
-const wordOf = (nonce: Nonce): Hex => nonce.slice(-66) as Hex;
 
 /** What an owner reads before signing hides nothing: agents repeat what strangers told them. */
 const shownWords = (text: string | null | undefined): string | null =>
@@ -325,40 +321,4 @@ export class Spend {
       remaining: formatAtomic(paid.remainingAtomic),
     };
   }
-}
-
-/** Reads what an agent wrote, or says which field is wrong and why. */
-export function readSpend(
-  body: SpendRequest,
-  wallet: { walletAddress: Address; network: NetworkFacts },
-): Pick<PayRequest, "chainId" | "asset" | "to" | "amountAtomic" | "memo"> {
-  const amount = parsePayable(body.amount);
-  if (!amount.ok) throw refuseField("invalid_amount", "body.amount", amount.reason);
-  const { network } = wallet;
-  const to = readPayee(body.recipient, "body.recipient", {
-    walletAddress: wallet.walletAddress,
-    asset: network.usdc.address,
-  });
-  return {
-    chainId: network.chainId,
-    asset: network.usdc.address.toLowerCase() as Address,
-    to,
-    amountAtomic: amount.atomic,
-    memo: body.memo,
-  };
-}
-
-/** An address that can be paid: not nobody's, not the token's, not the payer's own. */
-export function readPayee(
-  text: string,
-  path: string,
-  wallet: { walletAddress: Address; asset: Address },
-): Address {
-  const parsed = parseAddress(text);
-  if (!parsed.ok) throw refuseField("invalid_address", path, parsed.reason);
-  if (parsed.address === wallet.walletAddress.toLowerCase())
-    throw refuseField("invalid_address", path, "is the paying wallet itself");
-  if (parsed.address === wallet.asset.toLowerCase())
-    throw refuseField("invalid_address", path, "is the token's contract, which cannot be paid");
-  return parsed.address;
 }

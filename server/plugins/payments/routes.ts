@@ -15,7 +15,8 @@ import {
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/change.ts";
 import { refuseField } from "../agents/rules.ts";
-import { askedApproval, readSpend } from "./agent-payments.ts";
+import { askedApproval } from "./agent-payments.ts";
+import { readSpend } from "./spend-request.ts";
 
 const SPEND = "POST /api/agents/spend";
 

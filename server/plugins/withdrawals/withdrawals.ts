@@ -13,7 +13,7 @@ import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../agents/rules.ts";
 import { clocksApart, heldKey } from "../guardrails/decide.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
-import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/agent-payments.ts";
+import { MAX_VALID_SECONDS, readPayee, type WalletBalance } from "../payments/spend-request.ts";
 import type { Answer } from "../payments/idempotency.ts";
 import type { PayFlow } from "../payments/pay.ts";
 import type { Reservation, Settled } from "../payments/pay-order.ts";

@@ -18,6 +18,7 @@ import { evidenceOf, keepEvidence } from "./evidence.ts";
 import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
+import { endOf, isUncancelable, lookOnce, returningAt } from "./uncancelable.ts";
 import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
 import {
   isSafe,
@@ -52,8 +53,6 @@ export interface SignedJob {
 
 /** The second showing of one authorization gets less time than the first. */
 const SECOND_TRY_MS = 10_000;
-/** A seller that failed has collected by now, or may do so until the authorization has run out. */
-const LOOK_MS = 3_000;
 /** Beyond all the waits a request may make after it reserved: then its process has died. */
 const ABANDONED_AFTER_MS = 5_000;
 
@@ -64,8 +63,7 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
     authorization: job.authorization,
     paymentId: job.key.paymentId,
   });
-  const ask: ClientDeps["ask"] = (request) => deps.ask(request);
-  const show = (target: TargetRequest) => showProof(ask, target, proof);
+  const show = (target: TargetRequest) => showProof((asked) => deps.ask(asked), target, proof);
   const shown = await showAtMostTwice(show, job.target, SECOND_TRY_MS);
   await deps.fault("answered");
   // Whoever has to bring this to its end begins with the seller's answer, and asks for no other.
@@ -234,16 +232,11 @@ async function handedOver(
   };
 }
 
-/** From then on nobody can use it. */
-const endOf = ({ validBefore }: SignedAuthorization): Date => new Date(Number(validBefore) * 1_000);
-
 const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): Delivered => ({
   kind: "unknown",
   error: unknownError(job.key.paymentId, why, {
     ...deliveredMembers(job.target, seen),
-    ...(isUncancelable(job.authorization) && {
-      budgetReturnsAt: endOf(job.authorization).toISOString(),
-    }),
+    ...returningAt(job.authorization),
   }),
   afterwards: () => recordLast(deps, job, seen),
 });
@@ -317,10 +310,10 @@ export async function recover(
 
 async function cancel(
   deps: Pick<ClientDeps, "settlement" | "signCancel" | "settleWaitMs" | "log">,
-  { key, authorization, hint }: Pick<FailedPayment, "key" | "authorization"> & { hint?: Hex },
+  { key, authorization }: Pick<FailedPayment, "key" | "authorization">,
 ): Promise<CancelOutcome> {
   const { chainId, asset, from, nonce, terms } = authorization;
-  if (isUncancelable(authorization)) return lookOnce(deps, { key, authorization, hint });
+  if (isUncancelable(authorization)) return lookOnce(deps, key, authorization);
   try {
     const cancelSignature = await deps.signCancel(key.agentId, { chainId, asset, nonce, terms });
     return await deps.settlement.requestCancel({
@@ -333,24 +326,6 @@ async function cancel(
     deps.log.warn({ err: error, ...key }, "authorization not canceled");
     return { status: "pending" };
   }
-}
-
-const isUncancelable = (authorization: SignedAuthorization): boolean =>
-  paymentSchemeOf(authorization).cancelDigest === undefined;
-
-/** What nobody can cancel for its payer: the chain says whether it was used, and else its end is waited for. */
-async function lookOnce(
-  deps: Pick<ClientDeps, "settlement" | "settleWaitMs">,
-  { key, authorization, hint }: Pick<FailedPayment, "key" | "authorization"> & { hint?: Hex },
-): Promise<CancelOutcome> {
-  const timeoutMs = Math.min(deps.settleWaitMs, LOOK_MS);
-  const found = await deps.settlement.wait(key.paymentId, timeoutMs, {
-    look: true,
-    ...(hint && { txHash: hint }),
-  });
-  if (found.status === "settled") return found;
-  if (found.status !== "pending") return { status: "expired" };
-  return { status: "lapsing", until: endOf(authorization) };
 }
 
 function paidForNothing(
