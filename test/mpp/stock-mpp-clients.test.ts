@@ -1,58 +1,20 @@
 // Goal: published MPP clients pay our paywall unmodified, mppx's own validator finds nothing wrong, and one credential pays for one answer of one resource.
 import { execFile } from "node:child_process";
-import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { promisify } from "node:util";
 import { Challenge, Credential } from "mppx";
 import { evm, Mppx } from "mppx/client";
-import t, { type Test } from "tap";
-import { parseAbi, type Address } from "viem";
+import t from "tap";
+import type { Address } from "viem";
 import { fromBase64Url, toBase64Url } from "../../packages/paywall/src/mpp-wire.ts";
-import { testApp, type TestApp } from "../helpers/app.ts";
-import type { TestAccount } from "../helpers/chain.ts";
-import { pythonWith } from "../helpers/python.ts";
+import { testApp } from "../helpers/app.ts";
+import { shop, PAID, type Shop } from "./shop.ts";
 import { stockClient } from "../paywall/stock.ts";
 
 const run = promisify(execFile);
-const PAID = "/api/arc-stats";
-const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
-const PYMPP = "pympp[evm]==0.16.0";
 
 interface Validated {
   summary: { failed: number };
   endpoints: Record<"challenge" | "errorHandling", { label: string; severity: string }[]>[];
-}
-
-interface Shop extends TestApp {
-  payer: TestAccount;
-  /** Of the payer's wallet, in atomic units. */
-  held(): Promise<bigint>;
-  settlements(): Promise<number>;
-}
-
-async function shop(t: Test): Promise<Shop> {
-  const made = await testApp(t, { listen: true, env: { SETTLE_WAIT_MS: "10000" } });
-  const { chain, database } = made;
-  const payer = chain.accounts[1];
-  if (!payer) throw new Error("the test chain has no accounts");
-  await chain.mint(payer.address, 1_000_000n);
-  return {
-    ...made,
-    payer,
-    held: () =>
-      chain.publicClient.readContract({
-        address: chain.usdc,
-        abi: ERC20,
-        functionName: "balanceOf",
-        args: [payer.address],
-      }),
-    async settlements() {
-      const { rows } = await database.pool.query<{ count: string }>(
-        "SELECT count(*)::text AS count FROM settlements",
-      );
-      return Number(rows[0]?.count);
-    },
-  };
 }
 
 const methodOf = ({ chain, payer }: Shop) =>
@@ -100,27 +62,6 @@ t.test("a paywall that asks by MPP too", async (t) => {
       reference: /^0x[0-9a-f]{64}$/,
     });
     t.equal(answer.headers.get("payment-response"), null, "paid by MPP, not by x402");
-  });
-
-  await t.test("pympp pays", async (t) => {
-    const python = await pythonWith([PYMPP], (clean) => t.teardown(clean));
-    if ("missing" in python) {
-      t.pass("the published Python client", { skip: python.missing });
-      return;
-    }
-    const program = join(python.bin, "pay.py");
-    await writeFile(program, PROGRAM);
-    const before = await made.held();
-    const { stdout } = await run(python.python, [program], {
-      env: {
-        URL: `${baseUrl}${PAID}`,
-        KEY: payer.privateKey,
-        USDC: made.chain.usdc,
-        CHAIN_ID: String(made.chain.chainId),
-      },
-    });
-    t.match(JSON.parse(stdout), { status: 200, receipt: { method: "evm", status: "success" } });
-    t.equal(before - (await made.held()), 1000n);
   });
 
   await t.test("mppx validate finds nothing wrong", async (t) => {
@@ -233,27 +174,3 @@ t.test("a paywall that asks by MPP too", async (t) => {
 });
 
 const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64");
-
-const PROGRAM = `
-import asyncio, base64, json, os
-from eth_account import Account
-from mpp.client import Mpp
-from mpp.methods.evm import client as evm
-
-async def main():
-    method = evm.charge(
-        currency=os.environ["USDC"], account=Account.from_key(os.environ["KEY"]),
-        chain_id=int(os.environ["CHAIN_ID"]), decimals=6,
-        authorization={"name": "USDC", "version": "2"},
-    )
-    async with Mpp(methods=[method]) as client:
-        answer = await client.fetch(os.environ["URL"])
-    receipt = answer.headers.get("payment-receipt", "")
-    padded = receipt + "=" * (-len(receipt) % 4)
-    print(json.dumps({
-        "status": answer.status_code,
-        "receipt": json.loads(base64.urlsafe_b64decode(padded)) if receipt else answer.text,
-    }))
-
-asyncio.run(main())
-`;

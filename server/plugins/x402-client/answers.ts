@@ -170,15 +170,8 @@ function describedBy({ resource }: Pick<Offer, "resource">, chosen: ChosenTerms)
 }
 
 /** The terms as we read and checked them; what else the seller wrote in the entry is not here. */
-const checkedTerms = ({
-  scheme,
-  terms,
-  network,
-  amountAtomic,
-  payTo,
-  asset,
-}: ChosenTerms): Body => ({
-  scheme: scheme.name,
+const checkedTerms = ({ terms, network, amountAtomic, payTo, asset }: ChosenTerms): Body => ({
+  scheme: terms.scheme,
   network: network.id,
   amount: amountAtomic.toString(),
   asset: getAddress(asset),

@@ -1,0 +1,40 @@
+// Our own paid route, and somebody with money who would pay for it.
+import type { Test } from "tap";
+import { parseAbi } from "viem";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import type { TestAccount } from "../helpers/chain.ts";
+
+export const PAID = "/api/arc-stats";
+const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
+
+export interface Shop extends TestApp {
+  payer: TestAccount;
+  /** Of the payer's wallet, in atomic units. */
+  held(): Promise<bigint>;
+  settlements(): Promise<number>;
+}
+
+export async function shop(t: Test): Promise<Shop> {
+  const made = await testApp(t, { listen: true, env: { SETTLE_WAIT_MS: "10000" } });
+  const { chain, database } = made;
+  const payer = chain.accounts[1];
+  if (!payer) throw new Error("the test chain has no accounts");
+  await chain.mint(payer.address, 1_000_000n);
+  return {
+    ...made,
+    payer,
+    held: () =>
+      chain.publicClient.readContract({
+        address: chain.usdc,
+        abi: ERC20,
+        functionName: "balanceOf",
+        args: [payer.address],
+      }),
+    async settlements() {
+      const { rows } = await database.pool.query<{ count: string }>(
+        "SELECT count(*)::text AS count FROM settlements",
+      );
+      return Number(rows[0]?.count);
+    },
+  };
+}
