@@ -8,10 +8,9 @@ from x402 import x402Client, x402ResourceServer
 from x402.http import FacilitatorConfig, HTTPFacilitatorClient
 from x402.mcp import create_payment_wrapper
 from x402.mcp.client import x402MCPSession
-from x402.mcp.types import ResourceInfo
 from x402.mechanisms.evm.exact import register_exact_evm_client, register_exact_evm_server
 from x402.mechanisms.evm.signers import EthAccountSigner
-from x402.schemas import AssetAmount, ResourceConfig
+from x402.schemas import AssetAmount, ResourceConfig, ResourceInfo
 
 
 def serve(facilitator, network, asset, pay_to, port):
