@@ -1,6 +1,7 @@
 // Paying clients exactly as their users write them with the published packages; the lines of the README are these.
 import { wrapAxiosWithPayment, x402Client as olderClient } from "@x402/axios";
 import { ExactEvmScheme, toClientEvmSigner } from "@x402/evm";
+import { UptoEvmScheme } from "@x402/evm/upto/client";
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import { create } from "axios";
 import type { Address, LocalAccount, PublicClient } from "viem";
@@ -26,6 +27,7 @@ export function fetchClient({ account, network, usdc, reader }: ClientOptions): 
   const signer = reader ? toClientEvmSigner(account, reader) : account;
   const client = new x402Client()
     .register(network, new ExactEvmScheme(signer))
+    .register(network, new UptoEvmScheme(signer))
     // Clients since 2.23 refuse assets they do not know: this line lets them pay with Arc's USDC.
     .setSpendControls({
       allowedAssets: [{ network, asset: usdc, maxAmountPerPayment: "1000000" }],
@@ -47,8 +49,11 @@ export function fetchClient({ account, network, usdc, reader }: ClientOptions): 
   };
 }
 
-export function axiosClient({ account, network }: ClientOptions): PayingClient {
-  const client = new olderClient().register(network, new ExactEvmScheme(account));
+export function axiosClient({ account, network, reader }: ClientOptions): PayingClient {
+  const signer = reader ? toClientEvmSigner(account, reader) : account;
+  const client = new olderClient()
+    .register(network, new ExactEvmScheme(signer))
+    .register(network, new UptoEvmScheme(signer));
   const api = wrapAxiosWithPayment(create({ validateStatus: (status) => status === 200 }), client);
   return async (url) => {
     const response = await api.get<unknown>(url);

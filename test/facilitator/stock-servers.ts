@@ -4,7 +4,11 @@ import type { AddressInfo, Server } from "node:net";
 import { serve } from "@hono/node-server";
 import { HTTPFacilitatorClient } from "@x402/core/server";
 import { ExactEvmScheme } from "@x402/evm/exact/server";
-import { declareEip2612GasSponsoringExtension } from "@x402/extensions";
+import { UptoEvmScheme } from "@x402/evm/upto/server";
+import {
+  declareEip2612GasSponsoringExtension,
+  declareErc20ApprovalGasSponsoringExtension,
+} from "@x402/extensions";
 import * as forExpress from "@x402/express";
 import * as forHono from "@x402/hono";
 import express from "express";
@@ -24,15 +28,50 @@ export interface PaidApiOptions {
   usdc: Address;
   payTo: Address;
   flow: "authorization" | "upfront";
-  /** Asks for Permit2, and lets the facilitator pay the gas of its allowance. */
-  permit2?: boolean;
+  /** Beside `/paid`: one route for each of RAILS, at `/rails/<name>`. */
+  rails?: boolean;
   /** A second route with the same terms beside `/paid`. */
   alsoAt?: string;
 }
 
 const AMOUNT = "12345";
 
-function routes({ network, usdc, payTo, flow, permit2 = false, alsoAt }: PaidApiOptions) {
+/** What is used of `upto`'s maximum. */
+export const USED_ATOMIC = 7_777n;
+
+/** Ways to be paid over Permit2: the scheme, and what a client without an allowance may send along. */
+export const RAILS = {
+  permit2: { scheme: "exact", extensions: {} },
+  "permit2-permit": { scheme: "exact", extensions: declareEip2612GasSponsoringExtension() },
+  "permit2-approval": { scheme: "exact", extensions: declareErc20ApprovalGasSponsoringExtension() },
+  upto: { scheme: "upto", extensions: {} },
+  "upto-permit": { scheme: "upto", extensions: declareEip2612GasSponsoringExtension() },
+  "upto-approval": { scheme: "upto", extensions: declareErc20ApprovalGasSponsoringExtension() },
+} as const;
+
+const railRoutes = ({ network, usdc, payTo }: PaidApiOptions) =>
+  Object.fromEntries(
+    Object.entries(RAILS).map(([name, { scheme, extensions }]) => [
+      `GET /rails/${name}`,
+      {
+        accepts: {
+          scheme,
+          network,
+          payTo,
+          price: {
+            amount: AMOUNT,
+            asset: usdc,
+            extra: { name: "USDC", version: "2", assetTransferMethod: "permit2" },
+          },
+        },
+        description: "A paid answer",
+        extensions,
+      },
+    ]),
+  );
+
+function routes(options: PaidApiOptions) {
+  const { network, usdc, payTo, flow, rails, alsoAt } = options;
   const paid = {
     accepts: {
       scheme: "exact",
@@ -42,14 +81,17 @@ function routes({ network, usdc, payTo, flow, permit2 = false, alsoAt }: PaidApi
       price: {
         amount: AMOUNT,
         asset: usdc,
-        extra: { name: "USDC", version: "2", ...(permit2 && { assetTransferMethod: "permit2" }) },
+        extra: { name: "USDC", version: "2" },
       },
       ...(flow === "upfront" && { extra: { paymentFlow: "upfront" } }),
     },
     description: "A paid answer",
-    ...(permit2 && { extensions: declareEip2612GasSponsoringExtension() }),
   };
-  return { "GET /paid": paid, ...(alsoAt !== undefined && { [`GET ${alsoAt}`]: paid }) };
+  return {
+    "GET /paid": paid,
+    ...(alsoAt !== undefined && { [`GET ${alsoAt}`]: paid }),
+    ...(rails && railRoutes(options)),
+  };
 }
 
 function facilitatorOf({ facilitatorUrl, facilitatorKey }: PaidApiOptions): HTTPFacilitatorClient {
@@ -78,13 +120,18 @@ const closing = (server: Server): Promise<void> =>
 export async function expressApi(t: Test, options: PaidApiOptions): Promise<PaidApi> {
   let served = 0;
   const app = express();
-  const resourceServer = new forExpress.x402ResourceServer(facilitatorOf(options)).register(
-    options.network,
-    new ExactEvmScheme(),
-  );
+  const resourceServer = new forExpress.x402ResourceServer(facilitatorOf(options))
+    .register(options.network, new ExactEvmScheme())
+    .register(options.network, new UptoEvmScheme());
   app.use(forExpress.paymentMiddleware(routes(options), resourceServer));
   app.get(["/paid", options.alsoAt ?? "/paid"], (_request, response) => {
     served += 1;
+    response.json({ secret: 42 });
+  });
+  app.get("/rails/:rail", (request, response) => {
+    served += 1;
+    if (request.params.rail.startsWith("upto"))
+      forExpress.setSettlementOverrides(response, { amount: String(USED_ATOMIC) });
     response.json({ secret: 42 });
   });
   const server = createServer(app).listen(0, "127.0.0.1");
@@ -96,13 +143,18 @@ export async function expressApi(t: Test, options: PaidApiOptions): Promise<Paid
 export async function honoApi(t: Test, options: PaidApiOptions): Promise<PaidApi> {
   let served = 0;
   const app = new Hono();
-  const resourceServer = new forHono.x402ResourceServer(facilitatorOf(options)).register(
-    options.network,
-    new ExactEvmScheme(),
-  );
+  const resourceServer = new forHono.x402ResourceServer(facilitatorOf(options))
+    .register(options.network, new ExactEvmScheme())
+    .register(options.network, new UptoEvmScheme());
   app.use(forHono.paymentMiddleware(routes(options), resourceServer));
   app.get("/paid", (context) => {
     served += 1;
+    return context.json({ secret: 42 });
+  });
+  app.get("/rails/:rail", (context) => {
+    served += 1;
+    if (context.req.param("rail").startsWith("upto"))
+      forHono.setSettlementOverrides(context, { amount: String(USED_ATOMIC) });
     return context.json({ secret: 42 });
   });
   const server = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" }) as unknown as Server;
