@@ -21,6 +21,15 @@ import {
 /** Moves the token by a signature alone: what is not paid to a seller who asks otherwise. */
 export { exactEip3009 as TOKEN_SCHEME } from "./exact-eip3009/index.ts";
 
+/** What a contract may take of a wallet: no payment, and signed only beside one. */
+export {
+  allowanceCall,
+  allowanceOf,
+  permitDigest,
+  permitsCall,
+  type AllowanceWanted,
+} from "./allowance/index.ts";
+
 /** What the token itself logs, whichever scheme moved it. */
 export { AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER } from "./exact-eip3009/onchain.ts";
 

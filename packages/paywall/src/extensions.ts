@@ -4,6 +4,7 @@ import {
   declareEip2612GasSponsoringExtension,
   declareErc20ApprovalGasSponsoringExtension,
 } from "@x402/extensions";
+import { isOverPermit2 } from "./scheme.ts";
 import { declareDiscoveryExtension } from "@x402/extensions/bazaar";
 
 /** A facilitator that announces one of these pays the gas of a payer's allowance to Permit2. */
@@ -11,9 +12,6 @@ const SPONSORING: Record<string, () => Record<string, object>> = {
   eip2612GasSponsoring: declareEip2612GasSponsoringExtension,
   erc20ApprovalGasSponsoring: declareErc20ApprovalGasSponsoringExtension,
 };
-
-export const isOverPermit2 = ({ extra }: PaymentRequirements): boolean =>
-  extra["assetTransferMethod"] === "permit2";
 
 /** `announced` by the facilitator. */
 export function sponsoringFor(

@@ -18,7 +18,8 @@ import {
   toBase64Url,
   type PaymentChallenge,
 } from "./mpp-wire.ts";
-import { isForVersion1, type Proof } from "./protocol.ts";
+import type { Proof } from "./protocol.ts";
+import { isForVersion1 } from "./scheme.ts";
 
 export interface MppOptions {
   /** At least 32 bytes, the same at every replica. */

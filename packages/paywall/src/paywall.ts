@@ -19,9 +19,8 @@ import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts"
 import type { MppOptions } from "./mpp.ts";
 import { payPage } from "./pay-page.ts";
 import { Payment } from "./payment.ts";
-import { isForVersion1 } from "./protocol.ts";
 import type { ReceiptOptions } from "./receipts.ts";
-import { EXACT_EIP3009, type PaywallScheme, UPTO } from "./scheme.ts";
+import { EXACT_EIP3009, isForVersion1, type PaywallScheme, UPTO } from "./scheme.ts";
 import { Serving } from "./serving.ts";
 import type { PaywallStore } from "./store.ts";
 

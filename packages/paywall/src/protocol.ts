@@ -12,7 +12,7 @@ import { decodePaymentSignatureHeader } from "@x402/core/http";
 import { isRecord, readForeignJson } from "./foreign-json.ts";
 import { parsePayable } from "./money.ts";
 import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
-import type { PaywallScheme } from "./scheme.ts";
+import { isForVersion1, type PaywallScheme } from "./scheme.ts";
 
 class PriceError extends Error {
   override name = "PriceError";
@@ -63,10 +63,6 @@ export function facilitatorOf(extra: Record<string, unknown> | undefined): strin
   const address = extra?.["facilitatorAddress"];
   return typeof address === "string" ? address : undefined;
 }
-
-/** Version 1 knows EIP-3009 alone, which needs no name there. */
-export const isForVersion1 = ({ scheme, extra }: PaymentRequirements): boolean =>
-  scheme === "exact" && (extra["assetTransferMethod"] ?? "eip3009") === "eip3009";
 
 /** Reads what a caller shows as proof of payment, in either version of the protocol. */
 

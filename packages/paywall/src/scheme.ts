@@ -1,3 +1,4 @@
+import type { PaymentRequirements } from "@x402/core/types";
 import type { PaymentNetwork } from "./networks.ts";
 
 /** What of a payment scheme stands in the terms. */
@@ -40,3 +41,10 @@ export const UPTO: PaywallScheme = {
   isMetered: true,
   requirementExtra: overPermit2,
 };
+
+/** Version 1 knows EIP-3009 alone, which needs no name there. */
+export const isForVersion1 = ({ scheme, extra }: PaymentRequirements): boolean =>
+  scheme === "exact" && (extra["assetTransferMethod"] ?? "eip3009") === "eip3009";
+
+export const isOverPermit2 = ({ extra }: PaymentRequirements): boolean =>
+  extra["assetTransferMethod"] === "permit2";

@@ -8,8 +8,7 @@ import { uintOf } from "../../core/abi.ts";
 import { readMany } from "../../infra/chain/contracts.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
 import type { AgentDetail, NetworkBalance as WireBalance } from "../../schemas/agents.ts";
-import { allowanceCall } from "../../schemes/allowance/index.ts";
-import { SPENDERS } from "../../schemes/index.ts";
+import { allowanceCall, SPENDERS } from "../../schemes/index.ts";
 
 export interface NetworkBalance {
   network: NetworkFacts;

@@ -6,8 +6,7 @@
 import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
-import type { AllowanceWanted } from "../../schemes/allowance/index.ts";
-import { paymentSchemeOf } from "../../schemes/index.ts";
+import { paymentSchemeOf, type AllowanceWanted } from "../../schemes/index.ts";
 import type { Cover } from "../custody/covers.ts";
 import type { SettlementOutcome } from "../settlement/types.ts";
 

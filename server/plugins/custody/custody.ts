@@ -10,8 +10,13 @@ import type {
 import { loosens, rulesDigest, type Rules, type RulesInForce } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
 import type { Db } from "../../infra/db/prisma.ts";
-import { allowanceOf, permitDigest, type AllowanceWanted } from "../../schemes/allowance/index.ts";
-import { paymentSchemeOf, SPENDERS } from "../../schemes/index.ts";
+import {
+  allowanceOf,
+  paymentSchemeOf,
+  permitDigest,
+  SPENDERS,
+  type AllowanceWanted,
+} from "../../schemes/index.ts";
 import {
   CustodyError,
   NotSignedFor,

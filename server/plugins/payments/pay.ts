@@ -45,10 +45,7 @@ export interface PayFlowDeps {
   settleWaitMs: number;
   /** Does nothing in service. */
   fault(point: SigningFault): Promise<void>;
-  log: {
-    error(fields: object, message: string): void;
-    warn(fields: object, message: string): void;
-  };
+  log: Record<"error" | "warn", (fields: object, message: string) => void>;
 }
 
 /** A request that has run this much longer than its longest wait is one whose process died. */

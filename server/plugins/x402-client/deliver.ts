@@ -1,4 +1,4 @@
-/** From a signed authorization to its end: show it to the seller, confirm it on chain, or take it back. */
+/** From a signed authorization to its end: show it to the seller, and confirm it on chain, or have it taken back. */
 import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
@@ -10,7 +10,6 @@ import {
   deliveredMembers,
   neverPaidError,
   paidBody,
-  sellersAnswer,
   unknownError,
   type PaidFacts,
 } from "./answers.ts";
@@ -18,7 +17,7 @@ import { evidenceOf, keepEvidence } from "./evidence.ts";
 import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
-import { endOf, isUncancelable, lookOnce, returningAt } from "./uncancelable.ts";
+import { cancel, endOf, recover, returningAt } from "./taking-back.ts";
 import { proofHeaders, showAtMostTwice, showProof, type Shown } from "./proof.ts";
 import {
   isSafe,
@@ -27,9 +26,6 @@ import {
   type PaymentTerms,
   type TargetRequest,
 } from "./request.ts";
-import { ApiError, type ErrorCode } from "../../errors.ts";
-import { formatAtomic } from "../../core/money.ts";
-import type { CancelOutcome } from "../settlement/types.ts";
 
 export interface SignedJob {
   key: PaymentKey;
@@ -264,110 +260,3 @@ async function takeBack(
     },
   };
 }
-
-/**
- * The seller failed after the proof went out. Whether it was paid is the chain's to say: if the
- * authorization is unused it is canceled there, so that the budget returns and the seller cannot
- * collect later; if it was used, the agent hears that it paid for nothing.
- */
-
-interface FailedPayment {
-  key: PaymentKey;
-  authorization: SignedAuthorization;
-  facts: Omit<PaidFacts, "txHash">;
-  failure: Extract<Shown, { kind: "failed" }>;
-}
-
-export async function recover(
-  deps: Pick<ClientDeps, "settlement" | "signCancel" | "settleWaitMs" | "log">,
-  failed: FailedPayment,
-): Promise<Exclude<Delivered, { kind: "done" }>> {
-  const { key, failure } = failed;
-  const outcome = await cancel(deps, failed);
-  const told = { ...sellersAnswer(failure.seen), upstreamStatus: failure.seen?.status ?? null };
-  switch (outcome.status) {
-    case "settled":
-      return { kind: "failed", error: paidForNothing(failed, outcome) };
-    case "canceled":
-    case "expired":
-      return { kind: "failed", error: nothingPaid(failed) };
-    case "lapsing":
-      return {
-        kind: "unknown",
-        error: unknownError(
-          key.paymentId,
-          `${failure.why}. ${isUncancelable(failed.authorization) ? "Nobody can cancel this kind of payment for its payer" : "Its payee has let several payments of yours lapse, so this one is not canceled either"}: the budget returns by itself once the authorization has run out`,
-          { budgetReturnsAt: outcome.until.toISOString(), delivered: false, ...told },
-        ),
-      };
-    default:
-      return {
-        kind: "unknown",
-        error: unknownError(key.paymentId, failure.why, { delivered: false, ...told }),
-      };
-  }
-}
-
-async function cancel(
-  deps: Pick<ClientDeps, "settlement" | "signCancel" | "settleWaitMs" | "log">,
-  { key, authorization }: Pick<FailedPayment, "key" | "authorization">,
-): Promise<CancelOutcome> {
-  const { chainId, asset, from, nonce, terms } = authorization;
-  if (isUncancelable(authorization)) return lookOnce(deps, key, authorization);
-  try {
-    const cancelSignature = await deps.signCancel(key.agentId, { chainId, asset, nonce, terms });
-    return await deps.settlement.requestCancel({
-      key: { chainId, asset, from, nonce },
-      cancelSignature,
-      timeoutMs: deps.settleWaitMs,
-    });
-  } catch (error) {
-    // Not canceled now; the authorization expires soon, and the engine watches it until then.
-    deps.log.warn({ err: error, ...key }, "authorization not canceled");
-    return { status: "pending" };
-  }
-}
-
-function paidForNothing(
-  { facts, failure }: FailedPayment,
-  { txHash, amountAtomic }: { txHash: Hex; amountAtomic: bigint },
-): ApiError {
-  const amountPaid = formatAtomic(amountAtomic);
-  return new ApiError("paid_upstream_failed", {
-    detail: `${failure.why}, but the payment of ${amountPaid} USDC settled. Do not pay again; contact the seller with the transaction hash.`,
-    extra: {
-      ...outline({ facts, failure }),
-      ...sellersAnswer(failure.seen),
-      paid: true,
-      amountPaid,
-      txHash,
-    },
-  });
-}
-
-function nothingPaid({ facts, failure }: FailedPayment): ApiError {
-  const codes: Record<typeof failure.how, ErrorCode> = {
-    refused: "settlement_failed",
-    timeout: "upstream_timeout",
-    rejected: "upstream_error",
-    broken: "upstream_error",
-  };
-  return new ApiError(codes[failure.how], {
-    detail: `${failure.why}. Nothing was paid: the authorization was never used and is worthless now, and the budget is free again.`,
-    extra: {
-      ...outline({ facts, failure }),
-      ...sellersAnswer(failure.seen),
-      paid: false,
-      amountPaid: "0",
-      txHash: null,
-    },
-  });
-}
-
-const outline = ({ facts, failure }: Pick<FailedPayment, "facts" | "failure">) => ({
-  paymentId: facts.paymentId,
-  network: facts.network,
-  payTo: facts.payTo,
-  delivered: false,
-  upstreamStatus: failure.seen?.status ?? null,
-});
