@@ -23,7 +23,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
-import { join, relative, resolve } from "node:path";
+import { join, relative, resolve, sep } from "node:path";
 import {
   BootstrapError,
   checkNode,
@@ -297,17 +297,20 @@ function testFiles(paths) {
   return wanted.flatMap((path) => {
     if (!existsSync(path)) throw new BootstrapError(`there is no ${relative(ROOT, path)}`, "");
     if (!statSync(path).isDirectory()) return [relative(ROOT, path)];
-    return readdirSync(path, { recursive: true, encoding: "utf8" })
-      .filter((name) => name.endsWith(".test.ts"))
-      .map((name) => relative(ROOT, join(path, name)));
+    return filesIn(path, ".test.ts");
   });
 }
 
 /** Programs that tests start beside themselves. */
 function childScripts() {
-  return readdirSync(join(ROOT, "test"), { recursive: true, encoding: "utf8" })
-    .filter((name) => name.endsWith(".child.ts"))
-    .map((name) => join("test", name));
+  return filesIn(join(ROOT, "test"), ".child.ts");
+}
+
+/** Not those of packages, which npm may put below a workspace. */
+function filesIn(folder, ending) {
+  return readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(ending) && !name.split(sep).includes("node_modules"))
+    .map((name) => relative(ROOT, join(folder, name)));
 }
 
 function sourceOf(file) {

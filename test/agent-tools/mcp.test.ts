@@ -64,6 +64,7 @@ t.test("nine tools, none of which changes a rule", async (t) => {
   t.same(Object.keys(quote?.inputSchema.properties ?? {}).sort(), [
     "listingId",
     "maxAmount",
+    "mcp",
     "timeoutMs",
     "url",
   ]);

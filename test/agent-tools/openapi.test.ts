@@ -273,6 +273,7 @@ const FROZEN = [
   "getAgentPayment",
   "getAgentSelf",
   "getApproval",
+  "getBlocks",
   "getChainStats",
   "getFacilitator",
   "getFacilitatorStats",

@@ -5,6 +5,7 @@ import t from "tap";
 import type { FastifyInstance } from "fastify";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { newId } from "../../server/core/ids.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
@@ -92,6 +93,38 @@ t.test("one agent's row is held by somebody else", async (t) => {
     [stuck.id],
   );
   t.same(rows, [{ count: 2 }], "what was refused reserved nothing");
+});
+
+t.test("a question asked in the moment another was answered goes unanswered", async (t) => {
+  const database = await testDatabase(t);
+  const address = new URL(database.url);
+  const gate = await tcpGate(t, { host: address.hostname, port: Number(address.port) });
+  address.port = String(gate.port);
+  address.hostname = "127.0.0.1";
+  // One connection: who waits for it asks as soon as it is free.
+  const pool = createPool(address.href, {
+    maxConnections: 1,
+    patience: { statementMs: 1_000, lockMs: 0, idleInTransactionMs: 0 },
+  });
+  pool.on("error", () => undefined);
+  t.teardown(() => pool.end());
+  const first = pool.query("SELECT pg_sleep(0.2)");
+  const second = pool.query("SELECT pg_sleep(0.5)");
+  await first;
+  gate.silence(false);
+  const told = await Promise.race([
+    second.then(
+      () => "answered",
+      (error: Error) => error.message,
+    ),
+    sleep(10_000, "nothing", { ref: false }),
+  ]);
+  t.match(told, /the database did not answer/);
+  t.match(
+    (await pool.query("SELECT 1 AS one")).rows,
+    [{ one: 1 }],
+    "and the next one is asked anew",
+  );
 });
 
 t.test("established connections fall silent while new ones work", async (t) => {

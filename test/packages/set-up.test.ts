@@ -22,6 +22,7 @@ import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js"
 import { parse as parseJsonc } from "jsonc-parser";
 import { parse as parseToml } from "smol-toml";
 import t, { type Test } from "tap";
+import { request as send } from "undici";
 import { maxUint256 } from "viem";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { CLIENTS } from "../../packages/purser/src/clients.ts";
@@ -121,18 +122,20 @@ async function lying(t: Test, lies: Record<string, () => [number, object]>) {
       for await (const chunk of request) sent += String(chunk);
       bodies.push(sent);
       const { host: _host, connection: _connection, ...headers } = request.headers;
-      const answer = await fetch(`${baseUrl}${request.url}`, {
+      // A connection of its own: one that is kept may be closed by the service at that moment.
+      const answer = await send(`${baseUrl}${request.url}`, {
         method: request.method ?? "GET",
         headers: { ...headers, origin: baseUrl } as unknown as Record<string, string>,
         ...(sent !== "" && { body: sent }),
+        reset: true,
       });
-      const cookies = answer.headers.getSetCookie();
+      const cookies = [answer.headers["set-cookie"] ?? []].flat();
       const lie = lies[request.url ?? ""]?.();
-      response.writeHead(lie?.[0] ?? answer.status, {
+      response.writeHead(lie?.[0] ?? answer.statusCode, {
         "content-type": "application/json",
         ...(cookies.length > 0 && { "set-cookie": cookies }),
       });
-      response.end(lie ? JSON.stringify(lie[1]) : await answer.text());
+      response.end(lie ? JSON.stringify(lie[1]) : await answer.body.text());
     })();
   }).listen(0, "127.0.0.1");
   await once(server, "listening");

@@ -164,7 +164,7 @@ t.test("what the database decided", async (t) => {
   });
   t.same(
     await guardrails({ outcome: "replay", statusCode: 200, response: '{"a":1}' }).reserve(request),
-    { kind: "replay", statusCode: 200, response: '{"a":1}' },
+    { kind: "replay", statusCode: 200, response: '{"a":1}', paymentId: "pay_1" },
   );
   t.same(await guardrails({ outcome: "key_reused" }).reserve(request), { kind: "key_reused" });
   t.match(await guardrails({ outcome: "unauthorized", code: "api_key_revoked" }).reserve(request), {

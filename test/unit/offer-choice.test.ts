@@ -159,7 +159,8 @@ t.test("conditions of the caller", async (t) => {
 });
 
 const REASONS: [string, Partial<OfferedTerms>, RegExp][] = [
-  ["scheme", { scheme: "upto" }, /^scheme "upto" is not supported$/],
+  ["scheme", { scheme: "batch-settlement" }, /^scheme "batch-settlement" is not supported$/],
+  ["facilitator", { scheme: "upto" }, /^extra\.facilitatorAddress /],
   ["network", { network: "eip155:1" }, /^network "eip155:1" is not configured here$/],
   ["asset", { asset: OTHER }, /^asset "0x90F7\w+" is not its USDC$/],
   ["amount zero", { amount: "0" }, /^amount "0" is not a positive number of atomic units$/],
@@ -178,7 +179,7 @@ const REASONS: [string, Partial<OfferedTerms>, RegExp][] = [
   ["contract", { extra: { verifyingContract: OTHER } }, /^verifyingContract is not the token$/],
   ["chain id", { extra: { chainId: 1 } }, /^chainId is not the network's$/],
   ["decimals", { extra: { decimals: 18 } }, /^decimals are not those of USDC$/],
-  ["method", { extra: { assetTransferMethod: "permit2" } }, / is not supported$/],
+  ["method", { extra: { assetTransferMethod: "erc7710" } }, / is not supported$/],
 ];
 
 for (const [what, over, reason] of REASONS)

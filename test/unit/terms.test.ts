@@ -98,7 +98,7 @@ t.test("what is refused as unsupported", async (t) => {
     "another contract": { extra: { name: "USDC", version: "2", verifyingContract: PAYEE } },
     "another chain id": { extra: { name: "USDC", version: "2", chainId: 1 } },
     "other decimals": { extra: { name: "USDC", version: "2", decimals: 18 } },
-    permit2: { extra: { name: "USDC", version: "2", assetTransferMethod: "permit2" } },
+    "another method": { extra: { name: "USDC", version: "2", assetTransferMethod: "erc7710" } },
     "a name that is an object": { extra: { name: { toString: "USDC" } } },
     "no time": { maxTimeoutSeconds: 0.5 },
   };

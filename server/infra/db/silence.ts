@@ -20,7 +20,7 @@ interface Wire {
     destroyed: boolean;
     destroy(error: Error): void;
   };
-  on(event: "readyForQuery", listener: () => void): void;
+  prependListener(event: "readyForQuery", listener: () => void): void;
 }
 
 interface Watched {
@@ -67,7 +67,8 @@ export class SilenceWatch {
       unansweredMs: 0,
       isIdle: false,
     };
-    wire.on("readyForQuery", () => {
+    // Before the client hears it: whoever waits for the connection asks the next question in that very moment.
+    wire.prependListener("readyForQuery", () => {
       watched.answeredAt = wire.stream.bytesWritten;
     });
     this.#watched.set(client, watched);

@@ -187,10 +187,10 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["failure", (payment) => payment.failure?.code],
   ["apiKey", (payment) => payment.apiKey?.label],
   ["requestId", (payment) => payment.requestId],
+  ["maximum", (payment) => payment.maximum],
   ["evidence", (payment) => evidenceWord(payment)],
   ["evidenceWhy", (payment) => payment.x402?.evidence?.why],
   ["receiptSigner", (payment) => payment.x402?.evidence?.receipt?.signer],
-  ["maximum", (payment) => payment.maximum],
 ];
 
 const evidenceWord = ({ x402 }: Payment): string | undefined =>

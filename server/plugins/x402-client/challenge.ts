@@ -199,7 +199,7 @@ const digestOf = (body: string | undefined): string =>
     .update(body ?? "")
     .digest("base64")}`;
 
-/** RFC 9110, section 11: challenges of any scheme, separated by the same commas as their parameters. */
+/** RFC 9110: challenges of any scheme, separated by the same commas as their parameters. */
 
 type Params = Partial<Record<string, string>>;
 
