@@ -1,12 +1,23 @@
 // The books of the soak: what the chain's own logs say, against what the service's rows say, and both against what its callers were told. Nothing here uses the service's code.
 import type { Pool } from "pg";
-import { parseAbi, parseEventLogs, type Address, type Hex } from "viem";
+import { x402ExactPermit2ProxyABI } from "@x402/evm";
+import {
+  decodeFunctionData,
+  multicall3Abi,
+  parseAbi,
+  parseEventLogs,
+  toHex,
+  type Address,
+  type Hex,
+} from "viem";
+import { EXACT_PROXY, PERMIT2 } from "../helpers/permit2.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import type { SoakAgent, Told } from "./clients.ts";
 
 const EVENTS = parseAbi([
   "event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)",
   "event AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)",
+  "event Approval(address indexed owner, address indexed spender, uint256 value)",
   "event Transfer(address indexed from, address indexed to, uint256 value)",
   "function balanceOf(address account) view returns (uint256)",
 ]);
@@ -17,7 +28,7 @@ export interface Move {
   from: Address;
   to: Address;
   amountAtomic: bigint;
-  nonce: Hex;
+  nonce: Hex | `permit2:${Hex}`;
   txHash: Hex;
   block: bigint;
 }
@@ -27,6 +38,8 @@ export interface Books {
   byKey: Map<string, Move[]>;
   byAmount: Map<string, Move[]>;
   cancelled: Set<string>;
+  /** What wallets allowed Permit2 to take: the transaction, and whose. */
+  allowed: Set<string>;
 }
 
 const lower = <T extends string>(text: T): T => text.toLowerCase() as T;
@@ -40,6 +53,7 @@ export async function readChain(chain: TestChain): Promise<Books> {
     byKey: new Map(),
     byAmount: new Map(),
     cancelled: new Set(),
+    allowed: new Set(),
   };
   const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
   for (let fromBlock = 0n; fromBlock <= head; fromBlock += BLOCKS_AT_ONCE) {
@@ -50,8 +64,14 @@ export async function readChain(chain: TestChain): Promise<Books> {
       toBlock: toBlock > head ? head : toBlock,
     });
     const logs = parseEventLogs({ abi: EVENTS, logs: raw });
+    const byAuthorization = new Set<unknown>();
     for (const [index, log] of logs.entries()) {
       if (log.eventName === "Transfer") continue;
+      if (log.eventName === "Approval") {
+        const { owner, spender } = log.args;
+        if (spender === PERMIT2) books.allowed.add(allowanceKeyOf(log.transactionHash, owner));
+        continue;
+      }
       const { authorizer, nonce } = log.args;
       if (log.eventName === "AuthorizationCanceled") {
         books.cancelled.add(keyOf(authorizer, nonce));
@@ -61,6 +81,7 @@ export async function readChain(chain: TestChain): Promise<Books> {
       const next = logs[index + 1];
       if (next?.eventName !== "Transfer" || next.transactionHash !== log.transactionHash)
         throw new Error(`${log.transactionHash} used an authorization without a transfer`);
+      byAuthorization.add(next);
       note(books, {
         from: lower(authorizer),
         to: lower(next.args.to),
@@ -70,8 +91,74 @@ export async function readChain(chain: TestChain): Promise<Books> {
         block: log.blockNumber,
       });
     }
+    const others = logs.flatMap((log) =>
+      log.eventName === "Transfer" && !byAuthorization.has(log) ? [log] : [],
+    );
+    await notePermit2(
+      chain,
+      books,
+      others.map(({ transactionHash: txHash, args }) => ({ txHash, ...args })),
+    );
   }
   return books;
+}
+
+const ZERO = "0x0000000000000000000000000000000000000000";
+const allowanceKeyOf = (txHash: string, owner: string): string => `${txHash}:${lower(owner)}`;
+
+/** Transfers that no authorization of the token's own made: of those Permit2's proxy made it is known by which payment. */
+async function notePermit2(
+  { publicClient }: TestChain,
+  books: Books,
+  transfers: { txHash: Hex; from: Address; to: Address; value: bigint }[],
+): Promise<void> {
+  const ours = transfers.filter(({ from }) => from !== ZERO);
+  for (const hash of new Set(ours.map(({ txHash }) => txHash))) {
+    const { to, input, blockNumber } = await publicClient.getTransaction({ hash });
+    for (const call of to === null ? [] : callsOf(to, input)) {
+      const spent = spentBy(call);
+      const isDone = ours.some(
+        ({ txHash, from, to: payee, value }) =>
+          txHash === hash &&
+          lower(from) === spent?.from &&
+          lower(payee) === spent.to &&
+          value === spent.amountAtomic,
+      );
+      if (spent && isDone) note(books, { ...spent, txHash: hash, block: blockNumber ?? 0n });
+    }
+  }
+}
+
+interface Call {
+  target: Address;
+  callData: Hex;
+}
+
+/** A batch of ours, or the one call of a transaction. */
+function callsOf(to: Address, input: Hex): readonly Call[] {
+  if (lower(to) === lower(EXACT_PROXY)) return [{ target: to, callData: input }];
+  try {
+    return decodeFunctionData({ abi: multicall3Abi, data: input }).args[0] as readonly Call[];
+  } catch {
+    return [];
+  }
+}
+
+/** Permit2 logs no nonce: what was called says which it was. */
+function spentBy({ target, callData }: Call): Omit<Move, "txHash" | "block"> | undefined {
+  if (lower(target) !== lower(EXACT_PROXY)) return undefined;
+  const { functionName, args } = decodeFunctionData({
+    abi: x402ExactPermit2ProxyABI,
+    data: callData,
+  });
+  if (functionName !== "settle") return undefined;
+  const [permit, owner, witness] = args;
+  return {
+    from: lower(owner),
+    to: lower(witness.to),
+    amountAtomic: permit.permitted.amount,
+    nonce: `permit2:${toHex(permit.nonce, { size: 32 })}`,
+  };
 }
 
 function note(books: Books, move: Move): void {
@@ -171,9 +258,12 @@ export function checkRows(books: Books, { settlements, payments }: Rows): Check[
     const key = keyOf(row.from_address, row.nonce);
     known.add(key);
     const [move] = books.byKey.get(key) ?? [];
+    const isAllowed = books.allowed.has(allowanceKeyOf(row.tx_hash ?? "", row.from_address));
     const said = `${row.kind} ${row.id} is ${row.status} (${row.error_reason ?? row.tx_hash})`;
     if (isOpen(row)) open.push(said);
-    else if (row.status === "settled" && move?.txHash !== row.tx_hash)
+    else if (row.kind === "allowance") {
+      if (row.status === "settled" && !isAllowed) unequal.push(`${said}, the chain shows none`);
+    } else if (row.status === "settled" && move?.txHash !== row.tx_hash)
       unequal.push(`${said}, the chain says ${move?.txHash ?? "unused"}`);
     else if (row.status !== "settled" && move) unequal.push(`${said}, the chain used it`);
   }

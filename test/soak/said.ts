@@ -26,7 +26,7 @@ export async function checkSaid(context: SoakContext, books: Books, rows: Rows):
       (row) => row.agent_id === agent.id && (row.kind === "spend" || row.kind === "x402"),
     );
     // A withdrawal leaves the wallet too, and is nobody's spending.
-    const withdrawn = new Set(
+    const withdrawn = new Set<string | null>(
       rows.payments.filter(({ kind }) => kind === "withdrawal").map(({ nonce }) => nonce),
     );
     const spent = books.moves

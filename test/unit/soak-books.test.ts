@@ -34,7 +34,7 @@ function books(...moves: Move[]): Books {
     byKey.set(key, [...(byKey.get(key) ?? []), one]);
   }
   const byAmount = new Map([[`${WALLET}>${PAYEE}=5`, moves]]);
-  return { moves, byKey, byAmount, cancelled: new Set() };
+  return { moves, byKey, byAmount, cancelled: new Set(), allowed: new Set() };
 }
 
 const payment = (over: Partial<PaymentRow> = {}): PaymentRow => ({

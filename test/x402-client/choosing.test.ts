@@ -2,6 +2,7 @@
 import t from "tap";
 import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { ApiError } from "../../server/errors.ts";
 import { testChain } from "../helpers/chain.ts";
 import { asOwner, createAgent, type NewTestAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -279,6 +280,26 @@ t.test("a limit that is reached between looking and reserving", async (t) => {
   const { body } = await fetchAs(crowd, { url });
   t.match(body, paid.length < 12 ? { payTo: SECOND } : { code: /_limit_exceeded$/ });
 });
+
+t.test(
+  "a network that is away for a moment makes no offer of its own the better one",
+  async (t) => {
+    sells(() => [entry({ amount: "100" }), entry({ amount: "200" })]);
+    const { settlement } = app;
+    const isAvailable = settlement.assertAvailable.bind(settlement);
+    let asked = 0;
+    t.teardown(() => Reflect.deleteProperty(settlement, "assertAvailable"));
+    Object.assign(settlement, {
+      assertAvailable: async (...args: Parameters<typeof isAvailable>) => {
+        asked += 1;
+        if (asked === 1) throw new ApiError("chain_unavailable");
+        return isAvailable(...args);
+      },
+    });
+    const refused = await made.fetch({ url });
+    t.match(refused, { status: 200, body: { amountPaid: "0.0001" } });
+  },
+);
 
 t.test("a network that does not answer costs its own offers only", async (t) => {
   await other.stop();

@@ -94,9 +94,16 @@ export async function weigh(
     balances.set(chainId, balance);
     return balance;
   };
+  // Asked once for all offers of a network: one that answers in between must not make the second the better one.
+  const available = new Map<number, Promise<void>>();
+  const availableOn = (chainId: number): Promise<void> => {
+    const answer = available.get(chainId) ?? agentReserve.assertAvailable(chainId);
+    available.set(chainId, answer);
+    return answer;
+  };
   const verdictOn = async ({ payable }: Candidate): Promise<Verdict> => {
     const request = requestFor(payable);
-    if (!explains) await agentReserve.assertAvailable(request.chainId);
+    if (!explains) await availableOn(request.chainId);
     const balance = request.balance ?? balanceOn(request.chainId);
     return agentReserve.evaluate({ ...request, balance });
   };
