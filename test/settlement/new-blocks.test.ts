@@ -5,6 +5,7 @@ import { HeadWatcher } from "../../server/infra/chain/heads.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { rpcProxy } from "../helpers/rpc-proxy.ts";
+import { tcpGate } from "../helpers/tcp-gate.ts";
 import { until } from "../helpers/until.ts";
 
 const BLOCK_MS = 1_000;
@@ -67,6 +68,29 @@ t.test("an endpoint that announces falls away, and comes back", async (t) => {
   const dead = "ws://127.0.0.1:1";
   const { medianMs, lateMs } = await watch(t, chain, [dead]);
   t.ok(medianMs < 100, `noticed after ${lateMs.map(Math.round).join(", ")} ms`);
+});
+
+t.test("an endpoint that announces falls silent: the next one is listened to", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const node = new URL(chain.rpcUrl);
+  const gate = await tcpGate(t, { host: node.hostname, port: Number(node.port) });
+  const rpc = new ChainRpc({ urls: [chain.rpcUrl] });
+  const heads = new HeadWatcher(rpc, 500, [`ws://127.0.0.1:${gate.port}`]);
+  t.teardown(async () => {
+    heads.close();
+    await rpc.close();
+  });
+  const seen = new Set<bigint>();
+  heads.onHead(({ number }) => void seen.add(number));
+  heads.start();
+  heads.want();
+  await until(() => heads.isAnnounced && seen.size >= 3, 10_000);
+  // Its socket stays open, and answers nothing: not to a close either.
+  gate.silence(false);
+  const size = seen.size;
+  await until(() => !heads.isAnnounced, 20_000);
+  t.ok(seen.size > size, "blocks are seen all the same");
+  await until(() => heads.isAnnounced, 20_000);
 });
 
 t.test("an announced block counts once the node that is asked has it", async (t) => {

@@ -62,7 +62,7 @@ export class HeadWatcher {
     this.#fastMs = Math.min(Math.max(blockTimeMs / 5, 40), 400);
     this.#rhythm = new Rhythm(blockTimeMs);
     if (wsUrls.length > 0)
-      this.#announcements = new Announcements(wsUrls, (number) => this.#hear(number));
+      this.#announcements = new Announcements(wsUrls, blockTimeMs, (number) => this.#hear(number));
   }
 
   get head(): Head | undefined {
@@ -76,7 +76,7 @@ export class HeadWatcher {
 
   /** A new block is heard of without asking. */
   get isAnnounced(): boolean {
-    return this.#announcements?.isHeard === true;
+    return this.#announcements?.stillHears() === true;
   }
 
   onHead(listener: (head: Head) => void): () => void {
@@ -166,8 +166,9 @@ export class HeadWatcher {
     if (this.#lastFailed) return 500;
     if (this.#interest === 0) return IDLE_POLL_MS;
     if (this.#announced && (this.#announced.asked += 1) < BEHIND_POLLS) return DUE_POLL_MS;
-    // Whoever announces will; in case the word is lost, blocks are still looked for.
-    if (this.isAnnounced) return Math.max(this.#blockTimeMs * 2, this.#fastMs);
+    // Whoever announces will; in case the word is lost, blocks are still looked for, and the chain counts as healthy.
+    if (this.isAnnounced)
+      return Math.min(Math.max(this.#blockTimeMs * 2, this.#fastMs), IDLE_POLL_MS);
     return Math.min(this.#fastMs, this.#rhythm.untilDue(performance.now()) ?? this.#fastMs);
   }
 }
@@ -218,6 +219,7 @@ class Rhythm {
 const REOPEN_MS = 5_000;
 /** So long without a word, and the connection is given up. */
 const SILENT_BLOCKS = 5;
+const SUBSCRIBED_WITHIN_MS = 10_000;
 
 /** `eth_subscribe` to new heads at the first endpoint that answers; the next one when it falls silent. */
 class Announcements {
@@ -228,20 +230,25 @@ class Announcements {
   #isSubscribed = false;
   #isClosed = false;
   #timer: NodeJS.Timeout | undefined;
+  /** The last word, or the attempt to hear one. */
   #heardMs = 0;
-  #usualMs = 12_000;
+  #hasHeard = false;
+  /** Between two blocks, as they come. */
+  #usualMs: number;
 
-  constructor(urls: readonly string[], onNumber: (number: bigint) => void) {
+  constructor(urls: readonly string[], blockTimeMs: number, onNumber: (number: bigint) => void) {
     this.#urls = urls;
+    this.#usualMs = blockTimeMs;
     this.#onNumber = onNumber;
   }
 
-  /** Words come, as far as can be known. */
-  get isHeard(): boolean {
-    const isLate =
-      performance.now() - this.#heardMs > Math.max(this.#usualMs * SILENT_BLOCKS, 2_000);
-    if (this.#isSubscribed && isLate) this.#socket?.close();
-    return this.#isSubscribed && !isLate;
+  /** Words come, as far as can be known; an end that has been silent for too long is given up for the next. */
+  stillHears(): boolean {
+    const patienceMs = this.#isSubscribed
+      ? Math.max(this.#usualMs * SILENT_BLOCKS, 2_000)
+      : SUBSCRIBED_WITHIN_MS;
+    if (performance.now() - this.#heardMs > patienceMs) this.#giveUp(this.#socket);
+    return this.#isSubscribed;
   }
 
   open(): void {
@@ -249,21 +256,30 @@ class Announcements {
     if (this.#isClosed || url === undefined) return;
     const socket = new WebSocket(url);
     this.#socket = socket;
+    this.#heardMs = performance.now();
+    this.#hasHeard = false;
     socket.addEventListener("open", () =>
       socket.send(
         JSON.stringify({ jsonrpc: "2.0", id: 1, method: "eth_subscribe", params: ["newHeads"] }),
       ),
     );
-    socket.addEventListener("message", ({ data }) => this.#read(data));
+    socket.addEventListener("message", ({ data }) => {
+      if (this.#socket === socket) this.#read(data);
+    });
     // An error is followed by its close, and says nothing that helps; its URL may hold a key.
     socket.addEventListener("error", () => undefined);
-    socket.addEventListener("close", () => {
-      if (this.#socket !== socket) return;
-      this.#isSubscribed = false;
-      this.#at += 1;
-      this.#timer = setTimeout(() => this.open(), REOPEN_MS);
-      this.#timer.unref();
-    });
+    socket.addEventListener("close", () => this.#giveUp(socket));
+  }
+
+  /** At once: an end that fell silent does not answer to a close either. */
+  #giveUp(socket: WebSocket | undefined): void {
+    if (socket === undefined || this.#socket !== socket) return;
+    this.#socket = undefined;
+    this.#isSubscribed = false;
+    socket.close();
+    this.#at += 1;
+    this.#timer = setTimeout(() => this.open(), REOPEN_MS);
+    this.#timer.unref();
   }
 
   close(): void {
@@ -276,10 +292,10 @@ class Announcements {
     const now = performance.now();
     const word = typeof data === "string" ? numberIn(data) : undefined;
     if (word === "subscribed") this.#isSubscribed = true;
-    else if (word === "refused") return this.#socket?.close();
+    else if (word === "refused") return this.#giveUp(this.#socket);
     else if (word !== undefined) {
-      if (this.#isSubscribed && this.#heardMs > 0)
-        this.#usualMs = (this.#usualMs + now - this.#heardMs) / 2;
+      if (this.#hasHeard) this.#usualMs = (this.#usualMs + now - this.#heardMs) / 2;
+      this.#hasHeard = true;
       this.#onNumber(word);
     }
     this.#heardMs = now;
