@@ -1,7 +1,7 @@
 // Goal: published MPP clients pay our paywall unmodified, mppx's own validator finds nothing wrong, and one credential pays for one answer of one resource.
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
-import { Challenge, Credential } from "mppx";
+import { Challenge } from "mppx";
 import { evm, Mppx } from "mppx/client";
 import t from "tap";
 import type { Address } from "viem";
@@ -169,7 +169,6 @@ t.test("a paywall that asks by MPP too", async (t) => {
       fetch(`${replica.baseUrl}${PAID}`, { headers: { authorization: credential } }),
     ]);
     t.same([here.status + there.status], [602], "and it pays at one of them");
-    t.ok(Credential.deserialize(credential));
   });
 });
 

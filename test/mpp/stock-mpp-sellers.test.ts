@@ -1,24 +1,12 @@
 // Goal: our client pays an unmodified MPP server, alone or beside x402, whoever its facilitator is: once, and by one protocol.
 import t from "tap";
-import { findNetwork } from "../../server/core/networks.ts";
-import { testChain } from "../helpers/chain.ts";
-import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
-import { stockFacilitator } from "../x402-client/stock-sellers.ts";
+import { assertLedgerIsChain, PAYEE } from "../x402-client/market.ts";
+import { stockFacilitator, stockMarket, V1_NAME } from "../x402-client/stock-sellers.ts";
 import { mppxSeller, type MppxFacilitator } from "./mpp-sellers.ts";
 
-const CHAIN_ID = 84532;
-const V1_NAME = "base-sepolia";
-
 t.test("stock MPP servers", async (t) => {
-  const usdc = findNetwork(V1_NAME)?.usdc.address;
-  const chain = await testChain(t, { chainId: CHAIN_ID, usdc });
-  const made = await market(t, {
-    chain,
-    listen: true,
-    env: { [`CONFIRMATIONS_${CHAIN_ID}`]: "1", SETTLE_WAIT_MS: "10000" },
-  });
-  const account = chain.accounts[1];
-  if (!account) throw new Error("the test chain has no accounts");
+  const { made, account } = await stockMarket(t);
+  const { chain } = made;
   const facilitators: Record<string, MppxFacilitator> = {
     reference: stockFacilitator(chain, account, V1_NAME) as unknown as MppxFacilitator,
     ours: `${made.baseUrl}/api/x402`,

@@ -335,3 +335,16 @@ t.test("a facilitator of other networks is not offered for ours", async (t) => {
     /knows no network/,
   );
 });
+
+t.test("what no client could read is refused where the paywall is made", async (t) => {
+  const options = { facilitator: "http://127.0.0.1:9", networks: ["eip155:84532"], payTo: "0x" };
+  const secret = "s".repeat(32);
+  await t.rejects(async () => {
+    await Fastify().register(paywall, { ...options, mpp: { secret, realm: 'Joe "Jokes"' } });
+  }, /realm/);
+  const app = Fastify();
+  await app.register(paywall, options);
+  app.get("/joke", { config: { paywall: { price: "0.01" } } }, async () => ({}));
+  const answer = await app.inject({ url: "/joke", headers: { host: "a b%" } });
+  t.equal(answer.statusCode, 400, "a Host header that names no host");
+});

@@ -113,6 +113,22 @@ for (const [name, facilitator] of Object.entries(FACILITATORS)) {
       t.notMatch(JSON.stringify(body.accepts), "permit2");
     });
 
+    await t.test("a payment that outlives what was asked is not worked for", async (t) => {
+      const client = stockPayer(chain, payer);
+      const now = t.capture(
+        Date,
+        "now",
+        () => performance.timeOrigin + performance.now() + 600_000,
+      );
+      const proof = await proofOf(client, `${origin}/words`);
+      now.restore();
+      log.length = 0;
+      const answer = await fetch(`${origin}/words`, { headers: proof });
+      t.equal(answer.status, 402);
+      t.match(receiptOf(answer), { success: false, errorReason: "invalid_payload" });
+      t.same(log, []);
+    });
+
     await t.test("a stock client pays over Permit2 without gas or an allowance", async (t) => {
       const before = await paid();
       const client = stockPayer(chain, payer, overPermit2);

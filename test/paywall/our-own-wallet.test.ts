@@ -1,14 +1,18 @@
-// Goal: our own wallet pays our own paywall whatever else it offers, and fetches again by signature what it has paid for.
+// Goal: our own wallet pays our own paywall whatever else it offers, verifies what it signed, and fetches again by signature what it has paid for.
 import type { FastifyRequest } from "fastify";
 import t from "tap";
 import { OneProcessStore } from "../../packages/paywall/src/paywall.ts";
-import { market, PAYEE } from "../x402-client/market.ts";
+import { market } from "../x402-client/market.ts";
 import { newAccount, openShop } from "./shop.ts";
 
 t.test("our wallet at our paywall", async (t) => {
-  const made = await market(t, { listen: true, env: { SETTLE_WAIT_MS: "10000" } });
-  const { chain, baseUrl } = made;
   const key = newAccount();
+  const made = await market(t, {
+    listen: true,
+    env: { SETTLE_WAIT_MS: "10000" },
+    agent: { allowlist: [key.address] },
+  });
+  const { chain, baseUrl } = made;
   let served = 0;
   const { origin } = await openShop(
     t,
@@ -20,8 +24,13 @@ t.test("our wallet at our paywall", async (t) => {
         served += 1;
         return { served, kind: request.payment?.kind };
       });
+      const byUse = { price: { upTo: "0.05" } };
+      app.get("/words", { config: { paywall: byUse } }, async (request: FastifyRequest) => {
+        request.payment?.charge("0.004");
+        return { words: 4 };
+      });
     },
-    { store: new OneProcessStore(), receipts: { signer: key }, payTo: PAYEE },
+    { store: new OneProcessStore(), receipts: { signer: key }, payTo: key.address },
   );
   made.config.fetchPrivateOrigins.push(origin);
   const url = `${origin}/article`;
@@ -30,6 +39,7 @@ t.test("our wallet at our paywall", async (t) => {
     amountPaid: "0.001",
     signedIn: undefined,
     data: { served: 1, kind: "settled" },
+    receipt: { evidence: { verified: true } },
   });
   t.match((await made.fetch({ url })).body, {
     paid: false,
@@ -41,5 +51,10 @@ t.test("our wallet at our paywall", async (t) => {
     paid: true,
     data: { served: 3, kind: "settled" },
   });
-  t.equal(await made.balanceOf(PAYEE), 2_000n);
+  t.match((await made.fetch({ url: `${origin}/words` })).body, {
+    paid: true,
+    data: { words: 4 },
+    receipt: { amount: "0.004", maximum: "0.05", evidence: { verified: true } },
+  });
+  t.equal(await made.balanceOf(key.address), 6_000n);
 });

@@ -132,7 +132,7 @@ t.test("a key that does not sign delays nothing but its receipt", async (t) => {
   const answer = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(origin);
   t.equal(answer.status, 200);
   t.equal(extractReceiptFromResponse(answer), undefined);
-  t.ok(Array.isArray(logged));
+  t.match(logged.join(""), /the key is away/);
 });
 
 const STORES: Record<string, () => PaywallStore> = {

@@ -1,18 +1,13 @@
 // Goal: a process killed at any step of a fetch loses nothing: the same key, asked of another replica, ends in one payment or provably none.
 // Runs alone: five servers boot and die in it, and it waits for the time after which a request counts as dead.
-import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { once } from "node:events";
 import t, { type Test } from "tap";
-import { freePort } from "../../server/local/free-port.ts";
-import { testEnvironment } from "../helpers/app.ts";
-import { childScript } from "../helpers/child-script.ts";
 import { asHeader, askedIn, asksByMpp, challengeOf } from "../mpp/mpp-sellers.ts";
+import { askAgain as askUntilDead, fetchAndDie as doomedFetch } from "./doomed.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
 import type { Script } from "./scripted-seller.ts";
 import { scriptedTools } from "./scripted-tools.ts";
 
-const CHILD = childScript("test/x402-client/doomed-server.child.ts");
 const ENV = {
   MASTER_KEYS: `test:${randomBytes(32).toString("base64")}`,
   SETTLE_WAIT_MS: "1500",
@@ -31,59 +26,26 @@ const keyOf = (request: object): Record<string, string> => ({
   "idempotency-key": Buffer.from(JSON.stringify(request)).toString("base64url").slice(0, 250),
 });
 
-/** Sends one fetch to a server that dies at the point, and sees it die. */
-async function fetchAndDie(
+const fetchAndDie = (
   t: Test,
   made: Market,
   point: string,
   request: (point: string) => object = getOf(made),
   key: (request: object) => Record<string, string> = keyOf,
-): Promise<void> {
-  const port = await freePort();
-  const child = spawn(process.execPath, ["--enable-source-maps", CHILD], {
-    env: {
-      ...process.env,
-      ...testEnvironment({
-        databaseUrl: made.database.url,
-        chain: made.chain,
-        port,
-        env: {
-          ...ENV,
-          FETCH_PRIVATE_ORIGINS: made.config.fetchPrivateOrigins.join(","),
-          DOOM_AT: point,
-        },
-      }),
-    },
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  t.teardown(() => child.kill("SIGKILL"));
-  const ended = once(child, "exit");
-  await Promise.race([once(child.stdout, "data"), ended]);
-  await t.rejects(
-    fetch(`http://127.0.0.1:${port}/api/agents/x402-fetch`, {
-      method: "POST",
-      headers: { ...made.agent.headers, ...key(request(point)) },
-      body: JSON.stringify(request(point)),
-    }),
-    `killed at ${point}: no answer`,
-  );
-  t.same((await ended)[1], "SIGKILL");
-}
+): Promise<void> => {
+  const body = request(point);
+  return doomedFetch(t, made, { point, body, headers: key(body), env: ENV });
+};
 
-/** Asks with the same key until the first request counts as dead. */
-async function askAgain(
+/** Asks with the same key. */
+const askAgain = (
   made: Market,
   point: string,
   request: (point: string) => object = getOf(made),
-): Promise<Answered> {
-  const deadlineMs = Date.now() + 30_000;
-  for (;;) {
-    const body = request(point);
-    const answer = await made.fetch(body as Record<string, unknown>, keyOf(body));
-    if (answer.body["code"] !== "idempotency_in_progress" || Date.now() > deadlineMs) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 250));
-  }
-}
+): Promise<Answered> => {
+  const body = request(point);
+  return askUntilDead(made, { body, headers: keyOf(body) }, 30_000);
+};
 
 t.test("killed at each step", async (t) => {
   const sold = new Set<string>();

@@ -1,13 +1,9 @@
 // Goal: a process killed at any step of a payment through Permit2, its allowance included, loses nothing: the same key ends in one payment.
 // Runs alone: its servers boot and die, and it waits for the time after which a request counts as dead.
-import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { once } from "node:events";
-import t, { type Test } from "tap";
-import { freePort } from "../../server/local/free-port.ts";
-import { testEnvironment } from "../helpers/app.ts";
-import { childScript } from "../helpers/child-script.ts";
-import { market, PAYEE, type Answered, type Market } from "./market.ts";
+import t from "tap";
+import { askAgain, fetchAndDie } from "./doomed.ts";
+import { market, PAYEE, type Market } from "./market.ts";
 import {
   allowanceOf,
   assertLedgerIsWallet,
@@ -15,7 +11,6 @@ import {
   type Permit2Proof,
 } from "./permit2-sellers.ts";
 
-const CHILD = childScript("test/x402-client/doomed-server.child.ts");
 const ENV = {
   MASTER_KEYS: `test:${randomBytes(32).toString("base64")}`,
   SETTLE_WAIT_MS: "3000",
@@ -33,48 +28,9 @@ const POINTS = [
 ] as const;
 
 const requestOf = ({ seller }: Market, point: string) => ({
-  url: `${seller.origin}/${point}`,
-  timeoutMs: 3_000,
+  body: { url: `${seller.origin}/${point}`, timeoutMs: 3_000 },
+  headers: { "idempotency-key": point },
 });
-
-async function fetchAndDie(t: Test, made: Market, point: string): Promise<void> {
-  const port = await freePort();
-  const child = spawn(process.execPath, ["--enable-source-maps", CHILD], {
-    env: {
-      ...process.env,
-      ...testEnvironment({
-        databaseUrl: made.database.url,
-        chain: made.chain,
-        port,
-        env: { ...ENV, FETCH_PRIVATE_ORIGINS: made.seller.origin, DOOM_AT: point },
-      }),
-    },
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  t.teardown(() => child.kill("SIGKILL"));
-  const ended = once(child, "exit");
-  await Promise.race([once(child.stdout, "data"), ended]);
-  const answer = await fetch(`http://127.0.0.1:${port}/api/agents/x402-fetch`, {
-    method: "POST",
-    headers: { ...made.agent.headers, "idempotency-key": point },
-    body: JSON.stringify(requestOf(made, point)),
-  }).then(
-    (response) => response.text(),
-    () => undefined,
-  );
-  t.equal(answer, undefined, `killed at ${point}: no answer`);
-  if (answer !== undefined) child.kill("SIGKILL");
-  t.same((await ended)[1], "SIGKILL");
-}
-
-async function askAgain(made: Market, point: string): Promise<Answered> {
-  const deadlineMs = Date.now() + 40_000;
-  for (;;) {
-    const answer = await made.fetch(requestOf(made, point), { "idempotency-key": point });
-    if (answer.body["code"] !== "idempotency_in_progress" || Date.now() > deadlineMs) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 250));
-  }
-}
 
 t.test("killed at each step", async (t) => {
   const made = await market(t, { env: ENV, agent: { dailyLimit: "1", perPaymentLimit: "0.1" } });
@@ -104,10 +60,11 @@ t.test("killed at each step", async (t) => {
     },
   };
   for (const point of POINTS) {
-    await fetchAndDie(t, made, point);
+    await fetchAndDie(t, made, { point, env: ENV, ...requestOf(made, point) });
     if (point === "permit-signed") t.equal(await allowanceOf(made), 0n, "nothing left the process");
   }
-  for (const answer of await Promise.all(POINTS.map((point) => askAgain(made, point))))
+  const asked = POINTS.map((point) => askAgain(made, requestOf(made, point), 40_000));
+  for (const answer of await Promise.all(asked))
     t.match(
       answer,
       { status: 200, body: { paid: true, data: "data", receipt: { amount: "0.004" } } },

@@ -66,6 +66,7 @@ t.test("fifty at once at a limit", async (t) => {
     JSON.stringify(answers.find((one) => !paid.includes(one) && !denied.includes(one))?.body),
   );
   t.ok(paid.length >= 20, `${paid.length}: as many maxima as the limit holds, at the least`);
+  t.ok(most >= LIMIT / 2n, `it was looked at while they were reserved: ${most}`);
   t.ok(most <= LIMIT, `never more than the limit: ${most}`);
   const charged = paid.reduce((sum, { index }) => sum + 1_000n + BigInt(index), 0n);
   t.equal((await one.balanceOf(PAYEE)) - before, charged, "each was charged what was used");

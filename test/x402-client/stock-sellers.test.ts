@@ -1,30 +1,19 @@
 // Goal: our client pays unmodified sellers of both protocol versions, whoever their facilitator is; with ours, one row and one broadcast.
 import t from "tap";
-import { findNetwork } from "../../server/core/networks.ts";
-import { testChain } from "../helpers/chain.ts";
-import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
+import { assertLedgerIsChain, PAYEE } from "./market.ts";
 import {
   expressSeller,
   honoSeller,
   ourFacilitator,
   stockFacilitator,
+  stockMarket,
+  V1_NAME,
   v1Seller,
 } from "./stock-sellers.ts";
 
-// A network that has a version 1 name; on a chain with a block per transaction nothing confirms later.
-const CHAIN_ID = 84532;
-const V1_NAME = "base-sepolia";
-
 t.test("stock sellers", async (t) => {
-  const usdc = findNetwork(V1_NAME)?.usdc.address;
-  const chain = await testChain(t, { chainId: CHAIN_ID, usdc });
-  const made = await market(t, {
-    chain,
-    listen: true,
-    env: { [`CONFIRMATIONS_${CHAIN_ID}`]: "1", SETTLE_WAIT_MS: "10000" },
-  });
-  const account = chain.accounts[1];
-  if (!account) throw new Error("the test chain has no accounts");
+  const { made, account } = await stockMarket(t);
+  const { chain } = made;
   const facilitators = {
     reference: stockFacilitator(chain, account, V1_NAME),
     ours: ourFacilitator(made.baseUrl),
@@ -49,7 +38,7 @@ t.test("stock sellers", async (t) => {
               paid: true,
               amountPaid: "0.001",
               data: { sold },
-              network: `eip155:${CHAIN_ID}`,
+              network: `eip155:${chain.chainId}`,
             },
           },
           JSON.stringify(answer.body),

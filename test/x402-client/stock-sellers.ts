@@ -20,7 +20,9 @@ import express from "express";
 import { Hono } from "hono";
 import type { Test } from "tap";
 import { publicActions, type Address } from "viem";
-import type { TestAccount, TestChain } from "../helpers/chain.ts";
+import { findNetwork } from "../../server/core/networks.ts";
+import { testChain, type TestAccount, type TestChain } from "../helpers/chain.ts";
+import { market, type Market } from "./market.ts";
 import { localServer } from "./sellers.ts";
 
 /** The reference facilitator in this process, for both versions of the protocol. */
@@ -150,4 +152,22 @@ async function listen(t: Pick<Test, "teardown">, listener: RequestListener): Pro
       }),
   );
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/paid`;
+}
+
+/** A network that has a version 1 name. */
+const CHAIN_ID = 84532;
+export const V1_NAME = "base-sepolia";
+
+/** What stock sellers are tried in: on a chain with a block per transaction nothing confirms later. */
+export async function stockMarket(t: Test): Promise<{ made: Market; account: TestAccount }> {
+  const usdc = findNetwork(V1_NAME)?.usdc.address;
+  const chain = await testChain(t, { chainId: CHAIN_ID, usdc });
+  const made = await market(t, {
+    chain,
+    listen: true,
+    env: { [`CONFIRMATIONS_${CHAIN_ID}`]: "1", SETTLE_WAIT_MS: "10000" },
+  });
+  const account = chain.accounts[1];
+  if (!account) throw new Error("the test chain has no accounts");
+  return { made, account };
 }

@@ -88,11 +88,13 @@ export interface CashierDeps {
   networks: readonly PaymentNetwork[];
   schemes: readonly PaywallScheme[];
   payTo: string;
-  /** Without it, in this process: then a proof whose outcome stayed unknown is not known after a restart. */
+  /** What must be known beyond one request (`again` needs one). Without it, in this process: then a proof whose outcome stayed unknown is not known after a restart. */
   store?: PaywallStore | undefined;
+  /** Signs offers and receipts (`offer-and-receipt`), with the key of `payTo` where it is at hand. Off without it. */
   receipts?: ReceiptOptions | undefined;
+  /** Asks contract accounts whether they signed; without it only ordinary accounts sign in. */
   verifyMessage?: VerifyMessage | undefined;
-  /** Asks by MPP too. */
+  /** Asks by MPP too (`WWW-Authenticate: Payment`), in the same 402. Off without it. */
   mpp?: MppOptions | undefined;
   /** What went wrong beside a payment that is none the worse for it. */
   onFault?: (error: unknown, what: string) => void;
@@ -133,7 +135,7 @@ export class Cashier {
       verify: (shown) => this.#verify(shown),
       conclude: (shown, amount) => this.#conclude(shown, amount),
     });
-    this.#issuer = receipts && new ReceiptIssuer(receipts);
+    this.#issuer = receipts && new ReceiptIssuer(receipts, deps.onFault);
     this.#mpp = deps.mpp && new MppDesk(deps.mpp);
     this.#door = store && new Door(store, deps.verifyMessage);
   }

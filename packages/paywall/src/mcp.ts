@@ -3,20 +3,14 @@
  * in the call's `_meta`, the receipt goes back in the result's. Depends on no MCP SDK: it wraps the tool's handler, which
  * both official ones call with the arguments (of a tool that takes any) and a context.
  */
-import {
-  decodePaymentResponseHeader,
-  encodePaymentSignatureHeader,
-  HTTPFacilitatorClient,
-} from "@x402/core/http";
-import type { FacilitatorClient } from "@x402/core/server";
+import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core/types";
 import type { Receipt, Told } from "./answers.ts";
-import { Cashier, type PaidResource } from "./charge.ts";
+import type { Cashier, PaidResource } from "./charge.ts";
 import { isRecord } from "./foreign-json.ts";
-import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
-import { EXACT_EIP3009, type PaywallScheme } from "./scheme.ts";
 
 export type { Receipt } from "./answers.ts";
+export { cashier, type CashierOptions } from "./cashier.ts";
 export { Cashier, type PaidResource } from "./charge.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 
@@ -25,33 +19,6 @@ export const PAYMENT_META = "x402/payment";
 export const PAYMENT_RESPONSE_META = "x402/payment-response";
 /** Ours, in a tool's own `_meta`: what `tools/list` tells of the price, so that nobody has to call a tool to learn it. */
 export const PAYMENT_REQUIRED_META = "x402/payment-required";
-
-export interface CashierOptions {
-  /** Who verifies and settles: its URL, or a client of the protocol's library. */
-  facilitator: string | FacilitatorClient;
-  /** CAIP-2 ids, or the facts of networks. */
-  networks: readonly (string | PaymentNetwork)[];
-  payTo: string;
-  /** How may be paid: `exact` over EIP-3009 unless said. */
-  schemes?: readonly PaywallScheme[];
-}
-
-/** Whoever takes the money, where there is no Fastify app to register the paywall with. */
-export function cashier({ facilitator, networks, payTo, schemes }: CashierOptions): Cashier {
-  return new Cashier({
-    facilitator:
-      typeof facilitator === "string"
-        ? new HTTPFacilitatorClient({ url: facilitator })
-        : facilitator,
-    networks: networks.map((network) => {
-      const facts = typeof network === "string" ? findAmong(network, PAYMENT_NETWORKS) : network;
-      if (!facts) throw new Error(`the paywall knows no network ${JSON.stringify(network)}`);
-      return facts;
-    }),
-    payTo,
-    schemes: schemes ?? [EXACT_EIP3009],
-  });
-}
 
 /** For a price that is known before the tool runs; who paid and calls again pays again. */
 export interface PricedTool extends Omit<PaidResource, "price" | "discoverable" | "again"> {

@@ -29,12 +29,14 @@ interface Till {
 
 /** Beyond the time a payment lives by the terms: what was begun by it is known for so long. */
 const KEPT_MS = 3_600_000;
+/** A payer's clock may be so far from ours. */
+const CLOCKS_APART_MS = 60_000;
 
 export class MeterDesk {
   readonly #store: PaywallStore;
   readonly #till: Till;
   /** Proofs by which work is being done in this process: one payment does not make it work twice at a time. */
-  readonly #busy = new Expiring<true>();
+  readonly #busy = new Expiring<symbol>();
 
   constructor(store: PaywallStore, till: Till) {
     this.#store = store;
@@ -55,8 +57,22 @@ export class MeterDesk {
       refused(notSettled(terms, "duplicate_settlement", message, payer), version);
     if (this.#busy.get(proof)) return duplicate("This payment is in use by another request.");
     const lifetimeMs = terms.maxTimeoutSeconds * 1_000;
-    this.#busy.set(proof, true, Date.now() + lifetimeMs);
-    const release = () => this.#busy.delete(proof);
+    if (signer.deadlineMs > Date.now() + lifetimeMs + CLOCKS_APART_MS)
+      return refused(
+        notSettled(
+          terms,
+          "invalid_payload",
+          "The payment is good for longer than was asked.",
+          payer,
+        ),
+        version,
+      );
+    // Until it is worthless: the work may take longer than was planned.
+    const mine = Symbol(proof);
+    this.#busy.set(proof, mine, Math.max(signer.deadlineMs, Date.now()) + CLOCKS_APART_MS);
+    const release = () => {
+      if (this.#busy.get(proof) === mine) this.#busy.delete(proof);
+    };
     const resource = soldAs(request);
     let isBegun = false;
     try {
@@ -104,12 +120,23 @@ function nothingUsed({ terms, version }: Presented, payer: string): Settled {
   return { kind: "settled", ...answer, receipt, delivered: async () => answer };
 }
 
+interface Signer {
+  payer: string;
+  proof: string;
+  /** When the payment is worthless. */
+  deadlineMs: number;
+}
+
+const NUMBER = /^(0|[1-9][0-9]{0,77})$/;
+
 /** Who signed, and which of its payments this is: whatever else stands in the payload, this nonce is spent once. */
-function signerOf({ payload, terms }: Presented): { payer: string; proof: string } | undefined {
+function signerOf({ payload, terms }: Presented): Signer | undefined {
   const { permit2Authorization: signed } = payload.payload;
   if (!isRecord(signed)) return undefined;
-  const { from, nonce } = signed;
-  if (typeof from !== "string" || typeof nonce !== "string") return undefined;
-  if (!/^0x[0-9a-fA-F]{40}$/.test(from) || !/^(0|[1-9][0-9]{0,77})$/.test(nonce)) return undefined;
-  return { payer: from, proof: `${terms.network} ${from.toLowerCase()} ${nonce}` };
+  const { from, nonce, deadline } = signed;
+  if (typeof from !== "string" || !/^0x[0-9a-fA-F]{40}$/.test(from)) return undefined;
+  if (typeof nonce !== "string" || !NUMBER.test(nonce)) return undefined;
+  if (typeof deadline !== "string" || !NUMBER.test(deadline)) return undefined;
+  const proof = `${terms.network} ${from.toLowerCase()} ${nonce}`;
+  return { payer: from, proof, deadlineMs: Number(deadline) * 1_000 };
 }

@@ -29,6 +29,7 @@ export interface MppOptions {
 }
 
 const MIN_SECRET_BYTES = 32;
+const QUOTABLE = /^[\x21\x23-\x5b\x5d-\x7e]+$/;
 const USDC_DECIMALS = 6;
 /** In the order of the canonical JSON (RFC 8785), which clients write it in again. */
 const asked = ({ amount, asset, network, payTo }: PaymentRequirements): object => ({
@@ -53,6 +54,8 @@ export class MppDesk {
   constructor({ secret, realm }: MppOptions) {
     if (Buffer.byteLength(secret) < MIN_SECRET_BYTES)
       throw new Error(`the secret of mpp has at least ${MIN_SECRET_BYTES} bytes`);
+    if (realm !== undefined && !QUOTABLE.test(realm))
+      throw new Error("the realm of mpp is printable ASCII without spaces, quotes and backslashes");
     this.#secret = secret;
     this.#realm = realm;
   }
@@ -169,7 +172,7 @@ const paymentIn = (authorization: string): string | undefined =>
 const resourceOf = ({ method, url }: PaidRequest): string =>
   createHash("sha256").update(`${method} ${url}`).digest("base64url");
 
-/** None of them has a quote or a backslash in it. */
+/** None of them has a quote or a backslash in it: ours are base64url and words, and the realm was looked at. */
 const asHeader = (challenge: PaymentChallenge): string =>
   `Payment ${Object.entries(challenge)
     .map(([name, value]) => `${name}="${value}"`)

@@ -12,17 +12,14 @@ import type {
   FastifyRequest,
   preHandlerAsyncHookHandler,
 } from "fastify";
-import { type FacilitatorClient, HTTPFacilitatorClient } from "@x402/core/server";
-import { againMs, type VerifyMessage } from "./again.ts";
-import { Cashier, isMetered, type PaidRequest, type PaidResource } from "./charge.ts";
-import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
-import type { MppOptions } from "./mpp.ts";
+import { againMs } from "./again.ts";
+import { cashier, networkFacts, type CashierOptions } from "./cashier.ts";
+import { type Cashier, isMetered, type PaidRequest, type PaidResource } from "./charge.ts";
+import type { PaymentNetwork } from "./networks.ts";
 import { payPage } from "./pay-page.ts";
 import { Payment } from "./payment.ts";
-import type { ReceiptOptions } from "./receipts.ts";
 import { EXACT_EIP3009, isForVersion1, type PaywallScheme, UPTO } from "./scheme.ts";
 import { Serving } from "./serving.ts";
-import type { PaywallStore } from "./store.ts";
 
 export interface PaywallRoute extends PaidResource {
   /**
@@ -32,22 +29,7 @@ export interface PaywallRoute extends PaidResource {
   prepare?: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
 }
 
-export interface PaywallOptions {
-  /** Who verifies and settles: its URL, or a client of the protocol's library (with credentials, or in this process). */
-  facilitator: string | FacilitatorClient;
-  /** CAIP-2 ids, or the facts of networks; the first is what a browser pays on. */
-  networks: readonly (string | PaymentNetwork)[];
-  payTo: string;
-  /** How may be paid, best first: `exact` over EIP-3009, and `upto` for routes with a maximum, unless said. */
-  schemes?: readonly PaywallScheme[];
-  /** Signs offers and receipts (`offer-and-receipt`), with the key of `payTo` where it is at hand. Off without it. */
-  receipts?: ReceiptOptions;
-  /** What must be known beyond one request: see `PaywallStore`. Routes with `again` need one. */
-  store?: PaywallStore;
-  /** Asks contract accounts whether they signed; without it only ordinary accounts sign in. */
-  verifyMessage?: VerifyMessage;
-  /** Asks by MPP too (`WWW-Authenticate: Payment`), in the same 402. Off without it. */
-  mpp?: MppOptions;
+export interface PaywallOptions extends Omit<CashierOptions, "onFault"> {
   /** The origin clients see; by default taken from each request. */
   publicUrl?: string;
   /** Where the pay page's script and style are served. */
@@ -70,6 +52,7 @@ declare module "fastify" {
 }
 
 export const paywall = fp(registerPaywall, { name: "x402-paywall" });
+export { cashier, type CashierOptions } from "./cashier.ts";
 export type { AgainOptions, VerifyMessage } from "./again.ts";
 export type { Receipt } from "./answers.ts";
 export { Cashier, type Charge, type PaidResource, type RoutePrice } from "./charge.ts";
@@ -81,17 +64,12 @@ export { EXACT_EIP3009, EXACT_PERMIT2, type PaywallScheme, UPTO } from "./scheme
 export { type MeteredCharge, OneProcessStore, type PaywallStore } from "./store.ts";
 
 async function registerPaywall(app: FastifyInstance, options: PaywallOptions): Promise<void> {
+  const { publicUrl, assetsPath = "/paywall", walletRpcUrl, ...known } = options;
   const networks = options.networks.map(networkFacts);
-  const assetsPath = options.assetsPath ?? "/paywall";
-  const { payTo, schemes = [EXACT_EIP3009, UPTO], store, receipts, verifyMessage, mpp } = options;
-  const facilitator =
-    typeof options.facilitator === "string"
-      ? new HTTPFacilitatorClient({ url: options.facilitator })
-      : options.facilitator;
+  const { store, schemes = [EXACT_EIP3009, UPTO] } = options;
   const onFault = (err: unknown, what: string) => app.log.error({ err }, what);
-  const known = { facilitator, networks, schemes, payTo, store, receipts, verifyMessage, mpp };
-  const cashier = new Cashier({ ...known, onFault });
-  app.decorate("cashier", cashier);
+  const desk = cashier({ ...known, networks, schemes, onFault });
+  app.decorate("cashier", desk);
   app.decorateRequest("payment", undefined);
   serveAssets(app, assetsPath);
   const serving = new Serving(onFault);
@@ -100,10 +78,13 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     const resource = request.routeOptions.config.paywall;
     if (!resource) return undefined;
     reply.header("cache-control", "no-store");
-    const asked = paidRequest(request, options.publicUrl);
+    const asked = paidRequest(request, publicUrl);
+    // The Host header is anybody's.
+    if (!URL.canParse(asked.url))
+      return reply.code(400).send({ error: "The Host header names no host." });
     // HEAD has no answer to sell.
     if (request.method === "HEAD") asked.headers = {};
-    const charge = await cashier.charge(resource, asked, async () =>
+    const charge = await desk.charge(resource, asked, async () =>
       resource.prepare?.(request, reply),
     );
     reply.headers(charge.headers);
@@ -117,8 +98,12 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
       isBrowser(request) &&
       charge.required.accepts.some(isForVersion1)
     ) {
-      const walletRpcUrl = options.walletRpcUrl ?? ((network) => network.publicRpcUrl);
-      const html = payPage({ required: charge.required, networks, assetsPath, walletRpcUrl });
+      const html = payPage({
+        required: charge.required,
+        networks,
+        assetsPath,
+        walletRpcUrl: walletRpcUrl ?? ((network) => network.publicRpcUrl),
+      });
       return reply.type("text/html; charset=utf-8").header("vary", "accept").send(html);
     }
     return reply
@@ -214,9 +199,3 @@ const ASSET_ROUTE: { config: { auth: "public" }; schema: object } = {
   config: { auth: "public" },
   schema: { hide: true },
 };
-
-function networkFacts(network: string | PaymentNetwork): PaymentNetwork {
-  const facts = typeof network === "string" ? findAmong(network, PAYMENT_NETWORKS) : network;
-  if (!facts) throw new Error(`the paywall knows no network ${JSON.stringify(network)}`);
-  return facts;
-}

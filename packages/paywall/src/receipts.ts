@@ -29,15 +29,25 @@ export class ReceiptIssuer {
   readonly #extension: ReturnType<typeof createOfferReceiptExtension>;
   readonly #declaration: unknown;
 
-  constructor({ signer, namesTransaction = true }: ReceiptOptions) {
+  constructor(
+    { signer, namesTransaction = true }: ReceiptOptions,
+    onFault: (error: unknown, what: string) => void = () => undefined,
+  ) {
     const sign: SignTypedData =
       typeof signer === "function"
         ? signer
         : (typedData) => (signer.signTypedData as SignTypedData)(typedData);
+    // The library goes on without a signature that failed, and tells nobody but the console.
+    const signTelling: SignTypedData = async (typedData) => {
+      try {
+        return await sign(typedData);
+      } catch (error) {
+        onFault(error, "signing an offer or a receipt");
+        throw error;
+      }
+    };
     // The key is known by its signature; only signatures of the other form name one.
-    this.#extension = createOfferReceiptExtension(
-      createEIP712OfferReceiptIssuer("", (typedData) => sign(typedData)),
-    );
+    this.#extension = createOfferReceiptExtension(createEIP712OfferReceiptIssuer("", signTelling));
     this.#declaration = declareOfferReceiptExtension({ includeTxHash: namesTransaction })[
       OFFER_RECEIPT
     ];

@@ -92,7 +92,11 @@ function readSaved(env: Env): Saved {
   } catch {
     throw new Error(`${file} is not JSON: mend or remove it`);
   }
-  const { current, keys } = asObject(value);
+  const { current, keys, ...single } = asObject(value);
+  if (keys === undefined && single["apiKey"] !== undefined)
+    throw new Error(
+      `${file} holds one key in a form of its own: move it away, then save the key again`,
+    );
   return {
     current: typeof current === "string" ? current : undefined,
     keys: Object.fromEntries(
