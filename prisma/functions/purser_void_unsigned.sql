@@ -11,7 +11,9 @@ BEGIN
     RETURN false;
   END IF;
   PERFORM purser_payment_voided(p_agent_id, p_payment_id, p_failure_code, p_failure_detail);
-  DELETE FROM idempotency_keys WHERE payment_id = p_payment_id AND status_code IS NULL;
+  DELETE FROM idempotency_keys k
+   WHERE k.subject_id IN (p_agent_id, (SELECT a.owner_id FROM agents a WHERE a.id = p_agent_id))
+     AND k.payment_id = p_payment_id AND k.status_code IS NULL;
   DELETE FROM withdrawal_orders WHERE agent_id = p_agent_id AND payment_id = p_payment_id;
   -- No gas is needed for it any more.
   PERFORM purser_gas_move(p.chain_id, ARRAY[CASE p.kind WHEN 'withdrawal' THEN 'withdrawer:' ELSE 'owner:' END || a.owner_id],

@@ -8,6 +8,8 @@ export interface WorldOptions {
   blockGasLimit?: number;
   /** Both servers reach the chain through a proxy that holds every answer back this long. */
   rpcDelayMs?: number;
+  /** Processes of our server on the one database. */
+  replicas?: number;
   /** Relayer keys of ours and accounts of the reference. */
   relayers?: number;
   /** More environment for our server. */
@@ -22,6 +24,9 @@ export interface World {
   databaseUrl: string;
   /** `http://host:port` of our server; its facilitator is at `/api/x402`. */
   ours: string;
+  /** All of ours, and their process ids. */
+  replicas: string[];
+  pids: number[];
   /** The reference facilitator's own URL, with `/verify` and `/settle`. */
   reference: string;
   relayerAddresses: { ours: `0x${string}`[]; reference: `0x${string}`[] };

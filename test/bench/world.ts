@@ -37,16 +37,23 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       const address = privateKeyToAddress(key);
       await chain.testClient.setBalance({ address, value: NATIVE_WEI });
     }
-    const port = await freePort();
+    const ports = await Promise.all(
+      Array.from({ length: options.replicas ?? 1 }, () => freePort()),
+    );
     const environment = {
-      ...testEnvironment({ databaseUrl: database.url, chain: { ...chain, rpcUrl }, port }),
+      ...testEnvironment({ databaseUrl: database.url, chain: { ...chain, rpcUrl }, port: 0 }),
       RELAYER_PRIVATE_KEYS: ourKeys.join(","),
       [`GAS_BUDGET_${chain.chainId}`]: AMPLE_GAS,
       MASTER_KEYS: `bench:${randomBytes(32).toString("base64")}`,
       NODE_ENV: "production",
       ...options.env,
     };
-    await start("our-server.ts", environment, closers);
+    const urls = ports.map((port) => `http://127.0.0.1:${port}`);
+    const pids: number[] = [];
+    for (const port of ports) {
+      const where = { PORT: String(port), PUBLIC_URL: `http://localhost:${port}` };
+      pids.push(await start("our-server.ts", { ...environment, ...where }, closers));
+    }
     let reference = "";
     if (options.withoutReference !== true) {
       const referencePort = await freePort();
@@ -66,7 +73,9 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
     return {
       chain,
       databaseUrl: database.url,
-      ours: `http://127.0.0.1:${port}`,
+      ours: urls[0] ?? "",
+      replicas: urls,
+      pids,
       reference,
       relayerAddresses: {
         ours: ourKeys.map((key) => privateKeyToAddress(key)),
@@ -94,12 +103,12 @@ async function startProxy(
   return `http://127.0.0.1:${port}`;
 }
 
-/** Runs a file of this folder as its own process until it says "ready". */
+/** Runs a file of this folder as its own process until it says "ready", and answers its id. */
 async function start(
   name: string,
   environment: Record<string, string>,
   closers: (() => unknown)[],
-): Promise<void> {
+): Promise<number> {
   const child = spawn(process.execPath, ["--import=tsx", file(name)], {
     env: { PATH: process.env["PATH"], ...environment },
     // Log lines go nowhere: reading them would be this process's work, not the server's.
@@ -121,6 +130,7 @@ async function start(
       reject(new Error(`${name} ended with ${code}: ${output}`));
     });
   });
+  return child.pid ?? 0;
 }
 
 async function end(child: ChildProcess): Promise<void> {

@@ -51,19 +51,22 @@ export const row: BenchRow = {
   },
 };
 
-async function spendFor(
-  world: World,
+/** At each replica by turns. */
+export async function spendFor(
+  world: Pick<World, "replicas">,
   agents: readonly BenchAgent[],
   durationMs: number,
 ): Promise<{ perSecond: number; statuses: Record<string, number> }> {
-  const http = new HttpPool(world.ours, { connections: IN_FLIGHT, pipelining: 1 });
+  const pools = world.replicas.map(
+    (url) => new HttpPool(url, { connections: IN_FLIGHT, pipelining: 1 }),
+  );
   const statuses: Record<string, number> = {};
   const startMs = performance.now();
   let next = 0;
   const worker = async (): Promise<void> => {
     while (performance.now() - startMs < durationMs) {
       const agent = agents[next++ % agents.length];
-      const answer = await http.request({
+      const answer = await (pools[next % pools.length] as HttpPool).request({
         path: "/api/agents/spend",
         method: "POST",
         headers: {
@@ -79,7 +82,7 @@ async function spendFor(
   };
   await Promise.all(Array.from({ length: IN_FLIGHT }, worker));
   const elapsedMs = performance.now() - startMs;
-  await http.close();
+  await Promise.all(pools.map((http) => http.close()));
   // 504 payment_status_unknown: handed over, and not waited for.
   const handedOver = (statuses["504"] ?? 0) + (statuses["200"] ?? 0);
   return { perSecond: (handedOver / elapsedMs) * 1000, statuses };

@@ -1,0 +1,148 @@
+// What further replicas bring on one Postgres, and what each payment costs then: processors, and waiting for locks.
+import { setTimeout as sleep } from "node:timers/promises";
+import { createPool, type Pool } from "../../../server/infra/db/pool.ts";
+import type { BenchContext, BenchRow } from "../context.ts";
+import { cpuMsOf, databaseCpuMs } from "../cpu.ts";
+import { makeAgents, spendFor } from "./spend-throughput.ts";
+
+const REPLICAS = [1, 2, 3, 4];
+const AGENTS = 100;
+const WARM_UP_MS = 2_000;
+const DURATION_MS = 10_000;
+const SAMPLE_MS = 50;
+
+interface Measured {
+  replicas: number;
+  acceptedPerSecond: number;
+  settledPerSecond: number;
+  serverCpuMs: number;
+  databaseCpuMs: number;
+  /** What one more payment leaves in the database, and writes to its log. */
+  storedBytes: number;
+  logBytes: number;
+  /** Of all looks at all connections: how many waited for a lock, on the average. */
+  waitingForRows: number;
+  waitingInside: number;
+}
+
+export const row: BenchRow = {
+  name: "spends by 1 to 4 replicas on one Postgres, 100 agents, 64 in flight",
+  target: "CPU per payment grows by no more than a quarter",
+  async run(context) {
+    const measured: Measured[] = [];
+    for (const replicas of REPLICAS) {
+      const one = await measure(context, replicas);
+      measured.push(one);
+      context.say(JSON.stringify(one));
+    }
+    const cost = ({ serverCpuMs, databaseCpuMs: database }: Measured) => serverCpuMs + database;
+    const [first, last] = [measured[0], measured.at(-1)] as [Measured, Measured];
+    const ratio = cost(last) / cost(first);
+    return {
+      reference: "",
+      ours: measured
+        .map((one) => `${one.acceptedPerSecond.toFixed(0)} /s, ${cost(one).toFixed(1)} ms`)
+        .join("; "),
+      ratio,
+      reached: ratio <= 1.25,
+      details: { measured },
+    };
+  },
+};
+
+async function measure(context: BenchContext, replicas: number): Promise<Measured> {
+  const world = await context.world({
+    withoutReference: true,
+    blockTimeSeconds: 1,
+    blockGasLimit: 300_000_000,
+    relayers: 4,
+    replicas,
+    env: { SETTLE_WAIT_MS: "0" },
+  });
+  const db = createPool(world.databaseUrl, { maxConnections: 2 });
+  try {
+    const agents = await makeAgents(world, AGENTS);
+    await world.chain.mint(
+      agents.map(({ walletAddress }) => walletAddress),
+      10n ** 12n,
+    );
+    await spendFor(world, agents, WARM_UP_MS);
+    await allSettled(db);
+    const before = await settledCount(db);
+    const stored = await bytes(db);
+    const cpu = { server: cpuMsOf(world.pids), database: await databaseCpuMs(db) };
+    const startMs = performance.now();
+    const watch = watchLocks(db);
+    const { perSecond } = await spendFor(world, agents, DURATION_MS);
+    await allSettled(db);
+    const elapsedMs = performance.now() - startMs;
+    const waits = await watch.end();
+    const settled = (await settledCount(db)) - before;
+    const after = await bytes(db);
+    return {
+      replicas,
+      acceptedPerSecond: perSecond,
+      settledPerSecond: (settled / elapsedMs) * 1000,
+      serverCpuMs: (cpuMsOf(world.pids) - cpu.server) / settled,
+      databaseCpuMs: ((await databaseCpuMs(db)) - cpu.database) / settled,
+      storedBytes: Math.round((after.stored - stored.stored) / settled),
+      logBytes: Math.round((after.log - stored.log) / settled),
+      ...waits,
+    };
+  } finally {
+    await db.end();
+    await world.stop();
+  }
+}
+
+async function settledCount(db: Pool): Promise<number> {
+  const { rows } = await db.query<{ count: number }>(
+    "SELECT count(*)::int AS count FROM payments WHERE status = 'settled'",
+  );
+  return rows[0]?.count ?? 0;
+}
+
+async function bytes(db: Pool): Promise<{ stored: number; log: number }> {
+  const { rows } = await db.query<{ stored: number; log: number }>(
+    `SELECT pg_database_size(current_database())::float8 AS stored,
+            (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::float8 AS log`,
+  );
+  return rows[0] ?? { stored: Number.NaN, log: Number.NaN };
+}
+
+async function allSettled(db: Pool): Promise<void> {
+  for (;;) {
+    const { rows } = await db.query<{ open: boolean }>(
+      "SELECT EXISTS (SELECT 1 FROM payments WHERE outstanding) AS open",
+    );
+    if (rows[0]?.open === false) return;
+    await sleep(100);
+  }
+}
+
+function watchLocks(db: Pool) {
+  const seen = { looks: 0, rows: 0, inside: 0, isOver: false };
+  const looking = (async () => {
+    while (!seen.isOver) {
+      const { rows } = await db.query<{ rows: number; inside: number }>(
+        `SELECT count(*) FILTER (WHERE wait_event_type = 'Lock')::int AS rows,
+                count(*) FILTER (WHERE wait_event_type = 'LWLock')::int AS inside
+           FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+      );
+      seen.looks += 1;
+      seen.rows += rows[0]?.rows ?? 0;
+      seen.inside += rows[0]?.inside ?? 0;
+      await sleep(SAMPLE_MS);
+    }
+  })();
+  return {
+    async end() {
+      seen.isOver = true;
+      await looking;
+      return {
+        waitingForRows: seen.rows / seen.looks,
+        waitingInside: seen.inside / seen.looks,
+      };
+    },
+  };
+}

@@ -1,0 +1,252 @@
+// Every statement that money passes on its way from a request to the ledger, over a past of any size.
+import { randomBytes } from "node:crypto";
+import type { Test } from "tap";
+import type { Pool } from "../../server/infra/db/pool.ts";
+import { newId } from "../../server/core/ids.ts";
+import { readLimits, readOutstanding } from "../../server/plugins/guardrails/store.ts";
+import {
+  markUnknown,
+  markUnknownInGroups,
+  reserve,
+  staleReservations,
+  voidUnsigned,
+} from "../../server/plugins/guardrails/store.ts";
+import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
+import * as lanes from "../../server/plugins/settlement/lane-store.ts";
+import * as queue from "../../server/plugins/settlement/queue-store.ts";
+import * as settlements from "../../server/plugins/settlement/store.ts";
+import * as watched from "../../server/plugins/settlement/watch-store.ts";
+import { pendingTransactions } from "../../server/plugins/settlement/transaction-store.ts";
+import type { SettlementKind, SettlementRequest } from "../../server/plugins/settlement/types.ts";
+import { reserveWithdrawal } from "../../server/plugins/withdrawals/store.ts";
+import {
+  ASSET,
+  PAYEE,
+  randomAddress,
+  reserveRequest,
+  type SeededAgent,
+} from "../spending/guardrails-sql.helper.ts";
+
+/** Not the chain of the app that runs beside: its engine leaves these rows alone. */
+export const CHAIN_ID = 84_532;
+/** Times as much of everything, to see by hand that nothing changes: `PLANS_AT=100`. */
+export const TIMES = Number(process.env["PLANS_AT"] ?? "1");
+const AGENTS = 180 * TIMES;
+export const PAYMENTS_EACH = 300;
+/** Of each agent's payments, those with a settlement and an event: enough for the planner, quick to seed. */
+const SETTLED_EACH = 100;
+const OPEN_SETTLEMENTS = 40;
+/** Read a few blocks before the newest settled payment. */
+const BALANCE = { atomic: 10n ** 9n, blockNumber: BigInt(PAYMENTS_EACH - 5) };
+const hash = (): `0x${string}` => `0x${randomBytes(32).toString("hex")}`;
+
+/** `mine` among many others, all with a past of two months; and settlements, events and open work to go with it. */
+export async function seed(pool: Pool, mine: SeededAgent): Promise<void> {
+  await pool.query(
+    `INSERT INTO owners (id, address) SELECT 'own_' || n, '0x' || lpad(to_hex(n), 40, '0') FROM generate_series(1, $1) n`,
+    [AGENTS],
+  );
+  await pool.query(
+    `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit)
+     SELECT 'agt_' || n, 'own_' || n, 'other', $2, '0x' || lpad(to_hex(n), 40, '0'), 1 FROM generate_series(1, $1) n`,
+    [AGENTS, `eip155:${CHAIN_ID}`],
+  );
+  const tables = ["payments", "settlements"];
+  for (const table of tables) await pool.query(`ALTER TABLE ${table} DISABLE TRIGGER USER`);
+  await pool.query(
+    `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, denial_code, tx_hash,
+                           block_number, created_at, settled_at)
+     SELECT a.id, 'pay_' || a.id || n, CASE n % 10 WHEN 0 THEN 'incoming' WHEN 1 THEN 'x402' ELSE 'spend' END,
+            CASE n % 10 WHEN 2 THEN 'blocked' WHEN 3 THEN 'voided' ELSE 'settled' END, $1, $2, $3, 1,
+            CASE n % 10 WHEN 2 THEN 'daily_limit_exceeded' END,
+            '0x' || encode(sha256((a.id || n)::bytea), 'hex'), n, at, at
+       FROM agents a, generate_series(1, $4) n, LATERAL (SELECT now() - n * interval '5 hours' AS at) times`,
+    [CHAIN_ID, ASSET, PAYEE, PAYMENTS_EACH],
+  );
+  await pool.query(
+    `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
+                              valid_before, signature, relay, status, tx_hash, proof, created_at, settled_at)
+     SELECT a.wallet_address, p.chain_id, p.asset, p.tx_hash, p.id, 'spend', p.agent_id, p.counterparty, p.amount, 0,
+            4102444800, '\\x00', true, 'settled', p.tx_hash, '{}', p.created_at, p.settled_at
+       FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.status = 'settled' AND p.kind <> 'incoming' AND p.block_number <= $1`,
+    [SETTLED_EACH],
+  );
+  await pool.query(
+    `UPDATE settlements SET status = 'queued', tx_hash = NULL, settled_at = NULL
+      WHERE id IN (SELECT id FROM settlements ORDER BY created_at LIMIT $1)`,
+    [OPEN_SETTLEMENTS],
+  );
+  await pool.query(
+    `INSERT INTO events (owner_id, tx, type, agent_id, subject_id, created_at)
+     SELECT a.owner_id, 1, 'payment', a.id, p.id, p.created_at FROM payments p JOIN agents a ON a.id = p.agent_id
+      WHERE p.block_number <= $1`,
+    [SETTLED_EACH],
+  );
+  for (const table of tables) await pool.query(`ALTER TABLE ${table} ENABLE TRIGGER USER`);
+  await pool.query(
+    `UPDATE agents a SET daily_limit = 1000, window_tail_at = now() - interval '24 hours 1 second',
+            window_sum = (SELECT count(*) FROM payments p WHERE p.agent_id = a.id AND p.counted
+                             AND p.created_at > now() - interval '24 hours 1 second')
+      WHERE id = $1`,
+    [mine.agentId],
+  );
+  await pool.query("VACUUM (ANALYZE) payments, settlements, events, agents");
+}
+
+function settlementRequest(
+  agent: SeededAgent,
+  kind: SettlementKind,
+  more: Partial<SettlementRequest>,
+): SettlementRequest {
+  return {
+    id: newId("tx"),
+    kind,
+    agentId: kind === "facilitated" ? null : agent.agentId,
+    relay: true,
+    authorization: {
+      chainId: CHAIN_ID,
+      asset: ASSET,
+      from: agent.walletAddress,
+      to: PAYEE,
+      value: 1n,
+      validAfter: 0n,
+      validBefore: 4_102_444_800n,
+      nonce: hash(),
+      signature: "0x00",
+    },
+    ...more,
+  };
+}
+
+/** What happens to money between a request and the ledger, statement by statement. */
+export async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): Promise<void> {
+  const ask = (amount: bigint, more: Partial<ReserveRequest> & { dryRun?: boolean } = {}) =>
+    reserve(pool, {
+      dryRun: false,
+      paymentId: newId("pay"),
+      ...reserveRequest(agent, amount, { chainId: CHAIN_ID, balance: BALANCE, ...more }),
+    });
+  const reserved = async (): Promise<string> => {
+    const idempotency = {
+      subjectId: agent.agentId,
+      route: "spend",
+      key: newId("key"),
+      bodyHash: randomBytes(32),
+    };
+    const { outcome, paymentId } = await ask(1n, { idempotency });
+    t.equal(outcome, "reserved");
+    return paymentId ?? "";
+  };
+  const { agentId } = agent;
+  const [first, second, third] = [await reserved(), await reserved(), await reserved()];
+  t.equal((await ask(1n, { dryRun: true })).outcome, "allowed");
+  t.equal((await ask(999n)).code, "daily_limit_exceeded");
+  t.ok(await voidUnsigned(pool, { agentId, paymentId: third, code: "test", detail: "" }));
+  await staleReservations(pool, { olderThanSeconds: 60, limit: 100 });
+  t.equal((await readLimits(pool, [agentId])).size, 1);
+  await readOutstanding(pool, { agentId, chainId: CHAIN_ID, balanceBlock: BALANCE.blockNumber });
+  const order = await reserveWithdrawal(pool, {
+    agentId,
+    paymentId: newId("pay"),
+    chainId: CHAIN_ID,
+    asset: ASSET,
+    to: PAYEE,
+    amountAtomic: 1n,
+    nonce: hash(),
+    deadlineSeconds: 4_102_444_800n,
+    signature: "0x00",
+    proof: {
+      kind: "order",
+      digest: hash(),
+      signers: [{ signer: PAYEE, chainId: 0, signature: "0x00" }],
+    },
+    validForSeconds: 120,
+    balance: { ...BALANCE, timestampSeconds: BigInt(Math.floor(Date.now() / 1_000)) },
+    gasHold: 1n,
+    requestId: "req_1",
+    idempotency: undefined,
+  });
+  t.equal(order.outcome, "reserved");
+  await settleInEveryWay(t, pool, agent, [first, second]);
+}
+
+async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [string, string]) {
+  const [first, second] = ids;
+  const { agentId } = agent;
+  const request = settlementRequest(agent, "spend", { id: first });
+  await settlements.acceptSettlement(pool, request);
+  await acceptSettlements(pool, [
+    settlementRequest(agent, "x402", { id: second, relay: false }),
+    settlementRequest({ ...agent, walletAddress: randomAddress() }, "facilitated", {}),
+  ]);
+  await markUnknown(pool, { agentId, paymentId: first });
+  await markUnknownInGroups(pool)({ agentId, paymentId: second });
+  t.equal((await settlements.findSettlements(pool, [first, second])).length, 2);
+  t.ok(await settlements.findOpenRecord(pool, first));
+  t.ok(await settlements.findByAuthorization(pool, request.authorization));
+  await watched.openWatched(pool, CHAIN_ID, 100);
+  await watched.unfinalByOthers(pool, CHAIN_ID, 1n, 100);
+  await watched.openPastDeadline(pool, CHAIN_ID, 1n, 100);
+  t.ok((await settlements.countQueued(pool, CHAIN_ID)) > OPEN_SETTLEMENTS / 2);
+
+  const lane = { chainId: CHAIN_ID, address: randomAddress() };
+  const lease = { ...lane, owner: "me", epoch: 1n };
+  t.same(await lanes.acquireLease(pool, lane, "me", 60_000), { epoch: 1n, nextNonce: 0n });
+  const claimed = await queue.claim(pool, lease, { company: 20, ownSolo: 4, strangersSolo: 4 });
+  t.equal(claimed.length, 20);
+  const items = claimed.map((row) => ({
+    action: "transfer" as const,
+    from: row.from_address,
+    asset: row.asset,
+    nonce: row.nonce,
+    to: row.to_address,
+    value: row.value,
+  }));
+  await queue.unclaim(pool, lease, items.splice(10), 0);
+  await queue.voidLapsedClaims(pool, CHAIN_ID);
+  await lanes.orphanedLanes(pool, CHAIN_ID);
+  const attempt = {
+    hash: hash(),
+    attempt: 1,
+    purpose: "work",
+    answer: undefined,
+    raw: "0x00",
+    maxFeeWei: 1n,
+    priorityFeeWei: 1n,
+  } as const;
+  await lanes.persistTransaction(pool, lease, {
+    nonce: 0n,
+    to: ASSET,
+    calldata: "0x00",
+    gasLimit: 100n,
+    attempt,
+    items,
+    sentBlock: 1n,
+  });
+  t.equal((await pendingTransactions(pool, lane))[0]?.items.length, 10);
+  const outcomes = items.map(({ from, asset, nonce }, index) => ({
+    from,
+    asset,
+    nonce,
+    isFinal: true,
+    proof: { kind: "receipt" as const, tx: attempt.hash, block: "1", blockHash: hash() },
+    ...(index === 0
+      ? { status: "failed" as const, reason: "test", message: "test" }
+      : { status: "settled" as const }),
+  }));
+  await lanes.finalizeTransaction(
+    pool,
+    lane,
+    {
+      nonce: 0n,
+      status: "mined",
+      hash: attempt.hash,
+      blockNumber: 1n,
+      blockHash: hash(),
+      gasUsed: 1n,
+    },
+    outcomes.slice(0, 8),
+  );
+  t.equal((await settlements.finalizeSettlements(pool, CHAIN_ID, outcomes)).finished, 2);
+}

@@ -1,0 +1,90 @@
+// What Postgres tells of the plans of whatever runs, also inside functions and triggers.
+import type { PoolClient } from "pg";
+import type { Test } from "tap";
+import type { Pool } from "../../server/infra/db/pool.ts";
+import { testDatabase, type TestDatabase } from "../helpers/postgres.ts";
+
+export interface PlanNode {
+  "Node Type": string;
+  "Relation Name"?: string;
+  "Index Name"?: string;
+  "Index Cond"?: string;
+  "Recheck Cond"?: string;
+  Filter?: string;
+  Alias?: string;
+  "Actual Rows"?: number;
+  "Actual Loops"?: number;
+  "Rows Removed by Filter"?: number;
+  "Rows Removed by Index Recheck"?: number;
+  Plans?: PlanNode[];
+}
+
+/** One read of one table. */
+export interface Scan {
+  statement: string;
+  node: string;
+  table: string;
+  index: string | undefined;
+  rows: number;
+  /** What its rows must fulfil, as the planner writes it. */
+  conditions: string;
+}
+
+/** A database whose connections tell their plans, each to the client that asks. */
+export async function databaseWithPlans(t: Test): Promise<TestDatabase> {
+  const database = await testDatabase(t);
+  const { rows } = await database.pool.query<{ name: string }>("SELECT current_database() AS name");
+  for (const [setting, value] of Object.entries({
+    session_preload_libraries: "auto_explain",
+    "auto_explain.log_min_duration": "0",
+    "auto_explain.log_nested_statements": "on",
+    "auto_explain.log_analyze": "on",
+    "auto_explain.log_timing": "off",
+    "auto_explain.log_format": "json",
+    "auto_explain.log_level": "notice",
+  }))
+    await database.pool.query(`ALTER DATABASE ${rows[0]?.name} SET ${setting} = '${value}'`);
+  return database;
+}
+
+/** From now on, in the order they run. */
+export function recordScans(...pools: Pool[]): Scan[] {
+  const scans: Scan[] = [];
+  const known = new WeakSet<PoolClient>();
+  // Every checkout, because the pool may have opened connections before this.
+  const record = (client: PoolClient): void => {
+    if (known.has(client)) return;
+    known.add(client);
+    client.on("notice", ({ message }) => {
+      const json = /^duration: .*plan:\n([^]*)$/.exec(message ?? "")?.[1];
+      if (json === undefined) return;
+      const { Plan: plan, "Query Text": statement } = JSON.parse(json) as {
+        Plan: PlanNode;
+        "Query Text": string;
+      };
+      scans.push(...scansIn(plan, statement));
+    });
+  };
+  for (const pool of pools) pool.on("acquire", record);
+  return scans;
+}
+
+function scansIn(node: PlanNode, statement: string): Scan[] {
+  const below = (node.Plans ?? []).flatMap((child) => scansIn(child, statement));
+  const table = node["Relation Name"];
+  if (table === undefined || node["Node Type"] === "ModifyTable") return below;
+  const each =
+    (node["Actual Rows"] ?? 0) +
+    (node["Rows Removed by Filter"] ?? 0) +
+    (node["Rows Removed by Index Recheck"] ?? 0);
+  const rows = each * (node["Actual Loops"] ?? 0);
+  const conditions = [node["Index Cond"], node["Recheck Cond"], node.Filter]
+    .concat(
+      node.Plans?.filter((child) => child["Relation Name"] === undefined).map(
+        (child) => child["Index Cond"],
+      ) ?? [],
+    )
+    .join(" ");
+  const { "Node Type": type, "Index Name": index } = node;
+  return [{ statement, node: type, table, index, rows, conditions }, ...below];
+}
