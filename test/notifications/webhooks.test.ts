@@ -1,4 +1,5 @@
 // Goal: what became true reaches every webhook that wants it, signed, at least once and with one id, whatever the target, another owner, a kill or a second replica does.
+import { spawn } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -6,6 +7,7 @@ import { Webhook as Verifier } from "standardwebhooks";
 import t, { type Test } from "tap";
 import { forgetOldRows } from "../../server/infra/retention.ts";
 import { Deliveries, LANES } from "../../server/plugins/notifications/deliveries.ts";
+import { freePort } from "../../server/local/free-port.ts";
 import { sweep, type Claimed } from "../../server/plugins/notifications/deliveries-store.ts";
 import { delayAfter } from "../../server/plugins/notifications/message.ts";
 import { Outbound } from "../../server/infra/outbound/outbound.ts";
@@ -15,6 +17,7 @@ import { until } from "../helpers/until.ts";
 import { startReplica } from "../spending/replica.helper.ts";
 import { api, startTarget, type Json, type Received } from "./world.ts";
 
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const target = await startTarget(t);
 const other = await startTarget(t);
 const env = {
@@ -114,6 +117,38 @@ t.test(
   },
 );
 
+t.test("the receiver of the how-to runs as it stands there", async (t) => {
+  const guide = await readFile(`${ROOT}docs/how-to/receive-webhooks.md`, "utf8");
+  const [, source = ""] = /```js\n([\s\S]*?)```/.exec(guide) ?? [];
+  const me = await owned();
+  const port = await freePort();
+  const origin = `http://127.0.0.1:${port}`;
+  ctx.config.fetchPrivateOrigins.push(origin);
+  const hook = await me.webhook(`${origin}/`);
+  const receiver = spawn(process.execPath, ["--input-type=module", "--eval", source], {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"], PORT: String(port), PURSER_WEBHOOK_SECRET: hook.secret },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  t.teardown(() => receiver.kill());
+  let said = "";
+  receiver.stdout.on("data", (part: Buffer) => (said += part.toString()));
+  const forged = (): Promise<number> =>
+    fetch(origin, {
+      method: "POST",
+      body: "{}",
+      headers: { "webhook-id": "ntf_1", "webhook-timestamp": "1", "webhook-signature": "v1,x" },
+    })
+      .then(({ status }) => status)
+      .catch(() => 0);
+  await until(async () => (await forged()) === 401);
+  const { id } = await me.test(hook.id);
+  await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
+  await me.ask("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
+  await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
+  t.equal(said.match(/webhook\.test/g)?.length, 1, "told twice, it acts once");
+});
+
 t.test("a secret is shown once, and stands nowhere", async (t) => {
   const me = await owned();
   const hook = await me.webhook(`${target.origin}${path()}`);
@@ -154,6 +189,18 @@ t.test("a secret is shown once, and stands nowhere", async (t) => {
     ctx.logs.some((line) => line.includes(second.id) && line.includes("does not open")),
   );
   t.equal(target.at("/moved").length, 0, "and nothing is sent with it");
+  await until(async () => (await me.deliveries(second.id))[0]?.["status"] === "failed");
+  t.match(await me.deliveries(second.id), [{ lastError: /secret cannot be opened/ }]);
+  const mended = await me.ask("POST", `/api/webhooks/${second.id}/rotate-secret`, {});
+  t.match(
+    mended.json(),
+    { webhook: { previousSecretUntil: null } },
+    "what does not open is not kept",
+  );
+  await makeDue(second.id);
+  await until(() => target.at("/moved").length === 1);
+  const { secret } = mended.json<{ secret: string }>();
+  t.ok(isVerified(secret, target.at("/moved")[0] as Received), "and a new secret mends it");
 });
 
 t.test("targets that fail, each in its way", async (t) => {

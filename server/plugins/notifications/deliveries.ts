@@ -122,13 +122,24 @@ export class Deliveries {
   }
 
   async #deliver(claimed: Claimed): Promise<void> {
-    const secrets = await Promise.all(
-      claimed.secrets.map((sealed) => this.#deps.openSecret(claimed.webhookId, sealed)),
-    );
-    const body = bodyOf(claimed.told);
-    const headers = headersOf(claimed.told.id, body, { secrets, at: this.#deps.now() });
-    const outcome = await this.#post(claimed.url, headers, body);
+    const outcome = await this.#attempt(claimed);
     this.#deps.counted(await this.#deps.finish(claimed, outcome));
+  }
+
+  async #attempt(claimed: Claimed): Promise<Outcome> {
+    const { webhookId, told, url } = claimed;
+    let secrets: string[];
+    try {
+      secrets = await Promise.all(
+        claimed.secrets.map((sealed) => this.#deps.openSecret(webhookId, sealed)),
+      );
+    } catch (error) {
+      this.#deps.trouble(error, claimed);
+      const reason = "This webhook's secret cannot be opened at the moment; replacing it helps";
+      return { kind: "failed", status: null, error: reason, isGone: false };
+    }
+    const body = bodyOf(told);
+    return this.#post(url, headersOf(told.id, body, { secrets, at: this.#deps.now() }), body);
   }
 
   async #post(url: string, headers: Record<string, string>, body: string): Promise<Outcome> {
