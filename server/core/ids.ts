@@ -16,6 +16,9 @@ export type IdPrefix =
   | "evt"
   | "ocl"
   | "oar"
+  | "ntf"
+  | "whk"
+  | "dlv"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

@@ -11,6 +11,7 @@ export * from "./fetches.ts";
 export * from "./listings.ts";
 export * from "./local.ts";
 export * from "./meta.ts";
+export * from "./notifications.ts";
 export * from "./oauth.ts";
 export * from "./orders.ts";
 export * from "./overview.ts";
