@@ -22,6 +22,7 @@ import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
 import approvals from "./plugins/approvals/index.ts";
+import notifications from "./plugins/notifications/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import books from "./plugins/books/index.ts";
 import allowances from "./plugins/allowances/index.ts";
@@ -62,6 +63,7 @@ const MODULES = [
   agents,
   recovery,
   approvals,
+  notifications,
   settlement,
   books,
   allowances,
