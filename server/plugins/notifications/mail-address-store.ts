@@ -35,12 +35,12 @@ export type EmailRow = NonNullable<Awaited<ReturnType<typeof findEmail>>>;
 
 /** The next full hour, or the next morning. */
 export function nextDigest(now: Date, digest: string): Date {
-  const hour = new Date(now.getTime());
-  hour.setUTCMinutes(0, 0, 0);
-  hour.setUTCHours(hour.getUTCHours() + 1);
-  while (digest === "daily" && hour.getUTCHours() !== DIGEST_HOUR)
-    hour.setUTCHours(hour.getUTCHours() + 1);
-  return hour;
+  const next = new Date(now.getTime());
+  next.setUTCMinutes(0, 0, 0);
+  next.setUTCHours(next.getUTCHours() + 1);
+  const wait = digest === "daily" ? (DIGEST_HOUR - next.getUTCHours() + 24) % 24 : 0;
+  next.setUTCHours(next.getUTCHours() + wait);
+  return next;
 }
 
 /**
