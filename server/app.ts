@@ -22,13 +22,13 @@ import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
 import approvals from "./plugins/approvals/index.ts";
-import notifications from "./plugins/notifications/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import books from "./plugins/books/index.ts";
 import allowances from "./plugins/allowances/index.ts";
 import payments from "./plugins/payments/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
+import notifications from "./plugins/notifications/index.ts";
 import facilitator from "./plugins/facilitator/index.ts";
 import listings from "./plugins/listings/index.ts";
 import x402Client from "./plugins/x402-client/index.ts";
@@ -63,13 +63,13 @@ const MODULES = [
   agents,
   recovery,
   approvals,
-  notifications,
   settlement,
   books,
   allowances,
   payments,
   withdrawals,
   activity,
+  notifications,
   facilitator,
   listings,
   x402Client,

@@ -13,7 +13,7 @@ BEGIN
                         AND (e.digest <> 'off' OR p_type = ANY (e.urgent))) THEN
     RETURN;
   END IF;
-  IF p_type IN ('payment.blocked', 'settlement.failed') AND 200 <= (
+  IF p_type IN ('payment.blocked', 'settlement.failed', 'agent.funded') AND 200 <= (
     SELECT count(*) FROM (
       SELECT 1 FROM notifications n
        WHERE n.owner_id = p_owner_id AND n.type = p_type AND n.created_at > now() - interval '1 hour' LIMIT 200) AS told) THEN
@@ -25,6 +25,8 @@ BEGIN
   INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type)
   SELECT p_owner_id, 'dlv_' || left(replace(gen_random_uuid()::text, '-', ''), 26), w.id, v_id, p_type
     FROM webhooks w
-   WHERE w.owner_id = p_owner_id AND w.status = 'active' AND w.types && ARRAY['*', p_type];
+   WHERE w.owner_id = p_owner_id AND w.status = 'active' AND w.types && ARRAY['*', p_type]
+  -- One that is deleted at this moment is waited for and left out: a payment must not fail of it.
+     FOR KEY SHARE OF w;
 END;
 $$;

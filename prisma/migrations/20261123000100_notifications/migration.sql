@@ -74,7 +74,8 @@ CREATE INDEX webhook_deliveries_turn_idx ON webhook_deliveries (owner_id, webhoo
   WHERE status IN ('waiting', 'failed');
 CREATE INDEX webhook_deliveries_due_idx ON webhook_deliveries (next_attempt_at) WHERE status IN ('waiting', 'failed');
 
--- Which share of the daily limit the owner was told of last, and when; whether of a low balance.
+-- Which share of the daily limit the owner was told of last, and when.
 ALTER TABLE agents ADD COLUMN limit_told SMALLINT NOT NULL DEFAULT 0 CHECK (limit_told IN (0, 80, 100));
 ALTER TABLE agents ADD COLUMN limit_told_at TIMESTAMPTZ(6) NOT NULL DEFAULT '-infinity';
-ALTER TABLE agents ADD COLUMN low_told BOOLEAN NOT NULL DEFAULT FALSE;
+-- Whether the owner was told that it is low.
+ALTER TABLE ledger_balances ADD COLUMN low_told BOOLEAN NOT NULL DEFAULT FALSE;
