@@ -69,7 +69,12 @@ export async function nameAddress(
       where: { ownerId: owner.id },
       data: { ...settings, pendingAddress: null },
     });
-  const isNew = await askToConfirm(tx, owner, wanted.address, now);
+  // Who changes what is sent to an address that is to be confirmed does not ask for another mail.
+  const isSettingOnly =
+    before?.pendingAddress === wanted.address &&
+    before.stoppedAt === null &&
+    (wanted.digest ?? wanted.urgent) !== undefined;
+  const isNew = !isSettingOnly && (await askToConfirm(tx, owner, wanted.address, now));
   const restart = { address: null, confirmedAt: null, ...FRESH };
   const row = await tx.emailAddress.upsert({
     where: { ownerId: owner.id },
