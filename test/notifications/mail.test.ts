@@ -5,6 +5,7 @@ import { testApp, type TestApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { mailbox, MAIL_FROM, type Mailbox } from "../helpers/smtp.ts";
 import { until } from "../helpers/until.ts";
+import { startReplica } from "../spending/replica.helper.ts";
 
 const box = await mailbox(t);
 const world = await testApp(t, { listen: true, env: { SMTP_URL: box.url, MAIL_FROM } });
@@ -445,4 +446,64 @@ t.test("where no server is configured all say so, and nothing piles up", async (
     payload: JSON.stringify({ address }),
   });
   t.match(put.json(), { status: 409, code: "email_not_available" });
+  await notify(owner, "key.created");
+  await other.app.jobs.enqueue("forget-mails", {}, { jobKey: "forget-mails" });
+  const waiting = async () => sql("SELECT 1 FROM mail_waiting");
+  await until(async () => (await waiting()).length === 0, 20_000);
 });
+
+t.test(
+  "killed between the server's taking and our noting it: the same mail comes once more",
+  async (t) => {
+    const taken = await mailbox(t);
+    const env = { SMTP_URL: taken.url, MAIL_FROM };
+    // Nobody sends here but the replicas.
+    const still = await testApp(t, { chain: world.chain, env });
+    const owner = await signIn(still);
+    const { pool } = still.database;
+    await pool.query(
+      `INSERT INTO email_addresses (owner_id, address, confirmed_at, digest, urgent, next_digest_at)
+     SELECT id, 'kill@mail.example', now(), 'off', '{key.created}', 'infinity' FROM owners WHERE address = $1`,
+      [owner.account.address.toLowerCase()],
+    );
+    const told = pool.query(
+      "SELECT purser_notify(id, 'key.created', NULL, 'key_1', '{}') FROM owners",
+    );
+    t.equal((await told).rows.length, 1);
+    const state = async () =>
+      (await pool.query("SELECT status, attempts FROM mails ORDER BY created_at")).rows;
+
+    let isTaken = false;
+    taken.beforeAnswer = () => {
+      isTaken = true;
+      return new Promise(() => {});
+    };
+    const first = await startReplica(t, still, env);
+    await until(() => isTaken, 30_000);
+    first.child.kill("SIGKILL");
+    await first.ended;
+    t.same(await state(), [{ status: "waiting", attempts: 1 }], "nobody knows that it was taken");
+
+    taken.beforeAnswer = async () => {};
+    const second = await startReplica(t, still, env);
+    await still.app.jobs.enqueue("send-mails", {}, { jobKey: "send-mails" });
+    await until(async () => {
+      const { rows } = await pool.query(
+        "SELECT 1 FROM graphile_worker.jobs WHERE task_identifier = 'send-mails' AND run_at <= now() AND locked_at IS NULL",
+      );
+      return rows.length === 0;
+    }, 20_000);
+    t.equal(taken.mails.length, 1, "a claim holds while its process may live");
+    await pool.query("UPDATE mails SET next_attempt_at = now()");
+    await still.app.jobs.enqueue("send-mails", {}, { jobKey: "send-mails" });
+    await until(async () => (await state())[0]?.status === "sent", 20_000);
+    const [one, other] = taken.mails;
+    t.equal(taken.mails.length, 2);
+    t.match(one?.messageId, /^<eml_[0-9a-z]{26}@mail\.example>$/);
+    t.equal(one?.messageId, other?.messageId, "recognizable");
+    t.same(one?.date, other?.date);
+    t.equal(one?.subject, other?.subject);
+    second.child.kill("SIGTERM");
+    await second.ended;
+  },
+);
