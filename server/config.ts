@@ -5,6 +5,7 @@
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
+import { readMailSettings, type MailSettings } from "./core/mail-settings.ts";
 import { readMasterKeys, type MasterKey } from "./core/master-keys.ts";
 import { parseDecimal } from "./core/money.ts";
 import {
@@ -85,6 +86,8 @@ export interface Config {
   relayerPrivateKeys: `0x${string}`[];
   masterKeys: MasterKey[];
   masterKeyActive: string;
+  /** Without it nothing is sent by e-mail. */
+  mail: MailSettings | undefined;
   fetchPrivateOrigins: string[];
   /** How much of a target's answer x402-fetch passes on. */
   fetchMaxBytes: number;
@@ -152,6 +155,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     problems.push(`MASTER_KEY_ACTIVE names "${active}", which is not in MASTER_KEYS`);
   }
   const publicUrl = readPublicUrl(env, mode, problems);
+  const mail = readMailSettings(environment, problems);
   const fetchPrivateOrigins = listed(env.FETCH_PRIVATE_ORIGINS).map((text) =>
     readOrigin(text, "FETCH_PRIVATE_ORIGINS", problems),
   );
@@ -186,6 +190,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     relayerPrivateKeys,
     masterKeys,
     masterKeyActive: active,
+    mail,
     fetchPrivateOrigins: isLocal ? [...fetchPrivateOrigins, publicUrl] : fetchPrivateOrigins,
     fetchMaxBytes,
     facilitatorApiKeys: listed(env.FACILITATOR_API_KEYS),

@@ -200,6 +200,11 @@ export const ERRORS = {
     "Order already used",
     "What it says was done. Send the request without `authorization` for a new order.",
   ),
+  email_not_available: define(
+    409,
+    "No e-mail here",
+    "This service is not set up to send e-mail (SMTP_URL). Use a webhook, or ask the operator.",
+  ),
   conflict: define(409, "Conflict", "The resource changed or exists already; reload and retry."),
 
   request_timeout: define(

@@ -7,7 +7,10 @@ DECLARE
   v_id TEXT;
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM webhooks w
-                  WHERE w.owner_id = p_owner_id AND w.status = 'active' AND w.types && ARRAY['*', p_type]) THEN
+                  WHERE w.owner_id = p_owner_id AND w.status = 'active' AND w.types && ARRAY['*', p_type])
+     AND NOT EXISTS (SELECT 1 FROM email_addresses e
+                      WHERE e.owner_id = p_owner_id AND e.address IS NOT NULL AND e.stopped_at IS NULL
+                        AND (e.digest <> 'off' OR p_type = ANY (e.urgent))) THEN
     RETURN;
   END IF;
   IF p_type IN ('payment.blocked', 'settlement.failed', 'agent.funded') AND 200 <= (

@@ -19,6 +19,7 @@ export type IdPrefix =
   | "ntf"
   | "whk"
   | "dlv"
+  | "eml"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

@@ -68,6 +68,7 @@ export function hideConfigured(config: Config): Hide {
     ...config.relayerPrivateKeys,
     ...config.masterKeys.map(({ key }) => Buffer.from(key).toString("base64")),
     ...config.facilitatorApiKeys,
+    ...(config.mail?.secrets ?? []),
     ...(config.metricsToken === undefined ? [] : [config.metricsToken]),
   ]);
 }

@@ -6,6 +6,7 @@ export * from "./agents.ts";
 export * from "./approvals.ts";
 export * from "./audit.ts";
 export * from "./common.ts";
+export * from "./email.ts";
 export * from "./facilitator.ts";
 export * from "./fetches.ts";
 export * from "./listings.ts";

@@ -44,6 +44,17 @@ const OWNED = (allowed: string, body?: unknown): RouteRow => ({
 });
 
 export const ROUTES: Record<string, RouteRow> = {
+  // E-mail
+  "GET /api/email": OWNER("200"),
+  "PUT /api/email": OWNER("409 email_not_available", { address: "owner@mail.example" }),
+  "DELETE /api/email": OWNER("200"),
+  "POST /api/email/confirm": OWNER("404 not_found", { token: "purser_ec_x" }),
+  "GET /api/email/unsubscribe": { ...PUBLIC("303"), path: "/api/email/unsubscribe?token=x" },
+  "POST /api/email/unsubscribe": {
+    ...PUBLIC("404 not_found"),
+    path: "/api/email/unsubscribe?token=x",
+  },
+
   // Meta
   "GET /api/health": PUBLIC(),
   "GET /api/ready": PUBLIC(),

@@ -25,7 +25,7 @@ export async function webWorld(
     chainOptions: { blockTimeSeconds: 0.5 },
     configure: (config) => {
       config.demoPayTo = DEMO_SELLER.address;
-      config.fetchPrivateOrigins = [config.publicUrl];
+      config.fetchPrivateOrigins.push(config.publicUrl);
       if (isLocal)
         config.local = {
           faucetPrivateKey: testAccount(0).privateKey,

@@ -57,6 +57,10 @@ export type AuditAction =
   | "second.named"
   | "owner.moved"
   | "owner.received"
+  | "email.named"
+  | "email.confirmed"
+  | "email.removed"
+  | "email.stopped"
   | "withdrawal.ordered"
   /** Written by purser_withdrawal_audit. */
   | "withdrawal.settled"

@@ -1,4 +1,4 @@
-/** Telling people: webhooks, and what waits to be told (docs/how-to/receive-webhooks.md). */
+/** Telling people: webhooks (docs/how-to/receive-webhooks.md), e-mail, and what waits to be told. */
 import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import { Counter, Gauge } from "prom-client";
@@ -6,6 +6,7 @@ import { ApiError } from "../../errors.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import { Deliveries } from "./deliveries.ts";
 import { claimDue, finishAttempt, isAnyDue, readBacklog, sweep } from "./deliveries-store.ts";
+import { mail } from "./mail-plugin.ts";
 import routes from "./routes.ts";
 import { Webhooks } from "./webhooks.ts";
 
@@ -75,6 +76,7 @@ export default fp(
     lookForNews(app, deliveries);
     addGauges(app);
     await app.register(routes, { webhooks });
+    await mail(app);
   },
   { name: "notifications" },
 );

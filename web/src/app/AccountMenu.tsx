@@ -25,6 +25,7 @@ export function AccountMenu({ session }: { session: Session }): ReactNode {
         >
           Copy address
         </Menu.Item>
+        <Menu.Item onClick={() => void navigate("/notifications")}>Notifications</Menu.Item>
         <Menu.Item onClick={() => void navigate("/settings")}>Settings</Menu.Item>
         <Menu.Divider />
         <Menu.Item onClick={() => void leave()}>Sign out</Menu.Item>

@@ -31,6 +31,10 @@ export const keys = {
   fetches: (agentId: string) => ["fetches", agentId] as const,
   approvals: (which: "open" | "all") => ["approvals", which] as const,
   approval: (approvalId: string) => ["approval", approvalId] as const,
+  notifications: (type: string) => ["notifications", type] as const,
+  webhooks: ["webhooks"],
+  deliveries: (webhookId: string, status: string) => ["deliveries", webhookId, status] as const,
+  email: ["email"],
   listings: (filter: object) => ["listings", filter] as const,
   listing: (listingId: string) => ["listing", listingId] as const,
 } as const;
@@ -59,6 +63,8 @@ export const staleAfter = {
   connections: ["connections", "audit", "audit-chain"],
   approval: ["approvals", "approval", "audit", "audit-chain"],
   listing: ["listings", "listing"],
+  webhook: ["webhooks", "deliveries", "notifications", "audit-chain"],
+  email: ["email", "audit-chain"],
 } as const satisfies Record<string, readonly Root[]>;
 
 /** What is on screen is fetched again now, the rest when it is next shown. */
@@ -75,6 +81,8 @@ export const invalidate = {
   afterApiKeys: () => refetch(staleAfter.apiKeys),
   afterConnections: () => refetch(staleAfter.connections),
   afterApproval: () => refetch(staleAfter.approval),
+  afterWebhook: () => refetch(staleAfter.webhook),
+  afterEmail: () => refetch(staleAfter.email),
   afterListing: () => refetch(staleAfter.listing),
   /** Its own answer would be "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),

@@ -7,6 +7,7 @@ import { PageHeader } from "../../components/PageHeader.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
 import { AgentStatus } from "../../features/agents/AgentStatus.tsx";
 import { agentQuery } from "../../features/agents/api.ts";
+import { Tighten } from "../../features/agents/Tighten.tsx";
 import { PauseButton } from "../../features/agents/PauseButton.tsx";
 import { BalanceCard } from "../../features/funding/BalanceCard.tsx";
 import { LimitCard } from "../../features/rules/LimitCard.tsx";
@@ -60,6 +61,7 @@ export default function AgentScreen(): ReactNode {
             onRetry={() => void refetch()}
           />
         )}
+        <Tighten agent={agent} />
         {agent.status === "paused" && (
           <Note tone="warn">Paused: this agent pays nobody. Withdrawing works all the same.</Note>
         )}

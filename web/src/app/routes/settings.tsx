@@ -1,11 +1,14 @@
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 import { Address } from "../../components/Address.tsx";
-import { Section, Stack } from "../../components/Layout.tsx";
+import { LinkButton } from "../../components/Button.tsx";
+import { Row, Section, Stack } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { useLeave } from "../../shared/session/use-leave.ts";
 import { AuditChain } from "../../features/audit/AuditChain.tsx";
 import { Recovery } from "../../features/recovery/Recovery.tsx";
+import { EndSessions } from "../../features/settings/EndSessions.tsx";
 import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
 
@@ -16,8 +19,19 @@ export default function SettingsScreen(): ReactNode {
     <>
       <PageHeader title="Settings" />
       <Stack gap={5}>
+        <EndSessions />
         <Section title="Account" hint="Your wallet is your account.">
           <Address value={address} full />
+        </Section>
+        <Section
+          title="Notifications"
+          hint="By e-mail and by webhook: what your agents do, and what needs you."
+          actions={<LinkButton to="/notifications">Open</LinkButton>}
+        >
+          <Row>
+            <Link to="/notifications/email">E-mail</Link>
+            <Link to="/notifications/webhooks">Webhooks</Link>
+          </Row>
         </Section>
         <Theme />
         <Sessions onSignOut={leave} />

@@ -1,0 +1,119 @@
+/** E-mail, as an operator configures it: SMTP_URL and MAIL_FROM. */
+import { isLoopbackHost } from "./client-address.ts";
+
+export interface MailSettings {
+  host: string;
+  port: number;
+  /** TLS from the first byte (smtps://). */
+  isSecure: boolean;
+  /** STARTTLS is demanded before anything else is said. */
+  needsTls: boolean;
+  /** A server on this machine is spoken to as it is. */
+  isLoopback: boolean;
+  user: string | undefined;
+  password: string | undefined;
+  from: { name: string; address: string };
+  /** What no log may hold. */
+  secrets: string[];
+}
+
+const SMTP_PORT = 587;
+const SMTPS_PORT = 465;
+const MAX_ADDRESS = 254;
+const SHORTEST_PASSWORD = 12;
+const LOCAL_PART = /^[A-Za-z0-9!#$%&'*+/=?^_{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_{|}~-]+)*$/;
+const LABEL = /^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$/;
+
+type ParsedEmail = { ok: true; address: string } | { ok: false; reason: string };
+
+/**
+ * One plain address (RFC 5321 without quotes, comments and literals), its domain in lower case. What is odder than that
+ * is mostly an attempt to say more than an address in a header.
+ */
+export function parseEmail(text: string): ParsedEmail {
+  const at = text.lastIndexOf("@");
+  const local = text.slice(0, Math.max(0, at));
+  const domain = text.slice(at + 1).toLowerCase();
+  const labels = domain.split(".");
+  if (text.length > MAX_ADDRESS || local.length > 64)
+    return { ok: false, reason: "is longer than an address can be" };
+  if (!LOCAL_PART.test(local) || labels.length < 2 || !labels.every((label) => LABEL.test(label)))
+    return {
+      ok: false,
+      reason: "must be one address such as you@example.com, in plain letters (xn--... for others)",
+    };
+  if (/^[0-9]+$/.test(labels.at(-1) ?? ""))
+    return { ok: false, reason: "must be at a domain, not at a number" };
+  return { ok: true, address: `${local}@${domain}` };
+}
+
+/** The mailbox that spellings of an address share at the usual hosts: letters' case, dots, and what follows a plus. */
+export function mailboxOf(address: string): string {
+  const [local = "", domain = ""] = address.toLowerCase().split("@");
+  const plain = (local.split("+", 1)[0] ?? "").replaceAll(".", "");
+  return `${plain === "" ? local : plain}@${domain}`;
+}
+
+/** Undefined: no e-mail is sent. What is wrong is added to `problems`, without the password. */
+export function readMailSettings(
+  environment: Record<string, string | undefined>,
+  problems: string[],
+): MailSettings | undefined {
+  const { SMTP_URL: text, MAIL_FROM: from } = environment;
+  const faultsBefore = problems.length;
+  if (text === undefined || text === "") {
+    if (from !== undefined && from !== "")
+      problems.push("MAIL_FROM is set, but SMTP_URL is not: no e-mail would be sent");
+    return undefined;
+  }
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  const isSmtp = url !== undefined && /^smtps?:$/.test(url.protocol) && url.hostname !== "";
+  if (!isSmtp || (url.pathname !== "" && url.pathname !== "/") || url.search + url.hash !== "")
+    problems.push("SMTP_URL must be smtp(s)://[user:password@]host[:port], and nothing behind it");
+  else if ((url.username === "") !== (url.password === ""))
+    problems.push("SMTP_URL has a user without a password, or a password without a user");
+  const sender = readSender(from);
+  if (!sender)
+    problems.push(
+      "MAIL_FROM must be an address such as purser@example.com or Purser <purser@example.com> (SMTP_URL is set)",
+    );
+  if (!url || !sender || problems.length > faultsBefore) return undefined;
+  const isSecure = url.protocol === "smtps:";
+  const isLoopback = isLoopbackHost(url.hostname);
+  const [user, password] = [decoded(url.username), decoded(url.password)];
+  return {
+    host: url.hostname.replaceAll(/^\[|\]$/g, ""),
+    port: url.port === "" ? (isSecure ? SMTPS_PORT : SMTP_PORT) : Number(url.port),
+    isSecure,
+    needsTls: !isSecure && !isLoopback,
+    isLoopback,
+    user: user === "" ? undefined : user,
+    password: password === "" ? undefined : password,
+    from: sender,
+    secrets: password === "" ? [] : secretsOf(text, url, user, password),
+  };
+}
+
+/** As it was written, and as SMTP carries it (AUTH PLAIN and LOGIN), should a server or a library repeat it. */
+function secretsOf(text: string, url: URL, user: string, password: string): string[] {
+  const base64 = (part: string): string => Buffer.from(part).toString("base64");
+  const whole = [text, url.href, base64(`\0${user}\0${password}`)];
+  // A word such as "postfix" would tear up every line.
+  return password.length < SHORTEST_PASSWORD
+    ? whole
+    : [...whole, url.password, password, base64(password)];
+}
+
+function readSender(text: string | undefined): MailSettings["from"] | undefined {
+  const [, name = "", bracketed] = /^([^<>"\r\n]{0,60})<([^<>]+)>$/.exec(text?.trim() ?? "") ?? [];
+  const parsed = parseEmail(bracketed ?? text?.trim() ?? "");
+  return parsed.ok ? { name: name.trim() || "Purser", address: parsed.address } : undefined;
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

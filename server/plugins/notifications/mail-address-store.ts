@@ -1,0 +1,269 @@
+/** An owner's e-mail address: named, confirmed by a mail, moved, removed, stopped. */
+import { mailboxOf } from "../../core/mail-settings.ts";
+import { newId } from "../../core/ids.ts";
+import { ApiError } from "../../errors.ts";
+import { databaseNow, hoursBefore, secondsAfter, type Db } from "../../infra/db/prisma.ts";
+import { NOBODY, noteAudit, type AuditAction } from "../audit/store.ts";
+import type { MailContent } from "./mail-words.ts";
+
+/** Confirmations in a day: anybody with a wallet can name anybody's address. */
+export const CONFIRMATIONS = { perOwner: 5, perMailbox: 3, inAll: 2_000 };
+/** A second click asks for no second mail. */
+const SAME_REQUEST_SECONDS = 60;
+const DAY_HOURS = 24;
+/** One naming at a time, so that those who count do not count each other's too late. */
+const NAMING_LOCK = 7_205_759_405;
+/** When a daily digest is made, UTC. */
+const DIGEST_HOUR = 7;
+
+export interface Owner {
+  id: string;
+  /** As people write it, for the mails. */
+  address: string;
+  requestId: string;
+}
+
+export interface Wanted {
+  address: string;
+  digest?: string | undefined;
+  urgent?: string[] | undefined;
+}
+
+export const findEmail = (db: Db, ownerId: string) =>
+  db.emailAddress.findUnique({ where: { ownerId } });
+export type EmailRow = NonNullable<Awaited<ReturnType<typeof findEmail>>>;
+
+/** The next full hour, or the next morning. */
+export function nextDigest(now: Date, digest: string): Date {
+  const next = new Date(now.getTime());
+  next.setUTCMinutes(0, 0, 0);
+  next.setUTCHours(next.getUTCHours() + 1);
+  const wait = digest === "daily" ? (DIGEST_HOUR - next.getUTCHours() + 24) % 24 : 0;
+  next.setUTCHours(next.getUTCHours() + wait);
+  return next;
+}
+
+/**
+ * Settings of the confirmed address change at once. Another address waits for its confirmation, and what is sent goes to
+ * the old one until then, which hears of it.
+ */
+export async function nameAddress(
+  tx: Db,
+  owner: Owner,
+  wanted: Wanted,
+  usual: readonly string[],
+): Promise<EmailRow> {
+  // SQL: an advisory lock, which Prisma has no word for.
+  await tx.$executeRaw`SELECT pg_advisory_xact_lock(${NAMING_LOCK})`;
+  const now = await databaseNow(tx);
+  const before = await findEmail(tx, owner.id);
+  const digest = wanted.digest ?? before?.digest ?? "daily";
+  const isSettled = before?.address === wanted.address && before.stoppedAt === null;
+  const settings = {
+    digest,
+    urgent: wanted.urgent ?? before?.urgent ?? [...usual],
+    nextDigestAt: nextDigest(now, digest),
+  };
+  if (isSettled)
+    return tx.emailAddress.update({
+      where: { ownerId: owner.id },
+      data: { ...settings, pendingAddress: null },
+    });
+  // Who changes what is sent to an address that is to be confirmed does not ask for another mail.
+  const isSettingOnly =
+    before?.pendingAddress === wanted.address &&
+    before.stoppedAt === null &&
+    (wanted.digest ?? wanted.urgent) !== undefined;
+  const isNew = !isSettingOnly && (await askToConfirm(tx, owner, wanted.address, now));
+  const restart = { address: null, confirmedAt: null, ...FRESH };
+  const row = await tx.emailAddress.upsert({
+    where: { ownerId: owner.id },
+    create: { ownerId: owner.id, ...settings, pendingAddress: wanted.address, createdAt: now },
+    update: {
+      ...settings,
+      pendingAddress: wanted.address,
+      ...(before?.stoppedAt ? restart : {}),
+    },
+  });
+  if (isNew) {
+    await note(tx, owner, "email.named", { address: wanted.address });
+    if (row.address !== null && before?.pendingAddress !== wanted.address)
+      await tell(tx, owner, row.address, "asked");
+  }
+  return row;
+}
+
+const FRESH = {
+  stoppedAt: null,
+  stoppedReason: null,
+  failingSince: null,
+  refusals: 0,
+  lastError: null,
+};
+
+/** False: one is on its way already. Throws where too many were asked for. */
+async function askToConfirm(tx: Db, owner: Owner, address: string, now: Date): Promise<boolean> {
+  const mailbox = mailboxOf(address);
+  const today = { kind: "confirmation", createdAt: { gt: hoursBefore(now, DAY_HOURS) } };
+  const isUnderway = await tx.mail.count({
+    where: {
+      ownerId: owner.id,
+      address,
+      kind: "confirmation",
+      status: { in: ["waiting", "sent"] },
+      createdAt: { gt: secondsAfter(now, -SAME_REQUEST_SECONDS) },
+    },
+  });
+  if (isUnderway > 0) return false;
+  const [ofOwner, ofMailbox, inAll] = [
+    await tx.mail.count({ where: { ...today, ownerId: owner.id } }),
+    await tx.mail.count({ where: { ...today, mailbox } }),
+    await tx.mail.count({ where: today }),
+  ];
+  if (ofOwner >= CONFIRMATIONS.perOwner)
+    throw tooMany(`You asked for ${CONFIRMATIONS.perOwner} confirmations in 24 hours.`);
+  if (ofMailbox >= CONFIRMATIONS.perMailbox)
+    throw tooMany(
+      `This address was asked to confirm ${CONFIRMATIONS.perMailbox} times in 24 hours.`,
+    );
+  if (inAll >= CONFIRMATIONS.inAll)
+    throw tooMany("This service asked for as many confirmations as it does in a day.");
+  const content: MailContent = { kind: "confirmation", owner: owner.address };
+  await tx.mail.create({
+    data: mailRow(owner.id, address, content, { now, mailbox }),
+  });
+  return true;
+}
+
+const RETRY_SECONDS = 3600;
+const tooMany = (detail: string): ApiError =>
+  new ApiError("rate_limited", {
+    detail: `${detail} Look into the mailbox, its spam folder too, or try again later.`,
+    extra: { retryAfterSeconds: RETRY_SECONDS },
+    headers: { "retry-after": String(RETRY_SECONDS) },
+  });
+
+/** Undefined: the link is over, was used, or belongs to somebody else. */
+export async function confirmAddress(
+  tx: Db,
+  owner: Owner,
+  tokenHash: Uint8Array<ArrayBuffer>,
+): Promise<EmailRow | undefined> {
+  const now = await databaseNow(tx);
+  const token = await tx.mailToken.findUnique({ where: { hash: tokenHash } });
+  const row = await findEmail(tx, owner.id);
+  if (token?.purpose !== "confirm" || token.ownerId !== owner.id || token.expiresAt <= now)
+    return undefined;
+  if (!row || row.pendingAddress !== token.address) return undefined;
+  await tx.mailToken.deleteMany({ where: { ownerId: owner.id, purpose: "confirm" } });
+  if (row.address !== null) await tell(tx, owner, row.address, "moved");
+  await note(tx, owner, "email.confirmed", { address: token.address });
+  return tx.emailAddress.update({
+    where: { ownerId: owner.id },
+    data: {
+      ...FRESH,
+      address: token.address,
+      confirmedAt: now,
+      pendingAddress: null,
+      nextDigestAt: nextDigest(now, row.digest),
+    },
+  });
+}
+
+export async function removeAddress(tx: Db, owner: Owner): Promise<void> {
+  const row = await findEmail(tx, owner.id);
+  if (!row) return;
+  await forgetWaiting(tx, owner.id);
+  await tx.mailToken.deleteMany({ where: { ownerId: owner.id } });
+  await tx.emailAddress.delete({ where: { ownerId: owner.id } });
+  await note(tx, owner, "email.removed", { address: row.address ?? row.pendingAddress });
+  if (row.address !== null && row.stoppedAt === null) await tell(tx, owner, row.address, "removed");
+}
+
+/** By the token of a mail alone: whoever reads the mailbox may stop it. False where the token is unknown. */
+export async function unsubscribe(
+  tx: Db,
+  tokenHash: Uint8Array<ArrayBuffer>,
+  requestId: string,
+): Promise<boolean> {
+  const now = await databaseNow(tx);
+  const token = await tx.mailToken.findUnique({ where: { hash: tokenHash } });
+  if (token?.purpose !== "unsubscribe" || token.expiresAt <= now) return false;
+  const { ownerId, address } = token;
+  await stopAddress(tx, { ownerId, address, reason: "unsubscribed", requestId }, now);
+  return true;
+}
+
+/** Once: an address that was changed or stopped since stays as it is. */
+export async function stopAddress(
+  tx: Db,
+  stop: {
+    ownerId: string;
+    address: string;
+    reason: "unsubscribed" | "refused";
+    requestId: string;
+  },
+  now: Date,
+): Promise<void> {
+  const { ownerId, address, reason, requestId } = stop;
+  const { count } = await tx.emailAddress.updateMany({
+    where: { ownerId, address, stoppedAt: null },
+    data: { stoppedAt: now, stoppedReason: reason },
+  });
+  if (count === 0) return;
+  await forgetWaiting(tx, ownerId);
+  const by = { id: ownerId, address: NOBODY, requestId };
+  await note(tx, by, "email.stopped", { address, reason });
+}
+
+/** What would have been told there; a mail about the address itself is told all the same. */
+async function forgetWaiting(tx: Db, ownerId: string): Promise<void> {
+  await tx.mailWaiting.deleteMany({ where: { ownerId } });
+  await tx.mail.deleteMany({
+    where: { ownerId, status: "waiting", kind: { in: ["urgent", "digest"] } },
+  });
+}
+
+async function tell(
+  tx: Db,
+  owner: Owner,
+  address: string,
+  change: Extract<MailContent, { kind: "address" }>["change"],
+): Promise<void> {
+  const content: MailContent = { kind: "address", owner: owner.address, change };
+  await tx.mail.create({
+    data: mailRow(owner.id, address, content, { now: await databaseNow(tx) }),
+  });
+}
+
+const note = (
+  tx: Db,
+  owner: Owner,
+  action: Extract<AuditAction, `email.${string}`>,
+  after: Record<string, unknown>,
+): Promise<void> =>
+  noteAudit(tx, {
+    ownerId: owner.id,
+    agentId: null,
+    actor: owner.address.toLowerCase(),
+    action,
+    before: null,
+    after,
+    requestId: owner.requestId,
+  });
+
+export const mailRow = (
+  ownerId: string,
+  address: string,
+  { kind, ...content }: MailContent,
+  { now, mailbox }: { now: Date; mailbox?: string },
+) => ({
+  id: newId("eml"),
+  ownerId,
+  address,
+  kind,
+  content: JSON.parse(JSON.stringify(content)) as object,
+  mailbox: mailbox ?? null,
+  createdAt: now,
+  nextAttemptAt: now,
+});

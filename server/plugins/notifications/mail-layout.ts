@@ -1,0 +1,127 @@
+/** A mail as plain text and as simple HTML: the same words, no picture, nothing fetched, readable in any reader. */
+import { plainWords } from "../../core/foreign-text.ts";
+
+export interface Link {
+  label: string;
+  /** An address of ours. */
+  url: string;
+}
+
+export interface Line {
+  /** Our own words, with names in them that owners chose. */
+  text: string;
+  /** What others wrote, each under a name of ours. */
+  quotes?: readonly (readonly [what: string, words: string])[];
+  links?: readonly Link[];
+}
+
+export interface Letter {
+  subject: string;
+  title: string;
+  /** Sentences above the list. */
+  lead: readonly string[];
+  lines: readonly Line[];
+  /** What the letter is for, as a button; below the list where there is one. */
+  action?: Link;
+  foot: readonly Line[];
+}
+
+const MAX_NAME = 60;
+const MAX_QUOTE = 160;
+
+/** A name that an owner gave: one visible line, and short. */
+export const nameOf = (text: unknown, otherwise: string): string =>
+  harmless(plainWords(text, MAX_NAME)) || otherwise;
+
+/** Mail programs make links of whatever looks like one: words of others must not become one of them. */
+function harmless(words: string): string {
+  return words
+    .replaceAll("://", "[:]//")
+    .replaceAll("@", "[at]")
+    .replaceAll(/(?<=[\p{L}\p{N}])\.(?=[\p{L}\p{N}])/gu, "[.]");
+}
+
+const quoteOf = (words: string): string => `“${harmless(plainWords(words, MAX_QUOTE))}”`;
+const QUOTED = "written by others, not by Purser";
+
+export function asText({ title, lead, lines, action, foot }: Letter): string {
+  const parts = [title, ...lead];
+  const listed = lines.map((line) => `- ${textOfLine(line, "  ")}`);
+  if (listed.length > 0) parts.push(listed.join("\n"));
+  if (action) parts.push(`${action.label}:\n${action.url}`);
+  parts.push(["-- ", ...foot.map((line) => textOfLine(line, ""))].join("\n"));
+  return `${parts.join("\n\n")}\n`;
+}
+
+function textOfLine({ text, quotes = [], links = [] }: Line, indent: string): string {
+  return [
+    text,
+    ...quotes.map(([what, words]) => `${indent}${what} (${QUOTED}): ${quoteOf(words)}`),
+    ...links.map(({ label, url }) => `${indent}${label}: ${url}`),
+  ].join("\n");
+}
+
+const ENTITIES: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&#39;",
+};
+const escaped = (text: string): string =>
+  text.replaceAll(/[&<>"']/g, (sign) => ENTITIES[sign] ?? "");
+
+const INK = "#1a1d21";
+const QUIET = "#565d66";
+const ACCENT = "#0b5fce";
+
+/** Colours are told for light and dark readers alike; what a reader does with them is its own. */
+export function asHtml({ subject, title, lead, lines, action, foot }: Letter): string {
+  const paragraphs = lead.map((text) => `<p style="margin:0 0 16px">${escaped(text)}</p>`);
+  const items = lines.map((line) => `<li style="margin:0 0 14px">${htmlOfLine(line)}</li>`);
+  const list =
+    items.length > 0 ? `<ul style="margin:0 0 20px;padding:0 0 0 20px">${items.join("")}</ul>` : "";
+  const button = action
+    ? `<p style="margin:0 0 24px"><a href="${escaped(action.url)}" style="display:inline-block;padding:11px 18px;border-radius:8px;background:${ACCENT};color:#ffffff;font-weight:600;text-decoration:none">${escaped(action.label)}</a></p>`
+    : "";
+  const small = foot.map((line) => `<p style="margin:0 0 8px">${htmlOfLine(line)}</p>`).join("");
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${escaped(subject)}</title>
+</head>
+<body style="margin:0;padding:24px 16px;background:#ffffff;color:${INK};font:16px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif">
+<div role="article" aria-label="${escaped(title)}" style="max-width:560px;margin:0 auto">
+<h1 style="margin:0 0 16px;font-size:21px;line-height:1.3">${escaped(title)}</h1>
+${paragraphs.join("\n")}
+${list}
+${button}
+<div style="padding:16px 0 0;border-top:1px solid #d5d9de;color:${QUIET};font-size:13px">${small}</div>
+</div>
+</body>
+</html>
+`;
+}
+
+function htmlOfLine({ text, quotes = [], links = [] }: Line): string {
+  return [
+    escaped(text),
+    ...quotes.map(
+      ([what, words]) =>
+        `<span style="color:${QUIET}">${escaped(what)} (${QUOTED}): <q style="quotes:none">${escaped(quoteOf(words))}</q></span>`,
+    ),
+    ...(links.length > 0
+      ? [
+          links
+            .map(
+              ({ label, url }) =>
+                `<a href="${escaped(url)}" style="color:${ACCENT}">${escaped(label)}</a>`,
+            )
+            .join(" &nbsp;·&nbsp; "),
+        ]
+      : []),
+  ].join("<br>");
+}

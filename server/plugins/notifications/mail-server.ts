@@ -1,0 +1,106 @@
+/** Hands one mail to the SMTP server, and tells apart whose fault it is when that fails. */
+import { createTransport } from "nodemailer";
+import type { MailSettings } from "../../core/mail-settings.ts";
+import { plainWords } from "../../core/foreign-text.ts";
+import { hideSecrets, type Hide } from "../../core/secret-text.ts";
+
+export interface OutgoingMail {
+  /** Of our own making: `<id@domain>` is the Message-ID, the same whenever this mail is sent again. */
+  id: string;
+  to: string;
+  subject: string;
+  text: string;
+  html: string;
+  date: Date;
+  /** For List-Unsubscribe (RFC 2369 and 8058); a confirmation has none, since nothing is subscribed. */
+  unsubscribeUrl?: string;
+}
+
+/**
+ * `refused`: the server will never take this mail for this address (5xx). `later`: it may take it another time (4xx).
+ * `trouble`: the server itself cannot be used now, which says nothing of the address. In the last two the mail may have
+ * been taken all the same: what is sent again carries the same Message-ID.
+ */
+export type MailOutcome =
+  | { kind: "sent" }
+  | { kind: "refused" | "later" | "trouble"; reason: string };
+
+export interface MailServer {
+  send(mail: OutgoingMail): Promise<MailOutcome>;
+}
+
+const STEP_MS = 10_000;
+/** A server that dribbles is as good as one that is silent. */
+const WHOLE_MS = 30_000;
+const MAX_REASON = 200;
+
+export function mailServer(
+  settings: MailSettings,
+  patience: { stepMs: number; wholeMs: number } = { stepMs: STEP_MS, wholeMs: WHOLE_MS },
+): MailServer {
+  const { host, port, from, user, password } = settings;
+  const transport = createTransport({
+    host,
+    port,
+    secure: settings.isSecure,
+    requireTLS: settings.needsTls,
+    // On this machine there is nobody in between, and its certificate names nobody.
+    ignoreTLS: settings.isLoopback,
+    tls: { minVersion: "TLSv1.2", rejectUnauthorized: !settings.isLoopback },
+    ...(user === undefined || password === undefined ? {} : { auth: { user, pass: password } }),
+    connectionTimeout: patience.stepMs,
+    greetingTimeout: patience.stepMs,
+    dnsTimeout: patience.stepMs,
+    socketTimeout: patience.stepMs,
+    maxResponseSize: 16 * 1024,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  });
+  const hide = hideSecrets(settings.secrets);
+  const domain = from.address.slice(from.address.lastIndexOf("@") + 1);
+  return {
+    async send({ id, to, subject, text, html, date, unsubscribeUrl }) {
+      try {
+        await transport.sendMail({
+          signal: AbortSignal.timeout(patience.wholeMs),
+          from,
+          to: { name: "", address: to },
+          subject: plainWords(subject, 150),
+          text,
+          html,
+          date,
+          messageId: `<${id}@${domain}>`,
+          headers: {
+            "Auto-Submitted": "auto-generated",
+            ...(unsubscribeUrl !== undefined && {
+              "List-Unsubscribe": { prepared: true, value: `<${unsubscribeUrl}>` },
+              "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
+            }),
+          },
+        });
+        return { kind: "sent" };
+      } catch (error) {
+        return outcomeOf(error, hide);
+      }
+    },
+  };
+}
+
+interface SmtpError {
+  code?: string;
+  command?: string;
+  responseCode?: number;
+  message?: string;
+}
+
+/** Only what the server says of the recipient or of the message is about them; the rest is between it and us. */
+function outcomeOf(error: unknown, hide: Hide): MailOutcome {
+  const { code, command, responseCode = 0, message } = (error ?? {}) as SmtpError;
+  const reason = plainWords(hide(message ?? "no reason was given"), MAX_REASON);
+  const isAboutMail = command === "RCPT TO" || command === "DATA";
+  // A connection that broke while the message went over has no code of the server's for it.
+  if (!isAboutMail || !/^(EENVELOPE|EMESSAGE)$/.test(code ?? ""))
+    return { kind: "trouble", reason };
+  if (responseCode >= 500) return { kind: "refused", reason };
+  return { kind: responseCode >= 400 ? "later" : "trouble", reason };
+}

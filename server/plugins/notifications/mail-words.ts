@@ -1,0 +1,263 @@
+/** What a mail says: which of our words for what happened, and which links. */
+import { isRecord } from "../../core/foreign-text.ts";
+import { nameOf, type Letter, type Line, type Link } from "./mail-layout.ts";
+
+/** As purser_mail_take answers it. */
+export interface Told {
+  count: number;
+  from: string | null;
+  to: string | null;
+  groups: {
+    type: string;
+    agentId: string | null;
+    agentName: string | null;
+    count: number;
+    amount: string | null;
+  }[];
+  items: ToldItem[];
+}
+
+export interface ToldItem {
+  type: string;
+  agentId: string | null;
+  agentName: string | null;
+  subjectId: string;
+  data: unknown;
+  createdAt: string;
+}
+
+export type MailContent =
+  | { kind: "confirmation"; owner: string }
+  | { kind: "address"; owner: string; change: "asked" | "moved" | "removed" }
+  | { kind: "urgent" | "digest"; owner: string; told: Told };
+
+export interface Place {
+  /** Without a slash at its end. */
+  publicUrl: string;
+  /** Of this one mail: it carries a secret of its own. */
+  confirmUrl: string;
+}
+
+export function letterOf(content: MailContent, place: Place): Letter {
+  switch (content.kind) {
+    case "confirmation":
+      return confirmation(content.owner, place);
+    case "address":
+      return addressChanged(content, place);
+    default:
+      return report(content, place);
+  }
+}
+
+const SITE = /^https?:\/\//;
+const nameOfPlace = ({ publicUrl }: Place): string => publicUrl.replace(SITE, "");
+
+function confirmation(owner: string, place: Place): Letter {
+  return {
+    subject: "Confirm this e-mail address for Purser",
+    title: "Confirm this e-mail address",
+    lead: [
+      `Somebody who is signed in at ${nameOfPlace(place)} with the wallet ${owner} wants to be told here what their agents do.`,
+      "If that is you, open the link and press Confirm. It works for a day, and you must be signed in with this wallet.",
+      "If it is not you, do nothing: nothing more will be sent.",
+    ],
+    lines: [],
+    action: { label: "Confirm this address", url: place.confirmUrl },
+    foot: [{ text: "Opening the link alone changes nothing." }],
+  };
+}
+
+const ADDRESS_CHANGES = {
+  asked: "Another address was named for these mails. Until it is confirmed, they come here.",
+  moved: "From now on these mails go to another address, which was confirmed.",
+  removed: "This address was removed: nothing more will be sent here.",
+} as const;
+
+function addressChanged(
+  { owner, change }: { owner: string; change: keyof typeof ADDRESS_CHANGES },
+  place: Place,
+): Letter {
+  return {
+    subject: "Your e-mail address at Purser was changed",
+    title: "Where your agents' mails go was changed",
+    lead: [
+      ADDRESS_CHANGES[change],
+      `It was done by somebody signed in with the wallet ${owner}. If that was not you, end the other sessions, and pause what should not pay.`,
+    ],
+    lines: [],
+    action: { label: "End the other sessions", url: link(place, "/settings?do=end-sessions") },
+    foot: [{ text: `Purser at ${nameOfPlace(place)}` }],
+  };
+}
+
+function report(
+  { kind, owner, told }: { kind: "urgent" | "digest"; owner: string; told: Told },
+  place: Place,
+): Letter {
+  const isUrgent = kind === "urgent";
+  const items = told.items.map((item) => itemLine(item, place));
+  const more = isUrgent ? told.count - told.items.length : 0;
+  const [first] = told.items;
+  const title = isUrgent
+    ? told.count === 1 && first
+      ? headline(first)
+      : `${told.count} things need your attention`
+    : "What your agents did";
+  // A digest counts everything, and tells the newest of what is no plain payment.
+  const lines = isUrgent
+    ? items
+    : [...told.groups.map((group) => groupLine(group, place)), ...items];
+  return {
+    subject: isUrgent ? `Purser: ${title}` : `Purser: ${plural(told.count, "thing")} happened`,
+    title,
+    lead: isUrgent ? [] : [`${span(told)}, for the wallet ${owner}.`],
+    lines:
+      more > 0
+        ? [...lines, { text: `And ${plural(more, "more")}, which the app lists.`, links: [] }]
+        : lines,
+    action: { label: "See all in the app", url: link(place, "/notifications") },
+    foot: [
+      { text: "Opening a link changes nothing: the app shows you one button to press." },
+      {
+        text: `You get this because you confirmed this address for the wallet ${owner}.`,
+        links: [{ label: "Change what is sent", url: link(place, "/notifications/email") }],
+      },
+    ],
+  };
+}
+
+const minute = (iso: string): string => `${iso.slice(0, 16).replace("T", " ")} UTC`;
+const span = ({ from, to }: Told): string =>
+  from === null || to === null ? "Lately" : `From ${minute(from)} to ${minute(to)}`;
+const plural = (count: number, noun: string): string =>
+  `${count} ${noun === "more" || count === 1 ? noun : `${noun}s`}`;
+const link = ({ publicUrl }: Place, path: string): string => `${publicUrl}${path}`;
+
+const GROUPS: Readonly<Record<string, readonly [one: string, many: string]>> = {
+  "payment.settled": ["payment", "payments"],
+  "payment.blocked": ["payment refused by a rule", "payments refused by rules"],
+  "payment.undelivered": ["payment not delivered", "payments not delivered"],
+  "approval.requested": ["request for approval", "requests for approval"],
+  "approval.granted": ["request approved", "requests approved"],
+  "approval.declined": ["request declined", "requests declined"],
+  "approval.expired": ["request ran out", "requests ran out"],
+  "agent.limit_reached": ["warning about the daily limit", "warnings about the daily limit"],
+  "agent.low_balance": ["warning about a low balance", "warnings about a low balance"],
+  "agent.funded": ["deposit", "deposits"],
+  "policy.changed": ["change of rules", "changes of rules"],
+  "key.created": ["new key", "new keys"],
+  "key.revoked": ["key revoked", "keys revoked"],
+  "session.created": ["sign-in", "sign-ins"],
+  "withdrawal.settled": ["withdrawal", "withdrawals"],
+  "listing.flagged": ["listing flagged", "listings flagged"],
+  "settlement.settled": ["payment to you", "payments to you"],
+  "settlement.failed": ["payment to you that failed", "payments to you that failed"],
+  "refund.settled": ["refund", "refunds"],
+  "refund.failed": ["refund that failed", "refunds that failed"],
+  "webhook.disabled": ["webhook disabled", "webhooks disabled"],
+};
+
+function groupLine(
+  { type, agentId, agentName, count, amount }: Told["groups"][0],
+  place: Place,
+): Line {
+  const [one, many] = GROUPS[type] ?? [type, type];
+  const sum = amount === null ? "" : `, ${amount} USDC in all`;
+  const whose = agentId === null ? "" : `${nameOf(agentName, "An agent")}: `;
+  return {
+    text: `${whose}${count} ${count === 1 ? one : many}${sum}`,
+    links:
+      agentId !== null && type === "payment.settled"
+        ? [
+            { label: "Look", url: link(place, `/agents/${agentId}`) },
+            { label: "Pause this agent", url: link(place, `/agents/${agentId}?do=pause`) },
+          ]
+        : [],
+  };
+}
+
+/** Numbers, codes and addresses of our own: what has another shape is not told. */
+const FACT = /^[\w.:-]{1,60}$/;
+function fact(data: unknown, name: string): string {
+  const value = isRecord(data) ? data[name] : undefined;
+  const text = typeof value === "number" ? String(value) : value;
+  return typeof text === "string" && FACT.test(text) ? text : "?";
+}
+
+/** One sentence for each type; amounts and limits are our own facts, names are the owner's. */
+function headline({ type, agentName, data }: ToldItem): string {
+  const who = nameOf(agentName, "An agent");
+  const amount = `${fact(data, "amount")} USDC`;
+  const sentences: Readonly<Record<string, string>> = {
+    "payment.settled": `${who} paid ${amount}`,
+    "payment.blocked": `${who} was refused a payment of ${amount}: ${fact(data, "denialCode").replaceAll("_", " ")}`,
+    "payment.undelivered": `${who} paid ${amount} and did not get what it paid for`,
+    "approval.requested": `${who} asks you to allow ${amount}`,
+    "approval.granted": `You allowed ${who} to pay ${amount}`,
+    "approval.declined": `You declined ${amount} for ${who}`,
+    "approval.expired": `A request of ${who} for ${amount} ran out`,
+    "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its daily limit of ${fact(data, "limit")} USDC`,
+    "agent.low_balance": `${who} has only ${fact(data, "balance")} USDC left`,
+    "agent.funded": `${who} received ${amount}`,
+    "policy.changed": `${fact(data, "agentId") === "?" ? "" : `${who}: `}${changeWords(fact(data, "change"))}`,
+    "key.created": `A key was made for ${who}`,
+    "key.revoked": `A key of ${who} was revoked`,
+    "session.created": `Somebody signed in with your wallet from ${fact(data, "ip")}`,
+    "withdrawal.settled": `${amount} were withdrawn from ${who}`,
+    "listing.flagged": "A listing of yours was flagged",
+    "settlement.settled": `You were paid ${amount}`,
+    "settlement.failed": `A payment of ${amount} to you failed`,
+    "refund.settled": `You refunded ${amount}`,
+    "refund.failed": `A refund of ${amount} failed`,
+    "webhook.disabled": "A webhook was disabled",
+  };
+  return sentences[type] ?? type;
+}
+
+const changeWords = (change: string): string =>
+  change.replaceAll(/[._]/g, " ").replace("agent updated", "rules changed");
+
+const QUOTES = {
+  label: "Label",
+  name: "Name",
+  site: "Site",
+  url: "Address",
+  reason: "Reason",
+  memo: "Memo",
+  userAgent: "Device",
+  errorMessage: "Message",
+} as const;
+
+function itemLine(item: ToldItem, place: Place): Line {
+  const foreign = isRecord(item.data) ? item.data["thirdParty"] : undefined;
+  const quotes = Object.entries(QUOTES).flatMap(([name, what]) => {
+    const words = isRecord(foreign) ? foreign[name] : undefined;
+    return typeof words === "string" && words !== "" ? [[what, words] as const] : [];
+  });
+  return {
+    text: `${headline(item)} (${minute(item.createdAt)})`,
+    quotes,
+    links: linksOf(item, place),
+  };
+}
+
+const ID = /^[A-Za-z0-9_-]{1,64}$/;
+
+/** What tightens is one press away; what loosens has no link. */
+function linksOf({ type, agentId, subjectId }: ToldItem, place: Place): Link[] {
+  const links: Link[] = [];
+  const add = (label: string, path: string): void =>
+    void links.push({ label, url: link(place, path) });
+  if (type === "approval.requested" && ID.test(subjectId))
+    add("Decide", `/approvals?approval=${subjectId}`);
+  if (type === "session.created") add("End the other sessions", "/settings?do=end-sessions");
+  if (type === "webhook.disabled") add("Look", "/notifications/webhooks");
+  if (agentId === null || !ID.test(agentId)) return links;
+  if (/^(key|policy)\./.test(type))
+    add("Look", `/agents/${agentId}/${type.startsWith("key") ? "keys" : "rules"}`);
+  if (!/^approval\.(granted|declined|expired)$|^agent\.funded$/.test(type))
+    add("Pause this agent", `/agents/${agentId}?do=pause`);
+  if (/^(agent\.limit_reached|payment\.blocked|approval\.requested)$/.test(type))
+    add("Lower its daily limit", `/agents/${agentId}?do=lower`);
+  return links;
+}

@@ -1,0 +1,74 @@
+/** Wire types of telling an owner by e-mail. */
+import { Type, type Static } from "typebox";
+import { Described, Nullable, OneOf, Strict, Timestamp } from "./common.ts";
+import { NOTIFICATION_TYPES } from "./notifications.ts";
+
+export const DIGESTS = ["hourly", "daily", "off"] as const;
+
+/** What may be told at once: a payment is one of many, and waits for the digest. */
+export const URGENT_TYPES = NOTIFICATION_TYPES.filter(
+  (type) => !/^(payment\.settled|settlement\.settled|webhook\.test)$/.test(type),
+);
+/** Without a choice of the owner's: what asks for a decision, or what a thief would do. */
+export const URGENT_BY_DEFAULT: readonly (typeof NOTIFICATION_TYPES)[number][] = [
+  "approval.requested",
+  "agent.limit_reached",
+  "agent.low_balance",
+  "policy.changed",
+  "key.created",
+  "session.created",
+  "withdrawal.settled",
+  "webhook.disabled",
+];
+
+const Digest = OneOf(DIGESTS, "How often all that happened is told together; never a payment each");
+const Urgent = Type.Array(OneOf(URGENT_TYPES), {
+  maxItems: 40,
+  uniqueItems: true,
+  description:
+    "Told at once, up to 4 mails an hour; what is more waits for the digest. `agent.limit_reached` at 100 % and `session.created` from a new device",
+  examples: [["approval.requested", "key.created"]],
+});
+const EmailAddressText = Type.String({
+  minLength: 3,
+  maxLength: 254,
+  examples: ["owner@example.com"],
+});
+
+export const Email = Type.Object({
+  available: Type.Boolean({ description: "false: this service is not set up to send e-mail" }),
+  address: Nullable(EmailAddressText, "null: none was named"),
+  confirmedAt: Nullable(Timestamp, "null: nothing but the request to confirm is sent there"),
+  pendingAddress: Nullable(
+    EmailAddressText,
+    "An address that is to be confirmed before it takes the place of `address`",
+  ),
+  digest: Digest,
+  urgent: Urgent,
+  stopped: Nullable(
+    OneOf(["unsubscribed", "refused"]),
+    "Why nothing is sent any more: a press on Unsubscribe, or its server refused our mails for days. Naming the address again starts anew",
+  ),
+  lastError: Described(Nullable(Type.String()), "What its server said to the last mail it refused"),
+});
+export type Email = Static<typeof Email>;
+
+export const EmailBody = Strict({
+  address: EmailAddressText,
+  digest: Type.Optional(Digest),
+  urgent: Type.Optional(Urgent),
+});
+export const EmailToken = Strict({
+  token: Type.String({
+    minLength: 1,
+    maxLength: 100,
+    description: "From the link of the mail",
+    examples: ["purser_ec_4Qm0xTz8sW2"],
+  }),
+});
+/** RFC 8058: what a mail program posts, as a form. */
+export const UnsubscribeQuery = EmailToken;
+export const UnsubscribeBody = Type.Object(
+  { "List-Unsubscribe": Type.Optional(Type.String()) },
+  { description: "RFC 8058 sends `List-Unsubscribe=One-Click`, as a form; nothing of it is read" },
+);

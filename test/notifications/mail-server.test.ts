@@ -1,0 +1,166 @@
+// Goal: what the SMTP server does wrong is told apart: an address that is refused, a mail for later, and its own trouble; and nobody's words become a header.
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
+import { simpleParser } from "mailparser";
+import t from "tap";
+import { mailboxOf, parseEmail, readMailSettings } from "../../server/core/mail-settings.ts";
+import { mailServer, type OutgoingMail } from "../../server/plugins/notifications/mail-server.ts";
+import { brokenServer, mailbox, MAIL_FROM } from "../helpers/smtp.ts";
+
+const MAIL: OutgoingMail = {
+  id: "eml_01kc0r5f3x8q2v7n4m6t9w0yzb",
+  to: "owner@mail.example",
+  subject: "Purser: a test",
+  text: "Words.\n",
+  html: "<p>Words.</p>",
+  date: new Date("2026-11-22T10:00:00Z"),
+  unsubscribeUrl: "https://purser.example/api/email/unsubscribe?token=purser_eu_x",
+};
+
+function settingsOf(url: string) {
+  const problems: string[] = [];
+  const settings = readMailSettings({ SMTP_URL: url, MAIL_FROM }, problems);
+  if (!settings) throw new Error(problems.join("; "));
+  return settings;
+}
+const senderTo = (url: string) => mailServer(settingsOf(url), { stepMs: 400, wholeMs: 1_200 });
+
+t.test("a mail arrives with its id, its date and one-click unsubscribing", async (t) => {
+  const box = await mailbox(t);
+  t.same(await senderTo(box.url).send(MAIL), { kind: "sent" });
+  const [mail] = box.mails;
+  t.equal(mail?.messageId, `<${MAIL.id}@mail.example>`);
+  t.equal(mail?.date?.toISOString(), MAIL.date.toISOString());
+  t.equal(mail?.headers.get("auto-submitted"), "auto-generated");
+  t.match(box.raw[0], `List-Unsubscribe: <${MAIL.unsubscribeUrl}>`);
+  t.match(box.raw[0], "List-Unsubscribe-Post: List-Unsubscribe=One-Click");
+  t.match(box.raw[0], /From: Purser Test <purser@mail\.example>/);
+});
+
+t.test("a subject is one header, whatever is in it", async (t) => {
+  const box = await mailbox(t);
+  const subject = `Purser: x\r\nBcc: victim@mail.example\r\n\r\nBody\u202E\u0000 ${"y".repeat(400)}`;
+  t.same(await senderTo(box.url).send({ ...MAIL, subject }), { kind: "sent" });
+  const mail = await simpleParser(box.raw[0] ?? "");
+  t.equal(mail.bcc, undefined);
+  t.notMatch(box.raw[0], /^Bcc:/m);
+  t.match(mail.subject, /^Purser: x Bcc: victim@mail\.example Body y+$/);
+  t.ok((mail.subject?.length ?? 0) <= 150);
+});
+
+t.test("what is about the address is told apart from what is not", async (t) => {
+  const box = await mailbox(t);
+  const sender = senderTo(box.url);
+  box.refuseRecipient = { code: 550, text: "no such user" };
+  t.match(await sender.send(MAIL), { kind: "refused", reason: /no such user/ });
+  box.refuseRecipient = { code: 450, text: "greylisted" };
+  t.match(await sender.send(MAIL), { kind: "later", reason: /greylisted/ });
+  box.refuseRecipient = undefined;
+  box.refuseData = { code: 552, text: "over quota" };
+  t.match(await sender.send(MAIL), { kind: "refused", reason: /over quota/ });
+  box.refuseData = { code: 451, text: "try again" };
+  t.match(await sender.send(MAIL), { kind: "later", reason: /try again/ });
+  t.equal(box.mails.length, 0);
+});
+
+t.test("our sender being refused is no fault of the address", async (t) => {
+  const box = await mailbox(t, {
+    onMailFrom: (_address, _session, done) =>
+      done(Object.assign(new Error("not from you"), { responseCode: 553 })),
+  });
+  t.match(await senderTo(box.url).send(MAIL), { kind: "trouble", reason: /not from you/ });
+});
+
+for (const how of [
+  "silent",
+  "dribbling",
+  "closed-at-once",
+  "greets-with-554",
+  "gone-after-data",
+] as const)
+  t.test(`a server that is ${how} is in trouble, and soon left`, async (t) => {
+    const server = await brokenServer(t, how);
+    const startedMs = performance.now();
+    t.match(await senderTo(server.url).send(MAIL), { kind: "trouble", reason: /./ });
+    t.ok(performance.now() - startedMs < 5_000, "within its time");
+    if (how === "gone-after-data") t.equal(server.taken(), 1, "and may have taken it");
+  });
+
+t.test("nothing is said to a server without TLS, unless it is on this machine", async (t) => {
+  const settings = settingsOf("smtp://user:a-long-password@smtp.example");
+  t.match(settings, { port: 587, needsTls: true, isSecure: false, isLoopback: false });
+  t.match(settingsOf("smtps://smtp.example"), { port: 465, isSecure: true });
+  t.match(settingsOf("smtp://127.0.0.1:2525"), { port: 2525, needsTls: false });
+  const box = await mailbox(t, { onAuth: (_auth, _session, done) => done(null, { user: "user" }) });
+  // As if its name were a stranger's: the socket goes to the test's server, the rules do not.
+  const far = { ...settings, host: "127.0.0.1", port: box.port };
+  t.match(await mailServer(far, { stepMs: 400, wholeMs: 1_200 }).send(MAIL), { kind: "trouble" });
+  t.equal(box.mails.length, 0);
+});
+
+t.test("a certificate that names nobody we know is refused", async (t) => {
+  const box = await mailbox(t, { disabledCommands: [] });
+  const far = { ...settingsOf("smtp://smtp.example"), host: "127.0.0.1", port: box.port };
+  const outcome = await mailServer(far, { stepMs: 1_000, wholeMs: 3_000 }).send(MAIL);
+  t.match(outcome, { kind: "trouble", reason: /certificate|altnames|self.signed/i });
+  t.equal(box.mails.length, 0);
+});
+
+t.test("a refused password is trouble, and stays out of what is told", async (t) => {
+  const box = await mailbox(t, {
+    authOptional: false,
+    onAuth: ({ password }, _session, done) => done(new Error(`bad password ${password}`)),
+  });
+  const url = `smtp://user:correct-horse-battery@127.0.0.1:${box.port}`;
+  const outcome = await senderTo(url).send(MAIL);
+  t.match(outcome, { kind: "trouble", reason: /bad password \[secret\]/ });
+});
+
+t.test("a port nobody listens on is trouble", async (t) => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  t.match(await senderTo(`smtp://127.0.0.1:${port}`).send(MAIL), { kind: "trouble" });
+});
+
+t.test("an address is one plain address", async (t) => {
+  for (const good of ["a@b.co", "first.last+tag@Sub.Example.com", "o'neil@xn--bcher-kva.example"])
+    t.ok(parseEmail(good).ok, good);
+  for (const bad of [
+    "",
+    "a",
+    "a@b",
+    "@b.co",
+    "a@b.co, c@d.co",
+    "a@b.co\r\nBcc: c@d.co",
+    "<a@b.co>",
+    '"a b"@b.co',
+    "a@[127.0.0.1]",
+    "a@127.0.0.1",
+    "a..b@b.co",
+    "a@-b.co",
+    "a@b.co ",
+    "ä@b.co",
+    "a@bücher.example",
+    `${"a".repeat(65)}@b.co`,
+    `a@${"b".repeat(63)}.${"c".repeat(63)}.${"d".repeat(63)}.${"e".repeat(63)}.co`,
+  ])
+    t.notOk(parseEmail(bad).ok, JSON.stringify(bad));
+  t.equal(mailboxOf("First.Last+x@Mail.Example"), mailboxOf("firstlast@mail.example"));
+});
+
+t.test("a wrong configuration says what is wrong, without the password", async (t) => {
+  const problemsOf = (environment: Record<string, string>): string => {
+    const problems: string[] = [];
+    readMailSettings(environment, problems);
+    return problems.join("\n");
+  };
+  t.equal(problemsOf({}), "");
+  t.match(problemsOf({ MAIL_FROM }), "SMTP_URL is not");
+  t.match(problemsOf({ SMTP_URL: "smtp://mail.example" }), "MAIL_FROM");
+  for (const url of ["http://mail.example", "smtp://", "smtp://u:secret-word@h/x", "smtp://u@h"]) {
+    t.match(problemsOf({ SMTP_URL: url, MAIL_FROM }), "SMTP_URL", url);
+    t.notMatch(problemsOf({ SMTP_URL: url, MAIL_FROM }), "secret-word");
+  }
+});

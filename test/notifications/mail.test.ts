@@ -1,0 +1,509 @@
+// Goal: an owner is told by e-mail what was confirmed to be wanted, at least once and recognizably, never a mail a payment, and nobody else can be mailed through us.
+import t, { type Test } from "tap";
+import { simpleParser } from "mailparser";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
+import { mailbox, MAIL_FROM, type Mailbox } from "../helpers/smtp.ts";
+import { until } from "../helpers/until.ts";
+import { startReplica } from "../spending/replica.helper.ts";
+
+const box = await mailbox(t);
+const world = await testApp(t, { listen: true, env: { SMTP_URL: box.url, MAIL_FROM } });
+const { app, database } = world;
+
+const sql = async <Row extends object = Record<string, unknown>>(
+  text: string,
+  values: unknown[] = [],
+): Promise<Row[]> => (await database.pool.query<Row>(text, values)).rows;
+
+// The queue makes its own tables when it starts.
+await until(async () => (await sql("SELECT 1 FROM pg_views WHERE viewname = 'jobs'")).length > 0);
+await until(
+  async () => (await sql("SELECT 1 FROM graphile_worker.migrations WHERE id >= 18")).length > 0,
+);
+
+/** What the minute's run does, now; done when nothing is due any more. */
+async function run(): Promise<void> {
+  await app.jobs.enqueue("send-mails", {}, { jobKey: "send-mails" });
+  await until(async () => {
+    const [row] = await sql<{ n: string }>(
+      `SELECT count(*) AS n FROM graphile_worker.jobs
+        WHERE task_identifier = 'send-mails' AND (run_at <= now() OR locked_at IS NOT NULL)`,
+    );
+    return row?.n === "0";
+  }, 20_000);
+}
+const to = (address: string, from: Mailbox = box) =>
+  from.mails.filter((mail) => [mail.to].flat().some((one) => one?.text === address));
+const ask = (
+  owner: SignedInOwner,
+  method: "GET" | "PUT" | "POST" | "DELETE",
+  url: string,
+  body?: unknown,
+) => asOwner(app, owner, { method, url, ...(body === undefined ? {} : { body }) });
+const tokenIn = (text: string | undefined): string =>
+  /#confirm=(purser_ec_[0-9A-Za-z]+)/.exec(text ?? "")?.[1] ?? "";
+const ownerId = async ({ account }: SignedInOwner): Promise<string> => {
+  const [row] = await sql<{ id: string }>("SELECT id FROM owners WHERE address = $1", [
+    account.address.toLowerCase(),
+  ]);
+  return row?.id ?? "";
+};
+const notify = async (
+  owner: SignedInOwner,
+  type: string,
+  data: object = {},
+  agentId: string | null = null,
+): Promise<unknown> =>
+  sql("SELECT purser_notify($1, $2, $3, $4, $5)", [
+    await ownerId(owner),
+    type,
+    agentId,
+    agentId ?? "sub_1",
+    JSON.stringify(data),
+  ]);
+let names = 0;
+async function confirmed(
+  settings: object = {},
+): Promise<{ owner: SignedInOwner; address: string }> {
+  const owner = await signIn(world);
+  const address = `owner${(names += 1)}@mail.example`;
+  const set = await ask(owner, "PUT", "/api/email", { address, ...settings });
+  if (set.statusCode !== 200) throw new Error(set.body);
+  await run();
+  const token = tokenIn(to(address)[0]?.text);
+  const answer = await ask(owner, "POST", "/api/email/confirm", { token });
+  if (answer.statusCode !== 200) throw new Error(answer.body);
+  // Its own sign-in and the like: these tests count what they cause themselves.
+  await sql("DELETE FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]);
+  return { owner, address };
+}
+const digestNow = async (owner: SignedInOwner): Promise<void> => {
+  await sql("UPDATE email_addresses SET next_digest_at = now() WHERE owner_id = $1", [
+    await ownerId(owner),
+  ]);
+  await run();
+};
+
+t.test("an address gets one mail until it is confirmed, by a press in the app", async (t) => {
+  const owner = await signIn(world);
+  const before = (await ask(owner, "GET", "/api/email")).json();
+  t.match(before, { available: true, address: null, confirmedAt: null, digest: "daily" });
+  const set = await ask(owner, "PUT", "/api/email", { address: "First@Mail.Example" });
+  t.match(set.json(), { address: "First@mail.example", confirmedAt: null });
+  await run();
+  await notify(owner, "approval.requested", { amount: "1" });
+  await ask(owner, "PUT", "/api/email", { address: "First@mail.example", digest: "hourly" });
+  await run();
+  const mails = to("First@mail.example");
+  t.equal(mails.length, 1, "one mail, also when it is named twice");
+  t.equal(mails[0]?.subject, "Confirm this e-mail address for Purser");
+  t.match(mails[0]?.text, owner.account.address);
+  const token = tokenIn(mails[0]?.text);
+  t.match(mails[0]?.html, token);
+
+  const opened = await fetch(`${world.baseUrl}/notifications/email`, {
+    headers: { accept: "text/html" },
+  });
+  t.equal(opened.status, 200);
+  t.match(
+    (await ask(owner, "GET", "/api/email")).json(),
+    { confirmedAt: null },
+    "opening is nothing",
+  );
+  const [stored] = await sql<{ n: bigint }>(
+    "SELECT count(*) AS n FROM mails WHERE content::text LIKE '%purser_ec_%'",
+  );
+  t.equal(Number(stored?.n), 0, "the token is nowhere but in the mail");
+
+  const other = await signIn(world);
+  const body = { token };
+  t.equal(
+    (await ask(other, "POST", "/api/email/confirm", body)).statusCode,
+    404,
+    "another owner's",
+  );
+  const anonymous = await app.inject({ method: "POST", url: "/api/email/confirm", payload: body });
+  t.equal(anonymous.statusCode, 401);
+  const done = await ask(owner, "POST", "/api/email/confirm", body);
+  t.match(done.json(), { address: "First@mail.example", confirmedAt: /^20/, digest: "hourly" });
+  t.equal((await ask(owner, "POST", "/api/email/confirm", body)).statusCode, 404, "works once");
+  t.notOk(world.logs.join("").includes(token), "no log has it");
+});
+
+t.test("a link that is too old confirms nothing", async (t) => {
+  const owner = await signIn(world);
+  await ask(owner, "PUT", "/api/email", { address: "late@mail.example" });
+  await run();
+  await sql("UPDATE mail_tokens SET expires_at = now() WHERE address = 'late@mail.example'");
+  const token = tokenIn(to("late@mail.example")[0]?.text);
+  t.equal((await ask(owner, "POST", "/api/email/confirm", { token })).statusCode, 404);
+});
+
+t.test("nobody can have a stranger's mailbox filled", async (t) => {
+  const spellings = ["victim@mail.example", "VICTIM@mail.example", "vic.tim+9@mail.example"];
+  for (const address of spellings)
+    t.equal((await ask(await signIn(world), "PUT", "/api/email", { address })).statusCode, 200);
+  const fourth = await ask(await signIn(world), "PUT", "/api/email", { address: spellings[0] });
+  t.match(fourth.json(), { status: 429, code: "rate_limited", detail: /asked to confirm 3 times/ });
+  t.ok(Number(fourth.headers["retry-after"]) > 0);
+
+  const busy = await signIn(world);
+  const codes = [];
+  for (let n = 0; n < 6; n += 1) {
+    const address = `many${n}@mail.example`;
+    codes.push((await ask(busy, "PUT", "/api/email", { address })).statusCode);
+  }
+  t.same(codes, [200, 200, 200, 200, 200, 429], "five of one owner's");
+
+  const crowd = await Promise.all(Array.from({ length: 6 }, () => signIn(world)));
+  const at = await Promise.all(
+    crowd.map((owner) => ask(owner, "PUT", "/api/email", { address: "crowd@mail.example" })),
+  );
+  const taken = at.filter(({ statusCode }) => statusCode === 200).length;
+  t.equal(taken, 3, "also when all ask at once");
+  for (const bad of ["x@y.example\r\nBcc: z@y.example", "<x@y.example>", "x@y.example,z@y.example"])
+    t.match((await ask(busy, "PUT", "/api/email", { address: bad })).json(), {
+      code: "validation_failed",
+    });
+  await run();
+  t.equal(to("victim@mail.example").length, 1);
+});
+
+t.test("what is urgent comes at once and together, a few times an hour", async (t) => {
+  const { owner, address } = await confirmed();
+  const agent = await createAgent(world, owner, { name: "research-agent" });
+  await sql("DELETE FROM mail_waiting");
+  await notify(owner, "approval.requested", { amount: "1.5" }, agent.id);
+  await notify(owner, "agent.low_balance", { balance: "0.2" }, agent.id);
+  await notify(owner, "agent.limit_reached", { percent: 80, limit: "10" }, agent.id);
+  await notify(owner, "payment.settled", { amount: "1" }, agent.id);
+  await run();
+  const [mail, ...others] = to(address).slice(1);
+  t.equal(others.length, 0, "one mail");
+  t.equal(mail?.subject, "Purser: 2 things need your attention");
+  t.match(mail?.text, "research-agent asks you to allow 1.5 USDC");
+  t.match(mail?.text, "research-agent has only 0.2 USDC left");
+  t.match(mail?.text, `${world.baseUrl}/agents/${agent.id}?do=pause`);
+  t.match(mail?.text, `${world.baseUrl}/agents/${agent.id}?do=lower`);
+  t.notMatch(mail?.text, "80 %");
+
+  for (let n = 0; n < 6; n += 1) {
+    await notify(owner, "agent.limit_reached", { percent: 100, limit: "10" }, agent.id);
+    await run();
+  }
+  t.equal(to(address).length - 1, 4, "four in an hour");
+  await digestNow(owner);
+  const digest = to(address).at(-1);
+  t.equal(to(address).length - 1, 5);
+  t.equal(digest?.subject, "Purser: 5 things happened");
+  t.match(digest?.text, "research-agent: 4 warnings about the daily limit");
+  t.match(digest?.text, "research-agent: 1 payment, 1 USDC in all");
+  await digestNow(owner);
+  t.equal(to(address).length - 1, 5, "nothing happened, nothing is sent");
+});
+
+t.test("a thousand payments are one line of one mail", async (t) => {
+  const { owner, address } = await confirmed({ digest: "hourly", urgent: [] });
+  const agent = await createAgent(world, owner, { name: "busy" });
+  await sql("DELETE FROM mail_waiting");
+  await sql(
+    `SELECT purser_notify($1, 'payment.settled', $2, 'pay_' || n, '{"amount":"0.000001"}')
+       FROM generate_series(1, 1000) AS n`,
+    [await ownerId(owner), agent.id],
+  );
+  await run();
+  t.equal(to(address).length, 1, "only the confirmation so far");
+  await digestNow(owner);
+  t.equal(to(address).length, 2);
+  t.match(to(address)[1]?.text, "busy: 1000 payments, 0.001 USDC in all");
+  t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
+});
+
+t.test("with the digest off only what is urgent is told, and the rest is not kept", async (t) => {
+  const { owner, address } = await confirmed({ digest: "off", urgent: ["key.created"] });
+  await notify(owner, "payment.blocked", { amount: "1" });
+  await notify(owner, "key.created");
+  const waiting = await sql("SELECT urgent FROM mail_waiting WHERE owner_id = $1", [
+    await ownerId(owner),
+  ]);
+  t.same(waiting, [{ urgent: true }]);
+  await run();
+  t.match(to(address)[1]?.subject, /key was made/);
+});
+
+t.test("a sign-in is urgent from a new device only", async (t) => {
+  const { owner, address } = await confirmed({ digest: "off" });
+  const id = await ownerId(owner);
+  const [known] = await sql<{ user_agent: string; ip: string }>(
+    "SELECT user_agent, ip FROM sessions WHERE owner_id = $1",
+    [id],
+  );
+  const told = (userAgent: string, ip: string) =>
+    notify(owner, "session.created", { ip, thirdParty: { userAgent } });
+  await told(known?.user_agent ?? "", known?.ip ?? "");
+  t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [id]), []);
+  await told("Mozilla/5.0 <b>evil</b>", "203.0.113.9");
+  await run();
+  const mail = to(address)[1];
+  t.equal(mail?.subject, "Purser: Somebody signed in with your wallet from 203.0.113.9");
+  t.match(mail?.text, `${world.baseUrl}/settings?do=end-sessions`);
+  t.match(mail?.html, "&lt;b&gt;evil&lt;/b&gt;");
+});
+
+t.test("words of others stay words: no header, no markup, no link, no turned line", async (t) => {
+  const { owner, address } = await confirmed();
+  const agent = await createAgent(world, owner, { name: "x" });
+  const evil = "Evil\r\nBcc: v@mail.example\u202E<script>alert(1)</script> www.evil.example";
+  await sql("UPDATE agents SET name = $2 WHERE id = $1", [agent.id, evil]);
+  await sql("DELETE FROM mail_waiting");
+  const reason = `Click https://evil.example/login </li><a href="x">now</a>\r\n\r\n-- \r\nPurser ${"z".repeat(500)}`;
+  await notify(
+    owner,
+    "approval.requested",
+    { amount: "1\r\nX: y", thirdParty: { reason, site: "https://evil.example" } },
+    agent.id,
+  );
+  await run();
+  const raw = box.raw.at(-1) ?? "";
+  const mail = await simpleParser(raw);
+  t.same(
+    [mail.to].flat().map((one) => one?.text),
+    [address],
+  );
+  t.equal(mail.bcc, undefined);
+  t.notMatch(raw, /^Bcc:/im);
+  t.notMatch(mail.subject, /[\r\n\u202E]/);
+  t.ok((mail.subject?.length ?? 0) <= 150);
+  const { text = "", html } = mail;
+  t.notMatch(String(html), /<script|<a href="x"|src=|evil\.example/);
+  t.notMatch(text, /evil\.example|\u202E/);
+  t.match(text, "Reason (written by others, not by Purser): “Click https[:]//evil[.]example/login");
+  t.match(text, "asks you to allow ? USDC", "a number that is none is not told");
+  const links = [...String(html).matchAll(/href="([^"]*)"/g)].map(([, href = ""]) => href);
+  t.ok(links.length > 3);
+  t.same(
+    links.filter((href) => !href.startsWith(`${world.baseUrl}/`)),
+    [],
+  );
+});
+
+t.test("another address waits for its confirmation, and the old one hears of it", async (t) => {
+  const { owner, address } = await confirmed();
+  const next = "next@mail.example";
+  const asked = await ask(owner, "PUT", "/api/email", { address: next });
+  t.match(asked.json(), { address, confirmedAt: /^20/, pendingAddress: next });
+  await notify(owner, "key.created");
+  await run();
+  t.same(
+    to(address)
+      .slice(1)
+      .map(({ subject }) => subject)
+      .sort(),
+    ["Purser: A key was made for An agent", "Your e-mail address at Purser was changed"],
+    "mails still go to the old one",
+  );
+  const token = tokenIn(to(next)[0]?.text);
+  t.match((await ask(owner, "POST", "/api/email/confirm", { token })).json(), {
+    address: next,
+    pendingAddress: null,
+  });
+  await run();
+  t.match(to(address).at(-1)?.text, "From now on these mails go to another address");
+  await ask(owner, "DELETE", "/api/email");
+  await notify(owner, "key.created");
+  await run();
+  t.match(to(next).at(-1)?.text, "This address was removed");
+  t.match((await ask(owner, "GET", "/api/email")).json(), { address: null });
+  t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
+  const actions = await sql<{ action: string }>(
+    "SELECT action FROM audit_notes WHERE owner_id = $1 AND action LIKE 'email.%' ORDER BY id",
+    [await ownerId(owner)],
+  );
+  t.same(
+    actions.map(({ action }) => action),
+    ["email.named", "email.confirmed", "email.named", "email.confirmed", "email.removed"],
+  );
+});
+
+t.test("unsubscribing is one POST of a mail program; opening the link is nothing", async (t) => {
+  const { owner, address } = await confirmed();
+  await notify(owner, "key.created");
+  await run();
+  const raw = box.raw.at(-1) ?? "";
+  t.match(raw, "List-Unsubscribe-Post: List-Unsubscribe=One-Click");
+  const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
+  const opened = await fetch(url, { redirect: "manual" });
+  t.equal(opened.status, 303);
+  t.match(opened.headers.get("location"), /^\/unsubscribe#token=purser_eu_/);
+  t.match((await ask(owner, "GET", "/api/email")).json(), { stopped: null });
+  const form = new URLSearchParams({ "List-Unsubscribe": "One-Click" });
+  t.equal((await fetch(url, { method: "POST", body: form })).status, 200);
+  t.equal((await fetch(url, { method: "POST", body: form })).status, 200, "twice is once");
+  t.match((await ask(owner, "GET", "/api/email")).json(), { address, stopped: "unsubscribed" });
+  await notify(owner, "key.created");
+  await digestNow(owner);
+  t.equal(to(address).length, 2, "nothing more");
+  const wrong = `${world.baseUrl}/api/email/unsubscribe?token=purser_eu_wrong`;
+  t.equal((await fetch(wrong, { method: "POST", body: form })).status, 404);
+
+  await ask(owner, "PUT", "/api/email", { address });
+  await run();
+  const token = tokenIn(to(address).at(-1)?.text);
+  t.match((await ask(owner, "POST", "/api/email/confirm", { token })).json(), { stopped: null });
+});
+
+t.test(
+  "a mail is tried again after 4xx, and an address that refuses for days is left",
+  async (t) => {
+    const { owner, address } = await confirmed();
+    const id = await ownerId(owner);
+    box.refuseRecipient = { code: 451, text: "greylisted, come back" };
+    await notify(owner, "key.created");
+    await run();
+    const [later] = await sql(
+      "SELECT status, attempts, last_error ~ 'greylisted' AS said, next_attempt_at > now() AS waits FROM mails WHERE owner_id = $1 AND kind = 'urgent'",
+      [id],
+    );
+    t.same(later, { status: "waiting", attempts: 1, said: true, waits: true });
+    box.refuseRecipient = undefined;
+    await sql("UPDATE mails SET next_attempt_at = now() WHERE status = 'waiting'");
+    await run();
+    t.equal(to(address).length, 2);
+
+    box.refuseRecipient = { code: 550, text: "no such user here" };
+    for (let n = 0; n < 2; n += 1) {
+      await notify(owner, "key.created");
+      await run();
+    }
+    t.match((await ask(owner, "GET", "/api/email")).json(), {
+      stopped: null,
+      lastError: /no such user/,
+    });
+    await sql(
+      "UPDATE email_addresses SET failing_since = now() - interval '4 days' WHERE owner_id = $1",
+      [id],
+    );
+    await notify(owner, "key.created");
+    await run();
+    t.match((await ask(owner, "GET", "/api/email")).json(), { stopped: "refused" });
+    box.refuseRecipient = undefined;
+    await notify(owner, "key.created");
+    await run();
+    t.equal(to(address).length, 2, "nothing more");
+  },
+);
+
+t.test("a mail that nobody took for a day is given up", async (t) => {
+  const { owner } = await confirmed();
+  box.refuseRecipient = { code: 451, text: "not now" };
+  await notify(owner, "key.created");
+  await run();
+  await sql(
+    "UPDATE mails SET created_at = now() - interval '25 hours', next_attempt_at = now() WHERE status = 'waiting'",
+  );
+  await run();
+  box.refuseRecipient = undefined;
+  const rows = await sql("SELECT status FROM mails WHERE owner_id = $1 AND kind = 'urgent'", [
+    await ownerId(owner),
+  ]);
+  t.same(rows, [{ status: "given_up" }]);
+  const metrics = await app.metrics.metrics();
+  t.match(metrics, /purser_mails_total\{kind="urgent",outcome="given_up"\} 1/);
+});
+
+t.test("two replicas that look at once send each mail once", async (t) => {
+  const second = await testApp(t, {
+    database,
+    chain: world.chain,
+    listen: true,
+    env: { SMTP_URL: box.url, MAIL_FROM },
+  });
+  const owners = [];
+  for (let n = 0; n < 3; n += 1) owners.push(await confirmed());
+  for (const { owner } of owners) await notify(owner, "key.created");
+  await Promise.all([
+    app.jobs.enqueue("send-mails", {}, { jobKey: "one" }),
+    second.app.jobs.enqueue("send-mails", {}, { jobKey: "two" }),
+  ]);
+  await run();
+  for (const { address } of owners) t.equal(to(address).length, 2);
+});
+
+async function withoutServer(t: Test): Promise<TestApp> {
+  return testApp(t, { database, chain: world.chain, listen: true });
+}
+
+t.test("where no server is configured all say so, and nothing piles up", async (t) => {
+  const { owner, address } = await confirmed();
+  const other = await withoutServer(t);
+  const get = await other.app.inject({ url: "/api/email", headers: { cookie: owner.cookie } });
+  t.match(get.json(), { available: false, address });
+  const put = await other.app.inject({
+    method: "PUT",
+    url: "/api/email",
+    headers: { ...owner.headers, origin: other.baseUrl },
+    payload: JSON.stringify({ address }),
+  });
+  t.match(put.json(), { status: 409, code: "email_not_available" });
+  await notify(owner, "key.created");
+  await other.app.jobs.enqueue("forget-mails", {}, { jobKey: "forget-mails" });
+  const waiting = async () => sql("SELECT 1 FROM mail_waiting");
+  await until(async () => (await waiting()).length === 0, 20_000);
+});
+
+t.test(
+  "killed between the server's taking and our noting it: the same mail comes once more",
+  async (t) => {
+    const taken = await mailbox(t);
+    const env = { SMTP_URL: taken.url, MAIL_FROM };
+    // Nobody sends here but the replicas.
+    const still = await testApp(t, { chain: world.chain, env });
+    const owner = await signIn(still);
+    const { pool } = still.database;
+    await pool.query(
+      `INSERT INTO email_addresses (owner_id, address, confirmed_at, digest, urgent, next_digest_at)
+     SELECT id, 'kill@mail.example', now(), 'off', '{key.created}', 'infinity' FROM owners WHERE address = $1`,
+      [owner.account.address.toLowerCase()],
+    );
+    const told = pool.query(
+      "SELECT purser_notify(id, 'key.created', NULL, 'key_1', '{}') FROM owners",
+    );
+    t.equal((await told).rows.length, 1);
+    const state = async () =>
+      (await pool.query("SELECT status, attempts FROM mails ORDER BY created_at")).rows;
+
+    let isTaken = false;
+    taken.beforeAnswer = () => {
+      isTaken = true;
+      return new Promise(() => {});
+    };
+    const first = await startReplica(t, still, env);
+    await until(() => isTaken, 30_000);
+    first.child.kill("SIGKILL");
+    await first.ended;
+    t.same(await state(), [{ status: "waiting", attempts: 1 }], "nobody knows that it was taken");
+
+    taken.beforeAnswer = async () => {};
+    const second = await startReplica(t, still, env);
+    await still.app.jobs.enqueue("send-mails", {}, { jobKey: "send-mails" });
+    await until(async () => {
+      const { rows } = await pool.query(
+        "SELECT 1 FROM graphile_worker.jobs WHERE task_identifier = 'send-mails' AND run_at <= now() AND locked_at IS NULL",
+      );
+      return rows.length === 0;
+    }, 20_000);
+    t.equal(taken.mails.length, 1, "a claim holds while its process may live");
+    await pool.query("UPDATE mails SET next_attempt_at = now()");
+    await still.app.jobs.enqueue("send-mails", {}, { jobKey: "send-mails" });
+    await until(async () => (await state())[0]?.status === "sent", 20_000);
+    const [one, other] = taken.mails;
+    t.equal(taken.mails.length, 2);
+    t.match(one?.messageId, /^<eml_[0-9a-z]{26}@mail\.example>$/);
+    t.equal(one?.messageId, other?.messageId, "recognizable");
+    t.same(one?.date, other?.date);
+    t.equal(one?.subject, other?.subject);
+    second.child.kill("SIGTERM");
+    await second.ended;
+  },
+);

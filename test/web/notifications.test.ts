@@ -1,0 +1,281 @@
+// Goal: an owner sees what happened and where it is told, gets a webhook going and mended in the app, confirms an e-mail by a press, and a link of a mail changes nothing until its button is pressed.
+import { mkdirSync } from "node:fs";
+import { createServer } from "node:http";
+import { once } from "node:events";
+import { join } from "node:path";
+import type { AddressInfo } from "node:net";
+import { Webhook } from "standardwebhooks";
+import t, { type Test } from "tap";
+import { testAccount } from "../helpers/chain.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { mailbox, MAIL_FROM } from "../helpers/smtp.ts";
+import { until } from "../helpers/until.ts";
+import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+
+/** Where to leave pictures for people to look at; nowhere by default. */
+const PICTURES = process.env["SCREENSHOTS"];
+const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
+
+interface Heard {
+  headers: Record<string, string>;
+  body: string;
+}
+
+t.test("telling people, in the app", async (t) => {
+  const box = await mailbox(t);
+  const heard: Heard[] = [];
+  let answer = 500;
+  const target = createServer((request, response) => {
+    let body = "";
+    request.on("data", (part: Buffer) => (body += part.toString()));
+    request.on("end", () => {
+      heard.push({ headers: request.headers as Record<string, string>, body });
+      response.writeHead(answer).end(answer === 500 ? "not today" : "ok");
+    });
+  }).listen(0, "127.0.0.1");
+  await once(target, "listening");
+  t.teardown(() => void target.close());
+  const origin = `http://127.0.0.1:${(target.address() as AddressInfo).port}`;
+
+  const world = await webWorld(t, {
+    env: { FETCH_PRIVATE_ORIGINS: origin, SMTP_URL: box.url, MAIL_FROM },
+  });
+  const { app, database, baseUrl } = world;
+  const owner = await signIn(world, DEMO_OWNER);
+  const agent = await createAgent(world, owner, {
+    name: "research-agent",
+    dailyLimit: "8",
+    allowlist: [{ address: testAccount(70).address, label: "Weather API" }],
+  });
+  const { page, faults } = await world.open(t, "/notifications", { reducedMotion: "reduce" });
+  await signInWithDemoWallet(page);
+  const step = async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
+    if (t.passing()) await t.test(name, work);
+  };
+  const picture = async (name: string): Promise<void> => {
+    if (PICTURES === undefined) return;
+    mkdirSync(PICTURES, { recursive: true });
+    for (const [size, viewport] of Object.entries(SIZES))
+      for (const colorScheme of ["light", "dark"] as const) {
+        await page.setViewportSize(viewport);
+        await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+        await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
+        await page.screenshot({
+          path: join(PICTURES, `${name}-${size}-${colorScheme}.png`),
+          fullPage: true,
+        });
+      }
+    await page.setViewportSize(SIZES.desktop);
+    await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
+  };
+  const sendMails = (): Promise<void> =>
+    app.jobs.enqueue("send-mails", {}, { jobKey: "send-mails" });
+  const agentRow = async (): Promise<unknown> => {
+    const { rows } = await database.pool.query(
+      "SELECT status, daily_limit::text AS limit FROM agents WHERE id = $1",
+      [agent.id],
+    );
+    return rows[0];
+  };
+  let secret = "";
+
+  await step("nobody to be told yet, and where to begin", async () => {
+    await page.getByText("Nothing was told yet").waitFor();
+    await picture("empty");
+    await page.getByRole("link", { name: "Webhooks", exact: true }).click();
+    await page.getByText("No webhooks").waitFor();
+    await picture("webhooks-empty");
+  });
+
+  await step("a webhook is added, and its secret is seen once", async (t) => {
+    await page.getByRole("button", { name: "Add webhook" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Address").fill("http://203.0.113.9/hook");
+    await dialog.getByRole("button", { name: "Add webhook" }).click();
+    await dialog.getByText("The webhook was not saved").waitFor();
+    await dialog.getByLabel("Address").fill(`${origin}/hook`);
+    await dialog.getByLabel("Description").fill("Our books");
+    await dialog.getByLabel("Everything, also what is added later").uncheck();
+    await dialog.getByLabel("Payment made").check();
+    await dialog.getByLabel("Rules changed").check();
+    await picture("webhook-new");
+    await dialog.getByRole("button", { name: "Add webhook" }).click();
+    secret = (await dialog.getByTestId("webhook-secret").textContent()) ?? "";
+    t.match(secret, /^whsec_/);
+    await picture("webhook-secret");
+    await dialog.getByLabel("I saved the secret").check();
+    await dialog.getByRole("button", { name: "Done" }).click();
+    await page.getByText("Payment made, Rules changed").waitFor();
+    t.equal(await page.getByText(secret).count(), 0);
+  });
+
+  await step("a test fails, says why, is mended and sent again", async (t) => {
+    await page.getByRole("button", { name: "Send a test" }).click();
+    const log = page.getByRole("dialog");
+    await log.getByText("Failed", { exact: true }).last().waitFor();
+    await log.getByText("The target answered 500").waitFor();
+    await picture("deliveries-failed");
+    answer = 204;
+    await log.getByRole("button", { name: /^Send again/ }).click();
+    await log.getByText("Delivered", { exact: true }).last().waitFor();
+    const last = heard.at(-1);
+    t.match(new Webhook(secret).verify(last?.body ?? "", last?.headers ?? {}), {
+      type: "webhook.test",
+    });
+    t.equal(new Set(heard.map(({ headers }) => headers["webhook-id"])).size, 1, "one id");
+    await log.getByLabel("Show").selectOption({ label: "Given up" });
+    await log.getByText("None of these").waitFor();
+    await page.keyboard.press("Escape");
+  });
+
+  await step("its secret is changed, it is paused and resumed", async () => {
+    await page.getByRole("button", { name: /^New secret/ }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("button", { name: "Make a new secret" }).click();
+    await dialog.getByLabel("I saved the secret").check();
+    await dialog.getByRole("button", { name: "Done" }).click();
+    await page.getByText("The secret before is good too").waitFor();
+    await page.getByRole("button", { name: /^Pause/ }).click();
+    await page.getByText("Paused", { exact: true }).waitFor();
+    await page.getByRole("button", { name: /^Resume/ }).click();
+    await page.getByText("Active", { exact: true }).waitFor();
+  });
+
+  await step("why it was disabled is said where it stands", async () => {
+    await database.pool.query(
+      "UPDATE webhooks SET status = 'disabled', disabled_reason = 'It failed 10 times in a row, for more than a day.'",
+    );
+    await page.reload();
+    await page.getByText("It is told nothing any more.").waitFor();
+    await picture("webhook-disabled");
+    await page.getByRole("button", { name: /^Resume/ }).click();
+    await page.getByText("Active", { exact: true }).waitFor();
+  });
+
+  await step("an e-mail address is confirmed by a press, not by its link", async (t) => {
+    await page.getByRole("link", { name: "E-mail", exact: true }).click();
+    await page.getByRole("textbox", { name: "Address" }).fill("not an address");
+    await page.getByRole("button", { name: "Save and confirm" }).click();
+    await page.getByText("The address was not saved").waitFor();
+    await page.getByRole("textbox", { name: "Address" }).fill("owner@mail.example");
+    await page.getByRole("button", { name: "Save and confirm" }).click();
+    await page.getByText("To be confirmed").waitFor();
+    await picture("email-unconfirmed");
+    await sendMails();
+    await until(() => box.mails.length === 1, 30_000);
+    const [, link = ""] = /(http\S+#confirm=\S+)/.exec(box.mails[0]?.text ?? "") ?? [];
+    await page.goto("about:blank");
+    await page.goto(link);
+    const press = page.getByRole("button", { name: "Confirm this address" });
+    await press.waitFor();
+    await picture("email-confirm");
+    const { rows } = await database.pool.query("SELECT address FROM email_addresses");
+    t.same(rows, [{ address: null }], "opening it confirmed nothing");
+    await press.click();
+    await page.getByText("Your address is confirmed").waitFor();
+    await page.getByText("Confirmed", { exact: true }).waitFor();
+    t.notMatch(page.url(), "#");
+    await page.getByRole("radio", { name: "Every hour" }).check({ force: true });
+    await page.getByLabel("Listing flagged").check();
+    await page.getByRole("button", { name: "Save what is sent" }).click();
+    await page.getByText("Saved.").waitFor();
+    await picture("email");
+    const settings = await database.pool.query("SELECT digest, urgent FROM email_addresses");
+    t.match(settings.rows[0], { digest: "hourly" });
+    t.ok((settings.rows[0] as { urgent: string[] }).urgent.includes("listing.flagged"));
+  });
+
+  await step("what happens is told, and listed", async (t) => {
+    await world.chain.mint(agent.walletAddress, 9_000_000n);
+    const pay = (amount: string, recipient = testAccount(70).address) =>
+      asAgent(world, agent.apiKey, "spend", { recipient, amount });
+    t.equal((await pay("2.5")).status, 200);
+    t.equal((await pay("1", testAccount(71).address)).status, 403);
+    const asked = await asAgent(world, agent.apiKey, "spend", {
+      recipient: testAccount(71).address,
+      amount: "1.25",
+      requestApproval: true,
+      reason: "See https://evil.example <b>now</b>",
+    });
+    t.equal(asked.status, 202);
+    await page.getByRole("link", { name: "What happened" }).click();
+    await page.getByText("research-agent paid 2.50 USDC").waitFor();
+    await page.getByText("research-agent asks you to allow 1.25 USDC").waitFor();
+    await until(() => heard.some(({ body }) => body.includes('"payment.settled"')), 20_000);
+    await picture("happened");
+    await page.getByLabel("Show").selectOption({ label: "Payment refused" });
+    await page.getByText("research-agent was refused 1.00 USDC").first().waitFor();
+    t.equal(await page.getByText("research-agent paid").count(), 0);
+  });
+
+  let pause = "";
+  await step("a mail has a link that pauses, and opening it pauses nobody", async (t) => {
+    await sendMails();
+    await until(() => box.mails.length >= 2, 30_000);
+    const mail = box.mails.at(-1);
+    pause = /(http\S+\?do=pause)/.exec(mail?.text ?? "")?.[1] ?? "";
+    t.equal(pause, `${baseUrl}/agents/${agent.id}?do=pause`);
+    if (PICTURES !== undefined) {
+      const reader = await page.context().newPage();
+      await reader.setViewportSize({ width: 640, height: 800 });
+      await reader.setContent(String(mail?.html));
+      await reader.screenshot({ path: join(PICTURES, "mail.png"), fullPage: true });
+      await reader.close();
+    }
+    // On another device: nobody is signed in there.
+    const other = await world.open(t, pause.slice(baseUrl.length), { reducedMotion: "reduce" });
+    await other.page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
+    t.match(await agentRow(), { status: "active" });
+    await signInWithDemoWallet(other.page);
+    await other.page.getByRole("button", { name: "Pause research-agent" }).waitFor();
+    t.match(await agentRow(), { status: "active" }, "nor when it is signed in");
+
+    await page.goto(pause);
+    const press = page.getByRole("button", { name: "Pause research-agent" });
+    await press.waitFor();
+    await picture("pause-link");
+    t.match(await agentRow(), { status: "active" });
+    await press.click();
+    await page.getByText("Paused: this agent pays nobody.").waitFor();
+    t.match(await agentRow(), { status: "paused" });
+    t.notMatch(page.url(), "do=");
+  });
+
+  await step("the links that lower a limit and end sessions ask first, too", async (t) => {
+    await page.goto(`${baseUrl}/agents/${agent.id}?do=lower`);
+    await page.getByRole("button", { name: "Lower it to 4.00 USDC" }).waitFor();
+    t.match(await agentRow(), { limit: "8000000" });
+    await picture("lower-link");
+    await page.getByRole("button", { name: "Lower it to 4.00 USDC" }).click();
+    await until(async () => ((await agentRow()) as { limit: string }).limit === "4000000");
+    await page.goto(`${baseUrl}/settings?do=end-sessions`);
+    const press = page.getByRole("button", { name: /^End \d+ session/ });
+    await press.waitFor();
+    const alive = async (): Promise<number> => {
+      const { rows } = await database.pool.query("SELECT 1 FROM sessions WHERE revoked_at IS NULL");
+      return rows.length;
+    };
+    t.ok((await alive()) >= 3);
+    await picture("end-sessions-link");
+    await press.click();
+    await until(async () => (await alive()) === 1);
+  });
+
+  await step("unsubscribing from a mail is a press as well", async (t) => {
+    const raw = box.raw.at(-1) ?? "";
+    const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
+    await page.goto(url);
+    await page.getByRole("button", { name: "Unsubscribe" }).waitFor();
+    await picture("unsubscribe");
+    const stopped = async (): Promise<unknown> =>
+      (await database.pool.query("SELECT stopped_reason FROM email_addresses")).rows;
+    t.same(await stopped(), [{ stopped_reason: null }]);
+    await page.getByRole("button", { name: "Unsubscribe" }).click();
+    await page.getByText("Nothing more is sent to this address").waitFor();
+    t.same(await stopped(), [{ stopped_reason: "unsubscribed" }]);
+    await page.goto(`${baseUrl}/notifications/email`);
+    await page.getByText("Somebody pressed Unsubscribe").waitFor();
+    await picture("email-unsubscribed");
+  });
+  t.same(faults, [], "no policy violation, no uncaught error");
+});

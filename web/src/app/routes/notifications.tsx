@@ -1,0 +1,45 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { useParams } from "react-router";
+import { Stack } from "../../components/Layout.tsx";
+import { PageHeader } from "../../components/PageHeader.tsx";
+import { Tabs } from "../../components/Tabs.tsx";
+import { agentsQuery } from "../../features/agents/api.ts";
+import { EmailSettings } from "../../features/notifications/EmailSettings.tsx";
+import { Happened } from "../../features/notifications/Happened.tsx";
+import { ConfirmEmail } from "../../features/notifications/LinkActions.tsx";
+import { Webhooks } from "../../features/notifications/Webhooks.tsx";
+import NotFoundScreen from "./not-found.tsx";
+
+export default function NotificationsScreen(): ReactNode {
+  const { part } = useParams();
+  const agents = useQuery(agentsQuery()).data;
+  if (part !== undefined && part !== "email" && part !== "webhooks") return <NotFoundScreen />;
+  return (
+    <>
+      <PageHeader title="Notifications" lead="What your agents do, told where you are." />
+      <Stack gap={5}>
+        <Tabs
+          label="Notifications"
+          items={[
+            { to: "/notifications", label: "What happened", end: true },
+            { to: "/notifications/email", label: "E-mail" },
+            { to: "/notifications/webhooks", label: "Webhooks" },
+          ]}
+        />
+        {part === undefined && (
+          <Happened
+            agentName={(id) => agents?.find((agent) => agent.id === id)?.name ?? "An agent"}
+          />
+        )}
+        {part === "email" && (
+          <>
+            <ConfirmEmail />
+            <EmailSettings />
+          </>
+        )}
+        {part === "webhooks" && <Webhooks />}
+      </Stack>
+    </>
+  );
+}

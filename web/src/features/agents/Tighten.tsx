@@ -1,0 +1,67 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { LinkAction } from "../../components/LinkAction.tsx";
+import { Note } from "../../components/Layout.tsx";
+import { api } from "../../lib/api.ts";
+import { atomic, formatUsdc, toDecimal } from "../../lib/money.ts";
+import { invalidate } from "../../lib/query-keys.ts";
+import { useParameter } from "../../lib/use-parameter.ts";
+import type { Agent } from "../../lib/wire.ts";
+import { pause } from "./api.ts";
+
+/** The links of our mails, `?do=pause` and `?do=lower`: both tighten, by a press and without the wallet. */
+export function Tighten({ agent }: { agent: Agent }): ReactNode {
+  const [wanted, setWanted] = useParameter("do");
+  const leave = (): void => {
+    setWanted("");
+  };
+  const half = atomic(agent.dailyLimit) / 2n;
+  const act = useMutation({
+    mutationFn: () =>
+      wanted === "pause"
+        ? pause(agent.id)
+        : api.patch(`/api/agents/${agent.id}`, { dailyLimit: toDecimal(half) }),
+    onSuccess: () => {
+      notifications.show({
+        message:
+          wanted === "pause"
+            ? `${agent.name} is paused and pays nobody.`
+            : `${agent.name} may spend ${formatUsdc(half)} USDC in 24 hours.`,
+      });
+      leave();
+    },
+    onSettled: invalidate.afterRules,
+  });
+  if (wanted !== "pause" && wanted !== "lower") return null;
+  if (agent.status === "archived" || (wanted === "pause" && agent.status === "paused"))
+    return <Note>There is nothing to do: this agent pays nobody.</Note>;
+  if (wanted === "lower" && half === 0n)
+    return <Note>There is nothing to lower: this agent&rsquo;s daily limit is zero.</Note>;
+  return wanted === "pause" ? (
+    <LinkAction
+      title={`Pause ${agent.name}?`}
+      confirm={`Pause ${agent.name}`}
+      pending={act.isPending && "Pausing…"}
+      failed="The agent was not paused"
+      error={act.error}
+      onConfirm={act.mutate}
+      onLeave={leave}
+    >
+      It pays nobody until you resume it, which your wallet signs. Nothing has changed yet.
+    </LinkAction>
+  ) : (
+    <LinkAction
+      title={`Lower the daily limit of ${agent.name}?`}
+      confirm={`Lower it to ${formatUsdc(half)} USDC`}
+      pending={act.isPending && "Lowering…"}
+      failed="The limit was not lowered"
+      error={act.error}
+      onConfirm={act.mutate}
+      onLeave={leave}
+    >
+      Now it may spend {formatUsdc(agent.dailyLimit)} USDC in 24 hours; then half of it. Raising it
+      again is your wallet&rsquo;s to sign. Nothing has changed yet.
+    </LinkAction>
+  );
+}

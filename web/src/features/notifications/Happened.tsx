@@ -1,0 +1,96 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+import { Badge } from "../../components/Badge.tsx";
+import { EmptyState } from "../../components/EmptyState.tsx";
+import { Section } from "../../components/Layout.tsx";
+import { LoadMore } from "../../components/LoadMore.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
+import { Select } from "../../components/Select.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { useParameter } from "../../lib/use-parameter.ts";
+import type { Notification } from "../../lib/wire.ts";
+import { notificationsQuery } from "./api.ts";
+import styles from "./Notifications.module.css";
+import { foreignWords, placeOf, sentence, TYPE_NAMES, TYPES, typeWords } from "./words.ts";
+
+const OPTIONS = [
+  { value: "", label: "Everything" },
+  ...TYPE_NAMES.map((value) => ({ value, label: TYPES[value].label })),
+];
+
+/** What was told, newest first. */
+export function Happened({ agentName }: { agentName: (id: string) => string }): ReactNode {
+  const [type, setType] = useParameter("type");
+  const query = useInfiniteQuery(notificationsQuery(type));
+  const items = query.data?.pages.flatMap((page) => page.items) ?? [];
+  return (
+    <Section
+      flush
+      title="What happened"
+      hint="Kept for 30 days, from when you have a webhook or a confirmed e-mail address that wants to hear of it."
+      actions={
+        <Select label="Show" isLabelHidden value={type} onChange={setType} options={OPTIONS} />
+      }
+    >
+      <QueryStatus
+        query={query}
+        what="notifications"
+        failed="The notifications could not be loaded"
+      >
+        <Skeleton shape="row" count={5} />
+      </QueryStatus>
+      {query.isSuccess && items.length === 0 && (
+        <EmptyState title={type === "" ? "Nothing was told yet" : "Nothing of this kind"}>
+          {type === "" ? (
+            <>
+              Confirm an <Link to="/notifications/email">e-mail address</Link>, or add a{" "}
+              <Link to="/notifications/webhooks">webhook</Link>. From then on what your agents do is
+              told there, and listed here.
+            </>
+          ) : (
+            "Choose another kind above."
+          )}
+        </EmptyState>
+      )}
+      <ul className={styles.list}>
+        {items.map((notification) => (
+          <Row
+            key={notification.id}
+            notification={notification}
+            who={notification.agentId === null ? "An agent" : agentName(notification.agentId)}
+          />
+        ))}
+      </ul>
+      <LoadMore query={query} what="notifications" />
+    </Section>
+  );
+}
+
+function Row({ notification, who }: { notification: Notification; who: string }): ReactNode {
+  const { label, tone } = typeWords(notification.type);
+  const place = placeOf(notification);
+  const text = sentence(notification, who);
+  const quoted = foreignWords(notification);
+  return (
+    <li className={styles.row}>
+      <div className={styles.what}>
+        {place === undefined ? (
+          <span className={styles.title}>{text}</span>
+        ) : (
+          <Link to={place} className={styles.title}>
+            {text}
+          </Link>
+        )}
+        {quoted.length > 0 && (
+          <span className={styles.meta}>{quoted.map((one) => `“${one}”`).join(" · ")}</span>
+        )}
+      </div>
+      <Badge tone={tone}>{label}</Badge>
+      <span className={styles.time}>
+        <TimeAgo iso={notification.createdAt} />
+      </span>
+    </li>
+  );
+}

@@ -1,0 +1,272 @@
+import { Checkbox, TextInput } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Button } from "../../components/Button.tsx";
+import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
+import { CopyButton } from "../../components/CopyButton.tsx";
+import { Dialog } from "../../components/Dialog.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Note, Row, Stack } from "../../components/Layout.tsx";
+import { Select } from "../../components/Select.tsx";
+import { invalidate } from "../../lib/query-keys.ts";
+import type { Webhook, WebhookWithSecret } from "../../lib/wire.ts";
+import { changeWebhook, createWebhook, deleteWebhook, rotateSecret } from "./api.ts";
+import styles from "./Notifications.module.css";
+import { TypeChoice } from "./TypeChoice.tsx";
+import { WEBHOOK_NAMES } from "./words.ts";
+
+export type OpenWebhookDialog =
+  | { kind: "create" }
+  | { kind: "edit" | "rotate" | "delete"; webhook: Webhook }
+  | { kind: "reveal"; secret: string }
+  | undefined;
+
+const TITLES = {
+  create: "New webhook",
+  edit: "Edit the webhook",
+  rotate: "New secret",
+  reveal: "The secret",
+  delete: "",
+};
+
+interface DialogProps {
+  open: OpenWebhookDialog;
+  onOpen: (open: OpenWebhookDialog) => void;
+}
+
+/** One dialog for all that is done with webhooks; a secret is seen once. */
+export function WebhookDialog({ open, onOpen }: DialogProps): ReactNode {
+  const close = (): void => {
+    onOpen(undefined);
+  };
+  const reveal = ({ secret }: WebhookWithSecret): void => {
+    onOpen({ kind: "reveal", secret });
+  };
+  const isDeleting = open?.kind === "delete";
+  return (
+    <>
+      <Dialog
+        opened={open !== undefined && !isDeleting}
+        onClose={close}
+        closable={open?.kind !== "reveal"}
+        title={open ? TITLES[open.kind] : ""}
+        size={open?.kind === "create" || open?.kind === "edit" ? "lg" : "md"}
+      >
+        {open?.kind === "create" && <WebhookForm onCreated={reveal} onCancel={close} />}
+        {open?.kind === "edit" && (
+          <WebhookForm webhook={open.webhook} onCreated={reveal} onCancel={close} />
+        )}
+        {open?.kind === "rotate" && (
+          <RotateForm webhook={open.webhook} onRotated={reveal} onCancel={close} />
+        )}
+        {open?.kind === "reveal" && <Reveal secret={open.secret} onDone={close} />}
+      </Dialog>
+      <DeleteDialog webhook={isDeleting ? open.webhook : undefined} onDone={close} />
+    </>
+  );
+}
+
+interface FormProps {
+  webhook?: Webhook;
+  onCreated: (created: WebhookWithSecret) => void;
+  onCancel: () => void;
+}
+
+function WebhookForm({ webhook, onCreated, onCancel }: FormProps): ReactNode {
+  const [url, setUrl] = useState(webhook?.url ?? "");
+  const [description, setDescription] = useState(webhook?.description ?? "");
+  const [isAll, setAll] = useState(webhook?.types.includes("*") ?? true);
+  const [types, setTypes] = useState<string[]>(webhook?.types.filter((one) => one !== "*") ?? []);
+  const save = useMutation({
+    mutationFn: async () => {
+      const draft = {
+        url: url.trim(),
+        description: description.trim(),
+        types: isAll ? ["*"] : types,
+      };
+      if (!webhook) return createWebhook(draft);
+      await changeWebhook(webhook.id, draft);
+      return undefined;
+    },
+    onSuccess: (created) => {
+      if (created) onCreated(created);
+      else onCancel();
+    },
+    onSettled: invalidate.afterWebhook,
+  });
+  return (
+    <form
+      noValidate
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!save.isPending) save.mutate();
+      }}
+    >
+      <Stack gap={4}>
+        <TextInput
+          label="Address"
+          description="https, and reachable from the internet. Redirects are not followed."
+          type="url"
+          placeholder="https://hooks.example.com/purser"
+          autoComplete="off"
+          data-autofocus
+          value={url}
+          onChange={(event) => {
+            setUrl(event.currentTarget.value);
+          }}
+        />
+        <TextInput
+          label="Description"
+          maxLength={200}
+          autoComplete="off"
+          value={description}
+          onChange={(event) => {
+            setDescription(event.currentTarget.value);
+          }}
+        />
+        <p className={styles.legend}>What it is told</p>
+        <Checkbox
+          label="Everything, also what is added later"
+          checked={isAll}
+          onChange={(event) => {
+            setAll(event.currentTarget.checked);
+          }}
+        />
+        {!isAll && (
+          <TypeChoice
+            label="What it is told"
+            names={WEBHOOK_NAMES}
+            chosen={types}
+            onChange={setTypes}
+          />
+        )}
+        {save.error && <ErrorNotice title="The webhook was not saved" error={save.error} />}
+        <Row end>
+          <Button onClick={onCancel}>Cancel</Button>
+          <Button
+            type="submit"
+            variant="primary"
+            disabled={url.trim() === "" || (!isAll && types.length === 0)}
+            pending={save.isPending && "Saving…"}
+          >
+            {webhook ? "Save" : "Add webhook"}
+          </Button>
+        </Row>
+      </Stack>
+    </form>
+  );
+}
+
+/** The only time the secret is in the browser. */
+function Reveal({ secret, onDone }: { secret: string; onDone: () => void }): ReactNode {
+  const [isSaved, setSaved] = useState(false);
+  return (
+    <Stack gap={4}>
+      <Note tone="warn">
+        <strong>This secret is shown once.</strong> Your server checks with it that a message is
+        from here. Every Standard Webhooks library takes it as it is.
+      </Note>
+      <div className={styles.secret}>
+        <code data-testid="webhook-secret">{secret}</code>
+        <Row>
+          <CopyButton value={secret} what="secret" text="Copy secret" variant="primary" />
+        </Row>
+      </div>
+      <Checkbox
+        label="I saved the secret"
+        checked={isSaved}
+        onChange={(event) => {
+          setSaved(event.currentTarget.checked);
+        }}
+      />
+      <Row end>
+        <Button variant="primary" disabled={!isSaved} onClick={onDone}>
+          Done
+        </Button>
+      </Row>
+    </Stack>
+  );
+}
+
+const GRACES = [
+  { value: "0", label: "Ends now" },
+  { value: "1", label: "For an hour" },
+  { value: "24", label: "For a day" },
+  { value: "168", label: "For a week" },
+] as const;
+
+function RotateForm({
+  webhook,
+  onRotated,
+  onCancel,
+}: {
+  webhook: Webhook;
+  onRotated: (rotated: WebhookWithSecret) => void;
+  onCancel: () => void;
+}): ReactNode {
+  const [grace, setGrace] = useState<(typeof GRACES)[number]["value"]>("24");
+  const rotate = useMutation({
+    mutationFn: () => rotateSecret(webhook.id, Number(grace)),
+    onSuccess: onRotated,
+    onSettled: invalidate.afterWebhook,
+  });
+  return (
+    <Stack gap={4}>
+      <p>
+        Messages to <strong>{webhook.url}</strong> are signed with a new secret. So that none is
+        refused while you change it on your server, the old one can sign beside it for a while.
+      </p>
+      <Select label="The old secret signs too" value={grace} onChange={setGrace} options={GRACES} />
+      {rotate.error && <ErrorNotice title="The secret was not changed" error={rotate.error} />}
+      <Row end>
+        <Button onClick={onCancel}>Cancel</Button>
+        <Button
+          variant="primary"
+          pending={rotate.isPending && "Changing…"}
+          onClick={() => {
+            rotate.mutate();
+          }}
+        >
+          Make a new secret
+        </Button>
+      </Row>
+    </Stack>
+  );
+}
+
+function DeleteDialog({
+  webhook,
+  onDone,
+}: {
+  webhook: Webhook | undefined;
+  onDone: () => void;
+}): ReactNode {
+  const remove = useMutation({
+    mutationFn: (id: string) => deleteWebhook(id),
+    onSuccess: () => {
+      notifications.show({ message: "The webhook is deleted." });
+      onDone();
+    },
+    onSettled: invalidate.afterWebhook,
+  });
+  return (
+    <ConfirmDialog
+      opened={webhook !== undefined}
+      title="Delete the webhook"
+      confirm="Delete"
+      pending={remove.isPending && "Deleting…"}
+      failed="The webhook was not deleted"
+      error={remove.error}
+      onCancel={() => {
+        remove.reset();
+        onDone();
+      }}
+      onConfirm={() => {
+        if (webhook) remove.mutate(webhook.id);
+      }}
+    >
+      {webhook?.url} is told nothing any more, its secret and its log are gone.
+    </ConfirmDialog>
+  );
+}

@@ -1,0 +1,136 @@
+/** What happened, in words: one name for each type, and one sentence for each notification. */
+import type { Tone } from "../../components/Badge.tsx";
+import { formatUsdc, parseUsdc } from "../../lib/money.ts";
+import type { Notification, NotificationTypeName } from "../../lib/wire.ts";
+
+interface TypeWords {
+  label: string;
+  group: string;
+  tone: Tone;
+}
+
+const words = (label: string, group: string, tone: Tone = "neutral"): TypeWords => ({
+  label,
+  group,
+  tone,
+});
+
+export const TYPES: Readonly<Record<NotificationTypeName, TypeWords>> = {
+  "payment.settled": words("Payment made", "Payments", "ok"),
+  "payment.blocked": words("Payment refused", "Payments", "warn"),
+  "payment.undelivered": words("Paid, not delivered", "Payments", "bad"),
+  "approval.requested": words("Approval asked", "Approvals", "accent"),
+  "approval.granted": words("Approval given", "Approvals"),
+  "approval.declined": words("Approval declined", "Approvals"),
+  "approval.expired": words("Approval ran out", "Approvals"),
+  "agent.limit_reached": words("Daily limit reached", "Agents", "warn"),
+  "agent.low_balance": words("Low balance", "Agents", "warn"),
+  "agent.funded": words("Money received", "Agents", "ok"),
+  "withdrawal.settled": words("Withdrawal made", "Agents"),
+  "policy.changed": words("Rules changed", "Access", "accent"),
+  "key.created": words("Key made", "Access", "accent"),
+  "key.revoked": words("Key revoked", "Access"),
+  "session.created": words("Signed in", "Access", "accent"),
+  "settlement.settled": words("You were paid", "Your sales", "ok"),
+  "settlement.failed": words("A payment to you failed", "Your sales", "bad"),
+  "refund.settled": words("Refund made", "Your sales"),
+  "refund.failed": words("Refund failed", "Your sales", "bad"),
+  "listing.flagged": words("Listing flagged", "Your sales", "warn"),
+  "webhook.disabled": words("Webhook disabled", "Webhooks", "bad"),
+  "webhook.test": words("Test", "Webhooks"),
+};
+export const TYPE_NAMES = Object.keys(TYPES) as NotificationTypeName[];
+
+/** What can be told at once; a payment waits for the digest. */
+export const URGENT_NAMES = TYPE_NAMES.filter(
+  (name) => !/^(payment\.settled|settlement\.settled|webhook\.test)$/.test(name),
+);
+/** A test is sent by a press, whatever was chosen. */
+export const WEBHOOK_NAMES = TYPE_NAMES.filter((name) => name !== "webhook.test");
+
+/** One the app does not know yet has at least its name. */
+export const typeWords = (type: string): TypeWords =>
+  TYPES[type as NotificationTypeName] ?? words(type, "Other");
+
+const fact = (data: Notification["data"], name: string): string => {
+  const value = data[name];
+  return typeof value === "string" || typeof value === "number" ? String(value) : "";
+};
+
+function money(data: Notification["data"], name: string): string {
+  const text = fact(data, name);
+  return parseUsdc(text) === undefined ? "an amount" : `${formatUsdc(text)} USDC`;
+}
+
+/** `who` is the agent's name. */
+export function sentence({ type, data }: Notification, who: string): string {
+  const amount = money(data, "amount");
+  const sentences: Readonly<Record<NotificationTypeName, string>> = {
+    "payment.settled": `${who} paid ${amount}`,
+    "payment.blocked": `${who} was refused ${amount}: ${fact(data, "denialCode").replaceAll("_", " ")}`,
+    "payment.undelivered": `${who} paid ${amount} and did not get what it paid for`,
+    "approval.requested": `${who} asks you to allow ${amount}`,
+    "approval.granted": `You allowed ${who} to pay ${amount}`,
+    "approval.declined": `You declined ${amount} for ${who}`,
+    "approval.expired": `A request of ${who} for ${amount} ran out`,
+    "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its daily limit of ${money(data, "limit")}`,
+    "agent.low_balance": `${who} has only ${money(data, "balance")} left`,
+    "agent.funded": `${who} received ${amount}`,
+    "withdrawal.settled": `${amount} were withdrawn from ${who}`,
+    "policy.changed": change(fact(data, "change"), data["agentId"] === undefined ? "" : who),
+    "key.created": `A key was made for ${who}`,
+    "key.revoked": `A key of ${who} was revoked`,
+    "session.created": `Somebody signed in with your wallet from ${fact(data, "ip") || "an unknown address"}`,
+    "settlement.settled": `You were paid ${amount}`,
+    "settlement.failed": `A payment of ${amount} to you failed`,
+    "refund.settled": `You refunded ${amount}`,
+    "refund.failed": `A refund of ${amount} failed`,
+    "listing.flagged": "A listing of yours was flagged",
+    "webhook.disabled": "A webhook was disabled",
+    "webhook.test": "A test of a webhook",
+  };
+  return sentences[type as NotificationTypeName] ?? type;
+}
+
+const CHANGES: Readonly<Record<string, string>> = {
+  "agent.created": "was created",
+  "agent.updated": "has other rules",
+  "agent.paused": "was paused",
+  "agent.resumed": "was resumed",
+  "agent.archived": "was archived",
+  "allowlist.added": "may pay somebody new",
+  "allowlist.removed": "may pay somebody no more",
+  "allowlist.replaced": "has another list of payees",
+  "second.named": "Your second wallet was changed",
+  "owner.moved": "Everything was moved to another wallet",
+  "owner.received": "You received the agents of another wallet",
+};
+const change = (what: string, who: string): string =>
+  [who, CHANGES[what] ?? what.replaceAll(/[._]/g, " ")].filter(Boolean).join(" ");
+
+const FOREIGN = ["label", "name", "site", "reason", "memo", "errorMessage"];
+
+/** Strangers' words about it, shortest first told apart by their quotes; the service has cleaned them. */
+export function foreignWords({ data }: Notification): string[] {
+  const { thirdParty } = data;
+  if (typeof thirdParty !== "object" || thirdParty === null) return [];
+  return FOREIGN.flatMap((name) => {
+    const value = (thirdParty as Record<string, unknown>)[name];
+    return typeof value === "string" && value !== "" ? [value] : [];
+  });
+}
+
+/** Where the app shows it. */
+export function placeOf({ type, agentId, subjectId }: Notification): string | undefined {
+  if (type.startsWith("approval.")) return `/approvals?approval=${encodeURIComponent(subjectId)}`;
+  if (type === "session.created") return "/settings";
+  if (type.startsWith("webhook."))
+    return `/notifications/webhooks?webhook=${encodeURIComponent(subjectId)}`;
+  if (type === "listing.flagged") return `/marketplace/${encodeURIComponent(subjectId)}`;
+  if (agentId === null) return undefined;
+  const base = `/agents/${encodeURIComponent(agentId)}`;
+  if (type.startsWith("payment.") || type === "withdrawal.settled" || type === "agent.funded")
+    return `${base}?payment=${encodeURIComponent(subjectId)}`;
+  if (type.startsWith("key.")) return `${base}/keys`;
+  return type === "policy.changed" ? `${base}/rules` : base;
+}

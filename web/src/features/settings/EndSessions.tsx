@@ -1,0 +1,42 @@
+import { notifications } from "@mantine/notifications";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { LinkAction } from "../../components/LinkAction.tsx";
+import { Note } from "../../components/Layout.tsx";
+import { plural } from "../../lib/plural.ts";
+import { invalidate } from "../../lib/query-keys.ts";
+import { useParameter } from "../../lib/use-parameter.ts";
+import { revokeSession, sessionsQuery } from "../../shared/session/api.ts";
+
+/** The link of our mails, `?do=end-sessions`: every session but this one ends by a press. */
+export function EndSessions(): ReactNode {
+  const [wanted, setWanted] = useParameter("do");
+  const sessions = useQuery(sessionsQuery);
+  const others = sessions.data?.items.filter(({ current }) => !current) ?? [];
+  const leave = (): void => {
+    setWanted("");
+  };
+  const end = useMutation({
+    mutationFn: () => Promise.all(others.map(({ id }) => revokeSession(id))),
+    onSuccess: () => {
+      notifications.show({ message: "All other sessions are ended." });
+      leave();
+    },
+    onSettled: invalidate.afterSessionEnded,
+  });
+  if (wanted !== "end-sessions" || !sessions.isSuccess) return null;
+  if (others.length === 0) return <Note>You are signed in nowhere but here.</Note>;
+  return (
+    <LinkAction
+      title="End the other sessions?"
+      confirm={`End ${plural(others.length, "session")}`}
+      pending={end.isPending && "Ending…"}
+      failed="Not all sessions were ended"
+      error={end.error}
+      onConfirm={end.mutate}
+      onLeave={leave}
+    >
+      Whoever uses them is signed out at once; you stay signed in here. Nothing has changed yet.
+    </LinkAction>
+  );
+}
