@@ -29,6 +29,7 @@ import payments from "./plugins/payments/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
 import facilitator from "./plugins/facilitator/index.ts";
+import merchants from "./plugins/merchants/index.ts";
 import listings from "./plugins/listings/index.ts";
 import x402Client from "./plugins/x402-client/index.ts";
 import marketplace from "./plugins/marketplace/index.ts";
@@ -69,6 +70,7 @@ const MODULES = [
   withdrawals,
   activity,
   facilitator,
+  merchants,
   listings,
   x402Client,
   marketplace,

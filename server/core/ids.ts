@@ -16,6 +16,8 @@ export type IdPrefix =
   | "evt"
   | "ocl"
   | "oar"
+  | "mky"
+  | "rfd"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

@@ -10,6 +10,7 @@ export * from "./facilitator.ts";
 export * from "./fetches.ts";
 export * from "./listings.ts";
 export * from "./local.ts";
+export * from "./merchants.ts";
 export * from "./meta.ts";
 export * from "./oauth.ts";
 export * from "./orders.ts";
