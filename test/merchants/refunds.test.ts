@@ -56,7 +56,7 @@ t.test("refunds", async (t) => {
       ),
     );
     t.same([...new Set(answers.map(({ status }) => status))], [200], JSON.stringify(answers));
-    t.equal(new Set(answers.map(({ body }) => body["txHash"])).size, 1, JSON.stringify(answers.map(({ body }) => [body["txHash"], body["id"]])));
+    t.equal(new Set(answers.map(({ body }) => body["txHash"])).size, 1, "one transaction");
     t.match(answers[0]?.body, {
       status: "settled",
       amount: "1",
@@ -110,7 +110,6 @@ t.test("refunds", async (t) => {
       }),
     );
     const statuses: number[] = [];
-    const codes: unknown[] = [];
     for (let round = 0; round < 3; round += 1) {
       const answers = await Promise.all(
         signed.map((authorization, index) =>
@@ -118,11 +117,10 @@ t.test("refunds", async (t) => {
         ),
       );
       statuses.push(...answers.map(({ status }) => status));
-      codes.push(...answers.map(({ body }) => body["detail"]));
     }
     t.same(
       statuses.filter((status) => ![200, 409].includes(status)),
-      [], JSON.stringify(codes)
+      [],
     );
     t.equal(await balanceOf(ctx, payer.address), theirs + 900_000n, "three times 0.3 of 1");
     t.match(await detailOf(id), { refunded: "0.9", refundable: "0.1" });

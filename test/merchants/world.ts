@@ -47,7 +47,7 @@ export type Owner = Pick<SignedInOwner, "headers"> & {
 };
 
 export async function ask(
-  { app }: Pick<TestApp, "app">,
+  { app, config }: Pick<TestApp, "app" | "config">,
   owner: Pick<SignedInOwner, "headers">,
   method: "GET" | "POST" | "DELETE",
   url: string,
@@ -56,7 +56,8 @@ export async function ask(
   const answer = await app.inject({
     method,
     url,
-    headers: owner.headers,
+    // One session, whichever replica it is shown to.
+    headers: { ...owner.headers, origin: config.publicUrl },
     ...(body !== undefined && { payload: JSON.stringify(body) }),
   });
   return { status: answer.statusCode, body: answer.json() };
@@ -66,7 +67,7 @@ export const refundUrl = (id: string): string => `/api/merchant/settlements/${id
 
 /** Asks what is to be signed, and signs it. */
 export async function signedRefund(
-  ctx: Pick<TestApp, "app">,
+  ctx: Pick<TestApp, "app" | "config">,
   owner: Owner,
   id: string,
   amount?: string,
@@ -79,7 +80,7 @@ export async function signedRefund(
 }
 
 export async function refund(
-  ctx: Pick<TestApp, "app">,
+  ctx: Pick<TestApp, "app" | "config">,
   owner: Owner,
   id: string,
   amount?: string,

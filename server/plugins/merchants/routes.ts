@@ -182,7 +182,6 @@ const refunding: FastifyPluginAsyncTypebox = async (app) => {
           "amount_below_floor",
           "gas_budget_exhausted",
           "relayer_unfunded",
-          "settlement_failed",
         ],
       },
       schema: {
@@ -190,7 +189,7 @@ const refunding: FastifyPluginAsyncTypebox = async (app) => {
         operationId: "refundSettlement",
         summary: "Give a payment back, or a part of it: a transfer the merchant's wallet signs",
         description:
-          "Without `authorization` it answers 403 with the transfer to sign, from the wallet that was paid to the payer; the same request with it is relayed, once. Sent again it tells of the same refund.",
+          "Without `authorization` it answers 403 with the transfer to sign, from the wallet that was paid to the payer; the same request with it is relayed, once. Sent again it tells of the same refund. 200: it has ended, and `status` says how; 202: its outcome is not known yet.",
         params: IdParams,
         body: RefundRequest,
         response: { 200: Refund, 202: Refund, 403: RefundProblem },
@@ -204,12 +203,6 @@ const refunding: FastifyPluginAsyncTypebox = async (app) => {
         body,
       );
       const refund = presentRefund(row, networkName(row.chainId));
-      if (refund.status === "failed")
-        throw new ApiError("settlement_failed", {
-          detail:
-            "The refund provably did not happen; its part of the payment can be refunded again.",
-          extra: { refundId: refund.id, reason: refund.errorReason },
-        });
       return reply.code(refund.status === "pending" ? 202 : 200).send(refund);
     },
   );

@@ -33,6 +33,7 @@ export const router = createBrowserRouter([
             ],
           },
           { path: "/approvals", ...screen(() => import("./routes/approvals.tsx")) },
+          { path: "/merchant", ...screen(() => import("./routes/merchant.tsx")) },
           { path: "/settings", ...screen(() => import("./routes/settings.tsx")) },
         ],
       },

@@ -31,6 +31,10 @@ export const keys = {
   fetches: (agentId: string) => ["fetches", agentId] as const,
   approvals: (which: "open" | "all") => ["approvals", which] as const,
   approval: (approvalId: string) => ["approval", approvalId] as const,
+  merchant: (days: string) => ["merchant", days] as const,
+  merchantSettlements: (filter: object) => ["merchant-settlements", filter] as const,
+  merchantSettlement: (id: string) => ["merchant-settlement", id] as const,
+  merchantKeys: ["merchant-keys"],
   listings: (filter: object) => ["listings", filter] as const,
   listing: (listingId: string) => ["listing", listingId] as const,
 } as const;
@@ -59,6 +63,8 @@ export const staleAfter = {
   connections: ["connections", "audit", "audit-chain"],
   approval: ["approvals", "approval", "audit", "audit-chain"],
   listing: ["listings", "listing"],
+  refund: ["merchant", "merchant-settlements", "merchant-settlement", "own-balance"],
+  merchantKeys: ["merchant-keys", "merchant", "audit-chain"],
 } as const satisfies Record<string, readonly Root[]>;
 
 /** What is on screen is fetched again now, the rest when it is next shown. */
@@ -76,6 +82,8 @@ export const invalidate = {
   afterConnections: () => refetch(staleAfter.connections),
   afterApproval: () => refetch(staleAfter.approval),
   afterListing: () => refetch(staleAfter.listing),
+  afterRefund: () => refetch(staleAfter.refund),
+  afterMerchantKeys: () => refetch(staleAfter.merchantKeys),
   /** Its own answer would be "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),
   afterSessionEnded: () => refetch(["sessions", "audit-chain"]),
