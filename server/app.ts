@@ -28,6 +28,7 @@ import allowances from "./plugins/allowances/index.ts";
 import payments from "./plugins/payments/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
+import notifications from "./plugins/notifications/index.ts";
 import facilitator from "./plugins/facilitator/index.ts";
 import merchants from "./plugins/merchants/index.ts";
 import listings from "./plugins/listings/index.ts";
@@ -69,6 +70,7 @@ const MODULES = [
   payments,
   withdrawals,
   activity,
+  notifications,
   facilitator,
   merchants,
   listings,

@@ -202,6 +202,16 @@ export const ERRORS = {
     "Too many listings",
     "Remove a listing you no longer need, then retry.",
   ),
+  webhook_quota_exceeded: define(
+    409,
+    "Too many webhooks",
+    "Delete one you no longer need, then retry.",
+  ),
+  webhook_not_active: define(
+    409,
+    "Webhook is not active",
+    'It is paused or disabled. Set `status` to "active" first.',
+  ),
   policy_changed: define(
     409,
     "The rules changed meanwhile",

@@ -18,6 +18,9 @@ export type IdPrefix =
   | "oar"
   | "mky"
   | "rfd"
+  | "ntf"
+  | "whk"
+  | "dlv"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

@@ -29,6 +29,8 @@ export const RATE_LIMITS = {
   payer: own(30_000),
   "sign-in": shared(300),
   probe: shared(120),
+  /** What makes us send something to a webhook, or changes one. */
+  webhook: shared(60),
   /** Programs that register themselves (OAuth), by address. */
   register: shared(60),
   /** Renewals of one connection's tokens. */

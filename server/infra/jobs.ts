@@ -60,7 +60,7 @@ const LOOK_AHEAD_MINUTES = 9 * 366 * 24 * 60;
 /** Each worker needs a connection now and then, the queue one to LISTEN and one for what is due by the clock. */
 const QUEUES: readonly { name: Queue; workers: number; connections: number }[] = [
   { name: "safety", workers: 2, connections: 5 },
-  { name: "strangers", workers: 2, connections: 4 },
+  { name: "strangers", workers: 4, connections: 6 },
 ];
 
 /** The first minute after `nowMs` that the schedule names, in UTC. */

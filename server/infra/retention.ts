@@ -13,6 +13,8 @@ const HOURS = 24;
 /** Promised for 24 hours; a day more lets nobody be surprised by a boundary. */
 const ANSWER_HOURS = 48;
 const EVENT_HOURS = 48;
+/** Longer than anything waits to be told, and long enough to have it sent again. */
+const NOTIFICATION_DAYS = 30;
 /** Twice the longest window a limit could have. */
 const SUM_DAYS = 60;
 
@@ -133,6 +135,15 @@ const CANCELED = `
     SELECT ctid FROM canceled_calls WHERE created_at < now() - make_interval(hours => $1)
      ORDER BY created_at LIMIT $2))`;
 
+/** Their deliveries go with them; what is still to be told does not. */
+const NOTIFICATIONS = `
+  DELETE FROM notifications WHERE ctid = ANY (ARRAY(
+    SELECT n.ctid FROM notifications n
+     WHERE n.created_at < now() - make_interval(hours => $1) AND NOT EXISTS (
+       SELECT 1 FROM webhook_deliveries d
+        WHERE d.owner_id = n.owner_id AND d.notification_id = n.id AND d.status IN ('waiting', 'failed'))
+     ORDER BY n.created_at LIMIT $2))`;
+
 export const RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },
   { what: "canceled", hours: () => 1, sql: CANCELED },
@@ -146,6 +157,7 @@ export const RULES: readonly Rule[] = [
   { what: "keys", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: MERCHANT_KEYS },
   { what: "offenders", hours: () => HOURS, sql: OFFENDERS },
   { what: "gas", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: GAS },
+  { what: "notifications", hours: () => NOTIFICATION_DAYS * HOURS, sql: NOTIFICATIONS },
   { what: "sums", hours: () => SUM_DAYS * HOURS, sql: SUMS },
 ];
 

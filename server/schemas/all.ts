@@ -12,6 +12,7 @@ export * from "./listings.ts";
 export * from "./local.ts";
 export * from "./merchants.ts";
 export * from "./meta.ts";
+export * from "./notifications.ts";
 export * from "./oauth.ts";
 export * from "./orders.ts";
 export * from "./overview.ts";

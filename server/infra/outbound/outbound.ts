@@ -5,7 +5,10 @@
  */
 import type { Readable } from "node:stream";
 import { Agent } from "undici";
+import { isIP } from "node:net";
 import {
+  isForbiddenAddress,
+  OutboundError,
   toOutboundError,
   guardedConnector,
   systemResolver,
@@ -71,9 +74,13 @@ export class Outbound {
     this.#private = this.#agent(false);
   }
 
-  /** Throws OutboundError("blocked") for a URL that would be refused by its spelling alone. */
+  /** Throws OutboundError("blocked") for a URL that would be refused by its spelling alone, as an address too. */
   assertAllowed(url: string | URL): URL {
-    return parseTarget(url, this.#options).url;
+    const target = parseTarget(url, this.#options);
+    const host = target.url.hostname.replaceAll(/^\[|\]$/g, "");
+    if (!target.isPrivate && isIP(host) !== 0 && isForbiddenAddress(host))
+      throw new OutboundError("blocked");
+    return target.url;
   }
 
   async request(request: OutboundRequest): Promise<OutboundResponse> {

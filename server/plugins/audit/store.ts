@@ -45,6 +45,12 @@ export type AuditAction =
   | "connection.revoked"
   | "approval.granted"
   | "approval.declined"
+  | "webhook.created"
+  | "webhook.changed"
+  | "webhook.deleted"
+  | "webhook.secret_rotated"
+  /** Written by plugins/notifications/deliveries-store.ts. */
+  | "webhook.disabled"
   | "signature.refused"
   /** Written by purser_order_audit. */
   | "policy.signed"

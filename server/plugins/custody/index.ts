@@ -15,12 +15,15 @@ import {
 import { Covers } from "./covers.ts";
 import { Custody } from "./custody.ts";
 import { KeyRing } from "./envelope.ts";
+import { createSecretBox, type SecretBox } from "./secret-box.ts";
 import { NotReady } from "../../infra/readiness.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
     /** Makes agents' wallets and signs with them; nothing else ever sees a private key. */
     custody: Custody;
+    /** Seals what the service must keep secret in its own database. */
+    secretBox: SecretBox;
   }
 }
 
@@ -39,10 +42,12 @@ export default fp(
       findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
       isSigned: (owner, signed) => isSignedByOwner(app.chains, owner, signed),
     });
+    const ring = new KeyRing(app.config.masterKeys, app.config.masterKeyActive);
+    app.decorate("secretBox", createSecretBox(ring));
     app.decorate(
       "custody",
       new Custody({
-        ring: new KeyRing(app.config.masterKeys, app.config.masterKeyActive),
+        ring,
         curve: { addressOf, isPrivateKey, sign },
         networks: app.config.networks,
         covers,

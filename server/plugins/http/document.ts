@@ -103,6 +103,7 @@ const TAGS: Record<string, string> = {
   "owners: payments": "What was paid, fetched and refused",
   "owners: withdrawals": "Money back to the owner, by an order the owner's wallet signs",
   "owners: recovery": "The owner's second wallet",
+  "owners: notifications": "What owners and merchants are told, and the webhooks that tell it",
   "owners: audit": "Everything done in an owner's name, chained for anybody to check",
   facilitator: "x402: verify and settle payments for paid APIs, and find what is sold",
   merchants:

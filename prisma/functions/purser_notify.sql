@@ -1,0 +1,29 @@
+-- Tells an owner something, in the transaction that makes it true: at once for every webhook that wants it. Where nobody
+-- is to be told there is nothing to write. What agents and strangers cause for nothing is told a number of times an hour.
+-- Whoever else is told (by mail) is one more EXISTS in the first condition.
+CREATE FUNCTION purser_notify(p_owner_id TEXT, p_type TEXT, p_agent_id TEXT, p_subject_id TEXT, p_data JSONB)
+RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+  v_id TEXT;
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM webhooks w
+                  WHERE w.owner_id = p_owner_id AND w.status = 'active' AND w.types && ARRAY['*', p_type]) THEN
+    RETURN;
+  END IF;
+  IF p_type IN ('payment.blocked', 'settlement.failed', 'agent.funded') AND 200 <= (
+    SELECT count(*) FROM (
+      SELECT 1 FROM notifications n
+       WHERE n.owner_id = p_owner_id AND n.type = p_type AND n.created_at > now() - interval '1 hour' LIMIT 200) AS told) THEN
+    RETURN;
+  END IF;
+  v_id := 'ntf_' || left(replace(gen_random_uuid()::text, '-', ''), 26);
+  INSERT INTO notifications (owner_id, id, type, agent_id, subject_id, data)
+  VALUES (p_owner_id, v_id, p_type, p_agent_id, p_subject_id, p_data);
+  INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type)
+  SELECT p_owner_id, 'dlv_' || left(replace(gen_random_uuid()::text, '-', ''), 26), w.id, v_id, p_type
+    FROM webhooks w
+   WHERE w.owner_id = p_owner_id AND w.status = 'active' AND w.types && ARRAY['*', p_type]
+  -- One that is deleted at this moment is waited for and left out: a payment must not fail of it.
+     FOR KEY SHARE OF w;
+END;
+$$;

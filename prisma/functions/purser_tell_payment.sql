@@ -1,0 +1,45 @@
+-- What an agent's payment has to tell its owner. Withdrawals are told when they are settled; a reservation and what
+-- became of it in between is not worth telling.
+CREATE FUNCTION purser_tell_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+DECLARE
+  v_owner_id TEXT;
+  v_limit NUMERIC;
+  v_sum NUMERIC;
+  v_type TEXT;
+BEGIN
+  v_type := CASE WHEN NEW.status = 'blocked' THEN 'payment.blocked'
+                 WHEN NEW.kind = 'incoming' THEN 'agent.funded'
+                 WHEN TG_OP = 'UPDATE' AND OLD.status = NEW.status THEN 'payment.undelivered'
+                 WHEN NEW.kind = 'withdrawal' THEN 'withdrawal.settled'
+                 ELSE 'payment.settled' END;
+  SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = NEW.agent_id;
+  -- A day's limit that refuses what would still fit in a fifth of it is reached, for whoever waits for the payment.
+  IF NEW.denial_code = 'daily_limit_exceeded' THEN
+    UPDATE agents a SET limit_told = 100, limit_told_at = clock_timestamp()
+     WHERE a.id = NEW.agent_id AND a.window_sum * 10 >= a.daily_limit * 8 AND a.daily_limit > 0
+       AND (a.limit_told < 100 OR a.limit_told_at < now() - interval '24 hours')
+    RETURNING a.daily_limit, a.window_sum INTO v_limit, v_sum;
+    IF FOUND THEN
+      PERFORM purser_notify(v_owner_id, 'agent.limit_reached', NEW.agent_id, NEW.agent_id, jsonb_build_object(
+        'agentId', NEW.agent_id, 'percent', 100, 'limit', purser_usdc(v_limit), 'spent', purser_usdc(v_sum),
+        'window', '24h'));
+    END IF;
+  END IF;
+  PERFORM purser_notify(v_owner_id, v_type, NEW.agent_id, NEW.id, jsonb_strip_nulls(jsonb_build_object(
+    'paymentId', NEW.id, 'agentId', NEW.agent_id, 'kind', NEW.kind, 'status', NEW.status,
+    'network', 'eip155:' || NEW.chain_id, 'asset', NEW.asset, 'amount', purser_usdc(NEW.amount),
+    CASE WHEN NEW.kind = 'incoming' THEN 'from' ELSE 'payee' END, NEW.counterparty,
+    'txHash', NEW.tx_hash, 'denialCode', NEW.denial_code, 'listingId', NEW.listing_id,
+    'upstreamStatus', NEW.upstream_status,
+    'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(
+      'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}'))));
+  RETURN NULL;
+END;
+$$;
+CREATE TRIGGER payments_told_new AFTER INSERT ON payments FOR EACH ROW
+  WHEN (NEW.status IN ('blocked', 'settled')) EXECUTE FUNCTION purser_tell_payment();
+CREATE TRIGGER payments_told AFTER UPDATE OF status, delivered ON payments FOR EACH ROW
+  WHEN ((NEW.status = 'settled' AND OLD.status <> 'settled')
+     OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE AND NEW.status = OLD.status
+         AND NEW.status IN ('submitted', 'settled', 'unknown')))
+  EXECUTE FUNCTION purser_tell_payment();

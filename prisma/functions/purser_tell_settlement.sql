@@ -1,0 +1,30 @@
+-- A merchant hears of payments to its address: whoever signed in with the wallet that is payTo. A key's address is the
+-- same on every chain, a contract's only on its own. What did not happen is told of what was asked of us as a
+-- settlement: nobody waits for a transfer that nobody announced. `corrected`: it had been told otherwise before.
+CREATE FUNCTION purser_tell_settlement() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+DECLARE
+  v_owner_id TEXT;
+BEGIN
+  FOR v_owner_id IN
+    SELECT o.id FROM owners o WHERE o.address = NEW.to_address AND o.chain_id IN (0, NEW.chain_id)
+  LOOP
+    PERFORM purser_notify(v_owner_id, CASE NEW.status WHEN 'settled' THEN 'settlement.settled' ELSE 'settlement.failed' END,
+      NULL, NEW.id, jsonb_strip_nulls(jsonb_build_object(
+        'settlementId', NEW.id, 'status', NEW.status, 'network', 'eip155:' || NEW.chain_id, 'asset', NEW.asset,
+        'payer', NEW.from_address, 'payTo', NEW.to_address, 'amount', purser_usdc(NEW.value), 'nonce', NEW.nonce,
+        'txHash', NEW.tx_hash, 'blockNumber', NEW.block_number::text, 'errorReason', NEW.error_reason,
+        'corrected', CASE WHEN NEW.corrected_at IS NOT NULL THEN TRUE END,
+        'thirdParty', CASE WHEN NEW.error_message IS NOT NULL
+                           THEN jsonb_build_object('errorMessage', left(NEW.error_message, 500)) END)));
+  END LOOP;
+  RETURN NULL;
+END;
+$$;
+CREATE TRIGGER settlements_told_new AFTER INSERT ON settlements FOR EACH ROW
+  WHEN (NEW.status = 'settled' AND NEW.kind IN ('spend', 'x402', 'facilitated'))
+  EXECUTE FUNCTION purser_tell_settlement();
+CREATE TRIGGER settlements_told AFTER UPDATE OF status ON settlements FOR EACH ROW
+  WHEN (OLD.status <> NEW.status
+        AND ((NEW.status = 'settled' AND NEW.kind IN ('spend', 'x402', 'facilitated'))
+          OR (NEW.status IN ('failed', 'expired') AND NEW.kind IN ('x402', 'facilitated'))))
+  EXECUTE FUNCTION purser_tell_settlement();

@@ -1,0 +1,284 @@
+/** Deliveries as they wait in Postgres: who is next, and what became of each. */
+import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
+import { delayAfter, DISABLE, restAfter, type Outcome, type Told } from "./message.ts";
+
+export interface ClaimRequest {
+  /** Owners take turns in the order of their ids. */
+  afterOwner: string;
+  isTrusted: boolean;
+  limit: number;
+  perWebhook: number;
+  perOwner: number;
+  /** What is under way here already, each as often as it is. */
+  busyWebhooks: readonly string[];
+  busyOwners: readonly string[];
+}
+
+export interface Claimed {
+  ownerId: string;
+  deliveryId: string;
+  webhookId: string;
+  /** Which claim of it this is: whoever lost it writes nothing. */
+  claims: bigint;
+  attempts: number;
+  url: string;
+  /** Sealed, the newest first. */
+  secrets: Uint8Array[];
+  told: Told;
+}
+
+export interface ClaimedBatch {
+  claimed: Claimed[];
+  /** Whose turn was last; "" once all had theirs. */
+  nextAfter: string;
+}
+
+/** Longer than any attempt: after that its process is taken for dead. */
+const LEASE_SECONDS = 45;
+/** So many owners are looked at in one statement. */
+const OWNERS_AT_ONCE = 200;
+
+/**
+ * A skip through the owners who have something waiting, and of each what is due, as far as there is room: one index
+ * entry an owner, and none of what waits behind a flood of another's.
+ */
+const CLAIM = `
+  WITH RECURSIVE turn AS (
+    (SELECT d.owner_id, 1 AS n FROM webhook_deliveries d
+      WHERE d.status IN ('waiting', 'failed') AND d.owner_id > $1 ORDER BY d.owner_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.owner_id FROM webhook_deliveries d
+             WHERE d.status IN ('waiting', 'failed') AND d.owner_id > t.owner_id ORDER BY d.owner_id LIMIT 1), t.n + 1
+      FROM turn t WHERE t.owner_id IS NOT NULL AND t.n < $2),
+  chosen AS MATERIALIZED (
+    SELECT next.owner_id, next.id, next.webhook_id FROM turn t CROSS JOIN LATERAL (
+      SELECT due.owner_id, due.id, w.id AS webhook_id
+        FROM (SELECT h.id FROM webhooks h
+               WHERE h.owner_id = t.owner_id AND h.status = 'active' AND h.retry_at <= clock_timestamp()
+                 AND (h.failures = 0 AND h.delivered_at IS NOT NULL) = $3
+               ORDER BY random()) AS w
+       CROSS JOIN LATERAL (
+        SELECT d.owner_id, d.id FROM webhook_deliveries d
+         WHERE d.owner_id = t.owner_id AND d.webhook_id = w.id AND d.status IN ('waiting', 'failed')
+           AND d.next_attempt_at <= clock_timestamp()
+         ORDER BY d.next_attempt_at
+         LIMIT greatest($5 - (SELECT count(*) FROM unnest($7::text[]) AS b (id) WHERE b.id = w.id), 0)
+           FOR UPDATE SKIP LOCKED) AS due
+       LIMIT greatest($6 - (SELECT count(*) FROM unnest($8::text[]) AS b (id) WHERE b.id = t.owner_id), 0)) AS next
+     WHERE t.owner_id IS NOT NULL
+     LIMIT $4),
+  claimed AS (
+    UPDATE webhook_deliveries d
+       SET attempts = d.attempts + 1, claims = d.claims + 1,
+           next_attempt_at = clock_timestamp() + make_interval(secs => $9)
+      FROM chosen c
+     WHERE d.owner_id = c.owner_id AND d.id = c.id
+    RETURNING d.owner_id, d.id, d.webhook_id, d.claims, d.attempts, d.notification_id),
+  visited AS (SELECT count(t.owner_id) AS owners, max(t.owner_id) AS last FROM turn t)
+  SELECT v.owners, v.last, c.owner_id AS "ownerId", c.id AS "deliveryId", c.webhook_id AS "webhookId", c.claims, c.attempts,
+         w.url, w.secret, CASE WHEN w.previous_secret_until > clock_timestamp() THEN w.previous_secret END AS "previousSecret",
+         n.id AS "notificationId", n.type, n.data, n.created_at AS "createdAt"
+    FROM visited v
+    LEFT JOIN claimed c ON TRUE
+    LEFT JOIN webhooks w ON w.id = c.webhook_id
+    LEFT JOIN notifications n ON n.owner_id = c.owner_id AND n.id = c.notification_id`;
+
+interface ClaimRow {
+  owners: bigint;
+  last: string | null;
+  ownerId: string | null;
+  deliveryId: string;
+  webhookId: string;
+  claims: bigint;
+  attempts: number;
+  url: string;
+  secret: Uint8Array;
+  previousSecret: Uint8Array | null;
+  notificationId: string;
+  type: string;
+  data: unknown;
+  createdAt: Date;
+}
+
+export async function claimDue(sql: Sql, request: ClaimRequest): Promise<ClaimedBatch> {
+  const { afterOwner, isTrusted, limit, perWebhook, perOwner } = request;
+  // SQL: a skip scan, locks that skip, and the claim, in one statement.
+  const { rows } = await sql.query<ClaimRow>(CLAIM, [
+    afterOwner,
+    OWNERS_AT_ONCE,
+    isTrusted,
+    limit,
+    perWebhook,
+    perOwner,
+    request.busyWebhooks,
+    request.busyOwners,
+    LEASE_SECONDS,
+  ]);
+  const claimed = rows.flatMap((row) => (row.ownerId === null ? [] : [toClaimed(row)]));
+  const [{ owners, last } = { owners: 0n, last: null }] = rows;
+  // No place is left: whoever was served last is where the next turn begins.
+  if (claimed.length >= limit)
+    return {
+      claimed,
+      nextAfter:
+        claimed
+          .map(({ ownerId }) => ownerId)
+          .sort()
+          .at(-1) ?? "",
+    };
+  return { claimed, nextAfter: Number(owners) < OWNERS_AT_ONCE ? "" : (last ?? "") };
+}
+
+function toClaimed(row: ClaimRow): Claimed {
+  const { ownerId, deliveryId, webhookId, claims, attempts, url, secret, previousSecret } = row;
+  return {
+    ownerId: ownerId ?? "",
+    deliveryId,
+    webhookId,
+    claims,
+    attempts,
+    url,
+    secrets: previousSecret === null ? [secret] : [secret, previousSecret],
+    told: { id: row.notificationId, type: row.type, data: row.data, createdAt: row.createdAt },
+  };
+}
+
+/**
+ * Whether anybody is to be told now. The newest first: those are no backlog of a target that rests, of which so many are
+ * looked at. What hides behind more of them waits for the next minute's round.
+ */
+export async function isAnyDue(sql: Sql): Promise<boolean> {
+  // SQL: the database's clock; asked twice a second by each replica.
+  const { rows } = await sql.query<{ due: boolean }>(
+    `SELECT EXISTS (
+       SELECT 1 FROM (SELECT d.webhook_id FROM webhook_deliveries d
+                       WHERE d.status IN ('waiting', 'failed') AND d.next_attempt_at <= clock_timestamp()
+                       ORDER BY d.next_attempt_at DESC LIMIT 200) AS newest
+         JOIN webhooks w ON w.id = newest.webhook_id AND w.status = 'active' AND w.retry_at <= clock_timestamp()) AS due`,
+  );
+  return rows[0]?.due ?? false;
+}
+
+/** How many wait, and for how many seconds the oldest has been due. */
+export async function readBacklog(sql: Sql): Promise<{ waiting: number; oldestSeconds: number }> {
+  // SQL: an age by the database's clock.
+  const { rows } = await sql.query<{ waiting: bigint; oldest: number }>(
+    `SELECT count(*) AS waiting,
+            coalesce(extract(epoch FROM clock_timestamp() - min(d.created_at)), 0)::float AS oldest
+       FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook_id AND w.status = 'active'
+      WHERE d.status IN ('waiting', 'failed')`,
+  );
+  return { waiting: Number(rows[0]?.waiting ?? 0), oldestSeconds: rows[0]?.oldest ?? 0 };
+}
+
+/** Writes what became of an attempt, unless another process took it over meanwhile. */
+export async function finishAttempt(
+  pool: Pool,
+  claimed: Claimed,
+  outcome: Outcome,
+): Promise<"delivered" | "failed" | "given_up"> {
+  return outcome.kind === "delivered"
+    ? writeDelivered(pool, claimed, outcome.status)
+    : inTransaction(pool, (sql) => writeFailed(sql, claimed, outcome));
+}
+
+const OF_CLAIM = "owner_id = $1 AND id = $2 AND claims = $3 AND status IN ('waiting', 'failed')";
+const keyOf = ({ ownerId, deliveryId, claims }: Claimed) => [ownerId, deliveryId, claims];
+
+async function writeDelivered(sql: Sql, claimed: Claimed, status: number): Promise<"delivered"> {
+  // SQL: two tables at once; the webhook's row only where that says something new.
+  await sql.query(
+    `WITH done AS (
+       UPDATE webhook_deliveries
+          SET status = 'delivered', last_status = $4, last_error = NULL, delivered_at = clock_timestamp()
+        WHERE ${OF_CLAIM})
+     UPDATE webhooks
+        SET failures = 0, failing_since = NULL, retry_at = '-infinity', delivered_at = clock_timestamp()
+      WHERE id = $5 AND url = $6 AND (failures > 0 OR delivered_at IS NULL OR delivered_at < now() - interval '1 minute')`,
+    [...keyOf(claimed), status, claimed.webhookId, claimed.url],
+  );
+  return "delivered";
+}
+
+async function writeFailed(
+  sql: Sql,
+  claimed: Claimed,
+  { status, error, isGone }: Outcome & { kind: "failed" },
+): Promise<"failed" | "given_up"> {
+  const delaySeconds = isGone ? undefined : delayAfter(claimed.attempts);
+  // SQL: by the claim, and by the database's clock.
+  const { rowCount } = await sql.query(
+    `UPDATE webhook_deliveries
+        SET status = CASE WHEN $6::float IS NULL THEN 'given_up' ELSE 'failed' END, last_status = $4,
+            last_error = left($5, 500),
+            next_attempt_at = clock_timestamp() + make_interval(secs => coalesce($6::float, 0))
+      WHERE ${OF_CLAIM}`,
+    [...keyOf(claimed), status, error, delaySeconds ?? null],
+  );
+  // SQL: counts in place, since several attempts fail at once.
+  const { rows } = await sql.query<{ failures: number; isDead: boolean }>(
+    `UPDATE webhooks
+        SET failures = failures + 1, failing_since = coalesce(failing_since, clock_timestamp())
+      WHERE id = $1 AND url = $2 AND status = 'active'
+      RETURNING failures,
+                failures >= $3 AND failing_since <= clock_timestamp() - make_interval(hours => $4) AS "isDead"`,
+    [claimed.webhookId, claimed.url, DISABLE.failures, DISABLE.hours],
+  );
+  const [row] = rows;
+  if (row && (row.isDead || isGone))
+    await disable(sql, claimed, isGone ? "It answered 410 Gone" : `It failed for a day: ${error}`);
+  else if (row)
+    // SQL: the database's clock.
+    await sql.query(
+      "UPDATE webhooks SET retry_at = clock_timestamp() + make_interval(secs => $2) WHERE id = $1",
+      [claimed.webhookId, restAfter(row.failures)],
+    );
+  return rowCount === 1 && delaySeconds !== undefined ? "failed" : "given_up";
+}
+
+/** Its owner is told of it by whatever else the owner listens to. */
+async function disable(sql: Sql, { webhookId, ownerId }: Claimed, reason: string): Promise<void> {
+  // SQL: the end of the webhook, of what waits for it, and the word of it in one transaction.
+  await sql.query(
+    `UPDATE webhooks SET status = 'disabled', disabled_reason = left($2, 300) WHERE id = $1`,
+    [webhookId, reason],
+  );
+  // SQL: as above.
+  await sql.query(
+    `UPDATE webhook_deliveries SET status = 'given_up', last_error = coalesce(last_error, 'The webhook was disabled')
+      WHERE owner_id = $1 AND webhook_id = $2 AND status IN ('waiting', 'failed')`,
+    [ownerId, webhookId],
+  );
+  // SQL: a function, and the audit's note of what nobody did.
+  await sql.query(
+    `WITH noted AS (
+       INSERT INTO audit_notes (owner_id, actor, action, after)
+       VALUES ($1, '0x0000000000000000000000000000000000000000', 'webhook.disabled',
+         jsonb_build_object('webhookId', $2::text, 'reason', $3::text)))
+     SELECT purser_notify($1, 'webhook.disabled', NULL, $2,
+       jsonb_build_object('webhookId', $2::text, 'reason', $3::text,
+         'thirdParty', (SELECT jsonb_build_object('url', w.url, 'description', w.description) FROM webhooks w WHERE w.id = $2)))`,
+    [ownerId, webhookId, reason],
+  );
+}
+
+const SWEEP = 500;
+
+/** What had no chance in its day (its target rested, or was paused) is given up; old secrets are forgotten. */
+export async function sweep(sql: Sql): Promise<void> {
+  for (let count: number | null = SWEEP; count === SWEEP;)
+    // SQL: a batch, by the database's clock. A claim may be under way: an hour more.
+    ({ rowCount: count } = await sql.query(
+      `UPDATE webhook_deliveries SET status = 'given_up', last_error = coalesce(last_error, 'It could not be sent in time')
+        WHERE ctid = ANY (ARRAY(
+          SELECT ctid FROM webhook_deliveries
+           WHERE status IN ('waiting', 'failed') AND next_attempt_at < now() AND give_up_at < now() - interval '1 hour'
+           ORDER BY next_attempt_at LIMIT $1))`,
+      [SWEEP],
+    ));
+  // SQL: the database's clock.
+  await sql.query(
+    `UPDATE webhooks SET previous_secret = NULL, previous_secret_until = NULL
+      WHERE previous_secret_until < now() - interval '1 minute'`,
+  );
+}

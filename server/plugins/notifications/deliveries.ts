@@ -1,0 +1,150 @@
+/**
+ * Tells webhooks what waits for them. Many at a time, since each may take its fifteen seconds: targets that answer have
+ * places that no other can take, those that fail or never answered before share a few, and owners take turns in both.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
+import type { Claimed, ClaimedBatch, ClaimRequest } from "./deliveries-store.ts";
+import { bodyOf, headersOf, readAnswer, type Outcome } from "./message.ts";
+
+export interface DeliveryDeps {
+  claim(request: ClaimRequest): Promise<ClaimedBatch>;
+  finish(claimed: Claimed, outcome: Outcome): Promise<"delivered" | "failed" | "given_up">;
+  send(request: OutboundRequest): Promise<OutboundResponse>;
+  openSecret(webhookId: string, sealed: Uint8Array): Promise<string>;
+  now(): Date;
+  /** Of our own making: the claim runs out, and it is tried again. */
+  trouble(error: unknown, claimed: Claimed | undefined): void;
+  counted(outcome: string): void;
+}
+
+/** For the look-up, the connection, and the last byte of what is read. */
+export const TIMEOUT_MS = 15_000;
+const MAX_ANSWER_BYTES = 1_024;
+const LOOK_MS = 200;
+/** Then the queue starts it anew, perhaps in another replica. */
+const ROUND_MS = 10 * 60_000;
+
+interface Lane {
+  /** Targets that took what they were told last. */
+  isTrusted: boolean;
+  places: number;
+  /** At once to one webhook, and to all of one owner. */
+  perWebhook: number;
+  perOwner: number;
+}
+export const LANES: readonly Lane[] = [
+  { isTrusted: true, places: 48, perWebhook: 4, perOwner: 12 },
+  { isTrusted: false, places: 16, perWebhook: 1, perOwner: 4 },
+];
+
+interface OpenLane extends Lane {
+  /** The owner who was served last. */
+  afterOwner: string;
+  running: Map<Promise<void>, Claimed>;
+}
+
+export class Deliveries {
+  readonly #deps: DeliveryDeps;
+  readonly #lanes = LANES.map((lane): OpenLane => ({
+    ...lane,
+    afterOwner: "",
+    running: new Map(),
+  }));
+  #draining: Promise<void> | undefined;
+  #isStopping = false;
+
+  constructor(deps: DeliveryDeps) {
+    this.#deps = deps;
+  }
+
+  get isDraining(): boolean {
+    return this.#draining !== undefined;
+  }
+
+  /** Until nothing is due. Whoever asks again meanwhile waits for the same. */
+  drain(): Promise<void> {
+    this.#draining ??= this.#drain().finally(() => (this.#draining = undefined));
+    return this.#draining;
+  }
+
+  /** What is under way is finished, nothing more is begun. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await this.#draining?.catch(() => undefined);
+  }
+
+  async #drain(): Promise<void> {
+    const endMs = performance.now() + ROUND_MS;
+    try {
+      while (!this.#isStopping && performance.now() < endMs) {
+        const claimed = await Promise.all(this.#lanes.map((lane) => this.#fill(lane)));
+        if (claimed.includes(true)) continue;
+        const running = this.#running();
+        if (running.length === 0) return;
+        await Promise.race([...running, delay(LOOK_MS)]);
+      }
+    } finally {
+      await Promise.all(this.#running());
+    }
+  }
+
+  #running(): Promise<void>[] {
+    return this.#lanes.flatMap(({ running }) => [...running.keys()]);
+  }
+
+  /** Whether there may be more at once. */
+  async #fill(lane: OpenLane): Promise<boolean> {
+    const free = lane.places - lane.running.size;
+    if (free <= 0) return false;
+    const busy = [...lane.running.values()];
+    const { afterOwner, isTrusted, perWebhook, perOwner } = lane;
+    const batch = await this.#deps.claim({
+      afterOwner,
+      isTrusted,
+      limit: free,
+      perWebhook,
+      perOwner,
+      busyWebhooks: busy.map(({ webhookId }) => webhookId),
+      busyOwners: busy.map(({ ownerId }) => ownerId),
+    });
+    for (const claimed of batch.claimed) {
+      const work: Promise<void> = this.#deliver(claimed)
+        .catch((error: unknown) => this.#deps.trouble(error, claimed))
+        .finally(() => lane.running.delete(work));
+      lane.running.set(work, claimed);
+    }
+    lane.afterOwner = batch.nextAfter;
+    // The round is over where it began.
+    return batch.claimed.length > 0 || batch.nextAfter !== "" || afterOwner !== "";
+  }
+
+  async #deliver(claimed: Claimed): Promise<void> {
+    const secrets = await Promise.all(
+      claimed.secrets.map((sealed) => this.#deps.openSecret(claimed.webhookId, sealed)),
+    );
+    const body = bodyOf(claimed.told);
+    const headers = headersOf(claimed.told.id, body, { secrets, at: this.#deps.now() });
+    const outcome = await this.#post(claimed.url, headers, body);
+    this.#deps.counted(await this.#deps.finish(claimed, outcome));
+  }
+
+  async #post(url: string, headers: Record<string, string>, body: string): Promise<Outcome> {
+    try {
+      const { status } = await this.#deps.send({
+        url,
+        method: "POST",
+        headers,
+        body,
+        timeoutMs: TIMEOUT_MS,
+        maxBytes: MAX_ANSWER_BYTES,
+        isPartialWanted: true,
+      });
+      return readAnswer(status);
+    } catch (error) {
+      if (!(error instanceof OutboundError)) throw error;
+      return { kind: "failed", status: null, error: error.message, isGone: false };
+    }
+  }
+}

@@ -1,0 +1,137 @@
+/** Telling people: webhooks, and what waits to be told (docs/how-to/receive-webhooks.md). */
+import type { FastifyInstance } from "fastify";
+import fp from "fastify-plugin";
+import { Counter, Gauge } from "prom-client";
+import { ApiError } from "../../errors.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
+import { NotReady } from "../../infra/readiness.ts";
+import { Deliveries } from "./deliveries.ts";
+import { claimDue, finishAttempt, isAnyDue, readBacklog, sweep } from "./deliveries-store.ts";
+import routes from "./routes.ts";
+import { secretKids } from "./store.ts";
+import { Webhooks } from "./webhooks.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** Tells all that is due, now. The job queue calls it. */
+    deliverWebhooks(): Promise<void>;
+  }
+}
+
+const TASK = "deliver-webhooks";
+/** Facts do not wake anybody: a word to the queue would be one row that all of them lock. */
+const LOOK_MS = 500;
+
+export default fp(
+  async (app) => {
+    const webhooks = new Webhooks({
+      prisma: app.prisma,
+      secretBox: app.secretBox,
+      assertAllowed: (url) => {
+        try {
+          return app.outbound.assertAllowed(url);
+        } catch (error) {
+          if (!(error instanceof OutboundError)) throw error;
+          throw new ApiError("url_blocked", { detail: error.message, cause: error });
+        }
+      },
+    });
+    const outcomes = new Counter({
+      name: "purser_notifications_deliveries_total",
+      help: "Attempts to tell a webhook, by what became of them",
+      labelNames: ["outcome"],
+      registers: [app.metrics],
+    });
+    for (const outcome of ["delivered", "failed", "given_up"]) outcomes.inc({ outcome }, 0);
+    const deliveries = new Deliveries({
+      claim: (request) => claimDue(app.pool, request),
+      finish: (claimed, outcome) => finishAttempt(app.pool, claimed, outcome),
+      send: (request) => app.outbound.request(request),
+      openSecret: (id, sealed) => webhooks.open(id, sealed),
+      now: () => new Date(),
+      trouble: (error, claimed) =>
+        app.log.error(
+          { err: error, webhookId: claimed?.webhookId, deliveryId: claimed?.deliveryId },
+          "a webhook was not told, and will be tried again",
+        ),
+      counted: (outcome) => outcomes.inc({ outcome }),
+    });
+    app.decorate("deliverWebhooks", () => deliveries.drain());
+    app.addHook("preClose", () => deliveries.stop());
+    app.jobs.addTask(TASK, () => deliveries.drain(), {
+      cron: "* * * * *",
+      atStart: true,
+      queue: "strangers",
+    });
+    app.jobs.addTask(
+      "sweep-webhooks",
+      async () => {
+        await sweep(app.pool);
+        // A new active master key: docs/operations.md.
+        while ((await webhooks.reseal()) > 0);
+      },
+      { cron: "* * * * *", atStart: true },
+    );
+    lookForNews(app, deliveries);
+    addGauges(app);
+    app.readiness.add("webhooks", async () => {
+      const configured = new Set(app.config.masterKeys.map(({ kid }) => kid));
+      if ((await secretKids(app.prisma)).some((kid) => !configured.has(kid)))
+        throw new NotReady("webhooks' secrets are under a master key that is not configured");
+      return "every webhook's secret can be opened";
+    });
+    await app.register(routes, { webhooks });
+  },
+  { name: "notifications" },
+);
+
+/** Due and not claimed means that nobody delivers, or that whoever does has no place left: then this replica helps. */
+function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
+  let isLooking = false;
+  const look = async (): Promise<void> => {
+    if (isLooking || deliveries.isDraining) return;
+    isLooking = true;
+    try {
+      if (await isAnyDue(app.pool)) await app.jobs.enqueue(TASK, {}, { jobKey: TASK });
+    } catch (error) {
+      // The round of the next minute comes by itself.
+      app.log.debug({ err: error }, "could not look for webhooks to tell");
+    } finally {
+      isLooking = false;
+    }
+  };
+  let timer: NodeJS.Timeout | undefined;
+  // An app that only injects has no work in the background.
+  app.addHook("onListen", async () => {
+    timer = setInterval(() => void look(), LOOK_MS);
+  });
+  app.addHook("preClose", async () => clearInterval(timer));
+}
+
+function addGauges(app: FastifyInstance): void {
+  const gauges = [
+    {
+      name: "purser_notifications_waiting",
+      help: "Deliveries to active webhooks that are still to be made",
+      read: (backlog: { waiting: number }) => backlog.waiting,
+    },
+    {
+      name: "purser_notifications_oldest_seconds",
+      help: "How long the oldest of them has waited",
+      read: (backlog: { oldestSeconds: number }) => backlog.oldestSeconds,
+    },
+  ];
+  for (const { name, help, read } of gauges)
+    app.metrics.registerMetric(
+      new Gauge({
+        name,
+        help,
+        registers: [],
+        async collect() {
+          // Scraping must not fail because the database is away: the last value stays.
+          const backlog = await readBacklog(app.pool).catch(() => undefined);
+          if (backlog) this.set(read({ ...backlog }));
+        },
+      }),
+    );
+}

@@ -1,0 +1,90 @@
+/** One delivery as Standard Webhooks says it, what an answer to it means, and when it is tried again. */
+import { createHmac, randomBytes } from "node:crypto";
+
+export interface Told {
+  /** `ntf_...`: the webhook-id. */
+  id: string;
+  type: string;
+  data: unknown;
+  createdAt: Date;
+}
+
+const SECRET_BYTES = 32;
+const PREFIX = "whsec_";
+
+export const newSecret = (): string => PREFIX + randomBytes(SECRET_BYTES).toString("base64");
+export const hintOf = (secret: string): string => `…${secret.replace(/=+$/, "").slice(-4)}`;
+
+/** The same bytes each time it is told. */
+export const bodyOf = ({ type, createdAt, data }: Told): string =>
+  JSON.stringify({ type, timestamp: createdAt.toISOString(), data });
+
+/** Signed with every secret that is good at this moment, the newest first. */
+export function headersOf(
+  id: string,
+  body: string,
+  { secrets, at }: { secrets: readonly string[]; at: Date },
+): Record<string, string> {
+  const timestamp = String(Math.floor(at.getTime() / 1000));
+  const signatures = secrets.map((secret) => {
+    const key = Buffer.from(secret.slice(PREFIX.length), "base64");
+    return `v1,${createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64")}`;
+  });
+  return {
+    "content-type": "application/json",
+    "webhook-id": id,
+    "webhook-timestamp": timestamp,
+    "webhook-signature": signatures.join(" "),
+  };
+}
+
+export type Outcome =
+  | { kind: "delivered"; status: number }
+  /** `isGone`: the target asks for no more. */
+  | { kind: "failed"; status: number | null; error: string; isGone: boolean };
+
+/** Only a status of success is one, whatever else was said. */
+export function readAnswer(status: number): Outcome {
+  if (status >= 200 && status < 300) return { kind: "delivered", status };
+  const failed = { kind: "failed", status } as const;
+  if (status === 410) return { ...failed, error: "The target answered 410 Gone", isGone: true };
+  const error =
+    status >= 300 && status < 400
+      ? `The target redirects (${status}); redirects are not followed`
+      : `The target answered ${status}`;
+  return { ...failed, error, isGone: false };
+}
+
+const MINUTE = 60;
+const HOUR = 3_600;
+/** After the first attempt: 10 more in 24 hours. */
+const DELAYS_SECONDS = [
+  5,
+  30,
+  2 * MINUTE,
+  10 * MINUTE,
+  30 * MINUTE,
+  HOUR,
+  2 * HOUR,
+  4 * HOUR,
+  6 * HOUR,
+  10 * HOUR,
+];
+/** So that what failed together does not come back together. */
+const JITTER = 0.2;
+const JITTERED_SECONDS = 30 * MINUTE;
+
+/** Until the next attempt; undefined: that was the last one. */
+export function delayAfter(attempts: number, random = Math.random()): number | undefined {
+  const seconds = DELAYS_SECONDS[attempts - 1];
+  if (seconds === undefined || seconds > JITTERED_SECONDS) return seconds;
+  return seconds * (1 - JITTER * random);
+}
+
+/** A target that failed so many times in a row is left alone this long, with all that waits for it. */
+const LONGEST_REST_SECONDS = 5 * MINUTE;
+export const restAfter = (failures: number): number =>
+  Math.min(2 ** Math.min(failures, 10), LONGEST_REST_SECONDS);
+
+/** Both: a burst fails often in a moment, and what is seldom told fails seldom. */
+export const DISABLE = { failures: 10, hours: 23 };

@@ -1,0 +1,222 @@
+/** Notifications and webhooks over HTTP, for whoever signed in: owners of agents, and merchants. */
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyRequest } from "fastify";
+import { Type } from "typebox";
+import { readPage, toPage } from "../../core/paging.ts";
+import { IdParams } from "../../schemas/common.ts";
+import {
+  ChangeWebhookBody,
+  DeliveryParams,
+  DeliveryQuery,
+  NewWebhookBody,
+  NotificationPage,
+  NotificationQuery,
+  RotateSecretBody,
+  Webhook,
+  WebhookDelivery,
+  WebhookDeliveryPage,
+  WebhookPage,
+  WebhookWithSecret,
+} from "../../schemas/notifications.ts";
+import { Done } from "../../schemas/owners.ts";
+import { acceptEmptyJson } from "../http/index.ts";
+import { listDeliveries, listNotifications } from "./store.ts";
+import { viewDelivery, type Caller, type Webhooks } from "./webhooks.ts";
+
+const OneWebhook = Type.Object({ webhook: Webhook });
+const OneDelivery = Type.Object({ delivery: WebhookDelivery });
+
+const callerOf = ({ owner, id }: FastifyRequest): Caller => ({
+  ownerId: owner.id,
+  actor: (owner.second ?? owner).address,
+  requestId: id,
+});
+
+const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { webhooks }) => {
+  acceptEmptyJson(app);
+  app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
+  const tags = ["owners: notifications"];
+
+  app.get(
+    "/api/notifications",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        operationId: "listNotifications",
+        summary: "What this owner was told, newest first",
+        description:
+          "Only what somebody wanted to hear when it happened: a webhook that takes its type, or a confirmed e-mail address. Kept for 30 days.",
+        querystring: NotificationQuery,
+        response: { 200: NotificationPage },
+      },
+    },
+    async ({ owner, query }) => {
+      const page = readPage(query);
+      const of = {
+        ownerId: owner.id,
+        ...(query.type === undefined ? {} : { type: query.type }),
+      };
+      return toPage(await listNotifications(app.prisma, of, page), page.limit, (row) => ({
+        id: row.id,
+        type: row.type,
+        agentId: row.agentId,
+        subjectId: row.subjectId,
+        data: row.data as Record<string, unknown>,
+        createdAt: row.createdAt.toISOString(),
+      }));
+    },
+  );
+
+  app.get(
+    "/api/webhooks",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        operationId: "listWebhooks",
+        summary: "This owner's webhooks: all of them, at most 10",
+        response: { 200: WebhookPage },
+      },
+    },
+    async ({ owner }) => ({ items: await webhooks.list(owner.id), nextCursor: null }),
+  );
+
+  app.post(
+    "/api/webhooks",
+    {
+      config: {
+        auth: "owner",
+        limit: "webhook",
+        errors: ["url_blocked", "webhook_quota_exceeded"],
+      },
+      schema: {
+        tags,
+        operationId: "createWebhook",
+        summary: "Tell a URL what happens, signed as Standard Webhooks says",
+        body: NewWebhookBody,
+        response: { 201: WebhookWithSecret },
+      },
+    },
+    async (request, reply) =>
+      reply.code(201).send(await webhooks.create(callerOf(request), request.body)),
+  );
+
+  app.patch(
+    "/api/webhooks/:id",
+    {
+      config: { auth: "owner", limit: "webhook", errors: ["url_blocked"] },
+      schema: {
+        tags,
+        operationId: "changeWebhook",
+        summary: "Change a webhook, pause it, or start it again",
+        params: IdParams,
+        body: ChangeWebhookBody,
+        response: { 200: OneWebhook },
+      },
+    },
+    async (request) => webhooks.change(callerOf(request), request.params.id, request.body),
+  );
+
+  app.delete(
+    "/api/webhooks/:id",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        operationId: "deleteWebhook",
+        summary: "Delete a webhook, with all that waits for it",
+        params: IdParams,
+        response: { 200: Done },
+      },
+    },
+    async (request) => {
+      await webhooks.remove(callerOf(request), request.params.id);
+      return { success: true as const };
+    },
+  );
+
+  app.post(
+    "/api/webhooks/:id/rotate-secret",
+    {
+      config: { auth: "owner", limit: "webhook" },
+      schema: {
+        tags,
+        operationId: "rotateWebhookSecret",
+        summary: "Replace the secret; for a while deliveries are signed with both",
+        params: IdParams,
+        body: RotateSecretBody,
+        response: { 200: WebhookWithSecret },
+      },
+    },
+    async (request) =>
+      webhooks.rotateSecret(
+        callerOf(request),
+        request.params.id,
+        request.body.graceHours ?? DEFAULT_GRACE_HOURS,
+      ),
+  );
+
+  app.post(
+    "/api/webhooks/:id/test",
+    {
+      config: { auth: "owner", limit: "webhook", errors: ["webhook_not_active"] },
+      schema: {
+        tags,
+        operationId: "testWebhook",
+        summary: "Send a `webhook.test` to this webhook",
+        params: IdParams,
+        response: { 202: OneDelivery },
+      },
+    },
+    async (request, reply) =>
+      reply.code(202).send(await webhooks.test(callerOf(request), request.params.id)),
+  );
+
+  app.get(
+    "/api/webhooks/:id/deliveries",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        operationId: "listWebhookDeliveries",
+        summary: "What was sent to a webhook, and what is still to be, newest first",
+        params: IdParams,
+        querystring: DeliveryQuery,
+        response: { 200: WebhookDeliveryPage },
+      },
+    },
+    async ({ owner, params, query }) => {
+      await webhooks.assertOwn(owner.id, params.id);
+      const page = readPage(query);
+      const of = {
+        ownerId: owner.id,
+        webhookId: params.id,
+        ...(query.status === undefined ? {} : { status: query.status }),
+      };
+      return toPage(await listDeliveries(app.prisma, of, page), page.limit, viewDelivery);
+    },
+  );
+
+  app.post(
+    "/api/webhooks/:id/deliveries/:deliveryId/resend",
+    {
+      config: { auth: "owner", limit: "webhook", errors: ["webhook_not_active"] },
+      schema: {
+        tags,
+        operationId: "resendWebhookDelivery",
+        summary: "Send it again, with the same `webhook-id`",
+        params: DeliveryParams,
+        response: { 202: OneDelivery },
+      },
+    },
+    async (request, reply) => {
+      const { id, deliveryId } = request.params;
+      return reply.code(202).send(await webhooks.resend(callerOf(request), id, deliveryId));
+    },
+  );
+};
+
+const DEFAULT_GRACE_HOURS = 24;
+
+export default routes;

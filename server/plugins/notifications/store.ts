@@ -1,0 +1,199 @@
+/** Webhooks, notifications and deliveries as an owner reads and changes them. */
+import { newId } from "../../core/ids.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
+import {
+  databaseNow,
+  jsonOf,
+  placeOf,
+  readKeyset,
+  secondsAfter,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
+
+export type WebhookRow = Prisma.WebhookGetPayload<object>;
+export type DeliveryRow = Prisma.WebhookDeliveryGetPayload<object>;
+type Listed<Row> = Row & Place;
+
+const listed = <Row extends { id: string; createdAt: Date }>(rows: readonly Row[]): Listed<Row>[] =>
+  rows.map((row) => ({ ...row, ...placeOf(row) }));
+
+export async function listNotifications(
+  db: Db,
+  of: { ownerId: string; type?: string },
+  page: PageRequest,
+): Promise<Listed<Prisma.NotificationGetPayload<object>>[]> {
+  return listed(
+    await readKeyset(page, (where, order) =>
+      db.notification.findMany({ where: { ...of, ...where }, ...order }),
+    ),
+  );
+}
+
+export async function listWebhooks(db: Db, ownerId: string): Promise<WebhookRow[]> {
+  return db.webhook.findMany({
+    where: { ownerId },
+    orderBy: [{ createdAt: "desc" }, { id: "desc" }],
+  });
+}
+
+export async function findWebhook(
+  db: Db,
+  of: { ownerId: string; id: string },
+): Promise<WebhookRow | null> {
+  return db.webhook.findFirst({ where: of });
+}
+
+/** One change of an owner's webhooks at a time; nobody else waits for that. */
+export async function lockOwner(tx: Db, ownerId: string): Promise<void> {
+  // SQL: a lock that those who refer to the row do not wait for.
+  await tx.$queryRaw`SELECT 1 FROM owners WHERE id = ${ownerId} FOR NO KEY UPDATE`;
+}
+
+export async function countWebhooks(db: Db, ownerId: string): Promise<number> {
+  return db.webhook.count({ where: { ownerId } });
+}
+
+export type NewWebhook = Pick<
+  WebhookRow,
+  "id" | "ownerId" | "url" | "types" | "description" | "secretKid" | "secretHint"
+> & { secret: Uint8Array };
+
+const bytes = (value: Uint8Array): Uint8Array<ArrayBuffer> => new Uint8Array(value);
+
+export async function insertWebhook(db: Db, webhook: NewWebhook): Promise<WebhookRow> {
+  const createdAt = await databaseNow(db);
+  return db.webhook.create({ data: { ...webhook, secret: bytes(webhook.secret), createdAt } });
+}
+
+export type WebhookChange = Partial<Pick<WebhookRow, "url" | "types" | "description" | "status">>;
+
+/** Another target, or another start: what is known of the old one's failures and successes is not this one's. */
+export async function updateWebhook(
+  tx: Db,
+  before: WebhookRow,
+  change: WebhookChange,
+): Promise<WebhookRow> {
+  const isAnew =
+    (change.url !== undefined && change.url !== before.url) ||
+    (change.status === "active" && before.status === "disabled");
+  const forgotten = {
+    failures: 0,
+    failingSince: null,
+    deliveredAt: null,
+    retryAt: await databaseNow(tx),
+  };
+  return tx.webhook.update({
+    where: { id: before.id },
+    data: {
+      ...change,
+      ...(change.status === undefined ? {} : { disabledReason: null }),
+      ...(isAnew ? forgotten : {}),
+    },
+  });
+}
+
+export interface Sealed {
+  secret: Uint8Array;
+  previousSecret: Uint8Array | null;
+  kid: string;
+}
+
+export async function writeSecrets(
+  tx: Db,
+  id: string,
+  { secret, previousSecret, kid }: Sealed,
+  more: { secretHint?: string; previousSecretUntil?: Date | null } = {},
+): Promise<WebhookRow> {
+  return tx.webhook.update({
+    where: { id },
+    data: {
+      secret: bytes(secret),
+      previousSecret: previousSecret && bytes(previousSecret),
+      secretKid: kid,
+      ...more,
+    },
+  });
+}
+
+export async function deleteWebhook(tx: Db, id: string): Promise<void> {
+  await tx.webhook.deleteMany({ where: { id } });
+}
+
+/** Some whose secrets another master key sealed, locked. */
+export async function lockSealedOtherwise(tx: Db, kid: string): Promise<WebhookRow[]> {
+  // SQL: SKIP LOCKED.
+  const rows = await tx.$queryRaw<{ id: string }[]>`
+    SELECT id FROM webhooks WHERE secret_kid <> ${kid} ORDER BY id LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED`;
+  return tx.webhook.findMany({ where: { id: { in: rows.map(({ id }) => id) } } });
+}
+
+export async function secretKids(db: Db): Promise<string[]> {
+  const rows = await db.webhook.groupBy({ by: ["secretKid"] });
+  return rows.map(({ secretKid }) => secretKid);
+}
+
+/** To this one webhook alone, whatever it wants to hear otherwise. */
+export async function insertTest(tx: Db, webhook: WebhookRow): Promise<DeliveryRow> {
+  const { id: webhookId, ownerId } = webhook;
+  const createdAt = await databaseNow(tx);
+  const notificationId = newId("ntf");
+  const type = "webhook.test";
+  const data = { webhookId, message: "This is a test of your webhook." };
+  await tx.notification.create({
+    data: {
+      ownerId,
+      id: notificationId,
+      type,
+      subjectId: webhookId,
+      data: jsonOf(data),
+      createdAt,
+    },
+  });
+  return tx.webhookDelivery.create({
+    data: {
+      ownerId,
+      id: newId("dlv"),
+      webhookId,
+      notificationId,
+      type,
+      createdAt,
+      nextAttemptAt: createdAt,
+      giveUpAt: secondsAfter(createdAt, DAY_SECONDS),
+    },
+  });
+}
+const DAY_SECONDS = 24 * 3600;
+
+export async function listDeliveries(
+  db: Db,
+  of: { ownerId: string; webhookId: string; status?: string },
+  page: PageRequest,
+): Promise<Listed<DeliveryRow>[]> {
+  return listed(
+    await readKeyset(page, (where, order) =>
+      db.webhookDelivery.findMany({ where: { ...of, ...where }, ...order }),
+    ),
+  );
+}
+
+/** Told again from the beginning, with its one id. Whoever is sending it at this moment writes nothing of it any more. */
+export async function resendDelivery(
+  tx: Db,
+  of: { ownerId: string; webhookId: string; id: string },
+): Promise<DeliveryRow | null> {
+  const now = await databaseNow(tx);
+  const { count } = await tx.webhookDelivery.updateMany({
+    where: of,
+    data: {
+      status: "waiting",
+      attempts: 0,
+      claims: { increment: 1 },
+      deliveredAt: null,
+      nextAttemptAt: now,
+      giveUpAt: secondsAfter(now, DAY_SECONDS),
+    },
+  });
+  if (count === 0) return null;
+  return tx.webhookDelivery.findFirst({ where: of });
+}

@@ -1,0 +1,148 @@
+/** Wire types of notifications: what is told, to which webhooks, and what became of each delivery. */
+import { Type, type Static } from "typebox";
+import { Described, Id, Nullable, OneOf, Page, pageQuery, Strict, Timestamp } from "./common.ts";
+
+/** What can be told; more may come. */
+export const NOTIFICATION_TYPES = [
+  "payment.settled",
+  "payment.blocked",
+  "payment.undelivered",
+  "approval.requested",
+  "approval.granted",
+  "approval.declined",
+  "approval.expired",
+  "agent.limit_reached",
+  "agent.low_balance",
+  "agent.funded",
+  "policy.changed",
+  "key.created",
+  "key.revoked",
+  "session.created",
+  "withdrawal.settled",
+  "listing.flagged",
+  "settlement.settled",
+  "settlement.failed",
+  "refund.settled",
+  "refund.failed",
+  "webhook.test",
+  "webhook.disabled",
+] as const;
+export type NotificationTypeName = (typeof NOTIFICATION_TYPES)[number];
+
+const typeExample = { examples: ["payment.settled"] };
+export const NotificationType = Type.String({
+  pattern: "^[a-z]+\\.[a-z_]+$",
+  description: `What happened: ${NOTIFICATION_TYPES.join(", ")}. More may come`,
+  ...typeExample,
+});
+
+export const Notification = Type.Object({
+  id: Described(Id, "The `webhook-id`: the same however often it is told"),
+  type: NotificationType,
+  agentId: Nullable(Id),
+  subjectId: Described(Id, "The payment, approval, agent, key, session, ... it is about"),
+  data: Type.Record(Type.String(), Type.Unknown(), {
+    description:
+      "As a webhook gets it. Money is a decimal string of USDC; what strangers wrote is under `thirdParty`",
+    examples: [{ paymentId: "pay_01kc0r5f3x8q2v7n4m6t9w0yzb", amount: "1.5" }],
+  }),
+  createdAt: Timestamp,
+});
+export type Notification = Static<typeof Notification>;
+export const NotificationPage = Page(Notification);
+export const NotificationQuery = Strict({
+  ...pageQuery,
+  type: Type.Optional(OneOf(NOTIFICATION_TYPES, "Only of this type")),
+});
+
+const WebhookUrl = Type.String({
+  minLength: 1,
+  maxLength: 2_000,
+  description: "https, and public. Redirects are not followed",
+  examples: ["https://hooks.example.com/purser"],
+});
+const WebhookTypes = Type.Array(OneOf(["*", ...NOTIFICATION_TYPES]), {
+  minItems: 1,
+  maxItems: 40,
+  uniqueItems: true,
+  description: '`["*"]` is every type, also those to come',
+  examples: [["payment.settled", "agent.limit_reached"]],
+});
+const WebhookDescription = Type.String({ maxLength: 200, pattern: "^[^\\u0000]*$" });
+
+export const Webhook = Type.Object({
+  id: Id,
+  url: WebhookUrl,
+  types: WebhookTypes,
+  description: Type.String(),
+  status: OneOf(
+    ["active", "paused", "disabled"],
+    "paused: by you. disabled: by us, since it failed for too long, or answered 410. Neither is told anything",
+  ),
+  disabledReason: Nullable(Type.String()),
+  createdAt: Timestamp,
+  secretHint: Type.String({ description: "The secret's last characters", examples: ["…x9Qk"] }),
+  previousSecretUntil: Nullable(
+    Timestamp,
+    "Until then each delivery is signed with the secret before this one too",
+  ),
+});
+export type Webhook = Static<typeof Webhook>;
+export const WebhookPage = Page(Webhook);
+
+export const NewWebhookBody = Strict({
+  url: WebhookUrl,
+  types: WebhookTypes,
+  description: Type.Optional(WebhookDescription),
+});
+export const ChangeWebhookBody = Strict({
+  url: Type.Optional(WebhookUrl),
+  types: Type.Optional(WebhookTypes),
+  description: Type.Optional(WebhookDescription),
+  status: Type.Optional(OneOf(["active", "paused"], "active also ends a disabling")),
+});
+export const RotateSecretBody = Strict({
+  graceHours: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: 168,
+      default: 24,
+      description: "How long deliveries are signed with the old secret as well; 0: not at all",
+    }),
+  ),
+});
+export const WebhookWithSecret = Type.Object({
+  webhook: Webhook,
+  secret: Type.String({
+    pattern: "^whsec_[A-Za-z0-9+/]{43}=$",
+    description: "Shown this once. Standard Webhooks: the HMAC key in base64, after `whsec_`",
+    examples: ["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDWAGuvcVYkb8="],
+  }),
+});
+
+export const DELIVERY_STATES = ["waiting", "delivered", "failed", "given_up"] as const;
+export const WebhookDelivery = Type.Object({
+  id: Id,
+  notificationId: Described(Id, "The `webhook-id`"),
+  type: NotificationType,
+  status: OneOf(
+    DELIVERY_STATES,
+    "failed: it is tried again at `nextAttemptAt`. given_up: only a resend sends it again",
+  ),
+  attempts: Type.Integer(),
+  lastStatus: Nullable(Type.Integer({ description: "The HTTP status that was answered last" })),
+  lastError: Nullable(Type.String()),
+  nextAttemptAt: Nullable(Timestamp),
+  deliveredAt: Nullable(Timestamp),
+  createdAt: Timestamp,
+});
+export type WebhookDelivery = Static<typeof WebhookDelivery>;
+export const WebhookDeliveryPage = Page(WebhookDelivery);
+export const DeliveryQuery = Strict({
+  ...pageQuery,
+  status: Type.Optional(OneOf(DELIVERY_STATES)),
+});
+export const DeliveryParams = Strict({
+  id: Type.String({ minLength: 1, maxLength: 64 }),
+  deliveryId: Type.String({ minLength: 1, maxLength: 64 }),
+});

@@ -1,0 +1,101 @@
+// A service with an owner, and targets that take webhooks as well or as badly as a test wants.
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Test } from "tap";
+import type { FastifyInstance } from "fastify";
+import type { SignedInOwner } from "../helpers/owner.ts";
+
+export interface Received {
+  path: string;
+  headers: Record<string, string>;
+  body: string;
+  at: number;
+}
+
+export interface Target {
+  origin: string;
+  received: Received[];
+  /** What came to this path. */
+  at(path: string): Received[];
+  /** Instead of 204. */
+  answer(path: string, how: (request: IncomingMessage, response: ServerResponse) => void): void;
+}
+
+export async function startTarget(t: Pick<Test, "teardown">): Promise<Target> {
+  const received: Received[] = [];
+  const answers = new Map<string, (request: IncomingMessage, response: ServerResponse) => void>();
+  const server: Server = createServer((request, response) => {
+    const parts: Buffer[] = [];
+    request.on("data", (part: Buffer) => parts.push(part));
+    request.on("error", () => undefined);
+    request.on("end", () => {
+      const path = request.url ?? "";
+      received.push({
+        path,
+        headers: request.headers as Record<string, string>,
+        body: Buffer.concat(parts).toString(),
+        at: Date.now(),
+      });
+      const how = answers.get(path);
+      if (how) how(request, response);
+      else response.writeHead(204).end();
+    });
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  return {
+    origin: `http://127.0.0.1:${port}`,
+    received,
+    at: (path) => received.filter((each) => each.path === path),
+    answer: (path, how) => void answers.set(path, how),
+  };
+}
+
+export interface NewWebhook {
+  id: string;
+  secret: string;
+}
+
+export type Json = Record<string, unknown>;
+
+/** What the web app asks for its owner. */
+export const api = (app: Pick<FastifyInstance, "inject">, owner: SignedInOwner) => {
+  const ask = async (method: "GET" | "POST" | "PATCH" | "DELETE", url: string, body?: unknown) =>
+    app.inject({
+      method,
+      url,
+      headers: owner.headers,
+      ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
+    });
+  return {
+    ask,
+    async webhook(url: string, types: string[] = ["*"]): Promise<NewWebhook> {
+      const answer = await ask("POST", "/api/webhooks", { url, types });
+      if (answer.statusCode !== 201) throw new Error(answer.body);
+      const { webhook, secret } = answer.json<{ webhook: { id: string }; secret: string }>();
+      return { id: webhook.id, secret };
+    },
+    async test(id: string): Promise<{ id: string; notificationId: string }> {
+      const answer = await ask("POST", `/api/webhooks/${id}/test`);
+      if (answer.statusCode !== 202) throw new Error(answer.body);
+      return answer.json<{ delivery: { id: string; notificationId: string } }>().delivery;
+    },
+    async deliveries(id: string, query = ""): Promise<Json[]> {
+      const answer = await ask("GET", `/api/webhooks/${id}/deliveries${query}`);
+      return answer.json<{ items: Json[] }>().items;
+    },
+    async status(id: string): Promise<Json> {
+      const { items } = (await ask("GET", "/api/webhooks")).json<{ items: Json[] }>();
+      return items.find((item) => item["id"] === id) ?? {};
+    },
+    async notifications(query = ""): Promise<Json[]> {
+      return (await ask("GET", `/api/notifications${query}`)).json<{ items: Json[] }>().items;
+    },
+  };
+};
