@@ -37,7 +37,7 @@ t.test("a merchant's day", async (t) => {
   };
   const drawer = page.getByRole("dialog");
 
-  await step("the first payment appears by itself", async (t) => {
+  await step("the first payment appears by itself", async () => {
     await signInWithDemoWallet(page);
     await page.getByText("Nothing was settled to you yet").waitFor();
     await pay({ app, chain, payer }, payTo, "2500000");
@@ -69,7 +69,7 @@ t.test("a merchant's day", async (t) => {
     const before = await balanceOf({ chain }, payer.address);
     const row = page.getByRole("listitem").filter({ hasText: "2.50" });
     await row.getByRole("button").click();
-    const amount = drawer.getByLabel("Refund", { exact: true });
+    const amount = drawer.getByRole("textbox", { name: "Refund" });
     await amount.fill("3");
     await drawer.getByText("2.50 USDC are left of this payment.").waitFor();
     t.ok(await drawer.getByRole("button", { name: "Sign and refund" }).isDisabled());

@@ -1,5 +1,7 @@
 /** The merchant's place: whoever signs in with the wallet that is paid sees what was settled to it, and gives it back. */
 import fp from "fastify-plugin";
+import { ApiError } from "../../errors.ts";
+import { Turns } from "../guardrails/turns.ts";
 import routes from "./routes.ts";
 import { databaseSeconds, makeRefund, type RefundFault } from "./refund-store.ts";
 import { Refunds } from "./refunds.ts";
@@ -16,11 +18,18 @@ declare module "fastify" {
   }
 }
 
+const tooBusy = (cause: unknown): ApiError =>
+  new ApiError("service_unavailable", {
+    detail: "Too many refunds of this payment are under way. Send the same again.",
+    headers: { "retry-after": "2" },
+    cause,
+  });
 const HAND_OVER_MS = 10_000;
 
 export default fp(
   async (app) => {
     const faults: typeof app.refundFaults = {};
+    const turns = new Turns({ maxWaiting: 200, maxWaitMs: 10_000 });
     app.decorate("refundFaults", faults);
     app.decorate(
       "refunds",
@@ -31,15 +40,24 @@ export default fp(
         isUsed: (authorization) => app.chainReads.isEnded(authorization.chainId, authorization),
         findPaid: (payee, id) => findPaid(app.prisma, payee, id),
         readRefunds: (id) => readRefundsOf(app.prisma, [id]),
+        // Who waits for a settlement's row waits here, and not with a connection in its hand.
         make: (refund) =>
-          makeRefund(
-            {
-              pool: app.pool,
-              settlement: app.settlement,
-              fault: async (point) => faults.at?.(point),
-            },
-            refund,
-          ),
+          turns
+            .take(refund.settlementId, () =>
+              makeRefund(
+                {
+                  pool: app.pool,
+                  settlement: app.settlement,
+                  fault: async (point) => faults.at?.(point),
+                },
+                refund,
+              ),
+            )
+            .catch((error: unknown) => {
+              throw error instanceof ApiError && error.code === "agent_busy"
+                ? tooBusy(error)
+                : error;
+            }),
         now: () => databaseSeconds(app.pool),
         waitMs: app.config.settleWaitMs,
       }),

@@ -95,7 +95,11 @@ function Reasons({
 }): ReactNode {
   return (
     <Section flush title={title} hint={hint}>
-      {reasons.length === 0 && <Muted>{none}</Muted>}
+      {reasons.length === 0 && (
+        <p>
+          <Muted>{none}</Muted>
+        </p>
+      )}
       <ul>
         {reasons.map(({ reason, message, count, lastAt }) => (
           <li key={reason} className={styles.reason}>

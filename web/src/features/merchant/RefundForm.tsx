@@ -47,7 +47,6 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
   const isGood = value !== undefined && value > 0n && !isTooMuch;
   return (
     <form
-      aria-label="Refund"
       onSubmit={(event) => {
         event.preventDefault();
         if (isGood && !give.isPending) give.mutate();

@@ -19,7 +19,7 @@ import type {
 } from "../../lib/wire.ts";
 
 /** Money comes while somebody looks. */
-const FRESH_MS = 10_000;
+const FRESH_MS = 5_000;
 
 export const merchantQuery = (days: string) =>
   queryOptions({
