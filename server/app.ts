@@ -30,6 +30,7 @@ import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
 import notifications from "./plugins/notifications/index.ts";
 import facilitator from "./plugins/facilitator/index.ts";
+import merchants from "./plugins/merchants/index.ts";
 import listings from "./plugins/listings/index.ts";
 import x402Client from "./plugins/x402-client/index.ts";
 import marketplace from "./plugins/marketplace/index.ts";
@@ -71,6 +72,7 @@ const MODULES = [
   activity,
   notifications,
   facilitator,
+  merchants,
   listings,
   x402Client,
   marketplace,

@@ -7,6 +7,11 @@ import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
 import { readMailSettings, type MailSettings } from "./core/mail-settings.ts";
 import { readMasterKeys, type MasterKey } from "./core/master-keys.ts";
+import {
+  type FacilitatorAccess,
+  isClosed,
+  readFacilitatorAccess,
+} from "./core/merchant-settings.ts";
 import { parseDecimal } from "./core/money.ts";
 import {
   listed,
@@ -73,7 +78,7 @@ export interface Retention {
   statisticsDays: number;
 }
 
-export interface Config {
+export interface Config extends FacilitatorAccess {
   /** Local is a toy on one machine: play money, generated keys. Nothing else decides what may exist. */
   mode: Mode;
   host: string;
@@ -91,9 +96,6 @@ export interface Config {
   fetchPrivateOrigins: string[];
   /** How much of a target's answer x402-fetch passes on. */
   fetchMaxBytes: number;
-  facilitatorApiKeys: string[];
-  /** Strangers may settle, with or without such keys. */
-  facilitatorOpen: boolean;
   demoPayTo: `0x${string}` | undefined;
   logLevel: string;
   trustProxy: Trust;
@@ -170,7 +172,8 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const minPayment = parseDecimal(env.MIN_PAYMENT);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
-  if (!isLocal && listed(env.FACILITATOR_API_KEYS).length === 0 && env.FACILITATOR_OPEN !== "true")
+  const access = readFacilitatorAccess(env, environment, problems);
+  if (!isLocal && !access.facilitatorOpen && !isClosed(access))
     problems.push(
       "FACILITATOR_API_KEYS is missing (or FACILITATOR_OPEN=true: strangers may settle at our gas)",
     );
@@ -193,8 +196,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     mail,
     fetchPrivateOrigins: isLocal ? [...fetchPrivateOrigins, publicUrl] : fetchPrivateOrigins,
     fetchMaxBytes,
-    facilitatorApiKeys: listed(env.FACILITATOR_API_KEYS),
-    facilitatorOpen: env.FACILITATOR_OPEN === "true",
+    ...access,
     demoPayTo: env.DEMO_PAY_TO as `0x${string}` | undefined,
     logLevel: env.LOG_LEVEL,
     trustProxy: trust,

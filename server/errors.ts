@@ -134,6 +134,12 @@ export const ERRORS = {
     "A program may send you back only to an address it registered: https, this computer (http on localhost), or an app's own scheme.",
   ),
 
+  merchant_not_admitted: define(
+    403,
+    "Merchant not admitted",
+    "This facilitator settles only for merchants its operator admitted. Ask the operator to add your address to MERCHANTS.",
+  ),
+
   second_wallet_only_tightens: define(
     403,
     "The second wallet only tightens",
@@ -165,6 +171,22 @@ export const ERRORS = {
     "This authorization was settled before; see `txHash`.",
   ),
   withdrawal_replayed: define(409, "Withdrawal order used", "Prepare and sign a new order."),
+  settlement_not_final: define(
+    409,
+    "Settlement is not final",
+    "A refund waits until no reorganisation can take the payment back. Retry soon.",
+    true,
+  ),
+  not_refundable: define(
+    409,
+    "Nothing to refund",
+    "The payment was not settled, or all of it was refunded; `refundable` is what is left.",
+  ),
+  refund_changed: define(
+    409,
+    "Another refund came first",
+    "What was signed is no longer the next refund of this settlement; nothing was sent for it. Look at its refunds, then ask without `authorization` again.",
+  ),
   agent_has_funds: define(
     409,
     "Agent still has funds",
@@ -246,6 +268,11 @@ export const ERRORS = {
     422,
     "Payment terms not supported",
     "The seller accepts no scheme, network and asset this wallet can pay.",
+  ),
+  refund_refused: define(
+    422,
+    "The token would refuse this refund",
+    "`reason` says why. Nothing was sent.",
   ),
   signature_expired: define(422, "Signature expired", "Prepare and sign a new order."),
 

@@ -5,7 +5,7 @@
 CREATE FUNCTION purser_settlement_turn() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   step CONSTANT INTERVAL := interval '1 second';
-  my_class CONSTANT SMALLINT := CASE NEW.kind WHEN 'withdrawal' THEN 0 WHEN 'facilitated' THEN 2 ELSE 1 END;
+  my_class CONSTANT SMALLINT := CASE NEW.kind WHEN 'withdrawal' THEN 0 WHEN 'facilitated' THEN 2 WHEN 'refund' THEN 2 ELSE 1 END;
   last TIMESTAMPTZ;
 BEGIN
   NEW.turn := clock_timestamp();

@@ -16,6 +16,8 @@ export type IdPrefix =
   | "evt"
   | "ocl"
   | "oar"
+  | "mky"
+  | "rfd"
   | "ntf"
   | "whk"
   | "dlv"

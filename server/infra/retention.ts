@@ -90,6 +90,17 @@ const HOURS_OF_REQUESTS = `
     SELECT ctid FROM facilitator_hours WHERE hour < now() - make_interval(hours => $1)
      ORDER BY hour LIMIT $2))`;
 
+const REFUSALS = `
+  DELETE FROM merchant_refusals WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM merchant_refusals WHERE hour < now() - make_interval(hours => $1)
+     ORDER BY hour LIMIT $2))`;
+
+/** That it was made and revoked stays in its owner's audit. */
+const MERCHANT_KEYS = `
+  DELETE FROM merchant_keys WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM merchant_keys WHERE revoked_at < now() - make_interval(hours => $1)
+     ORDER BY revoked_at LIMIT $2))`;
+
 /** None that a window still has before it. */
 const SUMS = `
   DELETE FROM payment_sums WHERE ctid = ANY (ARRAY(
@@ -142,6 +153,8 @@ export const RULES: readonly Rule[] = [
   { what: "bytes", hours: ({ bytesDays }) => bytesDays * HOURS, sql: BYTES },
   { what: "strangers", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: STRANGERS },
   { what: "hours", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: HOURS_OF_REQUESTS },
+  { what: "refusals", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: REFUSALS },
+  { what: "keys", hours: ({ statisticsDays }) => statisticsDays * HOURS, sql: MERCHANT_KEYS },
   { what: "offenders", hours: () => HOURS, sql: OFFENDERS },
   { what: "gas", hours: ({ facilitatedDays }) => facilitatedDays * HOURS, sql: GAS },
   { what: "notifications", hours: () => NOTIFICATION_DAYS * HOURS, sql: NOTIFICATIONS },

@@ -11,6 +11,7 @@ export * from "./facilitator.ts";
 export * from "./fetches.ts";
 export * from "./listings.ts";
 export * from "./local.ts";
+export * from "./merchants.ts";
 export * from "./meta.ts";
 export * from "./notifications.ts";
 export * from "./oauth.ts";

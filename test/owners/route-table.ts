@@ -14,6 +14,8 @@ export interface Subjects {
   deliveryId: string;
   consentId: string;
   connectionId: string;
+  settlementId: string;
+  merchantKeyId: string;
   walletAddress: string;
 }
 
@@ -211,6 +213,16 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/x402/stats": PUBLIC(),
   "POST /api/x402/verify": { auth: "facilitator", allowed: "200", body: () => ({}) },
   "POST /api/x402/settle": { auth: "facilitator", allowed: "200", body: () => ({}) },
+
+  // Merchants
+  "GET /api/merchant": OWNER("200"),
+  "GET /api/merchant/settlements": OWNER("200"),
+  "GET /api/merchant/settlements.csv": OWNER("200"),
+  "GET /api/merchant/settlements/:id": OWNED("200"),
+  "POST /api/merchant/settlements/:id/refund": OWNED("403 owner_signature_required", {}),
+  "GET /api/merchant/keys": OWNER("200"),
+  "POST /api/merchant/keys": OWNER("201", {}),
+  "DELETE /api/merchant/keys/:id": OWNED("200"),
 
   // Demo and local world
   "GET /api/arc-stats": PUBLIC("402"),

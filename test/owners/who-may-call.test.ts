@@ -1,4 +1,5 @@
 // Every route answers exactly those who may call it, whatever credential is shown; a new route must be in the table.
+import { randomBytes } from "node:crypto";
 import { readdirSync, existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
@@ -11,6 +12,7 @@ import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../h
 import { askConsent, connect, register } from "../helpers/oauth.ts";
 import { ROUTES, type RouteRow, type Subjects } from "./route-table.ts";
 
+const SHOP = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 const FACILITATOR_KEY = "facilitator-key-for-this-test";
 
 interface Row extends RouteRow {
@@ -153,7 +155,11 @@ async function request(
             ? subjects.webhookId
             : row.url.startsWith("/api/oauth/requests")
               ? subjects.consentId
-              : subjects.agentId;
+              : row.url.startsWith("/api/merchant/settlements")
+                ? subjects.settlementId
+                : row.url.startsWith("/api/merchant/keys")
+                  ? subjects.merchantKeyId
+                  : subjects.agentId;
   const path = row.url
     .replace(":paymentId", subjects.paymentId)
     .replace(":keyId", subjects.keyId)
@@ -253,11 +259,35 @@ async function makeSubjects(
   );
   const { webhookId, deliveryId } = await ofWebhook(world, address);
   const ofConsent = async () => (await askConsent(world, owner, await register(world))).id;
+  const settlementId = newId("pay");
+  const merchantKeyId = newId("mky");
+  if (url.startsWith("/api/merchant/")) {
+    await database.pool.query(
+      `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after,
+         valid_before, signature, relay, status, tx_hash, proof, settled_at, final_at)
+       VALUES ($1, $2, $3, $4, $5, 'facilitated', $6, 5, 0, 1, '', true, 'settled', $4, '{}', now(), now())`,
+      [
+        SHOP,
+        chain.chainId,
+        chain.usdc.toLowerCase(),
+        `0x${randomBytes(32).toString("hex")}`,
+        settlementId,
+        address,
+      ],
+    );
+    await database.pool.query(
+      `INSERT INTO merchant_keys (id, owner_id, key_hash, prefix, last4)
+       SELECT $1, o.id, $2, 'purser_mk_', 'abcd' FROM owners o WHERE o.address = $3`,
+      [merchantKeyId, randomBytes(32), address],
+    );
+  }
   return {
     consentId: url.startsWith("/api/oauth/") ? await ofConsent() : "",
     connectionId: url.endsWith(":connectionId")
       ? (await connect(world, owner, agent.id)).connectionId
       : "",
+    settlementId,
+    merchantKeyId,
     agentId: agent.id,
     keyId: agent.keyId,
     sessionId: sessions[0]?.id ?? "",

@@ -102,6 +102,11 @@ t.test(
     t.same(problemsOf({ ...production, PUBLIC_URL: "https://purser.example" }), []);
     t.match(text({ ...production, FACILITATOR_OPEN: "" }), "FACILITATOR_API_KEYS is missing");
     t.same(problemsOf({ ...production, FACILITATOR_OPEN: "", FACILITATOR_API_KEYS: "k" }), []);
+    const merchant = `0x${"aB".repeat(20)}`;
+    const merchants = (MERCHANTS: string) =>
+      problemsOf({ ...production, FACILITATOR_OPEN: "", MERCHANTS });
+    t.same(merchants(`${merchant},eip155:1:${merchant}`), []);
+    t.match(merchants(`${merchant},shop.example`).join(), 'MERCHANTS has "shop.example"');
   },
 );
 

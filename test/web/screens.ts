@@ -3,6 +3,7 @@ import type { Page } from "playwright-core";
 import { testAccount } from "../helpers/chain.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { connect, register } from "../helpers/oauth.ts";
+import { pay } from "../merchants/world.ts";
 import { asAgent, DEMO_OWNER, type WebWorld } from "./world.ts";
 
 export interface Screen {
@@ -97,9 +98,18 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   await asOwner(world.app, owner, { method: "PUT", url: "/api/recovery/second", body: second });
   const listings = await world.app.inject({ url: "/api/listings" });
   const [listing] = listings.json<{ items: { id: string }[] }>().items;
+  const payer = testAccount(74);
+  await world.chain.mint(payer.address, 9_000_000n);
+  const settlementId = await pay({ ...world, payer }, DEMO_OWNER.address, "2500000");
   const base = `/agents/${agent.id}`;
   return [
     { name: "agents", path: "/agents", ready: "idle-agent" },
+    { name: "merchant", path: "/merchant", ready: "No payment was refused." },
+    {
+      name: "merchant-settlement",
+      path: `/merchant?settlement=${settlementId}`,
+      ready: "Sign and refund",
+    },
     { name: "agent-new", path: "/agents/new", ready: "Create agent" },
     {
       name: "agent-new-errors",

@@ -39,6 +39,8 @@ export type AuditAction =
   | "key.created"
   | "key.rotated"
   | "key.revoked"
+  | "merchant_key.created"
+  | "merchant_key.revoked"
   | "connection.granted"
   | "connection.revoked"
   | "approval.granted"

@@ -1,10 +1,10 @@
 /** How each credential is proven: an agent's key, an owner's session, a merchant's key. */
-import { createHash, timingSafeEqual } from "node:crypto";
 import fp from "fastify-plugin";
-import type { FastifyInstance, FastifyRequest, FastifyReply } from "fastify";
+import type { FastifyRequest, FastifyReply } from "fastify";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { keyHolders, noteKeyUse, tokenHolders, type KeyHolder } from "./api-keys.ts";
 import { Passes } from "./passes.ts";
+import { proveFacilitatorKeys } from "./merchant-keys.ts";
 import { ACCESS_TOKEN_PREFIX, API_KEY_PREFIX, hashSecret, isSecretShape } from "./secrets.ts";
 import cookie from "@fastify/cookie";
 import { OAUTH_SCOPE } from "../http/document.ts";
@@ -27,35 +27,6 @@ export default fp(
   },
   { name: "auth" },
 );
-
-/**
- * Paid APIs: open to all unless FACILITATOR_API_KEYS is set; then a Bearer key is needed. FACILITATOR_OPEN beside it
- * lets strangers in without one: their gas is their own, as a merchant's is the merchant's.
- */
-function proveFacilitatorKeys(app: FastifyInstance): void {
-  const digests = app.config.facilitatorApiKeys.map(digest);
-  app.authenticators.set("facilitator", async (request) => {
-    if (digests.length === 0) return;
-    const [, key] = /^Bearer ([^\s]+)$/i.exec(request.headers.authorization ?? "") ?? [];
-    if (app.config.facilitatorOpen && request.headers.authorization === undefined) return;
-    const challenge = { headers: { "www-authenticate": 'Bearer realm="purser facilitator"' } };
-    if (key === undefined)
-      throw new ApiError("missing_api_key", {
-        ...challenge,
-        detail: "This facilitator needs `Authorization: Bearer <FACILITATOR_API_KEY>`.",
-      });
-    const given = digest(key);
-    const known = await app.proveCredential(request, given, {
-      // All are compared, in constant time each: the answer's time tells nothing of a near miss.
-      look: () => digests.filter((candidate) => timingSafeEqual(candidate, given)).length > 0,
-      isProven: (found) => found,
-    });
-    if (!known) throw new ApiError("invalid_api_key", challenge);
-    request.caller = { kind: "merchant", id: given.toString("base64url") };
-  });
-}
-
-const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
 
 /** The agent whose key came with the request. Paused and expired ones still may read. */
 export type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;

@@ -17,6 +17,7 @@ export const API_KEY_PREFIX = "purser_";
 export const ACCESS_TOKEN_PREFIX = "purser_at_";
 export const REFRESH_TOKEN_PREFIX = "purser_rt_";
 export const CODE_PREFIX = "purser_ac_";
+export const MERCHANT_KEY_PREFIX = "purser_mk_";
 
 export function createSecret(prefix: string): string {
   const secret = toBase62(BigInt(`0x${randomBytes(SECRET_BYTES).toString("hex")}`), SECRET_DIGITS);

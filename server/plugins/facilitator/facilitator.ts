@@ -28,6 +28,9 @@ export type ExtensionListener = (
   payer: string,
 ) => Promise<ExtensionResponses | undefined>;
 
+/** Hears of each payment that was refused before it became a settlement. */
+export type RefusalListener = (what: "verify" | "settle", body: unknown, reason: string) => void;
+
 export interface FacilitatorDeps {
   networks: readonly NetworkFacts[];
   publicUrl: string;
@@ -36,6 +39,7 @@ export interface FacilitatorDeps {
   settler: Settler;
   find: (id: string) => Promise<SettlementRow | undefined>;
   listeners: readonly ExtensionListener[];
+  refusalListeners: readonly RefusalListener[];
   observe: Observer;
   onFault: (error: unknown, what: "verify" | "settle" | "an extension") => void;
 }
@@ -96,7 +100,13 @@ export class Facilitator {
       answer = verifyAnswer(refuse("unexpected_verify_error"));
     }
     this.#observe("verify", answer.isValid ? "valid" : answer.invalidReason, startedMs);
+    if (!answer.isValid) this.#tellRefusal("verify", body, answer.invalidReason);
     return answer;
+  }
+
+  /** The whole verdict on a payment that one of us presents: with the signature as it would be relayed. */
+  check(body: unknown): Promise<CheckResult> {
+    return this.#deps.checker.check(body);
   }
 
   async settle(body: unknown, options: SettleOptions = {}): Promise<SettleAnswer> {
@@ -113,6 +123,8 @@ export class Facilitator {
       answer = notSettled({ network: networkNameOf(body) }, "unexpected_settle_error", { message });
     }
     this.#observe("settle", answer.success ? "settled" : answer.errorReason, startedMs);
+    if (!answer.success && answer.paymentId === undefined)
+      this.#tellRefusal("settle", body, answer.errorReason);
     return answer;
   }
 
@@ -157,6 +169,10 @@ export class Facilitator {
       createdAt: row.createdAt.toISOString(),
       settledAt: row.settledAt?.toISOString() ?? null,
     };
+  }
+
+  #tellRefusal(what: "verify" | "settle", body: unknown, reason = "unknown"): void {
+    for (const listen of this.#deps.refusalListeners) listen(what, body, reason);
   }
 
   #observe(what: "verify" | "settle", outcome: string | undefined, startedMs: number): void {

@@ -10,7 +10,12 @@ import { inTransaction } from "../../infra/db/pool.ts";
 import { settlementTelling } from "./store.ts";
 import { acceptTogether } from "../settlement/accept.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
-import { Facilitator, type ExtensionListener, type Observer } from "./facilitator.ts";
+import {
+  Facilitator,
+  type ExtensionListener,
+  type Observer,
+  type RefusalListener,
+} from "./facilitator.ts";
 import { Settler } from "./settle.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { IdParams } from "../../schemas/common.ts";
@@ -34,6 +39,8 @@ declare module "fastify" {
      * caller, if it comes in time; what it throws is logged: an extension neither delays nor fails a payment.
      */
     onFacilitated(listener: ExtensionListener): void;
+    /** Hears of each verify and settle that was refused, as long as no settlement came of it. */
+    onRefusedPayment(listener: RefusalListener): void;
   }
 }
 
@@ -43,6 +50,8 @@ export default fp(
   async (app) => {
     const listeners: ExtensionListener[] = [];
     app.decorate("onFacilitated", (listener) => void listeners.push(listener));
+    const refusalListeners: RefusalListener[] = [];
+    app.decorate("onRefusedPayment", (listener) => void refusalListeners.push(listener));
     await app.register(stats);
     const { networks, publicUrl, settleWaitMs, relayerPrivateKeys } = app.config;
     const relayers = relayerPrivateKeys.map((key) => privateKeyToAddress(key));
@@ -95,6 +104,7 @@ export default fp(
         settler,
         find: (id) => app.settlement.find(id),
         listeners,
+        refusalListeners,
         observe: observer(app.metrics, app.facilitatorTally),
         onFault: (err, what) => app.log.warn({ err }, `${what} could not be answered`),
       }),

@@ -70,7 +70,8 @@ export function openApiDocument(service: Service, routes: readonly DeclaredRoute
         facilitatorKey: {
           type: "http",
           scheme: "bearer",
-          description: "A paid API's key; only where the operator set FACILITATOR_API_KEYS",
+          description:
+            "A paid API's key: a merchant's own (`purser_mk_...`), or one the operator gave; needed only where strangers may not settle",
         },
         ownerSession: {
           type: "apiKey",
@@ -105,6 +106,8 @@ const TAGS: Record<string, string> = {
   "owners: notifications": "What owners and merchants are told, and the webhooks that tell it",
   "owners: audit": "Everything done in an owner's name, chained for anybody to check",
   facilitator: "x402: verify and settle payments for paid APIs, and find what is sold",
+  merchants:
+    "What was settled to the wallet that is signed in: lists, refunds, keys to settle with",
   marketplace: "Paid endpoints that agents can find",
   demo: "A paid endpoint to try",
   meta: "The service itself",

@@ -49,7 +49,7 @@ const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
     "api_key_expired",
   ],
   owner: ["session_required"],
-  facilitator: ["missing_api_key", "invalid_api_key"],
+  facilitator: ["missing_api_key", "invalid_api_key", "api_key_revoked", "merchant_not_admitted"],
 };
 /** Of a method that may carry a body, whether the route wants one or not. */
 const OF_BODY: readonly ErrorCode[] = ["invalid_json", "body_too_large", "unsupported_media_type"];

@@ -152,7 +152,7 @@ export function readPaymentFilters(query: PaymentFilters): PaymentQuery {
 const RFC3339 = /^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2}))?$/;
 
 /** A date alone is its first moment in UTC. */
-function readTime(text: string | undefined, path: string): Date | undefined {
+export function readTime(text: string | undefined, path: string): Date | undefined {
   if (text === undefined) return undefined;
   const time = RFC3339.test(text) ? new Date(text) : undefined;
   if (time && !Number.isNaN(time.getTime())) return time;

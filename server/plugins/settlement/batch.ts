@@ -85,7 +85,7 @@ function oneCall({ calls }: TransferPlan): ContractCall {
 
 /** Mined without effect by its own doing this often, it is not tried again. Strangers get fewer chances than our own. */
 export const isWornOut = ({ record }: BatchItem): boolean =>
-  record.faults >= (record.kind === "facilitated" ? 2 : 5);
+  record.faults >= (record.class === 2 ? 2 : 5);
 
 export const gasLimitOf = (items: readonly BatchItem[]): bigint =>
   items.reduce(

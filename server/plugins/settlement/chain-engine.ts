@@ -29,6 +29,7 @@ const CLASSES: Record<SettlementKind, number> = {
   spend: 1,
   x402: 1,
   facilitated: 2,
+  refund: 2,
   allowance: 1,
 };
 const FALLBACK_TIP_WEI = 1_000_000_000n;
@@ -136,14 +137,14 @@ export class ChainEngine {
 
   /**
    * The head, as far as this process knows: an older one only makes a search longer. And the gas of facilitated
-   * work and of allowances; that of an agent's payment was set aside when it was reserved.
+   * work, of refunds and of allowances; that of an agent's payment was set aside when it was reserved.
    */
   async complete(request: SettlementRequest): Promise<SettlementRequest> {
     const { heads } = this.ctx;
     const head = heads.head ?? (await heads.refresh().catch(() => undefined));
     const known = head ? { acceptedBlock: head.number, ...request } : request;
     const { authorization, merchant, kind } = request;
-    const isOwn = kind !== "facilitated" && kind !== "allowance";
+    const isOwn = kind !== "facilitated" && kind !== "refund" && kind !== "allowance";
     if (isOwn || request.gas !== undefined) return known;
     const { isPlainKey, keyGas } = schemeOf(authorization).planTransfer(authorization);
     // What is not known now is charged by the receipt.

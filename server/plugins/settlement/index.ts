@@ -62,6 +62,7 @@ const CLASS_NAMES: Record<SettlementKind, string> = {
   spend: "agent",
   x402: "agent",
   facilitated: "facilitated",
+  refund: "facilitated",
   allowance: "agent",
 };
 

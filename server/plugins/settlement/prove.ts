@@ -60,7 +60,7 @@ export async function proveRefused(
  * - Spends and withdrawals: only before their first transaction was stored to be sent. Until then their
  *   signature has never left this database. From then on it may stand in public calldata, also of a
  *   transaction in which it had no effect, and anyone may relay it until it expires.
- * - An x402 authorization is in a seller's hands from the start.
+ * - An x402 authorization is in a seller's hands from the start; a refund in those of the merchant who signed it.
  * What may still be used waits until it is used, canceled, or past its time at a final block.
  */
 function proofOfRefusal(
@@ -73,7 +73,8 @@ function proofOfRefusal(
   // Used, but not yet in a block that counts; past its time, which is proven at a final block; or too early.
   if (isOfState) return { retryAfterMs: soonMs };
   const isPublic = record.agent_id !== null && record.attempts > 0;
-  if (record.cancel_signature !== null || record.kind === "x402" || isPublic)
+  const isElsewhere = record.kind === "x402" || record.kind === "refund";
+  if (record.cancel_signature !== null || isElsewhere || isPublic)
     return { retryAfterMs: restOf(record) };
   if (!isSure) return { retryAfterMs: soonMs };
   const { number, hash } = block;

@@ -5,15 +5,24 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { GasAccount } from "./gas-store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 
-/** `allowance` is no payment of an agent: what a contract may take of its wallet, so that payments through it can be. */
-export type SettlementKind = "spend" | "x402" | "withdrawal" | "facilitated" | "allowance";
+/**
+ * `allowance` is no payment of an agent: what a contract may take of its wallet, so that payments through it can be.
+ * `refund`: a merchant's wallet gives back what was settled to it.
+ */
+export type SettlementKind =
+  | "spend"
+  | "x402"
+  | "withdrawal"
+  | "facilitated"
+  | "allowance"
+  | "refund";
 export type SettlementStatus = "queued" | "submitted" | "settled" | "failed" | "expired";
 
 export interface SettlementRequest {
   /** For an agent's own payment: the payment's id. */
   id: string;
   kind: SettlementKind;
-  /** Null for facilitated work, and only for it. */
+  /** Null for facilitated work and refunds, and only for them. */
   agentId: string | null;
   authorization: SignedAuthorization;
   /** False: only watched, because somebody else is expected to relay it. */
@@ -24,7 +33,7 @@ export interface SettlementRequest {
   acceptedBlock?: bigint;
   /** The credential of the merchant who asks; strangers have none. */
   merchant?: string;
-  /** Who pays for its gas, and what is set aside: the engine fills it in for facilitated work. */
+  /** Who pays for its gas, and what is set aside: the engine fills it in for facilitated work and refunds. */
   gas?: { accounts: readonly string[]; hold: bigint };
 }
 

@@ -5,6 +5,7 @@ import {
   DeveloperIcon,
   FacilitatorIcon,
   MarketIcon,
+  MerchantIcon,
   SettingsIcon,
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
@@ -23,6 +24,7 @@ const PLACES = [
   { to: "/agents", label: "Agents", icon: AgentsIcon },
   { to: "/marketplace", label: "Marketplace", icon: MarketIcon },
   { to: "/facilitator", label: "Facilitator", icon: FacilitatorIcon },
+  { to: "/merchant", label: "Merchant", icon: MerchantIcon },
   { to: "/developers", label: "Developers", icon: DeveloperIcon },
   { to: "/settings", label: "Settings", icon: SettingsIcon },
 ] as const;

@@ -34,6 +34,7 @@ export const router = createBrowserRouter([
           },
           { path: "/approvals", ...screen(() => import("./routes/approvals.tsx")) },
           { path: "/notifications/:part?", ...screen(() => import("./routes/notifications.tsx")) },
+          { path: "/merchant", ...screen(() => import("./routes/merchant.tsx")) },
           { path: "/settings", ...screen(() => import("./routes/settings.tsx")) },
         ],
       },

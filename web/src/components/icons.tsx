@@ -42,6 +42,12 @@ export const FacilitatorIcon = icon(
     <path d="M1.5 10h17" />
   </>,
 );
+export const MerchantIcon = icon(
+  <>
+    <path d="M5 2.5h10v15l-2.5-1.6L10 17.5l-2.5-1.6L5 17.5z" />
+    <path d="M8 7h4m-4 3.5h4" />
+  </>,
+);
 export const DeveloperIcon = icon(<path d="m7 6-4 4 4 4m6-8 4 4-4 4" />);
 export const SettingsIcon = icon(
   <>

@@ -35,6 +35,10 @@ export const keys = {
   webhooks: ["webhooks"],
   deliveries: (webhookId: string, status: string) => ["deliveries", webhookId, status] as const,
   email: ["email"],
+  merchant: (days: string) => ["merchant", days] as const,
+  merchantSettlements: (filter: object) => ["merchant-settlements", filter] as const,
+  merchantSettlement: (id: string) => ["merchant-settlement", id] as const,
+  merchantKeys: ["merchant-keys"],
   listings: (filter: object) => ["listings", filter] as const,
   listing: (listingId: string) => ["listing", listingId] as const,
 } as const;
@@ -65,6 +69,8 @@ export const staleAfter = {
   listing: ["listings", "listing"],
   webhook: ["webhooks", "deliveries", "notifications", "audit-chain"],
   email: ["email", "audit-chain"],
+  refund: ["merchant", "merchant-settlements", "merchant-settlement", "own-balance"],
+  merchantKeys: ["merchant-keys", "merchant", "audit-chain"],
 } as const satisfies Record<string, readonly Root[]>;
 
 /** What is on screen is fetched again now, the rest when it is next shown. */
@@ -84,6 +90,8 @@ export const invalidate = {
   afterWebhook: () => refetch(staleAfter.webhook),
   afterEmail: () => refetch(staleAfter.email),
   afterListing: () => refetch(staleAfter.listing),
+  afterRefund: () => refetch(staleAfter.refund),
+  afterMerchantKeys: () => refetch(staleAfter.merchantKeys),
   /** Its own answer would be "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),
   afterSessionEnded: () => refetch(["sessions", "audit-chain"]),

@@ -130,7 +130,9 @@ async function sign(turn: Turn): Promise<string> {
     // A wallet that never answers must not hold the screen: whoever cancels goes on without it.
     const cancelled = press(turn, "wallet");
     try {
-      const typedData = typedDataFor(ask.kind, order, ask.chainId);
+      const { kind } = ask;
+      const typedData =
+        typeof kind === "string" ? typedDataFor(kind, order, ask.chainId) : kind(order);
       return String(await Promise.race([signTypedData(connection, typedData), cancelled]));
     } catch (error) {
       if (error instanceof NotSigned) throw error;

@@ -1,6 +1,7 @@
 /** What is being signed just now. The dialog shows it; `signed` moves it on. */
 import { useSyncExternalStore } from "react";
 import type { Change } from "./terms.ts";
+import type { TypedData } from "../wire.ts";
 import type { OrderKind } from "./typed-data.ts";
 
 /** What an order says, in plain words. */
@@ -12,7 +13,8 @@ export interface Reading {
 
 /** What a screen asks the owner to sign. */
 export interface Ask {
-  kind: OrderKind;
+  /** One of our own orders; or what the wallet is shown of another document. */
+  kind: OrderKind | ((order: Record<string, unknown>) => TypedData);
   /** Of the dialog: "Create research-agent". */
   title: string;
   chainId: number;

@@ -68,19 +68,25 @@ export function transferAuthorization(
     validBefore: String(Math.floor(nowMs / 1000) + VALID_FOR_SECONDS),
     nonce: `0x${Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("")}`,
   };
-  const typedData: TypedData = {
-    domain: {
-      name: network.usdc.name,
-      version: network.usdc.version,
-      chainId: network.chainId,
-      verifyingContract: network.usdc.address,
-    },
-    types: { TransferWithAuthorization: FIELDS.map(([name, type]) => ({ name, type })) },
-    primaryType: "TransferWithAuthorization",
-    message: { ...authorization },
-  };
-  return { authorization, typedData };
+  return { authorization, typedData: transferTypedData(network, authorization) };
 }
+
+/** What the wallet is shown of a transfer: the token's own domain, as the service's network has it. */
+export const transferTypedData = (
+  network: NetworkInfo,
+  authorization: Authorization,
+): TypedData => ({
+  domain: {
+    name: network.usdc.name,
+    version: network.usdc.version,
+    chainId: network.chainId,
+    verifyingContract: network.usdc.address,
+  },
+  types: { TransferWithAuthorization: FIELDS.map(([name, type]) => ({ name, type })) },
+  primaryType: "TransferWithAuthorization",
+  // Only what the struct names; what else came with it is not signed.
+  message: Object.fromEntries(FIELDS.map(([name]) => [name, authorization[name]])),
+});
 
 /** A plain ERC-20 transfer sent by the owner's wallet itself, for hosts whose facilitator is not public. */
 export async function sendTransfer(

@@ -1,0 +1,139 @@
+/** Keys to verify and settle with: the operator's, and merchants' own; how those are made, and what they open. */
+import { createHash, timingSafeEqual } from "node:crypto";
+import type { FastifyInstance, FastifyRequest } from "fastify";
+import type { Address } from "viem";
+import { accountName, isClosed } from "../../core/merchant-settings.ts";
+import { ApiError } from "../../errors.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import { createSecret, hashSecret, isSecretShape, MERCHANT_KEY_PREFIX } from "./secrets.ts";
+
+export function createMerchantKey() {
+  const key = createSecret(MERCHANT_KEY_PREFIX);
+  return {
+    /** Shown once, never stored. */
+    key,
+    keyHash: hashSecret(key),
+    prefix: key.slice(0, MERCHANT_KEY_PREFIX.length + 4),
+    last4: key.slice(-4),
+  };
+}
+
+interface MerchantKeyHolder {
+  keyId: string;
+  ownerId: string;
+  address: Address;
+  chainId: number;
+  revoked: boolean;
+  isUseStale: boolean;
+}
+
+type StoredHolder = Omit<MerchantKeyHolder, "chainId"> & { chainId: bigint; hash: Buffer };
+
+/** No cache: a key that is revoked on one replica is refused by all at once. */
+function merchantKeyHolders(sql: Sql): (hash: Buffer) => Promise<MerchantKeyHolder | undefined> {
+  const lookups = new Coalescer<Buffer, MerchantKeyHolder | undefined>(
+    async (hashes) => {
+      // SQL: each verify and settle with a key asks it; prepared, joined, and for all who ask together.
+      const { rows } = await sql.query<StoredHolder>({
+        name: "merchant-key-holders",
+        text: `SELECT k.key_hash AS hash, k.id AS "keyId", k.owner_id AS "ownerId", o.address,
+                      o.chain_id AS "chainId", k.revoked_at IS NOT NULL AS revoked,
+                      coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale"
+                 FROM merchant_keys k JOIN owners o ON o.id = k.owner_id
+                WHERE k.key_hash = ANY($1::bytea[])`,
+        values: [hashes],
+      });
+      const byHash = new Map(
+        rows.map(({ hash, ...holder }) => [
+          hash.toString("hex"),
+          { ...holder, chainId: Number(holder.chainId) },
+        ]),
+      );
+      return hashes.map((hash) => byHash.get(hash.toString("hex")));
+    },
+    { maxBatch: 64, maxInFlight: 2 },
+  );
+  return (hash) => lookups.ask(hash);
+}
+
+/** At most once a minute per key, whoever asks; never waits for a row that somebody holds. */
+async function noteMerchantKeyUse(sql: Sql, keyId: string): Promise<void> {
+  // SQL: SKIP LOCKED, so that a busy key's requests never wait for one another.
+  await sql.query(
+    `UPDATE merchant_keys SET last_used_at = now()
+      WHERE id = (SELECT id FROM merchant_keys
+                   WHERE id = $1 AND coalesce(last_used_at < now() - interval '1 minute', true)
+                     FOR UPDATE SKIP LOCKED)`,
+    [keyId],
+  );
+}
+
+/**
+ * Paid APIs. Strangers may settle unless the operator named who may (FACILITATOR_API_KEYS, MERCHANTS); FACILITATOR_OPEN
+ * beside these lets them in without a key: their gas is their own, as a merchant's is the merchant's.
+ *
+ * Whoever signs in can make a merchant's key, so it opens only what is open to strangers: it is neither let into a closed
+ * facilitator, nor to the merchants' gas, nor out of its address' limits, unless the operator admitted its wallet.
+ */
+export function proveFacilitatorKeys(app: FastifyInstance): void {
+  const { facilitatorApiKeys, facilitatorOpen, merchants } = app.config;
+  const digests = facilitatorApiKeys.map(digest);
+  const admitted = new Set(merchants);
+  const isClosedHere = isClosed(app.config);
+  const holderOf = merchantKeyHolders(app.pool);
+  app.decorate("isAdmittedMerchant", (account) => admitted.has(accountName(account)));
+
+  app.authenticators.set("facilitator", async (request) => {
+    const { authorization } = request.headers;
+    const [, key] = /^Bearer ([^\s]+)$/i.exec(authorization ?? "") ?? [];
+    if (key !== undefined && isSecretShape(MERCHANT_KEY_PREFIX, key))
+      return proveMerchantKey(request, key);
+    if (digests.length === 0 && !isClosedHere) return;
+    if (facilitatorOpen && authorization === undefined) return;
+    if (key === undefined)
+      throw new ApiError("missing_api_key", {
+        ...FACILITATOR_CHALLENGE,
+        detail: "This facilitator needs `Authorization: Bearer <FACILITATOR_API_KEY>`.",
+      });
+    const given = digest(key);
+    const known = await app.proveCredential(request, given, {
+      // All are compared, in constant time each: the answer's time tells nothing of a near miss.
+      look: () => digests.filter((candidate) => timingSafeEqual(candidate, given)).length > 0,
+      isProven: (found) => found,
+    });
+    if (!known) throw new ApiError("invalid_api_key", FACILITATOR_CHALLENGE);
+    request.caller = { kind: "merchant", id: given.toString("base64url") };
+  });
+
+  async function proveMerchantKey(request: FastifyRequest, key: string): Promise<void> {
+    const hash = hashSecret(key);
+    const holder = await app.proveCredential(request, hash, {
+      look: () => holderOf(hash),
+      isProven: (found) => found !== undefined && !found.revoked,
+    });
+    if (!holder) throw new ApiError("invalid_api_key", FACILITATOR_CHALLENGE);
+    if (holder.revoked) throw new ApiError("api_key_revoked", FACILITATOR_CHALLENGE);
+    const { keyId, ownerId } = holder;
+    const isAdmitted = app.isAdmittedMerchant(holder);
+    if (isClosedHere && !isAdmitted) throw new ApiError("merchant_not_admitted");
+    if (isAdmitted) request.caller = { kind: "merchant", id: ownerId };
+    if (holder.isUseStale)
+      noteMerchantKeyUse(app.pool, keyId).catch((error: unknown) =>
+        app.log.warn({ err: error, keyId }, "last use of a key not noted"),
+      );
+  }
+}
+
+const FACILITATOR_CHALLENGE = {
+  headers: { "www-authenticate": 'Bearer realm="purser facilitator"' },
+};
+
+declare module "fastify" {
+  interface FastifyInstance {
+    /** Whether the operator admitted this account as a merchant. */
+    isAdmittedMerchant(account: { address: string; chainId: number }): boolean;
+  }
+}
+
+const digest = (text: string): Buffer => createHash("sha256").update(text).digest();

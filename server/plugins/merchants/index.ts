@@ -1,0 +1,92 @@
+/** The merchant's place: whoever signs in with the wallet that is paid sees what was settled to it, and gives it back. */
+import fp from "fastify-plugin";
+import { ApiError } from "../../errors.ts";
+import { Turns } from "../guardrails/turns.ts";
+import routes from "./routes.ts";
+import { databaseSeconds, makeRefund, type RefundFault } from "./refund-store.ts";
+import { Refunds } from "./refunds.ts";
+import { keepRefusals, RefusalTally } from "./refusals.ts";
+import { findPaid, readRefundsOf } from "./store.ts";
+
+declare module "fastify" {
+  interface FastifyInstance {
+    refunds: Refunds;
+    /** Counted refusals are kept now, instead of soon. */
+    keepRefusals(): Promise<void>;
+    /** Tests stop the process at a named point; nobody else sets it. */
+    refundFaults: { at?: (point: RefundFault) => Promise<void> };
+  }
+}
+
+const tooBusy = (cause: unknown): ApiError =>
+  new ApiError("service_unavailable", {
+    detail: "Too many refunds of this payment are under way. Send the same again.",
+    headers: { "retry-after": "2" },
+    cause,
+  });
+const HAND_OVER_MS = 10_000;
+
+export default fp(
+  async (app) => {
+    const faults: typeof app.refundFaults = {};
+    const turns = new Turns({ maxWaiting: 200, maxWaitMs: 10_000 });
+    app.decorate("refundFaults", faults);
+    app.decorate(
+      "refunds",
+      new Refunds({
+        networkOf: (chainId) => app.chains.byChainId(chainId)?.network,
+        settlement: app.settlement,
+        check: (body) => app.facilitator.check(body),
+        isUsed: (authorization) => app.chainReads.isEnded(authorization.chainId, authorization),
+        findPaid: (payee, id) => findPaid(app.prisma, payee, id),
+        readRefunds: (id) => readRefundsOf(app.prisma, [id]),
+        // Who waits for a settlement's row waits here, and not with a connection in its hand.
+        make: (refund) =>
+          turns
+            .take(refund.settlementId, () =>
+              makeRefund(
+                {
+                  pool: app.pool,
+                  settlement: app.settlement,
+                  fault: async (point) => faults.at?.(point),
+                },
+                refund,
+              ),
+            )
+            .catch((error: unknown) => {
+              throw error instanceof ApiError && error.code === "agent_busy"
+                ? tooBusy(error)
+                : error;
+            }),
+        now: () => databaseSeconds(app.pool),
+        waitMs: app.config.settleWaitMs,
+      }),
+    );
+    countRefusals();
+    await app.register(routes);
+
+    function countRefusals(): void {
+      const tally = new RefusalTally(app.config.networks);
+      let isRunning = false;
+      const handOver = async (): Promise<void> => {
+        if (isRunning) return;
+        isRunning = true;
+        await tally
+          .handOver((counts) => keepRefusals(app.pool, counts))
+          .catch((err: unknown) => app.log.warn({ err }, "counted refusals not kept yet"))
+          .finally(() => (isRunning = false));
+      };
+      app.decorate("keepRefusals", handOver);
+      app.onRefusedPayment((operation, body, reason) => {
+        tally.add(operation, body, reason);
+        if (tally.isFull) void handOver();
+      });
+      const timer = setInterval(() => void handOver(), HAND_OVER_MS).unref();
+      app.addHook("onClose", async () => {
+        clearInterval(timer);
+        await handOver();
+      });
+    }
+  },
+  { name: "merchants" },
+);

@@ -1,0 +1,323 @@
+/**
+ * A merchant gives a payment back: it asks, its wallet signs the transfer it is shown, and that is relayed once. The
+ * nonce is made of the settlement and the number of the refund: two that were prepared alike are the same transfer, here
+ * and on chain, also after the database was set back to an earlier day.
+ */
+import { getAddress, keccak256, stringToHex, type Hex } from "viem";
+import { ApiError } from "../../errors.ts";
+import type { Authorization } from "../../core/authorization.ts";
+import { formatAtomic, parseAtomic, parsePayable } from "../../core/money.ts";
+import { newId } from "../../core/ids.ts";
+import { MAX_ORDER_SECONDS } from "../../core/orders.ts";
+import { tokenDomainOf, type NetworkFacts } from "../../core/networks.ts";
+import type { Refund, RefundOrder, RefundRequest } from "../../schemas/merchants.ts";
+import type { CheckResult } from "../facilitator/check.ts";
+import { TOKEN_SCHEME } from "../../schemes/index.ts";
+import { refuseField } from "../agents/rules.ts";
+import { orderNotSigned } from "../orders/orders.ts";
+import type { Settlement } from "../settlement/types.ts";
+import { isTaken, takenBy, type PaidRow, type Payee, type RefundRow } from "./store.ts";
+import { MOST_REFUNDS, type RefundMade, type RefundToMake } from "./refund-store.ts";
+
+/** Nonces that the wallet used elsewhere are passed over; so many at the most. */
+const MOST_SKIPPED = 3;
+
+export interface RefundsDeps {
+  networkOf(chainId: number): NetworkFacts | undefined;
+  settlement: Pick<Settlement, "assertAvailable" | "wait">;
+  /** The checker of every payment: the signature, the balance, and whether the token would move it. */
+  check(body: object): Promise<CheckResult>;
+  isUsed(authorization: Authorization): Promise<boolean>;
+  findPaid(payee: Payee, id: string): Promise<PaidRow | undefined>;
+  readRefunds(settlementId: string): Promise<RefundRow[]>;
+  make(refund: RefundToMake): Promise<RefundMade>;
+  /** Of the database's clock. */
+  now(): Promise<bigint>;
+  waitMs: number;
+}
+
+export interface Refunder extends Payee {
+  id: string;
+  isAdmitted: boolean;
+}
+
+export class Refunds {
+  readonly #deps: RefundsDeps;
+
+  constructor(deps: RefundsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Without a signature it answers what to sign. */
+  async refund(owner: Refunder, settlementId: string, body: RefundRequest): Promise<RefundRow> {
+    const paid = await this.#deps.findPaid(owner, settlementId);
+    if (!paid) throw new ApiError("not_found", { detail: "There is no such settlement of yours." });
+    const network = this.#deps.networkOf(paid.chainId);
+    if (!network)
+      throw new ApiError("chain_unavailable", {
+        detail: `The network eip155:${paid.chainId} is not configured here any more.`,
+      });
+    const refunds = await this.#deps.readRefunds(paid.id);
+    const { authorization } = body;
+    if (authorization === undefined)
+      throw await this.#ask({ paid, network, refunds, amount: body.amount });
+    const order = readOrder(authorization.order, paid);
+    if (body.amount !== undefined && readAmount(body.amount) !== order.value)
+      throw refuseField("invalid_amount", "body.amount", "is not the amount that was signed");
+    const known = refunds.find(({ nonce }) => nonce === order.nonce);
+    if (!known)
+      await this.#make(owner, { paid, network, order, signature: authorization.signature });
+    else if (known.valueAtomic !== order.value) throw new ApiError("refund_changed");
+    return this.#follow(paid.id, order.nonce);
+  }
+
+  /** The answer is thrown: nothing happens before the wallet has signed. */
+  async #ask(asked: {
+    paid: PaidRow;
+    network: NetworkFacts;
+    refunds: RefundRow[];
+    amount: string | undefined;
+  }): Promise<ApiError> {
+    const { paid, network, refunds } = asked;
+    const left = leftOf(paid, refunds);
+    const amount = asked.amount === undefined ? left : readAmount(asked.amount);
+    if (amount > left) throw tooMuch(left);
+    const validBefore = (await this.#deps.now()) + BigInt(MAX_ORDER_SECONDS);
+    let number = refunds.reduce((most, refund) => Math.max(most, refund.number + 1), 0);
+    let order = refundOf(paid, { number, value: amount, validBefore });
+    for (const first = number; number < first + MOST_SKIPPED; number += 1) {
+      order = refundOf(paid, { number, value: amount, validBefore });
+      if (!(await this.#deps.isUsed(order))) break;
+    }
+    const wire = orderOnWire(order);
+    return new ApiError("owner_signature_required", {
+      detail: "The merchant's wallet must sign this transfer back to the payer.",
+      extra: {
+        order: wire,
+        typedData: {
+          types: TRANSFER,
+          primaryType: "TransferWithAuthorization",
+          domain: tokenDomainOf(network),
+          message: wire,
+        },
+        expiresAt: new Date(Number(validBefore) * 1000).toISOString(),
+      },
+    });
+  }
+
+  async #make(
+    owner: Refunder,
+    signed: { paid: PaidRow; network: NetworkFacts; order: Authorization; signature: string },
+  ): Promise<void> {
+    const { paid, network, order } = signed;
+    const now = await this.#deps.now();
+    if (order.validBefore <= now) throw new ApiError("signature_expired");
+    if (order.validBefore > now + BigInt(MAX_ORDER_SECONDS))
+      throw refuseField("validation_failed", "body.authorization.order.validBefore", "is too late");
+    const checked = await this.#deps.check(asPayment(signed));
+    if (!checked.isValid) throw refusalOf(checked, paid);
+    await this.#deps.settlement.assertAvailable(network.chainId, { kind: "refund" });
+    const made = await this.#deps.make({
+      id: newId("rfd"),
+      owner,
+      settlementId: paid.id,
+      authorization: checked.authorization,
+      numberOf: (due) => numberOf(paid, order, due),
+      merchant: owner.isAdmitted ? owner.id : undefined,
+    });
+    switch (made.outcome) {
+      case "too_much":
+        throw tooMuch(made.leftAtomic);
+      case "gone":
+        throw new ApiError("not_refundable", { detail: "The payment is not settled any more." });
+      case "out_of_turn":
+      case "other_use":
+        throw new ApiError("refund_changed");
+      case "made":
+      case "known":
+    }
+  }
+
+  /** Whoever sends the same again hears of the same refund. */
+  async #follow(settlementId: string, nonce: string): Promise<RefundRow> {
+    const find = async (): Promise<RefundRow> => {
+      const refunds = await this.#deps.readRefunds(settlementId);
+      const found = refunds.find((refund) => refund.nonce === nonce);
+      if (!found) throw new Error("a refund that was made is gone");
+      return found;
+    };
+    const row = await find();
+    if (row.status !== "queued" && row.status !== "submitted") return row;
+    await this.#deps.settlement.wait(row.id, this.#deps.waitMs);
+    return find();
+  }
+}
+
+const TRANSFER = {
+  TransferWithAuthorization: [
+    { name: "from", type: "address" },
+    { name: "to", type: "address" },
+    { name: "value", type: "uint256" },
+    { name: "validAfter", type: "uint256" },
+    { name: "validBefore", type: "uint256" },
+    { name: "nonce", type: "bytes32" },
+  ],
+};
+
+type PaidKey = Pick<PaidRow, "chainId" | "asset" | "from" | "to" | "nonce">;
+
+/** By the payment's own key, which no other payment has, on any of our databases. */
+export const refundNonce = (paid: PaidKey, number: number): Hex =>
+  keccak256(
+    stringToHex(
+      ["purser refund", paid.chainId, paid.asset, paid.from, paid.nonce, number].join(" "),
+    ),
+  );
+
+/** The number that is due, or one a few after it: those between were used on chain by somebody else. */
+function numberOf(
+  paid: PaidKey,
+  { nonce }: Pick<Authorization, "nonce">,
+  due: number,
+): number | undefined {
+  for (let number = due; number <= due + MOST_SKIPPED; number += 1)
+    if (refundNonce(paid, number) === nonce) return number;
+  return undefined;
+}
+
+const refundOf = (
+  paid: PaidRow,
+  { number, value, validBefore }: { number: number; value: bigint; validBefore: bigint },
+): Authorization => ({
+  chainId: paid.chainId,
+  asset: paid.asset,
+  from: paid.to,
+  to: paid.from,
+  value,
+  validAfter: 0n,
+  validBefore,
+  nonce: refundNonce(paid, number),
+});
+
+const orderOnWire = (order: Authorization): RefundOrder => ({
+  from: getAddress(order.from),
+  to: getAddress(order.to),
+  value: String(order.value),
+  validAfter: String(order.validAfter),
+  validBefore: String(order.validBefore),
+  nonce: order.nonce,
+});
+
+/** What came back signed, held against the settlement: from its payee to its payer, and nobody else. */
+function readOrder(wire: RefundOrder, paid: PaidRow): Authorization {
+  const value = parseAtomic(wire.value);
+  const validAfter = parseAtomic(wire.validAfter);
+  const validBefore = parseAtomic(wire.validBefore);
+  if (value === undefined || validAfter !== 0n || validBefore === undefined)
+    throw refuseField("validation_failed", "body.authorization.order", "has a number out of range");
+  if (value === 0n)
+    throw refuseField("invalid_amount", "body.authorization.order.value", "must be above zero");
+  if (wire.from.toLowerCase() !== paid.to)
+    throw orderNotSigned("A refund is signed by the wallet that was paid.");
+  if (wire.to.toLowerCase() !== paid.from)
+    throw refuseField(
+      "validation_failed",
+      "body.authorization.order.to",
+      "is not the payer of this settlement",
+    );
+  const nonce = wire.nonce.toLowerCase() as Hex;
+  return {
+    ...refundOf(paid, { number: 0, value, validBefore }),
+    nonce,
+  };
+}
+
+function readAmount(text: string): bigint {
+  const amount = parsePayable(text);
+  if (!amount.ok) throw refuseField("invalid_amount", "body.amount", amount.reason);
+  return amount.atomic;
+}
+
+/** Final, and something of it is left. */
+function leftOf(paid: PaidRow, refunds: readonly RefundRow[]): bigint {
+  if (paid.status === "settled" && !paid.isFinal) throw new ApiError("settlement_not_final");
+  const left = refundableOf(paid, refunds);
+  if (left === 0n)
+    throw new ApiError("not_refundable", {
+      ...(refunds.length >= MOST_REFUNDS && {
+        detail: `A payment is given back in at most ${MOST_REFUNDS} refunds.`,
+      }),
+      extra: { refundable: "0" },
+    });
+  return left;
+}
+
+export const refundableOf = (
+  paid: Pick<PaidRow, "isFinal" | "amountAtomic">,
+  refunds: readonly RefundRow[],
+): bigint =>
+  paid.isFinal && refunds.length < MOST_REFUNDS ? paid.amountAtomic - takenBy(refunds) : 0n;
+
+const tooMuch = (leftAtomic: bigint): ApiError =>
+  new ApiError("not_refundable", {
+    detail: `${formatAtomic(leftAtomic)} USDC of this payment are left to refund.`,
+    extra: { refundable: formatAtomic(leftAtomic) },
+  });
+
+/** As a payment that asks for exactly what was signed. */
+function asPayment(signed: {
+  network: NetworkFacts;
+  order: Authorization;
+  signature: string;
+}): object {
+  const { network, order, signature } = signed;
+  const requirements = {
+    scheme: TOKEN_SCHEME.name,
+    network: network.id,
+    asset: order.asset,
+    amount: String(order.value),
+    payTo: order.to,
+    maxTimeoutSeconds: MAX_ORDER_SECONDS,
+    extra: TOKEN_SCHEME.requirementExtra(network),
+  };
+  return {
+    x402Version: 2,
+    paymentPayload: {
+      x402Version: 2,
+      accepted: requirements,
+      payload: TOKEN_SCHEME.proofPayload({ ...order, signature: signature as Hex }),
+    },
+    paymentRequirements: requirements,
+  };
+}
+
+function refusalOf(
+  { reason, message }: { reason: string; message: string },
+  paid: PaidRow,
+): ApiError {
+  if (reason === "invalid_exact_evm_signature")
+    return orderNotSigned("The wallet that was paid did not sign this refund.");
+  if (reason === "invalid_exact_evm_payload_authorization_valid_before")
+    return new ApiError("signature_expired");
+  if (reason === "amount_below_floor") return new ApiError("amount_below_floor");
+  if (reason === "invalid_exact_evm_insufficient_balance")
+    return new ApiError("insufficient_funds", {
+      detail: "Your wallet does not hold this amount on the payment's network.",
+      extra: { fundingAddress: getAddress(paid.to) },
+    });
+  return new ApiError("refund_refused", { detail: message, extra: { reason } });
+}
+
+export const presentRefund = (row: RefundRow, network: string): Refund => ({
+  id: row.id,
+  settlementId: row.settlementId,
+  status: row.status === "settled" ? "settled" : isTaken(row) ? "pending" : "failed",
+  amount: formatAtomic(row.valueAtomic),
+  network,
+  payer: getAddress(row.payer),
+  txHash: row.txHash,
+  final: row.isFinal && row.status === "settled",
+  errorReason: row.errorReason,
+  createdAt: row.createdAt.toISOString(),
+  settledAt: row.settledAt?.toISOString() ?? null,
+});

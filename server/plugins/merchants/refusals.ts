@@ -1,0 +1,92 @@
+/**
+ * Why payments to known merchants were refused before they became a settlement: counted in memory, handed over now and
+ * then, and kept by the hour. What strangers can make of it is bounded: so many counters at a time, only reasons of the
+ * protocol, and rows for merchants alone.
+ */
+import { parseAddress, isRecord } from "../../core/foreign-text.ts";
+import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
+import type { Sql } from "../../infra/db/pool.ts";
+import { REASONS } from "../../schemes/scheme.ts";
+
+export interface CountedRefusal {
+  payee: string;
+  chainId: number;
+  operation: "verify" | "settle";
+  reason: string;
+  count: number;
+}
+
+/** Of different payees, networks and reasons between two times they are handed over; what is more is not counted. */
+const MOST_COUNTERS = 1_000;
+
+export class RefusalTally {
+  readonly #networks: readonly NetworkFacts[];
+  #counts = new Map<string, CountedRefusal>();
+
+  constructor(networks: readonly NetworkFacts[]) {
+    this.#networks = networks;
+  }
+
+  /** Full: it is time to hand over. */
+  get isFull(): boolean {
+    return this.#counts.size >= MOST_COUNTERS;
+  }
+
+  add(operation: CountedRefusal["operation"], body: unknown, reason: string): void {
+    if (!Object.hasOwn(REASONS, reason)) return;
+    const requirements = isRecord(body) ? body["paymentRequirements"] : undefined;
+    if (!isRecord(requirements)) return;
+    const payTo = parseAddress(requirements["payTo"]);
+    const name = requirements["network"];
+    const network = typeof name === "string" ? findNetwork(name, this.#networks) : undefined;
+    if (!payTo.ok || !network) return;
+    const refusal = { payee: payTo.address, chainId: network.chainId, operation, reason };
+    this.#count({ ...refusal, count: 1 });
+  }
+
+  /** Everything since the last time. What could not be kept is counted again. */
+  async handOver(keep: (counts: CountedRefusal[]) => Promise<void>): Promise<void> {
+    const counts = [...this.#counts.values()];
+    if (counts.length === 0) return;
+    this.#counts = new Map();
+    try {
+      await keep(counts);
+    } catch (error) {
+      for (const each of counts) this.#count(each);
+      throw error;
+    }
+  }
+
+  #count(refusal: CountedRefusal): void {
+    const { payee, chainId, operation, reason } = refusal;
+    const key = [payee, chainId, operation, reason].join(" ");
+    const counted = this.#counts.get(key);
+    if (counted) counted.count += refusal.count;
+    else if (!this.isFull) this.#counts.set(key, { ...refusal });
+  }
+}
+
+/** Of those only who signed in and has a key or was paid here; in one order for all replicas. */
+export async function keepRefusals(sql: Sql, counts: readonly CountedRefusal[]): Promise<void> {
+  // SQL: for all at once, and only for merchants: a join Prisma's upsert has no word for.
+  await sql.query(
+    `INSERT INTO merchant_refusals AS kept (owner_id, hour, chain_id, operation, reason, count)
+     SELECT o.id, date_trunc('hour', now()), c.chain_id, c.operation, c.reason, c.count
+       FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])
+              AS c (payee, chain_id, operation, reason, count)
+       JOIN owners o ON o.address = c.payee AND o.chain_id IN (0, c.chain_id)
+      WHERE EXISTS (SELECT 1 FROM merchant_keys k WHERE k.owner_id = o.id)
+         OR EXISTS (SELECT 1 FROM settlements s
+                     WHERE s.to_address = c.payee AND (s.kind = 'facilitated' OR (s.kind = 'x402' AND s.relay))
+                       AND (o.chain_id = 0 OR s.chain_id = o.chain_id))
+      ORDER BY 1, 3, 4, 5
+     ON CONFLICT (owner_id, hour, chain_id, operation, reason) DO UPDATE SET count = kept.count + EXCLUDED.count`,
+    [
+      counts.map(({ payee }) => payee),
+      counts.map(({ chainId }) => chainId),
+      counts.map(({ operation }) => operation),
+      counts.map(({ reason }) => reason),
+      counts.map(({ count }) => count),
+    ],
+  );
+}

@@ -1,0 +1,275 @@
+/** What a merchant reads and does here, signed in with the wallet that is paid. */
+import { Readable } from "node:stream";
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyRequest } from "fastify";
+import { getAddress } from "viem";
+import { isClosed } from "../../core/merchant-settings.ts";
+import { readPage, toPage } from "../../core/paging.ts";
+import { ApiError } from "../../errors.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
+import {
+  CreatedMerchantKey,
+  CreateMerchantKey,
+  Merchant,
+  MerchantExportFilters,
+  MerchantKeyPage,
+  MerchantQuery,
+  MerchantSettlementDetail,
+  MerchantSettlementFilters,
+  MerchantSettlementPage,
+  Refund,
+  RefundProblem,
+  RefundRequest,
+  RevokedMerchantKey,
+} from "../../schemas/merchants.ts";
+import { acceptEmptyJson } from "../http/index.ts";
+import {
+  listMerchantKeys,
+  makeMerchantKey,
+  revokeMerchantKey,
+  viewMerchantKey,
+  type KeyCall,
+} from "./keys.ts";
+import { presentRefund } from "./refunds.ts";
+import {
+  findPaid,
+  listPaid,
+  readDays,
+  readFailures,
+  readRefundsOf,
+  readRefundTotals,
+  readRefusals,
+  readTotals,
+} from "./store.ts";
+import {
+  networkName,
+  presentDay,
+  presentPaid,
+  presentPaidWhole,
+  presentReason,
+  presentTotals,
+  readSettlementFilters,
+  settlementsCsv,
+} from "./view.ts";
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  acceptEmptyJson(app);
+  app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
+  await app.register(reading);
+  await app.register(refunding);
+  await app.register(keys);
+};
+
+const tags = ["merchants"];
+const DEFAULT_DAYS = 30;
+
+const reading: FastifyPluginAsyncTypebox = async (app) => {
+  const config = { auth: "owner" } as const;
+
+  app.get(
+    "/api/merchant",
+    {
+      config,
+      schema: {
+        tags,
+        operationId: "getMerchant",
+        summary: "What was settled to this wallet: totals, volume per day, and why payments failed",
+        querystring: MerchantQuery,
+        response: { 200: Merchant },
+      },
+    },
+    async ({ owner, query }) => {
+      const days = Number(query.days ?? DEFAULT_DAYS);
+      const { prisma } = app;
+      const [totals, refunded, perDay, failures, refusals] = await Promise.all([
+        readTotals(prisma, owner, days),
+        readRefundTotals(prisma, owner.id, days),
+        readDays(prisma, owner, days),
+        readFailures(prisma, owner, days),
+        readRefusals(prisma, owner.id, days),
+      ]);
+      return {
+        address: getAddress(owner.address),
+        network: owner.chainId === 0 ? null : networkName(owner.chainId),
+        admitted: app.isAdmittedMerchant(owner),
+        needsKey: isClosed(app.config),
+        facilitator: `${app.config.publicUrl}/api/x402`,
+        totals: presentTotals(totals, refunded),
+        days: perDay.map(presentDay),
+        failures: failures.map(presentReason),
+        refusals: refusals.map(presentReason),
+      };
+    },
+  );
+
+  app.get(
+    "/api/merchant/settlements",
+    {
+      config: { ...config, errors: ["invalid_address", "invalid_amount"] },
+      schema: {
+        tags,
+        operationId: "listMerchantSettlements",
+        summary: "Settlements to this wallet, newest first",
+        querystring: MerchantSettlementFilters,
+        response: { 200: MerchantSettlementPage },
+      },
+    },
+    async ({ owner, query }) => {
+      const filter = readSettlementFilters(query, app.config.networks);
+      return toPage(await listPaid(app.prisma, owner, filter), filter.page.limit, presentPaid);
+    },
+  );
+
+  app.get(
+    "/api/merchant/settlements.csv",
+    {
+      config: { ...config, errors: ["invalid_address", "invalid_amount"] },
+      schema: {
+        tags,
+        operationId: "exportMerchantSettlements",
+        summary: "All settlements that match, as CSV",
+        querystring: MerchantExportFilters,
+        produces: ["text/csv"],
+      },
+    },
+    async ({ owner, query }, reply) => {
+      const { page, ...filter } = readSettlementFilters(query, app.config.networks);
+      const lines = settlementsCsv(
+        (chunk) => listPaid(app.prisma, owner, { ...filter, page: chunk }),
+        page,
+      );
+      return reply
+        .type("text/csv; charset=utf-8")
+        .header("content-disposition", 'attachment; filename="settlements.csv"')
+        .send(Readable.from(lines));
+    },
+  );
+
+  app.get(
+    "/api/merchant/settlements/:id",
+    {
+      config,
+      schema: {
+        tags,
+        operationId: "getMerchantSettlement",
+        summary: "One settlement with its refunds",
+        params: IdParams,
+        response: { 200: MerchantSettlementDetail },
+      },
+    },
+    async ({ owner, params }) => {
+      const row = await findPaid(app.prisma, owner, params.id);
+      if (!row)
+        throw new ApiError("not_found", { detail: "There is no such settlement of yours." });
+      return presentPaidWhole(row, await readRefundsOf(app.prisma, [row.id]));
+    },
+  );
+};
+
+const refunding: FastifyPluginAsyncTypebox = async (app) => {
+  app.post(
+    "/api/merchant/settlements/:id/refund",
+    {
+      config: {
+        auth: "owner",
+        limit: "settle",
+        errors: [
+          "not_refundable",
+          "settlement_not_final",
+          "refund_changed",
+          "refund_refused",
+          "insufficient_funds",
+          "amount_below_floor",
+          "gas_budget_exhausted",
+          "relayer_unfunded",
+        ],
+      },
+      schema: {
+        tags,
+        operationId: "refundSettlement",
+        summary: "Give a payment back, or a part of it: a transfer the merchant's wallet signs",
+        description:
+          "Without `authorization` it answers 403 with the transfer to sign, from the wallet that was paid to the payer; the same request with it is relayed, once. Sent again it tells of the same refund. 200: it has ended, and `status` says how; 202: its outcome is not known yet.",
+        params: IdParams,
+        body: RefundRequest,
+        response: { 200: Refund, 202: Refund, 403: RefundProblem },
+      },
+    },
+    async ({ owner, params, body }, reply) => {
+      const { id, address, chainId } = owner;
+      const row = await app.refunds.refund(
+        { id, address, chainId, isAdmitted: app.isAdmittedMerchant(owner) },
+        params.id,
+        body,
+      );
+      const refund = presentRefund(row, networkName(row.chainId));
+      return reply.code(refund.status === "pending" ? 202 : 200).send(refund);
+    },
+  );
+};
+
+const keys: FastifyPluginAsyncTypebox = async (app) => {
+  const callOf = ({ owner, id }: FastifyRequest): KeyCall => ({
+    prisma: app.prisma,
+    owner,
+    requestId: id,
+  });
+
+  app.get(
+    "/api/merchant/keys",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        operationId: "listMerchantKeys",
+        summary: "This merchant's keys, revoked ones included; never the keys themselves",
+        querystring: PageQuery,
+        response: { 200: MerchantKeyPage },
+      },
+    },
+    async ({ owner, query }) => {
+      const page = readPage(query);
+      const rows = await listMerchantKeys(app.prisma, owner.id, page);
+      return toPage(rows, page.limit, viewMerchantKey);
+    },
+  );
+
+  app.post(
+    "/api/merchant/keys",
+    {
+      config: { auth: "owner", errors: ["conflict"] },
+      schema: {
+        tags,
+        operationId: "createMerchantKey",
+        summary: "Make a key for verify and settle (shown this one time)",
+        description:
+          "Whoever signs in may make one, so it opens nothing that is closed to strangers, unless the operator admitted this wallet.",
+        body: CreateMerchantKey,
+        response: { 201: CreatedMerchantKey },
+      },
+    },
+    async (request, reply) => {
+      const { row, key } = await makeMerchantKey(callOf(request), request.body.label?.trim() ?? "");
+      return reply.code(201).send({ key: viewMerchantKey(row), apiKey: key });
+    },
+  );
+
+  app.delete(
+    "/api/merchant/keys/:id",
+    {
+      config: { auth: "owner", second: true },
+      schema: {
+        tags,
+        operationId: "revokeMerchantKey",
+        summary: "Revoke a key, at once and everywhere",
+        params: IdParams,
+        response: { 200: RevokedMerchantKey },
+      },
+    },
+    async (request) => ({
+      key: viewMerchantKey(await revokeMerchantKey(callOf(request), request.params.id)),
+    }),
+  );
+};
+
+export default routes;

@@ -1,0 +1,157 @@
+// Goal: what a merchant reads costs what its own settlements cost: with 60,000 of others no statement reads theirs, nor a table from end to end.
+import t from "tap";
+import type { PoolClient } from "pg";
+import { testApp } from "../helpers/app.ts";
+import { signIn } from "../helpers/owner.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { createPool, type Pool } from "../../server/infra/db/pool.ts";
+import { makeRefund } from "../../server/plugins/merchants/refund-store.ts";
+import { keepRefusals } from "../../server/plugins/merchants/refusals.ts";
+import { ask } from "./world.ts";
+
+const OTHERS = 300;
+const EACH = 200;
+const BIG = new Set(["settlements", "refunds"]);
+
+interface PlanNode {
+  "Node Type": string;
+  "Relation Name"?: string;
+  "Index Name"?: string;
+  "Actual Rows"?: number;
+  "Actual Loops"?: number;
+  "Rows Removed by Filter"?: number;
+  Plans?: PlanNode[];
+}
+interface Scan {
+  node: string;
+  index: string | undefined;
+  rows: number;
+  statement: string;
+}
+
+function scansIn(node: PlanNode, statement: string): Scan[] {
+  const below = (node.Plans ?? []).flatMap((child) => scansIn(child, statement));
+  if (!BIG.has(node["Relation Name"] ?? "") || node["Node Type"] === "ModifyTable") return below;
+  const each = (node["Actual Rows"] ?? 0) + (node["Rows Removed by Filter"] ?? 0);
+  const rows = each * (node["Actual Loops"] ?? 0);
+  return [{ node: node["Node Type"], index: node["Index Name"], rows, statement }, ...below];
+}
+
+/** Postgres tells the plan of whatever runs to the client that runs it. */
+function record(...pools: Pool[]): Scan[] {
+  const scans: Scan[] = [];
+  const known = new WeakSet<PoolClient>();
+  for (const pool of pools)
+    pool.on("acquire", (client) => {
+      if (known.has(client)) return;
+      known.add(client);
+      client.on("notice", ({ message }) => {
+        const json = /^duration: .*plan:\n([^]*)$/.exec(message ?? "")?.[1];
+        if (json === undefined) return;
+        const told = JSON.parse(json) as { Plan: PlanNode; "Query Text": string };
+        scans.push(...scansIn(told.Plan, told["Query Text"]));
+      });
+    });
+  return scans;
+}
+
+t.test("plans of a merchant's reads", async (t) => {
+  const database = await testDatabase(t);
+  const { rows: names } = await database.pool.query<{ name: string }>(
+    "SELECT current_database() AS name",
+  );
+  for (const [setting, value] of Object.entries({
+    session_preload_libraries: "auto_explain",
+    "auto_explain.log_min_duration": "0",
+    "auto_explain.log_nested_statements": "on",
+    "auto_explain.log_analyze": "on",
+    "auto_explain.log_timing": "off",
+    "auto_explain.log_format": "json",
+    "auto_explain.log_level": "notice",
+  }))
+    await database.pool.query(`ALTER DATABASE ${names[0]?.name} SET ${setting} = '${value}'`);
+  const ctx = await testApp(t, { database });
+  const { app } = ctx;
+  const merchant = await signIn(ctx);
+  const payTo = merchant.account.address.toLowerCase();
+  await database.pool.query("ALTER TABLE settlements DISABLE TRIGGER USER");
+  await database.pool.query(
+    `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after,
+       valid_before, signature, relay, status, error_reason, tx_hash, proof, created_at, settled_at, final_at)
+     SELECT '0x' || lpad(to_hex(n), 40, '0'), 84532, $2, '0x' || lpad(to_hex(m * 1000 + n), 64, '0'),
+            'pay_' || m || '_' || n, 'facilitated', CASE m WHEN 0 THEN $1 ELSE '0x' || lpad(to_hex(m), 40, '0') END,
+            n, 0, 1, '', true, CASE n % 10 WHEN 0 THEN 'failed' ELSE 'settled' END,
+            CASE n % 10 WHEN 0 THEN 'test' END, '0x' || lpad(to_hex(m * 1000 + n), 64, '0'), '{"kind":"receipt"}', at, at, at
+       FROM generate_series(0, $3) m, generate_series(1, $4) n,
+            LATERAL (SELECT now() - n * interval '5 hours' AS at) times`,
+    [payTo, ctx.chain.usdc.toLowerCase(), OTHERS, EACH],
+  );
+  await database.pool.query("ALTER TABLE settlements ENABLE TRIGGER USER");
+  await database.pool.query("VACUUM (ANALYZE) settlements, refunds");
+  const scans = record(app.pool, app.prismaPool);
+  const read = async (path: string): Promise<Record<string, unknown>> => {
+    const before = scans.length;
+    const { status, body } = await ask(ctx, merchant, "GET", `/api/merchant${path}`);
+    t.equal(status, 200, path);
+    t.ok(scans.length > before, `${path} was looked into`);
+    return body;
+  };
+  const bad = (): Scan[] =>
+    scans.filter(({ node, rows }) => node === "Seq Scan" || rows > 3 * EACH);
+  await read("?days=90");
+  const { nextCursor } = await read("/settlements?limit=50");
+  await read(`/settlements?limit=50&cursor=${String(nextCursor)}`);
+  await read("/settlements?status=failed&minimum=0.0001");
+  await read(`/settlements?payer=0x${"7".padStart(40, "0")}`);
+  await read("/settlements/pay_0_3");
+  const csv = await app.inject({ url: "/api/merchant/settlements.csv", headers: merchant.headers });
+  t.equal(csv.body.trim().split("\r\n").length, EACH + 1);
+  await keepRefusals(app.pool, [
+    { payee: payTo, chainId: 84_532, operation: "verify", reason: "invalid_payload", count: 3 },
+  ]);
+  const url = new URL(database.url);
+  url.searchParams.set("options", "-c plan_cache_mode=force_generic_plan");
+  const pool = createPool(url.href, { maxConnections: 1 });
+  t.teardown(() => pool.end());
+  const locked = record(pool);
+  const { rows: owners } = await database.pool.query<{ id: string }>(
+    "SELECT id FROM owners WHERE address = $1",
+    [payTo],
+  );
+  const made = await makeRefund(
+    { pool, settlement: app.settlement, fault: async () => undefined },
+    {
+      id: "rfd_plan",
+      owner: { id: owners[0]?.id ?? "", address: payTo as `0x${string}`, chainId: 0 },
+      settlementId: "pay_0_3",
+      authorization: {
+        chainId: 84_532,
+        asset: ctx.chain.usdc,
+        from: payTo as `0x${string}`,
+        to: `0x${"3".padStart(40, "0")}`,
+        value: 3n,
+        validAfter: 0n,
+        validBefore: 4_102_444_800n,
+        nonce: `0x${"a".repeat(64)}`,
+        signature: "0x00",
+      },
+      numberOf: () => 0,
+      merchant: undefined,
+    },
+  );
+  t.same(made, { outcome: "made" });
+  t.ok(locked.length > 0);
+  scans.push(...locked);
+  // Nothing is in it yet: a small table is read as a whole.
+  t.same(
+    bad().filter(({ statement }) => !/FROM refunds r/.test(statement)),
+    [],
+  );
+  t.ok(
+    scans.some(({ index }) => index === "settlements_payee_idx"),
+    "its index serves",
+  );
+  const before = bad().length;
+  await app.pool.query("SELECT count(*) FROM settlements WHERE error_message = 'has no index'");
+  t.ok(bad().length > before, "a scan from end to end is seen");
+});

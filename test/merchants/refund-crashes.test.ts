@@ -1,0 +1,115 @@
+// Goal: whenever the process is killed during a refund, it is paid once or not at all, its part is taken exactly as long as it may be paid, and what provably ended unpaid gives it back.
+import t, { type Test } from "tap";
+import { post as send, startReplica } from "../spending/replica.helper.ts";
+import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
+import { until } from "../helpers/until.ts";
+import {
+  ask,
+  balanceOf,
+  merchantWorld,
+  pay,
+  refundUrl,
+  signedRefund,
+  type World,
+} from "./world.ts";
+
+const usdc = 1_000_000n;
+
+t.test("killed between any two lines", async (t) => {
+  const ctx = await merchantWorld(t, { chainOptions: { blockTimeSeconds: 0.5 } });
+  for (const point of ["locked", "recorded", "accepted", "committed"] as const)
+    await t.test(`when ${point}`, async (t) => {
+      const { merchant, payer, database } = ctx;
+      const id = await pay(ctx, merchant.account.address);
+      const before = await balanceOf(ctx, payer.address);
+      const authorization = await signedRefund(ctx, merchant, id);
+      const doomed = await startReplica(t, ctx, { PURSER_TEST_FAULT: point });
+      const headers = { ...merchant.headers, origin: doomed.url.replace("127.0.0.1", "localhost") };
+      await t.rejects(send(`${doomed.url}${refundUrl(id)}`, headers, { authorization }));
+      await doomed.ended;
+      const { rows } = await database.pool.query("SELECT 1 FROM refunds WHERE settlement_id = $1", [
+        id,
+      ]);
+      // Another process holds the lane: what was committed is paid although nobody asks again.
+      t.equal(rows.length, point === "committed" ? 1 : 0, "all of it or nothing");
+      if (point === "committed")
+        await until(async () => (await balanceOf(ctx, payer.address)) === before + usdc);
+      const again = await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+      t.match(again, { status: 200, body: { status: "settled", amount: "1" } });
+      t.equal(await balanceOf(ctx, payer.address), before + usdc, "paid once");
+      t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+        body: { code: "not_refundable" },
+      });
+    });
+  await expectGasIsAccounted(t, ctx.database.pool);
+});
+
+t.test("unknown stays unknown, and only a proven end gives the part back", async (t: Test) => {
+  const ctx = await merchantWorld(t, { env: { SETTLE_WAIT_MS: "1500" } });
+  const { app, chain, merchant, payer, database } = ctx;
+  const id = await pay(ctx, merchant.account.address);
+  const authorization = await signedRefund(ctx, merchant, id);
+  // The wallet is emptied after the check: the token refuses for now, and nobody knows for how long.
+  app.refundFaults.at = async (point) => {
+    if (point === "accepted") await empty(ctx);
+  };
+  const waiting = await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+  delete app.refundFaults.at;
+  t.match(waiting, { status: 202, body: { status: "pending" } });
+  const taken = async () =>
+    (await ask(ctx, merchant, "GET", `/api/merchant/settlements/${id}`)).body;
+  t.match(await taken(), { refunded: "1", refundable: "0" });
+  t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+    body: { code: "not_refundable" },
+  });
+  // Its time is over: the next block proves that it was not used.
+  await database.pool.query(
+    "UPDATE settlements SET valid_before = extract(epoch FROM now()) WHERE kind = 'refund'",
+  );
+  await until(async () => {
+    await chain.testClient.mine({ blocks: 1 });
+    return (await taken())["refundable"] === "1";
+  });
+  t.match(await taken(), { refunds: [{ status: "failed", txHash: null }] });
+  t.match(
+    await ask(ctx, merchant, "POST", refundUrl(id), { authorization }),
+    { status: 200, body: { status: "failed" } },
+    "the same again tells how it ended",
+  );
+  await database.pool.query("UPDATE settlements SET final_at = NULL WHERE kind = 'refund'");
+  t.match(await taken(), { refundable: "0", refunds: [{ status: "pending" }] }, "not final: taken");
+  await database.pool.query("UPDATE settlements SET final_at = now() WHERE kind = 'refund'");
+  const before = await balanceOf(ctx, payer.address);
+  await chain.mint(merchant.account.address, usdc);
+  const second = await signedRefund(ctx, merchant, id);
+  t.not(second.order["nonce"], authorization.order["nonce"], "another transfer");
+  t.match(await ask(ctx, merchant, "POST", refundUrl(id), { authorization: second }), {
+    status: 200,
+  });
+  t.equal(await balanceOf(ctx, payer.address), before + usdc);
+});
+
+/** All that the merchant holds goes elsewhere. */
+async function empty(ctx: World): Promise<void> {
+  const { chain, merchant } = ctx;
+  const account = merchant.account;
+  await chain.testClient.setBalance({ address: account.address, value: 10n ** 18n });
+  const hash = await chain.walletClient(account).writeContract({
+    address: chain.usdc,
+    abi: [
+      {
+        type: "function",
+        name: "transfer",
+        stateMutability: "nonpayable",
+        inputs: [
+          { name: "to", type: "address" },
+          { name: "value", type: "uint256" },
+        ],
+        outputs: [{ type: "bool" }],
+      },
+    ],
+    functionName: "transfer",
+    args: [ctx.payer.address, await balanceOf(ctx, account.address)],
+  });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+}

@@ -1,0 +1,335 @@
+// Goal: what was settled is given back by its payee's own signature, once, to its payer, and never more than was settled.
+import t from "tap";
+import { keccak256, parseAbi, stringToHex, type Hex } from "viem";
+import { TRANSFER_TYPES, post, signedPayment } from "../facilitator/payments.ts";
+import { permit2Payment } from "../facilitator/permit2-payments.ts";
+import { change } from "../facilitator/bent-payments.ts";
+import { deployWallet } from "../facilitator/wallets.ts";
+import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
+import { freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
+import { approvePermit2 } from "../helpers/permit2.ts";
+import { testApp } from "../helpers/app.ts";
+import {
+  ask,
+  balanceOf,
+  merchantWorld,
+  newAccount,
+  pay,
+  refund,
+  refundUrl,
+  signedRefund,
+  type Owner,
+} from "./world.ts";
+
+const usdc = 1_000_000n;
+const TOKEN = parseAbi(["function blacklist(address)", "function unBlacklist(address)"]);
+
+t.test("refunds", async (t) => {
+  const ctx = await merchantWorld(t);
+  const other = await testApp(t, { database: ctx.database, chain: ctx.chain });
+  const { app, chain, database, merchant, payer } = ctx;
+  const payTo = merchant.account.address;
+  const tokenCall = async (functionName: "blacklist" | "unBlacklist", account: Hex) => {
+    const hash = await chain
+      .walletClient(chain.admin)
+      .writeContract({ address: chain.usdc, abi: TOKEN, functionName, args: [account] });
+    await chain.publicClient.waitForTransactionReceipt({ hash });
+  };
+  const detailOf = async (id: string) =>
+    (await ask(ctx, merchant, "GET", `/api/merchant/settlements/${id}`)).body as {
+      refunded: string;
+      refundable: string;
+      refunds: { status: string; amount: string; txHash: string }[];
+    };
+
+  await t.test("all of it, once, however often it is sent and from wherever", async (t) => {
+    const id = await pay(ctx, payTo);
+    const [mine, theirs] = [await balanceOf(ctx, payTo), await balanceOf(ctx, payer.address)];
+    const authorization = await signedRefund(ctx, merchant, id);
+    const again = await signedRefund(ctx, merchant, id);
+    t.equal(again.order["nonce"], authorization.order["nonce"], "a double click is one transfer");
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, index) =>
+        ask(index % 2 === 0 ? ctx : other, merchant, "POST", refundUrl(id), {
+          authorization: index % 4 === 3 ? again : authorization,
+        }),
+      ),
+    );
+    t.same([...new Set(answers.map(({ status }) => status))], [200], JSON.stringify(answers));
+    t.equal(new Set(answers.map(({ body }) => body["txHash"])).size, 1, "one transaction");
+    t.match(answers[0]?.body, {
+      status: "settled",
+      amount: "1",
+      payer: payer.address,
+      final: true,
+    });
+    t.equal(await balanceOf(ctx, payTo), mine - usdc);
+    t.equal(await balanceOf(ctx, payer.address), theirs + usdc);
+    t.match(await detailOf(id), { refunded: "1", refundable: "0", refunds: [{ amount: "1" }] });
+    t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+      status: 409,
+      body: { code: "not_refundable", refundable: "0" },
+    });
+    const settled = await post(app, "settle", {
+      ...(await signedPayment({
+        chain,
+        payer: merchant.account,
+        payTo: payer.address,
+        amount: "1000000",
+        nonce: authorization.order["nonce"] as Hex,
+        validBefore: String(authorization.order["validBefore"]),
+      })),
+    });
+    t.match(settled, { success: false, errorReason: "duplicate_settlement" }, "it buys nothing");
+  });
+
+  await t.test("20 different refunds at once never exceed what was settled", async (t) => {
+    const id = await pay(ctx, payTo);
+    await chain.mint(payTo, 20n * usdc);
+    const theirs = await balanceOf(ctx, payer.address);
+    const { rows } = await database.pool.query<{
+      chain_id: bigint;
+      asset: string;
+      from_address: string;
+      nonce: string;
+    }>("SELECT chain_id, asset, from_address, nonce FROM settlements WHERE id = $1", [id]);
+    const key = rows[0];
+    if (!key) throw new Error("no settlement");
+    const nonceOf = (number: number): Hex =>
+      keccak256(
+        stringToHex(
+          `purser refund ${key.chain_id} ${key.asset} ${key.from_address} ${key.nonce} ${number}`,
+        ),
+      );
+    const first = await signedRefund(ctx, merchant, id, "0.3");
+    t.equal(first.order["nonce"], nonceOf(0), "of the settlement's own key");
+    const signed = await Promise.all(
+      Array.from({ length: 20 }, async (_, number) => {
+        const order = { ...first.order, nonce: nonceOf(number) };
+        return { order, signature: await signTransfer(merchant, order) };
+      }),
+    );
+    const statuses: number[] = [];
+    for (let round = 0; round < 3 || statuses.slice(-20).includes(503); round += 1) {
+      const answers = await Promise.all(
+        signed.map((authorization, index) =>
+          ask(index % 2 === 0 ? ctx : other, merchant, "POST", refundUrl(id), { authorization }),
+        ),
+      );
+      statuses.push(...answers.map(({ status }) => status));
+    }
+    t.same(
+      // 503: a busy machine; the same is sent again.
+      statuses.filter((status) => ![200, 409, 503].includes(status)),
+      [],
+    );
+    t.equal(await balanceOf(ctx, payer.address), theirs + 900_000n, "three times 0.3 of 1");
+    t.match(await detailOf(id), { refunded: "0.9", refundable: "0.1" });
+    t.match(await ask(ctx, merchant, "POST", refundUrl(id), { amount: "0.11" }), {
+      status: 409,
+      body: { code: "not_refundable", refundable: "0.1" },
+    });
+    t.equal((await refund(ctx, merchant, id)).status, 200, "the rest of it");
+    t.match(await detailOf(id), { refunded: "1", refundable: "0" });
+  });
+
+  await t.test(
+    "signed by somebody else, to somebody else, late, or for another amount",
+    async (t) => {
+      const id = await pay(ctx, payTo);
+      const { order, signature } = await signedRefund(ctx, merchant, id);
+      const send = (authorization: object, more: object = {}) =>
+        ask(ctx, merchant, "POST", refundUrl(id), { authorization, ...more });
+      const stranger = { account: newAccount(), headers: {} };
+      const refused = async (bent: Record<string, string>, by: Owner = merchant) => {
+        const changed = { ...order, ...bent };
+        const { status, body } = await send({
+          order: changed,
+          signature: await signTransfer(by, changed),
+        });
+        return `${status} ${String(body["code"])}`;
+      };
+      t.equal(await refused({}, stranger), "401 invalid_signature");
+      t.equal(await refused({ from: stranger.account.address }, stranger), "401 invalid_signature");
+      t.equal(await refused({ to: newAccount().address }), "422 validation_failed");
+      t.equal(await refused({ nonce: `0x${"7".repeat(64)}` }), "409 refund_changed");
+      t.equal(await refused({ value: "1000001" }), "409 not_refundable");
+      t.equal(await refused({ value: "0" }), "422 invalid_amount");
+      t.equal(await refused({ value: "1" }), "403 amount_below_floor");
+      const now = Math.floor(Date.now() / 1000);
+      t.equal(await refused({ validBefore: String(now - 1) }), "422 signature_expired");
+      t.equal(await refused({ validBefore: String(now + 3_600) }), "422 validation_failed");
+      t.match(await send({ order: { ...order, value: "500000" }, signature }), {
+        body: { code: "invalid_signature" },
+      });
+      t.match(await send({ order, signature }, { amount: "0.5" }), {
+        body: { code: "invalid_amount" },
+      });
+      t.match(await ask(ctx, merchant, "POST", refundUrl(id), { amount: "1e3" }), {
+        body: { code: "invalid_amount" },
+      });
+      const { rows } = await database.pool.query("SELECT 1 FROM refunds WHERE settlement_id = $1", [
+        id,
+      ]);
+      t.equal(rows.length, 0, "nothing was taken");
+      t.equal((await send({ order, signature })).status, 200, "and the right one goes");
+      const half = { ...order, value: "500000" };
+      t.match(
+        await send({ order: half, signature: await signTransfer(merchant, half) }),
+        { body: { code: "refund_changed" } },
+        "the same nonce for another amount",
+      );
+    },
+  );
+
+  await t.test("an empty wallet, a token that refuses, and a payer nobody may pay", async (t) => {
+    const poor = await signIn(ctx);
+    const id = await pay(ctx, poor.account.address);
+    const authorization = await signedRefund(ctx, poor, id);
+    await pay({ ...ctx, payer: poor.account }, newAccount().address);
+    t.match(await ask(ctx, poor, "POST", refundUrl(id), { authorization }), {
+      status: 402,
+      body: { code: "insufficient_funds", fundingAddress: poor.account.address },
+    });
+    await chain.mint(poor.account.address, usdc);
+    await tokenCall("blacklist", payer.address);
+    t.match(await ask(ctx, poor, "POST", refundUrl(id), { authorization }), {
+      status: 422,
+      body: { code: "refund_refused" },
+    });
+    await tokenCall("unBlacklist", payer.address);
+    t.equal((await ask(ctx, poor, "POST", refundUrl(id), { authorization })).status, 200);
+  });
+
+  await t.test("no gas left: refused by name, and nothing is taken", async (t) => {
+    const id = await pay(ctx, payTo);
+    const authorization = await signedRefund(ctx, merchant, id);
+    const setLimit = (perDay: string) =>
+      database.pool.query("UPDATE gas_limits SET per_day = $1 WHERE name = 'payer'", [perDay]);
+    await setLimit("1");
+    const refused = await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+    await setLimit("10000000000000000000");
+    t.match(refused, { status: 429, body: { code: "gas_budget_exhausted" } });
+    t.match(await detailOf(id), { refunded: "0", refundable: "1" });
+    t.equal((await ask(ctx, merchant, "POST", refundUrl(id), { authorization })).status, 200);
+  });
+
+  await t.test("the merchant is told in the transaction that made it so", async (t) => {
+    await database.pool.query(
+      `INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint, retry_at)
+       SELECT 'whk_' || repeat('a', 26), o.id, 'https://hooks.example/', '{refund.settled,refund.failed}', '', 'test', '',
+              now() + interval '1 day' FROM owners o WHERE o.address = $1`,
+      [payTo.toLowerCase()],
+    );
+    const id = await pay(ctx, payTo);
+    const { body } = await refund(ctx, merchant, id, "0.4");
+    const { rows } = await database.pool.query(
+      "SELECT type, subject_id, data FROM notifications WHERE type LIKE 'refund.%'",
+    );
+    t.match(rows, [
+      {
+        type: "refund.settled",
+        subject_id: body["id"],
+        data: { settlementId: id, amount: "0.4", txHash: body["txHash"], status: "settled" },
+      },
+    ]);
+    t.equal(rows.length, 1);
+    await database.pool.query("DELETE FROM webhooks");
+  });
+
+  await t.test("only what is settled and final", async (t) => {
+    const id = await pay(ctx, payTo);
+    await database.pool.query("UPDATE settlements SET final_at = NULL WHERE id = $1", [id]);
+    t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+      status: 409,
+      body: { code: "settlement_not_final", retryable: true },
+    });
+    await database.pool.query("UPDATE settlements SET final_at = now() WHERE id = $1", [id]);
+    const authorization = await signedRefund(ctx, merchant, id);
+    await database.pool.query("UPDATE settlements SET final_at = NULL WHERE id = $1", [id]);
+    t.match(
+      await ask(ctx, merchant, "POST", refundUrl(id), { authorization }),
+      { status: 409, body: { code: "not_refundable" } },
+      "also where it was final when it was asked",
+    );
+  });
+
+  await t.test("payments over Permit2, and what was used of a maximum", async (t) => {
+    await approvePermit2(chain, [payer]);
+    const exact = await permit2Payment({ chain, payer, payTo, amount: 700_000n });
+    const first = await post(app, "settle", exact);
+    t.equal((await refund(ctx, merchant, String(first["paymentId"]))).status, 200);
+    const facilitator = chain.relayer.address;
+    const upto = await permit2Payment({ chain, payer, payTo, facilitator, amount: 900_000n });
+    const charged = await post(app, "settle", change(upto, "paymentRequirements.amount", "250000"));
+    const id = String(charged["paymentId"]);
+    t.match(await ask(ctx, merchant, "GET", `/api/merchant/settlements/${id}`), {
+      body: { scheme: "upto", amount: "0.25", maximum: "0.9", refundable: "0.25" },
+    });
+    t.match(await ask(ctx, merchant, "POST", refundUrl(id), { amount: "0.26" }), {
+      body: { code: "not_refundable" },
+    });
+    t.match(await refund(ctx, merchant, id), { status: 200, body: { amount: "0.25" } });
+  });
+
+  await t.test("a contract account refunds on its own chain, by its own word", async (t) => {
+    const key = newAccount();
+    const wallet = await deployWallet(chain, key.address, "Honest");
+    const message = siweMessage(ctx, { nonce: await freshNonce(app), address: wallet });
+    const entered = await verify(ctx, { message, signature: await key.signMessage({ message }) });
+    const [cookie = ""] = [entered.headers["set-cookie"]].flat();
+    const owner: Owner = {
+      account: key,
+      headers: { ...merchant.headers, cookie: cookie.split(";", 1)[0] ?? "" },
+    };
+    const id = await pay(ctx, wallet);
+    const theirs = await balanceOf(ctx, payer.address);
+    t.match(
+      await ask(ctx, owner, "POST", refundUrl(id), {
+        authorization: {
+          ...(await signedRefund(ctx, owner, id)),
+          signature: `0x${"11".repeat(65)}`,
+        },
+      }),
+      { status: 401, body: { code: "invalid_signature" } },
+    );
+    t.match(await refund(ctx, owner, id), { status: 200, body: { status: "settled" } });
+    t.equal(await balanceOf(ctx, payer.address), theirs + usdc);
+  });
+
+  await t.test("its gas is the merchant's own as a stranger, and accounted", async (t) => {
+    const { rows } = await database.pool.query<{ gas_accounts: string[] }>(
+      "SELECT gas_accounts FROM settlements WHERE kind = 'refund' AND from_address = $1 LIMIT 1",
+      [payTo.toLowerCase()],
+    );
+    t.same(rows[0]?.gas_accounts, [
+      `payee:${payer.address.toLowerCase()}`,
+      `payer:${payTo.toLowerCase()}`,
+      "strangers",
+    ]);
+    await expectGasIsAccounted(t, database.pool);
+  });
+});
+
+/** As a wallet signs what it is shown, whatever that says. */
+async function signTransfer(by: Owner, order: Record<string, string>): Promise<Hex> {
+  const { from, to, value, validAfter, validBefore, nonce } = order;
+  return by.account.signTypedData({
+    domain: {
+      name: "USDC",
+      version: "2",
+      chainId: 5_042_002,
+      verifyingContract: "0x3600000000000000000000000000000000000000",
+    },
+    types: TRANSFER_TYPES,
+    primaryType: "TransferWithAuthorization",
+    message: {
+      from: from as Hex,
+      to: to as Hex,
+      value: BigInt(value ?? 0),
+      validAfter: BigInt(validAfter ?? 0),
+      validBefore: BigInt(validBefore ?? 0),
+      nonce: nonce as Hex,
+    },
+  });
+}

@@ -1,0 +1,90 @@
+// A merchant who was paid, and what it does here: settlements, refunds, keys.
+import type { Test } from "tap";
+import type { Address, Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { post, signedPayment } from "../facilitator/payments.ts";
+import { testApp, type TestApp, type TestAppOptions } from "../helpers/app.ts";
+import { signIn, signOrder, type SignedInOwner } from "../helpers/owner.ts";
+import { ERC20_ABI } from "../helpers/permit2.ts";
+
+export const newAccount = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
+
+export type World = Awaited<ReturnType<typeof merchantWorld>>;
+
+export async function merchantWorld(t: Test, options: TestAppOptions = {}) {
+  const ctx = await testApp(t, options);
+  const merchant = await signIn(ctx);
+  const payer = newAccount();
+  await ctx.chain.mint(payer.address, 1_000_000_000n);
+  return { ...ctx, merchant, payer };
+}
+
+type Paying = Pick<TestApp, "app" | "chain"> & { payer: PrivateKeyAccount };
+
+/** Settles a payment to this address, and answers its id. */
+export async function pay(
+  { app, chain, payer }: Paying,
+  payTo: Address,
+  amount = "1000000",
+): Promise<string> {
+  const body = await signedPayment({ chain, payer, payTo, amount });
+  const answer = await post(app, "settle", body);
+  if (answer["success"] !== true) throw new Error(`not settled: ${JSON.stringify(answer)}`);
+  return String(answer["paymentId"]);
+}
+
+export const balanceOf = ({ chain }: Pick<TestApp, "chain">, account: Address): Promise<bigint> =>
+  chain.publicClient.readContract({
+    address: chain.usdc,
+    abi: ERC20_ABI,
+    functionName: "balanceOf",
+    args: [account],
+  });
+
+type Answer = { status: number; body: Record<string, unknown> };
+export type Owner = Pick<SignedInOwner, "headers"> & {
+  account: Pick<PrivateKeyAccount, "signTypedData">;
+};
+
+export async function ask(
+  { app, config }: Pick<TestApp, "app" | "config">,
+  owner: Pick<SignedInOwner, "headers">,
+  method: "GET" | "POST" | "DELETE",
+  url: string,
+  body?: unknown,
+): Promise<Answer> {
+  const answer = await app.inject({
+    method,
+    url,
+    // One session, whichever replica it is shown to.
+    headers: { ...owner.headers, origin: config.publicUrl },
+    ...(body !== undefined && { payload: JSON.stringify(body) }),
+  });
+  return { status: answer.statusCode, body: answer.json() };
+}
+
+export const refundUrl = (id: string): string => `/api/merchant/settlements/${id}/refund`;
+
+/** Asks what is to be signed, and signs it. */
+export async function signedRefund(
+  ctx: Pick<TestApp, "app" | "config">,
+  owner: Owner,
+  id: string,
+  amount?: string,
+): Promise<{ order: Record<string, string>; signature: Hex }> {
+  const asked = await ask(ctx, owner, "POST", refundUrl(id), { ...(amount && { amount }) });
+  const signed = await signOrder(owner.account, asked.body);
+  if (asked.status !== 403 || !signed)
+    throw new Error(`nothing to sign: ${asked.status} ${JSON.stringify(asked.body)}`);
+  return signed as { order: Record<string, string>; signature: Hex };
+}
+
+export async function refund(
+  ctx: Pick<TestApp, "app" | "config">,
+  owner: Owner,
+  id: string,
+  amount?: string,
+): Promise<Answer> {
+  const authorization = await signedRefund(ctx, owner, id, amount);
+  return ask(ctx, owner, "POST", refundUrl(id), { authorization });
+}

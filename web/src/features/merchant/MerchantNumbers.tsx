@@ -1,0 +1,121 @@
+import type { ReactNode } from "react";
+import { Chart } from "../../components/Chart.tsx";
+import { Columns, Muted, Section, Stat, Stats } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { atomic, formatUsdc } from "../../lib/money.ts";
+import { plural } from "../../lib/plural.ts";
+import type { Merchant } from "../../lib/wire.ts";
+import styles from "./Merchant.module.css";
+
+const integer = new Intl.NumberFormat("en");
+/** Days are those of the books: UTC. */
+const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });
+
+export function MerchantNumbers({
+  merchant,
+  days,
+}: {
+  merchant: Merchant | undefined;
+  days: string;
+}): ReactNode {
+  const bone = <Skeleton shape="figure" />;
+  const totals = merchant?.totals;
+  return (
+    <Stats>
+      <Stat label={`Volume in ${days} days`}>
+        {totals ? <Money amount={totals.volume} /> : bone}
+      </Stat>
+      <Stat
+        label="Settled"
+        note={
+          totals && totals.pending > 0 ? `${integer.format(totals.pending)} on their way` : null
+        }
+      >
+        {totals ? integer.format(totals.settled) : bone}
+      </Stat>
+      <Stat label="Payers">{totals ? integer.format(totals.payers) : bone}</Stat>
+      <Stat label="Failed">{totals ? integer.format(totals.failed) : bone}</Stat>
+      <Stat label="Refunded" note={totals ? plural(totals.refunds, "refund") : undefined}>
+        {totals ? <Money amount={totals.refunded} /> : bone}
+      </Stat>
+    </Stats>
+  );
+}
+
+export function VolumePerDay({ merchant }: { merchant: Merchant }): ReactNode {
+  const { days, totals } = merchant;
+  const summary = `${formatUsdc(totals.volume)} USDC in ${plural(totals.settled, "settlement")} in ${plural(days.length, "day")}.`;
+  return (
+    <Section title="Volume per day" hint={`${summary} Days are UTC.`}>
+      <Chart
+        summary={summary}
+        name="Volume"
+        kind="usdc"
+        bars={days.map(({ day: at, volume }) => ({
+          label: day.format(new Date(at)),
+          value: atomic(volume),
+        }))}
+      />
+    </Section>
+  );
+}
+
+/** Failures in the books, and what was refused before it got there. */
+export function WhyFailed({ merchant }: { merchant: Merchant }): ReactNode {
+  return (
+    <Columns>
+      <Reasons
+        title="Failed settlements"
+        hint="Accepted, and provably not paid."
+        none="No settlement failed."
+        reasons={merchant.failures}
+      />
+      <Reasons
+        title="Refused payments"
+        hint="Verify or settle said no at once; counted by the hour."
+        none="No payment was refused."
+        reasons={merchant.refusals}
+      />
+    </Columns>
+  );
+}
+
+function Reasons({
+  title,
+  hint,
+  none,
+  reasons,
+}: {
+  title: string;
+  hint: string;
+  none: string;
+  reasons: Merchant["failures"];
+}): ReactNode {
+  return (
+    <Section flush title={title} hint={hint}>
+      {reasons.length === 0 && (
+        <p>
+          <Muted>{none}</Muted>
+        </p>
+      )}
+      <ul>
+        {reasons.map(({ reason, message, count, lastAt }) => (
+          <li key={reason} className={styles.reason}>
+            <div>
+              <p>{message}</p>
+              <code>{reason}</code>
+            </div>
+            <div className={styles.count}>
+              <strong>{integer.format(count)}</strong>
+              <Muted>
+                <TimeAgo iso={lastAt} />
+              </Muted>
+            </div>
+          </li>
+        ))}
+      </ul>
+    </Section>
+  );
+}

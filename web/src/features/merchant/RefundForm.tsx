@@ -1,0 +1,86 @@
+import { useMutation } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
+import { Address } from "../../components/Address.tsx";
+import { AmountInput } from "../../components/AmountInput.tsx";
+import { Button } from "../../components/Button.tsx";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Muted, Note, Row, Stack } from "../../components/Layout.tsx";
+import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
+import { NotSigned } from "../../lib/orders/signing.ts";
+import { invalidate } from "../../lib/query-keys.ts";
+import type { MerchantSettlementDetail, NetworkInfo } from "../../lib/wire.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
+import { refund } from "./api.ts";
+import { REFUND_STATUS } from "./words.ts";
+
+interface RefundFormProps {
+  settlement: MerchantSettlementDetail;
+  network: NetworkInfo;
+}
+
+/** A transfer back to the payer, which the merchant's own wallet signs. */
+export function RefundForm({ settlement, network }: RefundFormProps): ReactNode {
+  const { address, second } = useOwner();
+  const { refundable } = settlement;
+  const [amount, setAmount] = useState(refundable);
+  const value = parseUsdc(amount);
+  const give = useMutation({
+    mutationFn: () => refund(settlement, network, { owner: address, amount: canonical(amount) }),
+    onSettled: invalidate.afterRefund,
+  });
+  const error = give.error instanceof NotSigned ? null : give.error;
+  if (give.data)
+    return (
+      <Note tone={give.data.status === "settled" ? "ok" : "warn"}>
+        <p role="status">
+          <strong>{formatUsdc(give.data.amount)} USDC</strong>{" "}
+          {REFUND_STATUS[give.data.status]?.meaning}
+        </p>
+      </Note>
+    );
+  if (refundable === "0") {
+    if (settlement.status !== "settled" || settlement.final) return null;
+    return <Muted>It can be refunded once it is final.</Muted>;
+  }
+  if (second !== null) return <Muted>Sign in with the wallet that was paid to refund it.</Muted>;
+  const isTooMuch = value !== undefined && value > atomic(refundable);
+  const isGood = value !== undefined && value > 0n && !isTooMuch;
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (isGood && !give.isPending) give.mutate();
+      }}
+    >
+      <Stack gap={3}>
+        <AmountInput
+          label="Refund"
+          description={
+            <>
+              Up to {formatUsdc(refundable)} USDC, back to{" "}
+              <Address value={settlement.payer} copy={false} />
+            </>
+          }
+          value={amount}
+          onChange={setAmount}
+          error={isTooMuch ? `${formatUsdc(refundable)} USDC are left of this payment.` : undefined}
+        />
+        {error && <ErrorNotice title="The refund was not made" error={error} />}
+        <Muted>
+          Your wallet signs the transfer and pays it; the gas is paid for you. It cannot be taken
+          back.
+        </Muted>
+        <Row>
+          <Button
+            type="submit"
+            variant="primary"
+            disabled={!isGood}
+            pending={give.isPending && "Waiting for your wallet…"}
+          >
+            Sign and refund
+          </Button>
+        </Row>
+      </Stack>
+    </form>
+  );
+}

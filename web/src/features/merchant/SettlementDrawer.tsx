@@ -1,0 +1,111 @@
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Address, TxHash } from "../../components/Address.tsx";
+import { Badge } from "../../components/Badge.tsx";
+import { Drawer } from "../../components/Dialog.tsx";
+import { KeyValues, Muted, Row, Stack } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
+import { QueryStatus } from "../../components/QueryStatus.tsx";
+import { TimeAgo } from "../../components/RelativeTime.tsx";
+import { Skeleton } from "../../components/Skeleton.tsx";
+import { formatDateTime } from "../../lib/time.ts";
+import type { MerchantSettlementDetail, Refund } from "../../lib/wire.ts";
+import { useExplorer, useNetwork } from "../../shared/info.ts";
+import { settlementQuery } from "./api.ts";
+import styles from "./Merchant.module.css";
+import { RefundForm } from "./RefundForm.tsx";
+import { refundWords, statusOf } from "./words.ts";
+
+export function SettlementDrawer({
+  id,
+  onClose,
+}: {
+  id: string | null;
+  onClose: () => void;
+}): ReactNode {
+  const query = useQuery({ ...settlementQuery(id ?? ""), enabled: id !== null });
+  return (
+    <Drawer opened={id !== null} onClose={onClose} title="Settlement">
+      {query.data ? (
+        <Details settlement={query.data} />
+      ) : (
+        <QueryStatus
+          query={query}
+          what="the settlement"
+          failed="The settlement could not be loaded"
+        >
+          <Skeleton shape="title" />
+          <Skeleton count={8} />
+        </QueryStatus>
+      )}
+    </Drawer>
+  );
+}
+
+function Details({ settlement }: { settlement: MerchantSettlementDetail }): ReactNode {
+  const status = statusOf(settlement);
+  const network = useNetwork(settlement.network);
+  const explorer = useExplorer(settlement.network);
+  return (
+    <Stack gap={5}>
+      <Stack gap={2}>
+        <Money amount={settlement.amount} size="display" />
+        <Row>
+          <Badge tone={status.tone}>{status.label}</Badge>
+          <Muted>
+            <TimeAgo iso={settlement.createdAt} />
+          </Muted>
+        </Row>
+        <Muted>{status.meaning}</Muted>
+      </Stack>
+      {network && (
+        <RefundForm key={settlement.refunded} settlement={settlement} network={network} />
+      )}
+      {settlement.refunds.length > 0 && (
+        <Stack gap={2}>
+          <h3>Refunds</h3>
+          <ul className={styles.refunds}>
+            {settlement.refunds.map((refund) => (
+              <RefundLine key={refund.id} refund={refund} explorer={explorer} />
+            ))}
+          </ul>
+        </Stack>
+      )}
+      <KeyValues
+        rows={[
+          ["Payer", <Address key="payer" value={settlement.payer} full explorerUrl={explorer} />],
+          ["Network", network?.name ?? settlement.network],
+          ["Scheme", settlement.scheme],
+          settlement.maximum !== null && [
+            "Signed maximum",
+            <Money key="maximum" amount={settlement.maximum} />,
+          ],
+          settlement.txHash !== null && [
+            "Transaction",
+            <TxHash key="tx" value={settlement.txHash} explorerUrl={explorer} />,
+          ],
+          settlement.errorReason !== null && [
+            "Reason",
+            <code key="reason">{settlement.errorReason}</code>,
+          ],
+          ["Accepted", formatDateTime(settlement.createdAt)],
+          settlement.settledAt !== null && ["Settled", formatDateTime(settlement.settledAt)],
+          ["Id", <code key="id">{settlement.id}</code>],
+        ]}
+      />
+    </Stack>
+  );
+}
+
+function RefundLine({ refund, explorer }: { refund: Refund; explorer?: string }): ReactNode {
+  const words = refundWords(refund);
+  return (
+    <li className={styles.refund}>
+      <Badge tone={words.tone}>{words.label}</Badge>
+      <span>
+        {refund.txHash !== null && <TxHash value={refund.txHash} explorerUrl={explorer} />}
+      </span>
+      <Money amount={refund.amount} />
+    </li>
+  );
+}

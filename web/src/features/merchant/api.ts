@@ -1,0 +1,133 @@
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { isSameAddress } from "../../lib/address.ts";
+import { api } from "../../lib/api.ts";
+import { serverNowMs } from "../../lib/clock.ts";
+import { formatUsdc, toDecimal } from "../../lib/money.ts";
+import { signed } from "../../lib/orders/signed.ts";
+import { type Ask, OrderMismatch } from "../../lib/orders/signing.ts";
+import { keys } from "../../lib/query-keys.ts";
+import { type Authorization, transferTypedData } from "../../lib/wallet/typed-data.ts";
+import type {
+  CreatedMerchantKey,
+  Merchant,
+  MerchantKey,
+  MerchantSettlement,
+  MerchantSettlementDetail,
+  NetworkInfo,
+  Page,
+  Refund,
+} from "../../lib/wire.ts";
+
+/** Money comes while somebody looks. */
+const FRESH_MS = 5_000;
+
+export const merchantQuery = (days: string) =>
+  queryOptions({
+    queryKey: keys.merchant(days),
+    queryFn: ({ signal }) => api.get<Merchant>("/api/merchant", { signal, query: { days } }),
+    refetchInterval: FRESH_MS,
+  });
+
+export interface SettlementFilter {
+  readonly [name: string]: string | undefined;
+}
+
+const SETTLEMENTS = "/api/merchant/settlements";
+
+export const settlementsQuery = (filter: SettlementFilter) =>
+  infiniteQueryOptions({
+    queryKey: keys.merchantSettlements(filter),
+    queryFn: ({ signal, pageParam }) =>
+      api.get<Page<MerchantSettlement>>(SETTLEMENTS, {
+        signal,
+        query: { ...filter, limit: 25, cursor: pageParam },
+      }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.nextCursor ?? undefined,
+    refetchInterval: FRESH_MS,
+  });
+
+/** A link and no script: the browser writes the file while it comes. */
+export function csvHref(filter: SettlementFilter): string {
+  const given = Object.entries(filter).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, value]],
+  );
+  const query = new URLSearchParams(given).toString();
+  return `${SETTLEMENTS}.csv${query === "" ? "" : `?${query}`}`;
+}
+
+export const settlementQuery = (id: string) =>
+  queryOptions({
+    queryKey: keys.merchantSettlement(id),
+    queryFn: ({ signal }) => api.get<MerchantSettlementDetail>(`${SETTLEMENTS}/${id}`, { signal }),
+  });
+
+/** A transfer is good for 15 minutes, and some for clocks that differ. */
+const MAX_WAIT_MS = 20 * 60_000;
+
+/** Back to the payer, from the wallet that was paid, exactly this amount: nothing else reaches the wallet. */
+function refundAsk(
+  settlement: MerchantSettlement,
+  network: NetworkInfo,
+  { owner, amount }: { owner: string; amount: string },
+): Ask {
+  const what = `${formatUsdc(amount)} USDC`;
+  return {
+    kind: (order) => transferTypedData(network, order as unknown as Authorization),
+    title: `Refund ${what}`,
+    isTold: true,
+    chainId: network.chainId,
+    effect: `It sends ${what} from your wallet. The gas is paid for you.`,
+    read(order) {
+      const { from, to, value, validAfter, validBefore, nonce } = order;
+      const isSame =
+        isSameAddress(String(from), owner) &&
+        isSameAddress(String(to), settlement.payer) &&
+        toDecimal(BigInt(String(value))) === amount &&
+        String(validAfter) === "0" &&
+        Number(validBefore) * 1000 < serverNowMs() + MAX_WAIT_MS &&
+        /^0x[0-9a-f]{64}$/i.test(String(nonce));
+      if (!isSame)
+        throw new OrderMismatch([
+          {
+            what: "Refund",
+            before: `${what} to ${settlement.payer}`,
+            after: `${String(value)} units from ${String(from)} to ${String(to)}`,
+          },
+        ]);
+      return Promise.resolve({
+        changes: [
+          { what: "Amount", before: "", after: what },
+          { what: "Back to the payer", before: "", after: settlement.payer },
+        ],
+        isNews: false,
+      });
+    },
+  };
+}
+
+export const refund = (
+  settlement: MerchantSettlement,
+  network: NetworkInfo,
+  terms: { owner: string; amount: string },
+): Promise<Refund> =>
+  signed(refundAsk(settlement, network, terms), (signature) =>
+    api.post(`${SETTLEMENTS}/${settlement.id}/refund`, { amount: terms.amount, ...signature }),
+  );
+
+export const merchantKeysQuery = infiniteQueryOptions({
+  queryKey: keys.merchantKeys,
+  queryFn: ({ signal, pageParam }) =>
+    api.get<Page<MerchantKey>>("/api/merchant/keys", {
+      signal,
+      query: { limit: 25, cursor: pageParam },
+    }),
+  initialPageParam: undefined as string | undefined,
+  getNextPageParam: (page) => page.nextCursor ?? undefined,
+});
+
+export const createMerchantKey = (label: string): Promise<CreatedMerchantKey> =>
+  api.post("/api/merchant/keys", { label });
+
+export const revokeMerchantKey = (id: string): Promise<unknown> =>
+  api.delete(`/api/merchant/keys/${id}`);
