@@ -14,6 +14,7 @@ import {
   type NetworkConfig,
 } from "./core/network-settings.ts";
 import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
+import { readTracing, type TracingSettings } from "./core/tracing-settings.ts";
 
 /** A day at least: what answers a repeat today must not be gone. */
 const DAYS = "^[1-9][0-9]{0,4}$";
@@ -109,6 +110,7 @@ export interface Config {
   retention: Retention;
   /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
   erc6492Factories: string[];
+  tracing: TracingSettings | undefined;
   /** Present only in the local world: the helpers that must not exist in production. */
   local: LocalFacts | undefined;
 }
@@ -164,6 +166,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const { trust, problem } = readTrust(env.TRUST_PROXY);
   if (problem !== undefined) problems.push(problem);
   const minPayment = parseDecimal(env.MIN_PAYMENT);
+  const tracing = readTracing(environment, problems);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
   if (!isLocal && listed(env.FACILITATOR_API_KEYS).length === 0 && env.FACILITATOR_OPEN !== "true")
@@ -208,6 +211,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
       statisticsDays: Number(env.RETAIN_STATISTICS_DAYS),
     },
     erc6492Factories: listed(env.ERC6492_FACTORIES?.toLowerCase()),
+    tracing,
     local: undefined,
   };
 }

@@ -69,6 +69,10 @@ export function hideConfigured(config: Config): Hide {
     ...config.masterKeys.map(({ key }) => Buffer.from(key).toString("base64")),
     ...config.facilitatorApiKeys,
     ...(config.metricsToken === undefined ? [] : [config.metricsToken]),
+    ...(config.tracing ? secretsOfUrl(config.tracing.tracesUrl) : []),
+    ...(config.tracing?.headers ?? "")
+      .split(/[,=]/)
+      .filter((part) => part.length >= SHORTEST_PASSWORD),
   ]);
 }
 
