@@ -59,6 +59,7 @@ const EnvSchema = Type.Object({
   RETAIN_FACILITATED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
   RETAIN_STATISTICS_DAYS: Type.String({ pattern: DAYS, default: "400" }),
   GAS_CAP_PER_ITEM: Type.String({ pattern: "^[0-9]{5,9}$", default: "300000" }),
+  OPERATOR: Type.Optional(Type.String({ pattern: "^[ -~]{1,100}$" })),
   ERC6492_FACTORIES: Type.Optional(
     Type.String({ pattern: "^\\s*0x[0-9a-fA-F]{40}(\\s*,\\s*0x[0-9a-fA-F]{40})*\\s*$" }),
   ),
@@ -111,6 +112,8 @@ export interface Config {
   /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
   erc6492Factories: string[];
   tracing: TracingSettings | undefined;
+  /** Who is at work, for the record of what operators do. */
+  operator: string | undefined;
   /** Present only in the local world: the helpers that must not exist in production. */
   local: LocalFacts | undefined;
 }
@@ -212,6 +215,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     },
     erc6492Factories: listed(env.ERC6492_FACTORIES?.toLowerCase()),
     tracing,
+    operator: env.OPERATOR,
     local: undefined,
   };
 }
