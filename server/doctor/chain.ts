@@ -3,15 +3,10 @@ import { WebSocket } from "undici";
 import type { Hex } from "viem";
 import type { Config } from "../config.ts";
 import { MULTICALL3_ADDRESS } from "../core/networks.ts";
-import {
-  checkTokenDomain,
-  readHeader,
-  readNativeBalance,
-  readNonce,
-} from "../infra/chain/contracts.ts";
+import { checkTokenDomain, readHeader } from "../infra/chain/contracts.ts";
 import { ChainRpc } from "../infra/chain/rpc.ts";
 import { createChainClient } from "../infra/chain/index.ts";
-import { EXACT_PROXY, PERMIT2, UPTO_PROXY } from "../schemes/permit2/onchain.ts";
+import { SCHEMES } from "../schemes/index.ts";
 import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
 
 type Network = Config["networks"][number];
@@ -119,11 +114,10 @@ async function contractsAt({ name, rpc }: Endpoint): Promise<Finding[]> {
         "Payments cannot share a transaction, nor balances a call: deploy it there.",
       ),
     ];
-  const wanted = {
-    Permit2: PERMIT2,
-    "exact's proxy": EXACT_PROXY.address,
-    "upto's proxy": UPTO_PROXY.address,
-  };
+  const wanted = Object.assign({}, ...SCHEMES.map(({ contracts }) => contracts)) as Record<
+    string,
+    `0x${string}`
+  >;
   const missing: string[] = [];
   for (const [what, address] of Object.entries(wanted))
     if (!(await isThere(address))) missing.push(what);
@@ -134,7 +128,7 @@ async function contractsAt({ name, rpc }: Endpoint): Promise<Finding[]> {
           `missing: ${missing.join(", ")}`,
           "Payments by Permit2 are refused on this network; those of the token itself work.",
         )
-      : ok(check, "Multicall3, Permit2 and its proxies are there"),
+      : ok(check, ["Multicall3", ...Object.keys(wanted)].join(", ")),
   ];
 }
 
@@ -263,83 +257,4 @@ function readJson(data: unknown): Record<string, unknown> | undefined {
   } catch {
     return undefined;
   }
-}
-
-export interface LaneRow {
-  address: string;
-  nextNonce: bigint;
-  pending: bigint;
-  /** Age of the oldest that no block holds. */
-  pendingSeconds: number | null;
-  /** Over the last week, in units of core/gas.ts. */
-  gasPerDay: number;
-}
-
-/** A day's reserve is too little to notice it in time. */
-const LASTS = { warningDays: 7, wrongDays: 1 };
-const SINGLE_GAS = 170_000n;
-const STUCK_SECONDS = 120;
-
-/** Gas and nonces of one relayer's key on one chain. */
-export async function checkLane(
-  network: Network,
-  address: string,
-  known: LaneRow | undefined,
-): Promise<Finding[]> {
-  const check = `relayer ${network.id} ${address}`;
-  const { rpc } = createChainClient(network);
-  try {
-    return await found(
-      check,
-      async () => {
-        const [wei, nonce, price] = await Promise.all([
-          readNativeBalance(rpc, address),
-          readNonce(rpc, address, "latest"),
-          rpc.call<Hex>("eth_gasPrice", []).then(BigInt),
-        ]);
-        const balance = (Number(wei) / 1e18) * (Number(network.nativePriceAtomic) / 1e6);
-        const perDay = (known?.gasPerDay ?? 0) / 1e18;
-        const days = perDay > 0 ? balance / perDay : Number.POSITIVE_INFINITY;
-        const lasts =
-          perDay > 0 ? `lasts ${durationOf(days * 86_400)} as of late` : "nothing was used of late";
-        const says = `${(Number(wei) / 1e18).toFixed(4)} ${network.nativeSymbol}, ${lasts}`;
-        const todo = `Send ${network.nativeSymbol} to ${address}.`;
-        const gas =
-          wei < SINGLE_GAS * price * 2n || days < LASTS.wrongDays
-            ? wrong(check, says, todo)
-            : days < LASTS.warningDays
-              ? warning(check, says, todo)
-              : ok(check, says);
-        return [gas, nonceOf(check, nonce, known)];
-      },
-      { todo: "See the lines about its RPC endpoints." },
-    );
-  } finally {
-    await rpc.close();
-  }
-}
-
-function nonceOf(check: string, onChain: bigint, known: LaneRow | undefined): Finding {
-  const name = `${check} nonces`;
-  if (!known) return ok(name, `at ${onChain}, and never used here`);
-  const { nextNonce, pending, pendingSeconds } = known;
-  if (onChain > nextNonce)
-    return wrong(
-      name,
-      `the chain has ${onChain - nextNonce} more than we signed`,
-      "After a restore expected (the books close it). Otherwise somebody else signs with this key: put in another one, empty the old one.",
-    );
-  if (pendingSeconds !== null && pendingSeconds > STUCK_SECONDS)
-    return wrong(
-      name,
-      `${pending} in flight, the oldest for ${durationOf(pendingSeconds)}`,
-      "Does a replica run, is gas above MAX_FEE_GWEI? It is sent again by itself, dearer each time.",
-    );
-  if (onChain + pending < nextNonce)
-    return warning(
-      name,
-      `the chain expects ${onChain}, we would sign ${nextNonce}, and ${pending} are in flight`,
-      "A node that lags, or a chain that lost blocks: a running replica closes the gap by itself.",
-    );
-  return ok(name, `at ${onChain}, ${pending} in flight`);
 }

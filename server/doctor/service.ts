@@ -1,11 +1,10 @@
-/** The doctor's look at keys, relayers, and what the service reaches or is reached by. */
+/** The doctor's look at keys, and at what the service reaches or is reached by. */
 import { createTransport } from "nodemailer";
 import { fetch } from "undici";
 import { privateKeyToAddress } from "viem/accounts";
 import type { Config } from "../config.ts";
 import { KeyRing, withPrivateKey } from "../plugins/custody/envelope.ts";
 import { countWalletsByKid } from "../plugins/custody/store.ts";
-import { checkLane, type LaneRow } from "./chain.ts";
 import type { Database } from "./database.ts";
 import { found, ok, warning, wrong, type Finding } from "./finding.ts";
 
@@ -87,32 +86,6 @@ async function openSample(
   return undefined;
 }
 
-export async function checkRelayers({ pool }: Database, config: Config): Promise<Finding[]> {
-  // SQL: what each lane has signed, what waits, and what a week of it cost.
-  const { rows } = await pool.query<LaneRow & { chainId: bigint }>(
-    `SELECT l.chain_id AS "chainId", l.address, l.next_nonce AS "nextNonce", t.pending, t.seconds AS "pendingSeconds",
-            t.cost AS "gasPerDay"
-       FROM relayer_lanes l, LATERAL (
-         SELECT count(*) FILTER (WHERE status = 'pending') AS pending,
-                extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE status = 'pending'))::float8 AS seconds,
-                (coalesce(sum(gas_cost), 0) / greatest(least(7, extract(epoch FROM clock_timestamp() - min(created_at)) / 86400), 1))::float8 AS cost
-           FROM relayer_transactions t
-          WHERE t.chain_id = l.chain_id AND t.lane_address = l.address AND created_at > clock_timestamp() - interval '7 days') t`,
-  );
-  const addresses = config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
-  const findings = await Promise.all(
-    config.networks.flatMap((network) =>
-      addresses.map((address) => {
-        const known = rows.find(
-          (row) => Number(row.chainId) === network.chainId && row.address === address.toLowerCase(),
-        );
-        return checkLane(network, address, known);
-      }),
-    ),
-  );
-  return findings.flat();
-}
-
 /** What a browser must be told, whichever proxy stands in front. */
 const HEADERS = ["content-security-policy", "x-content-type-options", "x-request-id"];
 
@@ -139,9 +112,9 @@ export async function checkPublicUrl({ publicUrl }: Config): Promise<Finding[]> 
           "The proxy in front takes headers away: let it pass them on.",
         );
       const parts = JSON.parse(text) as {
-        checks?: Record<string, { ok: boolean; detail: string }>;
+        parts?: Record<string, { ok: boolean; detail: string }>;
       };
-      const bad = Object.entries(parts.checks ?? {}).filter(([, part]) => !part.ok);
+      const bad = Object.entries(parts.parts ?? {}).filter(([, part]) => !part.ok);
       if (answer.status !== 200)
         return wrong(
           check,

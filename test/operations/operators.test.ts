@@ -152,15 +152,20 @@ t.test("the books read again from a block", async (t) => {
     );
     return BigInt(rows[0]?.next ?? "-1");
   };
+  const readFrom = (block: string, why: string) => [
+    "read-again",
+    "--network",
+    NETWORK,
+    "--from-block",
+    block,
+    "--why",
+    why,
+  ];
   await chain.testClient.mine({ blocks: 8 });
   await until(async () => (await cursor()) > 1n, 30_000);
-  const beyond = await operator([
-    ...["read-again", "--network", NETWORK, "--from-block", "999999999", "--why", "x"],
-  ]);
+  const beyond = await operator(readFrom("999999999", "x"));
   t.equal(beyond.code, 1, beyond.output);
-  const done = await operator([
-    ...["read-again", "--network", NETWORK, "--from-block", "1", "--why", "rows were lost"],
-  ]);
+  const done = await operator(readFrom("1", "rows were lost"));
   t.equal(done.code, 0, done.output);
   t.match(await last(), {
     action: "ledger.read_again",

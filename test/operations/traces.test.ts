@@ -2,6 +2,7 @@
 // settles it; it tells nothing it should not; and a collector that is down or hangs costs payments nothing.
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { createRequire } from "node:module";
 import Fastify from "fastify";
 import t, { type Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
@@ -105,6 +106,14 @@ const lane = async (): Promise<string> => {
   return rows[0]?.pid ?? "";
 };
 await until(async () => (await lane()) === String(replica.child.pid), 30_000);
+/** Packages are CommonJS: what was loaded of them is in this cache. The bare interface comes with the metrics' library. */
+const loadedOfIt = (): string[] =>
+  Object.keys(createRequire(import.meta.url).cache).filter((path) =>
+    /@opentelemetry\/(?!api\/)/.test(path),
+  );
+const untraced = await testApp(t, { database, chain });
+const loadedWithout = loadedOfIt();
+await untraced.app.close();
 const made = await market(t, {
   database,
   chain,
@@ -131,6 +140,11 @@ const spend = (trace: ReturnType<typeof newTrace>, memo: string) =>
   );
 
 const named = (spans: readonly Told[], name: string) => spans.find((span) => span.name === name);
+
+t.test("where nothing is configured, nothing of it is loaded", async (t) => {
+  t.same(loadedWithout, []);
+  t.ok(loadedOfIt().length > 20, `${loadedOfIt().length} modules, where it is`);
+});
 
 t.test("a spend is one trace with its block, settled by another process", async (t) => {
   const trace = newTrace();
