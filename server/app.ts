@@ -3,6 +3,7 @@ import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import Fastify, { LogController, type FastifyInstance } from "fastify";
 import type { Config } from "./config.ts";
 import { newId } from "./core/ids.ts";
+import tracing from "./infra/tracing.ts";
 import { metrics, loggerOptions, type LogDestination } from "./infra/telemetry.ts";
 import db from "./infra/db/index.ts";
 import chains from "./infra/chain/index.ts";
@@ -50,7 +51,17 @@ declare module "fastify" {
 }
 
 /** What the modules stand on. */
-const INFRASTRUCTURE = [metrics, db, chains, chainReads, readiness, outbound, jobs, retention];
+const INFRASTRUCTURE = [
+  metrics,
+  tracing,
+  db,
+  chains,
+  chainReads,
+  readiness,
+  outbound,
+  jobs,
+  retention,
+];
 
 /** In this order: a module imports only those before it. */
 const MODULES = [

@@ -20,6 +20,7 @@ import {
   type NetworkConfig,
 } from "./core/network-settings.ts";
 import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
+import { readTracing, type TracingSettings } from "./core/tracing-settings.ts";
 
 /** A day at least: what answers a repeat today must not be gone. */
 const DAYS = "^[1-9][0-9]{0,4}$";
@@ -64,6 +65,7 @@ const EnvSchema = Type.Object({
   RETAIN_FACILITATED_DAYS: Type.String({ pattern: DAYS, default: "90" }),
   RETAIN_STATISTICS_DAYS: Type.String({ pattern: DAYS, default: "400" }),
   GAS_CAP_PER_ITEM: Type.String({ pattern: "^[0-9]{5,9}$", default: "300000" }),
+  OPERATOR: Type.Optional(Type.String({ pattern: "^[ -~]{1,100}$" })),
   ERC6492_FACTORIES: Type.Optional(
     Type.String({ pattern: "^\\s*0x[0-9a-fA-F]{40}(\\s*,\\s*0x[0-9a-fA-F]{40})*\\s*$" }),
   ),
@@ -114,6 +116,9 @@ export interface Config extends FacilitatorAccess {
   retention: Retention;
   /** Factories, in lower case, that may deploy a payer's smart wallet at our gas (ERC-6492). */
   erc6492Factories: string[];
+  tracing: TracingSettings | undefined;
+  /** Who is at work, for the record of what operators do. */
+  operator: string | undefined;
   /** Present only in the local world: the helpers that must not exist in production. */
   local: LocalFacts | undefined;
 }
@@ -170,6 +175,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const { trust, problem } = readTrust(env.TRUST_PROXY);
   if (problem !== undefined) problems.push(problem);
   const minPayment = parseDecimal(env.MIN_PAYMENT);
+  const tracing = readTracing(environment, problems);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
   const access = readFacilitatorAccess(env, environment, problems);
@@ -215,6 +221,8 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
       statisticsDays: Number(env.RETAIN_STATISTICS_DAYS),
     },
     erc6492Factories: listed(env.ERC6492_FACTORIES?.toLowerCase()),
+    tracing,
+    operator: env.OPERATOR,
     local: undefined,
   };
 }

@@ -48,6 +48,18 @@ async function start(running: Running, stopper: { requested: boolean }): Promise
   if (stopper.requested) return finish(running);
   await running.app.listen({ host: config.host, port: config.port });
   console.log(banner(config));
+  void noteChanges(running.app, config);
+}
+
+/** Beside the service: for what an entry costs (slow hashes) nobody waits. */
+async function noteChanges({ prisma, log }: FastifyInstance, config: Config): Promise<void> {
+  try {
+    const { noteBoot } = await import("./plugins/audit/boots.ts");
+    const changed = await noteBoot(prisma, config, process.env);
+    if (changed.length > 0) log.info({ changed }, "the configuration changed since the last start");
+  } catch (error) {
+    log.warn({ err: error }, "a changed configuration is not on record");
+  }
 }
 
 /** Under an advisory lock, so that replicas may start together. */

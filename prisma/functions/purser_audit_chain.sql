@@ -30,7 +30,7 @@ BEGIN
       'ownerId', note.owner_id, 'owner', v_owner.address, 'ownerChainId', v_owner.chain_id,
       'agentId', note.agent_id, 'actor', note.actor, 'action', note.action,
       'before', note.before, 'after', note.after, 'requestId', note.request_id, 'proof', note.proof)::text;
-    v_hash := sha256(v_head.hash || convert_to(v_body, 'UTF8'));
+    v_hash := purser_chain_hash(v_head.hash, v_body);
     INSERT INTO audit_log (owner_id, seq, id, agent_id, action, body, prev_hash, hash, created_at)
     VALUES (note.owner_id, v_head.seq + 1, note.id, note.agent_id, note.action, v_body, v_head.hash, v_hash, v_at);
     UPDATE audit_heads SET seq = v_head.seq + 1, hash = v_hash, at = v_at WHERE owner_id = note.owner_id;

@@ -10,3 +10,9 @@ ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_kept;
 CREATE TRIGGER audit_heads_kept BEFORE DELETE OR TRUNCATE ON audit_heads
   FOR EACH STATEMENT EXECUTE FUNCTION purser_audit_is_kept();
 ALTER TABLE audit_heads ENABLE ALWAYS TRIGGER audit_heads_kept;
+CREATE TRIGGER operator_actions_kept BEFORE UPDATE OR DELETE OR TRUNCATE ON operator_actions
+  FOR EACH STATEMENT EXECUTE FUNCTION purser_audit_is_kept();
+ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept;
+CREATE TRIGGER operator_head_kept BEFORE DELETE OR TRUNCATE ON operator_head
+  FOR EACH STATEMENT EXECUTE FUNCTION purser_audit_is_kept();
+ALTER TABLE operator_head ENABLE ALWAYS TRIGGER operator_head_kept;

@@ -8,6 +8,7 @@ export type IdPrefix =
   | "key"
   | "pay"
   | "aud"
+  | "opr"
   | "lst"
   | "nom"
   | "apr"

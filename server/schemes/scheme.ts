@@ -199,6 +199,8 @@ interface Paying {
   /** A seller's `extra` may describe what we do not sign: then the sentence that says so. */
   whyNotPayable(extra: Fields, network: NetworkFacts): string | undefined;
   authorize(wanted: WantedPayment): Authorization;
+  /** What must be on a network beside the token, or nothing can be paid by it there. */
+  readonly contracts?: Readonly<Record<string, Address>>;
   /** How a nonce is stored whose contract counts apart from the token. */
   readonly noncePrefix?: "permit2:";
   /** The most that may move by it, where that is not its value. */

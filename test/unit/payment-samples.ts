@@ -107,5 +107,6 @@ export const recordOf = (
   searched_up: null,
   searched_down: null,
   look_failures: 0,
+  traceparent: null,
   ...over,
 });

@@ -118,6 +118,7 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   createdAt: new Date(0),
   isFinal: true,
   mayTryAgain: false,
+  traceparent: null,
   settledAt: new Date(0),
   ...over,
 });

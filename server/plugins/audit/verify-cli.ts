@@ -2,7 +2,7 @@
  * `npm run audit:verify`: recomputes every owner's chain and every signature in it, in the database of DATABASE_URL.
  * `npm run audit:verify -- purser-audit.jsonl`: the same for an export, which needs no database.
  *
- * `--owner <id or address>` checks one owner's. `--head <seq>:<hash>` is an end noted earlier, somewhere an intruder
+ * The operators' chain is checked with them. `--operators` checks it alone, `--owner <id or address>` one owner's. `--head <seq>:<hash>` is an end noted earlier, somewhere an intruder
  * does not reach: a chain that was cut or written anew since then cannot have it.
  */
 import { createReadStream, realpathSync } from "node:fs";
@@ -13,7 +13,15 @@ import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type Db } from "../../infra/db/prisma.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
 import { ownersWithAudit, readChain, readHead } from "./store.ts";
-import { readLine, verifyChain, type ChainHead, type ChainRow, type Verdict } from "./verify.ts";
+import { readOperatorHead, readOperators } from "./operators.ts";
+import {
+  readLine,
+  verifyChain,
+  verifyOperators,
+  type ChainHead,
+  type ChainRow,
+  type Verdict,
+} from "./verify.ts";
 
 /** Tells of each chain; false when one does not hold. */
 export async function verifyFile(path: string, noted: ChainHead[], say: Say): Promise<boolean> {
@@ -40,6 +48,11 @@ export async function verifyDatabase(
     isWhole = tell(`${address} (${id})`, verdict, say) && isWhole;
   }
   return isWhole;
+}
+
+export async function verifyOperatorChain(db: Db, noted: ChainHead[], say: Say): Promise<boolean> {
+  const head = await readOperatorHead(db);
+  return tell("operators", await verifyOperators(readOperators(db), [head, ...noted]), say);
 }
 
 type Say = (line: string) => void;
@@ -75,7 +88,11 @@ function readHeadArgument(text: string): ChainHead {
 async function main(): Promise<boolean> {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { owner: { type: "string" }, head: { type: "string", multiple: true } },
+    options: {
+      owner: { type: "string" },
+      operators: { type: "boolean" },
+      head: { type: "string", multiple: true },
+    },
   });
   const noted = (values.head ?? []).map(readHeadArgument);
   const say = (line: string): void => console.log(line);
@@ -86,7 +103,12 @@ async function main(): Promise<boolean> {
     throw new ConfigError(["audit:verify needs DATABASE_URL, or the path of an export"]);
   const pool = createPool(databaseUrl, { maxConnections: 2, applicationName: "purser-audit" });
   try {
-    return await verifyDatabase(createPrisma(pool), { owner: values.owner, noted }, say);
+    const db = createPrisma(pool);
+    const { owner, operators } = values;
+    if (operators === true) return await verifyOperatorChain(db, noted, say);
+    const areWhole = await verifyDatabase(db, { owner, noted }, say);
+    if (owner !== undefined || noted.length > 0) return areWhole;
+    return (await verifyOperatorChain(db, [], say)) && areWhole;
   } finally {
     await pool.end();
   }

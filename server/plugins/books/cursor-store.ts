@@ -159,6 +159,24 @@ export async function rewindCursor(
   ]);
 }
 
+/**
+ * By hand: everything from a block on is read once more. Whoever reads now loses the lease, so that what it has read does
+ * not put the cursor back. Undefined where this chain was never read.
+ */
+export async function readAgainFrom(
+  db: Db,
+  key: CursorKey,
+  nextBlock: bigint,
+): Promise<bigint | undefined> {
+  const before = await readNextBlock(db, key);
+  if (before === undefined) return undefined;
+  await db.ledgerCursor.updateMany({
+    where: idOf(key),
+    data: { nextBlock, lastHash: null, leaseOwner: null, leaseUntil: await databaseNow(db) },
+  });
+  return before;
+}
+
 /** Told of blocks that are gone: those of these that the chain does not show any more are taken back. */
 export async function voidGoneIncoming(
   db: Db,

@@ -190,6 +190,24 @@ export async function healDifference(
   });
 }
 
+/** What a person has looked at and calls over. Answers what that was. */
+export async function healByHand(
+  db: Db,
+  of: { chainId: number; kind: string; key: string | undefined },
+): Promise<{ key: string; agentId: string | null }[]> {
+  const { chainId, kind, key } = of;
+  return db.ledgerDifference.updateManyAndReturn({
+    where: {
+      chainId: BigInt(chainId),
+      kind,
+      healedAt: null,
+      ...(key !== undefined && { key }),
+    },
+    data: { healedAt: await databaseNow(db) },
+    select: { key: true, agentId: true },
+  });
+}
+
 /** A payment that only the chain knows; its id, or undefined where a row was there. */
 export async function insertFound(
   sql: Sql,

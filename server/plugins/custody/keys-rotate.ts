@@ -9,6 +9,7 @@ import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
+import { actAsOperator } from "../audit/operators.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
 import { CustodyError, KeyRing, rewrapWallet } from "./envelope.ts";
 import { countWalletsByKid, lockWalletsNotUnder, updateWrappings } from "./store.ts";
@@ -25,10 +26,14 @@ async function main(): Promise<void> {
   });
   try {
     const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
+    const prisma = createPrisma(pool);
+    const kid = config.masterKeyActive;
+    await actAsOperator(prisma, config, "keys.rotation_began", { kid });
     console.log(`Re-wrapping wallets to master key "${config.masterKeyActive}".`);
-    const { rewrapped, remaining } = await rotateMasterKey(createPrisma(pool), ring, (progress) =>
+    const { rewrapped, remaining } = await rotateMasterKey(prisma, ring, (progress) =>
       console.log(`  ${progress.rewrapped} re-wrapped, ${progress.remaining} left`),
     );
+    await actAsOperator(prisma, config, "keys.rotation_ended", { kid, rewrapped, remaining });
     if (remaining > 0) {
       console.error(
         `${remaining} wallets are held by another run; run this again when it is done.`,

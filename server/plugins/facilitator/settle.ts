@@ -7,6 +7,7 @@
 import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
+import { linkTrace, traced } from "../../infra/tracing.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
 import { AcceptanceUnknown } from "../settlement/accept.ts";
 import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
@@ -102,7 +103,9 @@ export class Settler {
       const row = again ?? newer ?? known;
       return this.#follow({ payment, body, row, proof, isFirst: again !== undefined, options });
     }
-    let checked = await this.#burst.during(() => this.#deps.checker.checkPayment(payment));
+    let checked = await this.#burst.during(() =>
+      traced("facilitator.check", {}, () => this.#deps.checker.checkPayment(payment)),
+    );
     if (!checked.isValid) return refusal(payment.networkName, checked);
     // Nothing was used of what was signed: nothing is sent, and nothing is kept.
     if (payment.amountAtomic === 0n) {
@@ -179,6 +182,8 @@ export class Settler {
     request: Omit<Following, "row" | "isFirst">,
     { created, settlement: row }: { created: boolean; settlement: SettlementRow },
   ): Promise<SettleAnswer> {
+    // An agent's payment is settled in the trace of its fetch; this one is about it as well.
+    linkTrace(row.traceparent);
     const { payment, proof } = request;
     if (created) return this.#follow({ ...request, row, isFirst: true });
     const reason = this.#checkRepeat(payment, row);

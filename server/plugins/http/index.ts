@@ -11,6 +11,7 @@ import ownHost from "./own-host.ts";
 import rateLimits from "./rate-limits.ts";
 import sockets from "./sockets.ts";
 import { ApiError } from "../../errors.ts";
+import { traced } from "../../infra/tracing.ts";
 import { isTooDeep, MAX_JSON_DEPTH } from "../../core/foreign-text.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 
@@ -197,7 +198,9 @@ export const routeAuth = fp(
       if (!authenticate)
         throw new UndeclaredAuth(`Route ${request.routeOptions.url} has no authenticator`);
       try {
-        await authenticate(request, reply);
+        await traced("authenticate", { "purser.credential": auth ?? "none" }, () =>
+          authenticate(request, reply),
+        );
       } catch (error) {
         throw app.refusal(request, reply, error);
       }

@@ -2,6 +2,7 @@
 import { getAddress, type Address, type Hex } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import type { ApiError } from "../../errors.ts";
+import { mark, traced, type TraceAttributes } from "../../infra/tracing.ts";
 import type { Cover } from "../custody/covers.ts";
 import type { Approvals } from "../approvals/approvals.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
@@ -123,7 +124,15 @@ export class AgentReserve {
       this.#withBalance(request),
       this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
-    const reserved = await this.#deps.guardrails.reserve(asked);
+    const reserved = await traced(
+      "guardrails.reserve",
+      { "purser.agent_id": payer.id },
+      async () => {
+        const decided = await this.#deps.guardrails.reserve(asked);
+        mark({ "purser.decision": decided.kind, ...decisionOf(decided) });
+        return decided;
+      },
+    );
     // The owner's word is for one use of one nonce of the token's own: it cannot be given for another contract's.
     const mayAsk = request.requestApproval && scheme.noncePrefix === undefined;
     if (reserved.kind === "denied" && request.nonce !== undefined) return notLiftable(reserved);
@@ -248,6 +257,13 @@ function withoutBalance(
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
+
+/** Its payment, and of a refusal which one; the words of it quote what strangers said. */
+const decisionOf = (decided: ReserveResult): TraceAttributes => ({
+  ...("paymentId" in decided &&
+    decided.paymentId !== null && { "purser.payment_id": decided.paymentId }),
+  ...(decided.kind === "denied" && { "purser.refusal": decided.error.code }),
+});
 
 /** What an owner reads before signing hides nothing: agents repeat what strangers told them. */
 const shownWords = (text: string | null | undefined): string | null =>

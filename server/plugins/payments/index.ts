@@ -5,6 +5,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { formatGas } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
+import { tracedAs } from "../../infra/tracing.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
 import { listAllowlists } from "../agents/payees-store.ts";
@@ -158,8 +159,9 @@ function decoratePaying(app: FastifyInstance): void {
       release: (ref) => releaseKey(pool, ref),
     }),
     allow: (payment) => app.allowances.cover(payment),
-    sign: (agentId, authorization, cover) =>
+    sign: tracedAs("custody.sign", (agentId, authorization, cover) =>
       app.custody.signAuthorization(agentId, authorization, cover),
+    ),
     accept: acceptInGroups({
       acceptAll: (requests) => settlement.acceptAll(pool, requests),
       find: (key) => settlement.findByAuthorization(key),

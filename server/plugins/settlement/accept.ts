@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { Coalescer, type CoalescerOptions } from "../../core/shared-answers.ts";
 import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
+import { traced, traceHere } from "../../infra/tracing.ts";
 import { gasRefusals } from "./gas-store.ts";
 import { type SettlementRecord, acceptSettlement, toRow } from "./store.ts";
 import type { SettlementRequest, SettlementRow } from "./types.ts";
@@ -56,7 +57,11 @@ function inGroups(accepting: Accepting, options: CoalescerOptions): Accept {
     options,
   );
   return async (request) => {
-    const result = await groups.ask(request);
+    // Of whoever asks: its group runs in the name of one of them.
+    const traceparent = traceHere();
+    const result = await traced("settlement.persist", { "purser.payment_id": request.id }, () =>
+      groups.ask(traceparent === null ? request : { ...request, traceparent }),
+    );
     if (result.status === "rejected") throw result.reason;
     return result.value;
   };
@@ -126,16 +131,16 @@ const ACCEPT_TOGETHER = {
   WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
       $8::text[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bytea[], $13::boolean[], $14::bytea[],
-      $15::bytea[], $16::bigint[], $17::text[], $18::numeric[], $19::jsonb[]) AS w (from_address, chain_id, asset, nonce, id, kind,
+      $15::bytea[], $16::bigint[], $17::text[], $18::numeric[], $19::jsonb[], $20::text[]) AS w (from_address, chain_id, asset, nonce, id, kind,
       agent_id, to_address, value, valid_after, valid_before, signature, relay, caller_key_hash, body_hash,
-      accepted_block, gas_accounts, gas_hold, terms)),
+      accepted_block, gas_accounts, gas_hold, terms, traceparent)),
   inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
       valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-      gas_hold, terms)
+      gas_hold, terms, traceparent)
     SELECT from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
       valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block, gas_accounts::text[],
-      gas_hold, terms FROM wanted
+      gas_hold, terms, traceparent FROM wanted
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *)
   SELECT TRUE AS created, * FROM inserted
@@ -204,5 +209,6 @@ function columns(requests: readonly SettlementRequest[]): unknown[][] {
     of(({ gas }) => `{${(gas?.accounts ?? []).map((account) => `"${account}"`).join(",")}}`),
     of(({ gas }) => String(gas?.hold ?? 0n)),
     of(({ authorization: { terms } }) => (terms ? JSON.stringify(terms) : null)),
+    of(({ traceparent }) => traceparent ?? null),
   ];
 }

@@ -48,16 +48,18 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
   const { authorization } = toRow(record);
   const scheme = schemeOf(authorization);
   const capped = (gas: bigint): bigint => (gas < gasCapPerItem ? gas : gasCapPerItem);
-  const { solo } = record;
+  const { solo, traceparent } = record;
   if (record.cancel_signature !== null && scheme.cancelCall) {
     // Signed by an agent's key, which is ours.
     const call = scheme.cancelCall(authorization, toHex(record.cancel_signature));
-    return { ...authorization, record, action: "cancel", call, gas: capped(CANCEL_GAS), solo };
+    const gas = capped(CANCEL_GAS);
+    return { ...authorization, record, action: "cancel", call, gas, solo, traceparent };
   }
   const plan = scheme.planTransfer(authorization);
   return {
     ...authorization,
     record,
+    traceparent,
     action: "transfer",
     call: oneCall(plan),
     gas:

@@ -18,6 +18,7 @@ import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener } from "../../infra/db/listener.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { SilenceWatch } from "../../infra/db/silence.ts";
+import { traced } from "../../infra/tracing.ts";
 import { acceptSettlements } from "./accept.ts";
 import { Refusals } from "./prove.ts";
 import { feeCapsOf } from "./batch.ts";
@@ -129,9 +130,11 @@ export class SettlementEngine implements Settlement {
 
   async wait(id: string, timeoutMs: number, options: WaitOptions = {}): Promise<SettlementOutcome> {
     const { waiters } = this.#deps;
-    if (options.look !== true) return waiters.wait(id, timeoutMs);
-    const stopLooking = await this.#look(id, options.txHash);
-    return waiters.wait(id, timeoutMs).finally(stopLooking);
+    return traced("settlement.wait", { "purser.payment_id": id }, async () => {
+      if (options.look !== true) return waiters.wait(id, timeoutMs);
+      const stopLooking = await this.#look(id, options.txHash);
+      return waiters.wait(id, timeoutMs).finally(stopLooking);
+    });
   }
 
   /** What is proven here reaches the waiter as every outcome does: through the database's word. */

@@ -7,6 +7,7 @@ import { keyOf, type ProvenOutcome, type SettlementRecord } from "./store.ts";
 import { blockAt, Signal, writeOutcomes, type EngineContext } from "./context.ts";
 import { proveExpired } from "./prove.ts";
 import { explainUse } from "./used-by.ts";
+import { traceProven } from "./transaction-trace.ts";
 import { amountIn, authorizationOf, findingIn, proofOf, proveByTransaction } from "./receipts.ts";
 
 /** No key has this address: the lease of the watch lives beside those of the lanes. */
@@ -141,8 +142,10 @@ export class ExternalRelays {
         const { id } = record;
         try {
           const outcome = await prove(record);
-          if (outcome) await writeOutcomes(ctx, [outcome]);
-          else await ctx.watched.postponeLook(ctx.pool, record, false);
+          if (outcome) {
+            await writeOutcomes(ctx, [outcome]);
+            traceProven(record, outcome);
+          } else await ctx.watched.postponeLook(ctx.pool, record, false);
         } catch (error) {
           ctx.log.warn({ err: error, settlement: id }, "could not look at an authorization");
           await ctx.watched.postponeLook(ctx.pool, record, true);
@@ -159,8 +162,10 @@ export class ExternalRelays {
       txHash === undefined
         ? { record: await ctx.settlements.findOpenRecord(ctx.pool, id), outcome: undefined }
         : await proveByTransaction(ctx, id, txHash);
-    if (outcome) await writeOutcomes(ctx, [outcome]);
-    else if (record) await this.check([record]);
+    if (outcome) {
+      await writeOutcomes(ctx, [outcome]);
+      if (record) traceProven(record, outcome);
+    } else if (record) await this.check([record]);
   }
 
   /** Looks for one authorization now and with each new block, until told to stop. */

@@ -53,6 +53,8 @@ export interface Inclusion {
 /** One authorization a transaction carries, with what must move for it to count as paid. */
 export interface CarriedItem extends ExpectedTransfer {
   action: ItemAction;
+  /** Of the trace it was asked for in. */
+  traceparent?: string | null;
 }
 
 export async function acquireLease(

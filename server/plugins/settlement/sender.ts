@@ -27,6 +27,7 @@ import type { Lease } from "./lane-store.ts";
 import { proveRefused, refusalsBy } from "./prove.ts";
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 import type { Slot, Tracker } from "./tracker.ts";
+import { traceProven, TransactionTrace } from "./transaction-trace.ts";
 import { type RefusedItem, weed, type WeedingTerms } from "./weed.ts";
 
 export interface SenderDeps {
@@ -143,24 +144,26 @@ export class Sender {
   /** Simulations of several batches run side by side; signing and nonces go one by one, in order. */
   #dispatch(items: BatchItem[]): void {
     const ahead = [...this.#underway].flat();
+    const takenMs = Date.now();
     this.#underway.add(items);
     this.#deps.onDispatch();
     const weeded = this.#weed(items, ahead).catch(async (error: unknown) => {
       await this.#giveBack(items, error);
       return [];
     });
-    this.#tail = this.#afterTail(this.#tail, items, weeded);
+    this.#tail = this.#afterTail(this.#tail, items, weeded, takenMs);
   }
 
   async #afterTail(
     before: Promise<void>,
     items: BatchItem[],
     weeded: Promise<BatchItem[]>,
+    takenMs: number,
   ): Promise<void> {
     await before;
     const good = await weeded;
     try {
-      if (good.length > 0) await this.#submit(good);
+      if (good.length > 0) await this.#submit(good, takenMs);
     } catch (error) {
       await this.#giveBack(good, error);
     } finally {
@@ -214,6 +217,8 @@ export class Sender {
       "outcome" in proof ? [sayIfGivenUp(proof.outcome, record)] : [],
     );
     await writeOutcomes(ctx, outcomes);
+    for (const { proof, record } of proofs)
+      if ("outcome" in proof) traceProven(record, proof.outcome);
     const delays = new Map<number, BatchItem[]>();
     for (const [index, { proof }] of proofs.entries()) {
       const item = refused[index]?.item;
@@ -223,7 +228,7 @@ export class Sender {
     for (const [delayMs, rows] of delays) await this.#release(rows, delayMs);
   }
 
-  async #submit(items: BatchItem[]): Promise<void> {
+  async #submit(items: BatchItem[], takenMs: number): Promise<void> {
     const { ctx, lease, signer, tracker } = this.#deps;
     if (!this.#deps.isActive()) return this.#release(items, 0);
     const { maxFeeWei, priorityFeeWei } = await this.#fees();
@@ -232,19 +237,17 @@ export class Sender {
     const gasLimit = gasLimitOf(items);
     if (!(await this.#deps.canPay(gasLimit * maxFeeWei))) return this.#release(items, 1_000);
     const tx = { nonce: this.#nextNonce, ...transactionOf(items), gasLimit };
-    const attempt = await signAttempt(signer, ctx.network.chainId, tx, {
-      maxFeeWei,
-      priorityFeeWei,
-      attempt: 1,
-      purpose: "work",
-    });
+    const trace = TransactionTrace.ofBatch(ctx, lease.address, items, takenMs);
+    const step = <T>(name: string, work: () => Promise<T>): Promise<T> =>
+      trace ? trace.within(name, work) : work();
+    const terms = { maxFeeWei, priorityFeeWei, attempt: 1, purpose: "work" } as const;
+    const attempt = await step("settlement.sign", () =>
+      signAttempt(signer, ctx.network.chainId, tx, terms),
+    );
     await ctx.fault("signed");
-    await ctx.lanes.persistTransaction(ctx.pool, lease, {
-      ...tx,
-      attempt,
-      items,
-      sentBlock,
-    });
+    await step("settlement.store", () =>
+      ctx.lanes.persistTransaction(ctx.pool, lease, { ...tx, attempt, items, sentBlock }),
+    );
     this.#nextNonce += 1n;
     const slot = tracker.add({
       ...tx,
@@ -254,6 +257,7 @@ export class Sender {
       included: undefined,
     });
     slot.batch = items;
+    slot.trace = trace;
     await ctx.fault("persisted");
     ctx.meter.batch(items.length);
     // Not awaited: the next batch is signed meanwhile. The answer proves nothing anyway.
@@ -264,7 +268,11 @@ export class Sender {
   async #send(slot: Slot): Promise<void> {
     const { ctx, tracker } = this.#deps;
     try {
-      await tracker.send(slot);
+      const { trace } = slot;
+      await (trace
+        ? trace.within("settlement.broadcast", () => tracker.send(slot))
+        : tracker.send(slot));
+      trace?.sent();
       await ctx.fault("broadcast");
       // Where a block follows at once, nobody waits for the next poll.
       if (ctx.heads.isAnnounced) return;

@@ -53,6 +53,7 @@ export interface SettlementRecord {
   searched_up: bigint | null;
   searched_down: bigint | null;
   look_failures: number;
+  traceparent: string | null;
 }
 
 export function toRow(record: SettlementRecord): SettlementRow {
@@ -85,6 +86,7 @@ export function toRow(record: SettlementRecord): SettlementRow {
     createdAt: record.created_at,
     settledAt: record.settled_at,
     isFinal: record.final_at !== null,
+    traceparent: record.traceparent,
     mayTryAgain:
       record.kind === "facilitated" &&
       record.status === "failed" &&
@@ -108,8 +110,8 @@ const ACCEPT = `
   WITH inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
       valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-      gas_hold, terms)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18, $19)
+      gas_hold, terms, traceparent)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18, $19, $20)
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *),
   attached AS (
@@ -152,6 +154,7 @@ export async function acceptSettlement(
     request.gas?.accounts ?? [],
     String(request.gas?.hold ?? 0n),
     authorization.terms ?? null,
+    request.traceparent ?? null,
   ];
   // A rival's row that was committed after this statement began conflicts but is not visible to it: the
   // next statement sees it.

@@ -10,6 +10,8 @@ import type { Head } from "../../infra/chain/heads.ts";
 import type { BatchItem } from "./batch.ts";
 import { blame } from "./blame.ts";
 import { Mempool, type Refusals } from "./mempool.ts";
+import type { Told } from "./store.ts";
+import { TransactionTrace } from "./transaction-trace.ts";
 import {
   depthOf,
   gasCostOf,
@@ -33,6 +35,8 @@ export interface Slot extends StoredTransaction {
   mined: boolean;
   /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
   batch: BatchItem[] | undefined;
+  /** Where somebody asked for it in a trace. */
+  trace: TransactionTrace | undefined;
 }
 
 const MISSING_FOR_MS = 4_000;
@@ -86,6 +90,7 @@ export class Tracker {
       finishing: false,
       mined: tx.included !== undefined,
       batch: undefined,
+      trace: undefined,
     };
     this.slots.set(tx.nonce, slot);
     return slot;
@@ -179,6 +184,9 @@ export class Tracker {
       slot.missingSinceMs = undefined;
       if (!slot.mined) {
         slot.mined = true;
+        // Signed by an earlier holder of the lease: its traces came with what it carries.
+        slot.trace ??= TransactionTrace.begin(this.#deps.ctx, this.#deps.lease.address, slot.items);
+        slot.trace?.mined(receipt);
         this.#unseen.seen(`nonce ${slot.nonce}`);
         this.#progressBlock = head.number;
         for (const { record } of slot.batch ?? [])
@@ -225,7 +233,11 @@ export class Tracker {
       ...place,
       ...(isFirst && !isVoid && (await blame(ctx, slot, receipt, outcomes))),
     };
-    alarmOf(ctx, await ctx.lanes.finalizeTransaction(ctx.pool, lease, tx, outcomes));
+    const write = (): Promise<Told> => ctx.lanes.finalizeTransaction(ctx.pool, lease, tx, outcomes);
+    const { trace } = slot;
+    alarmOf(ctx, await (trace ? trace.within("settlement.told", write) : write()));
+    trace?.end(receipt, outcomes);
+    slot.trace = undefined;
     if (isFirst) measure(ctx, slot, receipt, outcomes);
     if (isFinal) this.slots.delete(slot.nonce);
     else {
@@ -329,6 +341,7 @@ export class Tracker {
         [],
       ),
     );
+    slot.trace?.end(undefined);
     this.slots.delete(slot.nonce);
     this.#deps.onProgress();
   }

@@ -46,8 +46,9 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
     to_address: string;
     value: bigint;
     terms: SchemeTerms | null;
+    traceparent: string | null;
   }>(
-    `SELECT i.lane_nonce, i.action, i.from_address, i.asset, i.nonce, s.to_address, s.value, s.terms
+    `SELECT i.lane_nonce, i.action, i.from_address, i.asset, i.nonce, s.to_address, s.value, s.terms, s.traceparent
        FROM settlement_transactions i
        JOIN settlements s USING (from_address, chain_id, asset, nonce)
        JOIN relayer_transactions t ON t.chain_id = i.chain_id AND t.lane_address = i.lane_address AND t.nonce = i.lane_nonce
@@ -87,6 +88,7 @@ export async function pendingTransactions(sql: Sql, lane: LaneKey): Promise<Stor
       to: row.to_address,
       value: row.value,
       terms: row.terms,
+      traceparent: row.traceparent,
     });
   }
   return [...byNonce.values()];

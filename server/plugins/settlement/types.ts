@@ -35,6 +35,8 @@ export interface SettlementRequest {
   merchant?: string;
   /** Who pays for its gas, and what is set aside: the engine fills it in for facilitated work and refunds. */
   gas?: { accounts: readonly string[]; hold: bigint };
+  /** Of the trace it is asked for in, where traces are configured. */
+  traceparent?: string;
 }
 
 export interface SettlementRow {
@@ -59,6 +61,7 @@ export interface SettlementRow {
   isFinal: boolean;
   /** A stranger's payment that was refused in flight, and was not tried again yet. */
   mayTryAgain: boolean;
+  traceparent: string | null;
 }
 
 /** Pending means unknown: it may still happen, and only the chain can say. */

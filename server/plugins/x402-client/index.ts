@@ -1,6 +1,7 @@
 /** Fetches what may cost money, on behalf of an agent. */
 import fp from "fastify-plugin";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
+import { traced } from "../../infra/tracing.ts";
 import { notePaidSite } from "../custody/store.ts";
 import { hasSite } from "../agents/payees-store.ts";
 import { unheardBytes } from "../payments/joining-store.ts";
@@ -32,7 +33,10 @@ export default fp(
     app.decorate(
       "x402Client",
       new X402Client({
-        ask: (request) => app.outbound.request({ maxBytes: app.config.fetchMaxBytes, ...request }),
+        ask: (request) =>
+          traced("x402.ask", { "http.request.method": request.method ?? "GET" }, () =>
+            app.outbound.request({ maxBytes: app.config.fetchMaxBytes, ...request }),
+          ),
         maxBytes: app.config.fetchMaxBytes,
         networks: app.config.networks,
         flow: app.payments,

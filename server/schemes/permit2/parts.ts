@@ -69,5 +69,6 @@ export function permit2Parts(own: {
     reasonExpired: REASON_EXPIRED,
     noncePrefix: "permit2:",
     spender: PERMIT2,
+    contracts: { Permit2: PERMIT2, [`its proxy ${own.proxy.address}`]: own.proxy.address },
   } satisfies Partial<Scheme<Permit2Payment>>;
 }

@@ -1,0 +1,36 @@
+/** Where traces go, by the names every OpenTelemetry SDK reads. What is not asked for here, the SDK reads itself. */
+
+export interface TracingSettings {
+  /** Takes OTLP over HTTP, as JSON. */
+  tracesUrl: string;
+  serviceName: string;
+  /** What an exporter sends to prove itself; never to be told. */
+  headers: string | undefined;
+}
+
+/** Undefined: no traces, and nothing of them is loaded. */
+export function readTracing(
+  environment: Record<string, string | undefined>,
+  problems: string[],
+): TracingSettings | undefined {
+  const read = (key: string): string | undefined => environment[key] || undefined;
+  const base = read("OTEL_EXPORTER_OTLP_ENDPOINT");
+  const own = read("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+  const serviceName = read("OTEL_SERVICE_NAME") ?? "purser";
+  const headers = read("OTEL_EXPORTER_OTLP_HEADERS");
+  const protocol = read("OTEL_EXPORTER_OTLP_PROTOCOL") ?? "http/json";
+  const isOff =
+    read("OTEL_SDK_DISABLED")?.toLowerCase() === "true" || read("OTEL_TRACES_EXPORTER") === "none";
+  const [key, url] =
+    own === undefined
+      ? ["OTEL_EXPORTER_OTLP_ENDPOINT", base && `${base.replace(/\/$/, "")}/v1/traces`]
+      : ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", own];
+  if (url === undefined || isOff) return undefined;
+  if (!/^https?:\/\/./.test(url) || !URL.canParse(url))
+    problems.push(`${key} must be an http(s) URL`);
+  if (protocol !== "http/json")
+    problems.push(
+      "OTEL_EXPORTER_OTLP_PROTOCOL must be http/json (collectors take it where they take http/protobuf)",
+    );
+  return { tracesUrl: url, serviceName, headers };
+}

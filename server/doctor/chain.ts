@@ -1,0 +1,260 @@
+/** The doctor's look at one network: each RPC endpoint by itself, and all together. */
+import { WebSocket } from "undici";
+import type { Hex } from "viem";
+import type { Config } from "../config.ts";
+import { MULTICALL3_ADDRESS } from "../core/networks.ts";
+import { checkTokenDomain, readHeader } from "../infra/chain/contracts.ts";
+import { ChainRpc } from "../infra/chain/rpc.ts";
+import { createChainClient } from "../infra/chain/index.ts";
+import { SCHEMES } from "../schemes/index.ts";
+import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
+
+type Network = Config["networks"][number];
+
+interface Endpoint {
+  name: string;
+  rpc: ChainRpc;
+  network: Network;
+}
+
+interface Head {
+  name: string;
+  rpc: ChainRpc;
+  number: bigint;
+  timestampSeconds: number;
+}
+
+/** As far as the books read at once. */
+const SPAN = 2_000n;
+const LAG = { warningSeconds: 15, wrongSeconds: 60 };
+const OLD = 100_000n;
+const HEAR_MS = 15_000;
+
+export async function checkChain(network: Network): Promise<Finding[]> {
+  // By its host alone: the rest of a URL may be its key.
+  const endpoints = network.rpcUrls.map((url, index) => ({
+    name: `rpc ${network.id} #${index + 1} (${new URL(url).host})`,
+    rpc: new ChainRpc({ urls: [url] }),
+    network,
+  }));
+  try {
+    const each = await Promise.all(endpoints.map((endpoint) => checkEndpoint(endpoint)));
+    const heads = each.flatMap(({ head }) => head ?? []);
+    const heard = network.wsUrls.map((url, index) => checkAnnouncements(network, url, index));
+    return [
+      ...each.flatMap(({ findings }) => findings),
+      ...(await together(network, heads)),
+      ...(await Promise.all(heard)),
+    ];
+  } finally {
+    await Promise.all(endpoints.map(({ rpc }) => rpc.close()));
+  }
+}
+
+async function checkEndpoint(
+  endpoint: Endpoint,
+): Promise<{ findings: Finding[]; head: Head | undefined }> {
+  const { name, rpc, network } = endpoint;
+  let head: Head | undefined;
+  const findings = await found(
+    name,
+    async () => {
+      const chainId = Number(await rpc.call<Hex>("eth_chainId", []));
+      if (chainId !== network.chainId)
+        return wrong(
+          name,
+          `is of chain ${chainId}, not ${network.chainId}`,
+          `Take it out of RPC_URL_${network.chainId}.`,
+        );
+      const block = await rpc.call<{ number: Hex; timestamp: Hex }>("eth_getBlockByNumber", [
+        "latest",
+        false,
+      ]);
+      const number = BigInt(block.number);
+      head = { name, rpc, number, timestampSeconds: Number(block.timestamp) };
+      return [
+        ok(name, `answers, at block ${number}`),
+        ...(await tokenOf(endpoint)),
+        ...(await contractsAt(endpoint)),
+        ...(await logsAt(endpoint, number)),
+      ];
+    },
+    { todo: `Does the provider run, is its key in RPC_URL_${network.chainId} right?` },
+  );
+  return { findings, head };
+}
+
+async function tokenOf({ name, rpc, network }: Endpoint): Promise<Finding[]> {
+  const client = createChainClient(network);
+  try {
+    const result = await checkTokenDomain({ ...client, rpc });
+    const check = `${name} token`;
+    if (result.ok) return [ok(check, "signs as ours: DOMAIN_SEPARATOR is the same")];
+    const says =
+      result.actual === undefined
+        ? `there is no USDC at ${network.usdc.address}`
+        : `DOMAIN_SEPARATOR is ${result.actual}, and ours ${result.expected}`;
+    return [
+      wrong(check, says, "No payment would be taken: is the endpoint of another chain, or a fork?"),
+    ];
+  } finally {
+    await client.rpc.close();
+  }
+}
+
+async function contractsAt({ name, rpc }: Endpoint): Promise<Finding[]> {
+  const check = `${name} contracts`;
+  const isThere = async (address: string): Promise<boolean> =>
+    (await rpc.call<Hex>("eth_getCode", [address, "latest"])).length > 2;
+  if (!(await isThere(MULTICALL3_ADDRESS)))
+    return [
+      wrong(
+        check,
+        `Multicall3 is not at ${MULTICALL3_ADDRESS}`,
+        "Payments cannot share a transaction, nor balances a call: deploy it there.",
+      ),
+    ];
+  const wanted = Object.assign({}, ...SCHEMES.map(({ contracts }) => contracts)) as Record<
+    string,
+    `0x${string}`
+  >;
+  const missing: string[] = [];
+  for (const [what, address] of Object.entries(wanted))
+    if (!(await isThere(address))) missing.push(what);
+  return [
+    missing.length > 0
+      ? warning(
+          check,
+          `missing: ${missing.join(", ")}`,
+          "Payments by Permit2 are refused on this network; those of the token itself work.",
+        )
+      : ok(check, ["Multicall3", ...Object.keys(wanted)].join(", ")),
+  ];
+}
+
+async function logsAt({ name, rpc, network }: Endpoint, head: bigint): Promise<Finding[]> {
+  const from = head > SPAN ? head - SPAN + 1n : 0n;
+  const tag = (number: bigint): Hex => `0x${number.toString(16)}`;
+  const logs = await found(
+    `${name} logs`,
+    async () => {
+      const topics = [`0x${"0".repeat(63)}1`];
+      const filter = {
+        address: network.usdc.address,
+        fromBlock: tag(from),
+        toBlock: tag(head),
+        topics,
+      };
+      await rpc.call("eth_getLogs", [filter]);
+      return ok(`${name} logs`, `${head - from + 1n} blocks at once`);
+    },
+    {
+      todo: `The books read up to ${SPAN} blocks at once: choose a plan or a provider that answers that.`,
+    },
+  );
+  const old = head > OLD ? head - OLD : 1n;
+  const states = await found(
+    `${name} archive`,
+    async () => {
+      await rpc.call("eth_getBalance", [MULTICALL3_ADDRESS, tag(old < head ? old : head)]);
+      return ok(`${name} archive`, `has the state of ${head - old} blocks ago`);
+    },
+    {
+      level: "warning",
+      todo: "Works without; who took a relayer's nonce is then searched block by block.",
+    },
+  );
+  return [...logs, ...states];
+}
+
+/** Do they tell of one chain, at one time, and is it now? */
+async function together(network: Network, heads: readonly Head[]): Promise<Finding[]> {
+  const [first, ...rest] = heads;
+  if (!first) return [];
+  const findings: Finding[] = [];
+  const check = `chain ${network.id}`;
+  const newest = heads.reduce((one, other) => (other.number > one.number ? other : one), first);
+  const ageSeconds = Date.now() / 1_000 - newest.timestampSeconds;
+  const atMost = Math.max(60, (network.blockTimeMs / 1_000) * 20);
+  const clockTodo =
+    "Is this machine's clock right? Otherwise the chain stands still, or the nodes lag.";
+  if (ageSeconds > atMost)
+    findings.push(wrong(check, `its newest block is ${durationOf(ageSeconds)} old`, clockTodo));
+  else if (ageSeconds < -15)
+    findings.push(
+      wrong(check, `its newest block is ${durationOf(-ageSeconds)} ahead of our clock`, clockTodo),
+    );
+  else findings.push(ok(check, `its clock is ${durationOf(Math.max(0, ageSeconds))} behind ours`));
+  for (const head of heads) {
+    const lagSeconds = newest.timestampSeconds - head.timestampSeconds;
+    if (lagSeconds <= LAG.warningSeconds) continue;
+    const says = `${newest.number - head.number} blocks (${durationOf(lagSeconds)}) behind ${newest.name}`;
+    const todo = "Put it last in its list, or change the provider.";
+    findings.push(
+      lagSeconds > LAG.wrongSeconds ? wrong(head.name, says, todo) : warning(head.name, says, todo),
+    );
+  }
+  const lowest = heads.reduce((low, { number }) => (number < low ? number : low), first.number);
+  const depth = BigInt(network.confirmations);
+  const common = lowest > depth ? lowest - depth : 0n;
+  const hashes = await Promise.all(
+    [first, ...rest].map(async ({ name, rpc }) => {
+      const header = await readHeader(rpc, common).catch(() => undefined);
+      return { name, hash: header?.hash };
+    }),
+  );
+  const other = hashes.find(({ hash }) => hash !== undefined && hash !== hashes[0]?.hash);
+  if (other && hashes[0]?.hash !== undefined)
+    findings.push(
+      wrong(
+        other.name,
+        `has another final block ${common} than ${first.name}`,
+        "One of them is of a fork: compare with an explorer, and take it out.",
+      ),
+    );
+  return findings;
+}
+
+function checkAnnouncements(network: Network, url: string, index: number): Promise<Finding> {
+  const check = `announcements ${network.id} #${index + 1} (${new URL(url).host})`;
+  const atMostMs = Math.min(Math.max(network.blockTimeMs * 3, 3_000), HEAR_MS);
+  return new Promise((resolve) => {
+    const socket = new WebSocket(url);
+    let isSubscribed = false;
+    const end = (finding: Finding): void => {
+      clearTimeout(timer);
+      socket.close();
+      resolve(finding);
+    };
+    const todo =
+      "Blocks are asked for instead, a little later: change the endpoint, or take it out.";
+    const timer = setTimeout(
+      () =>
+        end(
+          isSubscribed
+            ? warning(check, `no block was announced in ${durationOf(atMostMs / 1_000)}`, todo)
+            : warning(check, "does not announce new blocks", todo),
+        ),
+      atMostMs,
+    );
+    socket.addEventListener("open", () =>
+      socket.send(
+        JSON.stringify({ jsonrpc: "2.0", id: 1, method: "eth_subscribe", params: ["newHeads"] }),
+      ),
+    );
+    socket.addEventListener("error", () => end(warning(check, "cannot be reached", todo)));
+    socket.addEventListener("message", ({ data }) => {
+      const said = readJson(data);
+      if (said?.["id"] === 1) isSubscribed = said["result"] !== undefined;
+      else if (said?.["method"] === "eth_subscription") end(ok(check, "announces new blocks"));
+    });
+  });
+}
+
+function readJson(data: unknown): Record<string, unknown> | undefined {
+  try {
+    return JSON.parse(String(data)) as Record<string, unknown>;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,80 @@
+/**
+ * `npm run doctor`: looks at a deployment by the same configuration as the server, and changes nothing.
+ *
+ * One line for each check: ok, warning, or wrong with what to do. `--json` for programs, `--only <area>` for a part of it.
+ * Ends with 0 where all is well, 1 with warnings, 2 where something is wrong.
+ */
+import { realpathSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { ConfigError, loadConfig } from "../config.ts";
+import { hideConfigured } from "../infra/telemetry.ts";
+import { checkChain } from "./chain.ts";
+import { checkDatabase, openReadOnly } from "./database.ts";
+import { checkRelayers } from "./relayers.ts";
+import { exitCodeOf, found, linesOf, ok, wrong, type Finding } from "./finding.ts";
+import { checkKeys, checkMail, checkPublicUrl, checkTraces } from "./service.ts";
+
+type Environment = Record<string, string | undefined>;
+
+/** What can be looked at by itself. */
+export const AREAS = ["database", "keys", "relayers", "chains", "url", "mail", "traces"] as const;
+export type Area = (typeof AREAS)[number];
+
+export async function examine(
+  environment: Environment,
+  only: readonly Area[] = AREAS,
+): Promise<Finding[]> {
+  let config;
+  try {
+    config = loadConfig(environment);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const todo = "The server would not start; the README's table has every key.";
+    return error.problems.map((problem) => wrong("configuration", problem, todo));
+  }
+  if (config.databaseUrl === undefined)
+    return [
+      wrong(
+        "configuration",
+        "everything is embedded: there is no deployment to look at",
+        "Run it with the environment of a replica (DATABASE_URL, RPC_URL_<chainId>, ...).",
+      ),
+    ];
+  const database = openReadOnly(config.databaseUrl);
+  const { networks } = config;
+  const looks: Record<Area, () => Promise<Finding[]>> = {
+    database: () => checkDatabase(database, config),
+    keys: () => checkKeys(database, config),
+    relayers: () => checkRelayers(database, config),
+    chains: async () => (await Promise.all(networks.map((network) => checkChain(network)))).flat(),
+    url: () => checkPublicUrl(config),
+    mail: () => checkMail(environment["SMTP_URL"]),
+    traces: () => checkTraces(config),
+  };
+  const hide = hideConfigured(config);
+  try {
+    const findings = await Promise.all(
+      AREAS.filter((area) => only.includes(area)).map((area) =>
+        found(area, looks[area], { todo: "See the lines about the database." }),
+      ),
+    );
+    const all = [ok("configuration", `${config.mode}, as the server reads it`), ...findings.flat()];
+    // Errors of libraries are told here as they come.
+    return all.map((finding) => ({ ...finding, says: hide(finding.says) }));
+  } finally {
+    await database.close();
+  }
+}
+
+// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
+  const { values } = parseArgs({
+    options: { json: { type: "boolean" }, only: { type: "string", multiple: true } },
+  });
+  const only = AREAS.filter((area) => values.only?.includes(area) ?? true);
+  const findings = await examine(process.env, only);
+  if (values.json) console.log(JSON.stringify(findings, null, 2));
+  else for (const finding of findings) for (const line of linesOf(finding)) console.log(line);
+  process.exitCode = exitCodeOf(findings);
+}

@@ -1,0 +1,268 @@
+/** The doctor's look at Postgres: what it is set to, whether it is this build's, and what waits in it. */
+import { createPool, type Pool } from "../infra/db/pool.ts";
+import { createPrisma, type PrismaClient } from "../infra/db/prisma.ts";
+import { pendingMigrations, readFunctions, readMigrations } from "../infra/db/migrate.ts";
+import type { Config } from "../config.ts";
+import { verifyOperatorChain } from "../plugins/audit/verify-cli.ts";
+import { countOpenDifferences } from "../plugins/books/store.ts";
+import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
+
+export interface Database {
+  pool: Pool;
+  prisma: PrismaClient;
+  close(): Promise<void>;
+}
+
+/** Postgres itself refuses whatever would write. */
+export function openReadOnly(databaseUrl: string): Database {
+  const url = new URL(databaseUrl);
+  const own = url.searchParams.get("options") ?? "";
+  url.searchParams.set("options", `${own} -c default_transaction_read_only=on`.trim());
+  const pool = createPool(url.href, { maxConnections: 3, applicationName: "purser-doctor" });
+  pool.on("error", () => undefined);
+  const prisma = createPrisma(pool);
+  return {
+    pool,
+    prisma,
+    async close() {
+      await prisma.$disconnect();
+      await pool.end();
+    },
+  };
+}
+
+const OLDEST_VERSION = 14;
+const CLOCK = { warning: 1, wrong: 10 };
+const DUE_SECONDS = 300;
+const STUCK_SECONDS = 120;
+/** Retention runs hourly; a day late it does not run at all. */
+const LATE_HOURS = 24;
+
+export async function checkDatabase(
+  { pool, prisma }: Database,
+  config: Config,
+): Promise<Finding[]> {
+  const look = (check: string, todo: string, run: () => Promise<Finding | Finding[]>) =>
+    found(check, run, { todo });
+  const reached = await look("database", "Is DATABASE_URL right, does Postgres run?", () =>
+    version(pool),
+  );
+  if (reached.some(({ level }) => level === "wrong")) return reached;
+  const TODO = "See the reason, and run the doctor again.";
+  const rest = await Promise.all([
+    look("database durability", TODO, () => durability(pool)),
+    look("database clock", TODO, () => clock(pool)),
+    look("database migrations", "Start one replica of this build: it applies them.", () =>
+      migrations(pool),
+    ),
+    look("database functions", "Start one replica of this build: it makes them anew.", () =>
+      functions(pool),
+    ),
+    look("database size", TODO, () => retention(pool, config)),
+    look("job queue", "Start a replica: it makes the queue.", () => jobs(pool)),
+    look("payments waiting", TODO, () => waiting(pool)),
+    look("ledger", TODO, () => differences(prisma)),
+    look("operators' record", TODO, () => record(prisma)),
+  ]);
+  return [...reached, ...rest.flat()];
+}
+
+async function version(pool: Pool): Promise<Finding> {
+  // SQL: the server's own settings.
+  const { rows } = await pool.query<{ version: string; number: number }>(
+    "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number",
+  );
+  const { version: named = "?", number = 0 } = rows[0] ?? {};
+  return number >= OLDEST_VERSION * 10_000
+    ? ok("database", `Postgres ${named} answers`)
+    : wrong("database", `Postgres ${named} is too old`, `Use Postgres ${OLDEST_VERSION} or newer.`);
+}
+
+async function durability(pool: Pool): Promise<Finding> {
+  // SQL: the server's own settings.
+  const { rows } = await pool.query<{ name: string; setting: string }>(
+    "SELECT name, setting FROM pg_settings WHERE name IN ('synchronous_commit', 'fsync', 'full_page_writes', 'synchronous_standby_names')",
+  );
+  const set = new Map(rows.map(({ name, setting }) => [name, setting]));
+  const off = ["synchronous_commit", "fsync", "full_page_writes"].filter(
+    (name) => set.get(name) === "off",
+  );
+  if (off.length > 0)
+    return wrong(
+      "database durability",
+      `${off.join(", ")} off: a crash of the server forgets payments that were told`,
+      `ALTER SYSTEM SET ${off[0]} = on; SELECT pg_reload_conf(); and look whether ALTER DATABASE or ALTER ROLE sets it.`,
+    );
+  const commit = set.get("synchronous_commit") ?? "?";
+  const hasStandby = (set.get("synchronous_standby_names") ?? "") !== "";
+  return hasStandby && commit === "local"
+    ? warning(
+        "database durability",
+        "synchronous_commit is local: a standby may lack payments that were told",
+        "Set synchronous_commit to on.",
+      )
+    : ok("database durability", `synchronous_commit ${commit}, fsync on`);
+}
+
+async function clock(pool: Pool): Promise<Finding> {
+  const beforeMs = Date.now();
+  // SQL: the clock that judges all times.
+  const { rows } = await pool.query<{ now: Date }>("SELECT clock_timestamp() AS now");
+  const apartSeconds =
+    Math.abs((rows[0]?.now.getTime() ?? 0) - (beforeMs + Date.now()) / 2) / 1_000;
+  const says = `${durationOf(apartSeconds)} from this machine's`;
+  const todo = "Let both machines keep time by NTP.";
+  if (apartSeconds > CLOCK.wrong) return wrong("database clock", says, todo);
+  return apartSeconds > CLOCK.warning
+    ? warning("database clock", says, todo)
+    : ok("database clock", says);
+}
+
+async function migrations(pool: Pool): Promise<Finding> {
+  // SQL: the table of migrations is no model.
+  const pending = await pendingMigrations((sql) => pool.query(sql));
+  if (pending.length > 0)
+    return wrong(
+      "database migrations",
+      `${pending.length} pending, first ${pending[0] ?? ""}`,
+      "Start one replica of this build: it applies them.",
+    );
+  // SQL: the table of migrations is no model.
+  const { rows } = await pool.query<{ name: string; checksum: string }>(
+    "SELECT migration_name AS name, checksum FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL",
+  );
+  const own = new Map((await readMigrations()).map(({ name, checksum }) => [name, checksum]));
+  const other = rows.filter(({ name, checksum }) => own.has(name) && own.get(name) !== checksum);
+  if (other.length > 0)
+    return wrong(
+      "database migrations",
+      `${other[0]?.name ?? ""} was applied in another form`,
+      "This database belongs to another build: check DATABASE_URL, or deploy that build.",
+    );
+  const newer = rows.filter(({ name }) => !own.has(name));
+  return newer.length > 0
+    ? warning(
+        "database migrations",
+        `${newer[0]?.name ?? ""} is not of this build: a newer one was here`,
+        "Deploy the newer build, or know that you went back.",
+      )
+    : ok("database migrations", `all ${own.size} applied`);
+}
+
+/** As the files say, not only as the table of what was applied says. */
+async function functions(pool: Pool): Promise<Finding> {
+  const files = await readFunctions();
+  // SQL: the catalogue.
+  const { rows } = await pool.query<{ name: string; source: string }>(
+    "SELECT proname AS name, prosrc AS source FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND proname LIKE 'purser\\_%'",
+  );
+  const there = new Map(rows.map(({ name, source }) => [name, source]));
+  const differing = files
+    .filter(({ name, sql }) => {
+      const [, body] = /\$\$([\s\S]*)\$\$/.exec(sql) ?? [];
+      return body === undefined ? !there.has(name) : there.get(name) !== body;
+    })
+    .map(({ name }) => name);
+  if (differing.length > 0)
+    return wrong(
+      "database functions",
+      `${differing.join(", ")}: missing, or not as this build has them`,
+      "If another build runs, deploy one of them everywhere. Otherwise somebody changed them: delete their rows in purser_functions and start a replica, which makes them anew.",
+    );
+  // SQL: the catalogue.
+  const { rows: off } = await pool.query<{ name: string }>(
+    `SELECT t.tgrelid::regclass || '.' || t.tgname AS name FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+      WHERE p.proname LIKE 'purser\\_%' AND t.tgenabled = 'D' ORDER BY 1`,
+  );
+  if (off.length > 0)
+    return wrong(
+      "database functions",
+      `triggers are disabled: ${off.map(({ name }) => name).join(", ")}`,
+      "ALTER TABLE ... ENABLE TRIGGER, and find out who disabled them.",
+    );
+  return ok("database functions", `all ${files.length} as this build has them`);
+}
+
+async function retention(pool: Pool, { retention: days }: Config): Promise<Finding> {
+  // SQL: what the database takes, and whether what is old goes.
+  const { rows } = await pool.query<{ bytes: bigint; events: Date | null; blocked: Date | null }>(
+    `SELECT pg_database_size(current_database()) AS bytes, (SELECT min(created_at) FROM events) AS events,
+            (SELECT min(created_at) FROM payments WHERE status = 'blocked') AS blocked`,
+  );
+  const { bytes = 0n, events = null, blocked = null } = rows[0] ?? {};
+  const size = `${(Number(bytes) / 2 ** 20).toFixed(0)} MiB`;
+  const isLate = (oldest: Date | null, hours: number): boolean =>
+    oldest !== null && Date.now() - oldest.getTime() > (hours + LATE_HOURS) * 3_600_000;
+  return isLate(events, 48) || isLate(blocked, days.blockedDays * 24)
+    ? warning(
+        "database size",
+        `${size}, and what is old is not forgotten`,
+        "Retention is a job of every hour: look at the job queue, and at the log for it.",
+      )
+    : ok("database size", `${size}; what is old is forgotten`);
+}
+
+async function jobs(pool: Pool): Promise<Finding> {
+  // SQL: the job queue has its own schema.
+  const { rows } = await pool.query<{ late: bigint; failed: bigint; task: string | null }>(
+    `SELECT count(*) FILTER (WHERE attempts < max_attempts AND run_at < now() - make_interval(secs => $1)) AS late,
+            count(*) FILTER (WHERE attempts >= max_attempts) AS failed,
+            min(task_identifier) FILTER (WHERE attempts >= max_attempts OR run_at < now() - make_interval(secs => $1)) AS task
+       FROM graphile_worker.jobs`,
+    [DUE_SECONDS],
+  );
+  const { late = 0n, failed = 0n, task = null } = rows[0] ?? {};
+  if (late > 0n)
+    return warning(
+      "job queue",
+      `${late} due for more than ${durationOf(DUE_SECONDS)} (${task ?? ""})`,
+      "Does a replica run? Look in its log for `job queue`.",
+    );
+  return failed > 0n
+    ? warning(
+        "job queue",
+        `${failed} gave up (${task ?? ""})`,
+        "Look in the log for what failed; graphile_worker.jobs has the last error.",
+      )
+    : ok("job queue", "nothing is late");
+}
+
+async function waiting(pool: Pool): Promise<Finding> {
+  // SQL: the oldest of what waits, in the engine's tables.
+  const { rows } = await pool.query<{ chain: bigint; seconds: number; count: bigint }>(
+    `SELECT chain_id AS chain, extract(epoch FROM clock_timestamp() - min(turn))::float8 AS seconds, count(*) AS count
+       FROM settlements WHERE status = 'queued' AND (relay OR cancel_signature IS NOT NULL) GROUP BY chain_id
+     HAVING min(turn) < clock_timestamp() - make_interval(secs => $1)`,
+    [STUCK_SECONDS],
+  );
+  const [first] = rows;
+  return first
+    ? wrong(
+        "payments waiting",
+        `${first.count} on eip155:${first.chain}, the oldest for ${durationOf(first.seconds)}`,
+        "Does a replica run, has its relayer gas, and does the RPC answer? The lines about them say more.",
+      )
+    : ok("payments waiting", "none for long");
+}
+
+async function differences(prisma: PrismaClient): Promise<Finding> {
+  const open = await countOpenDifferences(prisma);
+  if (open.length === 0) return ok("ledger", "no difference with a chain is open");
+  const named = open.map(({ chainId, kind, count }) => `${count} ${kind} on eip155:${chainId}`);
+  return wrong(
+    "ledger",
+    named.join(", "),
+    "docs/operations.md (What rings) says what each means; npm run operator -- heal-difference ends what was looked at.",
+  );
+}
+
+async function record(prisma: PrismaClient): Promise<Finding> {
+  const said: string[] = [];
+  return (await verifyOperatorChain(prisma, [], (line) => void said.push(line)))
+    ? ok("operators' record", "holds together")
+    : wrong(
+        "operators' record",
+        said.join(" "),
+        "Somebody with rights of a superuser rewrote it: compare with a backup, and change who has them.",
+      );
+}

@@ -1,0 +1,59 @@
+/** What the doctor says: of each thing it looked at whether it is well, and what to do where it is not. */
+export type Level = "ok" | "warning" | "wrong";
+
+export interface Finding {
+  /** What was looked at: `database`, `rpc eip155:8453 #2`. */
+  check: string;
+  level: Level;
+  says: string;
+  /** Where it is not well. */
+  todo?: string;
+}
+
+export const ok = (check: string, says: string): Finding => ({ check, level: "ok", says });
+export const warning = (check: string, says: string, todo: string): Finding => ({
+  check,
+  level: "warning",
+  says,
+  todo,
+});
+export const wrong = (check: string, says: string, todo: string): Finding => ({
+  check,
+  level: "wrong",
+  says,
+  todo,
+});
+
+const EXIT: Record<Level, number> = { ok: 0, warning: 1, wrong: 2 };
+
+export const exitCodeOf = (findings: readonly Finding[]): number =>
+  Math.max(0, ...findings.map(({ level }) => EXIT[level]));
+
+const WIDTH = 8;
+
+export const linesOf = ({ check, level, says, todo }: Finding): string[] => [
+  `${level.padEnd(WIDTH)}${check}: ${says}`,
+  ...(todo === undefined ? [] : [`${" ".repeat(WIDTH)}-> ${todo}`]),
+];
+
+/** A check that cannot be made is a finding as well, and holds up no other. */
+export async function found(
+  check: string,
+  look: () => Promise<Finding | Finding[]>,
+  options: { todo: string; level?: "warning" | "wrong" },
+): Promise<Finding[]> {
+  try {
+    return [await look()].flat();
+  } catch (error) {
+    const says = error instanceof Error ? error.message.split("\n")[0] || error.name : "no answer";
+    return [{ check, level: options.level ?? "wrong", says, todo: options.todo }];
+  }
+}
+
+export function durationOf(seconds: number): string {
+  if (seconds < 120) return `${Math.round(seconds * 10) / 10} s`;
+  if (seconds < 7_200) return `${Math.round(seconds / 60)} minutes`;
+  return seconds < 172_800
+    ? `${Math.round(seconds / 3_600)} hours`
+    : `${Math.round(seconds / 86_400)} days`;
+}

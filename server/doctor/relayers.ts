@@ -1,0 +1,115 @@
+/** The doctor's look at the relayers' keys: is there gas, for how long, and is a nonce stuck? */
+import type { Hex } from "viem";
+import { privateKeyToAddress } from "viem/accounts";
+import type { Config } from "../config.ts";
+import { readNativeBalance, readNonce } from "../infra/chain/contracts.ts";
+import { createChainClient } from "../infra/chain/index.ts";
+import type { Database } from "./database.ts";
+import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
+
+type Network = Config["networks"][number];
+
+export async function checkRelayers({ pool }: Database, config: Config): Promise<Finding[]> {
+  // SQL: what each lane has signed, what waits, and what a week of it cost.
+  const { rows } = await pool.query<LaneRow & { chainId: bigint }>(
+    `SELECT l.chain_id AS "chainId", l.address, l.next_nonce AS "nextNonce", t.pending, t.seconds AS "pendingSeconds",
+            t.cost AS "gasPerDay"
+       FROM relayer_lanes l, LATERAL (
+         SELECT count(*) FILTER (WHERE status = 'pending') AS pending,
+                extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE status = 'pending'))::float8 AS seconds,
+                (coalesce(sum(gas_cost), 0) / greatest(least(7, extract(epoch FROM clock_timestamp() - min(created_at)) / 86400), 1))::float8 AS cost
+           FROM relayer_transactions t
+          WHERE t.chain_id = l.chain_id AND t.lane_address = l.address AND created_at > clock_timestamp() - interval '7 days') t`,
+  );
+  const addresses = config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
+  const findings = await Promise.all(
+    config.networks.flatMap((network) =>
+      addresses.map((address) => {
+        const known = rows.find(
+          (row) => Number(row.chainId) === network.chainId && row.address === address.toLowerCase(),
+        );
+        return checkLane(network, address, known);
+      }),
+    ),
+  );
+  return findings.flat();
+}
+
+interface LaneRow {
+  address: string;
+  nextNonce: bigint;
+  pending: bigint;
+  /** Age of the oldest that no block holds. */
+  pendingSeconds: number | null;
+  /** Over the last week, in units of core/gas.ts. */
+  gasPerDay: number;
+}
+
+/** A day's reserve is too little to notice it in time. */
+const LASTS = { warningDays: 7, wrongDays: 1 };
+const SINGLE_GAS = 170_000n;
+const STUCK_SECONDS = 120;
+
+/** Gas and nonces of one relayer's key on one chain. */
+async function checkLane(
+  network: Network,
+  address: string,
+  known: LaneRow | undefined,
+): Promise<Finding[]> {
+  const check = `relayer ${network.id} ${address}`;
+  const { rpc } = createChainClient(network);
+  try {
+    return await found(
+      check,
+      async () => {
+        const [wei, nonce, price] = await Promise.all([
+          readNativeBalance(rpc, address),
+          readNonce(rpc, address, "latest"),
+          rpc.call<Hex>("eth_gasPrice", []).then(BigInt),
+        ]);
+        const balance = (Number(wei) / 1e18) * (Number(network.nativePriceAtomic) / 1e6);
+        const perDay = (known?.gasPerDay ?? 0) / 1e18;
+        const days = perDay > 0 ? balance / perDay : Number.POSITIVE_INFINITY;
+        const lasts =
+          perDay > 0 ? `lasts ${durationOf(days * 86_400)} as of late` : "nothing was used of late";
+        const says = `${(Number(wei) / 1e18).toFixed(4)} ${network.nativeSymbol}, ${lasts}`;
+        const todo = `Send ${network.nativeSymbol} to ${address}.`;
+        const gas =
+          wei < SINGLE_GAS * price * 2n || days < LASTS.wrongDays
+            ? wrong(check, says, todo)
+            : days < LASTS.warningDays
+              ? warning(check, says, todo)
+              : ok(check, says);
+        return [gas, nonceOf(check, nonce, known)];
+      },
+      { todo: "See the lines about its RPC endpoints." },
+    );
+  } finally {
+    await rpc.close();
+  }
+}
+
+function nonceOf(check: string, onChain: bigint, known: LaneRow | undefined): Finding {
+  const name = `${check} nonces`;
+  if (!known) return ok(name, `at ${onChain}, and never used here`);
+  const { nextNonce, pending, pendingSeconds } = known;
+  if (onChain > nextNonce)
+    return wrong(
+      name,
+      `the chain has ${onChain - nextNonce} more than we signed`,
+      "After a restore expected (the books close it). Otherwise somebody else signs with this key: put in another one, empty the old one.",
+    );
+  if (pendingSeconds !== null && pendingSeconds > STUCK_SECONDS)
+    return wrong(
+      name,
+      `${pending} in flight, the oldest for ${durationOf(pendingSeconds)}`,
+      "Does a replica run, is gas above MAX_FEE_GWEI? It is sent again by itself, dearer each time.",
+    );
+  if (onChain + pending < nextNonce)
+    return warning(
+      name,
+      `the chain expects ${onChain}, we would sign ${nextNonce}, and ${pending} are in flight`,
+      "A node that lags, or a chain that lost blocks: a running replica closes the gap by itself.",
+    );
+  return ok(name, `at ${onChain}, ${pending} in flight`);
+}

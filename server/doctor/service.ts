@@ -1,0 +1,187 @@
+/** The doctor's look at keys, and at what the service reaches or is reached by. */
+import { createTransport } from "nodemailer";
+import { fetch } from "undici";
+import { privateKeyToAddress } from "viem/accounts";
+import type { Config } from "../config.ts";
+import { KeyRing, withPrivateKey } from "../plugins/custody/envelope.ts";
+import { countWalletsByKid } from "../plugins/custody/store.ts";
+import type { Database } from "./database.ts";
+import { found, ok, warning, wrong, type Finding } from "./finding.ts";
+
+const SAMPLE = 5;
+const ASK_MS = 10_000;
+
+export async function checkKeys({ prisma }: Database, config: Config): Promise<Finding[]> {
+  const check = "master keys";
+  return found(
+    check,
+    async () => {
+      const wallets = await countWalletsByKid(prisma);
+      const configured = new Set(config.masterKeys.map(({ kid }) => kid));
+      const missing = [...wallets.keys()].filter((kid) => !configured.has(kid));
+      if (missing.length > 0)
+        return wrong(
+          check,
+          `${missing.map((kid) => `${wallets.get(kid) ?? 0} wallets are under "${kid}"`).join(", ")}, which is not configured`,
+          "Put the key back into MASTER_KEYS everywhere; then npm run keys:rotate, before it is taken out.",
+        );
+      const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
+      for (const kid of wallets.keys()) {
+        const fault = await openSample(prisma, ring, kid);
+        if (fault !== undefined)
+          return wrong(
+            check,
+            fault,
+            "The key under this name is another one than it was, or the row was changed: compare MASTER_KEYS with your copy.",
+          );
+      }
+      const old = [...wallets.keys()].filter((kid) => kid !== config.masterKeyActive);
+      return old.length > 0
+        ? warning(
+            check,
+            `wallets open, and some are still under ${old.map((kid) => `"${kid}"`).join(", ")}`,
+            `npm run keys:rotate puts them under "${config.masterKeyActive}".`,
+          )
+        : ok(check, `every wallet is under "${config.masterKeyActive}"; the newest open`);
+    },
+    { todo: "See the lines about the database." },
+  );
+}
+
+/** The newest of a kid; what is opened is the wrapping and the key in it, which is compared with its address. */
+async function openSample(
+  prisma: Database["prisma"],
+  ring: KeyRing,
+  kid: string,
+): Promise<string | undefined> {
+  const rows = await prisma.agentWallet.findMany({
+    where: { kid },
+    orderBy: { updatedAt: "desc" },
+    take: SAMPLE,
+    include: { agent: { select: { owner: { select: { address: true, chainId: true } } } } },
+  });
+  for (const row of rows) {
+    const { owner } = row.agent;
+    const name = {
+      agentId: row.agentId,
+      address: row.address,
+      ownerAddress: owner.address,
+      ownerChainId: Number(owner.chainId),
+      policyDigest: row.policyDigest as `0x${string}`,
+      rulesDigest: row.rulesDigest as `0x${string}`,
+      revision: row.revision,
+    };
+    try {
+      const address = await Promise.resolve(
+        withPrivateKey(ring, name, row, (key) =>
+          privateKeyToAddress(`0x${Buffer.from(key).toString("hex")}`),
+        ),
+      );
+      if (address.toLowerCase() !== row.address)
+        return `the wallet of ${row.agentId} holds another key`;
+    } catch {
+      return `the wallet of ${row.agentId} under "${kid}" does not open`;
+    }
+  }
+  return undefined;
+}
+
+/** What a browser must be told, whichever proxy stands in front. */
+const HEADERS = ["content-security-policy", "x-content-type-options", "x-request-id"];
+
+export async function checkPublicUrl({ publicUrl }: Config): Promise<Finding[]> {
+  const check = `PUBLIC_URL ${publicUrl}`;
+  return found(
+    check,
+    async () => {
+      const answer = await fetch(`${publicUrl}/api/ready`, { signal: AbortSignal.timeout(ASK_MS) });
+      const isHttps = publicUrl.startsWith("https:");
+      const wanted = [...HEADERS, ...(isHttps ? ["strict-transport-security"] : [])];
+      const missing = wanted.filter((name) => !answer.headers.has(name));
+      const text = await answer.text();
+      if (missing.includes("x-request-id") || !text.startsWith("{"))
+        return wrong(
+          check,
+          `something else answers there (${answer.status})`,
+          "Point it at this service.",
+        );
+      if (missing.length > 0)
+        return warning(
+          check,
+          `its answers lack ${missing.join(", ")}`,
+          "The proxy in front takes headers away: let it pass them on.",
+        );
+      const parts = JSON.parse(text) as {
+        parts?: Record<string, { ok: boolean; detail: string }>;
+      };
+      const bad = Object.entries(parts.parts ?? {}).filter(([, part]) => !part.ok);
+      if (answer.status !== 200)
+        return wrong(
+          check,
+          `not ready: ${bad.map(([part, { detail }]) => `${part} ${detail}`).join(", ") || answer.status}`,
+          "The line of that part says what to do.",
+        );
+      return ok(check, "ready, with its headers");
+    },
+    {
+      level: "warning",
+      todo: "Does a replica run, do DNS and the proxy lead to it? From inside a network this may not be reachable.",
+    },
+  );
+}
+
+export async function checkMail(smtpUrl: string | undefined): Promise<Finding[]> {
+  if (smtpUrl === undefined || smtpUrl === "") return [];
+  return found(
+    "mail",
+    async () => {
+      const transport = createTransport(smtpUrl, {
+        connectionTimeout: ASK_MS,
+        greetingTimeout: ASK_MS,
+        socketTimeout: ASK_MS,
+      } as never);
+      try {
+        await transport.verify();
+        return ok("mail", "the server takes our name and password");
+      } catch (error) {
+        const { code = "no answer" } = error as { code?: string };
+        return wrong(
+          "mail",
+          `the server refuses us (${code})`,
+          "Check SMTP_URL: host, port, user and password.",
+        );
+      } finally {
+        transport.close();
+      }
+    },
+    { todo: "Check SMTP_URL." },
+  );
+}
+
+export async function checkTraces({ tracing }: Config): Promise<Finding[]> {
+  if (tracing === undefined) return [];
+  const todo =
+    "Payments go on without. Check OTEL_EXPORTER_OTLP_ENDPOINT, and that the collector takes OTLP over HTTP.";
+  return found(
+    "traces",
+    async () => {
+      const pairs = (tracing.headers ?? "").split(",").flatMap((part) => {
+        const [name = "", ...value] = part.split("=");
+        return name.trim() === ""
+          ? []
+          : [[name.trim(), decodeURIComponent(value.join("="))] as const];
+      });
+      const answer = await fetch(tracing.tracesUrl, {
+        method: "POST",
+        headers: { "content-type": "application/json", ...Object.fromEntries(pairs) },
+        body: '{"resourceSpans":[]}',
+        signal: AbortSignal.timeout(ASK_MS),
+      });
+      await answer.body?.cancel();
+      return answer.ok
+        ? ok("traces", "the collector takes them")
+        : warning("traces", `the collector answers ${answer.status}`, todo);
+    },
+    { level: "warning", todo },
+  );
+}

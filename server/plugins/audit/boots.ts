@@ -1,0 +1,77 @@
+/**
+ * Which keys of the configuration changed since the last start, by their names alone. What is kept of a value is a slow
+ * hash of it with a salt of this database: enough to see that it is another one, and nothing to read it from.
+ */
+import { randomBytes, scrypt } from "node:crypto";
+import { promisify } from "node:util";
+import { loadConfig, type Config } from "../../config.ts";
+import type { PrismaClient } from "../../infra/db/prisma.ts";
+import { VERSION } from "../../infra/version.ts";
+import { actAsOperator, lastOperatorActs } from "./operators.ts";
+
+type Environment = Record<string, string | undefined>;
+/** Each replica has its own of these. */
+const OF_ONE_REPLICA = new Set(["HOST", "PORT", "OPERATOR"]);
+const COST = { N: 2 ** 13, r: 8, p: 1 };
+const digestOf = promisify<string, Buffer, number, typeof COST, Buffer>(scrypt);
+
+/** What the service reads of its environment: asked of the one who reads it. */
+function keysSet(environment: Environment): Map<string, string> {
+  const set = new Map<string, string>();
+  const watched = new Proxy(environment, {
+    get(target, key) {
+      const value = target[String(key)];
+      if (value !== undefined && value !== "" && !OF_ONE_REPLICA.has(String(key)))
+        set.set(String(key), value);
+      return value;
+    },
+  });
+  loadConfig(watched);
+  return set;
+}
+
+interface Noted {
+  version: string;
+  salt: string;
+  values: Record<string, string>;
+}
+
+/** Writes an entry where this start is configured otherwise than the last one; answers the keys that changed. */
+export async function noteBoot(
+  prisma: PrismaClient,
+  config: Pick<Config, "operator">,
+  environment: Environment,
+): Promise<string[]> {
+  const read = () => lastOperatorActs(prisma, { take: 1, action: "service.configured" });
+  const [last] = await read();
+  const before = last?.what as Noted | undefined;
+  const salt = before?.salt ?? randomBytes(16).toString("hex");
+  const values = Object.fromEntries(
+    await Promise.all(
+      [...keysSet(environment)].map(async ([key, value]) => {
+        const digest = await digestOf(`${key}=${value}`, Buffer.from(salt, "hex"), 16, COST);
+        return [key, digest.toString("hex")] as const;
+      }),
+    ),
+  );
+  const known = before?.values ?? {};
+  const names = [...new Set([...Object.keys(known), ...Object.keys(values)])].sort();
+  const changed = names.filter((key) => known[key] !== values[key]);
+  if (before && changed.length === 0 && before.version === VERSION) return [];
+  await prisma.$transaction(async (tx) => {
+    // SQL: replicas that start together note it once; Prisma has no row lock.
+    await tx.$queryRaw`SELECT seq FROM operator_head FOR UPDATE`;
+    const [newest] = await lastOperatorActs(tx, { take: 1, action: "service.configured" });
+    if (newest?.seq !== last?.seq && isSame(newest?.what as unknown as Noted, values)) return;
+    const what = { version: VERSION, changed: before ? changed : [], salt, values };
+    await actAsOperator(tx, config, "service.configured", what);
+  });
+  return before ? changed : [];
+}
+
+const isSame = (noted: Noted, values: Record<string, string>): boolean =>
+  noted.version === VERSION &&
+  JSON.stringify(sorted(noted.values)) === JSON.stringify(sorted(values));
+
+const sorted = (values: Record<string, string>) =>
+  Object.entries(values).toSorted(([one], [other]) => (one < other ? -1 : 1));

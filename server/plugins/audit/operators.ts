@@ -1,0 +1,88 @@
+/** What operators did, as rows: who, from where, what. One chain, hashed as the owners' audits are. */
+import { hostname, userInfo } from "node:os";
+import { newId } from "../../core/ids.ts";
+import type { Config } from "../../config.ts";
+import { jsonOf, type Db } from "../../infra/db/prisma.ts";
+import { hex, NO_HASH } from "./store.ts";
+import type { ChainHead, ChainRow } from "./verify.ts";
+
+/** What changes something, each with its own members in `what`; never a secret's value. */
+export type OperatorAct =
+  /** A replica started with another version or configuration than the one before: names of keys. */
+  | "service.configured"
+  | "keys.rotation_began"
+  | "keys.rotation_ended"
+  | "ledger.difference_healed"
+  | "ledger.read_again";
+
+export interface OperatorEntry {
+  seq: number;
+  at: string;
+  who: { user: string; host: string; operator: string | null };
+  action: string;
+  what: Record<string, unknown>;
+}
+
+/** In the caller's transaction: neither the act nor its entry is without the other. */
+export async function actAsOperator(
+  db: Db,
+  { operator }: Pick<Config, "operator">,
+  action: OperatorAct,
+  what: Record<string, unknown>,
+): Promise<void> {
+  const who = jsonOf({ user: systemUser(), host: hostname(), operator: operator ?? null });
+  // SQL: the function that hashes the entry under the lock of the chain's end.
+  await db.$queryRaw`SELECT purser_operator_act(${newId("opr")}, ${who}::jsonb, ${action}, ${jsonOf(what)}::jsonb)`;
+}
+
+/** A container may run as a number that no name belongs to. */
+function systemUser(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return `uid ${process.getuid?.() ?? "unknown"}`;
+  }
+}
+
+const BATCH = 500;
+
+export async function* readOperators(db: Db): AsyncGenerator<ChainRow> {
+  for (let after = 0n; ;) {
+    const rows = await db.operatorAction.findMany({
+      where: { seq: { gt: after } },
+      orderBy: { seq: "asc" },
+      take: BATCH,
+    });
+    for (const { seq, id, action, body, prevHash, hash, createdAt } of rows) {
+      after = seq;
+      yield {
+        seq: Number(seq),
+        prevHash: hex(prevHash),
+        hash: hex(hash),
+        body,
+        columns: { id, agentId: null, action, at: createdAt },
+      };
+    }
+    if (rows.length < BATCH) return;
+  }
+}
+
+export async function readOperatorHead(db: Db): Promise<ChainHead> {
+  const head = await db.operatorHead.findFirst();
+  return head ? { seq: Number(head.seq), hash: hex(head.hash) } : { seq: 0, hash: NO_HASH };
+}
+
+/** The newest first. */
+export async function lastOperatorActs(
+  db: Db,
+  options: { take: number; action?: OperatorAct },
+): Promise<OperatorEntry[]> {
+  const { take, action } = options;
+  const rows = await db.operatorAction.findMany({
+    where: action === undefined ? {} : { action },
+    orderBy: { seq: "desc" },
+    take,
+    select: { body: true },
+  });
+  return rows.map(({ body }) => JSON.parse(body) as OperatorEntry);
+}

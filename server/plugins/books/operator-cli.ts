@@ -1,0 +1,149 @@
+/**
+ * `npm run operator -- <command>`: what an operator does to a running service by hand, with its entry in the record.
+ *
+ *   log [--last 20]                                                  who did what
+ *   heal-difference --network <id> --kind <kind> [--key <key>] --why <text>
+ *                                                                    a difference somebody has looked at is over
+ *   read-again --network <id> --from-block <number> --why <text>    the books read the chain once more from there
+ *
+ * `--dry-run` says what would be done. OPERATOR in the environment names you beside the system's user and host.
+ */
+import { realpathSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { ConfigError, loadConfig, type Config } from "../../config.ts";
+import { createPool } from "../../infra/db/pool.ts";
+import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
+import { actAsOperator, lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
+import { readAgainFrom } from "./cursor-store.ts";
+import { healByHand } from "./store.ts";
+
+const OPTIONS = {
+  network: { type: "string" },
+  kind: { type: "string" },
+  key: { type: "string" },
+  "from-block": { type: "string" },
+  why: { type: "string" },
+  last: { type: "string" },
+  "dry-run": { type: "boolean" },
+} as const;
+
+type Values = ReturnType<typeof parseArgs<{ options: typeof OPTIONS }>>["values"];
+type Say = (line: string) => void;
+interface Work {
+  prisma: PrismaClient;
+  config: Config;
+  values: Values;
+  say: Say;
+}
+
+const wrong = (problem: string): ConfigError => new ConfigError([problem]);
+
+/** Undoes what was done where it was only asked what that would be. */
+class OnlyAsked extends Error {}
+
+const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
+  async log({ prisma, values, say }) {
+    const take = Number(values.last ?? "20");
+    if (!Number.isSafeInteger(take) || take < 1) throw wrong("--last is a number of entries");
+    for (const entry of (await lastOperatorActs(prisma, { take })).toReversed()) say(lineOf(entry));
+  },
+
+  async "heal-difference"(work) {
+    const { prisma, config, values, say } = work;
+    const network = networkOf(work);
+    const { kind, key } = values;
+    if (kind === undefined) throw wrong("heal-difference needs --kind, as the alarm named it");
+    const why = whyOf(values);
+    await prisma.$transaction(async (tx) => {
+      const healed = await healByHand(tx, { chainId: network.chainId, kind, key });
+      if (healed.length === 0) throw wrong(`no ${kind} is open on ${network.id}`);
+      for (const each of healed)
+        say(`${kind} ${each.key}${each.agentId ? ` (${each.agentId})` : ""}`);
+      const what = { network: network.id, kind, keys: healed.map((each) => each.key), why };
+      await actAsOperator(tx, config, "ledger.difference_healed", what);
+      if (values["dry-run"]) throw new OnlyAsked();
+      say(`${healed.length} healed.`);
+    });
+  },
+
+  async "read-again"(work) {
+    const { prisma, config, values, say } = work;
+    const network = networkOf(work);
+    const from = values["from-block"] ?? "";
+    if (!/^\d{1,18}$/.test(from)) throw wrong("read-again needs --from-block, a block's number");
+    const why = whyOf(values);
+    const key = {
+      chainId: network.chainId,
+      asset: network.usdc.address.toLowerCase() as `0x${string}`,
+    };
+    await prisma.$transaction(async (tx) => {
+      const before = await readAgainFrom(tx, key, BigInt(from));
+      if (before === undefined) throw wrong(`the books of ${network.id} have not begun`);
+      if (BigInt(from) > before) throw wrong(`the books have read to block ${before - 1n} only`);
+      const what = { network: network.id, fromBlock: from, wasAt: before.toString(), why };
+      await actAsOperator(tx, config, "ledger.read_again", what);
+      say(`${network.id}: reading again from block ${from} (was at ${before}).`);
+      if (values["dry-run"]) throw new OnlyAsked();
+    });
+  },
+};
+
+function networkOf({ config, values }: Work): Config["networks"][number] {
+  const found = config.networks.find(({ id }) => id === values.network);
+  if (found) return found;
+  const known = config.networks.map(({ id }) => id).join(", ");
+  throw wrong(`--network is one of ${known}`);
+}
+
+/** Who reads the record later was not there. */
+function whyOf({ why }: Values): string {
+  if (why === undefined || why.trim() === "" || why.length > 500)
+    throw wrong("--why says in a sentence why this is done (500 characters at most)");
+  return why;
+}
+
+export function lineOf({ seq, at, who, action, what }: OperatorEntry): string {
+  const { salt: _salt, values: _values, ...shown } = what;
+  const name = who.operator === null ? who.user : `${who.operator} (${who.user})`;
+  return `${seq} ${at} ${name}@${who.host} ${action} ${JSON.stringify(shown)}`;
+}
+
+/** One command, as it was typed. */
+export async function operate(
+  args: string[],
+  environment: Record<string, string | undefined>,
+  say: Say,
+): Promise<void> {
+  const { values, positionals } = parseArgs({ args, allowPositionals: true, options: OPTIONS });
+  const run = COMMANDS[positionals[0] ?? ""];
+  if (!run || positionals.length > 1)
+    throw wrong(`operator takes one command of: ${Object.keys(COMMANDS).join(", ")}`);
+  const config = loadConfig(environment);
+  if (config.databaseUrl === undefined) throw wrong("operator needs DATABASE_URL");
+  const pool = createPool(config.databaseUrl, {
+    maxConnections: 2,
+    applicationName: "purser-operator",
+  });
+  const prisma = createPrisma(pool);
+  try {
+    await run({ prisma, config, values, say });
+  } catch (error) {
+    if (!(error instanceof OnlyAsked)) throw error;
+    say("Nothing was changed (--dry-run).");
+  } finally {
+    await prisma.$disconnect();
+    await pool.end();
+  }
+}
+
+// Imported by a test it only lends its functions. A link in the path must not make it do nothing.
+if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
+  try {
+    await operate(process.argv.slice(2), process.env, (line) => console.log(line));
+  } catch (error) {
+    const isOurs = error instanceof ConfigError || error instanceof TypeError;
+    console.error(isOurs ? error.message : error);
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,443 @@
+// Goal: the doctor says of each part of a deployment whether it is well, and of each that was really broken what to do.
+import { spawn } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { createServer } from "node:http";
+import { fileURLToPath } from "node:url";
+import Fastify from "fastify";
+import t, { type Test } from "tap";
+import { SMTPServer } from "smtp-server";
+import { generatePrivateKey } from "viem/accounts";
+import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { AREAS, examine, type Area } from "../../server/doctor/cli.ts";
+import { exitCodeOf, type Finding } from "../../server/doctor/finding.ts";
+import { testApp, testEnvironment } from "../helpers/app.ts";
+import { testChain } from "../helpers/chain.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { lagging, rpcProxy } from "../helpers/rpc-proxy.ts";
+import { until } from "../helpers/until.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const PERMIT2 = "0x000000000022D473030F116dDEE9F6B43aC78BA3";
+const chain = await testChain(t, { blockTimeSeconds: 1 });
+const env = {
+  [`RPC_URL_${chain.chainId}`]: [chain.rpcUrl, chain.rpcUrl.replace("http", "ws")].join(),
+};
+const world = await testApp(t, { chain, listen: true, env });
+const { database, config } = world;
+const owner = await signIn(world);
+const agent = await createAgent(world, owner);
+// Its queue is made beside the first requests.
+await until(
+  () =>
+    database.pool.query("SELECT task_identifier FROM graphile_worker.jobs LIMIT 0").then(
+      () => true,
+      () => false,
+    ),
+  30_000,
+);
+
+const environment = (over: Record<string, string> = {}) => ({
+  ...testEnvironment({ databaseUrl: database.url, chain, port: config.port, env }),
+  ...over,
+});
+const rpc = (...urls: string[]) => ({ [`RPC_URL_${chain.chainId}`]: urls.join() });
+const query = (sql: string, values?: unknown[]) => database.pool.query(sql, values);
+
+/** Databases of tests are made for speed: the doctor says so, rightly. */
+const UNSAFE = "database durability";
+
+/** Of the test that runs: a whole look takes seconds. */
+let areas: Area[] = [...AREAS];
+
+/** Every finding of these checks that is not well says what to do; of the one that was broken, what it is. */
+async function says(
+  t: Test,
+  level: Finding["level"],
+  check: RegExp,
+  what: RegExp,
+  over: Record<string, string> = {},
+): Promise<Finding[]> {
+  const findings = await examine(environment(over), areas);
+  const of = findings.filter((each) => check.test(each.check));
+  const hit = of.find((each) => each.level === level && what.test(each.says));
+  t.ok(hit, JSON.stringify(of.length > 0 ? of : findings, null, 1));
+  t.same(
+    findings.filter((each) => each.level !== "ok" && (each.todo ?? "") === ""),
+    [],
+    "what is not well says what to do",
+  );
+  if (level !== "ok") t.ok(exitCodeOf(findings) >= (level === "wrong" ? 2 : 1));
+  return findings;
+}
+
+t.test("a deployment that is well", async (t) => {
+  const findings = await examine(environment());
+  const rest = findings.filter(({ check }) => check !== UNSAFE);
+  t.same(
+    rest.filter(({ level }) => level !== "ok"),
+    [],
+  );
+  t.equal(exitCodeOf(rest), 0);
+  for (const check of [
+    /^configuration$/,
+    /^database$/,
+    /^database durability$/,
+    /^database clock$/,
+    /^database migrations$/,
+    /^database functions$/,
+    /^database size$/,
+    /^job queue$/,
+    /^payments waiting$/,
+    /^ledger$/,
+    /^operators' record$/,
+    /^master keys$/,
+    /^relayer .* nonces$/,
+    /^rpc .*#1 \(127\.0\.0\.1:\d+\)$/,
+    /^rpc .* token$/,
+    /^rpc .* contracts$/,
+    /^rpc .* logs$/,
+    /^rpc .* archive$/,
+    /^chain /,
+    /^announcements /,
+    /^PUBLIC_URL /,
+  ])
+    t.ok(
+      findings.some((finding) => check.test(finding.check)),
+      `${check}`,
+    );
+  const text = JSON.stringify(findings);
+  for (const secret of [chain.relayerPrivateKey, environment()["MASTER_KEYS"] ?? "", agent.apiKey])
+    t.notOk(text.includes(secret));
+});
+
+t.test("it writes nothing, whatever it does", async (t) => {
+  const before = async () =>
+    (
+      await query(
+        "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) AS n FROM pg_stat_user_tables WHERE relname IN ('operator_actions', 'agents', 'purser_functions', '_prisma_migrations')",
+      )
+    ).rows;
+  const was = await before();
+  await examine(environment());
+  t.same(await before(), was);
+});
+
+t.test("as a command: a line for each, the same as JSON, and how it ends", async (t) => {
+  const run = async (args: string[], over: Record<string, string> = {}) => {
+    const child = spawn(process.execPath, ["--import=tsx", "server/doctor/cli.ts", ...args], {
+      cwd: ROOT,
+      env: { PATH: process.env["PATH"] ?? "", ...environment(over) },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    let output = "";
+    child.stdout.on("data", (chunk: Buffer) => void (output += String(chunk)));
+    const code = await new Promise((resolve) => void child.on("close", resolve));
+    return { code, output };
+  };
+  const json = await run(["--json"]);
+  t.equal(json.code, 2, "for what is unsafe in a test");
+  t.match(JSON.parse(json.output), [{ check: "configuration", level: "ok" }]);
+  const wrong = await run([], {
+    DATABASE_URL: "postgres://nobody:hush-hush-hush@127.0.0.1:1/none",
+  });
+  t.equal(wrong.code, 2);
+  t.match(wrong.output, /^wrong {3}database: /m);
+  t.match(wrong.output, /^ {8}-> Is DATABASE_URL right/m);
+  t.notOk(wrong.output.includes("hush-hush-hush"));
+});
+
+t.test("configuration", async (t) => {
+  areas = ["database"];
+  await says(t, "wrong", /^configuration$/, /MASTER_KEYS is missing/, { MASTER_KEYS: "" });
+  const embedded = await examine({ PORT: "3999" });
+  t.match(embedded, [{ level: "wrong", check: "configuration", says: /embedded/ }]);
+});
+
+t.test("database", async (t) => {
+  areas = ["database"];
+  const broken = async (
+    [level, check, what]: [Finding["level"], RegExp, RegExp],
+    breaking: string,
+    mending: string,
+  ): Promise<void> => {
+    await query(breaking);
+    await says(t, level, check, what).finally(() => query(mending));
+  };
+  const { rows } = await query("SELECT current_database() AS name");
+  const { name } = rows[0] as { name: string };
+  await broken(
+    ["wrong", /durability/, /^fsync, full_page_writes off/],
+    `ALTER DATABASE ${name} SET synchronous_commit = on`,
+    `ALTER DATABASE ${name} RESET synchronous_commit`,
+  );
+  await says(t, "wrong", /durability/, /^synchronous_commit, fsync/);
+  await broken(
+    ["wrong", /migrations/, /1 pending, first 20261123000500/],
+    "UPDATE _prisma_migrations SET finished_at = NULL WHERE migration_name = '20261123000500_operator_audit'",
+    "UPDATE _prisma_migrations SET finished_at = now() WHERE finished_at IS NULL",
+  );
+  await broken(
+    ["wrong", /migrations/, /another form/],
+    "UPDATE _prisma_migrations SET checksum = reverse(checksum) WHERE migration_name = '20261123000500_operator_audit'",
+    "UPDATE _prisma_migrations SET checksum = reverse(checksum) WHERE migration_name = '20261123000500_operator_audit'",
+  );
+  await broken(
+    ["warning", /migrations/, /20991231000000_later is not of this build/],
+    "INSERT INTO _prisma_migrations (id, checksum, migration_name, finished_at) VALUES ('later', 'x', '20991231000000_later', now())",
+    "DELETE FROM _prisma_migrations WHERE id = 'later'",
+  );
+  const { rows: sources } = await query(
+    "SELECT pg_get_functiondef('purser_chain_hash'::regproc) AS source",
+  );
+  const { source } = sources[0] as { source: string };
+  await broken(
+    ["wrong", /functions/, /purser_chain_hash: missing, or not as/],
+    source.replace("sha256(before ||", "sha256(before || 'x'::bytea ||"),
+    source,
+  );
+  await broken(
+    ["wrong", /functions/, /audit_log\.audit_log_kept/],
+    "ALTER TABLE audit_log DISABLE TRIGGER audit_log_kept",
+    "ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_log_kept",
+  );
+  await broken(
+    ["warning", /size/, /not forgotten/],
+    "INSERT INTO events (owner_id, type, subject_id, created_at) SELECT id, 'agent', id, now() - interval '5 days' FROM owners LIMIT 1",
+    "DELETE FROM events WHERE created_at < now() - interval '4 days'",
+  );
+  await broken(
+    ["warning", /job queue/, /1 due for more than .*nobody-does/],
+    "SELECT graphile_worker.add_job('nobody-does', run_at := now() - interval '1 hour')",
+    "SELECT graphile_worker.complete_jobs(array_agg(id)) FROM graphile_worker.jobs WHERE task_identifier = 'nobody-does'",
+  );
+  await broken(
+    ["warning", /job queue/, /1 gave up \(nobody-can\)/],
+    "SELECT graphile_worker.permanently_fail_jobs(ARRAY[(graphile_worker.add_job('nobody-can')).id], 'broken')",
+    "SELECT graphile_worker.complete_jobs(array_agg(id)) FROM graphile_worker.jobs WHERE task_identifier = 'nobody-can'",
+  );
+  await broken(
+    ["wrong", /ledger/, /1 relayer_nonce on eip155/],
+    `INSERT INTO ledger_differences (chain_id, kind, key, detail) VALUES (${chain.chainId}, 'relayer_nonce', 'k', '{}')`,
+    "DELETE FROM ledger_differences WHERE key = 'k'",
+  );
+  // Of a network that no replica serves, so that nobody takes it up.
+  await broken(
+    ["wrong", /payments waiting/, /1 on eip155:1, the oldest for 10 minutes/],
+    `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
+       signature, relay, status, turn) VALUES ('0x' || repeat('1', 40), 1, '0x' || repeat('2', 40), '0x' || repeat('3', 64), 'pay_stuck', 'facilitated',
+       '0x' || repeat('4', 40), 1, 0, 1, decode(repeat('00', 65), 'hex'), TRUE,
+       'queued', now() - interval '10 minutes')`,
+    "DELETE FROM settlements WHERE id = 'pay_stuck'",
+  );
+  const unreachable = await examine(environment({ DATABASE_URL: "postgres://127.0.0.1:1/none" }));
+  t.match(
+    unreachable.find(({ check }) => check === "database"),
+    { level: "wrong" },
+  );
+});
+
+t.test("the operators' record, rewritten by a superuser", async (t) => {
+  areas = ["database"];
+  await query(
+    "SELECT purser_operator_act('opr_1', '{\"user\":\"ada\"}', 'keys.rotation_began', '{}')",
+  );
+  await says(t, "ok", /operators/, /holds/);
+  await query("ALTER TABLE operator_actions DISABLE TRIGGER operator_actions_kept");
+  await query("UPDATE operator_actions SET body = replace(body, 'ada', 'eve')");
+  await query("ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept");
+  await says(t, "wrong", /operators/, /does not have its hash/);
+  await query("ALTER TABLE operator_actions DISABLE TRIGGER operator_actions_kept");
+  await query("UPDATE operator_actions SET body = replace(body, 'eve', 'ada')");
+  await query("ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept");
+});
+
+t.test("master keys", async (t) => {
+  areas = ["keys"];
+  const fresh = randomBytes(32).toString("base64");
+  const ours = environment()["MASTER_KEYS"] ?? "";
+  await says(t, "wrong", /master keys/, /1 wallets are under "test", which is not/, {
+    MASTER_KEYS: `other:${fresh}`,
+  });
+  await says(t, "wrong", /master keys/, /does not open/, { MASTER_KEYS: `test:${fresh}` });
+  await says(t, "warning", /master keys/, /still under "test"/, {
+    MASTER_KEYS: `${ours},next:${fresh}`,
+    MASTER_KEY_ACTIVE: "next",
+  });
+  await query("UPDATE agent_wallets SET revision = revision + 1");
+  await says(t, "wrong", /master keys/, new RegExp(`${agent.id} under "test" does not open`));
+  await query("UPDATE agent_wallets SET revision = revision - 1");
+});
+
+t.test("relayers", async (t) => {
+  areas = ["relayers"];
+  const poor = generatePrivateKey();
+  await says(t, "wrong", /^relayer/, /0\.0000 .*nothing was used/, { RELAYER_PRIVATE_KEYS: poor });
+  const lane = chain.relayer.address.toLowerCase();
+  await query(
+    `INSERT INTO relayer_transactions (chain_id, lane_address, nonce, status, to_address, calldata, gas_limit, mined_hash, block_number, gas_cost, created_at)
+     VALUES ($1, $2, 900001, 'replaced', $2, '', 1, '0x' || repeat('0', 64), 1, 2500::numeric * 10 ^ 18, now() - interval '1 hour')`,
+    [chain.chainId, lane],
+  );
+  await says(t, "warning", /^relayer/, /lasts 4 days/);
+  await query("UPDATE relayer_transactions SET gas_cost = gas_cost * 10 WHERE nonce = 900001");
+  await says(t, "wrong", /^relayer/, /lasts .* hours/);
+  await query(
+    "UPDATE relayer_transactions SET status = 'pending', created_at = now() - interval '10 minutes' WHERE nonce = 900001",
+  );
+  await says(t, "wrong", /^relayer .* nonces$/, /1 in flight, the oldest for 10 minutes/);
+  await query("DELETE FROM relayer_transactions WHERE nonce = 900001");
+  // Somebody else has the key.
+  const thief = chain.walletClient(chain.relayer);
+  const hash = await thief.sendTransaction({ to: chain.admin.address, value: 1n });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  await says(t, "wrong", /^relayer .* nonces$/, /1 more than we signed/);
+});
+
+t.test("RPC endpoints", async (t) => {
+  areas = ["chains"];
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const of = (method: string, result: unknown) => {
+    proxy.behave = (call) => (call.method === method ? { do: "answer", result } : { do: "pass" });
+  };
+  const both = rpc(chain.rpcUrl, proxy.url);
+  await says(t, "ok", /^rpc .*#2 /, /answers/, both);
+  of("eth_chainId", "0x1");
+  await says(t, "wrong", /^rpc .*#2 /, /is of chain 1, not/, both);
+  proxy.behave = (call) =>
+    call.method === "eth_call" ? { do: "answer", result: `0x${"11".repeat(32)}` } : { do: "pass" };
+  await says(t, "wrong", /^rpc .*#2 .*token$/, /DOMAIN_SEPARATOR is 0x1111/, both);
+  proxy.behave = (call) =>
+    call.method === "eth_getLogs"
+      ? { do: "answer", error: { code: -32_000, message: "block range is too wide" } }
+      : { do: "pass" };
+  await says(t, "wrong", /^rpc .*#2 .*logs$/, /./, both);
+  proxy.behave = (call) =>
+    call.method === "eth_getBalance" && call.params[1] !== "latest"
+      ? { do: "answer", error: { code: -32_000, message: "missing trie node" } }
+      : { do: "pass" };
+  await says(t, "warning", /^rpc .*#2 .*archive$/, /./, both);
+  proxy.behave = (call) => (call.method === "eth_chainId" ? { do: "cut" } : { do: "pass" });
+  await says(t, "wrong", /^rpc .*#2 /, /no RPC endpoint answered/, both);
+  await chain.testClient.mine({ blocks: 2 });
+  proxy.behave = lagging({ blocks: 30 });
+  await until(async () => (await chain.publicClient.getBlockNumber()) > 40n, 60_000);
+  await says(t, "warning", /^rpc .*#2 /, /blocks \(.* s\) behind/, both);
+  proxy.reset();
+  // Another history of the same chain id.
+  const fork = await testChain(t, { blockTimeSeconds: 1 });
+  await fork.testClient.mine({ blocks: 50 });
+  await says(t, "wrong", /^rpc .*#2 /, /another final block/, rpc(chain.rpcUrl, fork.rpcUrl));
+  for (const [address, level, what] of [
+    [PERMIT2, "warning", /missing: Permit2$/],
+    [MULTICALL3_ADDRESS, "wrong", /Multicall3 is not at/],
+  ] as const) {
+    await fork.testClient.setCode({ address, bytecode: "0x" });
+    await says(t, level, /^rpc .*#2 .*contracts$/, what, rpc(chain.rpcUrl, fork.rpcUrl));
+  }
+  await fork.stop();
+});
+
+t.test("announcements of new blocks", async (t) => {
+  areas = ["chains"];
+  // Takes the connection, and then says nothing.
+  const silent = createServer().listen(0, "127.0.0.1");
+  silent.on("upgrade", (request, socket) => {
+    const key = `${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
+    const accept = createHash("sha1").update(key).digest("base64");
+    const head = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"];
+    socket.write([...head, `Sec-WebSocket-Accept: ${accept}`, "", ""].join("\r\n"));
+    socket.on("error", () => undefined);
+    t.teardown(() => void socket.destroy());
+  });
+  await new Promise((resolve) => silent.once("listening", resolve));
+  t.teardown(() => void silent.close());
+  const { port } = silent.address() as { port: number };
+  await says(
+    t,
+    "warning",
+    /^announcements/,
+    /does not announce/,
+    rpc(chain.rpcUrl, `ws://127.0.0.1:${port}`),
+  );
+  await says(
+    t,
+    "warning",
+    /^announcements/,
+    /cannot be reached/,
+    rpc(chain.rpcUrl, "ws://127.0.0.1:1"),
+  );
+});
+
+t.test("clocks", async (t) => {
+  areas = ["database", "chains"];
+  // The chain's, which stands still while ours goes on.
+  const still = await testChain(t, { blockTimeSeconds: 1 });
+  await still.testClient.increaseTime({ seconds: 300 });
+  await still.testClient.mine({ blocks: 1 });
+  await says(t, "wrong", /^chain /, /ahead of our clock/, rpc(still.rpcUrl));
+  await still.stop();
+  const real = Date.now;
+  t.teardown(() => void (Date.now = real));
+  Date.now = () => real() + 5_000;
+  await says(t, "warning", /^database clock/, /^[45](\.\d)? s from/);
+  Date.now = () => real() + 120_000;
+  const findings = await says(t, "wrong", /^database clock/, /^(120|11\d(\.\d)?) s|2 minutes from/);
+  t.match(
+    findings.find(({ check }) => check.startsWith("chain ")),
+    { level: "wrong", says: /old/ },
+  );
+  Date.now = real;
+});
+
+t.test("PUBLIC_URL", async (t) => {
+  areas = ["url"];
+  await says(t, "warning", /^PUBLIC_URL/, /./, { PUBLIC_URL: "http://localhost:1" });
+  const proxy = Fastify();
+  let strips = ["x-request-id"];
+  proxy.get("/*", async (request, reply) => {
+    const answer = await fetch(`${config.publicUrl}${request.url}`);
+    for (const [name, value] of answer.headers)
+      if (!strips.includes(name) && !/^(content-length|transfer-encoding|connection)$/.test(name))
+        reply.header(name, value);
+    return reply.code(answer.status).send(await answer.text());
+  });
+  await proxy.listen({ host: "127.0.0.1", port: 0 });
+  t.teardown(() => proxy.close());
+  const { port } = proxy.server.address() as { port: number };
+  const over = { PUBLIC_URL: `http://localhost:${port}` };
+  await says(t, "wrong", /^PUBLIC_URL/, /something else answers/, over);
+  strips = ["content-security-policy"];
+  await says(t, "warning", /^PUBLIC_URL/, /lack content-security-policy/, over);
+});
+
+t.test("mail and traces, where they are configured", async (t) => {
+  areas = ["mail", "traces"];
+  const smtp = new SMTPServer({
+    authOptional: true,
+    onAuth: (auth, _session, done) =>
+      auth.password === "right" ? done(null, { user: "us" }) : done(new Error("no")),
+  });
+  await new Promise<void>((resolve) => void smtp.listen(0, "127.0.0.1", () => resolve()));
+  t.teardown(() => smtp.close());
+  const { port } = smtp.server.address() as { port: number };
+  const at = (password: string) =>
+    `smtp://us:${password}@127.0.0.1:${port}?tls.rejectUnauthorized=false`;
+  await says(t, "ok", /^mail$/, /takes our name/, { SMTP_URL: at("right") });
+  await says(t, "wrong", /^mail$/, /EAUTH/, { SMTP_URL: at("wrong") });
+  const collector = Fastify();
+  collector.post("/v1/traces", async (_request, reply) => reply.code(status).send({}));
+  let status = 200;
+  await collector.listen({ host: "127.0.0.1", port: 0 });
+  t.teardown(() => collector.close());
+  const { port: otlp } = collector.server.address() as { port: number };
+  const traces = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${otlp}` };
+  await says(t, "ok", /^traces$/, /takes them/, traces);
+  status = 401;
+  await says(t, "warning", /^traces$/, /answers 401/, traces);
+});
+
+t.test("the chain is down", async (t) => {
+  areas = ["chains"];
+  await chain.stop();
+  await says(t, "wrong", /^rpc /, /no RPC endpoint answered/);
+});

@@ -1,0 +1,248 @@
+// Goal: what operators change is on record: who, from where, when and what; nobody can rewrite it; and no secret is in it.
+import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { hostname, userInfo } from "node:os";
+import { fileURLToPath } from "node:url";
+import t, { type Test } from "tap";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { createPrisma } from "../../server/infra/db/prisma.ts";
+import { loadConfig } from "../../server/config.ts";
+import { noteBoot } from "../../server/plugins/audit/boots.ts";
+import { actAsOperator, type OperatorEntry } from "../../server/plugins/audit/operators.ts";
+import { operate } from "../../server/plugins/books/operator-cli.ts";
+import { verifyOperatorChain } from "../../server/plugins/audit/verify-cli.ts";
+import { testApp, testEnvironment } from "../helpers/app.ts";
+import { until } from "../helpers/until.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const world = await testApp(t, { listen: true });
+const { database, chain } = world;
+const pool = createPool(database.url, { maxConnections: 3 });
+const prisma = createPrisma(pool);
+t.teardown(async () => {
+  await prisma.$disconnect();
+  await pool.end();
+});
+const NETWORK = `eip155:${chain.chainId}`;
+const environment = (env: Record<string, string> = {}) => ({
+  ...testEnvironment({ databaseUrl: database.url, chain, port: world.config.port }),
+  ...env,
+});
+
+async function command(
+  file: string,
+  args: string[],
+  env: Record<string, string> = {},
+): Promise<{ code: number | null; output: string }> {
+  const child = spawn(process.execPath, ["--import=tsx", file, ...args], {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"] ?? "", HOME: process.env["HOME"] ?? "", ...environment(env) },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.on("data", (chunk: Buffer) => void (output += String(chunk)));
+  const code = await new Promise<number | null>((resolve) => void child.on("close", resolve));
+  return { code, output };
+}
+/** The same command without a process of its own, which takes seconds to start. */
+async function operator(args: string[], env: Record<string, string> = {}) {
+  const said: string[] = [];
+  try {
+    await operate(args, environment(env), (line) => void said.push(line));
+    return { code: 0, output: said.join("\n") };
+  } catch (error) {
+    return { code: 1, output: [...said, String(error)].join("\n") };
+  }
+}
+
+const entries = async (): Promise<OperatorEntry[]> => {
+  const { rows } = await database.pool.query<{ body: string }>(
+    "SELECT body FROM operator_actions ORDER BY seq",
+  );
+  return rows.map(({ body }) => JSON.parse(body) as OperatorEntry);
+};
+const last = async () => (await entries()).at(-1);
+
+async function isWhole(t: Test, expected: boolean | RegExp, noted = ""): Promise<void> {
+  const said: string[] = [];
+  const [seq = "", hash = ""] = noted.split(":");
+  const heads = noted === "" ? [] : [{ seq: Number(seq), hash }];
+  const whole = await verifyOperatorChain(prisma, heads, (line) => void said.push(line));
+  t.equal(whole, expected === true, said.join("\n"));
+  if (expected instanceof RegExp) t.match(said.join("\n"), expected);
+}
+
+t.test("a start that is configured otherwise names the keys, and no value", async (t) => {
+  const secret = `hush-${randomBytes(12).toString("hex")}`;
+  const boot = (env: Record<string, string>) => {
+    const all = environment(env);
+    return noteBoot(prisma, loadConfig(all), all);
+  };
+  t.same(await boot({}), [], "the first one has nothing to compare with");
+  t.match(await last(), {
+    action: "service.configured",
+    who: { user: userInfo().username, host: hostname(), operator: null },
+    what: { changed: [] },
+  });
+  t.same(await boot({}), []);
+  t.same(
+    await boot({ PORT: "4321", PUBLIC_URL: world.config.publicUrl }),
+    [],
+    "replicas differ so",
+  );
+  t.equal((await entries()).length, 1, "the same configuration is no news");
+  t.same(await boot({ METRICS_TOKEN: secret, OPERATOR: "ada" }), ["METRICS_TOKEN"]);
+  t.match(await last(), { who: { operator: "ada" }, what: { changed: ["METRICS_TOKEN"] } });
+  t.same(await boot({ LOG_LEVEL: "warn" }), ["LOG_LEVEL", "METRICS_TOKEN"]);
+  t.same(await boot({}), ["LOG_LEVEL"]);
+  // Replicas that start together with one new configuration are one entry.
+  const before = (await entries()).length;
+  await Promise.all(Array.from({ length: 4 }, () => boot({ SETTLE_WAIT_MS: "15000" })));
+  t.equal((await entries()).length, before + 1);
+  const text = JSON.stringify(await entries());
+  for (const value of [secret, chain.relayerPrivateKey, database.url, environment()["MASTER_KEYS"]])
+    t.notOk(text.includes(String(value)), "no value of a secret");
+  await isWhole(t, true);
+});
+
+t.test("a difference is healed by a command, which says who and why", async (t) => {
+  await database.pool.query(
+    `INSERT INTO ledger_differences (chain_id, kind, key, detail)
+     SELECT $1, 'relayer_nonce', 'nonce ' || n, '{}' FROM generate_series(1, 3) n`,
+    [chain.chainId],
+  );
+  const open = async (): Promise<number> => {
+    const { rows } = await database.pool.query<{ count: string }>(
+      "SELECT count(*) FROM ledger_differences WHERE healed_at IS NULL",
+    );
+    return Number(rows[0]?.count);
+  };
+  const which = ["heal-difference", "--network", NETWORK, "--kind", "relayer_nonce"];
+  const silent = await operator(which);
+  t.equal(silent.code, 1, "not without a reason");
+  t.match(silent.output, "--why");
+  const asked = await operator([...which, "--why", "looking", "--dry-run"]);
+  t.equal(asked.code, 0, asked.output);
+  t.equal(await open(), 3, "asked only");
+  const count = (await entries()).length;
+  const one = await operator([...which, "--key", "nonce 2", "--why", "after the restore"], {
+    OPERATOR: "ada",
+  });
+  t.equal(one.code, 0, one.output);
+  t.equal(await open(), 2);
+  t.match(await last(), {
+    seq: count + 1,
+    action: "ledger.difference_healed",
+    who: { user: userInfo().username, host: hostname(), operator: "ada" },
+    what: { network: NETWORK, kind: "relayer_nonce", keys: ["nonce 2"], why: "after the restore" },
+  });
+  t.equal((await operator([...which, "--why", "the rest"])).code, 0);
+  t.equal(await open(), 0);
+  const none = await operator([...which, "--why", "again"]);
+  t.equal(none.code, 1);
+  t.match(none.output, "no relayer_nonce is open");
+  t.equal((await entries()).length, count + 2, "what failed is not on record as done");
+});
+
+t.test("the books read again from a block", async (t) => {
+  const cursor = async (): Promise<bigint> => {
+    const { rows } = await database.pool.query<{ next: string }>(
+      "SELECT next_block AS next FROM ledger_cursors",
+    );
+    return BigInt(rows[0]?.next ?? "-1");
+  };
+  const readFrom = (block: string, why: string) => [
+    "read-again",
+    "--network",
+    NETWORK,
+    "--from-block",
+    block,
+    "--why",
+    why,
+  ];
+  await chain.testClient.mine({ blocks: 8 });
+  await until(async () => (await cursor()) > 1n, 30_000);
+  const beyond = await operator(readFrom("999999999", "x"));
+  t.equal(beyond.code, 1, beyond.output);
+  const done = await operator(readFrom("1", "rows were lost"));
+  t.equal(done.code, 0, done.output);
+  t.match(await last(), {
+    action: "ledger.read_again",
+    what: { network: NETWORK, fromBlock: "1", why: "rows were lost" },
+  });
+  await until(async () => (await cursor()) > 1n, 30_000);
+});
+
+t.test("a rotation of the master key is on record", async (t) => {
+  const done = await command("server/plugins/custody/keys-rotate.ts", [], { OPERATOR: "grace" });
+  t.equal(done.code, 0, done.output);
+  t.match((await entries()).slice(-2), [
+    { action: "keys.rotation_began", who: { operator: "grace" }, what: { kid: "test" } },
+    { action: "keys.rotation_ended", what: { kid: "test", remaining: 0 } },
+  ]);
+});
+
+t.test("the log says who did what", async (t) => {
+  const { code, output } = await operator(["log", "--last", "3"]);
+  t.equal(code, 0, output);
+  t.match(output, /grace \(.+\)@.+ keys\.rotation_ended \{"kid":"test"/);
+  t.equal(output.trim().split("\n").length, 3);
+  const wrong = await command("server/plugins/books/operator-cli.ts", ["heal"]);
+  t.equal(wrong.code, 1);
+  t.match(wrong.output, "heal-difference");
+});
+
+t.test("nobody rewrites it, and what was rewritten all the same is found", async (t) => {
+  for (const sql of [
+    "UPDATE operator_actions SET body = '{}'",
+    "DELETE FROM operator_actions",
+    "TRUNCATE operator_actions",
+    "DELETE FROM operator_head",
+  ])
+    await t.rejects(database.pool.query(sql), /append-only/, sql);
+  const verify = await command("server/plugins/audit/verify-cli.ts", []);
+  t.equal(verify.code, 0, verify.output);
+  t.match(verify.output, /ok operators: \d+ entries/);
+  const [, noted = ""] = /head (\d+:[0-9a-f]{64})\s*$/.exec(verify.output) ?? [];
+  t.not(noted, "");
+  // A superuser who takes the trigger away first.
+  const client = await database.pool.connect();
+  const behind = async (change: string, undo: string, why: RegExp): Promise<void> => {
+    for (const sql of ["BEGIN", "SET LOCAL session_replication_role = replica"])
+      await client.query(sql);
+    await client.query("ALTER TABLE operator_actions DISABLE TRIGGER operator_actions_kept");
+    await client.query(change);
+    await client.query("COMMIT");
+    await isWhole(t, why);
+    await client.query(undo);
+    await isWhole(t, true);
+  };
+  try {
+    await client.query("CREATE TABLE kept AS SELECT * FROM operator_actions");
+    const back = `DELETE FROM operator_actions; INSERT INTO operator_actions SELECT * FROM kept`;
+    await behind(
+      "UPDATE operator_actions SET body = replace(body, 'after the restore', 'nothing') WHERE body LIKE '%after the restore%'",
+      back,
+      /does not have its hash/,
+    );
+    await behind("DELETE FROM operator_actions WHERE seq = 2", back, /entry 2 is missing/);
+    await behind(
+      "DELETE FROM operator_actions WHERE seq = (SELECT max(seq) FROM operator_actions)",
+      back,
+      /noted to reach/,
+    );
+    await behind(
+      "UPDATE operator_actions SET action = 'ledger.read_again' WHERE action = 'keys.rotation_began'",
+      back,
+      /columns beside/,
+    );
+  } finally {
+    await client.query("ALTER TABLE operator_actions ENABLE ALWAYS TRIGGER operator_actions_kept");
+    client.release();
+  }
+  // Written anew as a whole, it is not the one whose end was noted.
+  await actAsOperator(prisma, { operator: undefined }, "keys.rotation_began", { kid: "test" });
+  await isWhole(t, true, noted);
+  await isWhole(t, /not the one that was noted/, noted.replace(/:.{4}/, ":0000"));
+});
