@@ -5,6 +5,7 @@ import type { Config } from "./config.ts";
 import { newId } from "./core/ids.ts";
 import { metrics, loggerOptions, type LogDestination } from "./infra/telemetry.ts";
 import db from "./infra/db/index.ts";
+import kms from "./infra/kms.ts";
 import chains from "./infra/chain/index.ts";
 import chainReads from "./infra/chain/reads.ts";
 import readiness from "./infra/readiness.ts";
@@ -48,7 +49,7 @@ declare module "fastify" {
 }
 
 /** What the modules stand on. */
-const INFRASTRUCTURE = [metrics, db, chains, chainReads, readiness, outbound, jobs, retention];
+const INFRASTRUCTURE = [metrics, kms, db, chains, chainReads, readiness, outbound, jobs, retention];
 
 /** In this order: a module imports only those before it. */
 const MODULES = [

@@ -5,7 +5,7 @@
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
-import { readMasterKeys, type MasterKey } from "./core/master-keys.ts";
+import { readKeySettings, type KeySettings, type Part } from "./core/key-settings.ts";
 import { parseDecimal } from "./core/money.ts";
 import {
   listed,
@@ -34,6 +34,9 @@ const EnvSchema = Type.Object({
   RELAYER_PRIVATE_KEYS: Type.Optional(Type.String()),
   MASTER_KEYS: Type.Optional(Type.String()),
   MASTER_KEY_ACTIVE: Type.Optional(Type.String()),
+  RELAYER_KMS_KEYS: Type.Optional(Type.String()),
+  KMS_CACHE_SECONDS: Type.String({ pattern: "^[0-9]{1,3}$", default: "60" }),
+  CUSTODY_SOCKET: Type.Optional(Type.String()),
   FETCH_PRIVATE_ORIGINS: Type.Optional(Type.String()),
   FETCH_MAX_BYTES: Type.String({ pattern: "^[1-9][0-9]{4,8}$", default: "5242880" }),
   FACILITATOR_API_KEYS: Type.Optional(Type.String()),
@@ -72,7 +75,7 @@ export interface Retention {
   statisticsDays: number;
 }
 
-export interface Config {
+export interface Config extends KeySettings {
   /** Local is a toy on one machine: play money, generated keys. Nothing else decides what may exist. */
   mode: Mode;
   host: string;
@@ -82,9 +85,6 @@ export interface Config {
   dataDir: string;
   databaseUrl: string | undefined;
   networks: [NetworkConfig, ...NetworkConfig[]];
-  relayerPrivateKeys: `0x${string}`[];
-  masterKeys: MasterKey[];
-  masterKeyActive: string;
   fetchPrivateOrigins: string[];
   /** How much of a target's answer x402-fetch passes on. */
   fetchMaxBytes: number;
@@ -137,7 +137,10 @@ export function missingServices(config: Config): { postgres: boolean; chain: boo
   };
 }
 
-export function loadConfig(environment: Record<string, string | undefined>): Config {
+export function loadConfig(
+  environment: Record<string, string | undefined>,
+  part: Part = "service",
+): Config {
   const problems: string[] = [];
   const env = readEnv(environment, problems);
   const port = Number(env.PORT);
@@ -145,13 +148,9 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const networks = readNetworks(listed(env.NETWORKS), environment, problems);
   const mode = readMode(env, networks, problems);
   const isLocal = mode === "local";
-  const masterKeys = readMasterKeys(env.MASTER_KEYS, isLocal, problems);
-  const relayerPrivateKeys = readRelayerKeys(env, isLocal, problems);
-  const active = env.MASTER_KEY_ACTIVE ?? masterKeys[0]?.kid ?? "";
-  if (masterKeys.length > 0 && !masterKeys.some((key) => key.kid === active)) {
-    problems.push(`MASTER_KEY_ACTIVE names "${active}", which is not in MASTER_KEYS`);
-  }
-  const publicUrl = readPublicUrl(env, mode, problems);
+  const isService = part === "service";
+  const keys = readKeySettings(env, { part, isLocal }, problems);
+  const publicUrl = isService ? readPublicUrl(env, mode, problems) : "http://localhost";
   const fetchPrivateOrigins = listed(env.FETCH_PRIVATE_ORIGINS).map((text) =>
     readOrigin(text, "FETCH_PRIVATE_ORIGINS", problems),
   );
@@ -166,7 +165,8 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const minPayment = parseDecimal(env.MIN_PAYMENT);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
-  if (!isLocal && listed(env.FACILITATOR_API_KEYS).length === 0 && env.FACILITATOR_OPEN !== "true")
+  const isOpen = env.FACILITATOR_OPEN === "true";
+  if (isService && !isLocal && !isOpen && listed(env.FACILITATOR_API_KEYS).length === 0)
     problems.push(
       "FACILITATOR_API_KEYS is missing (or FACILITATOR_OPEN=true: strangers may settle at our gas)",
     );
@@ -183,13 +183,11 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     dataDir: env.DATA_DIR,
     databaseUrl: env.DATABASE_URL,
     networks: networks as [NetworkConfig, ...NetworkConfig[]],
-    relayerPrivateKeys,
-    masterKeys,
-    masterKeyActive: active,
+    ...keys,
     fetchPrivateOrigins: isLocal ? [...fetchPrivateOrigins, publicUrl] : fetchPrivateOrigins,
     fetchMaxBytes,
     facilitatorApiKeys: listed(env.FACILITATOR_API_KEYS),
-    facilitatorOpen: env.FACILITATOR_OPEN === "true",
+    facilitatorOpen: isOpen,
     demoPayTo: env.DEMO_PAY_TO as `0x${string}` | undefined,
     logLevel: env.LOG_LEVEL,
     trustProxy: trust,
@@ -271,17 +269,6 @@ function readEnv(environment: Record<string, string | undefined>, problems: stri
     problems.push(`${key} ${error.message}`);
   }
   return env;
-}
-
-function readRelayerKeys(env: Env, isLocal: boolean, problems: string[]): `0x${string}`[] {
-  const keys = listed(env.RELAYER_PRIVATE_KEYS);
-  if (keys.length === 0 && !isLocal)
-    problems.push("RELAYER_PRIVATE_KEYS is missing (the account that pays the gas)");
-  if (keys.some((key) => !/^0x[0-9a-fA-F]{64}$/.test(key)))
-    problems.push("RELAYER_PRIVATE_KEYS must list 0x-prefixed 32-byte keys");
-  if (new Set(keys.map((key) => key.toLowerCase())).size !== keys.length)
-    problems.push("RELAYER_PRIVATE_KEYS lists a key twice");
-  return keys as `0x${string}`[];
 }
 
 function readOrigin(text: string, key: string, problems: string[]): string {

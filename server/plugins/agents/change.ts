@@ -144,7 +144,7 @@ async function permitRules(
   const current = rulesInForce(agent, await entriesOf(tx, agent.id));
   const { custody, owner } = call;
   if (signed === undefined && !loosens(current, wanted)) {
-    await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed });
+    await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: undefined });
     return;
   }
   const version = (await latestVersion(tx, agent.id)) + 1;
@@ -163,13 +163,8 @@ async function permitRules(
       }),
   });
   if (signed === undefined) return;
-  const rules = rulesOfPolicy(signed.order as AgentPolicyOrder);
-  const { digest } = signed;
-  await custody.reseal(
-    tx,
-    { agentId: agent.id, owner },
-    { current, wanted, signed: { digest, rules } },
-  );
+  const policy = signed as SignedOrder<"AgentPolicy">;
+  await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: policy });
 }
 
 async function permitKey(

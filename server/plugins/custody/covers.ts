@@ -180,6 +180,12 @@ export class Covers {
     return again;
   }
 
+  /** What is sealed anew is no older seal that was put back. */
+  assertNewest({ agentId, revision }: WalletName): void {
+    if (revision < (this.#revisions.get(agentId) ?? 0))
+      throw new NotSignedFor(`an older seal of agent ${agentId} was put back`);
+  }
+
   #isOld({ agentId, revision }: LoadedWallet): boolean {
     const newest = this.#revisions.get(agentId) ?? 0;
     if (revision < newest) return true;
