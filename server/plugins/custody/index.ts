@@ -5,7 +5,7 @@ import { isKeysUnavailable } from "../../infra/kms.ts";
 import { UnixCalls } from "../../infra/unix-calls.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { Custody } from "./custody.ts";
-import type { KeyVault } from "./key-vault.ts";
+import type { KeyNames, KeyVault } from "./key-vault.ts";
 import { RemoteVault } from "./remote-vault.ts";
 import type { SecretBox } from "./secret-box.ts";
 import { sharedSecret } from "./shared-secret.ts";
@@ -18,6 +18,8 @@ declare module "fastify" {
     custody: Custody;
     /** Seals what the service must keep secret in its own database. */
     secretBox: SecretBox;
+    /** Of the master keys, wherever they are; throws while they cannot be used. */
+    masterKeyNames(): Promise<KeyNames>;
     /** 32 random bytes, the same for every replica and every start. */
     sharedSecret(purpose: string): Promise<Uint8Array>;
   }
@@ -43,6 +45,7 @@ export default fp(
       vault = remote;
     }
     app.decorate("secretBox", vault);
+    app.decorate("masterKeyNames", () => vault.keyNames());
     app.decorate("sharedSecret", (purpose: string) =>
       sharedSecret(
         {
@@ -78,7 +81,7 @@ export default fp(
     );
     // A master key taken away before `keys:rotate` was done shows here, not at the first payment.
     app.readiness.add("custody", async () => {
-      const configured = new Set(await keysOf(vault));
+      const configured = new Set((await keysOf(vault)).kids);
       const missing = (await kidsInUse(app.prisma)).filter((kid) => !configured.has(kid));
       if (missing.length > 0)
         throw new NotReady("wallets are under a master key that is not configured");
@@ -88,9 +91,9 @@ export default fp(
   { name: "custody" },
 );
 
-async function keysOf(vault: KeyVault): Promise<string[]> {
+async function keysOf(vault: KeyVault): Promise<KeyNames> {
   try {
-    return await vault.kids();
+    return await vault.keyNames();
   } catch (error) {
     throw new NotReady("what keeps the keys cannot be reached", { cause: error });
   }

@@ -28,6 +28,12 @@ export interface NewRules {
   signed: SignedWord<"AgentPolicy"> | undefined;
 }
 
+export interface KeyNames {
+  /** What new wrappings are under. */
+  active: string;
+  kids: string[];
+}
+
 export type SiteAsked = Omit<SignInAsked, "networks" | "url"> & { url: string };
 
 /**
@@ -62,6 +68,6 @@ export interface KeyVault extends SecretBox {
     key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
   ): Promise<Hex>;
   signIn(asked: SiteAsked): Promise<SIWxPayload | undefined>;
-  /** The master keys it has; throws where it cannot use them now. */
-  kids(): Promise<string[]>;
+  /** The names of the master keys it has; throws where it cannot use the active one now. */
+  keyNames(): Promise<KeyNames>;
 }

@@ -87,13 +87,11 @@ export async function rotateMasterKey(
     const done = await patiently(() =>
       prisma.$transaction(async (tx) => {
         const wallets = await lockWalletsNotUnder(tx, kid, batchSize);
-        const changes = await Promise.all(
-          wallets.map(async (wallet) => ({
-            agentId: wallet.agentId,
-            fromKid: wallet.kid,
-            sealed: await rewrapWallet(ring, wallet, wallet),
-          })),
-        );
+        const changes = await inGroups(wallets, async (wallet) => ({
+          agentId: wallet.agentId,
+          fromKid: wallet.kid,
+          sealed: await rewrapWallet(ring, wallet, wallet),
+        }));
         if (changes.length > 0) await updateWrappings(tx, changes);
         return wallets.length;
       }, BATCH_TIME),
@@ -106,6 +104,16 @@ export async function rotateMasterKey(
     // Nothing left to lock: either all is done, or another run holds the rest.
     if (done === 0) return { rewrapped, remaining };
   }
+}
+
+/** A KMS has a quota of its own, which the service that signs meanwhile needs. */
+const AT_ONCE = 16;
+
+async function inGroups<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
+  const done: R[] = [];
+  for (let index = 0; index < items.length; index += AT_ONCE)
+    done.push(...(await Promise.all(items.slice(index, index + AT_ONCE).map(work))));
+  return done;
 }
 
 /** What the service keeps sealed beside wallets. */

@@ -12,7 +12,8 @@ import chains from "../../infra/chain/index.ts";
 import db from "../../infra/db/index.ts";
 import kms, { keysUnavailable } from "../../infra/kms.ts";
 import { hideConfigured, loggerOptions, metrics } from "../../infra/telemetry.ts";
-import { serveCalls, type Call } from "../../infra/unix-calls.ts";
+import type { Call } from "../../infra/unix-frames.ts";
+import { serveCalls } from "../../infra/unix-serve.ts";
 import { toApiError } from "../http/errors.ts";
 import { CustodyError, NotSignedFor } from "./envelope.ts";
 import type { KeyVault } from "./key-vault.ts";
@@ -37,7 +38,7 @@ export async function startCustody(config: Config): Promise<CustodyProcess> {
     await app.ready();
     const vault = vaultHere(app, { believes: false });
     // A master key that cannot be used is told now, not at the first payment.
-    await vault.kids();
+    await vault.keyNames();
     const served = await serveCalls({
       path,
       answer: (call) => answer(app, vault, call),
@@ -86,7 +87,7 @@ function signInArgs(args: unknown): unknown[] {
   return [{ ...asked, challenge: JSON.parse(asked.challenge) as unknown }];
 }
 
-async function main(): Promise<void> {
+export async function main(): Promise<void> {
   let hide = (text: string): string => text;
   try {
     const config = loadConfig(process.env, "custody");

@@ -9,7 +9,7 @@ import { keysUnavailable } from "../../infra/kms.ts";
 import { NoAnswer, type UnixCalls } from "../../infra/unix-calls.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import type { Cover } from "./covers.ts";
-import type { KeyVault, SiteAsked } from "./key-vault.ts";
+import type { KeyNames, KeyVault, SiteAsked } from "./key-vault.ts";
 import { errorOf, isAnswer, isResult } from "./vault-calls.ts";
 
 export interface RemoteVaultOptions {
@@ -37,8 +37,8 @@ export class RemoteVault implements KeyVault {
     this.#options.calls.close();
   }
 
-  kids(): Promise<string[]> {
-    return this.#ask("kids");
+  keyNames(): Promise<KeyNames> {
+    return this.#ask("keyNames");
   }
 
   seal(...asked: Asked<"seal">): Promise<Uint8Array> {

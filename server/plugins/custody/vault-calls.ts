@@ -93,7 +93,7 @@ type Method = keyof KeyVault;
 
 /** What is asked, and what is answered. */
 const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
-  kids: { args: [], result: Type.Array(Name) },
+  keyNames: { args: [], result: Type.Object({ active: Name, kids: Type.Array(Name) }) },
   seal: { args: [Purpose, Bytes], result: Bytes },
   open: { args: [Purpose, Bytes], result: Bytes },
   createWallet: {

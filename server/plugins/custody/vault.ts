@@ -31,7 +31,7 @@ import {
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Cover, Covers, PaidAt, Sealed } from "./covers.ts";
 import { createSecretBox, type SecretBox } from "./secret-box.ts";
-import type { HeldWallet, KeyVault, NewRules, Resealed, SiteAsked } from "./key-vault.ts";
+import type { HeldWallet, KeyNames, KeyVault, NewRules, Resealed, SiteAsked } from "./key-vault.ts";
 import { readChallenge, signInOf } from "./sign-in.ts";
 import type { MoveWord, Owner, SignedWord, Words } from "./words.ts";
 
@@ -73,9 +73,10 @@ export class Vault implements KeyVault {
     return this.#box.open(purpose, sealed);
   }
 
-  async kids(): Promise<string[]> {
-    await this.#deps.ring.check();
-    return this.#deps.ring.kids;
+  async keyNames(): Promise<KeyNames> {
+    const { ring } = this.#deps;
+    await ring.check();
+    return { active: ring.active.kid, kids: ring.kids };
   }
 
   async createWallet(
@@ -117,6 +118,8 @@ export class Vault implements KeyVault {
     else {
       if (rulesDigest(current) !== wallet.rulesDigest)
         throw new NotSignedFor(`the rules of agent ${agentId} are not those that were sealed`);
+      // Who may lie about the row must not lift an older seal over a newer one by narrowing it.
+      if (this.#deps.words) this.#deps.covers.assertNewest(wallet);
       if (loosens(current, wanted))
         throw new NotSignedFor(`the rules of agent ${agentId} would be wider than what was signed`);
     }
@@ -146,7 +149,6 @@ export class Vault implements KeyVault {
   }
 
   async #reseal(wallet: HeldWallet, seal: Seal): Promise<Resealed> {
-    this.#deps.covers.assertNewest(wallet);
     return { seal, sealed: await rewrapWallet(this.#deps.ring, wallet, wallet, seal) };
   }
 
