@@ -109,9 +109,9 @@ export class UnixCalls {
     const socket = this.#socket;
     this.#socket = undefined;
     socket?.destroy();
-    for (const { reject, timer } of this.#open.values()) {
-      clearTimeout(timer);
-      reject(new NoAnswer(why));
+    for (const open of this.#open.values()) {
+      clearTimeout(open.timer);
+      open.reject(new NoAnswer(why));
     }
     this.#open.clear();
   }

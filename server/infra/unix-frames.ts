@@ -37,7 +37,7 @@ export class Frames {
   #held: Buffer[] = [];
   #bytes = 0;
 
-  *take(chunk: Buffer): Generator<unknown> {
+  *take(chunk: Buffer): Generator {
     this.#held.push(chunk);
     this.#bytes += chunk.length;
     for (;;) {

@@ -9,11 +9,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import t, { type Test } from "tap";
+import t from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { orderDigest, typedDataOf, type Orders } from "../../server/core/orders.ts";
 import { rulesOfPolicy } from "../../server/core/orders.ts";
+import type { Authorization } from "../../server/core/authorization.ts";
 import { encode } from "../../server/infra/unix-frames.ts";
 import { UnixCalls } from "../../server/infra/unix-calls.ts";
 import { RemoteVault } from "../../server/plugins/custody/remote-vault.ts";
@@ -63,7 +64,7 @@ const spend = async (amount = "0.01", key?: string) => {
   });
   return { status: answer.statusCode, ...answer.json<{ code?: string; detail?: string }>() };
 };
-const authorization = (over: object = {}) => ({
+const authorization = (over: object = {}): Authorization => ({
   chainId: chain.chainId,
   asset: chain.usdc,
   from: agent.walletAddress,
@@ -71,7 +72,7 @@ const authorization = (over: object = {}) => ({
   value: 1_000n,
   validAfter: 0n,
   validBefore: BigInt(Math.floor(Date.now() / 1_000) + 100),
-  nonce: `0x${randomBytes(32).toString("hex")}` as Hex,
+  nonce: `0x${randomBytes(32).toString("hex")}`,
   ...over,
 });
 const BY_POLICY = { kind: "policy" } as const;

@@ -1,12 +1,6 @@
 /** A change of an agent: who asks for it, whether the owner's wallet signed it, its lock and its audit entry. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import {
-  keyOrder,
-  policyOrder,
-  rulesOfPolicy,
-  type AgentPolicyOrder,
-  type OrderKind,
-} from "../../core/orders.ts";
+import { keyOrder, policyOrder, type OrderKind } from "../../core/orders.ts";
 import { loosens, type RulesInForce } from "../../core/rules.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";

@@ -9,7 +9,8 @@ import type { KeyNames, KeyVault } from "./key-vault.ts";
 import { RemoteVault } from "./remote-vault.ts";
 import type { SecretBox } from "./secret-box.ts";
 import { sharedSecret } from "./shared-secret.ts";
-import { findServiceSecret, keepServiceSecret, kidsInUse, tellOwner } from "./store.ts";
+import { findServiceSecret, keepServiceSecret } from "./secrets-store.ts";
+import { kidsInUse, tellOwner } from "./store.ts";
 import { vaultHere } from "./wiring.ts";
 
 declare module "fastify" {

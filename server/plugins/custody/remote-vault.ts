@@ -4,7 +4,7 @@ import type { Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { parseEcdsa, recoverSigner } from "../../core/signatures.ts";
-import { ApiError } from "../../errors.ts";
+import type { ApiError } from "../../errors.ts";
 import { keysUnavailable } from "../../infra/kms.ts";
 import { NoAnswer, type UnixCalls } from "../../infra/unix-calls.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";

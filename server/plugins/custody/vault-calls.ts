@@ -219,7 +219,7 @@ export function errorOf(answer: Exclude<Answer, { ok: true }>): Error {
       return new NotSignedFor(answer.message);
     case "custody":
       return new CustodyError(answer.message);
-    case "fault":
+    default:
       return new Error("the custody process failed; its log says why");
   }
 }

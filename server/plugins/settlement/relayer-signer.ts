@@ -1,6 +1,7 @@
 /** The accounts that pay gas: with keys of this process, or of a KMS, which signs digests and tells only public keys. */
 import { createPublicKey } from "node:crypto";
 import {
+  getAddress,
   hashMessage,
   hashTypedData,
   hexToBytes,
@@ -34,7 +35,7 @@ export async function kmsAccount(
   kms: Pick<Kms, "publicKey" | "sign">,
   keyId: string,
 ): Promise<Relayer> {
-  const address = addressOfPublicKey(pointOf(await kms.publicKey(keyId), keyId));
+  const address = getAddress(addressOfPublicKey(pointOf(await kms.publicKey(keyId), keyId)));
   const sign = async (hash: Hex): Promise<Hex> => {
     const digest = hexToBytes(hash);
     const signature = fromDer(await kms.sign(keyId, digest), digest, address);
