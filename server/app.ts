@@ -6,6 +6,7 @@ import { newId } from "./core/ids.ts";
 import tracing from "./infra/tracing.ts";
 import { metrics, loggerOptions, type LogDestination } from "./infra/telemetry.ts";
 import db from "./infra/db/index.ts";
+import kms from "./infra/kms.ts";
 import chains from "./infra/chain/index.ts";
 import chainReads from "./infra/chain/reads.ts";
 import readiness from "./infra/readiness.ts";
@@ -54,6 +55,7 @@ declare module "fastify" {
 const INFRASTRUCTURE = [
   metrics,
   tracing,
+  kms,
   db,
   chains,
   chainReads,

@@ -5,8 +5,8 @@
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
+import { readKeySettings, type KeySettings, type Part } from "./core/key-settings.ts";
 import { readMailSettings, type MailSettings } from "./core/mail-settings.ts";
-import { readMasterKeys, type MasterKey } from "./core/master-keys.ts";
 import {
   type FacilitatorAccess,
   isClosed,
@@ -41,6 +41,9 @@ const EnvSchema = Type.Object({
   RELAYER_PRIVATE_KEYS: Type.Optional(Type.String()),
   MASTER_KEYS: Type.Optional(Type.String()),
   MASTER_KEY_ACTIVE: Type.Optional(Type.String()),
+  RELAYER_KMS_KEYS: Type.Optional(Type.String()),
+  KMS_CACHE_SECONDS: Type.String({ pattern: "^[0-9]{1,3}$", default: "60" }),
+  CUSTODY_SOCKET: Type.Optional(Type.String()),
   FETCH_PRIVATE_ORIGINS: Type.Optional(Type.String()),
   FETCH_MAX_BYTES: Type.String({ pattern: "^[1-9][0-9]{4,8}$", default: "5242880" }),
   FACILITATOR_API_KEYS: Type.Optional(Type.String()),
@@ -80,7 +83,7 @@ export interface Retention {
   statisticsDays: number;
 }
 
-export interface Config extends FacilitatorAccess {
+export interface Config extends FacilitatorAccess, KeySettings {
   /** Local is a toy on one machine: play money, generated keys. Nothing else decides what may exist. */
   mode: Mode;
   host: string;
@@ -90,9 +93,6 @@ export interface Config extends FacilitatorAccess {
   dataDir: string;
   databaseUrl: string | undefined;
   networks: [NetworkConfig, ...NetworkConfig[]];
-  relayerPrivateKeys: `0x${string}`[];
-  masterKeys: MasterKey[];
-  masterKeyActive: string;
   /** Without it nothing is sent by e-mail. */
   mail: MailSettings | undefined;
   fetchPrivateOrigins: string[];
@@ -147,7 +147,10 @@ export function missingServices(config: Config): { postgres: boolean; chain: boo
   };
 }
 
-export function loadConfig(environment: Record<string, string | undefined>): Config {
+export function loadConfig(
+  environment: Record<string, string | undefined>,
+  part: Part = "service",
+): Config {
   const problems: string[] = [];
   const env = readEnv(environment, problems);
   const port = Number(env.PORT);
@@ -155,13 +158,9 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const networks = readNetworks(listed(env.NETWORKS), environment, problems);
   const mode = readMode(env, networks, problems);
   const isLocal = mode === "local";
-  const masterKeys = readMasterKeys(env.MASTER_KEYS, isLocal, problems);
-  const relayerPrivateKeys = readRelayerKeys(env, isLocal, problems);
-  const active = env.MASTER_KEY_ACTIVE ?? masterKeys[0]?.kid ?? "";
-  if (masterKeys.length > 0 && !masterKeys.some((key) => key.kid === active)) {
-    problems.push(`MASTER_KEY_ACTIVE names "${active}", which is not in MASTER_KEYS`);
-  }
-  const publicUrl = readPublicUrl(env, mode, problems);
+  const isService = part === "service";
+  const keys = readKeySettings(env, { part, isLocal }, problems);
+  const publicUrl = isService ? readPublicUrl(env, mode, problems) : "http://localhost";
   const mail = readMailSettings(environment, problems);
   const fetchPrivateOrigins = listed(env.FETCH_PRIVATE_ORIGINS).map((text) =>
     readOrigin(text, "FETCH_PRIVATE_ORIGINS", problems),
@@ -179,7 +178,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
   const access = readFacilitatorAccess(env, environment, problems);
-  if (!isLocal && !access.facilitatorOpen && !isClosed(access))
+  if (isService && !isLocal && !access.facilitatorOpen && !isClosed(access))
     problems.push(
       "FACILITATOR_API_KEYS is missing (or FACILITATOR_OPEN=true: strangers may settle at our gas)",
     );
@@ -196,9 +195,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     dataDir: env.DATA_DIR,
     databaseUrl: env.DATABASE_URL,
     networks: networks as [NetworkConfig, ...NetworkConfig[]],
-    relayerPrivateKeys,
-    masterKeys,
-    masterKeyActive: active,
+    ...keys,
     mail,
     fetchPrivateOrigins: isLocal ? [...fetchPrivateOrigins, publicUrl] : fetchPrivateOrigins,
     fetchMaxBytes,
@@ -286,17 +283,6 @@ function readEnv(environment: Record<string, string | undefined>, problems: stri
     problems.push(`${key} ${error.message}`);
   }
   return env;
-}
-
-function readRelayerKeys(env: Env, isLocal: boolean, problems: string[]): `0x${string}`[] {
-  const keys = listed(env.RELAYER_PRIVATE_KEYS);
-  if (keys.length === 0 && !isLocal)
-    problems.push("RELAYER_PRIVATE_KEYS is missing (the account that pays the gas)");
-  if (keys.some((key) => !/^0x[0-9a-fA-F]{64}$/.test(key)))
-    problems.push("RELAYER_PRIVATE_KEYS must list 0x-prefixed 32-byte keys");
-  if (new Set(keys.map((key) => key.toLowerCase())).size !== keys.length)
-    problems.push("RELAYER_PRIVATE_KEYS lists a key twice");
-  return keys as `0x${string}`[];
 }
 
 function readOrigin(text: string, key: string, problems: string[]): string {

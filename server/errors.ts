@@ -344,6 +344,12 @@ export const ERRORS = {
     "Not covered by the owner's signature",
     "What our books say of this agent is not what its owner signed. Nothing was signed; the owner and the operator were told. Do not retry.",
   ),
+  keys_unavailable: define(
+    503,
+    "Keys unavailable",
+    "What keeps the wallets' keys cannot be reached, or is too busy. Nothing was signed, and nothing stays reserved. Retry later.",
+    true,
+  ),
   relayer_unfunded: define(503, "Relayer has no gas", "Nothing was signed. Retry later.", true),
   agent_busy: define(
     503,

@@ -1,13 +1,18 @@
 /** The keys that wrap the agents' wallet keys, as an operator writes them down. */
 
-export interface MasterKey {
-  kid: string;
-  key: Uint8Array;
-}
+/** 32 bytes that this process holds, or a key that never leaves the KMS that it names. */
+export type MasterKey =
+  | { kid: string; key: Uint8Array; kmsKeyId?: undefined }
+  | { kid: string; key?: undefined; kmsKeyId: string };
 
 const MASTER_KEY_HINT = "make one with: openssl rand -base64 32";
+/** A key's id or ARN; of several regions too. */
+const KMS_KEY_ID =
+  /^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key\/)?(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+export const KMS_KEY_HINT = "is not the id or ARN of a KMS key (an alias may be pointed elsewhere)";
+export const isKmsKeyId = (text: string): boolean => KMS_KEY_ID.test(text);
 
-/** `kid:base64,...`. What was wrong is added to the problems; no key is ever repeated in them. */
+/** `kid:base64,kid:kms:id,...`. What was wrong is added to the problems; no key is ever repeated in them. */
 export function readMasterKeys(
   text: string | undefined,
   isLocal: boolean,
@@ -21,9 +26,16 @@ export function readMasterKeys(
     problems.push(`MASTER_KEYS is missing (kid:base64 of 32 random bytes; ${MASTER_KEY_HINT})`);
   const keys: MasterKey[] = [];
   for (const entry of entries) {
+    const [, name, kmsKeyId] = /^([A-Za-z0-9_-]{1,32}):kms:(.*)$/.exec(entry) ?? [];
+    if (name !== undefined && kmsKeyId !== undefined) {
+      if (!isKmsKeyId(kmsKeyId)) problems.push(`MASTER_KEYS: "${name}" ${KMS_KEY_HINT}`);
+      if (keys.some(({ kid }) => kid === name)) problems.push(`MASTER_KEYS names "${name}" twice`);
+      keys.push({ kid: name, kmsKeyId });
+      continue;
+    }
     const [, kid, encoded] = /^([A-Za-z0-9_-]{1,32}):([A-Za-z0-9+/]+={0,2})$/.exec(entry) ?? [];
     if (kid === undefined || encoded === undefined) {
-      problems.push("MASTER_KEYS has an entry that is not kid:base64");
+      problems.push("MASTER_KEYS has an entry that is not kid:base64 or kid:kms:<key id or ARN>");
       continue;
     }
     const key = new Uint8Array(Buffer.from(encoded, "base64"));

@@ -18,9 +18,12 @@ import {
  */
 
 export function addressOf(privateKey: Uint8Array): Address {
-  const publicKey = secp256k1.publicKeyCreate(privateKey, false);
-  return `0x${keccak256(publicKey.subarray(1)).slice(-40)}`;
+  return addressOfPublicKey(secp256k1.publicKeyCreate(privateKey, false).subarray(1));
 }
+
+/** Of its 64 bytes x and y. Lower case. */
+export const addressOfPublicKey = (point: Uint8Array): Address =>
+  `0x${keccak256(point).slice(-40)}`;
 
 /** 65 bytes r, s, v. */
 export function sign(hash: Uint8Array, privateKey: Uint8Array): Hex {
@@ -107,6 +110,25 @@ export function recoverSigner(
   }
   const hash = keccak256(publicKey.subarray(1), "bytes");
   return `0x${Buffer.from(hash.buffer, hash.byteOffset + 12, 20).toString("hex")}`;
+}
+
+/**
+ * A signature as key services answer it: DER, s high or low, and without the bit that tells the signer. Undefined where
+ * it is none of this address over this digest.
+ */
+export function fromDer(der: Uint8Array, digest: Uint8Array, address: Address): Hex | undefined {
+  let compact: Uint8Array;
+  try {
+    compact = secp256k1.signatureNormalize(secp256k1.signatureImport(der));
+  } catch {
+    return undefined;
+  }
+  for (const v of ["1b", "1c"]) {
+    const signature = parseEcdsa(`0x${Buffer.from(compact).toString("hex")}${v}`);
+    if (signature && recoverSigner(digest, signature) === address.toLowerCase())
+      return signature.hex;
+  }
+  return undefined;
 }
 
 /** Signatures of smart wallets, whichever scheme they sign for. */

@@ -66,7 +66,7 @@ export function hideConfigured(config: Config): Hide {
     ),
     ...passwords,
     ...config.relayerPrivateKeys,
-    ...config.masterKeys.map(({ key }) => Buffer.from(key).toString("base64")),
+    ...config.masterKeys.flatMap(({ key }) => (key ? [Buffer.from(key).toString("base64")] : [])),
     ...config.facilitatorApiKeys,
     ...(config.mail?.secrets ?? []),
     ...(config.metricsToken === undefined ? [] : [config.metricsToken]),

@@ -29,6 +29,8 @@ export interface TestEngineOptions {
   /** Where new blocks are announced. */
   wsUrls?: string[];
   relayerPrivateKeys?: Hex[];
+  /** Instead of those: accounts whose keys are elsewhere. */
+  signers?: RunningEngineDeps["signers"];
   confirmations?: number;
   inclusionDepth?: number;
   maxFeeGwei?: number;
@@ -92,7 +94,11 @@ export async function startEngine(
   const engine = new RunningEngine({
     pool,
     connectionString: options.databaseUrl,
-    relayerPrivateKeys: options.relayerPrivateKeys ?? [options.chain.relayerPrivateKey],
+    signers:
+      options.signers ??
+      (options.relayerPrivateKeys ?? [options.chain.relayerPrivateKey]).map((key) =>
+        privateKeyToAccount(key),
+      ),
     gasCapPerItem: options.gasCapPerItem ?? 300_000n,
     forcedCancelsPerDay: 3n,
     chains: [

@@ -84,10 +84,10 @@ t.test("over a full run", async (t) => {
 
   const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
   for (const wallet of await sealedWallets(database))
-    withPrivateKey(ring, wallet, wallet, (privateKey) =>
+    await withPrivateKey(ring, wallet, wallet, (privateKey) =>
       watch.addSecret("wallet key", Uint8Array.from(privateKey)),
     );
-  for (const { key } of config.masterKeys) watch.addSecret("master key", key);
+  for (const { key } of config.masterKeys) if (key) watch.addSecret("master key", key);
   for (const key of config.relayerPrivateKeys)
     watch.addSecret("relayer key", Buffer.from(key.slice(2), "hex"));
 

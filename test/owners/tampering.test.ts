@@ -5,24 +5,15 @@ import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { orderDigest, typedDataOf, type Orders, type OrderKind } from "../../server/core/orders.ts";
 import type { Authorization } from "../../server/core/authorization.ts";
-import { addressOf, isPrivateKey, sign } from "../../server/core/signatures.ts";
-import { isSignedByOwner } from "../../server/infra/chain/account-signature.ts";
-import { Covers, type Cover } from "../../server/plugins/custody/covers.ts";
+import type { Cover } from "../../server/plugins/custody/covers.ts";
 import { Custody } from "../../server/plugins/custody/custody.ts";
-import { KeyRing } from "../../server/plugins/custody/envelope.ts";
-import {
-  findApproval,
-  findSecond,
-  findWithdrawal,
-  readEvidence,
-  walletsOf,
-} from "../../server/plugins/custody/store.ts";
+import { vaultHere } from "../../server/plugins/custody/wiring.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, signOrder, type NewTestAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 
 const service = await testApp(t);
-const { app, config, chain } = service;
+const { app, chain } = service;
 const sql = service.database.pool;
 const owner = await signIn(service);
 const thief = await signIn(service);
@@ -121,20 +112,8 @@ const authorization = (over: Partial<Authorization> = {}): Authorization => ({
 /** Custody of a process that has just started: it remembers nothing. */
 function freshCustody(): { custody: Custody; rung: string[] } {
   const rung: string[] = [];
-  const covers = new Covers({
-    load: walletsOf(app.pool),
-    loadEvidence: (asked) => readEvidence(app.pool, asked),
-    findWithdrawal: (agentId, nonce) => findWithdrawal(app.pool, agentId, nonce),
-    findSecond: (agentId) => findSecond(app.prisma, agentId),
-    findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
-    isSigned: (who, signed) => isSignedByOwner(app.chains, who, signed),
-  });
   const custody = new Custody({
-    ring: new KeyRing(config.masterKeys, config.masterKeyActive),
-    curve: { addressOf, isPrivateKey, sign },
-    networks: config.networks,
-    covers,
-    hasPaid: async () => true,
+    vault: vaultHere(app, { believes: true }),
     alarm: ({ error }) => void rung.push(error.message),
   });
   return { custody, rung };

@@ -64,6 +64,7 @@ const SAFE_TO_REPEAT = new Set([
   "rate_limited",
   "fetch_capacity",
   "chain_unavailable",
+  "keys_unavailable",
   "relayer_unfunded",
   "service_unavailable",
   "payment_status_unknown",

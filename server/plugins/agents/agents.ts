@@ -72,7 +72,7 @@ export async function createAgent(
       if (wanted.rules.expiresAt !== null && wanted.rules.expiresAt <= (await databaseNow(tx)))
         throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
       const prepared = signed && (await preparedFor(tx, call, signed));
-      const { id, wallet } = prepared ?? prepareWallet(custody, call.owner);
+      const { id, wallet } = prepared ?? (await prepareWallet(custody, call.owner));
       const rules = rulesInForce({ ...wanted.rules, status: "active" }, wanted.allowlist);
       const draft: Draft<"AgentPolicy"> = {
         kind: "AgentPolicy",
@@ -94,7 +94,7 @@ export async function createAgent(
       if (signed && !prepared) throw new SignatureNeeded(draft, "policy_changed");
       await useOrAsk(tx, call, signed, draft);
       if (!signed) throw new Error("an agent needs its owner's signature");
-      const policy = { digest: signed.digest, rules };
+      const policy = { signed, rules };
       return insertAll(tx, call, { id, network, wallet, policy, ...wanted });
     }),
   );
@@ -120,12 +120,12 @@ function readNewAgent(body: CreateAgentBody): { rules: NewAgentRules; allowlist:
   };
 }
 
-function prepareWallet(
+async function prepareWallet(
   custody: Custody,
   owner: OwnerCall["owner"],
-): { id: string; wallet: PreparedWallet } {
+): Promise<{ id: string; wallet: PreparedWallet }> {
   const id = newId("agt");
-  const { address, sealed } = custody.createWallet(id, owner);
+  const { address, sealed } = await custody.createWallet(id, owner);
   const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64");
   const { kid, wrappedDataKey, ciphertext } = sealed;
   return {
@@ -157,7 +157,7 @@ async function insertAll(
     id: string;
     network: NetworkFacts;
     wallet: PreparedWallet;
-    policy: { digest: Hex; rules: RulesInForce };
+    policy: { signed: SignedOrder<"AgentPolicy">; rules: RulesInForce };
     rules: NewAgentRules;
     allowlist: readonly Payee[];
   },
@@ -177,7 +177,7 @@ async function insertAll(
     wrappedDataKey: bytes(wallet.wrappedDataKey),
     ciphertext: bytes(wallet.ciphertext),
   };
-  const adopted = call.custody.adopt(
+  const adopted = await call.custody.adopt(
     { agentId: id, address, sealed: prepared, owner: call.owner },
     args.policy,
   );

@@ -1,12 +1,6 @@
 /** A change of an agent: who asks for it, whether the owner's wallet signed it, its lock and its audit entry. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
-import {
-  keyOrder,
-  policyOrder,
-  rulesOfPolicy,
-  type AgentPolicyOrder,
-  type OrderKind,
-} from "../../core/orders.ts";
+import { keyOrder, policyOrder, type OrderKind } from "../../core/orders.ts";
 import { loosens, type RulesInForce } from "../../core/rules.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
@@ -144,7 +138,7 @@ async function permitRules(
   const current = rulesInForce(agent, await entriesOf(tx, agent.id));
   const { custody, owner } = call;
   if (signed === undefined && !loosens(current, wanted)) {
-    await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed });
+    await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: undefined });
     return;
   }
   const version = (await latestVersion(tx, agent.id)) + 1;
@@ -163,13 +157,8 @@ async function permitRules(
       }),
   });
   if (signed === undefined) return;
-  const rules = rulesOfPolicy(signed.order as AgentPolicyOrder);
-  const { digest } = signed;
-  await custody.reseal(
-    tx,
-    { agentId: agent.id, owner },
-    { current, wanted, signed: { digest, rules } },
-  );
+  const policy = signed as SignedOrder<"AgentPolicy">;
+  await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: policy });
 }
 
 async function permitKey(

@@ -175,9 +175,13 @@ export class Covers {
     if (!this.#isOld(loaded)) return loaded;
     // Statements that were under way together may end in another order; what is read now is not.
     const again = await this.#deps.load(asked);
-    if (!again || this.#isOld(again))
-      throw new NotSignedFor(`an older seal of agent ${asked.agentId} was put back`);
+    if (!again || this.#isOld(again)) throw putBack(asked.agentId);
     return again;
+  }
+
+  /** What is sealed anew is no older seal that was put back. */
+  assertNewest({ agentId, revision }: WalletName): void {
+    if (revision < (this.#revisions.get(agentId) ?? 0)) throw putBack(agentId);
   }
 
   #isOld({ agentId, revision }: LoadedWallet): boolean {
@@ -350,6 +354,8 @@ export class Covers {
     if (!isSame) throw new NotSignedFor(`agent ${agentId}: its owner did not approve this payment`);
   }
 }
+
+const putBack = (id: string) => new NotSignedFor(`an older seal of agent ${id} was put back`);
 
 const keyOf = (wallet: WalletName): string =>
   `${wallet.agentId}|${wallet.address}|${wallet.ownerAddress}|${wallet.ownerChainId}|${wallet.policyDigest}|${wallet.rulesDigest}`;

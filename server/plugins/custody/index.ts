@@ -1,22 +1,17 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import { Counter } from "prom-client";
-import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
-import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
-import {
-  findApproval,
-  findSecond,
-  findWithdrawal,
-  hasPaidAt,
-  kidsInUse,
-  readEvidence,
-  tellOwner,
-  walletsOf,
-} from "./store.ts";
-import { Covers } from "./covers.ts";
-import { Custody } from "./custody.ts";
-import { KeyRing } from "./envelope.ts";
-import { createSecretBox, type SecretBox } from "./secret-box.ts";
+import { isKeysUnavailable } from "../../infra/kms.ts";
+import { UnixCalls } from "../../infra/unix-calls.ts";
 import { NotReady } from "../../infra/readiness.ts";
+import { Custody } from "./custody.ts";
+import type { KeyNames, KeyVault } from "./key-vault.ts";
+import { RemoteVault } from "./remote-vault.ts";
+import type { SecretBox } from "./secret-box.ts";
+import { sharedSecret } from "./shared-secret.ts";
+import { findServiceSecret, keepServiceSecret } from "./secrets-store.ts";
+import { kidsInUse, tellOwner } from "./store.ts";
+import { vaultHere } from "./wiring.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -24,6 +19,10 @@ declare module "fastify" {
     custody: Custody;
     /** Seals what the service must keep secret in its own database. */
     secretBox: SecretBox;
+    /** Of the master keys, wherever they are; throws while they cannot be used. */
+    masterKeyNames(): Promise<KeyNames>;
+    /** 32 random bytes, the same for every replica and every start. */
+    sharedSecret(purpose: string): Promise<Uint8Array>;
   }
 }
 
@@ -34,24 +33,41 @@ export default fp(
       help: "Signatures refused because the books do not agree with what the owner signed: look at each",
       registers: [app.metrics],
     });
-    const covers = new Covers({
-      load: walletsOf(app.pool),
-      loadEvidence: (asked) => readEvidence(app.pool, asked),
-      findWithdrawal: (agentId, nonce) => findWithdrawal(app.pool, agentId, nonce),
-      findSecond: (agentId) => findSecond(app.prisma, agentId),
-      findApproval: (agentId, approvalId) => findApproval(app.prisma, agentId, approvalId),
-      isSigned: (owner, signed) => isSignedByOwner(app.chains, owner, signed),
-    });
-    const ring = new KeyRing(app.config.masterKeys, app.config.masterKeyActive);
-    app.decorate("secretBox", createSecretBox(ring));
+    const { custodySocket } = app.config;
+    let vault: KeyVault;
+    if (custodySocket === undefined) vault = vaultHere(app, { believes: true });
+    else {
+      const remote = new RemoteVault({
+        calls: new UnixCalls(custodySocket),
+        networks: app.config.networks,
+        onTrouble: (reason) => app.log.error({ reason }, "the custody process does not answer"),
+      });
+      app.addHook("onClose", () => remote.close());
+      vault = remote;
+    }
+    app.decorate("secretBox", vault);
+    app.decorate("masterKeyNames", () => vault.keyNames());
+    app.decorate("sharedSecret", (purpose: string) =>
+      sharedSecret(
+        {
+          box: vault,
+          find: (wanted) => findServiceSecret(app.prisma, wanted),
+          keep: (...kept) => keepServiceSecret(app.prisma, ...kept),
+          isAway: isKeysUnavailable,
+          sleep: (ms) => sleep(ms),
+          onLost: (lost, error) =>
+            app.log.warn(
+              { err: error, purpose: lost },
+              "a secret does not open; a new one is made",
+            ),
+        },
+        purpose,
+      ),
+    );
     app.decorate(
       "custody",
       new Custody({
-        ring,
-        curve: { addressOf, isPrivateKey, sign },
-        networks: app.config.networks,
-        covers,
-        hasPaid: (paidAt) => hasPaidAt(app.prisma, paidAt),
+        vault,
         alarm: ({ agentId, error }) => {
           alarms.inc();
           app.log.error(
@@ -66,7 +82,7 @@ export default fp(
     );
     // A master key taken away before `keys:rotate` was done shows here, not at the first payment.
     app.readiness.add("custody", async () => {
-      const configured = new Set(app.config.masterKeys.map(({ kid }) => kid));
+      const configured = new Set((await keysOf(vault)).kids);
       const missing = (await kidsInUse(app.prisma)).filter((kid) => !configured.has(kid));
       if (missing.length > 0)
         throw new NotReady("wallets are under a master key that is not configured");
@@ -75,3 +91,11 @@ export default fp(
   },
   { name: "custody" },
 );
+
+async function keysOf(vault: KeyVault): Promise<KeyNames> {
+  try {
+    return await vault.keyNames();
+  } catch (error) {
+    throw new NotReady("what keeps the keys cannot be reached", { cause: error });
+  }
+}

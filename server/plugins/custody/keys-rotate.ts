@@ -4,18 +4,26 @@
  * 1. Add the new key to MASTER_KEYS everywhere (keep the old one) and restart the replicas.
  * 2. Point MASTER_KEY_ACTIVE at it, and run this with the same environment. Stop and repeat at will.
  * 3. When it says that none are left under the old key, take the old key out of MASTER_KEYS.
+ *
+ * The same from the environment to a KMS and back. Where custody is a process of its own: with that process' environment,
+ * and a DATABASE_URL that may write.
  */
 import { realpathSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { actAsOperator } from "../audit/operators.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
+import { isKeysUnavailable } from "../../infra/kms.ts";
 import { CustodyError, KeyRing, rewrapWallet } from "./envelope.ts";
+import { createSecretBox, kidOfSealed } from "./secret-box.ts";
+import { keepServiceSecret, listServiceSecrets } from "./secrets-store.ts";
+import { nameOf } from "./shared-secret.ts";
 import { countWalletsByKid, lockWalletsNotUnder, updateWrappings } from "./store.ts";
 
 async function main(): Promise<void> {
-  const config = loadConfig(process.env);
+  const config = loadConfig(process.env, process.env["CUSTODY_SOCKET"] ? "custody" : "service");
   if (config.databaseUrl === undefined || config.masterKeys.length === 0)
     throw new ConfigError([
       "keys:rotate needs DATABASE_URL and MASTER_KEYS, as the replicas have them",
@@ -24,8 +32,8 @@ async function main(): Promise<void> {
     maxConnections: 2,
     applicationName: "purser-keys-rotate",
   });
+  const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
   try {
-    const ring = new KeyRing(config.masterKeys, config.masterKeyActive);
     const prisma = createPrisma(pool);
     const kid = config.masterKeyActive;
     await actAsOperator(prisma, config, "keys.rotation_began", { kid });
@@ -33,7 +41,14 @@ async function main(): Promise<void> {
     const { rewrapped, remaining } = await rotateMasterKey(prisma, ring, (progress) =>
       console.log(`  ${progress.rewrapped} re-wrapped, ${progress.remaining} left`),
     );
-    await actAsOperator(prisma, config, "keys.rotation_ended", { kid, rewrapped, remaining });
+    const secrets = await rotateSecrets(prisma, ring);
+    if (secrets > 0) console.log(`  ${secrets} sealed secrets as well`);
+    await actAsOperator(prisma, config, "keys.rotation_ended", {
+      kid,
+      rewrapped,
+      remaining,
+      secrets,
+    });
     if (remaining > 0) {
       console.error(
         `${remaining} wallets are held by another run; run this again when it is done.`,
@@ -45,6 +60,7 @@ async function main(): Promise<void> {
       `Done: ${rewrapped} re-wrapped. No wallet needs another master key than "${config.masterKeyActive}".`,
     );
   } finally {
+    await ring.close();
     await pool.end();
   }
 }
@@ -55,6 +71,8 @@ export interface RotationProgress {
 }
 
 export const ROTATION_BATCH = 200;
+/** A KMS that is asked for two hundred answers takes its time. */
+const BATCH_TIME = { timeout: 30_000 };
 
 /**
  * Re-wraps every data key to the active master key, batch by batch, each in a transaction of its own:
@@ -70,16 +88,18 @@ export async function rotateMasterKey(
   const { kid } = ring.active;
   let rewrapped = 0;
   for (;;) {
-    const done = await prisma.$transaction(async (tx) => {
-      const wallets = await lockWalletsNotUnder(tx, kid, batchSize);
-      const changes = wallets.map((wallet) => ({
-        agentId: wallet.agentId,
-        fromKid: wallet.kid,
-        sealed: rewrapWallet(ring, wallet, wallet),
-      }));
-      if (changes.length > 0) await updateWrappings(tx, changes);
-      return wallets.length;
-    });
+    const done = await patiently(() =>
+      prisma.$transaction(async (tx) => {
+        const wallets = await lockWalletsNotUnder(tx, kid, batchSize);
+        const changes = await inGroups(wallets, async (wallet) => ({
+          agentId: wallet.agentId,
+          fromKid: wallet.kid,
+          sealed: await rewrapWallet(ring, wallet, wallet),
+        }));
+        if (changes.length > 0) await updateWrappings(tx, changes);
+        return wallets.length;
+      }, BATCH_TIME),
+    );
     rewrapped += done;
     const counts = await countWalletsByKid(prisma);
     counts.delete(kid);
@@ -90,13 +110,56 @@ export async function rotateMasterKey(
   }
 }
 
+/** A KMS has a quota of its own, which the service that signs meanwhile needs. */
+const AT_ONCE = 16;
+
+async function inGroups<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
+  const done: R[] = [];
+  for (let index = 0; index < items.length; index += AT_ONCE)
+    done.push(...(await Promise.all(items.slice(index, index + AT_ONCE).map(work))));
+  return done;
+}
+
+/** What the service keeps sealed beside wallets. */
+async function rotateSecrets(prisma: PrismaClient, ring: KeyRing): Promise<number> {
+  const box = createSecretBox(ring);
+  let count = 0;
+  for (const { purpose, sealed } of await listServiceSecrets(prisma)) {
+    if (kidOfSealed(sealed) === ring.active.kid) continue;
+    const name = nameOf(purpose);
+    const anew = await patiently(async () => box.seal(name, await box.open(name, sealed)));
+    if (await keepServiceSecret(prisma, purpose, anew, sealed)) count += 1;
+  }
+  return count;
+}
+
+const whyAway = (error: unknown): string => {
+  const { cause } = error as Error;
+  return `The KMS does not answer: ${cause instanceof Error ? cause.message : String(cause)}`;
+};
+
+const TRIES = 5;
+
+/** A KMS that is busy for a moment does not end a long run. */
+async function patiently<T>(work: () => Promise<T>): Promise<T> {
+  for (let tried = 1; ; tried += 1) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!isKeysUnavailable(error) || tried === TRIES) throw error;
+      await sleep(tried * 1_000);
+    }
+  }
+}
+
 // Imported by a test it only lends its functions. A link in the path must not make it do nothing.
 if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
   try {
     await main();
   } catch (error) {
     const isOurs = error instanceof ConfigError || error instanceof CustodyError;
-    console.error(isOurs ? error.message : error);
+    if (isKeysUnavailable(error)) console.error(whyAway(error), "Run this again: it goes on.");
+    else console.error(isOurs ? error.message : error);
     process.exitCode = 1;
   }
 }

@@ -1,5 +1,6 @@
-import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from "node:crypto";
-import { CustodyError, type KeyRing } from "./envelope.ts";
+import { hkdfSync, randomBytes } from "node:crypto";
+import { CustodyError, decrypt, encrypt, KEY_BYTES, NotSignedFor } from "./boxes.ts";
+import type { Bound, KeyRing } from "./key-ring.ts";
 
 /**
  * Small secrets that the service itself must read again (those of webhooks), sealed for the database. The purpose says
@@ -10,52 +11,59 @@ export interface SecretBox {
   open(purpose: string, sealed: Uint8Array): Promise<Uint8Array>;
 }
 
-const ALGORITHM = "aes-256-gcm";
-const VERSION = 1;
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
+/** Under a key derived from a master key that is here, or under one of its own that a KMS has wrapped. */
+const DERIVED = 1;
+const WRAPPED = 2;
 
-/** version | length of kid | kid | nonce | tag | ciphertext, under a key of its own derived from the master key. */
+/** version | length of kid | kid | [length of the wrapped key, 2 bytes | wrapped key] | nonce | tag | ciphertext */
 export function createSecretBox(ring: KeyRing): SecretBox {
   const derived = new Map<string, Uint8Array>();
-  const keyOf = (kid: string): Uint8Array => {
+  const derivedOf = (kid: string, master: Uint8Array): Uint8Array => {
     const known = derived.get(kid);
     if (known) return known;
-    const key = new Uint8Array(hkdfSync("sha256", ring.get(kid), "", "purser:secret-box:v1", 32));
+    const key = new Uint8Array(hkdfSync("sha256", master, "", "purser:secret-box:v1", 32));
     derived.set(kid, key);
     return key;
   };
   return {
     async seal(purpose, plain) {
-      const kid = Buffer.from(ring.active.kid);
-      const nonce = randomBytes(NONCE_BYTES);
-      const cipher = createCipheriv(ALGORITHM, keyOf(ring.active.kid), nonce, {
-        authTagLength: TAG_BYTES,
-      });
-      cipher.setAAD(nameOf(ring.active.kid, purpose));
-      const body = Buffer.concat([cipher.update(plain), cipher.final()]);
-      return Buffer.concat([
-        Buffer.from([VERSION, kid.length]),
-        kid,
-        nonce,
-        cipher.getAuthTag(),
-        body,
-      ]);
+      const { kid, key } = ring.active;
+      if (key !== undefined)
+        return Buffer.concat([
+          head(DERIVED, kid),
+          encrypt(derivedOf(kid, key), plain, nameOf(kid, purpose)),
+        ]);
+      const dataKey = randomBytes(KEY_BYTES);
+      try {
+        const { wrapped } = await ring.wrap(dataKey, boundTo(purpose));
+        const length = Buffer.alloc(2);
+        length.writeUInt16BE(wrapped.length);
+        const box = encrypt(dataKey, plain, nameOf(kid, purpose));
+        return Buffer.concat([head(WRAPPED, kid), length, wrapped, box]);
+      } finally {
+        dataKey.fill(0);
+      }
     },
     async open(purpose, sealed) {
-      const { kid, box } = readSealed(sealed);
-      const nonce = box.subarray(0, NONCE_BYTES);
-      const key = keyOf(kid);
+      const { version, kid, box, wrapped } = readSealed(sealed);
+      const { key: master } = ring.get(kid);
       try {
-        const decipher = createDecipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES });
-        decipher.setAAD(nameOf(kid, purpose));
-        decipher.setAuthTag(box.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES));
-        const body = decipher.update(box.subarray(NONCE_BYTES + TAG_BYTES));
-        return Buffer.concat([body, decipher.final()]);
+        if (version === DERIVED) {
+          if (master === undefined) throw new CustodyError(`master key "${kid}" is in a KMS now`);
+          return decrypt(derivedOf(kid, master), box, nameOf(kid, purpose));
+        }
+        const key = await ring.unwrap({ kid, wrapped }, boundTo(purpose));
+        try {
+          return decrypt(key, box, nameOf(kid, purpose));
+        } finally {
+          key.fill(0);
+        }
       } catch (error) {
+        // A KMS that cannot be reached says nothing of the secret.
+        if (error instanceof Error && error.name === "ApiError") throw error;
         throw new CustodyError(
           `a sealed secret does not open as "${purpose}": it was altered, or sealed for something else`,
-          { cause: error },
+          { cause: error instanceof NotSignedFor ? error.cause : error },
         );
       }
     },
@@ -65,17 +73,35 @@ export function createSecretBox(ring: KeyRing): SecretBox {
 /** Which master key opens it. */
 export const kidOfSealed = (sealed: Uint8Array): string => readSealed(sealed).kid;
 
-function readSealed(sealed: Uint8Array): { kid: string; box: Uint8Array } {
-  const [version, kidLength = 0] = sealed;
+const head = (version: number, kid: string): Buffer =>
+  Buffer.concat([Buffer.from([version, kid.length]), Buffer.from(kid)]);
+
+function readSealed(sealed: Uint8Array): {
+  version: number;
+  kid: string;
+  wrapped: Uint8Array;
+  box: Uint8Array;
+} {
+  const bytes = Buffer.from(sealed.buffer, sealed.byteOffset, sealed.length);
+  const [version = 0, kidLength = 0] = bytes;
   const start = 2 + kidLength;
-  if (version !== VERSION || kidLength === 0 || sealed.length < start + NONCE_BYTES + TAG_BYTES)
+  const isShort = kidLength === 0 || bytes.length < start + 2;
+  if ((version !== DERIVED && version !== WRAPPED) || isShort)
     throw new CustodyError("a sealed secret is none");
+  const wrappedEnd = version === WRAPPED ? start + 2 + bytes.readUInt16BE(start) : start;
   return {
-    kid: Buffer.from(sealed.subarray(2, start)).toString("latin1"),
-    box: sealed.subarray(start),
+    version,
+    kid: bytes.toString("latin1", 2, start),
+    wrapped:
+      version === WRAPPED ? bytes.subarray(start + 2, wrappedEnd) : bytes.subarray(start, start),
+    box: bytes.subarray(wrappedEnd),
   };
 }
 
 /** The kid holds no such sign. */
 const nameOf = (kid: string, purpose: string): Buffer =>
   Buffer.from(`purser:secret:v1|${kid}|${purpose}`);
+const boundTo = (purpose: string): Bound => ({
+  of: "secret",
+  name: (kid) => Buffer.from(`purser:secret-key:v1|${kid}|${purpose}`),
+});

@@ -197,6 +197,24 @@ export async function findApproval(
   };
 }
 
+/** The policy of this agent with this digest, as its owner signed it. */
+export async function findPolicy(
+  db: Db,
+  agentId: string,
+  digest: Hex,
+): Promise<SignedDocument | undefined> {
+  const row = await db.ownerOrder.findFirst({
+    where: { agentId, digest, kind: "AgentPolicy", usedAt: { not: null } },
+  });
+  if (!row?.signature) return undefined;
+  return {
+    document: row.document,
+    digest: row.digest as Hex,
+    signature: hexOf(row.signature),
+    chainId: Number(row.chainId),
+  };
+}
+
 /** How the owner of this agent named a second wallet, the last time. */
 export async function findSecond(db: Db, agentId: string): Promise<SignedDocument | undefined> {
   const agent = await db.agent.findUnique({ where: { id: agentId }, select: { ownerId: true } });

@@ -3,7 +3,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import stats, { tallyOutcome, type Tally } from "./stats.ts";
 import { Counter, Histogram, type Registry } from "prom-client";
-import { privateKeyToAddress } from "viem/accounts";
 import { GroundworkLayer, GroundworkReads } from "./groundwork.ts";
 import { ChainPaymentReads } from "./rehearsal.ts";
 import { inTransaction } from "../../infra/db/pool.ts";
@@ -53,8 +52,8 @@ export default fp(
     const refusalListeners: RefusalListener[] = [];
     app.decorate("onRefusedPayment", (listener) => void refusalListeners.push(listener));
     await app.register(stats);
-    const { networks, publicUrl, settleWaitMs, relayerPrivateKeys } = app.config;
-    const relayers = relayerPrivateKeys.map((key) => privateKeyToAddress(key));
+    const { networks, publicUrl, settleWaitMs } = app.config;
+    const relayers = app.relayers.map(({ address }) => address);
     const checker = new PaymentChecker({
       networks,
       relayers,

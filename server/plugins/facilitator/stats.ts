@@ -1,6 +1,5 @@
 /** What this facilitator did for others: counted, added up from rows, and shown with its relayers' balances. */
 import fp from "fastify-plugin";
-import { privateKeyToAddress } from "viem/accounts";
 import * as store from "./store.ts";
 import type { DayTotals, HourRow, RecentRow } from "./store.ts";
 import { memoFor } from "../../core/shared-answers.ts";
@@ -37,7 +36,7 @@ export default fp(
     });
 
     const allTime = memoFor(ALL_TIME_KEPT_MS, () => store.readAllTime(app.prisma));
-    const relayers = app.config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
+    const relayers = app.relayers.map(({ address }) => address);
     const relayerFacts = (): Promise<RelayerFacts[]> =>
       Promise.all(
         app.chains.all.flatMap(({ network, client }) =>

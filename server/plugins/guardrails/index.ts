@@ -44,6 +44,7 @@ const PAYING: readonly ErrorCode[] = [
   "settlement_failed",
   "chain_unavailable",
   "policy_not_signed",
+  "keys_unavailable",
   "relayer_unfunded",
   "agent_busy",
   "payment_status_unknown",

@@ -66,6 +66,7 @@ const OF_ORDER: readonly ErrorCode[] = [
   "signature_expired",
   "chain_unavailable",
   "policy_not_signed",
+  "keys_unavailable",
 ];
 const OF_KEPT_ANSWERS: readonly ErrorCode[] = [
   "idempotency_in_progress",

@@ -4,7 +4,6 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { RULES } from "../guardrails/rules/index.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
-import { privateKeyToAddress } from "viem/accounts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
@@ -99,7 +98,7 @@ const isSame = (left: string, right: string): boolean =>
 /** Facts that anyone may know. */
 export const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const { config } = app;
-  const relayers = config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
+  const relayers = app.relayers.map(({ address }) => address);
   const totals = memoFor(TOTALS_KEPT_MS, () => readServiceTotals(app.prisma));
 
   const networks = () =>

@@ -38,6 +38,7 @@ const AGENT_CODES: readonly ErrorCode[] = [
   "paid_upstream_failed",
   "settlement_failed",
   "chain_unavailable",
+  "keys_unavailable",
   "relayer_unfunded",
   "service_unavailable",
   "payment_status_unknown",

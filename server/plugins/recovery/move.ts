@@ -12,6 +12,7 @@ import { noteAudit } from "../audit/store.ts";
 import { revokeConnectionsOf } from "../auth/connections.ts";
 import { revokeSecondSessions } from "../auth/sessions.ts";
 import type { Custody } from "../custody/custody.ts";
+import type { MoveWord } from "../custody/words.ts";
 import { ensureOwner, secondWalletOf, type SecondWallet } from "../owners/store.ts";
 import { orderNotSigned, SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
 import type { RecoveryCall } from "./second.ts";
@@ -57,7 +58,8 @@ export async function moveOwner(
         await keepSecondSignature(tx, signed.order.nonce, secondSignature);
         const newOwnerId = await ensureOwner(tx, second.address, second.chainId);
         const agentIds = await lockAgents(tx, owner.id);
-        for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second });
+        const word = { ...signed, secondSignature };
+        for (const agentId of agentIds) await moveAgent(tx, call, { agentId, second, word });
         await giveAgents(tx, owner.id, newOwnerId);
         await revokeSecondSessions(tx, owner.id);
         await endConnections(tx, call, agentIds);
@@ -87,7 +89,7 @@ async function assertSecondSigned(
 async function moveAgent(
   tx: Db,
   { custody, owner }: MoveCall,
-  { agentId, second }: { agentId: string; second: SecondWallet },
+  { agentId, second, word }: { agentId: string; second: SecondWallet; word: MoveWord },
 ): Promise<void> {
   const agent = await findAgent(tx, owner.id, agentId);
   if (!agent) throw new Error(`agent ${agentId} is held, and gone`);
@@ -95,7 +97,7 @@ async function moveAgent(
   const current = rulesInForce(agent, payees);
   const status = agent.status === "active" ? "paused" : agent.status;
   const wanted = { ...current, status };
-  await custody.reown(tx, { agentId, from: owner, to: second }, { current, wanted });
+  await custody.reown(tx, { agentId, from: owner, to: second }, { current, wanted, signed: word });
   if (status !== agent.status) await updateAgent(tx, agentId, { status });
 }
 

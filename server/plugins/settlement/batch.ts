@@ -1,5 +1,5 @@
 /** Claimed rows as items of a batch: the call each one makes, the gas it may use, and how many travel together. */
-import { type Address, type Hex, type PrivateKeyAccount, keccak256 } from "viem";
+import { type Address, type Hex, type LocalAccount, keccak256 } from "viem";
 import type { ContractCall } from "../../core/abi.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { encodeAggregate } from "../../infra/chain/contracts.ts";
@@ -164,7 +164,7 @@ export function replacementFees(args: {
 
 /** Signs one form of a lane's transaction. The hash is ours to compute: no node is needed to know it. */
 export async function signAttempt(
-  signer: PrivateKeyAccount,
+  signer: LocalAccount,
   chainId: number,
   tx: Pick<StoredTransaction, "nonce" | "to" | "calldata" | "gasLimit">,
   terms: Fees & { attempt: number; purpose: StoredAttempt["purpose"] },

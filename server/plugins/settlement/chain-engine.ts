@@ -1,5 +1,5 @@
 /** The engine of one chain: its lanes, its look at what others relay, and whether work can be taken at all. */
-import type { PrivateKeyAccount } from "viem";
+import type { LocalAccount } from "viem";
 import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
@@ -13,7 +13,7 @@ import { ExternalRelays } from "./external-relays.ts";
 
 export interface ChainEngineDeps {
   ctx: EngineContext;
-  signers: readonly PrivateKeyAccount[];
+  signers: readonly LocalAccount[];
   /** The token of this chain has been compared with our table. */
   isVerified: () => boolean;
 }
@@ -104,6 +104,11 @@ export class ChainEngine {
     const { ctx } = this;
     const closed = (detail: string, cause?: unknown): ApiError =>
       new ApiError("chain_unavailable", { detail, cause });
+    if (this.lanes.length > 0 && this.#lanesFor(lane).every((each) => each.isMute))
+      throw new ApiError("keys_unavailable", {
+        detail: `What signs for the relayer on ${ctx.network.name} does not answer; nothing was signed.`,
+        headers: { "retry-after": "3" },
+      });
     if (!this.#deps.isVerified())
       throw closed(`The USDC of ${ctx.network.name} has not been verified yet.`);
     try {
@@ -211,7 +216,7 @@ export class ChainEngine {
     }
   }
 
-  #lane(address: string, signer: PrivateKeyAccount | undefined): Lane {
+  #lane(address: string, signer: LocalAccount | undefined): Lane {
     const { ctx, expected, priorityFeeWei } = this;
     return new Lane({ ctx, address, signer, expected, priorityFeeWei });
   }

@@ -9,7 +9,7 @@ import * as settlements from "./store.ts";
 import * as watched from "./watch-store.ts";
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
-import { privateKeyToAccount } from "viem/accounts";
+import type { LocalAccount } from "viem";
 import type { NetworkConfig } from "../../config.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { ApiError } from "../../errors.ts";
@@ -209,7 +209,7 @@ export interface RunningEngineDeps {
   pool: Pool;
   connectionString: string;
   silence?: SilenceWatch;
-  relayerPrivateKeys: readonly `0x${string}`[];
+  signers: readonly LocalAccount[];
   gasCapPerItem: bigint;
   forcedCancelsPerDay: bigint;
   chains: readonly {
@@ -247,13 +247,12 @@ export class RunningEngine {
     this.#pool = deps.pool;
     this.#log = deps.log;
     this.#forcedCancelsPerDay = deps.forcedCancelsPerDay;
-    const signers = deps.relayerPrivateKeys.map((key) => privateKeyToAccount(key));
     const owner = `${hostname()}:${process.pid}:${randomUUID()}`;
     this.chains = new Map(
       deps.chains.map(({ network, rpc, heads, isVerified, meter }) => [
         network.chainId,
         new ChainEngine({
-          signers,
+          signers: deps.signers,
           isVerified,
           ctx: {
             network,

@@ -8,11 +8,14 @@ import type { Settlement, SettlementKind } from "./types.ts";
 import { ApiError } from "../../errors.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { RunningEngine } from "./engine.ts";
+import { readRelayers, type Relayer } from "./relayer-signer.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
     /** The engine that moves all money: accepts signed authorizations and tells what became of them. */
     settlement: Settlement;
+    /** The accounts that pay gas. */
+    relayers: readonly Relayer[];
   }
 }
 
@@ -20,11 +23,13 @@ export default fp(
   async (app) => {
     const { config } = app;
     const meterOf = engineMeters(app.metrics);
+    const relayers = await readRelayers(config, app.kms);
+    app.decorate("relayers", relayers);
     const engine = new RunningEngine({
       pool: app.enginePool,
       silence: app.silence,
       connectionString: config.databaseUrl ?? "",
-      relayerPrivateKeys: config.relayerPrivateKeys,
+      signers: relayers,
       gasCapPerItem: config.gasCapPerItem,
       forcedCancelsPerDay: config.forcedCancelsPerDay,
       chains: app.chains.all.map(({ network }) => {

@@ -2,7 +2,7 @@
  * One relayer key on one chain, as this process sees it: takes the lease when it is free, resumes what
  * earlier holders left before anything new, and gives it all up the moment the lease is gone.
  */
-import type { PrivateKeyAccount } from "viem";
+import type { LocalAccount } from "viem";
 import { type EngineContext, type ExpectedPayments, pause, Signal } from "./context.ts";
 import type { Lease } from "./lane-store.ts";
 import { Sender } from "./sender.ts";
@@ -14,12 +14,14 @@ const RETRY_MS = 700;
 const FALLBACK_MS = 1_000;
 const BALANCE_FRESH_MS = 2_000;
 const DRAIN_MS = 3_000;
+/** A signer that did not answer is tried again after this, if nothing tried it before. */
+const MUTE_MS = 3_000;
 
 export interface LaneDeps {
   ctx: EngineContext;
   address: string;
   /** Without a key a lane only finishes what was signed before (its key left the configuration). */
-  signer: PrivateKeyAccount | undefined;
+  signer: LocalAccount | undefined;
   expected: ExpectedPayments;
   priorityFeeWei: () => Promise<bigint>;
 }
@@ -36,6 +38,7 @@ export class Lane {
   #leaseGoodUntilMs = 0;
   /** What the payment that could not be made would have cost. */
   #neededWei = 1n;
+  #muteUntilMs = Number.NEGATIVE_INFINITY;
   #balanceReadMs = Number.NEGATIVE_INFINITY;
   #tracker: Tracker | undefined;
   #sender: Sender | undefined;
@@ -48,6 +51,11 @@ export class Lane {
 
   get held(): boolean {
     return this.#tracker !== undefined;
+  }
+
+  /** What signs for it did not answer just now. */
+  get isMute(): boolean {
+    return performance.now() < this.#muteUntilMs;
   }
 
   get inFlight(): number {
@@ -144,7 +152,7 @@ export class Lane {
 
   async #work(
     lease: Lease,
-    signer: PrivateKeyAccount,
+    signer: LocalAccount,
     tracker: Tracker,
     nextNonce: bigint,
   ): Promise<void> {
@@ -162,6 +170,7 @@ export class Lane {
       onDoubt: (reason) => this.#doubt(reason),
       onDispatch: () => (release ??= ctx.heads.want()),
       onUnfunded: () => this.#noteUnfunded(true),
+      onSigner: (answers) => this.#noteSigner(answers),
       wake: this.wake,
     });
     this.#sender = sender;
@@ -267,6 +276,12 @@ export class Lane {
       this.#balanceReadMs = performance.now();
     }
     return this.balanceWei;
+  }
+
+  #noteSigner(answers: boolean): void {
+    if (!answers && !this.isMute)
+      this.#deps.ctx.log.error({ lane: this.address }, "the relayer's signer does not answer");
+    this.#muteUntilMs = answers ? Number.NEGATIVE_INFINITY : performance.now() + MUTE_MS;
   }
 
   #noteUnfunded(unfunded: boolean): void {

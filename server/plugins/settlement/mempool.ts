@@ -3,7 +3,7 @@
  * and blocks pass over, gives up what nodes refuse for good, and fills nonces the chain has lost. Whatever a
  * node says here proves nothing: only receipts do, and those the tracker reads.
  */
-import type { PrivateKeyAccount } from "viem";
+import type { LocalAccount } from "viem";
 import {
   ChainRefusal,
   ChainUnreachable,
@@ -18,7 +18,7 @@ import type { Slot } from "./tracker.ts";
 export interface MempoolDeps {
   ctx: EngineContext;
   lease: Lease;
-  signer: PrivateKeyAccount | undefined;
+  signer: LocalAccount | undefined;
   priorityFeeWei: () => Promise<bigint>;
   onUnfunded: () => void;
   onLeaseLost: () => void;

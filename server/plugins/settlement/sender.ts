@@ -2,9 +2,10 @@
  * Turns queued rows into transactions: collect for a moment, weed by simulation, sign, persist, send.
  * Nothing is sent that is not stored first.
  */
-import type { PrivateKeyAccount } from "viem";
+import type { LocalAccount } from "viem";
 import { CLAIM_LOST, LEASE_LOST, LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
+import { isKeysUnavailable } from "../../infra/kms.ts";
 import {
   type BatchItem,
   type Fees,
@@ -33,7 +34,7 @@ import { type RefusedItem, weed, type WeedingTerms } from "./weed.ts";
 export interface SenderDeps {
   ctx: EngineContext;
   lease: Lease;
-  signer: PrivateKeyAccount;
+  signer: LocalAccount;
   tracker: Tracker;
   /** The next free nonce when the sender starts. */
   nextNonce: bigint;
@@ -47,12 +48,15 @@ export interface SenderDeps {
   /** What this process believes of the lease or of the stored state is wrong: read it again. */
   onDoubt: (reason: string) => void;
   onUnfunded: () => void;
+  /** What signs for the lane answers, or does not. */
+  onSigner: (answers: boolean) => void;
   wake: Signal;
 }
 
 /** How long rows rest whose agent's row is held by something else. */
 const HELD_REST_MS = 5_000;
 const DEAD_TOKEN_REST_MS = 2_000;
+const UNSIGNED_REST_MS = 500;
 
 export class Sender {
   readonly #deps: SenderDeps;
@@ -244,6 +248,7 @@ export class Sender {
     const attempt = await step("settlement.sign", () =>
       signAttempt(signer, ctx.network.chainId, tx, terms),
     );
+    this.#deps.onSigner(true);
     await ctx.fault("signed");
     await step("settlement.store", () =>
       ctx.lanes.persistTransaction(ctx.pool, lease, { ...tx, attempt, items, sentBlock }),
@@ -299,6 +304,11 @@ export class Sender {
       return onDoubt("the lease or a claim was lost");
     // Somebody holds an agent's row: its payments are looked at later, the lane goes on.
     if (state === LOCK_TIMEOUT) return this.#release(items, HELD_REST_MS);
+    // Nothing was signed, so nothing was stored: its turn comes when the KMS is back.
+    if (isKeysUnavailable(error)) {
+      this.#deps.onSigner(false);
+      return this.#release(items, UNSIGNED_REST_MS);
+    }
     const { kind } = classifyChainError(error);
     if (state === undefined && (kind === "unreachable" || kind === "fee_too_low"))
       return this.#release(items, 250);

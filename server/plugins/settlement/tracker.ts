@@ -2,7 +2,7 @@
  * Follows the transactions of one lane from signed to final: reads receipts, and writes what they prove.
  * What has no place in a block yet is the mempool's affair (mempool.ts).
  */
-import type { PrivateKeyAccount } from "viem";
+import type { LocalAccount } from "viem";
 import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
 import { alarmOf, Unseen, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
@@ -45,7 +45,7 @@ const EARLY_READS = 2;
 export interface TrackerDeps {
   ctx: EngineContext;
   lease: Lease;
-  signer: PrivateKeyAccount | undefined;
+  signer: LocalAccount | undefined;
   priorityFeeWei: () => Promise<bigint>;
   /** A transaction left the lane: there is room, or rows to try again. */
   onProgress: () => void;

@@ -112,7 +112,7 @@ export interface Availability {
 /** The engine as every other part sees it (decorated as `app.settlement`). */
 export interface Settlement {
   /**
-   * Throws `chain_unavailable` or `relayer_unfunded`. Ask before anything is reserved or signed. `lane` is the one
+   * Throws `chain_unavailable`, `keys_unavailable` or `relayer_unfunded`. Ask before anything is reserved or signed. `lane` is the one
    * account that may send it, where the payment names one.
    */
   assertAvailable(chainId: number, options?: Availability): Promise<void>;

@@ -55,6 +55,7 @@ const EXECUTING = [
   "settlement_failed",
   "chain_unavailable",
   "policy_not_signed",
+  "keys_unavailable",
   "relayer_unfunded",
   "payment_status_unknown",
 ] as const;

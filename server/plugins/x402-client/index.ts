@@ -43,7 +43,7 @@ export default fp(
         agentReserve: app.agentReserve,
         settlement: app.settlement,
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
-        signIn: (asked) => app.custody.signIn({ ...asked, networks: app.config.networks }),
+        signIn: ({ url, ...asked }) => app.custody.signIn({ ...asked, url: url.href }),
         notePaidSite: (paidAt, paymentId) => notePaidSite(app.prisma, paidAt, paymentId),
         hasSite: (agentId, site) => hasSite(app.prisma, agentId, site),
         recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),

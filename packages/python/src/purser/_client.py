@@ -30,6 +30,7 @@ _SAFE_TO_REPEAT = frozenset(
         "rate_limited",
         "fetch_capacity",
         "chain_unavailable",
+        "keys_unavailable",
         "relayer_unfunded",
         "service_unavailable",
         "payment_status_unknown",

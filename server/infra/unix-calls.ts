@@ -1,0 +1,141 @@
+/**
+ * The side that calls another process of this machine over a Unix socket: one connection, bounded in what is open, and
+ * anew when it is lost. What comes and is no answer ends the connection.
+ */
+import { lstat } from "node:fs/promises";
+import { connect, type Socket } from "node:net";
+import { dirname } from "node:path";
+import { encode, Frames, isPlain, OTHERS, type Call } from "./unix-frames.ts";
+
+/** No answer came, or none that can be used: whether the call was carried out is unknown. */
+export class NoAnswer extends Error {
+  override name = "NoAnswer";
+}
+
+const CONNECT_MS = 1_000;
+const RETRY_MS = 100;
+/** A process that restarts is waited for, this long. */
+const PATIENCE_MS = 2_000;
+const MAX_OPEN = 1_024;
+
+interface Open {
+  resolve(answer: unknown): void;
+  reject(error: Error): void;
+  timer: NodeJS.Timeout;
+}
+
+/** The calling side: one connection, opened when it is needed and anew when it is lost. */
+export class UnixCalls {
+  readonly #path: string;
+  readonly #open = new Map<number, Open>();
+  #socket: Socket | undefined;
+  #connecting: Promise<Socket> | undefined;
+  #nextId = 1;
+  #isClosed = false;
+
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  async call(method: string, args: unknown, timeoutMs: number): Promise<unknown> {
+    if (this.#open.size >= MAX_OPEN) throw new NoAnswer(`${MAX_OPEN} calls are open`);
+    const socket = this.#socket ?? (await this.#connect());
+    const id = this.#nextId++;
+    const frame = encode({ id, method, args, timeoutMs } satisfies Call);
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.#open.delete(id);
+        reject(new NoAnswer(`no answer to ${method} within ${timeoutMs} ms`));
+      }, timeoutMs);
+      this.#open.set(id, { resolve, reject, timer });
+      socket.write(frame);
+    });
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#lose("the service is stopping");
+  }
+
+  async #connect(): Promise<Socket> {
+    this.#connecting ??= this.#reach().finally(() => (this.#connecting = undefined));
+    return this.#connecting;
+  }
+
+  async #reach(): Promise<Socket> {
+    const untilMs = performance.now() + PATIENCE_MS;
+    for (;;) {
+      if (this.#isClosed) throw new NoAnswer("the service is stopping");
+      try {
+        await assertPrivate(this.#path);
+        return this.#use(await openSocket(this.#path));
+      } catch (error) {
+        if (performance.now() > untilMs)
+          throw new NoAnswer(`nobody answers on ${this.#path}: ${String(error)}`, { cause: error });
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      }
+    }
+  }
+
+  #use(socket: Socket): Socket {
+    const frames = new Frames();
+    this.#socket = socket;
+    socket.on("error", () => undefined);
+    socket.on("close", () => {
+      if (this.#socket === socket) this.#lose("the connection was lost");
+    });
+    socket.on("data", (chunk: Buffer) => {
+      try {
+        for (const frame of frames.take(chunk)) this.#hear(frame);
+      } catch (error) {
+        this.#lose(`what came was no answer: ${String(error)}`);
+      }
+    });
+    return socket;
+  }
+
+  #hear(frame: unknown): void {
+    if (!isPlain(frame) || typeof frame["id"] !== "number")
+      throw new TypeError("no answer's frame");
+    const open = this.#open.get(frame["id"]);
+    // One that came too late: whoever waited was told.
+    if (!open) return;
+    this.#open.delete(frame["id"]);
+    clearTimeout(open.timer);
+    open.resolve(frame["answer"]);
+  }
+
+  #lose(why: string): void {
+    const socket = this.#socket;
+    this.#socket = undefined;
+    socket?.destroy();
+    for (const open of this.#open.values()) {
+      clearTimeout(open.timer);
+      open.reject(new NoAnswer(why));
+    }
+    this.#open.clear();
+  }
+}
+
+/** Somebody else's socket is not asked: it would be told what is to be signed, and could answer anything. */
+async function assertPrivate(path: string): Promise<void> {
+  for (const each of [dirname(path), path]) {
+    const { mode, uid } = await lstat(each);
+    const own = process.getuid?.();
+    if ((mode & OTHERS) !== 0 || (uid !== own && uid !== 0))
+      throw new Error(`${each} is not this user's alone`);
+  }
+}
+
+function openSocket(path: string): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(path);
+    const timer = setTimeout(() => socket.destroy(new Error("not connected in time")), CONNECT_MS);
+    socket.once("connect", () => {
+      clearTimeout(timer);
+      socket.removeListener("error", reject);
+      resolve(socket);
+    });
+    socket.once("error", reject);
+  });
+}

@@ -1,0 +1,42 @@
+/** AES-256-GCM of one secret, bound to a name; and the errors of whoever opens them. */
+import { randomBytes, createCipheriv, createDecipheriv } from "node:crypto";
+
+const ALGORITHM = "aes-256-gcm";
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+export const KEY_BYTES = 32;
+
+/** A wallet that cannot be opened, or is not what it claims to be. Nothing is signed. */
+export class CustodyError extends Error {
+  override name = "CustodyError";
+}
+
+/** The owner's signature does not cover it, as far as our own books can be believed: an alarm. */
+export class NotSignedFor extends CustodyError {}
+
+/** nonce | tag | ciphertext */
+export function encrypt(key: Uint8Array, secret: Uint8Array, name: Buffer): Uint8Array {
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES });
+  cipher.setAAD(name);
+  const body = Buffer.concat([cipher.update(secret), cipher.final()]);
+  return Buffer.concat([nonce, cipher.getAuthTag(), body]);
+}
+
+/** Throws where the box is another key's or another name's, or was altered. */
+export function decrypt(key: Uint8Array, box: Uint8Array, name: Buffer): Uint8Array {
+  if (box.length < NONCE_BYTES + TAG_BYTES) throw new RangeError(`${box.length} bytes`);
+  const nonce = box.subarray(0, NONCE_BYTES);
+  const decipher = createDecipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES });
+  decipher.setAAD(name);
+  decipher.setAuthTag(box.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES));
+  // In counter mode update gives all of it, final only the verdict.
+  const secret = decipher.update(box.subarray(NONCE_BYTES + TAG_BYTES));
+  try {
+    decipher.final();
+  } catch (error) {
+    secret.fill(0);
+    throw error;
+  }
+  return secret;
+}

@@ -1,0 +1,176 @@
+/** The master keys: those in this process wrap data keys here, those of a KMS where they are. */
+import { createHash } from "node:crypto";
+import type { MasterKey } from "../../core/master-keys.ts";
+import { Kms, KmsAltered, type KmsContext } from "../../infra/kms.ts";
+import { CustodyError, decrypt, encrypt, NotSignedFor } from "./boxes.ts";
+
+/** What a wrapping is bound to, by the kid it is under: it opens for the same name only. */
+export interface Bound {
+  /** Whose it is, for people who read a KMS's log. */
+  of: string;
+  name(kid: string): Buffer;
+}
+
+export interface Wrapped {
+  kid: string;
+  wrapped: Uint8Array;
+}
+
+export interface KeyRingOptions {
+  kms?: Kms;
+  /** How long a data key that a KMS unwrapped is kept; 0: not at all. */
+  cacheMs?: number;
+}
+
+/** A KMS tells altered bytes from other answers; the same of ours. */
+const WRAPPED_BYTES = 60;
+const CACHED = 10_000;
+
+export class KeyRing {
+  readonly #keys: ReadonlyMap<string, MasterKey>;
+  readonly #kms: Kms;
+  readonly #opened: DataKeys;
+  readonly active: MasterKey;
+
+  constructor(keys: readonly MasterKey[], activeKid: string, options: KeyRingOptions = {}) {
+    this.#keys = new Map(keys.map((key) => [key.kid, key]));
+    this.#kms = options.kms ?? new Kms();
+    this.#opened = new DataKeys(options.cacheMs ?? 0);
+    const active = this.#keys.get(activeKid);
+    if (!active) throw new CustodyError(`master key "${activeKid}" is not configured`);
+    this.active = active;
+  }
+
+  get kids(): string[] {
+    return [...this.#keys.keys()];
+  }
+
+  get(kid: string): MasterKey {
+    const key = this.#keys.get(kid);
+    if (!key)
+      throw new CustodyError(`a wallet is wrapped by master key "${kid}", which is not configured`);
+    return key;
+  }
+
+  /** Under the active key. */
+  async wrap(dataKey: Uint8Array, bound: Bound): Promise<Wrapped> {
+    const { kid, key, kmsKeyId } = this.active;
+    const wrapped =
+      key === undefined
+        ? await this.#kms.encrypt(kmsKeyId, dataKey, contextOf(bound, kid))
+        : encrypt(key, dataKey, bound.name(kid));
+    return { kid, wrapped };
+  }
+
+  /** The caller overwrites it after use. */
+  async unwrap({ kid, wrapped }: Wrapped, bound: Bound): Promise<Uint8Array> {
+    const { key, kmsKeyId } = this.get(kid);
+    try {
+      if (key !== undefined) {
+        if (wrapped.length !== WRAPPED_BYTES) throw new RangeError(`${wrapped.length} bytes`);
+        return decrypt(key, wrapped, bound.name(kid));
+      }
+      const context = contextOf(bound, kid);
+      const place = `${kid}|${context["purser:seal"]}|${digestOf(wrapped)}`;
+      return await this.#opened.of(place, () => this.#kms.decrypt(kmsKeyId, wrapped, context));
+    } catch (error) {
+      if (key === undefined && !(error instanceof KmsAltered)) throw error;
+      throw doesNotOpen("data key", bound.of, error);
+    }
+  }
+
+  /** Under the active key, and for another name where one is given. From KMS to KMS the data key stays there. */
+  async rewrap(from: Wrapped, bound: Bound, next: Bound = bound): Promise<Wrapped> {
+    const old = this.get(from.kid);
+    const { kid, kmsKeyId } = this.active;
+    if (old.kmsKeyId !== undefined && kmsKeyId !== undefined) {
+      try {
+        const wrapped = await this.#kms.reEncrypt(
+          from.wrapped,
+          { keyId: old.kmsKeyId, context: contextOf(bound, old.kid) },
+          { keyId: kmsKeyId, context: contextOf(next, kid) },
+        );
+        return { kid, wrapped };
+      } catch (error) {
+        throw error instanceof KmsAltered ? doesNotOpen("data key", bound.of, error) : error;
+      }
+    }
+    const dataKey = await this.unwrap(from, bound);
+    try {
+      return await this.wrap(dataKey, next);
+    } finally {
+      dataKey.fill(0);
+    }
+  }
+
+  /** Whether the active key can be used now. */
+  async check(): Promise<void> {
+    if (this.active.kmsKeyId === undefined) return;
+    const bound = { of: "check", name: (kid: string) => Buffer.from(`purser:check:v1|${kid}`) };
+    const wrapped = await this.wrap(Buffer.alloc(1), bound);
+    await this.#kms.decrypt(
+      this.active.kmsKeyId,
+      wrapped.wrapped,
+      contextOf(bound, this.active.kid),
+    );
+  }
+
+  close(): Promise<void> {
+    this.#opened.clear();
+    return this.#kms.close();
+  }
+}
+
+const digestOf = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
+
+/** KMS keeps and logs it in the open: the name goes as its digest. */
+const contextOf = (bound: Bound, kid: string): KmsContext => ({
+  "purser:of": bound.of,
+  "purser:seal": digestOf(bound.name(kid)),
+});
+
+export const doesNotOpen = (what: string, of: string, cause: unknown): NotSignedFor =>
+  new NotSignedFor(
+    `the ${what} of agent ${of} does not open: it was altered, moved from another row, sealed for other rules or another owner, or wrapped by another key`,
+    { cause },
+  );
+
+/**
+ * Data keys that a KMS has just opened. One payment of an agent is often followed by more, and each would cost a call to
+ * the KMS; a change of the seal is another place here, so that nothing narrowed stays open. Overwritten at their end.
+ */
+class DataKeys {
+  readonly #keepMs: number;
+  readonly #keys = new Map<string, { key: Promise<Uint8Array>; timer: NodeJS.Timeout }>();
+
+  constructor(keepMs: number) {
+    this.#keepMs = keepMs;
+  }
+
+  /** A copy, which is the caller's. */
+  async of(place: string, open: () => Promise<Uint8Array>): Promise<Uint8Array> {
+    if (this.#keepMs === 0) return open();
+    const known = this.#keys.get(place);
+    if (known) return Uint8Array.from(await known.key);
+    const key = open();
+    const timer = setTimeout(() => this.#forget(place), this.#keepMs).unref();
+    this.#keys.set(place, { key, timer });
+    key.catch(() => this.#forget(place));
+    const [oldest] = this.#keys.keys();
+    if (this.#keys.size > CACHED && oldest !== undefined) this.#forget(oldest);
+    return Uint8Array.from(await key);
+  }
+
+  #forget(place: string): void {
+    const known = this.#keys.get(place);
+    if (!known) return;
+    this.#keys.delete(place);
+    clearTimeout(known.timer);
+    // Whoever waits for it takes a copy first: they asked before this.
+    void known.key.then((key) => setImmediate(() => key.fill(0))).catch(() => undefined);
+  }
+
+  clear(): void {
+    for (const place of this.#keys.keys()) this.#forget(place);
+  }
+}

@@ -1,0 +1,73 @@
+/** All that is ever asked of the agents' keys, wherever they are. */
+import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
+import type { Address, Hex } from "viem";
+import type {
+  Authorization,
+  SettlementKey,
+  SignedAuthorization,
+} from "../../core/authorization.ts";
+import type { RulesInForce } from "../../core/rules.ts";
+import type { AllowanceWanted } from "../../schemes/index.ts";
+import type { Cover } from "./covers.ts";
+import type { Seal, SealedWallet, WalletName } from "./envelope.ts";
+import type { SecretBox } from "./secret-box.ts";
+import type { SignInAsked } from "./sign-in.ts";
+import type { MoveWord, Owner, SignedWord } from "./words.ts";
+
+export interface Resealed {
+  seal: Seal;
+  sealed: SealedWallet;
+}
+
+/** A wallet as its row has it. */
+export type HeldWallet = WalletName & SealedWallet;
+
+export interface NewRules {
+  current: RulesInForce;
+  wanted: RulesInForce;
+  signed: SignedWord<"AgentPolicy"> | undefined;
+}
+
+export interface KeyNames {
+  /** What new wrappings are under. */
+  active: string;
+  kids: string[];
+}
+
+export type SiteAsked = Omit<SignInAsked, "networks" | "url"> & { url: string };
+
+/**
+ * All that is ever asked of the keys. In this process, or over a socket of another (remote-vault.ts): what is refused is
+ * an ApiError, a NotSignedFor (an alarm) or another CustodyError, and then nothing was signed.
+ */
+export interface KeyVault extends SecretBox {
+  createWallet(agentId: string, owner: Owner): Promise<{ address: Address; sealed: SealedWallet }>;
+  adopt(
+    wallet: { agentId: string; address: Address; sealed: SealedWallet; owner: Owner },
+    first: { signed: SignedWord<"AgentPolicy">; rules: RulesInForce },
+  ): Promise<Resealed>;
+  reseal(wallet: HeldWallet, rules: NewRules): Promise<Resealed>;
+  reown(
+    wallet: HeldWallet,
+    to: Owner,
+    rules: { current: RulesInForce; wanted: RulesInForce; signed: MoveWord },
+  ): Promise<Resealed>;
+  signAuthorization(agentId: string, authorization: Authorization, cover: Cover): Promise<Hex>;
+  signAllowance(
+    agentId: string,
+    payment: { authorization: Authorization; cover: Cover },
+    wanted: Pick<AllowanceWanted, "value" | "count" | "deadline">,
+  ): Promise<SignedAuthorization>;
+  signRevocation(
+    agentId: string,
+    key: Pick<SettlementKey, "chainId" | "asset">,
+    wanted: Pick<AllowanceWanted, "spender" | "count" | "deadline">,
+  ): Promise<SignedAuthorization>;
+  signCancel(
+    agentId: string,
+    key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
+  ): Promise<Hex>;
+  signIn(asked: SiteAsked): Promise<SIWxPayload | undefined>;
+  /** The names of the master keys it has; throws where it cannot use the active one now. */
+  keyNames(): Promise<KeyNames>;
+}

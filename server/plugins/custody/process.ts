@@ -1,0 +1,105 @@
+/**
+ * `npm run custody`: the one process that has the master keys, and that signs for agents' wallets (docs/decisions/0030).
+ * It reads the database with a connection of its own, checks the owner's signature itself, and listens on CUSTODY_SOCKET
+ * alone. It writes nothing: what it seals goes back to the service, which stores it.
+ */
+import { realpathSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+import Fastify, { type FastifyError, type FastifyInstance } from "fastify";
+import { ConfigError, loadConfig, type Config } from "../../config.ts";
+import { ApiError } from "../../errors.ts";
+import chains from "../../infra/chain/index.ts";
+import db from "../../infra/db/index.ts";
+import kms, { keysUnavailable } from "../../infra/kms.ts";
+import { hideConfigured, loggerOptions, metrics } from "../../infra/telemetry.ts";
+import type { Call } from "../../infra/unix-frames.ts";
+import { serveCalls } from "../../infra/unix-serve.ts";
+import { toApiError } from "../http/errors.ts";
+import { CustodyError, NotSignedFor } from "./envelope.ts";
+import type { KeyVault } from "./key-vault.ts";
+import { answerOf, assertCall, type Answer } from "./vault-calls.ts";
+import { vaultHere } from "./wiring.ts";
+
+/** As many as the database is asked for side by side, and a burst that waits. */
+const AT_ONCE = 128;
+const WAITING = 1_024;
+
+export interface CustodyProcess {
+  close(): Promise<void>;
+}
+
+export async function startCustody(config: Config): Promise<CustodyProcess> {
+  const { custodySocket: path } = config;
+  if (path === undefined) throw new ConfigError(["CUSTODY_SOCKET is missing"]);
+  const app = Fastify({ logger: loggerOptions(config) });
+  app.decorate("config", config);
+  try {
+    for (const part of [metrics, kms, db, chains]) await app.register(part);
+    await app.ready();
+    const vault = vaultHere(app, { believes: false });
+    // A master key that cannot be used is told now, not at the first payment.
+    await vault.keyNames();
+    const served = await serveCalls({
+      path,
+      answer: (call) => answer(app, vault, call),
+      tooBusy: answerOf(keysUnavailable(new Error("too much is asked at once"))),
+      atOnce: AT_ONCE,
+      waiting: WAITING,
+      onBroken: (reason) => app.log.warn({ reason }, "a connection was ended: it sent no calls"),
+    });
+    app.log.info({ path }, "the keys are asked for here");
+    return {
+      close: async () => {
+        await served.close();
+        await app.close();
+      },
+    };
+  } catch (error) {
+    await app.close().catch(() => undefined);
+    throw error;
+  }
+}
+
+async function answer(app: FastifyInstance, vault: KeyVault, call: Call): Promise<Answer> {
+  const { method, args } = call;
+  try {
+    assertCall(method, args);
+    const given = method === "signIn" ? signInArgs(args) : (args as unknown[]);
+    const ask = vault[method].bind(vault) as (...asked: unknown[]) => Promise<unknown>;
+    return { ok: true, result: (await ask(...given)) ?? null };
+  } catch (error) {
+    if (error instanceof NotSignedFor)
+      app.log.error(
+        { err: error, method },
+        "what was asked is not covered by its owner's signature",
+      );
+    else if (!(error instanceof ApiError)) app.log.error({ err: error, method }, "a call failed");
+    if (error instanceof CustodyError) return answerOf(error);
+    // A database that is away is no fault, here as there.
+    const told = toApiError(error as FastifyError);
+    return answerOf(told.status === 500 ? error : told);
+  }
+}
+
+/** Its challenge came as text. */
+function signInArgs(args: unknown): unknown[] {
+  const [asked] = args as [{ challenge: string }];
+  return [{ ...asked, challenge: JSON.parse(asked.challenge) as unknown }];
+}
+
+export async function main(): Promise<void> {
+  let hide = (text: string): string => text;
+  try {
+    const config = loadConfig(process.env, "custody");
+    hide = hideConfigured(config);
+    const custody = await startCustody(config);
+    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
+      process.once(signal, () => void custody.close().then(() => process.exit(0)));
+  } catch (error) {
+    const isOurs = error instanceof ConfigError;
+    console.error(`Custody could not start: ${hide(isOurs ? error.message : String(error))}`);
+    process.exit(1);
+  }
+}
+
+if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) await main();

@@ -1,0 +1,130 @@
+/** The keys of another process (process.ts), asked over its socket. Whatever goes wrong in between, nothing was signed. */
+import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
+import type { Hex } from "viem";
+import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import { parseEcdsa, recoverSigner } from "../../core/signatures.ts";
+import type { ApiError } from "../../errors.ts";
+import { keysUnavailable } from "../../infra/kms.ts";
+import { NoAnswer, type UnixCalls } from "../../infra/unix-calls.ts";
+import { paymentSchemeOf } from "../../schemes/index.ts";
+import type { Cover } from "./covers.ts";
+import type { KeyNames, KeyVault, SiteAsked } from "./key-vault.ts";
+import { errorOf, isAnswer, isResult } from "./vault-calls.ts";
+
+export interface RemoteVaultOptions {
+  calls: Pick<UnixCalls, "call" | "close">;
+  networks: readonly NetworkFacts[];
+  onTrouble(reason: string): void;
+}
+
+type Asked<Name extends keyof KeyVault> = Parameters<KeyVault[Name]>;
+type Answered<Name extends keyof KeyVault> = Awaited<ReturnType<KeyVault[Name]>>;
+
+/** A payment holds its reservation meanwhile. A contract owner's chain may be asked, or a KMS. */
+const TIMEOUT_MS = 5_000;
+const TELL_AGAIN_MS = 10_000;
+
+export class RemoteVault implements KeyVault {
+  readonly #options: RemoteVaultOptions;
+  #toldAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: RemoteVaultOptions) {
+    this.#options = options;
+  }
+
+  close(): void {
+    this.#options.calls.close();
+  }
+
+  keyNames(): Promise<KeyNames> {
+    return this.#ask("keyNames");
+  }
+
+  seal(...asked: Asked<"seal">): Promise<Uint8Array> {
+    return this.#ask("seal", ...asked);
+  }
+
+  open(...asked: Asked<"open">): Promise<Uint8Array> {
+    return this.#ask("open", ...asked);
+  }
+
+  createWallet(...asked: Asked<"createWallet">): Promise<Answered<"createWallet">> {
+    return this.#ask("createWallet", ...asked);
+  }
+
+  adopt(...asked: Asked<"adopt">): Promise<Answered<"adopt">> {
+    return this.#ask("adopt", ...asked);
+  }
+
+  reseal(...asked: Asked<"reseal">): Promise<Answered<"reseal">> {
+    return this.#ask("reseal", ...asked);
+  }
+
+  reown(...asked: Asked<"reown">): Promise<Answered<"reown">> {
+    return this.#ask("reown", ...asked);
+  }
+
+  async signAuthorization(
+    agentId: string,
+    authorization: Authorization,
+    cover: Cover,
+  ): Promise<Hex> {
+    const signature = await this.#ask("signAuthorization", agentId, authorization, cover);
+    const network = this.#options.networks.find((one) => one.chainId === authorization.chainId);
+    const read = parseEcdsa(signature);
+    const scheme = paymentSchemeOf(authorization);
+    // An answer that was mixed up would be stored, and found out by the chain.
+    const isOurs =
+      network !== undefined &&
+      read !== undefined &&
+      recoverSigner(scheme.transferDigest(network, authorization), read) ===
+        authorization.from.toLowerCase();
+    if (!isOurs) throw this.#away("signAuthorization was answered with another signature");
+    return signature;
+  }
+
+  signAllowance(...asked: Asked<"signAllowance">): Promise<SignedAuthorization> {
+    return this.#ask("signAllowance", ...asked);
+  }
+
+  signRevocation(...asked: Asked<"signRevocation">): Promise<SignedAuthorization> {
+    return this.#ask("signRevocation", ...asked);
+  }
+
+  signCancel(...asked: Asked<"signCancel">): Promise<Hex> {
+    return this.#ask("signCancel", ...asked);
+  }
+
+  async signIn(asked: SiteAsked): Promise<SIWxPayload | undefined> {
+    // A stranger's JSON goes as text: the frames have words of their own.
+    const challenge = JSON.stringify(asked.challenge ?? null);
+    return (await this.#ask("signIn", { ...asked, challenge })) ?? undefined;
+  }
+
+  async #ask<Name extends keyof KeyVault>(
+    name: Name,
+    ...args: Asked<Name>
+  ): Promise<Answered<Name>> {
+    let answer: unknown;
+    try {
+      answer = await this.#options.calls.call(name, args, TIMEOUT_MS);
+    } catch (error) {
+      if (error instanceof NoAnswer) throw this.#away(error.message, error);
+      throw error;
+    }
+    if (!isAnswer(answer)) throw this.#away(`${name} was answered with garbage`);
+    if (!answer.ok) throw errorOf(answer);
+    if (!isResult(name, answer.result)) throw this.#away(`${name} was answered with garbage`);
+    return answer.result as Answered<Name>;
+  }
+
+  #away(reason: string, cause?: Error): ApiError {
+    const now = performance.now();
+    if (now - this.#toldAtMs > TELL_AGAIN_MS) {
+      this.#toldAtMs = now;
+      this.#options.onTrouble(reason);
+    }
+    return keysUnavailable(cause ?? new Error(reason));
+  }
+}

@@ -1,0 +1,225 @@
+/**
+ * What the service and the custody process say to one another. Each side holds what it hears to these schemas: an object
+ * where a name belongs would be a filter for the database, and garbage for a signature would be stored as one.
+ */
+import { Type, type TSchema } from "typebox";
+import { Value } from "typebox/value";
+import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
+import { CustodyError, NotSignedFor } from "./envelope.ts";
+import type { KeyVault } from "./key-vault.ts";
+
+const Name = Type.String({ pattern: "^[A-Za-z0-9_-]{1,100}$" });
+const Address = Type.String({ pattern: "^0x[0-9a-fA-F]{40}$" });
+const Hash = Type.String({ pattern: "^0x[0-9a-fA-F]{64}$" });
+const Nonce = Type.String({ pattern: "^([a-z0-9]{1,10}:)?0x[0-9a-fA-F]{64}$" });
+const Hex = Type.String({ pattern: "^0x([0-9a-fA-F]{2})*$" });
+/** r, s, v. */
+const Signature = Type.String({ pattern: "^0x[0-9a-fA-F]{130}$" });
+const Text = Type.String();
+const ChainId = Type.Integer({ minimum: 0 });
+/** The frames know whole numbers and bytes; JSON Schema has no word for either. */
+const Whole = Type.Refine(Type.Unknown(), (value) => typeof value === "bigint");
+const Bytes = Type.Refine(
+  Type.Unknown(),
+  (value) => value instanceof Uint8Array && value.length <= 8_192,
+);
+const OrNull = (schema: TSchema) => Type.Union([schema, Type.Null()]);
+const closed = { additionalProperties: false };
+
+const Sealed = { kid: Name, wrappedDataKey: Bytes, ciphertext: Bytes };
+const Seal = {
+  ownerAddress: Address,
+  ownerChainId: ChainId,
+  policyDigest: Hash,
+  rulesDigest: Hash,
+  revision: Type.Integer({ minimum: 0 }),
+};
+const SealedWallet = Type.Object(Sealed, closed);
+const Held = Type.Object({ agentId: Name, address: Address, ...Seal, ...Sealed });
+const Owner = Type.Object({ address: Address, chainId: ChainId }, closed);
+const Payee = Type.Object({
+  address: Address,
+  label: Text,
+  site: Text,
+  dailyLimitAtomic: OrNull(Whole),
+  perPaymentLimitAtomic: OrNull(Whole),
+  expiresAtSeconds: OrNull(Whole),
+});
+const Rules = Type.Object({
+  status: Type.Enum(["active", "paused", "archived"]),
+  dailyLimitAtomic: Whole,
+  weeklyLimitAtomic: OrNull(Whole),
+  monthlyLimitAtomic: OrNull(Whole),
+  perPaymentLimitAtomic: OrNull(Whole),
+  paymentsPerHour: OrNull(Whole),
+  fetch: Type.Enum(["any", "sites"]),
+  expiresAtSeconds: OrNull(Whole),
+  payees: Type.Array(Payee),
+});
+/** The order itself is read by core/orders.ts, to the letter. */
+const word = {
+  chainId: ChainId,
+  order: Type.Record(Text, Type.Unknown()),
+  digest: Hash,
+  signature: Hex,
+};
+const Word = Type.Object(word);
+const Move = Type.Object({ ...word, secondSignature: Hex });
+const Terms = Type.Object({ scheme: Text });
+const Authorization = Type.Object({
+  chainId: ChainId,
+  asset: Address,
+  from: Address,
+  to: Address,
+  value: Whole,
+  validAfter: Whole,
+  validBefore: Whole,
+  nonce: Nonce,
+  terms: Type.Optional(OrNull(Terms)),
+});
+const Cover = Type.Union([
+  Type.Object({ kind: Type.Literal("policy"), site: Type.Optional(Text) }),
+  Type.Object({ kind: Type.Literal("approval"), approvalId: Name, site: Type.Optional(Text) }),
+  Type.Object({ kind: Type.Literal("withdrawal"), orderNonce: Hash }),
+]);
+const Resealed = Type.Object({ seal: Type.Object(Seal, closed), sealed: SealedWallet }, closed);
+const SignedAuthorization = Type.Object({
+  ...Authorization.properties,
+  signature: Signature,
+});
+const Purpose = Type.String({ minLength: 1, maxLength: 200 });
+
+type Method = keyof KeyVault;
+
+/** What is asked, and what is answered. */
+const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
+  keyNames: { args: [], result: Type.Object({ active: Name, kids: Type.Array(Name) }) },
+  seal: { args: [Purpose, Bytes], result: Bytes },
+  open: { args: [Purpose, Bytes], result: Bytes },
+  createWallet: {
+    args: [Name, Owner],
+    result: Type.Object({ address: Address, sealed: SealedWallet }, closed),
+  },
+  adopt: {
+    args: [
+      Type.Object({ agentId: Name, address: Address, sealed: SealedWallet, owner: Owner }),
+      Type.Object({ signed: Word, rules: Rules }),
+    ],
+    result: Resealed,
+  },
+  reseal: {
+    args: [Held, Type.Object({ current: Rules, wanted: Rules, signed: Type.Optional(Word) })],
+    result: Resealed,
+  },
+  reown: {
+    args: [Held, Owner, Type.Object({ current: Rules, wanted: Rules, signed: Move })],
+    result: Resealed,
+  },
+  signAuthorization: { args: [Name, Authorization, Cover], result: Signature },
+  signAllowance: {
+    args: [
+      Name,
+      Type.Object({ authorization: Authorization, cover: Cover }),
+      Type.Object({ value: Whole, count: Whole, deadline: Whole }),
+    ],
+    result: SignedAuthorization,
+  },
+  signRevocation: {
+    args: [
+      Name,
+      Type.Object({ chainId: ChainId, asset: Address }),
+      Type.Object({ spender: Address, count: Whole, deadline: Whole }),
+    ],
+    result: SignedAuthorization,
+  },
+  signCancel: {
+    args: [
+      Name,
+      Type.Object({
+        chainId: ChainId,
+        asset: Address,
+        nonce: Nonce,
+        terms: Type.Optional(OrNull(Terms)),
+      }),
+    ],
+    result: Signature,
+  },
+  signIn: {
+    args: [Type.Object({ agentId: Name, url: Text, payee: Address, challenge: Text })],
+    result: Type.Union([Type.Null(), Type.Object({ address: Address, signature: Signature })]),
+  },
+};
+
+const isMethod = (name: string): name is Method => Object.hasOwn(CALLS, name);
+
+/** Throws where the call is none of these. */
+export function assertCall(name: string, args: unknown): asserts name is Method {
+  if (!isMethod(name)) throw new CustodyError("no such call");
+  const { args: wanted } = CALLS[name];
+  const given = Array.isArray(args) ? (args as unknown[]) : [];
+  const isRight =
+    given.length === wanted.length &&
+    wanted.every((schema, index) => Value.Check(schema, given[index]));
+  if (!isRight) throw new CustodyError(`${name} was asked with something else than it takes`);
+}
+
+export const isResult = (name: Method, result: unknown): boolean =>
+  Value.Check(CALLS[name].result, result);
+
+/** What an answer's frame holds. */
+export type Answer =
+  | { ok: true; result: unknown }
+  | { ok: false; kind: "refused"; code: ErrorCode; detail: string; extra: object; headers: object }
+  | { ok: false; kind: "not-signed" | "custody"; message: string }
+  | { ok: false; kind: "fault" };
+
+/** Every refusal keeps its code; of faults the asking side learns nothing. */
+export function answerOf(error: unknown): Answer {
+  if (error instanceof ApiError) {
+    const { code, message, extra, headers } = error;
+    return { ok: false, kind: "refused", code, detail: message, extra, headers };
+  }
+  if (error instanceof NotSignedFor)
+    return { ok: false, kind: "not-signed", message: error.message };
+  if (error instanceof CustodyError) return { ok: false, kind: "custody", message: error.message };
+  return { ok: false, kind: "fault" };
+}
+
+const Refusal = Type.Union([
+  Type.Object({
+    ok: Type.Literal(false),
+    kind: Type.Literal("refused"),
+    code: Type.Enum(Object.keys(ERRORS)),
+    detail: Text,
+    extra: Type.Record(Text, Type.Unknown()),
+    headers: Type.Record(Text, Text),
+  }),
+  Type.Object({
+    ok: Type.Literal(false),
+    kind: Type.Enum(["not-signed", "custody"]),
+    message: Text,
+  }),
+  Type.Object({ ok: Type.Literal(false), kind: Type.Literal("fault") }),
+]);
+const Success = Type.Object({ ok: Type.Literal(true), result: Type.Unknown() });
+
+export const isAnswer = (answer: unknown): answer is Answer =>
+  Value.Check(Success, answer) || Value.Check(Refusal, answer);
+
+/** The error again that was refused with. */
+export function errorOf(answer: Exclude<Answer, { ok: true }>): Error {
+  switch (answer.kind) {
+    case "refused":
+      return new ApiError(answer.code, {
+        detail: answer.detail,
+        extra: answer.extra as Record<string, unknown>,
+        headers: answer.headers as Record<string, string>,
+      });
+    case "not-signed":
+      return new NotSignedFor(answer.message);
+    case "custody":
+      return new CustodyError(answer.message);
+    default:
+      return new Error("the custody process failed; its log says why");
+  }
+}

@@ -1,0 +1,296 @@
+/** Where wallet keys are opened: for one signature each, after the owner's own signature was seen to cover it. */
+import { randomBytes } from "node:crypto";
+import type { Address, Hex } from "viem";
+import type { NetworkFacts } from "../../core/networks.ts";
+import type {
+  Authorization,
+  SettlementKey,
+  SignedAuthorization,
+} from "../../core/authorization.ts";
+import { loosens, rulesDigest, type Rules, type RulesInForce } from "../../core/rules.ts";
+import { rulesOfPolicy } from "../../core/orders.ts";
+import {
+  allowanceOf,
+  paymentSchemeOf,
+  permitDigest,
+  SPENDERS,
+  type AllowanceWanted,
+} from "../../schemes/index.ts";
+import {
+  CustodyError,
+  NotSignedFor,
+  rewrapWallet,
+  sealWallet,
+  unsigned,
+  withPrivateKey,
+  type KeyRing,
+  type Seal,
+  type SealedWallet,
+  type WalletName,
+} from "./envelope.ts";
+import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
+import type { Cover, Covers, PaidAt, Sealed } from "./covers.ts";
+import { createSecretBox, type SecretBox } from "./secret-box.ts";
+import type { HeldWallet, KeyNames, KeyVault, NewRules, Resealed, SiteAsked } from "./key-vault.ts";
+import { readChallenge, signInOf } from "./sign-in.ts";
+import type { MoveWord, Owner, SignedWord, Words } from "./words.ts";
+
+/** The curve: secp256k1, native where it can be. */
+export interface Curve {
+  /** Lower case. */
+  addressOf(privateKey: Uint8Array): Address;
+  isPrivateKey(bytes: Uint8Array): boolean;
+  /** 65 bytes r, s (low), v (27 or 28). */
+  sign(hash: Uint8Array, privateKey: Uint8Array): Hex;
+}
+
+export interface VaultDeps {
+  ring: KeyRing;
+  curve: Curve;
+  networks: readonly NetworkFacts[];
+  covers: Covers;
+  /** Has this payee collected a payment of this agent at this site? */
+  hasPaid(paidAt: PaidAt): Promise<boolean>;
+  /** Undefined where whoever asks is this process, and has verified what changes a seal. */
+  words?: Words | undefined;
+}
+
+/** Signs for agents' wallets, with the keys at hand. The token's domain is always from our own table. */
+export class Vault implements KeyVault {
+  readonly #deps: VaultDeps;
+  readonly #box: SecretBox;
+
+  constructor(deps: VaultDeps) {
+    this.#deps = deps;
+    this.#box = createSecretBox(deps.ring);
+  }
+
+  seal(purpose: string, plain: Uint8Array): Promise<Uint8Array> {
+    return this.#box.seal(purpose, plain);
+  }
+
+  open(purpose: string, sealed: Uint8Array): Promise<Uint8Array> {
+    return this.#box.open(purpose, sealed);
+  }
+
+  async keyNames(): Promise<KeyNames> {
+    const { ring } = this.#deps;
+    await ring.check();
+    return { active: ring.active.kid, kids: ring.kids };
+  }
+
+  async createWallet(
+    agentId: string,
+    owner: Owner,
+  ): Promise<{ address: Address; sealed: SealedWallet }> {
+    const { ring, curve } = this.#deps;
+    const privateKey = randomBytes(32);
+    try {
+      // One in 2^128 random numbers is no key; then there is no agent rather than a wrong one.
+      if (!curve.isPrivateKey(privateKey)) throw new CustodyError("the random key is no key");
+      const address = curve.addressOf(privateKey);
+      const sealed = await sealWallet(ring, { agentId, address, ...unsigned(owner) }, privateKey);
+      return { address, sealed };
+    } finally {
+      privateKey.fill(0);
+    }
+  }
+
+  async adopt(
+    wallet: { agentId: string; address: Address; sealed: SealedWallet; owner: Owner },
+    { signed, rules }: { signed: SignedWord<"AgentPolicy">; rules: RulesInForce },
+  ): Promise<Resealed> {
+    const { agentId, address, sealed, owner } = wallet;
+    const name = { agentId, address, ...unsigned(owner) };
+    await this.#assertWithin(name, signed, rules);
+    const seal = {
+      ...unsigned(owner),
+      policyDigest: signed.digest,
+      rulesDigest: rulesDigest(rules),
+      revision: 1,
+    };
+    return { seal, sealed: await rewrapWallet(this.#deps.ring, name, sealed, seal) };
+  }
+
+  async reseal(wallet: HeldWallet, { current, wanted, signed }: NewRules): Promise<Resealed> {
+    const { agentId } = wallet;
+    if (signed) await this.#assertWithin(wallet, signed, wanted);
+    else {
+      if (rulesDigest(current) !== wallet.rulesDigest)
+        throw new NotSignedFor(`the rules of agent ${agentId} are not those that were sealed`);
+      // Who may lie about the row must not lift an older seal over a newer one by narrowing it.
+      if (this.#deps.words) this.#deps.covers.assertNewest(wallet);
+      if (loosens(current, wanted))
+        throw new NotSignedFor(`the rules of agent ${agentId} would be wider than what was signed`);
+    }
+    return this.#reseal(wallet, {
+      ownerAddress: wallet.ownerAddress,
+      ownerChainId: wallet.ownerChainId,
+      policyDigest: signed?.digest ?? wallet.policyDigest,
+      rulesDigest: rulesDigest(wanted),
+      revision: wallet.revision + 1,
+    });
+  }
+
+  async reown(
+    wallet: HeldWallet,
+    to: Owner,
+    rules: { current: RulesInForce; wanted: RulesInForce; signed: MoveWord },
+  ): Promise<Resealed> {
+    const { current, wanted, signed } = rules;
+    if (rulesDigest(current) !== wallet.rulesDigest || loosens(current, wanted))
+      throw new NotSignedFor(`the rules of agent ${wallet.agentId} are not those that were sealed`);
+    await this.#deps.words?.move(wallet, to, signed);
+    return this.#reseal(wallet, {
+      ...unsigned(to),
+      rulesDigest: rulesDigest(wanted),
+      revision: wallet.revision + 1,
+    });
+  }
+
+  async #reseal(wallet: HeldWallet, seal: Seal): Promise<Resealed> {
+    return { seal, sealed: await rewrapWallet(this.#deps.ring, wallet, wallet, seal) };
+  }
+
+  /** Rules are the policy that was just signed, or narrower. */
+  async #assertWithin(
+    wallet: WalletName,
+    signed: SignedWord<"AgentPolicy">,
+    wanted: RulesInForce,
+  ): Promise<void> {
+    const { words } = this.#deps;
+    const rules: Rules = words ? await words.policy(wallet, signed) : rulesOfPolicy(signed.order);
+    if (loosens({ ...rules, status: "active" }, wanted))
+      throw new NotSignedFor(
+        `the rules of agent ${wallet.agentId} would be wider than what was signed`,
+      );
+  }
+
+  /** A transfer of our USDC from this agent's wallet, if the owner's signature covers it. */
+  async signAuthorization(
+    agentId: string,
+    authorization: Authorization,
+    cover: Cover,
+  ): Promise<Hex> {
+    const network = this.#networkOf(authorization);
+    assertWellFormed(authorization);
+    const wallet = await this.#deps.covers.check({
+      agentId,
+      authorization: atItsMost(authorization),
+      cover,
+    });
+    assertOwn(wallet, authorization);
+    const scheme = paymentSchemeOf(authorization);
+    return this.#sign(wallet, scheme.transferDigest(network, authorization));
+  }
+
+  /**
+   * Lets the contract that a payment goes through take money of this wallet: only together with such a payment, which is
+   * checked as for its own signature, and for no more than the limits the owner signed.
+   */
+  async signAllowance(
+    agentId: string,
+    payment: { authorization: Authorization; cover: Cover },
+    wanted: Pick<AllowanceWanted, "value" | "count" | "deadline">,
+  ): Promise<SignedAuthorization> {
+    const { authorization, cover } = payment;
+    const network = this.#networkOf(authorization);
+    assertWellFormed(authorization);
+    const { spender } = paymentSchemeOf(authorization);
+    if (spender === undefined) throw new CustodyError("this payment needs no allowance");
+    const wallet = await this.#deps.covers.checkAllowance(
+      { agentId, authorization: atItsMost(authorization), cover },
+      wanted,
+    );
+    assertOwn(wallet, authorization);
+    return this.#signPermit(wallet, { ...wanted, network, owner: wallet.address, spender });
+  }
+
+  /** Takes such an allowance back: that needs nobody's word. */
+  async signRevocation(
+    agentId: string,
+    key: Pick<SettlementKey, "chainId" | "asset">,
+    wanted: Pick<AllowanceWanted, "spender" | "count" | "deadline">,
+  ): Promise<SignedAuthorization> {
+    const network = this.#networkOf(key);
+    if (!SPENDERS.includes(wanted.spender))
+      throw new CustodyError(`${wanted.spender} never had an allowance`);
+    const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
+    return this.#signPermit(wallet, { ...wanted, network, owner: wallet.address, value: 0n });
+  }
+
+  async #signPermit(wallet: Sealed, wanted: AllowanceWanted): Promise<SignedAuthorization> {
+    return { ...allowanceOf(wanted), signature: await this.#sign(wallet, permitDigest(wanted)) };
+  }
+
+  /** Makes an unused authorization of this wallet worthless: that needs nobody's word. */
+  async signCancel(
+    agentId: string,
+    key: Omit<SettlementKey, "from"> & Pick<Authorization, "terms">,
+  ): Promise<Hex> {
+    const network = this.#networkOf(key);
+    const scheme = paymentSchemeOf(key);
+    if (!scheme.cancelDigest) throw new CustodyError("nobody can cancel this for its payer");
+    const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
+    return this.#sign(wallet, scheme.cancelDigest(network, wallet.address, key.nonce));
+  }
+
+  /**
+   * Tells a site which wallet is asking, and nothing else: only where this wallet has paid, and may pay still by the
+   * owner's policy. Undefined where the site's challenge is not one that is answered.
+   */
+  async signIn(asked: SiteAsked): Promise<SIWxPayload | undefined> {
+    const { agentId, payee, challenge } = asked;
+    const url = new URL(asked.url);
+    const { networks } = this.#deps;
+    const facts = readChallenge({ url, challenge, networks }, new Date());
+    const paidAt = { agentId, payee: payee.toLowerCase(), site: url.origin };
+    if (!facts || !(await this.#deps.hasPaid(paidAt))) return undefined;
+    const wallet = await this.#deps.covers.checkSite(paidAt);
+    const { hash, withSignature } = signInOf(facts, wallet.address);
+    return withSignature(await this.#sign(wallet, Buffer.from(hash.slice(2), "hex")));
+  }
+
+  #sign(wallet: Sealed, hash: Uint8Array): Promise<Hex> {
+    const { ring, curve } = this.#deps;
+    return withPrivateKey(ring, wallet, wallet, (privateKey) => {
+      // The key that was opened must be this wallet's: the last check before money can move.
+      if (curve.addressOf(privateKey) !== wallet.address)
+        throw new CustodyError(`the key of agent ${wallet.agentId} belongs to another address`);
+      return curve.sign(hash, privateKey);
+    });
+  }
+
+  #networkOf({ chainId, asset }: { chainId: number; asset: Address }): NetworkFacts {
+    const network = this.#deps.networks.find((candidate) => candidate.chainId === chainId);
+    if (!network || network.usdc.address.toLowerCase() !== asset.toLowerCase())
+      throw new CustodyError(`no signature for asset ${asset} on chain ${chainId}: not configured`);
+    return network;
+  }
+}
+
+/** What may be charged of a maximum is covered as the maximum. */
+const atItsMost = (authorization: Authorization): Authorization => ({
+  ...authorization,
+  value: paymentSchemeOf(authorization).mostOf?.(authorization) ?? authorization.value,
+});
+
+function assertOwn({ agentId, address }: Sealed, { from }: Authorization): void {
+  if (from.toLowerCase() !== address)
+    throw new CustodyError(`agent ${agentId} does not own the wallet ${from}`);
+}
+
+const MAX_UINT256 = (1n << 256n) - 1n;
+
+/** The digest is packed from these bytes as they are: a short address would be another address. */
+function assertWellFormed({ from, to, nonce, ...numbers }: Authorization): void {
+  const isAddress = (text: string) => /^0x[0-9a-fA-F]{40}$/.test(text);
+  const isUint = (value: bigint) => value >= 0n && value <= MAX_UINT256;
+  if (
+    !isAddress(from) ||
+    !isAddress(to) ||
+    !/^(permit2:)?0x[0-9a-fA-F]{64}$/.test(nonce) ||
+    ![numbers.value, numbers.validAfter, numbers.validBefore].every(isUint)
+  )
+    throw new CustodyError("an authorization with a malformed field is not signed");
+}

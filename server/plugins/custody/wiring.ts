@@ -1,0 +1,53 @@
+/** The vault with the keys at hand: for the service, or for the process that holds them alone. */
+import type { FastifyInstance } from "fastify";
+import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
+import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
+import {
+  findApproval,
+  findPolicy,
+  findSecond,
+  findWithdrawal,
+  hasPaidAt,
+  readEvidence,
+  walletsOf,
+} from "./store.ts";
+import { Covers, type CoversDeps } from "./covers.ts";
+import { KeyRing } from "./envelope.ts";
+import { Vault } from "./vault.ts";
+import { Words } from "./words.ts";
+
+type Parts = Pick<FastifyInstance, "config" | "pool" | "prisma" | "chains" | "kms">;
+
+/** `believes`: whoever asks is this process, which has verified the owner's signature over what changes a seal. */
+export function vaultHere(app: Parts, { believes }: { believes: boolean }): Vault {
+  const { config, pool, prisma, chains, kms } = app;
+  const isSigned = (...asked: Parameters<CoversDeps["isSigned"]>) =>
+    isSignedByOwner(chains, ...asked);
+  const orders = {
+    isSigned,
+    findSecond: (agentId: string) => findSecond(prisma, agentId),
+  };
+  return new Vault({
+    ring: new KeyRing(config.masterKeys, config.masterKeyActive, {
+      kms,
+      cacheMs: config.kmsCacheMs,
+    }),
+    curve: { addressOf, isPrivateKey, sign },
+    networks: config.networks,
+    covers: new Covers({
+      ...orders,
+      load: walletsOf(pool),
+      loadEvidence: (asked) => readEvidence(pool, asked),
+      findWithdrawal: (agentId, nonce) => findWithdrawal(pool, agentId, nonce),
+      findApproval: (agentId, approvalId) => findApproval(prisma, agentId, approvalId),
+    }),
+    hasPaid: (paidAt) => hasPaidAt(prisma, paidAt),
+    words: believes
+      ? undefined
+      : new Words({
+          ...orders,
+          findPolicy: (agentId, digest) => findPolicy(prisma, agentId, digest),
+          nowSeconds: () => BigInt(Math.floor(Date.now() / 1_000)),
+        }),
+  });
+}

@@ -1,0 +1,137 @@
+/**
+ * What lets a seal change, checked by custody itself where it does not take the word of whoever asks (a process of its
+ * own): the owner's signature over the new policy, or over the move to the second wallet. Narrowing needs neither.
+ */
+import type { Address, Hex } from "viem";
+import {
+  orderDigest,
+  readOrder,
+  rulesOfPolicy,
+  type OrderKind,
+  type Orders,
+} from "../../core/orders.ts";
+import type { Rules } from "../../core/rules.ts";
+import { ApiError } from "../../errors.ts";
+import type { SignedDocument } from "./covers.ts";
+import { NotSignedFor, NOTHING, type WalletName } from "./envelope.ts";
+
+export interface Owner {
+  address: string;
+  chainId: number;
+}
+
+/** An order with its signature, as the module of orders has verified it. */
+export interface SignedWord<K extends OrderKind> {
+  chainId: number;
+  order: Orders[K];
+  digest: Hex;
+  signature: Hex;
+}
+
+/** A move is signed by both wallets. */
+export interface MoveWord extends SignedWord<"MoveOwner"> {
+  secondSignature: Hex;
+}
+
+export interface WordsDeps {
+  isSigned(
+    owner: { address: Address; chainId: number },
+    signed: { hash: Hex; signature: Hex },
+  ): Promise<"valid" | "invalid" | "unavailable">;
+  findPolicy(agentId: string, digest: Hex): Promise<SignedDocument | undefined>;
+  findSecond(agentId: string): Promise<SignedDocument | undefined>;
+  nowSeconds(): bigint;
+}
+
+/** Between the database's clock, by which an order was used in time, and ours. */
+const CLOCKS_SECONDS = 60n;
+const REMEMBERED = 1_000;
+
+export class Words {
+  readonly #deps: WordsDeps;
+  /** A move asks the same of each agent, and a contract's word takes its chain's time. */
+  readonly #valid = new Set<string>();
+
+  constructor(deps: WordsDeps) {
+    this.#deps = deps;
+  }
+
+  /** The rules its owner signed for this wallet: later ones than those that are sealed. */
+  async policy(wallet: WalletName, word: SignedWord<"AgentPolicy">): Promise<Rules> {
+    const { agentId } = wallet;
+    const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
+    const order = this.#read("AgentPolicy", word, agentId);
+    if (order.agent !== agentId || order.wallet.toLowerCase() !== wallet.address)
+      throw fail("the new policy is another agent's");
+    if (BigInt(order.version) <= (await this.#versionOf(wallet)))
+      throw fail("the new policy is not newer than the one in force");
+    const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
+    await this.#assertSigned(agentId, owner, word.digest, word.signature);
+    return rulesOfPolicy(order);
+  }
+
+  /** The owner of this wallet, and the second wallet it named, both want it to be that one's. */
+  async move(wallet: WalletName, to: Owner, word: MoveWord): Promise<void> {
+    const { agentId, ownerAddress, ownerChainId } = wallet;
+    const fail = (what: string) => new NotSignedFor(`agent ${agentId}: ${what}`);
+    const order = this.#read("MoveOwner", word, agentId);
+    if (order.from.toLowerCase() !== ownerAddress || order.to.toLowerCase() !== to.address)
+      throw fail("the move is between other wallets");
+    const owner = { address: ownerAddress as Address, chainId: ownerChainId };
+    const second = { address: to.address as Address, chainId: to.chainId };
+    const named = await this.#deps.findSecond(agentId);
+    const naming = named && readOrder("SecondWallet", named.document as Orders["SecondWallet"]);
+    if (
+      !named ||
+      !naming ||
+      orderDigest("SecondWallet", naming, named.chainId) !== named.digest ||
+      naming.owner.toLowerCase() !== ownerAddress ||
+      naming.second.toLowerCase() !== second.address ||
+      Number(naming.secondChain) !== second.chainId
+    )
+      throw fail("its owner named another second wallet");
+    await this.#assertSigned(agentId, owner, named.digest, named.signature);
+    await this.#assertSigned(agentId, owner, word.digest, word.signature);
+    await this.#assertSigned(agentId, second, word.digest, word.secondSignature);
+  }
+
+  /** As it has its digest, and in time. */
+  #read<K extends OrderKind>(kind: K, word: SignedWord<K>, agentId: string): Orders[K] {
+    const order = readOrder(kind, word.order);
+    if (!order || orderDigest(kind, order, word.chainId) !== word.digest)
+      throw new NotSignedFor(`agent ${agentId}: the order is not what its digest says`);
+    if (BigInt(order.deadline) + CLOCKS_SECONDS < this.#deps.nowSeconds())
+      throw new ApiError("signature_expired");
+    return order;
+  }
+
+  /** Of the sealed policy: the digest is in the seal, so the document cannot be another. */
+  async #versionOf({ agentId, policyDigest }: WalletName): Promise<bigint> {
+    if (policyDigest === NOTHING) return 0n;
+    const found = await this.#deps.findPolicy(agentId, policyDigest);
+    const order = found && readOrder("AgentPolicy", found.document as Orders["AgentPolicy"]);
+    if (!found || !order || orderDigest("AgentPolicy", order, found.chainId) !== policyDigest)
+      throw new NotSignedFor(`agent ${agentId}: the policy that was sealed is not there`);
+    return BigInt(order.version);
+  }
+
+  async #assertSigned(
+    agentId: string,
+    owner: { address: Address; chainId: number },
+    hash: Hex,
+    signature: Hex,
+  ): Promise<void> {
+    const known = `${owner.address}|${owner.chainId}|${hash}|${signature}`;
+    if (this.#valid.has(known)) return;
+    const verdict = await this.#deps.isSigned(owner, { hash, signature });
+    if (verdict === "unavailable")
+      throw new ApiError("chain_unavailable", {
+        detail: "The chain did not say whether the owner's contract accepts this signature.",
+      });
+    if (verdict === "invalid")
+      throw new NotSignedFor(`agent ${agentId}: its owner did not sign this order`);
+    this.#valid.add(known);
+    const [oldest] = this.#valid;
+    if (this.#valid.size > REMEMBERED && oldest !== undefined) this.#valid.delete(oldest);
+  }
+}

@@ -1,0 +1,75 @@
+/** The accounts that pay gas: with keys of this process, or of a KMS, which signs digests and tells only public keys. */
+import { createPublicKey } from "node:crypto";
+import {
+  getAddress,
+  hashMessage,
+  hashTypedData,
+  hexToBytes,
+  keccak256,
+  serializeTransaction,
+  type Hex,
+  type LocalAccount,
+} from "viem";
+import { privateKeyToAccount, toAccount } from "viem/accounts";
+import { addressOfPublicKey, fromDer, parseEcdsa } from "../../core/signatures.ts";
+import { keysUnavailable, type Kms } from "../../infra/kms.ts";
+
+export type Relayer = LocalAccount;
+
+/** In the order of the configuration. A KMS is asked for each public key, so it must be there at the start. */
+export async function readRelayers(
+  { relayerPrivateKeys, relayerKmsKeys }: { relayerPrivateKeys: Hex[]; relayerKmsKeys: string[] },
+  kms: Pick<Kms, "publicKey" | "sign">,
+): Promise<Relayer[]> {
+  const relayers: Relayer[] = [
+    ...relayerPrivateKeys.map((key) => privateKeyToAccount(key)),
+    ...(await Promise.all(relayerKmsKeys.map((keyId) => kmsAccount(kms, keyId)))),
+  ];
+  const addresses = new Set(relayers.map(({ address }) => address.toLowerCase()));
+  if (addresses.size !== relayers.length)
+    throw new Error("RELAYER_PRIVATE_KEYS and RELAYER_KMS_KEYS name one account twice");
+  return relayers;
+}
+
+export async function kmsAccount(
+  kms: Pick<Kms, "publicKey" | "sign">,
+  keyId: string,
+): Promise<Relayer> {
+  const address = getAddress(addressOfPublicKey(pointOf(await kms.publicKey(keyId), keyId)));
+  const sign = async (hash: Hex): Promise<Hex> => {
+    const digest = hexToBytes(hash);
+    const signature = fromDer(await kms.sign(keyId, digest), digest, address);
+    // Nothing leaves us that this account did not sign, whatever the KMS answers.
+    if (signature === undefined)
+      throw keysUnavailable(new Error(`KMS key ${keyId} gave no signature of ${address}`));
+    return signature;
+  };
+  return toAccount({
+    address,
+    sign: ({ hash }) => sign(hash),
+    signMessage: ({ message }) => sign(hashMessage(message)),
+    signTypedData: (typedData) => sign(hashTypedData(typedData)),
+    signTransaction: async (transaction, { serializer = serializeTransaction } = {}) => {
+      const signature = parseEcdsa(await sign(keccak256(await serializer(transaction))));
+      if (!signature) throw new Error("a checked signature is none");
+      const [r, s] = [signature.hex.slice(2, 66), signature.hex.slice(66, 130)];
+      return serializer(transaction, {
+        r: `0x${r}`,
+        s: `0x${s}`,
+        yParity: signature.yParity,
+      });
+    },
+  });
+}
+
+/** x and y of a point on our curve. */
+function pointOf(der: Uint8Array, keyId: string): Uint8Array {
+  const { crv, x, y } = createPublicKey({
+    key: Buffer.from(der),
+    format: "der",
+    type: "spki",
+  }).export({ format: "jwk" });
+  if (crv !== "secp256k1" || x === undefined || y === undefined)
+    throw new Error(`KMS key ${keyId} is not of ECC_SECG_P256K1, which Ethereum signs with`);
+  return Buffer.concat([Buffer.from(x, "base64url"), Buffer.from(y, "base64url")]);
+}

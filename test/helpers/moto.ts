@@ -1,0 +1,114 @@
+/** A KMS on this machine (`moto_server`, from PyPI) behind a door that can be shut, slow, or refuse as AWS does. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer, request, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Test } from "tap";
+import { freePort } from "../../server/local/free-port.ts";
+import { until } from "./until.ts";
+
+export interface TestKms {
+  /** What the door does: lets through, never answers, or answers as a throttled KMS does. */
+  door: "open" | "hangs" | "throttles" | "garbage";
+  /** Names of the operations that came, in order. */
+  asked: string[];
+  /** For a process that is to use it. */
+  env: Record<string, string>;
+  makeKey(kind: "SYMMETRIC_DEFAULT" | "ECC_SECG_P256K1" | "ECC_NIST_P256"): Promise<string>;
+}
+
+/**
+ * moto signs a hash of what it is given, also where that is a digest (its own docs say so): in the one line that differs
+ * it does here as AWS does.
+ */
+const MOTO = `
+import sys
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, utils
+from moto.kms.utils import ECDSAPrivateKey
+from moto.server import main
+as_given = ec.ECDSA(utils.Prehashed(hashes.SHA256()))
+ECDSAPrivateKey.sign = lambda self, message, algorithm: self.private_key.sign(message, as_given)
+main(["-H", "127.0.0.1", "-p", sys.argv[1]])
+`;
+
+/** Undefined where the tool is missing: the caller skips, by name. */
+export async function startKms(t: Pick<Test, "teardown">): Promise<TestKms | undefined> {
+  const found = spawn("python3", ["-c", "import moto.server"], { stdio: "ignore" });
+  const [code] = (await Promise.race([once(found, "exit"), once(found, "error")])) as [unknown];
+  if (code !== 0) return undefined;
+  const port = await freePort();
+  const child = spawn("python3", ["-c", MOTO, String(port)], { stdio: "ignore" });
+  t.teardown(async () => {
+    child.kill("SIGKILL");
+    if (child.exitCode === null && child.signalCode === null) await once(child, "exit");
+  });
+  const upstream = `http://127.0.0.1:${port}`;
+  await until(
+    () =>
+      fetch(upstream).then(
+        () => true,
+        () => false,
+      ),
+    60_000,
+  );
+
+  const kms: TestKms = { door: "open", asked: [], env: {}, makeKey };
+  const held = new Set<ServerResponse>();
+  const server = createServer((asked, reply) => {
+    const [, operation = ""] = String(asked.headers["x-amz-target"]).split(".");
+    kms.asked.push(operation);
+    if (kms.door === "open") return pass(asked, reply, upstream);
+    if (kms.door === "hangs") return void held.add(reply);
+    reply.writeHead(kms.door === "throttles" ? 400 : 200, {
+      "content-type": "application/x-amz-json-1.1",
+    });
+    reply.end(
+      kms.door === "throttles"
+        ? JSON.stringify({ __type: "ThrottlingException", message: "Rate exceeded" })
+        : JSON.stringify({ Plaintext: "AAAA", CiphertextBlob: "AAAA", Signature: "AAAA" }),
+    );
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  kms.env = {
+    AWS_REGION: "eu-central-1",
+    AWS_ENDPOINT_URL_KMS: endpoint,
+    AWS_ACCESS_KEY_ID: "test",
+    AWS_SECRET_ACCESS_KEY: "test",
+  };
+  // The library reads AWS's own environment.
+  Object.assign(process.env, kms.env);
+  return kms;
+
+  async function makeKey(kind: string): Promise<string> {
+    const aws = await import("@aws-sdk/client-kms");
+    const client = new aws.KMSClient({});
+    const { KeyMetadata } = await client.send(
+      new aws.CreateKeyCommand({
+        KeySpec: kind as "SYMMETRIC_DEFAULT",
+        KeyUsage: kind === "SYMMETRIC_DEFAULT" ? "ENCRYPT_DECRYPT" : "SIGN_VERIFY",
+      }),
+    );
+    client.destroy();
+    return KeyMetadata?.Arn ?? "";
+  }
+}
+
+function pass(asked: IncomingMessage, reply: ServerResponse, upstream: string): void {
+  const onward = request(
+    upstream,
+    { method: asked.method, headers: asked.headers, path: asked.url },
+    (answer) => {
+      reply.writeHead(answer.statusCode ?? 502, answer.headers);
+      answer.pipe(reply);
+    },
+  );
+  onward.on("error", () => reply.destroy());
+  asked.pipe(onward);
+}

@@ -1,0 +1,400 @@
+// Goal: with the keys in a process of its own the service pays as ever; killed, stopped, restarted or lying, nothing is
+// signed that is paid twice, and whoever took the service over is signed for only what an owner's signature covers.
+import { fork, spawn, type ChildProcess } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { createConnection } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import type { Address, Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { orderDigest, typedDataOf, type Orders } from "../../server/core/orders.ts";
+import { rulesOfPolicy } from "../../server/core/orders.ts";
+import type { Authorization } from "../../server/core/authorization.ts";
+import { encode } from "../../server/infra/unix-frames.ts";
+import { UnixCalls } from "../../server/infra/unix-calls.ts";
+import { RemoteVault } from "../../server/plugins/custody/remote-vault.ts";
+import { testApp, testEnvironment } from "../helpers/app.ts";
+import { childScript } from "../helpers/child-script.ts";
+import { asOwner, createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
+import { testChain } from "../helpers/chain.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+import { checkLedger, statusesOf } from "../spending/ledger.helper.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const usdc = 1_000_000n;
+const folder = mkdtempSync(join(tmpdir(), "purser-custody-"));
+const path = join(folder, "keys", "custody.sock");
+t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+
+const chain = await testChain(t);
+const database = await testDatabase(t);
+const masterKeys = `own:${randomBytes(32).toString("base64")}`;
+const role = `custody_${randomBytes(6).toString("hex")}`;
+const readerUrl = await grantAsDocumented();
+const custodyEnv = {
+  ...testEnvironment({ databaseUrl: readerUrl, chain, port: 3000 }),
+  RELAYER_PRIVATE_KEYS: "",
+  FACILITATOR_OPEN: "",
+  MASTER_KEYS: masterKeys,
+  CUSTODY_SOCKET: path,
+};
+
+let custody = await startCustody();
+const ctx = await testApp(t, { chain, database, env: { MASTER_KEYS: "", CUSTODY_SOCKET: path } });
+const { app } = ctx;
+const owner = await signIn(ctx);
+const thief = await signIn(ctx);
+const someone = (): Address => privateKeyToAccount(generatePrivateKey()).address;
+const payee = someone();
+const agent = await createAgent(ctx, owner, { dailyLimit: "1000", allowlist: [payee] });
+await chain.mint(agent.walletAddress, 1_000n * usdc);
+
+const spend = async (amount = "0.01", key?: string) => {
+  const answer = await app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: { ...agent.headers, ...(key && { "idempotency-key": key }) },
+    payload: JSON.stringify({ recipient: payee, amount }),
+  });
+  return { status: answer.statusCode, ...answer.json<{ code?: string; detail?: string }>() };
+};
+const authorization = (over: object = {}): Authorization => ({
+  chainId: chain.chainId,
+  asset: chain.usdc,
+  from: agent.walletAddress,
+  to: payee,
+  value: 1_000n,
+  validAfter: 0n,
+  validBefore: BigInt(Math.floor(Date.now() / 1_000) + 100),
+  nonce: `0x${randomBytes(32).toString("hex")}`,
+  ...over,
+});
+const BY_POLICY = { kind: "policy" } as const;
+
+t.test("pays, changes rules and keeps secrets, with no master key here", async (t) => {
+  t.same(ctx.config.masterKeys, []);
+  t.equal((await spend()).status, 200);
+  const url = `/api/agents/${agent.id}`;
+  for (const body of [
+    { dailyLimit: "900" },
+    { dailyLimit: "950" },
+    { status: "paused" },
+    { status: "active" },
+  ]) {
+    const changed = await asOwner(app, owner, { method: "PATCH", url, body });
+    t.equal(changed.statusCode, 200, changed.body);
+  }
+  t.equal((await spend()).status, 200);
+  const sealed = await app.secretBox.seal("webhook|1", Buffer.from("secret"));
+  t.equal(Buffer.from(await app.secretBox.open("webhook|1", sealed)).toString(), "secret");
+  await t.rejects(app.secretBox.open("webhook|2", sealed), { name: "CustodyError" });
+  t.same(await app.masterKeyNames(), { active: "own", kids: ["own"] });
+  t.equal(statSync(path).mode & 0o777, 0o600);
+  t.equal(statSync(join(folder, "keys")).mode & 0o777, 0o700);
+});
+
+t.test("every refusal keeps its code", async (t) => {
+  const sign = (over: object) =>
+    app.custody.signAuthorization(agent.id, authorization(over), BY_POLICY);
+  await t.rejects(sign({ to: someone() }), { code: "service_unavailable" }, "not covered");
+  await t.rejects(sign({ asset: someone() }), { name: "CustodyError" }, "another token");
+  await database.pool.query(
+    `UPDATE agents SET daily_limit = daily_limit + 1 WHERE id = '${agent.id}'`,
+  );
+  await t.rejects(sign({}), { code: "policy_not_signed" }, "edited columns");
+  const rung = await app.metrics.getSingleMetric("purser_policy_not_signed_total")?.get();
+  t.equal(rung?.values[0]?.value, 1, "and it rings here");
+  await database.pool.query(
+    `UPDATE agents SET daily_limit = daily_limit - 1 WHERE id = '${agent.id}'`,
+  );
+  t.ok(await sign({}));
+});
+
+t.test("a service that was taken over", async (t) => {
+  const calls = new UnixCalls(path);
+  t.teardown(() => calls.close());
+  const vault = new RemoteVault({
+    calls,
+    networks: ctx.config.networks,
+    onTrouble: () => undefined,
+  });
+  const refused = { name: "CustodyError" };
+  const wallet = (await sealedWallets(database)).find(({ agentId }) => agentId === agent.id);
+  const { rows } = await database.pool.query<{
+    document: Orders["AgentPolicy"];
+    signature: Buffer;
+  }>(
+    "SELECT document, signature FROM owner_orders WHERE agent_id = $1 AND kind = 'AgentPolicy' AND used_at IS NOT NULL ORDER BY version DESC",
+    [agent.id],
+  );
+  const [newest, older] = rows;
+  if (!wallet || !newest || !older) throw new Error("no wallet");
+  const wordOf = (order: Orders["AgentPolicy"], signature: Hex) => ({
+    chainId: chain.chainId,
+    order,
+    digest: orderDigest("AgentPolicy", order, chain.chainId),
+    signature,
+  });
+  const current = { ...rulesOfPolicy(newest.document), status: "active" as const };
+  const reseal = (word: ReturnType<typeof wordOf> | undefined, wanted = current) =>
+    vault.reseal(wallet, { current, wanted, signed: word });
+  const next = async (over: Partial<Orders["AgentPolicy"]>, by = owner.account) => {
+    const order: Orders["AgentPolicy"] = {
+      ...newest.document,
+      version: String(BigInt(newest.document.version) + 1n),
+      deadline: String(Math.floor(Date.now() / 1_000) + 600),
+      ...over,
+    };
+    const typed = typedDataOf("AgentPolicy", order, chain.chainId) as never;
+    return wordOf(order, await by.signTypedData(typed));
+  };
+  const wider = { ...current, dailyLimitAtomic: current.dailyLimitAtomic * 2n };
+  await t.rejects(reseal(undefined, wider), refused, "wider rules without a signature");
+  await t.rejects(reseal(await next({}, thief.account)), refused, "signed by somebody else");
+  await t.rejects(
+    reseal(wordOf(older.document, `0x${older.signature.toString("hex")}`)),
+    refused,
+    "an older policy of the owner's again",
+  );
+  await t.rejects(
+    reseal(wordOf(newest.document, `0x${newest.signature.toString("hex")}`)),
+    refused,
+    "the same one again",
+  );
+  await t.rejects(reseal(await next({ agent: "agt_other" })), refused, "another agent's");
+  await t.rejects(reseal(await next({}), wider), refused, "rules wider than what was signed");
+  await t.rejects(reseal({ ...(await next({})), digest: `0x${"1".repeat(64)}` }), refused);
+  await t.rejects(reseal(await next({ deadline: String(Math.floor(Date.now() / 1_000) - 100) })), {
+    code: "signature_expired",
+  });
+  await t.rejects(
+    vault.reseal(
+      { ...wallet, rulesDigest: `0x${"2".repeat(64)}` },
+      { current, wanted: current, signed: undefined },
+    ),
+    refused,
+    "a seal that is not the wallet's",
+  );
+  t.equal((await reseal(await next({}))).seal.revision, wallet.revision + 1, "the owner's own");
+
+  const to = { address: thief.account.address.toLowerCase(), chainId: 0 };
+  const move: Orders["MoveOwner"] = {
+    from: owner.account.address,
+    to: thief.account.address,
+    nonce: `0x${randomBytes(32).toString("hex")}`,
+    deadline: String(Math.floor(Date.now() / 1_000) + 600),
+  };
+  const byThief = await thief.account.signTypedData(
+    typedDataOf("MoveOwner", move, chain.chainId) as never,
+  );
+  const digest = orderDigest("MoveOwner", move, chain.chainId);
+  const word = {
+    chainId: chain.chainId,
+    order: move,
+    digest,
+    signature: byThief,
+    secondSignature: byThief,
+  };
+  await t.rejects(
+    vault.reown(wallet, to, { current, wanted: current, signed: word }),
+    refused,
+    "given away",
+  );
+
+  // Objects where a name belongs are filters to a database.
+  for (const [method, args] of [
+    [
+      "signCancel",
+      [{ not: "" }, { chainId: chain.chainId, asset: chain.usdc, nonce: `0x${"1".repeat(64)}` }],
+    ],
+    [
+      "signAuthorization",
+      [agent.id, authorization(), { kind: "approval", approvalId: { not: "" } }],
+    ],
+    ["signAuthorization", [agent.id, { ...authorization(), value: "1" }, BY_POLICY]],
+    ["constructor", []],
+    ["keyNames", ["more"]],
+  ] as const)
+    t.match(await calls.call(method, args, 5_000), { ok: false, kind: "custody" }, method);
+  for (const bytes of [
+    Buffer.from("GET / HTTP/1.1\r\n\r\n"),
+    Buffer.from([255, 255, 255, 255]),
+    encode({ id: 1 }),
+  ]) {
+    const socket = createConnection(path);
+    socket.on("error", () => undefined);
+    socket.write(bytes);
+    await once(socket, "close");
+  }
+  t.ok(await vault.keyNames(), "and it serves on");
+});
+
+t.test(
+  "killed under load: refused or paid, nothing twice, and it recovers by itself",
+  async (t) => {
+    const keys = Array.from({ length: 60 }, (_, index) => `load-${index}`);
+    const answers: { key: string; status: number; code?: string | undefined }[] = [];
+    const load = (async () => {
+      for (const key of keys) {
+        answers.push({ key, ...(await spend("0.01", key)) });
+        await sleep(20);
+      }
+    })();
+    for (let kill = 0; kill < 3; kill += 1) {
+      await sleep(200);
+      custody.kill("SIGKILL");
+      await once(custody, "exit");
+      if (kill === 1) await sleep(2_500);
+      custody = await startCustody();
+    }
+    await load;
+    const codes = new Set(answers.filter(({ status }) => status !== 200).map(({ code }) => code));
+    t.ok(
+      [...codes].every((code) => code === "keys_unavailable"),
+      [...codes].join(),
+    );
+    t.comment(
+      `${answers.filter(({ status }) => status === 200).length} of ${keys.length} paid at once`,
+    );
+    const before = await statusesOf(ctx, agent.id);
+    t.notOk(before["reserved"], "nothing stays reserved");
+    // Whoever was refused asks again with its key; whoever was answered hears the same.
+    for (const key of keys) t.equal((await spend("0.01", key)).status, 200, key);
+    const { rows } = await database.pool.query<{ paid: number; nonces: number }>(
+      `SELECT count(*)::int AS paid, count(DISTINCT nonce)::int AS nonces FROM settlements WHERE status = 'settled'`,
+    );
+    const after = await statusesOf(ctx, agent.id);
+    t.equal(after["settled"], keys.length + 2, "each once");
+    t.equal(rows[0]?.paid, rows[0]?.nonces);
+    await checkLedger(t, ctx, { agentId: agent.id, payee });
+  },
+);
+
+t.test("stopped: refused in time, then goes on", async (t) => {
+  custody.kill("SIGSTOP");
+  const startMs = performance.now();
+  const answers = await Promise.all(Array.from({ length: 8 }, () => spend()));
+  for (const { code } of answers) t.equal(code, "keys_unavailable");
+  t.ok(performance.now() - startMs < 9_000);
+  t.equal((await app.inject({ url: "/api/ready" })).statusCode, 503);
+  custody.kill("SIGCONT");
+  await until(async () => (await spend()).status === 200);
+  t.notOk((await statusesOf(ctx, agent.id))["reserved"]);
+});
+
+t.test("lying", async (t) => {
+  custody.kill("SIGTERM");
+  await once(custody, "exit");
+  for (const lies of [
+    "bytes",
+    "not JSON",
+    "another shape",
+    "another signature",
+    "an unknown code",
+    "silence",
+  ]) {
+    rmSync(path, { force: true });
+    const liar = await startCustody({ PURSER_TEST_LIES: lies });
+    t.equal((await spend()).code, "keys_unavailable", lies);
+    liar.kill("SIGKILL");
+    await once(liar, "exit");
+  }
+  rmSync(path, { force: true });
+  custody = await startCustody();
+  await until(async () => (await spend()).status === 200);
+  t.pass("and believes the right one again");
+});
+
+t.test("whose socket it is", async (t) => {
+  const open = join(folder, "open");
+  mkdirSync(open);
+  chmodSync(open, 0o755);
+  const elsewhere = join(open, "custody.sock");
+  const started = await run({ ...custodyEnv, CUSTODY_SOCKET: elsewhere });
+  t.equal(started.code, 1);
+  t.match(started.output, "must be this user's alone");
+  const second = await run(custodyEnv);
+  t.match(second.output, "another process listens");
+  const bare = await run({ PURSER_MODE: "production", MASTER_KEYS: "", CUSTODY_SOCKET: "" });
+  for (const missing of ["CUSTODY_SOCKET", "MASTER_KEYS", "DATABASE_URL"])
+    t.match(bare.output, `${missing} is missing`);
+  t.notMatch(bare.output, /RELAYER|FACILITATOR|PUBLIC_URL/, "and no more than it needs");
+  const calls = new UnixCalls(elsewhere);
+  await t.rejects(
+    calls.call("keyNames", [], 1_000),
+    /nobody answers/,
+    "a shared directory is not believed",
+  );
+  calls.close();
+});
+
+t.test("rate", async (t) => {
+  const count = 2_000;
+  const measure = async (sign: () => Promise<unknown>): Promise<number> => {
+    const startMs = performance.now();
+    for (let done = 0; done < count; done += 50)
+      await Promise.all(Array.from({ length: 50 }, sign));
+    return Math.round((count * 1_000) / (performance.now() - startMs));
+  };
+  const here = await testApp(t, { chain, database, env: { MASTER_KEYS: masterKeys } });
+  const rate = {
+    socket: await measure(() =>
+      app.custody.signAuthorization(agent.id, authorization(), BY_POLICY),
+    ),
+    here: await measure(() =>
+      here.app.custody.signAuthorization(agent.id, authorization(), BY_POLICY),
+    ),
+  };
+  t.comment(`${rate.here} signatures/s in the process, ${rate.socket} over the socket`);
+  t.ok(rate.socket > 50);
+});
+
+async function startCustody(env: Record<string, string> = {}): Promise<ChildProcess> {
+  const child = fork(childScript("test/keys/custody.child.ts"), {
+    env: { PATH: process.env["PATH"] ?? "", ...custodyEnv, LOG_LEVEL: "error", ...env },
+    stdio: ["ignore", "ignore", "inherit", "ipc"],
+  });
+  t.teardown(() => void child.kill("SIGKILL"));
+  const [message] = (await Promise.race([once(child, "message"), once(child, "exit")])) as [
+    unknown,
+  ];
+  if (message !== "ready") throw new Error(`custody ended before it was ready: ${String(message)}`);
+  return child;
+}
+
+/** `npm run custody`, to its end. */
+async function run(env: Record<string, string>): Promise<{ code: number | null; output: string }> {
+  const child = spawn(process.execPath, ["--import=tsx", "server/plugins/custody/process.ts"], {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"], ...env },
+  });
+  let output = "";
+  child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
+  child.stderr.on("data", (chunk: Buffer) => (output += chunk.toString()));
+  const [code] = (await once(child, "close")) as [number | null];
+  return { code, output };
+}
+
+/** The role of docs/operations.md, to the letter: what it does not grant, custody must not need. */
+async function grantAsDocumented(): Promise<string> {
+  const text = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
+  const [, sql] = /```sql\n(CREATE ROLE purser_custody[^`]*)```/.exec(text) ?? [];
+  if (sql === undefined) throw new Error("docs/operations.md grants nothing");
+  const password = randomBytes(12).toString("hex");
+  await database.pool.query(
+    sql.replaceAll("purser_custody", role).replaceAll("<password>", password),
+  );
+  t.teardown(() =>
+    database.pool.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`).catch(() => undefined),
+  );
+  const url = new URL(database.url);
+  url.username = role;
+  url.password = password;
+  return url.href;
+}
