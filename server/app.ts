@@ -11,6 +11,7 @@ import readiness from "./infra/readiness.ts";
 import outbound from "./infra/outbound/outbound.ts";
 import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
+import vitals from "./infra/vitals.ts";
 import { schemaCompilers } from "./infra/lazy-schemas.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
@@ -48,7 +49,17 @@ declare module "fastify" {
 }
 
 /** What the modules stand on. */
-const INFRASTRUCTURE = [metrics, db, chains, chainReads, readiness, outbound, jobs, retention];
+const INFRASTRUCTURE = [
+  metrics,
+  db,
+  chains,
+  chainReads,
+  readiness,
+  outbound,
+  jobs,
+  retention,
+  vitals,
+];
 
 /** In this order: a module imports only those before it. */
 const MODULES = [
