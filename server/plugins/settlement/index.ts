@@ -132,22 +132,26 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     labelNames,
     registers,
   });
-  return (network) => ({
-    batch: (items) => batch.observe({ network }, items),
-    settled: (count, gasUsed) => {
-      if (count > 0) gas.observe({ network }, Number(gasUsed) / count);
-    },
-    paid: (kind, usdc) => paid.inc({ network, kind }, usdc),
-    took: (ms) => latency.observe({ network }, ms / 1_000),
-    moved: (kind, usdc) => moved.inc({ network, class: CLASS_NAMES[kind] }, usdc),
-    unseen: () => unseen.inc({ network }),
-    finished: (status, count) => outcomes.inc({ network, status }, count),
-    corrected: (kind) => corrections.inc({ network, kind }),
-    landed: (kind, ms) => landing.observe({ network, class: CLASS_NAMES[kind] }, ms / 1_000),
-    repriced: () => again.inc({ network, how: "repriced" }),
-    resent: () => again.inc({ network, how: "resent" }),
-    givenUp: () => givenUp.inc({ network }),
-  });
+  return (network) => {
+    // There from the start, so that the first alarm is an increase.
+    for (const counter of [givenUp, unseen]) counter.inc({ network }, 0);
+    return {
+      batch: (items) => batch.observe({ network }, items),
+      settled: (count, gasUsed) => {
+        if (count > 0) gas.observe({ network }, Number(gasUsed) / count);
+      },
+      paid: (kind, usdc) => paid.inc({ network, kind }, usdc),
+      took: (ms) => latency.observe({ network }, ms / 1_000),
+      moved: (kind, usdc) => moved.inc({ network, class: CLASS_NAMES[kind] }, usdc),
+      unseen: () => unseen.inc({ network }),
+      finished: (status, count) => outcomes.inc({ network, status }, count),
+      corrected: (kind) => corrections.inc({ network, kind }),
+      landed: (kind, ms) => landing.observe({ network, class: CLASS_NAMES[kind] }, ms / 1_000),
+      repriced: () => again.inc({ network, how: "repriced" }),
+      resent: () => again.inc({ network, how: "resent" }),
+      givenUp: () => givenUp.inc({ network }),
+    };
+  };
 }
 
 /** Of the shares, as the database has them: every replica tells the same. Whose accounts are in them a query tells. */
