@@ -14,6 +14,7 @@ import {
   type NetworkConfig,
 } from "./core/network-settings.ts";
 import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
+import { withSecretFiles } from "./core/secret-files.ts";
 
 /** A day at least: what answers a repeat today must not be gone. */
 const DAYS = "^[1-9][0-9]{0,4}$";
@@ -139,6 +140,7 @@ export function missingServices(config: Config): { postgres: boolean; chain: boo
 
 export function loadConfig(environment: Record<string, string | undefined>): Config {
   const problems: string[] = [];
+  environment = withSecretFiles(environment, problems);
   const env = readEnv(environment, problems);
   const port = Number(env.PORT);
   if (port > 65_535) problems.push("PORT must be at most 65535");
