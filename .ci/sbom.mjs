@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 
 const ROOT = dirname(import.meta.dirname);
-/** As server/Dockerfile removes it. */
+/** The local chain is no part of the image (server/image.mjs); all else is compiled in, or lies beside what is. */
 const NOT_IN_THE_IMAGE = /^node_modules\/@foundry-rs\//;
 
 const { packages } = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8"));

@@ -13,6 +13,7 @@ import readiness from "./infra/readiness.ts";
 import outbound from "./infra/outbound/outbound.ts";
 import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
+import vitals from "./infra/vitals.ts";
 import { schemaCompilers } from "./infra/lazy-schemas.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
@@ -63,6 +64,7 @@ const INFRASTRUCTURE = [
   outbound,
   jobs,
   retention,
+  vitals,
 ];
 
 /** In this order: a module imports only those before it. */

@@ -33,16 +33,30 @@ const checkout = new URL("../../", import.meta.url);
 /** A map of nothing: where an error is in a package is told by the package's name in the function; the map stays small. */
 const NO_MAP = `\n//# sourceMappingURL=data:application/json;base64,${Buffer.from('{"version":3,"sources":["package"],"mappings":"AAAA"}').toString("base64")}`;
 
+/**
+ * The operator's tools, as package.json runs them from their sources: where there is no tsx, `node server/dist/keys-rotate.js`.
+ * @returns {Promise<Record<string, string>>}
+ */
+async function tools() {
+  const { scripts } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8"));
+  const found = Object.entries(scripts).flatMap(([name, command]) => {
+    const [, file] = /^node --import=tsx (server\/(?!local\/)\S+)\.ts$/.exec(String(command)) ?? [];
+    return file === undefined ? [] : [[name.replaceAll(":", "-"), join(ROOT, `${file}.ts`)]];
+  });
+  return Object.fromEntries(found);
+}
+
 /** @type {import("esbuild").Plugin} */
 const places = {
   name: "places",
   setup(build) {
-    // A file of ours finds its neighbours from where it stands in the checkout, compiled or not.
+    // A file of ours finds its neighbours from where it stands in the checkout, compiled or not. Only when it asks
+    // whether it is what was started, what it was compiled into counts.
     build.onLoad({ filter: /\.ts$/ }, async ({ path }) => {
       if (path.includes("node_modules")) return undefined;
       const own = `new URL(${JSON.stringify(relative(ROOT, path))}, checkout).href`;
       const text = await readFile(path, "utf8");
-      return { loader: "ts", contents: text.replaceAll("import.meta.url", own) };
+      return { loader: "ts", contents: text.replaceAll(/import\.meta\.url(?! ===)/g, own) };
     });
     build.onLoad({ filter: /node_modules.*\.[cm]?js$/ }, async ({ path }) => ({
       loader: "js",
@@ -53,7 +67,7 @@ const places = {
 
 await rm(OUT, { recursive: true, force: true });
 await esbuild.build({
-  entryPoints: [join(ROOT, "server", "main.ts")],
+  entryPoints: { main: join(ROOT, "server", "main.ts"), ...(await tools()) },
   outdir: OUT,
   bundle: true,
   splitting: true,

@@ -20,6 +20,7 @@ import {
   type NetworkConfig,
 } from "./core/network-settings.ts";
 import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
+import { withSecretFiles } from "./core/secret-files.ts";
 import { readTracing, type TracingSettings } from "./core/tracing-settings.ts";
 
 /** A day at least: what answers a repeat today must not be gone. */
@@ -152,6 +153,7 @@ export function loadConfig(
   part: Part = "service",
 ): Config {
   const problems: string[] = [];
+  environment = withSecretFiles(environment, problems);
   const env = readEnv(environment, problems);
   const port = Number(env.PORT);
   if (port > 65_535) problems.push("PORT must be at most 65535");

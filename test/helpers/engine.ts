@@ -114,6 +114,8 @@ export async function startEngine(
           took: () => undefined,
           landed: () => undefined,
           finished: () => undefined,
+          moved: () => undefined,
+          unseen: () => undefined,
           corrected: (kind) => void corrections.push(kind),
           repriced: () => void (counts.repriced += 1),
           resent: () => void (counts.resent += 1),

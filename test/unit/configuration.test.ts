@@ -1,5 +1,8 @@
 // Goal: a wrong configuration is refused before anything opens, with one list that names every problem and no secret.
 import { randomBytes } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import t from "tap";
 import { ConfigError, loadConfig, missingServices } from "../../server/config.ts";
 
@@ -199,4 +202,54 @@ t.test("what gas may cost, by network", async (t) => {
   };
   t.same(caps({}), [5_000, 500], "the network table's");
   t.same(caps({ MAX_FEE_GWEI_5042002: "0.5", MAX_TIP_GWEI_5042002: "0.25" }), [0.5, 0.25]);
+});
+
+t.test("secrets come by files", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "purser-secrets-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const fileOf = (content: string): string => {
+    const path = join(folder, randomBytes(8).toString("hex"));
+    writeFileSync(path, content);
+    return path;
+  };
+  const { DATABASE_URL, MASTER_KEYS, RELAYER_PRIVATE_KEYS, RPC_URL_5042002, ...rest } = production;
+  const files = {
+    ...rest,
+    DATABASE_URL_FILE: fileOf(`${DATABASE_URL}\n`),
+    MASTER_KEYS_FILE: fileOf(`${MASTER_KEYS}\r\n`),
+    RELAYER_PRIVATE_KEYS_FILE: fileOf(`  ${RELAYER_PRIVATE_KEYS}`),
+    RPC_URL_5042002_FILE: fileOf(RPC_URL_5042002),
+    METRICS_TOKEN_FILE: fileOf("a-token-of-sixteen\n"),
+    FACILITATOR_API_KEYS_FILE: "",
+  };
+  t.same(loadConfig(files), loadConfig({ ...production, METRICS_TOKEN: "a-token-of-sixteen" }));
+  const secret = "0xsecret-that-is-no-key";
+  for (const [what, environment, problem] of [
+    ["both", { MASTER_KEYS, ...files }, /^MASTER_KEYS and MASTER_KEYS_FILE are both set/],
+    [
+      "missing",
+      { ...files, MASTER_KEYS_FILE: join(folder, "nowhere") },
+      /^MASTER_KEYS_FILE .* cannot be read \(ENOENT\)/,
+    ],
+    ["empty", { ...files, MASTER_KEYS_FILE: fileOf("\n") }, /^MASTER_KEYS_FILE .* is empty/],
+    ["a folder", { ...files, DATABASE_URL_FILE: folder }, /^DATABASE_URL_FILE .* \(EISDIR\)/],
+    [
+      "huge",
+      { ...files, DATABASE_URL_FILE: fileOf("x".repeat(70_000)) },
+      /larger than 65536 bytes/,
+    ],
+    [
+      "wrong",
+      { ...files, RELAYER_PRIVATE_KEYS_FILE: fileOf(secret) },
+      /^RELAYER_PRIVATE_KEYS must/,
+    ],
+    ["too short", { ...files, METRICS_TOKEN_FILE: fileOf("short") }, /^METRICS_TOKEN /],
+  ] as const) {
+    const problems = problemsOf(environment);
+    t.ok(
+      problems.some((line) => problem.test(line)),
+      `${what}: ${problems.join("; ")}`,
+    );
+    t.notMatch(problems.join(), secret);
+  }
 });

@@ -26,7 +26,7 @@ export interface ChainClient {
 
 export function createChainClient(
   network: NetworkConfig,
-  onCall?: (method: string, ok: boolean) => void,
+  onCall?: (method: string, ok: boolean, endpoint: number) => void,
 ): ChainClient {
   const viemChain = defineChain({
     id: network.chainId,
@@ -114,13 +114,13 @@ export default fp(
   async (app) => {
     const calls = new Counter({
       name: "purser_rpc_calls_total",
-      help: "JSON-RPC calls, by method and whether an answer came",
-      labelNames: ["network", "method", "answered"],
+      help: "JSON-RPC calls, by method, endpoint (its place in RPC_URL_<chainId>, 1 is the first) and whether an answer came",
+      labelNames: ["network", "method", "endpoint", "answered"],
       registers: [app.metrics],
     });
     const [first, ...rest] = app.config.networks.map((network) =>
-      createChainClient(network, (method, ok) =>
-        calls.inc({ network: network.id, method, answered: ok ? "yes" : "no" }),
+      createChainClient(network, (method, ok, endpoint) =>
+        calls.inc({ network: network.id, method, endpoint, answered: ok ? "yes" : "no" }),
       ),
     );
     if (!first) throw new Error("no network is configured");

@@ -9,8 +9,8 @@ export interface ChainRpcOptions {
   timeoutMs?: number;
   /** How long an endpoint may be silent before it is no longer waited for. */
   absentAfterMs?: number;
-  /** Counted by the metrics: method, and whether a usable answer came. */
-  onCall?: (method: string, ok: boolean) => void;
+  /** Counted by the metrics: method, whether a usable answer came, and of which endpoint, from 1 on as configured. */
+  onCall?: (method: string, ok: boolean, endpoint: number) => void;
 }
 
 /** Whoever answers: the network, or one of its endpoints alone. */
@@ -39,7 +39,7 @@ export class ChainRpc {
   readonly #urls: readonly string[];
   readonly #timeoutMs: number;
   readonly #absentAfterMs: number;
-  readonly #onCall: (method: string, ok: boolean) => void;
+  readonly #onCall: (method: string, ok: boolean, endpoint: number) => void;
   /** What leaves here as an error has no part of a URL in it that may be a key: nodes and libraries repeat them. */
   readonly #hide: Hide;
   readonly #agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
@@ -163,16 +163,16 @@ export class ChainRpc {
       const answer = (await response.body.json()) as Answer<T>;
       this.#silentSinceMs[index] = undefined;
       if (answer.error) {
-        this.#onCall(method, true);
+        this.#onCall(method, true, index + 1);
         const { message, code, data } = answer.error;
         throw new ChainRefusal(this.#hide(message), code, this.#hideData(data));
       }
       if (answer.result === undefined) throw new ChainUnreachable(`${method}: malformed answer`);
-      this.#onCall(method, true);
+      this.#onCall(method, true, index + 1);
       return answer.result;
     } catch (error) {
       if (error instanceof ChainRefusal) throw error;
-      this.#onCall(method, false);
+      this.#onCall(method, false, index + 1);
       this.#silentSinceMs[index] ??= performance.now();
       // The URL may carry a key: it is not repeated in the message, nor in its causes.
       throw new ChainUnreachable(`RPC endpoint ${index + 1} did not answer ${method}`, {

@@ -19,6 +19,8 @@ export interface GuardrailsDeps {
   reserve(
     request: ReserveRequest & { paymentId: string; dryRun: boolean },
   ): Promise<ReservationRow>;
+  /** Counted by the metrics. */
+  denied?: (code: string) => void;
   log: {
     info(fields: object, message: string): void;
     error(fields: object, message: string): void;
@@ -96,6 +98,7 @@ export class Guardrails {
       { agentId: request.agentId, paymentId: row.paymentId, code: error.code },
       "payment refused by a guardrail",
     );
+    this.#deps.denied?.(error.code);
     const liftable = error.extra["approvable"] === true;
     return { kind: "denied", error, code: error.code, paymentId: row.paymentId, liftable };
   }

@@ -1,5 +1,6 @@
 import fp from "fastify-plugin";
 import type { FastifyInstance } from "fastify";
+import { Counter } from "prom-client";
 import { LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { readLimits, readOutstanding } from "./store.ts";
 import { reserve } from "./store.ts";
@@ -55,6 +56,12 @@ const PAYING: readonly ErrorCode[] = [
 export default fp(
   async (app) => {
     const turns = new Turns();
+    const denials = new Counter({
+      name: "purser_denials_total",
+      help: "Payments of agents that a guardrail refused, by error code",
+      labelNames: ["code"],
+      registers: [app.metrics],
+    });
     const inTurn: FastifyInstance["inTurn"] = (agentId, work) =>
       turns.take(agentId, () =>
         work().catch((error: unknown) => {
@@ -69,6 +76,7 @@ export default fp(
           request.dryRun
             ? reserve(app.pool, request)
             : inTurn(request.agentId, () => reserve(app.pool, request)),
+        denied: (code) => denials.inc({ code }),
         log: app.log,
       }),
     );

@@ -32,6 +32,10 @@ export interface EngineMeter {
   /** From accepted to its first place in a block, of one authorization. */
   landed(kind: SettlementKind, ms: number): void;
   finished(status: string, count: number): void;
+  /** Settled, in USDC. */
+  moved(kind: SettlementKind, usdc: number): void;
+  /** What payments wait for, no node shows. */
+  unseen(): void;
   /** An end that was told here was not so. */
   corrected(kind: string): void;
   repriced(): void;
@@ -107,10 +111,10 @@ const RING_AGAIN_MS = 600_000;
  * proves nothing, but never in silence.
  */
 export class Unseen {
-  readonly #ctx: Pick<EngineContext, "log" | "rpc">;
+  readonly #ctx: Pick<EngineContext, "log" | "rpc" | "meter">;
   readonly #ringAtMs = new Map<string, number>();
 
-  constructor(ctx: Pick<EngineContext, "log" | "rpc">) {
+  constructor(ctx: Pick<EngineContext, "log" | "rpc" | "meter">) {
     this.#ctx = ctx;
   }
 
@@ -123,6 +127,7 @@ export class Unseen {
     const ringAtMs = this.#ringAtMs.get(what) ?? now + UNSEEN_FOR_MS;
     this.#ringAtMs.set(what, now < ringAtMs ? ringAtMs : now + RING_AGAIN_MS);
     if (now < ringAtMs) return;
+    this.#ctx.meter.unseen();
     this.#ctx.log.error(
       { alarm: "chain_unseen", what, ...fields },
       "payments wait for something of the chain that no node shows",

@@ -4,7 +4,8 @@ import { formatGas, GAS_SHARES } from "../../core/gas.ts";
 import { type GasAccount, readGasAccounts } from "./gas-store.ts";
 import { countQueued } from "./store.ts";
 import type { EngineMeter } from "./context.ts";
-import type { Settlement, SettlementKind } from "./types.ts";
+import type { Settlement } from "./types.ts";
+import { CLASS_NAMES, watchWork } from "./gauges.ts";
 import { ApiError } from "../../errors.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { RunningEngine } from "./engine.ts";
@@ -47,6 +48,7 @@ export default fp(
     app.decorate("settlement", engine.settlement);
     watchLanes(app.metrics, engine);
     watchGas(app.metrics, engine);
+    watchWork(app.metrics, engine);
     for (const [, chain] of engine.chains) {
       app.readiness.add(`relayer:${chain.ctx.network.id}`, async () => {
         await chain.assertAvailable({}).catch((error: unknown) => {
@@ -61,15 +63,6 @@ export default fp(
   },
   { name: "settlement" },
 );
-
-const CLASS_NAMES: Record<SettlementKind, string> = {
-  withdrawal: "withdrawal",
-  spend: "agent",
-  x402: "agent",
-  facilitated: "facilitated",
-  refund: "facilitated",
-  allowance: "agent",
-};
 
 function engineMeters(registry: Registry): (network: string) => EngineMeter {
   const registers = [registry];
@@ -132,20 +125,38 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
     labelNames: ["network", "kind"],
     registers,
   });
-  return (network) => ({
-    batch: (items) => batch.observe({ network }, items),
-    settled: (count, gasUsed) => {
-      if (count > 0) gas.observe({ network }, Number(gasUsed) / count);
-    },
-    paid: (kind, usdc) => paid.inc({ network, kind }, usdc),
-    took: (ms) => latency.observe({ network }, ms / 1_000),
-    finished: (status, count) => outcomes.inc({ network, status }, count),
-    corrected: (kind) => corrections.inc({ network, kind }),
-    landed: (kind, ms) => landing.observe({ network, class: CLASS_NAMES[kind] }, ms / 1_000),
-    repriced: () => again.inc({ network, how: "repriced" }),
-    resent: () => again.inc({ network, how: "resent" }),
-    givenUp: () => givenUp.inc({ network }),
+  const moved = new Counter({
+    name: "purser_settled_usdc_total",
+    help: "USDC settled by transactions of this process, by class of work",
+    labelNames: ["network", "class"],
+    registers,
   });
+  const unseen = new Counter({
+    name: "purser_chain_unseen_total",
+    help: "Alarms that no node shows what payments wait for (chain_unseen in the log): each tells itself again after ten minutes",
+    labelNames,
+    registers,
+  });
+  return (network) => {
+    // There from the start, so that the first alarm is an increase.
+    for (const counter of [givenUp, unseen]) counter.inc({ network }, 0);
+    return {
+      batch: (items) => batch.observe({ network }, items),
+      settled: (count, gasUsed) => {
+        if (count > 0) gas.observe({ network }, Number(gasUsed) / count);
+      },
+      paid: (kind, usdc) => paid.inc({ network, kind }, usdc),
+      took: (ms) => latency.observe({ network }, ms / 1_000),
+      moved: (kind, usdc) => moved.inc({ network, class: CLASS_NAMES[kind] }, usdc),
+      unseen: () => unseen.inc({ network }),
+      finished: (status, count) => outcomes.inc({ network, status }, count),
+      corrected: (kind) => corrections.inc({ network, kind }),
+      landed: (kind, ms) => landing.observe({ network, class: CLASS_NAMES[kind] }, ms / 1_000),
+      repriced: () => again.inc({ network, how: "repriced" }),
+      resent: () => again.inc({ network, how: "resent" }),
+      givenUp: () => givenUp.inc({ network }),
+    };
+  };
 }
 
 /** Of the shares, as the database has them: every replica tells the same. Whose accounts are in them a query tells. */

@@ -5,6 +5,7 @@
 import type { Hex } from "viem";
 import { tagOf, type BlockHeader, type RpcReceipt } from "../../infra/chain/contracts.ts";
 import { costOf, formatGas } from "../../core/gas.ts";
+import { formatAtomic } from "../../core/money.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
 import type { BatchItem } from "./batch.ts";
@@ -91,8 +92,17 @@ export function measure(
   ctx.meter.settled(outcomes.length, BigInt(receipt.gasUsed));
   const [first] = slot.batch ?? [];
   ctx.meter.paid(first?.record.kind ?? "none", Number(formatGas(gasCostOf(ctx, slot, receipt))));
-  for (const item of slot.batch ?? [])
-    ctx.meter.took(Date.now() - item.record.created_at.getTime());
+  const settled = new Map(
+    outcomes.flatMap((outcome) =>
+      outcome.status === "settled" ? [[`${outcome.from} ${outcome.nonce}`, outcome] as const] : [],
+    ),
+  );
+  for (const { record } of slot.batch ?? []) {
+    ctx.meter.took(Date.now() - record.created_at.getTime());
+    const outcome = settled.get(`${record.from_address} ${record.nonce}`);
+    if (outcome)
+      ctx.meter.moved(record.kind, Number(formatAtomic(BigInt(outcome.amount ?? record.value))));
+  }
   for (const status of ["settled", "failed"] as const)
     ctx.meter.finished(status, outcomes.filter((outcome) => outcome.status === status).length);
   if (outcomes.length < slot.items.length)

@@ -1,0 +1,113 @@
+/** How the ground a process stands on is: its database connections, the chain's head, the job queue, its version. */
+import fp from "fastify-plugin";
+import { Gauge } from "prom-client";
+import { VERSION } from "./version.ts";
+
+interface TaskRow {
+  task: string;
+  due: number;
+  oldest: number;
+  given_up: number;
+}
+
+export default fp(
+  async (app) => {
+    const registers = [app.metrics];
+    new Gauge({
+      name: "purser_build_info",
+      help: "1; which version runs",
+      labelNames: ["version"],
+      registers,
+    }).set({ version: VERSION }, 1);
+
+    const pools = { money: app.pool, prisma: app.prismaPool, engine: app.enginePool };
+    const size = new Gauge({
+      name: "purser_database_pool_size",
+      help: "Connections to Postgres that this process may open, by what they are for",
+      labelNames: ["pool"],
+      registers,
+    });
+    for (const [pool, { options }] of Object.entries(pools)) size.set({ pool }, options.max);
+    const connections = new Gauge({
+      name: "purser_database_connections",
+      help: "Connections in use or idle, and callers that wait for one",
+      labelNames: ["pool", "state"],
+      registers: [],
+      collect() {
+        for (const [pool, { totalCount, idleCount, waitingCount }] of Object.entries(pools)) {
+          this.set({ pool, state: "busy" }, totalCount - idleCount);
+          this.set({ pool, state: "idle" }, idleCount);
+          this.set({ pool, state: "waiting" }, waitingCount);
+        }
+      },
+    });
+    app.metrics.registerMetric(connections);
+
+    const headAge = new Gauge({
+      name: "purser_head_age_seconds",
+      help: "Since this process saw the newest block for the first time",
+      labelNames: ["network"],
+      registers: [],
+    });
+    app.metrics.registerMetric(
+      new Gauge({
+        name: "purser_head_block",
+        help: "The newest block this process has seen",
+        labelNames: ["network"],
+        registers: [],
+        collect() {
+          for (const { network } of app.chains.all) {
+            const { head } = app.chainReads.of(network.chainId).heads;
+            if (!head) continue;
+            this.set({ network: network.id }, Number(head.number));
+            headAge.set({ network: network.id }, (performance.now() - head.seenAtMs) / 1_000);
+          }
+        },
+      }),
+    );
+    app.metrics.registerMetric(headAge);
+
+    const byTask = { labelNames: ["task"], registers: [] };
+    const oldest = new Gauge({
+      name: "purser_jobs_oldest_seconds",
+      help: "For how long the oldest due job has not been done; 0 when none is due",
+      ...byTask,
+    });
+    const givenUp = new Gauge({
+      name: "purser_jobs_given_up",
+      help: "Jobs that failed for the last time and are kept",
+      ...byTask,
+    });
+    app.metrics.registerMetric(
+      new Gauge({
+        name: "purser_jobs_due",
+        help: "Jobs of the queue that are due and not done, by task; the same from every replica",
+        ...byTask,
+        async collect() {
+          // SQL: the job queue has its own schema, which is no part of ours.
+          const asked = app.pool.query<TaskRow>(TASKS);
+          // Scraping must not fail because the database is away, or nothing has made the queue yet.
+          const rows = await asked.then((answer) => answer.rows).catch(() => undefined);
+          if (rows === undefined) return;
+          for (const gauge of [this, oldest, givenUp]) gauge.reset();
+          for (const { task, ...told } of rows) {
+            this.set({ task }, told.due);
+            oldest.set({ task }, told.oldest);
+            givenUp.set({ task }, told.given_up);
+          }
+        },
+      }),
+    );
+    for (const gauge of [oldest, givenUp]) app.metrics.registerMetric(gauge);
+  },
+  { name: "vitals" },
+);
+
+/** A job that runs is due until it is done; one that waits for its next try is not. */
+const TASKS = `
+  SELECT task_identifier AS task,
+         count(*) FILTER (WHERE run_at <= now() AND attempts < max_attempts)::int AS due,
+         coalesce(greatest(extract(epoch FROM now() - min(run_at)
+           FILTER (WHERE run_at <= now() AND attempts < max_attempts)), 0), 0)::float8 AS oldest,
+         count(*) FILTER (WHERE attempts >= max_attempts AND locked_at IS NULL)::int AS given_up
+    FROM graphile_worker.jobs GROUP BY task_identifier`;

@@ -1,0 +1,139 @@
+// Goal: the compose files are what the Compose Specification calls one, start nothing with more rights than it needs, and name only settings, files and secrets that exist. No container engine is asked: there may be none.
+import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { Ajv } from "ajv";
+import addFormats from "ajv-formats";
+import t from "tap";
+import { parse } from "yaml";
+import { loadConfig } from "../../server/config.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const textOf = (file: string): string => readFileSync(`${ROOT}${file}`, "utf8");
+
+interface Service {
+  image?: string;
+  build?: { dockerfile: string };
+  read_only?: boolean;
+  cap_drop?: string[];
+  cap_add?: string[];
+  privileged?: boolean;
+  security_opt?: string[];
+  user?: string;
+  ports?: string[];
+  networks?: string[];
+  environment?: Record<string, string>;
+  secrets?: string[];
+  volumes?: string[];
+  healthcheck?: { test: string[] };
+  depends_on?: Record<string, { condition: string }>;
+}
+interface Compose {
+  services: Record<string, Service>;
+  secrets?: Record<string, { file: string }>;
+  networks?: Record<string, { internal?: boolean } | null>;
+}
+/** As published: github.com/compose-spec/compose-spec, schema/compose-spec.json (Apache 2.0, its licence is beside it). */
+const schema = JSON.parse(textOf("test/operations/compose-spec/compose-spec.json")) as object;
+const ajv = new Ajv({ strict: false, allErrors: true });
+// A named import would be the namespace in one module system and the function in the other.
+(addFormats as unknown as { default: (ajv: Ajv) => void }).default(ajv);
+const validate = ajv.compile({ ...schema, $schema: "http://json-schema.org/draft-07/schema#" });
+const read = (file: string): Compose => parse(textOf(file), { merge: true }) as Compose;
+const FILES = ["docker-compose.yml", "ops/compose.replicas.yaml"];
+
+/** Every key the service reads. */
+function settings(): Set<string> {
+  const keys = new Set<string>();
+  const environment = new Proxy<Record<string, string | undefined>>(
+    {},
+    { get: (_target, key) => void keys.add(String(key)) },
+  );
+  loadConfig(environment);
+  for (const key of [...keys]) if (key.startsWith("RPC_URL_")) keys.add(`${key}_FILE`);
+  return keys;
+}
+
+t.test("the schema refuses what is no compose file", async (t) => {
+  t.notOk(validate({ services: { a: { image: "x", prots: ["1:1"] } } }));
+  t.notOk(validate({ services: { a: { image: "x", read_only: [] } } }));
+});
+
+for (const file of FILES) {
+  const compose = read(file);
+  t.test(`${file} holds to the specification`, async (t) => {
+    validate(compose);
+    t.same(validate.errors ?? [], []);
+  });
+
+  t.test(`${file} gives no more than is needed`, async (t) => {
+    const known = settings();
+    for (const [name, service] of Object.entries(compose.services)) {
+      t.equal(service.read_only, true, `${name} cannot write to its image`);
+      t.same(service.cap_drop, ["ALL"], name);
+      t.same(service.security_opt, ["no-new-privileges:true"], name);
+      t.notOk(service.cap_add ?? service.privileged ?? service.user === "root", name);
+      // The version that was tested is the operator's to pin.
+      t.match(
+        service.image ?? "purser:local",
+        /^\$\{[A-Z]+_IMAGE:-[a-z]+:[\w.-]+\}$|^purser:local$/,
+        name,
+      );
+      const isOurs = service.image === undefined || service.image === "purser:local";
+      t.ok(isOurs || service.healthcheck !== undefined, `${name} is looked at`);
+      if (isOurs)
+        for (const key of Object.keys(service.environment ?? {}))
+          t.ok(known.has(key), `${name}: ${key}`);
+      for (const secret of service.secrets ?? [])
+        t.ok(compose.secrets?.[secret], `${name}: ${secret}`);
+      for (const value of Object.values(service.environment ?? {})) {
+        const [, secret] = /^\/run\/secrets\/(\w+)$/.exec(value) ?? [];
+        if (secret !== undefined)
+          t.ok(service.secrets?.includes(secret), `${name} is given ${secret}`);
+      }
+      for (const volume of service.volumes ?? [])
+        if (volume.startsWith("./"))
+          t.ok(existsSync(`${ROOT}${volume.split(":", 1)[0] ?? ""}`), volume);
+      for (const other of Object.keys(service.depends_on ?? {}))
+        t.ok(compose.services[other], other);
+    }
+  });
+}
+
+t.test("with replicas: secrets come by files, and only the proxy is reached", async (t) => {
+  const { services, networks } = read("ops/compose.replicas.yaml");
+  const replicas = Object.entries(services).filter(([name]) => name.startsWith("purser-"));
+  t.equal(replicas.length, 3);
+  const secret = /KEY|PASSWORD|TOKEN|DATABASE_URL|RPC_URL/;
+  for (const [name, { environment = {} }] of Object.entries(services))
+    for (const key of Object.keys(environment)) if (secret.test(key)) t.match(key, /_FILE$/, name);
+  t.same(
+    Object.keys(services).filter((name) => services[name]?.ports),
+    ["proxy"],
+  );
+  for (const name of ["postgres-primary", "postgres-standby"])
+    t.same(services[name]?.networks, ["database"]);
+  t.equal(networks?.["database"]?.internal, true);
+  t.match(textOf(".dockerignore"), /^secrets$/m);
+  t.match(textOf(".gitignore"), /^\/secrets\/$/m);
+  const targets = parse(textOf("ops/prometheus/prometheus.yaml")) as {
+    scrape_configs: { static_configs: { targets: string[] }[] }[];
+  };
+  const names = replicas.map(([name]) => `${name}:3000`);
+  t.same(targets.scrape_configs[0]?.static_configs[0]?.targets, names, "Prometheus asks each");
+  const proxied = [...textOf("ops/replicas/haproxy.cfg").matchAll(/^ {2}server \S+ (\S+)$/gm)];
+  t.same(
+    proxied.map(([, target]) => target),
+    [...names, ...names],
+    "so does the proxy",
+  );
+});
+
+t.test("the database's scripts are bash", async (t) => {
+  for (const name of ["primary.sh", "standby.sh"]) {
+    const { status, stderr } = spawnSync("bash", ["-n", `${ROOT}ops/replicas/${name}`], {
+      encoding: "utf8",
+    });
+    t.equal(status, 0, stderr);
+  }
+});

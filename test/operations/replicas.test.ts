@@ -1,0 +1,215 @@
+// Goal: behind the proxy of ops/replicas three replicas are one service: while one is stopped and another killed, each payment is made exactly once, nobody hears of a replica that stops, events are not held back, and when none is ready the living still answer.
+import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { Agent, request } from "undici";
+import t from "tap";
+import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
+import { freePort } from "../../server/local/free-port.ts";
+import { testApp, testEnvironment, AMPLE_GAS } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { usdcOf } from "../spending/ledger.helper.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const has = (command: string, ...args: string[]): boolean =>
+  spawnSync(command, args, { encoding: "utf8" }).status === 0;
+const isHere = has("haproxy", "-v") && has("openssl", "version");
+const skip = isHere ? false : "there is no haproxy and openssl here";
+
+const PAYEE = "0x00000000000000000000000000000000000c0ffe";
+const PAYMENTS = 90;
+const AT_ONCE = 6;
+
+interface Heard {
+  status: number;
+  body: string;
+}
+
+t.test("three replicas behind the proxy", { skip }, async (t) => {
+  await prepare((line) => t.comment(line), [ensureServerBuild]);
+  const folder = mkdtempSync(join(tmpdir(), "purser-proxy-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  // The owner's side of things; the payments go through the proxy.
+  const ctx = await testApp(t, { env: { GAS_BUDGET_5042002: AMPLE_GAS } });
+  const owner = await signIn(ctx);
+  const agents = await Promise.all(
+    Array.from({ length: AT_ONCE }, () =>
+      createAgent(ctx, owner, { dailyLimit: "1000", allowlist: [PAYEE] }),
+    ),
+  );
+  for (const agent of agents) await ctx.chain.mint(agent.walletAddress, 100_000_000n);
+
+  // It made wallets, and is gone: the replicas alone hold the relayer.
+  await ctx.app.close();
+
+  const front = await freePort();
+  const url = `https://localhost:${front}`;
+  const children: ChildProcess[] = [];
+  t.teardown(() => {
+    for (const child of children) child.kill("SIGKILL");
+  });
+  const ports: number[] = [];
+  const replica = async (): Promise<ChildProcess> => {
+    const port = await freePort();
+    ports.push(port);
+    const env = testEnvironment({ databaseUrl: ctx.database.url, chain: ctx.chain, port });
+    const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
+      cwd: ROOT,
+      env: {
+        PATH: process.env["PATH"],
+        ...env,
+        MASTER_KEYS: masterKeysOf(ctx),
+        PUBLIC_URL: url,
+        TRUST_PROXY: "1",
+        GAS_BUDGET_5042002: AMPLE_GAS,
+      },
+      stdio: "ignore",
+    });
+    children.push(child);
+    return child;
+  };
+  for (let count = 0; count < 3; count += 1) await replica();
+
+  execFileSync(
+    "openssl",
+    "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem".split(
+      " ",
+    ),
+    { cwd: folder, stdio: "ignore" },
+  );
+  const certificate = ["cert.pem", "key.pem"].map((name) =>
+    readFileSync(join(folder, name), "utf8"),
+  );
+  writeFileSync(join(folder, "certificate"), certificate.join(""));
+  // As it is in the repository, but for where things are.
+  const config = readFileSync(`${ROOT}ops/replicas/haproxy.cfg`, "utf8")
+    .replace("maxconn 8000", "maxconn 200")
+    .replace("bind :8443", `bind 127.0.0.1:${front}`)
+    .replace("/run/secrets/certificate", join(folder, "certificate"))
+    .replace("/tmp/haproxy.sock", join(folder, "haproxy.sock"))
+    .replaceAll(
+      /purser-(\d):3000/g,
+      (_whole, number: string) => `127.0.0.1:${ports[Number(number) - 1]}`,
+    );
+  writeFileSync(join(folder, "haproxy.cfg"), config);
+  const checked = spawnSync("haproxy", ["-c", "-f", "haproxy.cfg"], {
+    cwd: folder,
+    encoding: "utf8",
+  });
+  t.equal(checked.status, 0, `its own checker: ${checked.stderr}`);
+  const proxy = spawn("haproxy", ["-db", "-f", "haproxy.cfg"], {
+    cwd: folder,
+    stdio: "ignore",
+  });
+  children.push(proxy);
+
+  const dispatcher = new Agent({ connect: { rejectUnauthorized: false }, connections: 20 });
+  t.teardown(() => dispatcher.destroy());
+  const ask = async (path: string, options: object = {}): Promise<Heard> => {
+    const { statusCode, body } = await request(url + path, { dispatcher, ...options });
+    return { status: statusCode, body: await body.text() };
+  };
+  const ready = async (): Promise<boolean> =>
+    (await ask("/api/ready").catch(() => ({ status: 0 }))).status === 200;
+  await until(ready, 60_000);
+  const isUp = (port: number): Promise<boolean> =>
+    fetch(`http://127.0.0.1:${port}/api/ready`).then(
+      ({ ok }) => ok,
+      () => false,
+    );
+  for (const port of ports) await until(() => isUp(port), 60_000);
+  t.equal((await ask("/metrics")).status, 404, "metrics are not for callers");
+
+  await t.test("events are with their reader when they happen", async (t) => {
+    const events = await request(`${url}/api/events`, {
+      dispatcher,
+      headers: { cookie: `__Host-${owner.cookie}` },
+    });
+    t.match(events.headers, { "content-type": /text\/event-stream/ });
+    const [agent] = agents;
+    let heard = "";
+    events.body.on("data", (chunk: Buffer) => (heard += chunk.toString()));
+    events.body.on("error", () => undefined);
+    const paid = await ask("/api/agents/spend", {
+      method: "POST",
+      headers: agent?.headers ?? {},
+      body: JSON.stringify({ recipient: PAYEE, amount: "0.5" }),
+    });
+    t.equal(paid.status, 200, paid.body);
+    await until(() => heard.includes("payment"), 2_000);
+    events.body.destroy();
+  });
+
+  await t.test("one is stopped, one is killed, and everything is paid once", async (t) => {
+    const before = await usdcOf(ctx, PAYEE);
+    const troubles = { stopped: [] as string[], killed: [] as string[] };
+    let phase: keyof typeof troubles = "stopped";
+    let paid = 0;
+    const pay = async (number: number): Promise<void> => {
+      const agent = agents[number % AT_ONCE];
+      const options = {
+        method: "POST",
+        headers: { ...agent?.headers, "idempotency-key": `payment-${number}` },
+        body: JSON.stringify({ recipient: PAYEE, amount: "0.01" }),
+      };
+      for (;;) {
+        const during = phase;
+        const heard = await ask("/api/agents/spend", options).catch((error: Error) => ({
+          status: 0,
+          body: error.message,
+        }));
+        if (heard.status === 200) break;
+        // As any client does: the same call with the same key.
+        troubles[during].push(`${heard.status} ${heard.body.slice(0, 200)}`);
+        await new Promise((resolve) => setTimeout(resolve, 300));
+      }
+      paid += 1;
+    };
+    let next = 0;
+    const worker = async (): Promise<void> => {
+      while (next < PAYMENTS) await pay(next++);
+    };
+    const all = Promise.all(Array.from({ length: AT_ONCE }, worker));
+    await until(() => paid > PAYMENTS / 6, 60_000);
+    const [first, second] = children;
+    first?.kill("SIGTERM");
+    if (first) t.same(await once(first, "exit"), [0, null], "ends by itself");
+    phase = "killed";
+    await until(() => paid > PAYMENTS / 2, 60_000);
+    second?.kill("SIGKILL");
+    await all;
+    t.same(troubles.stopped, [], "nobody hears of a replica that stops");
+    t.comment(`heard of the kill: ${JSON.stringify(troubles.killed)}`);
+    t.ok(troubles.killed.length <= AT_ONCE * 20, "only what was under way");
+    t.equal((await usdcOf(ctx, PAYEE)) - before, BigInt(PAYMENTS) * 10_000n);
+  });
+
+  await t.test("when none is ready, the living still answer", async (t) => {
+    // A part of the last one's readiness fails: a migration that the database has not.
+    await ctx.database.pool.query(
+      "UPDATE _prisma_migrations SET finished_at = NULL WHERE migration_name = (SELECT max(migration_name) FROM _prisma_migrations)",
+    );
+    const last = ports[2] ?? 0;
+    await until(async () => !(await isUp(last)), 10_000);
+    // Longer than the proxy needs to notice.
+    await new Promise((resolve) => setTimeout(resolve, 3_000));
+    const heard = await ask("/api/ready");
+    t.match(heard, { status: 503, body: /1 pending/ }, "in the service's words, not the proxy's");
+    t.equal((await ask("/api/health")).status, 200);
+  });
+});
+
+/** Of the app that made the agents' wallets: the replicas sign with the same. */
+function masterKeysOf({
+  config,
+}: {
+  config: { masterKeys: { kid: string; key: Uint8Array }[] };
+}): string {
+  return config.masterKeys
+    .map(({ kid, key }) => `${kid}:${Buffer.from(key).toString("base64")}`)
+    .join(",");
+}
