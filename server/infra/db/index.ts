@@ -31,21 +31,24 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    const { databaseUrl } = app.config;
+    const { databaseUrl, databasePooledUrl } = app.config;
     if (databaseUrl === undefined)
       throw new Error("databaseUrl must be resolved before the app is built");
     const silence = new SilenceWatch(() =>
       app.log.warn("a database connection went silent; opening all of them anew"),
     );
     const open = (maxConnections: number, options: PoolOptions = {}): Pool => {
-      const made = createPool(databaseUrl, { maxConnections, silence, ...options });
+      const url = options.isPooled ? (databasePooledUrl ?? databaseUrl) : databaseUrl;
+      const made = createPool(url, { maxConnections, silence, ...options });
       surviveLostConnections(made, (error) =>
         app.log.warn({ reason: error.message }, "database connection lost"),
       );
       return made;
     };
-    const pool = open(MONEY_CONNECTIONS);
-    const prismaPool = open(PRISMA_CONNECTIONS, { applicationName: "purser prisma" });
+    // The engine, its listeners and the jobs keep sessions, and go to Postgres itself.
+    const isPooled = databasePooledUrl !== undefined;
+    const pool = open(MONEY_CONNECTIONS, { isPooled });
+    const prismaPool = open(PRISMA_CONNECTIONS, { applicationName: "purser prisma", isPooled });
     const enginePool = open(ENGINE_CONNECTIONS, {
       applicationName: "purser engine",
       patience: PATIENCE.engine,
