@@ -33,7 +33,12 @@ export class Server {
     this.dir = dir;
     this.password = password;
     this.port = port;
-    this.pool = new Pool({ connectionString: this.url, max: 3, connectionTimeoutMillis: 3_000 });
+    this.pool = new Pool({
+      connectionString: this.url,
+      max: 3,
+      connectionTimeoutMillis: 3_000,
+      application_name: "the test",
+    });
     this.pool.on("error", () => undefined);
     this.pool.on("connect", (client) => client.on("error", () => undefined));
   }
