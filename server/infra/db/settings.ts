@@ -84,9 +84,10 @@ const NEEDED = [
 ];
 
 async function assertRoleSettings(sql: Sql): Promise<void> {
-  // SQL: the settings of a session that came through the pooler.
+  // SQL: the settings of a session that came through the pooler; one of them we have raised ourselves by now.
   const { rows } = await sql.query<{ name: string; setting: string; whose: string }>(
-    `SELECT name, setting, format('ALTER ROLE %I IN DATABASE %I', current_user, current_database()) AS whose
+    `SELECT name, CASE name WHEN 'synchronous_commit' THEN reset_val ELSE setting END AS setting,
+            format('ALTER ROLE %I IN DATABASE %I', current_user, current_database()) AS whose
        FROM pg_settings WHERE name = ANY($1)`,
     [["TimeZone", "synchronous_commit", ...NEEDED.map(({ name }) => name)]],
   );
