@@ -28,6 +28,7 @@ export class Server {
   /** The test's own way in. */
   readonly pool: Pool;
   #server: PostgresServer | undefined;
+  #settings: string[] = [];
 
   private constructor(dir: string, password: string, port: number) {
     this.dir = dir;
@@ -71,9 +72,15 @@ export class Server {
   }
 
   async start(settings: string[] = []): Promise<void> {
+    this.#settings = settings;
     const { dir, password, port } = this;
     const durable = { dir, password, durable: true, maxConnections: 200, port };
     this.#server = await startPostgres({ ...durable, settings });
+  }
+
+  /** As it was, with the same settings. */
+  async restart(): Promise<void> {
+    await this.start(this.#settings);
   }
 
   async stop(): Promise<void> {

@@ -53,6 +53,14 @@ export class NotThePrimary extends Error {
   }
 }
 
+const raised = new Set<() => void>();
+
+/** Tells when another server has been promoted under this running process. Answers how to stop listening. */
+export function onPromotion(listener: () => void): () => void {
+  raised.add(listener);
+  return () => void raised.delete(listener);
+}
+
 /** What this process knows of one database system, by its identifier: who was connected to which timeline. */
 class Lineage {
   #newest = 0;
@@ -64,6 +72,7 @@ class Lineage {
       throw new NotThePrimary(
         `it is on timeline ${timeline}, and timeline ${this.#newest} has begun: an old primary that came back`,
       );
+    if (this.#newest > 0 && timeline > this.#newest) for (const listener of raised) listener();
     this.#newest = timeline;
     for (const [other, on] of this.#open)
       if (on < timeline) {

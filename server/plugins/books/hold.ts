@@ -1,5 +1,5 @@
 /**
- * After a restore the window lacks what was paid since the backup. A relayer whose nonce on chain is beyond
+ * After a restore, or a failover to a standby that was behind, the window lacks what was paid since. A relayer whose nonce on chain is beyond
  * what this database ever gave out is the sign of it: agents pay nothing until the books have read up to the
  * block of that moment. In ordinary life the sign is never there: a nonce is stored before it is used.
  */
@@ -39,6 +39,12 @@ export class RestoreHold {
         detail:
           "This database is older than the chain. Agents pay again when the ledger has caught up; nothing was signed.",
       });
+  }
+
+  /** What the database knows may have become less: it is looked at again, now. */
+  again(): void {
+    this.#untilBlock = undefined;
+    this.assertOver().catch(() => undefined);
   }
 
   async #look(): Promise<void> {

@@ -23,6 +23,7 @@ import { finalizeSettlements } from "../settlement/store.ts";
 import { isOurTransaction } from "../settlement/transaction-store.ts";
 import { keyOf, unexplainedIn, type BookRow, type Finding } from "./compare.ts";
 import { agrees, heal, MEANING, Patience, type HealDeps } from "./heal.ts";
+import { onPromotion } from "../../infra/db/primary.ts";
 import { RestoreHold } from "./hold.ts";
 import { readLanes } from "./lanes.ts";
 import { BookReader } from "./reader.ts";
@@ -110,11 +111,15 @@ export default fp(
     // asked again by the first payment.
     const looked = [...books.values()].map(({ hold }) => hold.assertOver().catch(() => undefined));
     await Promise.race([Promise.all(looked), delay(FIRST_LOOK_MS, undefined, { ref: false })]);
+    const deafen = onPromotion(() => {
+      for (const { hold } of books.values()) hold.again();
+    });
     app.addHook("onListen", async () => {
       for (const [chainId, book] of books) loops.push(loop(chainId, book));
     });
     app.addHook("preClose", async () => {
       closing.abort();
+      deafen();
       await Promise.all(loops);
       // Another replica need not wait for the lease to lapse.
       for (const { key } of books.values())
