@@ -1,4 +1,5 @@
 import fp from "fastify-plugin";
+import { Counter, Gauge, type Registry } from "prom-client";
 import {
   createPool,
   PATIENCE,
@@ -7,6 +8,8 @@ import {
   type PoolOptions,
 } from "./pool.ts";
 import { createPrisma, type PrismaClient } from "./prisma.ts";
+import { onPromotion } from "./primary.ts";
+import { readDurability } from "./settings.ts";
 import { SilenceWatch } from "./silence.ts";
 
 /** Of one process. What a person clicks, what agents ask, and the engine do not take each other's. */
@@ -61,10 +64,32 @@ export default fp(
     app.decorate("enginePool", enginePool);
     app.decorate("prismaPool", prismaPool);
     app.decorate("prisma", prisma);
+    const stopCounting = countFailovers(app.metrics, pool);
     app.addHook("onClose", async () => {
+      stopCounting();
       await prisma.$disconnect();
       await Promise.all([pool, prismaPool, enginePool].map((each) => each.end()));
     });
   },
   { name: "db" },
 );
+
+function countFailovers(metrics: Registry, pool: Pool): () => void {
+  const failovers = new Counter({
+    name: "purser_database_promotions_total",
+    help: "Times that another database server was promoted under this process.",
+    registers: [metrics],
+  });
+  new Gauge({
+    name: "purser_database_commits_waiting",
+    help: "Commits of this service that have waited for a standby for more than 2 s.",
+    registers: [metrics],
+    async collect() {
+      const found = await readDurability(pool).catch(() => undefined);
+      if (found) this.set(found.waiting);
+      // No figure is better than an old one.
+      else this.reset();
+    },
+  });
+  return onPromotion(() => failovers.inc());
+}
