@@ -64,9 +64,10 @@ export default fp(
     app.decorate("enginePool", enginePool);
     app.decorate("prismaPool", prismaPool);
     app.decorate("prisma", prisma);
-    const stopCounting = countFailovers(app.metrics, pool);
+    const closing = new AbortController();
+    countPromotions(app.metrics, pool, closing.signal);
     app.addHook("onClose", async () => {
-      stopCounting();
+      closing.abort();
       await prisma.$disconnect();
       await Promise.all([pool, prismaPool, enginePool].map((each) => each.end()));
     });
@@ -74,22 +75,20 @@ export default fp(
   { name: "db" },
 );
 
-function countFailovers(metrics: Registry, pool: Pool): () => void {
-  const failovers = new Counter({
+function countPromotions(metrics: Registry, pool: Pool, signal: AbortSignal): void {
+  const promotions = new Counter({
     name: "purser_database_promotions_total",
     help: "Times that another database server was promoted under this process.",
     registers: [metrics],
   });
-  new Gauge({
+  const waiting = new Gauge({
     name: "purser_database_commits_waiting",
     help: "Commits of this service that have waited for a standby for more than 2 s.",
     registers: [metrics],
     async collect() {
       const found = await readDurability(pool).catch(() => undefined);
-      if (found) this.set(found.waiting);
-      // No figure is better than an old one.
-      else this.reset();
+      if (found) waiting.set(found.waiting);
     },
   });
-  return onPromotion(() => failovers.inc());
+  onPromotion(() => promotions.inc(), signal);
 }

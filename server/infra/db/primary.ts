@@ -3,6 +3,7 @@
  * new connection is asked what it leads to. A promotion begins a new timeline: once this process has seen it, a
  * server on an older one is a primary that has come back from the dead. It is refused, and what was open to it is cut.
  */
+import { setMaxListeners } from "node:events";
 import { Client, type ClientConfig } from "pg";
 
 /** Other servers may still say that they are newer. */
@@ -53,13 +54,13 @@ export class NotThePrimary extends Error {
   }
 }
 
-const raised = new Set<() => void>();
+const raised = new EventTarget();
+// Several apps live in one process of the tests, and each has a listener for every network.
+setMaxListeners(0, raised);
 
-/** Tells when another server has been promoted under this running process. Answers how to stop listening. */
-export function onPromotion(listener: () => void): () => void {
-  raised.add(listener);
-  return () => void raised.delete(listener);
-}
+/** Tells when another server has been promoted under this running process. */
+export const onPromotion = (listener: () => void, signal: AbortSignal): void =>
+  raised.addEventListener("promotion", listener, { signal });
 
 /** What this process knows of one database system, by its identifier: who was connected to which timeline. */
 class Lineage {
@@ -72,16 +73,18 @@ class Lineage {
       throw new NotThePrimary(
         `it is on timeline ${timeline}, and timeline ${this.#newest} has begun: an old primary that came back`,
       );
-    if (this.#newest > 0 && timeline > this.#newest) for (const listener of raised) listener();
+    const isPromotion = this.#newest > 0 && timeline > this.#newest;
     this.#newest = timeline;
     for (const [other, on] of this.#open)
       if (on < timeline) {
         this.#open.delete(other);
         other.cut(`timeline ${timeline} has begun elsewhere`);
       }
-    if (!client) return;
-    this.#open.set(client, timeline);
-    client.once("end", () => this.#open.delete(client));
+    if (client) {
+      this.#open.set(client, timeline);
+      client.once("end", () => this.#open.delete(client));
+    }
+    if (isPromotion) raised.dispatchEvent(new Event("promotion"));
   }
 }
 const lineages = new Map<string, Lineage>();
@@ -140,22 +143,22 @@ class Servers {
   async #ask(config: PrimaryConfig): Promise<string> {
     const answers: (Identity & { url: string })[] = [];
     const reasons: string[] = [];
+    const ask = async (url: string): Promise<void> => {
+      try {
+        answers.push({ ...(await whatIs(config, url)), url });
+      } catch (error) {
+        const { code, message } = error as { code?: string; message: string };
+        reasons.push(`${new URL(url).host} ${code ?? message}`);
+      }
+    };
     await new Promise<void>((resolve) => {
       let open = this.#urls.length;
       for (const url of this.#urls)
-        whatIs(config, url)
-          .then((identity) => {
-            answers.push({ ...identity, url });
-            if (!identity.standby) setTimeout(resolve, OTHERS_MS);
-          })
-          .catch((error: unknown) => {
-            const { code, message } = error as { code?: string; message: string };
-            reasons.push(`${new URL(url).host} ${code ?? message}`);
-          })
-          .finally(() => {
-            open -= 1;
-            if (open === 0) resolve();
-          });
+        void ask(url).finally(() => {
+          open -= 1;
+          if (open === 0) resolve();
+          else if (answers.some(({ standby }) => !standby)) setTimeout(resolve, OTHERS_MS);
+        });
     });
     const primaries = answers
       .filter(({ standby }) => !standby)

@@ -35,7 +35,7 @@ export async function checkDatabase(settings: DatabaseSettings): Promise<string[
     if (rows[0]?.mark !== "1") throw new UnfitDatabase(refusal);
     return { place: await placeOf(sql), notes: await durabilityNotes(sql, base.urls.length) };
   }).catch((error: unknown) => {
-    if (/unsupported startup parameter/.test(String((error as Error).message)))
+    if (/unsupported startup parameter/.test((error as Error).message))
       throw new UnfitDatabase(refusal, { cause: error });
     throw error;
   });
@@ -57,7 +57,7 @@ async function asked<T>(config: PrimaryConfig, ask: (sql: Sql) => Promise<T>): P
   const client = new PrimaryClient(config);
   await client.connect();
   try {
-    return await ask(client as unknown as Sql);
+    return await ask(client);
   } finally {
     await client.end();
   }

@@ -6,6 +6,8 @@
 import { ApiError } from "../../errors.ts";
 
 export interface HoldDeps {
+  /** What the database knows may have become less: a standby that was behind. */
+  onPromotion(again: () => void): void;
   /** The lanes' next nonces as this database has them. */
   lanes(): Promise<{ address: string; nextNonce: bigint }[]>;
   usedOnChain(address: string): Promise<bigint>;
@@ -23,6 +25,11 @@ export class RestoreHold {
 
   constructor(deps: HoldDeps) {
     this.#deps = deps;
+    deps.onPromotion(() => {
+      this.#untilBlock = undefined;
+      // Now, before a transaction of the engine's hides the sign.
+      this.assertOver().catch(() => undefined);
+    });
   }
 
   /** Throws `chain_unavailable` while limits may lack payments. Costs nothing once they cannot. */
@@ -39,12 +46,6 @@ export class RestoreHold {
         detail:
           "This database is older than the chain. Agents pay again when the ledger has caught up; nothing was signed.",
       });
-  }
-
-  /** What the database knows may have become less: it is looked at again, now. */
-  again(): void {
-    this.#untilBlock = undefined;
-    this.assertOver().catch(() => undefined);
   }
 
   async #look(): Promise<void> {

@@ -58,6 +58,8 @@ const BREATH_MS = 20;
 /** One call per endpoint and pass would ask for the same receipt again for each payment of a batch. */
 const MAX_RECEIPTS = 2_000;
 
+const NOWHERE = { asOfBlock: null, asOf: null };
+
 interface Book {
   reader: BookReader;
   hold: RestoreHold;
@@ -84,10 +86,7 @@ export default fp(
           store.readOpenDifferences(app.prisma, ownerId),
         ]);
         return app.chains.all.map(({ network }) => {
-          const { asOfBlock, asOf } = places.get(network.chainId) ?? {
-            asOfBlock: null,
-            asOf: null,
-          };
+          const { asOfBlock, asOf } = places.get(network.chainId) ?? NOWHERE;
           const mine = differences.filter(({ chainId }) => Number(chainId) === network.chainId);
           return {
             network: network.id,
@@ -111,15 +110,11 @@ export default fp(
     // asked again by the first payment.
     const looked = [...books.values()].map(({ hold }) => hold.assertOver().catch(() => undefined));
     await Promise.race([Promise.all(looked), delay(FIRST_LOOK_MS, undefined, { ref: false })]);
-    const deafen = onPromotion(() => {
-      for (const { hold } of books.values()) hold.again();
-    });
     app.addHook("onListen", async () => {
       for (const [chainId, book] of books) loops.push(loop(chainId, book));
     });
     app.addHook("preClose", async () => {
       closing.abort();
-      deafen();
       await Promise.all(loops);
       // Another replica need not wait for the lease to lapse.
       for (const { key } of books.values())
@@ -236,6 +231,7 @@ export default fp(
       const pollMs = () =>
         Math.min(blockMs * Math.max(1, queriesFor(wallets.count()) / 4), MAX_POLL_MS);
       const hold = new RestoreHold({
+        onPromotion: (again) => onPromotion(again, closing.signal),
         lanes: () => store.readLaneNonces(app.prisma, chainId),
         usedOnChain: (address) => readNonce(rpc, address, "latest"),
         head: () => client.getBlockNumber({ cacheTime: 0 }),
