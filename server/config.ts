@@ -5,6 +5,7 @@
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
+import { readDatabase, type DatabaseSettings } from "./core/database-settings.ts";
 import { readKeySettings, type KeySettings, type Part } from "./core/key-settings.ts";
 import { readMailSettings, type MailSettings } from "./core/mail-settings.ts";
 import {
@@ -38,6 +39,7 @@ const EnvSchema = Type.Object({
   PUBLIC_URL: Type.Optional(Type.String()),
   DATA_DIR: Type.String({ minLength: 1, default: ".data" }),
   DATABASE_URL: Type.Optional(Type.String({ pattern: "^postgres(ql)?://" })),
+  DATABASE_DIRECT_URL: Type.Optional(Type.String({ pattern: "^postgres(ql)?://" })),
   NETWORKS: Type.String({ default: `eip155:${LOCAL_CHAIN_ID}` }),
   RELAYER_PRIVATE_KEYS: Type.Optional(Type.String()),
   MASTER_KEYS: Type.Optional(Type.String()),
@@ -84,7 +86,7 @@ export interface Retention {
   statisticsDays: number;
 }
 
-export interface Config extends FacilitatorAccess, KeySettings {
+export interface Config extends DatabaseSettings, FacilitatorAccess, KeySettings {
   /** Local is a toy on one machine: play money, generated keys. Nothing else decides what may exist. */
   mode: Mode;
   host: string;
@@ -92,7 +94,6 @@ export interface Config extends FacilitatorAccess, KeySettings {
   /** The `{base_url}` clients see, without a trailing slash. */
   publicUrl: string;
   dataDir: string;
-  databaseUrl: string | undefined;
   networks: [NetworkConfig, ...NetworkConfig[]];
   /** Without it nothing is sent by e-mail. */
   mail: MailSettings | undefined;
@@ -177,6 +178,7 @@ export function loadConfig(
   if (problem !== undefined) problems.push(problem);
   const minPayment = parseDecimal(env.MIN_PAYMENT);
   const tracing = readTracing(environment, problems);
+  const database = readDatabase(env, problems);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
   const access = readFacilitatorAccess(env, environment, problems);
@@ -195,7 +197,7 @@ export function loadConfig(
     port,
     publicUrl,
     dataDir: env.DATA_DIR,
-    databaseUrl: env.DATABASE_URL,
+    ...database,
     networks: networks as [NetworkConfig, ...NetworkConfig[]],
     ...keys,
     mail,
