@@ -225,7 +225,7 @@ t.test("Permit2 in the books", async (t) => {
     await relay.settle([upto[0].proof, 7_000n], [upto[1].proof, 9_000n]);
     for (const { id } of [...exact, ...upto]) await settledByEngine(id);
     const charged = await Promise.all(upto.map(async ({ id }) => (await paymentOf(id))?.amount));
-    t.same(charged.toSorted(), ["7000", "9000"], "each trace is one payment's");
+    t.same(new Set(charged), new Set(["7000", "9000"]), "each trace is one payment's");
     t.equal(await window(), String(before + 2n * MAXIMUM + 16_000n));
     await readBooks(ctx);
     t.notOk((await differences(ctx)).some(({ healed }) => !healed));
@@ -275,7 +275,7 @@ t.test("Permit2 in the books", async (t) => {
         status: "settled",
         proof: {
           kind: "receipt",
-          tx: left[0].tx_hash as Hex,
+          tx: left[0].tx_hash as `0x${string}`,
           block: String(used),
           blockHash: block.hash,
         },

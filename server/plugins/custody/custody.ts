@@ -198,7 +198,7 @@ export class Custody {
 
   /**
    * Lets the contract that a payment goes through take money of this wallet: only together with such a payment, which is
-   * checked as for its own signature, and for no more than the limits the owner signed.
+   * checked as for its own signature, and for no more than the limits the owner signed, whatever was asked for.
    */
   async signAllowance(
     agentId: string,
@@ -211,12 +211,13 @@ export class Custody {
     const { spender } = paymentSchemeOf(authorization);
     if (spender === undefined) throw new CustodyError("this payment needs no allowance");
     return this.#ringing(agentId, async () => {
-      const wallet = await this.#deps.covers.checkAllowance(
+      const { wallet, value } = await this.#deps.covers.checkAllowance(
         { agentId, authorization: atItsMost(authorization), cover },
         wanted,
       );
       assertOwn(wallet, authorization);
-      return this.#signPermit(wallet, { ...wanted, network, owner: wallet.address, spender });
+      const { address: owner } = wallet;
+      return this.#signPermit(wallet, { ...wanted, value, network, owner, spender });
     });
   }
 
