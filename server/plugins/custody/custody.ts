@@ -228,7 +228,7 @@ export class Custody {
     wanted: Pick<AllowanceWanted, "spender" | "count" | "deadline">,
   ): Promise<SignedAuthorization> {
     const network = this.#networkOf(key);
-    if (!SPENDERS.includes(wanted.spender))
+    if (!SPENDERS.some((one) => one.toLowerCase() === wanted.spender.toLowerCase()))
       throw new CustodyError(`${wanted.spender} never had an allowance`);
     const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
     return this.#signPermit(wallet, { ...wanted, network, owner: wallet.address, value: 0n });
