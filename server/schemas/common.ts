@@ -167,6 +167,7 @@ export const Policy = Type.Object({
 export const PaymentOffer = Type.Object(
   {
     offer: Type.Integer({ description: "Its place in the seller's list, from 1" }),
+    protocol: Type.Union([Type.Literal("x402"), Type.Literal("mpp")]),
     scheme: Nullable(Type.String(), "null here and below: nothing that this wallet knows"),
     network: Nullable(NetworkId),
     payTo: Nullable(AddressOutput),

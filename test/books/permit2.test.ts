@@ -2,12 +2,12 @@
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { encodeFunctionData, multicall3Abi, toHex, type Address, type Hex } from "viem";
-import { x402ExactPermit2ProxyABI } from "@x402/evm";
+import { x402ExactPermit2ProxyABI, x402UptoPermit2ProxyABI } from "@x402/evm";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { newId } from "../../server/core/ids.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { findScheme, paymentSchemeOf } from "../../server/schemes/index.ts";
-import { ERC20_ABI, EXACT_PROXY, PERMIT2 } from "../helpers/permit2.ts";
+import { ERC20_ABI, EXACT_PROXY, PERMIT2, UPTO_PROXY } from "../helpers/permit2.ts";
 import { until } from "../helpers/until.ts";
 import { settlePermit2, type Permit2Proof } from "../x402-client/permit2-sellers.ts";
 import {
@@ -87,40 +87,51 @@ async function approve({ chain, agent }: BookWorld): Promise<void> {
   await chain.publicClient.waitForTransactionReceipt({ hash });
 }
 
-/** Through a contract of somebody's own, whose calls nobody can read. */
-async function settleThroughContract({ chain }: BookWorld, { payload }: Permit2Proof) {
+/** A contract of somebody's own, whose calls nobody can read. */
+async function hiddenRelay({ chain }: BookWorld) {
   const [stranger] = chain.accounts;
   if (!stranger) throw new Error("no account");
-  const contract: Address = toHex(randomBytes(20));
+  const address: Address = toHex(randomBytes(20));
   const code = (await chain.publicClient.getCode({ address: MULTICALL3_ADDRESS })) ?? "0x";
-  await chain.testClient.setCode({ address: contract, bytecode: code });
-  const { signature, permit2Authorization: signed } = payload;
-  const callData: Hex = encodeFunctionData({
-    abi: x402ExactPermit2ProxyABI,
-    functionName: "settle",
-    args: [
-      {
-        permitted: { token: signed.permitted.token, amount: BigInt(signed.permitted.amount) },
-        nonce: BigInt(signed.nonce),
-        deadline: BigInt(signed.deadline),
-      },
-      signed.from,
-      { to: signed.witness.to, validAfter: BigInt(signed.witness.validAfter) },
-      signature,
-    ],
-  });
-  const hash = await chain.walletClient(stranger).writeContract({
-    address: contract,
-    abi: multicall3Abi,
-    functionName: "aggregate3",
-    args: [[{ target: EXACT_PROXY, allowFailure: false, callData }]],
-  });
-  await chain.publicClient.waitForTransactionReceipt({ hash });
+  await chain.testClient.setCode({ address, bytecode: code });
+  const callOf = ({ payload }: Permit2Proof, charged?: bigint) => {
+    const { signature, permit2Authorization: signed } = payload;
+    const { facilitator, to } = signed.witness;
+    const permit = {
+      permitted: { token: signed.permitted.token, amount: BigInt(signed.permitted.amount) },
+      nonce: BigInt(signed.nonce),
+      deadline: BigInt(signed.deadline),
+    };
+    const validAfter = BigInt(signed.witness.validAfter);
+    const callData: Hex = facilitator
+      ? encodeFunctionData({
+          abi: x402UptoPermit2ProxyABI,
+          functionName: "settle",
+          args: [permit, charged ?? 0n, signed.from, { to, facilitator, validAfter }, signature],
+        })
+      : encodeFunctionData({
+          abi: x402ExactPermit2ProxyABI,
+          functionName: "settle",
+          args: [permit, signed.from, { to, validAfter }, signature],
+        });
+    return { target: facilitator ? UPTO_PROXY : EXACT_PROXY, allowFailure: false, callData };
+  };
+  /** All in one transaction. */
+  const settle = async (...payments: (readonly [Permit2Proof, bigint?])[]) => {
+    const hash = await chain.walletClient(stranger).writeContract({
+      address,
+      abi: multicall3Abi,
+      functionName: "aggregate3",
+      args: [payments.map(([proof, charged]) => callOf(proof, charged))],
+    });
+    await chain.publicClient.waitForTransactionReceipt({ hash });
+  };
+  return { address, settle };
 }
 
 t.test("Permit2 in the books", async (t) => {
   const ctx = await bookWorld(t, { env: { CONFIRMATIONS_5042002: "1" } });
-  const { chain, database, agent } = ctx;
+  const { app, chain, database, agent } = ctx;
   const [stranger] = chain.accounts;
   if (!stranger) throw new Error("no account");
   await approve(ctx);
@@ -147,7 +158,7 @@ t.test("Permit2 in the books", async (t) => {
     const upto = await promised(ctx, "upto", stranger.address);
     await settlePermit2(chain, stranger, upto.proof, 7_000n);
     const hidden = await promised(ctx, "exact", stranger.address);
-    await settleThroughContract(ctx, hidden.proof);
+    await (await hiddenRelay(ctx)).settle([hidden.proof]);
     for (const { id } of [exact, upto, hidden]) await settledByEngine(id);
     t.same(await paymentOf(upto.id), { status: "settled", amount: "7000", maximum: "50000" });
     t.equal(await window(), "107000", "what was not charged is free");
@@ -197,6 +208,86 @@ t.test("Permit2 in the books", async (t) => {
     t.match(rows, [{ amount: "11000", nonce: /^permit2:0x/ }]);
     t.equal(BigInt((await window()) ?? "0"), before - MAXIMUM + 11_000n);
     await booksBalance(t, ctx);
+  });
+
+  await t.test("alike, relayed together where nobody can read it: all are settled", async (t) => {
+    const relay = await hiddenRelay(ctx);
+    const before = BigInt((await window()) ?? "0");
+    const exact = [
+      await promised(ctx, "exact", stranger.address),
+      await promised(ctx, "exact", stranger.address),
+    ] as const;
+    await relay.settle([exact[0].proof], [exact[1].proof]);
+    const upto = [
+      await promised(ctx, "upto", relay.address),
+      await promised(ctx, "upto", relay.address),
+    ] as const;
+    await relay.settle([upto[0].proof, 7_000n], [upto[1].proof, 9_000n]);
+    for (const { id } of [...exact, ...upto]) await settledByEngine(id);
+    const charged = await Promise.all(upto.map(async ({ id }) => (await paymentOf(id))?.amount));
+    t.same(new Set(charged), new Set(["7000", "9000"]), "each trace is one payment's");
+    t.equal(await window(), String(before + 2n * MAXIMUM + 16_000n));
+    await readBooks(ctx);
+    t.notOk((await differences(ctx)).some(({ healed }) => !healed));
+    t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
+    await booksBalance(t, ctx);
+  });
+
+  await t.test("one that cannot be proven does not stop the books of the chain", async (t) => {
+    const relay = await hiddenRelay(ctx);
+    const { id, proof } = await promised(ctx, "exact", stranger.address);
+    const lost = await promised(ctx, "exact", stranger.address);
+    // As after a restore: two left the same trace, and one of them is known.
+    await database.pool.query("DELETE FROM payments WHERE id = $1", [lost.id]);
+    await database.pool.query("DELETE FROM settlements WHERE id = $1", [lost.id]);
+    await relay.settle([proof], [lost.proof]);
+    const used = await chain.publicClient.getBlockNumber();
+    const readTo = async () => BigInt((await overview(ctx)).ledger[0]?.asOfBlock ?? "0");
+    const later = async () => {
+      await chain.testClient.mine({ blocks: 1 });
+      await readBooks(ctx);
+    };
+    for (let round = 0; round < 5; round += 1) await later();
+    t.equal(await readTo(), used - 1n, "as long as it may still be proven, the books wait");
+    await database.pool.query("UPDATE settlements SET valid_before = 1 WHERE id = $1", [id]);
+    await until(async () => {
+      await later();
+      return (await readTo()) > used;
+    }, 15_000);
+    const left = (await differences(ctx)).filter(({ healed }) => !healed);
+    t.same(
+      left.map(({ kind }) => kind),
+      ["transfer_unknown", "transfer_unknown"],
+    );
+    t.match(await paymentOf(id), { status: "submitted" }, "and it is not called anything");
+
+    Object.assign(app.books.patience.times, { recheckMs: 100 });
+    // Where it is proven in the end, its transfer is explained.
+    const block = await chain.publicClient.getBlock({ blockNumber: used });
+    const row = await app.settlement.find(id);
+    if (!row || !left[0]?.tx_hash) throw new Error("no such row");
+    const { from, asset, nonce } = row.authorization;
+    await app.settlement.record(chain.chainId, [
+      {
+        from,
+        asset,
+        nonce,
+        status: "settled",
+        proof: {
+          kind: "receipt",
+          tx: left[0].tx_hash as `0x${string}`,
+          block: String(used),
+          blockHash: block.hash,
+        },
+        isFinal: true,
+        byOther: true,
+      },
+    ]);
+    await until(async () => {
+      await later();
+      return (await differences(ctx)).filter(({ healed }) => !healed).length === 1;
+    }, 15_000);
+    await database.pool.query("UPDATE ledger_differences SET healed_at = now()");
   });
 
   await t.test("money that nothing explains still rings", async (t) => {

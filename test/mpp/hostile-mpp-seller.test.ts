@@ -233,6 +233,10 @@ t.test("a seller that asks by MPP", async (t) => {
     t.match(await made.fetch({ url }), { status: 200, body: { amountPaid: "0.000999" } });
     t.equal(credentials.length, 1);
     t.equal(seller.proofs.length, sold);
+    t.match((await made.fetch({ url, dryRun: true })).body["offers"], [
+      { protocol: "x402", scheme: "exact" },
+      { protocol: "mpp", scheme: "exact" },
+    ]);
   });
 
   await t.test("a second 402 is final, and what was signed is canceled", async (t) => {

@@ -6,6 +6,7 @@ import { MULTICALL3 } from "../../server/local/chain-contracts.ts";
 import { testChain, type TestAccount } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
+  authorize,
   payers,
   randomAddress,
   request,
@@ -20,6 +21,7 @@ import {
   exactSettleData,
   PERMIT2,
   PERMIT2_ABI,
+  permit2Message,
   signPermit2,
 } from "../helpers/permit2.ts";
 import { testDatabase } from "../helpers/postgres.ts";
@@ -213,6 +215,71 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
       batched([exactSettleData(twin.message, twin.signature), data]),
     );
     t.equal(await balanceOf(to), before + 1_000n, "one of the two paid");
+    t.match(await outcomeOf(wanted.id), { status: "failed", reason: "permit2_invalid_nonce" });
+  });
+
+  await t.test("one transfer never proves two payments", async (t) => {
+    const { wanted } = await watched(9);
+    const { message } = wanted.authorization;
+    // The same payer, payee and amount by the token's own authorization: that one is paid.
+    const own = request(await authorize(chain, at(9), { to, value: message.permitted.amount }), {
+      relay: false,
+    });
+    await node.engine.settlement.accept(node.pool, own);
+    const { from, value, validAfter, validBefore, nonce, signature } = own.authorization;
+    // Answers whatever it is asked with yes, and moves nothing: the proxy says its word about it all the same.
+    const worthless = randomAddress();
+    await chain.testClient.setCode({ address: worthless, bytecode: "0x600160005260206000f3" });
+    const about = permit2Message(chain, at(9).address, { to });
+    about.permitted.token = worthless;
+    const badSignature = await signPermit2(chain, at(8), message);
+    const calls = [
+      // Not the payer's signature over it.
+      { target: EXACT_PROXY, callData: exactSettleData(message, badSignature) },
+      {
+        target: chain.usdc,
+        callData: encodeFunctionData({
+          abi: TOKEN_ABI,
+          functionName: "transferWithAuthorization",
+          args: [from, to, value, validAfter, validBefore, nonce, signature],
+        }),
+      },
+      {
+        target: EXACT_PROXY,
+        callData: exactSettleData(about, await signPermit2(chain, at(9), about)),
+      },
+    ];
+    const given = encodeFunctionData({
+      abi: PERMIT2_ABI,
+      functionName: "invalidateUnorderedNonces",
+      args: [message.nonce >> 8n, 1n << (message.nonce & 255n)],
+    });
+    const before = await balanceOf(to);
+    await chain.testClient.setIntervalMining({ interval: 0 });
+    const hashes = [
+      await chain.walletClient(stranger).sendTransaction({
+        to: MULTICALL3,
+        data: encodeFunctionData({
+          abi: multicall3Abi,
+          functionName: "aggregate3",
+          args: [calls.map((call) => ({ ...call, allowFailure: true }))],
+        }),
+        gas: 1_000_000n,
+      }),
+      await chain.walletClient(at(9)).sendTransaction({ to: PERMIT2, data: given, gas: 200_000n }),
+    ];
+    await chain.testClient.mine({ blocks: 1 });
+    await chain.testClient.setIntervalMining({ interval: 1 });
+    const [batch, last] = await Promise.all(
+      hashes.map((hash) => chain.publicClient.waitForTransactionReceipt({ hash })),
+    );
+    t.equal(batch?.blockNumber, last?.blockNumber, "one block");
+    t.ok(
+      batch?.logs.some(({ address }) => address.toLowerCase() === EXACT_PROXY.toLowerCase()),
+      "the proxy said its word",
+    );
+    t.equal(await balanceOf(to), before + 1_000n, "paid once");
+    t.match(await outcomeOf(own.id), { status: "settled", txHash: batch?.transactionHash });
     t.match(await outcomeOf(wanted.id), { status: "failed", reason: "permit2_invalid_nonce" });
   });
 

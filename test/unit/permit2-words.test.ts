@@ -230,6 +230,38 @@ for (const name of ["exact-permit2", "upto"] as const)
       "untouched",
     );
 
+    const used = log(mine.asset, [
+      toEventSelector("AuthorizationUsed(address,bytes32)"),
+      pad(mine.from),
+      random(32),
+    ]);
+    const byOwnSignature = [used, moved(mine), settledBy(address)];
+    t.equal(
+      fateIn({ logs: byOwnSignature, sent }, mine),
+      "untouched",
+      "the token's own authorization made that transfer",
+    );
+    const worthless = callOf(signed(name, { asset: random(20) }));
+    const plain = { to: mine.asset, data: "0xe3ee160e" as Hex };
+    t.equal(
+      fateIn({ logs: trace, sent: batch(sent, plain, worthless) }, mine),
+      "untouched",
+      "another token's settlement beside it may have said the word",
+    );
+    t.equal(
+      fateIn({ logs: trace, sent: batch(sent, { to: address, data: "0x12345678" }) }, mine),
+      "untouched",
+      "a call to the proxy that cannot be read",
+    );
+    const elsewhere = batch(sent);
+    // The same bytes, and the list they are said to hold is another one.
+    const moving = elsewhere.data.slice(0, 10) + pad("0x40").slice(2) + elsewhere.data.slice(74);
+    t.equal(
+      fateIn({ logs: trace, sent: { ...elsewhere, data: moving as Hex } }, mine),
+      "untouched",
+      "a batch whose list is not where it is looked for",
+    );
+
     const unclear = (shown: Shown): boolean => (scheme.unreadIn?.(shown, mine) ?? []).length > 0;
     const theirs = { to: random(20), data: sent.data };
     t.ok(unclear({ logs: trace, sent: theirs }), "through a contract of a stranger's");
@@ -237,6 +269,8 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.ok(unclear({ logs: trace, sent: batch(callOf(twin), theirs) }));
     t.notOk(unclear({ logs: trace, sent: callOf(twin) }), "the trace is another payment's");
     t.notOk(unclear({ logs: [moved(mine)], sent: theirs }), "no trace of the proxy");
+    t.notOk(unclear({ logs: byOwnSignature, sent: theirs }), "paid by another authorization");
+    t.ok(unclear({ logs: trace, sent: batch(sent, plain, worthless) }));
 
     const nonce = nonceOf(mine);
     const givenUp = (owner: string, mask: bigint): RpcLog =>

@@ -11,6 +11,7 @@ import { scriptedSeller } from "./scripted-seller.ts";
 
 interface ToldOffer {
   offer: number;
+  protocol: string;
   scheme: string | null;
   network: string | null;
   payTo: string | null;
@@ -235,6 +236,38 @@ t.test("the owner is asked for the cheapest that a person can lift", async (t) =
     body: { paid: true, payTo: STRANGER, amountPaid: "0.002" },
   });
   t.equal(await made.balanceOf(STRANGER), 2_000n);
+});
+
+t.test("the owner is not asked for what no order of theirs could number", async (t) => {
+  const asking = await createAgent(made, owner, { allowlist: [PAYEE] });
+  await made.chain.mint(asking.walletAddress, 1_000_000n);
+  const extra = { name: "USDC", version: "2", assetTransferMethod: "permit2" };
+  const byPermit2 = [
+    entry({ payTo: STRANGER, amount: "1000", extra }),
+    entry({
+      scheme: "upto",
+      payTo: STRANGER,
+      amount: "1000",
+      extra: { ...extra, assetTransferMethod: undefined, facilitatorAddress: newAddress() },
+    }),
+  ];
+  for (const first of byPermit2) {
+    sells(() => [first, entry({ payTo: STRANGER, amount: "2000" })]);
+    const call = { url, requestApproval: true };
+    t.match(await fetchAs(asking, call, `number ${String(first["scheme"])}`), {
+      status: 202,
+      body: { payee: STRANGER, amount: "0.002" },
+    });
+    sells(() => [first]);
+    const denied = { code: "recipient_not_allowed", approvable: false };
+    const alone = await fetchAs(asking, call, `alone ${String(first["scheme"])}`);
+    t.match(alone, { status: 403, body: { ...denied, detail: /No approval lifts .* Permit2/ } });
+    const quote = await fetchAs(asking, { url, dryRun: true });
+    t.match(quote.body["verdict"], { allowed: false });
+    t.notMatch(quote.text, /"liftable":true/);
+    sells(() => [first, entry({ payTo: STRANGER, amount: "900", extra })]);
+    t.notMatch((await fetchAs(asking, { url })).text, /"approvable":true/);
+  }
 });
 
 t.test("a limit that is reached between looking and reserving", async (t) => {

@@ -68,6 +68,15 @@ t.test("fetch by listing", async (t) => {
         { status: name === "asset" || name === "network" ? 403 : 200 },
         `${name}: a dry run shows it`,
       );
+      seller.script = {
+        terms: () => [seller.entry(over), seller.entry({ ...over, amount: "7000000" })],
+      };
+      const both = (await made.fetch({ listingId: id, dryRun: true })).body;
+      if (both["offers"]) {
+        t.match(both["offers"], [{}, { refused: { code: "listing_mismatch" } }]);
+        t.notMatch(both["explanation"], /would do/, "the other is no listing's either");
+      }
+      seller.script = { terms: () => seller.entry(over) };
       t.match(
         await made.fetch({ listingId: id }),
         { status: 403, body: { code: "listing_mismatch", blocked: true, paymentId: /^pay_/ } },

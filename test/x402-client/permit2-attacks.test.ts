@@ -1,8 +1,11 @@
 // Goal: no seller, stranger or changed row makes the wallet sign for another contract, allow more than its limits, or lose sight of what was signed.
+import { DatabaseError } from "pg";
 import t, { type Test } from "tap";
 import { encodeFunctionData, parseAbi, zeroAddress, type Address, type Hex } from "viem";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { Allowances, type AllowancesDeps } from "../../server/plugins/allowances/allowances.ts";
+import { isUnderWay } from "../../server/plugins/allowances/store.ts";
 import { createAgent } from "../helpers/owner.ts";
 import { ERC20_ABI, EXACT_PROXY, PERMIT2, UPTO_PROXY } from "../helpers/permit2.ts";
 import { until } from "../helpers/until.ts";
@@ -210,7 +213,7 @@ t.test("the allowance", async (t) => {
     const wanted = { count: 0n, deadline: BigInt(Math.floor(Date.now() / 1_000) + 60) };
     const sign = (scheme: object, value: bigint, more = {}) =>
       original(agent.id, payment(scheme), { ...wanted, value, ...more });
-    await t.rejects(sign({}, 1_000_001n), { code: "service_unavailable" }, "more than the day's");
+    t.equal((await sign({}, 1_000_001n)).value, 1_000_000n, "never more than the day's");
     await t.rejects(sign({}, 999n), { code: "service_unavailable" }, "less than the payment");
     await t.rejects(sign({ value: 100_001n }, 200_000n), { code: "service_unavailable" });
     await t.rejects(sign({ to: stranger.address }, 2_000n), "not on the list");
@@ -267,6 +270,37 @@ t.test("the allowance", async (t) => {
     t.equal((await allowances()).length - before, 1);
   });
 
+  await t.test("what was left open past its deadline asks for no allowance", async (t) => {
+    await lose(made, agent.walletAddress, 0n);
+    // Older than a day: the limits do not count it any more.
+    await database.pool.query(
+      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce, valid_before, created_at)
+       SELECT agent_id, 'pay_stuck', kind, 'submitted', chain_id, asset, counterparty, 900000, $2,
+              extract(epoch FROM now())::bigint - 90000, now() - interval '25 hours'
+         FROM payments WHERE agent_id = $1 LIMIT 1`,
+      [agent.id, `permit2:0x${"9".repeat(64)}`],
+    );
+    const answer = await made.fetch({ url: `${seller.url}&n=stuck` });
+    t.match(answer, { status: 200, body: { paid: true } }, JSON.stringify(answer.body));
+    await database.pool.query("DELETE FROM payments WHERE id = 'pay_stuck'");
+  });
+
+  await t.test("a raise that ends for nothing is not tried again and again", async (t) => {
+    await lose(made, agent.walletAddress, 0n);
+    const { length } = await allowances();
+    // The token takes them in order.
+    app.custody.signAllowance = (id, payment, wanted) =>
+      original(id, payment, { ...wanted, count: wanted.count + 5n });
+    const answer = await made.fetch({ url: `${seller.url}&n=futile` });
+    app.custody.signAllowance = original;
+    t.match(answer, {
+      status: 503,
+      body: { code: "service_unavailable", detail: /not raised in time \(The token refuses/ },
+    });
+    t.equal((await allowances()).length, length + 1);
+    t.match(await made.fetch({ url: `${seller.url}&n=after` }), { status: 200 });
+  });
+
   await t.test("the owner sees it, and archiving takes it back", async (t) => {
     const detail = async () =>
       (await app.inject({ url: `/api/agents/${agent.id}`, headers: made.owner.headers })).json<{
@@ -305,4 +339,33 @@ t.test("the allowance", async (t) => {
     });
     t.same(answer.json<{ allowances: unknown[] }>().allowances, []);
   });
+});
+
+t.test("many archived agents at once", async (t) => {
+  const one = { chainId: 1, asset: PAYEE, from: PAYEE, spender: PERMIT2 as Address };
+  const wallets = Array.from({ length: 30 }, (_, index) => ({ ...one, agentId: `agt_${index}` }));
+  const asked = { reads: 0, atOnce: 0, most: 0 };
+  const allowances = new Allowances({
+    store: {
+      newest: async () => undefined,
+      promised: async () => 0n,
+      toRevoke: async () => wallets,
+    },
+    read: async () => {
+      asked.reads += 1;
+      asked.most = Math.max(asked.most, (asked.atOnce += 1));
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      asked.atOnce -= 1;
+      return { atomic: 0n, count: 0n, isThere: true, blockNumber: 1n, timestampSeconds: 1n };
+    },
+  } as Pick<AllowancesDeps, "read" | "store"> as AllowancesDeps);
+  await allowances.revokeArchived();
+  t.equal(asked.reads, 30);
+  t.ok(asked.most > 1 && asked.most < 30, `${asked.most} at once`);
+  await allowances.revokeArchived();
+  t.equal(asked.reads, 30, "what was seen at zero is not asked every minute");
+  const violation = (constraint: string) =>
+    Object.assign(new DatabaseError("no", 1, "error"), { code: "23505", constraint });
+  t.ok(isUnderWay(violation("settlements_one_allowance_idx")));
+  t.notOk(isUnderWay(violation("settlements_pkey")), "another index says something else");
 });

@@ -53,9 +53,15 @@ export interface AllowancesDeps {
   ): Promise<AllowanceState>;
   store: {
     newest(args: { agentId: string; chainId: number }): Promise<Raise | undefined>;
-    /** What is open for contracts that take by an allowance, and what they took after this block. */
-    promised(args: { agentId: string; chainId: number; afterBlock: bigint }): Promise<bigint>;
-    toRevoke(): Promise<(WalletRef & { agentId: string })[]>;
+    /** What is open for contracts that take by an allowance and may be taken after this block, and what they took after it. */
+    promised(args: {
+      agentId: string;
+      chainId: number;
+      afterBlock: bigint;
+      atSeconds: bigint;
+    }): Promise<bigint>;
+    /** Those archived last first. */
+    toRevoke(): Promise<(WalletRef & { agentId: string; spender: Address })[]>;
   };
   /** What the agent's limits still allow today, what is reserved taken off. */
   leftOfDay(agentId: string): Promise<bigint>;
@@ -78,7 +84,6 @@ export interface AllowancesDeps {
     acceptedBlock: bigint;
   }): Promise<string | undefined>;
   wait(id: string, timeoutMs: number): Promise<SettlementOutcome>;
-  spenders: readonly Address[];
   /** How long a payment waits for its allowance. */
   waitMs: number;
   nowSeconds(): bigint;
@@ -89,8 +94,16 @@ export interface AllowancesDeps {
 /** Of a permit. The token takes it no longer, and then another can be signed. */
 const PERMIT_SECONDS = 120n;
 
+/** What is left to take back of many agents that were archived together. */
+const REVOKED_AT_ONCE = 8;
+/** A permit that somebody kept could still raise it: then it is looked at again, long after it was last good. */
+const ZERO_MS = 3_600_000;
+const MAX_ZEROS = 100_000;
+
 export class Allowances {
   readonly #deps: AllowancesDeps;
+  /** When an archived agent's allowance was last seen at zero: losing this costs a look each. */
+  readonly #zeroAtMs = new Map<string, number>();
 
   constructor(deps: AllowancesDeps) {
     this.#deps = deps;
@@ -104,6 +117,7 @@ export class Allowances {
     const deps = this.#deps;
     const until = performance.now() + deps.waitMs;
     const { chainId } = authorization;
+    let raised: { id: string; count: bigint } | undefined;
     for (;;) {
       const newest = await deps.store.newest({ agentId, chainId });
       if (newest?.isOpen === true) {
@@ -119,9 +133,12 @@ export class Allowances {
           });
         // After the chain was read: what was taken before is gone from the allowance, what was taken since is in here.
         const afterBlock = state.blockNumber;
-        const promised = await deps.store.promised({ agentId, chainId, afterBlock });
+        const atSeconds = state.timestampSeconds;
+        const promised = await deps.store.promised({ agentId, chainId, afterBlock, atSeconds });
         if (state.atomic >= promised) return;
-        if (performance.now() < until) await this.#raise(payment, state, promised);
+        // Over, and the token has taken no permit since: another one now would end as this did.
+        if (raised?.count === state.count) throw notInTime(await deps.wait(raised.id, 0));
+        if (performance.now() < until) raised = await this.#raise(payment, state, promised);
       }
       if (performance.now() >= until) throw notInTime();
     }
@@ -132,35 +149,59 @@ export class Allowances {
     { agentId, authorization, cover }: Covered,
     state: AllowanceState,
     promised: bigint,
-  ): Promise<void> {
+  ): Promise<{ id: string; count: bigint } | undefined> {
     const deps = this.#deps;
     const value = promised + (await deps.leftOfDay(agentId));
     const terms = { value, count: state.count, deadline: this.#deadline(state) };
     const signed = await deps.custody.signAllowance(agentId, { authorization, cover }, terms);
+    // The limits are lower than they were when the rest was promised: it must end first.
+    if (signed.value < promised) throw notInTime();
     await deps.fault("permit-signed");
-    await deps.accept({ agentId, authorization: signed, acceptedBlock: state.blockNumber });
+    const acceptedBlock = state.blockNumber;
+    const id = await deps.accept({ agentId, authorization: signed, acceptedBlock });
     await deps.fault("permit-sent");
+    return id === undefined ? undefined : { id, count: state.count };
   }
 
   /** Of agents that are archived; what cannot be done now is done the next time. */
   async revokeArchived(): Promise<void> {
-    const { store, spenders, log } = this.#deps;
-    for (const { agentId, ...wallet } of await store.toRevoke())
-      for (const spender of spenders)
-        await this.#revoke(agentId, wallet, spender).catch((err: unknown) =>
-          log.warn({ err, agentId, spender }, "an allowance is not revoked yet"),
-        );
+    const { store, log } = this.#deps;
+    const left = (await store.toRevoke())
+      .map((one) => ({ ...one, key: `${one.agentId} ${one.chainId} ${one.spender}` }))
+      .filter(({ key }) => {
+        const atMs = this.#zeroAtMs.get(key);
+        return atMs === undefined || performance.now() - atMs >= ZERO_MS;
+      });
+    for (let from = 0; from < left.length; from += REVOKED_AT_ONCE)
+      await Promise.all(
+        left
+          .slice(from, from + REVOKED_AT_ONCE)
+          .map(async ({ agentId, spender, key, ...wallet }) => {
+            try {
+              if (await this.#isRevoked(agentId, wallet, spender)) this.#rememberZero(key);
+            } catch (err) {
+              log.warn({ err, agentId, spender }, "an allowance is not revoked yet");
+            }
+          }),
+      );
   }
 
-  async #revoke(agentId: string, wallet: WalletRef, spender: Address): Promise<void> {
+  #rememberZero(key: string): void {
+    if (this.#zeroAtMs.size >= MAX_ZEROS) this.#zeroAtMs.clear();
+    this.#zeroAtMs.set(key, performance.now());
+  }
+
+  /** True where there is nothing to take back; else it is on its way to be. */
+  async #isRevoked(agentId: string, wallet: WalletRef, spender: Address): Promise<boolean> {
     const deps = this.#deps;
     const newest = await deps.store.newest({ agentId, chainId: wallet.chainId });
-    if (newest?.isOpen === true) return;
+    if (newest?.isOpen === true) return false;
     const state = await deps.read(wallet, spender, { notBefore: newest?.blockNumber ?? 0n });
-    if (state.atomic === 0n) return;
+    if (state.atomic === 0n) return true;
     const terms = { spender, count: state.count, deadline: this.#deadline(state) };
     const authorization = await deps.custody.signRevocation(agentId, wallet, terms);
     await deps.accept({ agentId, authorization, acceptedBlock: state.blockNumber });
+    return false;
   }
 
   #deadline({ timestampSeconds }: AllowanceState): bigint {
@@ -170,8 +211,9 @@ export class Allowances {
   }
 }
 
-const notInTime = (): ApiError =>
-  new ApiError("service_unavailable", {
-    detail:
-      "The wallet's allowance for the contract this payment goes through was not raised in time. Nothing was paid; ask again.",
+const notInTime = (ended?: SettlementOutcome): ApiError => {
+  const why = ended && "message" in ended ? ` (${ended.message})` : "";
+  return new ApiError("service_unavailable", {
+    detail: `The wallet's allowance for the contract this payment goes through was not raised in time${why}. Nothing was paid; ask again.`,
   });
+};

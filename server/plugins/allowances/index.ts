@@ -5,7 +5,7 @@ import { newId } from "../../core/ids.ts";
 import { readMany } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import { ApiError } from "../../errors.ts";
-import { allowanceCall, paymentSchemeOf, permitsCall, SPENDERS } from "../../schemes/index.ts";
+import { allowanceCall, paymentSchemeOf, permitsCall } from "../../schemes/index.ts";
 import type { Limits } from "../guardrails/types.ts";
 import { gasRefusals } from "../settlement/gas-store.ts";
 import { Allowances, type AllowanceFault, type AllowancesDeps } from "./allowances.ts";
@@ -74,7 +74,6 @@ export default fp(
         }
       },
       wait: (id, timeoutMs) => settlement.wait(id, timeoutMs),
-      spenders: SPENDERS,
       waitMs: app.config.settleWaitMs,
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1_000)),
       fault: async (point) => faults.at?.(point),

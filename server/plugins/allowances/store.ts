@@ -1,6 +1,7 @@
 /** Allowances as rows: the permits a wallet has signed, and what is promised to the contracts that take by them. */
+import { DatabaseError } from "pg";
 import type { Address } from "viem";
-import { sqlState, type Sql } from "../../infra/db/pool.ts";
+import type { Sql } from "../../infra/db/pool.ts";
 import type { Raise, WalletRef } from "./allowances.ts";
 
 export async function newestRaise(
@@ -17,20 +18,21 @@ export async function newestRaise(
   return rows[0];
 }
 
-/** A maximum counts as such as long as it is open. */
+/** A maximum counts as such as long as it is open. What was too late for this block is too late for all that follow. */
 export async function promisedByAllowance(
   sql: Sql,
-  args: { agentId: string; chainId: number; afterBlock: bigint },
+  args: { agentId: string; chainId: number; afterBlock: bigint; atSeconds: bigint },
 ): Promise<bigint> {
   // SQL: one snapshot of what is open and of what has ended since the chain was read.
   const { rows } = await sql.query<{ sum: bigint }>({
     name: "promised-by-allowance",
     text: `SELECT coalesce((SELECT sum(o.amount) FROM payments o
-                            WHERE o.agent_id = $1 AND o.chain_id = $2 AND o.outstanding AND o.nonce ^@ 'permit2:'), 0)
+                            WHERE o.agent_id = $1 AND o.chain_id = $2 AND o.outstanding AND o.nonce ^@ 'permit2:'
+                              AND o.valid_before > $4), 0)
                 + coalesce((SELECT sum(s.amount) FROM payments s
                             WHERE s.agent_id = $1 AND s.chain_id = $2 AND s.block_number > $3 AND s.status = 'settled'
                               AND s.kind <> 'incoming' AND s.nonce ^@ 'permit2:'), 0) AS sum`,
-    values: [args.agentId, args.chainId, String(args.afterBlock)],
+    values: [args.agentId, args.chainId, String(args.afterBlock), String(args.atSeconds)],
   });
   return rows[0]?.sum ?? 0n;
 }
@@ -38,25 +40,27 @@ export async function promisedByAllowance(
 /** Wallets of agents archived lately that gave an allowance and have not taken it back. */
 export async function archivedWithAllowance(
   sql: Sql,
-): Promise<(WalletRef & { agentId: string })[]> {
-  // SQL: the newest row of each wallet.
+): Promise<(WalletRef & { agentId: string; spender: Address })[]> {
+  // SQL: the newest row of each wallet and contract.
   const { rows } = await sql.query<{
     agentId: string;
     from: Address;
     chainId: bigint;
     asset: Address;
+    spender: Address;
   }>(
-    `SELECT a.id AS "agentId", s.from_address AS "from", s.chain_id AS "chainId", s.asset
+    `SELECT a.id AS "agentId", s.from_address AS "from", s.chain_id AS "chainId", s.asset,
+            s.to_address AS spender
        FROM agents a, LATERAL (
-         SELECT DISTINCT ON (o.chain_id) o.* FROM settlements o WHERE o.agent_id = a.id AND o.kind = 'allowance'
-          ORDER BY o.chain_id, o.created_at DESC) AS s
+         SELECT DISTINCT ON (o.chain_id, o.to_address) o.* FROM settlements o WHERE o.agent_id = a.id AND o.kind = 'allowance'
+          ORDER BY o.chain_id, o.to_address, o.created_at DESC) AS s
       WHERE a.status = 'archived' AND a.archived_at > now() - interval '30 days'
-        AND NOT (s.status = 'settled' AND s.value = 0)`,
+        AND NOT (s.status = 'settled' AND s.value = 0)
+      ORDER BY a.archived_at DESC`,
   );
   return rows.map((row) => ({ ...row, chainId: Number(row.chainId) }));
 }
 
-const UNIQUE_VIOLATION = "23505";
-
 /** This wallet has a permit under way already: refused by the index that allows one. */
-export const isUnderWay = (error: unknown): boolean => sqlState(error) === UNIQUE_VIOLATION;
+export const isUnderWay = (error: unknown): boolean =>
+  error instanceof DatabaseError && error.constraint === "settlements_one_allowance_idx";

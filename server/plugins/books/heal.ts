@@ -57,11 +57,18 @@ export interface PatienceTimes {
   absentMs: number;
   /** Between two looks at logs that may have come late. */
   lookBackMs: number;
+  /** Between two looks at differences that may be over. */
+  recheckMs: number;
 }
 
 /** Since when something has been so, in this process. */
 export class Patience {
-  readonly times: PatienceTimes = { openMs: 15_000, absentMs: 30_000, lookBackMs: 15_000 };
+  readonly times: PatienceTimes = {
+    openMs: 15_000,
+    absentMs: 30_000,
+    lookBackMs: 15_000,
+    recheckMs: 30_000,
+  };
   readonly #since = new Map<string, number>();
 
   isOver(key: string, ms: number): boolean {
@@ -247,7 +254,8 @@ async function proveUnexplained(deps: HealDeps, { transfer }: Finding): Promise<
   const receipt = transfer && (await deps.receipt(transfer.txHash));
   if (!receipt || !isUnexplained(transfer, readReceiptLogs(receipt, deps.asset))) return "wait";
   const makers = await deps.mayHaveMade(transfer);
-  // The engine asks the contract which of them it was, and knows by the time the open ones have run out.
+  // The engine asks the contract which of them it was. Where that cannot be said by the time they have run out, the
+  // transfer is a difference: the books of all other wallets must go on.
   if (makers.some(({ isOpen }) => isOpen)) return "wait";
   return makers.length > 0 ? "fine" : async () => false;
 }

@@ -50,6 +50,8 @@ const explained =
   (chain: ChainClient, wallets: readonly Address[]) => (logs: walletLogs.WalletLog[]) =>
     withUses(chain, logs, unexplainedIn(logs, new Set(wallets)));
 const LEASE_SECONDS = 30;
+/** From the deadline at a final block: what the engine has for the rounds in which it proves what became of a payment. */
+const PROOF_MS = 60_000;
 const FIRST_LOOK_MS = 3_000;
 const MIN_POLL_MS = 1_000;
 const MAX_POLL_MS = 10_000;
@@ -132,6 +134,7 @@ export default fp(
         if (found) receipts.set(hash, found);
         return found;
       };
+      const proofSeconds = (network.confirmations * network.blockTimeMs + PROOF_MS) / 1_000;
       const healing: HealDeps = {
         ...key,
         receipt: (hash) => readReceipt(rpc, hash),
@@ -142,7 +145,7 @@ export default fp(
         finalize: (outcomes) => finalizeSettlements(app.pool, chainId, outcomes),
         row: async (authorization) =>
           (await store.readRows(app.pool, key, [authorization])).get(keyOf(authorization)),
-        mayHaveMade: (transfer) => store.findMakers(app.pool, key, transfer),
+        mayHaveMade: (transfer) => store.findMakers(app.pool, key, transfer, proofSeconds),
         found: (payment) => store.insertFound(app.pool, { ...payment, ...key }),
         note: (finding) => store.insertDifference(app.prisma, chainId, finding),
         healed: (finding) => store.healDifference(app.prisma, chainId, finding),
@@ -201,6 +204,7 @@ export default fp(
           }));
         },
         recheck: async () => {
+          await store.healExplained(app.pool, chainId);
           for (const open of await store.readOpenOnRows(app.prisma, chainId)) {
             const [from = "", ...rest] = open.key.split(":");
             const nonce = rest.join(":");

@@ -54,7 +54,6 @@ const REWIND = 2_000n;
 const MAX_RANGES_PER_PASS = 20;
 /** Rows of one span that are held against the chain at once. */
 const MAX_CLAIMS = 10_000;
-const RECHECK_MS = 30_000;
 
 export class BookReader {
   readonly #deps: ReaderDeps;
@@ -96,7 +95,7 @@ export class BookReader {
     }
     if (next <= safe) return true;
     if (performance.now() >= this.#lookBackAtMs) await this.#lookBack(safe);
-    if (performance.now() - this.#recheckedMs > RECHECK_MS) {
+    if (performance.now() - this.#recheckedMs > this.#deps.patience.times.recheckMs) {
       this.#recheckedMs = performance.now();
       await this.#deps.recheck();
     }

@@ -86,21 +86,52 @@ export async function readRows(
   return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
-/** Authorizations that no event names, and that may have made this transfer. */
+/**
+ * Authorizations that no event names, and that may have made this transfer: settled by it, or accepted before it and open
+ * for so little longer than they are valid that the engine may still prove them.
+ */
 export async function findMakers(
   sql: Sql,
   { chainId, asset }: CursorKey,
-  transfer: { from: string; to: string; amountAtomic: bigint; txHash: string },
+  transfer: { from: string; to: string; amountAtomic: bigint; txHash: string; blockNumber: bigint },
+  proofSeconds: number,
 ): Promise<{ isOpen: boolean }[]> {
   // SQL: by the prefix of the nonce, and of the terms the maximum.
   const { rows } = await sql.query<{ isOpen: boolean }>(
     `SELECT status IN ('queued', 'submitted') AS "isOpen" FROM settlements
       WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce ^@ 'permit2:' AND to_address = $4
-        AND (status IN ('queued', 'submitted') AND $5 <= value
+        AND (status IN ('queued', 'submitted') AND (value = $5 OR terms ? 'maximum' AND $5 < value)
+               AND coalesce(accepted_block, 0) <= $7
+               AND valid_before > extract(epoch FROM clock_timestamp()) - $8
              OR status = 'settled' AND tx_hash = $6 AND value = $5)`,
-    [transfer.from, chainId, asset, transfer.to, String(transfer.amountAtomic), transfer.txHash],
+    [
+      transfer.from,
+      chainId,
+      asset,
+      transfer.to,
+      String(transfer.amountAtomic),
+      transfer.txHash,
+      String(transfer.blockNumber),
+      proofSeconds,
+    ],
   );
   return rows;
+}
+
+/** Transfers that nothing explained, and payments do that were proven later: as many as there are. */
+export async function healExplained(sql: Sql, chainId: number): Promise<void> {
+  // SQL: differences counted against the payments that are in their transactions.
+  await sql.query(
+    `UPDATE ledger_differences d SET healed_at = clock_timestamp()
+       FROM (SELECT *, row_number() OVER (PARTITION BY tx_hash, detail->>'to', detail->>'amount' ORDER BY healed_at, key) AS place
+               FROM ledger_differences WHERE chain_id = $1 AND kind = 'transfer_unknown') AS o
+      WHERE d.chain_id = $1 AND d.kind = o.kind AND d.key = o.key AND d.healed_at IS NULL
+        AND o.place <= (SELECT count(*) FROM settlements s
+                         WHERE s.chain_id = $1 AND s.status = 'settled' AND s.block_number = o.block_number
+                           AND s.tx_hash = o.tx_hash AND s.agent_id = o.agent_id AND s.nonce ^@ 'permit2:'
+                           AND s.to_address = o.detail->>'to' AND s.value = (o.detail->>'amount')::numeric)`,
+    [chainId],
+  );
 }
 
 /** No key's address: leases of other work live beside the lanes. */

@@ -143,22 +143,23 @@ export class Covers {
 
   /**
    * The wallet, if the policy in force covers this payment, which it must (an approval lifts limits, and an allowance is
-   * held to them), and an allowance that is enough for it is no more than a day's.
+   * held to them), and the allowance: what is wanted, and no more than a day's, which must be enough for it.
    */
   async checkAllowance(
     { agentId, authorization, cover }: Asked,
-    allowance: { value: bigint; deadline: bigint },
-  ): Promise<Sealed> {
+    wanted: { value: bigint; deadline: bigint },
+  ): Promise<{ wallet: Sealed; value: bigint }> {
     if (cover.kind !== "policy")
       throw new NotSignedFor(`agent ${agentId}: an allowance is for what its policy covers`);
     const paidAt = { agentId, payee: authorization.to.toLowerCase(), site: cover.site ?? "" };
     const { wallet, verified } = await this.#policyOf(await this.load(paidAt), paidAt);
     assertCovered(wallet, verified, { authorization, site: cover.site });
-    const { value, deadline } = allowance;
-    if (value > verified.mostOfDayAtomic || value < authorization.value) throw changedMeanwhile();
-    if (deadline > wallet.nowSeconds + MAX_PERMIT_SECONDS)
+    const { mostOfDayAtomic } = verified;
+    const value = wanted.value < mostOfDayAtomic ? wanted.value : mostOfDayAtomic;
+    if (value < authorization.value) throw changedMeanwhile();
+    if (wanted.deadline > wallet.nowSeconds + MAX_PERMIT_SECONDS)
       throw new CustodyError("an allowance that could be given so late is not signed");
-    return wallet;
+    return { wallet, value };
   }
 
   /** The wallet, if the policy in force lets it pay this payee at this site; nothing is paid by it. */

@@ -186,7 +186,7 @@ export class Vault implements KeyVault {
 
   /**
    * Lets the contract that a payment goes through take money of this wallet: only together with such a payment, which is
-   * checked as for its own signature, and for no more than the limits the owner signed.
+   * checked as for its own signature, and for no more than the limits the owner signed, whatever was asked for.
    */
   async signAllowance(
     agentId: string,
@@ -198,12 +198,13 @@ export class Vault implements KeyVault {
     assertWellFormed(authorization);
     const { spender } = paymentSchemeOf(authorization);
     if (spender === undefined) throw new CustodyError("this payment needs no allowance");
-    const wallet = await this.#deps.covers.checkAllowance(
+    const { wallet, value } = await this.#deps.covers.checkAllowance(
       { agentId, authorization: atItsMost(authorization), cover },
       wanted,
     );
     assertOwn(wallet, authorization);
-    return this.#signPermit(wallet, { ...wanted, network, owner: wallet.address, spender });
+    const { address: owner } = wallet;
+    return this.#signPermit(wallet, { ...wanted, value, network, owner, spender });
   }
 
   /** Takes such an allowance back: that needs nobody's word. */
@@ -213,7 +214,7 @@ export class Vault implements KeyVault {
     wanted: Pick<AllowanceWanted, "spender" | "count" | "deadline">,
   ): Promise<SignedAuthorization> {
     const network = this.#networkOf(key);
-    if (!SPENDERS.includes(wanted.spender))
+    if (!SPENDERS.some((one) => one.toLowerCase() === wanted.spender.toLowerCase()))
       throw new CustodyError(`${wanted.spender} never had an allowance`);
     const wallet = await this.#deps.covers.load({ agentId, payee: "", site: "" });
     return this.#signPermit(wallet, { ...wanted, network, owner: wallet.address, value: 0n });

@@ -24,7 +24,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { Fields, Scheme } from "../../schemes/scheme.ts";
 import type { Answer } from "./idempotency.ts";
-import { notLiftable, numberOf, refusalOf, type PrescribedDeps } from "./prescribed.ts";
+import { heldToNumber, numberOf, refusalOf, type PrescribedDeps } from "./prescribed.ts";
 
 /** The agent that pays, as authentication found it. */
 export interface Payer {
@@ -133,11 +133,13 @@ export class AgentReserve {
         return decided;
       },
     );
-    // The owner's word is for one use of one nonce of the token's own: it cannot be given for another contract's.
-    const mayAsk = request.requestApproval && scheme.noncePrefix === undefined;
-    if (reserved.kind === "denied" && request.nonce !== undefined) return notLiftable(reserved);
-    if (reserved.kind === "denied" && reserved.liftable && mayAsk)
-      return { kind: "asked", body: await this.#ask(request, reserved) };
+    if (reserved.kind === "denied") {
+      const error = heldToNumber(request, reserved.error);
+      const liftable = reserved.liftable && error === reserved.error;
+      if (liftable && request.requestApproval)
+        return { kind: "asked", body: await this.#ask(request, reserved) };
+      return { kind: "denied", error };
+    }
     if (reserved.kind !== "reserved") return reserved;
     const { approval } = reserved.snapshot;
     return {
@@ -196,7 +198,11 @@ export class AgentReserve {
 
   /** The verdict a payment would get now; nothing is reserved, signed or written. */
   async evaluate(request: PayRequest): Promise<Verdict> {
-    return this.#deps.guardrails.evaluate(await this.#withBalance(request));
+    const verdict = await this.#deps.guardrails.evaluate(await this.#withBalance(request));
+    const error = verdict.error && heldToNumber(request, verdict.error);
+    if (error === verdict.error) return verdict;
+    const trace = verdict.trace.map(({ liftable: _, ...told }) => told);
+    return { ...verdict, error, trace };
   }
 
   /** Throws where nothing can be paid on this chain now. */

@@ -4,7 +4,7 @@ import type { Address, Hex } from "viem";
 import type { AuthorizationRef } from "../../core/authorization.ts";
 import { ApiError } from "../../errors.ts";
 import type { Scheme } from "../../schemes/scheme.ts";
-import type { ReserveRequest, ReserveResult, TargetRefusal } from "../guardrails/types.ts";
+import type { ReserveRequest, TargetRefusal } from "../guardrails/types.ts";
 
 export interface PrescribedDeps {
   /** Whether the chain has this authorization already, used or canceled. */
@@ -37,13 +37,25 @@ export async function refusalOf(
   return isUsed ? { code: "challenge_already_used" } : undefined;
 }
 
-type Denied = Extract<ReserveResult, { kind: "denied" }>;
+interface Numbering {
+  nonce?: Hex;
+  scheme?: Pick<Scheme, "noncePrefix">;
+}
 
-/** An approval is an order for the one authorization that it numbers itself. */
-export function notLiftable(denied: Denied): Denied {
-  if (!denied.liftable) return denied;
-  const { code, message, headers, extra } = denied.error;
-  const detail = `${message} No approval lifts this: the seller asks by MPP, which prescribes the authorization's number.`;
-  const error = new ApiError(code, { detail, headers, extra: { ...extra, approvable: false } });
-  return { ...denied, error, liftable: false };
+/** An approval is an order for the one authorization that it numbers itself: why it can number none of this payment. */
+function whyNotNumbered({ nonce, scheme }: Numbering): string | undefined {
+  if (nonce !== undefined)
+    return "the seller asks by MPP, which prescribes the authorization's number";
+  if (scheme?.noncePrefix !== undefined)
+    return "it would be paid through Permit2, whose numbers are not the token's own";
+  return undefined;
+}
+
+/** A denial of it: told as one that the owner may lift only where an order could be good for it. */
+export function heldToNumber(request: Numbering, denial: ApiError): ApiError {
+  const why = whyNotNumbered(request);
+  if (why === undefined || denial.extra["approvable"] !== true) return denial;
+  const { code, message, headers, extra } = denial;
+  const detail = `${message} No approval lifts this: ${why}.`;
+  return new ApiError(code, { detail, headers, extra: { ...extra, approvable: false } });
 }

@@ -114,16 +114,18 @@ async function outcomeAt(
         unread.push({ ...found, fate: "paid", charged });
   }
   if (!isWhole) return undefined;
-  // A wallet of ours signed this once, and its contract moves nothing else by it: money that left this way was this.
-  // Of several nobody could say which, and of none that it did not happen.
-  if (record.agent_id !== null && scheme.unreadIn)
-    return unread.length === 1 && unread[0] ? outcomeOfUse(record, unread[0], true) : undefined;
+  // A wallet of ours signed this once, and its contract moves nothing else by it: money that left this way was this, or
+  // one of those it looks like. Of none nobody could say that it did not happen.
+  const isAgents = record.agent_id !== null && scheme.unreadIn !== undefined;
+  const share = isAgents ? await shareOf(ctx, record, block.number, unread) : undefined;
+  if (share) return outcomeOfUse(record, share, true);
   if (unread[0]) {
     const { transactionHash: hash } = unread[0].receipt;
     const message = "a payment was relayed in a way that does not prove it; it stays unknown";
     ctx.log.error({ settlement: record.id, hash }, message);
     return undefined;
   }
+  if (isAgents) return undefined;
   if (depthOf(head, block.number) < ctx.network.confirmations) return undefined;
   return {
     ...keyOf(record),
@@ -133,6 +135,36 @@ async function outcomeAt(
     reason: scheme.reasonUsed,
     message: `Something else used the nonce up in block ${block.number}.`,
   };
+}
+
+/**
+ * Of traces that cannot be told apart, the one that is taken for this payment's: only where as many payments of ours
+ * were used in that block. The smallest is then the smallest maximum's, and so on, whoever of them is asked first.
+ */
+async function shareOf(
+  ctx: EngineContext,
+  record: SettlementRecord,
+  block: bigint,
+  unread: readonly Finding[],
+): Promise<Finding | undefined> {
+  const alike = await ctx.watched.usesAlike(ctx.pool, record, block);
+  const left = unread.toSorted((a, b) => Number((a.charged ?? 0n) - (b.charged ?? 0n)));
+  const isOpen = ({ status }: SettlementRecord) => status === "queued" || status === "submitted";
+  for (const { tx_hash, value } of alike.filter((one) => !isOpen(one))) {
+    const itsOwn = left.findIndex(
+      ({ receipt, charged }) => receipt.transactionHash === tx_hash && charged === value,
+    );
+    if (itsOwn !== -1) left.splice(itsOwn, 1);
+  }
+  const open = alike.filter(isOpen);
+  const refs = open.map(authorizationOf);
+  const [before, after] = await Promise.all(
+    [block - 1n, block].map((at) => ctx.reads.readAuthorizationStates(ctx.rpc, refs, at)),
+  );
+  if ([...(before ?? []), ...(after ?? [])].includes(undefined)) return undefined;
+  const used = open.filter((_, index) => after?.[index] === true && before?.[index] === false);
+  const mine = used.findIndex(({ nonce }) => nonce === record.nonce);
+  return left.length === used.length ? left[mine] : undefined;
 }
 
 /** Used before it was presented here: a replay, which must not unlock a second resource. */

@@ -41,6 +41,24 @@ const columnsOf = (record: SettlementRecord) => [
 ];
 const text = (value: bigint | null): string | null => (value === null ? null : String(value));
 
+/** This one and those that would leave the same trace: open, or told as paid in this block. By what may move. */
+export async function usesAlike(
+  sql: Sql,
+  record: SettlementRecord,
+  block: bigint,
+): Promise<SettlementRecord[]> {
+  const { rows } = await sql.query<SettlementRecord>(
+    `SELECT s.* FROM settlements s
+       JOIN settlements r ON r.from_address = $1 AND r.chain_id = $2 AND r.asset = $3 AND r.nonce = $4
+      WHERE s.from_address = $1 AND s.chain_id = $2 AND s.asset = $3 AND s.to_address = r.to_address
+        AND s.terms->>'scheme' = r.terms->>'scheme' AND (s.value = r.value OR s.terms ? 'maximum')
+        AND (s.status IN ('queued', 'submitted') OR s.status = 'settled' AND s.block_number = $5)
+      ORDER BY coalesce((s.terms->>'maximum')::numeric, s.value), s.nonce`,
+    [...columnsOf(record), String(block)],
+  );
+  return rows;
+}
+
 /** Paid by others' transactions that are deep enough to be final now. */
 export async function unfinalByOthers(
   sql: Sql,

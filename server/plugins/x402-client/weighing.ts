@@ -60,7 +60,11 @@ export function choosePayable(
   const detail = `The live terms differ from the listing's. ${breaches[0] ?? ""}`.trim();
   const refusal: TargetRefusal = { code: "listing_mismatch", detail };
   const live = chooseTerms(offer, options);
-  return live.ok ? { choice: { ...live, ranked: [live.ranked[0]] }, refusal } : { refusal };
+  if (!live.ok) return { refusal };
+  const [first] = live.ranked;
+  // Each with what keeps it from the listing; the one that is judged instead as it is.
+  const offers = choice.offers.map((one) => (one.place === first.place ? first : one));
+  return { choice: { ...live, offers, ranked: [first] }, refusal };
 }
 
 /** More than any honest seller has of what we could pay: each costs a round trip. */
@@ -169,13 +173,14 @@ export function toldOffers(
   chosen?: ChosenTerms,
 ) {
   return offers.map(({ place, terms, payable, refused }) => {
-    const scheme = findScheme(terms.scheme, terms.extra);
+    const scheme = findScheme(terms.scheme, terms.extra, terms.protocol);
     const network = findNetwork(terms.network, networks);
     const payTo = parseAddress(terms.payTo);
     const isUsdc = network?.usdc.address.toLowerCase() === terms.asset.toLowerCase();
     const amountAtomic = isUsdc ? parseAtomic(terms.amount) : undefined;
     return {
       offer: place,
+      protocol: terms.protocol,
       scheme: scheme?.name ?? null,
       network: network?.id ?? null,
       payTo: payTo.ok ? getAddress(payTo.address) : null,
@@ -194,7 +199,7 @@ export function explained(offers: readonly ReadOffer[], chosen: ChosenTerms): st
     if (refused) return `Offer ${place} refused (${refused.code}):${most} ${refused.detail}`;
     return payable === chosen
       ? `Offer ${place} chosen: the cheapest that policy and balance allow.`
-      : `Offer ${place} would do, and comes after in price, network or order.`;
+      : `Offer ${place} would do, and comes after in price, network, in whether it can be canceled, or in order.`;
   });
 }
 

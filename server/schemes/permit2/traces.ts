@@ -23,6 +23,7 @@ const SETTLED = new Set<Hex>([
   toEventSelector("Settled()"),
   toEventSelector("SettledWithPermit()"),
 ]);
+const AUTHORIZATION_USED = toEventSelector("AuthorizationUsed(address,bytes32)");
 const INVALIDATED = toEventSelector("UnorderedNonceInvalidation(address,uint256,uint256)");
 const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
 const isAt = (log: RpcLog, address: string): boolean =>
@@ -79,10 +80,12 @@ export function paidIn(
   return undefined;
 }
 
-const isReadable =
-  (proxy: Proxy, asset: string) =>
-  ({ target }: ContractCall): boolean =>
-    isSame(target, proxy.address) || isSame(target, asset);
+/** Of the proxy's calls those that spend this token: its word about another may be read as one about this. */
+const isReadable = (proxy: Proxy, asset: string) => {
+  const token = addressWord(asset);
+  return (call: ContractCall): boolean =>
+    isSame(call.target, asset) || spentBy(call, proxy)?.trace.slice(0, WORD) === token;
+};
 
 /** What left its trace where the calls cannot be read, or where several would have left it. */
 export function unreadIn(
@@ -166,7 +169,10 @@ export function useBehind(
   return undefined;
 }
 
-/** The token's transfer, and then the proxy's word: what moved each time. */
+/**
+ * The token's transfer, and then the proxy's word: what moved each time. What an authorization of the token's own moved is
+ * that payment alone: the token names it right before its transfer.
+ */
 function tracesIn(
   logs: readonly RpcLog[],
   { asset, from, to }: Pick<ExpectedTransfer, "asset" | "from" | "to">,
@@ -174,8 +180,14 @@ function tracesIn(
 ): bigint[] {
   const moved: bigint[] = [];
   let last: RpcLog | undefined;
+  let authorizer: Hex | undefined;
   for (const log of logs) {
-    if (isAt(log, asset) && log.topics[0] === TRANSFER) last = log;
+    const [event, first] = log.topics;
+    if (isAt(log, asset) && event === AUTHORIZATION_USED) authorizer = first;
+    if (isAt(log, asset) && event === TRANSFER) {
+      last = first === authorizer ? undefined : log;
+      authorizer = undefined;
+    }
     if (!isAt(log, proxy.address) || !SETTLED.has(log.topics[0] ?? "0x")) continue;
     const isExpected =
       last?.topics[1]?.toLowerCase() === topicOf(from) &&
@@ -204,7 +216,7 @@ function batched(words: string): ContractCall[] {
   const numberAt = (at: number): number => Number.parseInt(words.slice(at, at + WORD), 16);
   const count = numberAt(WORD);
   const headAt = 2 * WORD;
-  if (!(count <= words.length / WORD)) return [];
+  if (numberAt(0) !== WORD / 2 || !(count <= words.length / WORD)) return [];
   const calls: ContractCall[] = [];
   for (let index = 0; index < count; index += 1) {
     const at = headAt + numberAt(headAt + index * WORD) * 2;
