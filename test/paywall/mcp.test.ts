@@ -134,7 +134,7 @@ t.test("the receipt of what was delivered is the signed one", async (t) => {
   const counter = { charge, required: desk.required.bind(desk) };
   const called = (isError: boolean) =>
     paidTool(counter, { name: "x", price: "1" }, () => ({ content: [], isError }))();
-  const told = async (isError: boolean) => receiptOf((await called(isError)) as Called).transaction;
+  const told = async (isError: boolean) => receiptOf(await called(isError)).transaction;
   t.equal(await told(false), "signed");
   t.equal(await told(true), "plain", "of what failed nothing was delivered");
 });

@@ -98,7 +98,7 @@ export function paidTool<Args extends unknown[], Result extends object>(
       return withReceipt(unpaid(await desk.required(tool, request(tool), why)), settlement);
     }
     const result = await run(() => handler(charge.receipt, ...args));
-    const isDone = !("isError" in result) || result.isError !== true;
+    const isDone = (result as { isError?: unknown }).isError !== true;
     return withReceipt(result, isDone ? settlementOf(await charge.delivered()) : settlement);
   };
 }
