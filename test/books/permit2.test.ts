@@ -275,7 +275,7 @@ t.test("Permit2 in the books", async (t) => {
         status: "settled",
         proof: {
           kind: "receipt",
-          tx: left[0].tx_hash as `0x${string}`,
+          tx: left[0].tx_hash,
           block: String(used),
           blockHash: block.hash,
         },

@@ -167,7 +167,7 @@ export async function sendTo(
 export interface Difference {
   kind: string;
   healed: boolean;
-  tx_hash: string | null;
+  tx_hash: `0x${string}` | null;
   detail: Record<string, unknown>;
 }
 

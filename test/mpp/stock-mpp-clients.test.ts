@@ -143,6 +143,7 @@ t.test("a paywall that asks by MPP too", async (t) => {
     }
     const unsigned = await show(made, bent({ value: "1" }));
     t.match([unsigned.status, await unsigned.json()], [402, { success: false }], "its signature");
+    t.match(unsigned.headers.get("www-authenticate"), /^Payment id="/, "a new challenge");
     const asked = await fetch(`${baseUrl}${PAID}`);
     const required = Buffer.from(asked.headers.get("payment-required") ?? "", "base64");
     const proof = await stockClient(made.chain, payer).createPaymentPayload(

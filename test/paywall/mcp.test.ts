@@ -114,6 +114,31 @@ for (const [name, isOld, open] of shops)
     t.match(await call("ping", {}), { content: [{ text: "pong" }] }, "what has no price is free");
   });
 
+t.test("the receipt of what was delivered is the signed one", async (t) => {
+  const settled = (transaction: string) => ({
+    response: { success: true, transaction, network: "eip155:1" as const },
+    headers: {
+      "payment-response": Buffer.from(JSON.stringify({ success: true, transaction })).toString(
+        "base64",
+      ),
+    },
+  });
+  const receipt = { payer: undefined, transaction: "0x1", network: "eip155:1", amount: "1" };
+  const delivered = async () => settled("signed");
+  const charge = async () => ({
+    kind: "settled" as const,
+    ...settled("plain"),
+    receipt,
+    delivered,
+  });
+  const counter = { charge, required: desk.required.bind(desk) };
+  const called = (isError: boolean) =>
+    paidTool(counter, { name: "x", price: "1" }, () => ({ content: [], isError }))();
+  const told = async (isError: boolean) => receiptOf(await called(isError)).transaction;
+  t.equal(await told(false), "signed");
+  t.equal(await told(true), "plain", "of what failed nothing was delivered");
+});
+
 t.test("without its facilitator a tool is not given away", async (t) => {
   const away = cashier({ facilitator: "http://127.0.0.1:9", networks: ["base"], payTo });
   let runs = 0;

@@ -277,6 +277,12 @@ t.test("our own blocks: paid by use, fetched again, with offer and receipt", asy
   const again = await wrapFetchWithSIWx(fetch, payer)(url);
   t.equal(again.status, 200);
   t.equal(((await again.json()) as { blocks: unknown[] }).blocks.length, 3);
+  const head = await chain.publicClient.getBlockNumber();
+  const growing = await wrapFetchWithPayment(
+    patient,
+    stockPayer(chain, payer),
+  )(`${our.baseUrl}/api/arc-blocks?from=${head}&count=50`);
+  t.same(await growing.json(), { network: `eip155:${chain.chainId}`, blocks: [] }, "not in part");
   const beyond = `${our.baseUrl}/api/arc-blocks?from=999999`;
   const none = await wrapFetchWithPayment(patient, stockPayer(chain, payer))(beyond);
   t.same(await none.json(), { network: `eip155:${chain.chainId}`, blocks: [] });

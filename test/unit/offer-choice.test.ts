@@ -11,7 +11,8 @@ import {
   type Candidate,
   type ChooseOptions,
 } from "../../server/plugins/x402-client/choosing.ts";
-import type { OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
+import { offeredFor } from "../../server/plugins/payments/evidence.ts";
+import { parseOffer, type OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
 
 const known = (id: string): NetworkFacts => {
   const network = findNetwork(id);
@@ -213,4 +214,32 @@ t.test("what is signed comes from our own table", async (t) => {
     network: ARC.id,
     priceAtomic: 1000n,
   });
+});
+
+t.test("the signed offer that is kept is the one for the terms, or in their place", async (t) => {
+  const raw = { scheme: "exact", network: ARC.id, amount: "5", asset: ARC.usdc.address };
+  const entry = { ...raw, payTo: PAYEE, maxTimeoutSeconds: 60, extra: {} };
+  const signed = (acceptIndex: number) => ({ format: "eip712", acceptIndex, payload: {} });
+  const offered = (offers: object[], accepts: object[]) => {
+    const required = {
+      x402Version: 2,
+      accepts,
+      resource: { url: "https://shop.example/" },
+      extensions: { "offer-receipt": { info: { offers } } },
+    };
+    const parsed = parseOffer(
+      Buffer.from(JSON.stringify(required)).toString("base64"),
+      Buffer.of(),
+    );
+    const [first] = parsed.ok ? parsed.offer.accepts : [];
+    if (!parsed.ok || !first) throw new Error("no offer");
+    return { offer: parsed.offer, first };
+  };
+  const sent = offered([signed(0), signed(1)], [{ malformed: true }, entry]);
+  t.match(offeredFor(sent.offer, sent.first), { acceptIndex: 1 }, "the place in the list as sent");
+  const strange = offered([signed(7), signed(8)], [entry]);
+  t.equal(offeredFor(strange.offer, strange.first), undefined, "none of several strange ones");
+  const only = offered([signed(7)], [entry]);
+  t.match(offeredFor(only.offer, only.first), { acceptIndex: 7 });
+  t.equal(offeredFor(only.offer, { ...only.first, protocol: "mpp" }), undefined, "none of MPP");
 });

@@ -23,6 +23,7 @@ import {
 import type { RpcLog } from "../../server/core/abi.ts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { SentCalls } from "../../server/infra/chain/wallet-logs.ts";
 import { paymentSchemeOf, schemeOf } from "../../server/schemes/index.ts";
 import type { SentCall, Shown } from "../../server/schemes/scheme.ts";
 import {
@@ -285,6 +286,23 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.equal(fateIn({ logs: [givenUp(other.from, bit)] }, mine), "untouched", "another payer's");
     t.equal(fateIn({ logs: [givenUp(mine.from, bit ^ (2n ** 256n - 1n))] }, mine), "untouched");
   });
+
+t.test("what a transaction called is asked for once", async (t) => {
+  const asked = { calls: 0, atOnce: 0, most: 0 };
+  const call = async (): Promise<unknown> => {
+    asked.calls += 1;
+    asked.most = Math.max(asked.most, (asked.atOnce += 1));
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    asked.atOnce -= 1;
+    return { to: MULTICALL3_ADDRESS, input: "0x" };
+  };
+  const rpc = { call } as unknown as Parameters<SentCalls["read"]>[0];
+  const hashes = new Set(Array.from({ length: 40 }, () => random(32)));
+  const known = new SentCalls();
+  for (let look = 0; look < 3; look += 1) t.equal((await known.read(rpc, hashes)).size, 40);
+  t.equal(asked.calls, 40, "not at every look");
+  t.ok(asked.most > 1 && asked.most <= 8, `${asked.most} at once`);
+});
 
 t.test("what reverts mean", async (t) => {
   const of = (text: string | undefined) =>

@@ -302,6 +302,27 @@ t.test("hostile servers", async (t) => {
       body: { paid: true, data: { said: 1 } },
       earned: 1_000n,
     });
+    // Opened, kept alive, and never answered: no answer of the tool's, whether it was collected or not.
+    for (const isCollected of [false, true])
+      for (const isCut of [false, true]) {
+        const pinging: ToolScript["onProof"] = async ({ response, proof }) => {
+          if (isCollected) await seller.settle(proof);
+          response.writeHead(200, { "content-type": "text/event-stream" });
+          response.write(": ping\n\n");
+          if (isCut) setTimeout(() => response.destroy(), 50);
+        };
+        t.match(
+          await run({ onProof: pinging }),
+          isCollected
+            ? { status: 502, body: { code: "paid_upstream_failed", txHash: /^0x/ }, earned: 1_000n }
+            : {
+                status: isCut ? 502 : 504,
+                body: { code: isCut ? "upstream_error" : "upstream_timeout", paid: false },
+                ...NOTHING,
+              },
+          `${isCollected ? "collected" : "not collected"}, ${isCut ? "cut" : "silent"}`,
+        );
+      }
     const endless: ToolScript["onProof"] = ({ response }) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
       const event = sse([
@@ -319,6 +340,22 @@ t.test("hostile servers", async (t) => {
       body: { code: "upstream_error", detail: /larger than allowed/, paid: false },
       ...NOTHING,
     });
+  });
+
+  await t.test("a list without an end takes no longer than the call may", async (t) => {
+    let page = 0;
+    const startedMs = performance.now();
+    const answer = await run(
+      {
+        onAsk: async (one) => {
+          await new Promise((resolve) => setTimeout(resolve, 400));
+          reply(one, { tools: [], nextCursor: String((page += 1)) });
+        },
+      },
+      { dryRun: true },
+    );
+    t.match(answer, { status: 504, body: { code: "upstream_timeout" }, ...UNASKED });
+    t.ok(performance.now() - startedMs < 2_500, `${page} pages`);
   });
 
   await t.test("before the proof", async (t) => {

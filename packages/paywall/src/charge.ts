@@ -306,7 +306,14 @@ export class Cashier {
   async #conclude(shown: Presented, amount: string): Promise<Settled | Refused> {
     const { terms, version, resource, request } = shown;
     const response = await this.#settle(shown, { ...terms, amount });
-    if (!response.success) return refused(response, version);
+    if (!response.success) {
+      const answer = refused(response, version);
+      // What refuses a credential of MPP asks anew: its challenge is good for one.
+      const again = version === "mpp" && this.#mpp?.beside(unpaid(shown.required), request);
+      const asked = again ? again.headers["www-authenticate"] : undefined;
+      if (asked === undefined) return answer;
+      return { ...answer, headers: { ...answer.headers, "www-authenticate": asked } };
+    }
     const { payer } = response;
     if (this.#door && resource.again && payer !== undefined && request.method === "GET")
       await this.#door

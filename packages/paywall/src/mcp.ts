@@ -45,7 +45,8 @@ export type ToolFailure = {
 
 /**
  * The tool's handler behind a price: settled before it runs, and run once per payment. It is given the receipt, and after
- * that what the SDK gives it. What it throws after it was paid is told with the receipt.
+ * that what the SDK gives it. What it throws after it was paid is told with the receipt. Where the cashier signs receipts,
+ * that of a call that did not fail is signed.
  */
 export function paidTool<Args extends unknown[], Result extends object>(
   desk: Pick<Cashier, "charge" | "required">,
@@ -63,7 +64,9 @@ export function paidTool<Args extends unknown[], Result extends object>(
       const why = `Payment settlement failed: ${settlement.errorReason ?? "not settled"}`;
       return withReceipt(unpaid(await desk.required(tool, request(tool), why)), settlement);
     }
-    return withReceipt(await run(() => handler(charge.receipt, ...args)), settlement);
+    const result = await run(() => handler(charge.receipt, ...args));
+    const isDone = (result as { isError?: unknown }).isError !== true;
+    return withReceipt(result, isDone ? settlementOf(await charge.delivered()) : settlement);
   };
 }
 
@@ -104,7 +107,9 @@ function withReceipt<Result extends object>(result: Result, settlement: SettleRe
 }
 
 /** In the words of the SDKs; thrown on to them, the receipt would not reach who paid. */
-async function run<Result>(work: () => Result | Promise<Result>): Promise<Result | ToolFailure> {
+async function run<Result extends object>(
+  work: () => Result | Promise<Result>,
+): Promise<Result | ToolFailure> {
   try {
     return await work();
   } catch (error) {

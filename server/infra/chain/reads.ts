@@ -8,11 +8,6 @@ import { HeadWatcher, type Head } from "./heads.ts";
 import fp from "fastify-plugin";
 import { ApiError } from "../../errors.ts";
 
-/**
- * Chain reads of many callers at once. While one multicall is under way, new questions gather for the
- * next: the busier the service, the more questions share one request, and a lone one never waits.
- */
-
 interface Balances {
   /** The block all these balances belong to. */
   blockNumber: bigint;
@@ -23,6 +18,10 @@ interface Balances {
 
 const MAX_BALANCES = 400;
 
+/**
+ * Chain reads of many callers at once. While one multicall is under way, new questions gather for the
+ * next: the busier the service, the more questions share one request, and a lone one never waits.
+ */
 class CoalescedReads {
   readonly rpc: ChainRpc;
   readonly heads: HeadWatcher;

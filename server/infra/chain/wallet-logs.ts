@@ -89,6 +89,37 @@ export async function readWalletLogs(
   );
 }
 
+const SENT_AT_ONCE = 8;
+const MAX_SENT = 5_000;
+
+/** What transactions called, which never changes: the books look at the same blocks again and again. */
+export class SentCalls {
+  readonly #known = new Map<Hex, SentCall>();
+
+  async read(rpc: ChainClient["rpc"], wanted: ReadonlySet<Hex>): Promise<Map<Hex, SentCall>> {
+    const found = new Map<Hex, SentCall>();
+    const missing = [...wanted].filter((hash) => {
+      const call = this.#known.get(hash);
+      if (call) found.set(hash, call);
+      return !call;
+    });
+    for (let from = 0; from < missing.length; from += SENT_AT_ONCE)
+      await Promise.all(
+        missing.slice(from, from + SENT_AT_ONCE).map(async (hash) => {
+          const call = await readSent(rpc, hash);
+          if (!call) return;
+          found.set(hash, call);
+          this.#known.set(hash, call);
+        }),
+      );
+    for (const [oldest] of this.#known) {
+      if (this.#known.size <= MAX_SENT) break;
+      this.#known.delete(oldest);
+    }
+    return found;
+  }
+}
+
 /**
  * Beside the transfers out of these wallets that no event of the token explains, the uses that the transaction's calls
  * name: as if there had been an event before each.
@@ -96,19 +127,14 @@ export async function readWalletLogs(
 export async function withUses(
   { rpc, network }: Pick<ChainClient, "rpc" | "network">,
   logs: readonly WalletLog[],
-  unexplained: ReadonlySet<WalletLog>,
+  { unexplained, known }: { unexplained: ReadonlySet<WalletLog>; known: SentCalls },
 ): Promise<WalletLog[]> {
-  const sent = new Map<Hex, Promise<SentCall | undefined>>();
-  const readOnce = (hash: Hex): Promise<SentCall | undefined> => {
-    const known = sent.get(hash) ?? readSent(rpc, hash);
-    sent.set(hash, known);
-    return known;
-  };
+  const sent = await known.read(rpc, new Set([...unexplained].map(({ txHash }) => txHash)));
   const all: WalletLog[] = [];
   for (const log of logs) {
     if (log.event === "transfer" && unexplained.has(log)) {
       const { event: _, to, amountAtomic: value, ...place } = log;
-      const calls = await readOnce(log.txHash);
+      const calls = sent.get(log.txHash);
       const use =
         calls && useBehind(calls, { asset: network.usdc.address, from: log.from, to, value });
       if (use) all.push({ ...place, event: "used", ...use });

@@ -180,7 +180,7 @@ function guardedLookup({ resolver, isChecked }: GuardedConnectorOptions): Lookup
 }
 
 /** Why an outbound request has no answer. The kind is all the outside may learn. */
-type OutboundFailure =
+export type OutboundFailure =
   /** The target is one we do not talk to; no byte was sent. */
   | "blocked"
   /** No connection, or no HTTP on it. */

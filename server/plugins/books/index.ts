@@ -47,8 +47,9 @@ declare module "fastify" {
 
 const { queriesFor, readBalancesAt, readBlock, readWalletLogs, withUses } = walletLogs;
 const explained =
-  (chain: ChainClient, wallets: readonly Address[]) => (logs: walletLogs.WalletLog[]) =>
-    withUses(chain, logs, unexplainedIn(logs, new Set(wallets)));
+  (chain: ChainClient, known: walletLogs.SentCalls, wallets: readonly Address[]) =>
+  (logs: walletLogs.WalletLog[]) =>
+    withUses(chain, logs, { unexplained: unexplainedIn(logs, new Set(wallets)), known });
 const LEASE_SECONDS = 30;
 /** From the deadline at a final block: what the engine has for the rounds in which it proves what became of a payment. */
 const PROOF_MS = 60_000;
@@ -129,6 +130,7 @@ export default fp(
       const log = app.log.child({ part: "books", network: network.id });
       const key = { chainId, asset: network.usdc.address.toLowerCase() as Address };
       const receipts = new Map<Hex, RpcReceipt>();
+      const known = new walletLogs.SentCalls();
       const receipt = async (hash: Hex): Promise<RpcReceipt | null> => {
         const found = receipts.get(hash) ?? (await readReceipt(rpc, hash));
         if (found) receipts.set(hash, found);
@@ -163,7 +165,7 @@ export default fp(
           return client.getBlockNumber({ cacheTime: 0 });
         },
         block: (blockNumber) => readBlock(chain, blockNumber),
-        logs: (args) => readWalletLogs(chain, args).then(explained(chain, args.wallets)),
+        logs: (args) => readWalletLogs(chain, args).then(explained(chain, known, args.wallets)),
         wallets: () => wallets.read(),
         balancesAt: (those, block) => readBalancesAt(chain, those, block),
         knownBalances: (those) => store.readKnownBalances(app.prisma, chainId, those),

@@ -35,7 +35,7 @@ const Blocks = Type.Object({
       gasUsed: Type.String(),
       transactions: Type.Integer(),
     }),
-    { description: "Fewer than asked for where the chain has no more" },
+    { description: "None where the chain has not come to the last of them" },
   ),
 });
 
@@ -112,7 +112,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     mimeType: "application/json",
     serviceName: "Purser",
     tags: ["data", "chain"],
-    // A block of the past stays what it is: there is nothing new to be sold at the same URL.
+    // What is answered is a range that is there in whole: it stays what it is, and nothing new is sold at the same URL.
     again: { for: "1h" },
   };
   app.get(
@@ -208,13 +208,13 @@ async function chainStats(network: NetworkFacts, blocks: BlockReader) {
   };
 }
 
-/** Up to the newest. */
+/** All of them, or none where the chain has not come so far. */
 async function blocksFrom(chain: BlockReader, from: bigint, count: number) {
   const { number: newest } = await chain.latest();
+  // A range that grew after it was paid for would give blocks away to whoever may fetch it again.
+  if (from + BigInt(count) - 1n > newest) return [];
   const heights = Array.from({ length: count }, (_, index) => from + BigInt(index));
-  const found = await Promise.all(
-    heights.filter((height) => height <= newest).map((height) => chain.at(height)),
-  );
+  const found = await Promise.all(heights.map((height) => chain.at(height)));
   return found.map(({ number, hash, timestamp, gasUsed, transactions }) => ({
     height: Number(number),
     hash,

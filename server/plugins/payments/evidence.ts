@@ -24,7 +24,7 @@ import type { PaymentEvidence } from "../../schemas/payments.ts";
 
 /** What was paid, as the chain and our own rows have it. */
 export interface PaidFor {
-  /** The URL that was asked. */
+  /** The URL that was asked; of a tool what its server calls it. */
   url: URL;
   wallet: Address;
   /** Every name of its network, in both versions of the protocol. */
@@ -72,16 +72,22 @@ const infoOf = (extensions: unknown): Record<string, unknown> | undefined => {
   return isRecord(extension) && isRecord(extension["info"]) ? extension["info"] : undefined;
 };
 
-/** Of the signed offers in a 402 the one for these terms; else the one in their place. To be kept until it is known what came of it. */
-export function offeredFor(extensions: unknown, terms: PaidFor["terms"], index: number): unknown {
+/**
+ * Of the signed offers in a 402 the one for these terms; else the one in their place, in the list as it was sent; else, where
+ * one way to pay is offered, the one there is. To be kept until it is known what came of it. Terms of MPP are not among them.
+ */
+export function offeredFor(
+  { extensions, accepts }: { extensions: unknown; accepts: readonly unknown[] },
+  terms: PaidFor["terms"] & { protocol: "x402" | "mpp"; index?: number },
+): unknown {
   const offers = infoOf(extensions)?.["offers"];
-  if (!Array.isArray(offers) || offers.length === 0) return undefined;
+  if (terms.protocol === "mpp" || !Array.isArray(offers) || offers.length === 0) return undefined;
   const listed = offers.slice(0, MAX_OFFERS) as unknown[];
   const own =
     listed.find((offer) => differences(claimsOf(offer), terms).length === 0) ??
-    listed.find((offer) => isRecord(offer) && offer["acceptIndex"] === index) ??
-    listed[0];
-  return bounded(own) ?? TOO_LARGE;
+    listed.find((offer) => isRecord(offer) && offer["acceptIndex"] === terms.index) ??
+    (accepts.length === 1 && listed.length === 1 ? listed[0] : undefined);
+  return own === undefined ? undefined : (bounded(own) ?? TOO_LARGE);
 }
 
 /** `PAYMENT-RESPONSE` as it was read. */

@@ -149,14 +149,15 @@ export class X402Client {
     if (asked.kind === "free") return forNothing(job, asked.seen);
     const { offer } = asked;
     const { choice, refusal } = await this.#choose(job, offer);
-    const requestFor = (terms: ChosenTerms): PayRequest => ({
-      ...payRequest(job, offer, terms),
+    const requestFor = (terms: ChosenTerms, offered?: unknown): PayRequest => ({
+      ...payRequest(job, offer, { terms, offered }),
       ...(refusal && { refusal }),
       balance: balanceFor(terms.network),
     });
-    const weighed = await weigh(job, choice, requestFor);
+    const weighed = await weigh(job, choice, (terms) => requestFor(terms));
     const chosen = weighed.chosen.payable;
-    const request = requestFor(chosen);
+    const offered = offeredFor(offer, chosen.terms);
+    const request = requestFor(chosen, offered);
     if (isQuote) {
       const verdict = weighed.verdict ?? (await this.#deps.agentReserve.evaluate(request));
       if (verdict.error) weighed.chosen.refused = refusalOf(verdict.error);
@@ -185,7 +186,7 @@ export class X402Client {
           target,
           offer,
           accepted: chosen.terms,
-          offered: offeredFor(offer.extensions, chosen.terms, offer.accepts.indexOf(chosen.terms)),
+          offered,
           fromMs: Date.now(),
           authorization,
           facts: {
@@ -306,10 +307,8 @@ export class X402Client {
 function payRequest(
   { caller, input, target, listing, maxAmountAtomic }: Job,
   offer: Offer,
-  chosen: ChosenTerms,
+  { terms: chosen, offered }: { terms: ChosenTerms; offered: unknown },
 ): PayRequest {
-  const index = offer.accepts.indexOf(chosen.terms);
-  const offered = offeredFor(offer.extensions, chosen.terms, index);
   const terms: PaymentTerms = {
     x402Version: offer.x402Version,
     ...(chosen.terms.protocol === "mpp" && { protocol: "mpp" }),

@@ -8,14 +8,14 @@ import type { ClientDeps } from "./request.ts";
 /** What the seller signed, held against what the chain has confirmed; of what was not paid there is none. */
 export async function evidenceOf(
   deps: ClientDeps,
-  { offered, target, authorization, facts, accepted, fromMs, key }: SignedJob,
+  { offer, offered, target, authorization, facts, accepted, fromMs, key }: SignedJob,
   seen: Seen | undefined,
   txHash: unknown,
 ): Promise<KeptEvidence | undefined> {
   if (typeof txHash !== "string") return undefined;
   const signed = { offer: offered, receipt: receiptIn(seen?.paymentResponse) };
   return examine(signed, {
-    url: target.url,
+    url: target.mcp ? soldAs(offer.resource, target.url) : target.url,
     wallet: authorization.from,
     networkNames: [facts.network, accepted.network],
     payTo: facts.payTo,
@@ -27,6 +27,15 @@ export async function evidenceOf(
     deps.log.warn({ err, ...key }, "a seller's receipt is not examined");
     return undefined;
   });
+}
+
+/** A tool has no address of its own: what its server calls it in the terms that were paid, the receipt calls it. */
+function soldAs(resource: Record<string, unknown> | undefined, asked: URL): URL {
+  const url = resource?.["url"];
+  if (typeof url !== "string" || !URL.canParse(url)) return asked;
+  const named = new URL(url);
+  named.hash = "";
+  return named;
 }
 
 /** Beside the answer: what fails here costs it nothing. */

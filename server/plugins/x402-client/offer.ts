@@ -31,6 +31,8 @@ export interface OfferedTerms {
   extra: Record<string, unknown>;
   /** The entry as the seller wrote it: a proof must repeat it unchanged. */
   raw: Record<string, unknown>;
+  /** Its place in `accepts` as the seller sent it, from 0. */
+  index?: number;
   /** Of MPP: what the credential repeats, and the nonce that it makes the authorization's. */
   challenge?: PaymentChallenge;
   nonce?: Hex;
@@ -83,7 +85,10 @@ function readOffer(value: unknown, x402Version: 1 | 2): ParsedOffer {
   const entries = value["accepts"];
   if (!Array.isArray(entries) || entries.length === 0) return invalid("it accepts nothing");
   if (entries.length > MAX_ENTRIES) return invalid(`it lists more than ${MAX_ENTRIES} terms`);
-  const accepts = entries.flatMap((entry: unknown) => readTerms(entry, x402Version) ?? []);
+  const accepts = entries.flatMap((entry: unknown, index) => {
+    const terms = readTerms(entry, x402Version);
+    return terms ? [{ ...terms, index }] : [];
+  });
   if (accepts.length === 0) return invalid("none of the terms it accepts is well-formed");
   return {
     ok: true,

@@ -6,8 +6,8 @@
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord, plainWords, readForeignJson } from "../../core/foreign-text.ts";
-import { OutboundError } from "../../infra/outbound/guard.ts";
-import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import { OutboundError, type OutboundFailure } from "../../infra/outbound/guard.ts";
+import { DEFAULT_TIMEOUT_MS, type OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
 import { isRedirect } from "./content.ts";
 import { isStream, McpLine, unusable, type Ask, type Exchange } from "./mcp-line.ts";
@@ -55,10 +55,13 @@ export class ToolTarget {
 
   /** The terms it announces in the list of tools. Calling it to hear them would be the action itself, if it is free. */
   quote: Ask = async (request) => {
+    const deadlineMs = performance.now() + (request.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     let cursor: unknown;
     for (let page = 0; page < MAX_PAGES; page += 1) {
       const params = cursor === undefined ? {} : { cursor };
-      const exchange = await this.#line.request(request, "tools/list", params);
+      const timeoutMs = Math.max(1, Math.ceil(deadlineMs - performance.now()));
+      const timed = { ...request, timeoutMs };
+      const exchange = await this.#line.request(timed, "tools/list", params);
       const { response, reply } = exchange;
       const { tools, nextCursor } = isRecord(reply?.result) ? reply.result : {};
       if (!Array.isArray(tools)) {
@@ -111,12 +114,20 @@ function withoutReply(exchange: Exchange, isPaid: boolean): OutboundResponse {
       neverSent: !isSent,
     });
   // Of a stream nobody knows whether any of it is the answer.
-  if (truncated === "size" && isStream(response)) throw new OutboundError("too_large");
+  if (truncated !== undefined && status < 300 && isStream(response))
+    throw new OutboundError(CUT[truncated]);
   // As far as it came; whoever asked judges it as any other answer that is not whole.
   if (truncated !== undefined && status < 300 && response.body.length > 0) return response;
   if (status >= 400 || (isRedirect(status) && !isPaid)) return response;
   throw unusable(exchange);
 }
+
+const CUT: Record<NonNullable<OutboundResponse["truncated"]>, OutboundFailure> = {
+  size: "too_large",
+  timeout: "timeout",
+  connection: "unreachable",
+  encoding: "unreachable",
+};
 
 const isTerms = (value: unknown): value is Record<string, unknown> =>
   isRecord(value) && Array.isArray(value["accepts"]) && "x402Version" in value;
