@@ -5,6 +5,7 @@
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
+import { readDatabase, type DatabaseSettings } from "./core/database-settings.ts";
 import { readMasterKeys, type MasterKey } from "./core/master-keys.ts";
 import { parseDecimal } from "./core/money.ts";
 import {
@@ -30,6 +31,7 @@ const EnvSchema = Type.Object({
   PUBLIC_URL: Type.Optional(Type.String()),
   DATA_DIR: Type.String({ minLength: 1, default: ".data" }),
   DATABASE_URL: Type.Optional(Type.String({ pattern: "^postgres(ql)?://" })),
+  DATABASE_DIRECT_URL: Type.Optional(Type.String({ pattern: "^postgres(ql)?://" })),
   NETWORKS: Type.String({ default: `eip155:${LOCAL_CHAIN_ID}` }),
   RELAYER_PRIVATE_KEYS: Type.Optional(Type.String()),
   MASTER_KEYS: Type.Optional(Type.String()),
@@ -72,7 +74,7 @@ export interface Retention {
   statisticsDays: number;
 }
 
-export interface Config {
+export interface Config extends DatabaseSettings {
   /** Local is a toy on one machine: play money, generated keys. Nothing else decides what may exist. */
   mode: Mode;
   host: string;
@@ -80,7 +82,6 @@ export interface Config {
   /** The `{base_url}` clients see, without a trailing slash. */
   publicUrl: string;
   dataDir: string;
-  databaseUrl: string | undefined;
   networks: [NetworkConfig, ...NetworkConfig[]];
   relayerPrivateKeys: `0x${string}`[];
   masterKeys: MasterKey[];
@@ -164,6 +165,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
   const { trust, problem } = readTrust(env.TRUST_PROXY);
   if (problem !== undefined) problems.push(problem);
   const minPayment = parseDecimal(env.MIN_PAYMENT);
+  const database = readDatabase(env, problems);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
   if (!isLocal && listed(env.FACILITATOR_API_KEYS).length === 0 && env.FACILITATOR_OPEN !== "true")
@@ -181,7 +183,7 @@ export function loadConfig(environment: Record<string, string | undefined>): Con
     port,
     publicUrl,
     dataDir: env.DATA_DIR,
-    databaseUrl: env.DATABASE_URL,
+    ...database,
     networks: networks as [NetworkConfig, ...NetworkConfig[]],
     relayerPrivateKeys,
     masterKeys,

@@ -2,6 +2,7 @@
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
 import { MigrationError, migrate } from "./infra/db/migrate.ts";
+import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
 import { hideConfigured } from "./infra/telemetry.ts";
 import { assertPortFree } from "./local/free-port.ts";
@@ -42,7 +43,7 @@ async function start(running: Running, stopper: { requested: boolean }): Promise
   const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
   running.world = world;
   if (stopper.requested) return finish(running);
-  await applyMigrations(config.databaseUrl);
+  await applyMigrations(config);
   const { buildApp } = await loading;
   running.app = await buildApp(config);
   if (stopper.requested) return finish(running);
@@ -50,16 +51,21 @@ async function start(running: Running, stopper: { requested: boolean }): Promise
   console.log(banner(config));
 }
 
-/** Under an advisory lock, so that replicas may start together. */
-async function applyMigrations(databaseUrl: string | undefined): Promise<void> {
-  if (databaseUrl === undefined) throw new StartError("there is no database to start on.");
-  const applied = await migrate({ connectionString: databaseUrl }).catch((error: unknown) => {
-    if (error instanceof MigrationError) throw new StartError(error.message, { cause: error });
+/** Under an advisory lock, so that replicas may start together; on a database that is fit for it. */
+async function applyMigrations(config: Config): Promise<void> {
+  const { databaseUrl: connectionString } = config;
+  if (connectionString === undefined) throw new StartError("there is no database to start on.");
+  try {
+    const notes = await checkDatabase(config);
+    for (const note of notes) console.warn(`Warning: ${note}`);
+    const { migrations, functions } = await migrate({ connectionString });
+    if (migrations.length + functions.length > 0)
+      console.log(`Applied ${migrations.length} migrations and ${functions.length} functions.`);
+  } catch (error) {
+    const isTold = error instanceof MigrationError || error instanceof UnfitDatabase;
+    if (isTold) throw new StartError(error.message, { cause: error });
     throw new StartError(`the database cannot be used: ${reasonOf(error)}`, { cause: error });
-  });
-  const { migrations, functions } = applied;
-  if (migrations.length + functions.length > 0)
-    console.log(`Applied ${migrations.length} migrations and ${functions.length} functions.`);
+  }
 }
 
 /** The first Ctrl-C drains and stops; the second one leaves at once (the wardens still stop the children). */

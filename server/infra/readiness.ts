@@ -1,5 +1,6 @@
 import fp from "fastify-plugin";
 import { pendingMigrations } from "./db/migrate.ts";
+import { readDurability, sayDurability } from "./db/settings.ts";
 import type { ReadyPart } from "../schemas/meta.ts";
 
 /** Says whether one part of the service works; throws or answers `ok:false` when it does not. */
@@ -58,9 +59,7 @@ export default fp(
     const readiness = new Readiness();
     app.decorate("readiness", readiness);
     readiness.add("database", async () => {
-      // SQL: whether the pool answers at all.
-      await app.pool.query("SELECT 1");
-      return "answers";
+      return sayDurability(await readDurability(app.pool));
     });
     readiness.add("migrations", async () => {
       // SQL: the table of migrations is no model.

@@ -4,6 +4,7 @@ import pino, { type SerializedError } from "pino";
 import fp from "fastify-plugin";
 import type { Config } from "../config.ts";
 import { inSources } from "./source-places.ts";
+import { urlsOfHosts } from "../core/database-settings.ts";
 import { hideSecrets, secretsOfUrl, type Hide } from "../core/secret-text.ts";
 import { Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
@@ -52,8 +53,10 @@ const SHORTEST_PASSWORD = 12;
 
 /** What the operator gave us and nobody else must read, wherever it turns up in a line. */
 export function hideConfigured(config: Config): Hide {
-  const database = config.databaseUrl === undefined ? [] : [config.databaseUrl];
-  const passwords = database.flatMap((text) => {
+  const databases = [config.databaseUrl, config.databasePooledUrl].flatMap((text) =>
+    text === undefined ? [] : [text, ...urlsOfHosts(text)],
+  );
+  const passwords = databases.flatMap((text) => {
     const { password } = URL.canParse(text) ? new URL(text) : { password: "" };
     // A word such as "postgres" would tear up every line.
     return password.length < SHORTEST_PASSWORD

@@ -35,6 +35,8 @@ export interface PostgresOptions {
   durable: boolean;
   maxConnections: number;
   port?: number;
+  /** More of `name=value`; they come last and win. */
+  settings?: string[];
   removeOnExit?: string;
 }
 
@@ -91,6 +93,7 @@ function serverArguments(options: PostgresOptions, dataDir: string, port: number
     "log_timezone=UTC",
     "password_encryption=scram-sha-256",
     ...(options.durable ? [] : FAST_FLAGS),
+    ...(options.settings ?? []),
   ];
   return ["-D", dataDir, ...settings.flatMap((setting) => ["-c", setting])];
 }

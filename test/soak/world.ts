@@ -278,7 +278,7 @@ export class SoakPostgres {
 }
 
 /** Postgres starts a process for each connection: all are its children, none is deeper. */
-function childrenOf(parent: number): number[] {
+export function childrenOf(parent: number): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
     .map(Number)

@@ -1,4 +1,5 @@
 import fp from "fastify-plugin";
+import { Counter, Gauge, type Registry } from "prom-client";
 import {
   createPool,
   PATIENCE,
@@ -7,6 +8,8 @@ import {
   type PoolOptions,
 } from "./pool.ts";
 import { createPrisma, type PrismaClient } from "./prisma.ts";
+import { onPromotion } from "./primary.ts";
+import { readDurability } from "./settings.ts";
 import { SilenceWatch } from "./silence.ts";
 
 /** Of one process. What a person clicks, what agents ask, and the engine do not take each other's. */
@@ -31,21 +34,24 @@ declare module "fastify" {
 
 export default fp(
   async (app) => {
-    const { databaseUrl } = app.config;
+    const { databaseUrl, databasePooledUrl } = app.config;
     if (databaseUrl === undefined)
       throw new Error("databaseUrl must be resolved before the app is built");
     const silence = new SilenceWatch(() =>
       app.log.warn("a database connection went silent; opening all of them anew"),
     );
     const open = (maxConnections: number, options: PoolOptions = {}): Pool => {
-      const made = createPool(databaseUrl, { maxConnections, silence, ...options });
+      const url = options.isPooled ? (databasePooledUrl ?? databaseUrl) : databaseUrl;
+      const made = createPool(url, { maxConnections, silence, ...options });
       surviveLostConnections(made, (error) =>
         app.log.warn({ reason: error.message }, "database connection lost"),
       );
       return made;
     };
-    const pool = open(MONEY_CONNECTIONS);
-    const prismaPool = open(PRISMA_CONNECTIONS, { applicationName: "purser prisma" });
+    // The engine, its listeners and the jobs keep sessions, and go to Postgres itself.
+    const isPooled = databasePooledUrl !== undefined;
+    const pool = open(MONEY_CONNECTIONS, { isPooled });
+    const prismaPool = open(PRISMA_CONNECTIONS, { applicationName: "purser prisma", isPooled });
     const enginePool = open(ENGINE_CONNECTIONS, {
       applicationName: "purser engine",
       patience: PATIENCE.engine,
@@ -58,10 +64,31 @@ export default fp(
     app.decorate("enginePool", enginePool);
     app.decorate("prismaPool", prismaPool);
     app.decorate("prisma", prisma);
+    const closing = new AbortController();
+    countPromotions(app.metrics, pool, closing.signal);
     app.addHook("onClose", async () => {
+      closing.abort();
       await prisma.$disconnect();
       await Promise.all([pool, prismaPool, enginePool].map((each) => each.end()));
     });
   },
   { name: "db" },
 );
+
+function countPromotions(metrics: Registry, pool: Pool, signal: AbortSignal): void {
+  const promotions = new Counter({
+    name: "purser_database_promotions_total",
+    help: "Times that another database server was promoted under this process.",
+    registers: [metrics],
+  });
+  const waiting = new Gauge({
+    name: "purser_database_commits_waiting",
+    help: "Commits of this service that have waited for a standby for more than 2 s.",
+    registers: [metrics],
+    async collect() {
+      const found = await readDurability(pool).catch(() => undefined);
+      if (found) waiting.set(found.waiting);
+    },
+  });
+  onPromotion(() => promotions.inc(), signal);
+}

@@ -1,7 +1,8 @@
 /** One dedicated connection that listens for NOTIFY, and comes back by itself when it is lost. */
 import { EventEmitter } from "node:events";
-import { Client } from "pg";
+import type { Client } from "pg";
 import { connectionSettings, PATIENCE } from "./pool.ts";
+import { PrimaryClient } from "./primary.ts";
 import type { SilenceWatch } from "./silence.ts";
 
 const FIRST_RETRY_MS = 100;
@@ -40,7 +41,7 @@ export class Listener {
   /** Never throws: an unreachable database is tried again in the background. */
   async connect(): Promise<void> {
     if (this.#closed) return;
-    const client = new Client({
+    const client = new PrimaryClient({
       ...connectionSettings(this.#options.connectionString, PATIENCE.requests),
       application_name: "purser listener",
     });

@@ -5,8 +5,9 @@
  */
 import { createHash, randomUUID } from "node:crypto";
 import { readFile, readdir } from "node:fs/promises";
-import { Client } from "pg";
+import type { Client } from "pg";
 import { setTimeout as sleep } from "node:timers/promises";
+import { PrimaryClient } from "./primary.ts";
 import { connectionSettings, LOCK_TIMEOUT, PATIENCE, sqlState } from "./pool.ts";
 
 /** A database that cannot be brought to this build's tables and functions: one line a person can act on. */
@@ -63,7 +64,7 @@ export async function migrate(options: {
 }): Promise<Applied> {
   const functions = await readFunctions(options.functionsDirectory ?? FUNCTIONS_DIRECTORY);
   // A migration takes as long as it takes, whatever the role's own settings say.
-  const client = new Client(connectionSettings(options.connectionString, PATIENCE.none));
+  const client = new PrimaryClient(connectionSettings(options.connectionString, PATIENCE.none));
   await client.connect();
   try {
     await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK_KEY]);

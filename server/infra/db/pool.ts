@@ -1,4 +1,6 @@
 import { DatabaseError, Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
+import { urlsOfHosts } from "../../core/database-settings.ts";
+import { PrimaryClient } from "./primary.ts";
 import { SilenceWatch } from "./silence.ts";
 
 /** int8 as bigint and whole NUMERIC as bigint: money never becomes a float on its way out. */
@@ -35,22 +37,31 @@ const ANSWER_MARGIN_MS = 1_000;
 
 /**
  * What every connection has in common. Settings travel with the connection's first message and cost no round
- * trip. UTC, because Prisma's adapter writes and reads times without their offset.
+ * trip. UTC, because Prisma's adapter writes and reads times without their offset. A transaction pooler knows no
+ * such settings: what they say is the role's own there, and held to at start (settings.ts).
  */
-export function connectionSettings(connectionString: string, patience: Patience) {
-  const url = new URL(connectionString);
+export function connectionSettings(
+  connectionString: string,
+  patience: Patience,
+  { isPooled = false } = {},
+) {
+  const urls = urlsOfHosts(connectionString).map((text) => new URL(text));
+  const [first] = urls as [URL, ...URL[]];
   const settings = [
     // First, so that an operator's own win.
     "-c TimeZone=UTC",
     `-c statement_timeout=${patience.statementMs}`,
     `-c lock_timeout=${patience.lockMs}`,
     `-c idle_in_transaction_session_timeout=${patience.idleInTransactionMs}`,
-    url.searchParams.get("options") ?? "",
+    first.searchParams.get("options") ?? "",
   ];
-  url.searchParams.delete("options");
+  for (const url of urls) url.searchParams.delete("options");
   return {
-    connectionString: url.href,
-    options: settings.join(" ").trim(),
+    connectionString: first.href,
+    urls: urls.map(({ href }) => href),
+    isPooled,
+    Client: PrimaryClient as unknown as new () => PrimaryClient,
+    ...(!isPooled && { options: settings.join(" ").trim() }),
     keepAlive: true,
     keepAliveInitialDelayMillis: 5_000,
     connectionTimeoutMillis: 5_000,
@@ -63,12 +74,14 @@ export interface PoolOptions {
   patience?: Patience;
   /** Shared by all of a process, so that one silent connection makes the others suspect. */
   silence?: SilenceWatch;
+  /** The URL leads to a transaction pooler. */
+  isPooled?: boolean;
 }
 
 export function createPool(connectionString: string, options: PoolOptions = {}): Pool {
   const patience = options.patience ?? PATIENCE.requests;
   const pool = new PgPool({
-    ...connectionSettings(connectionString, patience),
+    ...connectionSettings(connectionString, patience, options),
     types,
     max: options.maxConnections ?? 20,
     idleTimeoutMillis: 30_000,
@@ -227,8 +240,11 @@ export const QUERY_CANCELED = "57014";
 /** A transaction was left alone for longer than `idle_in_transaction_session_timeout`. */
 export const IDLE_IN_TRANSACTION = "25P03";
 
-/** Postgres gave up waiting or working: a moment of too much load, or something stuck. */
-const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION]);
+/** A statement that writes met a server that only reads: it was the primary, and is not any more. */
+export const READ_ONLY = "25006";
+
+/** Postgres gave up waiting or working: a moment of too much load, something stuck, or the wrong server. */
+const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTION, READ_ONLY]);
 
 /**
  * Postgres itself refused: whatever the statement or its transaction had done is undone. Any other failure

@@ -1,0 +1,56 @@
+/** Where the database is: DATABASE_URL may name several hosts, and DATABASE_DIRECT_URL the way past a pooler. */
+
+export interface DatabaseSettings {
+  /** Postgres itself, whatever stands in front of it: everything works on it. */
+  databaseUrl: string | undefined;
+  /** Set where most connections are to go through a transaction pooler. */
+  databasePooledUrl: string | undefined;
+}
+
+const AUTHORITY = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/s;
+const SESSIONS = new Set(["read-write", "primary", "prefer-standby", "any"]);
+/** What we look for anyway. */
+const WRITABLE = new Set(["read-write", "primary"]);
+const ASKED_FOR = "target_session_attrs";
+
+/** One URL for each host of `postgres://user:word@one:5432,other:5433/name`, as libpq reads it, in order. */
+export function urlsOfHosts(databaseUrl: string): string[] {
+  const [, before = "", hosts = "", after = ""] = AUTHORITY.exec(databaseUrl) ?? [];
+  const urls = hosts.includes(",")
+    ? hosts.split(",").map((host) => `${before}${host.trim()}${after}`)
+    : [databaseUrl];
+  return urls.map((text) => {
+    if (!URL.canParse(text)) return text;
+    const url = new URL(text);
+    if (!url.searchParams.has(ASKED_FOR)) return text;
+    url.searchParams.delete(ASKED_FOR);
+    return url.href;
+  });
+}
+
+export function readDatabase(
+  env: { DATABASE_URL?: string; DATABASE_DIRECT_URL?: string },
+  problems: string[],
+): DatabaseSettings {
+  for (const key of ["DATABASE_URL", "DATABASE_DIRECT_URL"] as const) {
+    const text = env[key];
+    if (text === undefined) continue;
+    // Neither the text nor its parts are echoed: there is a password in it.
+    if (!urlsOfHosts(text).every((url) => URL.canParse(url)))
+      problems.push(
+        `${key} must be a URL such as postgres://user:password@host:5432/name, several hosts separated by commas, with what is not a letter or digit of the password percent-encoded`,
+      );
+    const wanted = new RegExp(`[?&]${ASKED_FOR}=([\\w-]+)`).exec(text)?.[1];
+    if (wanted !== undefined && !WRITABLE.has(wanted))
+      problems.push(
+        `${key} asks for ${ASKED_FOR}=${SESSIONS.has(wanted) ? wanted : "something unknown"}: everything here writes, so leave it out (or read-write)`,
+      );
+  }
+  const { DATABASE_URL: url, DATABASE_DIRECT_URL: direct } = env;
+  if (direct !== undefined && url === undefined)
+    problems.push("DATABASE_DIRECT_URL is set, but DATABASE_URL (the pooler's) is missing");
+  return {
+    databaseUrl: direct ?? url,
+    databasePooledUrl: direct === undefined ? undefined : url,
+  };
+}

@@ -1,0 +1,284 @@
+/**
+ * Connections that reach the primary, and no other. Of several hosts the one is taken that is not in recovery; each
+ * new connection is asked what it leads to. A promotion begins a new timeline: once this process has seen it, a
+ * server on an older one is a primary that has come back from the dead. It is refused, and what was open to it is cut.
+ */
+import { setMaxListeners } from "node:events";
+import { Client, type ClientConfig } from "pg";
+
+/** Other servers may still say that they are newer. */
+const OTHERS_MS = 250;
+const ASK_MS = 1_500;
+const ANSWER_MS = 5_000;
+/** A crowd of new connections asks once. */
+const FRESH_MS = 500;
+/** Where there are several hosts: how soon a promotion is noticed by whoever still reaches the old primary. */
+const WATCH_MS = 3_000;
+
+export interface PrimaryConfig extends ClientConfig {
+  /** One for each host, in order. */
+  urls: string[];
+  /** Named statements live in a session, and behind a transaction pooler there is none. */
+  isPooled?: boolean;
+}
+
+interface Identity {
+  standby: boolean;
+  /** Null where the server does not tell: some services show Postgres' words, and have no log of its kind. */
+  system: string | null;
+  timeline: number | null;
+}
+
+/**
+ * The timeline of the log that is written, not the last checkpoint's: right after a promotion that is the old one's. And
+ * in the same round trip: a commit that is told before it is on disk may be forgotten, and paid again.
+ */
+const WHAT_ARE_YOU = `
+  SELECT pg_is_in_recovery() AS standby,
+         (SELECT system_identifier::text FROM pg_control_system()) AS system,
+         CASE WHEN NOT pg_is_in_recovery()
+              THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END AS timeline,
+         CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+              THEN set_config('synchronous_commit', 'on', false) END AS raised`;
+const ONLY_WHETHER = "SELECT pg_is_in_recovery() AS standby, NULL AS system, NULL AS timeline";
+/** No such function, or not for this role. */
+const NOT_TOLD = new Set(["42883", "42501", "0A000"]);
+/** A statement that writes met a server that only reads: it was the primary, and is not any more. */
+const READ_ONLY = "25006";
+
+/** In words that count as "the database cannot be reached now" (pool.ts). */
+export class NotThePrimary extends Error {
+  override name = "NotThePrimary";
+  constructor(why: string) {
+    super(`Can't reach database server: ${why}`);
+  }
+}
+
+const raised = new EventTarget();
+// Several apps live in one process of the tests, and each has a listener for every network.
+setMaxListeners(0, raised);
+
+/** Tells when another server has been promoted under this running process. */
+export const onPromotion = (listener: () => void, signal: AbortSignal): void =>
+  raised.addEventListener("promotion", listener, { signal });
+
+/** What this process knows of one database system, by its identifier: who was connected to which timeline. */
+class Lineage {
+  #newest = 0;
+  readonly #open = new Map<PrimaryClient, number>();
+
+  /** Throws for an older timeline than the newest; a newer one ends all connections to the older. */
+  admit(timeline: number, client?: PrimaryClient): void {
+    if (timeline < this.#newest)
+      throw new NotThePrimary(
+        `it is on timeline ${timeline}, and timeline ${this.#newest} has begun: an old primary that came back`,
+      );
+    const isPromotion = this.#newest > 0 && timeline > this.#newest;
+    this.#newest = timeline;
+    for (const [other, on] of this.#open)
+      if (on < timeline) {
+        this.#open.delete(other);
+        other.cut(`timeline ${timeline} has begun elsewhere`);
+      }
+    if (client) {
+      this.#open.set(client, timeline);
+      client.once("end", () => this.#open.delete(client));
+    }
+    if (isPromotion) raised.dispatchEvent(new Event("promotion"));
+  }
+}
+const lineages = new Map<string, Lineage>();
+
+/** The hosts of one URL. */
+class Servers {
+  readonly #urls: string[];
+  #asked: { atMs: number; place: Promise<string> } | undefined;
+  #watch: NodeJS.Timeout | undefined;
+  #clients = 0;
+  /** The database system that was found first: another one is not this one restored, or is somebody else's. */
+  #system: string | undefined;
+
+  constructor(urls: string[]) {
+    this.#urls = urls;
+  }
+
+  /** The URL of the primary; of two, the one on the newer timeline. */
+  async primary(config: PrimaryConfig): Promise<string> {
+    const [only] = this.#urls;
+    if (only !== undefined && this.#urls.length === 1) return only;
+    if (!this.#asked || performance.now() - this.#asked.atMs > FRESH_MS)
+      this.#asked = { atMs: performance.now(), place: this.#ask(config) };
+    return this.#asked.place;
+  }
+
+  /** Throws where it must not be written to. */
+  admit({ standby, system, timeline }: Identity, client?: PrimaryClient): void {
+    if (standby) throw new NotThePrimary("it is a standby");
+    if (system === null || timeline === null) return;
+    this.#system ??= system;
+    if (system !== this.#system)
+      throw new NotThePrimary(
+        `it belongs to another database system (${system}, not ${this.#system}); restart the service if that is meant`,
+      );
+    const lineage = lineages.get(system) ?? new Lineage();
+    lineages.set(system, lineage);
+    lineage.admit(timeline, client);
+  }
+
+  /** While something is connected, another host may be promoted without anybody's connection breaking. */
+  watch(config: PrimaryConfig, client: PrimaryClient): void {
+    if (this.#urls.length === 1) return;
+    this.#clients += 1;
+    this.#watch ??= setInterval(() => {
+      this.#ask(config).catch(() => undefined);
+    }, WATCH_MS).unref();
+    client.once("end", () => {
+      this.#clients -= 1;
+      if (this.#clients > 0) return;
+      clearInterval(this.#watch);
+      this.#watch = undefined;
+    });
+  }
+
+  async #ask(config: PrimaryConfig): Promise<string> {
+    const answers: (Identity & { url: string })[] = [];
+    const reasons: string[] = [];
+    const ask = async (url: string): Promise<void> => {
+      try {
+        answers.push({ ...(await whatIs(config, url)), url });
+      } catch (error) {
+        const { code, message } = error as { code?: string; message: string };
+        reasons.push(`${new URL(url).host} ${code ?? message}`);
+      }
+    };
+    await new Promise<void>((resolve) => {
+      let open = this.#urls.length;
+      for (const url of this.#urls)
+        void ask(url).finally(() => {
+          open -= 1;
+          if (open === 0) resolve();
+          else if (answers.some(({ standby }) => !standby)) setTimeout(resolve, OTHERS_MS);
+        });
+    });
+    const primaries = answers
+      .filter(({ standby }) => !standby)
+      .sort((a, b) => (b.timeline ?? 0) - (a.timeline ?? 0));
+    const [newest] = primaries;
+    if (!newest) {
+      const standbys = answers.map(({ url }) => `${new URL(url).host} is a standby`);
+      throw new NotThePrimary(`no primary (${[...standbys, ...reasons].join(", ")})`);
+    }
+    this.admit(newest);
+    return newest.url;
+  }
+}
+/** Of this process: what is said here is of servers, and any other process finds it out as this one did. */
+const known = new Map<string, Servers>();
+
+function serversOf(urls: string[]): Servers {
+  const key = urls.join(" ");
+  const servers = known.get(key) ?? new Servers(urls);
+  known.set(key, servers);
+  return servers;
+}
+
+async function whatIs(config: PrimaryConfig, url: string): Promise<Identity> {
+  const { urls: _urls, ...rest } = config;
+  const client = new Client({ ...rest, connectionString: url, connectionTimeoutMillis: ASK_MS });
+  client.on("error", () => undefined);
+  const late = setTimeout(() => destroy(client, "it did not answer"), ASK_MS);
+  try {
+    await client.connect();
+    return await identify(client);
+  } finally {
+    clearTimeout(late);
+    void client.end().catch(() => undefined);
+  }
+}
+
+async function identify(client: Pick<Client, "query">): Promise<Identity> {
+  const ask = async (text: string): Promise<Identity> => {
+    // SQL: what kind of server this is; asked before anything else.
+    const { rows } = await client.query<Identity>(text);
+    return rows[0] as Identity;
+  };
+  try {
+    return await ask(WHAT_ARE_YOU);
+  } catch (error) {
+    if (!NOT_TOLD.has((error as { code?: string }).code ?? "")) throw error;
+    return ask(ONLY_WHETHER);
+  }
+}
+
+/** What pg keeps below a client: told by its messages, not by its types. */
+interface Wire {
+  stream: { destroy(error: Error): void };
+  on(event: "errorMessage", listener: (message: { code?: string }) => void): void;
+}
+
+function destroy(client: Client, why: string): void {
+  const { connection } = client as unknown as { connection: Wire };
+  connection.stream.destroy(new Error(`Connection terminated: ${why}`));
+}
+
+export class PrimaryClient extends Client {
+  readonly #config: PrimaryConfig;
+
+  constructor(config: PrimaryConfig) {
+    super(config);
+    this.#config = config;
+    // It may be lost before whoever asked for it listens.
+    this.on("error", () => undefined);
+    const { connection } = this as unknown as { connection: Wire };
+    connection.on("errorMessage", ({ code }) => {
+      if (code === READ_ONLY) setImmediate(() => this.cut("the server became read-only"));
+    });
+    if (config.isPooled) {
+      const query = this.query.bind(this) as (...args: unknown[]) => unknown;
+      this.query = ((first: unknown, ...rest: unknown[]) =>
+        query(withoutName(first), ...rest)) as typeof this.query;
+    }
+  }
+
+  override connect(): Promise<Client>;
+  override connect(connected: (error: Error) => void): void;
+  override connect(connected?: (error: Error) => void): Promise<Client> | void {
+    const connecting = this.#connect();
+    if (!connected) return connecting;
+    // pg's own pool takes "no error" for success.
+    connecting.then(() => (connected as () => void)(), connected);
+  }
+
+  /** Whatever is asked on it fails, and whether it was carried out is unknown. */
+  cut(why: string): void {
+    destroy(this, why);
+  }
+
+  async #connect(): Promise<Client> {
+    const servers = serversOf(this.#config.urls);
+    const { hostname, port } = new URL(await servers.primary(this.#config));
+    if (this.#config.urls.length > 1) {
+      // pg looks there when it connects.
+      this.host = hostname.replace(/^\[(.*)\]$/, "$1");
+      this.port = Number(port === "" ? 5432 : port);
+    }
+    await super.connect();
+    const late = setTimeout(() => this.cut("the database did not answer on it"), ANSWER_MS);
+    try {
+      servers.admit(await identify(this), this);
+    } catch (error) {
+      void this.end().catch(() => undefined);
+      throw error;
+    } finally {
+      clearTimeout(late);
+    }
+    servers.watch(this.#config, this);
+    return this;
+  }
+}
+
+function withoutName(query: unknown): unknown {
+  if (typeof query !== "object" || query === null || !("name" in query) || "submit" in query)
+    return query;
+  return { ...query, name: undefined };
+}

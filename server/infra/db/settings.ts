@@ -1,0 +1,159 @@
+/**
+ * What the database has to be before money is moved on it: reached without a pooler where sessions matter, with the
+ * settings that a pooler does not carry, and one that remembers what it has confirmed.
+ */
+import type { DatabaseSettings } from "../../core/database-settings.ts";
+import { connectionSettings, PATIENCE } from "./pool.ts";
+import { PrimaryClient, type PrimaryConfig } from "./primary.ts";
+import type { Sql } from "./pool.ts";
+
+/** A sentence for the operator. */
+export class UnfitDatabase extends Error {
+  override name = "UnfitDatabase";
+}
+
+const POOLER_WITHOUT_DIRECT =
+  "DATABASE_URL leads to a connection pooler (such as PgBouncer), which drops what a session needs: LISTEN, advisory locks, named statements and our time limits. Set DATABASE_DIRECT_URL to Postgres itself and leave DATABASE_URL at the pooler, or set DATABASE_URL to Postgres itself";
+const POOLER_AS_DIRECT =
+  "DATABASE_DIRECT_URL leads to a connection pooler (such as PgBouncer): it must lead to Postgres itself";
+
+/** Unknown to Postgres, so it says what we said; a pooler refuses it, or leaves it out. */
+const MARK = "purser.direct";
+
+/** Throws UnfitDatabase; answers what an operator should know, a sentence each. */
+export async function checkDatabase(settings: DatabaseSettings): Promise<string[]> {
+  const { databaseUrl, databasePooledUrl } = settings;
+  if (databaseUrl === undefined) return [];
+  const base = connectionSettings(databaseUrl, PATIENCE.jobs);
+  const marked = { ...base, options: `${base.options ?? ""} -c ${MARK}=1` };
+  const refusal = databasePooledUrl === undefined ? POOLER_WITHOUT_DIRECT : POOLER_AS_DIRECT;
+  const direct = await asked(marked, async (sql) => {
+    // SQL: whether our settings arrive.
+    const { rows } = await sql.query<{ mark: string | null }>(
+      `SELECT current_setting('${MARK}', true) AS mark`,
+    );
+    if (rows[0]?.mark !== "1") throw new UnfitDatabase(refusal);
+    return { place: await placeOf(sql), notes: await durabilityNotes(sql, base.urls.length) };
+  }).catch((error: unknown) => {
+    if (/unsupported startup parameter/.test((error as Error).message))
+      throw new UnfitDatabase(refusal, { cause: error });
+    throw error;
+  });
+  if (databasePooledUrl === undefined) return direct.notes;
+  await asked(
+    connectionSettings(databasePooledUrl, PATIENCE.requests, { isPooled: true }),
+    async (sql) => {
+      if ((await placeOf(sql)) !== direct.place)
+        throw new UnfitDatabase(
+          "DATABASE_URL and DATABASE_DIRECT_URL lead to different databases: they must be two ways to one",
+        );
+      await assertRoleSettings(sql);
+    },
+  );
+  return direct.notes;
+}
+
+async function asked<T>(config: PrimaryConfig, ask: (sql: Sql) => Promise<T>): Promise<T> {
+  const client = new PrimaryClient(config);
+  await client.connect();
+  try {
+    return await ask(client);
+  } finally {
+    await client.end();
+  }
+}
+
+/** The same for two ways to one database. */
+async function placeOf(sql: Sql): Promise<string> {
+  // SQL: which database of which server this is.
+  const { rows } = await sql.query<{ place: string }>(
+    `SELECT concat_ws(' ', oid, datname, extract(epoch FROM pg_postmaster_start_time())) AS place
+       FROM pg_database WHERE datname = current_database()`,
+  );
+  return rows[0]?.place ?? "";
+}
+
+/** What is sent with each direct connection; behind a pooler it is the role's own. */
+const NEEDED = [
+  { name: "statement_timeout", mostMs: PATIENCE.requests.statementMs },
+  { name: "lock_timeout", mostMs: PATIENCE.requests.lockMs },
+  {
+    name: "idle_in_transaction_session_timeout",
+    mostMs: PATIENCE.requests.idleInTransactionMs,
+  },
+];
+
+async function assertRoleSettings(sql: Sql): Promise<void> {
+  // SQL: the settings of a session that came through the pooler; one of them we have raised ourselves by now.
+  const { rows } = await sql.query<{ name: string; setting: string; whose: string }>(
+    `SELECT name, CASE name WHEN 'synchronous_commit' THEN reset_val ELSE setting END AS setting,
+            format('ALTER ROLE %I IN DATABASE %I', current_user, current_database()) AS whose
+       FROM pg_settings WHERE name = ANY($1)`,
+    [["TimeZone", "synchronous_commit", ...NEEDED.map(({ name }) => name)]],
+  );
+  const found = new Map(rows.map(({ name, setting }) => [name, setting]));
+  const missing = NEEDED.filter(({ name, mostMs }) => {
+    const ms = Number(found.get(name));
+    return !(ms > 0 && ms <= mostMs);
+  }).map(({ name, mostMs }) => `${name} = '${mostMs}ms'`);
+  if (found.get("TimeZone") !== "UTC") missing.unshift("timezone = 'UTC'");
+  if (["off", "local"].includes(found.get("synchronous_commit") ?? ""))
+    missing.push("synchronous_commit = 'on'");
+  if (missing.length === 0) return;
+  const statements = missing.map((setting) => `${rows[0]?.whose} SET ${setting};`);
+  throw new UnfitDatabase(
+    `DATABASE_URL leads to a pooler, which carries no settings of ours, so the role must have them. In Postgres: ${statements.join(" ")} Then let the pooler connect anew (in PgBouncer's console: RECONNECT)`,
+  );
+}
+
+export interface Durability {
+  fsync: boolean;
+  fullPageWrites: boolean;
+  /** The database's own; our connections raise it to "on" where it is less. */
+  synchronousCommit: string;
+  /** Commits wait for a standby. */
+  waitsForStandby: boolean;
+  /** Commits of this role that wait for one now, and for how long the oldest has. */
+  waiting: number;
+}
+
+export async function readDurability(sql: Sql): Promise<Durability> {
+  // SQL: settings of the server, and what its processes wait for.
+  const { rows } = await sql.query<Durability>(
+    `SELECT current_setting('fsync')::boolean AS fsync,
+            current_setting('full_page_writes')::boolean AS "fullPageWrites",
+            (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit') AS "synchronousCommit",
+            current_setting('synchronous_standby_names') <> '' AS "waitsForStandby",
+            (SELECT count(*)::int FROM pg_stat_activity
+              WHERE wait_event = 'SyncRep' AND state_change < clock_timestamp() - interval '2 seconds') AS waiting`,
+  );
+  return rows[0] as Durability;
+}
+
+/** For `/api/ready`. Every replica sees the same: none is less ready than another for it. */
+export function sayDurability({ waitsForStandby, waiting }: Durability): string {
+  if (waiting > 0)
+    return `degraded: ${waiting} commits wait for a standby, and none confirms them (synchronous_standby_names)`;
+  return waitsForStandby ? "answers; every commit waits for a standby" : "answers";
+}
+
+async function durabilityNotes(sql: Sql, hosts: number): Promise<string[]> {
+  const { fsync, fullPageWrites, synchronousCommit, waitsForStandby } = await readDurability(sql);
+  return [
+    ...(fsync && fullPageWrites
+      ? []
+      : [
+          "The database runs with fsync or full_page_writes off: when its machine fails, payments it has confirmed are forgotten, and may be paid again. Turn both on.",
+        ]),
+    ...(synchronousCommit === "off" || synchronousCommit === "local"
+      ? [
+          `The database's default is synchronous_commit=${synchronousCommit}: a commit is confirmed before it is safe. Our own connections use "on"; set it for everybody else.`,
+        ]
+      : []),
+    ...(hosts > 1 && !waitsForStandby
+      ? [
+          "DATABASE_URL names several hosts, but no commit waits for a standby (synchronous_standby_names is empty): a failover may forget the last payments that were confirmed, and they may be paid again.",
+        ]
+      : []),
+  ];
+}

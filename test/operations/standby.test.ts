@@ -1,0 +1,390 @@
+// Goal: the primary dies under load and its standby is promoted: nothing is paid twice, nothing that was acknowledged is lost, and an old primary that comes back is written to by nobody.
+// Runs alone
+import { spawnSync } from "node:child_process";
+import { setTimeout as sleep } from "node:timers/promises";
+import t, { type Test } from "tap";
+import type { Pool } from "pg";
+import { getAddress } from "viem";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { checkDatabase } from "../../server/infra/db/settings.ts";
+import { testChain, type TestChain } from "../helpers/chain.ts";
+import { randomAddress, randomNonce } from "../helpers/engine.ts";
+import { until } from "../helpers/until.ts";
+import {
+  checkLedgers,
+  checkOnce,
+  checkRows,
+  checkTold,
+  isOpen,
+  readChain,
+  type Rows,
+} from "../soak/books.ts";
+import {
+  callOnce,
+  insist,
+  openAgent,
+  openOwner,
+  Random,
+  usdc,
+  type Notes,
+  type SoakContext,
+} from "../soak/clients.ts";
+import { soakPayers, strangerPays, type LoadTargets, type Posted } from "../soak/strangers.ts";
+import { Server, startReplicas, urlOf } from "./cluster.ts";
+
+/** Every commit waits until the standby has it on disk. */
+const SYNCHRONOUS = ["synchronous_standby_names=other"];
+const AGENTS = 3;
+/** Figures, printed by the run: a test's comments are not. */
+const say = (text: string): void => console.error(`# standby: ${text}`);
+const FUNDS = 10n ** 9n;
+
+async function readRows(pool: Pool): Promise<Rows> {
+  const [settlements, payments] = await Promise.all([
+    pool.query<Rows["settlements"][number]>(
+      "SELECT id, kind, from_address, nonce, status, tx_hash, error_reason FROM settlements",
+    ),
+    pool.query<Rows["payments"][number]>(
+      `SELECT id, agent_id, kind, status, amount::text, nonce, tx_hash, created_at, updated_at
+         FROM payments WHERE status <> 'blocked'`,
+    ),
+  ]);
+  return { settlements: settlements.rows, payments: payments.rows };
+}
+
+/** A process that knows nothing of what was before. */
+const FRESH = `
+  import { createPool } from "./server/infra/db/pool.ts";
+  const pool = createPool(process.env.DATABASE_URL);
+  const { rows } = await pool.query("SELECT inet_server_port() AS port");
+  console.log("port " + rows[0].port);
+  await pool.end();`;
+
+/** What somebody who asks once is told, and how long that takes. */
+interface Asked {
+  atMs: number;
+  tookMs: number;
+  status: number | undefined;
+  code: unknown;
+}
+
+async function world(t: Parameters<typeof testChain>[0], databaseUrl: string) {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const replicas = await startReplicas(t, chain, { databaseUrl, count: 2 });
+  const notes: Notes = { told: [], counts: new Map(), faults: [], lastPaidMs: 0 };
+  const ended = new AbortController();
+  let next = 1_000n;
+  const context = {
+    world: { chain, replicas, publicUrl: replicas[0]?.url.replace("127.0.0.1", "localhost") },
+    random: new Random(Date.now()),
+    notes,
+    agents: [],
+    nextAmount: () => (next += 1n),
+    signal: ended.signal,
+  } as unknown as SoakContext;
+  const owner = await openOwner(context);
+  const payees = Array.from({ length: 3 }, () => getAddress(randomAddress()));
+  for (let index = 0; index < AGENTS; index += 1)
+    context.agents.push(
+      await openAgent(context, owner, {
+        allowlist: payees,
+        limitAtomic: FUNDS,
+        fundsAtomic: FUNDS,
+      }),
+    );
+  const targets: LoadTargets = {
+    payees,
+    stranger: getAddress(randomAddress()),
+    sellerUrls: [],
+    payers: soakPayers(20, context.random),
+    merchants: Array.from({ length: 3 }, () => getAddress(randomAddress())),
+  };
+  const rich = [...context.agents.map(({ wallet }) => wallet), ...targets.payers];
+  await chain.mint(
+    rich.map((one) => (typeof one === "string" ? one : one.address)),
+    FUNDS,
+  );
+  return { chain, replicas, context, targets, ended, notes };
+}
+
+/** Patient agents, third parties, and somebody who asks once and writes down what he hears. */
+function load({ context, targets, replicas, ended }: Awaited<ReturnType<typeof world>>) {
+  const { notes, random, agents } = context;
+  const posted: Posted[] = [];
+  const asked: Asked[] = [];
+  const loop = async (work: () => Promise<unknown>, restMs: number): Promise<void> => {
+    while (!ended.signal.aborted) {
+      await work();
+      await sleep(random.int(restMs / 2, restMs));
+    }
+  };
+  const spend = async (index: number): Promise<void> => {
+    const agent = agents[index % AGENTS];
+    if (!agent) return;
+    const amount = context.nextAmount();
+    const to = random.pick(targets.payees);
+    const key = randomNonce();
+    const startMs = performance.now();
+    const reply = await insist(context, "/api/agents/spend", {
+      headers: () => ({ authorization: `Bearer ${agent.apiKey}`, "idempotency-key": key }),
+      body: { recipient: to, amount: usdc(amount) },
+    });
+    const isPaid = reply?.status === 200;
+    if (isPaid) notes.lastPaidMs = performance.now();
+    notes.told.push({
+      kind: "spend",
+      outcome: isPaid ? "paid" : reply?.body["code"] === "settlement_failed" ? "failed" : "unknown",
+      code: String(reply?.body["code"]),
+      from: agent.wallet,
+      to,
+      amountAtomic: amount,
+      ...(typeof reply?.body["paymentId"] === "string" && { paymentId: reply.body["paymentId"] }),
+      isClear: reply?.unanswered === 0,
+      tookMs: performance.now() - startMs,
+    });
+  };
+  const askOnce = async (): Promise<void> => {
+    const agent = random.pick(agents);
+    const atMs = performance.now();
+    const answer = await callOnce(`${random.pick(replicas).url}/api/agents/spend`, {
+      headers: { authorization: `Bearer ${agent.apiKey}` },
+      body: { recipient: targets.stranger, amount: "0.01" },
+    });
+    const tookMs = performance.now() - atMs;
+    asked.push({ atMs, tookMs, status: answer?.status, code: answer?.body["code"] });
+  };
+  const loops = Promise.all([
+    ...Array.from({ length: 2 * AGENTS }, (_, index) => loop(() => spend(index), 100)),
+    ...Array.from({ length: 3 }, () => loop(() => strangerPays(context, targets, posted), 200)),
+    ...Array.from({ length: 4 }, () => loop(askOnce, 100)),
+  ]);
+  return { asked, loops };
+}
+
+/** What is open past its deadline: the chain's clock is moved there, and what nobody signed is older than it is. */
+async function hurry(
+  { testClient }: Pick<TestChain, "testClient">,
+  pool: Pool,
+  isOver: () => Promise<boolean>,
+): Promise<void> {
+  const fromMs = performance.now();
+  let isHurried = false;
+  await until(async () => {
+    if (await isOver()) return true;
+    if (!isHurried && performance.now() - fromMs > 3_000) {
+      isHurried = true;
+      await testClient.increaseTime({ seconds: 150 });
+      await pool.query(
+        "UPDATE payments SET created_at = created_at - interval '2 minutes' WHERE status = 'reserved'",
+      );
+      await pool.query("SELECT graphile_worker.add_job('sweep-unsigned')");
+    }
+    await sleep(200);
+    return false;
+  }, 40_000);
+}
+
+const paidAfter = (notes: Notes, ms: number): Promise<void> =>
+  until(() => notes.lastPaidMs > ms, 30_000);
+
+/** What one hears who asks in that time: a clear word, and soon. */
+function checkAnswers(t: Pick<Test, "ok">, asked: Asked[], what: string, mostMs: number): void {
+  const told = new Map<string, number>();
+  for (const { status, code } of asked) {
+    const words = `${status} ${String(code)}`;
+    told.set(words, (told.get(words) ?? 0) + 1);
+  }
+  const slowest = Math.max(0, ...asked.map(({ tookMs }) => tookMs));
+  say(
+    `${what}: ${[...told].map(([words, times]) => `${times} x ${words}`).join(", ")}; the slowest after ${Math.round(slowest)} ms`,
+  );
+  t.ok(asked.length > 0, `${what}: somebody asked`);
+  const unclear = asked.filter(
+    ({ status, code }) =>
+      !(status === 403 && code === "recipient_not_allowed") &&
+      !(status === 503 && typeof code === "string"),
+  );
+  t.ok(unclear.length === 0, `${what}: every answer is clear ${JSON.stringify(unclear[0] ?? "")}`);
+  t.ok(slowest < mostMs, `${what}: answered within ${mostMs} ms (${Math.round(slowest)})`);
+}
+
+t.test(
+  "the primary is killed under load, and its standby promoted",
+  { timeout: 200_000 },
+  async (t) => {
+    const startedMs = performance.now();
+    const phase = (name: string): void =>
+      say(`${((performance.now() - startedMs) / 1_000).toFixed(1)} s: ${name}`);
+    const primary = await Server.make(t);
+    const standby = await primary.follower(t, "other");
+    await primary.stop();
+    await primary.start(SYNCHRONOUS);
+    const databaseUrl = urlOf(primary, standby);
+    t.same(await checkDatabase({ databaseUrl, databasePooledUrl: undefined }), [], "fit");
+    const made = await world(t, databaseUrl);
+    phase("the world stands");
+    const { chain, context, ended, notes, replicas } = made;
+    const { asked, loops } = load(made);
+    const ready = async () =>
+      (await callOnce(`${replicas[0]?.url}/api/ready`, { method: "GET" }))?.body["parts"] as
+        | Record<string, { ok: boolean; detail: string }>
+        | undefined;
+    await paidAfter(notes, performance.now() + 1_500);
+    t.match(await ready(), { database: { ok: true, detail: /every commit waits for a standby/ } });
+
+    // No standby confirms: what cannot be made safe is not told, and not sent.
+    standby.signal("SIGSTOP");
+    const stoppedMs = performance.now();
+    await sleep(3_500);
+    t.match(await ready(), { database: { ok: true, detail: /^degraded: .*standby/ } });
+    await sleep(3_500);
+    standby.signal("SIGCONT");
+    const wokenMs = performance.now();
+    await paidAfter(notes, wokenMs);
+    say(
+      `a standby that stood still: paid again ${Math.round(notes.lastPaidMs - wokenMs)} ms after it woke up`,
+    );
+    checkAnswers(
+      t,
+      asked.filter(({ atMs }) => atMs > stoppedMs && atMs < wokenMs),
+      "while the standby stands still",
+      12_000,
+    );
+
+    phase("the primary is killed");
+    const killedMs = performance.now();
+    await primary.kill();
+    await sleep(2_500);
+    const promotingMs = performance.now();
+    await standby.promote();
+    const promotedMs = performance.now();
+    await paidAfter(notes, promotedMs);
+    const ms = (from: number) => Math.round(notes.lastPaidMs - from);
+    say(
+      `failover: promoted in ${Math.round(promotedMs - promotingMs)} ms, paid again ${ms(promotedMs)} ms later; ${ms(killedMs)} ms after the kill`,
+    );
+    t.ok(ms(promotedMs) < 15_000, "paid again soon");
+    checkAnswers(
+      t,
+      asked.filter(({ atMs }) => atMs > killedMs + 500 && atMs < promotingMs),
+      "while there is no primary",
+      6_000,
+    );
+    await sleep(1_000);
+
+    // Somebody starts the old machine again, and lets it write.
+    await primary.start();
+    const writtenTo = async () => {
+      const { rows } = await primary.pool.query(
+        `SELECT (SELECT count(*)::int FROM settlements) AS settlements, (SELECT count(*)::int FROM payments) AS payments,
+              (SELECT max(lease_until) FROM relayer_lanes) AS lease`,
+      );
+      return rows;
+    };
+    const before = await writtenTo();
+    const backMs = performance.now();
+    await paidAfter(notes, backMs + 3_000);
+    t.same(await writtenTo(), before, "nobody writes to the old primary");
+    const { rows: guests } = await primary.pool.query(
+      `SELECT application_name, query FROM pg_stat_activity
+        WHERE backend_type = 'client backend' AND application_name <> 'the test'
+          AND backend_start < clock_timestamp() - interval '4 seconds'`,
+    );
+    t.same(guests, [], "nobody stays connected to it");
+    await primary.kill();
+    phase("the load ends");
+    ended.abort();
+    await loops;
+    const rowsNow = () => readRows(standby.pool);
+    phase("the last ones were told");
+    await hurry(chain, standby.pool, async () => {
+      const { settlements, payments } = await rowsNow();
+      return ![...settlements, ...payments].some(isOpen);
+    });
+    phase("nothing is open");
+    const books = await readChain(chain);
+    const rows = await rowsNow();
+    const paid = notes.told.filter(({ outcome }) => outcome === "paid");
+    say(`${paid.length} of ${notes.told.length} told paid; ${books.moves.length} on the chain`);
+    for (const kind of ["spend", "facilitated"] as const)
+      t.ok(paid.filter((one) => one.kind === kind).length > 10, `${kind}: some were paid`);
+    const settled = new Set(
+      rows.settlements
+        .filter(({ status }) => status === "settled")
+        .flatMap(({ id, nonce }) => [id, nonce]),
+    );
+    const missing = paid.filter(({ paymentId, nonce }) => !settled.has(nonce ?? paymentId ?? ""));
+    t.same(missing, [], "whatever was acknowledged is settled in the new primary");
+    for (const { what, looked, wrong } of [
+      checkOnce(books),
+      ...checkTold(books, rows, notes.told),
+      ...checkRows(books, rows),
+      checkLedgers(books, rows, context.agents),
+    ])
+      t.same(wrong, [], `${what} (of ${looked})`);
+  },
+);
+
+t.test("a promotion while the old primary lives: it is left, and not gone back to", async (t) => {
+  const old = await Server.make(t);
+  const next = await old.follower(t, "other");
+  const databaseUrl = urlOf(old, next);
+  t.match(await checkDatabase({ databaseUrl, databasePooledUrl: undefined }), [
+    /no commit waits for a standby/,
+  ]);
+  const portOf = async (pool: Pool) =>
+    (await pool.query<{ port: number }>("SELECT inet_server_port() AS port")).rows[0]?.port;
+  const open = (url: string): Pool => {
+    const pool = createPool(url, { maxConnections: 1 });
+    pool.on("error", () => undefined);
+    pool.on("connect", (client) => client.on("error", () => undefined));
+    t.teardown(() => pool.end());
+    return pool;
+  };
+  const pool = open(databaseUrl);
+  t.equal(await portOf(pool), old.port, "the standby is not taken");
+  const held = await pool.connect();
+  await held.query("BEGIN");
+  await next.promote();
+  const promotedMs = performance.now();
+  await t.rejects(
+    until(async () => {
+      await held.query("SELECT 1");
+      return false;
+    }),
+    /Connection terminated|not queryable/,
+    "whoever is at work on the old one is cut off",
+  );
+  held.release(true);
+  t.equal(await portOf(pool), next.port);
+  say(`noticed ${Math.round(performance.now() - promotedMs)} ms after the promotion`);
+  await t.rejects(open(urlOf(old)).query("SELECT 1"), /an old primary that came back/);
+  const fresh = spawnSync(
+    process.execPath,
+    ["--import=tsx", "--input-type=module", "--eval", FRESH],
+    {
+      env: { PATH: process.env["PATH"] ?? "", DATABASE_URL: databaseUrl },
+      encoding: "utf8",
+      timeout: 60_000,
+    },
+  );
+  t.match(fresh.stdout, `port ${next.port}`, `a process that starts now asks both ${fresh.stderr}`);
+
+  const single = open(next.url);
+  const pid = async (pool: Pool) =>
+    (await pool.query<{ pid: number }>("SELECT pg_backend_pid() AS pid")).rows[0]?.pid;
+  const first = await pid(single);
+  t.equal(await pid(single), first, "kept");
+  await single.query("SET default_transaction_read_only = on");
+  await t.rejects(single.query("CREATE TABLE one ()"), { code: "25006" });
+  await sleep(50);
+  t.not(await pid(single), first, "a server that became read-only is left");
+
+  // A default of "off" would confirm what a crash forgets.
+  await next.pool.query("ALTER DATABASE purser SET synchronous_commit = off");
+  const { rows } = await open(next.url).query("SHOW synchronous_commit");
+  t.same(rows, [{ synchronous_commit: "on" }]);
+  t.match(await checkDatabase({ databaseUrl: next.url, databasePooledUrl: undefined }), [
+    /synchronous_commit=off/,
+  ]);
+});
