@@ -1,11 +1,13 @@
 /**
- * After a restore the window lacks what was paid since the backup. A relayer whose nonce on chain is beyond
+ * After a restore, or a failover to a standby that was behind, the window lacks what was paid since. A relayer whose nonce on chain is beyond
  * what this database ever gave out is the sign of it: agents pay nothing until the books have read up to the
  * block of that moment. In ordinary life the sign is never there: a nonce is stored before it is used.
  */
 import { ApiError } from "../../errors.ts";
 
 export interface HoldDeps {
+  /** What the database knows may have become less: a standby that was behind. */
+  onPromotion(again: () => void): void;
   /** The lanes' next nonces as this database has them. */
   lanes(): Promise<{ address: string; nextNonce: bigint }[]>;
   usedOnChain(address: string): Promise<bigint>;
@@ -23,6 +25,11 @@ export class RestoreHold {
 
   constructor(deps: HoldDeps) {
     this.#deps = deps;
+    deps.onPromotion(() => {
+      this.#untilBlock = undefined;
+      // Now, before a transaction of the engine's hides the sign.
+      this.assertOver().catch(() => undefined);
+    });
   }
 
   /** Throws `chain_unavailable` while limits may lack payments. Costs nothing once they cannot. */

@@ -23,6 +23,7 @@ import { finalizeSettlements } from "../settlement/store.ts";
 import { isOurTransaction } from "../settlement/transaction-store.ts";
 import { keyOf, unexplainedIn, type BookRow, type Finding } from "./compare.ts";
 import { agrees, heal, MEANING, Patience, type HealDeps } from "./heal.ts";
+import { onPromotion } from "../../infra/db/primary.ts";
 import { RestoreHold } from "./hold.ts";
 import { readLanes } from "./lanes.ts";
 import { BookReader } from "./reader.ts";
@@ -57,6 +58,8 @@ const BREATH_MS = 20;
 /** One call per endpoint and pass would ask for the same receipt again for each payment of a batch. */
 const MAX_RECEIPTS = 2_000;
 
+const NOWHERE = { asOfBlock: null, asOf: null };
+
 interface Book {
   reader: BookReader;
   hold: RestoreHold;
@@ -83,10 +86,7 @@ export default fp(
           store.readOpenDifferences(app.prisma, ownerId),
         ]);
         return app.chains.all.map(({ network }) => {
-          const { asOfBlock, asOf } = places.get(network.chainId) ?? {
-            asOfBlock: null,
-            asOf: null,
-          };
+          const { asOfBlock, asOf } = places.get(network.chainId) ?? NOWHERE;
           const mine = differences.filter(({ chainId }) => Number(chainId) === network.chainId);
           return {
             network: network.id,
@@ -231,6 +231,7 @@ export default fp(
       const pollMs = () =>
         Math.min(blockMs * Math.max(1, queriesFor(wallets.count()) / 4), MAX_POLL_MS);
       const hold = new RestoreHold({
+        onPromotion: (again) => onPromotion(again, closing.signal),
         lanes: () => store.readLaneNonces(app.prisma, chainId),
         usedOnChain: (address) => readNonce(rpc, address, "latest"),
         head: () => client.getBlockNumber({ cacheTime: 0 }),
