@@ -312,6 +312,31 @@ t.test("a payer's own approval", async (t) => {
     t.equal(await balanceOf(payTo), BigInt(paid) * 1_000n);
   });
 
+  await t.test("what no block takes gives its place up soon", async (t) => {
+    const payer = await newPayer(chain);
+    const body = await approvedPayment(chain, payer, newAccount().address);
+    await chain.testClient.setAutomine(false);
+    try {
+      const fromMs = performance.now();
+      t.match(await post(one.app, "settle", body), {
+        errorReason: unsent,
+        errorMessage: /in no block yet/,
+      });
+      t.ok(performance.now() - fromMs < 8_000, "long before the settle itself would give up");
+      const { baseFeePerGas } = await chain.publicClient.getBlock();
+      const barely = await approvedPayment(chain, await newPayer(chain), newAccount().address, {
+        maxFeePerGas: baseFeePerGas ?? 0n,
+      });
+      t.match(await post(one.app, "settle", barely), {
+        errorReason: unsent,
+        errorMessage: /offer \d+ at least/,
+      });
+    } finally {
+      await chain.testClient.setAutomine(true);
+      await chain.testClient.mine({ blocks: 1 });
+    }
+  });
+
   await t.test("a raw transaction of garbage", async (t) => {
     const payer = await newPayer(chain);
     const body = await approvedPayment(chain, payer, newAccount().address);

@@ -5,6 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
 import { ConfigError, loadConfig, missingServices } from "../../server/config.ts";
+import { urlsOfHosts } from "../../server/core/database-settings.ts";
+import { hideConfigured } from "../../server/infra/telemetry.ts";
 
 const goodKey = randomBytes(32).toString("base64");
 const relayerKey = `0x${"11".repeat(31)}22`;
@@ -41,6 +43,43 @@ t.test("database and chain set is production shape", async (t) => {
   t.same(missingServices(config), { postgres: false, chain: false });
   t.equal(config.masterKeyActive, "k1");
   t.same(config.fetchPrivateOrigins, [], "no private origin is reachable");
+});
+
+t.test("several database hosts, and a way past a pooler", async (t) => {
+  const one =
+    "postgres://user:hunter2x@one:5433,[::1],three/purser?target_session_attrs=read-write&a=1";
+  t.same(urlsOfHosts(one), [
+    "postgres://user:hunter2x@one:5433/purser?a=1",
+    "postgres://user:hunter2x@[::1]/purser?a=1",
+    "postgres://user:hunter2x@three/purser?a=1",
+  ]);
+  t.same(urlsOfHosts("postgres:///name?host=/tmp"), ["postgres:///name?host=/tmp"]);
+  const direct = "postgres://user:pass@10.0.0.9/purser";
+  t.match(loadConfig({ ...production, DATABASE_DIRECT_URL: direct }), {
+    databaseUrl: direct,
+    databasePooledUrl: production.DATABASE_URL,
+  });
+  t.match(loadConfig({ ...production, DATABASE_URL: one }), { databasePooledUrl: undefined });
+  for (const [DATABASE_URL, problem] of [
+    ["postgres://user:hunter2x@one,two:port/purser", /DATABASE_URL must be a URL/],
+    [
+      "postgres://one/purser?target_session_attrs=any",
+      /target_session_attrs=any: everything here writes/,
+    ],
+  ] as const) {
+    const problems = problemsOf({ ...production, DATABASE_URL });
+    t.match(problems, [problem]);
+    t.notMatch(problems.join(" "), /hunter2x/);
+  }
+  const alone = problemsOf({ DATABASE_DIRECT_URL: direct });
+  t.match(alone.join(" "), /DATABASE_URL \(the pooler's\) is missing/);
+  const hide = hideConfigured(
+    loadConfig({
+      ...production,
+      DATABASE_URL: "postgres://user:a-long-secret-word@one,two/purser",
+    }),
+  );
+  t.notMatch(hide("refused: a-long-secret-word"), /a-long-secret-word/);
 });
 
 t.test("production refuses missing, short and example master keys", async (t) => {

@@ -45,8 +45,12 @@ export class GroundworkReads {
       return { why: `The approval has nonce ${nonce}; its payer is at ${expected}.` };
     if (!block) return unreadable;
     const baseFeeWei = BigInt(block.baseFeePerGas ?? "0x0");
-    if (maxFeeWei < baseFeeWei)
-      return { why: `The approval offers ${maxFeeWei} wei for gas that costs ${baseFeeWei}.` };
+    // The next block's may be an eighth dearer; what could not be in it would only be waited for.
+    const neededWei = baseFeeWei + (baseFeeWei + 7n) / 8n;
+    if (maxFeeWei < neededWei)
+      return {
+        why: `The approval offers ${maxFeeWei} wei for gas that costs ${baseFeeWei} now: offer ${neededWei} at least.`,
+      };
     // Where gas is paid in USDC, the payment and the approval's gas come out of one balance.
     const isUsdc = this.#network.nativeSymbol === "USDC";
     const alsoWei = isUsdc ? authorization.value * UNITS_PER_ATOMIC : 0n;
@@ -97,6 +101,12 @@ export interface LayingDeps {
 
 /** Requests that wait for an approval at one time. */
 const MAX_WAITING = 16;
+/**
+ * What is in no block by then is not waited for: it was made to be slow, or the chain is, and others want its place.
+ * The payment can be posted again.
+ */
+const MOST_BLOCKS = 4;
+const LEAST_PATIENCE_MS = 3_000;
 /** Looks at the payment after the payer's nonce has passed: a backend behind the others may answer first. */
 const LOOKS = 5;
 
@@ -124,7 +134,8 @@ export class GroundworkLayer {
     try {
       const refused = await this.#send(chain, groundwork.raw);
       if (refused !== undefined) return failed(refused);
-      const passed = await this.#nonceToPass(chain, groundwork, timeoutMs);
+      const patienceMs = Math.max(chain.network.blockTimeMs * MOST_BLOCKS, LEAST_PATIENCE_MS);
+      const passed = await this.#nonceToPass(chain, groundwork, Math.min(timeoutMs, patienceMs));
       if (!passed)
         return failed(
           "The approval was sent and is in no block yet. Nothing of the payment was: post the same settle again.",
