@@ -71,8 +71,13 @@ async function says(
 }
 
 t.test("a deployment that is well", async (t) => {
-  const findings = await examine(environment());
-  const rest = findings.filter(({ check }) => check !== UNSAFE);
+  let findings: Finding[] = [];
+  let rest: Finding[] = [];
+  // It has only just been started.
+  for (let tries = 0; tries < 4 && !(rest.length > 0 && exitCodeOf(rest) === 0); tries += 1) {
+    findings = await examine(environment());
+    rest = findings.filter(({ check }) => check !== UNSAFE);
+  }
   t.same(
     rest.filter(({ level }) => level !== "ok"),
     [],
@@ -161,7 +166,11 @@ t.test("database", async (t) => {
     mending: string,
   ): Promise<void> => {
     await query(breaking);
-    await says(t, level, check, what).finally(() => query(mending));
+    try {
+      await says(t, level, check, what);
+    } finally {
+      await query(mending);
+    }
   };
   const { rows } = await query("SELECT current_database() AS name");
   const { name } = rows[0] as { name: string };
@@ -224,9 +233,9 @@ t.test("database", async (t) => {
   await broken(
     ["wrong", /payments waiting/, /1 on eip155:1, the oldest for 10 minutes/],
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
-       signature, relay, status, turn) VALUES ('0x' || repeat('1', 40), 1, '0x' || repeat('2', 40), '0x' || repeat('3', 64), 'pay_stuck', 'facilitated',
+       signature, relay, status) VALUES ('0x' || repeat('1', 40), 1, '0x' || repeat('2', 40), '0x' || repeat('3', 64), 'pay_stuck', 'facilitated',
        '0x' || repeat('4', 40), 1, 0, 1, decode(repeat('00', 65), 'hex'), TRUE,
-       'queued', now() - interval '10 minutes')`,
+       'queued'); UPDATE settlements SET turn = now() - interval '10 minutes' WHERE id = 'pay_stuck'`,
     "DELETE FROM settlements WHERE id = 'pay_stuck'",
   );
   const unreachable = await examine(environment({ DATABASE_URL: "postgres://127.0.0.1:1/none" }));

@@ -285,6 +285,45 @@ t.test(
   },
 );
 
+t.test(
+  "a fetch whose seller settles here ends in the fetch's trace; the seller's own is linked",
+  async (t) => {
+    made.seller.script = {
+      onProof: async ({ response, proof }) => {
+        const { status, body } = await post(
+          `${made.baseUrl}/api/x402/settle`,
+          { "content-type": "application/json" },
+          { x402Version: 2, paymentPayload: proof, paymentRequirements: proof.accepted },
+        );
+        t.equal(status, 200, JSON.stringify(body));
+        const transaction = String(body["transaction"]);
+        response.writeHead(200, made.seller.receipt({ transaction })).end('"sold"');
+      },
+    };
+    t.teardown(() => void (made.seller.script = {}));
+    const trace = newTrace();
+    const answer = await post(
+      `${made.baseUrl}/api/agents/x402-fetch`,
+      { ...agent.headers, traceparent: trace.header },
+      { url: `${made.seller.url}&settled=here` },
+    );
+    t.equal(answer.status, 200, JSON.stringify(answer.body));
+    const settling = () =>
+      collected.spans.find(
+        ({ name, links }) =>
+          name === "POST /api/x402/settle" &&
+          links.some(({ traceId }) => traceId === trace.traceId),
+      );
+    const ended = () => named(collected.of(trace.traceId), "settlement.transaction");
+    await until(() => settling() !== undefined && ended() !== undefined, 20_000);
+    t.not(settling()?.traceId, trace.traceId, "the seller was told nothing of ours");
+    t.match(ended()?.attributes, {
+      "purser.outcome": "settled",
+      "purser.transaction": answer.body["txHash"],
+    });
+  },
+);
+
 t.test("what is refused ends its trace with the refusal's code", async (t) => {
   const trace = newTrace();
   const answer = await post(

@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 import { loadConfig, type Config } from "../../config.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { VERSION } from "../../infra/version.ts";
-import { actAsOperator, lastOperatorActs } from "./operators.ts";
+import { actAsOperator, lastOperatorActs, lockOperators } from "./operators.ts";
 
 type Environment = Record<string, string | undefined>;
 /** Each replica has its own of these. */
@@ -59,8 +59,8 @@ export async function noteBoot(
   const changed = names.filter((key) => known[key] !== values[key]);
   if (before && changed.length === 0 && before.version === VERSION) return [];
   await prisma.$transaction(async (tx) => {
-    // SQL: replicas that start together note it once; Prisma has no row lock.
-    await tx.$queryRaw`SELECT seq FROM operator_head FOR UPDATE`;
+    // Replicas that start together note it once.
+    await lockOperators(tx);
     const [newest] = await lastOperatorActs(tx, { take: 1, action: "service.configured" });
     if (newest?.seq !== last?.seq && isSame(newest?.what as unknown as Noted, values)) return;
     const what = { version: VERSION, changed: before ? changed : [], salt, values };

@@ -35,6 +35,14 @@ export async function actAsOperator(
   await db.$queryRaw`SELECT purser_operator_act(${newId("opr")}, ${who}::jsonb, ${action}, ${jsonOf(what)}::jsonb)`;
 }
 
+/** Nobody else adds an entry until this transaction ends. */
+export async function lockOperators(tx: Db): Promise<void> {
+  // SQL: what is locked has to be there; Prisma would ask first.
+  await tx.$queryRaw`INSERT INTO operator_head DEFAULT VALUES ON CONFLICT DO NOTHING`;
+  // SQL: a row lock.
+  await tx.$queryRaw`SELECT seq FROM operator_head FOR UPDATE`;
+}
+
 /** A container may run as a number that no name belongs to. */
 function systemUser(): string {
   try {
