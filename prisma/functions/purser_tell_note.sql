@@ -8,6 +8,9 @@ BEGIN
     PERFORM purser_notify(NEW.owner_id, 'session.created', NULL, coalesce(NEW.after->>'sessionId', NEW.id),
       jsonb_build_object('sessionId', NEW.after->>'sessionId', 'address', NEW.actor, 'ip', NEW.after->>'ip',
         'thirdParty', jsonb_build_object('userAgent', NEW.after->>'userAgent')));
+  ELSIF NEW.action = 'agent.created' THEN
+    PERFORM purser_notify(NEW.owner_id, 'key.created', NEW.agent_id, coalesce(NEW.after->'key'->>'id', NEW.id),
+      jsonb_build_object('keyId', NEW.after->'key'->>'id', 'agentId', NEW.agent_id, 'by', NEW.actor, 'isConnection', FALSE));
   ELSIF NEW.action IN ('key.created', 'key.rotated', 'connection.granted') THEN
     PERFORM purser_notify(NEW.owner_id, 'key.created', NEW.agent_id, coalesce(NEW.after->>'id', NEW.id),
       jsonb_strip_nulls(jsonb_build_object('keyId', NEW.after->>'id', 'agentId', NEW.agent_id, 'by', NEW.actor,

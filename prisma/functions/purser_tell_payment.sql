@@ -1,19 +1,15 @@
--- What an agent's payment has to tell its owner. Withdrawals are told when they are settled; a reservation and what
--- became of it in between is not worth telling.
+-- What an agent's payment has to tell its owner: refused, settled, paid and not delivered, and what came in. A
+-- reservation, and what became of it in between, is not worth telling; what was not paid was not to be delivered.
 CREATE FUNCTION purser_tell_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_owner_id TEXT;
   v_limit NUMERIC;
   v_sum NUMERIC;
   v_type TEXT;
+  v_data JSONB;
 BEGIN
-  v_type := CASE WHEN NEW.status = 'blocked' THEN 'payment.blocked'
-                 WHEN NEW.kind = 'incoming' THEN 'agent.funded'
-                 WHEN TG_OP = 'UPDATE' AND OLD.status = NEW.status THEN 'payment.undelivered'
-                 WHEN NEW.kind = 'withdrawal' THEN 'withdrawal.settled'
-                 ELSE 'payment.settled' END;
   SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = NEW.agent_id;
-  -- A day's limit that refuses what would still fit in a fifth of it is reached, for whoever waits for the payment.
+  -- The limit of the day is reached also where what is asked does not fit any more in its last fifth.
   IF NEW.denial_code = 'daily_limit_exceeded' THEN
     UPDATE agents a SET limit_told = 100, limit_told_at = clock_timestamp()
      WHERE a.id = NEW.agent_id AND a.window_sum * 10 >= a.daily_limit * 8 AND a.daily_limit > 0
@@ -25,21 +21,28 @@ BEGIN
         'window', '24h'));
     END IF;
   END IF;
-  PERFORM purser_notify(v_owner_id, v_type, NEW.agent_id, NEW.id, jsonb_strip_nulls(jsonb_build_object(
+  v_data := jsonb_strip_nulls(jsonb_build_object(
     'paymentId', NEW.id, 'agentId', NEW.agent_id, 'kind', NEW.kind, 'status', NEW.status,
     'network', 'eip155:' || NEW.chain_id, 'asset', NEW.asset, 'amount', purser_usdc(NEW.amount),
     CASE WHEN NEW.kind = 'incoming' THEN 'from' ELSE 'payee' END, NEW.counterparty,
     'txHash', NEW.tx_hash, 'denialCode', NEW.denial_code, 'listingId', NEW.listing_id,
     'upstreamStatus', NEW.upstream_status,
     'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(
-      'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}'))));
+      'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}')));
+  IF TG_OP = 'INSERT' OR OLD.status <> NEW.status THEN
+    v_type := CASE WHEN NEW.status = 'blocked' THEN 'payment.blocked' WHEN NEW.kind = 'incoming' THEN 'agent.funded'
+                   WHEN NEW.kind = 'withdrawal' THEN 'withdrawal.settled' ELSE 'payment.settled' END;
+    PERFORM purser_notify(v_owner_id, v_type, NEW.agent_id, NEW.id, v_data);
+  END IF;
+  IF NEW.delivered IS FALSE AND NEW.status = 'settled' THEN
+    PERFORM purser_notify(v_owner_id, 'payment.undelivered', NEW.agent_id, NEW.id, v_data);
+  END IF;
   RETURN NULL;
 END;
 $$;
 CREATE TRIGGER payments_told_new AFTER INSERT ON payments FOR EACH ROW
   WHEN (NEW.status IN ('blocked', 'settled')) EXECUTE FUNCTION purser_tell_payment();
 CREATE TRIGGER payments_told AFTER UPDATE OF status, delivered ON payments FOR EACH ROW
-  WHEN ((NEW.status = 'settled' AND OLD.status <> 'settled')
-     OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE AND NEW.status = OLD.status
-         AND NEW.status IN ('submitted', 'settled', 'unknown')))
+  WHEN (NEW.status = 'settled'
+        AND (OLD.status <> 'settled' OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE)))
   EXECUTE FUNCTION purser_tell_payment();

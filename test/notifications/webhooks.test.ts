@@ -1,4 +1,5 @@
 // Goal: what became true reaches every webhook that wants it, signed, at least once and with one id, whatever the target, another owner, a kill or a second replica does.
+import { spawn } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -6,6 +7,7 @@ import { Webhook as Verifier } from "standardwebhooks";
 import t, { type Test } from "tap";
 import { forgetOldRows } from "../../server/infra/retention.ts";
 import { Deliveries, LANES } from "../../server/plugins/notifications/deliveries.ts";
+import { freePort } from "../../server/local/free-port.ts";
 import { sweep, type Claimed } from "../../server/plugins/notifications/deliveries-store.ts";
 import { delayAfter } from "../../server/plugins/notifications/message.ts";
 import { Outbound } from "../../server/infra/outbound/outbound.ts";
@@ -15,7 +17,7 @@ import { until } from "../helpers/until.ts";
 import { startReplica } from "../spending/replica.helper.ts";
 import { api, startTarget, type Json, type Received } from "./world.ts";
 
-const HOUR_MS = 3_600_000;
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const target = await startTarget(t);
 const other = await startTarget(t);
 const env = {
@@ -115,6 +117,38 @@ t.test(
   },
 );
 
+t.test("the receiver of the how-to runs as it stands there", async (t) => {
+  const guide = await readFile(`${ROOT}docs/how-to/receive-webhooks.md`, "utf8");
+  const [, source = ""] = /```js\n([\s\S]*?)```/.exec(guide) ?? [];
+  const me = await owned();
+  const port = await freePort();
+  const origin = `http://127.0.0.1:${port}`;
+  ctx.config.fetchPrivateOrigins.push(origin);
+  const hook = await me.webhook(`${origin}/`);
+  const receiver = spawn(process.execPath, ["--input-type=module", "--eval", source], {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"], PORT: String(port), PURSER_WEBHOOK_SECRET: hook.secret },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  t.teardown(() => receiver.kill());
+  let said = "";
+  receiver.stdout.on("data", (part: Buffer) => (said += part.toString()));
+  const forged = (): Promise<number> =>
+    fetch(origin, {
+      method: "POST",
+      body: "{}",
+      headers: { "webhook-id": "ntf_1", "webhook-timestamp": "1", "webhook-signature": "v1,x" },
+    })
+      .then(({ status }) => status)
+      .catch(() => 0);
+  await until(async () => (await forged()) === 401);
+  const { id } = await me.test(hook.id);
+  await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
+  await me.ask("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
+  await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
+  t.equal(said.match(/webhook\.test/g)?.length, 1, "told twice, it acts once");
+});
+
 t.test("a secret is shown once, and stands nowhere", async (t) => {
   const me = await owned();
   const hook = await me.webhook(`${target.origin}${path()}`);
@@ -155,6 +189,18 @@ t.test("a secret is shown once, and stands nowhere", async (t) => {
     ctx.logs.some((line) => line.includes(second.id) && line.includes("does not open")),
   );
   t.equal(target.at("/moved").length, 0, "and nothing is sent with it");
+  await until(async () => (await me.deliveries(second.id))[0]?.["status"] === "failed");
+  t.match(await me.deliveries(second.id), [{ lastError: /secret cannot be opened/ }]);
+  const mended = await me.ask("POST", `/api/webhooks/${second.id}/rotate-secret`, {});
+  t.match(
+    mended.json(),
+    { webhook: { previousSecretUntil: null } },
+    "what does not open is not kept",
+  );
+  await makeDue(second.id);
+  await until(() => target.at("/moved").length === 1);
+  const { secret } = mended.json<{ secret: string }>();
+  t.ok(isVerified(secret, target.at("/moved")[0] as Received), "and a new secret mends it");
 });
 
 t.test("targets that fail, each in its way", async (t) => {
@@ -218,11 +264,12 @@ t.test("targets that fail, each in its way", async (t) => {
       ends: { status: "given_up", lastStatus: 410 },
     },
   };
+  await me.webhook(`${target.origin}${path()}`, ["webhook.disabled"]);
   const made = await Promise.all(
     Object.entries(cases).map(async ([name, { answer, url, ends }]) => {
       const at = path();
       if (answer) target.answer(at, answer);
-      const hook = await me.webhook(url ?? `${target.origin}${at}`, ["webhook.disabled"]);
+      const hook = await me.webhook(url ?? `${target.origin}${at}`, ["refund.failed"]);
       await me.test(hook.id);
       return { name, hook, ends };
     }),
@@ -290,10 +337,10 @@ t.test(
     const ends: unknown[] = [];
     let isFirst = true;
     await new Deliveries({
-      claim: async ({ isTrusted }) => {
+      claim: async ({ targets }) => {
         const claimed =
-          isFirst && isTrusted ? [fakeClaim(hook.id, "https://rebinding.example/")] : [];
-        isFirst &&= !isTrusted;
+          isFirst && targets === "new" ? [fakeClaim(hook.id, "https://rebinding.example/")] : [];
+        isFirst &&= targets !== "new";
         return { claimed, nextAfter: "" };
       },
       finish: async (_claimed, outcome) => {
@@ -321,42 +368,47 @@ const fakeClaim = (webhookId: string, url: string): Claimed => ({
   told: { id: "ntf_x", type: "webhook.test", data: {}, createdAt: new Date() },
 });
 
-t.test("a target that hangs holds up nobody else, and fifteen seconds at most", async (t) => {
-  const slow = await owned();
+t.test("targets that hang hold up nobody else, and fifteen seconds at most", async (t) => {
   const quick = await owned();
-  const hanging = Array.from({ length: LANES[1]?.places ?? 0 }, path);
+  // As many as can hold every place of those that were never asked, and of those that failed, with some that wait.
+  const slow = await Promise.all(Array.from({ length: 8 }, owned));
+  const hanging = Array.from({ length: 16 }, path);
   for (const at of hanging) other.answer(at, () => undefined);
-  // Of one owner, so many as could hold every place that strangers share.
-  const owners = await Promise.all(Array.from({ length: 4 }, owned));
   const hooks = await Promise.all(
-    hanging.map((at, index) =>
-      (owners[index % 4] ?? slow).webhook(`${other.origin}${at}`, ["webhook.test"]),
-    ),
+    hanging.map(async (at, index) => {
+      const by = slow[index % 8] as Awaited<ReturnType<typeof owned>>;
+      return { by, ...(await by.webhook(`${other.origin}${at}`, ["webhook.test"])) };
+    }),
   );
   const good = path();
   const hook = await quick.webhook(`${target.origin}${good}`);
   await quick.test(hook.id);
-  await until(() => target.at(good).length === 1);
   await until(async () => (await quick.deliveries(hook.id))[0]?.["status"] === "delivered");
-  await Promise.all(hooks.map(({ id }, index) => (owners[index % 4] ?? slow).test(id)));
-  await until(() => other.received.length >= hanging.length, 10_000);
+  await Promise.all(hooks.map(({ by, id }) => by.test(id)));
+  const places = LANES.find(({ targets }) => targets === "new")?.places ?? 0;
+  await until(() => other.received.length === places);
   const startedAt = Date.now();
   await quick.test(hook.id);
   await until(() => target.at(good).length === 2, 5_000);
   t.ok(
     Date.now() - startedAt < 3_000,
-    `told after ${Date.now() - startedAt} ms, while ${hanging.length} targets hang`,
+    `told after ${Date.now() - startedAt} ms, while all of them hang`,
   );
-  const [first] = hooks as [{ id: string }];
-  await until(
-    async () => (await owners[0]?.deliveries(first.id))?.[0]?.["status"] === "failed",
-    20_000,
-  );
+  t.equal(other.received.length, places, "and no more than their places");
+  const isOver = async () =>
+    (await Promise.all(hooks.map(({ by, id }) => by.deliveries(id))))
+      .flat()
+      .filter(({ status }) => status === "failed");
+  await until(async () => (await isOver()).length >= places, 20_000);
   const waitedMs = Date.now() - (other.received[0]?.at ?? 0);
   t.ok(waitedMs < 20_000, `given up after ${waitedMs} ms`);
-  t.match((await owners[0]?.deliveries(first.id))?.[0], {
-    lastError: "The target did not answer in time",
-  });
+  t.match(await isOver(), [{ lastError: "The target did not answer in time", lastStatus: null }]);
+  // One that never failed waits for none that did.
+  const late = path();
+  const next = await quick.webhook(`${target.origin}${late}`);
+  await quick.test(next.id);
+  await until(() => target.at(late).length === 1, 5_000);
+  await Promise.all(hooks.map(({ by, id }) => by.ask("DELETE", `/api/webhooks/${id}`)));
 });
 
 t.test(
@@ -375,10 +427,8 @@ t.test(
     for (let attempt = 1; attempt <= 11; attempt += 1) {
       await until(() => target.at(at).length === attempt);
       await until(async () => {
-        const [delivery] = await me.deliveries(hook.id);
-        return (
-          delivery?.["attempts"] === attempt && (attempt === 11 || delivery["status"] === "failed")
-        );
+        const { rows } = await pool.query("SELECT failures FROM webhooks WHERE id = $1", [hook.id]);
+        return rows[0].failures === attempt;
       });
       // A burst of failures is no day of them.
       if (attempt === 10) {
@@ -568,66 +618,65 @@ t.test(
     const world = await testApp(t, { env });
     const owner = await signIn(world);
     const me = api(world.app, owner);
-    const at = path();
-    const hook = await me.webhook(`${target.origin}${at}`);
-    const hold = (until: string) =>
-      world.database.pool.query("UPDATE webhooks SET retry_at = $2 WHERE id = $1", [
-        hook.id,
-        until,
-      ]);
-    const replica = () => startReplica(t, world, env);
-    await hold("infinity");
-    const first = await replica();
+    const sql = world.database.pool;
+    const [heldAt, heardAt] = [path(), path()];
+    const held = await me.webhook(`${target.origin}${heldAt}`);
+    const heard = await me.webhook(`${target.origin}${heardAt}`);
+    await sql.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [held.id]);
+    // It takes the message, and its sender dies before it hears so.
+    target.answer(heardAt, () => undefined);
+    const first = await startReplica(t, world, env);
     const origin = first.url.replace("127.0.0.1", "localhost");
-    const answer = await fetch(`${origin}/api/webhooks/${hook.id}/test`, {
-      method: "POST",
-      headers: { ...owner.headers, origin },
-    });
-    t.equal(answer.status, 202, "committed");
-    const { delivery } = (await answer.json()) as { delivery: { notificationId: string } };
+    const commit = async (id: string): Promise<string> => {
+      const answer = await fetch(`${origin}/api/webhooks/${id}/test`, {
+        method: "POST",
+        headers: { ...owner.headers, origin },
+      });
+      t.equal(answer.status, 202, "committed");
+      return ((await answer.json()) as { delivery: { notificationId: string } }).delivery
+        .notificationId;
+    };
+    const ids = { held: await commit(held.id), heard: await commit(heard.id) };
+    await until(() => target.at(heardAt).length === 1, 20_000);
     first.child.kill("SIGKILL");
     await first.ended;
-    t.equal(target.at(at).length, 0, "and killed before anybody was told");
-
-    await hold("-infinity");
-    // It takes the message, and its sender dies before it hears so.
-    target.answer(at, () => undefined);
-    const second = await replica();
-    await until(() => target.at(at).length === 1, 20_000);
-    second.child.kill("SIGKILL");
-    await second.ended;
+    t.equal(target.at(heldAt).length, 0, "killed before anybody was told of the one");
     t.match(
-      await me.deliveries(hook.id),
+      await me.deliveries(heard.id),
       [{ status: "waiting", attempts: 1 }],
-      "nobody knows that it arrived",
+      "and before it heard that the other arrived",
     );
 
-    target.answer(at, (_request, response) => void response.writeHead(204).end());
-    await Promise.all([replica(), replica()]);
-    await delay(1_500);
-    t.equal(target.at(at).length, 1, "a claim holds while its process may live");
-    await world.database.pool.query("UPDATE webhook_deliveries SET next_attempt_at = now()");
-    await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered", 20_000);
+    target.answer(heardAt, (_request, response) => void response.writeHead(204).end());
+    await sql.query("UPDATE webhooks SET retry_at = now()");
+    await Promise.all([startReplica(t, world, env), startReplica(t, world, env)]);
+    await until(() => target.at(heldAt).length === 1, 20_000);
+    t.equal(target.at(heldAt)[0]?.headers["webhook-id"], ids.held);
+    t.equal(target.at(heardAt).length, 1, "a claim holds while its process may live");
+    await sql.query(
+      "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE webhook_id = $1 AND status = 'waiting'",
+      [heard.id],
+    );
+    await until(async () => (await me.deliveries(heard.id))[0]?.["status"] === "delivered", 20_000);
     t.same(
-      target.at(at).map(({ headers }) => headers["webhook-id"]),
-      [delivery.notificationId, delivery.notificationId],
+      target.at(heardAt).map(({ headers }) => headers["webhook-id"]),
+      [ids.heard, ids.heard],
       "twice, with one id",
     );
-    const before = target.at(at).length;
-    await world.database.pool.query(
-      "SELECT purser_notify(owner_id, 'payment.settled', NULL, 'pay_' || n, '{}') FROM webhooks, generate_series(1, 400) n",
+    const before = target.received.length;
+    await sql.query(
+      "SELECT purser_notify(owner_id, 'payment.settled', NULL, 'pay_' || n, '{}') FROM owners o JOIN (SELECT DISTINCT owner_id FROM webhooks) w ON w.owner_id = o.id, generate_series(1, 200) n",
     );
     await until(async () => {
-      const { rows } = await world.database.pool.query(
+      const { rows } = await sql.query(
         "SELECT 1 FROM webhook_deliveries WHERE status <> 'delivered' LIMIT 1",
       );
       return rows.length === 0;
     }, 40_000);
-    const told = target
-      .at(at)
+    const told = target.received
       .slice(before)
-      .map(({ headers }) => headers["webhook-id"]);
-    t.equal(told.length, 400, "each once");
+      .map(({ path: at, headers }) => `${at} ${headers["webhook-id"]}`);
+    t.equal(told.length, 400, "each of 200 once to each of two");
     t.equal(new Set(told).size, 400);
   },
 );

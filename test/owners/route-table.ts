@@ -10,6 +10,8 @@ export interface Subjects {
   paymentId: string;
   listingId: string;
   approvalId: string;
+  webhookId: string;
+  deliveryId: string;
   consentId: string;
   connectionId: string;
   walletAddress: string;
@@ -129,6 +131,15 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/approvals/:id": OWNED("200"),
   "POST /api/approvals/:id/approve": OWNED("403 owner_signature_required", {}),
   "POST /api/approvals/:id/decline": OWNED("200"),
+  "GET /api/notifications": OWNER("200"),
+  "GET /api/webhooks": OWNER("200"),
+  "POST /api/webhooks": OWNER("201", { url: "https://example.com/hook", types: ["*"] }),
+  "PATCH /api/webhooks/:id": OWNED("200", { description: "mine" }),
+  "DELETE /api/webhooks/:id": OWNED("200"),
+  "POST /api/webhooks/:id/rotate-secret": OWNED("200", { graceHours: 0 }),
+  "POST /api/webhooks/:id/test": OWNED("202"),
+  "GET /api/webhooks/:id/deliveries": OWNED("200"),
+  "POST /api/webhooks/:id/deliveries/:deliveryId/resend": OWNED("202"),
   "GET /api/overview": OWNER("200"),
   "GET /api/events": { ...OWNER("200"), isStream: true },
 

@@ -149,13 +149,16 @@ async function request(
         ? subjects.paymentId
         : row.url.includes("/approvals/")
           ? subjects.approvalId
-          : row.url.startsWith("/api/oauth/requests")
-            ? subjects.consentId
-            : subjects.agentId;
+          : row.url.startsWith("/api/webhooks")
+            ? subjects.webhookId
+            : row.url.startsWith("/api/oauth/requests")
+              ? subjects.consentId
+              : subjects.agentId;
   const path = row.url
     .replace(":paymentId", subjects.paymentId)
     .replace(":keyId", subjects.keyId)
     .replace(":connectionId", subjects.connectionId)
+    .replace(":deliveryId", subjects.deliveryId)
     .replace(":address", subjects.walletAddress)
     .replace(":id", id);
   const body = row.body?.(subjects);
@@ -248,6 +251,7 @@ async function makeSubjects(
       WHERE o.address = $1 ORDER BY s.created_at DESC LIMIT 1`,
     [address],
   );
+  const { webhookId, deliveryId } = await ofWebhook(world, address);
   const ofConsent = async () => (await askConsent(world, owner, await register(world))).id;
   return {
     consentId: url.startsWith("/api/oauth/") ? await ofConsent() : "",
@@ -259,9 +263,35 @@ async function makeSubjects(
     sessionId: sessions[0]?.id ?? "",
     paymentId,
     approvalId,
+    webhookId,
+    deliveryId,
     listingId,
     walletAddress: agent.walletAddress,
   };
+}
+
+/** Its only one: an owner has room for ten. */
+async function ofWebhook(
+  { database }: TestApp,
+  address: string,
+): Promise<{ webhookId: string; deliveryId: string }> {
+  const [webhookId, deliveryId, notificationId] = [newId("whk"), newId("dlv"), newId("ntf")];
+  await database.pool.query(
+    "DELETE FROM webhooks w USING owners o WHERE o.id = w.owner_id AND o.address = $1",
+    [address],
+  );
+  await database.pool.query(
+    `WITH made AS (
+       INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint)
+       SELECT $2, o.id, 'https://example.com/', '{*}', '', 'test', '' FROM owners o WHERE o.address = $1 RETURNING owner_id),
+     told AS (
+       INSERT INTO notifications (owner_id, id, type, subject_id, data)
+       SELECT owner_id, $4, 'webhook.test', $2, '{}' FROM made)
+     INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type)
+     SELECT owner_id, $3, $2, $4, 'webhook.test' FROM made`,
+    [address, webhookId, deliveryId, notificationId],
+  );
+  return { webhookId, deliveryId };
 }
 
 async function endSession({ database }: TestApp, owner: SignedInOwner, set: string): Promise<void> {

@@ -36,7 +36,7 @@ CREATE TABLE webhooks (
   failures INTEGER NOT NULL DEFAULT 0,
   failing_since TIMESTAMPTZ(6),
   retry_at TIMESTAMPTZ(6) NOT NULL DEFAULT '-infinity',
-  -- About when it took something last; null: never. Whoever never did waits with those who fail.
+  -- About when it took something last; null: never.
   delivered_at TIMESTAMPTZ(6),
   created_at TIMESTAMPTZ(6) NOT NULL DEFAULT clock_timestamp(),
   CONSTRAINT webhooks_disabled_says_why CHECK ((status = 'disabled') = (disabled_reason IS NOT NULL)),

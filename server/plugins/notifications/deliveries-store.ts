@@ -2,10 +2,13 @@
 import { inTransaction, type Pool, type Sql } from "../../infra/db/pool.ts";
 import { delayAfter, DISABLE, restAfter, type Outcome, type Told } from "./message.ts";
 
+/** Took what they were told last; never were told anything; failed last. */
+export type Targets = "trusted" | "new" | "failing";
+
 export interface ClaimRequest {
   /** Owners take turns in the order of their ids. */
   afterOwner: string;
-  isTrusted: boolean;
+  targets: Targets;
   limit: number;
   perWebhook: number;
   perOwner: number;
@@ -55,7 +58,7 @@ const CLAIM = `
       SELECT due.owner_id, due.id, w.id AS webhook_id
         FROM (SELECT h.id FROM webhooks h
                WHERE h.owner_id = t.owner_id AND h.status = 'active' AND h.retry_at <= clock_timestamp()
-                 AND (h.failures = 0 AND h.delivered_at IS NOT NULL) = $3
+                 AND CASE WHEN h.failures > 0 THEN 'failing' WHEN h.delivered_at IS NULL THEN 'new' ELSE 'trusted' END = $3
                ORDER BY random()) AS w
        CROSS JOIN LATERAL (
         SELECT d.owner_id, d.id FROM webhook_deliveries d
@@ -101,12 +104,12 @@ interface ClaimRow {
 }
 
 export async function claimDue(sql: Sql, request: ClaimRequest): Promise<ClaimedBatch> {
-  const { afterOwner, isTrusted, limit, perWebhook, perOwner } = request;
+  const { afterOwner, targets, limit, perWebhook, perOwner } = request;
   // SQL: a skip scan, locks that skip, and the claim, in one statement.
   const { rows } = await sql.query<ClaimRow>(CLAIM, [
     afterOwner,
     OWNERS_AT_ONCE,
-    isTrusted,
+    targets,
     limit,
     perWebhook,
     perOwner,

@@ -1,11 +1,12 @@
 /**
- * Tells webhooks what waits for them. Many at a time, since each may take its fifteen seconds: targets that answer have
- * places that no other can take, those that fail or never answered before share a few, and owners take turns in both.
+ * Tells webhooks what waits for them. Many at a time, since each may take its fifteen seconds, and in three lanes that
+ * take no place of each other: targets that answer, those that were never asked, and those that failed last. Owners take
+ * turns in each.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
-import type { Claimed, ClaimedBatch, ClaimRequest } from "./deliveries-store.ts";
+import type { Claimed, ClaimedBatch, ClaimRequest, Targets } from "./deliveries-store.ts";
 import { bodyOf, headersOf, readAnswer, type Outcome } from "./message.ts";
 
 export interface DeliveryDeps {
@@ -27,16 +28,16 @@ const LOOK_MS = 200;
 const ROUND_MS = 10 * 60_000;
 
 interface Lane {
-  /** Targets that took what they were told last. */
-  isTrusted: boolean;
+  targets: Targets;
   places: number;
   /** At once to one webhook, and to all of one owner. */
   perWebhook: number;
   perOwner: number;
 }
 export const LANES: readonly Lane[] = [
-  { isTrusted: true, places: 48, perWebhook: 4, perOwner: 12 },
-  { isTrusted: false, places: 16, perWebhook: 1, perOwner: 4 },
+  { targets: "trusted", places: 40, perWebhook: 4, perOwner: 12 },
+  { targets: "new", places: 12, perWebhook: 1, perOwner: 2 },
+  { targets: "failing", places: 12, perWebhook: 1, perOwner: 2 },
 ];
 
 interface OpenLane extends Lane {
@@ -99,10 +100,10 @@ export class Deliveries {
     const free = lane.places - lane.running.size;
     if (free <= 0) return false;
     const busy = [...lane.running.values()];
-    const { afterOwner, isTrusted, perWebhook, perOwner } = lane;
+    const { afterOwner, targets, perWebhook, perOwner } = lane;
     const batch = await this.#deps.claim({
       afterOwner,
-      isTrusted,
+      targets,
       limit: free,
       perWebhook,
       perOwner,
@@ -121,13 +122,24 @@ export class Deliveries {
   }
 
   async #deliver(claimed: Claimed): Promise<void> {
-    const secrets = await Promise.all(
-      claimed.secrets.map((sealed) => this.#deps.openSecret(claimed.webhookId, sealed)),
-    );
-    const body = bodyOf(claimed.told);
-    const headers = headersOf(claimed.told.id, body, { secrets, at: this.#deps.now() });
-    const outcome = await this.#post(claimed.url, headers, body);
+    const outcome = await this.#attempt(claimed);
     this.#deps.counted(await this.#deps.finish(claimed, outcome));
+  }
+
+  async #attempt(claimed: Claimed): Promise<Outcome> {
+    const { webhookId, told, url } = claimed;
+    let secrets: string[];
+    try {
+      secrets = await Promise.all(
+        claimed.secrets.map((sealed) => this.#deps.openSecret(webhookId, sealed)),
+      );
+    } catch (error) {
+      this.#deps.trouble(error, claimed);
+      const reason = "This webhook's secret cannot be opened at the moment; replacing it helps";
+      return { kind: "failed", status: null, error: reason, isGone: false };
+    }
+    const body = bodyOf(told);
+    return this.#post(url, headersOf(told.id, body, { secrets, at: this.#deps.now() }), body);
   }
 
   async #post(url: string, headers: Record<string, string>, body: string): Promise<Outcome> {

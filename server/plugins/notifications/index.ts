@@ -4,12 +4,10 @@ import fp from "fastify-plugin";
 import { Counter, Gauge } from "prom-client";
 import { ApiError } from "../../errors.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
-import { NotReady } from "../../infra/readiness.ts";
 import { Deliveries } from "./deliveries.ts";
 import { claimDue, finishAttempt, isAnyDue, readBacklog, sweep } from "./deliveries-store.ts";
 import { mail } from "./mail-plugin.ts";
 import routes from "./routes.ts";
-import { secretKids } from "./store.ts";
 import { Webhooks } from "./webhooks.ts";
 
 declare module "fastify" {
@@ -28,6 +26,8 @@ export default fp(
     const webhooks = new Webhooks({
       prisma: app.prisma,
       secretBox: app.secretBox,
+      trouble: (error, webhookId) =>
+        app.log.error({ err: error, webhookId }, "a webhook's secret cannot be opened"),
       assertAllowed: (url) => {
         try {
           return app.outbound.assertAllowed(url);
@@ -68,19 +68,13 @@ export default fp(
       "sweep-webhooks",
       async () => {
         await sweep(app.pool);
-        // A new active master key: docs/operations.md.
+        // Where another master key is the active one by now.
         while ((await webhooks.reseal()) > 0);
       },
       { cron: "* * * * *", atStart: true },
     );
     lookForNews(app, deliveries);
     addGauges(app);
-    app.readiness.add("webhooks", async () => {
-      const configured = new Set(app.config.masterKeys.map(({ kid }) => kid));
-      if ((await secretKids(app.prisma)).some((kid) => !configured.has(kid)))
-        throw new NotReady("webhooks' secrets are under a master key that is not configured");
-      return "every webhook's secret can be opened";
-    });
     await app.register(routes, { webhooks });
     await mail(app);
   },

@@ -120,17 +120,13 @@ export async function deleteWebhook(tx: Db, id: string): Promise<void> {
   await tx.webhook.deleteMany({ where: { id } });
 }
 
-/** Some whose secrets another master key sealed, locked. */
+/** Some whose secrets another master key sealed, locked. Not always the same: some may not open. */
 export async function lockSealedOtherwise(tx: Db, kid: string): Promise<WebhookRow[]> {
   // SQL: SKIP LOCKED.
   const rows = await tx.$queryRaw<{ id: string }[]>`
-    SELECT id FROM webhooks WHERE secret_kid <> ${kid} ORDER BY id LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED`;
+    SELECT id FROM webhooks WHERE secret_kid < ${kid} OR secret_kid > ${kid}
+     ORDER BY random() LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED`;
   return tx.webhook.findMany({ where: { id: { in: rows.map(({ id }) => id) } } });
-}
-
-export async function secretKids(db: Db): Promise<string[]> {
-  const rows = await db.webhook.groupBy({ by: ["secretKid"] });
-  return rows.map(({ secretKid }) => secretKid);
 }
 
 /** To this one webhook alone, whatever it wants to hear otherwise. */

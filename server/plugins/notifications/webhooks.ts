@@ -12,6 +12,8 @@ import type { DeliveryRow, WebhookRow } from "./store.ts";
 export interface WebhooksDeps {
   prisma: PrismaClient;
   secretBox: SecretBox;
+  /** A secret does not open: altered, or its master key is gone. Replacing it mends that. */
+  trouble(error: unknown, webhookId: string): void;
   /** Throws for what is never sent to. */
   assertAllowed(url: string): URL;
 }
@@ -100,8 +102,7 @@ export class Webhooks {
       const before = await this.#own(tx, caller, id);
       const now = await databaseNow(tx);
       // Under one master key, so that one column says what opens both.
-      const previousSecret =
-        graceHours === 0 ? null : await this.seal(id, await this.open(id, before.secret));
+      const previousSecret = graceHours === 0 ? null : await this.#again(id, before.secret);
       const after = await store.writeSecrets(
         tx,
         id,
@@ -165,16 +166,27 @@ export class Webhooks {
     const kid = kidOfSealed(await this.seal("", ""));
     return prisma.$transaction(async (tx) => {
       const rows = await store.lockSealedOtherwise(tx, kid);
+      let count = 0;
       for (const { id, secret, previousSecret } of rows) {
-        const again = async (sealed: Uint8Array) => this.seal(id, await this.open(id, sealed));
-        await store.writeSecrets(tx, id, {
-          secret: await again(secret),
-          previousSecret: previousSecret && (await again(previousSecret)),
-          kid,
-        });
+        const again = await this.#again(id, secret);
+        if (again === null) continue;
+        const previous = previousSecret && (await this.#again(id, previousSecret));
+        const until = previous === null ? { previousSecretUntil: null } : {};
+        await store.writeSecrets(tx, id, { secret: again, previousSecret: previous, kid }, until);
+        count += 1;
       }
-      return rows.length;
+      return count;
     });
+  }
+
+  /** Under the active master key; null where it does not open. */
+  async #again(id: string, sealed: Uint8Array): Promise<Uint8Array | null> {
+    try {
+      return await this.seal(id, await this.open(id, sealed));
+    } catch (error) {
+      this.#deps.trouble(error, id);
+      return null;
+    }
   }
 
   async #own(db: Db, { ownerId }: Pick<Caller, "ownerId">, id: string): Promise<WebhookRow> {
