@@ -124,14 +124,20 @@ const CANCELED = `
     SELECT ctid FROM canceled_calls WHERE created_at < now() - make_interval(hours => $1)
      ORDER BY created_at LIMIT $2))`;
 
-/** Their deliveries go with them; what is still to be told does not. */
+/** With their deliveries; not what is still to be told. */
 const NOTIFICATIONS = `
-  DELETE FROM notifications WHERE ctid = ANY (ARRAY(
-    SELECT n.ctid FROM notifications n
-     WHERE n.created_at < now() - make_interval(hours => $1) AND NOT EXISTS (
-       SELECT 1 FROM webhook_deliveries d
-        WHERE d.owner_id = n.owner_id AND d.notification_id = n.id AND d.status IN ('waiting', 'failed'))
-     ORDER BY n.created_at LIMIT $2))`;
+  WITH gone AS (
+    DELETE FROM notifications WHERE ctid = ANY (ARRAY(
+      SELECT n.ctid FROM notifications n
+       WHERE n.created_at < now() - make_interval(hours => $1) AND NOT EXISTS (
+         SELECT 1 FROM webhook_deliveries d
+          WHERE d.owner_id = n.owner_id AND d.notification_id = n.id AND d.status IN ('waiting', 'failed'))
+       ORDER BY n.created_at LIMIT $2))
+    RETURNING owner_id, id),
+  told AS (
+    DELETE FROM webhook_deliveries d USING gone
+     WHERE d.owner_id = gone.owner_id AND d.notification_id = gone.id)
+  SELECT 1 FROM gone`;
 
 export const RULES: readonly Rule[] = [
   { what: "answers", hours: () => ANSWER_HOURS, sql: ANSWERS },

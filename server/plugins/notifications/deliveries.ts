@@ -80,11 +80,12 @@ export class Deliveries {
     const endMs = performance.now() + ROUND_MS;
     try {
       while (!this.#isStopping && performance.now() < endMs) {
+        // What ended while it was asked may have made room, or a target trusted: then nothing due means nothing yet.
+        const wasIdle = this.#running().length === 0;
         const claimed = await Promise.all(this.#lanes.map((lane) => this.#fill(lane)));
         if (claimed.includes(true)) continue;
-        const running = this.#running();
-        if (running.length === 0) return;
-        await Promise.race([...running, delay(LOOK_MS)]);
+        if (wasIdle) return;
+        await Promise.race([...this.#running(), delay(LOOK_MS)]);
       }
     } finally {
       await Promise.all(this.#running());
