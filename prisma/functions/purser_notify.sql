@@ -1,6 +1,6 @@
 -- Tells an owner something, in the transaction that makes it true: at once for every webhook that wants it. Where nobody
 -- is to be told there is nothing to write. What agents and strangers cause for nothing is told a number of times an hour.
--- Whoever else is told (by mail) is one more EXISTS in the first condition.
+-- For an owner with a confirmed e-mail address it waits for the next mail as well (purser_mail_waits).
 CREATE FUNCTION purser_notify(p_owner_id TEXT, p_type TEXT, p_agent_id TEXT, p_subject_id TEXT, p_data JSONB)
 RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE

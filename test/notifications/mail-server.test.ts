@@ -4,6 +4,8 @@ import { createServer, type AddressInfo } from "node:net";
 import { simpleParser } from "mailparser";
 import t from "tap";
 import { mailboxOf, parseEmail, readMailSettings } from "../../server/core/mail-settings.ts";
+import { loadConfig } from "../../server/config.ts";
+import { hideConfigured } from "../../server/infra/telemetry.ts";
 import { mailServer, type OutgoingMail } from "../../server/plugins/notifications/mail-server.ts";
 import { brokenServer, mailbox, MAIL_FROM } from "../helpers/smtp.ts";
 
@@ -23,7 +25,10 @@ function settingsOf(url: string) {
   if (!settings) throw new Error(problems.join("; "));
   return settings;
 }
-const senderTo = (url: string) => mailServer(settingsOf(url), { stepMs: 400, wholeMs: 1_200 });
+/** A server that works is waited for, however busy this machine is; a broken one need not be. */
+const AMPLE = { stepMs: 20_000, wholeMs: 25_000 };
+const SHORT = { stepMs: 400, wholeMs: 1_200 };
+const senderTo = (url: string, patience = AMPLE) => mailServer(settingsOf(url), patience);
 
 t.test("a mail arrives with its id, its date and one-click unsubscribing", async (t) => {
   const box = await mailbox(t);
@@ -81,8 +86,8 @@ for (const how of [
   t.test(`a server that is ${how} is in trouble, and soon left`, async (t) => {
     const server = await brokenServer(t, how);
     const startedMs = performance.now();
-    t.match(await senderTo(server.url).send(MAIL), { kind: "trouble", reason: /./ });
-    t.ok(performance.now() - startedMs < 5_000, "within its time");
+    t.match(await senderTo(server.url, SHORT).send(MAIL), { kind: "trouble", reason: /./ });
+    t.ok(performance.now() - startedMs < 10_000, "within its time");
     if (how === "gone-after-data") t.equal(server.taken(), 1, "and may have taken it");
   });
 
@@ -94,14 +99,14 @@ t.test("nothing is said to a server without TLS, unless it is on this machine", 
   const box = await mailbox(t, { onAuth: (_auth, _session, done) => done(null, { user: "user" }) });
   // As if its name were a stranger's: the socket goes to the test's server, the rules do not.
   const far = { ...settings, host: "127.0.0.1", port: box.port };
-  t.match(await mailServer(far, { stepMs: 400, wholeMs: 1_200 }).send(MAIL), { kind: "trouble" });
+  t.match(await mailServer(far, AMPLE).send(MAIL), { kind: "trouble" });
   t.equal(box.mails.length, 0);
 });
 
 t.test("a certificate that names nobody we know is refused", async (t) => {
   const box = await mailbox(t, { disabledCommands: [] });
   const far = { ...settingsOf("smtp://smtp.example"), host: "127.0.0.1", port: box.port };
-  const outcome = await mailServer(far, { stepMs: 1_000, wholeMs: 3_000 }).send(MAIL);
+  const outcome = await mailServer(far, AMPLE).send(MAIL);
   t.match(outcome, { kind: "trouble", reason: /certificate|altnames|self.signed/i });
   t.equal(box.mails.length, 0);
 });
@@ -114,6 +119,16 @@ t.test("a refused password is trouble, and stays out of what is told", async (t)
   const url = `smtp://user:correct-horse-battery@127.0.0.1:${box.port}`;
   const outcome = await senderTo(url).send(MAIL);
   t.match(outcome, { kind: "trouble", reason: /bad password \[secret\]/ });
+});
+
+t.test("no log line has the password, however it is carried", async (t) => {
+  const password = "correct horse/battery";
+  const url = `smtp://user:${encodeURIComponent(password)}@smtp.example`;
+  const hide = hideConfigured(loadConfig({ SMTP_URL: url, MAIL_FROM }));
+  const plain = Buffer.from(`\0user\0${password}`).toString("base64");
+  const login = Buffer.from(password).toString("base64");
+  for (const carried of [url, password, encodeURIComponent(password), plain, login])
+    t.equal(hide(`before ${carried} after`), "before [secret] after", carried);
 });
 
 t.test("a port nobody listens on is trouble", async (t) => {

@@ -8,7 +8,7 @@ import { until } from "../helpers/until.ts";
 import { startReplica } from "../spending/replica.helper.ts";
 
 const box = await mailbox(t);
-const world = await testApp(t, { listen: true, env: { SMTP_URL: box.url, MAIL_FROM } });
+const world = await testApp(t, { env: { SMTP_URL: box.url, MAIL_FROM } });
 const { app, database } = world;
 
 const sql = async <Row extends object = Record<string, unknown>>(
@@ -16,23 +16,8 @@ const sql = async <Row extends object = Record<string, unknown>>(
   values: unknown[] = [],
 ): Promise<Row[]> => (await database.pool.query<Row>(text, values)).rows;
 
-// The queue makes its own tables when it starts.
-await until(async () => (await sql("SELECT 1 FROM pg_views WHERE viewname = 'jobs'")).length > 0);
-await until(
-  async () => (await sql("SELECT 1 FROM graphile_worker.migrations WHERE id >= 18")).length > 0,
-);
-
-/** What the minute's run does, now; done when nothing is due any more. */
-async function run(): Promise<void> {
-  await app.jobs.enqueue("send-mails", {}, { jobKey: "send-mails" });
-  await until(async () => {
-    const [row] = await sql<{ n: string }>(
-      `SELECT count(*) AS n FROM graphile_worker.jobs
-        WHERE task_identifier = 'send-mails' AND (run_at <= now() OR locked_at IS NOT NULL)`,
-    );
-    return row?.n === "0";
-  }, 20_000);
-}
+/** What the minute's run does. Nothing else does it here: an app that only injects has no queue. */
+const run = async (): Promise<void> => app.sendMails?.();
 const to = (address: string, from: Mailbox = box) =>
   from.mails.filter((mail) => [mail.to].flat().some((one) => one?.text === address));
 const ask = (
@@ -63,19 +48,20 @@ const notify = async (
     JSON.stringify(data),
   ]);
 let names = 0;
+/** As if it had pressed Confirm; the first test does. */
 async function confirmed(
-  settings: object = {},
+  settings: { digest?: string; urgent?: string[] } = {},
 ): Promise<{ owner: SignedInOwner; address: string }> {
   const owner = await signIn(world);
   const address = `owner${(names += 1)}@mail.example`;
   const set = await ask(owner, "PUT", "/api/email", { address, ...settings });
   if (set.statusCode !== 200) throw new Error(set.body);
-  await run();
-  const token = tokenIn(to(address)[0]?.text);
-  const answer = await ask(owner, "POST", "/api/email/confirm", { token });
-  if (answer.statusCode !== 200) throw new Error(answer.body);
-  // Its own sign-in and the like: these tests count what they cause themselves.
-  await sql("DELETE FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]);
+  const id = await ownerId(owner);
+  await sql(
+    "UPDATE email_addresses SET address = pending_address, pending_address = NULL, confirmed_at = now() WHERE owner_id = $1",
+    [id],
+  );
+  await sql("DELETE FROM mails WHERE owner_id = $1", [id]);
   return { owner, address };
 }
 const digestNow = async (owner: SignedInOwner): Promise<void> => {
@@ -102,10 +88,11 @@ t.test("an address gets one mail until it is confirmed, by a press in the app", 
   const token = tokenIn(mails[0]?.text);
   t.match(mails[0]?.html, token);
 
-  const opened = await fetch(`${world.baseUrl}/notifications/email`, {
-    headers: { accept: "text/html" },
+  const opened = await app.inject({
+    url: "/notifications/email",
+    headers: { accept: "text/html", cookie: owner.cookie },
   });
-  t.equal(opened.status, 200);
+  t.equal(opened.statusCode, 200);
   t.match(
     (await ask(owner, "GET", "/api/email")).json(),
     { confirmedAt: null },
@@ -179,7 +166,7 @@ t.test("what is urgent comes at once and together, a few times an hour", async (
   await notify(owner, "agent.limit_reached", { percent: 80, limit: "10" }, agent.id);
   await notify(owner, "payment.settled", { amount: "1" }, agent.id);
   await run();
-  const [mail, ...others] = to(address).slice(1);
+  const [mail, ...others] = to(address);
   t.equal(others.length, 0, "one mail");
   t.equal(mail?.subject, "Purser: 2 things need your attention");
   t.match(mail?.text, "research-agent asks you to allow 1.5 USDC");
@@ -192,15 +179,15 @@ t.test("what is urgent comes at once and together, a few times an hour", async (
     await notify(owner, "agent.limit_reached", { percent: 100, limit: "10" }, agent.id);
     await run();
   }
-  t.equal(to(address).length - 1, 4, "four in an hour");
+  t.equal(to(address).length, 4, "four in an hour");
   await digestNow(owner);
   const digest = to(address).at(-1);
-  t.equal(to(address).length - 1, 5);
+  t.equal(to(address).length, 5);
   t.equal(digest?.subject, "Purser: 5 things happened");
   t.match(digest?.text, "research-agent: 4 warnings about the daily limit");
   t.match(digest?.text, "research-agent: 1 payment, 1 USDC in all");
   await digestNow(owner);
-  t.equal(to(address).length - 1, 5, "nothing happened, nothing is sent");
+  t.equal(to(address).length, 5, "nothing happened, nothing is sent");
 });
 
 t.test("a thousand payments are one line of one mail", async (t) => {
@@ -213,10 +200,10 @@ t.test("a thousand payments are one line of one mail", async (t) => {
     [await ownerId(owner), agent.id],
   );
   await run();
-  t.equal(to(address).length, 1, "only the confirmation so far");
+  t.equal(to(address).length, 0, "no mail for a payment");
   await digestNow(owner);
-  t.equal(to(address).length, 2);
-  t.match(to(address)[1]?.text, "busy: 1000 payments, 0.001 USDC in all");
+  t.equal(to(address).length, 1);
+  t.match(to(address)[0]?.text, "busy: 1000 payments, 0.001 USDC in all");
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
 });
 
@@ -229,7 +216,7 @@ t.test("with the digest off only what is urgent is told, and the rest is not kep
   ]);
   t.same(waiting, [{ urgent: true }]);
   await run();
-  t.match(to(address)[1]?.subject, /key was made/);
+  t.match(to(address)[0]?.subject, /key was made/);
 });
 
 t.test("a sign-in is urgent from a new device only", async (t) => {
@@ -245,7 +232,7 @@ t.test("a sign-in is urgent from a new device only", async (t) => {
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [id]), []);
   await told("Mozilla/5.0 <b>evil</b>", "203.0.113.9");
   await run();
-  const mail = to(address)[1];
+  const mail = to(address)[0];
   t.equal(mail?.subject, "Purser: Somebody signed in with your wallet from 203.0.113.9");
   t.match(mail?.text, `${world.baseUrl}/settings?do=end-sessions`);
   t.match(mail?.html, "&lt;b&gt;evil&lt;/b&gt;");
@@ -297,9 +284,8 @@ t.test("another address waits for its confirmation, and the old one hears of it"
   await run();
   t.same(
     to(address)
-      .slice(1)
-      .map(({ subject }) => subject)
-      .sort(),
+      .map(({ subject = "" }) => subject)
+      .toSorted((left, right) => left.localeCompare(right)),
     ["Purser: A key was made for An agent", "Your e-mail address at Purser was changed"],
     "mails still go to the old one",
   );
@@ -317,12 +303,12 @@ t.test("another address waits for its confirmation, and the old one hears of it"
   t.match((await ask(owner, "GET", "/api/email")).json(), { address: null });
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
   const actions = await sql<{ action: string }>(
-    "SELECT action FROM audit_notes WHERE owner_id = $1 AND action LIKE 'email.%' ORDER BY id",
+    "SELECT body::jsonb ->> 'action' AS action FROM audit_log WHERE owner_id = $1 ORDER BY seq",
     [await ownerId(owner)],
   );
   t.same(
-    actions.map(({ action }) => action),
-    ["email.named", "email.confirmed", "email.named", "email.confirmed", "email.removed"],
+    actions.map(({ action }) => action).filter((action) => action.startsWith("email.")),
+    ["email.named", "email.named", "email.confirmed", "email.removed"],
   );
 });
 
@@ -333,19 +319,27 @@ t.test("unsubscribing is one POST of a mail program; opening the link is nothing
   const raw = box.raw.at(-1) ?? "";
   t.match(raw, "List-Unsubscribe-Post: List-Unsubscribe=One-Click");
   const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
-  const opened = await fetch(url, { redirect: "manual" });
-  t.equal(opened.status, 303);
-  t.match(opened.headers.get("location"), /^\/unsubscribe#token=purser_eu_/);
+  const path = url.slice(world.baseUrl.length);
+  const opened = await app.inject({ url: path });
+  t.equal(opened.statusCode, 303);
+  t.match(opened.headers.location, /^\/unsubscribe#token=purser_eu_/);
   t.match((await ask(owner, "GET", "/api/email")).json(), { stopped: null });
-  const form = new URLSearchParams({ "List-Unsubscribe": "One-Click" });
-  t.equal((await fetch(url, { method: "POST", body: form })).status, 200);
-  t.equal((await fetch(url, { method: "POST", body: form })).status, 200, "twice is once");
+  // As a mail program does: no cookie, no origin, a form.
+  const press = (at: string, type = "application/x-www-form-urlencoded") =>
+    app.inject({
+      method: "POST",
+      url: at,
+      headers: { "content-type": type },
+      payload: "List-Unsubscribe=One-Click",
+    });
+  t.equal((await press(path)).statusCode, 200);
+  t.equal((await press(path, "multipart/form-data; boundary=x")).statusCode, 200, "twice is once");
   t.match((await ask(owner, "GET", "/api/email")).json(), { address, stopped: "unsubscribed" });
   await notify(owner, "key.created");
   await digestNow(owner);
-  t.equal(to(address).length, 2, "nothing more");
-  const wrong = `${world.baseUrl}/api/email/unsubscribe?token=purser_eu_wrong`;
-  t.equal((await fetch(wrong, { method: "POST", body: form })).status, 404);
+  t.equal(to(address).length, 1, "nothing more");
+  const wrong = await press("/api/email/unsubscribe?token=purser_eu_wrong");
+  t.match(wrong.json(), { status: 404, code: "not_found" });
 
   await ask(owner, "PUT", "/api/email", { address });
   await run();
@@ -369,7 +363,7 @@ t.test(
     box.refuseRecipient = undefined;
     await sql("UPDATE mails SET next_attempt_at = now() WHERE status = 'waiting'");
     await run();
-    t.equal(to(address).length, 2);
+    t.equal(to(address).length, 1);
 
     box.refuseRecipient = { code: 550, text: "no such user here" };
     for (let n = 0; n < 2; n += 1) {
@@ -390,7 +384,7 @@ t.test(
     box.refuseRecipient = undefined;
     await notify(owner, "key.created");
     await run();
-    t.equal(to(address).length, 2, "nothing more");
+    t.equal(to(address).length, 1, "nothing more");
   },
 );
 
@@ -416,18 +410,13 @@ t.test("two replicas that look at once send each mail once", async (t) => {
   const second = await testApp(t, {
     database,
     chain: world.chain,
-    listen: true,
     env: { SMTP_URL: box.url, MAIL_FROM },
   });
   const owners = [];
-  for (let n = 0; n < 3; n += 1) owners.push(await confirmed());
+  for (let n = 0; n < 6; n += 1) owners.push(await confirmed());
   for (const { owner } of owners) await notify(owner, "key.created");
-  await Promise.all([
-    app.jobs.enqueue("send-mails", {}, { jobKey: "one" }),
-    second.app.jobs.enqueue("send-mails", {}, { jobKey: "two" }),
-  ]);
-  await run();
-  for (const { address } of owners) t.equal(to(address).length, 2);
+  await Promise.all([app.sendMails?.(), second.app.sendMails?.(), app.sendMails?.()]);
+  for (const { address } of owners) t.equal(to(address).length, 1);
 });
 
 async function withoutServer(t: Test): Promise<TestApp> {
@@ -436,7 +425,10 @@ async function withoutServer(t: Test): Promise<TestApp> {
 
 t.test("where no server is configured all say so, and nothing piles up", async (t) => {
   const { owner, address } = await confirmed();
+  await notify(owner, "key.created");
+  // Its queue forgets when it starts, and every hour.
   const other = await withoutServer(t);
+  t.equal(other.app.sendMails, undefined);
   const get = await other.app.inject({ url: "/api/email", headers: { cookie: owner.cookie } });
   t.match(get.json(), { available: false, address });
   const put = await other.app.inject({
@@ -446,8 +438,6 @@ t.test("where no server is configured all say so, and nothing piles up", async (
     payload: JSON.stringify({ address }),
   });
   t.match(put.json(), { status: 409, code: "email_not_available" });
-  await notify(owner, "key.created");
-  await other.app.jobs.enqueue("forget-mails", {}, { jobKey: "forget-mails" });
   const waiting = async () => sql("SELECT 1 FROM mail_waiting");
   await until(async () => (await waiting()).length === 0, 20_000);
 });

@@ -94,6 +94,8 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     code_challenge_method: "S256",
   });
   const consent = `/oauth/authorize?${asking.toString()}`;
+  await wantsToHear(world, owner.account.address);
+  await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "0.3" });
   const second = { address: SECOND.address };
   await asOwner(world.app, owner, { method: "PUT", url: "/api/recovery/second", body: second });
   const listings = await world.app.inject({ url: "/api/listings" });
@@ -255,6 +257,39 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       ready: "List an API",
       act: (page) => page.getByRole("button", { name: "List an API" }).click(),
     },
+    { name: "notifications", path: "/notifications", ready: "research-agent paid" },
+    {
+      name: "notifications-email",
+      path: "/notifications/email",
+      ready: /At once|not set up to send/,
+    },
+    {
+      name: "notifications-webhooks",
+      path: "/notifications/webhooks",
+      ready: "The target says no",
+    },
+    {
+      name: "notifications-webhook-new",
+      path: "/notifications/webhooks",
+      ready: "The target says no",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Add webhook" }).click();
+        await page.getByLabel("Everything, also what is added later").uncheck();
+      },
+    },
+    {
+      name: "notifications-deliveries",
+      path: "/notifications/webhooks",
+      ready: "The target says no",
+      act: async (page) => {
+        await page.getByRole("button", { name: /^Deliveries/ }).click();
+        await page
+          .getByRole("button", { name: /^Send again/ })
+          .first()
+          .waitFor();
+      },
+    },
+    { name: "agent-pause-link", path: `${base}?do=pause`, ready: "Nothing has changed yet" },
     { name: "settings", path: "/settings", ready: "This one" },
     {
       name: "settings-second",
@@ -273,4 +308,27 @@ export async function show(page: Page, world: WebWorld, screen: Screen): Promise
   await page.goto(world.baseUrl + screen.path);
   await page.getByText(screen.ready).first().waitFor();
   await screen.act?.(page);
+}
+
+/** A webhook that was disabled with something in its log, and an address that is confirmed. */
+async function wantsToHear({ database: { pool } }: WebWorld, address: string): Promise<void> {
+  const ids = "FROM owners WHERE address = $1";
+  const owner = [address.toLowerCase()];
+  await pool.query(
+    `INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint)
+     SELECT 'whk_' || repeat('0', 26), id, 'https://hooks.example.com/purser', '{*}', '', 'test', '…x9Qk' ${ids}`,
+    owner,
+  );
+  await pool.query(`SELECT purser_notify(id, 'webhook.test', NULL, 'whk_0', '{}') ${ids}`, owner);
+  await pool.query(
+    "UPDATE webhook_deliveries SET status = 'given_up', attempts = 9, last_status = 500, last_error = 'The target answered 500'",
+  );
+  await pool.query(
+    "UPDATE webhooks SET status = 'disabled', disabled_reason = 'The target says no.', retry_at = 'infinity'",
+  );
+  await pool.query(
+    `INSERT INTO email_addresses (owner_id, address, confirmed_at, digest, urgent, next_digest_at)
+     SELECT id, 'owner@mail.example', now(), 'daily', '{key.created}', now() + interval '1 day' ${ids}`,
+    owner,
+  );
 }

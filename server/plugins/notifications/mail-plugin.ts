@@ -19,6 +19,13 @@ import {
 } from "./mail-store.ts";
 import { letterOf } from "./mail-words.ts";
 
+declare module "fastify" {
+  interface FastifyInstance {
+    /** Makes and sends all mails that are due, now. The job queue calls it; without SMTP_URL there is nothing to call. */
+    sendMails?: () => Promise<void>;
+  }
+}
+
 const CONFIRM_PREFIX = "purser_ec_";
 const UNSUBSCRIBE_PREFIX = "purser_eu_";
 /** At once; and a run ends in time for the queue's other work. */
@@ -44,7 +51,9 @@ export async function mail(app: FastifyInstance): Promise<void> {
     labelNames: ["kind", "outcome"],
     registers: [app.metrics],
   });
-  app.jobs.addTask("send-mails", () => sendMails(app, { server, mails }), {
+  const send = (): Promise<void> => sendMails(app, { server, mails });
+  app.decorate("sendMails", send);
+  app.jobs.addTask("send-mails", send, {
     queue: "strangers",
     cron: "* * * * *",
     atStart: true,

@@ -95,11 +95,12 @@ function report(
   place: Place,
 ): Letter {
   const isUrgent = kind === "urgent";
-  const items = told.items.map((item) => itemLine(item, place));
+  const isOne = isUrgent && told.count === 1;
+  const items = told.items.map((item) => itemLine(item, place, isOne));
   const more = isUrgent ? told.count - told.items.length : 0;
   const [first] = told.items;
   const title = isUrgent
-    ? told.count === 1 && first
+    ? isOne && first
       ? headline(first)
       : `${told.count} things need your attention`
     : "What your agents did";
@@ -228,14 +229,15 @@ const QUOTES = {
   errorMessage: "Message",
 } as const;
 
-function itemLine(item: ToldItem, place: Place): Line {
+/** The title of a mail about one thing has said it already. */
+function itemLine(item: ToldItem, place: Place, isTitled: boolean): Line {
   const foreign = isRecord(item.data) ? item.data["thirdParty"] : undefined;
   const quotes = Object.entries(QUOTES).flatMap(([name, what]) => {
     const words = isRecord(foreign) ? foreign[name] : undefined;
     return typeof words === "string" && words !== "" ? [[what, words] as const] : [];
   });
   return {
-    text: `${headline(item)} (${minute(item.createdAt)})`,
+    text: isTitled ? minute(item.createdAt) : `${headline(item)} (${minute(item.createdAt)})`,
     quotes,
     links: linksOf(item, place),
   };

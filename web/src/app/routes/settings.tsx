@@ -1,5 +1,4 @@
 import type { ReactNode } from "react";
-import { Link } from "react-router";
 import { Address } from "../../components/Address.tsx";
 import { LinkButton } from "../../components/Button.tsx";
 import { Row, Section, Stack } from "../../components/Layout.tsx";
@@ -26,11 +25,11 @@ export default function SettingsScreen(): ReactNode {
         <Section
           title="Notifications"
           hint="By e-mail and by webhook: what your agents do, and what needs you."
-          actions={<LinkButton to="/notifications">Open</LinkButton>}
         >
           <Row>
-            <Link to="/notifications/email">E-mail</Link>
-            <Link to="/notifications/webhooks">Webhooks</Link>
+            <LinkButton to="/notifications">What happened</LinkButton>
+            <LinkButton to="/notifications/email">E-mail</LinkButton>
+            <LinkButton to="/notifications/webhooks">Webhooks</LinkButton>
           </Row>
         </Section>
         <Theme />

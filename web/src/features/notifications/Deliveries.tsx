@@ -118,7 +118,7 @@ function Item({
       {lastError !== null && status !== "delivered" && <p className={styles.error}>{lastError}</p>}
       {status === "failed" && nextAttemptAt !== null && (
         <Muted>
-          Tried again <TimeUntil iso={nextAttemptAt} />
+          Next try <TimeUntil iso={nextAttemptAt} />
         </Muted>
       )}
     </li>

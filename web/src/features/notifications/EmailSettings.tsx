@@ -131,13 +131,15 @@ function AddressForm({ email }: { email: Email }): ReactNode {
         <Row>
           <Button
             type="submit"
-            variant="primary"
+            variant={isSame && known !== "" ? "secondary" : "primary"}
             disabled={
               !email.available || address.trim() === "" || (isSettled && email.stopped === null)
             }
             pending={save.isPending && "Saving…"}
           >
-            {isSame && known !== "" ? "Send the confirmation again" : "Save and confirm"}
+            {isSame && known !== "" && !isSettled
+              ? "Send the confirmation again"
+              : "Save and confirm"}
           </Button>
           {email.address !== null && (
             <Button

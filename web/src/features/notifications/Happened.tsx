@@ -29,7 +29,7 @@ export function Happened({ agentName }: { agentName: (id: string) => string }): 
     <Section
       flush
       title="What happened"
-      hint="Kept for 30 days, from when you have a webhook or a confirmed e-mail address that wants to hear of it."
+      hint="What a webhook or a confirmed e-mail address of yours wanted to hear. Kept for 30 days."
       actions={
         <Select label="Show" isLabelHidden value={type} onChange={setType} options={OPTIONS} />
       }
@@ -87,7 +87,9 @@ function Row({ notification, who }: { notification: Notification; who: string })
           <span className={styles.meta}>{quoted.map((one) => `“${one}”`).join(" · ")}</span>
         )}
       </div>
-      <Badge tone={tone}>{label}</Badge>
+      <span className={styles.kind}>
+        <Badge tone={tone}>{label}</Badge>
+      </span>
       <span className={styles.time}>
         <TimeAgo iso={notification.createdAt} />
       </span>

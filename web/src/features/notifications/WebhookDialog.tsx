@@ -114,6 +114,7 @@ function WebhookForm({ webhook, onCreated, onCancel }: FormProps): ReactNode {
           value={url}
           onChange={(event) => {
             setUrl(event.currentTarget.value);
+            save.reset();
           }}
         />
         <TextInput
