@@ -133,6 +133,37 @@ t.test("refunds", async (t) => {
     t.match(await detailOf(id), { refunded: "1", refundable: "0" });
   });
 
+  await t.test("two processes that look at the same moment", async (t) => {
+    const id = await pay(ctx, payTo);
+    const theirs = await balanceOf(ctx, payer.address);
+    const first = await signedRefund(ctx, merchant, id, "0.6");
+    const { rows } = await database.pool.query<{ key: string }>(
+      "SELECT concat_ws(' ', chain_id, asset, from_address, nonce) AS key FROM settlements WHERE id = $1",
+      [id],
+    );
+    // The next number may be skipped: so these two are not one transfer, and no key of the table parts them.
+    const next = {
+      ...first.order,
+      nonce: keccak256(stringToHex(`purser refund ${rows[0]?.key} 1`)),
+    };
+    const second = { order: next, signature: await signTransfer(merchant, next) };
+    for (const { app: each } of [ctx, other])
+      each.refundFaults.at = (point) =>
+        new Promise((resolve) => setTimeout(resolve, point === "locked" ? 500 : 0));
+    const answers = await Promise.all([
+      ask(ctx, merchant, "POST", refundUrl(id), { authorization: first }),
+      ask(other, merchant, "POST", refundUrl(id), { authorization: second }),
+    ]);
+    for (const { app: each } of [ctx, other]) delete each.refundFaults.at;
+    const statuses = answers.map(({ status }) => status);
+    t.same(
+      statuses.toSorted((a, b) => a - b),
+      [200, 409],
+      JSON.stringify(answers),
+    );
+    t.equal(await balanceOf(ctx, payer.address), theirs + 600_000n, "one of them");
+  });
+
   await t.test(
     "signed by somebody else, to somebody else, late, or for another amount",
     async (t) => {
