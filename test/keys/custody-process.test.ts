@@ -281,7 +281,8 @@ t.test("stopped: refused in time, then goes on", async (t) => {
   const startMs = performance.now();
   const answers = await Promise.all(Array.from({ length: 8 }, () => spend()));
   for (const { code } of answers) t.equal(code, "keys_unavailable");
-  t.ok(performance.now() - startMs < 9_000);
+  const tookMs = Math.round(performance.now() - startMs);
+  t.ok(tookMs < 15_000, `${tookMs} ms`);
   t.equal((await app.inject({ url: "/api/ready" })).statusCode, 503);
   custody.kill("SIGCONT");
   await until(async () => (await spend()).status === 200);
