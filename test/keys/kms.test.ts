@@ -253,13 +253,16 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
       await until(async () => (await pay("0.01")).status === 200);
       kms.door = "hangs";
       t.equal((await pay("0.01")).code, "payment_status_unknown", "signed for, and it waits");
-      await until(async () => (await pay("0.01")).code === "keys_unavailable", 30_000);
+      // Another amount each time: an identical call would join the one that waits.
+      let asked = 0;
+      const another = () => pay(`0.01${String((asked += 1)).padStart(3, "0")}`);
+      await until(async () => (await another()).code === "keys_unavailable", 30_000);
       kms.door = "open";
       await until(async () => {
         const { settled, reserved, ...others } = await statusesOf(cached, agent.id);
         return !others["submitted"] && !others["unknown"] && !reserved && Boolean(settled);
       }, 30_000);
-      await until(async () => (await pay("0.01")).status === 200);
+      await until(async () => (await another()).status === 200);
       await checkLedger(t, cached, { agentId: agent.id, payee });
       t.equal(await usdcOf(cached, payee), await paidTo(), "once each");
     },

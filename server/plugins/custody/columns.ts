@@ -68,3 +68,8 @@ export const changedMeanwhile = (): ApiError =>
   new ApiError("service_unavailable", {
     detail: "The agent's rules changed while this was being paid. Nothing was signed; ask again.",
   });
+
+export const chainSilent = (): ApiError =>
+  new ApiError("chain_unavailable", {
+    detail: "The chain did not say whether the owner's contract accepts this signature.",
+  });

@@ -21,8 +21,13 @@ import {
   type PaymentFacts,
   type RulesInForce,
 } from "../../core/rules.ts";
-import { ApiError } from "../../errors.ts";
-import { assertCovered, assertSameColumns, changedMeanwhile, columnsText } from "./columns.ts";
+import {
+  assertCovered,
+  assertSameColumns,
+  chainSilent,
+  changedMeanwhile,
+  columnsText,
+} from "./columns.ts";
 import {
   CustodyError,
   NOTHING,
@@ -266,10 +271,7 @@ export class Covers {
   async #isSigned(wallet: WalletName, signed: { hash: Hex; signature: Hex }): Promise<boolean> {
     const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
     const verdict = await this.#deps.isSigned(owner, signed);
-    if (verdict === "unavailable")
-      throw new ApiError("chain_unavailable", {
-        detail: "The chain did not say whether the owner's contract accepts this signature.",
-      });
+    if (verdict === "unavailable") throw chainSilent();
     return verdict === "valid";
   }
 
