@@ -27,6 +27,7 @@ import {
   chainSilent,
   changedMeanwhile,
   columnsText,
+  type WithdrawalRow,
 } from "./columns.ts";
 import {
   CustodyError,
@@ -86,13 +87,6 @@ export interface CoversDeps {
     owner: { address: Address; chainId: number },
     signed: { hash: Hex; signature: Hex },
   ): Promise<"valid" | "invalid" | "unavailable">;
-}
-
-export interface WithdrawalRow {
-  to: Address;
-  amountAtomic: bigint;
-  deadlineSeconds: bigint;
-  signature: Hex;
 }
 
 export interface Verified {
