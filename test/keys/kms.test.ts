@@ -268,14 +268,6 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     },
   );
 
-  const paidTo = async (): Promise<bigint> => {
-    const { rows } = await database.pool.query<{ sum: string }>(
-      "SELECT sum(amount)::text AS sum FROM payments WHERE status = 'settled' AND counterparty = $1",
-      [payee.toLowerCase()],
-    );
-    return BigInt(rows[0]?.sum ?? 0);
-  };
-
   await t.test(
     "keys:rotate from the environment to the KMS and back, killed between",
     async (t) => {
@@ -347,6 +339,14 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     t.comment(rates.join("; "));
     t.equal(rates.length, 3);
   });
+
+  async function paidTo(): Promise<bigint> {
+    const { rows } = await database.pool.query<{ sum: string }>(
+      "SELECT sum(amount)::text AS sum FROM payments WHERE status = 'settled' AND counterparty = $1",
+      [payee.toLowerCase()],
+    );
+    return BigInt(rows[0]?.sum ?? 0);
+  }
 
   function environment(active: string): Record<string, string> {
     return {
