@@ -1,10 +1,18 @@
 /** Rules as the statement of store.ts spells the columns they are kept in: the two are compared before each signature. */
-import type { Address } from "viem";
+import type { Address, Hex } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import { payeeKey, type Payee, type RulesInForce } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
 import type { LoadedWallet, PaidAt, Verified } from "./covers.ts";
 import { NotSignedFor } from "./envelope.ts";
+
+/** A withdrawal as it was ordered. */
+export interface WithdrawalRow {
+  to: Address;
+  amountAtomic: bigint;
+  deadlineSeconds: bigint;
+  signature: Hex;
+}
 
 const text = (value: bigint | null): string => (value === null ? "" : String(value));
 /** As Postgres writes the seconds of a time. */
@@ -67,4 +75,9 @@ export function assertCovered(
 export const changedMeanwhile = (): ApiError =>
   new ApiError("service_unavailable", {
     detail: "The agent's rules changed while this was being paid. Nothing was signed; ask again.",
+  });
+
+export const chainSilent = (): ApiError =>
+  new ApiError("chain_unavailable", {
+    detail: "The chain did not say whether the owner's contract accepts this signature.",
   });

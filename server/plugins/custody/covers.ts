@@ -21,8 +21,14 @@ import {
   type PaymentFacts,
   type RulesInForce,
 } from "../../core/rules.ts";
-import { ApiError } from "../../errors.ts";
-import { assertCovered, assertSameColumns, changedMeanwhile, columnsText } from "./columns.ts";
+import {
+  assertCovered,
+  assertSameColumns,
+  chainSilent,
+  changedMeanwhile,
+  columnsText,
+  type WithdrawalRow,
+} from "./columns.ts";
 import {
   CustodyError,
   NOTHING,
@@ -81,13 +87,6 @@ export interface CoversDeps {
     owner: { address: Address; chainId: number },
     signed: { hash: Hex; signature: Hex },
   ): Promise<"valid" | "invalid" | "unavailable">;
-}
-
-export interface WithdrawalRow {
-  to: Address;
-  amountAtomic: bigint;
-  deadlineSeconds: bigint;
-  signature: Hex;
 }
 
 export interface Verified {
@@ -267,10 +266,7 @@ export class Covers {
   async #isSigned(wallet: WalletName, signed: { hash: Hex; signature: Hex }): Promise<boolean> {
     const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
     const verdict = await this.#deps.isSigned(owner, signed);
-    if (verdict === "unavailable")
-      throw new ApiError("chain_unavailable", {
-        detail: "The chain did not say whether the owner's contract accepts this signature.",
-      });
+    if (verdict === "unavailable") throw chainSilent();
     return verdict === "valid";
   }
 

@@ -1,5 +1,6 @@
 import type { Address, Hex } from "viem";
-import type { Evidence, LoadedWallet, PaidAt, SignedDocument, WithdrawalRow } from "./covers.ts";
+import type { Evidence, LoadedWallet, PaidAt, SignedDocument } from "./covers.ts";
+import type { WithdrawalRow } from "./columns.ts";
 import type { Seal, SealedWallet, WalletName } from "./envelope.ts";
 import type { Payee, RulesInForce } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";

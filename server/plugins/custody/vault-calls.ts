@@ -87,7 +87,7 @@ const SignedAuthorization = Type.Object({
   ...Authorization.properties,
   signature: Signature,
 });
-const Purpose = Type.String({ minLength: 1, maxLength: 200 });
+const Purpose = Type.String({ maxLength: 200 });
 
 type Method = keyof KeyVault;
 

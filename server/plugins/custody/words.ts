@@ -12,6 +12,7 @@ import {
 } from "../../core/orders.ts";
 import type { Rules } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
+import { chainSilent } from "./columns.ts";
 import type { SignedDocument } from "./covers.ts";
 import { NotSignedFor, NOTHING, type WalletName } from "./envelope.ts";
 
@@ -124,10 +125,7 @@ export class Words {
     const known = `${owner.address}|${owner.chainId}|${hash}|${signature}`;
     if (this.#valid.has(known)) return;
     const verdict = await this.#deps.isSigned(owner, { hash, signature });
-    if (verdict === "unavailable")
-      throw new ApiError("chain_unavailable", {
-        detail: "The chain did not say whether the owner's contract accepts this signature.",
-      });
+    if (verdict === "unavailable") throw chainSilent();
     if (verdict === "invalid")
       throw new NotSignedFor(`agent ${agentId}: its owner did not sign this order`);
     this.#valid.add(known);
