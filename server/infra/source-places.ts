@@ -20,7 +20,11 @@ export const inSources = (stack: string): string =>
     return `${relative(ROOT, source)}:${entry.originalLine + 1}:${entry.originalColumn + 1}`;
   });
 
-type Place = Extract<ReturnType<SourceMap["findEntry"]>, { originalSource: string }>;
+interface Place {
+  originalSource: string;
+  originalLine: number;
+  originalColumn: number;
+}
 /** The library's type does not say that its fields may be undefined. */
 const isOfSource = (entry: Partial<Place> | undefined): entry is Place =>
   entry?.originalSource?.endsWith(".ts") === true;
