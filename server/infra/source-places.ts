@@ -14,11 +14,20 @@ const maps = new Map<string, SourceMap | undefined>();
 export const inSources = (stack: string): string =>
   stack.replace(PLACE, (whole, file: string, line: string, column: string) => {
     const entry = mapOf(file)?.findEntry(Number(line) - 1, Number(column) - 1);
-    if (!entry || !("originalSource" in entry) || !entry.originalSource.endsWith(".ts"))
-      return whole;
+    // A piece of code that no source has, such as what the compiler adds, has an entry that names none.
+    if (!isOfSource(entry)) return whole;
     const source = resolve(dirname(file), entry.originalSource);
     return `${relative(ROOT, source)}:${entry.originalLine + 1}:${entry.originalColumn + 1}`;
   });
+
+interface Place {
+  originalSource: string;
+  originalLine: number;
+  originalColumn: number;
+}
+/** The library's type does not say that its fields may be undefined. */
+const isOfSource = (entry: Partial<Place> | undefined): entry is Place =>
+  entry?.originalSource?.endsWith(".ts") === true;
 
 function mapOf(file: string): SourceMap | undefined {
   if (!maps.has(file)) maps.set(file, readMap(file));

@@ -50,8 +50,8 @@ function settings(): Set<string> {
     { get: (_target, key) => void keys.add(String(key)) },
   );
   loadConfig(environment);
-  for (const key of [...keys]) if (key.startsWith("RPC_URL_")) keys.add(`${key}_FILE`);
-  return keys;
+  const files = [...keys].filter((key) => key.startsWith("RPC_URL_")).map((key) => `${key}_FILE`);
+  return new Set([...keys, ...files]);
 }
 
 t.test("the schema refuses what is no compose file", async (t) => {

@@ -48,6 +48,15 @@ t.test("what is not compiled, or has no map, stays", async (t) => {
   t.equal(inSources(nowhere), nowhere);
 });
 
+t.test("what the compiler added has no source, and stays", async (t) => {
+  const dist = join(t.testdir(), "server", "dist");
+  await mkdir(dist, { recursive: true });
+  const map = { version: 3, names: [], sources: ["../thing.ts"], mappings: "A;AAAA" };
+  await writeFile(join(dist, "added.js.map"), JSON.stringify(map));
+  const stack = `Error: x\n    at f (${join(dist, "added.js")}:1:1)`;
+  t.equal(inSources(stack), stack);
+});
+
 function stackOf(fail: () => never): string {
   try {
     return fail();
