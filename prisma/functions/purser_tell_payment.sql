@@ -21,6 +21,9 @@ BEGIN
         'window', '24h'));
     END IF;
   END IF;
+  IF NOT purser_listens(v_owner_id) THEN
+    RETURN NULL;
+  END IF;
   v_data := jsonb_strip_nulls(jsonb_build_object(
     'paymentId', NEW.id, 'agentId', NEW.agent_id, 'kind', NEW.kind, 'status', NEW.status,
     'network', 'eip155:' || NEW.chain_id, 'asset', NEW.asset, 'amount', purser_usdc(NEW.amount),

@@ -7,6 +7,7 @@ DECLARE
 BEGIN
   FOR v_owner_id IN
     SELECT o.id FROM owners o WHERE o.address = NEW.to_address AND o.chain_id IN (0, NEW.chain_id)
+       AND purser_listens(o.id)
   LOOP
     PERFORM purser_notify(v_owner_id, CASE NEW.status WHEN 'settled' THEN 'settlement.settled' ELSE 'settlement.failed' END,
       NULL, NEW.id, jsonb_strip_nulls(jsonb_build_object(

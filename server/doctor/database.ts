@@ -15,10 +15,11 @@ export interface Database {
 
 /** Postgres itself refuses whatever would write. */
 export function openReadOnly(databaseUrl: string): Database {
-  const url = new URL(databaseUrl);
-  const own = url.searchParams.get("options") ?? "";
-  url.searchParams.set("options", `${own} -c default_transaction_read_only=on`.trim());
-  const pool = createPool(url.href, { maxConnections: 3, applicationName: "purser-doctor" });
+  const pool = createPool(databaseUrl, {
+    maxConnections: 3,
+    applicationName: "purser-doctor",
+    isReadOnly: true,
+  });
   pool.on("error", () => undefined);
   const prisma = createPrisma(pool);
   return {
@@ -31,7 +32,7 @@ export function openReadOnly(databaseUrl: string): Database {
   };
 }
 
-const OLDEST_VERSION = 14;
+const OLDEST_VERSION = 17;
 const CLOCK = { warning: 1, wrong: 10 };
 const DUE_SECONDS = 300;
 const STUCK_SECONDS = 120;

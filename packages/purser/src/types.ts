@@ -316,6 +316,7 @@ export type FetchResult = {
   offers?: {
     /** Its place in the seller's list, from 1 */
     offer: number;
+    protocol: "x402" | "mpp";
     /** null here and below: nothing that this wallet knows */
     scheme: string | null;
     /** CAIP-2 network id */

@@ -43,7 +43,7 @@ const ANSWER_MARGIN_MS = 1_000;
 export function connectionSettings(
   connectionString: string,
   patience: Patience,
-  { isPooled = false } = {},
+  { isPooled = false, isReadOnly = false } = {},
 ) {
   const urls = urlsOfHosts(connectionString).map((text) => new URL(text));
   const [first] = urls as [URL, ...URL[]];
@@ -54,6 +54,7 @@ export function connectionSettings(
     `-c lock_timeout=${patience.lockMs}`,
     `-c idle_in_transaction_session_timeout=${patience.idleInTransactionMs}`,
     first.searchParams.get("options") ?? "",
+    isReadOnly ? "-c default_transaction_read_only=on" : "",
   ];
   for (const url of urls) url.searchParams.delete("options");
   return {
@@ -76,6 +77,8 @@ export interface PoolOptions {
   silence?: SilenceWatch;
   /** The URL leads to a transaction pooler. */
   isPooled?: boolean;
+  /** Postgres itself refuses whatever would write. */
+  isReadOnly?: boolean;
 }
 
 export function createPool(connectionString: string, options: PoolOptions = {}): Pool {

@@ -172,6 +172,7 @@ class FetchResultOffersItemRefused(TypedDict):
 
 class FetchResultOffersItem(TypedDict):
     offer: int
+    protocol: Union[Literal["x402"], Literal["mpp"]]
     scheme: Optional[str]
     network: Optional[str]
     payTo: Optional[str]
