@@ -1,9 +1,10 @@
 /** The doctor's look at the relayers' keys: is there gas, for how long, and is a nonce stuck? */
 import type { Hex } from "viem";
-import { privateKeyToAddress } from "viem/accounts";
 import type { Config } from "../config.ts";
 import { readNativeBalance, readNonce } from "../infra/chain/contracts.ts";
 import { createChainClient } from "../infra/chain/index.ts";
+import { Kms } from "../infra/kms.ts";
+import { readRelayers } from "../plugins/settlement/relayer-signer.ts";
 import type { Database } from "./database.ts";
 import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
 
@@ -21,10 +22,11 @@ export async function checkRelayers({ pool }: Database, config: Config): Promise
            FROM relayer_transactions t
           WHERE t.chain_id = l.chain_id AND t.lane_address = l.address AND created_at > clock_timestamp() - interval '7 days') t`,
   );
-  const addresses = config.relayerPrivateKeys.map((key) => privateKeyToAddress(key));
+  const kms = new Kms();
+  const relayers = await readRelayers(config, kms).finally(() => kms.close());
   const findings = await Promise.all(
     config.networks.flatMap((network) =>
-      addresses.map((address) => {
+      relayers.map(({ address }) => {
         const known = rows.find(
           (row) => Number(row.chainId) === network.chainId && row.address === address.toLowerCase(),
         );

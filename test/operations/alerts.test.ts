@@ -118,7 +118,14 @@ function metricOf(
 }
 
 /** Values whose series come with their first event. */
-const COME_LATER = new Set(["answered=no", "status=500", "status=failed", "operation=verify"]);
+const COME_LATER = new Set([
+  "answered=no",
+  "status=500",
+  "status=failed",
+  "operation=verify",
+  "outcome=given_up",
+  "outcome=unavailable",
+]);
 
 /** What of a query the service does not tell; empty when all is there. */
 function untold(expr: string): string[] {

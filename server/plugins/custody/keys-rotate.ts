@@ -43,6 +43,11 @@ async function main(): Promise<void> {
     );
     const secrets = await rotateSecrets(prisma, ring);
     if (secrets > 0) console.log(`  ${secrets} sealed secrets as well`);
+    const webhooks = await prisma.webhook.count({ where: { NOT: { secretKid: kid } } });
+    if (webhooks > 0)
+      console.log(
+        `  The secrets of ${webhooks} webhooks follow: a running service seals them anew within a minute. Keep the old key until then.`,
+      );
     await actAsOperator(prisma, config, "keys.rotation_ended", {
       kid,
       rewrapped,
