@@ -23,7 +23,8 @@ export async function checkRelayers({ pool }: Database, config: Config): Promise
           WHERE t.chain_id = l.chain_id AND t.lane_address = l.address AND created_at > clock_timestamp() - interval '7 days') t`,
   );
   const kms = new Kms();
-  const relayers = await readRelayers(config, kms).finally(() => kms.close());
+  const relayers = await readRelayers(config, kms);
+  await kms.close();
   const findings = await Promise.all(
     config.networks.flatMap((network) =>
       relayers.map(({ address }) => {

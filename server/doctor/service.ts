@@ -26,7 +26,7 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
           networks,
           onTrouble: () => undefined,
         });
-  return found(
+  const findings = await found(
     check,
     async () => {
       const wallets = await countWalletsByKid(prisma);
@@ -67,10 +67,10 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
           );
     },
     { todo: "See the lines about the database; with CUSTODY_SOCKET, is that process there?" },
-  ).finally(async () => {
-    remote?.close();
-    await kms.close();
-  });
+  );
+  remote?.close();
+  await kms.close();
+  return findings;
 }
 
 /** The newest of a kid; what is opened is the wrapping and the key in it, which is compared with its address. */

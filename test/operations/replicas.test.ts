@@ -9,7 +9,7 @@ import { Agent, request } from "undici";
 import t from "tap";
 import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { freePort } from "../../server/local/free-port.ts";
-import { testApp, testEnvironment, AMPLE_GAS } from "../helpers/app.ts";
+import { testApp, testEnvironment, AMPLE_GAS, type TestApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";

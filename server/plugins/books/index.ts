@@ -28,6 +28,7 @@ import { RestoreHold } from "./hold.ts";
 import { readLanes } from "./lanes.ts";
 import { BookReader } from "./reader.ts";
 import * as cursors from "./cursor-store.ts";
+import { readState } from "./state.ts";
 import * as store from "./store.ts";
 
 declare module "fastify" {
@@ -61,8 +62,6 @@ const BREATH_MS = 20;
 /** One call per endpoint and pass would ask for the same receipt again for each payment of a batch. */
 const MAX_RECEIPTS = 2_000;
 
-const NOWHERE = { asOfBlock: null, asOf: null };
-
 interface Book {
   reader: BookReader;
   hold: RestoreHold;
@@ -79,34 +78,12 @@ export default fp(
     const books = new Map<number, Book>();
     for (const chain of app.chains.all) books.set(chain.network.chainId, open(chain));
 
+    const networks = app.chains.all.map(({ network }) => network);
     app.decorate("books", {
       patience,
       read: async (chainId: number) => (await books.get(chainId)?.reader.pass()) ?? false,
       assertCurrent: async (chainId: number) => books.get(chainId)?.hold.assertOver(),
-      stateFor: async (ownerId: string) => {
-        const [places, differences] = await Promise.all([
-          cursors.readCursors(app.prisma),
-          store.readOpenDifferences(app.prisma, ownerId),
-        ]);
-        return app.chains.all.map(({ network }) => {
-          const { asOfBlock, asOf } = places.get(network.chainId) ?? NOWHERE;
-          const mine = differences.filter(({ chainId }) => Number(chainId) === network.chainId);
-          return {
-            network: network.id,
-            equalsChain: asOfBlock === null ? null : mine.length === 0,
-            asOfBlock: asOfBlock === null ? null : String(asOfBlock),
-            asOf: asOf?.toISOString() ?? null,
-            differences: mine.map(({ kind, agentId, txHash, blockNumber, seenAt }) => ({
-              kind,
-              meaning: MEANING[kind as keyof typeof MEANING] ?? kind,
-              agentId: agentId ?? "",
-              txHash,
-              blockNumber: blockNumber === null ? null : String(blockNumber),
-              seenAt: seenAt.toISOString(),
-            })),
-          };
-        });
-      },
+      stateFor: (ownerId: string) => readState(app.prisma, networks, ownerId),
     });
     watch();
     // Before the engine starts: its first transaction would hide the sign. A chain that is silent now is

@@ -201,7 +201,8 @@ export class AgentReserve {
     const verdict = await this.#deps.guardrails.evaluate(await this.#withBalance(request));
     const error = verdict.error && heldToNumber(request, verdict.error);
     if (error === verdict.error) return verdict;
-    const trace = verdict.trace.map(({ liftable: _, ...told }) => told);
+    const trace = verdict.trace.map((step) => ({ ...step }));
+    for (const step of trace) delete step.liftable;
     return { ...verdict, error, trace };
   }
 
