@@ -49,7 +49,7 @@ export async function examine(
     relayers: () => checkRelayers(database, config),
     chains: async () => (await Promise.all(networks.map((network) => checkChain(network)))).flat(),
     url: () => checkPublicUrl(config),
-    mail: () => checkMail(environment["SMTP_URL"]),
+    mail: () => checkMail(config),
     traces: () => checkTraces(config),
   };
   const hide = hideConfigured(config);

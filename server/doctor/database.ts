@@ -1,6 +1,7 @@
 /** The doctor's look at Postgres: what it is set to, whether it is this build's, and what waits in it. */
 import { createPool, type Pool } from "../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../infra/db/prisma.ts";
+import { readDurability } from "../infra/db/settings.ts";
 import { pendingMigrations, readFunctions, readMigrations } from "../infra/db/migrate.ts";
 import type { Config } from "../config.ts";
 import { verifyOperatorChain } from "../plugins/audit/verify-cli.ts";
@@ -80,29 +81,25 @@ async function version(pool: Pool): Promise<Finding> {
 }
 
 async function durability(pool: Pool): Promise<Finding> {
-  // SQL: the server's own settings.
-  const { rows } = await pool.query<{ name: string; setting: string }>(
-    "SELECT name, setting FROM pg_settings WHERE name IN ('synchronous_commit', 'fsync', 'full_page_writes', 'synchronous_standby_names')",
-  );
-  const set = new Map(rows.map(({ name, setting }) => [name, setting]));
-  const off = ["synchronous_commit", "fsync", "full_page_writes"].filter(
-    (name) => set.get(name) === "off",
+  const check = "database durability";
+  const { fsync, fullPageWrites, synchronousCommit, waitsForStandby } = await readDurability(pool);
+  const off = Object.entries({ fsync, full_page_writes: fullPageWrites }).flatMap(([name, isOn]) =>
+    isOn ? [] : [name],
   );
   if (off.length > 0)
     return wrong(
-      "database durability",
+      check,
       `${off.join(", ")} off: a crash of the server forgets payments that were told`,
       `ALTER SYSTEM SET ${off[0]} = on; SELECT pg_reload_conf(); and look whether ALTER DATABASE or ALTER ROLE sets it.`,
     );
-  const commit = set.get("synchronous_commit") ?? "?";
-  const hasStandby = (set.get("synchronous_standby_names") ?? "") !== "";
-  return hasStandby && commit === "local"
+  // Our own connections raise it for themselves.
+  return synchronousCommit === "off" || (waitsForStandby && synchronousCommit === "local")
     ? warning(
-        "database durability",
-        "synchronous_commit is local: a standby may lack payments that were told",
+        check,
+        `synchronous_commit is ${synchronousCommit} for everybody but us`,
         "Set synchronous_commit to on.",
       )
-    : ok("database durability", `synchronous_commit ${commit}, fsync on`);
+    : ok(check, `synchronous_commit ${synchronousCommit}, fsync on`);
 }
 
 async function clock(pool: Pool): Promise<Finding> {

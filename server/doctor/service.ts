@@ -1,11 +1,11 @@
 /** The doctor's look at keys, and at what the service reaches or is reached by. */
-import { createTransport } from "nodemailer";
 import { fetch } from "undici";
 import { privateKeyToAddress } from "viem/accounts";
 import type { Config } from "../config.ts";
 import { isKeysUnavailable, Kms } from "../infra/kms.ts";
 import { UnixCalls } from "../infra/unix-calls.ts";
 import { KeyRing, withPrivateKey } from "../plugins/custody/envelope.ts";
+import { transportOf } from "../plugins/notifications/mail-server.ts";
 import { RemoteVault } from "../plugins/custody/remote-vault.ts";
 import { countWalletsByKid } from "../plugins/custody/store.ts";
 import type { Database } from "./database.ts";
@@ -156,16 +156,12 @@ export async function checkPublicUrl({ publicUrl }: Config): Promise<Finding[]> 
   );
 }
 
-export async function checkMail(smtpUrl: string | undefined): Promise<Finding[]> {
-  if (smtpUrl === undefined || smtpUrl === "") return [];
+export async function checkMail({ mail }: Config): Promise<Finding[]> {
+  if (mail === undefined) return [];
   return found(
     "mail",
     async () => {
-      const transport = createTransport(smtpUrl, {
-        connectionTimeout: ASK_MS,
-        greetingTimeout: ASK_MS,
-        socketTimeout: ASK_MS,
-      } as never);
+      const transport = transportOf(mail);
       try {
         await transport.verify();
         return ok("mail", "the server takes our name and password");

@@ -68,7 +68,15 @@ function readQuery(expr: string) {
   return { metrics, grouped };
 }
 
-const ctx = await testApp(t, { listen: true, env: { METRICS_TOKEN: "a-token-of-the-test" } });
+const ctx = await testApp(t, {
+  listen: true,
+  env: {
+    METRICS_TOKEN: "a-token-of-the-test",
+    // Nobody is there: what is told of mails is told all the same.
+    SMTP_URL: "smtp://127.0.0.1:9",
+    MAIL_FROM: "purser@example.com",
+  },
+});
 const scrape = async (): Promise<string> => {
   const headers = { authorization: "Bearer a-token-of-the-test" };
   const answer = await fetch(`${ctx.baseUrl}/metrics`, { headers });
@@ -237,6 +245,8 @@ t.test("every statement of the operators' page runs", async (t) => {
   t.ok(calls.length > 2, `${calls.length} calls of the job queue`);
   const client = await ctx.database.pool.connect();
   for (const sql of [...blocks, ...inline, ...calls]) {
+    // Said to another server than ours: to a standby, or to the database of that name.
+    if (/pg_promote|ALTER ROLE purser|custody/.test(sql)) continue;
     await client.query("BEGIN");
     await client.query(sql).then(
       () => t.pass(sql),

@@ -172,14 +172,7 @@ t.test("database", async (t) => {
       await query(mending);
     }
   };
-  const { rows } = await query("SELECT current_database() AS name");
-  const { name } = rows[0] as { name: string };
-  await broken(
-    ["wrong", /durability/, /^fsync, full_page_writes off/],
-    `ALTER DATABASE ${name} SET synchronous_commit = on`,
-    `ALTER DATABASE ${name} RESET synchronous_commit`,
-  );
-  await says(t, "wrong", /durability/, /^synchronous_commit, fsync/);
+  await says(t, "wrong", /durability/, /^fsync, full_page_writes off/);
   await broken(
     ["wrong", /migrations/, /1 pending, first 20261123000500/],
     "UPDATE _prisma_migrations SET finished_at = NULL WHERE migration_name = '20261123000500_operator_audit'",
@@ -423,16 +416,19 @@ t.test("mail and traces, where they are configured", async (t) => {
   areas = ["mail", "traces"];
   const smtp = new SMTPServer({
     authOptional: true,
+    allowInsecureAuth: true,
     onAuth: (auth, _session, done) =>
       auth.password === "right" ? done(null, { user: "us" }) : done(new Error("no")),
   });
   await new Promise<void>((resolve) => void smtp.listen(0, "127.0.0.1", () => resolve()));
   t.teardown(() => smtp.close());
   const { port } = smtp.server.address() as { port: number };
-  const at = (password: string) =>
-    `smtp://us:${password}@127.0.0.1:${port}?tls.rejectUnauthorized=false`;
-  await says(t, "ok", /^mail$/, /takes our name/, { SMTP_URL: at("right") });
-  await says(t, "wrong", /^mail$/, /EAUTH/, { SMTP_URL: at("wrong") });
+  const at = (password: string) => ({
+    SMTP_URL: `smtp://us:${password}@127.0.0.1:${port}`,
+    MAIL_FROM: "us@example.com",
+  });
+  await says(t, "ok", /^mail$/, /takes our name/, at("right"));
+  await says(t, "wrong", /^mail$/, /EAUTH/, at("wrong"));
   const collector = Fastify();
   collector.post("/v1/traces", async (_request, reply) => reply.code(status).send({}));
   let status = 200;

@@ -143,13 +143,8 @@ const unsubscribing: FastifyPluginAsyncTypebox = async (app) => {
     "/api/email/unsubscribe",
     {
       config: { auth: "public" },
-      schema: {
-        tags,
-        operationId: "showUnsubscribe",
-        summary: "Leads to the app's page with a button; changes nothing",
-        querystring: UnsubscribeQuery,
-        response: { 303: { type: "null", description: "To the app" } },
-      },
+      // For a person's browser, not for a program: it leads to the app's page with a button, and changes nothing.
+      schema: { hide: true, querystring: UnsubscribeQuery },
     },
     async ({ query }, reply) =>
       reply.redirect(`/unsubscribe#token=${encodeURIComponent(query.token)}`, 303),
@@ -161,7 +156,7 @@ const unsubscribing: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "public", errors: ["not_found"] },
       schema: {
         tags,
-        operationId: "unsubscribe",
+        operationId: "unsubscribeEmail",
         summary: "Send nothing to this address any more (RFC 8058, one click)",
         querystring: UnsubscribeQuery,
         response: { 200: Done },

@@ -1,5 +1,5 @@
 /** Hands one mail to the SMTP server, and tells apart whose fault it is when that fails. */
-import { createTransport } from "nodemailer";
+import { createTransport, type Transporter } from "nodemailer";
 import type { MailSettings } from "../../core/mail-settings.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { hideSecrets, type Hide } from "../../core/secret-text.ts";
@@ -29,17 +29,14 @@ export interface MailServer {
   send(mail: OutgoingMail): Promise<MailOutcome>;
 }
 
-const STEP_MS = 10_000;
-/** A server that dribbles is as good as one that is silent. */
-const WHOLE_MS = 30_000;
+/** For each step, and for all: a server that dribbles is as good as one that is silent. */
+const PATIENCE = { stepMs: 10_000, wholeMs: 30_000 };
 const MAX_REASON = 200;
 
-export function mailServer(
-  settings: MailSettings,
-  patience: { stepMs: number; wholeMs: number } = { stepMs: STEP_MS, wholeMs: WHOLE_MS },
-): MailServer {
-  const { host, port, from, user, password } = settings;
-  const transport = createTransport({
+/** How the server is spoken to; also for whoever only looks whether it is there. */
+export function transportOf(settings: MailSettings, patience = PATIENCE): Transporter {
+  const { host, port, user, password } = settings;
+  return createTransport({
     host,
     port,
     secure: settings.isSecure,
@@ -56,6 +53,14 @@ export function mailServer(
     disableFileAccess: true,
     disableUrlAccess: true,
   });
+}
+
+export function mailServer(
+  settings: MailSettings,
+  patience: { stepMs: number; wholeMs: number } = PATIENCE,
+): MailServer {
+  const { from } = settings;
+  const transport = transportOf(settings, patience);
   const hide = hideSecrets(settings.secrets);
   const domain = from.address.slice(from.address.lastIndexOf("@") + 1);
   return {
