@@ -116,12 +116,11 @@ t.test("a deployment that is well", async (t) => {
 });
 
 t.test("it writes nothing, whatever it does", async (t) => {
-  const before = async () =>
-    (
-      await query(
-        "SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) AS n FROM pg_stat_user_tables WHERE relname IN ('operator_actions', 'agents', 'purser_functions', '_prisma_migrations')",
-      )
-    ).rows;
+  const tables = ["operator_actions", "agents", "purser_functions", "_prisma_migrations"];
+  const before = async () => {
+    const sums = tables.map((table) => `(SELECT md5(string_agg(r::text, ' ')) FROM ${table} r)`);
+    return (await query(`SELECT ARRAY[${sums.join(", ")}] AS rows`)).rows;
+  };
   const was = await before();
   await examine(environment());
   t.same(await before(), was);
