@@ -1,5 +1,6 @@
 // Goal: what runs by the clock runs once for all replicas and is planned again; a connection lost at any moment ends neither the process nor the queue.
 import { EventEmitter } from "node:events";
+import { Registry } from "prom-client";
 import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import Fastify, { type FastifyInstance } from "fastify";
@@ -18,6 +19,7 @@ type Tasks = Record<string, [JobHandler, TaskOptions?]>;
 async function replica(t: Test, { url }: TestDatabase, tasks: Tasks): Promise<FastifyInstance> {
   const app = Fastify({ logger: false });
   app.decorate("config", { databaseUrl: url } as Config);
+  app.decorate("metrics", new Registry());
   await app.register(db);
   await app.register(jobs);
   for (const [name, [handler, options]] of Object.entries(tasks))

@@ -23,6 +23,7 @@ import {
 import { prepare } from "../../server/plugins/x402-client/request.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
 import { testApp } from "../helpers/app.ts";
+import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered, type Market } from "./market.ts";
 import { ourFacilitator } from "./stock-sellers.ts";
 
@@ -448,5 +449,22 @@ t.test("a payment that was noted and never settled is no reason to sign", async 
   broken = undefined;
   await made.database.pool.query("UPDATE paid_sites SET payment_id = 'pay_other'");
   t.equal(await signed(), false, "a note without its payment");
+
+  await made.database.pool.query("DELETE FROM paid_sites");
+  const settling: (() => Promise<unknown>)[] = [];
+  const paying = seller.script;
+  seller.script = {
+    ...paying,
+    onProof: ({ response, proof }) => {
+      settling.push(() => seller.settle(proof));
+      response.writeHead(200).end("data");
+    },
+  };
+  t.match(await made.fetch({ url: seller.url }), { status: 504 }, "delivered, and settled later");
+  t.equal(headersSeen.filter(Boolean).length, 0);
+  seller.script = paying;
+  for (const settle of settling) await settle();
+  await until(async () => (await made.lastPayment())?.["status"] === "settled", 20_000);
+  t.equal(await signed(), true, "then it counts");
   await assertLedgerIsChain(t, made);
 });

@@ -315,8 +315,14 @@ export async function notePaidSite(
   db: Db,
   { agentId, payee, site }: PaidAt,
   paymentId: string,
+  { isSettled }: { isSettled: boolean },
 ): Promise<void> {
   const paidAt = await databaseNow(db);
+  if (!isSettled) {
+    const note = { agentId, site, payee, paymentId, paidAt };
+    await db.paidSite.createMany({ data: [note], skipDuplicates: true });
+    return;
+  }
   await db.paidSite.upsert({
     where: { agentId_site_payee: { agentId, site, payee } },
     create: { agentId, site, payee, paymentId, paidAt },

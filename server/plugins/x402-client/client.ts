@@ -38,7 +38,7 @@ import { CacheTurn } from "./cache.ts";
 import { LedgerEntry } from "./ledger.ts";
 import { choosePayable, refusalOf, weigh, type Payable } from "./weighing.ts";
 import { readableTarget, ToolTarget } from "./tool-call.ts";
-import { forNothing, afterPaying, signIn, toldFromCache, type Job } from "./unpaid.ts";
+import { forNothing, onceItIsPaid, signIn, toldFromCache, type Job } from "./unpaid.ts";
 
 const FRESH_MS = 2_000;
 export class X402Client {
@@ -197,7 +197,7 @@ export class X402Client {
           },
           remainingAtomic,
           idempotency: caller.idempotency,
-          paid: (seen) => afterPaying(job, { seen, paymentId, offer, chosen }),
+          ...onceItIsPaid(job, { paymentId, offer }),
         });
       },
     };

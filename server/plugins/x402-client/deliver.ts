@@ -1,4 +1,5 @@
 /** From a signed authorization to its end: show it to the seller, and confirm it on chain, or have it taken back. */
+import { notePaid } from "./unpaid.ts";
 import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
@@ -41,6 +42,8 @@ export interface SignedJob {
   remainingAtomic: bigint;
   /** Another request may ask for this answer again. */
   idempotency: IdempotencyRef | undefined;
+  /** Whoever has paid is let in by signature there (`sign-in-with-x`), as far as is known. */
+  signsIn: boolean;
   /** While the chain is asked; done before anybody is told. */
   noted?: Promise<void> | undefined;
   /** After an answer that was paid for; what fails here costs the answer nothing. */
@@ -109,6 +112,8 @@ export async function resumeDelivery(
     offer: { ...terms, resource: terms.resource, extensions: undefined },
     accepted,
     offered: terms.offered,
+    // What the first request was offered is not kept; the note is looked at only where a seller offers it again.
+    signsIn: !target.mcp,
     fromMs: payment.createdAt.getTime(),
     authorization: settlement.authorization,
     facts: { network: deps.networkOf(Number(payment.chainId)), payTo, amountAtomic, paymentId },
@@ -218,6 +223,7 @@ async function handedOver(
     afterwards: async () => {
       await recordLast(deps, job, seen);
       await keepEvidence(deps, job, evidence);
+      if (isPaid) await notePaid(deps, job, { isSettled: true });
       if (isPaid)
         await job
           .paid?.(seen)
@@ -234,7 +240,10 @@ const undecided = (deps: ClientDeps, job: SignedJob, seen: Seen, why: string): D
     ...deliveredMembers(job.target, seen),
     ...returningAt(job.authorization),
   }),
-  afterwards: () => recordLast(deps, job, seen),
+  afterwards: async () => {
+    await recordLast(deps, job, seen);
+    await notePaid(deps, job, { isSettled: false });
+  },
 });
 
 async function takeBack(

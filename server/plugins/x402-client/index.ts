@@ -44,7 +44,7 @@ export default fp(
         settlement: app.settlement,
         signCancel: (agentId, cancellation) => app.custody.signCancel(agentId, cancellation),
         signIn: ({ url, ...asked }) => app.custody.signIn({ ...asked, url: url.href }),
-        notePaidSite: (paidAt, paymentId) => notePaidSite(app.prisma, paidAt, paymentId),
+        notePaidSite: (...asked) => notePaidSite(app.prisma, ...asked),
         hasSite: (agentId, site) => hasSite(app.prisma, agentId, site),
         recordDelivery: (key, seen) => recordDelivery(app.prisma, key, seen),
         recordEvidence: async ({ agentId, paymentId: id }, evidence) => {

@@ -100,7 +100,8 @@ export interface ClientDeps {
   /** The wallet's word that it has paid at this site before; undefined where there is none to give. */
   signIn(asked: Omit<SignInAsked, "networks">): Promise<SIWxPayload | undefined>;
   /** This site takes such a word for what was paid there now. */
-  notePaidSite(paidAt: PaidAt, paymentId: string): Promise<void>;
+  /** What is not settled yet replaces nothing that is. */
+  notePaidSite(paidAt: PaidAt, paymentId: string, how: { isSettled: boolean }): Promise<void>;
   /** Is this origin one of the agent's sites now? */
   hasSite(agentId: string, site: string): Promise<boolean>;
   recordDelivery(key: PaymentKey, seen: DeliveryRecord): Promise<void>;

@@ -11,6 +11,7 @@ import type { CacheTurn } from "./cache.ts";
 import type { Seen } from "./content.ts";
 import type { LedgerEntry } from "./ledger.ts";
 import type { ChosenTerms } from "./choosing.ts";
+import type { SignedJob } from "./deliver.ts";
 import { askTarget, type Offer } from "./offer.ts";
 import {
   isSafe,
@@ -121,21 +122,35 @@ const digestOf = ({ status, bytes, text, dataBase64 }: Seen): FreeAnswer => ({
     .digest("hex"),
 });
 
-/** What a payment is good for later: told again, signed for, counted. */
-export async function afterPaying(
-  { caller, target, listing, turn, deps }: Job,
-  bought: { seen: Seen; paymentId: string; offer: Offer; chosen: ChosenTerms },
+/** What a payment is good for later: told again, counted, signed for. */
+export const onceItIsPaid = (
+  { target, listing, turn, deps }: Job,
+  { paymentId, offer }: { paymentId: string; offer: Offer },
+): Pick<SignedJob, "signsIn" | "paid"> => ({
+  signsIn: offersSignIn(offer) && !target.mcp,
+  paid: async (seen) => {
+    // Beside the answer: a counter is worth no waiting and no failure.
+    if (listing)
+      deps.listings
+        .countUse(listing.id)
+        .catch((err: unknown) =>
+          deps.log.warn({ err, listingId: listing.id }, "use of a listing not counted"),
+        );
+    await turn?.keep(seen, paymentId);
+  },
+});
+
+/** Where this wallet has paid, or will have. What settles later counts then: whoever signs in asks the ledger. */
+export async function notePaid(
+  deps: ClientDeps,
+  { key, target, facts, signsIn }: SignedJob,
+  how: { isSettled: boolean },
 ): Promise<void> {
-  const { seen, paymentId, offer, chosen } = bought;
-  // Beside the answer: a counter is worth no waiting and no failure.
-  if (listing)
-    deps.listings
-      .countUse(listing.id)
-      .catch((err: unknown) =>
-        deps.log.warn({ err, listingId: listing.id }, "use of a listing not counted"),
-      );
-  await turn?.keep(seen, paymentId);
-  if (!offersSignIn(offer) || target.mcp) return;
-  const paidAt = { agentId: caller.id, payee: chosen.payTo, site: siteOf(target.url) };
-  await deps.notePaidSite(paidAt, paymentId);
+  if (!signsIn) return;
+  const paidAt = { agentId: key.agentId, payee: facts.payTo, site: siteOf(target.url) };
+  await deps
+    .notePaidSite(paidAt, key.paymentId, how)
+    .catch((err: unknown) =>
+      deps.log.warn({ err, ...key }, "where this wallet has paid is not noted"),
+    );
 }
