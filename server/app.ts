@@ -145,6 +145,8 @@ export async function buildApp(
     // API calls never redirect: a redirect would lose the Authorization header.
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 200 },
     forceCloseConnections: "idle",
+    // What still comes while we stop is answered, and its connection closed: what we stand on goes last.
+    return503OnClosing: false,
     // A URL that cannot be decoded reaches no route and no hook: it is answered like any other refusal.
     frameworkErrors: (error, request, reply) => {
       sendProblem(request, reply, toApiError(error));

@@ -4,7 +4,8 @@ import { createPrisma, type PrismaClient } from "../infra/db/prisma.ts";
 import { readDurability } from "../infra/db/settings.ts";
 import { pendingMigrations, readFunctions, readMigrations } from "../infra/db/migrate.ts";
 import type { Config } from "../config.ts";
-import { verifyOperatorChain } from "../plugins/audit/verify-cli.ts";
+import { readOperatorHead, readOperators } from "../plugins/audit/operators.ts";
+import { verifyOperators } from "../plugins/audit/verify.ts";
 import { countOpenDifferences } from "../plugins/books/store.ts";
 import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
 
@@ -255,12 +256,13 @@ async function differences(prisma: PrismaClient): Promise<Finding> {
 }
 
 async function record(prisma: PrismaClient): Promise<Finding> {
-  const said: string[] = [];
-  return (await verifyOperatorChain(prisma, [], (line) => void said.push(line)))
+  const head = await readOperatorHead(prisma);
+  const verdict = await verifyOperators(readOperators(prisma), [head]);
+  return verdict.ok
     ? ok("operators' record", "holds together")
     : wrong(
         "operators' record",
-        said.join(" "),
+        `FAILED: entry ${verdict.seq} ${verdict.why}`,
         "Somebody with rights of a superuser rewrote it: compare with a backup, and change who has them.",
       );
 }
