@@ -1,4 +1,5 @@
 /** The running server: configuration, local world where needed, the app, the port; and back down again. */
+import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
 import { MigrationError, migrate } from "./infra/db/migrate.ts";
@@ -10,6 +11,7 @@ import { StartError } from "./local/start-error.ts";
 import { withLocalWorld } from "./local/world.ts";
 
 const SHUTDOWN_LIMIT_MS = 30_000;
+const LEAVING_MS = 4_000;
 /** One Ctrl-C arrives twice under npm: from the terminal, and passed on by npm a moment later. */
 const SAME_SIGNAL_MS = 1_000;
 
@@ -101,6 +103,12 @@ function stopOnSignals(running: Running): { requested: boolean } {
 
 async function finish(running: Running): Promise<void> {
   const limit = setTimeout(() => process.exit(1), SHUTDOWN_LIMIT_MS);
+  const { app } = running;
+  if (app?.server.listening && app.config.mode === "production") {
+    // Whoever shares the work out looks every few seconds; what it sends until then is answered as ever.
+    app.readiness.leave();
+    await delay(LEAVING_MS);
+  }
   const clean = await shutDown(running);
   clearTimeout(limit);
   process.exit(clean ? 0 : 1);

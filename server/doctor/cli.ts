@@ -72,6 +72,11 @@ if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href
   const { values } = parseArgs({
     options: { json: { type: "boolean" }, only: { type: "string", multiple: true } },
   });
+  const unknown = values.only?.filter((area) => !AREAS.some((known) => known === area)) ?? [];
+  if (unknown.length > 0) {
+    console.error(`There is no area "${unknown.join('", "')}": ${AREAS.join(", ")}`);
+    process.exit(2);
+  }
   const only = AREAS.filter((area) => values.only?.includes(area) ?? true);
   const findings = await examine(process.env, only);
   if (values.json) console.log(JSON.stringify(findings, null, 2));

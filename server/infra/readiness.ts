@@ -17,6 +17,12 @@ const PROBE_TIMEOUT_MS = 3_000;
 
 export class Readiness {
   readonly #probes = new Map<string, ReadinessProbe>();
+  #isLeaving = false;
+
+  /** Says no from now on, so that nobody new is sent here; everything else goes on as it did. */
+  leave(): void {
+    this.#isLeaving = true;
+  }
 
   add(part: string, probe: ReadinessProbe): void {
     this.#probes.set(part, probe);
@@ -26,7 +32,8 @@ export class Readiness {
     const entries = [...this.#probes].map(
       async ([part, probe]) => [part, await runProbe(probe)] as const,
     );
-    return Object.fromEntries(await Promise.all(entries));
+    const leaving = { process: { ok: false, detail: "it is being stopped" } };
+    return { ...(this.#isLeaving && leaving), ...Object.fromEntries(await Promise.all(entries)) };
   }
 }
 

@@ -32,6 +32,8 @@ export class UnixCalls {
   #connecting: Promise<Socket> | undefined;
   #nextId = 1;
   #isClosed = false;
+  /** When anything came last. */
+  #heardMs = 0;
 
   constructor(path: string) {
     this.#path = path;
@@ -42,8 +44,12 @@ export class UnixCalls {
     const socket = this.#socket ?? (await this.#connect());
     const id = this.#nextId++;
     const frame = encode({ id, method, args, timeoutMs } satisfies Call);
+    const writtenMs = performance.now();
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
+        // A process that hangs would be written to for ever, and would do all of it when it wakes.
+        if (this.#heardMs < writtenMs && this.#socket === socket)
+          return this.#lose(`no answer to anything within ${timeoutMs} ms`);
         this.#open.delete(id);
         reject(new NoAnswer(`no answer to ${method} within ${timeoutMs} ms`));
       }, timeoutMs);
@@ -85,6 +91,7 @@ export class UnixCalls {
       if (this.#socket === socket) this.#lose("the connection was lost");
     });
     socket.on("data", (chunk: Buffer) => {
+      this.#heardMs = performance.now();
       try {
         for (const frame of frames.take(chunk)) this.#hear(frame);
       } catch (error) {

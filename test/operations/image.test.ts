@@ -95,6 +95,7 @@ t.test("its tools run", async (t) => {
   for (const [tool, code, words] of [
     ["server/dist/keys-rotate.js", 0, /Done: 0 re-wrapped/],
     ["server/dist/audit-verify.js package.json", 1, /export|line|entry/],
+    ["server/dist/doctor.js --only databse", 2, /There is no area "databse"/],
   ] as const) {
     const { child, said } = start(...tool.split(" "));
     const [ended] = (await once(child, "close")) as [number];

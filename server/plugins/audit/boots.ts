@@ -2,6 +2,7 @@
  * Which keys of the configuration changed since the last start, by their names alone. What is kept of a value is a slow
  * hash of it with a salt of this database: enough to see that it is another one, and nothing to read it from.
  */
+import { withSecretFiles } from "../../core/secret-files.ts";
 import { randomBytes, scrypt } from "node:crypto";
 import { promisify } from "node:util";
 import { loadConfig, type Config } from "../../config.ts";
@@ -27,6 +28,9 @@ function keysSet(environment: Environment): Map<string, string> {
     },
   });
   loadConfig(watched);
+  // What stands in files is read by their names; what it says is what counts.
+  for (const [key, value] of Object.entries(withSecretFiles(environment, [])))
+    if (value !== undefined) set.set(key, value);
   return set;
 }
 
