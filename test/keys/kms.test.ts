@@ -309,6 +309,20 @@ async function withKms(t: Test, kms: TestKms): Promise<void> {
     },
   );
 
+  await t.test("what stops an agent waits for no key", async (t) => {
+    const again = await testApp(t, { chain, database, env });
+    const own = await signIn(again);
+    const other = await createAgent(again, own);
+    kms.door = "hangs";
+    const paused = await asOwner(again.app, own, {
+      method: "PATCH",
+      url: `/api/agents/${other.id}`,
+      body: { status: "paused" },
+    });
+    kms.door = "open";
+    t.equal(paused.statusCode, 200, paused.body);
+  });
+
   await t.test("rates", async (t) => {
     const wallet = {
       agentId: "agt_1",

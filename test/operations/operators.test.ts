@@ -1,7 +1,9 @@
 // Goal: what operators change is on record: who, from where, when and what; nobody can rewrite it; and no secret is in it.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { hostname, userInfo } from "node:os";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { hostname, tmpdir, userInfo } from "node:os";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { createPool } from "../../server/infra/db/pool.ts";
@@ -96,6 +98,13 @@ t.test("a start that is configured otherwise names the keys, and no value", asyn
   t.match(await last(), { who: { operator: "ada" }, what: { changed: ["METRICS_TOKEN"] } });
   t.same(await boot({ LOG_LEVEL: "warn" }), ["LOG_LEVEL", "METRICS_TOKEN"]);
   t.same(await boot({}), ["LOG_LEVEL"]);
+  const file = join(mkdtempSync(join(tmpdir(), "purser-token-")), "token");
+  t.teardown(() => rmSync(dirname(file), { recursive: true }));
+  writeFileSync(file, secret);
+  t.same(await boot({ METRICS_TOKEN_FILE: file }), ["METRICS_TOKEN", "METRICS_TOKEN_FILE"]);
+  writeFileSync(file, secret.toUpperCase());
+  t.same(await boot({ METRICS_TOKEN_FILE: file }), ["METRICS_TOKEN"], "the same file, other words");
+  t.same(await boot({}), ["METRICS_TOKEN", "METRICS_TOKEN_FILE"]);
   // Replicas that start together with one new configuration are one entry.
   const before = (await entries()).length;
   await Promise.all(Array.from({ length: 4 }, () => boot({ SETTLE_WAIT_MS: "15000" })));
