@@ -1,5 +1,6 @@
 -- Tells an owner something, in the transaction that makes it true: at once for every webhook that wants it. Where nobody
--- is to be told there is nothing to write. What agents and strangers cause for nothing is told a number of times an hour.
+-- is to be told there is nothing to write. What moved no money is told a number of times an hour, since somebody may cause
+-- it for nothing; a correction of what was told always is.
 -- For an owner with a confirmed e-mail address it waits for the next mail as well (purser_mail_waits).
 CREATE FUNCTION purser_notify(p_owner_id TEXT, p_type TEXT, p_agent_id TEXT, p_subject_id TEXT, p_data JSONB)
 RETURNS VOID LANGUAGE plpgsql AS $$
@@ -13,10 +14,12 @@ BEGIN
                         AND (e.digest <> 'off' OR p_type = ANY (e.urgent))) THEN
     RETURN;
   END IF;
-  IF p_type IN ('payment.blocked', 'settlement.failed', 'agent.funded') AND 200 <= (
+  IF p_type NOT IN ('payment.settled', 'settlement.settled', 'withdrawal.settled', 'refund.settled', 'refund.failed')
+     AND NOT p_data ? 'corrected' AND 200 <= (
     SELECT count(*) FROM (
       SELECT 1 FROM notifications n
-       WHERE n.owner_id = p_owner_id AND n.type = p_type AND n.created_at > now() - interval '1 hour' LIMIT 200) AS told) THEN
+       WHERE n.owner_id = p_owner_id AND n.type = p_type AND n.agent_id IS NOT DISTINCT FROM p_agent_id
+         AND n.created_at > now() - interval '1 hour' LIMIT 200) AS told) THEN
     RETURN;
   END IF;
   v_id := 'ntf_' || left(replace(gen_random_uuid()::text, '-', ''), 26);

@@ -30,6 +30,8 @@ BEGIN
     CASE WHEN NEW.kind = 'incoming' THEN 'from' ELSE 'payee' END, NEW.counterparty,
     'txHash', NEW.tx_hash, 'denialCode', NEW.denial_code, 'listingId', NEW.listing_id,
     'upstreamStatus', NEW.upstream_status,
+    'corrected', CASE WHEN EXISTS (SELECT 1 FROM settlements s WHERE s.id = NEW.id AND s.corrected_at IS NOT NULL)
+                      THEN TRUE END,
     'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(
       'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}')));
   IF TG_OP = 'INSERT' OR OLD.status <> NEW.status THEN

@@ -9,6 +9,7 @@ import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
 import { freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
 import { approvePermit2 } from "../helpers/permit2.ts";
 import { testApp } from "../helpers/app.ts";
+import { until } from "../helpers/until.ts";
 import {
   ask,
   balanceOf,
@@ -22,6 +23,9 @@ import {
 } from "./world.ts";
 
 const usdc = 1_000_000n;
+const TRANSFER = parseAbi([
+  "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature)",
+]);
 const TOKEN = parseAbi(["function blacklist(address)", "function unBlacklist(address)"]);
 
 t.test("refunds", async (t) => {
@@ -162,6 +166,49 @@ t.test("refunds", async (t) => {
       JSON.stringify(answers),
     );
     t.equal(await balanceOf(ctx, payer.address), theirs + 600_000n, "one of them");
+  });
+
+  await t.test("relayed by the merchant itself while we accept it: it is given back", async (t) => {
+    const id = await pay(ctx, payTo);
+    const theirs = await balanceOf(ctx, payer.address);
+    const authorization = await signedRefund(ctx, merchant, id);
+    const relay = async () => {
+      const { from, to, value, validAfter, validBefore, nonce } = authorization.order as Record<
+        string,
+        Hex
+      >;
+      const hash = await chain.walletClient(chain.admin).writeContract({
+        address: chain.usdc,
+        abi: TRANSFER,
+        functionName: "transferWithAuthorization",
+        args: [
+          from as Hex,
+          to as Hex,
+          BigInt(value ?? 0),
+          BigInt(validAfter ?? 0),
+          BigInt(validBefore ?? 0),
+          nonce as Hex,
+          authorization.signature as Hex,
+        ],
+      });
+      await chain.publicClient.waitForTransactionReceipt({ hash });
+    };
+    app.refundFaults.at = async (point) => (point === "locked" ? relay() : undefined);
+    await ask(ctx, merchant, "POST", refundUrl(id), { authorization });
+    delete app.refundFaults.at;
+    await until(async () => (await detailOf(id)).refunds[0]?.status === "settled", 20_000);
+    t.match(await detailOf(id), { refunded: "1", refundable: "0" });
+    t.equal(await balanceOf(ctx, payer.address), theirs + 1_000_000n, "once");
+
+    await t.test("and once only where the ledger was set back", async (t) => {
+      await database.pool.query("DELETE FROM refunds WHERE settlement_id = $1", [id]);
+      t.match(await detailOf(id), { refundable: "1" }, "it has forgotten");
+      t.match(await ask(ctx, merchant, "POST", refundUrl(id), {}), {
+        status: 409,
+        body: { code: "refund_changed", detail: /not in this ledger/ },
+      });
+      t.equal(await balanceOf(ctx, payer.address), theirs + 1_000_000n);
+    });
   });
 
   await t.test(

@@ -33,14 +33,15 @@ interface Identity {
  * The timeline of the log that is written, not the last checkpoint's: right after a promotion that is the old one's. And
  * in the same round trip: a commit that is told before it is on disk may be forgotten, and paid again.
  */
+const RAISED = `CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
+              THEN set_config('synchronous_commit', 'on', false) END AS raised`;
 const WHAT_ARE_YOU = `
   SELECT pg_is_in_recovery() AS standby,
          (SELECT system_identifier::text FROM pg_control_system()) AS system,
          CASE WHEN NOT pg_is_in_recovery()
               THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int END AS timeline,
-         CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
-              THEN set_config('synchronous_commit', 'on', false) END AS raised`;
-const ONLY_WHETHER = "SELECT pg_is_in_recovery() AS standby, NULL AS system, NULL AS timeline";
+         ${RAISED}`;
+const ONLY_WHETHER = `SELECT pg_is_in_recovery() AS standby, NULL AS system, NULL AS timeline, ${RAISED}`;
 /** No such function, or not for this role. */
 const NOT_TOLD = new Set(["42883", "42501", "0A000"]);
 /** A statement that writes met a server that only reads: it was the primary, and is not any more. */

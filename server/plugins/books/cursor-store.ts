@@ -174,6 +174,10 @@ export async function readAgainFrom(
     where: idOf(key),
     data: { nextBlock, lastHash: null, leaseOwner: null, leaseUntil: await databaseNow(db) },
   });
+  // They hold already what is read again.
+  await db.ledgerBalance.deleteMany({
+    where: { chainId: BigInt(key.chainId), blockNumber: { gte: nextBlock } },
+  });
   return before;
 }
 

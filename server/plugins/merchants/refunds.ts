@@ -19,9 +19,6 @@ import type { Settlement } from "../settlement/types.ts";
 import { isTaken, takenBy, type PaidRow, type Payee, type RefundRow } from "./store.ts";
 import { MOST_REFUNDS, type RefundMade, type RefundToMake } from "./refund-store.ts";
 
-/** Nonces that the wallet used elsewhere are passed over; so many at the most. */
-const MOST_SKIPPED = 3;
-
 export interface RefundsDeps {
   networkOf(chainId: number): NetworkFacts | undefined;
   settlement: Pick<Settlement, "assertAvailable" | "wait">;
@@ -83,12 +80,13 @@ export class Refunds {
     const amount = asked.amount === undefined ? left : readAmount(asked.amount);
     if (amount > left) throw tooMuch(left);
     const validBefore = (await this.#deps.now()) + BigInt(MAX_ORDER_SECONDS);
-    let number = refunds.reduce((most, refund) => Math.max(most, refund.number + 1), 0);
-    let order = refundOf(paid, { number, value: amount, validBefore });
-    for (const first = number; number < first + MOST_SKIPPED; number += 1) {
-      order = refundOf(paid, { number, value: amount, validBefore });
-      if (!(await this.#deps.isUsed(order))) break;
-    }
+    const number = refunds.reduce((most, refund) => Math.max(most, refund.number + 1), 0);
+    const order = refundOf(paid, { number, value: amount, validBefore });
+    // Nobody else has a use for this nonce: it was given back, and this ledger was set back or never heard of it.
+    if (await this.#deps.isUsed(order))
+      throw new ApiError("refund_changed", {
+        detail: `The chain has a refund of this payment that is not in this ledger (nonce ${order.nonce}). Nothing more is given back here.`,
+      });
     const wire = orderOnWire(order);
     return new ApiError("owner_signature_required", {
       detail: "The merchant's wallet must sign this transfer back to the payer.",
@@ -122,7 +120,7 @@ export class Refunds {
       owner,
       settlementId: paid.id,
       authorization: checked.authorization,
-      numberOf: (due) => numberOf(paid, order, due),
+      numberOf: (due) => (refundNonce(paid, due) === order.nonce ? due : undefined),
       merchant: owner.isAdmitted ? owner.id : undefined,
     });
     switch (made.outcome) {
@@ -173,17 +171,6 @@ export const refundNonce = (paid: PaidKey, number: number): Hex =>
       ["purser refund", paid.chainId, paid.asset, paid.from, paid.nonce, number].join(" "),
     ),
   );
-
-/** The number that is due, or one a few after it: those between were used on chain by somebody else. */
-function numberOf(
-  paid: PaidKey,
-  { nonce }: Pick<Authorization, "nonce">,
-  due: number,
-): number | undefined {
-  for (let number = due; number <= due + MOST_SKIPPED; number += 1)
-    if (refundNonce(paid, number) === nonce) return number;
-  return undefined;
-}
 
 const refundOf = (
   paid: PaidRow,

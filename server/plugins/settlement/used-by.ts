@@ -30,7 +30,9 @@ export async function explainUse(
   const head = ctx.heads.head ?? (await ctx.heads.refresh());
   const ours = await findingOfOurs(ctx, record, head.number);
   if (ours) return outcomeOfUse(record, ours, false);
-  const before = await stateWhenAccepted(ctx, record, head.number);
+  const before = mayBeReplay(record)
+    ? await stateWhenAccepted(ctx, record, head.number)
+    : undefined;
   if (before?.wasUsed)
     return {
       ...keyOf(record),
@@ -42,10 +44,15 @@ export async function explainUse(
     const place = await placeOfUse(ctx, record, head.number);
     if (place) return outcomeAt(ctx, record, place, head.number);
   }
-  const isLater = record.agent_id !== null || before?.wasUsed === false;
+  const isLater =
+    record.kind !== "refund" && (record.agent_id !== null || before?.wasUsed === false);
   const found = await searchUse(ctx, record, { head: head.number, isLater });
   return found && outcomeOfUse(record, found, !(await isOurs(ctx, found)));
 }
+
+/** What unlocks a resource. A refund unlocks nothing: whoever relayed it, and when, the payer has the money back. */
+const mayBeReplay = ({ kind, agent_id }: SettlementRecord): boolean =>
+  agent_id === null && kind !== "refund";
 
 const isOurs = (ctx: EngineContext, { receipt }: Finding): Promise<boolean> =>
   ctx.transactions.isOurTransaction(ctx.pool, receipt.transactionHash);
@@ -182,7 +189,7 @@ function outcomeOfUse(
   const proven = { ...keyOf(record), proof: proofOf(receipt), isFinal };
   const isReplay =
     byOther &&
-    record.agent_id === null &&
+    mayBeReplay(record) &&
     record.accepted_block !== null &&
     blockNumber <= record.accepted_block;
   if (fate === "paid" && !isReplay)
