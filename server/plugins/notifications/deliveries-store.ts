@@ -209,6 +209,8 @@ async function writeFailed(
   { status, error, isGone }: Outcome & { kind: "failed" },
 ): Promise<"failed" | "given_up"> {
   const delaySeconds = isGone ? undefined : delayAfter(claimed.attempts);
+  // SQL: a lock. The webhook first, since its end locks all its deliveries.
+  await sql.query("SELECT 1 FROM webhooks WHERE id = $1 FOR NO KEY UPDATE", [claimed.webhookId]);
   // SQL: by the claim, and by the database's clock.
   const { rowCount } = await sql.query(
     `UPDATE webhook_deliveries

@@ -43,6 +43,8 @@ export const LANES: readonly Lane[] = [
 interface OpenLane extends Lane {
   /** The owner who was served last. */
   afterOwner: string;
+  /** How often the end of the owners was reached since the last claim: at two, all were visited. */
+  ends: number;
   running: Map<Promise<void>, Claimed>;
 }
 
@@ -51,6 +53,7 @@ export class Deliveries {
   readonly #lanes = LANES.map((lane): OpenLane => ({
     ...lane,
     afterOwner: "",
+    ends: 0,
     running: new Map(),
   }));
   #draining: Promise<void> | undefined;
@@ -77,6 +80,7 @@ export class Deliveries {
   }
 
   async #drain(): Promise<void> {
+    for (const lane of this.#lanes) lane.ends = 0;
     const endMs = performance.now() + ROUND_MS;
     try {
       while (!this.#isStopping && performance.now() < endMs) {
@@ -118,8 +122,9 @@ export class Deliveries {
       lane.running.set(work, claimed);
     }
     lane.afterOwner = batch.nextAfter;
-    // The round is over where it began.
-    return batch.claimed.length > 0 || batch.nextAfter !== "" || afterOwner !== "";
+    if (batch.claimed.length > 0) lane.ends = 0;
+    else if (batch.nextAfter === "") lane.ends += afterOwner === "" ? 2 : 1;
+    return lane.ends < 2;
   }
 
   async #deliver(claimed: Claimed): Promise<void> {

@@ -59,7 +59,8 @@ export default fp(
     });
     app.decorate("deliverWebhooks", () => deliveries.drain());
     app.addHook("preClose", () => deliveries.stop());
-    app.jobs.addTask(TASK, () => deliveries.drain(), {
+    // One worker is enough: another that waited for the same drain would be missed by the queue's other tasks.
+    app.jobs.addTask(TASK, async () => void (deliveries.isDraining || (await deliveries.drain())), {
       cron: "* * * * *",
       atStart: true,
       queue: "strangers",

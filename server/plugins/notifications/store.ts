@@ -76,7 +76,7 @@ export async function updateWebhook(
 ): Promise<WebhookRow> {
   const isAnew =
     (change.url !== undefined && change.url !== before.url) ||
-    (change.status === "active" && before.status === "disabled");
+    (change.status === "active" && before.status !== "active");
   const forgotten = {
     failures: 0,
     failingSince: null,
