@@ -188,7 +188,7 @@ t.test("refunds", async (t) => {
           BigInt(validAfter ?? 0),
           BigInt(validBefore ?? 0),
           nonce as Hex,
-          authorization.signature as Hex,
+          authorization.signature,
         ],
       });
       await chain.publicClient.waitForTransactionReceipt({ hash });

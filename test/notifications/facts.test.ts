@@ -360,3 +360,20 @@ t.test(
     for (const [name, value] of money) t.match(value, /^\d+(\.\d{1,6})?$/, name);
   },
 );
+
+t.test("hundreds of owners with nothing due: a look at each, and the drain ends", async (t) => {
+  await database.pool.query(
+    `WITH many AS (
+       INSERT INTO owners (id, address)
+       SELECT 'own_many_' || n, '0x' || lpad(to_hex(n + 1000000), 40, '0') FROM generate_series(1, 450) n RETURNING id),
+     hooks AS (
+       INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint, delivered_at)
+       SELECT 'whk_' || left(md5(id) || md5(id), 26), id, 'https://example.com/', '{*}', '\\x00', '', 'x', now() FROM many
+       RETURNING id, owner_id)
+     INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type, status, next_attempt_at)
+     SELECT owner_id, 'dlv_' || right(id, 26), id, 'ntf_1', 'webhook.test', 'failed', now() + interval '1 hour' FROM hooks`,
+  );
+  const startMs = performance.now();
+  await app.deliverWebhooks();
+  t.ok(performance.now() - startMs < 5_000, "it does not go round and round");
+});
