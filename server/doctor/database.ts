@@ -51,21 +51,21 @@ export async function checkDatabase(
     version(pool),
   );
   if (reached.some(({ level }) => level === "wrong")) return reached;
-  const TODO = "See the reason, and run the doctor again.";
+  const LOOK_AGAIN = "See the reason, and run the doctor again.";
   const rest = await Promise.all([
-    look("database durability", TODO, () => durability(pool)),
-    look("database clock", TODO, () => clock(pool)),
+    look("database durability", LOOK_AGAIN, () => durability(pool)),
+    look("database clock", LOOK_AGAIN, () => clock(pool)),
     look("database migrations", "Start one replica of this build: it applies them.", () =>
       migrations(pool),
     ),
     look("database functions", "Start one replica of this build: it makes them anew.", () =>
       functions(pool),
     ),
-    look("database size", TODO, () => retention(pool, config)),
+    look("database size", LOOK_AGAIN, () => retention(pool, config)),
     look("job queue", "Start a replica: it makes the queue.", () => jobs(pool)),
-    look("payments waiting", TODO, () => waiting(pool)),
-    look("ledger", TODO, () => differences(prisma)),
-    look("operators' record", TODO, () => record(prisma)),
+    look("payments waiting", LOOK_AGAIN, () => waiting(pool)),
+    look("ledger", LOOK_AGAIN, () => differences(prisma)),
+    look("operators' record", LOOK_AGAIN, () => record(prisma)),
   ]);
   return [...reached, ...rest.flat()];
 }
