@@ -2,7 +2,15 @@
 // Plain JavaScript without dependencies, because it runs on a fresh clone.
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { constants } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -217,8 +225,11 @@ function readStamp(name) {
 
 /** @param {string} name @param {string} value */
 function writeStamp(name, value) {
-  mkdirSync(dirname(stampPath(name)), { recursive: true });
-  writeFileSync(stampPath(name), value);
+  const path = stampPath(name);
+  mkdirSync(dirname(path), { recursive: true });
+  // A file of its own, also where node_modules was copied by hard links: another checkout's stamp stays as it is.
+  writeFileSync(`${path}.${process.pid}`, value);
+  renameSync(`${path}.${process.pid}`, path);
 }
 
 /**

@@ -20,6 +20,9 @@ import * as watched from "../../server/plugins/settlement/watch-store.ts";
 import { pendingTransactions } from "../../server/plugins/settlement/transaction-store.ts";
 import type { SettlementKind, SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { reserveWithdrawal } from "../../server/plugins/withdrawals/store.ts";
+import { testApp, type TestAppOptions } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
+import { databaseWithPlans } from "./plans.ts";
 import {
   ASSET,
   PAYEE,
@@ -42,7 +45,7 @@ const BALANCE = { atomic: 10n ** 9n, blockNumber: BigInt(PAYMENTS_EACH - 5) };
 const hash = (): `0x${string}` => `0x${randomBytes(32).toString("hex")}`;
 
 /** `mine` among many others, all with a past of two months; and settlements, events and open work to go with it. */
-export async function seed(pool: Pool, mine: SeededAgent): Promise<void> {
+async function seed(pool: Pool, mine: SeededAgent): Promise<void> {
   await pool.query(
     `INSERT INTO owners (id, address) SELECT 'own_' || n, '0x' || lpad(to_hex(n), 40, '0') FROM generate_series(1, $1) n`,
     [AGENTS],
@@ -249,4 +252,23 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
     outcomes.slice(0, 8),
   );
   t.equal((await settlements.finalizeSettlements(pool, CHAIN_ID, outcomes)).finished, 2);
+}
+
+/** An app over such a past, with one agent whose payments are run. */
+export async function seededApp(t: Test, options: Omit<TestAppOptions, "database"> = {}) {
+  const made = await testApp(t, { ...options, database: await databaseWithPlans(t) });
+  const { pool } = made.database;
+  const owner = await signIn(made);
+  const agent = await createAgent(made, owner);
+  const seeded = {
+    agentId: agent.id,
+    ownerId: "",
+    walletAddress: agent.walletAddress.toLowerCase() as `0x${string}`,
+  };
+  await pool.query("INSERT INTO allowlist_entries (agent_id, address) VALUES ($1, $2)", [
+    agent.id,
+    PAYEE,
+  ]);
+  await seed(pool, seeded);
+  return { ...made, owner, agent, seeded };
 }

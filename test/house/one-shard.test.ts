@@ -3,11 +3,8 @@ import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { createPool, type Pool } from "../../server/infra/db/pool.ts";
-import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
-import { PAYEE } from "../spending/guardrails-sql.helper.ts";
-import { seed, spendInEveryWay } from "./hot-statements.ts";
-import { databaseWithPlans, recordScans, type Scan } from "./plans.ts";
+import { seededApp, spendInEveryWay } from "./hot-statements.ts";
+import { recordScans, type Scan } from "./plans.ts";
 
 const DOCUMENT = await readFile(
   fileURLToPath(new URL("../../docs/scale.md", import.meta.url)),
@@ -63,19 +60,7 @@ t.test("a statement without its column is seen", async (t) => {
 });
 
 t.test("statements of money, from the request to the ledger", async (t) => {
-  const { database, app, ...ctx } = await testApp(t, { database: await databaseWithPlans(t) });
-  const owner = await signIn({ app, ...ctx });
-  const agent = await createAgent({ app }, owner);
-  const seeded = {
-    agentId: agent.id,
-    ownerId: "",
-    walletAddress: agent.walletAddress.toLowerCase() as `0x${string}`,
-  };
-  await database.pool.query("INSERT INTO allowlist_entries (agent_id, address) VALUES ($1, $2)", [
-    agent.id,
-    PAYEE,
-  ]);
-  await seed(database.pool, seeded);
+  const { database, seeded } = await seededApp(t);
   const pool = createPool(database.url, { maxConnections: 2 });
   t.teardown(() => pool.end());
   const scans = recordScans(pool);

@@ -4,11 +4,8 @@ import { get, type IncomingMessage } from "node:http";
 import t from "tap";
 import { forgetOldRows } from "../../server/infra/retention.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
-import { testApp } from "../helpers/app.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
-import { PAYEE } from "../spending/guardrails-sql.helper.ts";
-import { PAYMENTS_EACH, seed, spendInEveryWay } from "./hot-statements.ts";
-import { databaseWithPlans, recordScans, type Scan } from "./plans.ts";
+import { PAYMENTS_EACH, seededApp, spendInEveryWay } from "./hot-statements.ts";
+import { recordScans, type Scan } from "./plans.ts";
 
 const BIG_TABLES = new Set(["payments", "settlements", "events"]);
 /** Whatever a statement reads of a big table belongs to one agent or to the open work. */
@@ -20,22 +17,7 @@ const bad = (scans: Scan[]): Scan[] =>
   );
 
 t.test("hot statements, planned for their values and for any values", async (t) => {
-  const { database, app, baseUrl, ...ctx } = await testApp(t, {
-    database: await databaseWithPlans(t),
-    listen: true,
-  });
-  const owner = await signIn({ app, ...ctx });
-  const agent = await createAgent({ app }, owner);
-  const seeded = {
-    agentId: agent.id,
-    ownerId: "",
-    walletAddress: agent.walletAddress.toLowerCase() as `0x${string}`,
-  };
-  await database.pool.query("INSERT INTO allowlist_entries (agent_id, address) VALUES ($1, $2)", [
-    agent.id,
-    PAYEE,
-  ]);
-  await seed(database.pool, seeded);
+  const { database, app, baseUrl, owner, agent, seeded } = await seededApp(t, { listen: true });
 
   for (const mode of ["auto", "force_generic_plan"]) {
     await t.test(`money, plan_cache_mode ${mode}`, async (t) => {

@@ -1,15 +1,10 @@
 // Goal: an owner sees on every page what an agent asks for, decides it with one press and at most one wallet window, and nothing happens by looking.
-import { mkdirSync } from "node:fs";
-import { join } from "node:path";
-import t, { type Test } from "tap";
+import t from "tap";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
+import { picture, stepsOf } from "./pictures.ts";
 import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
-
-/** Where to leave pictures for people to look at; nowhere by default. */
-const PICTURES = process.env["PURSER_TEST_PICTURES"];
-const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
 
 t.test("from denial to permit", async (t) => {
   const world = await webWorld(t);
@@ -31,27 +26,13 @@ t.test("from denial to permit", async (t) => {
     t.equal(answer.status, 202, JSON.stringify(answer.body));
     return String(answer.body.approvalId);
   };
-  const step = async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
-    if (t.passing()) await t.test(name, work);
-  };
-  const picture = async (name: string): Promise<void> => {
-    if (PICTURES === undefined) return;
-    mkdirSync(PICTURES, { recursive: true });
-    for (const [size, viewport] of Object.entries(SIZES))
-      for (const colorScheme of ["light", "dark"] as const) {
-        await page.setViewportSize(viewport);
-        await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-        await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
-        await page.screenshot({ path: join(PICTURES, `${name}-${size}-${colorScheme}.png`) });
-      }
-    await page.setViewportSize(SIZES.desktop);
-  };
+  const step = stepsOf(t);
   let id = "";
 
   await step("the badge appears live, wherever the owner is", async () => {
     id = await ask("1.25");
     await head.getByText("1 waiting for you").waitFor();
-    await picture("badge");
+    await picture(page, "badge");
   });
 
   await step("opening its link shows all and decides nothing", async (t) => {
@@ -61,7 +42,7 @@ t.test("from denial to permit", async (t) => {
     await drawer.getByText(payee).waitFor();
     await drawer.getByText("The recipient is not on the agent's allowlist.").waitFor();
     await drawer.getByText("The forecast for tomorrow").waitFor();
-    await picture("drawer");
+    await picture(page, "drawer");
     const { rows } = await world.database.pool.query("SELECT state FROM approvals");
     t.same(rows, [{ state: "open" }]);
   });
@@ -87,7 +68,7 @@ t.test("from denial to permit", async (t) => {
     await page.goto(`${world.baseUrl}/agents`);
     await head.click();
     await page.getByRole("heading", { name: "Approvals" }).waitFor();
-    await picture("list");
+    await picture(page, "list");
     const row = page.getByRole("listitem").filter({ hasText: "3.00" });
     await row.getByRole("button", { name: "research-agent" }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Decline" }).click();

@@ -1,6 +1,5 @@
 // Goal: an owner connects a program by OAuth through the screens: the official client pays from a new machine without a copied key.
 import t, { type Test } from "tap";
-import type { Page } from "playwright-core";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import {
   connectClient,
@@ -10,6 +9,7 @@ import {
 } from "../helpers/mcp-oauth-client.ts";
 import { openPage } from "../helpers/browser.ts";
 import { injectWallet } from "./injected-wallet.ts";
+import { picture } from "./pictures.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
 const world = await webWorld(t);
@@ -22,34 +22,12 @@ const agent = await createAgent(world, owner, {
   allowlist: [{ address: seller, label: "Chain statistics" }],
 });
 await world.chain.mint(agent.walletAddress, 10_000_000n);
-/** `SCREENSHOTS=folder npm test -- test/web/connect.test.ts` keeps pictures for people to look at. */
-const folder = process.env["SCREENSHOTS"];
-
-async function picture(page: Page, name: string): Promise<void> {
-  if (folder === undefined) return;
-  const before = page.viewportSize();
-  for (const [size, viewport] of Object.entries({
-    desktop: { width: 1280, height: 900 },
-    phone: { width: 360, height: 740 },
-  }))
-    for (const colorScheme of ["light", "dark"] as const) {
-      await page.setViewportSize(viewport);
-      await page.emulateMedia({ colorScheme });
-      await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
-      await page.screenshot({
-        path: `${folder}/${name}-${size}-${colorScheme}.png`,
-        fullPage: true,
-      });
-    }
-  if (before) await page.setViewportSize(before);
-}
-
 /** As a person does it: sign in where it is asked for, choose the agent, press. */
 async function consentInBrowser(t: Test, asked: URL, callback: Callback): Promise<URL> {
   const { page, faults } = await world.open(t, asked.pathname + asked.search);
   await signInWithDemoWallet(page);
   await page.getByRole("heading", { name: "Connect Official Client?" }).waitFor();
-  await picture(page, "consent");
+  await picture(page, "consent", true);
   await page.getByRole("radio", { name: /research-agent/ }).check();
   await page.getByRole("button", { name: "Connect to research-agent" }).click();
   const back = await callback.came;
@@ -95,7 +73,7 @@ t.test("the first paid call from a new machine, no key copied", async (t) => {
     const row = section.getByRole("listitem").filter({ hasText: "Official Client" });
     await row.getByText("this computer").waitFor();
     await row.getByText(/^Used/).waitFor();
-    await picture(page, "connections");
+    await picture(page, "connections", true);
     await row.getByRole("button", { name: /^End/ }).click();
     await page.getByRole("dialog").getByRole("button", { name: "End connection" }).click();
     await row.getByText("Ended", { exact: true }).waitFor();
@@ -117,7 +95,7 @@ t.test("a new agent, made on the way, and no first key left over", async (t) => 
     await page.getByRole("button", { name: "New agent" }).click();
     await page.getByLabel("Name").fill("made-on-the-way");
     await page.getByLabel("Daily limit").fill("1");
-    await picture(page, "consent-new-agent");
+    await picture(page, "consent-new-agent", true);
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByRole("button", { name: "Connect to made-on-the-way" }).click();
     const back = await callback.came;
@@ -206,7 +184,7 @@ t.test("an address that the program did not register is shown, never gone to", a
   await signInWithDemoWallet(page);
   await page.getByRole("heading", { name: "Nothing can be connected" }).waitFor();
   await page.getByText("did not register this address of evil.example").waitFor();
-  await picture(page, "consent-refused");
+  await picture(page, "consent-refused", true);
   t.ok(page.url().startsWith(world.baseUrl), "the browser stayed");
   t.equal(await page.getByRole("button", { name: /Go back/ }).count(), 0);
   const frame = await world.app.inject({ url: "/oauth/authorize" });

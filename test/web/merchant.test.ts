@@ -1,14 +1,9 @@
 // Goal: a merchant signs in with the wallet that is paid, sees a payment to it by itself, gives a part of it back with one signature, and makes a key that is shown once.
-import { mkdirSync } from "node:fs";
-import { join } from "node:path";
-import t, { type Test } from "tap";
+import t from "tap";
 import { balanceOf, newAccount, pay } from "../merchants/world.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
+import { picture, stepsOf } from "./pictures.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
-
-/** Where to leave pictures for people to look at; nowhere by default. */
-const PICTURES = process.env["PURSER_TEST_PICTURES"];
-const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
 
 t.test("a merchant's day", async (t) => {
   const world = await webWorld(t);
@@ -17,24 +12,7 @@ t.test("a merchant's day", async (t) => {
   await chain.mint(payer.address, 50_000_000n);
   const payTo = DEMO_OWNER.address;
   const { page, faults } = await world.open(t, "/merchant", { reducedMotion: "reduce" });
-  const step = async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
-    if (t.passing()) await t.test(name, work);
-  };
-  const picture = async (name: string, fullPage = false): Promise<void> => {
-    if (PICTURES === undefined) return;
-    mkdirSync(PICTURES, { recursive: true });
-    for (const [size, viewport] of Object.entries(SIZES))
-      for (const colorScheme of ["light", "dark"] as const) {
-        await page.setViewportSize(viewport);
-        await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-        await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
-        await page.screenshot({
-          path: join(PICTURES, `${name}-${size}-${colorScheme}.png`),
-          fullPage,
-        });
-      }
-    await page.setViewportSize(SIZES.desktop);
-  };
+  const step = stepsOf(t);
   const drawer = page.getByRole("dialog");
 
   await step("the first payment appears by itself", async () => {
@@ -49,7 +27,7 @@ t.test("a merchant's day", async (t) => {
     await page.getByRole("heading", { name: "Volume per day" }).waitFor();
     await page.getByText("The payer's balance is below the amount.").waitFor();
     await page.getByText("2.62 USDC in 2 settlements in 30 days").first().waitFor();
-    await picture("merchant", true);
+    await picture(page, "merchant", true);
   });
 
   await step("filters narrow it, and the CSV is what is listed", async (t) => {
@@ -74,7 +52,7 @@ t.test("a merchant's day", async (t) => {
     await drawer.getByText("2.50 USDC are left of this payment.").waitFor();
     t.ok(await drawer.getByRole("button", { name: "Sign and refund" }).isDisabled());
     await amount.fill("0.75");
-    await picture("merchant-refund");
+    await picture(page, "merchant-refund");
     await drawer.getByRole("button", { name: "Sign and refund" }).click();
     await drawer
       .getByText("It is back with the payer.")
@@ -83,7 +61,7 @@ t.test("a merchant's day", async (t) => {
       .waitFor();
     await drawer.getByRole("heading", { name: "Refunds" }).waitFor();
     t.equal(await balanceOf({ chain }, payer.address), before + 750_000n);
-    await picture("merchant-refunded");
+    await picture(page, "merchant-refunded");
     await page.keyboard.press("Escape");
     await page.getByRole("listitem").filter({ hasText: "Partly refunded" }).waitFor();
   });
@@ -95,7 +73,7 @@ t.test("a merchant's day", async (t) => {
     const shown = drawer.getByRole("region", { name: "Facilitator key" });
     const key = await shown.innerText();
     t.match(key, /^purser_mk_/);
-    await picture("merchant-key");
+    await picture(page, "merchant-key");
     await drawer.getByLabel("I saved the key").check();
     await drawer.getByRole("button", { name: "Done" }).click();
     t.equal((await page.content()).includes(key), false, "and never again");

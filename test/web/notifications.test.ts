@@ -1,20 +1,16 @@
 // Goal: an owner sees what happened and where it is told, gets a webhook going and mended in the app, confirms an e-mail by a press, and a link of a mail changes nothing until its button is pressed.
-import { mkdirSync } from "node:fs";
 import { createServer } from "node:http";
 import { once } from "node:events";
 import { join } from "node:path";
 import type { AddressInfo } from "node:net";
 import { Webhook } from "standardwebhooks";
-import t, { type Test } from "tap";
+import t from "tap";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { mailbox, MAIL_FROM } from "../helpers/smtp.ts";
 import { until } from "../helpers/until.ts";
+import { picture, PICTURES, stepsOf } from "./pictures.ts";
 import { asAgent, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
-
-/** Where to leave pictures for people to look at; nowhere by default. */
-const PICTURES = process.env["SCREENSHOTS"];
-const SIZES = { desktop: { width: 1280, height: 900 }, phone: { width: 390, height: 844 } };
 
 interface Heard {
   headers: Record<string, string>;
@@ -49,25 +45,7 @@ t.test("telling people, in the app", async (t) => {
   });
   const { page, faults } = await world.open(t, "/notifications", { reducedMotion: "reduce" });
   await signInWithDemoWallet(page);
-  const step = async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
-    if (t.passing()) await t.test(name, work);
-  };
-  const picture = async (name: string): Promise<void> => {
-    if (PICTURES === undefined) return;
-    mkdirSync(PICTURES, { recursive: true });
-    for (const [size, viewport] of Object.entries(SIZES))
-      for (const colorScheme of ["light", "dark"] as const) {
-        await page.setViewportSize(viewport);
-        await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-        await page.locator(`[data-mantine-color-scheme=${colorScheme}]`).first().waitFor();
-        await page.screenshot({
-          path: join(PICTURES, `${name}-${size}-${colorScheme}.png`),
-          fullPage: true,
-        });
-      }
-    await page.setViewportSize(SIZES.desktop);
-    await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
-  };
+  const step = stepsOf(t);
   const sendMails = (): Promise<void> =>
     app.jobs.enqueue("send-mails", {}, { jobKey: "send-mails" });
   const agentRow = async (): Promise<unknown> => {
@@ -81,10 +59,10 @@ t.test("telling people, in the app", async (t) => {
 
   await step("nobody to be told yet, and where to begin", async () => {
     await page.getByText("Nothing was told yet").waitFor();
-    await picture("empty");
+    await picture(page, "empty", true);
     await page.getByRole("link", { name: "Webhooks", exact: true }).click();
     await page.getByText("No webhooks").waitFor();
-    await picture("webhooks-empty");
+    await picture(page, "webhooks-empty", true);
   });
 
   await step("a webhook is added, and its secret is seen once", async (t) => {
@@ -98,11 +76,11 @@ t.test("telling people, in the app", async (t) => {
     await dialog.getByLabel("Everything, also what is added later").uncheck();
     await dialog.getByLabel("Payment made").check();
     await dialog.getByLabel("Rules changed").check();
-    await picture("webhook-new");
+    await picture(page, "webhook-new", true);
     await dialog.getByRole("button", { name: "Add webhook" }).click();
     secret = (await dialog.getByTestId("webhook-secret").textContent()) ?? "";
     t.match(secret, /^whsec_/);
-    await picture("webhook-secret");
+    await picture(page, "webhook-secret", true);
     await dialog.getByLabel("I saved the secret").check();
     await dialog.getByRole("button", { name: "Done" }).click();
     await page.getByText("Payment made, Rules changed").waitFor();
@@ -114,7 +92,7 @@ t.test("telling people, in the app", async (t) => {
     const log = page.getByRole("dialog");
     await log.getByText("Failed", { exact: true }).last().waitFor();
     await log.getByText("The target answered 500").waitFor();
-    await picture("deliveries-failed");
+    await picture(page, "deliveries-failed", true);
     answer = 204;
     await log.getByRole("button", { name: /^Send again/ }).click();
     await log.getByText("Delivered", { exact: true }).last().waitFor();
@@ -147,7 +125,7 @@ t.test("telling people, in the app", async (t) => {
     );
     await page.reload();
     await page.getByText("It is told nothing any more.").waitFor();
-    await picture("webhook-disabled");
+    await picture(page, "webhook-disabled", true);
     await page.getByRole("button", { name: /^Resume/ }).click();
     await page.getByText("Active", { exact: true }).waitFor();
   });
@@ -160,7 +138,7 @@ t.test("telling people, in the app", async (t) => {
     await page.getByRole("textbox", { name: "Address" }).fill("owner@mail.example");
     await page.getByRole("button", { name: "Save and confirm" }).click();
     await page.getByText("To be confirmed").waitFor();
-    await picture("email-unconfirmed");
+    await picture(page, "email-unconfirmed", true);
     await sendMails();
     await until(() => box.mails.length === 1, 30_000);
     const [, link = ""] = /(http\S+#confirm=\S+)/.exec(box.mails[0]?.text ?? "") ?? [];
@@ -168,7 +146,7 @@ t.test("telling people, in the app", async (t) => {
     await page.goto(link);
     const press = page.getByRole("button", { name: "Confirm this address" });
     await press.waitFor();
-    await picture("email-confirm");
+    await picture(page, "email-confirm", true);
     const { rows } = await database.pool.query("SELECT address FROM email_addresses");
     t.same(rows, [{ address: null }], "opening it confirmed nothing");
     await press.click();
@@ -179,7 +157,7 @@ t.test("telling people, in the app", async (t) => {
     await page.getByLabel("Listing flagged").check();
     await page.getByRole("button", { name: "Save what is sent" }).click();
     await page.getByText("Saved.").waitFor();
-    await picture("email");
+    await picture(page, "email", true);
     const settings = await database.pool.query("SELECT digest, urgent FROM email_addresses");
     t.match(settings.rows[0], { digest: "hourly" });
     t.ok((settings.rows[0] as { urgent: string[] }).urgent.includes("listing.flagged"));
@@ -202,7 +180,7 @@ t.test("telling people, in the app", async (t) => {
     await page.getByText("research-agent paid 2.50 USDC").waitFor();
     await page.getByText("research-agent asks you to allow 1.25 USDC").waitFor();
     await until(() => heard.some(({ body }) => body.includes('"payment.settled"')), 20_000);
-    await picture("happened");
+    await picture(page, "happened", true);
     await page.getByLabel("Show").selectOption({ label: "Payment refused" });
     await page.getByText("research-agent was refused 1.00 USDC").first().waitFor();
     t.equal(await page.getByText("research-agent paid").count(), 0);
@@ -233,7 +211,7 @@ t.test("telling people, in the app", async (t) => {
     await page.goto(pause);
     const press = page.getByRole("button", { name: "Pause research-agent" });
     await press.waitFor();
-    await picture("pause-link");
+    await picture(page, "pause-link", true);
     t.match(await agentRow(), { status: "active" });
     await press.click();
     await page.getByText("Paused: this agent pays nobody.").waitFor();
@@ -245,7 +223,7 @@ t.test("telling people, in the app", async (t) => {
     await page.goto(`${baseUrl}/agents/${agent.id}?do=lower`);
     await page.getByRole("button", { name: "Lower it to 4.00 USDC" }).waitFor();
     t.match(await agentRow(), { limit: "8000000" });
-    await picture("lower-link");
+    await picture(page, "lower-link", true);
     await page.getByRole("button", { name: "Lower it to 4.00 USDC" }).click();
     await until(async () => ((await agentRow()) as { limit: string }).limit === "4000000");
     await page.goto(`${baseUrl}/settings?do=end-sessions`);
@@ -256,7 +234,7 @@ t.test("telling people, in the app", async (t) => {
       return rows.length;
     };
     t.ok((await alive()) >= 3);
-    await picture("end-sessions-link");
+    await picture(page, "end-sessions-link", true);
     await press.click();
     await until(async () => (await alive()) === 1);
   });
@@ -266,7 +244,7 @@ t.test("telling people, in the app", async (t) => {
     const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
     await page.goto(url);
     await page.getByRole("button", { name: "Unsubscribe" }).waitFor();
-    await picture("unsubscribe");
+    await picture(page, "unsubscribe", true);
     const stopped = async (): Promise<unknown> =>
       (await database.pool.query("SELECT stopped_reason FROM email_addresses")).rows;
     t.same(await stopped(), [{ stopped_reason: null }]);
@@ -275,7 +253,7 @@ t.test("telling people, in the app", async (t) => {
     t.same(await stopped(), [{ stopped_reason: "unsubscribed" }]);
     await page.goto(`${baseUrl}/notifications/email`);
     await page.getByText("Somebody pressed Unsubscribe").waitFor();
-    await picture("email-unsubscribed");
+    await picture(page, "email-unsubscribed", true);
   });
   t.same(faults, [], "no policy violation, no uncaught error");
 });

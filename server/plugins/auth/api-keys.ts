@@ -11,7 +11,7 @@ import {
   type Prisma,
 } from "../../infra/db/prisma.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { API_KEY_PREFIX, createSecret, hashSecret } from "./secrets.ts";
+import { API_KEY_PREFIX, createKey, hashSecret } from "./secrets.ts";
 
 interface NewSecret {
   keyHash: Buffer;
@@ -26,13 +26,8 @@ export interface NewApiKey extends NewSecret {
 }
 
 export function createApiKey(): NewApiKey {
-  const apiKey = createSecret(API_KEY_PREFIX);
-  return {
-    apiKey,
-    keyHash: hashSecret(apiKey),
-    prefix: apiKey.slice(0, API_KEY_PREFIX.length + 4),
-    last4: apiKey.slice(-4),
-  };
+  const { key: apiKey, facts } = createKey(API_KEY_PREFIX);
+  return { apiKey, ...facts };
 }
 
 /** A key that nobody holds, not even we: tokens stand for it. Nothing known has this hash. */

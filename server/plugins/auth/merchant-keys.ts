@@ -6,18 +6,9 @@ import { accountName, isClosed } from "../../core/merchant-settings.ts";
 import { ApiError } from "../../errors.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { createSecret, hashSecret, isSecretShape, MERCHANT_KEY_PREFIX } from "./secrets.ts";
+import { createKey, hashSecret, isSecretShape, MERCHANT_KEY_PREFIX } from "./secrets.ts";
 
-export function createMerchantKey() {
-  const key = createSecret(MERCHANT_KEY_PREFIX);
-  return {
-    /** Shown once, never stored. */
-    key,
-    keyHash: hashSecret(key),
-    prefix: key.slice(0, MERCHANT_KEY_PREFIX.length + 4),
-    last4: key.slice(-4),
-  };
-}
+export const createMerchantKey = () => createKey(MERCHANT_KEY_PREFIX);
 
 interface MerchantKeyHolder {
   keyId: string;

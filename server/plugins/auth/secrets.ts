@@ -24,6 +24,17 @@ export function createSecret(prefix: string): string {
   return `${prefix}${secret}${checksum(prefix, secret)}`;
 }
 
+/** A key as it is kept, and as it is shown: once. */
+export function createKey(prefix: string) {
+  const key = createSecret(prefix);
+  const facts = {
+    keyHash: hashSecret(key),
+    prefix: key.slice(0, prefix.length + 4),
+    last4: key.slice(-4),
+  };
+  return { key, facts };
+}
+
 /** Could this be one of ours, of this kind? False means: certainly not, no query needed. */
 export function isSecretShape(prefix: string, text: string): boolean {
   if (!text.startsWith(prefix)) return false;

@@ -156,7 +156,7 @@ function observer(register: Registry, tally: Tally): Observer {
   return (operation, outcome, elapsed) => {
     total.inc({ operation, outcome });
     seconds.observe({ operation }, elapsed);
-    tally.add(operation, tallyOutcome(outcome));
+    tally.add({ operation, outcome: tallyOutcome(outcome) });
   };
 }
 

@@ -1,4 +1,5 @@
 /** What this facilitator did for others: counted, added up from rows, and shown with its relayers' balances. */
+import { Counts } from "../../core/counts.ts";
 import fp from "fastify-plugin";
 import * as store from "./store.ts";
 import type { DayTotals, HourRow, RecentRow } from "./store.ts";
@@ -23,7 +24,7 @@ const RECENT = 20;
 
 export default fp(
   async (app) => {
-    const tally = new Tally();
+    const tally: Tally = new Counts();
     app.decorate("facilitatorTally", tally);
     const handOver = () =>
       tally
@@ -159,30 +160,8 @@ export interface Tallied {
   count: number;
 }
 
-/** Counts how requests ended, and hands the counts over to be kept. */
-export class Tally {
-  #counts = new Map<string, Tallied>();
-
-  add(operation: Tallied["operation"], outcome: TallyOutcome, times = 1): void {
-    const key = `${operation} ${outcome}`;
-    const counted = this.#counts.get(key);
-    if (counted) counted.count += times;
-    else this.#counts.set(key, { operation, outcome, count: times });
-  }
-
-  /** Everything since the last time. What could not be kept is counted again. */
-  async handOver(keep: (counts: Tallied[]) => Promise<void>): Promise<void> {
-    const counts = [...this.#counts.values()];
-    if (counts.length === 0) return;
-    this.#counts = new Map();
-    try {
-      await keep(counts);
-    } catch (error) {
-      for (const { operation, outcome, count } of counts) this.add(operation, outcome, count);
-      throw error;
-    }
-  }
-}
+/** How requests ended. */
+export type Tally = Counts<Omit<Tallied, "count">>;
 
 /** An outcome's protocol reason as one of four words. */
 export function tallyOutcome(outcome: string): TallyOutcome {

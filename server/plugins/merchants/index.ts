@@ -5,7 +5,7 @@ import { Turns } from "../guardrails/turns.ts";
 import routes from "./routes.ts";
 import { databaseSeconds, makeRefund, type RefundFault } from "./refund-store.ts";
 import { Refunds } from "./refunds.ts";
-import { keepRefusals, RefusalTally } from "./refusals.ts";
+import { keepRefusals, refusalCounts, refusalOf } from "./refusals.ts";
 import { findPaid, readRefundsOf } from "./store.ts";
 
 declare module "fastify" {
@@ -66,7 +66,7 @@ export default fp(
     await app.register(routes);
 
     function countRefusals(): void {
-      const tally = new RefusalTally(app.config.networks);
+      const tally = refusalCounts();
       let isRunning = false;
       const handOver = async (): Promise<void> => {
         if (isRunning) return;
@@ -78,7 +78,8 @@ export default fp(
       };
       app.decorate("keepRefusals", handOver);
       app.onRefusedPayment((operation, body, reason) => {
-        tally.add(operation, body, reason);
+        const refusal = refusalOf(operation, { body, reason }, app.config.networks);
+        if (refusal) tally.add(refusal);
         if (tally.isFull) void handOver();
       });
       const timer = setInterval(() => void handOver(), HAND_OVER_MS).unref();

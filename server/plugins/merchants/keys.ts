@@ -29,7 +29,7 @@ export async function makeMerchantKey(
   { prisma, owner, requestId }: KeyCall,
   label: string,
 ): Promise<{ row: Stored; key: string }> {
-  const { key, keyHash, prefix, last4 } = createMerchantKey();
+  const { key, facts } = createMerchantKey();
   const row = await prisma.$transaction(async (tx) => {
     // SQL: FOR UPDATE of the owner's row, so that two at once count each other.
     await tx.$queryRaw`SELECT 1 FROM owners WHERE id = ${owner.id} FOR UPDATE`;
@@ -42,9 +42,8 @@ export async function makeMerchantKey(
       data: {
         id: newId("mky"),
         ownerId: owner.id,
-        keyHash: Uint8Array.from(keyHash),
-        prefix,
-        last4,
+        ...facts,
+        keyHash: Uint8Array.from(facts.keyHash),
         label,
         createdAt: await databaseNow(tx),
       },

@@ -3,71 +3,42 @@
  * then, and kept by the hour. What strangers can make of it is bounded: so many counters at a time, only reasons of the
  * protocol, and rows for merchants alone.
  */
+import { Counts, type Counted } from "../../core/counts.ts";
 import { parseAddress, isRecord } from "../../core/foreign-text.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { REASONS } from "../../schemes/scheme.ts";
 
-export interface CountedRefusal {
+export interface Refusal {
   payee: string;
   chainId: number;
   operation: "verify" | "settle";
   reason: string;
-  count: number;
 }
 
 /** Of different payees, networks and reasons between two times they are handed over; what is more is not counted. */
 const MOST_COUNTERS = 1_000;
 
-export class RefusalTally {
-  readonly #networks: readonly NetworkFacts[];
-  #counts = new Map<string, CountedRefusal>();
+export const refusalCounts = (): Counts<Refusal> => new Counts({ most: MOST_COUNTERS });
 
-  constructor(networks: readonly NetworkFacts[]) {
-    this.#networks = networks;
-  }
-
-  /** Full: it is time to hand over. */
-  get isFull(): boolean {
-    return this.#counts.size >= MOST_COUNTERS;
-  }
-
-  add(operation: CountedRefusal["operation"], body: unknown, reason: string): void {
-    if (!Object.hasOwn(REASONS, reason)) return;
-    const requirements = isRecord(body) ? body["paymentRequirements"] : undefined;
-    if (!isRecord(requirements)) return;
-    const payTo = parseAddress(requirements["payTo"]);
-    const name = requirements["network"];
-    const network = typeof name === "string" ? findNetwork(name, this.#networks) : undefined;
-    if (!payTo.ok || !network) return;
-    const refusal = { payee: payTo.address, chainId: network.chainId, operation, reason };
-    this.#count({ ...refusal, count: 1 });
-  }
-
-  /** Everything since the last time. What could not be kept is counted again. */
-  async handOver(keep: (counts: CountedRefusal[]) => Promise<void>): Promise<void> {
-    const counts = [...this.#counts.values()];
-    if (counts.length === 0) return;
-    this.#counts = new Map();
-    try {
-      await keep(counts);
-    } catch (error) {
-      for (const each of counts) this.#count(each);
-      throw error;
-    }
-  }
-
-  #count(refusal: CountedRefusal): void {
-    const { payee, chainId, operation, reason } = refusal;
-    const key = [payee, chainId, operation, reason].join(" ");
-    const counted = this.#counts.get(key);
-    if (counted) counted.count += refusal.count;
-    else if (!this.isFull) this.#counts.set(key, { ...refusal });
-  }
+/** What of a refused request counts: a reason of the protocol, and a payee on a network of ours. */
+export function refusalOf(
+  operation: Refusal["operation"],
+  { body, reason }: { body: unknown; reason: string },
+  networks: readonly NetworkFacts[],
+): Refusal | undefined {
+  if (!Object.hasOwn(REASONS, reason)) return undefined;
+  const requirements = isRecord(body) ? body["paymentRequirements"] : undefined;
+  if (!isRecord(requirements)) return undefined;
+  const payTo = parseAddress(requirements["payTo"]);
+  const name = requirements["network"];
+  const network = typeof name === "string" ? findNetwork(name, networks) : undefined;
+  if (!payTo.ok || !network) return undefined;
+  return { payee: payTo.address, chainId: network.chainId, operation, reason };
 }
 
 /** Of those only who signed in and has a key or was paid here; in one order for all replicas. */
-export async function keepRefusals(sql: Sql, counts: readonly CountedRefusal[]): Promise<void> {
+export async function keepRefusals(sql: Sql, counts: readonly Counted<Refusal>[]): Promise<void> {
   // SQL: for all at once, and only for merchants: a join Prisma's upsert has no word for.
   await sql.query(
     `INSERT INTO merchant_refusals AS kept (owner_id, hour, chain_id, operation, reason, count)
