@@ -11,7 +11,7 @@ import {
   type Prisma,
 } from "../../infra/db/prisma.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { API_KEY_PREFIX, createKey, hashSecret } from "./secrets.ts";
+import { API_KEY_PREFIX, createKey } from "./secrets.ts";
 
 interface NewSecret {
   keyHash: Buffer;
