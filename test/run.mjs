@@ -36,7 +36,8 @@ import {
 } from "../server/local/bootstrap.mjs";
 
 const JOBS = Math.min(availableParallelism(), 4);
-const FILE_LIMIT_SECONDS = 300;
+// Raised by hand where a file is given much more to do: `FILE_LIMIT_SECONDS=7200 PLANS_AT=100`.
+const FILE_LIMIT_SECONDS = Number(process.env.FILE_LIMIT_SECONDS ?? 300);
 const UNIT = join("test", "unit");
 /** How long each file took, on a machine of ours: the longest start first. Written by `--save-times`. */
 const TIMES = join(ROOT, "test", "helpers", "file-seconds.json");

@@ -6,7 +6,7 @@ export interface WorldOptions {
   blockTimeSeconds?: number | "auto";
   /** Gas per block, where the default of 30 million would be what is measured. */
   blockGasLimit?: number;
-  /** Both servers reach the chain through a proxy that holds every answer back this long. */
+  /** Each server reaches the chain through a proxy of its own, which counts its calls and holds each answer back this long. */
   rpcDelayMs?: number;
   /** Processes of our server on the one database. */
   replicas?: number;
@@ -14,22 +14,38 @@ export interface WorldOptions {
   relayers?: number;
   /** More environment for our server. */
   env?: Record<string, string>;
-  /** Leave the reference facilitator out. */
-  withoutReference?: boolean;
+  /** Leave the others out. */
+  oursAlone?: boolean;
 }
 
-/** Our server and the reference facilitator, each its own process, on one chain. */
+export const NAMES = ["reference", "peer", "ours"] as const;
+export type Name = (typeof NAMES)[number];
+
+/** One facilitator, in a process of its own. */
+export interface Server {
+  /** Its `/verify` and `/settle` stand below this. */
+  url: string;
+  relayers: `0x${string}`[];
+  /** Used of a processor so far, by it and all its children. */
+  cpuMs(): number;
+  memoryMiB(): number;
+  /** JSON-RPC calls so far, those of one request counted each. Only behind a proxy. */
+  rpcCalls(): Promise<number>;
+}
+
+/** All on one chain. */
 export interface World {
   chain: TestChain;
   databaseUrl: string;
+  /** Of our server, but for its port. */
+  env: Record<string, string>;
   /** `http://host:port` of our server; its facilitator is at `/api/x402`. */
   ours: string;
   /** All of ours, and their process ids. */
   replicas: string[];
   pids: number[];
-  /** The reference facilitator's own URL, with `/verify` and `/settle`. */
-  reference: string;
-  relayerAddresses: { ours: `0x${string}`[]; reference: `0x${string}`[] };
+  /** The peer is there where one is given; the reference unless it was left out. */
+  servers: Partial<Record<Name, Server>> & { ours: Server };
   stop(): Promise<void>;
 }
 
@@ -39,18 +55,17 @@ export interface BenchContext {
   say(text: string): void;
 }
 
-export interface RowResult {
-  reference: string;
-  ours: string;
-  /** Ours over the reference, in the direction of the target. */
-  ratio?: number;
-  reached?: boolean;
-  /** Everything else worth keeping in the JSON. */
-  details?: Record<string, unknown>;
+/** One number that was measured, several times for each. */
+export interface Figure {
+  what: string;
+  unit: string;
+  better: "less" | "more";
+  samples: Partial<Record<Name, number[]>> & { ours: number[] };
+  /** What ours must reach, said and looked at. */
+  target?: { says: string; isReached: boolean } | undefined;
 }
 
 export interface BenchRow {
   name: string;
-  target: string;
-  run(context: BenchContext): Promise<RowResult>;
+  run(context: BenchContext): Promise<Figure[]>;
 }

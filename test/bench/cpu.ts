@@ -1,4 +1,4 @@
-// What processes have used of a processor, as Linux tells it; nothing elsewhere.
+// What processes have used of a processor and hold of memory, as Linux tells it; nothing elsewhere.
 import { readdirSync, readFileSync } from "node:fs";
 import type { Pool } from "../../server/infra/db/pool.ts";
 
@@ -25,15 +25,37 @@ function statOf(pid: number): Stat | undefined {
 export const cpuMsOf = (pids: readonly number[]): number =>
   pids.reduce((sum, pid) => sum + (statOf(pid)?.ms ?? Number.NaN), 0);
 
-/** Postgres, with all its backends: those that ended count in their parent. */
-export async function databaseCpuMs(pool: Pool): Promise<number> {
+/** The process, its children and theirs. */
+export function familyOf(pid: number): number[] {
+  const children = new Map<number, number[]>();
+  for (const one of readdirSync("/proc").map(Number).filter(Boolean)) {
+    const parent = statOf(one)?.parent;
+    if (parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), one]);
+  }
+  const family = [pid];
+  for (const member of family) family.push(...(children.get(member) ?? []));
+  return family;
+}
+
+/** Shared pages count once for all who share them, in equal parts. */
+export function memoryMiBOf(pids: readonly number[]): number {
+  const kib = pids.map((pid) => {
+    const [, pss] = /^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/smaps_rollup`, "utf8")) ?? [];
+    return Number(pss);
+  });
+  return kib.reduce((sum, each) => sum + each, 0) / 1024;
+}
+
+/** Postgres and its backends. */
+export async function databaseProcesses(pool: Pool): Promise<number[]> {
   const { rows } = await pool.query<{ folder: string }>(
     "SELECT setting AS folder FROM pg_settings WHERE name = 'data_directory'",
   );
-  const postmaster = Number(
-    readFileSync(`${rows[0]?.folder}/postmaster.pid`, "utf8").split("\n", 1)[0],
+  return familyOf(
+    Number(readFileSync(`${rows[0]?.folder}/postmaster.pid`, "utf8").split("\n", 1)[0]),
   );
-  const pids = readdirSync("/proc").map(Number).filter(Boolean);
-  const family = pids.filter((pid) => pid === postmaster || statOf(pid)?.parent === postmaster);
-  return cpuMsOf(family);
 }
+
+/** Of Postgres, with all its backends: those that ended count in their parent. */
+export const databaseCpuMs = async (pool: Pool): Promise<number> =>
+  cpuMsOf(await databaseProcesses(pool));

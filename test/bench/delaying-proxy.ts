@@ -1,29 +1,50 @@
-// A JSON-RPC proxy, its own process, that holds every answer back: the distance to a remote node.
-import { Agent, createServer, request as send } from "node:http";
+// A JSON-RPC proxy, its own process, that counts the calls and holds every answer back: the distance to a remote node.
+import {
+  Agent,
+  createServer,
+  request as send,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const target = new URL(process.env["PROXY_TARGET"] ?? "");
 const delayMs = Number(process.env["PROXY_DELAY_MS"]);
 const port = Number(process.env["PROXY_PORT"]);
 const agent = new Agent({ keepAlive: true, maxSockets: 256 });
+let calls = 0;
+
+const HEADERS = { "content-type": "application/json" };
+
+async function bytesOf(stream: AsyncIterable<Buffer>): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of stream) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+async function forward(asked: Buffer): Promise<{ status: number; body: Buffer }> {
+  const answer = await new Promise<IncomingMessage>((resolve, reject) => {
+    send(target, { method: "POST", agent, headers: HEADERS }, resolve)
+      .on("error", reject)
+      .end(asked);
+  });
+  return { status: answer.statusCode ?? 502, body: await bytesOf(answer) };
+}
+
+async function serve(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
+  if (incoming.method === "GET") {
+    outgoing.end(String(calls));
+    return;
+  }
+  const asked = await bytesOf(incoming);
+  const parsed = JSON.parse(asked.toString()) as unknown;
+  calls += Array.isArray(parsed) ? parsed.length : 1;
+  const { status, body } = await forward(asked);
+  if (delayMs > 0) await sleep(delayMs);
+  outgoing.writeHead(status, HEADERS).end(body);
+}
 
 createServer((incoming, outgoing) => {
-  const forwarded = send(
-    target,
-    { method: "POST", agent, headers: { "content-type": "application/json" } },
-    (answer) => {
-      const chunks: Buffer[] = [];
-      answer.on("data", (chunk: Buffer) => void chunks.push(chunk));
-      answer.on("end", () => {
-        void sleep(delayMs).then(() =>
-          outgoing
-            .writeHead(answer.statusCode ?? 502, { "content-type": "application/json" })
-            .end(Buffer.concat(chunks)),
-        );
-      });
-    },
-  );
-  forwarded.on("error", () => outgoing.writeHead(502).end());
-  incoming.pipe(forwarded);
+  serve(incoming, outgoing).catch(() => outgoing.writeHead(502).end());
 }).listen(port, "127.0.0.1", () => console.error("ready"));
 process.on("SIGTERM", () => process.exit(0));

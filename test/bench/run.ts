@@ -1,21 +1,30 @@
-// `npm run bench`: side by side with the reference facilitator, on the same chain, in the same run.
+// `npm run bench`: side by side with the reference facilitator, on the same chain in the same run, by turns.
 //
 //   npm run bench                     every row
 //   npm run bench -- verify settle    rows whose name contains one of these words
+//   npm run bench -- --keep           and keep the medians: later runs on such a machine tell what was lost
+//
+// BENCH_ROUNDS=n (3): how often each is measured. PEER_COMMAND="...": another facilitator beside, which gets PEER_PORT,
+// PEER_RPC_URL, PEER_CHAIN_ID and PEER_PRIVATE_KEY.
 import { randomBytes } from "node:crypto";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir, totalmem } from "node:os";
+import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { ensureServerBuild } from "../../server/local/bootstrap.mjs";
 import { startPostgres } from "../../server/local/postgres.ts";
-import type { BenchContext, BenchRow, RowResult, World } from "./context.ts";
+import type { BenchContext, BenchRow, Figure, World } from "./context.ts";
+import { keep, machine } from "./kept.ts";
 import { printTable } from "./table.ts";
 import { startWorld } from "./world.ts";
 
 const ROWS = fileURLToPath(new URL("rows/", import.meta.url));
 const OUTPUT = fileURLToPath(new URL("../../.tmp/bench.json", import.meta.url));
 
-export type Finished = BenchRow & { result: RowResult | { error: string } };
+export interface Finished {
+  name: string;
+  result: { figures: Figure[]; load: number } | { error: string };
+}
 
 async function findRows(words: string[]): Promise<BenchRow[]> {
   const files = readdirSync(ROWS)
@@ -42,20 +51,24 @@ async function runRow(row: BenchRow): Promise<Finished> {
     },
     say: (text) => console.log(`    ${text}`),
   };
-  console.log(`- ${row.name}`);
+  const { name } = row;
+  console.log(`- ${name}`);
+  // What else the machine does: this one is told with the figures.
+  const [load = 0] = loadavg();
   try {
-    const result = await row.run(context);
-    console.log(`    reference ${result.reference}, ours ${result.ours}`);
-    return { ...row, result };
+    const figures = await row.run(context);
+    printTable([{ name, result: { figures, load } }]);
+    return { name, result: { figures, load } };
   } catch (error) {
     console.error(error);
-    return { ...row, result: { error: String(error) } };
+    return { name, result: { error: String(error) } };
   } finally {
     for (const world of worlds) await world.stop();
   }
 }
 
-async function main(words: string[]): Promise<void> {
+async function main(words: string[], isKept: boolean): Promise<void> {
+  await ensureServerBuild((line) => console.log(line));
   const dir = mkdtempSync(join(tmpdir(), "purser-bench-"));
   const postgres = await startPostgres({
     dir,
@@ -72,18 +85,25 @@ async function main(words: string[]): Promise<void> {
     await postgres.stop();
     rmSync(dir, { recursive: true, force: true });
   }
-  const machine = {
-    cpus: cpus().length,
-    model: cpus()[0]?.model ?? "unknown",
-    memoryGiB: Math.round(totalmem() / 2 ** 30),
-    node: process.version,
-  };
-  printTable(finished, machine);
+  const measured = finished.flatMap(({ name, result }) =>
+    "error" in result ? [] : [{ name, ...result }],
+  );
+  const loads = measured.map(({ load }) => load.toFixed(1)).join(", ");
+  const { cpus, model, memoryGiB, node } = machine;
+  console.log(
+    `\n${cpus} cores (${model}), ${memoryGiB} GiB, Node ${node}; load before each row: ${loads}\n`,
+  );
+  printTable(finished);
   mkdirSync(join(OUTPUT, ".."), { recursive: true });
-  const rows = finished.map(({ name, target, result }) => ({ name, target, ...result }));
-  writeFileSync(OUTPUT, JSON.stringify({ at: new Date().toISOString(), machine, rows }, null, 2));
+  const at = new Date().toISOString();
+  writeFileSync(OUTPUT, JSON.stringify({ at, machine, rows: measured }, null, 2));
   console.log(`\nEverything measured: ${OUTPUT}`);
-  if (finished.some(({ result }) => "error" in result)) process.exitCode = 1;
+  if (isKept) keep(measured);
+  if (measured.length < finished.length) process.exitCode = 1;
 }
 
-await main(process.argv.slice(2).map((word) => word.toLowerCase()));
+const words = process.argv.slice(2).map((word) => word.toLowerCase());
+await main(
+  words.filter((word) => word !== "--keep"),
+  words.includes("--keep"),
+);

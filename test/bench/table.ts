@@ -1,35 +1,50 @@
 // The table a person reads, in Markdown so that it can be pasted as it is.
+import { NAMES, type Figure } from "./context.ts";
+import { lostIn } from "./kept.ts";
+import { median } from "./rounds.ts";
 import type { Finished } from "./run.ts";
 
-export function printTable(
-  rows: readonly Finished[],
-  machine: { cpus: number; model: string; memoryGiB: number; node: string },
-): void {
-  const lines = rows.map(({ name, target, result }) =>
+/** `median (least to most)`. */
+function spread(samples: readonly number[] | undefined, unit: string): string {
+  if (samples === undefined) return "";
+  const digits = (value: number): string =>
+    value.toLocaleString("en-US", { maximumSignificantDigits: Math.abs(value) < 1000 ? 3 : 6 });
+  const [least, most] = [Math.min(...samples), Math.max(...samples)];
+  const around = least === most ? "" : ` (${digits(least)} to ${digits(most)})`;
+  return `${digits(median(samples))}${around} ${unit}`.trim();
+}
+
+function lineOf(name: string, figure: Figure, lost: string): string[] {
+  const { what, unit, samples, target } = figure;
+  return [
+    `${name}: ${what}`,
+    ...NAMES.map((each) => spread(samples[each], unit)),
+    target?.says ?? "",
+    target === undefined ? "" : target.isReached ? "yes" : "NO",
+    lost,
+  ];
+}
+
+/** Named as it was measured, and by how much it lost against what is kept, where it did. */
+export function printTable(rows: readonly Finished[]): void {
+  const lines = rows.flatMap(({ name, result }) =>
     "error" in result
-      ? [name, "", "failed", "", target, ""]
-      : [
-          name,
-          result.reference,
-          result.ours,
-          result.ratio === undefined ? "" : `${result.ratio.toFixed(2)}x`,
-          target,
-          result.reached === undefined ? "" : result.reached ? "yes" : "NO",
-        ],
+      ? [[name, "", "", "failed", "", "", ""]]
+      : result.figures.map((figure) => lineOf(name, figure, lostIn(name, figure))),
   );
-  const table = [["what", "reference", "ours", "ratio", "target", "reached"], ...lines];
-  const widths = table[0]?.map((_, column) =>
-    Math.max(...table.map((cells) => cells[column]?.length ?? 0)),
-  );
-  const print = (cells: string[]): void =>
+  const table = [["what", ...NAMES, "target", "reached", "lost"], ...lines];
+  // A column nobody filled is not printed.
+  const columns = (table[0] ?? [])
+    .map((_, column) => column)
+    .filter((column) => lines.some((cells) => cells[column] !== ""));
+  const width = (column: number): number =>
+    Math.max(...table.map((cells) => cells[column]?.length ?? 0));
+  const print = (cells: readonly string[]): void =>
     console.log(
-      `| ${cells.map((cell, column) => cell.padEnd(widths?.[column] ?? 0)).join(" | ")} |`,
+      `| ${columns.map((column) => (cells[column] ?? "").padEnd(width(column))).join(" | ")} |`,
     );
-  console.log(
-    `\n${machine.cpus} cores (${machine.model}), ${machine.memoryGiB} GiB, Node ${machine.node}\n`,
-  );
   for (const [index, cells] of table.entries()) {
     print(cells);
-    if (index === 0) print(cells.map((_, column) => "-".repeat(widths?.[column] ?? 3)));
+    if (index === 0) print(cells.map((_, column) => "-".repeat(width(column))));
   }
 }

@@ -1,6 +1,7 @@
-// Starts a chain, our server and the reference facilitator for one row, and takes them down after it.
+// Starts a chain, our server and those beside it for one row, and takes them down after it.
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { freePort } from "../../server/local/free-port.ts";
@@ -8,14 +9,21 @@ import { migrate } from "../../server/infra/db/migrate.ts";
 import { AMPLE_GAS, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { testDatabase } from "../helpers/postgres.ts";
-import type { World, WorldOptions } from "./context.ts";
+import type { Server, World, WorldOptions } from "./context.ts";
+import { cpuMsOf, familyOf, memoryMiBOf } from "./cpu.ts";
 
 const READY_WITHIN_MS = 120_000;
+const LOOK_EVERY_MS = 20;
 const NATIVE_WEI = 10n ** 24n;
 const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
+/** Any other facilitator beside ours and the reference: a shell command that is told the rest in its environment. */
+const PEER_COMMAND = process.env["PEER_COMMAND"];
+
+type Closers = (() => unknown)[];
+
 export async function startWorld(options: WorldOptions = {}): Promise<World> {
-  const closers: (() => unknown)[] = [];
+  const closers: Closers = [];
   const stop = async (): Promise<void> => {
     for (const close of closers.splice(0).reverse()) await close();
   };
@@ -27,60 +35,86 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
     });
     const database = await testDatabase(teardown);
     await migrate({ connectionString: database.url });
-    const rpcUrl =
+    const funded = async (count = 1): Promise<`0x${string}`[]> => {
+      const keys = Array.from({ length: count }, () => generatePrivateKey());
+      for (const key of keys)
+        await chain.testClient.setBalance({
+          address: privateKeyToAddress(key),
+          value: NATIVE_WEI,
+        });
+      return keys;
+    };
+    const endpoint = (): Promise<Endpoint> =>
       options.rpcDelayMs === undefined
-        ? chain.rpcUrl
-        : await startProxy(chain.rpcUrl, options.rpcDelayMs, closers);
-    const ourKeys = Array.from({ length: options.relayers ?? 1 }, () => generatePrivateKey());
-    const referenceKey = generatePrivateKey();
-    for (const key of [...ourKeys, referenceKey]) {
-      const address = privateKeyToAddress(key);
-      await chain.testClient.setBalance({ address, value: NATIVE_WEI });
-    }
-    const ports = await Promise.all(
-      Array.from({ length: options.replicas ?? 1 }, () => freePort()),
-    );
+        ? Promise.resolve({ url: chain.rpcUrl })
+        : startProxy(chain.rpcUrl, options.rpcDelayMs, closers);
+
+    const ourKeys = await funded(options.relayers);
+    const ourEndpoint = await endpoint();
     const environment = {
-      ...testEnvironment({ databaseUrl: database.url, chain: { ...chain, rpcUrl }, port: 0 }),
+      ...testEnvironment({
+        databaseUrl: database.url,
+        chain: { ...chain, rpcUrl: ourEndpoint.url },
+        port: 0,
+      }),
       RELAYER_PRIVATE_KEYS: ourKeys.join(","),
       [`GAS_BUDGET_${chain.chainId}`]: AMPLE_GAS,
       MASTER_KEYS: `bench:${randomBytes(32).toString("base64")}`,
       NODE_ENV: "production",
+      WORKERS: "1",
       ...options.env,
     };
-    const urls = ports.map((port) => `http://127.0.0.1:${port}`);
     const pids: number[] = [];
-    for (const port of ports) {
+    const replicas: string[] = [];
+    for (let replica = 0; replica < (options.replicas ?? 1); replica += 1) {
+      const port = await freePort();
+      const url = `http://127.0.0.1:${port}`;
       const where = { PORT: String(port), PUBLIC_URL: `http://localhost:${port}` };
-      pids.push(await start("our-server.ts", { ...environment, ...where }, closers));
-    }
-    let reference = "";
-    if (options.withoutReference !== true) {
-      const referencePort = await freePort();
-      reference = `http://127.0.0.1:${referencePort}`;
-      await start(
-        "reference-facilitator.ts",
-        {
-          REFERENCE_RPC_URL: rpcUrl,
-          REFERENCE_CHAIN_ID: String(chain.chainId),
-          REFERENCE_PRIVATE_KEY: referenceKey,
-          REFERENCE_PORT: String(referencePort),
-          NODE_ENV: "production",
-        },
-        closers,
+      const command = [file("../../server/start.mjs"), "--built"];
+      replicas.push(url);
+      pids.push(
+        await start([process.execPath, ...command], {
+          env: { ...environment, ...where },
+          ready: `${url}/api/x402/supported`,
+          closers,
+        }),
       );
+    }
+    const ours = replicas[0] ?? "";
+    const servers: World["servers"] = {
+      ours: serverOf(`${ours}/api/x402`, ourKeys, pids, ourEndpoint),
+    };
+    if (options.oursAlone !== true) {
+      const other = async (command: string[], prefix: string): Promise<Server> => {
+        const [key = "0x"] = await funded();
+        const itsEndpoint = await endpoint();
+        const port = await freePort();
+        const pid = await start(command, {
+          env: {
+            [`${prefix}_RPC_URL`]: itsEndpoint.url,
+            [`${prefix}_CHAIN_ID`]: String(chain.chainId),
+            [`${prefix}_PRIVATE_KEY`]: key,
+            [`${prefix}_PORT`]: String(port),
+            NODE_ENV: "production",
+          },
+          ready: `http://127.0.0.1:${port}/supported`,
+          closers,
+        });
+        return serverOf(`http://127.0.0.1:${port}`, [key], [pid], itsEndpoint);
+      };
+      const reference = [process.execPath, "--import=tsx", file("reference-facilitator.ts")];
+      servers.reference = await other(reference, "REFERENCE");
+      if (PEER_COMMAND !== undefined)
+        servers.peer = await other(["sh", "-c", PEER_COMMAND], "PEER");
     }
     return {
       chain,
       databaseUrl: database.url,
-      ours: urls[0] ?? "",
-      replicas: urls,
+      env: environment,
+      ours,
+      replicas,
       pids,
-      reference,
-      relayerAddresses: {
-        ours: ourKeys.map((key) => privateKeyToAddress(key)),
-        reference: [privateKeyToAddress(referenceKey)],
-      },
+      servers,
       stop,
     };
   } catch (error) {
@@ -89,48 +123,63 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
   }
 }
 
-async function startProxy(
-  target: string,
-  delayMs: number,
-  closers: (() => unknown)[],
-): Promise<string> {
-  const port = await freePort();
-  await start(
-    "delaying-proxy.ts",
-    { PROXY_TARGET: target, PROXY_DELAY_MS: String(delayMs), PROXY_PORT: String(port) },
-    closers,
-  );
-  return `http://127.0.0.1:${port}`;
+interface Endpoint {
+  url: string;
+  /** A proxy's: it tells its count. */
+  isProxy?: true;
 }
 
-/** Runs a file of this folder as its own process until it says "ready", and answers its id. */
-async function start(
-  name: string,
-  environment: Record<string, string>,
-  closers: (() => unknown)[],
+function serverOf(
+  url: string,
+  keys: readonly `0x${string}`[],
+  pids: readonly number[],
+  endpoint: Endpoint,
+): Server {
+  const family = (): number[] => pids.flatMap((pid) => familyOf(pid));
+  return {
+    url,
+    relayers: keys.map((key) => privateKeyToAddress(key)),
+    cpuMs: () => cpuMsOf(family()),
+    memoryMiB: () => memoryMiBOf(family()),
+    rpcCalls: async () =>
+      endpoint.isProxy ? Number(await (await fetch(endpoint.url)).text()) : Number.NaN,
+  };
+}
+
+async function startProxy(target: string, delayMs: number, closers: Closers): Promise<Endpoint> {
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  await start([process.execPath, "--import=tsx", file("delaying-proxy.ts")], {
+    env: { PROXY_TARGET: target, PROXY_DELAY_MS: String(delayMs), PROXY_PORT: String(port) },
+    ready: url,
+    closers,
+  });
+  return { url, isProxy: true };
+}
+
+/** Runs a command as its own process until it answers, and tells its id. */
+export async function start(
+  [command = "", ...args]: readonly string[],
+  { env, ready, closers }: { env: Record<string, string>; ready: string; closers: Closers },
 ): Promise<number> {
-  const child = spawn(process.execPath, ["--import=tsx", file(name)], {
-    env: { PATH: process.env["PATH"], ...environment },
+  const child = spawn(command, args, {
+    env: { PATH: process.env["PATH"], ...env },
     // Log lines go nowhere: reading them would be this process's work, not the server's.
     stdio: ["ignore", "ignore", "pipe"],
   });
   closers.push(() => end(child));
   let output = "";
-  await new Promise<void>((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`${name} is not ready`)), READY_WITHIN_MS);
-    const read = (chunk: Buffer): void => {
-      if (output.length < 20_000) output += chunk.toString();
-      if (!/^ready$/m.test(output)) return;
-      clearTimeout(timer);
-      resolve();
-    };
-    child.stderr.on("data", read);
-    child.on("exit", (code) => {
-      clearTimeout(timer);
-      reject(new Error(`${name} ended with ${code}: ${output}`));
-    });
+  child.stderr.on("data", (chunk: Buffer) => {
+    if (output.length < 20_000) output += chunk.toString();
   });
-  return child.pid ?? 0;
+  const untilMs = performance.now() + READY_WITHIN_MS;
+  for (;;) {
+    const answer = await fetch(ready).catch(() => undefined);
+    if (answer?.ok) return child.pid ?? 0;
+    if (child.exitCode !== null || performance.now() > untilMs)
+      throw new Error(`${args.join(" ")} is not ready: ${output}`);
+    await sleep(LOOK_EVERY_MS);
+  }
 }
 
 async function end(child: ChildProcess): Promise<void> {

@@ -14,47 +14,42 @@ import {
   setPayee,
   type SeededAgent,
 } from "../../spending/guardrails-sql.helper.ts";
-import type { BenchContext, BenchRow, RowResult } from "../context.ts";
+import type { BenchContext, BenchRow, Figure } from "../context.ts";
+import { alone, figure, median, ROUNDS } from "../rounds.ts";
 import { makeAgents } from "./spend-throughput.ts";
 
 const TARGET = 1.2;
 const FEW = 1_000;
 const MANY = 1_000_000;
 const ENOUGH = 10n ** 18n;
-const ROUNDS = 3_000;
+const TURNS = 3_000;
 const WARM_UP = 300;
 const IDLE_HOURS = 12;
 
 export const rows: BenchRow[] = [
   {
     name: "guardrail decision, 1,000,000 payments in the window",
-    target: `<= ${TARGET}x of 1,000`,
     run: (context) => compare(context, decide, {}),
   },
   {
     name: "denied guardrail decision, 1,000,000 payments in the window",
-    target: `<= ${TARGET}x of 1,000`,
     run: (context) => compare(context, refusedBy("daily_limit_exceeded"), {}),
   },
   {
     name: "guardrail decision, every limit set, 1,000,000 payments in 30 days",
-    target: `<= ${TARGET}x of 1,000`,
     run: (context) => compare(context, decide, { hours: MONTH, everyLimit: true }),
   },
   {
     name: "guardrail decision denied by the month, 1,000,000 payments in it",
-    target: `<= ${TARGET}x of 1,000`,
     run: (context) =>
       compare(context, refusedBy("monthly_limit_exceeded"), { hours: MONTH, everyLimit: true }),
   },
   {
     name: "guardrail decision denied by the payee's day, 1,000,000 payments in it",
-    target: `<= ${TARGET}x of 1,000`,
     run: (context) => compare(context, refusedBy("payee_limit_exceeded"), { everyLimit: true }),
   },
   {
     name: "GET /api/agents/me of an agent idle for 12 hours, 1,000,000 payments",
-    target: `<= ${TARGET}x of 1,000`,
     run: readIdle,
   },
 ];
@@ -69,7 +64,7 @@ interface History {
   everyLimit?: boolean;
 }
 
-async function compare(context: BenchContext, timed: Timed, history: History): Promise<RowResult> {
+async function compare(context: BenchContext, timed: Timed, history: History): Promise<Figure[]> {
   const closers: (() => unknown)[] = [];
   const database = await testDatabase({
     teardown: (close: () => unknown) => void closers.push(close),
@@ -87,23 +82,32 @@ async function compare(context: BenchContext, timed: Timed, history: History): P
   }
 }
 
-/** In turns, so that whatever else the machine does falls on both alike. */
-async function inTurns(timed: (which: 0 | 1) => Promise<number>): Promise<RowResult> {
+/** In turns, so that whatever else the machine does falls on both alike; a median for each part of the time. */
+async function inTurns(timed: (which: 0 | 1) => Promise<number>): Promise<Figure[]> {
   const times: [number[], number[]] = [[], []];
-  for (let round = 0; round < ROUNDS; round += 1) {
-    for (const which of round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) {
+  for (let turn = 0; turn < TURNS; turn += 1) {
+    for (const which of turn % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const)) {
       const elapsedMs = await timed(which);
-      if (round >= WARM_UP) times[which].push(elapsedMs);
+      if (turn >= WARM_UP) times[which].push(elapsedMs);
     }
   }
-  const [few, many] = [median(times[0]), median(times[1])];
-  return {
-    reference: `${few.toFixed(3)} ms`,
-    ours: `${many.toFixed(3)} ms`,
-    ratio: many / few,
-    reached: many / few <= TARGET,
-    details: { meanFewMs: mean(times[0]), meanManyMs: mean(times[1]) },
-  };
+  const part = Math.ceil((TURNS - WARM_UP) / ROUNDS);
+  const measured = await alone(async (round) => {
+    const [few = 0, many = 0] = times.map((all) =>
+      median(all.slice(round * part, (round + 1) * part)),
+    );
+    return { few, many };
+  });
+  return [
+    figure(measured, { what: "p50", unit: "ms", better: "less", of: ({ many }) => many }),
+    figure(measured, {
+      what: "times as much as of 1,000",
+      unit: "",
+      better: "less",
+      of: ({ few, many }) => many / few,
+      target: { says: `<= ${TARGET}`, reached: ({ ours }) => ours <= TARGET },
+    }),
+  ];
 }
 
 async function decide(pool: Pool, agent: SeededAgent): Promise<number> {
@@ -145,9 +149,9 @@ const refusedBy =
     return elapsedMs;
   };
 /** Over HTTP, on one connection. */
-async function readIdle(context: BenchContext): Promise<RowResult> {
+async function readIdle(context: BenchContext): Promise<Figure[]> {
   const world = await context.world({
-    withoutReference: true,
+    oursAlone: true,
     env: { RATE_LIMITS: "agent=1000000" },
   });
   const agents = await makeAgents(world, 2);
@@ -216,11 +220,4 @@ async function fill(
     [agentId, idleHours],
   );
   await pool.query("SELECT purser_close_sums($1)", [agentId]);
-}
-
-const mean = (values: number[]): number =>
-  values.reduce((total, value) => total + value, 0) / values.length;
-function median(values: number[]): number {
-  const sorted = values.sort((left, right) => left - right);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
 }

@@ -1,0 +1,69 @@
+// By turns, several times, so that whatever else the machine does falls on all alike; and what of it is told.
+import { NAMES, type Figure, type Name, type World } from "./context.ts";
+
+export const ROUNDS = Number(process.env["BENCH_ROUNDS"] ?? "3");
+
+export type Samples<Measured> = Partial<Record<Name, Measured[]>> & { ours: Measured[] };
+
+/** Each server that is there, in each round; another one begins each time. */
+export async function inRounds<Measured>(
+  { servers }: Pick<World, "servers">,
+  measure: (name: Name, round: number) => Promise<Measured>,
+): Promise<Samples<Measured>> {
+  const names = NAMES.filter((name) => servers[name] !== undefined);
+  const measured: Samples<Measured> = { ours: [] };
+  for (let round = 0; round < ROUNDS; round += 1)
+    for (let turn = 0; turn < names.length; turn += 1) {
+      const name = names[(round + turn) % names.length] as Name;
+      (measured[name] ??= []).push(await measure(name, round));
+    }
+  return measured;
+}
+
+/** Measures alone, without anybody beside. */
+export async function alone<Measured>(measure: (round: number) => Promise<Measured>) {
+  const ours: Measured[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) ours.push(await measure(round));
+  return { ours };
+}
+
+interface Facts<Measured> {
+  what: string;
+  unit: string;
+  better: Figure["better"];
+  of: (measured: Measured) => number;
+  /** Of the medians. */
+  target?: {
+    says: string;
+    reached: (median: Partial<Record<Name, number>> & { ours: number }) => boolean;
+  };
+}
+
+export function figure<Measured>(measured: Samples<Measured>, facts: Facts<Measured>): Figure {
+  const { what, unit, better, of, target } = facts;
+  const samples: Figure["samples"] = { ours: [] };
+  for (const name of NAMES) {
+    const each = measured[name];
+    if (each) samples[name] = each.map(of);
+  }
+  const medians = { ours: median(samples.ours) } as Partial<Record<Name, number>> & {
+    ours: number;
+  };
+  for (const name of NAMES) if (samples[name]) medians[name] = median(samples[name]);
+  return {
+    what,
+    unit,
+    better,
+    samples,
+    target: target && { says: target.says, isReached: target.reached(medians) },
+  };
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((left, right) => left - right);
+  return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN;
+}
+
+/** Where nobody beside is there, what is said of both is not reached. */
+export const timesAsMuch = (ours: number, theirs: number | undefined): number =>
+  theirs === undefined ? Number.NaN : ours / theirs;

@@ -1,0 +1,366 @@
+// How long a settlement takes, what it costs, and what it asks of the chain.
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Hex } from "viem";
+import { createPool } from "../../../server/infra/db/pool.ts";
+import type { BenchRow, Name, Server, World } from "../context.ts";
+import { databaseCpuMs } from "../cpu.ts";
+import { load, settleOutcome, type LoadResult } from "../load.ts";
+import { figure, inRounds, median, timesAsMuch } from "../rounds.ts";
+import { sentBy, type Sent } from "../sent.ts";
+import { makePayers, signedBodies } from "../signed.ts";
+
+const BLOCK_SECONDS = 2;
+const LOOK_EVERY_MS = 3;
+const WARM_UP = { count: 40, inFlight: 20 };
+
+async function freshBodies(
+  { chain }: World,
+  count: number,
+  payTo = chain.admin.address,
+): Promise<string[]> {
+  const payers = makePayers(count);
+  await chain.mint(
+    payers.map(({ address }) => address),
+    10n ** 6n,
+  );
+  return signedBodies({ chain, payers, payTo, count });
+}
+
+const serverOf = (world: World, name: Name): Server => world.servers[name] ?? world.servers.ours;
+
+/** All have served a few payments before, as a server that a burst finds has. */
+async function warmUp(world: World): Promise<void> {
+  for (const server of Object.values(world.servers))
+    await load({
+      url: `${server.url}/settle`,
+      bodies: await freshBodies(world, WARM_UP.count),
+      inFlight: WARM_UP.inFlight,
+      outcomeOf: settleOutcome,
+    });
+}
+
+/** When each block was first seen, by somebody who looks all the time. */
+function watchBlocks({ chain }: World) {
+  const watched = { seenAtMs: new Map<bigint, number>(), newest: 0n, isOver: false };
+  const watching = (async () => {
+    while (!watched.isOver) {
+      const height = await chain.publicClient.getBlockNumber();
+      if (height > watched.newest) watched.seenAtMs.set(height, performance.now());
+      watched.newest = height;
+      await sleep(LOOK_EVERY_MS);
+    }
+  })();
+  return {
+    watched,
+    /** So long after a block. */
+    async phase(afterMs: number): Promise<void> {
+      const height = watched.newest;
+      while (watched.newest === height) await sleep(LOOK_EVERY_MS);
+      await sleep(afterMs);
+    },
+    async end(): Promise<void> {
+      watched.isOver = true;
+      await watching;
+    },
+  };
+}
+
+type Watch = ReturnType<typeof watchBlocks>;
+
+interface Lone {
+  totalMs: number;
+  afterBlockMs: number;
+  /** It waited for the block after its next one. */
+  isLate: boolean;
+}
+
+async function settleOne(world: World, server: Server, watch: Watch, body: string): Promise<Lone> {
+  const height = watch.watched.newest;
+  const startMs = performance.now();
+  const answer = await fetch(`${server.url}/settle`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body,
+  });
+  const settled = (await answer.json()) as { success: boolean; transaction: Hex };
+  const endMs = performance.now();
+  if (!settled.success) throw new Error(JSON.stringify(settled));
+  const { blockNumber } = await world.chain.publicClient.getTransactionReceipt({
+    hash: settled.transaction,
+  });
+  while (!watch.watched.seenAtMs.has(blockNumber)) await sleep(LOOK_EVERY_MS);
+  return {
+    totalMs: endMs - startMs,
+    afterBlockMs: endMs - (watch.watched.seenAtMs.get(blockNumber) ?? 0),
+    isLate: blockNumber > height + 1n,
+  };
+}
+
+const LONE = 10;
+const IDLE_MS = 4_000;
+
+const lone: BenchRow = {
+  name: "settle, one payment at a time, 2 s blocks",
+  async run(context) {
+    const world = await context.world({ blockTimeSeconds: BLOCK_SECONDS, rpcDelayMs: 0 });
+    await warmUp(world);
+    const watch = watchBlocks(world);
+    const measured = await inRounds(world, async (name) => {
+      const server = serverOf(world, name);
+      const bodies = await freshBodies(world, LONE);
+      await sleep(BLOCK_SECONDS * 1_000);
+      const idle = await server.rpcCalls();
+      await sleep(IDLE_MS);
+      const startMs = performance.now();
+      const atStart = await server.rpcCalls();
+      const each: Lone[] = [];
+      for (const [turn, body] of bodies.entries()) {
+        // All points between two blocks are tried evenly, but not the last 100 ms: a block is not made in no time.
+        await watch.phase((BLOCK_SECONDS * 1_000 - 100) * (((turn * 7) % LONE) / LONE));
+        each.push(await settleOne(world, server, watch, body));
+      }
+      const idleCalls = ((atStart - idle) / IDLE_MS) * (performance.now() - startMs);
+      return { each, rpcCalls: ((await server.rpcCalls()) - atStart - idleCalls) / LONE };
+    });
+    await watch.end();
+    const ms = { unit: "ms", better: "less" } as const;
+    return [
+      figure(measured, {
+        ...ms,
+        what: "answered after its block, p50",
+        of: ({ each }) => median(each.map(({ afterBlockMs }) => afterBlockMs)),
+        target: { says: "<= 30 ms", reached: ({ ours }) => ours <= 30 },
+      }),
+      figure(measured, {
+        ...ms,
+        what: "whole, p50",
+        of: ({ each }) => median(each.map(({ totalMs }) => totalMs)),
+      }),
+      figure(measured, {
+        what: `not in the next block, of ${LONE}`,
+        unit: "",
+        better: "less",
+        of: ({ each }) => each.filter(({ isLate }) => isLate).length,
+        target: { says: "0", reached: ({ ours }) => ours === 0 },
+      }),
+      figure(measured, {
+        what: "RPC calls more than idle",
+        unit: "",
+        better: "less",
+        of: ({ rpcCalls }) => rpcCalls,
+        target: { says: "<= 6", reached: ({ ours }) => ours <= 6 },
+      }),
+    ];
+  },
+};
+
+const BURST = 500;
+/** After a block; the last one leaves 400 ms until the next. */
+const PHASES_MS = [100, 600, 1_100, 1_600];
+
+interface Burst {
+  lastMs: number[];
+  cpuMsEach: number;
+  succeeded: number;
+  sent: Sent;
+}
+
+const burst: BenchRow = {
+  name: `settle, ${BURST} at once, 2 s blocks`,
+  async run(context) {
+    const world = await context.world({ blockTimeSeconds: BLOCK_SECONDS });
+    await warmUp(world);
+    const watch = watchBlocks(world);
+    const database = createPool(world.databaseUrl, { maxConnections: 1 });
+    const measured = await inRounds(world, async (name): Promise<Burst> => {
+      const server = serverOf(world, name);
+      // The database is ours alone: beside the others it does little.
+      const cpuMs = async (): Promise<number> =>
+        server.cpuMs() + (name === "ours" ? await databaseCpuMs(database) : 0);
+      const all = { lastMs: [] as number[], cpuMs: 0, succeeded: 0 };
+      const fromBlock = watch.watched.newest + 1n;
+      for (const phaseMs of PHASES_MS) {
+        const bodies = await freshBodies(world, BURST);
+        await watch.phase(phaseMs);
+        const before = await cpuMs();
+        const result = await load({
+          url: `${server.url}/settle`,
+          bodies,
+          inFlight: BURST,
+          outcomeOf: settleOutcome,
+        });
+        all.cpuMs += (await cpuMs()) - before;
+        all.succeeded += result.outcomes["success"] ?? 0;
+        all.lastMs.push(result.elapsedMs);
+      }
+      const count = BURST * PHASES_MS.length;
+      const sent = await sentBy(world.chain, server.relayers, fromBlock);
+      return { ...all, cpuMsEach: all.cpuMs / count, sent };
+    });
+    await watch.end();
+    await database.end();
+    const count = BURST * PHASES_MS.length;
+    return [
+      ...PHASES_MS.map((phaseMs, index) =>
+        figure(measured, {
+          what: `last answer, begun ${phaseMs} ms after a block`,
+          unit: "ms",
+          better: "less",
+          of: ({ lastMs }) => lastMs[index] ?? Number.NaN,
+          target: {
+            says: "the best",
+            reached: ({ ours, reference = Infinity, peer = Infinity }) =>
+              ours <= Math.min(reference, peer),
+          },
+        }),
+      ),
+      figure(measured, {
+        what: "succeeded",
+        unit: `of ${count}`,
+        better: "more",
+        of: ({ succeeded }) => succeeded,
+        target: { says: "all", reached: ({ ours }) => ours === count },
+      }),
+      figure(measured, {
+        what: "transactions, for each 500",
+        unit: "",
+        better: "less",
+        of: ({ sent }) => sent.transactions / PHASES_MS.length,
+      }),
+      figure(measured, {
+        what: "reverted",
+        unit: "",
+        better: "less",
+        of: ({ sent }) => sent.reverted,
+        target: { says: "0", reached: ({ ours }) => ours === 0 },
+      }),
+      figure(measured, {
+        what: "gas each",
+        unit: "",
+        better: "less",
+        of: ({ sent, succeeded }) => Number(sent.gasUsed) / succeeded,
+      }),
+      figure(measured, {
+        what: "processor each, with the database",
+        unit: "ms",
+        better: "less",
+        of: ({ cpuMsEach }) => cpuMsEach,
+        target: { says: "<= 1.8 ms", reached: ({ ours }) => ours <= 1.8 },
+      }),
+    ];
+  },
+};
+
+const SUSTAINED_MS = 10_000;
+/** The others are tried with each, and their best counts. */
+const IN_FLIGHT: Record<Name, number[]> = {
+  ours: [1_200],
+  reference: [64, 192],
+  peer: [192, 1_200],
+};
+const MOST_BODIES = { ours: 12_000, others: 6_000 };
+
+const sustained: BenchRow = {
+  name: "settle, sustained, 2 s blocks",
+  async run(context) {
+    const world = await context.world({
+      blockTimeSeconds: BLOCK_SECONDS,
+      blockGasLimit: 200_000_000,
+    });
+    const { chain } = world;
+    await warmUp(world);
+    const payers = makePayers(200);
+    await chain.mint(
+      payers.map(({ address }) => address),
+      10n ** 12n,
+    );
+    const database = createPool(world.databaseUrl, { maxConnections: 1 });
+    const perSecond = ({ outcomes, elapsedMs }: LoadResult): number =>
+      ((outcomes["success"] ?? 0) / elapsedMs) * 1_000;
+    const measured = await inRounds(world, async (name) => {
+      const server = serverOf(world, name);
+      let best = { rate: 0, serverMs: Number.NaN, databaseMs: 0 };
+      for (const inFlight of IN_FLIGHT[name]) {
+        const count = name === "ours" ? MOST_BODIES.ours : MOST_BODIES.others;
+        const bodies = signedBodies({ chain, payers, payTo: chain.admin.address, count });
+        const before = { server: server.cpuMs(), database: await databaseCpuMs(database) };
+        const result = await load({
+          url: `${server.url}/settle`,
+          bodies,
+          inFlight,
+          durationMs: SUSTAINED_MS,
+          outcomeOf: settleOutcome,
+        });
+        const succeeded = result.outcomes["success"] ?? 0;
+        const rate = perSecond(result);
+        if (rate > best.rate)
+          best = {
+            rate,
+            serverMs: (server.cpuMs() - before.server) / succeeded,
+            databaseMs:
+              name === "ours" ? ((await databaseCpuMs(database)) - before.database) / succeeded : 0,
+          };
+      }
+      return best;
+    });
+    await database.end();
+    return [
+      figure(measured, {
+        what: "rate",
+        unit: "/s",
+        better: "more",
+        of: ({ rate }) => rate,
+        target: {
+          says: ">= 4x reference, >= 600 /s",
+          reached: ({ ours, reference }) => timesAsMuch(ours, reference) >= 4 && ours >= 600,
+        },
+      }),
+      figure(measured, {
+        what: "processor each, with the database",
+        unit: "ms",
+        better: "less",
+        of: ({ serverMs, databaseMs }) => serverMs + databaseMs,
+        target: { says: "<= 1.2 ms", reached: ({ ours }) => ours <= 1.2 },
+      }),
+      figure(measured, {
+        what: "of it the database's",
+        unit: "ms",
+        better: "less",
+        of: ({ databaseMs }) => databaseMs,
+      }),
+    ];
+  },
+};
+
+const TIMES = 20;
+
+const again: BenchRow = {
+  name: `settle, the same payment ${TIMES} times at once`,
+  async run(context) {
+    const world = await context.world({ blockTimeSeconds: BLOCK_SECONDS });
+    await warmUp(world);
+    const measured = await inRounds(world, async (name) => {
+      const server = serverOf(world, name);
+      const [body = ""] = await freshBodies(world, 1);
+      const fromBlock = (await world.chain.publicClient.getBlockNumber()) + 1n;
+      await load({
+        url: `${server.url}/settle`,
+        bodies: Array.from({ length: TIMES }, () => body),
+        inFlight: TIMES,
+        outcomeOf: settleOutcome,
+      });
+      return sentBy(world.chain, server.relayers, fromBlock);
+    });
+    return [
+      figure(measured, {
+        what: "transactions",
+        unit: "",
+        better: "less",
+        of: ({ transactions }) => transactions,
+        target: { says: "1", reached: ({ ours }) => ours === 1 },
+      }),
+    ];
+  },
+};
+
+export const rows: BenchRow[] = [lone, burst, sustained, again];

@@ -1,0 +1,45 @@
+// Goal: a figure says what was measured and whether ours reached what it must, and what was lost is said of the median, in the direction that is worse.
+import t from "tap";
+import { lostIn } from "../bench/kept.ts";
+import { figure, inRounds } from "../bench/rounds.ts";
+
+t.test("all by turns, and another one first each time", async (t) => {
+  const order: string[] = [];
+  const servers = { ours: {}, reference: {} } as never;
+  const measured = await inRounds({ servers }, async (name, round) => {
+    order.push(name);
+    return round;
+  });
+  t.strictSame(order, ["reference", "ours", "ours", "reference", "reference", "ours"]);
+  t.strictSame(measured, { ours: [0, 1, 2], reference: [0, 1, 2] });
+});
+
+t.test("a target is held against medians", async (t) => {
+  const facts = {
+    what: "rate",
+    unit: "/s",
+    better: "more",
+    of: (rate: number) => rate,
+  } as const;
+  const twice = {
+    says: ">= 2x",
+    reached: ({ ours, reference = 0 }: { ours: number; reference?: number }) =>
+      ours >= 2 * reference,
+  };
+  const samples = { ours: [900, 210, 190], reference: [100, 100, 1] };
+  t.equal(figure(samples, { ...facts, target: twice }).target?.isReached, true);
+  const slow = { ...samples, ours: [900, 190, 180] };
+  t.equal(figure(slow, { ...facts, target: twice }).target?.isReached, false);
+});
+
+t.test("more than a tenth that is lost is said", async (t) => {
+  const kept = { row: { rate: 100, time: 10 } };
+  const of = (what: string, better: "less" | "more", ours: number[]) =>
+    lostIn("row", { what, unit: "", better, samples: { ours } }, kept);
+  t.equal(of("rate", "more", [80, 200, 80]), "20 % (was 100)");
+  t.equal(of("rate", "more", [91, 91, 10]), "");
+  t.equal(of("rate", "more", [300, 300, 300]), "", "more is no loss");
+  t.equal(of("time", "less", [12, 12, 1]), "20 % (was 10)");
+  t.equal(of("time", "less", [1, 1, 50]), "");
+  t.equal(of("new", "less", [1, 1, 50]), "", "nothing was kept of it");
+});
