@@ -139,7 +139,10 @@ export default fp(
         confirmations: network.confirmations,
         head: () => {
           receipts.clear();
-          return client.getBlockNumber({ cacheTime: 0 });
+          return app.chainReads
+            .of(chainId)
+            .heads.newest()
+            .then(({ number }) => number);
         },
         block: (blockNumber) => readBlock(chain, blockNumber),
         logs: (args) => readWalletLogs(chain, args).then(explained(chain, known, args.wallets)),
