@@ -134,8 +134,13 @@ export class HeadWatcher {
 
   /** An endpoint has been asked to answer as soon as there is a block: until it has, or the answer is called, that is awaited. */
   awaitWord(): () => void {
-    this.#promises += 1;
-    return once(() => (this.#promises -= 1));
+    const count = (by: number): void => {
+      this.#promises += by;
+      // What is waited for is another moment now.
+      if (this.#interest > 0 && !this.#polling) this.#schedule(this.#delay());
+    };
+    count(1);
+    return once(() => count(-1));
   }
 
   start(): void {

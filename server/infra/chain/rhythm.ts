@@ -5,18 +5,21 @@ const REMEMBERED = 16;
 const ENOUGH = 3;
 /** ... and it holds for so many more that nobody looked at. */
 const HOLDS_FOR_BLOCKS = 120;
-/** A block counts where it was seen no later than this after it came: announced, or asked for in short steps. */
-const SHARP_MS = 150;
+/** Seen no later than this after it came: announced, or asked for in short steps. */
+const SHARP_MS = 60;
+/** Seen later than this, it says too little. */
+const COARSE_MS = 500;
 /** So much before its moment the next one is asked for first; more each time it was there already. */
 const LEAD_MS = 10;
 const MAX_LEAD_MS = 160;
 const SHORTEST_MS = 100;
 /** Blocks that miss their moment by more than this part of their distance have none. */
-const SHARE = 4;
+const SHARE = 2;
 
 interface Seen {
   number: bigint;
   ms: number;
+  isSharp: boolean;
 }
 
 /**
@@ -41,14 +44,16 @@ export class Rhythm {
       return;
     }
     const dueMs = this.dueOf(number);
-    // A moment that was left out: what came before it says nothing of what comes after it.
-    if (dueMs !== undefined && ms - dueMs > (this.intervalMs ?? 0) / SHARE && lateMs <= SHARP_MS)
-      this.#seen = [];
-    const isSooner = dueMs !== undefined && ms < dueMs + SHARP_MS;
-    if (lateMs > SHARP_MS && !isSooner) return;
+    // Long before its moment, or certainly long after it: what came before says nothing of what comes next.
+    const offMs = dueMs === undefined ? 0 : Math.max(ms - lateMs - dueMs, dueMs - ms);
+    if (offMs > (this.intervalMs ?? 0) / SHARE) this.#seen = [];
+    const isExpected = dueMs !== undefined && this.#seen.length > 0 && ms < dueMs + SHARP_MS;
+    if (lateMs > COARSE_MS && !isExpected) return;
     // There before it was asked for: next time it is asked for sooner.
-    this.#leadMs = lateMs > SHARP_MS ? Math.min(this.#leadMs * 2, MAX_LEAD_MS) : LEAD_MS;
-    this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms }];
+    if (isExpected)
+      this.#leadMs = lateMs > SHARP_MS ? Math.min(this.#leadMs * 2, MAX_LEAD_MS) : LEAD_MS;
+    const isSharp = lateMs <= SHARP_MS || isExpected;
+    this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms, isSharp }];
   }
 
   /** Between two blocks; undefined where they come at any time. */
@@ -76,11 +81,13 @@ export class Rhythm {
   }
 
   #measure(): { number: bigint; phaseMs: number; intervalMs: number } | undefined {
-    const [first, last] = [this.#seen[0], this.#seen.at(-1)];
-    if (!first || !last || this.#seen.length < ENOUGH) return undefined;
+    const sharp = this.#seen.filter(({ isSharp }) => isSharp);
+    const seen = sharp.length < ENOUGH ? this.#seen : sharp;
+    const [first, last] = [seen[0], seen.at(-1)];
+    if (!first || !last || seen.length < ENOUGH) return undefined;
     const intervalMs = (last.ms - first.ms) / Number(last.number - first.number);
     if (intervalMs < SHORTEST_MS || intervalMs > this.#longestMs) return undefined;
-    const phases = this.#seen.map(
+    const phases = seen.map(
       ({ number, ms }) => ms - Number(number - last.number) * intervalMs,
     );
     const phaseMs = Math.min(...phases);
