@@ -54,6 +54,8 @@ export interface RpcProxy {
   /** Milliseconds added to every call. */
   delayMs: number;
   behave: Rule;
+  /** Sends that wait for their block (EIP-7966) are answered; by default the method is not there. */
+  waits: boolean;
   /** Calls seen so far, in order. */
   calls: RpcCall[];
   count: (method: string) => number;
@@ -63,6 +65,12 @@ export interface RpcProxy {
 const PASS: Behaviour = { do: "pass" };
 export const PASSING: Rule = () => PASS;
 export const SEND = "eth_sendRawTransaction";
+export const SEND_AND_WAIT = "eth_sendRawTransactionSync";
+/** As nodes say it that do not wait for a block. */
+const NO_SUCH_METHOD: Behaviour = {
+  do: "answer",
+  error: { code: -32601, message: `the method ${SEND_AND_WAIT} does not exist/is not available` },
+};
 export const RECEIPTS_AND_LOGS = ["eth_getTransactionReceipt", "eth_getLogs"] as const;
 
 /** This behaviour for these methods (all, when none is named). */
@@ -121,6 +129,7 @@ export async function rpcProxy(
     url: "",
     delayMs: options.delayMs ?? 0,
     behave: PASSING,
+    waits: false,
     calls: [],
     count: (method) => proxy.calls.filter((call) => call.method === method).length,
     reset: () => {
@@ -136,7 +145,9 @@ export async function rpcProxy(
     const calls = [parsed].flat();
     if (options.keepsCalls !== false) proxy.calls.push(...calls);
     const number = requests++;
-    const behaviours = calls.map((call) => proxy.behave(call, number));
+    const behaviours = calls.map((call) =>
+      call.method === SEND_AND_WAIT && !proxy.waits ? NO_SUCH_METHOD : proxy.behave(call, number),
+    );
     // What happens to the connection happens to the whole batch.
     const outage = behaviours.find(isOutage);
     if (outage) {

@@ -23,7 +23,7 @@ t.test("a funded relayer at work", async (t) => {
   t.match(metrics, `purser_settlement_gas_count{${label}} 1`);
   t.match(metrics, /purser_lane_balance\{[^}]+\} (10000|9999\.)/);
   t.match(metrics, /purser_lane_held\{[^}]+\} 1/);
-  t.match(metrics, /purser_rpc_calls_total\{[^}]*method="eth_sendRawTransaction"[^}]*\} 1/);
+  t.match(metrics, /purser_rpc_calls_total\{[^}]*method="eth_sendRawTransactionSync"[^}]*\} 1/);
 });
 
 t.test("a relayer without money", async (t) => {

@@ -1,8 +1,9 @@
 /** New blocks, as soon as they are there: by the word of an endpoint that announces them, else by asking at the right moment. */
-import { WebSocket } from "undici";
 import type { Hex } from "viem";
+import { Announcements } from "./announcements.ts";
 import { classifyChainError } from "./errors.ts";
-import type { ChainRpc } from "./rpc.ts";
+import { Rhythm } from "./rhythm.ts";
+import type { ChainRpc, Question } from "./rpc.ts";
 
 export interface Head {
   number: bigint;
@@ -22,6 +23,13 @@ interface BlockHeader {
   gasLimit?: Hex;
 }
 
+/** What somebody wants to know with each new block: asked in the same request as the block. */
+export interface Rider {
+  questions(): readonly Question[];
+  /** Told before the block is. */
+  hear(answers: readonly PromiseSettledResult<unknown>[]): void;
+}
+
 const IDLE_POLL_MS = 4_000;
 /** Longer without an answer than this, and nothing new is signed. */
 const HEALTHY_FOR_MS = 6_000;
@@ -30,6 +38,14 @@ const DUE_POLL_MS = 25;
 const DUE_POLLS = 6;
 /** An endpoint that announced a block may be ahead of the one that is asked: so often it is asked again. */
 const BEHIND_POLLS = 8;
+const AT_ONCE_MS = 3;
+/** Where somebody is to say that a block is there, it is asked for only this long after it was due. */
+const GRACE_MS = 60;
+/** What could not be answered together with a block is not asked together with the next ones. */
+const RIDE_AGAIN_MS = 10_000;
+const WORDS = 32;
+
+const LATEST: Question = { method: "eth_getBlockByNumber", params: ["latest", false] };
 
 /**
  * One watcher of new blocks per chain and process, shared by everything that waits for one. It polls
@@ -39,30 +55,39 @@ const BEHIND_POLLS = 8;
  */
 export class HeadWatcher {
   readonly #rpc: ChainRpc;
-  readonly #blockTimeMs: number;
+  readonly #saidMs: number;
   readonly #fastMs: number;
   readonly #stuckMs: number;
   readonly #listeners = new Set<(head: Head) => void>();
+  readonly #riders = new Set<Rider>();
   readonly #announcements: Announcements | undefined;
+  readonly #rhythm: Rhythm;
+  /** When which block was first heard of; believed once the block is seen. */
+  readonly #words = new Map<bigint, number>();
   #head: Head | undefined;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<Head> | undefined;
   #interest = 0;
+  /** Endpoints that will answer with the next block. */
+  #promises = 0;
   #lastAnswerMs = Number.NEGATIVE_INFINITY;
+  /** When the head was last asked for. */
+  #askedMs = Number.NEGATIVE_INFINITY;
+  #askedSinceDue = 0;
+  #rideFromMs = Number.NEGATIVE_INFINITY;
   #lastFailed = false;
   #closed = false;
-  readonly #rhythm: Rhythm;
   /** The number that was announced and not seen yet, and how often it was asked for. */
   #announced: { number: bigint; asked: number } | undefined;
 
   constructor(rpc: ChainRpc, blockTimeMs: number, wsUrls: readonly string[] = []) {
     this.#rpc = rpc;
-    this.#blockTimeMs = blockTimeMs;
+    this.#saidMs = blockTimeMs;
     this.#stuckMs = Math.max(blockTimeMs * 10, 4_000);
     this.#fastMs = Math.min(Math.max(blockTimeMs / 5, 40), 400);
     this.#rhythm = new Rhythm(blockTimeMs);
     if (wsUrls.length > 0)
-      this.#announcements = new Announcements(wsUrls, blockTimeMs, (number) => this.#hear(number));
+      this.#announcements = new Announcements(wsUrls, blockTimeMs, (number) => this.hear(number));
   }
 
   get head(): Head | undefined {
@@ -79,21 +104,43 @@ export class HeadWatcher {
     return this.#announcements?.stillHears() === true;
   }
 
+  /** Between two blocks: as they come, where they come regularly, else as the network is said to make them. */
+  get blockTimeMs(): number {
+    return this.#rhythm.intervalMs ?? this.#saidMs;
+  }
+
+  /** When the first block after this moment is due, where blocks come regularly. */
+  nextDueMs(afterMs: number): number | undefined {
+    return this.#rhythm.nextDue(afterMs);
+  }
+
   onHead(listener: (head: Head) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
+  /** From now on, what it wants to know is asked with each block that is looked for. */
+  ride(rider: Rider): () => void {
+    this.#riders.add(rider);
+    return () => void this.#riders.delete(rider);
+  }
+
   /** Polls fast until the returned function is called. */
   want(): () => void {
     this.#interest += 1;
-    if (this.#interest === 1) this.#schedule(0);
-    let released = false;
-    return () => {
-      if (released) return;
-      released = true;
-      this.#interest -= 1;
+    if (this.#interest === 1) this.#schedule(this.#isNewest() ? this.#delay() : 0);
+    return once(() => (this.#interest -= 1));
+  }
+
+  /** An endpoint has been asked to answer as soon as there is a block: until it has, or the answer is called, that is awaited. */
+  awaitWord(): () => void {
+    const count = (by: number): void => {
+      this.#promises += by;
+      // What is waited for is another moment now.
+      if (this.#interest > 0 && !this.#polling) this.#schedule(this.#delay());
     };
+    count(1);
+    return once(() => count(-1));
   }
 
   start(): void {
@@ -109,15 +156,38 @@ export class HeadWatcher {
 
   /** Asks now. Calls at the same moment share one request. */
   refresh(): Promise<Head> {
-    this.#polling ??= this.#poll().finally(() => {
+    return this.#share(false);
+  }
+
+  /** The head, asked for only where there may be a newer one. */
+  async newest(): Promise<Head> {
+    const head = this.#head;
+    return head && this.#isNewest() ? head : this.refresh();
+  }
+
+  /** Somebody says that there is such a block. */
+  hear(number: bigint): void {
+    if (!this.#words.has(number)) this.#words.set(number, performance.now());
+    const [oldest] = this.#words.keys();
+    if (this.#words.size > WORDS && oldest !== undefined) this.#words.delete(oldest);
+    if (this.#interest === 0 || (this.#head && number <= this.#head.number)) return;
+    if (this.#announced && number <= this.#announced.number) return;
+    this.#announced = { number, asked: 0 };
+    this.#look();
+  }
+
+  #share(rides: boolean): Promise<Head> {
+    this.#polling ??= this.#poll(rides).finally(() => {
       this.#polling = undefined;
     });
     return this.#polling;
   }
 
-  async #poll(): Promise<Head> {
+  async #poll(rides: boolean): Promise<Head> {
+    const previousMs = this.#askedMs;
+    this.#askedMs = performance.now();
     try {
-      const block = await this.#rpc.call<BlockHeader>("eth_getBlockByNumber", ["latest", false]);
+      const block = await this.#ask(rides);
       this.#lastAnswerMs = performance.now();
       this.#lastFailed = false;
       if (this.#head?.hash === block.hash) {
@@ -133,8 +203,9 @@ export class HeadWatcher {
         gasLimit: BigInt(block.gasLimit ?? "0x1c9c380"),
         seenAtMs: this.#lastAnswerMs,
       };
-      this.#rhythm.saw(head.number, this.#lastAnswerMs);
+      this.#learn(head, this.#lastAnswerMs - previousMs);
       this.#head = head;
+      this.#askedSinceDue = 0;
       if (this.#announced && this.#announced.number <= head.number) this.#announced = undefined;
       for (const listener of this.#listeners) listener(head);
       return head;
@@ -144,175 +215,88 @@ export class HeadWatcher {
     }
   }
 
-  #hear(number: bigint): void {
-    if (this.#interest === 0 || (this.#head && number <= this.#head.number)) return;
-    this.#announced = { number, asked: 0 };
-    this.#schedule(0);
+  /** The newest block, and what the riders want to know, in one request. */
+  async #ask(rides: boolean): Promise<BlockHeader> {
+    const isTogether = rides && performance.now() >= this.#rideFromMs;
+    const riders = isTogether ? [...this.#riders] : [];
+    const asked = riders.map((rider) => ({ rider, questions: rider.questions() }));
+    const questions = asked.flatMap((each) => each.questions);
+    if (questions.length === 0) return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
+    const [block, ...answers] = await this.#rpc
+      .callMany([LATEST, ...questions])
+      .catch((): PromiseSettledResult<unknown>[] => []);
+    if (block?.status !== "fulfilled") {
+      // What else was asked may be the reason.
+      this.#rideFromMs = performance.now() + RIDE_AGAIN_MS;
+      return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
+    }
+    for (const each of asked) each.rider.hear(answers.splice(0, each.questions.length));
+    return block.value as BlockHeader;
+  }
+
+  /** When which block came: as somebody said, or at the latest since it was asked for in vain. */
+  #learn(head: Head, lateMs: number): void {
+    for (const [number, ms] of this.#words) {
+      if (number > head.number) continue;
+      this.#words.delete(number);
+      this.#rhythm.saw(number, ms, 0);
+    }
+    this.#rhythm.saw(head.number, head.seenAtMs, lateMs);
+  }
+
+  /** By the rhythm, there is no newer one yet. */
+  #isNewest(): boolean {
+    const head = this.#head;
+    const dueMs = head && this.#rhythm.dueOf(head.number + 1n);
+    return dueMs !== undefined && performance.now() < this.#rhythm.askAt(dueMs);
   }
 
   #schedule(delayMs: number): void {
     if (this.#closed) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      // A failure is remembered in `healthy`; whoever needs the chain asks that.
-      this.refresh()
-        .catch(() => undefined)
-        .finally(() => this.#schedule(this.#delay()));
-    }, delayMs);
+    this.#timer = setTimeout(() => this.#look(), delayMs);
     this.#timer.unref();
+  }
+
+  #look(): void {
+    if (this.#closed) return;
+    clearTimeout(this.#timer);
+    // A failure is remembered in `healthy`; whoever needs the chain asks that.
+    this.#share(true)
+      .catch(() => undefined)
+      .finally(() => this.#schedule(this.#delay()));
   }
 
   #delay(): number {
     if (this.#lastFailed) return 500;
     if (this.#interest === 0) return IDLE_POLL_MS;
-    if (this.#announced && (this.#announced.asked += 1) < BEHIND_POLLS) return DUE_POLL_MS;
-    // Whoever announces will; in case the word is lost, blocks are still looked for, and the chain counts as healthy.
-    if (this.isAnnounced)
-      return Math.min(Math.max(this.#blockTimeMs * 2, this.#fastMs), IDLE_POLL_MS);
-    return Math.min(this.#fastMs, this.#rhythm.untilDue(performance.now()) ?? this.#fastMs);
-  }
-}
-
-/** So many blocks make a rhythm, and so much before its moment the next one is asked for first. */
-const REMEMBERED = 16;
-const LEAD_MS = 10;
-
-/**
- * When the next block is due, where blocks come regularly. They are seen late and never early: the moment of the one
- * that was seen soonest is that of all, and asking a little before it finds out whether it is sooner still.
- */
-class Rhythm {
-  readonly #blockTimeMs: number;
-  #seen: { number: bigint; ms: number }[] = [];
-  #asked = 0;
-
-  constructor(blockTimeMs: number) {
-    this.#blockTimeMs = blockTimeMs;
+    // The first look may have been under way before the block was there.
+    if (this.#announced && (this.#announced.asked += 1) < BEHIND_POLLS)
+      return this.#announced.asked === 1 ? AT_ONCE_MS : DUE_POLL_MS;
+    // Whoever announces will; in case the word is lost, blocks are looked for all the same, a little later.
+    const isTold = this.isAnnounced || this.#promises > 0;
+    const untilDueMs = this.#untilDue(isTold);
+    if (untilDueMs !== undefined) return Math.min(untilDueMs, IDLE_POLL_MS);
+    return Math.min(isTold ? Math.max(this.#saidMs * 2, this.#fastMs) : this.#fastMs, IDLE_POLL_MS);
   }
 
-  saw(number: bigint, ms: number): void {
-    const last = this.#seen.at(-1);
-    if (last && number <= last.number) this.#seen = [];
-    this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms }];
-    this.#asked = 0;
-  }
-
-  /** Undefined where it may come at any time. */
-  untilDue(nowMs: number): number | undefined {
-    const [first, last] = [this.#seen[0], this.#seen.at(-1)];
-    if (!first || !last || this.#seen.length < 3) return undefined;
-    const intervalMs = (last.ms - first.ms) / Number(last.number - first.number);
-    if (intervalMs < DUE_POLL_MS * 4 || intervalMs > this.#blockTimeMs * 8) return undefined;
-    const phases = this.#seen.map(
-      ({ number, ms }) => ms - Number(number - last.number) * intervalMs,
-    );
-    const phase = Math.min(...phases);
-    // As irregular as this, and there is none.
-    if (Math.max(...phases) - phase > intervalMs / 2) return undefined;
-    const dueMs = phase + intervalMs - LEAD_MS;
-    if (nowMs < dueMs) return Math.max(dueMs - nowMs, 1);
-    this.#asked += 1;
-    return this.#asked <= DUE_POLLS ? DUE_POLL_MS : undefined;
-  }
-}
-
-const REOPEN_MS = 5_000;
-/** So long without a word, and the connection is given up. */
-const SILENT_BLOCKS = 5;
-const SUBSCRIBED_WITHIN_MS = 10_000;
-
-/** `eth_subscribe` to new heads at the first endpoint that answers; the next one when it falls silent. */
-class Announcements {
-  readonly #urls: readonly string[];
-  readonly #onNumber: (number: bigint) => void;
-  #socket: WebSocket | undefined;
-  #at = 0;
-  #isSubscribed = false;
-  #isClosed = false;
-  #timer: NodeJS.Timeout | undefined;
-  /** The last word, or the attempt to hear one. */
-  #heardMs = 0;
-  #hasHeard = false;
-  /** Between two blocks, as they come. */
-  #usualMs: number;
-
-  constructor(urls: readonly string[], blockTimeMs: number, onNumber: (number: bigint) => void) {
-    this.#urls = urls;
-    this.#usualMs = blockTimeMs;
-    this.#onNumber = onNumber;
-  }
-
-  /** Words come, as far as can be known; an end that has been silent for too long is given up for the next. */
-  stillHears(): boolean {
-    const patienceMs = this.#isSubscribed
-      ? Math.max(this.#usualMs * SILENT_BLOCKS, 2_000)
-      : SUBSCRIBED_WITHIN_MS;
-    if (performance.now() - this.#heardMs > patienceMs) this.#giveUp(this.#socket);
-    return this.#isSubscribed;
-  }
-
-  open(): void {
-    const url = this.#urls[this.#at % this.#urls.length];
-    if (this.#isClosed || url === undefined) return;
-    const socket = new WebSocket(url);
-    this.#socket = socket;
-    this.#heardMs = performance.now();
-    this.#hasHeard = false;
-    socket.addEventListener("open", () =>
-      socket.send(
-        JSON.stringify({ jsonrpc: "2.0", id: 1, method: "eth_subscribe", params: ["newHeads"] }),
-      ),
-    );
-    socket.addEventListener("message", ({ data }) => {
-      if (this.#socket === socket) this.#read(data);
-    });
-    // An error is followed by its close, and says nothing that helps; its URL may hold a key.
-    socket.addEventListener("error", () => undefined);
-    socket.addEventListener("close", () => this.#giveUp(socket));
-  }
-
-  /** At once: an end that fell silent does not answer to a close either. */
-  #giveUp(socket: WebSocket | undefined): void {
-    if (socket === undefined || this.#socket !== socket) return;
-    this.#socket = undefined;
-    this.#isSubscribed = false;
-    socket.close();
-    this.#at += 1;
-    this.#timer = setTimeout(() => this.open(), REOPEN_MS);
-    this.#timer.unref();
-  }
-
-  close(): void {
-    this.#isClosed = true;
-    clearTimeout(this.#timer);
-    this.#socket?.close();
-  }
-
-  #read(data: unknown): void {
+  /** Undefined where the next block may come at any time. */
+  #untilDue(isTold: boolean): number | undefined {
+    const dueMs = this.#head && this.#rhythm.dueOf(this.#head.number + 1n);
+    if (dueMs === undefined) return undefined;
+    const untilMs = isTold ? dueMs + GRACE_MS : this.#rhythm.askAt(dueMs);
     const now = performance.now();
-    const word = typeof data === "string" ? numberIn(data) : undefined;
-    if (word === "subscribed") this.#isSubscribed = true;
-    else if (word === "refused") return this.#giveUp(this.#socket);
-    else if (word !== undefined) {
-      if (this.#hasHeard) this.#usualMs = (this.#usualMs + now - this.#heardMs) / 2;
-      this.#hasHeard = true;
-      this.#onNumber(word);
-    }
-    this.#heardMs = now;
+    if (now < untilMs) return Math.max(untilMs - now, 1);
+    this.#askedSinceDue += 1;
+    return this.#askedSinceDue <= DUE_POLLS ? DUE_POLL_MS : this.#fastMs;
   }
 }
 
-function numberIn(text: string): bigint | "subscribed" | "refused" | undefined {
-  try {
-    const { id, error, params } = JSON.parse(text) as {
-      id?: number;
-      error?: unknown;
-      params?: { result?: { number?: string } };
-    };
-    if (id === 1) return error === undefined ? "subscribed" : "refused";
-    const number = params?.result?.number;
-    return typeof number === "string" ? BigInt(number) : undefined;
-  } catch {
-    return undefined;
-  }
+function once(end: () => unknown): () => void {
+  let isOver = false;
+  return () => {
+    if (isOver) return;
+    isOver = true;
+    end();
+  };
 }

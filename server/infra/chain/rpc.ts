@@ -2,7 +2,7 @@
 import { Agent, request } from "undici";
 import type { Hex } from "viem";
 import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
-import { ChainRefusal, ChainUnreachable, isEndpointTrouble } from "./errors.ts";
+import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointTrouble } from "./errors.ts";
 
 export interface ChainRpcOptions {
   urls: readonly string[];
@@ -11,6 +11,11 @@ export interface ChainRpcOptions {
   absentAfterMs?: number;
   /** Counted by the metrics: method, whether a usable answer came, and of which endpoint, from 1 on as configured. */
   onCall?: (method: string, ok: boolean, endpoint: number) => void;
+}
+
+export interface Question {
+  method: string;
+  params: unknown[];
 }
 
 /** Whoever answers: the network, or one of its endpoints alone. */
@@ -34,6 +39,12 @@ const DEFAULT_TIMEOUT_MS = 5_000;
 const SEARCHES = new Set(["eth_getLogs"]);
 /** After this long on a spare endpoint the preferred one is tried again. */
 const RETURN_TO_FIRST_MS = 30_000;
+/** Sends, and answers with the receipt as soon as there is one (EIP-7966). */
+const SEND_AND_WAIT = "eth_sendRawTransactionSync";
+/** As long as nodes wait by themselves, and a little more. */
+const WAIT_MS = 32_000;
+/** What an endpoint did not know, or did badly, is tried again after this long. */
+const TRY_AGAIN_MS = 600_000;
 
 export class ChainRpc {
   readonly #urls: readonly string[];
@@ -43,6 +54,11 @@ export class ChainRpc {
   /** What leaves here as an error has no part of a URL in it that may be a key: nodes and libraries repeat them. */
   readonly #hide: Hide;
   readonly #agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
+  /** Requests that are held open by design have connections of their own. */
+  readonly #waitingAgent = new Agent({ connections: 64, keepAliveTimeout: 30_000 });
+  /** Per endpoint: until when it is not asked to wait for a block, or to take several questions at once. */
+  readonly #waitsNotUntilMs: (number | undefined)[] = [];
+  readonly #batchesNotUntilMs: (number | undefined)[] = [];
   /** Per endpoint: since when it has given no answer; undefined after one. */
   readonly #silentSinceMs: (number | undefined)[] = [];
   #preferred = 0;
@@ -58,11 +74,33 @@ export class ChainRpc {
   }
 
   /** The first usable answer. Throws ChainRefusal (a node said no) or ChainUnreachable (nobody answered). */
-  async call<T>(
-    method: string,
-    params: unknown[],
-    options: { timeoutMs?: number } = {},
-  ): Promise<T> {
+  call<T>(method: string, params: unknown[], options: { timeoutMs?: number } = {}): Promise<T> {
+    return this.#first(method, (index) => this.#ask<T>(index, method, params, options.timeoutMs));
+  }
+
+  /**
+   * Several questions to one endpoint in one request; each is answered or refused by itself. Where an endpoint takes
+   * one at a time, they are asked beside each other. Throws ChainUnreachable where nobody answered.
+   */
+  callMany(questions: readonly Question[]): Promise<PromiseSettledResult<unknown>[]> {
+    return this.#first(questions[0]?.method ?? "nothing", async (index) => {
+      if (questions.length > 1 && isOver(this.#batchesNotUntilMs[index])) {
+        const answers = await this.#askTogether(index, questions);
+        if (answers) return answers;
+        this.#batchesNotUntilMs[index] = performance.now() + TRY_AGAIN_MS;
+      }
+      const answers = await Promise.allSettled(
+        questions.map(({ method, params }) => this.#ask(index, method, params)),
+      );
+      const silent = answers.find(
+        (answer) => answer.status === "rejected" && answer.reason instanceof ChainUnreachable,
+      );
+      if (silent?.status === "rejected") throw silent.reason;
+      return answers;
+    });
+  }
+
+  async #first<T>(what: string, ask: (index: number) => Promise<T>): Promise<T> {
     if (this.#preferred !== 0 && Date.now() - this.#preferredSinceMs > RETURN_TO_FIRST_MS)
       this.#preferred = 0;
     const start = this.#preferred;
@@ -70,7 +108,7 @@ export class ChainRpc {
     for (let step = 0; step < this.#urls.length; step += 1) {
       const index = (start + step) % this.#urls.length;
       try {
-        const answer = await this.#ask<T>(index, method, params, options.timeoutMs);
+        const answer = await ask(index);
         if (index !== this.#preferred) {
           this.#preferred = index;
           this.#preferredSinceMs = Date.now();
@@ -81,7 +119,7 @@ export class ChainRpc {
         trouble = error;
       }
     }
-    throw new ChainUnreachable(`no RPC endpoint answered ${method}`, { cause: trouble });
+    throw new ChainUnreachable(`no RPC endpoint answered ${what}`, { cause: trouble });
   }
 
   /**
@@ -143,42 +181,128 @@ export class ChainRpc {
     throw new ChainUnreachable("no RPC endpoint took the transaction", { cause: trouble });
   }
 
-  async close(): Promise<void> {
-    await this.#agent.destroy();
+  /** The endpoint that is asked first answers a send with the receipt, as far as is known. */
+  get mayWait(): boolean {
+    return isOver(this.#waitsNotUntilMs[this.#preferred]);
   }
 
-  async #ask<T>(index: number, method: string, params: unknown[], timeoutMs?: number): Promise<T> {
-    const url = this.#urls[index];
-    if (url === undefined) throw new ChainUnreachable("no RPC endpoint is configured");
+  /**
+   * Sends signed bytes and waits for their block, where the endpoint does that: its receipt. Else, and whatever goes
+   * wrong, it is a broadcast, which alone says what is refused; the same bytes sent twice are sent once.
+   */
+  async broadcastAndWait(raw: Hex, signal: AbortSignal): Promise<unknown> {
+    const index = this.#preferred;
+    try {
+      if (this.mayWait)
+        return await this.#ask<unknown>(index, SEND_AND_WAIT, [raw], WAIT_MS, signal);
+    } catch (error) {
+      // Whoever gave up knows more: it was sent otherwise, or is in a block.
+      if (signal.aborted) return undefined;
+      const { kind } = classifyChainError(error);
+      if (kind === "sent_not_mined" || (error instanceof ChainRefusal && error.code === WAITED))
+        return undefined;
+      if (kind === "method_missing" || kind === "unreachable" || kind === "rejected")
+        this.noteNoWait(index);
+    }
+    await this.broadcast(raw);
+    return undefined;
+  }
+
+  /** It was asked to answer with a block's receipt, and others knew it first: it is asked as before for a while. */
+  noteNoWait(index = this.#preferred): void {
+    this.#waitsNotUntilMs[index] = performance.now() + TRY_AGAIN_MS;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#agent.destroy(), this.#waitingAgent.destroy()]);
+  }
+
+  async #ask<T>(
+    index: number,
+    method: string,
+    params: unknown[],
+    timeoutMs?: number,
+    waiting?: AbortSignal,
+  ): Promise<T> {
     const budgetMs = timeoutMs ?? this.#timeoutMs * (SEARCHES.has(method) ? 2 : 1);
     const id = this.#nextId++;
     try {
-      const response = await request(url, {
-        method: "POST",
-        dispatcher: this.#agent,
-        headers: { "content-type": "application/json", ...basicCredentials(url) },
-        body: JSON.stringify({ jsonrpc: "2.0", id, method, params }),
-        signal: AbortSignal.timeout(budgetMs),
-      });
-      const answer = (await response.body.json()) as Answer<T>;
+      const sent = { jsonrpc: "2.0", id, method, params };
+      const answer = (await this.#post(index, sent, budgetMs, waiting)) as Answer<T>;
       this.#silentSinceMs[index] = undefined;
-      if (answer.error) {
-        this.#onCall(method, true, index + 1);
-        const { message, code, data } = answer.error;
-        throw new ChainRefusal(this.#hide(message), code, this.#hideData(data));
-      }
-      if (answer.result === undefined) throw new ChainUnreachable(`${method}: malformed answer`);
-      this.#onCall(method, true, index + 1);
-      return answer.result;
+      return this.#read(index, method, answer);
     } catch (error) {
       if (error instanceof ChainRefusal) throw error;
-      this.#onCall(method, false, index + 1);
-      this.#silentSinceMs[index] ??= performance.now();
-      // The URL may carry a key: it is not repeated in the message, nor in its causes.
-      throw new ChainUnreachable(`RPC endpoint ${index + 1} did not answer ${method}`, {
-        cause: hideInError(error, this.#hide),
-      });
+      // Given up by us: it says nothing of the endpoint.
+      if (waiting?.aborted) throw error;
+      throw this.#silent(index, method, error);
     }
+  }
+
+  /** Undefined where the endpoint does not take several at once. */
+  async #askTogether(
+    index: number,
+    questions: readonly Question[],
+  ): Promise<PromiseSettledResult<unknown>[] | undefined> {
+    const sent = questions.map((question) => ({
+      jsonrpc: "2.0",
+      id: this.#nextId++,
+      ...question,
+    }));
+    const [first] = sent;
+    let answers: unknown;
+    try {
+      answers = await this.#post(index, sent, this.#timeoutMs);
+    } catch (error) {
+      // What is no JSON is a proxy's page: it answers, and not to this.
+      if (error instanceof SyntaxError) return undefined;
+      throw this.#silent(index, first?.method ?? "nothing", error);
+    }
+    if (!Array.isArray(answers)) return undefined;
+    this.#silentSinceMs[index] = undefined;
+    const byId = new Map((answers as (Answer<unknown> & { id?: number })[]).map((one) => [one.id, one]));
+    return Promise.allSettled(
+      sent.map(async ({ id, method }) => this.#read(index, method, byId.get(id) ?? {})),
+    );
+  }
+
+  #read<T>(index: number, method: string, answer: Answer<T>): T {
+    const isUsable = answer.error !== undefined || answer.result !== undefined;
+    this.#onCall(method, isUsable, index + 1);
+    if (answer.error) {
+      const { message, code, data } = answer.error;
+      throw new ChainRefusal(this.#hide(message), code, this.#hideData(data));
+    }
+    if (answer.result === undefined) throw new ChainUnreachable(`${method}: malformed answer`);
+    return answer.result;
+  }
+
+  async #post(
+    index: number,
+    sent: unknown,
+    budgetMs: number,
+    waiting?: AbortSignal,
+  ): Promise<unknown> {
+    const url = this.#urls[index];
+    if (url === undefined) throw new ChainUnreachable("no RPC endpoint is configured");
+    const budget = AbortSignal.timeout(budgetMs);
+    const response = await request(url, {
+      method: "POST",
+      dispatcher: waiting ? this.#waitingAgent : this.#agent,
+      headers: { "content-type": "application/json", ...basicCredentials(url) },
+      body: JSON.stringify(sent),
+      signal: waiting ? AbortSignal.any([budget, waiting]) : budget,
+    });
+    return response.body.json();
+  }
+
+  /** The URL may carry a key: it is not repeated in the message, nor in its causes. */
+  #silent(index: number, method: string, error: unknown): ChainUnreachable {
+    if (!(error instanceof ChainUnreachable)) this.#onCall(method, false, index + 1);
+    this.#silentSinceMs[index] ??= performance.now();
+    return new ChainUnreachable(`RPC endpoint ${index + 1} did not answer ${method}`, {
+      cause: hideInError(error, this.#hide),
+    });
   }
 
   /** Bytes of a revert are hex; some nodes answer with text or an object that repeats the request. */
@@ -187,6 +311,12 @@ export class ChainRpc {
     return JSON.parse(this.#hide(JSON.stringify(data))) as unknown;
   }
 }
+
+/** Of EIP-7966: it waits in the pool for longer than the node waits for it. */
+const WAITED = 4;
+
+const isOver = (untilMs: number | undefined): boolean =>
+  untilMs === undefined || performance.now() >= untilMs;
 
 const NO_CREDENTIALS = {};
 const credentialsOf = new Map<string, Record<string, string>>();

@@ -67,6 +67,7 @@ interface Book {
   hold: RestoreHold;
   key: cursors.CursorKey;
   pollMs: () => number;
+  rest: (waitMs: number) => Promise<void>;
 }
 
 export default fp(
@@ -139,7 +140,10 @@ export default fp(
         confirmations: network.confirmations,
         head: () => {
           receipts.clear();
-          return client.getBlockNumber({ cacheTime: 0 });
+          return app.chainReads
+            .of(chainId)
+            .heads.newest()
+            .then(({ number }) => number);
         },
         block: (blockNumber) => readBlock(chain, blockNumber),
         logs: (args) => readWalletLogs(chain, args).then(explained(chain, known, args.wallets)),
@@ -212,7 +216,9 @@ export default fp(
       const blockMs = Math.min(Math.max(network.blockTimeMs, MIN_POLL_MS), MAX_POLL_MS);
       // Many wallets cost several queries a look: then it looks less often.
       const pollMs = () =>
-        Math.min(blockMs * Math.max(1, queriesFor(wallets.count()) / 4), MAX_POLL_MS);
+        wallets.count() === 0
+          ? MAX_POLL_MS
+          : Math.min(blockMs * Math.max(1, queriesFor(wallets.count()) / 4), MAX_POLL_MS);
       const hold = new RestoreHold({
         onPromotion: (again) => onPromotion(again, closing.signal),
         lanes: () => store.readLaneNonces(app.prisma, chainId),
@@ -221,7 +227,17 @@ export default fp(
         nextBlock: () => cursors.readNextBlock(app.prisma, key),
         log,
       });
-      return { reader, hold, key, pollMs };
+      // Without a wallet there is nothing but what strangers pay: it looks seldom, until there is one.
+      const rest = async (waitMs: number): Promise<void> => {
+        const untilMs = performance.now() + waitMs;
+        for (;;) {
+          const leftMs = untilMs - performance.now();
+          if (leftMs <= 0 || closing.signal.aborted) return;
+          await delay(Math.min(leftMs, blockMs), undefined, { signal: closing.signal });
+          if (wallets.count() === 0 && (await wallets.read()).size > 0) return;
+        }
+      };
+      return { reader, hold, key, pollMs, rest };
     }
 
     /** Wallets never change, so only new ones are read. */
@@ -239,7 +255,7 @@ export default fp(
       };
     }
 
-    async function loop(chainId: number, { reader, pollMs }: Book): Promise<void> {
+    async function loop(chainId: number, { reader, pollMs, rest }: Book): Promise<void> {
       let waitMs = 0;
       while (!closing.signal.aborted) {
         try {
@@ -249,7 +265,7 @@ export default fp(
           waitMs = Math.min(waitMs * 2 + pollMs(), MAX_POLL_MS);
           app.log.warn({ err: error, chainId }, "the chain could not be compared; will retry");
         }
-        await delay(waitMs, undefined, { signal: closing.signal }).catch(() => undefined);
+        await rest(waitMs).catch(() => undefined);
       }
     }
 

@@ -19,7 +19,7 @@ export interface ChainEngineDeps {
 }
 
 const TIP_FRESH_MS = 10_000;
-const TOKEN_FRESH_MS = 2_000;
+const STANDING_FRESH_MS = 2_000;
 const QUEUE_FRESH_MS = 250;
 /** Work that waits longer than this, or than so many blocks, says that nothing moves: no more is taken. */
 const STANDSTILL_MS = 30_000;
@@ -60,7 +60,16 @@ export class ChainEngine {
     const { pool, network, queue, reads, rpc } = deps.ctx;
     const { chainId, usdc } = network;
     this.#backlog = memoFor(QUEUE_FRESH_MS, () => queue.readBacklog(pool, chainId));
-    this.#tokenAnswers = memoFor(TOKEN_FRESH_MS, () => reads.tokenAnswers(rpc, usdc.address));
+    // One question: whether the token works, and what the relayers have.
+    this.#tokenAnswers = memoFor(STANDING_FRESH_MS, async () => {
+      const addresses = this.lanes.map(({ address }) => address);
+      const standing = await reads.readStanding(rpc, usdc.address, addresses);
+      for (const [index, lane] of this.lanes.entries()) {
+        const wei = standing.balancesWei[index];
+        if (wei !== undefined) lane.noteBalance(wei);
+      }
+      return standing.tokenAnswers;
+    });
     this.#tip = memoFor(TIP_FRESH_MS, () => this.#readTip());
     this.externalRelays = new ExternalRelays(deps.ctx, (address) => this.#adopt(address));
   }
@@ -113,10 +122,8 @@ export class ChainEngine {
       throw closed(`The USDC of ${ctx.network.name} has not been verified yet.`);
     try {
       if (!ctx.heads.healthy) await ctx.heads.refresh();
-      await Promise.all([
-        this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n, lane),
-        this.#assertTokenAnswers(),
-      ]);
+      await this.#assertTokenAnswers();
+      await this.#assertFunded(ctx.heads.head?.baseFeeWei ?? 0n, lane);
     } catch (error) {
       if (error instanceof ApiError) throw error;
       throw closed(`${ctx.network.name} cannot be reached; nothing was signed.`, error);

@@ -14,6 +14,8 @@ const RETRY_MS = 700;
 const FALLBACK_MS = 1_000;
 const BALANCE_FRESH_MS = 2_000;
 const DRAIN_MS = 3_000;
+const LOOK_EVERY_MS = 300;
+const LOOK_AFTER_BLOCKS = 1.25;
 /** A signer that did not answer is tried again after this, if nothing tried it before. */
 const MUTE_MS = 3_000;
 
@@ -124,11 +126,13 @@ export class Lane {
         );
       });
     };
-    const looking = setInterval(
-      () => tracker.slots.size > 0 && look(),
-      Math.max(ctx.network.blockTimeMs, 300),
-    );
+    // With each block, and where none comes or is heard of.
+    const looking = setInterval(() => {
+      const patienceMs = Math.max(ctx.heads.blockTimeMs * LOOK_AFTER_BLOCKS, LOOK_EVERY_MS);
+      if (tracker.slots.size > 0 && tracker.idleMs >= patienceMs) look();
+    }, LOOK_EVERY_MS);
     const stopHeads = ctx.heads.onHead(look);
+    const stopRiding = ctx.heads.ride(tracker.rider);
     try {
       const nextNonce = await this.#resume(lease, tracker, storedNonce);
       this.#tracker = tracker;
@@ -139,6 +143,8 @@ export class Lane {
       clearInterval(renewal);
       clearInterval(looking);
       stopHeads();
+      stopRiding();
+      tracker.close();
       await this.#sender?.settle();
       this.#tracker = undefined;
       this.#sender = undefined;
@@ -271,11 +277,14 @@ export class Lane {
   async readBalance(): Promise<bigint> {
     const { ctx } = this.#deps;
     const freshFor = this.unfunded ? BALANCE_FRESH_MS / 4 : BALANCE_FRESH_MS;
-    if (this.balanceWei === undefined || performance.now() - this.#balanceReadMs > freshFor) {
-      this.balanceWei = await ctx.reads.readNativeBalance(ctx.rpc, this.address);
-      this.#balanceReadMs = performance.now();
-    }
-    return this.balanceWei;
+    if (this.balanceWei === undefined || performance.now() - this.#balanceReadMs > freshFor)
+      this.noteBalance(await ctx.reads.readNativeBalance(ctx.rpc, this.address));
+    return this.balanceWei ?? 0n;
+  }
+
+  noteBalance(wei: bigint): void {
+    this.balanceWei = wei;
+    this.#balanceReadMs = performance.now();
   }
 
   #noteSigner(answers: boolean): void {

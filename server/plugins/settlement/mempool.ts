@@ -13,6 +13,7 @@ import {
 import { initialFees, replacementFees, signAttempt, type Fees } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
 import type { Lease, StoredAttempt } from "./lane-store.ts";
+import { isReceiptOf } from "./receipts.ts";
 import type { Slot } from "./tracker.ts";
 
 export interface MempoolDeps {
@@ -43,6 +44,8 @@ const REFUSED_FOR_MS = 4_000;
 const GIVE_UP_AGAIN_MS = 30_000;
 const TRANSFER_GAS = 21_000n;
 const MAX_FILLERS = 64;
+/** Whoever waited for a block was told to stop: nothing is known of the send by that. */
+const GIVEN_UP = Symbol("given up");
 
 /**
  * Where one endpoint refuses and another is silent, the silent one may have taken it. Giving up is safe even
@@ -66,15 +69,41 @@ export class Mempool {
   }
 
   /** Sends the newest stored bytes. */
-  async send(slot: Slot): Promise<void> {
+  send(slot: Slot): Promise<void> {
+    return this.#send(slot, ({ raw }) => this.#deps.ctx.rpc.broadcast(raw));
+  }
+
+  /**
+   * The same, and does not come back before they are in a block, where the endpoint answers that way. Its receipt is
+   * kept as what the endpoint showed; whoever learns of it otherwise ends the waiting.
+   */
+  sendAndWait(slot: Slot): Promise<void> {
+    const { ctx } = this.#deps;
+    return this.#send(slot, async (latest) => {
+      const waiting = new AbortController();
+      slot.waiting = waiting;
+      const wordCame = ctx.heads.awaitWord();
+      try {
+        const shown = await ctx.rpc.broadcastAndWait(latest.raw, waiting.signal);
+        if (waiting.signal.aborted) throw GIVEN_UP;
+        if (isReceiptOf(shown, latest.hash)) slot.shown = shown;
+      } finally {
+        wordCame();
+        if (slot.waiting === waiting) slot.waiting = undefined;
+      }
+    });
+  }
+
+  async #send(slot: Slot, broadcast: (latest: StoredAttempt) => Promise<void>): Promise<void> {
     const { ctx, lease } = this.#deps;
     const latest = slot.attempts.at(-1);
     if (!latest) return;
     slot.lastSentMs = performance.now();
     try {
-      await ctx.rpc.broadcast(latest.raw);
+      await broadcast(latest);
       await this.#taken(slot, latest);
     } catch (error) {
+      if (error === GIVEN_UP) return;
       const { kind, message } = classifyChainError(refusalIn(error));
       const about = { lane: lease.address, nonce: slot.nonce, hash: latest.hash, kind };
       if (kind === "already_known" || kind === "sent_not_mined") return this.#taken(slot, latest);
@@ -95,7 +124,9 @@ export class Mempool {
   async #taken(slot: Slot, attempt: StoredAttempt): Promise<void> {
     slot.refusals = undefined;
     slot.underpriced = false;
-    await this.#note(attempt, "taken");
+    // Of what is in a block already, that it was taken needs no note.
+    if (slot.shown || slot.mined) attempt.answer = "taken";
+    else await this.#note(attempt, "taken");
   }
 
   async #note(attempt: StoredAttempt, answer: string): Promise<void> {
@@ -127,7 +158,7 @@ export class Mempool {
     if ((isPassedOver || isTooLow) && (await this.#reprice(slot, last))) return;
     const resendAfterMs = slot.refusals
       ? RESEND_AT_LEAST_MS
-      : Math.max(ctx.network.blockTimeMs * RESEND_AFTER_BLOCKS, RESEND_AT_LEAST_MS);
+      : Math.max(ctx.heads.blockTimeMs * RESEND_AFTER_BLOCKS, RESEND_AT_LEAST_MS);
     if (performance.now() - slot.lastSentMs < resendAfterMs) return;
     ctx.meter.resent();
     await this.send(slot);

@@ -18,6 +18,21 @@ import { type EndProof, type ProvenOutcome, type SettlementRecord, keyOf, toRow 
 export const depthOf = (head: bigint, block: bigint): number =>
   head < block ? 1 : Number(head - block) + 1;
 
+const HASH = /^0x[0-9a-f]{64}$/i;
+
+/** What a node answers a send with may be a hash, or the receipt of a block that is not made yet. */
+export function isReceiptOf(answer: unknown, hash: string): answer is RpcReceipt {
+  if (typeof answer !== "object" || answer === null) return false;
+  const { transactionHash, blockHash, blockNumber, logs } = answer as Partial<RpcReceipt>;
+  return (
+    transactionHash?.toLowerCase() === hash.toLowerCase() &&
+    HASH.test(blockHash ?? "") &&
+    !/^0x0+$/.test(blockHash ?? "") &&
+    /^0x[0-9a-f]+$/i.test(blockNumber ?? "") &&
+    Array.isArray(logs)
+  );
+}
+
 export const proofOf = (receipt: RpcReceipt): EndProof => ({
   kind: "receipt",
   tx: receipt.transactionHash,

@@ -57,6 +57,12 @@ export interface SenderDeps {
 const HELD_REST_MS = 5_000;
 const DEAD_TOKEN_REST_MS = 2_000;
 const UNSIGNED_REST_MS = 500;
+/** A batch waits so much of a block for company, ... */
+const PATIENCE = 0.4;
+/** ... and leaves so long before the next block, beside what it takes to look at it, to sign and to send it. */
+const SPARE_MS = 60;
+const NEEDED_MS = 60;
+const MOST_NEEDED_MS = 400;
 
 export class Sender {
   readonly #deps: SenderDeps;
@@ -64,6 +70,8 @@ export class Sender {
   readonly #underway = new Set<BatchItem[]>();
   #nextNonce: bigint;
   #tail: Promise<void> = Promise.resolve();
+  /** From leaving the collector to being sent, as it has been lately. */
+  #neededMs = NEEDED_MS;
 
   constructor(deps: SenderDeps) {
     this.#deps = deps;
@@ -90,8 +98,7 @@ export class Sender {
   async drain(): Promise<void> {
     const { ctx } = this.#deps;
     const { collector } = this;
-    const quietMs = Math.min(Math.max(ctx.network.blockTimeMs / 40, 8), 50);
-    const patienceMs = ctx.network.blockTimeMs * 0.4;
+    const quietMs = Math.min(Math.max(ctx.heads.blockTimeMs / 40, 8), 25);
     let newestMs = 0;
     let oldestMs = 0;
     try {
@@ -108,7 +115,7 @@ export class Sender {
         const isQuiet = (isLone || now - newestMs >= quietMs) && this.#deps.expected.count === 0;
         // A withdrawal waits one quiet moment, whatever else comes in.
         const isUrgent = collector.hasWithdrawal && now - oldestMs >= quietMs;
-        if (isQuiet || isUrgent || now - oldestMs >= patienceMs) {
+        if (isQuiet || isUrgent || now >= this.#leaveBy(oldestMs, now)) {
           const batch = collector.takeCompany();
           if (batch) {
             this.#dispatch(batch);
@@ -121,6 +128,17 @@ export class Sender {
     } finally {
       await this.#release(collector.empty(), 0);
     }
+  }
+
+  /**
+   * When company is no longer waited for: after a part of a block, and in time for the next block in any case. What is
+   * too late for that one has the next.
+   */
+  #leaveBy(oldestMs: number, now: number): number {
+    const { heads } = this.#deps.ctx;
+    const patientMs = oldestMs + heads.blockTimeMs * PATIENCE;
+    const dueMs = heads.nextDueMs(now + this.#neededMs);
+    return dueMs === undefined ? patientMs : Math.min(patientMs, dueMs - this.#neededMs - SPARE_MS);
   }
 
   /** Gas costs more than the operator wants to pay: nothing is sent until it is cheaper. */
@@ -265,6 +283,8 @@ export class Sender {
     slot.trace = trace;
     await ctx.fault("persisted");
     ctx.meter.batch(items.length);
+    const tookMs = Math.min(Date.now() - takenMs, MOST_NEEDED_MS);
+    this.#neededMs = Math.max((this.#neededMs * 3 + tookMs) / 4, tookMs / 2);
     // Not awaited: the next batch is signed meanwhile. The answer proves nothing anyway.
     void this.#send(slot);
   }
@@ -275,12 +295,13 @@ export class Sender {
     try {
       const { trace } = slot;
       await (trace
-        ? trace.within("settlement.broadcast", () => tracker.send(slot))
-        : tracker.send(slot));
+        ? trace.within("settlement.broadcast", () => tracker.sendAndWait(slot))
+        : tracker.sendAndWait(slot));
       trace?.sent();
       await ctx.fault("broadcast");
-      // Where a block follows at once, nobody waits for the next poll.
-      if (ctx.heads.isAnnounced) return;
+      if (slot.shown || slot.mined) return await tracker.hear(slot);
+      // Where a block may follow at once, nobody waits for the next poll.
+      if (ctx.heads.isAnnounced || ctx.heads.nextDueMs(performance.now()) !== undefined) return;
       await ctx.heads.refresh();
       await tracker.reconcile();
     } catch (error) {
@@ -289,9 +310,9 @@ export class Sender {
   }
 
   async #fees(): Promise<Fees> {
-    const { heads, network, feeCaps } = this.#deps.ctx;
+    const { heads, feeCaps } = this.#deps.ctx;
     const known = heads.head;
-    const isFresh = known && performance.now() - known.seenAtMs < network.blockTimeMs * 2;
+    const isFresh = known && performance.now() - known.seenAtMs < heads.blockTimeMs * 2;
     const head = isFresh ? known : await heads.refresh();
     return initialFees(head.baseFeeWei, await this.#deps.priorityFeeWei(), feeCaps);
   }

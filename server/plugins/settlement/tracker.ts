@@ -2,11 +2,12 @@
  * Follows the transactions of one lane from signed to final: reads receipts, and writes what they prove.
  * What has no place in a block yet is the mempool's affair (mempool.ts).
  */
-import type { LocalAccount } from "viem";
+import type { Hex, LocalAccount } from "viem";
 import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
 import { alarmOf, Unseen, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
-import type { Head } from "../../infra/chain/heads.ts";
+import type { Head, Rider } from "../../infra/chain/heads.ts";
+import type { Question } from "../../infra/chain/rpc.ts";
 import type { BatchItem } from "./batch.ts";
 import { blame } from "./blame.ts";
 import { Mempool, type Refusals } from "./mempool.ts";
@@ -33,6 +34,10 @@ export interface Slot extends StoredTransaction {
   search: NonceSearch | undefined;
   finishing: boolean;
   mined: boolean;
+  /** While the endpoint it was sent to is to answer with its receipt. */
+  waiting: AbortController | undefined;
+  /** What that endpoint answered: it counts with the block it names. */
+  shown: RpcReceipt | undefined;
   /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
   batch: BatchItem[] | undefined;
   /** Where somebody asked for it in a trace. */
@@ -40,7 +45,21 @@ export interface Slot extends StoredTransaction {
 }
 
 const MISSING_FOR_MS = 4_000;
-const EARLY_READS = 2;
+/** So many sends at once are left open until their block; one of them tells of a block for all. */
+const MAX_WAITING = 4;
+/** The block is there, and the endpoint that waits for it gets so long to say so. */
+const GRACE_MS = 40;
+/** Asked after its block so often in a row, an endpoint that should have answered is not left to wait any more. */
+const MAX_LATE = 3;
+/** An answer that came with the newest block is good for this long. */
+const FRESH_MS = 50;
+/** Without a receipt for so many blocks, a transaction's nonce is asked for as well. */
+const OVERDUE_BLOCKS = 1.5;
+
+const receiptQuestion = (hash: Hex): Question => ({
+  method: "eth_getTransactionReceipt",
+  params: [hash],
+});
 
 export interface TrackerDeps {
   ctx: EngineContext;
@@ -64,6 +83,12 @@ export class Tracker {
   #gapSinceMs: number | undefined;
   #running: Promise<void> | undefined;
   #again = false;
+  #lookedMs = performance.now();
+  #late = 0;
+  #asked: Hex[] = [];
+  #graceTimer: NodeJS.Timeout | undefined;
+  /** Receipts that were asked for together with the newest block, by hash. */
+  #early: { atMs: number; receipts: ReadonlyMap<string, RpcReceipt | null> } | undefined;
 
   constructor(deps: TrackerDeps) {
     this.#deps = deps;
@@ -89,6 +114,8 @@ export class Tracker {
       search: undefined,
       finishing: false,
       mined: tx.included !== undefined,
+      waiting: undefined,
+      shown: undefined,
       batch: undefined,
       trace: undefined,
     };
@@ -99,6 +126,51 @@ export class Tracker {
   /** Sends the newest stored bytes. Whatever the node says, only a receipt will prove anything. */
   send(slot: Slot): Promise<void> {
     return this.#mempool.send(slot);
+  }
+
+  /** The same, and hears of its block by the answer, where the endpoint answers that way. */
+  async sendAndWait(slot: Slot): Promise<void> {
+    const waiting = [...this.slots.values()].filter((each) => each.waiting).length;
+    if (waiting < MAX_WAITING && this.#deps.ctx.rpc.mayWait) await this.#mempool.sendAndWait(slot);
+    else await this.send(slot);
+  }
+
+  /** What the answer to a send showed is held against the block it names. */
+  async hear({ shown }: Slot): Promise<void> {
+    if (!shown) return;
+    this.#late = 0;
+    this.#deps.ctx.heads.hear(BigInt(shown.blockNumber));
+    await this.reconcile();
+  }
+
+  /** Asked with each block that is looked for, so that a block and what it holds of ours come in one answer. */
+  readonly rider: Rider = {
+    questions: () => {
+      const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
+      this.#asked = hashes;
+      return hashes.map(receiptQuestion);
+    },
+    hear: (answers) => {
+      const told = this.#asked.flatMap((hash, index) => {
+        const answer = answers[index];
+        return answer?.status === "fulfilled"
+          ? [[hash, answer.value as RpcReceipt | null] as const]
+          : [];
+      });
+      this.#early = { atMs: performance.now(), receipts: new Map(told) };
+      if (told.some(([, receipt]) => receipt)) void this.reconcile().catch(() => undefined);
+    },
+  };
+
+  /** Nothing is followed any more: what is left open for an answer is given up. */
+  close(): void {
+    clearTimeout(this.#graceTimer);
+    for (const { waiting } of this.slots.values()) waiting?.abort();
+  }
+
+  /** For how long nobody has looked. */
+  get idleMs(): number {
+    return performance.now() - this.#lookedMs;
   }
 
   /** Looks at everything in flight once; calls during a look make one more look follow. */
@@ -118,27 +190,117 @@ export class Tracker {
   }
 
   async #look(): Promise<void> {
-    const { ctx, lease } = this.#deps;
-    const head = ctx.heads.head ?? (await ctx.heads.refresh());
-    const [next, early] = await Promise.all([
-      ctx.reads.readNonce(ctx.rpc, lease.address, "latest"),
-      this.#readEarly(),
-    ]);
+    this.#lookedMs = performance.now();
+    const head = await this.#headOfShown();
     const slots = [...this.slots.values()].sort((one, other) => Number(one.nonce - other.nonce));
-    const passed = slots.filter((slot) => slot.nonce < next && !slot.included);
+    const open = slots.filter((slot) => !slot.included);
+    const { receipts, next } = await this.#read(open, head);
+    const passed = open.filter(
+      (slot) => receipts.has(slot) || (next !== undefined && slot.nonce < next),
+    );
+    const waiting = next === undefined ? [] : open.filter((slot) => !passed.includes(slot));
     // A reorganisation can take a transaction out of the chain again.
-    for (const slot of slots) if (slot.nonce >= next && !slot.included) slot.mined = false;
+    for (const slot of waiting) slot.mined = false;
     // What cannot be looked at now (a block the node has lost, say) holds up nothing that still needs a block.
     const looks = await Promise.allSettled([
-      ...passed.map((slot) => this.#check(slot, head, early.get(slot))),
+      ...passed.map((slot) => this.#check(slot, head, receipts.get(slot))),
       this.#followIncluded(head),
     ]);
-    const waiting = slots.filter((slot) => slot.nonce >= next && !slot.included);
-    await this.#noticeGap(next, waiting[0]);
+    if (next !== undefined) await this.#noticeGap(next, waiting[0]);
     for (const [index, slot] of waiting.entries())
       await this.#mempool.nudge(slot, index === 0, this.#progressBlock);
     const failed = looks.find((look) => look.status === "rejected");
     if (failed) throw failed.reason;
+  }
+
+  /** The newest block we know of; what an endpoint showed may be in a newer one. */
+  async #headOfShown(): Promise<Head> {
+    const { heads } = this.#deps.ctx;
+    const shown = [...this.slots.values()].flatMap((slot) =>
+      slot.shown && !slot.mined ? [BigInt(slot.shown.blockNumber)] : [],
+    );
+    const { head } = heads;
+    return head && shown.every((number) => number <= head.number) ? head : heads.refresh();
+  }
+
+  /** What is in no block yet, and of which no endpoint is about to tell. */
+  #unread(): Slot[] {
+    return [...this.slots.values()].filter(
+      (slot) => !slot.mined && !slot.waiting && !slot.shown && slot.lastSentMs > 0,
+    );
+  }
+
+  /**
+   * All receipts in one request, and the next nonce beside them where something is overdue. What came with the block
+   * is not asked again; what the answer to a send showed counts where the block it names is the newest one.
+   */
+  async #read(
+    open: readonly Slot[],
+    head: Head,
+  ): Promise<{ receipts: Map<Slot, RpcReceipt>; next: bigint | undefined }> {
+    const { ctx, lease } = this.#deps;
+    const now = performance.now();
+    const receipts = new Map<Slot, RpcReceipt>();
+    const known =
+      this.#early && now - this.#early.atMs < FRESH_MS ? this.#early.receipts : undefined;
+    const asked: { slot: Slot; hash: Hex }[] = [];
+    let isOverdue = false;
+    for (const slot of open) {
+      const { shown, attempts } = slot;
+      slot.shown = undefined;
+      const hashes = attempts.map(({ hash }) => hash);
+      const early = hashes.flatMap((hash) => known?.get(hash) ?? [])[0];
+      const isShown = shown?.blockHash === head.hash && BigInt(shown.blockNumber) === head.number;
+      const receipt = isShown ? shown : early;
+      if (receipt) receipts.set(slot, receipt);
+      else {
+        isOverdue ||= this.#isOverdue(slot);
+        if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
+        else if (!hashes.every((hash) => known?.has(hash)))
+          asked.push(...hashes.map((hash) => ({ slot, hash })));
+      }
+    }
+    const nonce = { method: "eth_getTransactionCount", params: [lease.address, "latest"] };
+    const questions = [
+      ...(isOverdue ? [nonce] : []),
+      ...asked.map(({ hash }) => receiptQuestion(hash)),
+    ];
+    if (questions.length === 0) return { receipts, next: undefined };
+    const answers = await ctx.rpc.callMany(questions);
+    const first = isOverdue ? answers.shift() : undefined;
+    for (const [index, { slot }] of asked.entries()) {
+      const answer = answers[index];
+      const receipt = answer?.status === "fulfilled" ? (answer.value as RpcReceipt | null) : null;
+      if (receipt) receipts.set(slot, receipt);
+      else if (slot.waiting && head.number > slot.sentAtBlock) {
+        // The endpoint may not have passed it on: it goes out once more, and is followed like any other.
+        this.#endWaiting(slot);
+        void this.send(slot);
+      }
+    }
+    if (first?.status === "rejected") throw first.reason;
+    return { receipts, next: first && BigInt(first.value as Hex) };
+  }
+
+  /** It should have been in a block by now, or there is something about it that only its nonce tells. */
+  #isOverdue(slot: Slot): boolean {
+    return (
+      slot.mined ||
+      slot.underpriced ||
+      slot.refusals !== undefined ||
+      slot.missingSinceMs !== undefined ||
+      this.#gapSinceMs !== undefined ||
+      slot.attempts.length > 1 ||
+      performance.now() - slot.lastSentMs > this.#deps.ctx.heads.blockTimeMs * OVERDUE_BLOCKS
+    );
+  }
+
+  #lookAfterGrace(): void {
+    clearTimeout(this.#graceTimer);
+    this.#graceTimer = setTimeout(
+      () => void this.reconcile().catch(() => undefined),
+      GRACE_MS,
+    ).unref();
   }
 
   /** A lagging node shows one for a moment; filling what is no gap would be refused as used. */
@@ -159,29 +321,13 @@ export class Tracker {
       if (!this.slots.has(tx.nonce)) await this.send(this.add(tx));
   }
 
-  /** Where a few wait, a new block most likely holds them: their receipts are asked for beside the nonce. */
-  async #readEarly(): Promise<Map<Slot, RpcReceipt>> {
-    const { ctx } = this.#deps;
-    const waiting = [...this.slots.values()].filter((slot) => !slot.mined && slot.lastSentMs > 0);
-    const early = new Map<Slot, RpcReceipt>();
-    if (waiting.length > EARLY_READS) return early;
-    await Promise.allSettled(
-      waiting.map(async (slot) => {
-        const newest = slot.attempts.at(-1);
-        const receipt = newest && (await ctx.reads.readReceipt(ctx.rpc, newest.hash));
-        if (receipt) early.set(slot, receipt);
-      }),
-    );
-    return early;
-  }
-
-  async #check(slot: Slot, head: Head, known: RpcReceipt | undefined): Promise<void> {
+  async #check(slot: Slot, head: Head, receipt: RpcReceipt | undefined): Promise<void> {
     if (slot.finishing) return;
     slot.finishing = true;
     try {
-      const receipt = known ?? (await this.#receiptOf(slot));
       if (!receipt) return await this.#missing(slot, head);
       slot.missingSinceMs = undefined;
+      this.#endWaiting(slot);
       if (!slot.mined) {
         slot.mined = true;
         // Signed by an earlier holder of the lease: its traces came with what it carries.
@@ -200,6 +346,15 @@ export class Tracker {
     } finally {
       slot.finishing = false;
     }
+  }
+
+  /** Somebody else told of it first. */
+  #endWaiting(slot: Slot): void {
+    if (!slot.waiting) return;
+    slot.waiting.abort();
+    slot.waiting = undefined;
+    this.#late += 1;
+    if (this.#late >= MAX_LATE) this.#deps.ctx.rpc.noteNoWait();
   }
 
   async #receiptOf(slot: Slot): Promise<RpcReceipt | undefined> {

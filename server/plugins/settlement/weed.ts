@@ -47,16 +47,22 @@ export async function weed(
     return { ...NOTHING, refused: [{ item: only, text: undefined, isWornOut: true }] };
   const trusted = items.filter((item) => item.solo || !isStrangers(item));
   const doubtful = items.filter((item) => !trusted.includes(item));
-  const [sizes, simulated] = await Promise.all([
+  const readSizes = () =>
     ctx.reads.readCodeSizes(
       ctx.rpc,
       doubtful.map(({ from }) => from),
-    ),
-    simulate(ctx, items, terms).then(
-      (value) => ({ value }),
-      (error: unknown) => ({ error }),
-    ),
-  ]);
+    );
+  const trial = simulate(ctx, items, terms).then(
+    (value) => ({ value }),
+    (error: unknown) => ({ error }),
+  );
+  // Alone, and within the gas of a plain payment, a payer's code harms nobody.
+  if (items.length === 1) {
+    const alone = await trial;
+    if ("value" in alone && alone.value.good.length === 1)
+      return { ...NOTHING, good: alone.value.good, isTokenDead: alone.value.isTokenDead };
+  }
+  const [sizes, simulated] = await Promise.all([readSizes(), trial]);
   const coded = doubtful.filter(({ from }) => (sizes.get(from.toLowerCase()) ?? 0n) > 0n);
   if ("error" in simulated) {
     if (coded.length > 0) {

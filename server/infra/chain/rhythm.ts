@@ -1,0 +1,98 @@
+/** When the next block is due, on a chain whose blocks come regularly. */
+
+/** So many blocks make a rhythm, ... */
+const REMEMBERED = 16;
+const ENOUGH = 3;
+/** ... and it holds for so many more that nobody looked at. */
+const HOLDS_FOR_BLOCKS = 120;
+/** Seen no later than this after it came: announced, or asked for in short steps. */
+const SHARP_MS = 60;
+/** Seen later than this, it says too little. */
+const COARSE_MS = 500;
+/** So much before its moment the next one is asked for first; more each time it was there already. */
+const LEAD_MS = 10;
+const MAX_LEAD_MS = 160;
+const SHORTEST_MS = 100;
+/** Blocks that miss their moment by more than this part of their distance have none. */
+const SHARE = 2;
+
+interface Seen {
+  number: bigint;
+  ms: number;
+  isSharp: boolean;
+}
+
+/**
+ * Blocks are seen late and never early: the moment of the one that was seen soonest is that of all, and asking a
+ * little before it finds out whether it is sooner still.
+ */
+export class Rhythm {
+  readonly #longestMs: number;
+  #seen: Seen[] = [];
+  #leadMs = LEAD_MS;
+
+  constructor(saidMs: number) {
+    this.#longestMs = saidMs * 8;
+  }
+
+  /** `lateMs`: how long it may have been there before it was seen. */
+  saw(number: bigint, ms: number, lateMs: number): void {
+    const last = this.#seen.at(-1);
+    if (last && number <= last.number) {
+      // A reorganisation, or a node that lags; or, far behind, a chain that was reset.
+      if (last.number - number > BigInt(REMEMBERED)) this.#seen = [];
+      return;
+    }
+    const dueMs = this.dueOf(number);
+    // Long before its moment, or certainly long after it: what came before says nothing of what comes next.
+    const offMs = dueMs === undefined ? 0 : Math.max(ms - lateMs - dueMs, dueMs - ms);
+    if (offMs > (this.intervalMs ?? 0) / SHARE) this.#seen = [];
+    const isExpected = dueMs !== undefined && this.#seen.length > 0 && ms < dueMs + SHARP_MS;
+    if (lateMs > COARSE_MS && !isExpected) return;
+    // There before it was asked for: next time it is asked for sooner.
+    if (isExpected)
+      this.#leadMs = lateMs > SHARP_MS ? Math.min(this.#leadMs * 2, MAX_LEAD_MS) : LEAD_MS;
+    const isSharp = lateMs <= SHARP_MS || isExpected;
+    this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms, isSharp }];
+  }
+
+  /** Between two blocks; undefined where they come at any time. */
+  get intervalMs(): number | undefined {
+    return this.#measure()?.intervalMs;
+  }
+
+  /** The first block that is due after `afterMs`. */
+  nextDue(afterMs: number): number | undefined {
+    const measured = this.#measure();
+    if (!measured) return undefined;
+    const { phaseMs, intervalMs } = measured;
+    const blocks = Math.max(Math.ceil((afterMs - phaseMs) / intervalMs), 1);
+    return blocks > HOLDS_FOR_BLOCKS ? undefined : phaseMs + blocks * intervalMs;
+  }
+
+  /** When to ask for a block that is due then, so that it is not missed. */
+  askAt(dueMs: number): number {
+    return dueMs - this.#leadMs;
+  }
+
+  dueOf(number: bigint): number | undefined {
+    const measured = this.#measure();
+    return measured && measured.phaseMs + Number(number - measured.number) * measured.intervalMs;
+  }
+
+  #measure(): { number: bigint; phaseMs: number; intervalMs: number } | undefined {
+    const sharp = this.#seen.filter(({ isSharp }) => isSharp);
+    const seen = sharp.length < ENOUGH ? this.#seen : sharp;
+    const [first, last] = [seen[0], seen.at(-1)];
+    if (!first || !last || seen.length < ENOUGH) return undefined;
+    const intervalMs = (last.ms - first.ms) / Number(last.number - first.number);
+    if (intervalMs < SHORTEST_MS || intervalMs > this.#longestMs) return undefined;
+    const phases = seen.map(
+      ({ number, ms }) => ms - Number(number - last.number) * intervalMs,
+    );
+    const phaseMs = Math.min(...phases);
+    // As irregular as this, and there is none.
+    if (Math.max(...phases) - phaseMs > intervalMs / SHARE) return undefined;
+    return { number: last.number, phaseMs, intervalMs };
+  }
+}

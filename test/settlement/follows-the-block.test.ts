@@ -1,0 +1,201 @@
+// Goal: a payment is told with its block and few questions, whether the endpoint waits for the block (EIP-7966), does not know how, hangs, drops the line or lies; and nothing is told that a block does not hold.
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import t, { type Test } from "tap";
+import { keccak256, type Hex } from "viem";
+import { ChainRpc } from "../../server/infra/chain/rpc.ts";
+import { testChain, type TestChain } from "../helpers/chain.ts";
+import {
+  authorize,
+  payers,
+  randomAddress,
+  request,
+  settle,
+  startEngine,
+  type TestEngine,
+} from "../helpers/engine.ts";
+import { testDatabase, type TestDatabase } from "../helpers/postgres.ts";
+import { rpcProxy, SEND, SEND_AND_WAIT, type RpcProxy, type Rule } from "../helpers/rpc-proxy.ts";
+
+const BLOCK_MS = 1_000;
+const BLOCK = "eth_getBlockByNumber";
+const RECEIPT = "eth_getTransactionReceipt";
+/** Of a lone payment, from accepted to told, at the most. */
+const MAX_CALLS = 6;
+
+let chain: TestChain;
+let database: TestDatabase;
+
+t.before(async () => {
+  chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  database = await testDatabase(t);
+});
+
+interface World {
+  node: TestEngine;
+  proxy: RpcProxy;
+  /** Settles one payment; what was asked meanwhile, and by which HTTP request. */
+  pay(): Promise<{ txHash: Hex; asked: { method: string; request: number }[] }>;
+}
+
+async function world(
+  t: Test,
+  { waits, rule }: { waits: boolean; rule?: Rule },
+): Promise<World> {
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  proxy.waits = waits;
+  let asked: { method: string; request: number }[] = [];
+  proxy.behave = (call, number) => {
+    asked.push({ method: call.method, request: number });
+    return rule?.(call, number) ?? { do: "pass" };
+  };
+  const node = await startEngine(t, {
+    databaseUrl: database.url,
+    chain,
+    rpcUrls: [proxy.url],
+    blockTimeMs: BLOCK_MS,
+  });
+  return {
+    node,
+    proxy,
+    async pay() {
+      const [payer] = payers(1);
+      if (!payer) throw new Error("no payer");
+      await chain.mint(payer.address, 1_000n);
+      const wanted = request(await authorize(chain, payer, { to: randomAddress() }));
+      asked = [];
+      const outcome = await settle(node, wanted, 25_000);
+      if (outcome.status !== "settled") throw new Error(`${outcome.status}: ${node.said()}`);
+      const receipt = await chain.publicClient.getTransactionReceipt({ hash: outcome.txHash });
+      t.equal(receipt.status, "success");
+      t.equal(receipt.blockNumber, outcome.blockNumber, "it is in the block that was told");
+      return { txHash: outcome.txHash, asked };
+    },
+  };
+}
+
+const count = (asked: { method: string }[], method: string): number =>
+  asked.filter((each) => each.method === method).length;
+
+/** Four payments: an endpoint's ways are known, and the blocks' rhythm is. */
+async function settled({ pay }: World) {
+  for (let warm = 0; warm < 3; warm += 1) await pay();
+  return (await pay()).asked;
+}
+
+t.test("an endpoint that waits for the block", { timeout: 60_000 }, async (t) => {
+  const asked = await settled(await world(t, { waits: true }));
+  t.equal(count(asked, SEND_AND_WAIT), 1);
+  t.equal(count(asked, SEND), 0, "the same call sends and waits");
+  t.ok(asked.length <= MAX_CALLS, asked.map(({ method }) => method).join(" "));
+  const sent = asked.findIndex(({ method }) => method === SEND_AND_WAIT);
+  const block = asked.findIndex(({ method }) => method === BLOCK);
+  t.ok(block > sent, "its receipt is held against the block it names");
+});
+
+t.test("an endpoint that cannot wait", { timeout: 60_000 }, async (t) => {
+  const place = await world(t, { waits: false });
+  const asked = await settled(place);
+  t.equal(place.proxy.count(SEND_AND_WAIT), 1, "it is asked for that once");
+  t.equal(count(asked, SEND), 1);
+  t.ok(asked.length <= MAX_CALLS + 2, asked.map(({ method }) => method).join(" "));
+  const last = asked.findLast(({ method }) => method === RECEIPT);
+  t.ok(
+    asked.some(({ method, request: number }) => method === BLOCK && number === last?.request),
+    "a block and what it holds of ours are asked for in one request",
+  );
+});
+
+t.test("it hangs, and has passed the transaction on", { timeout: 60_000 }, async (t) => {
+  const place = await world(t, {
+    waits: true,
+    rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "hang", pass: true } : { do: "pass" }),
+  });
+  const { asked } = await place.pay();
+  t.ok(count(asked, RECEIPT) > 0, "the block is looked for all the same");
+  for (let more = 0; more < 4; more += 1) await place.pay();
+  t.ok(place.proxy.count(SEND_AND_WAIT) <= 4, "it is not left to wait for ever again");
+  t.same(place.node.batches, [1, 1, 1, 1, 1], "nothing was paid for twice");
+});
+
+t.test("it hangs, and has swallowed the transaction", { timeout: 90_000 }, async (t) => {
+  const place = await world(t, {
+    waits: true,
+    rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "hang" } : { do: "pass" }),
+  });
+  const { asked } = await place.pay();
+  t.equal(count(asked, SEND), 1, "it goes out again with the next block, and once");
+  t.same(place.node.batches, [1]);
+});
+
+t.test("it drops the line", { timeout: 60_000 }, async (t) => {
+  const place = await world(t, {
+    waits: true,
+    rule: ({ method }) => (method === SEND_AND_WAIT ? { do: "cut" } : { do: "pass" }),
+  });
+  const { asked } = await place.pay();
+  const cut = asked.findIndex(({ method }) => method === SEND_AND_WAIT);
+  t.equal(asked[cut + 1]?.method, SEND, "it goes out again at once");
+  await place.pay();
+  t.equal(place.proxy.count(SEND_AND_WAIT), 1);
+});
+
+t.test("it shows a receipt that no block has", { timeout: 60_000 }, async (t) => {
+  const block = await chain.publicClient.getBlock({ blockTag: "latest" });
+  const lies: Hex[] = [];
+  const place = await world(t, {
+    waits: true,
+    rule: ({ method, params }) => {
+      if (method !== SEND_AND_WAIT) return { do: "pass" };
+      const transactionHash = keccak256(params[0] as Hex);
+      lies.push(transactionHash);
+      const result = {
+        transactionHash,
+        blockNumber: `0x${(block.number + 3n).toString(16)}`,
+        blockHash: keccak256("0x01"),
+        status: "0x1",
+        gasUsed: "0x5208",
+        logs: [],
+      };
+      return { do: "pass-and-lie", result };
+    },
+  });
+  const { txHash } = await place.pay();
+  t.equal(txHash, lies[0], "the transaction itself was waited for");
+  t.same(place.node.batches, [1], "and none was made in its place");
+});
+
+t.test("an endpoint that takes one question at a time", async (t) => {
+  const bodies: unknown[] = [];
+  const server = createServer((incoming, outgoing) => {
+    let body = "";
+    incoming.on("data", (chunk) => (body += String(chunk)));
+    incoming.on("end", () => {
+      const asked = JSON.parse(body) as { id: number; method: string } | unknown[];
+      bodies.push(asked);
+      outgoing.end(
+        JSON.stringify(
+          Array.isArray(asked)
+            ? { jsonrpc: "2.0", id: null, error: { code: -32600, message: "no batches" } }
+            : asked.method === "no"
+              ? { jsonrpc: "2.0", id: asked.id, error: { code: -32000, message: "refused" } }
+              : { jsonrpc: "2.0", id: asked.id, result: asked.method },
+        ),
+      );
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  const rpc = new ChainRpc({ urls: [`http://127.0.0.1:${port}`] });
+  t.teardown(async () => {
+    await rpc.close();
+    server.close();
+  });
+  const ask = () => rpc.callMany(["one", "no", "two"].map((method) => ({ method, params: [] })));
+  const [one, no, two] = await ask();
+  t.match(one, { status: "fulfilled", value: "one" });
+  t.match(no, { status: "rejected", reason: { message: "refused" } });
+  t.match(two, { status: "fulfilled", value: "two" });
+  await ask();
+  t.equal(bodies.filter((body) => Array.isArray(body)).length, 1, "that is remembered");
+});
