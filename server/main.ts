@@ -111,6 +111,7 @@ async function startAsTold(running: Running, stopper: { requested: boolean }): P
   const loading = import("./app.ts");
   loading.catch(() => undefined);
   const { role, name, world } = await told;
+  process.title = `purser ${role === "lanes" ? "lanes" : `worker ${name}`}`;
   const config = {
     ...(world ? withFacts(loaded, world as WorldFacts) : loaded),
     role,

@@ -17,7 +17,9 @@ const LONGEST_PAUSE_MS = 10_000;
 /** Lived this long: what it dies of next is another story. */
 const LIVED_MS = 60_000;
 /** So many short lives in a row, and starting it again will not help. */
-const MOST_DEATHS = 8;
+const MOST_DEATHS = 6;
+/** One that cannot start and says why (mostly: the database is away) may find it better a little later. */
+const MOST_FAILURES = 30;
 /** A stopping process ends by itself within 30 s; the one with the lanes within a few. */
 const STOPPED_MS = 31_000;
 const LANES_STOPPED_MS = 6_000;
@@ -119,11 +121,15 @@ export class Primary {
       else this.#hear(slot, message);
     });
     child.process.once("exit", (code, signal) => {
-      this.#mourn(slot, reason ?? (signal === null ? `code ${code}` : signal));
+      this.#mourn(slot, {
+        reason: reason ?? (signal === null ? `code ${code}` : signal),
+        isSaid: reason !== undefined,
+      });
     });
     child.process.on("error", (error) => {
       // Without a number it never was; otherwise only a word did not arrive.
-      if (child.process.pid === undefined) this.#mourn(slot, error.message);
+      if (child.process.pid === undefined)
+        this.#mourn(slot, { reason: error.message, isSaid: true });
     });
   }
 
@@ -178,7 +184,7 @@ export class Primary {
     for (const { child } of this.#accepting) if (child) tell(child, { say: "lanes", areUp });
   }
 
-  #mourn(slot: Slot, reason: string): void {
+  #mourn(slot: Slot, { reason, isSaid }: { reason: string; isSaid: boolean }): void {
     const wasReady = slot.isReady;
     slot.child = undefined;
     slot.isReady = false;
@@ -197,14 +203,15 @@ export class Primary {
     }
     const livedMs = performance.now() - slot.startedAtMs;
     slot.shortLives = livedMs < LIVED_MS ? slot.shortLives + 1 : 1;
-    if (slot.shortLives >= MOST_DEATHS) {
+    if (slot.shortLives >= (isSaid ? MOST_FAILURES : MOST_DEATHS)) {
       this.#closing.abort();
       this.#deps.onGivenUp(
         `${nameOf(slot)} ended ${slot.shortLives} times in a row within a minute of its start (the last time: ${reason}). Nothing is lost; what is wrong is in the lines above`,
       );
       return;
     }
-    const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** (slot.shortLives - 1), LONGEST_PAUSE_MS);
+    const doubledMs = FIRST_PAUSE_MS * 2 ** (slot.shortLives - 1);
+    const pauseMs = isSaid ? LONGEST_PAUSE_MS : Math.min(doubledMs, LONGEST_PAUSE_MS);
     this.#deps.log(
       { worker: slot.name, reason, pauseMs },
       `${nameOf(slot)} ended; it is started again`,
