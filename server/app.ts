@@ -11,6 +11,7 @@ import chains from "./infra/chain/index.ts";
 import chainReads from "./infra/chain/reads.ts";
 import readiness from "./infra/readiness.ts";
 import outbound from "./infra/outbound/outbound.ts";
+import siblings from "./infra/siblings.ts";
 import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
 import vitals from "./infra/vitals.ts";
@@ -61,6 +62,7 @@ const INFRASTRUCTURE = [
   chains,
   chainReads,
   readiness,
+  siblings,
   outbound,
   jobs,
   retention,

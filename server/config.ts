@@ -2,6 +2,7 @@
  * The one reader of the environment. `loadConfig` validates everything at once and throws one
  * `ConfigError` that lists every problem, so that an operator fixes them in one go.
  */
+import { availableParallelism } from "node:os";
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
@@ -23,6 +24,7 @@ import {
 import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
 import { withSecretFiles } from "./core/secret-files.ts";
 import { readTracing, type TracingSettings } from "./core/tracing-settings.ts";
+import { readWorkers, type WorkerSettings } from "./core/worker-settings.ts";
 
 /** A day at least: what answers a repeat today must not be gone. */
 const DAYS = "^[1-9][0-9]{0,4}$";
@@ -86,7 +88,7 @@ export interface Retention {
   statisticsDays: number;
 }
 
-export interface Config extends DatabaseSettings, FacilitatorAccess, KeySettings {
+export interface Config extends DatabaseSettings, FacilitatorAccess, KeySettings, WorkerSettings {
   /** Local is a toy on one machine: play money, generated keys. Nothing else decides what may exist. */
   mode: Mode;
   host: string;
@@ -179,6 +181,7 @@ export function loadConfig(
   const minPayment = parseDecimal(env.MIN_PAYMENT);
   const tracing = readTracing(environment, problems);
   const database = readDatabase(env, problems);
+  const workers = readWorkers(environment, { isLocal, cores: availableParallelism() }, problems);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
   const access = readFacilitatorAccess(env, environment, problems);
@@ -198,6 +201,7 @@ export function loadConfig(
     publicUrl,
     dataDir: env.DATA_DIR,
     ...database,
+    ...workers,
     networks: networks as [NetworkConfig, ...NetworkConfig[]],
     ...keys,
     mail,

@@ -1,17 +1,25 @@
 /** The running server: configuration, local world where needed, the app, the port; and back down again. */
+import cluster from "node:cluster";
+import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
+import pino, { type LoggerOptions } from "pino";
 import { MigrationError, migrate } from "./infra/db/migrate.ts";
 import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
-import { hideConfigured } from "./infra/telemetry.ts";
+import { tellPrimary, type ToChild } from "./infra/siblings.ts";
+import { hideConfigured, loggerOptions } from "./infra/telemetry.ts";
 import { assertPortFree } from "./local/free-port.ts";
 import { StartError } from "./local/start-error.ts";
-import { withLocalWorld } from "./local/world.ts";
+import { withFacts, withLocalWorld, type LocalWorld, type WorldFacts } from "./local/world.ts";
+import type { Primary } from "./primary.ts";
 
 const SHUTDOWN_LIMIT_MS = 30_000;
+/** Accepting processes, then the one that has the lanes. */
+const SHUTDOWN_OF_ALL_MS = 38_000;
 const LEAVING_MS = 4_000;
+const FAREWELL_MS = 50;
 /** One Ctrl-C arrives twice under npm: from the terminal, and passed on by npm a moment later. */
 const SAME_SIGNAL_MS = 1_000;
 
@@ -19,24 +27,34 @@ interface Running {
   /** Takes secrets out of what is said of a failure. */
   hide?: (text: string) => string;
   app?: FastifyInstance;
-  world?: { stop(): Promise<void> } | undefined;
+  /** Here is nothing but the start and the end of other processes. */
+  primary?: Primary;
+  world?: LocalWorld | undefined;
+  /** Whoever balances is told before this process stops. */
+  isAnnounced?: boolean;
 }
 
 export async function main(): Promise<void> {
   const running: Running = {};
-  const stopper = stopOnSignals(running);
+  const isOneOfMany = cluster.isWorker;
+  const stopper = isOneOfMany ? stopWhenTold(running) : stopOnSignals(running);
   try {
-    await start(running, stopper);
+    await (isOneOfMany ? startAsTold(running, stopper) : start(running, stopper));
   } catch (error) {
     await shutDown(running);
     const { hide = (text: string) => text } = running;
-    console.error(`Purser could not start: ${hide(describe(error))}`);
+    const reason = hide(describe(error));
+    if (isOneOfMany) tellPrimary({ say: "failed", reason });
+    else console.error(`Purser could not start: ${reason}`);
+    // What was said last is on its way.
+    await delay(isOneOfMany ? FAREWELL_MS : 0);
     process.exit(1);
   }
 }
 
 async function start(running: Running, stopper: { requested: boolean }): Promise<void> {
   const loaded = loadConfig(process.env);
+  if (loaded.workers > 1) return startMany(running, stopper, loaded);
   // The most of the code is loaded while the local world's processes start. Whether it could be is heard below.
   const loading = import("./app.ts");
   loading.catch(() => undefined);
@@ -44,6 +62,7 @@ async function start(running: Running, stopper: { requested: boolean }): Promise
   await assertPortFree(loaded.host, loaded.port);
   const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
   running.world = world;
+  running.isAnnounced = config.mode === "production";
   if (stopper.requested) return finish(running);
   await applyMigrations(config);
   const { buildApp } = await loading;
@@ -52,6 +71,86 @@ async function start(running: Running, stopper: { requested: boolean }): Promise
   await running.app.listen({ host: config.host, port: config.port });
   console.log(banner(config));
   void noteChanges(running.app, config);
+}
+
+/** This process only starts the others, and the local world once for all of them. */
+async function startMany(
+  running: Running,
+  stopper: { requested: boolean },
+  loaded: Config,
+): Promise<void> {
+  running.hide = hideConfigured(loaded);
+  await assertPortFree(loaded.host, loaded.port);
+  const { config, world } = await withLocalWorld(loaded, (line) => console.log(line));
+  running.world = world;
+  if (stopper.requested) return finish(running);
+  const log = pino(loggerOptions({ ...config, worker: "primary" }) as LoggerOptions);
+  const { Primary } = await import("./primary.ts");
+  running.primary = new Primary({
+    workers: config.workers,
+    // As JSON goes to them: facts, and no ways to stop it.
+    world,
+    isAnnounced: config.mode === "production",
+    log: (fields, text) => log.error(fields, text),
+    onGivenUp: (reason) => {
+      console.error(`Purser stops: ${reason}.`);
+      void finish(running, 1);
+    },
+  });
+  await running.primary.start();
+  if (stopper.requested) return;
+  console.log(banner(config));
+}
+
+/** One of several processes: what for, the one that started it says. */
+async function startAsTold(running: Running, stopper: { requested: boolean }): Promise<void> {
+  const told = begun();
+  tellPrimary({ say: "here" });
+  const loaded = loadConfig(process.env);
+  running.hide = hideConfigured(loaded);
+  const loading = import("./app.ts");
+  loading.catch(() => undefined);
+  const { role, name, world } = await told;
+  process.title = `purser ${role === "lanes" ? "lanes" : `worker ${name}`}`;
+  const config = {
+    ...(world ? withFacts(loaded, world as WorldFacts) : loaded),
+    role,
+    worker: name,
+  };
+  if (stopper.requested) return finish(running);
+  if (role === "lanes") {
+    await applyMigrations(config);
+    tellPrimary({ say: "migrated" });
+  }
+  const { buildApp } = await loading;
+  running.app = await buildApp(config);
+  if (stopper.requested) return finish(running);
+  if (role === "lanes") void noteChanges(running.app, config);
+  else await running.app.listen({ host: config.host, port: config.port });
+  if (stopper.requested) return finish(running);
+  tellPrimary({ say: "ready" });
+}
+
+async function begun(): Promise<Extract<ToChild, { say: "begin" }>> {
+  for (;;) {
+    const [message] = (await once(process, "message")) as [ToChild];
+    if (message.say === "begin") return message;
+  }
+}
+
+/** Signals are for the process that started this one: it hears of them, and says what is to be done. */
+function stopWhenTold(running: Running): { requested: boolean } {
+  const stopper = { requested: false };
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
+    process.on(signal, () => tellPrimary({ say: "leave" }));
+  process.on("message", (message: ToChild) => {
+    if (message.say !== "stop" || stopper.requested) return;
+    stopper.requested = true;
+    running.isAnnounced = message.isAnnounced;
+    if (!running.app) process.exit(0);
+    void finish(running);
+  });
+  return stopper;
 }
 
 /** Beside the service: for what an entry costs (slow hashes) nobody waits. */
@@ -95,35 +194,37 @@ function stopOnSignals(running: Running): { requested: boolean } {
     firstAtMs = performance.now();
     console.log("Stopping... (Ctrl-C again to leave at once)");
     // While starting, `start` notices and finishes; afterwards it is up to us.
-    if (running.app?.server.listening) void finish(running);
+    if (running.primary || running.app?.server.listening) void finish(running);
   };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop);
   return stopper;
 }
 
-async function finish(running: Running): Promise<void> {
-  const limit = setTimeout(() => process.exit(1), SHUTDOWN_LIMIT_MS);
-  const { app } = running;
-  if (app?.server.listening && app.config.mode === "production") {
+async function finish(running: Running, failed = 0): Promise<void> {
+  const { app, primary } = running;
+  const limit = setTimeout(() => process.exit(1), primary ? SHUTDOWN_OF_ALL_MS : SHUTDOWN_LIMIT_MS);
+  if (app?.server.listening && running.isAnnounced) {
     // Whoever shares the work out looks every few seconds; what it sends until then is answered as ever.
     app.readiness.leave();
     await delay(LEAVING_MS);
   }
   const clean = await shutDown(running);
   clearTimeout(limit);
-  process.exit(clean ? 0 : 1);
+  process.exit(clean ? failed : 1);
 }
 
 /** The app before what it runs on: its last answers still need the database and the chain. */
 async function shutDown(running: Running): Promise<boolean> {
   const results = [
+    ...(await Promise.allSettled([running.primary?.stop()])),
     ...(await Promise.allSettled([running.app?.close()])),
     ...(await Promise.allSettled([running.world?.stop()])),
   ];
   const failures = results.filter((result) => result.status === "rejected");
   const { hide = (text: string) => text } = running;
   for (const { reason } of failures) console.error(`While stopping: ${hide(describe(reason))}`);
-  return failures.length === 0;
+  const [ofOthers] = results;
+  return failures.length === 0 && !(ofOthers?.status === "fulfilled" && ofOthers.value === false);
 }
 
 /** One line for what a person can act on. Anything else is a defect of ours and keeps its cause. */

@@ -1,5 +1,6 @@
 import { EventEmitter } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
+import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import {
   Logger,
@@ -97,6 +98,16 @@ type Taken = (
   release: (broken?: Error | boolean) => void,
 ) => void;
 
+/**
+ * Work in the background belongs to a service that serves: an app that only injects has none. Of several processes the
+ * one that has the lanes does it, and serves without listening.
+ */
+export function inBackground(app: FastifyInstance, begin: () => Promise<void>): void {
+  const { role } = app.config;
+  if (role === "lanes") app.addHook("onReady", begin);
+  else if (role !== "accepting") app.addHook("onListen", begin);
+}
+
 /** Background work in Postgres' own job queue: shared by all replicas, kept through restarts. */
 export default fp(
   async (app) => {
@@ -106,7 +117,8 @@ export default fp(
     const closing = new AbortController();
     const workerPools = new Set<WorkerPool>();
     // The queue's own: it wants numbers as Postgres writes them, and its waiting must not starve payments.
-    const queues = QUEUES.map((queue) => ({
+    const works = app.config.role !== "accepting";
+    const queues = (works ? QUEUES : []).map((queue) => ({
       ...queue,
       pool: new JobPool({
         ...connectionSettings(databaseUrl, PATIENCE.jobs),
@@ -135,8 +147,7 @@ export default fp(
         );
       },
     });
-    // Work in the background belongs to a service that serves; an app that only injects has none.
-    app.addHook("onListen", async () => {
+    inBackground(app, async () => {
       running = Promise.all(queues.map((queue) => keepRunning(queue)));
     });
     app.addHook("onClose", async () => {

@@ -1,4 +1,5 @@
 /** What the service tells of itself: logs without secrets, and metrics. */
+import { hostname } from "node:os";
 import type { FastifyRequest, FastifyServerOptions } from "fastify";
 import pino, { type SerializedError } from "pino";
 import fp from "fastify-plugin";
@@ -86,6 +87,9 @@ export function loggerOptions(
 ): FastifyServerOptions["logger"] {
   return {
     level: config.logLevel,
+    ...(config.worker !== undefined && {
+      base: { pid: process.pid, hostname: hostname(), worker: config.worker },
+    }),
     // Errors are made without secrets where they are made; this is for whatever was overlooked.
     hooks: { streamWrite: hideConfigured(config) },
     redact: { paths: SECRET_PATHS, censor: "[secret]" },

@@ -152,10 +152,13 @@ export async function withLocalWorld(
     relayerPrivateKeys: config.relayerPrivateKeys,
     onProgress,
   });
-  return { config: completed(config, world), world };
+  return { config: withFacts(config, world), world };
 }
 
-function completed(config: Config, world: LocalWorld): Config {
+/** What is known of a world that runs, here or in the process that started this one. */
+export type WorldFacts = Omit<LocalWorld, "stop">;
+
+export function withFacts(config: Config, world: WorldFacts): Config {
   const { rpcUrl } = world;
   const reachable = (network: NetworkConfig): NetworkConfig =>
     network.rpcUrls.length === 0 && rpcUrl !== undefined
@@ -181,7 +184,7 @@ function completed(config: Config, world: LocalWorld): Config {
   };
 }
 
-function localMasterKeys(world: LocalWorld): Pick<Config, "masterKeys" | "masterKeyActive"> {
+function localMasterKeys(world: WorldFacts): Pick<Config, "masterKeys" | "masterKeyActive"> {
   const masterKeys = world.masterKeys.split(",").map((entry) => {
     const [kid = "", encoded = ""] = entry.split(":");
     return { kid, key: new Uint8Array(Buffer.from(encoded, "base64")) };

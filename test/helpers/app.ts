@@ -62,6 +62,7 @@ export function testEnvironment(options: {
     RELAYER_PRIVATE_KEYS: options.chain.relayerPrivateKey,
     MASTER_KEYS: `test:${MASTER_KEY}`,
     LOG_LEVEL: "info",
+    WORKERS: "1",
     ...options.env,
   };
 }

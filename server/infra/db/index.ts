@@ -1,4 +1,5 @@
 import fp from "fastify-plugin";
+import { connectionsOf } from "../../core/worker-settings.ts";
 import { Counter, Gauge, type Registry } from "prom-client";
 import {
   createPool,
@@ -11,11 +12,6 @@ import { createPrisma, type PrismaClient } from "./prisma.ts";
 import { onPromotion } from "./primary.ts";
 import { readDurability } from "./settings.ts";
 import { SilenceWatch } from "./silence.ts";
-
-/** Of one process. What a person clicks, what agents ask, and the engine do not take each other's. */
-const MONEY_CONNECTIONS = 16;
-const PRISMA_CONNECTIONS = 10;
-const ENGINE_CONNECTIONS = 10;
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -50,9 +46,10 @@ export default fp(
     };
     // The engine, its listeners and the jobs keep sessions, and go to Postgres itself.
     const isPooled = databasePooledUrl !== undefined;
-    const pool = open(MONEY_CONNECTIONS, { isPooled });
-    const prismaPool = open(PRISMA_CONNECTIONS, { applicationName: "purser prisma", isPooled });
-    const enginePool = open(ENGINE_CONNECTIONS, {
+    const { money, prisma: ordinary, engine } = connectionsOf(app.config);
+    const pool = open(money, { isPooled });
+    const prismaPool = open(ordinary, { applicationName: "purser prisma", isPooled });
+    const enginePool = open(engine, {
       applicationName: "purser engine",
       patience: PATIENCE.engine,
     });

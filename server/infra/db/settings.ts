@@ -3,6 +3,7 @@
  * settings that a pooler does not carry, and one that remembers what it has confirmed.
  */
 import type { DatabaseSettings } from "../../core/database-settings.ts";
+import { connectionsInAll } from "../../core/worker-settings.ts";
 import { connectionSettings, PATIENCE } from "./pool.ts";
 import { PrimaryClient, type PrimaryConfig } from "./primary.ts";
 import type { Sql } from "./pool.ts";
@@ -21,7 +22,9 @@ const POOLER_AS_DIRECT =
 const MARK = "purser.direct";
 
 /** Throws UnfitDatabase; answers what an operator should know, a sentence each. */
-export async function checkDatabase(settings: DatabaseSettings): Promise<string[]> {
+export async function checkDatabase(
+  settings: DatabaseSettings & { workers?: number },
+): Promise<string[]> {
   const { databaseUrl, databasePooledUrl } = settings;
   if (databaseUrl === undefined) return [];
   const base = connectionSettings(databaseUrl, PATIENCE.jobs);
@@ -33,7 +36,11 @@ export async function checkDatabase(settings: DatabaseSettings): Promise<string[
       `SELECT current_setting('${MARK}', true) AS mark`,
     );
     if (rows[0]?.mark !== "1") throw new UnfitDatabase(refusal);
-    return { place: await placeOf(sql), notes: await durabilityNotes(sql, base.urls.length) };
+    const notes = [
+      ...(await durabilityNotes(sql, base.urls.length)),
+      ...(await connectionNotes(sql, settings.workers ?? 1)),
+    ];
+    return { place: await placeOf(sql), notes };
   }).catch((error: unknown) => {
     if (/unsupported startup parameter/.test((error as Error).message))
       throw new UnfitDatabase(refusal, { cause: error });
@@ -135,6 +142,22 @@ export function sayDurability({ waitsForStandby, waiting }: Durability): string 
   if (waiting > 0)
     return `degraded: ${waiting} commits wait for a standby, and none confirms them (synchronous_standby_names)`;
   return waitsForStandby ? "answers; every commit waits for a standby" : "answers";
+}
+
+/** One process needs what one process always needed. */
+async function connectionNotes(sql: Sql, workers: number): Promise<string[]> {
+  if (workers === 1) return [];
+  // SQL: a setting of the server.
+  const { rows } = await sql.query<{ most: string }>(
+    "SELECT current_setting('max_connections') AS most",
+  );
+  const most = Number(rows[0]?.most);
+  const wanted = connectionsInAll({ workers });
+  return wanted < most
+    ? []
+    : [
+        `WORKERS=${workers} may open ${wanted} connections to the database, and it takes ${most} (max_connections). Raise that, set a smaller WORKERS, or put a pooler in front (DATABASE_DIRECT_URL).`,
+      ];
 }
 
 async function durabilityNotes(sql: Sql, hosts: number): Promise<string[]> {

@@ -15,6 +15,7 @@ import {
   withSent,
   type RpcReceipt,
 } from "../../infra/chain/contracts.ts";
+import { inBackground } from "../../infra/jobs.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
 import * as walletLogs from "../../infra/chain/wallet-logs.ts";
 import { schemeOf } from "../../schemes/index.ts";
@@ -91,7 +92,7 @@ export default fp(
     // asked again by the first payment.
     const looked = [...books.values()].map(({ hold }) => hold.assertOver().catch(() => undefined));
     await Promise.race([Promise.all(looked), delay(FIRST_LOOK_MS, undefined, { ref: false })]);
-    app.addHook("onListen", async () => {
+    inBackground(app, async () => {
       for (const [chainId, book] of books) loops.push(loop(chainId, book));
     });
     app.addHook("preClose", async () => {

@@ -11,6 +11,7 @@ import type { FastifyInstance } from "fastify";
 import { Counter } from "prom-client";
 import { addressBucket } from "../../core/client-address.ts";
 import { newId } from "../../core/ids.ts";
+import { shareOf } from "../../core/worker-settings.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { problemBody } from "./errors.ts";
 
@@ -29,7 +30,8 @@ interface Held {
 
 export default fp(
   async (app) => {
-    const { connectionsPerAddress, requestTimeoutMs } = app.config;
+    const { requestTimeoutMs } = app.config;
+    const connectionsPerAddress = shareOf(app.config.connectionsPerAddress, app.config);
     const cut = new Counter({
       name: "purser_connections_cut_total",
       help: "Connections ended by us: too many of one address, or an answer not taken in time",

@@ -86,7 +86,7 @@ const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
           headers: { "www-authenticate": "Bearer" },
         });
       }
-      return reply.type(app.metrics.contentType).send(await app.metrics.metrics());
+      return reply.type(app.metrics.contentType).send(await app.siblings.scrape());
     },
   );
 };

@@ -3,6 +3,7 @@ import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import { Counter, Gauge } from "prom-client";
 import { ApiError } from "../../errors.ts";
+import { inBackground } from "../../infra/jobs.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import { Deliveries } from "./deliveries.ts";
 import { claimDue, finishAttempt, isAnyDue, readBacklog, sweep } from "./deliveries-store.ts";
@@ -98,8 +99,7 @@ function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
     }
   };
   let timer: NodeJS.Timeout | undefined;
-  // An app that only injects has no work in the background.
-  app.addHook("onListen", async () => {
+  inBackground(app, async () => {
     timer = setInterval(() => void look(), LOOK_MS);
   });
   app.addHook("preClose", async () => clearInterval(timer));

@@ -4,6 +4,7 @@ import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
+import type { LanesElsewhere } from "../../infra/siblings.ts";
 import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
 import type { Backlog } from "./queue-store.ts";
@@ -16,6 +17,8 @@ export interface ChainEngineDeps {
   signers: readonly LocalAccount[];
   /** The token of this chain has been compared with our table. */
   isVerified: () => boolean;
+  /** Another process has the lanes: here payments are only accepted and looked up. */
+  lanesElsewhere?: LanesElsewhere | undefined;
 }
 
 const TIP_FRESH_MS = 10_000;
@@ -44,7 +47,7 @@ export class ChainEngine {
   readonly ctx: EngineContext;
   readonly lanes: Lane[];
   readonly externalRelays: ExternalRelays;
-  readonly expected = new ExpectedPayments();
+  readonly expected: ExpectedPayments;
   readonly #deps: ChainEngineDeps;
   readonly #backlog: () => Promise<Backlog>;
   readonly #tokenAnswers: () => Promise<boolean>;
@@ -56,6 +59,9 @@ export class ChainEngine {
   constructor(deps: ChainEngineDeps) {
     this.#deps = deps;
     this.ctx = deps.ctx;
+    this.expected = new ExpectedPayments((isExpected) =>
+      deps.lanesElsewhere?.expecting(deps.ctx.network.chainId, isExpected),
+    );
     this.lanes = deps.signers.map((signer) => this.#lane(signer.address, signer));
     const { pool, network, queue, reads, rpc } = deps.ctx;
     const { chainId, usdc } = network;
@@ -76,6 +82,7 @@ export class ChainEngine {
 
   start(): void {
     this.ctx.heads.start();
+    if (this.#deps.lanesElsewhere) return;
     for (const lane of this.lanes) void lane.start();
     this.externalRelays.start();
   }

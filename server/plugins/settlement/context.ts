@@ -188,9 +188,15 @@ export const pause = (ms: number): Promise<void> =>
     setTimeout(resolve, ms);
   });
 
-/** How many payments are being checked in this process: what a lane waits for before a batch leaves half empty. */
+/** How many payments are being checked: what a lane waits for before a batch leaves half empty. */
 export class ExpectedPayments {
+  readonly #onTurn: (isExpected: boolean) => void;
   #count = 0;
+
+  /** Says when the first one is expected, and when none is any more. */
+  constructor(onTurn: (isExpected: boolean) => void = () => undefined) {
+    this.#onTurn = onTurn;
+  }
 
   get count(): number {
     return this.#count;
@@ -199,11 +205,13 @@ export class ExpectedPayments {
   /** Answers what ends the expectation; more than one call of it ends it once. */
   expect(): () => void {
     this.#count += 1;
+    if (this.#count === 1) this.#onTurn(true);
     let isOver = false;
     return () => {
       if (isOver) return;
       isOver = true;
       this.#count -= 1;
+      if (this.#count === 0) this.#onTurn(false);
     };
   }
 }

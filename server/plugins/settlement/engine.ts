@@ -16,6 +16,7 @@ import { ApiError } from "../../errors.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import { Listener } from "../../infra/db/listener.ts";
+import type { LanesElsewhere } from "../../infra/siblings.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { SilenceWatch } from "../../infra/db/silence.ts";
 import { traced } from "../../infra/tracing.ts";
@@ -30,6 +31,7 @@ import {
   writeGasLimits,
 } from "./gas-store.ts";
 import { ChainEngine } from "./chain-engine.ts";
+import { LaneCalls, QUEUE_CHANNEL } from "./lane-calls.ts";
 import {
   writeOutcomes,
   type EngineContext,
@@ -57,8 +59,8 @@ export interface EngineDeps {
   acceptSettlements: typeof acceptSettlements;
   chains: ReadonlyMap<number, ChainEngine>;
   waiters: Waiters;
-  /** Tells the other replicas that there is work. */
-  announce: (chainId: number) => void;
+  /** Tells the lanes that there is work, wherever they are. */
+  wake: (chainId: number) => void;
 }
 
 export class SettlementEngine implements Settlement {
@@ -187,8 +189,7 @@ export class SettlementEngine implements Settlement {
   }
 
   #wake(chainId: number): void {
-    this.#deps.chains.get(chainId)?.expectWork();
-    this.#deps.announce(chainId);
+    this.#deps.wake(chainId);
   }
 }
 
@@ -220,6 +221,7 @@ export interface RunningEngineDeps {
     meter: EngineMeter;
   }[];
   log: EngineLog;
+  lanesElsewhere?: LanesElsewhere | undefined;
   /** Tests search smaller spans of smaller chains. */
   search?: EngineContext["search"];
   fault?: (point: FaultPoint) => Promise<void>;
@@ -227,26 +229,22 @@ export interface RunningEngineDeps {
 
 /** Providers limit the span of one log query; 2,000 blocks are accepted nearly everywhere. */
 const DEFAULT_SEARCH = { spanBlocks: 2_000n, spansPerRound: 25 };
-const QUEUE_CHANNEL = "purser_queue";
 const SETTLED_CHANNEL = "purser_settled";
-/** The word follows the work: once soon after, once more for a caller that commits late. */
-const ANNOUNCE_AFTER_MS = [15, 150];
 
 export class RunningEngine {
   readonly settlement: SettlementEngine;
   readonly chains: ReadonlyMap<number, ChainEngine>;
   readonly waiters: Waiters;
+  readonly calls: LaneCalls;
   readonly #pool: Pool;
-  readonly #log: EngineLog;
   readonly #listener: Listener;
   readonly #forcedCancelsPerDay: bigint;
-  readonly #announcing = new Set<number>();
-  readonly #timers = new Set<NodeJS.Timeout>();
+  readonly #lanesElsewhere: LanesElsewhere | undefined;
 
   constructor(deps: RunningEngineDeps) {
     this.#pool = deps.pool;
-    this.#log = deps.log;
     this.#forcedCancelsPerDay = deps.forcedCancelsPerDay;
+    this.#lanesElsewhere = deps.lanesElsewhere;
     const owner = `${hostname()}:${process.pid}:${randomUUID()}`;
     this.chains = new Map(
       deps.chains.map(({ network, rpc, heads, isVerified, meter }) => [
@@ -254,6 +252,7 @@ export class RunningEngine {
         new ChainEngine({
           signers: deps.signers,
           isVerified,
+          lanesElsewhere: deps.lanesElsewhere,
           ctx: {
             network,
             rpc,
@@ -277,6 +276,8 @@ export class RunningEngine {
         }),
       ]),
     );
+    const { pool, log, lanesElsewhere } = deps;
+    this.calls = new LaneCalls({ chains: this.chains, pool, log, lanesElsewhere });
     this.waiters = new Waiters({
       load: (ids) => settlements.findSettlements(deps.pool, ids),
       onTrouble: (error) => deps.log.warn({ err: error }, "could not look after waiting callers"),
@@ -296,12 +297,12 @@ export class RunningEngine {
       acceptSettlements,
       chains: this.chains,
       waiters: this.waiters,
-      announce: (chainId) => this.#announce(chainId),
+      wake: (chainId) => this.calls.wake(chainId),
     });
   }
 
   async start(): Promise<void> {
-    for (const [chainId, { ctx }] of this.chains)
+    for (const [chainId, { ctx }] of this.#lanesElsewhere ? [] : this.chains)
       await writeGasLimits(
         this.#pool,
         chainId,
@@ -312,30 +313,8 @@ export class RunningEngine {
   }
 
   async stop(): Promise<void> {
-    for (const timer of this.#timers) clearTimeout(timer);
+    this.calls.stop();
     await Promise.all([...this.chains.values()].map((chain) => chain.stop()));
     await this.#listener.close();
-  }
-
-  /**
-   * Wakes lane holders elsewhere. Not inside the caller's transaction: Postgres lets transactions that
-   * notify commit only one after another, which would halve the rate of spends. A lost word costs at most
-   * one fallback poll.
-   */
-  #announce(chainId: number): void {
-    const isAllHere = this.chains.get(chainId)?.lanes.every((lane) => lane.held) ?? false;
-    if (isAllHere || this.#announcing.has(chainId)) return;
-    this.#announcing.add(chainId);
-    for (const afterMs of ANNOUNCE_AFTER_MS) {
-      const timer = setTimeout(() => {
-        this.#timers.delete(timer);
-        this.#announcing.delete(chainId);
-        this.#pool
-          .query("SELECT pg_notify($1, $2)", [QUEUE_CHANNEL, String(chainId)])
-          .catch((error: unknown) => this.#log.warn({ err: error }, "could not announce work"));
-      }, afterMs);
-      timer.unref();
-      this.#timers.add(timer);
-    }
   }
 }

@@ -44,7 +44,10 @@ export default fp(
         };
       }),
       log: app.log.child({ part: "engine" }),
+      lanesElsewhere: app.siblings.lanes,
     });
+    app.siblings.onWork((chainId) => engine.calls.wake(chainId));
+    app.siblings.onExpecting((...said) => engine.calls.expect(...said));
     app.decorate("settlement", engine.settlement);
     watchLanes(app.metrics, engine);
     watchGas(app.metrics, engine);

@@ -1,0 +1,172 @@
+/**
+ * What the processes of one command say to each other, through the one that started them (server/primary.ts). Nothing
+ * of it decides about money: a word that is lost costs a moment, and the truth is in Postgres.
+ */
+import fp from "fastify-plugin";
+import type { FastifyInstance } from "fastify";
+import type { MetricObjectWithValues, MetricValue, Registry } from "prom-client";
+import type { Role } from "../core/worker-settings.ts";
+import { NotReady } from "./readiness.ts";
+
+export type Told = MetricObjectWithValues<MetricValue<string>>[];
+
+export type ToPrimary =
+  /** `here`: it hears from now on. */
+  | { say: "here" | "migrated" | "ready" | "leave" }
+  | { say: "failed"; reason: string }
+  | { say: "work"; chainId: number }
+  | { say: "expecting"; chainId: number; isExpected: boolean }
+  | { say: "scrape"; id: number }
+  | { say: "told"; id: number; metrics: Told };
+
+export type ToChild =
+  | { say: "begin"; role: Role; name: string; world?: object | undefined }
+  | { say: "lanes"; areUp: boolean }
+  | { say: "work"; chainId: number }
+  | { say: "expecting"; chainId: number; isExpected: boolean; by: string }
+  | { say: "collect"; id: number }
+  | { say: "scraped"; id: number; text: string }
+  | { say: "stop"; isAnnounced: boolean };
+
+/** Nobody hears when the other end is gone: then this process ends as well. */
+export function tellPrimary(message: ToPrimary): void {
+  if (process.connected) process.send?.(message, () => undefined);
+}
+
+/** The lanes, where another process has them. */
+export interface LanesElsewhere {
+  /** There is work for them, as soon as its transaction commits. */
+  announce(chainId: number): void;
+  /** Payments are being checked here: a batch that is not full waits for them a moment. */
+  expecting(chainId: number, isExpected: boolean): void;
+}
+
+export interface Siblings {
+  /** Undefined: they are in this process. */
+  lanes: LanesElsewhere | undefined;
+  onWork(hear: (chainId: number) => void): void;
+  onExpecting(hear: (chainId: number, isExpected: boolean, by: string) => void): void;
+  /** What all processes measure, as one. */
+  scrape(): Promise<string>;
+}
+
+declare module "fastify" {
+  interface FastifyInstance {
+    siblings: Siblings;
+  }
+}
+
+/** As often as lanes look themselves for what was announced. */
+const ANNOUNCE_EVERY_MS = 2;
+const SCRAPE_MS = 5_000;
+/** So long the lanes may be started again, before the whole counts as not ready: what is accepted meanwhile waits. */
+const LANES_AWAY_MS = 10_000;
+
+export default fp(
+  async (app) => {
+    const { role } = app.config;
+    if (role !== "accepting" && role !== "lanes") {
+      app.decorate("siblings", {
+        lanes: undefined,
+        onWork: () => undefined,
+        onExpecting: () => undefined,
+        scrape: () => app.metrics.metrics(),
+      });
+      return;
+    }
+    const hears = listen(app);
+    const scrapes = new Map<number, (text: string) => void>();
+    let lastScrape = 0;
+    // Never there yet: not ready at once.
+    let lanesGoneMs = Number.NEGATIVE_INFINITY;
+    app.decorate("siblings", {
+      lanes: role === "lanes" ? undefined : lanesElsewhere(),
+      onWork: (hear) => hears("work", ({ chainId }) => hear(chainId)),
+      onExpecting: (hear) =>
+        hears("expecting", ({ chainId, isExpected, by }) => hear(chainId, isExpected, by)),
+      async scrape() {
+        const id = (lastScrape += 1);
+        const text = new Promise<string>((resolve, reject) => {
+          scrapes.set(id, resolve);
+          setTimeout(() => reject(new Error("the metrics were not gathered")), SCRAPE_MS).unref();
+        });
+        tellPrimary({ say: "scrape", id });
+        return text.finally(() => scrapes.delete(id));
+      },
+    });
+    hears("scraped", ({ id, text }) => scrapes.get(id)?.(text));
+    hears("collect", ({ id }) => {
+      void tellable(app.metrics, role)
+        .then((metrics) => tellPrimary({ say: "told", id, metrics }))
+        .catch((error: unknown) => app.log.warn({ err: error }, "metrics could not be read"));
+    });
+    if (role === "lanes") return;
+    hears("lanes", ({ areUp }) => {
+      lanesGoneMs = areUp ? Number.POSITIVE_INFINITY : performance.now();
+    });
+    app.readiness.add("lanes", async () => {
+      if (performance.now() - lanesGoneMs > LANES_AWAY_MS)
+        throw new NotReady("the process that has the lanes is not there");
+      return "in a process of their own";
+    });
+  },
+  { name: "siblings" },
+);
+
+function lanesElsewhere(): LanesElsewhere {
+  const announcedAtMs = new Map<number, number>();
+  return {
+    announce(chainId) {
+      const now = performance.now();
+      if (now - (announcedAtMs.get(chainId) ?? -ANNOUNCE_EVERY_MS) < ANNOUNCE_EVERY_MS) return;
+      announcedAtMs.set(chainId, now);
+      tellPrimary({ say: "work", chainId });
+    },
+    expecting: (chainId, isExpected) => tellPrimary({ say: "expecting", chainId, isExpected }),
+  };
+}
+
+/** Hears until the app is closed. */
+function listen(app: FastifyInstance) {
+  return <S extends ToChild["say"]>(
+    say: S,
+    hear: (message: Extract<ToChild, { say: S }>) => void,
+  ): void => {
+    const onMessage = (message: ToChild): void => {
+      if (message.say === say) hear(message as Extract<ToChild, { say: S }>);
+    };
+    process.on("message", onMessage);
+    app.addHook("onClose", async () => void process.off("message", onMessage));
+  };
+}
+
+/** Gauges of ours that each process has for itself. The others say what the database or the lanes say: one tells them. */
+const OF_EACH = new Set([
+  "purser_build_info",
+  "purser_database_pool_size",
+  "purser_database_connections",
+  "purser_head_block",
+  "purser_head_age_seconds",
+]);
+/** Where a sum would mean nothing: the worst, or the latest, of all. */
+const MOST =
+  /^(purser_build_info|purser_head_\w+|nodejs_eventloop_lag_\w+|process_start_time_seconds)$/;
+
+async function tellable(registry: Registry, role: Role): Promise<Told> {
+  const metrics = registry
+    .getMetricsAsArray()
+    .filter(
+      ({ name, type }) =>
+        role === "lanes" ||
+        String(type) !== "gauge" ||
+        !name.startsWith("purser_") ||
+        OF_EACH.has(name),
+    );
+  const told: Told = [];
+  // One after the other, in their order: some set what those after them say.
+  for (const metric of metrics) {
+    const read = await (metric as unknown as { get(): Promise<Told[number]> }).get();
+    told.push(MOST.test(read.name) ? { ...read, aggregator: "max" } : read);
+  }
+  return told;
+}
