@@ -1,8 +1,9 @@
-// Compiles the server once, into server/dist: a start then loads a few files instead of compiling some hundreds.
+// Compiles the server once, into server/dist: a start then loads one file instead of compiling some hundreds.
 // Plain JavaScript: `npm start` runs it on a fresh clone, the container's build runs it once.
-import { readFile, rm } from "node:fs/promises";
-import { dirname, join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
+import { execFileSync } from "node:child_process";
+import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { basename, dirname, join, relative } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import * as esbuild from "esbuild";
 
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -19,8 +20,13 @@ const FILES_OF_THEIR_OWN = [
   "@foundry-rs/*",
 ];
 
-// Code from packages that asks for `require` or its own folder; and where this checkout is.
-const PRELUDE = `
+// The server is one script, run by compiled.mjs, and told where it was compiled into.
+const SERVER = `(function (exports, require, module, __filename, __dirname) {
+const compiledInto = require("node:url").pathToFileURL(__filename).href;
+const checkout = new URL("../../", compiledInto);
+`;
+// The tools are modules. Code from packages asks for `require` or its own folder there too.
+const TOOL = `
 import { createRequire as requireMaker } from "node:module";
 import { dirname as folderOf } from "node:path";
 import { fileURLToPath as pathOf } from "node:url";
@@ -58,27 +64,90 @@ const places = {
       const text = await readFile(path, "utf8");
       return { loader: "ts", contents: text.replaceAll(/import\.meta\.url(?! ===)/g, own) };
     });
-    build.onLoad({ filter: /node_modules.*\.[cm]?js$/ }, async ({ path }) => ({
-      loader: "js",
-      contents: (await readFile(path, "utf8")) + NO_MAP,
-    }));
+    // As bytes in a file, not as text that stays in memory, twice.
+    build.onLoad({ filter: /\.wasm-base64\.m?js$/ }, async ({ path }) => {
+      const { wasm } = await import(pathToFileURL(path).href);
+      const name = basename(path).replace(/\.wasm-base64\.m?js$/, ".wasm");
+      await mkdir(OUT, { recursive: true });
+      await writeFile(join(OUT, name), Buffer.from(wasm, "base64"));
+      const contents = `import { readFileSync } from "node:fs";
+        export const wasm = readFileSync(new URL("server/dist/${name}", checkout), "base64");`;
+      return { loader: "js", contents };
+    });
+    build.onLoad({ filter: /node_modules.*\.[cm]?js$/ }, async ({ path }) => {
+      const text = await readFile(path, "utf8");
+      const isPatched = /@prisma\/client\/runtime\/client\.m?js$/.test(path);
+      return { loader: "js", contents: (isPatched ? unfoldedWhenAsked(text) : text) + NO_MAP };
+    });
   },
 };
 
-await rm(OUT, { recursive: true, force: true });
-await esbuild.build({
-  entryPoints: { main: join(ROOT, "server", "main.ts"), ...(await tools()) },
+/** `let i=this.#i(),o={};for(...){...}r.push({edges:o})` */
+const UNFOLDS =
+  /(let \w+=this\.#\w+\(\),(\w+)=\{\};for\([^)]*\)\{[^{}]*\{[^{}]*\}[^{}]*\})(\w+)\.push\(\{edges:\2\}\)/g;
+const POSITION = /getUint8\((this\.#\w+)\+\+\)/;
+
+/**
+ * Prisma unfolds what may be a parameter in every possible query at its start: 14 MB of objects, of which a process
+ * ever asks for a few. Here each is unfolded when it is asked for, by the same code from the same bytes.
+ * @param {string} text
+ */
+function unfoldedWhenAsked(text) {
+  const [, position] = POSITION.exec(text) ?? [];
+  const parts = [...text.matchAll(UNFOLDS)];
+  if (position === undefined || parts.length !== 2)
+    throw new Error("Prisma's runtime is another one than build.mjs knows: see unfoldedWhenAsked");
+  return text.replaceAll(
+    UNFOLDS,
+    (_all, unfold, edges, nodes) =>
+      `const at=${position},unfold=()=>{${unfold}return ${edges}};unfold();let kept;` +
+      `const asked=()=>{const after=${position};${position}=at;kept=unfold();${position}=after;return kept};` +
+      `${nodes}.push({get edges(){return kept??asked()}})`,
+  );
+}
+
+/** @type {import("esbuild").BuildOptions} */
+const COMMON = {
   outdir: OUT,
   bundle: true,
-  splitting: true,
   platform: "node",
-  format: "esm",
   target: "node20",
   sourcemap: true,
   sourcesContent: false,
   legalComments: "none",
   logLevel: "error",
   external: FILES_OF_THEIR_OWN,
-  banner: { js: PRELUDE },
   plugins: [places],
+  // The text of what runs stays in memory. Names stay: errors and profiles are told by them.
+  minifyWhitespace: true,
+  minifySyntax: true,
+  lineLimit: 200,
+};
+
+await rm(OUT, { recursive: true, force: true });
+await esbuild.build({
+  ...COMMON,
+  stdin: {
+    contents: `export { main } from "./main.ts"; export const loadAll = () => import("./app.ts");`,
+    resolveDir: join(ROOT, "server"),
+  },
+  entryNames: "server",
+  outExtension: { ".js": ".cjs" },
+  format: "cjs",
+  define: { "import.meta.url": "compiledInto" },
+  // What V8 kept forgets how a script imports: `require` does, for what is Node's own.
+  supported: { "dynamic-import": false },
+  banner: { js: SERVER },
+  footer: { js: "})" },
 });
+await esbuild.build({
+  ...COMMON,
+  entryPoints: await tools(),
+  splitting: true,
+  format: "esm",
+  banner: { js: TOOL },
+});
+await copyFile(join(ROOT, "server", "compiled.mjs"), join(OUT, "main.js"));
+const main = pathToFileURL(join(OUT, "main.js")).href;
+const keep = `import(${JSON.stringify(main)}).then(({ keep }) => keep()).then(() => process.exit())`;
+execFileSync(process.execPath, ["-e", keep], { stdio: ["ignore", "ignore", "inherit"] });
