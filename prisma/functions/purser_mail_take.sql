@@ -1,18 +1,33 @@
--- Takes what waits for an owner's mail and answers what the mail will say: how often each thing happened to each agent,
--- with the sum of the money, and the newest of what is more than a payment made. What comes meanwhile waits for the next.
-CREATE FUNCTION purser_mail_take(p_owner_id TEXT, p_urgent BOOLEAN, p_items INTEGER) RETURNS JSONB LANGUAGE sql AS $$
-  WITH taken AS (
-    DELETE FROM mail_waiting w WHERE w.owner_id = p_owner_id AND (w.urgent OR NOT p_urgent)
+-- Takes what waits for an owner's mail, the oldest p_most of it, and answers what the mail will say: how often each thing
+-- happened to each agent, with the sum of the money, and the newest of what is more than a payment made. What is rare must
+-- not drown in payments: of the groups those of payments are left out first, and how many were is told. What comes
+-- meanwhile, and what is more, waits for the next. However much waits, it looks at ten times p_most.
+CREATE FUNCTION purser_mail_take(p_owner_id TEXT, p_urgent BOOLEAN, p_items INTEGER, p_most INTEGER)
+RETURNS JSONB LANGUAGE sql AS $$
+  WITH due AS MATERIALIZED (
+    (SELECT u.notification_id FROM mail_waiting u
+      WHERE p_urgent AND u.owner_id = p_owner_id AND u.urgent ORDER BY u.created_at LIMIT p_most)
+    UNION ALL
+    (SELECT d.notification_id FROM (
+       SELECT w.notification_id, w.created_at FROM mail_waiting w
+        WHERE NOT p_urgent AND w.owner_id = p_owner_id LIMIT p_most::bigint * 10) AS d
+      ORDER BY d.created_at LIMIT p_most)),
+  taken AS (
+    DELETE FROM mail_waiting w USING due d WHERE w.owner_id = p_owner_id AND w.notification_id = d.notification_id
     RETURNING w.notification_id),
   told AS (
     SELECT n.id, n.type, n.agent_id, a.name AS agent_name, n.subject_id, n.data, n.created_at
       FROM taken t
       JOIN notifications n ON n.owner_id = p_owner_id AND n.id = t.notification_id
       LEFT JOIN agents a ON a.id = n.agent_id AND a.owner_id = p_owner_id),
-  groups AS (
+  all_groups AS (
     SELECT type, agent_id, agent_name, count(*) AS times,
-           sum((data ->> 'amount')::numeric) FILTER (WHERE data ->> 'amount' ~ '^[0-9]+(\.[0-9]+)?$') AS amount
-      FROM told GROUP BY type, agent_id, agent_name ORDER BY count(*) DESC, type LIMIT 100),
+           sum((data ->> 'amount')::numeric) FILTER (WHERE data ->> 'amount' ~ '^[0-9]+(\.[0-9]+)?$') AS amount,
+           row_number() OVER (ORDER BY
+             CASE WHEN type IN ('payment.settled', 'settlement.settled', 'agent.funded') THEN 2
+                  WHEN type ~ '^(payment|settlement)\.' THEN 1 ELSE 0 END,
+             count(*) DESC, type, agent_id) AS place
+      FROM told GROUP BY type, agent_id, agent_name),
   items AS (
     SELECT * FROM told WHERE p_urgent OR type NOT IN ('payment.settled', 'settlement.settled')
      ORDER BY created_at DESC, id DESC LIMIT p_items)
@@ -20,8 +35,13 @@ CREATE FUNCTION purser_mail_take(p_owner_id TEXT, p_urgent BOOLEAN, p_items INTE
     'count', (SELECT count(*) FROM told),
     'from', (SELECT min(created_at) FROM told),
     'to', (SELECT max(created_at) FROM told),
+    -- As of the statement's beginning: what was taken is in it still.
+    'isMore', (SELECT count(*) FROM due) = p_most AND EXISTS (
+      SELECT 1 FROM mail_waiting w WHERE w.owner_id = p_owner_id AND (w.urgent OR NOT p_urgent) OFFSET p_most),
     'groups', coalesce((SELECT jsonb_agg(jsonb_build_object('type', type, 'agentId', agent_id, 'agentName', agent_name,
-      'count', times, 'amount', trim_scale(amount)::text)) FROM groups), '[]'),
+      'count', times, 'amount', trim_scale(amount)::text) ORDER BY place) FROM all_groups WHERE place <= 100), '[]'),
+    'leftOut', (SELECT jsonb_build_object('groups', count(*), 'count', coalesce(sum(times), 0))
+                  FROM all_groups WHERE place > 100),
     'items', coalesce((SELECT jsonb_agg(jsonb_build_object('id', id, 'type', type, 'agentId', agent_id, 'agentName',
       agent_name, 'subjectId', subject_id, 'data', data, 'createdAt', created_at) ORDER BY created_at DESC, id DESC)
       FROM items), '[]'));

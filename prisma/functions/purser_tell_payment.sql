@@ -1,5 +1,6 @@
 -- What an agent's payment has to tell its owner: refused, settled, paid and not delivered, and what came in. A
--- reservation, and what became of it in between, is not worth telling; what was not paid was not to be delivered.
+-- reservation, and what became of it in between, is not worth telling; what was not paid was not to be delivered. What had
+-- been told as paid, or as come in, and will never be, is told as `payment.failed`.
 CREATE FUNCTION purser_tell_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_owner_id TEXT;
@@ -20,8 +21,14 @@ BEGIN
         'agentId', NEW.agent_id, 'percent', 100, 'limit', purser_usdc(v_limit), 'spent', purser_usdc(v_sum),
         'window', '24h'));
     END IF;
+  ELSIF NEW.denial_code IN ('weekly_limit_exceeded', 'monthly_limit_exceeded') THEN
+    PERFORM purser_tell_window_of(w, TRUE) FROM spending_windows w
+      WHERE w.agent_id = NEW.agent_id AND w.payee = ''
+        AND w.hours = CASE NEW.denial_code WHEN 'weekly_limit_exceeded' THEN 168 ELSE 720 END;
   END IF;
-  IF NOT purser_listens(v_owner_id) THEN
+  IF NOT purser_listens(v_owner_id)
+     OR (NEW.status = 'voided' AND NEW.kind <> 'incoming'
+         AND NOT EXISTS (SELECT 1 FROM settlements s WHERE s.id = NEW.id AND purser_taken_back(s))) THEN
     RETURN NULL;
   END IF;
   v_data := jsonb_strip_nulls(jsonb_build_object(
@@ -29,13 +36,14 @@ BEGIN
     'network', 'eip155:' || NEW.chain_id, 'asset', NEW.asset, 'amount', purser_usdc(NEW.amount),
     CASE WHEN NEW.kind = 'incoming' THEN 'from' ELSE 'payee' END, NEW.counterparty,
     'txHash', NEW.tx_hash, 'denialCode', NEW.denial_code, 'listingId', NEW.listing_id,
-    'upstreamStatus', NEW.upstream_status,
-    'corrected', CASE WHEN EXISTS (SELECT 1 FROM settlements s WHERE s.id = NEW.id AND s.corrected_at IS NOT NULL)
+    'upstreamStatus', NEW.upstream_status, 'failureCode', NEW.failure_code,
+    'corrected', CASE WHEN NEW.status = 'voided' OR EXISTS (SELECT 1 FROM settlements s WHERE s.id = NEW.id AND s.corrected_at IS NOT NULL)
                       THEN TRUE END,
     'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(
       'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}')));
   IF TG_OP = 'INSERT' OR OLD.status <> NEW.status THEN
-    v_type := CASE WHEN NEW.status = 'blocked' THEN 'payment.blocked' WHEN NEW.kind = 'incoming' THEN 'agent.funded'
+    v_type := CASE WHEN NEW.status = 'blocked' THEN 'payment.blocked' WHEN NEW.status = 'voided' THEN 'payment.failed'
+                   WHEN NEW.kind = 'incoming' THEN 'agent.funded'
                    WHEN NEW.kind = 'withdrawal' THEN 'withdrawal.settled' ELSE 'payment.settled' END;
     PERFORM purser_notify(v_owner_id, v_type, NEW.agent_id, NEW.id, v_data);
   END IF;
@@ -50,4 +58,7 @@ CREATE TRIGGER payments_told_new AFTER INSERT ON payments FOR EACH ROW
 CREATE TRIGGER payments_told AFTER UPDATE OF status, delivered ON payments FOR EACH ROW
   WHEN (NEW.status = 'settled'
         AND (OLD.status <> 'settled' OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE)))
+  EXECUTE FUNCTION purser_tell_payment();
+CREATE TRIGGER payments_told_back AFTER UPDATE OF status ON payments FOR EACH ROW
+  WHEN (NEW.status = 'voided' AND (OLD.status = 'settled' OR (OLD.status <> 'voided' AND NEW.kind <> 'incoming')))
   EXECUTE FUNCTION purser_tell_payment();

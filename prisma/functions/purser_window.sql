@@ -12,7 +12,8 @@ BEGIN
    WHERE w.agent_id = p_agent_id AND w.payee = p_payee AND w.hours = p_hours;
   IF NOT FOUND OR v_window.to_at <= v_edge THEN
     SELECT * INTO v_come FROM purser_counted_sum(p_agent_id, p_payee, v_edge, p_at);
-    RETURN ROW(p_agent_id, p_payee, p_hours, v_edge, p_at, v_come.amount, v_come.payments)::spending_windows;
+    RETURN ROW(p_agent_id, p_payee, p_hours, v_edge, p_at, v_come.amount, v_come.payments,
+      0, '-infinity')::spending_windows;
   END IF;
   SELECT * INTO v_gone FROM purser_counted_sum(p_agent_id, p_payee, v_window.after_at, v_edge);
   SELECT * INTO v_come FROM purser_counted_sum(p_agent_id, p_payee, v_window.to_at, p_at);

@@ -12,6 +12,7 @@ export const URGENT_TYPES = NOTIFICATION_TYPES.filter(
 /** Without a choice of the owner's: what asks for a decision, or what a thief would do. */
 export const URGENT_BY_DEFAULT: readonly (typeof NOTIFICATION_TYPES)[number][] = [
   "approval.requested",
+  "payment.failed",
   "agent.limit_reached",
   "agent.low_balance",
   "policy.changed",

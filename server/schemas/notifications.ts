@@ -5,6 +5,7 @@ import { Described, Id, Nullable, OneOf, Page, pageQuery, Strict, Timestamp } fr
 /** What can be told; more may come. */
 export const NOTIFICATION_TYPES = [
   "payment.settled",
+  "payment.failed",
   "payment.blocked",
   "payment.undelivered",
   "approval.requested",

@@ -2,10 +2,17 @@
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { Client } from "pg";
+import type { Address } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { RestoreHold } from "../../server/plugins/books/hold.ts";
+import { beginHold, liftHold, readHold } from "../../server/plugins/books/hold-store.ts";
+import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { signIn } from "../helpers/owner.ts";
 import { testDatabase, type TestDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+import { startReplica, type Replica } from "../spending/replica.helper.ts";
 import {
   alarms,
   booksBalance,
@@ -153,6 +160,129 @@ t.test("a restored older database learns from the chain what it has forgotten", 
   await readBooks(now);
   await booksBalance(t, now);
 });
+
+t.test("a hold is a row: every replica's, whenever it starts, and whoever began it", async (t) => {
+  const chain = await testChain(t);
+  const before = await testDatabase(t);
+  const ctx = await bookWorld(t, { chain, database: before, dailyLimit: "10" });
+  t.equal((await spend(ctx, "1")).statusCode, 200);
+  await readBooks(ctx);
+  await ctx.app.close();
+  const backup = await copyOf(t, before);
+  const later = await testApp(t, { chain, database: before });
+  t.equal((await spend({ ...ctx, ...later }, "7")).statusCode, 200);
+  await later.app.close();
+
+  const { pool } = backup;
+  // Nobody reads, for as long as the test says.
+  const stopReading = () =>
+    pool.query("UPDATE ledger_cursors SET lease_owner = 'x', lease_until = now() + interval '1 h'");
+  await stopReading();
+  const first = { ...ctx, ...(await testApp(t, { chain, database: backup })) };
+  hurry(first.app);
+  t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
+  const payer = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(payer.address, usdc);
+  const payment = await signedPayment({ chain, payer, payTo: ctx.payee });
+  t.match(await post(first.app, "settle", payment), { success: true }, "which hides the sign");
+
+  const ask = async ({ url }: Replica): Promise<unknown> => {
+    const answer = await fetch(`${url}/api/agents/spend`, {
+      method: "POST",
+      headers: ctx.agent.headers,
+      body: JSON.stringify({ recipient: ctx.payee, amount: "4" }),
+    });
+    return ((await answer.json()) as { code: string }).code;
+  };
+  const killed = await startReplica(t, first);
+  t.equal(await ask(killed), "chain_unavailable", "one that starts during it holds");
+  killed.child.kill("SIGKILL");
+  await killed.ended;
+  const second = await startReplica(t, first);
+  t.equal(await ask(second), "chain_unavailable", "and so does one that starts again");
+  t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
+
+  await pool.query("UPDATE ledger_cursors SET lease_until = now()");
+  await until(async () => (await ask(second)) !== "chain_unavailable", 20_000);
+  t.equal(await ask(second), "daily_limit_exceeded", "the seven count");
+  t.match((await spend(first, "4")).json(), { code: "daily_limit_exceeded" }, "lifted for all");
+  t.equal((await spend(first, "1")).statusCode, 200);
+  second.child.kill("SIGTERM");
+  await second.ended;
+  const { rows } = await pool.query("SELECT hold_until_block FROM ledger_cursors");
+  t.same(rows, [{ hold_until_block: null }], "and what was held for is not held for again");
+
+  // Nobody looked in time: the engine's transaction says it.
+  await readBooks(first);
+  await stopReading();
+  await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce + 2");
+  await chain.testClient.mine({ blocks: 1 });
+  await readBooks(first);
+  t.match((await spend(first, "1")).json(), { code: "chain_unavailable" }, "seen by its next pass");
+  await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce - 2");
+  await pool.query("UPDATE ledger_cursors SET lease_until = now()");
+  await readBooks(first);
+  t.equal((await spend(first, "1")).statusCode, 200);
+
+  // Who looked before a newer hold does not lift that one.
+  const key = { chainId: chain.chainId, asset: chain.usdc.toLowerCase() as Address };
+  const { prisma } = first.app;
+  await beginHold(prisma, key, 10n ** 6n, []);
+  const old = (await readHold(prisma, key))?.generation ?? 0n;
+  await beginHold(prisma, key, 2n * 10n ** 6n, []);
+  await pool.query("UPDATE ledger_cursors SET next_block = 1500000");
+  t.notOk(await liftHold(prisma, key, old), "not read so far");
+  await pool.query("UPDATE ledger_cursors SET next_block = 2000001");
+  t.notOk(await liftHold(prisma, key, old), "another one");
+  t.ok(await liftHold(prisma, key, old + 1n));
+});
+
+t.test(
+  "a look that fails is tried again; one that a promotion overtakes says nothing",
+  async (t) => {
+    let promote = (): void => undefined;
+    let isSilent = true;
+    let used = 5n;
+    let row = { untilBlock: null as bigint | null, generation: 0n, nextBlock: 8n };
+    let asked = 0;
+    let during = (): void => undefined;
+    const hold = new RestoreHold({
+      onPromotion: (again) => (promote = again),
+      lanes: async () => [{ address: "0x", nextNonce: 5n, lookedNonce: 0n }],
+      usedOnChain: async () => {
+        asked += 1;
+        if (isSilent) throw new Error("silent");
+        const seen = used;
+        during();
+        return seen;
+      },
+      head: async () => 10n,
+      read: async () => row,
+      begin: async (untilBlock) => void (row = { ...row, untilBlock, generation: 1n }),
+      place: async () => undefined,
+      lift: async () => true,
+      log: { warn: () => undefined },
+    });
+    await t.rejects(hold.assertOver(), { code: "chain_unavailable" });
+    isSilent = false;
+    await hold.assertOver();
+    const before = asked;
+    await hold.assertOver();
+    t.equal(asked, before, "which costs nothing from then on");
+    isSilent = true;
+    promote();
+    await t.rejects(hold.assertOver(), { code: "chain_unavailable" });
+    isSilent = false;
+    // The look that is under way saw the database as it was.
+    during = () => {
+      during = () => undefined;
+      used = 6n;
+      promote();
+    };
+    await t.rejects(hold.assertOver(), { code: "chain_unavailable" });
+    t.equal(row.untilBlock, 10n, "it is held after all");
+  },
+);
 
 t.test("rows that were lost come back, however they were lost", async (t) => {
   const ctx = await bookWorld(t, { dailyLimit: "5" });

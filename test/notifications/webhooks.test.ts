@@ -8,7 +8,12 @@ import t, { type Test } from "tap";
 import { forgetOldRows } from "../../server/infra/retention.ts";
 import { Deliveries, LANES } from "../../server/plugins/notifications/deliveries.ts";
 import { freePort } from "../../server/local/free-port.ts";
-import { sweep, type Claimed } from "../../server/plugins/notifications/deliveries-store.ts";
+import {
+  finishAttempt,
+  sweep,
+  sweepDeleted,
+  type Claimed,
+} from "../../server/plugins/notifications/deliveries-store.ts";
 import { delayAfter } from "../../server/plugins/notifications/message.ts";
 import { Outbound } from "../../server/infra/outbound/outbound.ts";
 import { testApp } from "../helpers/app.ts";
@@ -522,11 +527,108 @@ t.test("a flood of one owner leaves the next owner's place", async (t) => {
   t.ok(Date.now() - startedAt < 2_500, `after ${Date.now() - startedAt} ms`);
   t.ok(target.at(slowAt).length < 250, "and long before the flood was over");
   await flood.ask("DELETE", `/api/webhooks/${flooded.id}`);
-  const { rows } = await pool.query(
-    "SELECT count(*)::int AS count FROM webhook_deliveries WHERE webhook_id = $1",
-    [flooded.id],
+});
+
+t.test(
+  "a webhook with very many deliveries is gone at once, and they follow some at a time",
+  async (t) => {
+    const me = await owned();
+    const at = path();
+    const hook = await me.webhook(`${target.origin}${at}`);
+    await pool.query(
+      `INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type)
+     SELECT owner_id, 'dlv_' || left(md5(n::text || id) || md5(id), 26), id, 'ntf_' || n, 'payment.settled'
+       FROM webhooks, generate_series(1, 1200) n WHERE id = $1`,
+      [hook.id],
+    );
+    await pool.query(`
+    CREATE FUNCTION not_too_many() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN
+      IF (SELECT count(*) FROM gone) > 500 THEN RAISE EXCEPTION 'too many in one statement'; END IF;
+      RETURN NULL;
+    END; $$;
+    CREATE TRIGGER not_too_many AFTER DELETE ON webhook_deliveries REFERENCING OLD TABLE AS gone
+      FOR EACH STATEMENT EXECUTE FUNCTION not_too_many();`);
+    t.teardown(() => pool.query("DROP FUNCTION not_too_many CASCADE"));
+    t.equal((await me.ask("DELETE", `/api/webhooks/${hook.id}`)).statusCode, 200);
+    t.same(await me.status(hook.id), {}, "not listed");
+    for (const [method, url] of [
+      ["GET", `/api/webhooks/${hook.id}/deliveries`],
+      ["PATCH", `/api/webhooks/${hook.id}`],
+      ["POST", `/api/webhooks/${hook.id}/test`],
+      ["DELETE", `/api/webhooks/${hook.id}`],
+    ] as const)
+      t.equal(
+        (await me.ask(method, url, method === "PATCH" ? { status: "active" } : undefined))
+          .statusCode,
+        404,
+        url,
+      );
+    await signIn(ctx, me.owner.account);
+    const heard = target.at(at).length;
+    const left = async () => {
+      const { rows } = await pool.query(
+        `SELECT (SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1) AS deliveries,
+              (SELECT count(*)::int FROM webhooks WHERE id = $1) AS webhooks`,
+        [hook.id],
+      );
+      return rows[0];
+    };
+    await sweepDeleted(pool, performance.now());
+    t.equal((await left()).webhooks, 1, "a run that has no time left goes on the next time");
+    await sweepDeleted(pool);
+    t.same(await left(), { deliveries: 0, webhooks: 0 });
+    t.ok(target.at(at).length - heard < 20, "and nothing of it is told any more");
+  },
+);
+
+t.test("two attempts that fail at once, and either ends the webhook", async (t) => {
+  const me = await owned();
+  const at = path();
+  const hook = await me.webhook(`${target.origin}${at}`, ["webhook.test"]);
+  await pool.query(
+    `UPDATE webhooks SET failures = 20, failing_since = now() - interval '2 days', retry_at = 'infinity' WHERE id = $1`,
+    [hook.id],
   );
-  t.equal(rows[0].count, 0, "a deleted webhook takes with it what waits");
+  await me.test(hook.id);
+  await me.test(hook.id);
+  const { rows: claimed } = await pool.query<Claimed>(
+    `SELECT d.owner_id AS "ownerId", d.id AS "deliveryId", w.id AS "webhookId", d.claims, 1 AS attempts, w.url
+       FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook_id WHERE w.id = $1`,
+    [hook.id],
+  );
+  t.equal(claimed.length, 2);
+  // Both are under way before either has the webhook's row.
+  const client = await pool.connect();
+  t.teardown(() => client.release());
+  await client.query("BEGIN");
+  await client.query("SELECT 1 FROM webhooks WHERE id = $1 FOR UPDATE", [hook.id]);
+  const failed = { kind: "failed", status: 500, error: "no", isGone: false } as const;
+  const ends = Promise.all(claimed.map((one) => finishAttempt(pool, one, failed)));
+  await until(async () => {
+    const { rows } = await pool.query(
+      "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%webhooks%'",
+    );
+    return rows.length === 2;
+  });
+  await client.query("COMMIT");
+  await t.resolves(ends, "without a deadlock");
+  t.equal((await me.status(hook.id))["status"], "disabled");
+});
+
+t.test("a drain holds one worker of its queue, however often it is asked for", async (t) => {
+  const me = await owned();
+  const at = path();
+  other.answer(at, () => undefined);
+  const hook = await me.webhook(`${other.origin}${at}`, ["webhook.test"]);
+  await me.test(hook.id);
+  await until(() => other.at(at).length === 1, 20_000);
+  for (let count = 0; count < 4; count += 1)
+    await app.jobs.enqueue("deliver-webhooks", {}, { jobKey: `again-${count}` });
+  const again = async () =>
+    (await pool.query("SELECT 1 FROM graphile_worker.jobs WHERE key LIKE 'again-%'")).rows.length;
+  await until(async () => (await again()) === 0, 8_000);
+  t.match((await me.deliveries(hook.id))[0], { status: "waiting" }, "while the first still hangs");
+  await me.ask("DELETE", `/api/webhooks/${hook.id}`);
 });
 
 t.test("a webhook that is deleted while a fact is written fails no fact", async (t) => {

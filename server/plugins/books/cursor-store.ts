@@ -22,7 +22,7 @@ export interface Cursor {
   readBefore: bigint | null;
 }
 
-const idOf = ({ chainId, asset }: CursorKey) => ({ chainId: BigInt(chainId), asset });
+export const idOf = ({ chainId, asset }: CursorKey) => ({ chainId: BigInt(chainId), asset });
 
 /** The cursor, if this process may read for a while; undefined while another one does. */
 export async function leaseCursor(

@@ -2,69 +2,123 @@
  * After a restore, or a failover to a standby that was behind, the window lacks what was paid since. A relayer whose nonce on chain is beyond
  * what this database ever gave out is the sign of it: agents pay nothing until the books have read up to the
  * block of that moment. In ordinary life the sign is never there: a nonce is stored before it is used.
+ *
+ * The hold is a row, so it is every replica's, those that start meanwhile included. Whoever sees the sign writes it; the
+ * engine's first transaction, which would hide the sign, writes it as well (purser_hold_begin).
  */
 import { ApiError } from "../../errors.ts";
+
+export interface LaneSign {
+  address: string;
+  nextNonce: bigint;
+  /** Used on the chain, and held for already. */
+  lookedNonce: bigint;
+}
+
+export interface HoldRow {
+  untilBlock: bigint | null;
+  generation: bigint;
+  /** The block the books read next. */
+  nextBlock: bigint;
+}
+
+/** That there is a hold is known, and not yet up to which block. */
+export const SOME_BLOCK = 2n ** 63n - 1n;
 
 export interface HoldDeps {
   /** What the database knows may have become less: a standby that was behind. */
   onPromotion(again: () => void): void;
-  /** The lanes' next nonces as this database has them. */
-  lanes(): Promise<{ address: string; nextNonce: bigint }[]>;
+  /** The lanes' nonces as this database has them. */
+  lanes(): Promise<LaneSign[]>;
   usedOnChain(address: string): Promise<bigint>;
   head(): Promise<bigint>;
-  /** The block the books read next. */
-  nextBlock(): Promise<bigint | undefined>;
+  read(): Promise<HoldRow | undefined>;
+  /** For what these addresses have used. */
+  begin(untilBlock: bigint, used: readonly { address: string; used: bigint }[]): Promise<void>;
+  /** The next two only in the generation that was read. */
+  place(generation: bigint, untilBlock: bigint): Promise<void>;
+  /** And only when the books have read past it. */
+  lift(generation: bigint): Promise<boolean>;
   log: { warn(fields: object, message: string): void };
 }
 
 export class RestoreHold {
   readonly #deps: HoldDeps;
   #looking: Promise<void> | undefined;
-  /** Undefined before the first look; null when there is nothing to wait for. */
-  #untilBlock: bigint | null | undefined;
+  /** Grows with each promotion: a look that began before one says nothing. */
+  #era = 0;
+  /** The era in which the lanes were compared with the chain. */
+  #compared = -1;
+  #isOver = false;
 
   constructor(deps: HoldDeps) {
     this.#deps = deps;
     deps.onPromotion(() => {
-      this.#untilBlock = undefined;
-      // Now, before a transaction of the engine's hides the sign.
-      this.assertOver().catch(() => undefined);
+      this.#era += 1;
+      this.#isOver = false;
+      // Now, before a transaction of the engine's hides the sign. What fails is tried again by the next payment or pass.
+      this.look().catch(() => undefined);
     });
   }
 
   /** Throws `chain_unavailable` while limits may lack payments. Costs nothing once they cannot. */
   async assertOver(): Promise<void> {
-    if (this.#untilBlock === null) return;
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = undefined;
-    });
-    await this.#looking.catch((cause: unknown) => {
+    if (this.#isOver) return;
+    await this.look().catch((cause: unknown) => {
       throw new ApiError("chain_unavailable", { cause });
     });
-    if (this.#untilBlock !== null)
+    if (!this.#isOver)
       throw new ApiError("chain_unavailable", {
         detail:
           "This database is older than the chain. Agents pay again when the ledger has caught up; nothing was signed.",
       });
   }
 
-  async #look(): Promise<void> {
-    if (this.#untilBlock === undefined) this.#untilBlock = await this.#firstLook();
-    if (this.#untilBlock === null) return;
-    const next = await this.#deps.nextBlock();
-    if (next !== undefined && next > this.#untilBlock) this.#untilBlock = null;
+  /** With each pass of the books: another replica may have seen the sign, or lifted the hold. */
+  async look(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
   }
 
-  async #firstLook(): Promise<bigint | null> {
-    for (const { address, nextNonce } of await this.#deps.lanes()) {
+  async #look(): Promise<void> {
+    for (;;) {
+      const era = this.#era;
+      if (this.#compared !== era) await this.#compare();
+      const isOver = await this.#readIsOver();
+      if (era !== this.#era) continue;
+      this.#compared = era;
+      this.#isOver = isOver;
+      return;
+    }
+  }
+
+  async #compare(): Promise<void> {
+    const beyond: { address: string; used: bigint }[] = [];
+    for (const { address, nextNonce, lookedNonce } of await this.#deps.lanes()) {
       const used = await this.#deps.usedOnChain(address);
-      if (used <= nextNonce) continue;
+      if (used <= nextNonce || used <= lookedNonce) continue;
+      beyond.push({ address, used });
       this.#deps.log.warn(
         { lane: address, used: String(used), known: String(nextNonce) },
         "the chain knows transactions of the relayer that this database does not: agents wait for the books",
       );
-      return this.#deps.head();
     }
-    return null;
+    if (beyond.length > 0) await this.#deps.begin(await this.#deps.head(), beyond);
+  }
+
+  async #readIsOver(): Promise<boolean> {
+    const row = await this.#deps.read();
+    if (!row || row.untilBlock === null) return true;
+    if (row.untilBlock === SOME_BLOCK) {
+      await this.#deps.place(row.generation, await this.#deps.head());
+      return false;
+    }
+    if (row.nextBlock <= row.untilBlock) return false;
+    if (await this.#deps.lift(row.generation)) return true;
+    // Another replica was faster, or there is a newer one.
+    const now = await this.#deps.read();
+    return !now || now.untilBlock === null;
   }
 }

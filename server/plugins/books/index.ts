@@ -29,6 +29,7 @@ import { RestoreHold } from "./hold.ts";
 import { readLanes } from "./lanes.ts";
 import { BookReader } from "./reader.ts";
 import * as cursors from "./cursor-store.ts";
+import * as holds from "./hold-store.ts";
 import { readState } from "./state.ts";
 import * as store from "./store.ts";
 
@@ -71,6 +72,12 @@ interface Book {
   rest: (waitMs: number) => Promise<void>;
 }
 
+async function pass({ reader, hold }: Book): Promise<boolean> {
+  const isMore = await reader.pass();
+  await hold.look();
+  return isMore;
+}
+
 export default fp(
   async (app) => {
     const owner = newId("req");
@@ -83,7 +90,10 @@ export default fp(
     const networks = app.chains.all.map(({ network }) => network);
     app.decorate("books", {
       patience,
-      read: async (chainId: number) => (await books.get(chainId)?.reader.pass()) ?? false,
+      read: async (chainId: number) => {
+        const book = books.get(chainId);
+        return book !== undefined && pass(book);
+      },
       assertCurrent: async (chainId: number) => books.get(chainId)?.hold.assertOver(),
       stateFor: (ownerId: string) => readState(app.prisma, networks, ownerId),
     });
@@ -225,7 +235,11 @@ export default fp(
         lanes: () => store.readLaneNonces(app.prisma, chainId),
         usedOnChain: (address) => readNonce(rpc, address, "latest"),
         head: () => client.getBlockNumber({ cacheTime: 0 }),
-        nextBlock: () => cursors.readNextBlock(app.prisma, key),
+        read: () => holds.readHold(app.prisma, key),
+        begin: (untilBlock, used) => holds.beginHold(app.prisma, key, untilBlock, used),
+        place: (generation, untilBlock) =>
+          holds.placeHold(app.prisma, key, { generation, untilBlock }),
+        lift: (generation) => holds.liftHold(app.prisma, key, generation),
         log,
       });
       // Without a wallet there is nothing but what strangers pay: it looks seldom, until there is one.
@@ -256,17 +270,17 @@ export default fp(
       };
     }
 
-    async function loop(chainId: number, { reader, pollMs, rest }: Book): Promise<void> {
+    async function loop(chainId: number, book: Book): Promise<void> {
       let waitMs = 0;
       while (!closing.signal.aborted) {
         try {
-          waitMs = (await reader.pass()) ? BREATH_MS : pollMs();
+          waitMs = (await pass(book)) ? BREATH_MS : book.pollMs();
         } catch (error) {
           if (closing.signal.aborted) return;
-          waitMs = Math.min(waitMs * 2 + pollMs(), MAX_POLL_MS);
+          waitMs = Math.min(waitMs * 2 + book.pollMs(), MAX_POLL_MS);
           app.log.warn({ err: error, chainId }, "the chain could not be compared; will retry");
         }
-        await rest(waitMs).catch(() => undefined);
+        await book.rest(waitMs).catch(() => undefined);
       }
     }
 

@@ -140,10 +140,10 @@ export const isLane = ({ address }: { address: string }): boolean => !/^0x0{39}/
 export async function readLaneNonces(
   db: Db,
   chainId: number,
-): Promise<{ address: string; nextNonce: bigint }[]> {
+): Promise<{ address: string; nextNonce: bigint; lookedNonce: bigint }[]> {
   const lanes = await db.relayerLane.findMany({
     where: { chainId: BigInt(chainId) },
-    select: { address: true, nextNonce: true },
+    select: { address: true, nextNonce: true, lookedNonce: true },
   });
   return lanes.filter(isLane);
 }

@@ -268,6 +268,36 @@ async function disable(sql: Sql, { webhookId, ownerId }: Claimed, reason: string
 }
 
 const SWEEP = 500;
+/** Of one run: the queue's other work has its turn, and the next run goes on. */
+const SWEEP_DELETED_MS = 10_000;
+
+/** Webhooks that were deleted go with their deliveries, some at a time, so that no lock is held long. */
+export async function sweepDeleted(
+  sql: Sql,
+  endMs = performance.now() + SWEEP_DELETED_MS,
+): Promise<void> {
+  // SQL: a partial index that holds only these.
+  const { rows } = await sql.query<{ id: string }>(
+    "SELECT id FROM webhooks WHERE status = 'deleted' ORDER BY id LIMIT 1000",
+  );
+  for (const { id } of rows) {
+    for (let count: number | null = SWEEP; count === SWEEP;) {
+      if (performance.now() > endMs) return;
+      // SQL: a batch; what another run holds is that one's.
+      ({ rowCount: count } = await sql.query(
+        `DELETE FROM webhook_deliveries WHERE ctid = ANY (ARRAY(
+           SELECT ctid FROM webhook_deliveries WHERE webhook_id = $1 LIMIT $2 FOR UPDATE SKIP LOCKED))`,
+        [id, SWEEP],
+      ));
+    }
+    // SQL: only without deliveries: a fact that was written meanwhile, or another run, may have some still.
+    await sql.query(
+      `DELETE FROM webhooks w WHERE w.id = $1
+          AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.webhook_id = w.id)`,
+      [id],
+    );
+  }
+}
 
 /** What had no chance in its day (its target rested, or was paused) is given up; old secrets are forgotten. */
 export async function sweep(sql: Sql): Promise<void> {

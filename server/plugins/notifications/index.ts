@@ -6,7 +6,14 @@ import { ApiError } from "../../errors.ts";
 import { inBackground } from "../../infra/jobs.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import { Deliveries } from "./deliveries.ts";
-import { claimDue, finishAttempt, isAnyDue, readBacklog, sweep } from "./deliveries-store.ts";
+import {
+  claimDue,
+  finishAttempt,
+  isAnyDue,
+  readBacklog,
+  sweep,
+  sweepDeleted,
+} from "./deliveries-store.ts";
 import { mail } from "./mail-plugin.ts";
 import routes from "./routes.ts";
 import { Webhooks } from "./webhooks.ts";
@@ -70,6 +77,7 @@ export default fp(
       "sweep-webhooks",
       async () => {
         await sweep(app.pool);
+        await sweepDeleted(app.pool);
         // Where another master key is the active one by now.
         while ((await webhooks.reseal()) > 0);
       },

@@ -1,4 +1,5 @@
 /** E-mail: the mails that are due are made every minute, and sent by the queue for strangers. */
+import { setTimeout as delay } from "node:timers/promises";
 import { Counter } from "prom-client";
 import type { FastifyInstance } from "fastify";
 import { createSecret, hashSecret } from "../auth/secrets.ts";
@@ -28,9 +29,10 @@ declare module "fastify" {
 
 const CONFIRM_PREFIX = "purser_ec_";
 const UNSUBSCRIBE_PREFIX = "purser_eu_";
-/** At once; and a run ends in time for the queue's other work. */
+/** At once, made and sent; and a run ends in time for the queue's other work. */
 const TOGETHER = 4;
 const RUN_MS = 60_000;
+const LOOK_MS = 200;
 
 export async function mail(app: FastifyInstance): Promise<void> {
   await app.register(routes);
@@ -51,7 +53,8 @@ export async function mail(app: FastifyInstance): Promise<void> {
     labelNames: ["kind", "outcome"],
     registers: [app.metrics],
   });
-  const send = (): Promise<void> => sendMails(app, { server, mails });
+  const failing: Failing = new Set();
+  const send = (): Promise<void> => sendMails(app, { server, mails, failing });
   app.decorate("sendMails", send);
   app.jobs.addTask("send-mails", send, {
     queue: "strangers",
@@ -62,28 +65,51 @@ export async function mail(app: FastifyInstance): Promise<void> {
 
 interface Sending {
   server: MailServer;
+  failing: Failing;
   mails: Counter<"kind" | "outcome">;
 }
 
-/** A mail that cannot be made must not keep the others from being sent. */
-async function makeDueMails({ prisma, log }: FastifyInstance): Promise<void> {
-  for (const ownerId of await ownersDue(prisma))
-    try {
-      await prisma.$transaction((tx) => makeMails(tx, ownerId));
-    } catch (error) {
-      log.error({ err: error, ownerId }, "the owner's mail could not be made");
-    }
+/** Of owners whose mails could not be made the last time. */
+type Failing = Set<string>;
+
+/** A mail that cannot be made, which takes its time, must not keep the others from being made: then it is the last. */
+async function makeDueMails({ prisma, log }: FastifyInstance, failing: Failing): Promise<void> {
+  const due = await ownersDue(prisma);
+  const inTurn = [
+    ...due.filter((ownerId) => !failing.has(ownerId)),
+    ...due.filter((ownerId) => failing.has(ownerId)),
+  ].values();
+  const make = async (): Promise<void> => {
+    for (const ownerId of inTurn)
+      try {
+        await prisma.$transaction((tx) => makeMails(tx, ownerId));
+        failing.delete(ownerId);
+      } catch (error) {
+        failing.add(ownerId);
+        log.error({ err: error, ownerId }, "the owner's mail could not be made");
+      }
+  };
+  await Promise.all(Array.from({ length: TOGETHER }, make));
 }
 
+/** What is made is sent while others are still being made. */
 async function sendMails(app: FastifyInstance, sending: Sending): Promise<void> {
-  await makeDueMails(app);
+  let isMaking = true;
+  const making = makeDueMails(app, sending.failing).finally(() => (isMaking = false));
+  // Heard below, whatever fails before.
+  making.catch(() => undefined);
   const endsAtMs = performance.now() + RUN_MS;
   while (performance.now() < endsAtMs) {
+    const mayCome = isMaking;
     const claimed = await claimMails(app.prisma, TOGETHER);
     const outcomes = await Promise.all(claimed.map((one) => sendMail(app, sending, one)));
-    // A server in trouble is left alone until the next run; so is one with nothing more to take.
-    if (claimed.length < TOGETHER || outcomes.includes("trouble")) return;
+    // A server in trouble is left alone until the next run.
+    if (outcomes.includes("trouble")) break;
+    if (claimed.length === TOGETHER) continue;
+    if (!mayCome) break;
+    await Promise.race([making, delay(LOOK_MS)]);
   }
+  await making;
 }
 
 async function sendMail(

@@ -7,6 +7,8 @@ import type { MailContent, Told } from "./mail-words.ts";
 
 export const URGENT_PER_HOUR = 4;
 const MAX_ITEMS = 20;
+/** In one mail. What is more comes in the next one, at once: a statement has its five seconds. */
+const MOST_IN_A_MAIL = 20_000;
 /** Longer than one attempt can last: then whoever claimed it is dead. */
 const LEASE_SECONDS = 120;
 const GIVE_UP_HOURS = 24;
@@ -30,7 +32,11 @@ export async function ownersDue(db: Db): Promise<string[]> {
 }
 
 /** Makes at most one urgent mail and one digest; what is in them waits no more. Answers how many. */
-export async function makeMails(tx: Db, ownerId: string): Promise<number> {
+export async function makeMails(
+  tx: Db,
+  ownerId: string,
+  most: number = MOST_IN_A_MAIL,
+): Promise<number> {
   // SQL: a row lock that whoever makes this owner's mails already keeps us out of.
   const locked = await tx.$queryRaw<unknown[]>`
     SELECT 1 FROM email_addresses WHERE owner_id = ${ownerId} FOR NO KEY UPDATE SKIP LOCKED`;
@@ -53,7 +59,9 @@ export async function makeMails(tx: Db, ownerId: string): Promise<number> {
   ];
   let made = 0;
   for (const kind of kinds) {
-    const told = await take(tx, ownerId, kind === "urgent");
+    const told = await take(tx, ownerId, { isUrgent: kind === "urgent", most });
+    if (told.isMore && kind === "digest")
+      await tx.emailAddress.update({ where: { ownerId }, data: { nextDigestAt: now } });
     if (told.count === 0) continue;
     const owner = await tx.owner.findUniqueOrThrow({ where: { id: ownerId } });
     const content: MailContent = { kind, owner: getAddress(owner.address), told };
@@ -63,10 +71,14 @@ export async function makeMails(tx: Db, ownerId: string): Promise<number> {
   return made;
 }
 
-async function take(tx: Db, ownerId: string, isUrgent: boolean): Promise<Told> {
+async function take(
+  tx: Db,
+  ownerId: string,
+  { isUrgent, most }: { isUrgent: boolean; most: number },
+): Promise<Told> {
   // SQL: what waits is counted, summed and taken in one statement.
   const rows = await tx.$queryRaw<{ told: Told }[]>`
-    SELECT purser_mail_take(${ownerId}, ${isUrgent}, ${MAX_ITEMS}::integer) AS told`;
+    SELECT purser_mail_take(${ownerId}, ${isUrgent}, ${MAX_ITEMS}::integer, ${most}::integer) AS told`;
   return (rows[0] as { told: Told }).told;
 }
 
@@ -192,23 +204,31 @@ export async function dropMail(db: Db, id: string, why: string): Promise<void> {
 
 /** Where no server is configured nothing may pile up for one. */
 export async function dropAll(db: Db): Promise<void> {
-  await db.mailWaiting.deleteMany({});
-  await db.mail.updateMany({
-    where: { status: "waiting" },
-    data: { status: "given_up", lastError: "This service sends no e-mail." },
-  });
+  await inBatches(({ limit }) => db.mailWaiting.deleteMany({ limit }));
+  const data = { status: "given_up", lastError: "This service sends no e-mail." };
+  await inBatches(({ limit }) => db.mail.updateMany({ where: { status: "waiting" }, data, limit }));
 }
 
 export async function forgetMails(db: Db): Promise<number> {
   const now = await databaseNow(db);
-  const [mails, tokens, waiting] = [
-    await db.mail.deleteMany({
-      where: { createdAt: { lt: hoursBefore(now, KEPT_MAIL_DAYS * 24) } },
-    }),
-    await db.mailToken.deleteMany({ where: { expiresAt: { lt: now } } }),
-    await db.mailWaiting.deleteMany({
-      where: { createdAt: { lt: hoursBefore(now, KEPT_WAITING_DAYS * 24) } },
-    }),
-  ];
-  return mails.count + tokens.count + waiting.count;
+  const mails = { createdAt: { lt: hoursBefore(now, KEPT_MAIL_DAYS * 24) } };
+  const waiting = { createdAt: { lt: hoursBefore(now, KEPT_WAITING_DAYS * 24) } };
+  return (
+    (await inBatches(({ limit }) => db.mail.deleteMany({ where: mails, limit }))) +
+    (await inBatches(({ limit }) =>
+      db.mailToken.deleteMany({ where: { expiresAt: { lt: now } }, limit }),
+    )) +
+    (await inBatches(({ limit }) => db.mailWaiting.deleteMany({ where: waiting, limit })))
+  );
+}
+
+const BATCH = 2_000;
+
+/** However many there are, none of the statements takes long, and nobody waits for its locks. */
+async function inBatches(
+  work: (batch: { limit: number }) => Promise<{ count: number }>,
+): Promise<number> {
+  let all = 0;
+  for (let count = BATCH; count === BATCH; all += count) ({ count } = await work({ limit: BATCH }));
+  return all;
 }

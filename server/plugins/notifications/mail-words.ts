@@ -7,6 +7,8 @@ export interface Told {
   count: number;
   from: string | null;
   to: string | null;
+  /** More waits, for the next mail. */
+  isMore: boolean;
   groups: {
     type: string;
     agentId: string | null;
@@ -14,6 +16,8 @@ export interface Told {
     count: number;
     amount: string | null;
   }[];
+  /** Groups for which there was no place, and how often they happened. */
+  leftOut: { groups: number; count: number };
   items: ToldItem[];
 }
 
@@ -107,11 +111,14 @@ function report(
   // A digest counts everything, and tells the newest of what is no plain payment.
   const lines = isUrgent
     ? items
-    : [...told.groups.map((group) => groupLine(group, place)), ...items];
+    : [...told.groups.map((group) => groupLine(group, place)), ...leftOut(told), ...items];
+  const lead = isUrgent ? [] : [`${span(told)}, for the wallet ${owner}.`];
+  if (told.isMore)
+    lead.push(`This mail tells the first ${told.count}; what came after is in the next one.`);
   return {
     subject: isUrgent ? `Purser: ${title}` : `Purser: ${plural(told.count, "thing")} happened`,
     title,
-    lead: isUrgent ? [] : [`${span(told)}, for the wallet ${owner}.`],
+    lead,
     lines:
       more > 0
         ? [...lines, { text: `And ${plural(more, "more")}, which the app lists.`, links: [] }]
@@ -127,6 +134,15 @@ function report(
   };
 }
 
+const leftOut = ({ leftOut: { groups, count } }: Told): Line[] =>
+  groups === 0
+    ? []
+    : [
+        {
+          text: `And ${plural(count, "thing")} in ${plural(groups, "more line")}, which the app lists.`,
+        },
+      ];
+
 const minute = (iso: string): string => `${iso.slice(0, 16).replace("T", " ")} UTC`;
 const span = ({ from, to }: Told): string =>
   from === null || to === null ? "Lately" : `From ${minute(from)} to ${minute(to)}`;
@@ -136,13 +152,14 @@ const link = ({ publicUrl }: Place, path: string): string => `${publicUrl}${path
 
 const GROUPS: Readonly<Record<string, readonly [one: string, many: string]>> = {
   "payment.settled": ["payment", "payments"],
+  "payment.failed": ["payment taken back by the chain", "payments taken back by the chain"],
   "payment.blocked": ["payment refused by a rule", "payments refused by rules"],
   "payment.undelivered": ["payment not delivered", "payments not delivered"],
   "approval.requested": ["request for approval", "requests for approval"],
   "approval.granted": ["request approved", "requests approved"],
   "approval.declined": ["request declined", "requests declined"],
   "approval.expired": ["request ran out", "requests ran out"],
-  "agent.limit_reached": ["warning about the daily limit", "warnings about the daily limit"],
+  "agent.limit_reached": ["warning about a limit", "warnings about a limit"],
   "agent.low_balance": ["warning about a low balance", "warnings about a low balance"],
   "agent.funded": ["deposit", "deposits"],
   "policy.changed": ["change of rules", "changes of rules"],
@@ -185,19 +202,27 @@ function fact(data: unknown, name: string): string {
   return typeof text === "string" && FACT.test(text) ? text : "?";
 }
 
+const LIMITS: Readonly<Record<string, string>> = {
+  "24h": "daily",
+  "7d": "weekly",
+  "30d": "monthly",
+};
+const isCorrected = (data: unknown): boolean => isRecord(data) && data["corrected"] === true;
+
 /** One sentence for each type; amounts and limits are our own facts, names are the owner's. */
 function headline({ type, agentName, data }: ToldItem): string {
   const who = nameOf(agentName, "An agent");
   const amount = `${fact(data, "amount")} USDC`;
   const sentences: Readonly<Record<string, string>> = {
     "payment.settled": `${who} paid ${amount}`,
+    "payment.failed": `The chain took back ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had paid"}`,
     "payment.blocked": `${who} was refused a payment of ${amount}: ${fact(data, "denialCode").replaceAll("_", " ")}`,
     "payment.undelivered": `${who} paid ${amount} and did not get what it paid for`,
     "approval.requested": `${who} asks you to allow ${amount}`,
     "approval.granted": `You allowed ${who} to pay ${amount}`,
     "approval.declined": `You declined ${amount} for ${who}`,
     "approval.expired": `A request of ${who} for ${amount} ran out`,
-    "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its daily limit of ${fact(data, "limit")} USDC`,
+    "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its ${LIMITS[fact(data, "window")] ?? "daily"} limit of ${fact(data, "limit")} USDC`,
     "agent.low_balance": `${who} has only ${fact(data, "balance")} USDC left`,
     "agent.funded": `${who} received ${amount}`,
     "policy.changed": `${fact(data, "agentId") === "?" ? "" : `${who}: `}${changeWords(fact(data, "change"))}`,
@@ -207,7 +232,9 @@ function headline({ type, agentName, data }: ToldItem): string {
     "withdrawal.settled": `${amount} were withdrawn from ${who}`,
     "listing.flagged": "A listing of yours was flagged",
     "settlement.settled": `You were paid ${amount}`,
-    "settlement.failed": `A payment of ${amount} to you failed`,
+    "settlement.failed": isCorrected(data)
+      ? `A payment of ${amount} to you failed after all`
+      : `A payment of ${amount} to you failed`,
     "refund.settled": `You refunded ${amount}`,
     "refund.failed": `A refund of ${amount} failed`,
     "webhook.disabled": "A webhook was disabled",

@@ -30,9 +30,12 @@ export async function listNotifications(
   );
 }
 
+/** Its owner deleted the others, and sees nothing more of them. */
+const KEPT = { status: { not: "deleted" } };
+
 export async function listWebhooks(db: Db, ownerId: string): Promise<WebhookRow[]> {
   return db.webhook.findMany({
-    where: { ownerId },
+    where: { ownerId, ...KEPT },
     orderBy: [{ createdAt: "desc" }, { id: "desc" }],
   });
 }
@@ -41,7 +44,7 @@ export async function findWebhook(
   db: Db,
   of: { ownerId: string; id: string },
 ): Promise<WebhookRow | null> {
-  return db.webhook.findFirst({ where: of });
+  return db.webhook.findFirst({ where: { ...of, ...KEPT } });
 }
 
 /** One change of an owner's webhooks at a time; nobody else waits for that. */
@@ -51,7 +54,7 @@ export async function lockOwner(tx: Db, ownerId: string): Promise<void> {
 }
 
 export async function countWebhooks(db: Db, ownerId: string): Promise<number> {
-  return db.webhook.count({ where: { ownerId } });
+  return db.webhook.count({ where: { ownerId, ...KEPT } });
 }
 
 export type NewWebhook = Pick<
@@ -116,8 +119,9 @@ export async function writeSecrets(
   });
 }
 
+/** Seen no more, and told nothing more. Its deliveries may be very many: the sweep takes them, and then the row. */
 export async function deleteWebhook(tx: Db, id: string): Promise<void> {
-  await tx.webhook.deleteMany({ where: { id } });
+  await tx.webhook.update({ where: { id }, data: { status: "deleted", disabledReason: null } });
 }
 
 /** Some whose secrets another master key sealed, locked. Not always the same: some may not open. */

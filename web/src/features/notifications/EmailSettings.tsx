@@ -209,7 +209,7 @@ function WhatIsSent({ email }: { email: Email }): ReactNode {
           <div>
             <p className={styles.legend}>At once</p>
             <Muted>
-              Within a minute, and at most 4 mails an hour. The daily limit when it is reached, and
+              Within a minute, and at most 4 mails an hour. A limit when it is reached, and
               a sign-in when it comes from a new device.
             </Muted>
           </div>

@@ -17,13 +17,14 @@ const words = (label: string, group: string, tone: Tone = "neutral"): TypeWords 
 
 export const TYPES: Readonly<Record<NotificationTypeName, TypeWords>> = {
   "payment.settled": words("Payment made", "Payments", "ok"),
+  "payment.failed": words("Payment taken back", "Payments", "bad"),
   "payment.blocked": words("Payment refused", "Payments", "warn"),
   "payment.undelivered": words("Paid, not delivered", "Payments", "bad"),
   "approval.requested": words("Approval asked", "Approvals", "accent"),
   "approval.granted": words("Approval given", "Approvals"),
   "approval.declined": words("Approval declined", "Approvals"),
   "approval.expired": words("Approval ran out", "Approvals"),
-  "agent.limit_reached": words("Daily limit reached", "Agents", "warn"),
+  "agent.limit_reached": words("Limit reached", "Agents", "warn"),
   "agent.low_balance": words("Low balance", "Agents", "warn"),
   "agent.funded": words("Money received", "Agents", "ok"),
   "withdrawal.settled": words("Withdrawal made", "Agents"),
@@ -62,18 +63,25 @@ function money(data: Notification["data"], name: string): string {
   return parseUsdc(text) === undefined ? "an amount" : `${formatUsdc(text)} USDC`;
 }
 
+const LIMITS: Readonly<Record<string, string>> = {
+  "24h": "daily",
+  "7d": "weekly",
+  "30d": "monthly",
+};
+
 /** `who` is the agent's name. */
 export function sentence({ type, data }: Notification, who: string): string {
   const amount = money(data, "amount");
   const sentences: Readonly<Record<NotificationTypeName, string>> = {
     "payment.settled": `${who} paid ${amount}`,
+    "payment.failed": `The chain took back ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had paid"}`,
     "payment.blocked": `${who} was refused ${amount}: ${fact(data, "denialCode").replaceAll("_", " ")}`,
     "payment.undelivered": `${who} paid ${amount} and did not get what it paid for`,
     "approval.requested": `${who} asks you to allow ${amount}`,
     "approval.granted": `You allowed ${who} to pay ${amount}`,
     "approval.declined": `You declined ${amount} for ${who}`,
     "approval.expired": `A request of ${who} for ${amount} ran out`,
-    "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its daily limit of ${money(data, "limit")}`,
+    "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its ${LIMITS[fact(data, "window")] ?? "daily"} limit of ${money(data, "limit")}`,
     "agent.low_balance": `${who} has only ${money(data, "balance")} left`,
     "agent.funded": `${who} received ${amount}`,
     "withdrawal.settled": `${amount} were withdrawn from ${who}`,
@@ -82,7 +90,10 @@ export function sentence({ type, data }: Notification, who: string): string {
     "key.revoked": `A key of ${who} was revoked`,
     "session.created": `Somebody signed in with your wallet from ${fact(data, "ip") || "an unknown address"}`,
     "settlement.settled": `You were paid ${amount}`,
-    "settlement.failed": `A payment of ${amount} to you failed`,
+    "settlement.failed":
+      data["corrected"] === true
+        ? `A payment of ${amount} to you failed after all`
+        : `A payment of ${amount} to you failed`,
     "refund.settled": `You refunded ${amount}`,
     "refund.failed": `A refund of ${amount} failed`,
     "listing.flagged": "A listing of yours was flagged",

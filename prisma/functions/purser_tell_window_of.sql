@@ -1,0 +1,32 @@
+-- The same of a week's and a month's limit as purser_tell_limit of the day's: 80 % and 100 %, once each time they are
+-- crossed, and again only after the sum was below 70 %, or a window later. p_is_full: what was asked does not fit any more,
+-- which reaches the limit in its last fifth.
+CREATE FUNCTION purser_tell_window_of(p_window spending_windows, p_is_full BOOLEAN) RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+  v_owner_id TEXT;
+  v_limit NUMERIC;
+  v_share SMALLINT;
+BEGIN
+  SELECT a.owner_id, CASE p_window.hours WHEN 168 THEN a.weekly_limit ELSE a.monthly_limit END INTO v_owner_id, v_limit
+    FROM agents a WHERE a.id = p_window.agent_id;
+  IF coalesce(v_limit, 0) = 0 THEN
+    RETURN;
+  END IF;
+  v_share := CASE WHEN p_window.amount >= v_limit OR (p_is_full AND p_window.amount * 10 >= v_limit * 8) THEN 100
+                  WHEN p_window.amount * 10 >= v_limit * 8 THEN 80 ELSE 0 END;
+  IF v_share = 0 AND (p_window.told = 0 OR p_window.amount * 10 >= v_limit * 7) THEN
+    RETURN;
+  ELSIF v_share > 0 AND v_share <= p_window.told
+        AND p_window.told_at >= now() - p_window.hours * interval '1 hour' THEN
+    RETURN;
+  END IF;
+  UPDATE spending_windows w
+     SET told = v_share, told_at = CASE WHEN v_share > 0 THEN clock_timestamp() ELSE w.told_at END
+   WHERE w.agent_id = p_window.agent_id AND w.payee = p_window.payee AND w.hours = p_window.hours;
+  IF v_share > 0 THEN
+    PERFORM purser_notify(v_owner_id, 'agent.limit_reached', p_window.agent_id, p_window.agent_id, jsonb_build_object(
+      'agentId', p_window.agent_id, 'percent', v_share, 'limit', purser_usdc(v_limit),
+      'spent', purser_usdc(p_window.amount), 'window', CASE p_window.hours WHEN 168 THEN '7d' ELSE '30d' END));
+  END IF;
+END;
+$$;

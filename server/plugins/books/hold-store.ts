@@ -1,0 +1,73 @@
+/** The hold of hold.ts as rows: of the cursor it waits for, and of the lanes that showed it. */
+import { databaseNow, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
+import { idOf, type CursorKey } from "./cursor-store.ts";
+import { SOME_BLOCK, type HoldRow } from "./hold.ts";
+
+export async function readHold(db: Db, key: CursorKey): Promise<HoldRow | undefined> {
+  const cursor = await db.ledgerCursor.findUnique({
+    where: { chainId_asset: idOf(key) },
+    select: { nextBlock: true, holdUntilBlock: true, holdGeneration: true },
+  });
+  if (!cursor) return undefined;
+  const { holdUntilBlock: untilBlock, holdGeneration: generation, nextBlock } = cursor;
+  return { untilBlock, generation, nextBlock };
+}
+
+/** Never shorter than one that is there: that one's generation stays then. */
+export async function beginHold(
+  prisma: PrismaClient,
+  key: CursorKey,
+  untilBlock: bigint,
+  lanes: readonly { address: string; used: bigint }[],
+): Promise<void> {
+  const chainId = BigInt(key.chainId);
+  await prisma.$transaction(async (tx) => {
+    const now = await databaseNow(tx);
+    // Where nothing was ever read, that one block is.
+    await tx.ledgerCursor.createMany({
+      data: [{ ...idOf(key), nextBlock: untilBlock, leaseUntil: now, updatedAt: now }],
+      skipDuplicates: true,
+    });
+    await tx.ledgerCursor.updateMany({
+      where: {
+        ...idOf(key),
+        OR: [{ holdUntilBlock: null }, { holdUntilBlock: { lt: untilBlock } }],
+      },
+      data: { holdUntilBlock: untilBlock, holdGeneration: { increment: 1 } },
+    });
+    for (const { address, used } of lanes)
+      await tx.relayerLane.updateMany({
+        where: { chainId, address, lookedNonce: { lt: used } },
+        data: { lookedNonce: used },
+      });
+  });
+}
+
+interface HoldPlace {
+  generation: bigint;
+  untilBlock: bigint;
+}
+
+export async function placeHold(
+  db: Db,
+  key: CursorKey,
+  { generation, untilBlock }: HoldPlace,
+): Promise<void> {
+  await db.ledgerCursor.updateMany({
+    where: { ...idOf(key), holdGeneration: generation, holdUntilBlock: SOME_BLOCK },
+    data: { holdUntilBlock: untilBlock },
+  });
+}
+
+/** False where it is another one by now, or has been lifted. */
+export async function liftHold(db: Db, key: CursorKey, generation: bigint): Promise<boolean> {
+  const { count } = await db.ledgerCursor.updateMany({
+    where: {
+      ...idOf(key),
+      holdGeneration: generation,
+      holdUntilBlock: { lt: db.ledgerCursor.fields.nextBlock },
+    },
+    data: { holdUntilBlock: null },
+  });
+  return count === 1;
+}
