@@ -44,6 +44,9 @@ const GRACE_MS = 60;
 /** What could not be answered together with a block is not asked together with the next ones. */
 const RIDE_AGAIN_MS = 10_000;
 const WORDS = 32;
+/** The first blocks that somebody waits for are looked for in shorter steps, to find their rhythm. */
+const LEARNING_BLOCKS = 8;
+const LEARNING_MS = 100;
 
 const LATEST: Question = { method: "eth_getBlockByNumber", params: ["latest", false] };
 
@@ -74,6 +77,7 @@ export class HeadWatcher {
   /** When the head was last asked for. */
   #askedMs = Number.NEGATIVE_INFINITY;
   #askedSinceDue = 0;
+  #learned = 0;
   #rideFromMs = Number.NEGATIVE_INFINITY;
   #lastFailed = false;
   #closed = false;
@@ -242,6 +246,7 @@ export class HeadWatcher {
       this.#rhythm.saw(number, ms, 0);
     }
     this.#rhythm.saw(head.number, head.seenAtMs, lateMs);
+    if (this.#interest > 0) this.#learned += 1;
   }
 
   /** By the rhythm, there is no newer one yet. */
@@ -277,7 +282,8 @@ export class HeadWatcher {
     const isTold = this.isAnnounced || this.#promises > 0;
     const untilDueMs = this.#untilDue(isTold);
     if (untilDueMs !== undefined) return Math.min(untilDueMs, IDLE_POLL_MS);
-    return Math.min(isTold ? Math.max(this.#saidMs * 2, this.#fastMs) : this.#fastMs, IDLE_POLL_MS);
+    if (isTold) return Math.min(Math.max(this.#saidMs * 2, this.#fastMs), IDLE_POLL_MS);
+    return this.#learned < LEARNING_BLOCKS ? Math.min(this.#fastMs, LEARNING_MS) : this.#fastMs;
   }
 
   /** Undefined where the next block may come at any time. */

@@ -87,9 +87,7 @@ export class Rhythm {
     if (!first || !last || seen.length < ENOUGH) return undefined;
     const intervalMs = (last.ms - first.ms) / Number(last.number - first.number);
     if (intervalMs < SHORTEST_MS || intervalMs > this.#longestMs) return undefined;
-    const phases = seen.map(
-      ({ number, ms }) => ms - Number(number - last.number) * intervalMs,
-    );
+    const phases = seen.map(({ number, ms }) => ms - Number(number - last.number) * intervalMs);
     const phaseMs = Math.min(...phases);
     // As irregular as this, and there is none.
     if (Math.max(...phases) - phaseMs > intervalMs / SHARE) return undefined;
