@@ -7,7 +7,7 @@ import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head, Rider } from "../../infra/chain/heads.ts";
 import type { Question } from "../../infra/chain/rpc.ts";
 import type { EngineContext } from "./context.ts";
-import type { Slot } from "./tracker.ts";
+import type { Slot } from "./slot.ts";
 
 /** The block is there, and the endpoint that waits for it gets so long to say so. */
 const GRACE_MS = 40;

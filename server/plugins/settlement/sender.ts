@@ -27,7 +27,8 @@ import {
 import type { Lease } from "./lane-store.ts";
 import { proveRefused, refusalsBy } from "./prove.ts";
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
-import type { Slot, Tracker } from "./tracker.ts";
+import type { Slot } from "./slot.ts";
+import type { Tracker } from "./tracker.ts";
 import { traceProven, TransactionTrace } from "./transaction-trace.ts";
 import { type RefusedItem, weed, type WeedingTerms } from "./weed.ts";
 

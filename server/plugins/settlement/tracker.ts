@@ -8,7 +8,7 @@ import { alarmOf, Unseen, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head, Rider } from "../../infra/chain/heads.ts";
 import { ReceiptDesk } from "./receipt-desk.ts";
-import type { BatchItem } from "./batch.ts";
+import { slotOf, type Slot } from "./slot.ts";
 import { blame } from "./blame.ts";
 import { Mempool, type Refusals } from "./mempool.ts";
 import type { Told } from "./store.ts";
@@ -21,28 +21,6 @@ import {
   takenByOther,
   type NonceSearch,
 } from "./receipts.ts";
-
-export interface Slot extends StoredTransaction {
-  lastSentMs: number;
-  /** Head when the newest attempt was first sent: blocks since then passed it over. */
-  sentAtBlock: bigint;
-  underpriced: boolean;
-  refusals: Refusals | undefined;
-  /** Since when its nonce counts as used although no attempt has a receipt. */
-  missingSinceMs: number | undefined;
-  /** How far the blocks have been searched for who took its nonce. */
-  search: NonceSearch | undefined;
-  finishing: boolean;
-  mined: boolean;
-  /** While the endpoint it was sent to is to answer with its receipt. */
-  waiting: AbortController | undefined;
-  /** What that endpoint answered: it counts with the block it names. */
-  shown: RpcReceipt | undefined;
-  /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
-  batch: BatchItem[] | undefined;
-  /** Where somebody asked for it in a trace. */
-  trace: TransactionTrace | undefined;
-}
 
 const MISSING_FOR_MS = 4_000;
 /** So many sends at once are left open until their block; one of them tells of a block for all. */
@@ -107,21 +85,7 @@ export class Tracker {
   }
 
   add(tx: StoredTransaction): Slot {
-    const slot: Slot = {
-      ...tx,
-      lastSentMs: 0,
-      sentAtBlock: this.#deps.ctx.heads.head?.number ?? 0n,
-      underpriced: false,
-      refusals: undefined,
-      missingSinceMs: undefined,
-      search: undefined,
-      finishing: false,
-      mined: tx.included !== undefined,
-      waiting: undefined,
-      shown: undefined,
-      batch: undefined,
-      trace: undefined,
-    };
+    const slot = slotOf(tx, this.#deps.ctx.heads.head?.number ?? 0n);
     this.slots.set(tx.nonce, slot);
     return slot;
   }
