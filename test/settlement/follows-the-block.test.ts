@@ -38,10 +38,7 @@ interface World {
   pay(): Promise<{ txHash: Hex; asked: { method: string; request: number }[] }>;
 }
 
-async function world(
-  t: Test,
-  { waits, rule }: { waits: boolean; rule?: Rule },
-): Promise<World> {
+async function world(t: Test, { waits, rule }: { waits: boolean; rule?: Rule }): Promise<World> {
   const proxy = await rpcProxy(t, chain.rpcUrl);
   proxy.waits = waits;
   let asked: { method: string; request: number }[] = [];
@@ -78,9 +75,9 @@ const count = (asked: { method: string }[], method: string): number =>
   asked.filter((each) => each.method === method).length;
 
 /** Four payments: an endpoint's ways are known, and the blocks' rhythm is. */
-async function settled({ pay }: World) {
-  for (let warm = 0; warm < 3; warm += 1) await pay();
-  return (await pay()).asked;
+async function settled(place: World) {
+  for (let warm = 0; warm < 3; warm += 1) await place.pay();
+  return (await place.pay()).asked;
 }
 
 t.test("an endpoint that waits for the block", { timeout: 60_000 }, async (t) => {

@@ -71,7 +71,6 @@ function numberAt(text: string, at: number): number {
 
 const BALANCE_OF = selectorDigits("balanceOf(address)");
 const IS_VALID_SIGNATURE = selectorDigits("isValidSignature(bytes32,bytes)");
-const GET_ETH_BALANCE = selectorDigits("getEthBalance(address)");
 const DOMAIN_SEPARATOR = toFunctionSelector("DOMAIN_SEPARATOR()");
 
 export const balanceOf = (account: string): Hex => `0x${BALANCE_OF}${addressWord(account)}`;
@@ -255,30 +254,6 @@ export async function readCodeSizes(
       BigInt(`0x${answer.slice(2 + index * 64, 66 + index * 64)}`),
     ]),
   );
-}
-
-/**
- * Whether the token still answers what an EIP-3009 token must (a proxy without code says nothing, to everything), and
- * the coins of these accounts, in one question. An account whose coins are not told has no entry.
- */
-export async function readStanding(
-  rpc: Caller,
-  asset: string,
-  accounts: readonly string[],
-): Promise<{ tokenAnswers: boolean; balancesWei: (bigint | undefined)[] }> {
-  const nobody = { asset, from: `0x${"0".repeat(40)}`, nonce: `0x${"0".repeat(64)}` };
-  const scheme = schemeOf(nobody);
-  const coins = accounts.map((account) => ({
-    target: MULTICALL3_ADDRESS,
-    data: `0x${GET_ETH_BALANCE}${addressWord(account)}` as const,
-  }));
-  const [state, ...told] = await readMany(rpc, [scheme.stateCall(nobody), ...coins], "latest");
-  return {
-    tokenAnswers: state !== undefined && scheme.isEnded(nobody, state) !== undefined,
-    balancesWei: told.map(({ success, data }) =>
-      success && data.length === 66 ? BigInt(data) : undefined,
-    ),
-  };
 }
 
 /**

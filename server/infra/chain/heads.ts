@@ -33,9 +33,9 @@ export interface Rider {
 const IDLE_POLL_MS = 4_000;
 /** Longer without an answer than this, and nothing new is signed. */
 const HEALTHY_FOR_MS = 6_000;
-/** A block that is due is asked for this often, so many times; then as if it had no time. */
+/** A block that is due is asked for this often, for so long; then as if it had no time. */
 const DUE_POLL_MS = 25;
-const DUE_POLLS = 6;
+const DUE_FOR_MS = 150;
 /** An endpoint that announced a block may be ahead of the one that is asked: so often it is asked again. */
 const BEHIND_POLLS = 8;
 const AT_ONCE_MS = 3;
@@ -44,6 +44,9 @@ const GRACE_MS = 60;
 /** What could not be answered together with a block is not asked together with the next ones. */
 const RIDE_AGAIN_MS = 10_000;
 const WORDS = 32;
+/** The first blocks that somebody waits for are looked for in shorter steps, to find their rhythm. */
+const LEARNING_BLOCKS = 8;
+const LEARNING_MS = 100;
 
 const LATEST: Question = { method: "eth_getBlockByNumber", params: ["latest", false] };
 
@@ -73,7 +76,7 @@ export class HeadWatcher {
   #lastAnswerMs = Number.NEGATIVE_INFINITY;
   /** When the head was last asked for. */
   #askedMs = Number.NEGATIVE_INFINITY;
-  #askedSinceDue = 0;
+  #learned = 0;
   #rideFromMs = Number.NEGATIVE_INFINITY;
   #lastFailed = false;
   #closed = false;
@@ -205,7 +208,6 @@ export class HeadWatcher {
       };
       this.#learn(head, this.#lastAnswerMs - previousMs);
       this.#head = head;
-      this.#askedSinceDue = 0;
       if (this.#announced && this.#announced.number <= head.number) this.#announced = undefined;
       for (const listener of this.#listeners) listener(head);
       return head;
@@ -242,6 +244,7 @@ export class HeadWatcher {
       this.#rhythm.saw(number, ms, 0);
     }
     this.#rhythm.saw(head.number, head.seenAtMs, lateMs);
+    if (this.#interest > 0) this.#learned += 1;
   }
 
   /** By the rhythm, there is no newer one yet. */
@@ -277,18 +280,19 @@ export class HeadWatcher {
     const isTold = this.isAnnounced || this.#promises > 0;
     const untilDueMs = this.#untilDue(isTold);
     if (untilDueMs !== undefined) return Math.min(untilDueMs, IDLE_POLL_MS);
-    return Math.min(isTold ? Math.max(this.#saidMs * 2, this.#fastMs) : this.#fastMs, IDLE_POLL_MS);
+    if (isTold) return Math.min(Math.max(this.#saidMs * 2, this.#fastMs), IDLE_POLL_MS);
+    const isLearning = this.#learned < LEARNING_BLOCKS || this.#rhythm.isLost;
+    return isLearning ? Math.min(this.#fastMs, LEARNING_MS) : this.#fastMs;
   }
 
   /** Undefined where the next block may come at any time. */
   #untilDue(isTold: boolean): number | undefined {
     const dueMs = this.#head && this.#rhythm.dueOf(this.#head.number + 1n);
-    if (dueMs === undefined) return undefined;
+    if (dueMs === undefined || (this.#rhythm.isLost && !isTold)) return undefined;
     const untilMs = isTold ? dueMs + GRACE_MS : this.#rhythm.askAt(dueMs);
     const now = performance.now();
     if (now < untilMs) return Math.max(untilMs - now, 1);
-    this.#askedSinceDue += 1;
-    return this.#askedSinceDue <= DUE_POLLS ? DUE_POLL_MS : this.#fastMs;
+    return now < dueMs + DUE_FOR_MS ? DUE_POLL_MS : this.#fastMs;
   }
 }
 

@@ -5,10 +5,8 @@ const REMEMBERED = 16;
 const ENOUGH = 3;
 /** ... and it holds for so many more that nobody looked at. */
 const HOLDS_FOR_BLOCKS = 120;
-/** Seen no later than this after it came: announced, or asked for in short steps. */
-const SHARP_MS = 60;
-/** Seen later than this, it says too little. */
-const COARSE_MS = 500;
+/** A block counts where it was seen no later than this after it came: announced, or asked for in short steps. */
+const SHARP_MS = 120;
 /** So much before its moment the next one is asked for first; more each time it was there already. */
 const LEAD_MS = 10;
 const MAX_LEAD_MS = 160;
@@ -19,7 +17,6 @@ const SHARE = 2;
 interface Seen {
   number: bigint;
   ms: number;
-  isSharp: boolean;
 }
 
 /**
@@ -30,6 +27,7 @@ export class Rhythm {
   readonly #longestMs: number;
   #seen: Seen[] = [];
   #leadMs = LEAD_MS;
+  #isLost = false;
 
   constructor(saidMs: number) {
     this.#longestMs = saidMs * 8;
@@ -47,13 +45,20 @@ export class Rhythm {
     // Long before its moment, or certainly long after it: what came before says nothing of what comes next.
     const offMs = dueMs === undefined ? 0 : Math.max(ms - lateMs - dueMs, dueMs - ms);
     if (offMs > (this.intervalMs ?? 0) / SHARE) this.#seen = [];
-    const isExpected = dueMs !== undefined && this.#seen.length > 0 && ms < dueMs + SHARP_MS;
-    if (lateMs > COARSE_MS && !isExpected) return;
-    // There before it was asked for: next time it is asked for sooner.
-    if (isExpected)
-      this.#leadMs = lateMs > SHARP_MS ? Math.min(this.#leadMs * 2, MAX_LEAD_MS) : LEAD_MS;
-    const isSharp = lateMs <= SHARP_MS || isExpected;
-    this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms, isSharp }];
+    if (lateMs <= SHARP_MS) {
+      this.#leadMs = Math.max(this.#leadMs / 2, LEAD_MS);
+      this.#isLost = false;
+      this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms }];
+    } else if (dueMs !== undefined && ms < dueMs + SHARP_MS) {
+      // There before it was asked for, which says nothing of its moment: next time it is asked for sooner, and then in short steps.
+      this.#isLost = this.#leadMs >= MAX_LEAD_MS;
+      this.#leadMs = Math.min(this.#leadMs * 4, MAX_LEAD_MS);
+    }
+  }
+
+  /** Blocks come regularly, and it is not known any more when. */
+  get isLost(): boolean {
+    return this.#isLost;
   }
 
   /** Between two blocks; undefined where they come at any time. */
@@ -81,15 +86,12 @@ export class Rhythm {
   }
 
   #measure(): { number: bigint; phaseMs: number; intervalMs: number } | undefined {
-    const sharp = this.#seen.filter(({ isSharp }) => isSharp);
-    const seen = sharp.length < ENOUGH ? this.#seen : sharp;
+    const seen = this.#seen;
     const [first, last] = [seen[0], seen.at(-1)];
     if (!first || !last || seen.length < ENOUGH) return undefined;
     const intervalMs = (last.ms - first.ms) / Number(last.number - first.number);
     if (intervalMs < SHORTEST_MS || intervalMs > this.#longestMs) return undefined;
-    const phases = seen.map(
-      ({ number, ms }) => ms - Number(number - last.number) * intervalMs,
-    );
+    const phases = seen.map(({ number, ms }) => ms - Number(number - last.number) * intervalMs);
     const phaseMs = Math.min(...phases);
     // As irregular as this, and there is none.
     if (Math.max(...phases) - phaseMs > intervalMs / SHARE) return undefined;

@@ -260,7 +260,9 @@ export class ChainRpc {
     }
     if (!Array.isArray(answers)) return undefined;
     this.#silentSinceMs[index] = undefined;
-    const byId = new Map((answers as (Answer<unknown> & { id?: number })[]).map((one) => [one.id, one]));
+    const byId = new Map(
+      (answers as (Answer<unknown> & { id?: number })[]).map((one) => [one.id, one]),
+    );
     return Promise.allSettled(
       sent.map(async ({ id, method }) => this.#read(index, method, byId.get(id) ?? {})),
     );

@@ -4,6 +4,7 @@ import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
+import { readStanding } from "../../infra/chain/reads.ts";
 import type { LanesElsewhere } from "../../infra/siblings.ts";
 import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
@@ -63,13 +64,13 @@ export class ChainEngine {
       deps.lanesElsewhere?.expecting(deps.ctx.network.chainId, isExpected),
     );
     this.lanes = deps.signers.map((signer) => this.#lane(signer.address, signer));
-    const { pool, network, queue, reads, rpc } = deps.ctx;
+    const { pool, network, queue, rpc } = deps.ctx;
     const { chainId, usdc } = network;
     this.#backlog = memoFor(QUEUE_FRESH_MS, () => queue.readBacklog(pool, chainId));
     // One question: whether the token works, and what the relayers have.
     this.#tokenAnswers = memoFor(STANDING_FRESH_MS, async () => {
       const addresses = this.lanes.map(({ address }) => address);
-      const standing = await reads.readStanding(rpc, usdc.address, addresses);
+      const standing = await readStanding(rpc, usdc.address, addresses);
       for (const [index, lane] of this.lanes.entries()) {
         const wei = standing.balancesWei[index];
         if (wei !== undefined) lane.noteBalance(wei);

@@ -23,6 +23,10 @@ export interface CollectorDeps {
 }
 
 const MAX_CLAIM = 500;
+/** A batch waits so much of a block for company, ... */
+const PATIENCE = 0.4;
+/** ... and leaves so long before the next block, beside what it takes to look at it, to sign and to send it. */
+const SPARE_MS = 60;
 
 const clamp = (wanted: number, atMost: number): number => Math.max(Math.min(wanted, atMost), 0);
 
@@ -139,4 +143,19 @@ export class Collector {
     const blockGas = ctx.heads.head?.gasLimit ?? 0n;
     return gasAhead === 0n || gasAhead + gasLimitOf(items) <= 2n * blockGas;
   }
+}
+
+/**
+ * When company is no longer waited for: after a part of a block, and in time for the next block in any case. What is
+ * too late for that one has the next.
+ */
+export function leaveBy(
+  heads: EngineContext["heads"],
+  oldestMs: number,
+  nowMs: number,
+  neededMs: number,
+): number {
+  const patientMs = oldestMs + heads.blockTimeMs * PATIENCE;
+  const dueMs = heads.nextDueMs(nowMs + neededMs);
+  return dueMs === undefined ? patientMs : Math.min(patientMs, dueMs - neededMs - SPARE_MS);
 }

@@ -14,7 +14,7 @@ import { initialFees, replacementFees, signAttempt, type Fees } from "./batch.ts
 import type { EngineContext } from "./context.ts";
 import type { Lease, StoredAttempt } from "./lane-store.ts";
 import { isReceiptOf } from "./receipts.ts";
-import type { Slot } from "./tracker.ts";
+import type { Slot } from "./slot.ts";
 
 export interface MempoolDeps {
   ctx: EngineContext;

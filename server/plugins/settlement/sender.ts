@@ -16,7 +16,7 @@ import {
   signAttempt,
   transactionOf,
 } from "./batch.ts";
-import { Collector } from "./collector.ts";
+import { Collector, leaveBy } from "./collector.ts";
 import {
   type EngineContext,
   type ExpectedPayments,
@@ -27,7 +27,8 @@ import {
 import type { Lease } from "./lane-store.ts";
 import { proveRefused, refusalsBy } from "./prove.ts";
 import type { ProvenOutcome, SettlementRecord } from "./store.ts";
-import type { Slot, Tracker } from "./tracker.ts";
+import type { Slot } from "./slot.ts";
+import type { Tracker } from "./tracker.ts";
 import { traceProven, TransactionTrace } from "./transaction-trace.ts";
 import { type RefusedItem, weed, type WeedingTerms } from "./weed.ts";
 
@@ -57,10 +58,6 @@ export interface SenderDeps {
 const HELD_REST_MS = 5_000;
 const DEAD_TOKEN_REST_MS = 2_000;
 const UNSIGNED_REST_MS = 500;
-/** A batch waits so much of a block for company, ... */
-const PATIENCE = 0.4;
-/** ... and leaves so long before the next block, beside what it takes to look at it, to sign and to send it. */
-const SPARE_MS = 60;
 const NEEDED_MS = 60;
 const MOST_NEEDED_MS = 400;
 
@@ -115,7 +112,7 @@ export class Sender {
         const isQuiet = (isLone || now - newestMs >= quietMs) && this.#deps.expected.count === 0;
         // A withdrawal waits one quiet moment, whatever else comes in.
         const isUrgent = collector.hasWithdrawal && now - oldestMs >= quietMs;
-        if (isQuiet || isUrgent || now >= this.#leaveBy(oldestMs, now)) {
+        if (isQuiet || isUrgent || now >= leaveBy(ctx.heads, oldestMs, now, this.#neededMs)) {
           const batch = collector.takeCompany();
           if (batch) {
             this.#dispatch(batch);
@@ -128,17 +125,6 @@ export class Sender {
     } finally {
       await this.#release(collector.empty(), 0);
     }
-  }
-
-  /**
-   * When company is no longer waited for: after a part of a block, and in time for the next block in any case. What is
-   * too late for that one has the next.
-   */
-  #leaveBy(oldestMs: number, now: number): number {
-    const { heads } = this.#deps.ctx;
-    const patientMs = oldestMs + heads.blockTimeMs * PATIENCE;
-    const dueMs = heads.nextDueMs(now + this.#neededMs);
-    return dueMs === undefined ? patientMs : Math.min(patientMs, dueMs - this.#neededMs - SPARE_MS);
   }
 
   /** Gas costs more than the operator wants to pay: nothing is sent until it is cheaper. */

@@ -2,13 +2,13 @@
  * Follows the transactions of one lane from signed to final: reads receipts, and writes what they prove.
  * What has no place in a block yet is the mempool's affair (mempool.ts).
  */
-import type { Hex, LocalAccount } from "viem";
+import type { LocalAccount } from "viem";
 import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
 import { alarmOf, Unseen, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head, Rider } from "../../infra/chain/heads.ts";
-import type { Question } from "../../infra/chain/rpc.ts";
-import type { BatchItem } from "./batch.ts";
+import { ReceiptDesk } from "./receipt-desk.ts";
+import { slotOf, type Slot } from "./slot.ts";
 import { blame } from "./blame.ts";
 import { Mempool, type Refusals } from "./mempool.ts";
 import type { Told } from "./store.ts";
@@ -22,44 +22,11 @@ import {
   type NonceSearch,
 } from "./receipts.ts";
 
-export interface Slot extends StoredTransaction {
-  lastSentMs: number;
-  /** Head when the newest attempt was first sent: blocks since then passed it over. */
-  sentAtBlock: bigint;
-  underpriced: boolean;
-  refusals: Refusals | undefined;
-  /** Since when its nonce counts as used although no attempt has a receipt. */
-  missingSinceMs: number | undefined;
-  /** How far the blocks have been searched for who took its nonce. */
-  search: NonceSearch | undefined;
-  finishing: boolean;
-  mined: boolean;
-  /** While the endpoint it was sent to is to answer with its receipt. */
-  waiting: AbortController | undefined;
-  /** What that endpoint answered: it counts with the block it names. */
-  shown: RpcReceipt | undefined;
-  /** As claimed; missing for transactions taken over from an earlier holder of the lease. */
-  batch: BatchItem[] | undefined;
-  /** Where somebody asked for it in a trace. */
-  trace: TransactionTrace | undefined;
-}
-
 const MISSING_FOR_MS = 4_000;
 /** So many sends at once are left open until their block; one of them tells of a block for all. */
 const MAX_WAITING = 4;
-/** The block is there, and the endpoint that waits for it gets so long to say so. */
-const GRACE_MS = 40;
 /** Asked after its block so often in a row, an endpoint that should have answered is not left to wait any more. */
 const MAX_LATE = 3;
-/** An answer that came with the newest block is good for this long. */
-const FRESH_MS = 50;
-/** Without a receipt for so many blocks, a transaction's nonce is asked for as well. */
-const OVERDUE_BLOCKS = 1.5;
-
-const receiptQuestion = (hash: Hex): Question => ({
-  method: "eth_getTransactionReceipt",
-  params: [hash],
-});
 
 export interface TrackerDeps {
   ctx: EngineContext;
@@ -85,15 +52,29 @@ export class Tracker {
   #again = false;
   #lookedMs = performance.now();
   #late = 0;
-  #asked: Hex[] = [];
-  #graceTimer: NodeJS.Timeout | undefined;
-  /** Receipts that were asked for together with the newest block, by hash. */
-  #early: { atMs: number; receipts: ReadonlyMap<string, RpcReceipt | null> } | undefined;
+  readonly #desk: ReceiptDesk;
 
   constructor(deps: TrackerDeps) {
     this.#deps = deps;
     this.#mempool = new Mempool(deps);
     this.#unseen = new Unseen(deps.ctx);
+    this.#desk = new ReceiptDesk({
+      ctx: deps.ctx,
+      lane: deps.lease.address,
+      slots: this.slots,
+      isGapped: () => this.#gapSinceMs !== undefined,
+      lookAgain: () => void this.reconcile().catch(() => undefined),
+      onPassedOver: (slot) => {
+        // The endpoint may not have passed it on: it goes out once more, and is followed like any other.
+        this.#endWaiting(slot);
+        void this.send(slot);
+      },
+    });
+  }
+
+  /** What is asked with each block that is looked for. */
+  get rider(): Rider {
+    return this.#desk.rider;
   }
 
   /** Transactions that may still need a place in a block. */
@@ -104,21 +85,7 @@ export class Tracker {
   }
 
   add(tx: StoredTransaction): Slot {
-    const slot: Slot = {
-      ...tx,
-      lastSentMs: 0,
-      sentAtBlock: this.#deps.ctx.heads.head?.number ?? 0n,
-      underpriced: false,
-      refusals: undefined,
-      missingSinceMs: undefined,
-      search: undefined,
-      finishing: false,
-      mined: tx.included !== undefined,
-      waiting: undefined,
-      shown: undefined,
-      batch: undefined,
-      trace: undefined,
-    };
+    const slot = slotOf(tx, this.#deps.ctx.heads.head?.number ?? 0n);
     this.slots.set(tx.nonce, slot);
     return slot;
   }
@@ -143,28 +110,9 @@ export class Tracker {
     await this.reconcile();
   }
 
-  /** Asked with each block that is looked for, so that a block and what it holds of ours come in one answer. */
-  readonly rider: Rider = {
-    questions: () => {
-      const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
-      this.#asked = hashes;
-      return hashes.map(receiptQuestion);
-    },
-    hear: (answers) => {
-      const told = this.#asked.flatMap((hash, index) => {
-        const answer = answers[index];
-        return answer?.status === "fulfilled"
-          ? [[hash, answer.value as RpcReceipt | null] as const]
-          : [];
-      });
-      this.#early = { atMs: performance.now(), receipts: new Map(told) };
-      if (told.some(([, receipt]) => receipt)) void this.reconcile().catch(() => undefined);
-    },
-  };
-
   /** Nothing is followed any more: what is left open for an answer is given up. */
   close(): void {
-    clearTimeout(this.#graceTimer);
+    this.#desk.close();
     for (const { waiting } of this.slots.values()) waiting?.abort();
   }
 
@@ -191,10 +139,10 @@ export class Tracker {
 
   async #look(): Promise<void> {
     this.#lookedMs = performance.now();
-    const head = await this.#headOfShown();
+    const head = await this.#desk.headOfShown();
     const slots = [...this.slots.values()].sort((one, other) => Number(one.nonce - other.nonce));
     const open = slots.filter((slot) => !slot.included);
-    const { receipts, next } = await this.#read(open, head);
+    const { receipts, next } = await this.#desk.read(open, head);
     const passed = open.filter(
       (slot) => receipts.has(slot) || (next !== undefined && slot.nonce < next),
     );
@@ -211,96 +159,6 @@ export class Tracker {
       await this.#mempool.nudge(slot, index === 0, this.#progressBlock);
     const failed = looks.find((look) => look.status === "rejected");
     if (failed) throw failed.reason;
-  }
-
-  /** The newest block we know of; what an endpoint showed may be in a newer one. */
-  async #headOfShown(): Promise<Head> {
-    const { heads } = this.#deps.ctx;
-    const shown = [...this.slots.values()].flatMap((slot) =>
-      slot.shown && !slot.mined ? [BigInt(slot.shown.blockNumber)] : [],
-    );
-    const { head } = heads;
-    return head && shown.every((number) => number <= head.number) ? head : heads.refresh();
-  }
-
-  /** What is in no block yet, and of which no endpoint is about to tell. */
-  #unread(): Slot[] {
-    return [...this.slots.values()].filter(
-      (slot) => !slot.mined && !slot.waiting && !slot.shown && slot.lastSentMs > 0,
-    );
-  }
-
-  /**
-   * All receipts in one request, and the next nonce beside them where something is overdue. What came with the block
-   * is not asked again; what the answer to a send showed counts where the block it names is the newest one.
-   */
-  async #read(
-    open: readonly Slot[],
-    head: Head,
-  ): Promise<{ receipts: Map<Slot, RpcReceipt>; next: bigint | undefined }> {
-    const { ctx, lease } = this.#deps;
-    const now = performance.now();
-    const receipts = new Map<Slot, RpcReceipt>();
-    const known =
-      this.#early && now - this.#early.atMs < FRESH_MS ? this.#early.receipts : undefined;
-    const asked: { slot: Slot; hash: Hex }[] = [];
-    let isOverdue = false;
-    for (const slot of open) {
-      const { shown, attempts } = slot;
-      slot.shown = undefined;
-      const hashes = attempts.map(({ hash }) => hash);
-      const early = hashes.flatMap((hash) => known?.get(hash) ?? [])[0];
-      const isShown = shown?.blockHash === head.hash && BigInt(shown.blockNumber) === head.number;
-      const receipt = isShown ? shown : early;
-      if (receipt) receipts.set(slot, receipt);
-      else {
-        isOverdue ||= this.#isOverdue(slot);
-        if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
-        else if (!hashes.every((hash) => known?.has(hash)))
-          asked.push(...hashes.map((hash) => ({ slot, hash })));
-      }
-    }
-    const nonce = { method: "eth_getTransactionCount", params: [lease.address, "latest"] };
-    const questions = [
-      ...(isOverdue ? [nonce] : []),
-      ...asked.map(({ hash }) => receiptQuestion(hash)),
-    ];
-    if (questions.length === 0) return { receipts, next: undefined };
-    const answers = await ctx.rpc.callMany(questions);
-    const first = isOverdue ? answers.shift() : undefined;
-    for (const [index, { slot }] of asked.entries()) {
-      const answer = answers[index];
-      const receipt = answer?.status === "fulfilled" ? (answer.value as RpcReceipt | null) : null;
-      if (receipt) receipts.set(slot, receipt);
-      else if (slot.waiting && head.number > slot.sentAtBlock) {
-        // The endpoint may not have passed it on: it goes out once more, and is followed like any other.
-        this.#endWaiting(slot);
-        void this.send(slot);
-      }
-    }
-    if (first?.status === "rejected") throw first.reason;
-    return { receipts, next: first && BigInt(first.value as Hex) };
-  }
-
-  /** It should have been in a block by now, or there is something about it that only its nonce tells. */
-  #isOverdue(slot: Slot): boolean {
-    return (
-      slot.mined ||
-      slot.underpriced ||
-      slot.refusals !== undefined ||
-      slot.missingSinceMs !== undefined ||
-      this.#gapSinceMs !== undefined ||
-      slot.attempts.length > 1 ||
-      performance.now() - slot.lastSentMs > this.#deps.ctx.heads.blockTimeMs * OVERDUE_BLOCKS
-    );
-  }
-
-  #lookAfterGrace(): void {
-    clearTimeout(this.#graceTimer);
-    this.#graceTimer = setTimeout(
-      () => void this.reconcile().catch(() => undefined),
-      GRACE_MS,
-    ).unref();
   }
 
   /** A lagging node shows one for a moment; filling what is no gap would be refused as used. */

@@ -1,0 +1,152 @@
+/**
+ * What the chain says of one lane's transactions, asked for in as few requests as there can be: with the block itself
+ * where it is looked for, all together where not, and not at all where an endpoint answers a send with its receipt.
+ */
+import type { Hex } from "viem";
+import type { RpcReceipt } from "../../infra/chain/contracts.ts";
+import type { Head, Rider } from "../../infra/chain/heads.ts";
+import type { Question } from "../../infra/chain/rpc.ts";
+import type { EngineContext } from "./context.ts";
+import type { Slot } from "./slot.ts";
+
+/** The block is there, and the endpoint that waits for it gets so long to say so. */
+const GRACE_MS = 40;
+/** An answer that came with the newest block is good for this long. */
+const FRESH_MS = 50;
+/** Without a receipt for so many blocks, a transaction's nonce is asked for as well. */
+const OVERDUE_BLOCKS = 1.5;
+
+const receiptQuestion = (hash: Hex): Question => ({
+  method: "eth_getTransactionReceipt",
+  params: [hash],
+});
+
+export interface ReceiptDeskDeps {
+  ctx: EngineContext;
+  lane: string;
+  slots: ReadonlyMap<bigint, Slot>;
+  /** There is a nonce below all of ours that nothing uses. */
+  isGapped: () => boolean;
+  /** A receipt came with a block, or it is time to ask for one. */
+  lookAgain: () => void;
+  /** Its block passed, and the endpoint that was to answer its send did not. */
+  onPassedOver: (slot: Slot) => void;
+}
+
+export class ReceiptDesk {
+  readonly #deps: ReceiptDeskDeps;
+  #asked: Hex[] = [];
+  #graceTimer: NodeJS.Timeout | undefined;
+  /** Receipts that were asked for together with the newest block, by hash. */
+  #early: { atMs: number; receipts: ReadonlyMap<string, RpcReceipt | null> } | undefined;
+
+  constructor(deps: ReceiptDeskDeps) {
+    this.#deps = deps;
+  }
+
+  /** Asked with each block that is looked for, so that a block and what it holds of ours come in one answer. */
+  readonly rider: Rider = {
+    questions: () => {
+      const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
+      this.#asked = hashes;
+      return hashes.map(receiptQuestion);
+    },
+    hear: (answers) => {
+      const told = this.#asked.flatMap((hash, index) => {
+        const answer = answers[index];
+        return answer?.status === "fulfilled"
+          ? [[hash, answer.value as RpcReceipt | null] as const]
+          : [];
+      });
+      this.#early = { atMs: performance.now(), receipts: new Map(told) };
+      if (told.some(([, receipt]) => receipt)) this.#deps.lookAgain();
+    },
+  };
+
+  close(): void {
+    clearTimeout(this.#graceTimer);
+  }
+
+  /** The newest block we know of; what an endpoint showed may be in a newer one. */
+  async headOfShown(): Promise<Head> {
+    const { heads } = this.#deps.ctx;
+    const shown = [...this.#deps.slots.values()].flatMap((slot) =>
+      slot.shown && !slot.mined ? [BigInt(slot.shown.blockNumber)] : [],
+    );
+    const { head } = heads;
+    return head && shown.every((number) => number <= head.number) ? head : heads.refresh();
+  }
+
+  /** What is in no block yet, and of which no endpoint is about to tell. */
+  #unread(): Slot[] {
+    return [...this.#deps.slots.values()].filter(
+      (slot) => !slot.mined && !slot.waiting && !slot.shown && slot.lastSentMs > 0,
+    );
+  }
+
+  /**
+   * All receipts in one request, and the next nonce beside them where something is overdue. What came with the block
+   * is not asked again; what the answer to a send showed counts where the block it names is the newest one.
+   */
+  async read(
+    open: readonly Slot[],
+    head: Head,
+  ): Promise<{ receipts: Map<Slot, RpcReceipt>; next: bigint | undefined }> {
+    const { ctx, lane } = this.#deps;
+    const now = performance.now();
+    const receipts = new Map<Slot, RpcReceipt>();
+    const known =
+      this.#early && now - this.#early.atMs < FRESH_MS ? this.#early.receipts : undefined;
+    const asked: { slot: Slot; hash: Hex }[] = [];
+    let isOverdue = false;
+    for (const slot of open) {
+      const { shown, attempts } = slot;
+      slot.shown = undefined;
+      const hashes = attempts.map(({ hash }) => hash);
+      const early = hashes.flatMap((hash) => known?.get(hash) ?? [])[0];
+      const isShown = shown?.blockHash === head.hash && BigInt(shown.blockNumber) === head.number;
+      const receipt = isShown ? shown : early;
+      if (receipt) receipts.set(slot, receipt);
+      else {
+        isOverdue ||= this.#isOverdue(slot);
+        if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
+        else if (!hashes.every((hash) => known?.has(hash)))
+          asked.push(...hashes.map((hash) => ({ slot, hash })));
+      }
+    }
+    const nonce = { method: "eth_getTransactionCount", params: [lane, "latest"] };
+    const questions = [
+      ...(isOverdue ? [nonce] : []),
+      ...asked.map(({ hash }) => receiptQuestion(hash)),
+    ];
+    if (questions.length === 0) return { receipts, next: undefined };
+    const answers = await ctx.rpc.callMany(questions);
+    const first = isOverdue ? answers.shift() : undefined;
+    for (const [index, { slot }] of asked.entries()) {
+      const answer = answers[index];
+      const receipt = answer?.status === "fulfilled" ? (answer.value as RpcReceipt | null) : null;
+      if (receipt) receipts.set(slot, receipt);
+      else if (slot.waiting && head.number > slot.sentAtBlock) this.#deps.onPassedOver(slot);
+    }
+    if (first?.status === "rejected") throw first.reason;
+    return { receipts, next: first && BigInt(first.value as Hex) };
+  }
+
+  /** It should have been in a block by now, or there is something about it that only its nonce tells. */
+  #isOverdue(slot: Slot): boolean {
+    return (
+      slot.mined ||
+      slot.underpriced ||
+      slot.refusals !== undefined ||
+      slot.missingSinceMs !== undefined ||
+      this.#deps.isGapped() ||
+      slot.attempts.length > 1 ||
+      performance.now() - slot.lastSentMs > this.#deps.ctx.heads.blockTimeMs * OVERDUE_BLOCKS
+    );
+  }
+
+  #lookAfterGrace(): void {
+    clearTimeout(this.#graceTimer);
+    this.#graceTimer = setTimeout(() => this.#deps.lookAgain(), GRACE_MS).unref();
+  }
+}
