@@ -2,7 +2,15 @@
 // Plain JavaScript without dependencies, because it runs on a fresh clone.
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { constants } from "node:os";
 import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -97,7 +105,7 @@ export async function ensureServerBuild(say) {
     ...filesUnder(server),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
   ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
-  const hash = hashOf([...sources, join(ROOT, "package-lock.json")]);
+  const hash = hashOfSeen("server", [...sources, join(ROOT, "package-lock.json")]);
   // Beside what was compiled, and written after it: a copy of this folder, or one half built, is no other's.
   const stamp = join(dist, "sources.sha256");
   if (existsSync(stamp) && readFileSync(stamp, "utf8") === hash) return;
@@ -110,7 +118,7 @@ export async function ensureServerBuild(say) {
 export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");
   if (!existsSync(join(web, "index.html"))) return;
-  const hash = hashOf([
+  const hash = hashOfSeen("web", [
     ...filesUnder(join(web, "src")),
     ...filesUnder(join(web, "public")),
     ...filesUnder(join(ROOT, "server", "schemas")),
@@ -142,7 +150,7 @@ export async function ensureWebBuild(say) {
 export async function ensurePackages(say) {
   const packages = join(ROOT, "packages");
   const built = ["purser", "paywall"].map((name) => join(packages, name));
-  const hash = hashOf([
+  const hash = hashOfSeen("packages", [
     ...built.flatMap((folder) => filesUnder(join(folder, "src"))),
     ...built.map((folder) => join(folder, "package.json")),
     join(packages, "build.mjs"),
@@ -181,6 +189,25 @@ function lockFileHash() {
   return hashOf([join(ROOT, "package-lock.json")], platform);
 }
 
+/**
+ * The same, without reading what has the size and the time it had when it was last read.
+ * @param {string} name
+ * @param {string[]} paths
+ */
+function hashOfSeen(name, paths) {
+  const look = createHash("sha256");
+  for (const path of paths) {
+    const { size, mtimeMs, ctimeMs } = statSync(path, { throwIfNoEntry: false }) ?? {};
+    look.update(`${path}\0${size}\0${mtimeMs}\0${ctimeMs}\0`);
+  }
+  const now = look.digest("hex");
+  const [seen, known] = readStamp(`${name}-seen`)?.split(" ") ?? [];
+  if (seen === now && known !== undefined) return known;
+  const hash = hashOf(paths);
+  writeStamp(`${name}-seen`, `${now} ${hash}`);
+  return hash;
+}
+
 /** @param {string[]} paths */
 function hashOf(paths, salt = "") {
   const hash = createHash("sha256").update(salt);
@@ -217,8 +244,11 @@ function readStamp(name) {
 
 /** @param {string} name @param {string} value */
 function writeStamp(name, value) {
-  mkdirSync(dirname(stampPath(name)), { recursive: true });
-  writeFileSync(stampPath(name), value);
+  const path = stampPath(name);
+  mkdirSync(dirname(path), { recursive: true });
+  // Replaced, not written into: a copy of node_modules may share its files by hard links.
+  writeFileSync(`${path}.new`, value);
+  renameSync(`${path}.new`, path);
 }
 
 /**
