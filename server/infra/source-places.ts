@@ -7,7 +7,7 @@ import { SourceMap } from "node:module";
 import { dirname, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const PLACE = /(?:file:\/\/)?(\/[^\s():]*\/server\/dist\/[^\s():]+\.js):(\d+):(\d+)/g;
+const PLACE = /(?:file:\/\/)?(\/[^\s():]*\/server\/dist\/[^\s():]+\.c?js):(\d+):(\d+)/g;
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const maps = new Map<string, SourceMap | undefined>();
 

@@ -105,7 +105,7 @@ export async function ensureServerBuild(say) {
     ...filesUnder(server),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
   ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
-  const hash = hashOf([...sources, join(ROOT, "package-lock.json")]);
+  const hash = hashOfSeen("server", [...sources, join(ROOT, "package-lock.json")]);
   // Beside what was compiled, and written after it: a copy of this folder, or one half built, is no other's.
   const stamp = join(dist, "sources.sha256");
   if (existsSync(stamp) && readFileSync(stamp, "utf8") === hash) return;
@@ -118,7 +118,7 @@ export async function ensureServerBuild(say) {
 export async function ensureWebBuild(say) {
   const web = join(ROOT, "web");
   if (!existsSync(join(web, "index.html"))) return;
-  const hash = hashOf([
+  const hash = hashOfSeen("web", [
     ...filesUnder(join(web, "src")),
     ...filesUnder(join(web, "public")),
     ...filesUnder(join(ROOT, "server", "schemas")),
@@ -150,7 +150,7 @@ export async function ensureWebBuild(say) {
 export async function ensurePackages(say) {
   const packages = join(ROOT, "packages");
   const built = ["purser", "paywall"].map((name) => join(packages, name));
-  const hash = hashOf([
+  const hash = hashOfSeen("packages", [
     ...built.flatMap((folder) => filesUnder(join(folder, "src"))),
     ...built.map((folder) => join(folder, "package.json")),
     join(packages, "build.mjs"),
@@ -187,6 +187,25 @@ function dependenciesCurrent() {
 function lockFileHash() {
   const platform = `${process.platform} ${process.arch} ${process.versions.modules}`;
   return hashOf([join(ROOT, "package-lock.json")], platform);
+}
+
+/**
+ * The same, without reading what has the size and the time it had when it was last read.
+ * @param {string} name
+ * @param {string[]} paths
+ */
+function hashOfSeen(name, paths) {
+  const look = createHash("sha256");
+  for (const path of paths) {
+    const { size, mtimeMs, ctimeMs } = statSync(path, { throwIfNoEntry: false }) ?? {};
+    look.update(`${path}\0${size}\0${mtimeMs}\0${ctimeMs}\0`);
+  }
+  const now = look.digest("hex");
+  const [seen, known] = readStamp(`${name}-seen`)?.split(" ") ?? [];
+  if (seen === now && known !== undefined) return known;
+  const hash = hashOf(paths);
+  writeStamp(`${name}-seen`, `${now} ${hash}`);
+  return hash;
 }
 
 /** @param {string[]} paths */
