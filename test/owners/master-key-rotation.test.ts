@@ -39,7 +39,10 @@ t.test("a key that is missing by mistake costs nothing that it sealed", async (t
     testApp(t, { chain, database, env: { MASTER_KEYS: keyText(newKey) } }).then(({ app: wrong }) =>
       wrong.sharedSecret("test"),
     ),
-    { name: "ConfigError", message: /is sealed under master key "old", which is not in MASTER_KEYS/ },
+    {
+      name: "ConfigError",
+      message: /is sealed under master key "old", which is not in MASTER_KEYS/,
+    },
   );
   t.same(await read(), rows);
   const both = await testApp(t, {
