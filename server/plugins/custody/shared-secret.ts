@@ -50,11 +50,11 @@ export async function sharedSecret(deps: SharedSecretsDeps, purpose: string): Pr
 
 /** A key that is missing by mistake must not cost what it sealed. */
 async function assertConfigured(
-  { kids }: SharedSecretsDeps,
+  deps: SharedSecretsDeps,
   purpose: string,
   kid: string,
 ): Promise<void> {
-  if ((await kids()).includes(kid)) return;
+  if ((await deps.kids()).includes(kid)) return;
   throw new ConfigError([
     `the shared secret "${purpose}" is sealed under master key "${kid}", which is not in MASTER_KEYS: put it back, and run npm run keys:rotate before it is taken out. Is it lost for good, delete the row of service_secrets, and a new secret is made`,
   ]);
