@@ -63,6 +63,7 @@ async function serve(): Promise<Service> {
     stream.on("data", (chunk: Buffer) => (output += chunk.toString()));
   const ended = once(command, "exit");
   await until(() => output.includes("Purser runs at") || command.exitCode !== null, START_MS);
+  if (command.exitCode !== null) throw new Error(`it did not start: ${output}`);
   return { command, url: `http://127.0.0.1:${port}`, output: () => output, ended };
 }
 
