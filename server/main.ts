@@ -108,8 +108,8 @@ async function startAsTold(running: Running, stopper: { requested: boolean }): P
   tellPrimary({ say: "here" });
   const loaded = loadConfig(process.env);
   running.hide = hideConfigured(loaded);
-  const loading = import("./app.ts");
-  loading.catch(() => undefined);
+  // Before anything is asked of the database: loading leaves no time to hear an answer.
+  const { buildApp } = await import("./app.ts");
   const { role, name, world } = await told;
   process.title = `purser ${role === "lanes" ? "lanes" : `worker ${name}`}`;
   const config = {
@@ -122,7 +122,6 @@ async function startAsTold(running: Running, stopper: { requested: boolean }): P
     await applyMigrations(config);
     tellPrimary({ say: "migrated" });
   }
-  const { buildApp } = await loading;
   running.app = await buildApp(config);
   if (stopper.requested) return finish(running);
   if (role === "lanes") void noteChanges(running.app, config);

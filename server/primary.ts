@@ -3,6 +3,7 @@
  * dies, passes their words on, and ends them all. It serves nothing, opens no connection and signs nothing; it holds
  * the listening socket and, locally, the embedded world.
  */
+import type { ChildProcess } from "node:child_process";
 import cluster, { type Worker } from "node:cluster";
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
@@ -112,6 +113,7 @@ export class Primary {
   #fork(slot: Slot): void {
     const child = this.#deps.fork?.() ?? cluster.fork();
     slot.child = child;
+    closeWhatItNeverTook(child.process);
     slot.isHere = false;
     slot.isReady = false;
     slot.startedAtMs = performance.now();
@@ -309,6 +311,30 @@ const newSlot = (name: string, role: Role): Slot => ({
 
 const nameOf = ({ role, name }: Slot): string =>
   role === "lanes" ? "The process that has the lanes" : `Worker ${name}`;
+
+interface Connection {
+  close(): void;
+}
+
+/**
+ * A connection on its way to a process that is killed stays open here for ever (`node:cluster` waits for its word), and
+ * its caller waits for an answer: it is closed, and the caller hears at once that it has to ask again.
+ */
+function closeWhatItNeverTook(child: ChildProcess): void {
+  const onTheWay = new Map<number, Connection>();
+  const send = child.send.bind(child) as (...args: unknown[]) => boolean;
+  child.send = (message: { act?: string; seq?: number }, handle?: unknown, ...rest: unknown[]) => {
+    if (message.act === "newconn" && message.seq !== undefined)
+      onTheWay.set(message.seq, handle as Connection);
+    return send(message, handle, ...rest);
+  };
+  child.on("internalMessage", ({ ack }: { ack?: number }) => {
+    if (ack !== undefined) onTheWay.delete(ack);
+  });
+  child.once("exit", () => {
+    for (const connection of onTheWay.values()) connection.close();
+  });
+}
 
 /** Whoever ends meanwhile needs to be told nothing. */
 function tell(child: Worker, message: ToChild): void {

@@ -63,6 +63,7 @@ async function serve(): Promise<Service> {
     stream.on("data", (chunk: Buffer) => (output += chunk.toString()));
   const ended = once(command, "exit");
   await until(() => output.includes("Purser runs at") || command.exitCode !== null, START_MS);
+  if (command.exitCode !== null) throw new Error(`it did not start: ${output}`);
   return { command, url: `http://127.0.0.1:${port}`, output: () => output, ended };
 }
 
@@ -81,7 +82,7 @@ const killOf = async (service: Service, title: string, signal: NodeJS.Signals): 
 };
 
 // A connection for each request, so that both workers have their share.
-const dispatcher = new Agent({ pipelining: 0 });
+const dispatcher = new Agent({ pipelining: 0, headersTimeout: START_MS / 2 });
 t.teardown(() => dispatcher.destroy());
 interface Heard {
   status: number;
@@ -102,6 +103,7 @@ async function pay(url: string, troubles: string[]): Promise<void> {
     headers: { ...agents[number % AT_ONCE]?.headers, "idempotency-key": `payment-${number}` },
     body: JSON.stringify({ recipient: PAYEE, amount: "0.01" }),
   };
+  const untilMs = performance.now() + START_MS;
   for (;;) {
     const heard = await ask(`${url}/api/agents/spend`, options).catch((error: Error) => ({
       status: 0,
@@ -109,6 +111,8 @@ async function pay(url: string, troubles: string[]): Promise<void> {
     }));
     if (heard.status === 200) return;
     troubles.push(`${heard.status} ${heard.body.slice(0, 150)}`);
+    if (performance.now() > untilMs)
+      throw new Error(`payment ${number} is not made: ${heard.status} ${heard.body}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
@@ -121,8 +125,8 @@ async function underLoad(url: string, during: () => Promise<void>): Promise<stri
     while (!over.signal.aborted) await pay(url, troubles);
   });
   const before = payments;
-  await until(() => payments > before + AT_ONCE * 2, START_MS);
-  await during().finally(() => over.abort());
+  const loaded = until(() => payments > before + AT_ONCE * 2, START_MS);
+  await loaded.then(during).finally(() => over.abort());
   await Promise.all(loads);
   return troubles;
 }

@@ -1,11 +1,12 @@
 // Goal: a wrong configuration is refused before anything opens, with one list that names every problem and no secret.
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
 import { ConfigError, loadConfig, missingServices } from "../../server/config.ts";
 import { urlsOfHosts } from "../../server/core/database-settings.ts";
+import { connectionsInAll, connectionsOf, shareOf } from "../../server/core/worker-settings.ts";
 import { hideConfigured } from "../../server/infra/telemetry.ts";
 
 const goodKey = randomBytes(32).toString("base64");
@@ -292,3 +293,24 @@ t.test("secrets come by files", async (t) => {
     t.notMatch(problems.join(), secret);
   }
 });
+
+t.test(
+  "all cores in production, one process on one's own machine; what is shared is divided",
+  async (t) => {
+    t.match(loadConfig({}), { workers: 1, role: "whole" });
+    t.equal(loadConfig(production).workers, availableParallelism());
+    t.equal(loadConfig({ ...production, WORKERS: "3" }).workers, 3);
+    for (const wrong of ["0", "-1", "two", "1.5", "257", "9999"])
+      t.match(problemsOf({ ...production, WORKERS: wrong }), [/^WORKERS must be/], wrong);
+    t.same(connectionsOf({ role: "whole", workers: 1 }), { money: 16, prisma: 10, engine: 10 });
+    t.same(connectionsOf({ role: "accepting", workers: 2 }), { money: 8, prisma: 5, engine: 4 });
+    t.same(
+      [1, 2, 4, 8].map((workers) => connectionsInAll({ workers })),
+      [49, 69, 79, 119],
+      "as docs/operations.md says",
+    );
+    t.equal(shareOf(1_000, { role: "whole", workers: 1 }), 1_000);
+    t.equal(shareOf(1_000, { role: "accepting", workers: 2 }), 590);
+    t.equal(shareOf(2, { role: "accepting", workers: 8 }), 2, "never more than the limit itself");
+  },
+);
