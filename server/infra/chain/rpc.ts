@@ -1,8 +1,9 @@
 /** The one way to a chain's nodes: every endpoint of a network in order of preference, with failover. */
-import { Agent, request } from "undici";
+import { Agent } from "undici";
 import type { Hex } from "viem";
 import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
 import { ChainRefusal, ChainUnreachable, isEndpointTrouble } from "./errors.ts";
+import { postJson } from "./post-json.ts";
 
 export interface ChainRpcOptions {
   urls: readonly string[];
@@ -153,14 +154,8 @@ export class ChainRpc {
     const budgetMs = timeoutMs ?? this.#timeoutMs * (SEARCHES.has(method) ? 2 : 1);
     const id = this.#nextId++;
     try {
-      const response = await request(url, {
-        method: "POST",
-        dispatcher: this.#agent,
-        headers: { "content-type": "application/json", ...basicCredentials(url) },
-        body: JSON.stringify({ jsonrpc: "2.0", id, method, params }),
-        signal: AbortSignal.timeout(budgetMs),
-      });
-      const answer = (await response.body.json()) as Answer<T>;
+      const question = { jsonrpc: "2.0", id, method, params };
+      const answer = (await postJson(this.#agent, url, question, { budgetMs })) as Answer<T>;
       this.#silentSinceMs[index] = undefined;
       if (answer.error) {
         this.#onCall(method, true, index + 1);
@@ -186,23 +181,6 @@ export class ChainRpc {
     if (data === undefined || (typeof data === "string" && data.startsWith("0x"))) return data;
     return JSON.parse(this.#hide(JSON.stringify(data))) as unknown;
   }
-}
-
-const NO_CREDENTIALS = {};
-const credentialsOf = new Map<string, Record<string, string>>();
-
-/** `https://user:password@host`: undici leaves the user out of a URL without a word. */
-function basicCredentials(url: string): Record<string, string> {
-  const known = credentialsOf.get(url);
-  if (known) return known;
-  const { username, password } = new URL(url);
-  const pair = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
-  const headers =
-    pair === ":"
-      ? NO_CREDENTIALS
-      : { authorization: `Basic ${Buffer.from(pair).toString("base64")}` };
-  credentialsOf.set(url, headers);
-  return headers;
 }
 
 interface Answer<T> {
