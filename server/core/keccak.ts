@@ -3,13 +3,17 @@
  * spelling of an address that carries its checksum. Tests compare both with viem's.
  */
 import { createKeccak } from "hash-wasm";
-import type { Address } from "viem";
+import type { Address, Hex } from "viem";
 import { LastKnown } from "./shared-answers.ts";
 
 const hasher = await createKeccak(256);
 
 export const keccak = (bytes: Uint8Array): Uint8Array =>
   hasher.init().update(bytes).digest("binary");
+
+/** Of what is written in hexadecimal digits: a whole batch's transaction, for example. */
+export const keccakOfHex = (text: Hex): Hex =>
+  `0x${Buffer.from(keccak(Buffer.from(text.slice(2), "hex"))).toString("hex")}`;
 
 /** Payers and payees come again. */
 const spellings = new LastKnown<Address>(4_096);
