@@ -1,5 +1,6 @@
 /** Whose address a request comes from, as far as limits and proxies are concerned. */
 import ipaddr from "ipaddr.js";
+import { LastKnown } from "./shared-answers.ts";
 
 const IPV6_SITE_BITS = 64;
 
@@ -7,7 +8,13 @@ const IPV6_SITE_BITS = 64;
  * What shares one bucket: an IPv4 address, or an IPv6 network of 64 bits, which is what one customer has at least. An
  * IPv4 address in IPv6 clothes (`::ffff:192.0.2.1`) is that IPv4 address.
  */
-export function addressBucket(text: string): string {
+export const addressBucket = (text: string): string =>
+  buckets.get(text) ?? buckets.keep(text, bucketOf(text));
+
+/** Whoever asks often is looked up, not read again. */
+const buckets = new LastKnown<string>(4_096);
+
+function bucketOf(text: string): string {
   if (!ipaddr.isValid(text)) return "unknown";
   const address = ipaddr.process(text);
   if (address instanceof ipaddr.IPv4) return address.toString();

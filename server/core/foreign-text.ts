@@ -1,5 +1,6 @@
 /** What a stranger wrote: JSON, addresses, and words to be quoted. */
-import { getAddress, type Address } from "viem";
+import type { Address } from "viem";
+import { checksummedAddress } from "./keccak.ts";
 import { isRecord, isTooDeep, MAX_JSON_DEPTH } from "../../packages/paywall/src/foreign-json.ts";
 
 export {
@@ -80,10 +81,9 @@ const ZERO_ADDRESS = "0x0000000000000000000000000000000000000000";
 export function parseAddress(text: unknown): ParsedAddress {
   if (typeof text !== "string" || !/^0x[0-9a-fA-F]{40}$/.test(text))
     return { ok: false, reason: "must be 0x and 40 hexadecimal digits" };
-  const digits = text.slice(2);
   const lower = text.toLowerCase() as Address;
-  const isMixed = digits !== digits.toLowerCase() && digits !== digits.toUpperCase();
-  if (isMixed && getAddress(lower) !== text)
+  const isMixed = lower !== text && /[a-f]/.test(text);
+  if (isMixed && checksummedAddress(lower) !== text)
     return { ok: false, reason: "has a wrong checksum; copy it again, or write it in lower case" };
   if (lower === ZERO_ADDRESS) return { ok: false, reason: "is the zero address; nobody owns it" };
   return { ok: true, address: lower };

@@ -1,4 +1,4 @@
-/** One answer for many who ask: at the same moment, or shortly after one another. */
+/** One answer for many who ask: at the same moment, shortly after one another, or whenever it is always the same. */
 
 /**
  * Gathers what is asked at the same time into one call. Idle, an item leaves at once: nothing waits for
@@ -60,6 +60,34 @@ export class Coalescer<Item, Result> {
       this.#inFlight -= 1;
       if (this.#waiting.length > 0) this.#schedule();
     }
+  }
+}
+
+/**
+ * What never changes for its key, for those that came last. Strangers choose the keys: it stays small whatever they send,
+ * and whoever fills it costs others time, not truth.
+ */
+export class LastKnown<Value> {
+  readonly #most: number;
+  readonly #values = new Map<string, Value>();
+
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  get(key: string): Value | undefined {
+    return this.#values.get(key);
+  }
+
+  /** Answers what it was given. */
+  keep(key: string, value: Value): Value {
+    if (this.#values.size >= this.#most)
+      for (const oldest of this.#values.keys()) {
+        this.#values.delete(oldest);
+        break;
+      }
+    this.#values.set(key, value);
+    return value;
   }
 }
 

@@ -3,7 +3,6 @@ import { createRequire } from "node:module";
 import secp256k1 from "secp256k1";
 import {
   bytesToHex,
-  keccak256,
   isAddressEqual,
   isErc6492Signature,
   parseErc6492Signature,
@@ -11,6 +10,8 @@ import {
   type Address,
   type Hex,
 } from "viem";
+import { keccak } from "./keccak.ts";
+import { LastKnown } from "./shared-answers.ts";
 
 /**
  * secp256k1: the native library, or its own pure-JavaScript fallback where that has no build (slower, same
@@ -22,8 +23,10 @@ export function addressOf(privateKey: Uint8Array): Address {
 }
 
 /** Of its 64 bytes x and y. Lower case. */
-export const addressOfPublicKey = (point: Uint8Array): Address =>
-  `0x${keccak256(point).slice(-40)}`;
+export function addressOfPublicKey(point: Uint8Array): Address {
+  const hash = keccak(point);
+  return `0x${Buffer.from(hash.buffer, hash.byteOffset + 12, 20).toString("hex")}`;
+}
 
 /** 65 bytes r, s, v. */
 export function sign(hash: Uint8Array, privateKey: Uint8Array): Hex {
@@ -54,8 +57,10 @@ function loadFastest(): Curve {
 }
 const fastest = loadFastest();
 
-const HALF_ORDER = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0n;
-const HIGH_BIT = 1n << 255n;
+/** Of the curve, as digits: what is of one length compares as numbers do. */
+const HALF_ORDER = "7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0";
+const ZERO = "0".repeat(64);
+const HIGH_BIT = 8;
 
 /** An externally owned account's signature in its one canonical form. */
 interface EcdsaSignature {
@@ -74,20 +79,20 @@ export function parseEcdsa(signature: string): EcdsaSignature | undefined {
   const isLong = signature.length === 132;
   if (!isLong && signature.length !== 130) return undefined;
   if (!/^0x[0-9a-fA-F]+$/.test(signature)) return undefined;
-  const r = signature.slice(2, 66);
-  const word = BigInt(`0x${signature.slice(66, 130)}`);
-  let s = word;
+  const digits = signature.slice(2).toLowerCase();
+  let rs = digits.slice(0, 128);
   let yParity: 0 | 1;
   if (isLong) {
-    const v = Number.parseInt(signature.slice(130), 16);
+    const v = Number.parseInt(digits.slice(128), 16);
     if (v !== 0 && v !== 1 && v !== 27 && v !== 28) return undefined;
     yParity = v === 1 || v === 28 ? 1 : 0;
   } else {
-    yParity = word >= HIGH_BIT ? 1 : 0;
-    s = word & (HIGH_BIT - 1n);
+    const first = Number.parseInt(digits.charAt(64), 16);
+    yParity = first >= HIGH_BIT ? 1 : 0;
+    rs = `${digits.slice(0, 64)}${(first % HIGH_BIT).toString()}${digits.slice(65)}`;
   }
-  if (s === 0n || s > HALF_ORDER) return undefined;
-  const rs = `${r}${s.toString(16).padStart(64, "0")}`.toLowerCase();
+  const s = rs.slice(64);
+  if (s === ZERO || s > HALF_ORDER) return undefined;
   return {
     compact: Buffer.from(rs, "hex"),
     yParity,
@@ -108,8 +113,21 @@ export function recoverSigner(
     // r is not a point of the curve, or the like: not a signature of anyone.
     return undefined;
   }
-  const hash = keccak256(publicKey.subarray(1), "bytes");
-  return `0x${Buffer.from(hash.buffer, hash.byteOffset + 12, 20).toString("hex")}`;
+  return addressOfPublicKey(publicKey.subarray(1));
+}
+
+const signers = new LastKnown<Address | "nobody">(4_096);
+
+/**
+ * The same, remembered: these bytes over those are one signer's for ever, and a payment that is settled was mostly verified
+ * before. Of what the chain says nothing is in it.
+ */
+export function signerOf(digest: Uint8Array, signature: EcdsaSignature): Address | undefined {
+  const bytes = Buffer.concat([digest, signature.compact]).toString("latin1");
+  const key = `${bytes}${signature.yParity}`;
+  const signer =
+    signers.get(key) ?? signers.keep(key, recoverSigner(digest, signature) ?? "nobody");
+  return signer === "nobody" ? undefined : signer;
 }
 
 /**

@@ -117,12 +117,13 @@ export const metrics = fp(
       registers: [registry],
     });
     app.decorate("metrics", registry);
-    app.addHook("onResponse", async (request, reply) => {
+    app.addHook("onResponse", (request, reply, done) => {
       const route = request.is404 ? "none" : (request.routeOptions.url ?? "none");
       seconds.observe(
         { method: request.method, route, status: reply.statusCode },
         reply.elapsedTime / 1000,
       );
+      done();
     });
     app.addHook("onClose", async () => registry.clear());
   },

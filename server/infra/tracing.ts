@@ -50,12 +50,24 @@ let tracer: Tracer | undefined;
 let users = 0;
 let stop: (() => Promise<void>) | undefined;
 
-/** The work, as a part of what is under way here. */
-export const traced = <T>(
+/** The work, as a part of what is under way here. Work that is done at once is not waited for where nobody traces. */
+export function traced<T>(
   name: string,
   attributes: TraceAttributes,
   work: () => Promise<T>,
-): Promise<T> => (tracer === undefined ? work() : tracer.within(name, attributes, work));
+): Promise<T>;
+export function traced<T>(
+  name: string,
+  attributes: TraceAttributes,
+  work: () => Promise<T> | undefined,
+): Promise<T> | undefined;
+export function traced<T>(
+  name: string,
+  attributes: TraceAttributes,
+  work: () => Promise<T> | undefined,
+): Promise<T | undefined> | undefined {
+  return tracer === undefined ? work() : tracer.within(name, attributes, async () => work());
+}
 
 /** The same of each call of it. */
 export const tracedAs =

@@ -88,16 +88,17 @@ export function readPayment(
   if ("reason" in parts) return parts;
   const { scheme, network } = parts.requirements;
   // What another facilitator may serve is told by name, before its shape is judged by ours.
-  const payer = payerOf({ payload: parts.payload });
+  const payer = (): Address | undefined => payerOf({ payload: parts.payload });
   const named = SCHEMES.filter(
     ({ name, versions }) => name === scheme && versions.includes(parts.version),
   );
-  if (typeof scheme === "string" && named.length === 0) return refuse("unsupported_scheme", payer);
+  if (typeof scheme === "string" && named.length === 0)
+    return refuse("unsupported_scheme", payer());
   const isElsewhere =
     typeof network === "string" &&
     parts.accepted["network"] === network &&
     !findServed(parts.version, network, networks);
-  if (isElsewhere) return refuse("invalid_network", payer);
+  if (isElsewhere) return refuse("invalid_network", payer());
   // What is in the payload says how it pays; what the seller asked for says it where the payload is nobody's.
   const own = named.find((each) => each.recognizes(parts)) ?? named[0] ?? SCHEMES[0];
   return own.read(parts, { networks, purpose, relayers });

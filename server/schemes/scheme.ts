@@ -2,7 +2,7 @@
  * What differs between payment schemes, in the words of those who ask: the facilitator, the settlement engine,
  * the wallet, the paywall. `schemes/index.ts` lists the schemes; nobody else knows them by name.
  */
-import { getAddress, type Address, type Hex } from "viem";
+import type { Address, Hex } from "viem";
 import type { CallResult, ContractCall, RpcLog } from "../core/abi.ts";
 import type {
   Authorization,
@@ -15,6 +15,7 @@ import type { PaywallScheme } from "../../packages/paywall/src/scheme.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import type { Deployment } from "../core/signatures.ts";
 import { parseAddress, isRecord } from "../core/foreign-text.ts";
+import { checksummedAddress } from "../core/keccak.ts";
 import { parseAtomic } from "../core/money.ts";
 
 /** A payment as somebody presents it: read, and not believed yet. Addresses in lower case. */
@@ -394,7 +395,7 @@ const lower = (value: unknown): unknown =>
 
 export function checksummed(value: unknown): Address | undefined {
   const parsed = parseAddress(value);
-  return parsed.ok ? getAddress(parsed.address) : undefined;
+  return parsed.ok ? checksummedAddress(parsed.address) : undefined;
 }
 
 export function payerOf({ payload }: Fields): Address | undefined {

@@ -24,6 +24,8 @@ export interface TestAppOptions {
   eager?: boolean;
   /** Listen on a loopback port (`baseUrl`); otherwise only `inject` works. */
   listen?: boolean;
+  /** Sees the app before anything is registered on it. */
+  observe?: (app: FastifyInstance) => void;
 }
 
 export interface TestApp {
@@ -86,7 +88,10 @@ export async function testApp(t: Test, options: TestAppOptions = {}): Promise<Te
   const logs: string[] = [];
   const app = await buildApp(config, {
     logDestination: { write: (line) => void logs.push(line) },
-    observe: holdAnswersToTheirSchemas,
+    observe: (app) => {
+      holdAnswersToTheirSchemas(app);
+      options.observe?.(app);
+    },
     eager: options.eager === true,
   });
   t.teardown(() => app.close());

@@ -1,8 +1,9 @@
 /** The one way to a chain's nodes: every endpoint of a network in order of preference, with failover. */
-import { Agent, request } from "undici";
+import { Agent } from "undici";
 import type { Hex } from "viem";
 import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
 import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointTrouble } from "./errors.ts";
+import { postJson } from "./post-json.ts";
 
 export interface ChainRpcOptions {
   urls: readonly string[];
@@ -287,15 +288,8 @@ export class ChainRpc {
   ): Promise<unknown> {
     const url = this.#urls[index];
     if (url === undefined) throw new ChainUnreachable("no RPC endpoint is configured");
-    const budget = AbortSignal.timeout(budgetMs);
-    const response = await request(url, {
-      method: "POST",
-      dispatcher: waiting ? this.#waitingAgent : this.#agent,
-      headers: { "content-type": "application/json", ...basicCredentials(url) },
-      body: JSON.stringify(sent),
-      signal: waiting ? AbortSignal.any([budget, waiting]) : budget,
-    });
-    return response.body.json();
+    const agent = waiting ? this.#waitingAgent : this.#agent;
+    return postJson(agent, url, sent, { budgetMs, givenUp: waiting });
   }
 
   /** The URL may carry a key: it is not repeated in the message, nor in its causes. */
@@ -319,23 +313,6 @@ const WAITED = 4;
 
 const isOver = (untilMs: number | undefined): boolean =>
   untilMs === undefined || performance.now() >= untilMs;
-
-const NO_CREDENTIALS = {};
-const credentialsOf = new Map<string, Record<string, string>>();
-
-/** `https://user:password@host`: undici leaves the user out of a URL without a word. */
-function basicCredentials(url: string): Record<string, string> {
-  const known = credentialsOf.get(url);
-  if (known) return known;
-  const { username, password } = new URL(url);
-  const pair = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
-  const headers =
-    pair === ":"
-      ? NO_CREDENTIALS
-      : { authorization: `Basic ${Buffer.from(pair).toString("base64")}` };
-  credentialsOf.set(url, headers);
-  return headers;
-}
 
 interface Answer<T> {
   result?: T;

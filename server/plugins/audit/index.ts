@@ -94,15 +94,14 @@ const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
   app.addHook("onError", async (request, _reply, error) => {
     if (error instanceof ApiError) refused.set(request, error.code);
   });
-  app.addHook("onResponse", async (request) => {
+  app.addHook("onResponse", (request, _reply, done) => {
     const code = refused.get(request);
     // Without a session nobody is known: a sign-in that is refused is noted where it is.
-    if (code === undefined || !(request.owner as unknown)) return;
-    try {
-      await note(request, code);
-    } catch (error) {
+    if (code === undefined || !(request.owner as unknown)) return done();
+    const unnoted = (error: unknown): void =>
       request.log.error({ err: error }, "a refusal was not noted in the audit");
-    }
+    const noted = (): void => done();
+    note(request, code).catch(unnoted).finally(noted);
   });
 
   async function note(request: FastifyRequest, code: string): Promise<void> {

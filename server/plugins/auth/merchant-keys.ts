@@ -75,13 +75,19 @@ export function proveFacilitatorKeys(app: FastifyInstance): void {
   const holderOf = merchantKeyHolders(app.pool);
   app.decorate("isAdmittedMerchant", (account) => admitted.has(accountName(account)));
 
-  app.authenticators.set("facilitator", async (request) => {
+  const isOpenToAll = digests.length === 0 && !isClosedHere;
+
+  app.authenticators.set("facilitator", (request) => {
     const { authorization } = request.headers;
+    if (authorization === undefined && (isOpenToAll || facilitatorOpen)) return undefined;
+    return prove(request, authorization);
+  });
+
+  async function prove(request: FastifyRequest, authorization: string | undefined): Promise<void> {
     const [, key] = /^Bearer ([^\s]+)$/i.exec(authorization ?? "") ?? [];
     if (key !== undefined && isSecretShape(MERCHANT_KEY_PREFIX, key))
       return proveMerchantKey(request, key);
-    if (digests.length === 0 && !isClosedHere) return;
-    if (facilitatorOpen && authorization === undefined) return;
+    if (isOpenToAll) return;
     if (key === undefined)
       throw new ApiError("missing_api_key", {
         ...FACILITATOR_CHALLENGE,
@@ -95,7 +101,7 @@ export function proveFacilitatorKeys(app: FastifyInstance): void {
     });
     if (!known) throw new ApiError("invalid_api_key", FACILITATOR_CHALLENGE);
     request.caller = { kind: "merchant", id: given.toString("base64url") };
-  });
+  }
 
   async function proveMerchantKey(request: FastifyRequest, key: string): Promise<void> {
     const hash = hashSecret(key);

@@ -28,6 +28,7 @@ import {
   FacilitatorStats,
 } from "../../schemas/facilitator.ts";
 import { ApiError } from "../../errors.ts";
+import { logOnDemand } from "../../infra/log-on-demand.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -180,6 +181,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "facilitator", limit: "verify" },
       // Thousands a second and nothing moves: counted in the metrics, not written one by one.
       logLevel: "warn",
+      childLoggerFactory: logOnDemand,
       validatorCompiler: acceptAll,
       schema: {
         tags,

@@ -25,10 +25,16 @@ const ERC1271_MAGIC = "0x1626ba7e";
 /** Payers with code are rehearsed alone: their code could burn the gas of a shared call. */
 const MAX_REMEMBERED_WALLETS = 10_000;
 
+interface Rehearsal {
+  authorization: SignedAuthorization;
+  /** The transfer, as it would be sent. */
+  calls: readonly ContractCall[];
+}
+
 export class ChainPaymentReads {
   readonly #rpc: Pick<ChainRpc, "call">;
   readonly #gasCapPerItem: bigint;
-  readonly #rehearsals: Coalescer<SignedAuthorization, boolean>;
+  readonly #rehearsals: Coalescer<Rehearsal, boolean>;
   readonly #diagnoses: Coalescer<SignedAuthorization, Diagnosis>;
   readonly #wallets = new Set<Address>();
 
@@ -40,10 +46,10 @@ export class ChainPaymentReads {
   }
 
   async rehearse(authorization: SignedAuthorization): Promise<boolean> {
-    const { sender } = schemeOf(authorization).planTransfer(authorization);
+    const { calls, sender } = schemeOf(authorization).planTransfer(authorization);
     return sender !== undefined || this.#wallets.has(authorization.from)
       ? (await this.rehearseAlone(authorization)).goesThrough
-      : this.#rehearsals.ask(authorization);
+      : this.#rehearsals.ask({ authorization, calls });
   }
 
   async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
@@ -75,12 +81,11 @@ export class ChainPaymentReads {
     return result?.success === true && result.data.startsWith(ERC1271_MAGIC);
   }
 
-  async #rehearseTogether(authorizations: SignedAuthorization[]): Promise<boolean[]> {
+  async #rehearseTogether(rehearsals: Rehearsal[]): Promise<boolean[]> {
     // The same payment asked twice is one transfer: a second would fail after the first.
     const places = new Map<string, number>();
     const transfers: ContractCall[] = [];
-    const placeOf = authorizations.map((authorization) => {
-      const { calls } = schemeOf(authorization).planTransfer(authorization);
+    const placeOf = rehearsals.map(({ calls }) => {
       const name = calls.map(({ data }) => data).join();
       const known = places.get(name);
       if (known !== undefined) return known;
@@ -89,6 +94,7 @@ export class ChainPaymentReads {
       places.set(name, place);
       return place;
     });
+    const authorizations = rehearsals.map(({ authorization }) => authorization);
     // Money received earlier in this call is not there on chain: such payers show their balance first.
     const receivers = new Set(authorizations.map(({ to }) => to));
     const shown = authorizations.filter(({ from, to }) => from !== to && receivers.has(from));

@@ -1,6 +1,4 @@
 /** What every request passes, whoever asks: errors, headers, limits, who may call, and what is not there. */
-import cors from "@fastify/cors";
-import helmet from "@fastify/helmet";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyRequest, FastifyReply, RouteOptions } from "fastify";
 import errors from "./errors.ts";
@@ -10,6 +8,7 @@ import notFound from "./not-found.ts";
 import ownHost from "./own-host.ts";
 import rateLimits from "./rate-limits.ts";
 import sockets from "./sockets.ts";
+import { preflights, standingHeaders } from "./standing-headers.ts";
 import { ApiError } from "../../errors.ts";
 import { traced } from "../../infra/tracing.ts";
 import { isTooDeep, MAX_JSON_DEPTH } from "../../core/foreign-text.ts";
@@ -17,13 +16,12 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 
 export default fp(
   async (app) => {
-    nameAnswers(app);
+    await app.register(standingHeaders);
     await app.register(errors);
     logAnswers(app);
     await app.register(sockets);
     await app.register(ownHost);
-    await setSecurityHeaders(app);
-    await answerOtherOrigins(app);
+    await app.register(preflights);
     await app.register(routeAuth);
     await app.register(rateLimits);
     await app.register(requestBody);
@@ -33,101 +31,27 @@ export default fp(
   { name: "http" },
 );
 
-/** First of all hooks: every answer, of whatever kind, carries the id its log lines have. */
-function nameAnswers(app: FastifyInstance): void {
-  app.addHook("onRequest", async (request, reply) => void reply.header("x-request-id", request.id));
-}
+/** A route that is asked thousands of times a second says that only its troubles are told. */
+const isHeard = ({ level }: FastifyRequest["log"]): boolean =>
+  level === "info" || level === "debug" || level === "trace";
 
 /** One line per answer: what was asked, by which agent or owner, how it ended, how long it took. */
 function logAnswers(app: FastifyInstance): void {
-  app.addHook("onResponse", async (request, reply) => {
-    const { agent, owner } = request;
-    request.log.info(
-      {
-        req: request,
-        statusCode: reply.statusCode,
-        elapsedMs: Math.round(reply.elapsedTime),
-        ...(agent ? { agentId: agent.id } : {}),
-        ...(owner ? { ownerId: owner.id } : {}),
-      },
-      "answered",
-    );
+  app.addHook("onResponse", (request, reply, done) => {
+    const { agent, owner, log } = request;
+    if (isHeard(log))
+      log.info(
+        {
+          req: request,
+          statusCode: reply.statusCode,
+          elapsedMs: Math.round(reply.elapsedTime),
+          ...(agent ? { agentId: agent.id } : {}),
+          ...(owner ? { ownerId: owner.id } : {}),
+        },
+        "answered",
+      );
+    done();
   });
-}
-
-/** Strict CSP for everything we serve; a route that needs more (rendered docs) declares it itself. */
-async function setSecurityHeaders(app: FastifyInstance): Promise<void> {
-  const isHttps = app.config.publicUrl.startsWith("https:");
-  await app.register(helmet, {
-    contentSecurityPolicy: {
-      useDefaults: false,
-      directives: {
-        defaultSrc: ["'none'"],
-        scriptSrc: ["'self'"],
-        styleSrc: ["'self'"],
-        imgSrc: ["'self'", "data:"],
-        fontSrc: ["'self'"],
-        connectSrc: ["'self'"],
-        manifestSrc: ["'self'"],
-        baseUri: ["'none'"],
-        formAction: ["'self'"],
-        frameAncestors: ["'none'"],
-        ...(isHttps ? { upgradeInsecureRequests: [] } : {}),
-      },
-    },
-    strictTransportSecurity: isHttps ? { maxAge: 31_536_000 } : false,
-    crossOriginResourcePolicy: { policy: "cross-origin" },
-    referrerPolicy: { policy: "no-referrer" },
-    xFrameOptions: { action: "deny" },
-  });
-}
-
-const EXPOSED_HEADERS = [
-  "payment-required",
-  "payment-response",
-  "payment-receipt",
-  "x-payment-response",
-  "x-request-id",
-  "idempotent-replayed",
-  "ratelimit-limit",
-  "ratelimit-remaining",
-  "ratelimit-reset",
-  "retry-after",
-  "www-authenticate",
-  "mcp-session-id",
-  "mcp-protocol-version",
-];
-
-/**
- * Before authentication and rate limits, so that their refusals can be read by a browser's script too.
- * Agents' and facilitator routes answer any origin, without credentials. Owners' routes carry a
- * cookie, so no other origin may read them at all.
- */
-async function answerOtherOrigins(app: FastifyInstance): Promise<void> {
-  // The preflight route is the CORS plugin's own and carries nothing.
-  app.addHook("onRoute", (route) => {
-    if ([route.method].flat().includes("OPTIONS"))
-      route.config = { ...route.config, auth: "public" };
-  });
-  await app.register(cors, {
-    hook: "onRequest",
-    delegator: (request: FastifyRequest, callback) => {
-      callback(null, {
-        origin: isOwnersRoute(request) ? false : "*",
-        credentials: false,
-        exposedHeaders: EXPOSED_HEADERS,
-        methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
-        maxAge: 600,
-        strictPreflight: false,
-      });
-    },
-  });
-
-  function isOwnersRoute(request: FastifyRequest): boolean {
-    if (request.method !== "OPTIONS") return request.routeOptions.config.auth === "owner";
-    const method = request.headers["access-control-request-method"] ?? "GET";
-    return app.routeLookup(method, request.url)?.auth === "owner";
-  }
 }
 
 /** Who may call a route. Every route declares one; a route that does not stops the boot. */
@@ -135,7 +59,7 @@ export type Credential = "public" | "agent" | "owner" | "facilitator";
 const CREDENTIALS: readonly Credential[] = ["public", "agent", "owner", "facilitator"];
 
 /** Proves the credential, or throws the ApiError that says what is missing. */
-type Authenticator = (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
+type Authenticator = (request: FastifyRequest, reply: FastifyReply) => Promise<void> | undefined;
 
 export interface KnownRoute {
   method: string;
@@ -168,7 +92,7 @@ export const routeAuth = fp(
     const routes: RouteOptions[] = [];
     app.decorate(
       "authenticators",
-      new Map<Credential, Authenticator>([["public", async () => undefined]]),
+      new Map<Credential, Authenticator>([["public", () => undefined]]),
     );
     app.decorate("knownRoutes", []);
     app.addHook("onRoute", (route) => void routes.push(route));
@@ -191,19 +115,25 @@ export const routeAuth = fp(
     });
 
     // onRequest: before the body is read, so that strangers cannot make us parse anything.
-    app.addHook("onRequest", async (request, reply) => {
-      if (request.is404) return;
-      const auth = request.routeOptions.config.auth;
+    app.addHook("onRequest", (request, reply, done) => {
+      if (request.is404) return done();
+      const { config, url } = request.routeOptions;
+      const { auth } = config;
       const authenticate = auth === undefined ? undefined : app.authenticators.get(auth);
-      if (!authenticate)
-        throw new UndeclaredAuth(`Route ${request.routeOptions.url} has no authenticator`);
+      if (!authenticate) throw new UndeclaredAuth(`Route ${url} has no authenticator`);
+      const passed = (): void => done();
+      const refused = (error: unknown): void => done(app.refusal(request, reply, error) as Error);
+      let proving: Promise<void> | undefined;
       try {
-        await traced("authenticate", { "purser.credential": auth ?? "none" }, () =>
+        proving = traced("authenticate", { "purser.credential": auth ?? "none" }, () =>
           authenticate(request, reply),
         );
       } catch (error) {
-        throw app.refusal(request, reply, error);
+        return refused(error);
       }
+      // Who needs to prove nothing waits for nothing.
+      if (proving === undefined) return passed();
+      proving.then(passed, refused);
     });
   },
   { name: "route-auth" },

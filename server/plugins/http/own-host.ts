@@ -11,14 +11,14 @@ export default fp(
   async (app) => {
     const { mode, publicUrl } = app.config;
     const ownName = new URL(publicUrl).hostname;
-    app.addHook("onRequest", async (request) => {
+    app.addHook("onRequest", (request, _reply, done) => {
       const { host } = request.headers;
       // Node refuses it with no body; HTTP/1.0 may leave it out.
       if (host === undefined && request.raw.httpVersion === "1.1")
         throw new ApiError("bad_request", { detail: "The request has no Host header." });
-      if (mode !== "local") return;
+      if (mode !== "local") return done();
       const name = hostNameOf(host ?? "");
-      if (name !== undefined && (name === ownName || isLoopbackHost(name))) return;
+      if (name !== undefined && (name === ownName || isLoopbackHost(name))) return done();
       throw new ApiError("host_not_allowed", {
         detail: `This service runs on this machine only, and answers to localhost and ${ownName}.`,
       });

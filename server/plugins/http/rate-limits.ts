@@ -102,9 +102,9 @@ export default fp(
     });
 
     /** After the credential's proof: plugins/http/index.ts registers that before this. */
-    app.addHook("onRequest", async (request, reply) => {
-      const { caller, routeOptions } = request;
-      const { auth, limit } = routeOptions.config;
+    app.addHook("onRequest", (request, reply, done) => {
+      const { caller } = request;
+      const { auth, limit } = request.routeOptions.config;
       const who = caller ? `${caller.kind}:${caller.id}` : addressBucket(request.ip);
       // An open facilitator has its own limits for strangers: paid APIs ask often.
       const general =
@@ -115,8 +115,13 @@ export default fp(
           : caller.kind === "merchant"
             ? undefined
             : caller.kind;
-      if (general !== undefined) await count(reply, take(general, who), general);
-      if (limit !== undefined) await count(reply, take(limit, who), limit);
+      const countGeneral = () => general && count(reply, take(general, who), general);
+      const countOwn = () => limit && count(reply, take(limit, who), limit);
+      const counted = countGeneral();
+      const last = counted === undefined ? countOwn() : counted.then(countOwn);
+      const passed = (): void => done();
+      if (last === undefined) return passed();
+      last.then(passed, done);
     });
 
     app.jobs.addTask(
@@ -129,14 +134,18 @@ export default fp(
   { name: "rate-limits" },
 );
 
-async function count(
+/** At once where the count is at hand: a promise for every request would be for nothing. */
+function count(
   reply: FastifyReply,
   taken: Verdict | Promise<Verdict>,
   name: LimitName,
-): Promise<void> {
-  const verdict = await taken;
-  tell(reply, verdict);
-  mustBeAllowed(verdict, name);
+): Promise<void> | undefined {
+  const decide = (verdict: Verdict): undefined => {
+    tell(reply, verdict);
+    mustBeAllowed(verdict, name);
+    return undefined;
+  };
+  return taken instanceof Promise ? taken.then(decide) : decide(taken);
 }
 
 /** The tightest of the limits that counted the request is told. */

@@ -1,5 +1,6 @@
 /** Claimed rows as items of a batch: the call each one makes, the gas it may use, and how many travel together. */
-import { type Address, type Hex, type LocalAccount, keccak256 } from "viem";
+import type { Address, Hex, LocalAccount } from "viem";
+import { keccakOfHex } from "../../core/keccak.ts";
 import type { ContractCall } from "../../core/abi.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { encodeAggregate } from "../../infra/chain/contracts.ts";
@@ -179,5 +180,5 @@ export async function signAttempt(
     maxFeePerGas: terms.maxFeeWei,
     maxPriorityFeePerGas: terms.priorityFeeWei,
   });
-  return { hash: keccak256(raw), raw, answer: undefined, ...terms };
+  return { hash: keccakOfHex(raw), raw, answer: undefined, ...terms };
 }

@@ -5,13 +5,14 @@ import {
   hashMessage,
   hashTypedData,
   hexToBytes,
-  keccak256,
   serializeTransaction,
+  type Address,
   type Hex,
   type LocalAccount,
 } from "viem";
-import { privateKeyToAccount, toAccount } from "viem/accounts";
-import { addressOfPublicKey, fromDer, parseEcdsa } from "../../core/signatures.ts";
+import { toAccount } from "viem/accounts";
+import { keccakOfHex } from "../../core/keccak.ts";
+import { addressOf, addressOfPublicKey, fromDer, parseEcdsa, sign } from "../../core/signatures.ts";
 import { keysUnavailable, type Kms } from "../../infra/kms.ts";
 
 export type Relayer = LocalAccount;
@@ -22,7 +23,7 @@ export async function readRelayers(
   kms: Pick<Kms, "publicKey" | "sign">,
 ): Promise<Relayer[]> {
   const relayers: Relayer[] = [
-    ...relayerPrivateKeys.map((key) => privateKeyToAccount(key)),
+    ...relayerPrivateKeys.map((key) => keyAccount(key)),
     ...(await Promise.all(relayerKmsKeys.map((keyId) => kmsAccount(kms, keyId)))),
   ];
   const addresses = new Set(relayers.map(({ address }) => address.toLowerCase()));
@@ -36,21 +37,30 @@ export async function kmsAccount(
   keyId: string,
 ): Promise<Relayer> {
   const address = getAddress(addressOfPublicKey(pointOf(await kms.publicKey(keyId), keyId)));
-  const sign = async (hash: Hex): Promise<Hex> => {
-    const digest = hexToBytes(hash);
+  return accountOf(address, async (digest) => {
     const signature = fromDer(await kms.sign(keyId, digest), digest, address);
     // Nothing leaves us that this account did not sign, whatever the KMS answers.
     if (signature === undefined)
       throw keysUnavailable(new Error(`KMS key ${keyId} gave no signature of ${address}`));
     return signature;
-  };
+  });
+}
+
+function keyAccount(key: Hex): Relayer {
+  const privateKey = hexToBytes(key);
+  return accountOf(getAddress(addressOf(privateKey)), async (digest) => sign(digest, privateKey));
+}
+
+/** viem's account, with a hash and a curve that are not JavaScript's: a batch's transaction is tens of kilobytes. */
+function accountOf(address: Address, signDigest: (digest: Uint8Array) => Promise<Hex>): Relayer {
+  const signHash = (hash: Hex): Promise<Hex> => signDigest(hexToBytes(hash));
   return toAccount({
     address,
-    sign: ({ hash }) => sign(hash),
-    signMessage: ({ message }) => sign(hashMessage(message)),
-    signTypedData: (typedData) => sign(hashTypedData(typedData)),
+    sign: ({ hash }) => signHash(hash),
+    signMessage: ({ message }) => signHash(hashMessage(message)),
+    signTypedData: (typedData) => signHash(hashTypedData(typedData)),
     signTransaction: async (transaction, { serializer = serializeTransaction } = {}) => {
-      const signature = parseEcdsa(await sign(keccak256(await serializer(transaction))));
+      const signature = parseEcdsa(await signHash(keccakOfHex(await serializer(transaction))));
       if (!signature) throw new Error("a checked signature is none");
       const [r, s] = [signature.hex.slice(2, 66), signature.hex.slice(66, 130)];
       return serializer(transaction, {

@@ -1,9 +1,9 @@
 /** Scheme `exact` over EIP-3009: the payer signs a transfer of the token itself, and anyone may relay it. */
-import { bytesToHex, getAddress, type Address, type Hex } from "viem";
+import { getAddress, type Address, type Hex } from "viem";
 import { EXACT_EIP3009 } from "../../../packages/paywall/src/scheme.ts";
 import { uintOf } from "../../core/abi.ts";
 import type { SignedAuthorization, Authorization } from "../../core/authorization.ts";
-import { parseEcdsa, recoverSigner, unwrapSignature } from "../../core/signatures.ts";
+import { parseEcdsa, signerOf, unwrapSignature } from "../../core/signatures.ts";
 import { tokenDomainOf, type NetworkFacts } from "../../core/networks.ts";
 import {
   checksummed,
@@ -34,6 +34,7 @@ import {
   REASON_USED,
 } from "./onchain.ts";
 import { parseAddress, isRecord, plainText, quoted } from "../../core/foreign-text.ts";
+import { checksummedAddress } from "../../core/keccak.ts";
 import { USDC_DECIMALS, parseAtomic } from "../../core/money.ts";
 
 export const exactEip3009: Scheme<ExactPayment> = {
@@ -99,9 +100,11 @@ function examine(payment: ExactPayment): { digest: Hex; ecdsa: Hex | undefined }
   };
   const digest = transferDigest(domain, authorization);
   const signature = parseEcdsa(payment.signature);
-  const isPayers =
-    signature !== undefined && recoverSigner(digest, signature) === authorization.from;
-  return { digest: bytesToHex(digest), ecdsa: isPayers ? signature.hex : undefined };
+  const isPayers = signature !== undefined && signerOf(digest, signature) === authorization.from;
+  return {
+    digest: `0x${Buffer.from(digest).toString("hex")}`,
+    ecdsa: isPayers ? signature.hex : undefined,
+  };
 }
 
 /**
@@ -191,7 +194,7 @@ function readExactPayment(
       amountAtomic,
       acceptedMismatch: contradiction(parts, asked),
       authorization: { chainId: network.chainId, asset, ...signed },
-      payer: getAddress(signed.from),
+      payer: checksummedAddress(signed.from),
     },
   };
 }

@@ -9,20 +9,19 @@ import {
   domainSeparator,
   hashTypedData,
   hexToBytes,
-  keccak256,
-  toBytes,
   toEventSelector,
 } from "viem";
 import { type RpcLog, addressWord, bytesTail, selectorDigits, uintWord } from "../../core/abi.ts";
 import type { Authorization, AuthorizationRef, Nonce } from "../../core/authorization.ts";
+import { keccak } from "../../core/keccak.ts";
 import { type NetworkFacts, type TokenDomain, tokenDomainOf } from "../../core/networks.ts";
+import { LastKnown } from "../../core/shared-answers.ts";
 import type { Reason, AuthorizationFate, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
 
-const TYPE_HASH = keccak256(
-  toBytes(
+const TYPE_HASH = keccak(
+  Buffer.from(
     "TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)",
   ),
-  "bytes",
 );
 const CANCEL = [
   { name: "authorizer", type: "address" },
@@ -30,49 +29,42 @@ const CANCEL = [
 ] as const;
 const WORD = 32;
 
-/** Strangers choose name and version: the cache must stay small whatever they send. */
-const MAX_CACHED_DOMAINS = 256;
-const domains = new Map<string, Uint8Array>();
+/** Strangers choose name and version. */
+const domains = new LastKnown<Uint8Array>(256);
 
 function separatorOf(domain: TokenDomain): Uint8Array {
-  const key = JSON.stringify([
-    domain.name,
-    domain.version,
-    domain.chainId,
-    domain.verifyingContract,
-  ]);
-  const known = domains.get(key);
-  if (known) return known;
-  const separator = hexToBytes(domainSeparator({ domain }));
-  if (domains.size < MAX_CACHED_DOMAINS) domains.set(key, separator);
-  return separator;
+  const { name, version, chainId, verifyingContract } = domain;
+  // The name's length says where it ends, whatever is in it.
+  const key = `${chainId} ${verifyingContract} ${name.length} ${name} ${version}`;
+  return domains.get(key) ?? domains.keep(key, hexToBytes(domainSeparator({ domain })));
 }
+
+/** What is hashed is put together here each time: nothing waits in between, so nobody else writes into it. */
+const struct = Buffer.alloc(7 * WORD);
+struct.set(TYPE_HASH, 0);
+const envelope = Buffer.alloc(2 + 2 * WORD);
+envelope.set([0x19, 0x01], 0);
 
 /** 32 bytes to sign or to recover from. */
 export function transferDigest(
   domain: TokenDomain,
   message: Omit<Authorization, "chainId" | "asset">,
 ): Uint8Array {
-  const struct = Buffer.alloc(7 * WORD);
-  struct.set(TYPE_HASH, 0);
-  struct.write(message.from.slice(2), WORD + 12, "hex");
-  struct.write(message.to.slice(2), 2 * WORD + 12, "hex");
-  writeWord(struct, message.value, 3);
-  writeWord(struct, message.validAfter, 4);
-  writeWord(struct, message.validBefore, 5);
-  struct.write(message.nonce.slice(2), 6 * WORD, "hex");
-
-  const signed = Buffer.alloc(2 + 2 * WORD);
-  signed[0] = 0x19;
-  signed[1] = 0x01;
-  signed.set(separatorOf(domain), 2);
-  signed.set(keccak256(struct, "bytes"), 2 + WORD);
-  return keccak256(signed, "bytes");
-}
-
-function writeWord(target: Buffer, value: bigint, index: number): void {
-  if (value <= 0xffff_ffff_ffff_ffffn) target.writeBigUInt64BE(value, index * WORD + 24);
-  else target.write(value.toString(16).padStart(64, "0"), index * WORD, "hex");
+  const { from, to, value, validAfter, validBefore, nonce } = message;
+  const written = struct.write(
+    addressWord(from) +
+      addressWord(to) +
+      uintWord(value) +
+      uintWord(validAfter) +
+      uintWord(validBefore) +
+      nonce.slice(2),
+    WORD,
+    "hex",
+  );
+  if (written !== 6 * WORD) throw new Error("an authorization is six words");
+  envelope.set(separatorOf(domain), 2);
+  envelope.set(keccak(struct), 2 + WORD);
+  return keccak(envelope);
 }
 
 export const cancelDigest = (

@@ -2,12 +2,13 @@
  * Reads a Permit2 payment, of `exact` or of `upto`, out of a protocol body, and decides what needs no chain: pure, in
  * the reference implementation's order, so that its codes and ours agree.
  */
-import { bytesToHex, getAddress, type Address, type Hex } from "viem";
+import { bytesToHex, type Address, type Hex } from "viem";
 import type { Authorization, TokenPermit } from "../../core/authorization.ts";
 import { isRecord, parseAddress } from "../../core/foreign-text.ts";
+import { checksummedAddress } from "../../core/keccak.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { parseEcdsa, recoverSigner, unwrapSignature } from "../../core/signatures.ts";
+import { parseEcdsa, signerOf, unwrapSignature } from "../../core/signatures.ts";
 import {
   checksummed,
   contradiction,
@@ -134,7 +135,7 @@ export function readPermit2Payment(
         nonce: storedNonce(nonce),
         terms: reading.terms(spending, sponsoring?.permit),
       },
-      payer: getAddress(from),
+      payer: checksummedAddress(from),
     },
   };
 }
@@ -244,7 +245,7 @@ export function examinePermit2(payment: Permit2Payment): { digest: Hex; ecdsa: H
   const digest = spendingDigest(payment.authorization.chainId, payment.spending);
   const signature = parseEcdsa(payment.signature);
   const isPayers =
-    signature !== undefined && recoverSigner(digest, signature) === payment.authorization.from;
+    signature !== undefined && signerOf(digest, signature) === payment.authorization.from;
   return { digest: bytesToHex(digest), ecdsa: isPayers ? signature.hex : undefined };
 }
 

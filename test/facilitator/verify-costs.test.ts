@@ -1,0 +1,139 @@
+// Goal: a verify costs one question to the chain, one recovered signature and headers that were there before, and what is remembered of it never says yes where the chain says no.
+import { createRequire } from "node:module";
+import t from "tap";
+import type { FastifyInstance } from "fastify";
+import { bytesToHex, getAddress, keccak256 } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { checksummedAddress, keccak, keccakOfHex } from "../../server/core/keccak.ts";
+import { parseAddress } from "../../server/core/foreign-text.ts";
+import { testApp } from "../helpers/app.ts";
+import { testChain } from "../helpers/chain.ts";
+import { rpcProxy } from "../helpers/rpc-proxy.ts";
+import { post, signedPayment } from "./payments.ts";
+
+/** What the server recovers signers with, and how often it did. */
+const curve = createRequire(import.meta.url)("secp256k1/bindings.js") as {
+  ecdsaRecover: (...given: unknown[]) => Uint8Array;
+};
+let recovered = 0;
+const { ecdsaRecover } = curve;
+curve.ecdsaRecover = (...given) => {
+  recovered += 1;
+  return ecdsaRecover(...given);
+};
+
+t.test("hashes and spellings are those of the general library", async (t) => {
+  for (let round = 0; round < 200; round += 1) {
+    const bytes = Buffer.from(
+      generatePrivateKey()
+        .slice(2)
+        .repeat(1 + (round % 12)),
+      "hex",
+    );
+    const text = bytesToHex(bytes);
+    t.equal(bytesToHex(keccak(bytes)), keccak256(text));
+    t.equal(keccakOfHex(text), keccak256(text));
+    const lower = `0x${bytes.subarray(0, 20).toString("hex")}` as const;
+    const spelled = getAddress(lower);
+    t.equal(checksummedAddress(lower), spelled);
+    t.equal(checksummedAddress(lower), spelled, "remembered");
+    t.same(parseAddress(spelled), { ok: true, address: lower });
+    t.same(parseAddress(`0x${lower.slice(2).toUpperCase()}`), { ok: true, address: lower });
+    const at = spelled.search(/[A-F]/);
+    if (at < 0 || !/[a-f]/.test(spelled.slice(2))) continue;
+    const typo = spelled.slice(0, at) + spelled.charAt(at).toLowerCase() + spelled.slice(at + 1);
+    const isMixed = typo !== lower;
+    t.equal(parseAddress(typo).ok, !isMixed, "a wrong checksum");
+  }
+});
+
+t.test("one verify, many at once, and the settle after it", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: 0.25 });
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const asyncHooks: string[] = [];
+  const { app } = await testApp(t, {
+    chain: { ...chain, rpcUrl: proxy.url },
+    observe: (built) => noteAsyncHooks(built, asyncHooks),
+  });
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  const payers = Array.from({ length: 64 }, () => privateKeyToAccount(generatePrivateKey()));
+  await chain.mint(
+    payers.map(({ address }) => address),
+    10_000n,
+  );
+  const [payer] = payers;
+  if (!payer) throw new Error("no payers");
+  /** Calls to the chain that speak of one of them. */
+  const asked = (of = payers): number =>
+    proxy.calls.filter(({ method, params }) => {
+      const text = JSON.stringify([method, params]).toLowerCase();
+      return of.some(({ address }) => text.includes(address.slice(2).toLowerCase()));
+    }).length;
+  const counted = async <T>(work: () => Promise<T>) => {
+    const before = { asked: asked(), recovered };
+    const result = await work();
+    return { result, asked: asked() - before.asked, recovered: recovered - before.recovered };
+  };
+
+  const body = await signedPayment({ chain, payer, payTo });
+  const first = await counted(() => post(app, "verify", body));
+  t.match(first.result, { isValid: true, payer: payer.address });
+  t.equal(first.asked, 1, "one question");
+  t.equal(first.recovered, 1, "one signer");
+
+  const again = await counted(() => post(app, "verify", body));
+  t.match(again.result, { isValid: true });
+  t.equal(again.asked, 1, "the chain is asked each time");
+  t.equal(again.recovered, 0, "these bytes are this signer's for ever");
+
+  const others = await Promise.all(
+    payers.map((each) => signedPayment({ chain, payer: each, payTo, amount: "2000" })),
+  );
+  const many = await counted(() => Promise.all(others.map((one) => post(app, "verify", one))));
+  t.equal(many.result.filter(({ isValid }) => isValid === true).length, 64);
+  t.ok(many.asked <= 4, `64 at once are ${many.asked} questions`);
+  t.equal(many.recovered, 64);
+
+  const bent = structuredClone(body) as unknown as { paymentPayload: { payload: Bent } };
+  bent.paymentPayload.payload.authorization.value = "1001";
+  const refused = await counted(() => post(app, "verify", bent));
+  t.match(refused.result, { isValid: false, invalidReason: "invalid_exact_evm_signature" });
+  t.equal(refused.recovered, 1, "a remembered signature is one over the same bytes");
+
+  const settled = await counted(() => post(app, "settle", body));
+  t.match(settled.result, { success: true });
+  t.equal(settled.recovered, 0, "verified before");
+  const late = await post(app, "verify", body);
+  t.match(late, { isValid: false, invalidReason: "invalid_exact_evm_nonce_already_used" });
+
+  const dear = await signedPayment({ chain, payer, payTo, amount: "9000" });
+  t.match(await post(app, "verify", dear), { isValid: true });
+  const most = await signedPayment({ chain, payer, payTo, amount: "5000" });
+  t.match(await post(app, "settle", most), { success: true });
+  t.match(
+    await post(app, "verify", dear),
+    { isValid: false, invalidReason: "invalid_exact_evm_insufficient_balance" },
+    "what it holds is not remembered",
+  );
+
+  t.same(asyncHooks, [], "no hook that every request passes makes a promise");
+});
+
+interface Bent {
+  authorization: { value: string };
+}
+
+const ON_THE_WAY = /^(onRequest|pre(Parsing|Validation|Handler|Serialization)|onSend|onResponse)$/;
+
+/** Hooks of the whole app, not of a scope: every request passes them, and pays for a promise in each. */
+function noteAsyncHooks(app: FastifyInstance, found: string[]): void {
+  const original = Reflect.get(app, "addHook") as (...given: unknown[]) => unknown;
+  const noting = function noting(this: unknown, ...given: [string, (...args: unknown[]) => void]) {
+    const [name, hook] = given;
+    const isAsync = hook.constructor.name === "AsyncFunction";
+    if (this === app && isAsync && ON_THE_WAY.test(name))
+      found.push(`${name}: ${String(hook).slice(0, 80)}`);
+    return original.apply(this, given);
+  };
+  Reflect.set(app, "addHook", noting);
+}
