@@ -18,11 +18,12 @@ BEGIN
      GROUP BY 1, 2),
   taken AS (
     INSERT INTO gas_accounts AS g (chain_id, account, full_at, held)
-    SELECT w.chain_id, w.account, at + purser_gas_step(w.chain_id, w.account, w.cost), w.cost
+    SELECT w.chain_id, w.account, at + purser_gas_part(w.cost, (
+             SELECT l.per_day FROM gas_limits l WHERE l.chain_id = w.chain_id AND l.name = split_part(w.account, ':', 1))), w.cost
       FROM wanted w ORDER BY w.chain_id, w.account
     ON CONFLICT (chain_id, account) DO UPDATE
        SET held = g.held + EXCLUDED.held, used_on = EXCLUDED.used_on,
-           full_at = greatest(g.full_at, at) + purser_gas_step(g.chain_id, g.account, EXCLUDED.held)
+           full_at = greatest(g.full_at, at) + (EXCLUDED.full_at - at)
     RETURNING chain_id, account, full_at)
   -- Seconds of the day that were left before, for each account that has less than it was asked for.
   SELECT jsonb_object_agg(t.chain_id || ' ' || t.account, extract(epoch FROM at + interval '24 hours' - t.full_at

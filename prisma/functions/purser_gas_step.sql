@@ -2,7 +2,6 @@
 -- day instead of a minute. An account without a limit is only counted.
 CREATE FUNCTION purser_gas_step(p_chain_id BIGINT, p_account TEXT, p_cost NUMERIC)
 RETURNS INTERVAL LANGUAGE sql STABLE AS $$
-  SELECT coalesce((
-    SELECT greatest(least(p_cost / greatest(l.per_day, 1), 3650), -3650)::float8 * interval '24 hours'
-      FROM gas_limits l WHERE l.chain_id = p_chain_id AND l.name = split_part(p_account, ':', 1)), interval '0');
+  SELECT purser_gas_part(p_cost, (
+    SELECT l.per_day FROM gas_limits l WHERE l.chain_id = p_chain_id AND l.name = split_part(p_account, ':', 1)));
 $$;

@@ -8,7 +8,10 @@ CREATE FUNCTION purser_settlements_finalize(p_chain_id BIGINT, p_outcomes JSONB)
 RETURNS JSONB LANGUAGE plpgsql AS $$
 DECLARE
   done settlements%ROWTYPE;
-  finished INTEGER := 0;
+  -- Those that have more to do than to be told of: an agent's payment, or gas that was set aside for nothing.
+  more settlements[];
+  finished INTEGER;
+  marked INTEGER := 0;
   -- Ended without a transaction of ours: the gas set aside for it is free again.
   spared TEXT[] := '{}';
   spared_gas NUMERIC[] := '{}';
@@ -19,27 +22,37 @@ BEGIN
     JOIN jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT)
       ON s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
    ORDER BY s.agent_id, s.from_address, s.nonce FOR UPDATE OF s;
-  FOR done IN
-    WITH changed AS (
-      UPDATE settlements s
-         SET status = o.status, tx_hash = coalesce(o.proof->>'tx', s.tx_hash),
-             block_number = CASE WHEN o.proof->>'kind' = 'receipt' THEN (o.proof->>'block')::bigint END,
-             block_hash = CASE WHEN o.proof->>'kind' = 'receipt' THEN o.proof->>'blockHash' END,
-             proof = o.proof, final_at = CASE WHEN o."isFinal" THEN clock_timestamp() END,
-             by_other = coalesce(o."byOther", FALSE), error_reason = o.reason, error_message = o.message,
-             settled_at = CASE WHEN o.status = 'settled' THEN clock_timestamp() END,
-             value = coalesce(o.amount, s.value),
-             updated_at = clock_timestamp()
-        FROM jsonb_to_recordset(p_outcomes) AS o
-             ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN,
-              "byOther" BOOLEAN, amount NUMERIC, reason TEXT, message TEXT)
-       WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset
-         AND s.nonce = o.nonce AND s.status IN ('queued', 'submitted')
-         AND o.status IN ('settled', 'failed', 'expired')
-      RETURNING s.*)
-    SELECT * FROM changed ORDER BY agent_id, from_address, nonce
-  LOOP
-    finished := finished + 1;
+  WITH changed AS (
+    UPDATE settlements s
+       SET status = o.status, tx_hash = coalesce(o.proof->>'tx', s.tx_hash),
+           block_number = CASE WHEN o.proof->>'kind' = 'receipt' THEN (o.proof->>'block')::bigint END,
+           block_hash = CASE WHEN o.proof->>'kind' = 'receipt' THEN o.proof->>'blockHash' END,
+           proof = o.proof, final_at = CASE WHEN o."isFinal" THEN clock_timestamp() END,
+           by_other = coalesce(o."byOther", FALSE), error_reason = o.reason, error_message = o.message,
+           settled_at = CASE WHEN o.status = 'settled' THEN clock_timestamp() END,
+           value = coalesce(o.amount, s.value),
+           updated_at = clock_timestamp()
+      FROM jsonb_to_recordset(p_outcomes) AS o
+           ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN,
+            "byOther" BOOLEAN, amount NUMERIC, reason TEXT, message TEXT)
+     WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset
+       AND s.nonce = o.nonce AND s.status IN ('queued', 'submitted')
+       AND o.status IN ('settled', 'failed', 'expired')
+    RETURNING s AS whole, s.id, s.agent_id, s.from_address, s.nonce, s.status, s.tx_hash, s.block_number, s.settled_at,
+      s.by_other, s.error_reason, s.error_message, s.value, s.attempts, s.gas_hold),
+  -- What settled is told sixteen at a time: a word of NOTIFY holds 8,000 bytes, and what failed may say much.
+  said AS (
+    SELECT pg_notify('purser_settled', jsonb_agg(purser_settled_word(
+             w.id, w.status, w.tx_hash, w.block_number, w.settled_at, w.by_other, w.error_reason, w.error_message, w.value))::text)
+      FROM (SELECT *, CASE status WHEN 'settled' THEN (row_number() OVER (PARTITION BY status)) / 16
+                                  ELSE -row_number() OVER (PARTITION BY status) END AS part FROM changed) AS w
+     GROUP BY w.status, w.part)
+  SELECT count(*), array_agg(c.whole ORDER BY c.agent_id, c.from_address, c.nonce)
+           FILTER (WHERE c.agent_id IS NOT NULL OR (c.attempts = 0 AND c.gas_hold > 0))
+    INTO finished, more
+    -- Asked for, so that it is said.
+    FROM changed c WHERE (SELECT count(*) FROM said) >= 0;
+  FOREACH done IN ARRAY coalesce(more, '{}') LOOP
     IF done.agent_id IS NOT NULL THEN
       IF done.status = 'settled' THEN
         -- Of a maximum what was not charged returns to the budget in the same moment.
@@ -55,9 +68,23 @@ BEGIN
       spared := spared || done.gas_accounts;
       spared_gas := spared_gas || array_fill(-done.gas_hold, ARRAY[cardinality(done.gas_accounts)]);
     END IF;
-    PERFORM purser_tell_settled(done);
   END LOOP;
+  -- The same end, now final, and nothing to correct.
   IF finished < jsonb_array_length(p_outcomes) THEN
+    WITH same AS (
+      UPDATE settlements s SET final_at = clock_timestamp()
+        FROM jsonb_to_recordset(p_outcomes) AS o
+             ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN)
+       WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
+         AND o."isFinal" AND s.final_at IS NULL AND s.status = 'settled' AND o.status = 'settled'
+         AND o.proof->>'kind' = 'receipt' AND s.tx_hash = o.proof->>'tx' AND s.block_hash = o.proof->>'blockHash'
+      RETURNING s.agent_id, s.id),
+    paid AS (
+      UPDATE payments p SET final_at = clock_timestamp() FROM same
+       WHERE p.agent_id = same.agent_id AND p.id = same.id AND p.status = 'settled')
+    SELECT count(*) INTO marked FROM same;
+  END IF;
+  IF finished + marked < jsonb_array_length(p_outcomes) THEN
     corrected := purser_settlements_correct(p_chain_id, p_outcomes);
   END IF;
   IF cardinality(spared) > 0 THEN

@@ -13,6 +13,7 @@ CREATE FUNCTION purser_transaction_final(
 DECLARE
   was relayer_transactions%ROWTYPE;
   told JSONB;
+  carried INTEGER;
   is_given_up CONSTANT BOOLEAN := EXISTS (
     SELECT 1 FROM relayer_attempts a
      WHERE a.hash = p_hash AND a.chain_id = p_chain_id AND a.lane_address = p_address AND a.nonce = p_nonce
@@ -30,27 +31,32 @@ BEGIN
          gas_used = p_gas_used, gas_cost = coalesce(was.gas_cost, p_cost), finalized_at = CASE WHEN p_status <> 'included' THEN clock_timestamp() END
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce;
   told := purser_settlements_finalize(p_chain_id, p_outcomes);
-  -- Rows that a later transaction carries by now are that one's; rows held are proven when this is final.
-  UPDATE settlements s
-     SET status = 'queued', lane_address = NULL, lane_epoch = NULL, tx_hash = NULL,
-         faults = s.faults + (s.nonce = ANY (p_faults))::int,
-         given_up = s.given_up + is_given_up::int,
-         -- Given up once, it shares a smaller batch: perhaps it was the size. Then it goes by itself, as does
-         -- what has been carried in vain too often, whoever was to blame.
-         solo = s.solo OR s.nonce = ANY (p_faults) OR s.attempts >= 3 OR (is_given_up AND s.given_up >= 1),
-         next_attempt_at = CASE WHEN is_given_up
-           THEN clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second' ELSE '-infinity' END,
-         turn = CASE WHEN is_given_up
-           THEN greatest(s.turn, clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second') ELSE s.turn END,
-         updated_at = clock_timestamp()
-    FROM settlement_transactions item
-   WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce
-     AND s.from_address = item.from_address AND s.chain_id = p_chain_id AND s.asset = item.asset
-     AND s.nonce = item.nonce AND s.status = 'submitted' AND s.lane_address = p_address
-     AND s.tx_hash IN (SELECT a.hash FROM relayer_attempts a
-                        WHERE a.chain_id = p_chain_id AND a.lane_address = p_address AND a.nonce = p_nonce)
-     AND NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT, status TEXT)
-                      WHERE o.status = 'held' AND o."from" = s.from_address AND o.asset = s.asset AND o.nonce = s.nonce);
+  SELECT count(*) INTO carried FROM settlement_transactions item
+   WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce;
+  -- Where all of it has just ended, nothing of it is left.
+  IF (told->>'finished')::int < carried THEN
+    -- Rows that a later transaction carries by now are that one's; rows held are proven when this is final.
+    UPDATE settlements s
+       SET status = 'queued', lane_address = NULL, lane_epoch = NULL, tx_hash = NULL,
+           faults = s.faults + (s.nonce = ANY (p_faults))::int,
+           given_up = s.given_up + is_given_up::int,
+           -- Given up once, it shares a smaller batch: perhaps it was the size. Then it goes by itself, as does
+           -- what has been carried in vain too often, whoever was to blame.
+           solo = s.solo OR s.nonce = ANY (p_faults) OR s.attempts >= 3 OR (is_given_up AND s.given_up >= 1),
+           next_attempt_at = CASE WHEN is_given_up
+             THEN clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second' ELSE '-infinity' END,
+           turn = CASE WHEN is_given_up
+             THEN greatest(s.turn, clock_timestamp() + least(2 ^ s.given_up, 300) * interval '1 second') ELSE s.turn END,
+           updated_at = clock_timestamp()
+      FROM settlement_transactions item
+     WHERE item.chain_id = p_chain_id AND item.lane_address = p_address AND item.lane_nonce = p_nonce
+       AND s.from_address = item.from_address AND s.chain_id = p_chain_id AND s.asset = item.asset
+       AND s.nonce = item.nonce AND s.status = 'submitted' AND s.lane_address = p_address
+       AND s.tx_hash IN (SELECT a.hash FROM relayer_attempts a
+                          WHERE a.chain_id = p_chain_id AND a.lane_address = p_address AND a.nonce = p_nonce)
+       AND NOT EXISTS (SELECT 1 FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT, status TEXT)
+                        WHERE o.status = 'held' AND o."from" = s.from_address AND o.asset = s.asset AND o.nonce = s.nonce);
+  END IF;
   IF cardinality(p_offenders) > 0 THEN
     INSERT INTO lane_offenders AS known (chain_id, payer, until)
     SELECT p_chain_id, payer, clock_timestamp() + interval '1 day' FROM unnest(p_offenders) AS payer

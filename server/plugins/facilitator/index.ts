@@ -5,7 +5,6 @@ import stats, { tallyOutcome, type Tally } from "./stats.ts";
 import { Counter, Histogram, type Registry } from "prom-client";
 import { GroundworkLayer, GroundworkReads } from "./groundwork.ts";
 import { ChainPaymentReads } from "./rehearsal.ts";
-import { inTransaction } from "../../infra/db/pool.ts";
 import { settlementTelling } from "./store.ts";
 import { acceptTogether } from "../settlement/accept.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
@@ -79,8 +78,8 @@ export default fp(
       settlement: app.settlement,
       store: settlementTelling(app.pool),
       accept: acceptTogether({
-        acceptAll: (requests) =>
-          inTransaction(app.pool, (sql) => app.settlement.acceptAll(sql, requests)),
+        // One statement, which is its own transaction; what it cannot say is accepted after it, each by itself.
+        acceptAll: (requests) => app.settlement.acceptAll(app.pool, requests),
         find: (key) => app.settlement.findByAuthorization(key),
       }),
       admit: (payer) => app.countFor("payer", payer),

@@ -4,7 +4,7 @@ import type { SettlementKey } from "../../core/authorization.ts";
 import type { SettlementRow } from "../settlement/types.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { toRow, type SettlementRecord } from "../settlement/store.ts";
+import { recordColumns, toRow, type SettlementRecord } from "../settlement/store.ts";
 import type { Tallied } from "./stats.ts";
 import {
   atomicOf,
@@ -35,10 +35,11 @@ const columns = (keys: readonly SettlementKey[]): string[][] =>
 export function settlementTelling(sql: Sql): TellingStore {
   const found = new Coalescer<SettlementKey, SettlementRow | undefined>(async (keys) => {
     // SQL: every settle asks it; one statement for all who ask together.
-    const { rows } = await sql.query<SettlementRecord>(
-      `SELECT settlements.* FROM settlements JOIN ${BY_KEYS}`,
-      columns(keys),
-    );
+    const { rows } = await sql.query<SettlementRecord>({
+      name: "settlements-by-keys",
+      text: `SELECT ${recordColumns("settlements.")} FROM settlements JOIN ${BY_KEYS}`,
+      values: columns(keys),
+    });
     const byName = new Map(rows.map(toRow).map((row) => [nameOf(row.authorization), row] as const));
     return keys.map((key) => byName.get(nameOf(key)));
   }, SHARED);
@@ -46,8 +47,11 @@ export function settlementTelling(sql: Sql): TellingStore {
   const claims = new Coalescer<SettlementKey, boolean>(async (keys) => {
     // SQL: locks and claims in one statement, for all who ask together.
     // The same payment twice in one statement is told once: the first of them has it.
-    const { rows } = await sql.query<SettlementRecord>(
-      `WITH mine AS (
+    const { rows } = await sql.query<
+      Record<"from_address" | "chain_id" | "asset" | "nonce", string>
+    >({
+      name: "settlements-told",
+      text: `WITH mine AS (
          SELECT settlements.from_address, settlements.chain_id, settlements.asset, settlements.nonce
            FROM settlements JOIN ${BY_KEYS}
           WHERE success_told_at IS NULL
@@ -56,10 +60,12 @@ export function settlementTelling(sql: Sql): TellingStore {
         WHERE settlements.from_address = mine.from_address AND settlements.chain_id = mine.chain_id
           AND settlements.asset = mine.asset AND settlements.nonce = mine.nonce
           AND settlements.success_told_at IS NULL
-       RETURNING settlements.*`,
-      columns(keys),
+       RETURNING settlements.from_address, settlements.chain_id::text, settlements.asset, settlements.nonce`,
+      values: columns(keys),
+    });
+    const fresh = new Set(
+      rows.map((row) => [row.from_address, row.chain_id, row.asset, row.nonce].join(" ")),
     );
-    const fresh = new Set(rows.map((record) => nameOf(toRow(record).authorization)));
     return keys.map((key) => fresh.delete(nameOf(key)));
   }, SHARED);
 

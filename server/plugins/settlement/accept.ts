@@ -5,7 +5,7 @@ import { Coalescer, type CoalescerOptions } from "../../core/shared-answers.ts";
 import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
 import { traced, traceHere } from "../../infra/tracing.ts";
 import { gasRefusals } from "./gas-store.ts";
-import { type SettlementRecord, acceptSettlement, toRow } from "./store.ts";
+import { type SettlementRecord, acceptSettlement, recordColumns, toRow } from "./store.ts";
 import type { SettlementRequest, SettlementRow } from "./types.ts";
 
 export interface Accepted {
@@ -143,9 +143,9 @@ const ACCEPT_TOGETHER = {
       gas_hold, terms, traceparent FROM wanted
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *)
-  SELECT TRUE AS created, * FROM inserted
+  SELECT TRUE AS created, ${recordColumns()} FROM inserted
   UNION ALL
-  SELECT FALSE, s.* FROM settlements s JOIN wanted w USING (from_address, chain_id, asset, nonce)`,
+  SELECT FALSE, ${recordColumns("s.")} FROM settlements s JOIN wanted w USING (from_address, chain_id, asset, nonce)`,
 };
 
 /**

@@ -71,12 +71,13 @@ export async function acquireLease(
 }
 
 export async function renewLease(sql: Sql, lease: Lease, leaseMs: number): Promise<boolean> {
-  const { rowCount } = await sql.query(
-    `UPDATE relayer_lanes SET lease_until = clock_timestamp() + $5 * interval '1 millisecond'
+  const { rowCount } = await sql.query({
+    name: "lane-renew",
+    text: `UPDATE relayer_lanes SET lease_until = clock_timestamp() + $5 * interval '1 millisecond'
       WHERE chain_id = $1 AND address = $2 AND lease_owner = $3 AND lease_epoch = $4
         AND lease_until > clock_timestamp()`,
-    [lease.chainId, lease.address, lease.owner, String(lease.epoch), leaseMs],
-  );
+    values: [lease.chainId, lease.address, lease.owner, String(lease.epoch), leaseMs],
+  });
   return rowCount === 1;
 }
 
@@ -90,13 +91,14 @@ export async function releaseLease(sql: Sql, lease: Lease): Promise<void> {
 
 /** Lanes of a chain that hold unfinished work and have no holder: their key may have left the configuration. */
 export async function orphanedLanes(sql: Sql, chainId: number): Promise<string[]> {
-  const { rows } = await sql.query<{ address: string }>(
-    `SELECT address FROM relayer_lanes lane
+  const { rows } = await sql.query<{ address: string }>({
+    name: "lanes-orphaned",
+    text: `SELECT address FROM relayer_lanes lane
       WHERE chain_id = $1 AND lease_until <= clock_timestamp() AND EXISTS (
         SELECT 1 FROM relayer_transactions t
          WHERE t.chain_id = lane.chain_id AND t.lane_address = lane.address AND t.status IN ('pending', 'included'))`,
-    [chainId],
-  );
+    values: [chainId],
+  });
   return rows.map((row) => row.address);
 }
 
@@ -118,13 +120,14 @@ export async function persistTransaction(
   lease: Lease,
   tx: NewTransaction,
 ): Promise<void> {
-  await sql.query(
-    `SELECT purser_lane_persist(
+  await sql.query({
+    name: "lane-persist",
+    text: `SELECT purser_lane_persist(
        p_chain_id => $1, p_address => $2, p_owner => $3, p_epoch => $4, p_nonce => $5, p_to => $6,
        p_calldata => $7, p_gas_limit => $8, p_hash => $9, p_raw => $10, p_max_fee => $11,
        p_priority_fee => $12, p_actions => $13, p_from => $14, p_asset => $15, p_nonces => $16,
        p_sent_block => $17)`,
-    [
+    values: [
       lease.chainId,
       lease.address,
       lease.owner,
@@ -143,7 +146,7 @@ export async function persistTransaction(
       tx.items.map((item) => item.nonce),
       String(tx.sentBlock),
     ],
-  );
+  });
 }
 
 /** Stores another signed form of the same transaction; false when the lease is gone. */
@@ -177,7 +180,11 @@ export async function persistAttempt(
 
 /** What a node last said of these bytes: "taken", or the class of its refusal. */
 export async function noteAnswer(sql: Sql, hash: string, answer: string): Promise<void> {
-  await sql.query("UPDATE relayer_attempts SET answer = $2 WHERE hash = $1", [hash, answer]);
+  await sql.query({
+    name: "attempt-answer",
+    text: "UPDATE relayer_attempts SET answer = $2 WHERE hash = $1",
+    values: [hash, answer],
+  });
 }
 
 /**
@@ -257,12 +264,13 @@ export async function finalizeTransaction(
   outcomes: readonly ProvenOutcome[],
 ): Promise<Told> {
   const write = async (proven: readonly ProvenOutcome[]): Promise<Told> => {
-    const { rows } = await sql.query<{ told: Told }>(
-      `SELECT purser_transaction_final(
+    const { rows } = await sql.query<{ told: Told }>({
+      name: "transaction-final",
+      text: `SELECT purser_transaction_final(
          p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
          p_block_number => $6, p_block_hash => $7, p_gas_used => $8, p_outcomes => $9, p_faults => $10,
          p_offenders => $11, p_cost => $12) AS told`,
-      [
+      values: [
         lane.chainId,
         lane.address,
         String(tx.nonce),
@@ -276,7 +284,7 @@ export async function finalizeTransaction(
         tx.offenders ?? [],
         String(tx.gasCost ?? 0n),
       ],
-    );
+    });
     return rows[0]?.told ?? NOTHING_TOLD;
   };
   try {

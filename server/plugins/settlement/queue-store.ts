@@ -1,17 +1,18 @@
 /** The queue as rows: what waits to be relayed, in which order a lane claims it, and how long it has waited. */
 import type { Sql } from "../../infra/db/pool.ts";
 import type { Lease } from "./lane-store.ts";
-import type { SettlementRecord } from "./store.ts";
+import { recordColumns, type SettlementRecord } from "./store.ts";
 
 /** Claims of leases that are over are void: whoever claimed them can no longer persist anything. */
 export async function voidLapsedClaims(sql: Sql, chainId: number): Promise<number> {
-  const { rowCount } = await sql.query(
-    `UPDATE settlements s SET lane_address = NULL, lane_epoch = NULL
+  const { rowCount } = await sql.query({
+    name: "claims-lapsed",
+    text: `UPDATE settlements s SET lane_address = NULL, lane_epoch = NULL
        FROM relayer_lanes lane
       WHERE s.chain_id = $1 AND s.status = 'queued' AND s.lane_address = lane.address
         AND lane.chain_id = $1 AND (lane.lease_epoch <> s.lane_epoch OR lane.lease_until <= clock_timestamp())`,
-    [chainId],
-  );
+    values: [chainId],
+  });
   return rowCount ?? 0;
 }
 
@@ -38,8 +39,10 @@ const BOUND = `${QUEUED} AND only_lane = $2 AND next_attempt_at <= clock_timesta
  * which ends when it has its share: the length of the queue costs nothing.
  */
 export async function claim(sql: Sql, lease: Lease, room: Room): Promise<SettlementRecord[]> {
-  const { rows } = await sql.query<SettlementRecord>(
-    `WITH lane AS (
+  const { rows } = await sql.query<SettlementRecord>({
+    // Prepared: planning its five scans costs more than the scans.
+    name: "settlements-claim",
+    text: `WITH lane AS (
        SELECT 1 FROM relayer_lanes WHERE chain_id = $1 AND address = $2 AND lease_owner = $3
           AND lease_epoch = $4 AND lease_until > clock_timestamp()),
      own AS (
@@ -65,8 +68,8 @@ export async function claim(sql: Sql, lease: Lease, room: Room): Promise<Settlem
      UPDATE settlements s SET lane_address = $2, lane_epoch = $4
        FROM picked p
       WHERE s.from_address = p.from_address AND s.chain_id = p.chain_id AND s.asset = p.asset AND s.nonce = p.nonce
-     RETURNING s.*`,
-    [
+     RETURNING ${recordColumns("s.")}`,
+    values: [
       lease.chainId,
       lease.address,
       lease.owner,
@@ -75,7 +78,7 @@ export async function claim(sql: Sql, lease: Lease, room: Room): Promise<Settlem
       room.ownSolo,
       room.strangersSolo,
     ],
-  );
+  });
   return rows.sort(byTurn);
 }
 
@@ -97,16 +100,17 @@ export async function readBacklog(sql: Sql, chainId: number): Promise<Backlog> {
     class: number | null;
     lane_address: string | null;
     seconds: number;
-  }>(
-    `SELECT c.class, NULL AS lane_address, extract(epoch FROM clock_timestamp() - first.turn)::float8 AS seconds
+  }>({
+    name: "backlog",
+    text: `SELECT c.class, NULL AS lane_address, extract(epoch FROM clock_timestamp() - first.turn)::float8 AS seconds
        FROM (VALUES (0), (1), (2)) AS c (class), LATERAL (
          SELECT turn FROM settlements s WHERE ${WAITING} AND NOT s.solo AND s.class = c.class
           ORDER BY s.turn LIMIT 1) AS first
      UNION ALL
      SELECT NULL, lane_address, extract(epoch FROM clock_timestamp() - min(created_at))::float8
        FROM relayer_transactions WHERE chain_id = $1 AND status = 'pending' GROUP BY lane_address`,
-    [chainId],
-  );
+    values: [chainId],
+  });
   return {
     waitingSeconds: new Map(
       rows.flatMap((row) => (row.class === null ? [] : [[row.class, row.seconds] as const])),

@@ -56,6 +56,22 @@ export interface SettlementRecord {
   traceparent: string | null;
 }
 
+/** Of a SettlementRecord. */
+const COLUMNS = `
+  id kind agent_id chain_id asset from_address to_address value valid_after valid_before nonce
+  terms only_lane signature relay status error_reason error_message tx_hash block_number
+  by_other attempts class turn solo faults given_up cancel_signature caller_key_hash body_hash
+  success_told_at created_at settled_at accepted_block block_hash proof final_at
+  tried_again_at searched_up searched_down look_failures traceparent
+`;
+
+/** By name: a prepared statement outlives a column that another release adds, and rows carry nothing nobody reads. */
+export const recordColumns = (of = ""): string =>
+  COLUMNS.trim()
+    .split(/\s+/)
+    .map((name) => of + name)
+    .join(", ");
+
 export function toRow(record: SettlementRecord): SettlementRow {
   return {
     id: record.id,
@@ -123,9 +139,9 @@ const ACCEPT = `
        AND (value = $9 OR (value = (terms->>'maximum')::numeric AND $9 < value AND $19::jsonb->>'maximum' = terms->>'maximum'
             AND $19::jsonb->>'facilitator' = terms->>'facilitator'))
     RETURNING *)
-  SELECT TRUE AS created, * FROM inserted
-  UNION ALL SELECT FALSE, * FROM attached
-  UNION ALL SELECT FALSE, * FROM settlements
+  SELECT TRUE AS created, ${recordColumns()} FROM inserted
+  UNION ALL SELECT FALSE, ${recordColumns()} FROM attached
+  UNION ALL SELECT FALSE, ${recordColumns()} FROM settlements
    WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4
      AND NOT EXISTS (SELECT 1 FROM inserted) AND NOT EXISTS (SELECT 1 FROM attached)`;
 
@@ -176,10 +192,11 @@ export async function findSettlement(sql: Sql, id: string): Promise<SettlementRo
 }
 
 export async function findSettlements(sql: Sql, ids: readonly string[]): Promise<SettlementRow[]> {
-  const { rows } = await sql.query<SettlementRecord>(
-    "SELECT * FROM settlements WHERE id = ANY($1)",
-    [ids],
-  );
+  const { rows } = await sql.query<SettlementRecord>({
+    name: "settlements-by-ids",
+    text: `SELECT ${recordColumns()} FROM settlements WHERE id = ANY($1)`,
+    values: [ids],
+  });
   return rows.map(toRow);
 }
 
@@ -195,10 +212,12 @@ export async function findByAuthorization(
   sql: Sql,
   key: SettlementKey,
 ): Promise<SettlementRow | undefined> {
-  const { rows } = await sql.query<SettlementRecord>(
-    "SELECT * FROM settlements WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4",
-    [key.from.toLowerCase(), key.chainId, key.asset.toLowerCase(), key.nonce.toLowerCase()],
-  );
+  const { rows } = await sql.query<SettlementRecord>({
+    name: "settlement-by-authorization",
+    text: `SELECT ${recordColumns("s.")} FROM settlements s
+            WHERE s.from_address = $1 AND s.chain_id = $2 AND s.asset = $3 AND s.nonce = $4`,
+    values: [key.from.toLowerCase(), key.chainId, key.asset.toLowerCase(), key.nonce.toLowerCase()],
+  });
   return rows[0] && toRow(rows[0]);
 }
 
@@ -292,10 +311,11 @@ async function finalizeTogether(
   outcomes: readonly ProvenOutcome[],
 ): Promise<Told> {
   if (outcomes.length === 0) return NOTHING_TOLD;
-  const { rows } = await sql.query<{ told: Told }>(
-    "SELECT purser_settlements_finalize($1, $2) AS told",
-    [chainId, JSON.stringify(outcomes)],
-  );
+  const { rows } = await sql.query<{ told: Told }>({
+    name: "settlements-finalize",
+    text: "SELECT purser_settlements_finalize($1, $2) AS told",
+    values: [chainId, JSON.stringify(outcomes)],
+  });
   return rows[0]?.told ?? NOTHING_TOLD;
 }
 

@@ -71,9 +71,12 @@ export class Waiters {
     });
   }
 
-  /** A word from the database: `{id, status, txHash, block, at, byOther, reason, message, value}`. */
+  /** Words from the database, one or several: `{id, status, txHash, block, at, byOther, reason, message, value}`. */
   hear(payload: string): void {
-    const word = JSON.parse(payload) as Word;
+    for (const word of [JSON.parse(payload) as Word | Word[]].flat()) this.#hear(word);
+  }
+
+  #hear(word: Word): void {
     const waiters = this.#byId.get(word.id);
     if (!waiters) return;
     const outcome = outcomeOfWord(word);

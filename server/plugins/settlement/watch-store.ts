@@ -1,6 +1,6 @@
 /** What the watch looks at as rows: open ones nobody relays, late ones, refused ones, and how far a search has come. */
 import type { Sql } from "../../infra/db/pool.ts";
-import type { SettlementRecord } from "./store.ts";
+import { recordColumns, type SettlementRecord } from "./store.ts";
 
 /** How far a search for the event of its use has come. */
 export async function saveSearch(
@@ -66,13 +66,14 @@ export async function unfinalByOthers(
   finalBlock: bigint,
   limit: number,
 ): Promise<SettlementRecord[]> {
-  const { rows } = await sql.query<SettlementRecord>(
-    `SELECT * FROM settlements
+  const { rows } = await sql.query<SettlementRecord>({
+    name: "watch-unfinal",
+    text: `SELECT ${recordColumns("s.")} FROM settlements s
       WHERE chain_id = $1 AND status = 'settled' AND by_other AND final_at IS NULL AND block_number <= $2
         AND look_at <= clock_timestamp()
       ORDER BY block_number LIMIT $3`,
-    [chainId, String(finalBlock), limit],
-  );
+    values: [chainId, String(finalBlock), limit],
+  });
   return rows;
 }
 
@@ -82,13 +83,14 @@ export async function openWatched(
   chainId: number,
   limit: number,
 ): Promise<SettlementRecord[]> {
-  const { rows } = await sql.query<SettlementRecord>(
-    `SELECT * FROM settlements
+  const { rows } = await sql.query<SettlementRecord>({
+    name: "watch-open",
+    text: `SELECT ${recordColumns("s.")} FROM settlements s
       WHERE chain_id = $1 AND status = 'queued' AND NOT relay AND lane_address IS NULL
         AND look_at <= clock_timestamp()
       ORDER BY valid_before LIMIT $2`,
-    [chainId, limit],
-  );
+    values: [chainId, limit],
+  });
   return rows;
 }
 
@@ -102,17 +104,18 @@ export async function takeRefusedButUsable(
   timestampSeconds: bigint,
   limit: number,
 ): Promise<SettlementRecord[]> {
-  const { rows } = await sql.query<SettlementRecord>(
-    `UPDATE settlements s SET look_at = clock_timestamp() + interval '15 seconds'
+  const { rows } = await sql.query<SettlementRecord>({
+    name: "watch-refused",
+    text: `UPDATE settlements s SET look_at = clock_timestamp() + interval '15 seconds'
        FROM (SELECT from_address, chain_id, asset, nonce FROM settlements
               WHERE chain_id = $1 AND status = 'failed' AND proof->>'kind' = 'refusal' AND kind = 'facilitated'
                 AND valid_before > $2 AND look_at <= clock_timestamp()
               ORDER BY valid_before LIMIT $3 FOR UPDATE SKIP LOCKED) AS due
       WHERE s.from_address = due.from_address AND s.chain_id = due.chain_id AND s.asset = due.asset
         AND s.nonce = due.nonce
-      RETURNING s.*`,
-    [chainId, String(timestampSeconds), limit],
-  );
+      RETURNING ${recordColumns("s.")}`,
+    values: [chainId, String(timestampSeconds), limit],
+  });
   return rows;
 }
 
@@ -123,12 +126,13 @@ export async function openPastDeadline(
   timestampSeconds: bigint,
   limit: number,
 ): Promise<SettlementRecord[]> {
-  const { rows } = await sql.query<SettlementRecord>(
-    `SELECT * FROM settlements
+  const { rows } = await sql.query<SettlementRecord>({
+    name: "watch-late",
+    text: `SELECT ${recordColumns("s.")} FROM settlements s
       WHERE chain_id = $1 AND status IN ('queued', 'submitted') AND valid_before <= $2
         AND look_at <= clock_timestamp()
       ORDER BY valid_before LIMIT $3`,
-    [chainId, String(timestampSeconds), limit],
-  );
+    values: [chainId, String(timestampSeconds), limit],
+  });
   return rows;
 }
