@@ -20,6 +20,7 @@ import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { SilenceWatch } from "../../infra/db/silence.ts";
 import { traced } from "../../infra/tracing.ts";
 import { acceptSettlements } from "./accept.ts";
+import { Batcher } from "./batcher.ts";
 import { Refusals } from "./prove.ts";
 import { feeCapsOf } from "./batch.ts";
 import {
@@ -236,6 +237,7 @@ export class RunningEngine {
   readonly settlement: SettlementEngine;
   readonly chains: ReadonlyMap<number, ChainEngine>;
   readonly waiters: Waiters;
+  readonly #batchers: readonly Batcher[];
   readonly #pool: Pool;
   readonly #log: EngineLog;
   readonly #listener: Listener;
@@ -248,8 +250,13 @@ export class RunningEngine {
     this.#log = deps.log;
     this.#forcedCancelsPerDay = deps.forcedCancelsPerDay;
     const owner = `${hostname()}:${process.pid}:${randomUUID()}`;
+    const chains = deps.chains.map((chain) => ({
+      ...chain,
+      batcher: new Batcher({ ...chain, log: deps.log }),
+    }));
+    this.#batchers = chains.map(({ batcher }) => batcher);
     this.chains = new Map(
-      deps.chains.map(({ network, rpc, heads, isVerified, meter }) => [
+      chains.map(({ network, rpc, heads, isVerified, meter, batcher }) => [
         network.chainId,
         new ChainEngine({
           signers: deps.signers,
@@ -266,6 +273,7 @@ export class RunningEngine {
             settlements,
             watched,
             refusals: new Refusals(),
+            batcher,
             search: deps.search ?? DEFAULT_SEARCH,
             log: deps.log,
             meter,
@@ -307,12 +315,14 @@ export class RunningEngine {
         chainId,
         limitsOf(ctx.network.gasBudget, this.#forcedCancelsPerDay),
       );
+    for (const batcher of this.#batchers) batcher.start();
     await this.#listener.connect();
     for (const chain of this.chains.values()) chain.start();
   }
 
   async stop(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);
+    for (const batcher of this.#batchers) batcher.stop();
     await Promise.all([...this.chains.values()].map((chain) => chain.stop()));
     await this.#listener.close();
   }
