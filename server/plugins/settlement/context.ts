@@ -73,7 +73,7 @@ export interface EngineContext {
   settlements: typeof SettlementStore;
   watched: typeof WatchStore;
   refusals: Refusals;
-  batcher: Pick<Batcher, "address" | "probe" | "hear">;
+  batcher: Pick<Batcher, "address" | "probe" | "hear" | "start" | "stop">;
   /** How much of the chain one round of a search for an event reads. */
   search: { spanBlocks: bigint; spansPerRound: number };
   log: EngineLog;

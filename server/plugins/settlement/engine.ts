@@ -1,5 +1,4 @@
 /** The engine as the other parts see it: accept, wait, find, cancel; and the lanes that do the work. */
-import type * as SettlementStore from "./store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
@@ -54,7 +53,7 @@ const CANCEL_WAIT_MS = 15_000;
 
 export interface EngineDeps {
   pool: Pool;
-  store: typeof SettlementStore;
+  store: typeof settlements;
   acceptSettlements: typeof acceptSettlements;
   chains: ReadonlyMap<number, ChainEngine>;
   waiters: Waiters;
@@ -237,7 +236,6 @@ export class RunningEngine {
   readonly settlement: SettlementEngine;
   readonly chains: ReadonlyMap<number, ChainEngine>;
   readonly waiters: Waiters;
-  readonly #batchers: readonly Batcher[];
   readonly #pool: Pool;
   readonly #log: EngineLog;
   readonly #listener: Listener;
@@ -250,13 +248,8 @@ export class RunningEngine {
     this.#log = deps.log;
     this.#forcedCancelsPerDay = deps.forcedCancelsPerDay;
     const owner = `${hostname()}:${process.pid}:${randomUUID()}`;
-    const chains = deps.chains.map((chain) => ({
-      ...chain,
-      batcher: new Batcher({ ...chain, log: deps.log }),
-    }));
-    this.#batchers = chains.map(({ batcher }) => batcher);
     this.chains = new Map(
-      chains.map(({ network, rpc, heads, isVerified, meter, batcher }) => [
+      deps.chains.map(({ network, rpc, heads, isVerified, meter }) => [
         network.chainId,
         new ChainEngine({
           signers: deps.signers,
@@ -273,7 +266,7 @@ export class RunningEngine {
             settlements,
             watched,
             refusals: new Refusals(),
-            batcher,
+            batcher: new Batcher({ network, rpc, log: deps.log }),
             search: deps.search ?? DEFAULT_SEARCH,
             log: deps.log,
             meter,
@@ -315,14 +308,12 @@ export class RunningEngine {
         chainId,
         limitsOf(ctx.network.gasBudget, this.#forcedCancelsPerDay),
       );
-    for (const batcher of this.#batchers) batcher.start();
     await this.#listener.connect();
     for (const chain of this.chains.values()) chain.start();
   }
 
   async stop(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);
-    for (const batcher of this.#batchers) batcher.stop();
     await Promise.all([...this.chains.values()].map((chain) => chain.stop()));
     await this.#listener.close();
   }

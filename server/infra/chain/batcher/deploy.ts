@@ -77,7 +77,17 @@ async function deploy(
     data,
     gas: (gas * 6n) / 5n,
   });
-  const raw = await account.signTransaction(request);
+  const { nonce, maxFeePerGas, maxPriorityFeePerGas } = request;
+  const raw = await account.signTransaction({
+    type: "eip1559",
+    chainId: network.chainId,
+    to: CREATE2_DEPLOYER,
+    data,
+    gas: request.gas,
+    nonce,
+    maxFeePerGas,
+    maxPriorityFeePerGas,
+  });
   const hash = await client.sendRawTransaction({ serializedTransaction: raw });
   say(`${network.id}: sent ${hash} from ${account.address} (${cost})`);
   const { status } = await client.waitForTransactionReceipt({ hash });
