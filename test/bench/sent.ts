@@ -1,5 +1,6 @@
 // What a relayer really sent, read from the chain: transactions, reverts, gas.
 import { hexToBytes, type Address, type Hex } from "viem";
+import { rpcBatch } from "../../server/local/anvil.ts";
 import type { TestChain } from "../helpers/chain.ts";
 
 export interface Sent {
@@ -52,24 +53,22 @@ export async function gasSplit(
 ): Promise<GasSplit> {
   const sum: GasSplit = { transaction: 0, calldata: 0, batching: 0, token: 0, floor: 0, all: 0 };
   for (const hash of hashes) {
-    const { input } = await chain.publicClient.getTransaction({ hash });
+    const { input, to } = await chain.publicClient.getTransaction({ hash });
     const { gasUsed } = await chain.publicClient.getTransactionReceipt({ hash });
     const bytes = hexToBytes(input);
     const zeros = bytes.filter((byte) => byte === 0).length;
     const others = bytes.length - zeros;
-    const traced = (await chain.publicClient.request({
-      method: "debug_traceTransaction",
-      params: [hash, { tracer: "callTracer" }],
-    } as never)) as { calls?: { gasUsed: Hex }[] };
+    const [traced] = (await rpcBatch(chain.rpcUrl, [
+      { method: "debug_traceTransaction", params: [hash, { tracer: "callTracer" }] },
+    ])) as [{ calls?: { gasUsed: Hex }[] }];
     sum.transaction += 21_000;
     sum.calldata += zeros * 4 + others * 16;
     sum.floor += 21_000 + (zeros + others * 4) * 10;
     sum.all += Number(gasUsed);
-    // A lone payment is no call within a call: all is the token's.
-    const inner = traced.calls?.map((call) => Number(call.gasUsed));
-    sum.token +=
-      inner?.reduce((one, other) => one + other, 0) ??
-      Number(gasUsed) - 21_000 - zeros * 4 - others * 16;
+    // A lone payment is a call to the token: all of it is the token's.
+    const isAlone = to?.toLowerCase() === chain.usdc.toLowerCase();
+    const inner = traced.calls?.reduce((gas, call) => gas + Number(call.gasUsed), 0) ?? 0;
+    sum.token += isAlone ? Number(gasUsed) - 21_000 - zeros * 4 - others * 16 : inner;
   }
   sum.batching = sum.all - sum.transaction - sum.calldata - sum.token;
   const each = Object.entries(sum).map(([name, gas]) => [name, Math.round(gas / payments)]);
