@@ -18,7 +18,6 @@ import {
   payers,
   randomAddress,
   request,
-  settle,
   startEngine,
   type TestEngine,
 } from "../helpers/engine.ts";
@@ -43,16 +42,13 @@ async function paymentsOf(chain: TestChain) {
   return (await Promise.all(signed)).map((one) => request(one));
 }
 
-/** A claim waits until so many payments are accepted: then they share a transaction. */
-const gathering = (pool: Pool, expected: { count: number }) => async (point: string) => {
-  if (point === "claimed")
-    await until(
-      async () => ((await pool.query("SELECT 1 FROM settlements")).rowCount ?? 0) >= expected.count,
-    );
-};
-
-const settleAll = async (node: TestEngine, wanted: Awaited<ReturnType<typeof paymentsOf>>) =>
-  (await Promise.all(wanted.map((one) => settle(node, one, 40_000)))).map(({ status }) => status);
+/** Accepted by one statement: then one claim finds all of them. */
+async function settleAll(node: TestEngine, wanted: Awaited<ReturnType<typeof paymentsOf>>) {
+  const { settlement } = node.engine;
+  await settlement.acceptAll(node.pool, wanted);
+  const outcomes = await Promise.all(wanted.map(({ id }) => settlement.wait(id, 40_000)));
+  return outcomes.map(({ status }) => status);
+}
 const all = (status: string): string[] => Array.from({ length: COUNT }, () => status);
 const warnings = (node: TestEngine): string[] =>
   node.logs.flatMap(({ message }) => (message.includes("batcher") ? message : []));
@@ -68,9 +64,7 @@ t.jobs = 2;
 t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
-  const expected = { count: COUNT };
-  const fault = gathering(database.pool, expected);
-  const node = await startEngine(t, { databaseUrl: database.url, chain, fault });
+  const node = await startEngine(t, { databaseUrl: database.url, chain });
   await until(() => node.engine.chains.get(chain.chainId)?.ctx.batcher.address !== undefined);
   const wanted = await paymentsOf(chain);
   t.same(await settleAll(node, wanted), all("settled"), node.said());
@@ -93,7 +87,6 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
   // Its deployment is taken back: an account without code takes everything, and does nothing.
   const code = await chain.publicClient.getCode({ address: BATCHER_ADDRESS });
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
-  expected.count += COUNT;
   t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
   t.same(await sentTo(database.pool), [BATCHER, MULTICALL3], "nothing was sent into the void");
   t.match(warnings(node), [/does not answer any more/]);
@@ -105,7 +98,6 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
 t.test("who burns gas burns his own share", { timeout: 90_000 }, async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
-  const gather = gathering(database.pool, { count: COUNT });
   const wanted = await paymentsOf(chain);
   const burner = wanted[3]?.authorization.from ?? "0x";
   let isFirst = true;
@@ -113,7 +105,6 @@ t.test("who burns gas burns his own share", { timeout: 90_000 }, async (t) => {
     databaseUrl: database.url,
     chain,
     fault: async (point) => {
-      await gather(point);
       if (point !== "signed" || !isFirst) return;
       isFirst = false;
       // After the simulation, in the block that takes it.
@@ -143,8 +134,7 @@ t.test("other code at its address is not used", { timeout: 60_000 }, async (t) =
     bytecode: `${code.slice(0, -2)}00` as Hex,
   });
   const database = await testDatabase(t);
-  const fault = gathering(database.pool, { count: COUNT });
-  const node = await startEngine(t, { databaseUrl: database.url, chain, fault });
+  const node = await startEngine(t, { databaseUrl: database.url, chain });
   t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
   t.same(await sentTo(database.pool), [MULTICALL3]);
   t.match(warnings(node), [/is other code/]);
