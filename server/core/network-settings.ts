@@ -1,5 +1,7 @@
 /** The networks an operator has configured: facts of the table, with what the environment says of each. */
 import { type GasBudgetName, readGasBudget } from "./gas.ts";
+import type { Address } from "viem";
+import { parseAddress } from "./foreign-text.ts";
 import { parsePayable } from "./money.ts";
 import { findNetwork, type NetworkFacts } from "./networks.ts";
 
@@ -90,12 +92,28 @@ export function readNetworks(
       maxFeeGwei,
       maxTipGwei,
       sendsApprovals: approvals === "true",
+      batcher: readBatcher(facts, environment, problems),
       gasBudget: readGasBudget(budgetKey, environment[budgetKey], problems),
       nativePriceAtomic: readNativePrice(facts, environment, problems),
     });
   }
   if (networks.length === 0 && problems.length === 0) problems.push("NETWORKS is empty");
   return networks;
+}
+
+/** What is there is believed by its code alone. */
+function readBatcher(
+  facts: NetworkFacts,
+  environment: Record<string, string | undefined>,
+  problems: string[],
+): Address | undefined {
+  const key = `BATCHER_${facts.chainId}`;
+  const given = environment[key];
+  if (given === undefined || given === "") return facts.batcher;
+  if (given === "none") return undefined;
+  const parsed = parseAddress(given);
+  if (!parsed.ok) problems.push(`${key} ${parsed.reason} (or none)`);
+  return parsed.ok ? parsed.address : undefined;
 }
 
 /** No oracle: a price that somebody else can move would be somebody else's hand on our budgets. */

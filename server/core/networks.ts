@@ -1,4 +1,5 @@
 import type { Address } from "viem";
+import { BATCHER_ADDRESS } from "./batcher.ts";
 import {
   findAmong,
   type KnownNetworkId,
@@ -29,6 +30,8 @@ export interface NetworkFacts extends PaymentNetwork {
    */
   readonly nativePrice: "1" | undefined;
   readonly testnet: boolean;
+  /** Where our batcher may stand; whether it does is asked of the chain. */
+  readonly batcher: Address | undefined;
   /** Whether a payer's own approval of Permit2 is sent for it ahead of its payment: the operator says. */
   readonly sendsApprovals: boolean;
 }
@@ -51,6 +54,9 @@ export const tokenDomainOf = ({ chainId, usdc }: NetworkFacts): TokenDomain => (
 
 /** Multicall3 has the same address everywhere. */
 export const MULTICALL3_ADDRESS: Address = "0xcA11bde05977b3631167028862bE2a173976CA11";
+
+/** The deterministic deployment proxy: `salt ++ creation code` in, CREATE2 address out. */
+export const CREATE2_DEPLOYER: Address = "0x4e59b44847b379578588920cA78FbF26c0B4956C";
 
 type EngineFacts = Pick<NetworkFacts, "slug" | "blockTimeMs" | "confirmations"> &
   Partial<Pick<NetworkFacts, "inclusionDepth" | "maxFeeGwei" | "maxTipGwei" | "testnet">>;
@@ -132,6 +138,7 @@ export const NETWORKS: readonly NetworkFacts[] = PAYMENT_NETWORKS.map((network) 
     maxTipGwei: 50,
     testnet: false,
     sendsApprovals: false,
+    batcher: BATCHER_ADDRESS,
     inclusionDepth: 1,
     nativePrice: facts.testnet === true || network.nativeSymbol === "USDC" ? "1" : undefined,
     ...network,

@@ -1,7 +1,8 @@
 /** The doctor's look at one network: each RPC endpoint by itself, and all together. */
 import { WebSocket } from "undici";
-import type { Hex } from "viem";
+import { keccak256, type Hex } from "viem";
 import type { Config } from "../config.ts";
+import { BATCHER_ADDRESS, BATCHER_CODE_HASH } from "../core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../core/networks.ts";
 import { checkTokenDomain, readHeader } from "../infra/chain/contracts.ts";
 import { ChainRpc } from "../infra/chain/rpc.ts";
@@ -76,6 +77,7 @@ async function checkEndpoint(
         ok(name, `answers, at block ${number}`),
         ...(await tokenOf(endpoint)),
         ...(await contractsAt(endpoint)),
+        ...(await batcherAt(endpoint)),
         ...(await logsAt(endpoint, number)),
       ];
     },
@@ -130,6 +132,29 @@ async function contractsAt({ name, rpc }: Endpoint): Promise<Finding[]> {
         )
       : ok(check, ["Multicall3", ...Object.keys(wanted)].join(", ")),
   ];
+}
+
+/** A choice of the operator's: without it all works, for a little more gas. */
+async function batcherAt({ name, rpc, network }: Endpoint): Promise<Finding[]> {
+  const check = `${name} batcher`;
+  const { batcher, chainId, id } = network;
+  if (batcher === undefined) return [ok(check, `not used (BATCHER_${chainId} is none)`)];
+  const code = await rpc.call<Hex>("eth_getCode", [batcher, "latest"]);
+  if (keccak256(code) === BATCHER_CODE_HASH) return [ok(check, `at ${batcher}`)];
+  if (code.length > 2)
+    return [
+      warning(
+        check,
+        `the code at ${batcher} is not ours, and is not used`,
+        `Take BATCHER_${chainId} out of the environment, or set it to none.`,
+      ),
+    ];
+  const todo =
+    batcher === BATCHER_ADDRESS
+      ? `To have it, with the environment of a replica: DEPLOYER_PRIVATE_KEY=0x... npm run batcher -- --network ${id}`
+      : `Take BATCHER_${chainId} out of the environment, or correct it.`;
+  const says = `not at ${batcher}: batches go through Multicall3; with it a payment in a full batch takes 6 to 8 % less gas`;
+  return [{ check, level: batcher === BATCHER_ADDRESS ? "ok" : "warning", says, todo }];
 }
 
 async function logsAt({ name, rpc, network }: Endpoint, head: bigint): Promise<Finding[]> {

@@ -1,13 +1,13 @@
-// What every local chain holds: USDC, Multicall3, the CREATE2 deployer, Permit2 and x402's two proxies of it at
+// What every local chain holds: USDC, Multicall3, our batcher, the CREATE2 deployer, Permit2 and x402's two proxies of it at
 // their usual addresses, an admin (the faucet) who may mint, and native balance for those who send transactions.
 import { readFileSync } from "node:fs";
 import { encodeAbiParameters, keccak256, numberToHex, pad, type Address, type Hex } from "viem";
+import { CREATE2_DEPLOYER } from "../core/networks.ts";
+import batcher from "../infra/chain/batcher/Batcher.json" with { type: "json" };
 import { rpcBatch, type RpcCall } from "./anvil.ts";
 
 export const LOCAL_USDC: Address = "0x3600000000000000000000000000000000000000";
 export const MULTICALL3: Address = "0xcA11bde05977b3631167028862bE2a173976CA11";
-/** The deterministic deployment proxy: `salt ++ init code` in, CREATE2 address out. */
-export const CREATE2_DEPLOYER: Address = "0x4e59b44847b379578588920cA78FbF26c0B4956C";
 const CREATE2_DEPLOYER_CODE: Hex =
   "0x7fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffe03601600081602082378035828234f58015156039578182fd5b8082525050506014600cf3";
 
@@ -82,6 +82,7 @@ export async function setupMissing(rpcUrl: string, setup: ChainSetup): Promise<b
 const placedCode = (setup: ChainSetup): { address: Address; code: Hex }[] => [
   { address: setup.usdc, code: usdcArtifact().deployedBytecode },
   { address: MULTICALL3, code: (readArtifact("Multicall3") as PlacedArtifact).deployedBytecode },
+  { address: batcher.address as Address, code: batcher.deployedBytecode as Hex },
   ...CREATE2_CONTRACTS.map((name) => {
     const { address, deployedBytecode } = create2Artifact(name);
     return { address, code: deployedBytecode };

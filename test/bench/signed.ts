@@ -22,20 +22,13 @@ export function makePayers(count: number): Payer[] {
 export function signedBodies(options: {
   chain: Pick<TestChain, "chainId" | "usdc">;
   payers: readonly Payer[];
-  payTo: Address;
+  /** Several are paid in turn. */
+  payTo: Address | readonly [Address, ...Address[]];
   count: number;
   amount?: string;
 }): string[] {
-  const { chain, payers, payTo, count, amount = "1000" } = options;
-  const paymentRequirements = {
-    scheme: "exact",
-    network: `eip155:${chain.chainId}`,
-    asset: chain.usdc,
-    amount,
-    payTo,
-    maxTimeoutSeconds: 600,
-    extra: { name: "USDC", version: "2" },
-  };
+  const { chain, payers, count, amount = "1000" } = options;
+  const payees = typeof options.payTo === "string" ? [options.payTo] : options.payTo;
   const domain = {
     name: "USDC",
     version: "2",
@@ -45,7 +38,17 @@ export function signedBodies(options: {
   const validBefore = Math.floor(Date.now() / 1000) + 3_600;
   return Array.from({ length: count }, (_, index) => {
     const payer = payers[index % payers.length];
-    if (!payer) throw new Error("no payers");
+    const payTo = payees[index % payees.length];
+    if (!payer || !payTo) throw new Error("no payers");
+    const paymentRequirements = {
+      scheme: "exact",
+      network: `eip155:${chain.chainId}`,
+      asset: chain.usdc,
+      amount,
+      payTo,
+      maxTimeoutSeconds: 600,
+      extra: { name: "USDC", version: "2" },
+    };
     const nonce = `0x${randomBytes(32).toString("hex")}` as const;
     const digest = transferDigest(domain, {
       from: payer.address,

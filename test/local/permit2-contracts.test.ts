@@ -16,9 +16,9 @@ import {
   type Hex,
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { CREATE2_DEPLOYER } from "../../server/core/networks.ts";
 import {
   CREATE2_CONTRACTS,
-  CREATE2_DEPLOYER,
   create2Artifact,
   MULTICALL3,
 } from "../../server/local/chain-contracts.ts";

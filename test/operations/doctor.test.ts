@@ -7,7 +7,9 @@ import Fastify from "fastify";
 import t, { type Test } from "tap";
 import { SMTPServer } from "smtp-server";
 import { generatePrivateKey } from "viem/accounts";
+import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { deployBatcher } from "../../server/infra/chain/batcher/deploy.ts";
 import { AREAS, examine, type Area } from "../../server/doctor/cli.ts";
 import { exitCodeOf, type Finding } from "../../server/doctor/finding.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
@@ -100,6 +102,7 @@ t.test("a deployment that is well", async (t) => {
     /^rpc .*#1 \(127\.0\.0\.1:\d+\)$/,
     /^rpc .* token$/,
     /^rpc .* contracts$/,
+    /^rpc .* batcher$/,
     /^rpc .* logs$/,
     /^rpc .* archive$/,
     /^chain /,
@@ -340,6 +343,34 @@ t.test("RPC endpoints", async (t) => {
     await fork.testClient.setCode({ address, bytecode: "0x" });
     await says(t, level, /^rpc .*#2 .*contracts$/, what, rpc(chain.rpcUrl, fork.rpcUrl));
   }
+  const other = rpc(chain.rpcUrl, fork.rpcUrl);
+  await fork.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x00" });
+  await says(t, "warning", /^rpc .*#2 .*batcher$/, /not ours/, other);
+  await says(t, "ok", /^rpc .*#2 .*batcher$/, /is none/, {
+    ...other,
+    [`BATCHER_${chain.chainId}`]: "none",
+  });
+  await fork.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
+  const findings = await says(t, "ok", /^rpc .*#2 .*batcher$/, /not at .* less gas$/, other);
+  const { todo = "" } = findings.find(({ says }) => says.startsWith("not at")) ?? {};
+  const [, args = ""] =
+    /^.*DEPLOYER_PRIVATE_KEY=0x\.\.\. npm run batcher -- (.*)$/.exec(todo) ?? [];
+  const deploy = async (more: Record<string, string> = {}, flags: string[] = []) => {
+    const lines: string[] = [];
+    const given = environment({ ...rpc(fork.rpcUrl), ...more });
+    await deployBatcher([...args.split(" "), ...flags], given, (line) => void lines.push(line));
+    return lines.join("\n");
+  };
+  const DEPLOYER_PRIVATE_KEY = fork.admin.privateKey;
+  await t.rejects(deploy(), { message: /DEPLOYER_PRIVATE_KEY/ });
+  const ours = { DEPLOYER_PRIVATE_KEY: chain.relayerPrivateKey };
+  await t.rejects(deploy(ours), { message: /is a relayer's/ });
+  t.match(await deploy({}, ["--dry-run"]), /would cost \d+ gas/);
+  const line = await deploy({ DEPLOYER_PRIVATE_KEY });
+  t.match(line, /the batcher is at 0x/);
+  t.notOk(line.includes(DEPLOYER_PRIVATE_KEY));
+  t.match(await deploy(), /already/);
+  await says(t, "ok", /^rpc .*#2 .*batcher$/, /^at 0x/, other);
   await fork.stop();
 });
 

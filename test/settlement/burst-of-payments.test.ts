@@ -58,6 +58,6 @@ t.test("500 at once on 2-second blocks", async (t) => {
   );
   const gas = receipts.reduce((sum, receipt) => sum + receipt.gasUsed, 0n);
   t.comment(`gas per settlement ${gas / BigInt(COUNT)}`);
-  t.ok(gas / BigInt(COUNT) <= 49_500n, "gas per settlement");
+  t.ok(gas / BigInt(COUNT) <= 45_000n, "gas per settlement");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });

@@ -1,6 +1,7 @@
 // Goal: rows become the right calls with the right gas, travel together only where none can harm another, and are given up in time.
 import t from "tap";
 import { decodeFunctionData, multicall3Abi } from "viem";
+import { BATCHER_ADDRESS, unpackTransfers } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import {
   gasLimitOf,
@@ -56,6 +57,34 @@ t.test("several rows are one aggregate in which each may fail alone", async (t) 
     ]),
     items.map((item) => [item.call.data, true]),
   );
+});
+
+t.test("where our batcher stands, transfers that plain keys signed go through it", async (t) => {
+  const lowS = { ...AUTHORIZATION, signature: `0x${"1b".repeat(64)}1c` as const };
+  const cents = itemOf({ ...lowS, value: 7n });
+  const items = [itemOf(lowS), cents];
+  const { to, calldata } = transactionOf(items, BATCHER_ADDRESS);
+  t.equal(to, BATCHER_ADDRESS);
+  t.same(
+    unpackTransfers(calldata),
+    items.map(({ call }) => ({ ...call, target: AUTHORIZATION.asset.toLowerCase() })),
+  );
+  // The token, and then what each call may use: the most of these.
+  const gasIn = (data: string): number =>
+    Number.parseInt(data.slice(10 + 128 + 40, 10 + 128 + 48), 16);
+  t.equal(gasIn(calldata), 100_000);
+  t.equal(transactionOf([cents], BATCHER_ADDRESS).to, AUTHORIZATION.asset, "alone: no batch");
+  const canceled = itemOf(AUTHORIZATION, { cancel_signature: Buffer.alloc(65, 27) });
+  const highS = itemOf();
+  const bytes = itemOf({ ...AUTHORIZATION, signature: `0x${"ab".repeat(100)}` });
+  const elsewhere = itemOf({ ...lowS, asset: AUTHORIZATION.to });
+  const permit2 = itemOf({
+    ...lowS,
+    nonce: `permit2:0x${"12".repeat(32)}`,
+    terms: { scheme: "exact-permit2" },
+  });
+  for (const [name, other] of Object.entries({ canceled, highS, bytes, elsewhere, permit2 }))
+    t.equal(transactionOf([cents, other], BATCHER_ADDRESS).to, MULTICALL3_ADDRESS, name);
 });
 
 t.test("gas", async (t) => {

@@ -5,6 +5,7 @@ import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
 import { ConfigError, loadConfig, missingServices } from "../../server/config.ts";
+import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
 import { urlsOfHosts } from "../../server/core/database-settings.ts";
 import { connectionsInAll, connectionsOf, shareOf } from "../../server/core/worker-settings.ts";
 import { hideConfigured } from "../../server/infra/telemetry.ts";
@@ -210,6 +211,7 @@ t.test("every problem is listed at once, and no value of a secret", async (t) =>
     CONFIRMATIONS_1: "0",
     MAX_FEE_GWEI_1: "lots",
     MAX_TIP_GWEI_1: "0",
+    BATCHER_1: "somewhere",
   });
   const text = problems.join("\n");
   for (const key of [
@@ -225,6 +227,7 @@ t.test("every problem is listed at once, and no value of a secret", async (t) =>
     "CONFIRMATIONS_1",
     "MAX_FEE_GWEI_1",
     "MAX_TIP_GWEI_1",
+    "BATCHER_1",
   ]) {
     t.match(text, key, `${key} is named`);
   }
@@ -242,6 +245,13 @@ t.test("what gas may cost, by network", async (t) => {
   };
   t.same(caps({}), [5_000, 500], "the network table's");
   t.same(caps({ MAX_FEE_GWEI_5042002: "0.5", MAX_TIP_GWEI_5042002: "0.25" }), [0.5, 0.25]);
+});
+
+t.test("where the batcher is, by network", async (t) => {
+  const at = (text: string) => loadConfig({ BATCHER_5042002: text }).networks[0].batcher;
+  t.equal(at(""), BATCHER_ADDRESS, "where anybody deploys it");
+  t.equal(at("none"), undefined);
+  t.equal(at(`0x${"Ab".repeat(20)}`.toLowerCase()), `0x${"ab".repeat(20)}`);
 });
 
 t.test("secrets come by files", async (t) => {

@@ -22,6 +22,7 @@ import {
 } from "viem";
 import type { RpcLog } from "../../server/core/abi.ts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
+import { BATCHER_ADDRESS, packTransfers } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { SentCalls } from "../../server/infra/chain/wallet-logs.ts";
 import { paymentSchemeOf, schemeOf } from "../../server/schemes/index.ts";
@@ -142,6 +143,13 @@ const moved = ({ asset, from, to, value }: SignedAuthorization): RpcLog =>
     [toEventSelector("Transfer(address,address,uint256)"), pad(from), pad(to)],
     toHex(value, { size: 32 }),
   );
+/** Through our batcher: an authorization of the token's own. */
+function batcherOf(authorization: SignedAuthorization): SentCall {
+  const { terms: _terms, ...plain } = authorization;
+  const signature = `0x${"1b".repeat(65)}` as const;
+  const { calls } = schemeOf(plain).planTransfer({ ...plain, signature });
+  return { to: BATCHER_ADDRESS, data: packTransfers(calls, 100_000n) ?? "0x" };
+}
 const settledBy = (proxy: string): RpcLog => log(proxy, [toEventSelector("Settled()")]);
 
 for (const name of ["exact-permit2", "upto"] as const)
@@ -272,6 +280,12 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.notOk(unclear({ logs: [moved(mine)], sent: theirs }), "no trace of the proxy");
     t.notOk(unclear({ logs: byOwnSignature, sent: theirs }), "paid by another authorization");
     t.ok(unclear({ logs: trace, sent: batch(sent, plain, worthless) }));
+
+    const token = batcherOf({ ...mine, nonce: random(32) });
+    t.equal(fateIn({ logs: trace, sent: token }, mine), "untouched", "the token's own transfers");
+    t.notOk(unclear({ logs: trace, sent: token }), "our batcher makes no others");
+    const others = batcherOf({ ...mine, asset: random(20), nonce: random(32) });
+    t.ok(unclear({ logs: trace, sent: others }), "of a contract that may be anything");
 
     const nonce = nonceOf(mine);
     const givenUp = (owner: string, mask: bigint): RpcLog =>

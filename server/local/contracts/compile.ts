@@ -1,9 +1,11 @@
-// Compiles the contracts of the local chain and of the tests: `npm run contracts`. The artifacts are
+// Compiles our contracts, those of the local chain and of the tests: `npm run contracts`. The artifacts are
 // committed, so that starting needs no compiler; a test holds them and the sources together.
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { basename } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { getContractAddress, keccak256, type Hex } from "viem";
+import { CREATE2_DEPLOYER } from "../../core/networks.ts";
 
 export interface ContractSource {
   /** The Solidity file. */
@@ -14,11 +16,21 @@ export interface ContractSource {
   placed: boolean;
   /** State variables whose storage slots the artifact names. */
   slots: string[];
+  /** Made on any chain by the CREATE2 deployer with this salt: its code, and so its address, is for good. */
+  salt?: Hex;
 }
 
 const testContracts = new URL("../../../test/helpers/contracts/", import.meta.url);
 
 export const CONTRACTS: ContractSource[] = [
+  {
+    source: new URL("../../infra/chain/batcher/Batcher.sol", import.meta.url),
+    contract: "Batcher",
+    artifact: new URL("../../infra/chain/batcher/Batcher.json", import.meta.url),
+    placed: true,
+    slots: [],
+    salt: `0x${"0".repeat(64)}`,
+  },
   {
     source: new URL("./LocalUsdc.sol", import.meta.url),
     contract: "LocalUsdc",
@@ -63,7 +75,8 @@ export function compile(target: ContractSource): string {
     language: "Solidity",
     sources: { [file]: { content: readFileSync(target.source, "utf8") } },
     settings: {
-      evmVersion: "prague",
+      // What is deployed elsewhere runs wherever there is PUSH0.
+      evmVersion: target.salt === undefined ? "prague" : "shanghai",
       viaIR: true,
       optimizer: { enabled: true, runs: 1_000_000 },
       metadata: { appendCBOR: false, bytecodeHash: "none" },
@@ -96,11 +109,18 @@ function artifactOf(target: ContractSource, compiled: CompiledContract, compiler
     contract: target.contract,
     compiler,
     abi: compiled.abi,
+    ...create2Of(target, `0x${bytecode.object}`, `0x${deployedBytecode.object}`),
     ...(target.placed
       ? { deployedBytecode: `0x${deployedBytecode.object}` }
       : { bytecode: `0x${bytecode.object}` }),
     slots: Object.fromEntries(slots) as Record<string, number>,
   };
+}
+
+function create2Of({ salt }: ContractSource, creationCode: Hex, running: Hex) {
+  if (salt === undefined) return {};
+  const made = { opcode: "CREATE2", from: CREATE2_DEPLOYER, salt, bytecode: creationCode } as const;
+  return { address: getContractAddress(made), codeHash: keccak256(running), salt, creationCode };
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) {

@@ -2,6 +2,7 @@
 import type { Address, Hex, LocalAccount } from "viem";
 import { keccakOfHex } from "../../core/keccak.ts";
 import type { ContractCall } from "../../core/abi.ts";
+import { packTransfers } from "../../core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { encodeAggregate } from "../../infra/chain/contracts.ts";
 import { schemeOf } from "../../schemes/index.ts";
@@ -96,12 +97,22 @@ export const gasLimitOf = (items: readonly BatchItem[]): bigint =>
     TRANSACTION_GAS,
   );
 
-/** One item is a plain call to the token; several are one `aggregate3` in which each may fail alone. */
-export function transactionOf(items: readonly BatchItem[]): { to: string; calldata: Hex } {
+/**
+ * One item is a plain call to the token. Several are one call in which each may fail alone: of our batcher, where it stands
+ * and they are what it takes, or else Multicall3's `aggregate3`.
+ */
+export function transactionOf(
+  items: readonly BatchItem[],
+  batcher?: Address,
+): { to: string; calldata: Hex } {
   const [first] = items;
   if (!first) throw new Error("a transaction needs an item");
   if (items.length === 1) return { to: first.call.target, calldata: first.call.data };
-  return { to: MULTICALL3_ADDRESS, calldata: encodeAggregate(items.map((item) => item.call)) };
+  const calls = items.map((item) => item.call);
+  const gasEach = items.reduce((high, { gas }) => most(high, gas), 0n);
+  const packed = batcher && packTransfers(calls, gasEach);
+  if (batcher && packed) return { to: batcher, calldata: packed };
+  return { to: MULTICALL3_ADDRESS, calldata: encodeAggregate(calls) };
 }
 
 /**

@@ -84,12 +84,14 @@ export class ChainEngine {
   start(): void {
     this.ctx.heads.start();
     if (this.#deps.lanesElsewhere) return;
+    this.ctx.batcher.start();
     for (const lane of this.lanes) void lane.start();
     this.externalRelays.start();
   }
 
   async stop(): Promise<void> {
     for (const timer of this.#timers) clearTimeout(timer);
+    this.ctx.batcher.stop();
     await Promise.all([
       this.externalRelays.stop(),
       ...[...this.lanes, ...this.#orphans.values()].map((lane) => lane.stop()),

@@ -9,6 +9,7 @@ import type * as QueueStore from "./queue-store.ts";
 import type * as TransactionStore from "./transaction-store.ts";
 import type * as SettlementStore from "./store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
+import type { Batcher } from "./batcher.ts";
 import type { Refusals } from "./prove.ts";
 import type * as WatchStore from "./watch-store.ts";
 import type { NetworkConfig } from "../../core/network-settings.ts";
@@ -72,6 +73,7 @@ export interface EngineContext {
   settlements: typeof SettlementStore;
   watched: typeof WatchStore;
   refusals: Refusals;
+  batcher: Pick<Batcher, "address" | "probe" | "hear" | "start" | "stop">;
   /** How much of the chain one round of a search for an event reads. */
   search: { spanBlocks: bigint; spansPerRound: number };
   log: EngineLog;

@@ -1,5 +1,4 @@
 /** The engine as the other parts see it: accept, wait, find, cancel; and the lanes that do the work. */
-import type * as SettlementStore from "./store.ts";
 import type { ProvenOutcome, Told } from "./store.ts";
 import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
@@ -21,6 +20,7 @@ import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { SilenceWatch } from "../../infra/db/silence.ts";
 import { traced } from "../../infra/tracing.ts";
 import { acceptSettlements } from "./accept.ts";
+import { Batcher } from "./batcher.ts";
 import { Refusals } from "./prove.ts";
 import { feeCapsOf } from "./batch.ts";
 import {
@@ -55,7 +55,7 @@ const CANCEL_WAIT_MS = 15_000;
 
 export interface EngineDeps {
   pool: Pool;
-  store: typeof SettlementStore;
+  store: typeof settlements;
   acceptSettlements: typeof acceptSettlements;
   chains: ReadonlyMap<number, ChainEngine>;
   waiters: Waiters;
@@ -265,6 +265,7 @@ export class RunningEngine {
             settlements,
             watched,
             refusals: new Refusals(),
+            batcher: new Batcher({ network, rpc, log: deps.log }),
             search: deps.search ?? DEFAULT_SEARCH,
             log: deps.log,
             meter,

@@ -244,7 +244,7 @@ export class Sender {
     const sentBlock = (ctx.heads.head ?? (await ctx.heads.refresh())).number;
     const gasLimit = gasLimitOf(items);
     if (!(await this.#deps.canPay(gasLimit * maxFeeWei))) return this.#release(items, 1_000);
-    const tx = { nonce: this.#nextNonce, ...transactionOf(items), gasLimit };
+    const tx = { nonce: this.#nextNonce, ...transactionOf(items, ctx.batcher.address), gasLimit };
     const trace = TransactionTrace.ofBatch(ctx, lease.address, items, takenMs);
     const step = <T>(name: string, work: () => Promise<T>): Promise<T> =>
       trace ? trace.within(name, work) : work();

@@ -144,14 +144,21 @@ async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTe
   const all = [...debits, ...items];
   const probed = items.findIndex(({ action }) => action === "transfer");
   const probe = items[probed];
+  // What one item is sent through is no batcher.
+  const batcherProbe = items.length > 1 ? ctx.batcher.probe : undefined;
   const results = await ctx.reads.simulate(ctx.rpc, {
     from: terms.from,
-    calls: [...all.map(({ call }) => call), ...(probe ? [schemeOf(probe).stateCall(probe)] : [])],
+    calls: [
+      ...all.map(({ call }) => call),
+      ...(probe ? [schemeOf(probe).stateCall(probe)] : []),
+      ...(batcherProbe ? [batcherProbe] : []),
+    ],
     gas: gasLimitOf(all),
     fees: terms.fees,
   });
   const own = results.slice(debits.length, all.length);
   const after = results[all.length];
+  if (batcherProbe) ctx.batcher.hear(results.at(-1));
   // After a transfer that succeeds its authorization is used. Where it is not, there is no token any more.
   const isTokenDead =
     probe !== undefined &&

@@ -1,0 +1,118 @@
+/**
+ * Our own batcher contract (infra/chain/batcher/Batcher.sol): the same transfers of one token as Multicall3 would make,
+ * packed without what repeats and without the zeros. Other calls go through Multicall3.
+ */
+import type { Address, Hex } from "viem";
+import { selectorDigits, uintWord, type ContractCall } from "./abi.ts";
+
+/** The same on each network, whoever deploys it. A test holds both against the artifact. */
+export const BATCHER_ADDRESS: Address = "0x081B89b0623cFA348f21E8052F010d6Deb952CAa";
+/** keccak256 of the code that runs there. */
+export const BATCHER_CODE_HASH: Hex =
+  "0x90d3a5a636e68f61b7290719a01f64ee5e820676014e440257d1a0af704bf453";
+
+const TRANSFER = selectorDigits(
+  "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)",
+);
+const RELAY = selectorDigits("relay(bytes)");
+const WORD = 64;
+const CALL_CHARS = 2 + 8 + 9 * WORD;
+const HEAD_BYTES = 156;
+/** Payer, nonce and signature. */
+const FIXED_BYTES = 116;
+const MAX_GAS = 2n ** 32n - 1n;
+const HALF = 1n << 255n;
+/** Of the call's nine words those that may be alike: payee, value, validAfter, validBefore. */
+const SHARED = [1, 2, 3, 4] as const;
+
+const bytesOf = (value: bigint, bytes: number): string =>
+  bytes === 0 ? "" : value.toString(16).padStart(2 * bytes, "0");
+
+const relayOf = (digits: string): Hex =>
+  `0x${RELAY}${uintWord(32)}${uintWord(digits.length / 2)}${digits.padEnd(Math.ceil(digits.length / WORD) * WORD, "0")}`;
+
+/** A batch of none, and its answer, by which the contract shows that it is there. */
+export const NO_TRANSFERS: Hex = relayOf("0".repeat(2 * HEAD_BYTES));
+export const NO_ANSWERS: Hex = `0x${uintWord(32)}${uintWord(0)}`;
+
+/**
+ * Calldata of the batcher that makes exactly these calls, each with so much gas at the most. Undefined where one of them is
+ * no transfer that a plain key signed, or is of another token.
+ */
+export function packTransfers(calls: readonly ContractCall[], gasEach: bigint): Hex | undefined {
+  const [first] = calls;
+  if (!first || gasEach > MAX_GAS) return undefined;
+  const token = first.target.toLowerCase();
+  const transfers: string[][] = [];
+  for (const { target, data } of calls) {
+    const words = wordsOf(data);
+    if (!words || target.toLowerCase() !== token) return undefined;
+    transfers.push(words);
+  }
+  const fields = SHARED.map((place) => {
+    const values = transfers.map((words) => BigInt(`0x${words[place]}`));
+    const base = values.reduce((low, value) => (value < low ? value : low));
+    const extra = values.map((value) => value - base);
+    const most = extra.reduce((high, value) => (value > high ? value : high));
+    return { base, extra, bytes: most === 0n ? 0 : Math.ceil(most.toString(16).length / 2) };
+  });
+  let digits = token.slice(2) + bytesOf(gasEach, 4);
+  for (const { bytes } of fields) digits += bytesOf(BigInt(bytes), 1);
+  for (const { base } of fields) digits += uintWord(base);
+  for (const [index, words] of transfers.entries()) {
+    const [from = "", , , , , nonce = "", v = "", r = "", s = ""] = words;
+    const packedS = BigInt(`0x${s}`) + (v.endsWith("1c") ? HALF : 0n);
+    digits += from.slice(24) + nonce + r + uintWord(packedS);
+    for (const { extra, bytes } of fields) digits += bytesOf(extra[index] ?? 0n, bytes);
+  }
+  return relayOf(digits.toLowerCase());
+}
+
+const ADDRESS_WORD = /^0{24}/;
+const V_WORD = /^0{62}1[bc]$/;
+
+/** The nine words of a transfer in the form the batcher makes. */
+function wordsOf(data: Hex): string[] | undefined {
+  const digits = data.toLowerCase();
+  if (digits.length !== CALL_CHARS || !digits.startsWith(TRANSFER, 2)) return undefined;
+  const words = Array.from({ length: 9 }, (_, index) =>
+    digits.slice(10 + index * WORD, 10 + (index + 1) * WORD),
+  );
+  const [from = "", to = "", , , , , v = "", , s = ""] = words;
+  const isPackable =
+    ADDRESS_WORD.test(from) && ADDRESS_WORD.test(to) && V_WORD.test(v) && BigInt(`0x${s}`) < HALF;
+  return isPackable ? words : undefined;
+}
+
+/** The calls that the batcher makes of this calldata; undefined where it would refuse it, or it is not in our form. */
+export function unpackTransfers(data: Hex): ContractCall[] | undefined {
+  const packed = packedIn(data.toLowerCase());
+  if (packed === undefined) return undefined;
+  let at = 0;
+  const take = (bytes: number): string => packed.slice(at, (at += 2 * bytes));
+  const target = `0x${take(20)}`;
+  take(4);
+  const widths = SHARED.map(() => Number.parseInt(take(1), 16));
+  const bases = SHARED.map(() => BigInt(`0x${take(32)}`));
+  const size = widths.reduce((sum, bytes) => sum + bytes, FIXED_BYTES);
+  const rest = packed.length / 2 - HEAD_BYTES;
+  if (widths.some((bytes) => bytes > 32) || rest % size !== 0) return undefined;
+  return Array.from({ length: rest / size }, () => {
+    const from = take(20).padStart(WORD, "0");
+    const [nonce, r, packedS] = [take(32), take(32), BigInt(`0x${take(32)}`)];
+    const shared = widths.map((bytes, index) => {
+      const extra = bytes === 0 ? 0n : BigInt(`0x${take(bytes)}`);
+      return uintWord(BigInt.asUintN(256, (bases[index] ?? 0n) + extra));
+    });
+    const signature = uintWord(packedS < HALF ? 27 : 28) + r + uintWord(packedS % HALF);
+    return { target, data: `0x${TRANSFER}${from}${shared.join("")}${nonce}${signature}` as const };
+  });
+}
+
+/** The digits of the one argument. */
+function packedIn(digits: string): string | undefined {
+  if (!digits.startsWith(RELAY + uintWord(32), 2)) return undefined;
+  const length = Number.parseInt(digits.slice(10 + WORD, 10 + 2 * WORD), 16);
+  const packed = digits.slice(10 + 2 * WORD, 10 + 2 * WORD + 2 * length);
+  return length >= HEAD_BYTES && packed.length === 2 * length ? packed : undefined;
+}

@@ -1,0 +1,84 @@
+/**
+ * Whether our batcher stands on this chain. It is believed by its code alone, and asked again in the simulation of each batch:
+ * a transaction to an account without code succeeds, and does nothing.
+ */
+import { keccak256, type Address, type Hex } from "viem";
+import type { CallResult, ContractCall } from "../../core/abi.ts";
+import { BATCHER_CODE_HASH, NO_ANSWERS, NO_TRANSFERS } from "../../core/batcher.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
+import type { Caller } from "../../infra/chain/rpc.ts";
+import type { EngineLog } from "./context.ts";
+
+/** Somebody may deploy it while we run. */
+const LOOK_AGAIN_MS = 60_000;
+
+export interface BatcherDeps {
+  network: Pick<NetworkFacts, "id" | "batcher">;
+  rpc: Caller;
+  log: EngineLog;
+  lookAgainMs?: number;
+}
+
+export class Batcher {
+  readonly #deps: BatcherDeps;
+  #address: Address | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isWarned = false;
+
+  constructor(deps: BatcherDeps) {
+    this.#deps = deps;
+  }
+
+  /** Undefined as long as it was not seen there: then batches go through Multicall3. */
+  get address(): Address | undefined {
+    return this.#address;
+  }
+
+  start(): void {
+    if (this.#deps.network.batcher === undefined) return;
+    void this.look();
+    this.#timer = setInterval(() => {
+      if (this.#address === undefined) void this.look();
+    }, this.#deps.lookAgainMs ?? LOOK_AGAIN_MS).unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  async look(): Promise<void> {
+    const { network, rpc } = this.#deps;
+    const { batcher } = network;
+    if (batcher === undefined) return;
+    try {
+      const code = await rpc.call<Hex | null>("eth_getCode", [batcher, "latest"]);
+      const isOurs = code !== null && code !== "0x" && keccak256(code) === BATCHER_CODE_HASH;
+      this.#address = isOurs ? batcher : undefined;
+      if (!isOurs) this.#warn(code === null || code === "0x" ? "is not there" : "is other code");
+    } catch {
+      // Who does not answer says nothing of it; the engine tells of the endpoint itself.
+    }
+  }
+
+  /** A batch of nothing, to stand in a simulation: what it answers shows that the batcher is there. */
+  get probe(): ContractCall | undefined {
+    return this.#address && { target: this.#address, data: NO_TRANSFERS };
+  }
+
+  /** What its probe answered. Anything else than a batch of nothing, and it is not used until it is seen again. */
+  hear(answer: CallResult | undefined): void {
+    if (answer?.success === true && answer.data === NO_ANSWERS) return;
+    this.#address = undefined;
+    this.#warn("does not answer any more");
+  }
+
+  #warn(what: string): void {
+    if (this.#isWarned) return;
+    this.#isWarned = true;
+    const { log, network } = this.#deps;
+    log.warn(
+      { network: network.id, batcher: network.batcher },
+      `the batcher ${what}: batches go through Multicall3, for a little more gas`,
+    );
+  }
+}

@@ -1,0 +1,176 @@
+// Goal: a batch goes through our batcher where its code stands, through Multicall3 where it does not or stands no more, and is proven alike; who burns gas in it burns his own.
+import type { Pool } from "pg";
+import t from "tap";
+import { keccak256, type Hex } from "viem";
+import {
+  BATCHER_ADDRESS,
+  BATCHER_CODE_HASH,
+  NO_ANSWERS,
+  unpackTransfers,
+} from "../../server/core/batcher.ts";
+import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { Batcher } from "../../server/plugins/settlement/batcher.ts";
+import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
+import { testChain, type TestChain } from "../helpers/chain.ts";
+import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
+import {
+  authorize,
+  payers,
+  randomAddress,
+  request,
+  startEngine,
+  type TestEngine,
+} from "../helpers/engine.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+
+const COUNT = 12;
+const BATCHER = BATCHER_ADDRESS.toLowerCase();
+const MULTICALL3 = MULTICALL3_ADDRESS.toLowerCase();
+/** Burns all gas it is given. */
+const BURNER: Hex = "0x5b5f56";
+
+async function paymentsOf(chain: TestChain) {
+  const accounts = payers(COUNT);
+  await chain.mint(
+    accounts.map(({ address }) => address),
+    10_000n,
+  );
+  const signed = accounts.map((payer, index) =>
+    authorize(chain, payer, { to: randomAddress(), value: 1_000n + BigInt(index) }),
+  );
+  return (await Promise.all(signed)).map((one) => request(one));
+}
+
+/** Accepted by one statement: then one claim finds all of them. */
+async function settleAll(node: TestEngine, wanted: Awaited<ReturnType<typeof paymentsOf>>) {
+  const { settlement } = node.engine;
+  await settlement.acceptAll(node.pool, wanted);
+  const outcomes = await Promise.all(wanted.map(({ id }) => settlement.wait(id, 40_000)));
+  return outcomes.map(({ status }) => status);
+}
+const all = (status: string): string[] => Array.from({ length: COUNT }, () => status);
+const warnings = (node: TestEngine): string[] =>
+  node.logs.flatMap(({ message }) => (message.includes("batcher") ? message : []));
+
+async function sentTo(pool: Pool): Promise<string[]> {
+  const { rows } = await pool.query<{ to_address: string }>(
+    "SELECT to_address FROM relayer_transactions ORDER BY nonce",
+  );
+  return rows.map((row) => row.to_address);
+}
+
+t.jobs = 2;
+t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const database = await testDatabase(t);
+  const node = await startEngine(t, { databaseUrl: database.url, chain });
+  await until(() => node.engine.chains.get(chain.chainId)?.ctx.batcher.address !== undefined);
+  const wanted = await paymentsOf(chain);
+  t.same(await settleAll(node, wanted), all("settled"), node.said());
+  t.same(await sentTo(database.pool), [BATCHER]);
+  const { rows } = await database.pool.query<{ calldata: Buffer }>(
+    "SELECT calldata FROM relayer_transactions",
+  );
+  t.same(
+    unpackTransfers(`0x${rows[0]?.calldata.toString("hex") ?? ""}`)
+      ?.map(({ data }) => data)
+      .sort(),
+    wanted
+      .map(({ authorization }) =>
+        transferCalldata(authorization, authorization.signature).toLowerCase(),
+      )
+      .sort(),
+    "what was sent is what was asked",
+  );
+
+  // Its deployment is taken back: an account without code takes everything, and does nothing.
+  const code = await chain.publicClient.getCode({ address: BATCHER_ADDRESS });
+  await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.same(await sentTo(database.pool), [BATCHER, MULTICALL3], "nothing was sent into the void");
+  t.match(warnings(node), [/does not answer any more/]);
+  t.equal(warnings(node).length, 1);
+  await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: code as Hex });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("who burns gas burns his own share", { timeout: 90_000 }, async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const database = await testDatabase(t);
+  const wanted = await paymentsOf(chain);
+  const burner = wanted[3]?.authorization.from ?? "0x";
+  let isFirst = true;
+  const node = await startEngine(t, {
+    databaseUrl: database.url,
+    chain,
+    fault: async (point) => {
+      if (point !== "signed" || !isFirst) return;
+      isFirst = false;
+      // After the simulation, in the block that takes it.
+      await chain.testClient.setCode({ address: burner, bytecode: BURNER });
+    },
+  });
+  await until(() => node.engine.chains.get(chain.chainId)?.ctx.batcher.address !== undefined);
+  const statuses = await settleAll(node, wanted);
+  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 1, node.said());
+  t.not(statuses[3], "settled");
+  const { rows } = await database.pool.query<{ count: number }>(
+    `SELECT count(DISTINCT s.tx_hash)::int AS count FROM settlements s WHERE s.status = 'settled'`,
+  );
+  t.same(rows, [{ count: 1 }], "its neighbours are in the first transaction");
+  const { rows: offenders } = await database.pool.query("SELECT 1 FROM lane_offenders");
+  t.equal(offenders.length, 1, "it is blamed, alone");
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("other code at its address is not used", { timeout: 60_000 }, async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
+  t.equal(keccak256(code), BATCHER_CODE_HASH);
+  // One byte of it is another's.
+  await chain.testClient.setCode({
+    address: BATCHER_ADDRESS,
+    bytecode: `${code.slice(0, -2)}00` as Hex,
+  });
+  const database = await testDatabase(t);
+  const node = await startEngine(t, { databaseUrl: database.url, chain });
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.same(await sentTo(database.pool), [MULTICALL3]);
+  t.match(warnings(node), [/is other code/]);
+  t.equal(warnings(node).length, 1);
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("it is looked for until it is there, and said once", async (t) => {
+  let code: Hex | Error = new Error("the endpoint is down");
+  const said: string[] = [];
+  const say = (_fields: object, message: string) => void said.push(message);
+  const rpc = { call: async () => (code instanceof Error ? Promise.reject(code) : code) };
+  const log = { info: say, warn: say, error: say };
+  const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
+  const batcher = new Batcher({ network, rpc: rpc as never, log, lookAgainMs: 5 });
+  batcher.start();
+  t.teardown(() => batcher.stop());
+  await batcher.look();
+  t.same([batcher.address, said], [undefined, []], "who does not answer says nothing of it");
+  code = "0x";
+  await batcher.look();
+  await batcher.look();
+  t.match(said, [/is not there/]);
+  t.equal(said.length, 1);
+  const chain = await testChain(t);
+  code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
+  await until(() => batcher.address === BATCHER_ADDRESS);
+  batcher.hear({ success: true, data: NO_ANSWERS });
+  t.equal(batcher.address, BATCHER_ADDRESS);
+  code = "0x";
+  for (const answer of [undefined, { success: false, data: NO_ANSWERS }] as const) {
+    batcher.hear(answer);
+    t.equal(batcher.address, undefined);
+  }
+  const none = new Batcher({ network: { ...network, batcher: undefined }, rpc: rpc as never, log });
+  none.start();
+  await none.look();
+  t.same([none.address, none.probe, said.length], [undefined, undefined, 1], "none is wanted");
+});
