@@ -10,17 +10,10 @@ import type { Head, Rider } from "../../infra/chain/heads.ts";
 import { ReceiptDesk } from "./receipt-desk.ts";
 import { slotOf, type Slot } from "./slot.ts";
 import { blame } from "./blame.ts";
-import { Mempool, type Refusals } from "./mempool.ts";
+import { Mempool } from "./mempool.ts";
 import type { Told } from "./store.ts";
 import { TransactionTrace } from "./transaction-trace.ts";
-import {
-  depthOf,
-  gasCostOf,
-  measure,
-  provenBy,
-  takenByOther,
-  type NonceSearch,
-} from "./receipts.ts";
+import { depthOf, gasCostOf, measure, provenBy, takenByOther } from "./receipts.ts";
 
 const MISSING_FOR_MS = 4_000;
 /** So many sends at once are left open until their block; one of them tells of a block for all. */
