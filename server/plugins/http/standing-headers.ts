@@ -2,7 +2,8 @@
  * What every answer carries, put together once at boot: its answer's name, what a browser may do with it, and which other
  * origins may read it. Every value is the same for all requests but the name.
  */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import cors from "@fastify/cors";
+import type { FastifyInstance, FastifyRequest } from "fastify";
 import fp from "fastify-plugin";
 
 const EXPOSED_HEADERS = [
@@ -63,12 +64,6 @@ const READABLE_BY_ALL = {
   "access-control-expose-headers": EXPOSED_HEADERS.join(", "),
 };
 
-const PREFLIGHT = {
-  "access-control-allow-methods": "GET, HEAD, POST, PUT, PATCH, DELETE",
-  "access-control-max-age": "600",
-  "content-length": "0",
-};
-
 /** First of all hooks: refusals carry all of it too, and can be read by a browser's script. */
 export const standingHeaders = fp(
   async (app) => {
@@ -85,21 +80,26 @@ export const standingHeaders = fp(
 /** What a browser asks before it sends what another origin's page wants: answered before authentication and limits. */
 export const preflights = fp(
   async (app) => {
-    app.addHook("onRequest", (request, reply, done) => {
-      if (request.method !== "OPTIONS" || isOwnersRoute(app, request)) return done();
-      const asked = request.headers["access-control-request-headers"];
-      reply.code(204).headers(PREFLIGHT).header("vary", "Origin, Access-Control-Request-Headers");
-      if (asked !== undefined) reply.header("access-control-allow-headers", asked);
-      return void reply.send();
+    // In a scope of their own: what every other answer says of origins is said above.
+    await app.register(async (scope) => {
+      scope.addHook("onRoute", (route) => {
+        route.config = { ...route.config, auth: "public" };
+      });
+      await scope.register(cors, {
+        hook: "onRequest",
+        delegator: (request: FastifyRequest, callback) => {
+          callback(null, {
+            origin: isOwnersRoute(app, request) ? false : "*",
+            methods: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+            maxAge: 600,
+            strictPreflight: false,
+          });
+        },
+      });
     });
-    app.options("*", { config: { auth: "public" }, schema: { hide: true } }, notAllowed);
   },
   { name: "preflights" },
 );
-
-const notAllowed = (_request: FastifyRequest, reply: FastifyReply): void => {
-  reply.callNotFound();
-};
 
 function isOwnersRoute(app: FastifyInstance, request: FastifyRequest): boolean {
   if (request.method !== "OPTIONS") return request.routeOptions.config.auth === "owner";
