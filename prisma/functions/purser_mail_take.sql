@@ -5,21 +5,25 @@
 CREATE FUNCTION purser_mail_take(p_owner_id TEXT, p_urgent BOOLEAN, p_items INTEGER, p_most INTEGER)
 RETURNS JSONB LANGUAGE sql AS $$
   WITH due AS MATERIALIZED (
-    (SELECT u.notification_id FROM mail_waiting u
+    (SELECT u.ctid AS place FROM mail_waiting u
       WHERE p_urgent AND u.owner_id = p_owner_id AND u.urgent ORDER BY u.created_at LIMIT p_most)
     UNION ALL
-    (SELECT d.notification_id FROM (
-       SELECT w.notification_id, w.created_at FROM mail_waiting w
+    (SELECT d.ctid FROM (
+       SELECT w.ctid, w.created_at FROM mail_waiting w
         WHERE NOT p_urgent AND w.owner_id = p_owner_id LIMIT p_most::bigint * 10) AS d
       ORDER BY d.created_at LIMIT p_most)),
   taken AS (
-    DELETE FROM mail_waiting w USING due d WHERE w.owner_id = p_owner_id AND w.notification_id = d.notification_id
+    -- By their places: no plan is wrong about how many these are.
+    DELETE FROM mail_waiting w WHERE w.ctid = ANY (ARRAY(SELECT place FROM due))
     RETURNING w.notification_id),
   told AS (
     SELECT n.id, n.type, n.agent_id, a.name AS agent_name, n.subject_id, n.data, n.created_at
+      -- Each by its key, whatever is known of the tables: OFFSET keeps the planner from joining them otherwise.
       FROM taken t
-      JOIN notifications n ON n.owner_id = p_owner_id AND n.id = t.notification_id
-      LEFT JOIN agents a ON a.id = n.agent_id AND a.owner_id = p_owner_id),
+     CROSS JOIN LATERAL (
+       SELECT * FROM notifications s WHERE s.owner_id = p_owner_id AND s.id = t.notification_id OFFSET 0) AS n
+      LEFT JOIN LATERAL (
+       SELECT s.name FROM agents s WHERE s.id = n.agent_id AND s.owner_id = p_owner_id OFFSET 0) AS a ON TRUE),
   all_groups AS (
     SELECT type, agent_id, agent_name, count(*) AS times,
            sum((data ->> 'amount')::numeric) FILTER (WHERE data ->> 'amount' ~ '^[0-9]+(\.[0-9]+)?$') AS amount,

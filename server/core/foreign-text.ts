@@ -3,6 +3,7 @@ import { getAddress, type Address } from "viem";
 import { isRecord, isTooDeep, MAX_JSON_DEPTH } from "../../packages/paywall/src/foreign-json.ts";
 
 export {
+  escapeHtml,
   isRecord,
   isTooDeep,
   MAX_JSON_DEPTH,

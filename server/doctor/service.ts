@@ -7,6 +7,7 @@ import { UnixCalls } from "../infra/unix-calls.ts";
 import { KeyRing, withPrivateKey } from "../plugins/custody/envelope.ts";
 import { transportOf } from "../plugins/notifications/mail-server.ts";
 import { RemoteVault } from "../plugins/custody/remote-vault.ts";
+import { kidsOfSecrets } from "../plugins/custody/secrets-store.ts";
 import { countWalletsByKid } from "../plugins/custody/store.ts";
 import type { Database } from "./database.ts";
 import { found, ok, warning, wrong, type Finding } from "./finding.ts";
@@ -44,6 +45,14 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
           `${missing.map((kid) => `${wallets.get(kid) ?? 0} wallets are under "${kid}"`).join(", ")}, which is not configured`,
           "Put the key back into MASTER_KEYS everywhere; then npm run keys:rotate, before it is taken out.",
         );
+      const secrets = await kidsOfSecrets(prisma);
+      const lost = secrets.filter((kid) => !configured.has(kid));
+      if (lost.length > 0)
+        return wrong(
+          check,
+          `secrets of webhooks or of the service are under ${lost.map((kid) => `"${kid}"`).join(", ")}, which is not configured`,
+          "Put the key back into MASTER_KEYS everywhere; then npm run keys:rotate, before it is taken out.",
+        );
       for (const kid of wallets.keys()) {
         // What a process of its own keeps, it alone opens: for a signature, never for a look.
         const fault = ring && (await openSample(prisma, ring, kid));
@@ -54,11 +63,11 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
             "The key under this name is another one than it was, or the row was changed: compare MASTER_KEYS with your copy.",
           );
       }
-      const old = [...wallets.keys()].filter((kid) => kid !== active);
+      const old = [...new Set([...wallets.keys(), ...secrets])].filter((kid) => kid !== active);
       return old.length > 0
         ? warning(
             check,
-            `${ring ? "wallets open" : "the keys are there"}, and some are still under ${old.map((kid) => `"${kid}"`).join(", ")}`,
+            `${ring ? "wallets open" : "the keys are there"}, and some, or secrets, are still under ${old.map((kid) => `"${kid}"`).join(", ")}`,
             `npm run keys:rotate puts them under "${active}".`,
           )
         : ok(

@@ -5,6 +5,7 @@ import { testApp, type TestApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { mailbox, MAIL_FROM, type Mailbox } from "../helpers/smtp.ts";
 import { until } from "../helpers/until.ts";
+import { forgetMails, makeMails } from "../../server/plugins/notifications/mail-store.ts";
 import { startReplica } from "../spending/replica.helper.ts";
 
 const box = await mailbox(t);
@@ -184,7 +185,7 @@ t.test("what is urgent comes at once and together, a few times an hour", async (
   const digest = to(address).at(-1);
   t.equal(to(address).length, 5);
   t.equal(digest?.subject, "Purser: 5 things happened");
-  t.match(digest?.text, "research-agent: 4 warnings about the daily limit");
+  t.match(digest?.text, "research-agent: 4 warnings about a limit");
   t.match(digest?.text, "research-agent: 1 payment, 1 USDC in all");
   await digestNow(owner);
   t.equal(to(address).length, 5, "nothing happened, nothing is sent");
@@ -205,6 +206,78 @@ t.test("a thousand payments are one line of one mail", async (t) => {
   t.equal(to(address).length, 1);
   t.match(to(address)[0]?.text, "busy: 1000 payments, 0.001 USDC in all");
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
+});
+
+t.test("what is too much for one mail is in the next, and what is rare is not lost", async (t) => {
+  const { owner, address } = await confirmed({ digest: "daily", urgent: [] });
+  const id = await ownerId(owner);
+  await sql(
+    `SELECT purser_notify($1, 'payment.settled', 'agt_' || (n % 150), 'pay_' || n, '{"amount":"0.000001"}')
+       FROM generate_series(1, 700) AS n`,
+    [id],
+  );
+  await notify(owner, "key.created");
+  const due = "SELECT next_digest_at <= now() AS due FROM email_addresses WHERE owner_id = $1";
+  await sql("UPDATE email_addresses SET next_digest_at = now() WHERE owner_id = $1", [id]);
+  t.equal(await app.prisma.$transaction((tx) => makeMails(tx, id, 500)), 1);
+  t.same(await sql(due, [id]), [{ due: true }], "at once, not the next day");
+  await run();
+  const texts = to(address)
+    .map(({ text }) => text ?? "")
+    .join("\n");
+  t.equal(to(address).length, 2);
+  t.match(texts, "This mail tells the first 500; what came after is in the next one.");
+  t.match(texts, /And \d+ things in \d+ more lines, which the app lists\./);
+  t.match(texts, "1 new key", "though a hundred and fifty lines have more in them");
+  t.same(await sql(due, [id]), [{ due: false }]);
+});
+
+t.test("owners whose mails cannot be made, and take their time, delay nobody", async (t) => {
+  await sql(`
+    CREATE FUNCTION no_mail() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN
+      PERFORM pg_sleep(1.5);
+      RAISE EXCEPTION 'no mail for you';
+    END; $$`);
+  const failing = [];
+  for (let count = 0; count < 8; count += 1)
+    failing.push(await confirmed({ urgent: ["key.created"] }));
+  const ids = await Promise.all(failing.map(({ owner }) => ownerId(owner)));
+  await sql(
+    `CREATE TRIGGER no_mail BEFORE INSERT ON mails FOR EACH ROW
+       WHEN (NEW.owner_id IN (${ids.map((id) => `'${id}'`).join(",")})) EXECUTE FUNCTION no_mail()`,
+  );
+  t.teardown(() => sql("DROP FUNCTION no_mail CASCADE"));
+  for (const { owner } of failing) await notify(owner, "key.created");
+  await run();
+  const good = await confirmed({ urgent: ["key.created"] });
+  await notify(good.owner, "key.created");
+  const startedMs = performance.now();
+  const running = run();
+  await until(() => to(good.address).length === 1);
+  const tookMs = performance.now() - startedMs;
+  await running;
+  t.ok(tookMs < 1_200, `told after ${tookMs} ms, while the others fail`);
+  t.ok(performance.now() - startedMs < 8_000, "which fail side by side");
+});
+
+t.test("what is old is forgotten some at a time", async (t) => {
+  const { owner } = await confirmed();
+  await sql(
+    `INSERT INTO mail_waiting (owner_id, notification_id, urgent, created_at)
+     SELECT $1, 'ntf_' || n, FALSE, now() - interval '9 days' FROM generate_series(1, 5000) n`,
+    [await ownerId(owner)],
+  );
+  await sql(`
+    CREATE FUNCTION not_too_many() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN
+      IF (SELECT count(*) FROM gone) > 2000 THEN RAISE EXCEPTION 'too many in one statement'; END IF;
+      RETURN NULL;
+    END; $$`);
+  await sql(`
+    CREATE TRIGGER not_too_many AFTER DELETE ON mail_waiting REFERENCING OLD TABLE AS gone
+      FOR EACH STATEMENT EXECUTE FUNCTION not_too_many()`);
+  t.teardown(() => sql("DROP FUNCTION not_too_many CASCADE"));
+  t.ok((await forgetMails(app.prisma)) >= 5_000);
+  t.same(await sql("SELECT 1 FROM mail_waiting WHERE notification_id ~ '^ntf_[0-9]{1,4}$'"), []);
 });
 
 t.test("with the digest off only what is urgent is told, and the rest is not kept", async (t) => {

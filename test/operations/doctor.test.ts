@@ -264,6 +264,11 @@ t.test("master keys", async (t) => {
     MASTER_KEYS: `${ours},next:${fresh}`,
     MASTER_KEY_ACTIVE: "next",
   });
+  await query(
+    "INSERT INTO service_secrets (purpose, sealed) VALUES ('test', '\\x0104' || convert_to('gone', 'UTF8') || '\\x0000000000')",
+  );
+  await says(t, "wrong", /master keys/, /secrets .* are under "gone", which is not configured/);
+  await query("DELETE FROM service_secrets WHERE purpose = 'test'");
   await query("UPDATE agent_wallets SET revision = revision + 1");
   await says(t, "wrong", /master keys/, new RegExp(`${agent.id} under "test" does not open`));
   await query("UPDATE agent_wallets SET revision = revision - 1");

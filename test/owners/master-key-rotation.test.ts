@@ -28,6 +28,38 @@ const keyText = ({ kid, key }: typeof oldKey): string =>
   `${kid}:${Buffer.from(key).toString("base64")}`;
 const MASTER_KEYS = `${keyText(oldKey)},${keyText(newKey)}`;
 
+t.test("a key that is missing by mistake costs nothing that it sealed", async (t) => {
+  const first = await testApp(t, { env: { MASTER_KEYS: keyText(oldKey) } });
+  const { app, database, chain } = first;
+  const read = async () => (await database.pool.query("SELECT * FROM service_secrets")).rows;
+  const before = await app.sharedSecret("test");
+  const rows = await read();
+  t.ok(rows.length > 0);
+  await t.rejects(
+    testApp(t, { chain, database, env: { MASTER_KEYS: keyText(newKey) } }).then(({ app: wrong }) =>
+      wrong.sharedSecret("test"),
+    ),
+    {
+      name: "ConfigError",
+      message: /is sealed under master key "old", which is not in MASTER_KEYS/,
+    },
+  );
+  t.same(await read(), rows);
+  const both = await testApp(t, {
+    chain,
+    database,
+    env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "new" },
+  });
+  t.same(await both.app.sharedSecret("test"), before, "and it is the same when the key is back");
+  // Of a webhook, it takes no replica out of service, and is said.
+  const ready = async () => (await app.inject({ url: "/api/ready" })).body;
+  t.match(await ready(), "every master key that is needed is configured");
+  await database.pool.query(
+    "UPDATE service_secrets SET sealed = '\\x0104' || convert_to('gone', 'UTF8') || sealed WHERE purpose = 'test'",
+  );
+  t.match(await ready(), "degraded: secrets of webhooks or of the service are under a master key");
+});
+
 t.test("keys:rotate", async (t) => {
   const service = await testApp(t, { env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "old" } });
   const { app, database, chain, config } = service;

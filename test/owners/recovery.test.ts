@@ -272,10 +272,25 @@ t.test(
       const answer = await call(owner, "POST", MOVE, await moveOrder(owner, first, other));
       t.equal(codeOf(answer), "invalid_signature");
     }
+    await pool.query(
+      `INSERT INTO email_addresses (owner_id, address, confirmed_at, digest, urgent, next_digest_at)
+       SELECT owner_id, 'old@mail.example', now(), 'daily', '{policy.changed}', now() FROM agents WHERE id = $1`,
+      [agent.id],
+    );
     const body = await moveOrder(second, owner.account, wallet);
     const moved = await call(second, "POST", MOVE, body);
     t.match(moved.json(), { success: true, owner: wallet.address, agents: 2 });
     t.match(moved.json<{ note: string }>().note, /resume/);
+    t.same((await pool.query("SELECT 1 FROM email_addresses")).rows, [], "its mails end with it");
+    const { rows: mails } = await pool.query("SELECT address, kind, content FROM mails");
+    t.match(mails, [
+      {
+        address: "old@mail.example",
+        kind: "address",
+        content: { owner: owner.account.address, change: "away" },
+      },
+    ]);
+    t.equal(mails.length, 1, "which it hears there, and nothing after it");
 
     t.equal((await call(second, "GET", "/api/agents")).statusCode, 401, "it is second no more");
     t.same((await call(owner, "GET", "/api/agents")).json<{ items: unknown[] }>().items, []);

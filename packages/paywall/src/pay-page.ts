@@ -1,4 +1,5 @@
 /** What a browser sees instead of a 402: a page that pays with the visitor's own wallet. */
+import { escapeHtml } from "./foreign-json.ts";
 import type { PaymentRequired } from "@x402/core/types";
 import { getAddress } from "viem";
 import { formatAtomic, parseAtomic } from "./money.ts";
@@ -93,13 +94,3 @@ const copyButton = (what: string, value = ""): string =>
 
 const icon = (name: string, paths: string): string =>
   `<svg class="${name}" width="16" height="16" viewBox="0 0 20 20" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" stroke-linejoin="round" aria-hidden="true">${paths}</svg>`;
-
-const ESCAPES: Record<string, string> = {
-  "&": "&amp;",
-  "<": "&lt;",
-  ">": "&gt;",
-  '"': "&quot;",
-  "'": "&#39;",
-};
-const escapeHtml = (text: string): string =>
-  text.replaceAll(/[&<>"']/g, (character) => ESCAPES[character] ?? "");

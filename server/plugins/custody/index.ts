@@ -9,7 +9,7 @@ import type { KeyNames, KeyVault } from "./key-vault.ts";
 import { RemoteVault } from "./remote-vault.ts";
 import type { SecretBox } from "./secret-box.ts";
 import { sharedSecret } from "./shared-secret.ts";
-import { findServiceSecret, keepServiceSecret } from "./secrets-store.ts";
+import { findServiceSecret, keepServiceSecret, kidsOfSecrets } from "./secrets-store.ts";
 import { kidsInUse, tellOwner } from "./store.ts";
 import { vaultHere } from "./wiring.ts";
 
@@ -53,6 +53,7 @@ export default fp(
           box: vault,
           find: (wanted) => findServiceSecret(app.prisma, wanted),
           keep: (...kept) => keepServiceSecret(app.prisma, ...kept),
+          kids: async () => (await vault.keyNames()).kids,
           isAway: isKeysUnavailable,
           sleep: (ms) => sleep(ms),
           onLost: (lost, error) =>
@@ -83,10 +84,13 @@ export default fp(
     // A master key taken away before `keys:rotate` was done shows here, not at the first payment.
     app.readiness.add("custody", async () => {
       const configured = new Set((await keysOf(vault)).kids);
-      const missing = (await kidsInUse(app.prisma)).filter((kid) => !configured.has(kid));
-      if (missing.length > 0)
+      const isMissing = (kid: string): boolean => !configured.has(kid);
+      if ((await kidsInUse(app.prisma)).some(isMissing))
         throw new NotReady("wallets are under a master key that is not configured");
-      return "every wallet's master key is configured";
+      // These cost no money: the service goes on without them, and says so.
+      if ((await kidsOfSecrets(app.prisma)).some(isMissing))
+        return "degraded: secrets of webhooks or of the service are under a master key that is not configured";
+      return "every master key that is needed is configured";
     });
   },
   { name: "custody" },

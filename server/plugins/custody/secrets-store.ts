@@ -1,4 +1,5 @@
 import type { Db } from "../../infra/db/prisma.ts";
+import { kidOfSealed } from "./secret-box.ts";
 
 /** A secret that replicas share and that nobody outside needs: the first who asks makes it. */
 export async function findServiceSecret(db: Db, purpose: string): Promise<Uint8Array | undefined> {
@@ -30,3 +31,21 @@ export async function keepServiceSecret(
 
 export const listServiceSecrets = (db: Db): Promise<{ purpose: string; sealed: Uint8Array }[]> =>
   db.serviceSecret.findMany({ select: { purpose: true, sealed: true } });
+
+/** The master keys that small secrets are under: those of webhooks, by steps of an index, and the service's own few. */
+export async function kidsOfSecrets(db: Db): Promise<string[]> {
+  // SQL: a recursive skip over the index; Prisma's `distinct` reads every webhook.
+  const webhooks = await db.$queryRaw<{ kid: string }[]>`
+    WITH RECURSIVE kids AS (
+      SELECT min(secret_kid) AS kid FROM webhooks
+      UNION ALL
+      SELECT (SELECT min(w.secret_kid) FROM webhooks w WHERE w.secret_kid > kids.kid) FROM kids WHERE kids.kid IS NOT NULL
+    ) SELECT kid FROM kids WHERE kid IS NOT NULL`;
+  const own = await listServiceSecrets(db);
+  return [
+    ...new Set([
+      ...webhooks.map(({ kid }) => kid),
+      ...own.map(({ sealed }) => kidOfSealed(sealed)),
+    ]),
+  ];
+}

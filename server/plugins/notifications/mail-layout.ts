@@ -1,5 +1,5 @@
 /** A mail as plain text and as simple HTML: the same words, no picture, nothing fetched, readable in any reader. */
-import { plainWords } from "../../core/foreign-text.ts";
+import { escapeHtml, plainWords } from "../../core/foreign-text.ts";
 
 export interface Link {
   label: string;
@@ -61,28 +61,18 @@ function textOfLine({ text, quotes = [], links = [] }: Line, indent: string): st
   ].join("\n");
 }
 
-const ENTITIES: Readonly<Record<string, string>> = {
-  "&": "&amp;",
-  "<": "&lt;",
-  ">": "&gt;",
-  '"': "&quot;",
-  "'": "&#39;",
-};
-const escaped = (text: string): string =>
-  text.replaceAll(/[&<>"']/g, (sign) => ENTITIES[sign] ?? "");
-
 const INK = "#1a1d21";
 const QUIET = "#565d66";
 const ACCENT = "#0b5fce";
 
 /** Colours are told for light and dark readers alike; what a reader does with them is its own. */
 export function asHtml({ subject, title, lead, lines, action, foot }: Letter): string {
-  const paragraphs = lead.map((text) => `<p style="margin:0 0 16px">${escaped(text)}</p>`);
+  const paragraphs = lead.map((text) => `<p style="margin:0 0 16px">${escapeHtml(text)}</p>`);
   const items = lines.map((line) => `<li style="margin:0 0 14px">${htmlOfLine(line)}</li>`);
   const list =
     items.length > 0 ? `<ul style="margin:0 0 20px;padding:0 0 0 20px">${items.join("")}</ul>` : "";
   const button = action
-    ? `<p style="margin:0 0 24px"><a href="${escaped(action.url)}" style="display:inline-block;padding:11px 18px;border-radius:8px;background:${ACCENT};color:#ffffff;font-weight:600;text-decoration:none">${escaped(action.label)}</a></p>`
+    ? `<p style="margin:0 0 24px"><a href="${escapeHtml(action.url)}" style="display:inline-block;padding:11px 18px;border-radius:8px;background:${ACCENT};color:#ffffff;font-weight:600;text-decoration:none">${escapeHtml(action.label)}</a></p>`
     : "";
   const small = foot.map((line) => `<p style="margin:0 0 8px">${htmlOfLine(line)}</p>`).join("");
   return `<!doctype html>
@@ -91,11 +81,11 @@ export function asHtml({ subject, title, lead, lines, action, foot }: Letter): s
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>${escaped(subject)}</title>
+<title>${escapeHtml(subject)}</title>
 </head>
 <body style="margin:0;padding:24px 16px;background:#ffffff;color:${INK};font:16px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif">
-<div role="article" aria-label="${escaped(title)}" style="max-width:560px;margin:0 auto">
-<h1 style="margin:0 0 16px;font-size:21px;line-height:1.3">${escaped(title)}</h1>
+<div role="article" aria-label="${escapeHtml(title)}" style="max-width:560px;margin:0 auto">
+<h1 style="margin:0 0 16px;font-size:21px;line-height:1.3">${escapeHtml(title)}</h1>
 ${paragraphs.join("\n")}
 ${list}
 ${button}
@@ -108,17 +98,17 @@ ${button}
 
 function htmlOfLine({ text, quotes = [], links = [] }: Line): string {
   return [
-    escaped(text),
+    escapeHtml(text),
     ...quotes.map(
       ([what, words]) =>
-        `<span style="color:${QUIET}">${escaped(what)} (${QUOTED}): <q style="quotes:none">${escaped(quoteOf(words))}</q></span>`,
+        `<span style="color:${QUIET}">${escapeHtml(what)} (${QUOTED}): <q style="quotes:none">${escapeHtml(quoteOf(words))}</q></span>`,
     ),
     ...(links.length > 0
       ? [
           links
             .map(
               ({ label, url }) =>
-                `<a href="${escaped(url)}" style="color:${ACCENT}">${escaped(label)}</a>`,
+                `<a href="${escapeHtml(url)}" style="color:${ACCENT}">${escapeHtml(label)}</a>`,
             )
             .join(" &nbsp;·&nbsp; "),
         ]

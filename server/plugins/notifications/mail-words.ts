@@ -32,7 +32,7 @@ export interface ToldItem {
 
 export type MailContent =
   | { kind: "confirmation"; owner: string }
-  | { kind: "address"; owner: string; change: "asked" | "moved" | "removed" }
+  | { kind: "address"; owner: string; change: "asked" | "moved" | "removed" | "away" }
   | { kind: "urgent" | "digest"; owner: string; told: Told };
 
 export interface Place {
@@ -75,12 +75,21 @@ const ADDRESS_CHANGES = {
   asked: "Another address was named for these mails. Until it is confirmed, they come here.",
   moved: "From now on these mails go to another address, which was confirmed.",
   removed: "This address was removed: nothing more will be sent here.",
+  away: "Everything this wallet owned was moved to its second wallet. This address was removed with that: nothing more will be sent here, and the new owner names an address of its own.",
 } as const;
 
 function addressChanged(
   { owner, change }: { owner: string; change: keyof typeof ADDRESS_CHANGES },
   place: Place,
 ): Letter {
+  if (change === "away")
+    return {
+      subject: "Your agents at Purser have another owner",
+      title: "Your agents have another owner",
+      lead: [ADDRESS_CHANGES.away, `Both wallets signed it, ${owner} and the second one.`],
+      lines: [],
+      foot: [{ text: `Purser at ${nameOfPlace(place)}` }],
+    };
   return {
     subject: "Your e-mail address at Purser was changed",
     title: "Where your agents' mails go was changed",

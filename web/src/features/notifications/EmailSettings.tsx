@@ -209,8 +209,8 @@ function WhatIsSent({ email }: { email: Email }): ReactNode {
           <div>
             <p className={styles.legend}>At once</p>
             <Muted>
-              Within a minute, and at most 4 mails an hour. A limit when it is reached, and
-              a sign-in when it comes from a new device.
+              Within a minute, and at most 4 mails an hour. A limit when it is reached, and a
+              sign-in when it comes from a new device.
             </Muted>
           </div>
           <TypeChoice label="At once" names={URGENT_NAMES} chosen={urgent} onChange={setUrgent} />

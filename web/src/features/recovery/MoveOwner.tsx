@@ -23,7 +23,8 @@ export function MoveOwner({
       <h3>Make it the owner</h3>
       <p>
         All agents move to the second wallet, paused; each pays again when that wallet has signed
-        its limits. Their money stays where it is.
+        its limits. Their money stays where it is. Mails to the first wallet&apos;s address end, and
+        it is told so; name one for the second wallet.
       </p>
       {sign.data && (
         <p>
