@@ -5,7 +5,6 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import fp from "fastify-plugin";
-import { Gauge } from "prom-client";
 import type { Address, Hex } from "viem";
 import { newId } from "../../core/ids.ts";
 import {
@@ -23,14 +22,14 @@ import type { LedgerState } from "../../schemas/overview.ts";
 import { finalizeSettlements } from "../settlement/store.ts";
 import { isOurTransaction } from "../settlement/transaction-store.ts";
 import { keyOf, unexplainedIn, type BookRow, type Finding } from "./compare.ts";
-import { agrees, heal, MEANING, Patience, type HealDeps } from "./heal.ts";
+import { agrees, heal, Patience, type HealDeps } from "./heal.ts";
 import { onPromotion } from "../../infra/db/primary.ts";
 import { RestoreHold } from "./hold.ts";
 import { readLanes } from "./lanes.ts";
 import { BookReader } from "./reader.ts";
 import * as cursors from "./cursor-store.ts";
 import * as holds from "./hold-store.ts";
-import { readState } from "./state.ts";
+import { readState, showToOperators } from "./state.ts";
 import * as store from "./store.ts";
 
 declare module "fastify" {
@@ -97,7 +96,7 @@ export default fp(
       assertCurrent: async (chainId: number) => books.get(chainId)?.hold.assertOver(),
       stateFor: (ownerId: string) => readState(app.prisma, networks, ownerId),
     });
-    watch();
+    showToOperators(app);
     // Before the engine starts: its first transaction would hide the sign. A chain that is silent now is
     // asked again by the first payment.
     const looked = [...books.values()].map(({ hold }) => hold.assertOver().catch(() => undefined));
@@ -282,63 +281,6 @@ export default fp(
         }
         await book.rest(waitMs).catch(() => undefined);
       }
-    }
-
-    /**
-     * For operators. A difference does not make a replica unready: all replicas see the same one, and no
-     * payment gets safer by taking them all out of the load balancer. It is told in the words, and it rings.
-     */
-    function watch(): void {
-      for (const { network } of app.chains.all)
-        app.readiness.add(`ledger:${network.id}`, async () => {
-          const [places, counts] = await Promise.all([
-            cursors.readCursors(app.prisma),
-            store.countOpenDifferences(app.prisma),
-          ]);
-          const asOf = places.get(network.chainId)?.asOfBlock ?? null;
-          if (asOf === null) return "not compared with the chain yet";
-          const open = counts.filter(({ chainId }) => chainId === network.chainId);
-          if (open.length === 0) return `ledger equals chain as of block ${asOf}`;
-          const list = open.map(({ kind, count }) => `${count} ${kind}`).join(", ");
-          return `degraded: ledger and chain differ as of block ${asOf} (${list})`;
-        });
-      const networkOf = (chainId: number) => app.chains.byChainId(chainId)?.network.id;
-      app.metrics.registerMetric(
-        new Gauge({
-          name: "purser_ledger_block",
-          help: "The last block that was compared with the ledger",
-          labelNames: ["network"],
-          registers: [],
-          async collect() {
-            // Scraping must not fail because the database is away: the last value stays.
-            const places = await cursors.readCursors(app.prisma).catch(() => new Map());
-            for (const [chainId, { asOfBlock }] of places) {
-              const network = networkOf(chainId);
-              if (network !== undefined && asOfBlock !== null)
-                this.set({ network }, Number(asOfBlock));
-            }
-          },
-        }),
-      );
-      app.metrics.registerMetric(
-        new Gauge({
-          name: "purser_ledger_differences",
-          help: "Differences between ledger and chain that are not healed, by kind",
-          labelNames: ["network", "kind"],
-          registers: [],
-          async collect() {
-            const counts = await store.countOpenDifferences(app.prisma).catch(() => undefined);
-            if (!counts) return;
-            this.reset();
-            for (const { network } of app.chains.all)
-              for (const kind of Object.keys(MEANING)) this.set({ network: network.id, kind }, 0);
-            for (const { chainId, kind, count } of counts) {
-              const network = networkOf(chainId);
-              if (network !== undefined) this.set({ network, kind }, count);
-            }
-          },
-        }),
-      );
     }
   },
   { name: "books" },

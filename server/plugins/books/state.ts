@@ -1,10 +1,12 @@
-/** Where the books of each network stand, as an owner is told. */
+/** Where the books of each network stand, as owners and operators are told. */
+import type { FastifyInstance } from "fastify";
+import { Gauge } from "prom-client";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
 import { readCursors } from "./cursor-store.ts";
 import { MEANING } from "./heal.ts";
-import { readOpenDifferences } from "./store.ts";
+import { countOpenDifferences, readOpenDifferences } from "./store.ts";
 
 const NOWHERE = { asOfBlock: null, asOf: null };
 
@@ -35,4 +37,60 @@ export async function readState(
       })),
     };
   });
+}
+
+/**
+ * For operators. A difference does not make a replica unready: all replicas see the same one, and no
+ * payment gets safer by taking them all out of the load balancer. It is told in the words, and it rings.
+ */
+export function showToOperators(app: FastifyInstance): void {
+  for (const { network } of app.chains.all)
+    app.readiness.add(`ledger:${network.id}`, async () => {
+      const [places, counts] = await Promise.all([
+        readCursors(app.prisma),
+        countOpenDifferences(app.prisma),
+      ]);
+      const asOf = places.get(network.chainId)?.asOfBlock ?? null;
+      if (asOf === null) return "not compared with the chain yet";
+      const open = counts.filter(({ chainId }) => chainId === network.chainId);
+      if (open.length === 0) return `ledger equals chain as of block ${asOf}`;
+      const list = open.map(({ kind, count }) => `${count} ${kind}`).join(", ");
+      return `degraded: ledger and chain differ as of block ${asOf} (${list})`;
+    });
+  const networkOf = (chainId: number) => app.chains.byChainId(chainId)?.network.id;
+  app.metrics.registerMetric(
+    new Gauge({
+      name: "purser_ledger_block",
+      help: "The last block that was compared with the ledger",
+      labelNames: ["network"],
+      registers: [],
+      async collect() {
+        // Scraping must not fail because the database is away: the last value stays.
+        const places = await readCursors(app.prisma).catch(() => new Map());
+        for (const [chainId, { asOfBlock }] of places) {
+          const network = networkOf(chainId);
+          if (network !== undefined && asOfBlock !== null) this.set({ network }, Number(asOfBlock));
+        }
+      },
+    }),
+  );
+  app.metrics.registerMetric(
+    new Gauge({
+      name: "purser_ledger_differences",
+      help: "Differences between ledger and chain that are not healed, by kind",
+      labelNames: ["network", "kind"],
+      registers: [],
+      async collect() {
+        const counts = await countOpenDifferences(app.prisma).catch(() => undefined);
+        if (!counts) return;
+        this.reset();
+        for (const { network } of app.chains.all)
+          for (const kind of Object.keys(MEANING)) this.set({ network: network.id, kind }, 0);
+        for (const { chainId, kind, count } of counts) {
+          const network = networkOf(chainId);
+          if (network !== undefined) this.set({ network, kind }, count);
+        }
+      },
+    }),
+  );
 }
