@@ -2,14 +2,19 @@
  * Keccak-256 in WebAssembly, a tenth of what it takes in JavaScript, and what is made of it for every payment: the
  * spelling of an address that carries its checksum. Tests compare both with viem's.
  */
-import { createKeccak } from "hash-wasm";
-import type { Address, Hex } from "viem";
+import { createKeccak, type IHasher } from "hash-wasm";
+import { keccak256, type Address, type Hex } from "viem";
 import { LastKnown } from "./shared-answers.ts";
 
-const hasher = await createKeccak(256);
+let hasher: IHasher | undefined;
+
+/** It is made ready while the server starts; what is hashed before that is hashed in JavaScript. */
+export const whenReady: Promise<void> = createKeccak(256).then((made) => {
+  hasher = made;
+});
 
 export const keccak = (bytes: Uint8Array): Uint8Array =>
-  hasher.init().update(bytes).digest("binary");
+  hasher ? hasher.init().update(bytes).digest("binary") : keccak256(bytes, "bytes");
 
 /** Of what is written in hexadecimal digits: a whole batch's transaction, for example. */
 export const keccakOfHex = (text: Hex): Hex =>

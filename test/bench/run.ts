@@ -11,7 +11,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { ensureServerBuild } from "../../server/local/bootstrap.mjs";
+import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { startPostgres } from "../../server/local/postgres.ts";
 import type { BenchContext, BenchRow, Figure, World } from "./context.ts";
 import { keep, machine } from "./kept.ts";
@@ -68,7 +68,7 @@ async function runRow(row: BenchRow): Promise<Finished> {
 }
 
 async function main(words: string[], isKept: boolean): Promise<void> {
-  await ensureServerBuild((line) => console.log(line));
+  await prepare((line) => console.log(line), [ensureServerBuild]);
   const dir = mkdtempSync(join(tmpdir(), "purser-bench-"));
   const postgres = await startPostgres({
     dir,

@@ -4,7 +4,7 @@ import t from "tap";
 import type { FastifyInstance } from "fastify";
 import { bytesToHex, getAddress, keccak256 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { checksummedAddress, keccak, keccakOfHex } from "../../server/core/keccak.ts";
+import { checksummedAddress, keccak, keccakOfHex, whenReady } from "../../server/core/keccak.ts";
 import { parseAddress } from "../../server/core/foreign-text.ts";
 import { testApp } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
@@ -23,6 +23,7 @@ curve.ecdsaRecover = (...given) => {
 };
 
 t.test("hashes and spellings are those of the general library", async (t) => {
+  await whenReady;
   for (let round = 0; round < 200; round += 1) {
     const bytes = Buffer.from(
       generatePrivateKey()

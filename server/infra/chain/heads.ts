@@ -276,6 +276,8 @@ export class HeadWatcher {
     // The first look may have been under way before the block was there.
     if (this.#announced && (this.#announced.asked += 1) < BEHIND_POLLS)
       return this.#announced.asked === 1 ? AT_ONCE_MS : DUE_POLL_MS;
+    // Nobody has it: a word like that must not outshout those that come.
+    this.#announced = undefined;
     // Whoever announces will; in case the word is lost, blocks are looked for all the same, a little later.
     const isTold = this.isAnnounced || this.#promises > 0;
     const untilDueMs = this.#untilDue(isTold);

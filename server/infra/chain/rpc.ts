@@ -87,16 +87,14 @@ export class ChainRpc {
     return this.#first(questions[0]?.method ?? "nothing", async (index) => {
       if (questions.length > 1 && isOver(this.#batchesNotUntilMs[index])) {
         const answers = await this.#askTogether(index, questions);
-        if (answers) return answers;
+        if (answers && troubleIn(answers) === undefined) return answers;
         this.#batchesNotUntilMs[index] = performance.now() + TRY_AGAIN_MS;
       }
       const answers = await Promise.allSettled(
         questions.map(({ method, params }) => this.#ask(index, method, params)),
       );
-      const silent = answers.find(
-        (answer) => answer.status === "rejected" && answer.reason instanceof ChainUnreachable,
-      );
-      if (silent?.status === "rejected") throw silent.reason;
+      const trouble = troubleIn(answers);
+      if (trouble !== undefined) throw trouble;
       return answers;
     });
   }
@@ -260,10 +258,12 @@ export class ChainRpc {
       throw this.#silent(index, first?.method ?? "nothing", error);
     }
     if (!Array.isArray(answers)) return undefined;
-    this.#silentSinceMs[index] = undefined;
     const byId = new Map(
-      (answers as (Answer<unknown> & { id?: number })[]).map((one) => [one.id, one]),
+      (answers as ((Answer<unknown> & { id?: number }) | null)[]).map((one) => [one?.id, one]),
     );
+    // One error for all, or ids that are not ours.
+    if (sent.some(({ id }) => !byId.get(id))) return undefined;
+    this.#silentSinceMs[index] = undefined;
     return Promise.allSettled(
       sent.map(async ({ id, method }) => this.#read(index, method, byId.get(id) ?? {})),
     );
@@ -306,6 +306,17 @@ export class ChainRpc {
     if (data === undefined || (typeof data === "string" && data.startsWith("0x"))) return data;
     return JSON.parse(this.#hide(JSON.stringify(data))) as unknown;
   }
+}
+
+/** What speaks of the endpoint and not of a question: another one may do better. */
+function troubleIn(answers: readonly PromiseSettledResult<unknown>[]): unknown {
+  for (const answer of answers)
+    if (
+      answer.status === "rejected" &&
+      !(answer.reason instanceof ChainRefusal && !isEndpointTrouble(answer.reason))
+    )
+      return answer.reason as unknown;
+  return undefined;
 }
 
 /** Of EIP-7966: it waits in the pool for longer than the node waits for it. */

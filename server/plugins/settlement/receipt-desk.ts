@@ -7,6 +7,7 @@ import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head, Rider } from "../../infra/chain/heads.ts";
 import type { Question } from "../../infra/chain/rpc.ts";
 import type { EngineContext } from "./context.ts";
+import { isReceiptOf } from "./receipts.ts";
 import type { Slot } from "./slot.ts";
 
 /** The block is there, and the endpoint that waits for it gets so long to say so. */
@@ -33,12 +34,34 @@ export interface ReceiptDeskDeps {
   onPassedOver: (slot: Slot) => void;
 }
 
+export interface Reading {
+  receipts: ReadonlyMap<Slot, RpcReceipt>;
+  undecided: ReadonlySet<Slot>;
+  /** The newest block, in which or below which the receipts are. */
+  head: Head;
+  /** The lane's next nonce, where it was asked for and told. */
+  next: bigint | undefined;
+}
+
+const isOfHead = ({ blockHash, blockNumber }: RpcReceipt, head: Head): boolean =>
+  blockHash === head.hash && BigInt(blockNumber) === head.number;
+
+/** Null where there is none yet; undefined where nothing was said, or nothing that is a receipt of this. */
+function answered(
+  answer: PromiseSettledResult<unknown> | undefined,
+  hash: Hex,
+): RpcReceipt | null | undefined {
+  if (answer?.status !== "fulfilled") return undefined;
+  if (answer.value === null) return null;
+  return isReceiptOf(answer.value, hash) ? answer.value : undefined;
+}
+
 export class ReceiptDesk {
   readonly #deps: ReceiptDeskDeps;
   #asked: Hex[] = [];
   #graceTimer: NodeJS.Timeout | undefined;
-  /** Receipts that were asked for together with the newest block, by hash. */
-  #early: { atMs: number; receipts: ReadonlyMap<string, RpcReceipt | null> } | undefined;
+  /** What was answered together with the newest block, by hash: a receipt, or null where there is none yet. */
+  #early: { atMs: number; receipts: ReadonlyMap<Hex, RpcReceipt | null> } | undefined;
 
   constructor(deps: ReceiptDeskDeps) {
     this.#deps = deps;
@@ -53,10 +76,8 @@ export class ReceiptDesk {
     },
     hear: (answers) => {
       const told = this.#asked.flatMap((hash, index) => {
-        const answer = answers[index];
-        return answer?.status === "fulfilled"
-          ? [[hash, answer.value as RpcReceipt | null] as const]
-          : [];
+        const receipt = answered(answers[index], hash);
+        return receipt === undefined ? [] : [[hash, receipt] as const];
       });
       this.#early = { atMs: performance.now(), receipts: new Map(told) };
       if (told.some(([, receipt]) => receipt)) this.#deps.lookAgain();
@@ -69,12 +90,25 @@ export class ReceiptDesk {
 
   /** The newest block we know of; what an endpoint showed may be in a newer one. */
   async headOfShown(): Promise<Head> {
-    const { heads } = this.#deps.ctx;
     const shown = [...this.#deps.slots.values()].flatMap((slot) =>
-      slot.shown && !slot.mined ? [BigInt(slot.shown.blockNumber)] : [],
+      slot.shown && !slot.mined ? [slot.shown] : [],
     );
+    const early = [...(this.#fresh()?.values() ?? [])].filter((receipt) => receipt !== null);
+    return this.#headOver([...shown, ...early]);
+  }
+
+  #headOver(receipts: readonly RpcReceipt[]): Promise<Head> | Head {
+    const { heads } = this.#deps.ctx;
     const { head } = heads;
-    return head && shown.every((number) => number <= head.number) ? head : heads.refresh();
+    return head && receipts.every(({ blockNumber }) => BigInt(blockNumber) <= head.number)
+      ? head
+      : heads.refresh();
+  }
+
+  #fresh(): ReadonlyMap<Hex, RpcReceipt | null> | undefined {
+    return this.#early && performance.now() - this.#early.atMs < FRESH_MS
+      ? this.#early.receipts
+      : undefined;
   }
 
   /** What is in no block yet, and of which no endpoint is about to tell. */
@@ -86,17 +120,15 @@ export class ReceiptDesk {
 
   /**
    * All receipts in one request, and the next nonce beside them where something is overdue. What came with the block
-   * is not asked again; what the answer to a send showed counts where the block it names is the newest one.
+   * is not asked again. A receipt counts where its block is one that our endpoints have: the newest by number and hash,
+   * or an older one. What cannot be said of yet, or was answered with an error, is `undecided` and nothing else.
    */
-  async read(
-    open: readonly Slot[],
-    head: Head,
-  ): Promise<{ receipts: Map<Slot, RpcReceipt>; next: bigint | undefined }> {
+  async read(open: readonly Slot[], head: Head): Promise<Reading> {
     const { ctx, lane } = this.#deps;
     const now = performance.now();
-    const receipts = new Map<Slot, RpcReceipt>();
-    const known =
-      this.#early && now - this.#early.atMs < FRESH_MS ? this.#early.receipts : undefined;
+    const known = this.#fresh();
+    const found = new Map<Slot, RpcReceipt>();
+    const undecided = new Set<Slot>();
     const asked: { slot: Slot; hash: Hex }[] = [];
     let isOverdue = false;
     for (const slot of open) {
@@ -104,9 +136,8 @@ export class ReceiptDesk {
       slot.shown = undefined;
       const hashes = attempts.map(({ hash }) => hash);
       const early = hashes.flatMap((hash) => known?.get(hash) ?? [])[0];
-      const isShown = shown?.blockHash === head.hash && BigInt(shown.blockNumber) === head.number;
-      const receipt = isShown ? shown : early;
-      if (receipt) receipts.set(slot, receipt);
+      const receipt = shown && isOfHead(shown, head) ? shown : early;
+      if (receipt) found.set(slot, receipt);
       else {
         isOverdue ||= this.#isOverdue(slot);
         if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
@@ -119,17 +150,27 @@ export class ReceiptDesk {
       ...(isOverdue ? [nonce] : []),
       ...asked.map(({ hash }) => receiptQuestion(hash)),
     ];
-    if (questions.length === 0) return { receipts, next: undefined };
-    const answers = await ctx.rpc.callMany(questions);
+    const answers = questions.length === 0 ? [] : await ctx.rpc.callMany(questions);
     const first = isOverdue ? answers.shift() : undefined;
-    for (const [index, { slot }] of asked.entries()) {
-      const answer = answers[index];
-      const receipt = answer?.status === "fulfilled" ? (answer.value as RpcReceipt | null) : null;
-      if (receipt) receipts.set(slot, receipt);
+    for (const [index, { slot, hash }] of asked.entries()) {
+      const receipt = answered(answers[index], hash);
+      if (receipt) found.set(slot, receipt);
+      else if (receipt === undefined) undecided.add(slot);
       else if (slot.waiting && head.number > slot.sentAtBlock) this.#deps.onPassedOver(slot);
     }
-    if (first?.status === "rejected") throw first.reason;
-    return { receipts, next: first && BigInt(first.value as Hex) };
+    const newest = await this.#headOver([...found.values()]);
+    const receipts = new Map<Slot, RpcReceipt>();
+    for (const [slot, receipt] of found)
+      if (BigInt(receipt.blockNumber) < newest.number || isOfHead(receipt, newest))
+        receipts.set(slot, receipt);
+      else undecided.add(slot);
+    const isCounted = first?.status === "fulfilled";
+    return {
+      receipts,
+      undecided,
+      head: newest,
+      next: isCounted ? BigInt(first.value as Hex) : undefined,
+    };
   }
 
   /** It should have been in a block by now, or there is something about it that only its nonce tells. */

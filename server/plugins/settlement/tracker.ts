@@ -132,14 +132,15 @@ export class Tracker {
 
   async #look(): Promise<void> {
     this.#lookedMs = performance.now();
-    const head = await this.#desk.headOfShown();
+    const shownHead = await this.#desk.headOfShown();
     const slots = [...this.slots.values()].sort((one, other) => Number(one.nonce - other.nonce));
     const open = slots.filter((slot) => !slot.included);
-    const { receipts, next } = await this.#desk.read(open, head);
-    const passed = open.filter(
+    const { receipts, undecided, head, next } = await this.#desk.read(open, shownHead);
+    const decided = open.filter((slot) => !undecided.has(slot));
+    const passed = decided.filter(
       (slot) => receipts.has(slot) || (next !== undefined && slot.nonce < next),
     );
-    const waiting = next === undefined ? [] : open.filter((slot) => !passed.includes(slot));
+    const waiting = next === undefined ? [] : decided.filter((slot) => !passed.includes(slot));
     // A reorganisation can take a transaction out of the chain again.
     for (const slot of waiting) slot.mined = false;
     // What cannot be looked at now (a block the node has lost, say) holds up nothing that still needs a block.
@@ -147,7 +148,11 @@ export class Tracker {
       ...passed.map((slot) => this.#check(slot, head, receipts.get(slot))),
       this.#followIncluded(head),
     ]);
-    if (next !== undefined) await this.#noticeGap(next, waiting[0]);
+    if (next !== undefined)
+      await this.#noticeGap(
+        next,
+        open.find((slot) => slot.nonce >= next && !receipts.has(slot)),
+      );
     for (const [index, slot] of waiting.entries())
       await this.#mempool.nudge(slot, index === 0, this.#progressBlock);
     const failed = looks.find((look) => look.status === "rejected");

@@ -30,6 +30,8 @@ export interface WeedingTerms {
   fees: Fees;
   /** What is on its way already. */
   ahead: readonly BatchItem[];
+  /** What is good of it travels with others. */
+  isPart?: true;
 }
 
 /**
@@ -56,8 +58,8 @@ export async function weed(
     (value) => ({ value }),
     (error: unknown) => ({ error }),
   );
-  // Alone, and within the gas of a plain payment, a payer's code harms nobody.
-  if (items.length === 1) {
+  // Alone in its transaction, and within the gas of a plain payment, a payer's code harms nobody.
+  if (items.length === 1 && terms.isPart !== true) {
     const alone = await trial;
     if ("value" in alone && alone.value.good.length === 1)
       return { ...NOTHING, good: alone.value.good, isTokenDead: alone.value.isTokenDead };
@@ -115,8 +117,12 @@ async function halve(
     };
   const half = Math.ceil(items.length / 2);
   const [one, other] = await Promise.all([
-    weed(ctx, items.slice(0, half), terms),
-    weed(ctx, items.slice(half), { ...terms, ahead: [...terms.ahead, ...items.slice(0, half)] }),
+    weed(ctx, items.slice(0, half), { ...terms, isPart: true }),
+    weed(ctx, items.slice(half), {
+      ...terms,
+      isPart: true,
+      ahead: [...terms.ahead, ...items.slice(0, half)],
+    }),
   ]);
   return {
     good: [...one.good, ...other.good],
