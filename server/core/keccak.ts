@@ -9,9 +9,9 @@ import { LastKnown } from "./shared-answers.ts";
 let hasher: IHasher | undefined;
 
 /** It is made ready while the server starts; what is hashed before that is hashed in JavaScript. */
-export const whenReady: Promise<void> = createKeccak(256).then((made) => {
-  hasher = made;
-});
+export const whenReady: Promise<void> = (async () => {
+  hasher = await createKeccak(256);
+})();
 
 export const keccak = (bytes: Uint8Array): Uint8Array =>
   hasher ? hasher.init().update(bytes).digest("binary") : keccak256(bytes, "bytes");
