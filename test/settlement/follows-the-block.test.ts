@@ -139,22 +139,22 @@ t.test("it drops the line", { timeout: 60_000 }, async (t) => {
 
 t.test("it shows a receipt that no block has", { timeout: 60_000 }, async (t) => {
   const block = await chain.publicClient.getBlock({ blockTag: "latest" });
+  const receiptOf = (transactionHash: Hex) => ({
+    transactionHash,
+    blockNumber: `0x${(block.number + 3n).toString(16)}`,
+    blockHash: keccak256("0x01"),
+    status: "0x1",
+    gasUsed: "0x5208",
+    logs: [],
+  });
   const lies: Hex[] = [];
   const place = await world(t, {
     waits: true,
     rule: ({ method, params }) => {
       if (method !== SEND_AND_WAIT) return { do: "pass" };
-      const transactionHash = keccak256(params[0] as Hex);
-      lies.push(transactionHash);
-      const result = {
-        transactionHash,
-        blockNumber: `0x${(block.number + 3n).toString(16)}`,
-        blockHash: keccak256("0x01"),
-        status: "0x1",
-        gasUsed: "0x5208",
-        logs: [],
-      };
-      return { do: "pass-and-lie", result };
+      const hash = keccak256(params[0] as Hex);
+      lies.push(hash);
+      return { do: "pass-and-lie", result: receiptOf(hash) };
     },
   });
   const { txHash } = await place.pay();
@@ -162,37 +162,70 @@ t.test("it shows a receipt that no block has", { timeout: 60_000 }, async (t) =>
   t.same(place.node.batches, [1], "and none was made in its place");
 });
 
-t.test("an endpoint that takes one question at a time", async (t) => {
-  const bodies: unknown[] = [];
-  const server = createServer((incoming, outgoing) => {
-    let body = "";
-    incoming.on("data", (chunk) => (body += String(chunk)));
-    incoming.on("end", () => {
-      const asked = JSON.parse(body) as { id: number; method: string } | unknown[];
-      bodies.push(asked);
-      outgoing.end(
-        JSON.stringify(
-          Array.isArray(asked)
-            ? { jsonrpc: "2.0", id: null, error: { code: -32600, message: "no batches" } }
-            : asked.method === "no"
-              ? { jsonrpc: "2.0", id: asked.id, error: { code: -32000, message: "refused" } }
-              : { jsonrpc: "2.0", id: asked.id, result: asked.method },
-        ),
-      );
-    });
+t.test("receipts of a block that is not made yet", { timeout: 60_000 }, async (t) => {
+  let lies = 0;
+  const place = await world(t, {
+    waits: false,
+    rule: ({ method, params }) => {
+      if (method !== RECEIPT || (lies += 1) > 4) return { do: "pass" };
+      const result = {
+        transactionHash: params[0],
+        blockNumber: "0xfffffff",
+        blockHash: lies % 2 === 0 ? `0x${"0".repeat(64)}` : keccak256("0x01"),
+        status: "0x1",
+        gasUsed: "0x5208",
+        logs: [],
+      };
+      return { do: "answer", result };
+    },
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  const rpc = new ChainRpc({ urls: [`http://127.0.0.1:${port}`] });
-  t.teardown(async () => {
-    await rpc.close();
-    server.close();
-  });
-  const ask = () => rpc.callMany(["one", "no", "two"].map((method) => ({ method, params: [] })));
-  const [one, no, two] = await ask();
-  t.match(one, { status: "fulfilled", value: "one" });
-  t.match(no, { status: "rejected", reason: { message: "refused" } });
-  t.match(two, { status: "fulfilled", value: "two" });
-  await ask();
-  t.equal(bodies.filter((body) => Array.isArray(body)).length, 1, "that is remembered");
+  await place.pay();
+  t.ok(lies > 1);
+  t.same(place.node.batches, [1], "they prove nothing, and nothing is made in its place");
 });
+
+/** How endpoints refuse several questions in one request. */
+const REFUSALS: Record<string, (asked: readonly { id: number }[]) => unknown> = {
+  "with one answer": () => ({ jsonrpc: "2.0", id: null, error: { code: -32600, message: "no" } }),
+  "with one answer in a list": () => [{ jsonrpc: "2.0", id: null, error: { code: -32600 } }, null],
+  "with ids of its own": (asked) =>
+    asked.map(({ id }) => ({ jsonrpc: "2.0", id: String(id), result: "wrong" })),
+  "each for itself, by a limit": (asked) =>
+    asked.map(({ id }) => ({ jsonrpc: "2.0", id, error: { code: -32005, message: "too many" } })),
+};
+
+for (const [how, refuse] of Object.entries(REFUSALS))
+  t.test(`an endpoint that takes one question at a time refuses ${how}`, async (t) => {
+    const bodies: unknown[] = [];
+    const server = createServer((incoming, outgoing) => {
+      let body = "";
+      incoming.on("data", (chunk) => (body += String(chunk)));
+      incoming.on("end", () => {
+        const asked = JSON.parse(body) as { id: number; method: string } | { id: number }[];
+        bodies.push(asked);
+        outgoing.end(
+          JSON.stringify(
+            Array.isArray(asked)
+              ? refuse(asked)
+              : asked.method === "no"
+                ? { jsonrpc: "2.0", id: asked.id, error: { code: -32000, message: "refused" } }
+                : { jsonrpc: "2.0", id: asked.id, result: asked.method },
+          ),
+        );
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const rpc = new ChainRpc({ urls: [`http://127.0.0.1:${port}`] });
+    t.teardown(async () => {
+      await rpc.close();
+      server.close();
+    });
+    const ask = () => rpc.callMany(["one", "no", "two"].map((method) => ({ method, params: [] })));
+    const [one, no, two] = await ask();
+    t.match(one, { status: "fulfilled", value: "one" });
+    t.match(no, { status: "rejected", reason: { message: "refused" } });
+    t.match(two, { status: "fulfilled", value: "two" });
+    await ask();
+    t.equal(bodies.filter((body) => Array.isArray(body)).length, 1, "that is remembered");
+  });
