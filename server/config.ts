@@ -2,7 +2,6 @@
  * The one reader of the environment. `loadConfig` validates everything at once and throws one
  * `ConfigError` that lists every problem, so that an operator fixes them in one go.
  */
-import { availableParallelism } from "node:os";
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, readTrust, type Trust } from "./core/client-address.ts";
@@ -24,7 +23,7 @@ import {
 import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
 import { withSecretFiles } from "./core/secret-files.ts";
 import { readTracing, type TracingSettings } from "./core/tracing-settings.ts";
-import { readWorkers, type WorkerSettings } from "./core/worker-settings.ts";
+import { readWorkers, usualWorkers, type WorkerSettings } from "./core/worker-settings.ts";
 
 /** A day at least: what answers a repeat today must not be gone. */
 const DAYS = "^[1-9][0-9]{0,4}$";
@@ -181,7 +180,7 @@ export function loadConfig(
   const minPayment = parseDecimal(env.MIN_PAYMENT);
   const tracing = readTracing(environment, problems);
   const database = readDatabase(env, problems);
-  const workers = readWorkers(environment, { isLocal, cores: availableParallelism() }, problems);
+  const workers = readWorkers(environment, { isLocal, usual: usualWorkers() }, problems);
   const rateLimits = readRateLimits(env.RATE_LIMITS);
   problems.push(...rateLimits.problems);
   const access = readFacilitatorAccess(env, environment, problems);

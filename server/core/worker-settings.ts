@@ -1,4 +1,5 @@
 /** How many processes serve, what each is for, and what each may hold of what they share. */
+import { availableParallelism, totalmem } from "node:os";
 
 /**
  * `whole`: everything in one process. Where there are several, `accepting` ones answer requests, and one has the `lanes`:
@@ -15,14 +16,27 @@ export interface WorkerSettings {
 }
 
 const MAX_WORKERS = 256;
+/** What one process may come to hold under load. */
+const MEMORY_EACH = 256 * 2 ** 20;
+
+/** As many as there are cores, and fewer where the container's memory is for fewer: one more has the lanes. */
+export const workersFor = ({ cores, memory }: { cores: number; memory: number }): number =>
+  Math.max(1, Math.min(cores, Math.floor(memory / MEMORY_EACH) - 1, MAX_WORKERS));
+
+/** Of this machine, or of the part of it we are given. */
+export function usualWorkers(): number {
+  const given = process.constrainedMemory();
+  const memory = given > 0 ? Math.min(given, totalmem()) : totalmem();
+  return workersFor({ cores: availableParallelism(), memory });
+}
 
 /** Production uses the cores it is given; on one's own machine one process is easier to live with. */
 export function readWorkers(
   environment: Record<string, string | undefined>,
-  { isLocal, cores }: { isLocal: boolean; cores: number },
+  { isLocal, usual }: { isLocal: boolean; usual: number },
   problems: string[],
 ): WorkerSettings {
-  const text = environment["WORKERS"] || String(isLocal ? 1 : Math.min(cores, MAX_WORKERS));
+  const text = environment["WORKERS"] || String(isLocal ? 1 : usual);
   const workers = /^[0-9]{1,3}$/.test(text) ? Number(text) : 0;
   if (workers < 1 || workers > MAX_WORKERS)
     problems.push(`WORKERS must be the number of accepting processes, from 1 to ${MAX_WORKERS}`);

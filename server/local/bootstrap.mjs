@@ -105,7 +105,9 @@ export async function ensureServerBuild(say) {
     ...filesUnder(server),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
   ].filter((path) => !path.startsWith(dist) && /\.(?:ts|mjs)$/.test(path));
-  const hash = hashOfSeen("server", [...sources, join(ROOT, "package-lock.json")]);
+  // Which tools there are is said in package.json, and what V8 makes belongs to its version.
+  const others = ["package-lock.json", "package.json"].map((file) => join(ROOT, file));
+  const hash = `${hashOfSeen("server", [...sources, ...others])} ${process.version}`;
   // Beside what was compiled, and written after it: a copy of this folder, or one half built, is no other's.
   const stamp = join(dist, "sources.sha256");
   if (existsSync(stamp) && readFileSync(stamp, "utf8") === hash) return;
@@ -176,12 +178,25 @@ function dependenciesCurrent() {
   if (!existsSync(recordPath)) return false;
   if (readStamp("dependencies") === lockFileHash()) return true;
   const wanted = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")).packages;
-  const installed = JSON.parse(readFileSync(recordPath, "utf8")).packages;
+  const installed = readRecord(recordPath);
   return Object.entries(wanted).every(([path, entry]) => {
     if (!path.includes("node_modules/") || entry.link) return true;
     if (installed[path]) return installed[path].version === entry.version;
     return entry.optional === true || entry.devOptional === true || entry.peer === true;
   });
+}
+
+/**
+ * What npm was broken off at says that nothing is installed.
+ * @param {string} path
+ * @returns {Record<string, { version: string }>}
+ */
+function readRecord(path) {
+  try {
+    return JSON.parse(readFileSync(path, "utf8")).packages ?? {};
+  } catch {
+    return {};
+  }
 }
 
 function lockFileHash() {

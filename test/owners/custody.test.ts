@@ -328,5 +328,12 @@ t.test("a master key that was taken away too early shows in readiness", async (t
   t.equal(await custodyOf(before), true);
   const shared = { database: before.database, chain: before.chain };
   t.equal(await custodyOf(await testApp(t, { ...shared, env: { MASTER_KEYS: first } })), true);
-  t.equal(await custodyOf(await testApp(t, { ...shared, env: { MASTER_KEYS: second } })), false);
+  const without = { ...shared, env: { MASTER_KEYS: second } };
+  await t.rejects(
+    testApp(t, without),
+    { message: /sealed under master key "k1"/ },
+    "what all of the service share is not made anew for want of its key",
+  );
+  await before.database.pool.query("DELETE FROM service_secrets");
+  t.equal(await custodyOf(await testApp(t, without)), false);
 });

@@ -1,13 +1,19 @@
 // Goal: a wrong configuration is refused before anything opens, with one list that names every problem and no secret.
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { availableParallelism, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
 import { ConfigError, loadConfig, missingServices } from "../../server/config.ts";
 import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
 import { urlsOfHosts } from "../../server/core/database-settings.ts";
-import { connectionsInAll, connectionsOf, shareOf } from "../../server/core/worker-settings.ts";
+import {
+  connectionsInAll,
+  connectionsOf,
+  shareOf,
+  usualWorkers,
+  workersFor,
+} from "../../server/core/worker-settings.ts";
 import { hideConfigured } from "../../server/infra/telemetry.ts";
 
 const goodKey = randomBytes(32).toString("base64");
@@ -308,7 +314,11 @@ t.test(
   "all cores in production, one process on one's own machine; what is shared is divided",
   async (t) => {
     t.match(loadConfig({}), { workers: 1, role: "whole" });
-    t.equal(loadConfig(production).workers, availableParallelism());
+    t.equal(loadConfig(production).workers, usualWorkers());
+    const gib = 2 ** 30;
+    t.equal(workersFor({ cores: 2, memory: 24 * gib }), 2);
+    t.equal(workersFor({ cores: 16, memory: 2 * gib }), 7, "a small container on a large machine");
+    t.equal(workersFor({ cores: 16, memory: gib / 4 }), 1);
     t.equal(loadConfig({ ...production, WORKERS: "3" }).workers, 3);
     for (const wrong of ["0", "-1", "two", "1.5", "257", "9999"])
       t.match(problemsOf({ ...production, WORKERS: wrong }), [/^WORKERS must be/], wrong);
