@@ -316,10 +316,15 @@ t.test(
     let row = { untilBlock: null as bigint | null, generation: 0n, nextBlock: 8n };
     let asked = 0;
     let nextNonce = 5n;
+    let afterRow = (): void => undefined;
     let during = (): void => undefined;
     const hold = new RestoreHold({
       onPromotion: (again) => (promote = again),
-      lanes: async () => [{ address: "0x", nextNonce, lookedNonce: 0n }],
+      lanes: async () => {
+        const lane = { address: "0x", nextNonce, lookedNonce: 0n };
+        afterRow();
+        return [lane];
+      },
       usedOnChain: async () => {
         asked += 1;
         if (isSilent) throw new Error("silent");
@@ -340,9 +345,9 @@ t.test(
     const before = asked;
     await hold.assertOver();
     t.equal(asked, before, "which costs nothing from then on");
-    // The lane sends between the two answers.
-    during = () => {
-      during = () => undefined;
+    // The lane sends between its row and the chain's answer.
+    afterRow = () => {
+      afterRow = () => undefined;
       used = nextNonce += 1n;
     };
     promote();
