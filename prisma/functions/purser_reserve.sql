@@ -12,7 +12,7 @@
 --
 -- p_request has the members that are read first; those that may be null may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused | canceled |
--- unauthorized | clock_apart | not_found.
+-- unauthorized | clock_apart | held | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
   status_code INTEGER, response TEXT
@@ -90,6 +90,14 @@ BEGIN
   END IF;
   IF NOT ask.dry_run AND purser_clock_apart(ask.head_time) THEN
     outcome := 'clock_apart';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  -- Whichever process began it (server/plugins/books/hold.ts). What is refused anyway is told as refused.
+  IF NOT ask.dry_run AND ask.refusal IS NULL AND EXISTS (
+       SELECT 1 FROM ledger_cursors c
+        WHERE c.chain_id = ask.chain_id AND c.asset = ask.asset AND c.hold_until_block IS NOT NULL) THEN
+    outcome := 'held';
     RETURN NEXT;
     RETURN;
   END IF;

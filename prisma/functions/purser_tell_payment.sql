@@ -28,8 +28,8 @@ BEGIN
   END IF;
   IF NOT purser_listens(v_owner_id)
      OR (NEW.status = 'voided' AND NEW.kind <> 'incoming'
-         AND NOT EXISTS (SELECT 1 FROM settlements s WHERE s.id = NEW.id AND s.chain_id = NEW.chain_id
-                           AND purser_taken_back(s))) THEN
+         AND NOT EXISTS (SELECT 1 FROM settlements s
+                          WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND purser_taken_back(s))) THEN
     RETURN NULL;
   END IF;
   v_data := jsonb_strip_nulls(jsonb_build_object(
@@ -38,8 +38,9 @@ BEGIN
     CASE WHEN NEW.kind = 'incoming' THEN 'from' ELSE 'payee' END, NEW.counterparty,
     'txHash', NEW.tx_hash, 'denialCode', NEW.denial_code, 'listingId', NEW.listing_id,
     'upstreamStatus', NEW.upstream_status, 'failureCode', NEW.failure_code,
-    'corrected', CASE WHEN NEW.status = 'voided' OR EXISTS (SELECT 1 FROM settlements s WHERE s.id = NEW.id
-                                                                          AND s.chain_id = NEW.chain_id AND s.corrected_at IS NOT NULL)
+    'corrected', CASE WHEN NEW.status = 'voided' OR EXISTS (
+                        SELECT 1 FROM settlements s
+                         WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND s.corrected_at IS NOT NULL)
                       THEN TRUE END,
     'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(
       'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}')));

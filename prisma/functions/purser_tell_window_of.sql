@@ -16,14 +16,13 @@ BEGIN
                   WHEN p_window.amount * 10 >= v_limit * 8 THEN 80 ELSE 0 END;
   IF v_share = 0 AND (p_window.told = 0 OR p_window.amount * 10 >= v_limit * 7) THEN
     RETURN;
-  ELSIF v_share > 0 AND v_share <= p_window.told
-        AND p_window.told_at >= now() - p_window.hours * interval '1 hour' THEN
-    RETURN;
   END IF;
+  -- Judged by the row as it is now: whoever else refuses at this moment tells the same.
   UPDATE spending_windows w
      SET told = v_share, told_at = CASE WHEN v_share > 0 THEN clock_timestamp() ELSE w.told_at END
-   WHERE w.agent_id = p_window.agent_id AND w.payee = p_window.payee AND w.hours = p_window.hours;
-  IF v_share > 0 THEN
+   WHERE w.agent_id = p_window.agent_id AND w.payee = p_window.payee AND w.hours = p_window.hours
+     AND (v_share = 0 OR w.told < v_share OR w.told_at < now() - w.hours * interval '1 hour');
+  IF FOUND AND v_share > 0 THEN
     PERFORM purser_notify(v_owner_id, 'agent.limit_reached', p_window.agent_id, p_window.agent_id, jsonb_build_object(
       'agentId', p_window.agent_id, 'percent', v_share, 'limit', purser_usdc(v_limit),
       'spent', purser_usdc(p_window.amount), 'window', CASE p_window.hours WHEN 168 THEN '7d' ELSE '30d' END));

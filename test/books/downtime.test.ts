@@ -4,8 +4,9 @@ import t from "tap";
 import { Client } from "pg";
 import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { RestoreHold } from "../../server/plugins/books/hold.ts";
-import { beginHold, liftHold, readHold } from "../../server/plugins/books/hold-store.ts";
+import { RestoreHold, SOME_BLOCK } from "../../server/plugins/books/hold.ts";
+import { beginHold, liftHold, placeHold, readHold } from "../../server/plugins/books/hold-store.ts";
+import { lowerNextNonce } from "../../server/plugins/settlement/lane-store.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
@@ -217,15 +218,36 @@ t.test("a hold is a row: every replica's, whenever it starts, and whoever began 
   await stopReading();
   await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce + 2");
   await chain.testClient.mine({ blocks: 1 });
+  t.match(
+    (await spend(first, "1")).json(),
+    { code: "chain_unavailable", detail: /older than the chain/ },
+    "by who has not looked since, as those that only accept never do",
+  );
   await readBooks(first);
-  t.match((await spend(first, "1")).json(), { code: "chain_unavailable" }, "seen by its next pass");
+  t.match((await spend(first, "1")).json(), { code: "chain_unavailable" });
   await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce - 2");
   await pool.query("UPDATE ledger_cursors SET lease_until = now()");
   await readBooks(first);
   t.equal((await spend(first, "1")).statusCode, 200);
 
+  // Another replica has read past it, and this one cannot read.
+  const { chainId } = chain;
+  await readBooks(first);
+  await pool.query("UPDATE ledger_cursors SET hold_until_block = next_block - 1");
+  await pool.query(`CREATE FUNCTION no_lease() RETURNS TRIGGER LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'no lease'; END; $$`);
+  await pool.query(`CREATE TRIGGER no_lease BEFORE UPDATE OF lease_owner ON ledger_cursors
+    FOR EACH ROW EXECUTE FUNCTION no_lease()`);
+  await t.rejects(first.app.books.read(chainId), /no lease/);
+  await pool.query("DROP FUNCTION no_lease CASCADE");
+  t.match(
+    (await spend(first, "1")).json(),
+    { code: "daily_limit_exceeded" },
+    "lifted all the same",
+  );
+
   // Who looked before a newer hold does not lift that one.
-  const key = { chainId: chain.chainId, asset: chain.usdc.toLowerCase() as Address };
+  const key = { chainId, asset: chain.usdc.toLowerCase() as Address };
   const { prisma } = first.app;
   await beginHold(prisma, key, 10n ** 6n, []);
   const old = (await readHold(prisma, key))?.generation ?? 0n;
@@ -237,6 +259,54 @@ t.test("a hold is a row: every replica's, whenever it starts, and whoever began 
   t.ok(await liftHold(prisma, key, old + 1n));
 });
 
+t.test("a hold beside the engine: before the books ever read, and at the same time", async (t) => {
+  const { app, chain, database } = await bookWorld(t);
+  const { pool } = database;
+  const { prisma } = app;
+  const { chainId } = chain;
+  const key = { chainId, asset: chain.usdc.toLowerCase() as Address };
+  // Of a replica that is not there.
+  const lane = { chainId, address: `0x${"ab".repeat(20)}` };
+  await pool.query(
+    `INSERT INTO relayer_lanes (chain_id, address, lease_owner, lease_epoch, lease_until, next_nonce, looked_nonce)
+     VALUES ($1, $2, 'x', 1, now() + interval '1 h', 9, 12)`,
+    [chainId, lane.address],
+  );
+  t.ok(await lowerNextNonce(pool, { ...lane, owner: "x", epoch: 1n }, 3n), "the chain was reset");
+  await pool.query(
+    `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
+                              signature, relay, status, lane_address, lane_epoch)
+     VALUES ($1, $2, $3, $4, 'tx_1', 'facilitated', $1, 1, 0, 4102444800, '\\x00', true, 'queued', $1, 1)`,
+    [lane.address, chainId, key.asset, `0x${"00".repeat(32)}`],
+  );
+  await pool.query("DELETE FROM ledger_cursors");
+  await pool.query("UPDATE relayer_lanes SET next_nonce = 5 WHERE address = $1", [lane.address]);
+  const held = await readHold(prisma, key);
+  const generation = held?.generation ?? 0n;
+  t.match(held, { untilBlock: SOME_BLOCK, nextBlock: SOME_BLOCK }, "its sign is a new one");
+  await placeHold(prisma, key, { generation, untilBlock: 7n });
+  t.match(await readHold(prisma, key), { untilBlock: 7n, nextBlock: 7n });
+  t.notOk(await liftHold(prisma, key, generation), "that block is to be read");
+
+  // As the engine's transaction: the lane, then the cursor. Who looks waits for it, and it for nobody.
+  const engine = await pool.connect();
+  t.teardown(() => engine.release(true));
+  await engine.query("BEGIN");
+  await engine.query("SELECT 1 FROM relayer_lanes WHERE address = $1 FOR UPDATE", [lane.address]);
+  const begun = beginHold(prisma, key, 8n, [{ address: lane.address, used: 9n }]);
+  begun.catch(() => undefined);
+  await until(async () => {
+    const { rows } = await pool.query(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    return rows.length > 0;
+  });
+  await engine.query("UPDATE relayer_lanes SET next_nonce = 7 WHERE address = $1", [lane.address]);
+  await engine.query("COMMIT");
+  await begun;
+  t.match(await readHold(prisma, key), { untilBlock: SOME_BLOCK }, "neither is lost");
+});
+
 t.test(
   "a look that fails is tried again; one that a promotion overtakes says nothing",
   async (t) => {
@@ -245,10 +315,16 @@ t.test(
     let used = 5n;
     let row = { untilBlock: null as bigint | null, generation: 0n, nextBlock: 8n };
     let asked = 0;
+    let nextNonce = 5n;
+    let afterRow = (): void => undefined;
     let during = (): void => undefined;
     const hold = new RestoreHold({
       onPromotion: (again) => (promote = again),
-      lanes: async () => [{ address: "0x", nextNonce: 5n, lookedNonce: 0n }],
+      lanes: async () => {
+        const lane = { address: "0x", nextNonce, lookedNonce: 0n };
+        afterRow();
+        return [lane];
+      },
       usedOnChain: async () => {
         asked += 1;
         if (isSilent) throw new Error("silent");
@@ -269,6 +345,14 @@ t.test(
     const before = asked;
     await hold.assertOver();
     t.equal(asked, before, "which costs nothing from then on");
+    // The lane sends between its row and the chain's answer.
+    afterRow = () => {
+      afterRow = () => undefined;
+      used = nextNonce += 1n;
+    };
+    promote();
+    await hold.assertOver();
+    t.equal(row.untilBlock, null, "a lane at work is no sign");
     isSilent = true;
     promote();
     await t.rejects(hold.assertOver(), { code: "chain_unavailable" });
@@ -276,7 +360,7 @@ t.test(
     // The look that is under way saw the database as it was.
     during = () => {
       during = () => undefined;
-      used = 6n;
+      used = 7n;
       promote();
     };
     await t.rejects(hold.assertOver(), { code: "chain_unavailable" });

@@ -235,6 +235,13 @@ t.test("a week's and a month's limit: once a window, and which it is", async (t)
   t.same((await heard()).slice(2), ["30d 80 1.6/2"], "the week's sum is below its eight tenths");
   t.equal((await pay("0.1")).statusCode, 200);
   t.same((await heard()).slice(3), ["7d 80 0.85/1"], "and is told anew in a new week");
+  // Two refusals that both saw the row as it was.
+  await database.pool.query(
+    `SELECT purser_tell_window_of(w, TRUE), purser_tell_window_of(w, TRUE) FROM spending_windows w
+      WHERE agent_id = $1 AND hours = 720`,
+    [agent.id],
+  );
+  t.same((await heard()).slice(4), ["30d 100 1.7/2"], "by one of two at once");
 });
 
 t.test("what was told as paid, and the chain took back for good", async (t) => {

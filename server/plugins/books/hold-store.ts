@@ -23,6 +23,12 @@ export async function beginHold(
   const chainId = BigInt(key.chainId);
   await prisma.$transaction(async (tx) => {
     const now = await databaseNow(tx);
+    // The lanes before the cursor, as the engine's transaction locks them (purser_hold_begin).
+    for (const { address, used } of lanes)
+      await tx.relayerLane.updateMany({
+        where: { chainId, address, lookedNonce: { lt: used } },
+        data: { lookedNonce: used },
+      });
     // Where nothing was ever read, that one block is.
     await tx.ledgerCursor.createMany({
       data: [{ ...idOf(key), nextBlock: untilBlock, leaseUntil: now, updatedAt: now }],
@@ -35,11 +41,6 @@ export async function beginHold(
       },
       data: { holdUntilBlock: untilBlock, holdGeneration: { increment: 1 } },
     });
-    for (const { address, used } of lanes)
-      await tx.relayerLane.updateMany({
-        where: { chainId, address, lookedNonce: { lt: used } },
-        data: { lookedNonce: used },
-      });
   });
 }
 
@@ -53,8 +54,14 @@ export async function placeHold(
   key: CursorKey,
   { generation, untilBlock }: HoldPlace,
 ): Promise<void> {
+  const where = { ...idOf(key), holdGeneration: generation, holdUntilBlock: SOME_BLOCK };
+  // Nothing was ever read: that one block is. First, or the hold would seem to be read past.
   await db.ledgerCursor.updateMany({
-    where: { ...idOf(key), holdGeneration: generation, holdUntilBlock: SOME_BLOCK },
+    where: { ...where, nextBlock: SOME_BLOCK },
+    data: { nextBlock: untilBlock },
+  });
+  await db.ledgerCursor.updateMany({
+    where,
     data: { holdUntilBlock: untilBlock },
   });
 }

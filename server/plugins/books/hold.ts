@@ -4,9 +4,11 @@
  * block of that moment. In ordinary life the sign is never there: a nonce is stored before it is used.
  *
  * The hold is a row, so it is every replica's, those that start meanwhile included. Whoever sees the sign writes it; the
- * engine's first transaction, which would hide the sign, writes it as well (purser_hold_begin).
+ * engine's first transaction, which would hide the sign, writes it as well (purser_hold_begin). Who is over it here has
+ * compared; that nobody began another since, the decision itself sees (purser_reserve).
  */
 import { ApiError } from "../../errors.ts";
+import { behindTheChain } from "../guardrails/decide.ts";
 
 export interface LaneSign {
   address: string;
@@ -42,6 +44,9 @@ export interface HoldDeps {
   log: { warn(fields: object, message: string): void };
 }
 
+const isBeyond = ({ nextNonce, lookedNonce }: LaneSign, used: bigint): boolean =>
+  used > nextNonce && used > lookedNonce;
+
 export class RestoreHold {
   readonly #deps: HoldDeps;
   #looking: Promise<void> | undefined;
@@ -67,11 +72,7 @@ export class RestoreHold {
     await this.look().catch((cause: unknown) => {
       throw new ApiError("chain_unavailable", { cause });
     });
-    if (!this.#isOver)
-      throw new ApiError("chain_unavailable", {
-        detail:
-          "This database is older than the chain. Agents pay again when the ledger has caught up; nothing was signed.",
-      });
+    if (!this.#isOver) throw behindTheChain();
   }
 
   /** With each pass of the books: another replica may have seen the sign, or lifted the hold. */
@@ -95,13 +96,21 @@ export class RestoreHold {
   }
 
   async #compare(): Promise<void> {
+    const used = new Map<string, bigint>();
+    for (const lane of await this.#deps.lanes()) {
+      const count = await this.#deps.usedOnChain(lane.address);
+      if (isBeyond(lane, count)) used.set(lane.address, count);
+    }
+    if (used.size === 0) return;
+    // A lane that sent since its row was read is no sign: what was used by now, a current database has by now.
     const beyond: { address: string; used: bigint }[] = [];
-    for (const { address, nextNonce, lookedNonce } of await this.#deps.lanes()) {
-      const used = await this.#deps.usedOnChain(address);
-      if (used <= nextNonce || used <= lookedNonce) continue;
-      beyond.push({ address, used });
+    for (const lane of await this.#deps.lanes()) {
+      const { address, nextNonce } = lane;
+      const count = used.get(address);
+      if (count === undefined || !isBeyond(lane, count)) continue;
+      beyond.push({ address, used: count });
       this.#deps.log.warn(
-        { lane: address, used: String(used), known: String(nextNonce) },
+        { lane: address, used: String(count), known: String(nextNonce) },
         "the chain knows transactions of the relayer that this database does not: agents wait for the books",
       );
     }

@@ -72,9 +72,12 @@ interface Book {
 }
 
 async function pass({ reader, hold }: Book): Promise<boolean> {
-  const isMore = await reader.pass();
-  await hold.look();
-  return isMore;
+  try {
+    return await reader.pass();
+  } finally {
+    // Also where the chain could not be read: another replica may have read it.
+    await hold.look();
+  }
 }
 
 export default fp(

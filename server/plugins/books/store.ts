@@ -144,6 +144,7 @@ export async function readLaneNonces(
   const lanes = await db.relayerLane.findMany({
     where: { chainId: BigInt(chainId) },
     select: { address: true, nextNonce: true, lookedNonce: true },
+    orderBy: { address: "asc" },
   });
   return lanes.filter(isLane);
 }

@@ -62,6 +62,8 @@ export class Guardrails {
       }
       case "clock_apart":
         throw clocksApart(this.#deps.log, request);
+      case "held":
+        throw behindTheChain();
       default:
         throw new ApiError("not_found");
     }
@@ -147,6 +149,13 @@ export function clocksApart(
     detail: "The chain's clock and this service's are too far apart; nothing was signed.",
   });
 }
+
+/** The books hold this chain's agents: the limits may lack what was paid (plugins/books/hold.ts). */
+export const behindTheChain = (): ApiError =>
+  new ApiError("chain_unavailable", {
+    detail:
+      "This database is older than the chain. Agents pay again when the ledger has caught up; nothing was signed.",
+  });
 
 /** Both functions that reserve look the key up again under the agent's lock, and say so in these words. */
 export function heldKey(

@@ -27,6 +27,7 @@ export type ReservationOutcome =
   | "canceled"
   | "unauthorized"
   | "clock_apart"
+  | "held"
   | "not_found";
 
 export interface ReservationRow {

@@ -225,10 +225,10 @@ export async function persistFiller(
   return rowCount === 1;
 }
 
-/** Where the chain was reset below everything we remember, the next nonce is the chain's again. */
+/** Where the chain was reset below everything we remember, the next nonce is the chain's again, and so is what was held for. */
 export async function lowerNextNonce(sql: Sql, lease: Lease, nonce: bigint): Promise<boolean> {
   const { rowCount } = await sql.query(
-    `UPDATE relayer_lanes SET next_nonce = $5
+    `UPDATE relayer_lanes SET next_nonce = $5, looked_nonce = least(looked_nonce, $5)
       WHERE chain_id = $1 AND address = $2 AND lease_owner = $3 AND lease_epoch = $4
         AND lease_until > clock_timestamp() AND next_nonce > $5
         AND NOT EXISTS (SELECT 1 FROM relayer_transactions t
