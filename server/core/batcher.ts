@@ -18,8 +18,6 @@ const RELAY = selectorDigits("relay(bytes)");
 const WORD = 64;
 const CALL_CHARS = 2 + 8 + 9 * WORD;
 const HEAD_BYTES = 156;
-/** Payer, nonce and signature. */
-const FIXED_BYTES = 116;
 const MAX_GAS = 2n ** 32n - 1n;
 const HALF = 1n << 255n;
 /** Of the call's nine words those that may be alike: payee, value, validAfter, validBefore. */

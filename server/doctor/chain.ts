@@ -1,10 +1,11 @@
 /** The doctor's look at one network: each RPC endpoint by itself, and all together. */
 import { WebSocket } from "undici";
-import { keccak256, type Hex } from "viem";
+import type { Hex } from "viem";
 import type { Config } from "../config.ts";
 import { BATCHER_ADDRESS } from "../core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../core/networks.ts";
-import { checkTokenDomain, readBatcher, readHeader } from "../infra/chain/contracts.ts";
+import { readBatcher } from "../infra/chain/batcher/read.ts";
+import { checkTokenDomain, readHeader } from "../infra/chain/contracts.ts";
 import { ChainRpc } from "../infra/chain/rpc.ts";
 import { createChainClient } from "../infra/chain/index.ts";
 import { SCHEMES } from "../schemes/index.ts";

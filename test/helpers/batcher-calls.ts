@@ -8,6 +8,7 @@ const TRANSFER = selectorDigits(
 const RELAY = selectorDigits("relay(bytes)");
 const WORD = 64;
 const HEAD_BYTES = 156;
+/** Payer, nonce and signature. */
 const FIXED_BYTES = 116;
 const HALF = 1n << 255n;
 /** Payee, value, validAfter, validBefore: told once for all, and what each adds. */

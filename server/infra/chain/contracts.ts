@@ -1,5 +1,5 @@
 /** What contracts are asked, packed and read by hand: Multicall3, the token, authorizations. */
-import { domainSeparator, keccak256, toFunctionSelector, type Hex, type Address } from "viem";
+import { domainSeparator, toFunctionSelector, type Hex, type Address } from "viem";
 import {
   addressWord,
   bytesTail,
@@ -9,10 +9,9 @@ import {
   type ContractCall,
   type RpcLog,
 } from "../../core/abi.ts";
-import { BATCHER_CODE_HASH, NO_ANSWERS, NO_TRANSFERS } from "../../core/batcher.ts";
 import { tokenDomainOf, MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import type { ChainClient } from "./index.ts";
-import { ChainRefusal, classifyChainError, revertData } from "./errors.ts";
+import { classifyChainError, revertData } from "./errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
 import type { ExpectedTransfer, SentCall } from "../../schemes/scheme.ts";
@@ -230,26 +229,6 @@ export async function callAs(
   } catch (error) {
     if (classifyChainError(error).kind !== "reverted") throw error;
     return { success: false, data: revertData(error) };
-  }
-}
-
-/**
- * Whether our batcher is at an address. The code alone does not say that it runs: a chain may not know each instruction
- * that is in it (PUSH0), and then every call of it fails.
- */
-export async function readBatcher(
-  rpc: Caller,
-  address: string,
-): Promise<"ours" | "absent" | "other" | "mute"> {
-  const code = await rpc.call<Hex | null>("eth_getCode", [address, "latest"]);
-  if (code === null || code === "0x") return "absent";
-  if (keccak256(code) !== BATCHER_CODE_HASH) return "other";
-  try {
-    const call = { to: address, data: NO_TRANSFERS };
-    return (await rpc.call<Hex>("eth_call", [call, "latest"])) === NO_ANSWERS ? "ours" : "mute";
-  } catch (error) {
-    if (error instanceof ChainRefusal) return "mute";
-    throw error;
   }
 }
 

@@ -6,7 +6,7 @@ import type { Address } from "viem";
 import type { CallResult, ContractCall } from "../../core/abi.ts";
 import { NO_ANSWERS, NO_TRANSFERS } from "../../core/batcher.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { readBatcher } from "../../infra/chain/contracts.ts";
+import { readBatcher } from "../../infra/chain/batcher/read.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import type { EngineLog } from "./context.ts";
 

@@ -11,7 +11,7 @@ import { privateKeyToAccount } from "viem/accounts";
 import { ConfigError, loadConfig } from "../../../config.ts";
 import { BATCHER_ADDRESS } from "../../../core/batcher.ts";
 import { CREATE2_DEPLOYER } from "../../../core/networks.ts";
-import { readBatcher } from "../contracts.ts";
+import { readBatcher } from "./read.ts";
 import { createChainClient, type ChainClient } from "../index.ts";
 import artifact from "./Batcher.json" with { type: "json" };
 
