@@ -46,6 +46,7 @@ import meta from "./plugins/meta/index.ts";
 import faucet from "./plugins/faucet/index.ts";
 import { sendProblem, toApiError } from "./plugins/http/errors.ts";
 import { answerBrokenRequest } from "./plugins/http/sockets.ts";
+import { standingHeadersOf } from "./plugins/http/standing-headers.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -151,7 +152,7 @@ export async function buildApp(
     return503OnClosing: false,
     // A URL that cannot be decoded reaches no route and no hook: it is answered like any other refusal.
     frameworkErrors: (error, request, reply) => {
-      sendProblem(request, reply, toApiError(error));
+      sendProblem(request, reply.headers(standingHeadersOf(config).open), toApiError(error));
     },
     schemaController: { compilersFactory: schemaCompilers({ eager: options.eager === true }) },
     ajv: {

@@ -18,8 +18,6 @@ const RELAY = selectorDigits("relay(bytes)");
 const WORD = 64;
 const CALL_CHARS = 2 + 8 + 9 * WORD;
 const HEAD_BYTES = 156;
-/** Payer, nonce and signature. */
-const FIXED_BYTES = 116;
 const MAX_GAS = 2n ** 32n - 1n;
 const HALF = 1n << 255n;
 /** Of the call's nine words those that may be alike: payee, value, validAfter, validBefore. */
@@ -82,37 +80,4 @@ function wordsOf(data: Hex): string[] | undefined {
   const isPackable =
     ADDRESS_WORD.test(from) && ADDRESS_WORD.test(to) && V_WORD.test(v) && BigInt(`0x${s}`) < HALF;
   return isPackable ? words : undefined;
-}
-
-/** The calls that the batcher makes of this calldata; undefined where it would refuse it, or it is not in our form. */
-export function unpackTransfers(data: Hex): ContractCall[] | undefined {
-  const packed = packedIn(data.toLowerCase());
-  if (packed === undefined) return undefined;
-  let at = 0;
-  const take = (bytes: number): string => packed.slice(at, (at += 2 * bytes));
-  const target = `0x${take(20)}`;
-  take(4);
-  const widths = SHARED.map(() => Number.parseInt(take(1), 16));
-  const bases = SHARED.map(() => BigInt(`0x${take(32)}`));
-  const size = widths.reduce((sum, bytes) => sum + bytes, FIXED_BYTES);
-  const rest = packed.length / 2 - HEAD_BYTES;
-  if (widths.some((bytes) => bytes > 32) || rest % size !== 0) return undefined;
-  return Array.from({ length: rest / size }, () => {
-    const from = take(20).padStart(WORD, "0");
-    const [nonce, r, packedS] = [take(32), take(32), BigInt(`0x${take(32)}`)];
-    const shared = widths.map((bytes, index) => {
-      const extra = bytes === 0 ? 0n : BigInt(`0x${take(bytes)}`);
-      return uintWord(BigInt.asUintN(256, (bases[index] ?? 0n) + extra));
-    });
-    const signature = uintWord(packedS < HALF ? 27 : 28) + r + uintWord(packedS % HALF);
-    return { target, data: `0x${TRANSFER}${from}${shared.join("")}${nonce}${signature}` as const };
-  });
-}
-
-/** The digits of the one argument. */
-function packedIn(digits: string): string | undefined {
-  if (!digits.startsWith(RELAY + uintWord(32), 2)) return undefined;
-  const length = Number.parseInt(digits.slice(10 + WORD, 10 + 2 * WORD), 16);
-  const packed = digits.slice(10 + 2 * WORD, 10 + 2 * WORD + 2 * length);
-  return length >= HEAD_BYTES && packed.length === 2 * length ? packed : undefined;
 }

@@ -101,7 +101,7 @@ export function readNetworks(
   return networks;
 }
 
-/** What is there is believed by its code alone. */
+/** What is there is believed by its code and an answer. */
 function readBatcher(
   facts: NetworkFacts,
   environment: Record<string, string | undefined>,

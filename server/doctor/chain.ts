@@ -1,9 +1,10 @@
 /** The doctor's look at one network: each RPC endpoint by itself, and all together. */
 import { WebSocket } from "undici";
-import { keccak256, type Hex } from "viem";
+import type { Hex } from "viem";
 import type { Config } from "../config.ts";
-import { BATCHER_ADDRESS, BATCHER_CODE_HASH } from "../core/batcher.ts";
+import { BATCHER_ADDRESS } from "../core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../core/networks.ts";
+import { readBatcher } from "../infra/chain/batcher/read.ts";
 import { checkTokenDomain, readHeader } from "../infra/chain/contracts.ts";
 import { ChainRpc } from "../infra/chain/rpc.ts";
 import { createChainClient } from "../infra/chain/index.ts";
@@ -139,13 +140,15 @@ async function batcherAt({ name, rpc, network }: Endpoint): Promise<Finding[]> {
   const check = `${name} batcher`;
   const { batcher, chainId, id } = network;
   if (batcher === undefined) return [ok(check, `not used (BATCHER_${chainId} is none)`)];
-  const code = await rpc.call<Hex>("eth_getCode", [batcher, "latest"]);
-  if (keccak256(code) === BATCHER_CODE_HASH) return [ok(check, `at ${batcher}`)];
-  if (code.length > 2)
+  const state = await readBatcher(rpc, batcher);
+  if (state === "ours") return [ok(check, `at ${batcher}`)];
+  if (state !== "absent")
     return [
       warning(
         check,
-        `the code at ${batcher} is not ours, and is not used`,
+        state === "other"
+          ? `the code at ${batcher} is not ours, and is not used`
+          : `our code is at ${batcher}, and does not work on this chain: it is not used`,
         `Take BATCHER_${chainId} out of the environment, or set it to none.`,
       ),
     ];

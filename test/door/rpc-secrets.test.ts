@@ -1,9 +1,15 @@
 // Goal: an RPC endpoint's key, wherever its URL holds it and however the endpoint fails, is in no log line, answer, metric or readiness part.
 import { createServer, type ServerResponse } from "node:http";
+import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import type { AddressInfo } from "node:net";
+import { inspect } from "node:util";
 import t from "tap";
+import { Agent } from "undici";
 import { privateKeyToAccount, generatePrivateKey } from "viem/accounts";
+import { postJson } from "../../server/infra/chain/post-json.ts";
+import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { hideInError, hideSecrets, secretsOfUrl } from "../../server/core/secret-text.ts";
 import { signedPayment } from "../facilitator/payments.ts";
 import { testApp } from "../helpers/app.ts";
@@ -39,6 +45,43 @@ const TROUBLES: Record<string, Trouble | "down"> = {
   "cut off": (response) => response.destroy(),
   down: "down",
 };
+
+t.test(
+  "an answer that never ends is cut, and what cannot be asked leaves nothing behind",
+  async (t) => {
+    let sentBytes = 0;
+    const flood = createServer((_request, response) => {
+      const chunk = Buffer.alloc(1_048_576, " ");
+      const more = (): void => {
+        while (!response.destroyed && response.write(chunk)) sentBytes += chunk.length;
+        sentBytes += chunk.length;
+      };
+      response.on("drain", more);
+      more();
+    });
+    flood.listen(0, "127.0.0.1");
+    await once(flood, "listening");
+    t.teardown(() => void flood.close());
+    const { port } = flood.address() as AddressInfo;
+    const url = `http://127.0.0.1:${port}`;
+    const rpc = new ChainRpc({ urls: [url], timeoutMs: 20_000 });
+    t.teardown(() => rpc.close());
+    const error = await rpc.call("eth_chainId", []).catch((reason: unknown) => reason);
+    t.match(inspect(error), /UND_ERR_RES_EXCEEDED_MAX_SIZE/, "not by its time");
+    t.ok(sentBytes < 128 * 1_048_576, `${sentBytes} bytes`);
+
+    const timers = (): number =>
+      process.getActiveResourcesInfo().filter((what) => what === "Timeout").length;
+    const agent = new Agent();
+    t.teardown(() => agent.close());
+    const broken = { dispatch: () => assert.fail("out of order") } as unknown as Agent;
+    const before = timers();
+    const patience = { budgetMs: 60_000 };
+    await t.rejects(postJson(agent, url, { value: 1n }, patience), { message: /BigInt/ });
+    await t.rejects(postJson(broken, url, {}, patience), { message: /out of order/ });
+    t.equal(timers(), before, "no timer waits for it");
+  },
+);
 
 t.test("through the whole service", async (t) => {
   let trouble: Trouble | undefined;

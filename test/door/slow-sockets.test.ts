@@ -33,6 +33,16 @@ function drip(t: Test, socket: Socket): void {
   t.teardown(() => clearInterval(timer));
 }
 
+/** What every answer of ours says to browsers. */
+async function standingOf({ baseUrl }: TestApp): Promise<string[]> {
+  const { headers } = await fetch(`${baseUrl}/api/health`);
+  const names = [...headers.keys()].filter((name) => /^(cross|content-sec|vary|x-)/.test(name));
+  const wanted = [...names, "access-control-allow-origin", "referrer-policy"];
+  return wanted
+    .filter((name) => name !== "x-request-id")
+    .map((name) => `${name}: ${headers.get(name)}`);
+}
+
 function isProblem(t: Test, text: string, status: number, code: string): void {
   const [head = "", body = ""] = text.split("\r\n\r\n");
   t.match(head, new RegExp(`^HTTP/1.1 ${status} `), code);
@@ -79,10 +89,13 @@ t.test("a slow sender", async (t) => {
   );
 
   await t.test("what is no HTTP is answered with a problem", async (t) => {
+    const standing = await standingOf(world);
+    t.ok(standing.length >= 10, `${standing.length} headers`);
     for (const [bytes, status, code] of [
       ["nonsense\r\n\r\n", 400, "bad_request"],
       ["GET / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400, "bad_request"],
       ["GET /api/health HTTP/1.1\r\nConnection: close\r\n\r\n", 400, "bad_request"],
+      ["GET /api/%zz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 400, "bad_request"],
       [
         `GET / HTTP/1.1\r\nHost: a\r\nX-A: ${"x".repeat(17 * 1024)}\r\n\r\n`,
         431,
@@ -98,6 +111,10 @@ t.test("a slow sender", async (t) => {
       socket.write(bytes);
       t.ok(await within(ended), "ends");
       isProblem(t, text(), status, code);
+      const head = text()
+        .split("\r\n")
+        .map((line) => line.toLowerCase());
+      for (const line of standing) t.ok(head.includes(line.toLowerCase()), `${code}: ${line}`);
     }
     t.notMatch(world.logs.join("\n"), /nonsense/, "the bytes are not logged");
   });

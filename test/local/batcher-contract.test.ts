@@ -25,12 +25,12 @@ import {
   NO_ANSWERS,
   NO_TRANSFERS,
   packTransfers,
-  unpackTransfers,
 } from "../../server/core/batcher.ts";
 import { CREATE2_DEPLOYER, MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import artifact from "../../server/infra/chain/batcher/Batcher.json" with { type: "json" };
 import { encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
+import { unpackTransfers } from "../helpers/batcher-calls.ts";
 import { testChain } from "../helpers/chain.ts";
 import { authorize, payers, randomAddress } from "../helpers/engine.ts";
 

@@ -325,6 +325,16 @@ t.test("RPC endpoints", async (t) => {
       ? { do: "answer", error: { code: -32_000, message: "missing trie node" } }
       : { do: "pass" };
   await says(t, "warning", /^rpc .*#2 .*archive$/, /./, both);
+  proxy.behave = ({ method, params: [call] }) =>
+    method === "eth_call" && (call as { to?: string }).to === BATCHER_ADDRESS
+      ? { do: "answer", error: { code: -32_000, message: "invalid opcode: PUSH0" } }
+      : { do: "pass" };
+  await says(t, "warning", /^rpc .*#2 .*batcher$/, /does not work on this chain/, both);
+  const network = `eip155:${chain.chainId}`;
+  await t.rejects(
+    deployBatcher(["--network", network], environment(rpc(proxy.url)), () => undefined),
+    { message: /does not work on this chain/ },
+  );
   proxy.behave = (call) => (call.method === "eth_chainId" ? { do: "cut" } : { do: "pass" });
   await says(t, "wrong", /^rpc .*#2 /, /no RPC endpoint answered/, both);
   await chain.testClient.mine({ blocks: 2 });

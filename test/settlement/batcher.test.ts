@@ -2,15 +2,13 @@
 import type { Pool } from "pg";
 import t from "tap";
 import { keccak256, type Hex } from "viem";
-import {
-  BATCHER_ADDRESS,
-  BATCHER_CODE_HASH,
-  NO_ANSWERS,
-  unpackTransfers,
-} from "../../server/core/batcher.ts";
+import { BATCHER_ADDRESS, BATCHER_CODE_HASH, NO_ANSWERS } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
+import { ChainRpc } from "../../server/infra/chain/rpc.ts";
+import { balanceSlot } from "../../server/local/chain-contracts.ts";
 import { Batcher } from "../../server/plugins/settlement/batcher.ts";
 import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
+import { unpackTransfers } from "../helpers/batcher-calls.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
@@ -22,6 +20,7 @@ import {
   type TestEngine,
 } from "../helpers/engine.ts";
 import { testDatabase } from "../helpers/postgres.ts";
+import { rpcProxy } from "../helpers/rpc-proxy.ts";
 import { until } from "../helpers/until.ts";
 
 const COUNT = 12;
@@ -84,14 +83,52 @@ t.test("through the batcher, and on without it", { timeout: 90_000 }, async (t) 
     "what was sent is what was asked",
   );
 
+  // Who has code burns the gas of the simulation, and it is not believed to be gone for that.
+  const burning = await paymentsOf(chain);
+  const burner = burning.at(-1)?.authorization.from ?? "0x";
+  await chain.testClient.setCode({ address: burner, bytecode: BURNER });
+  const statuses = await settleAll(node, burning);
+  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 1, node.said());
+  t.same(warnings(node), []);
+  const before = await sentTo(database.pool);
+  t.same(before.slice(0, 2), [BATCHER, BATCHER]);
+
   // Its deployment is taken back: an account without code takes everything, and does nothing.
   const code = await chain.publicClient.getCode({ address: BATCHER_ADDRESS });
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
   t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
-  t.same(await sentTo(database.pool), [BATCHER, MULTICALL3], "nothing was sent into the void");
+  t.same(await sentTo(database.pool), [...before, MULTICALL3], "nothing was sent into the void");
   t.match(warnings(node), [/does not answer any more/]);
   t.equal(warnings(node).length, 1);
   await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: code as Hex });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("what comes to stand while a batch is looked at does not carry it", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const database = await testDatabase(t);
+  const code = await chain.publicClient.getCode({ address: BATCHER_ADDRESS });
+  await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: "0x" });
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const node = await startEngine(t, { databaseUrl: database.url, chain, rpcUrls: [proxy.url] });
+  const batcher = node.engine.chains.get(chain.chainId)?.ctx.batcher as Batcher;
+  await until(() => warnings(node).length === 1);
+  const deployed = async (): Promise<void> => {
+    await chain.testClient.setCode({ address: BATCHER_ADDRESS, bytecode: code as Hex });
+    await batcher.look();
+  };
+  let looked: Promise<void> | undefined;
+  proxy.behave = ({ method, params: [call] }) => {
+    const { to, maxFeePerGas } = (call ?? {}) as Record<string, string>;
+    const isSimulation = method === "eth_call" && to === MULTICALL3_ADDRESS && maxFeePerGas;
+    if (!isSimulation || looked) return { do: "pass" };
+    return { do: "hold", ask: "before", until: (looked = deployed()) };
+  };
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.equal(batcher.address, BATCHER_ADDRESS, "it is believed by then");
+  t.same(await sentTo(database.pool), [MULTICALL3], "and was not asked in this simulation");
+  t.same(await settleAll(node, await paymentsOf(chain)), all("settled"), node.said());
+  t.same(await sentTo(database.pool), [MULTICALL3, BATCHER]);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
@@ -100,6 +137,7 @@ t.test("who burns gas burns his own share", { timeout: 90_000 }, async (t) => {
   const database = await testDatabase(t);
   const wanted = await paymentsOf(chain);
   const burner = wanted[3]?.authorization.from ?? "0x";
+  const spender = wanted[5]?.authorization.from ?? "0x";
   let isFirst = true;
   const node = await startEngine(t, {
     databaseUrl: database.url,
@@ -109,18 +147,29 @@ t.test("who burns gas burns his own share", { timeout: 90_000 }, async (t) => {
       isFirst = false;
       // After the simulation, in the block that takes it.
       await chain.testClient.setCode({ address: burner, bytecode: BURNER });
+      await chain.testClient.setStorageAt({
+        address: chain.usdc,
+        index: balanceSlot(spender),
+        value: `0x${"0".repeat(64)}`,
+      });
     },
   });
   await until(() => node.engine.chains.get(chain.chainId)?.ctx.batcher.address !== undefined);
   const statuses = await settleAll(node, wanted);
-  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 1, node.said());
+  t.equal(statuses.filter((status) => status === "settled").length, COUNT - 2, node.said());
   t.not(statuses[3], "settled");
+  t.equal(statuses[5], "failed");
   const { rows } = await database.pool.query<{ count: number }>(
     `SELECT count(DISTINCT s.tx_hash)::int AS count FROM settlements s WHERE s.status = 'settled'`,
   );
   t.same(rows, [{ count: 1 }], "its neighbours are in the first transaction");
-  const { rows: offenders } = await database.pool.query("SELECT 1 FROM lane_offenders");
-  t.equal(offenders.length, 1, "it is blamed, alone");
+  const { rows: offenders } = await database.pool.query("SELECT payer FROM lane_offenders");
+  t.same(offenders, [{ payer: burner.toLowerCase() }], "it is blamed, and nobody without code");
+  const { rows: alone } = await database.pool.query(
+    "SELECT from_address FROM settlements WHERE solo AND from_address = $1",
+    [spender.toLowerCase()],
+  );
+  t.equal(alone.length, 1, "who failed in company goes alone");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
@@ -146,7 +195,11 @@ t.test("it is looked for until it is there, and said once", async (t) => {
   let code: Hex | Error = new Error("the endpoint is down");
   const said: string[] = [];
   const say = (_fields: object, message: string) => void said.push(message);
-  const rpc = { call: async () => (code instanceof Error ? Promise.reject(code) : code) };
+  const call = async (method: string) => {
+    if (code instanceof Error) throw code;
+    return method === "eth_call" ? NO_ANSWERS : code;
+  };
+  const rpc = { call };
   const log = { info: say, warn: say, error: say };
   const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
   const batcher = new Batcher({ network, rpc: rpc as never, log, lookAgainMs: 5 });
@@ -169,8 +222,27 @@ t.test("it is looked for until it is there, and said once", async (t) => {
     batcher.hear(answer);
     t.equal(batcher.address, undefined);
   }
+  t.match(said.slice(1), [/does not answer/], "what was seen in between may be said again");
+  t.equal(said.length, 2);
   const none = new Batcher({ network: { ...network, batcher: undefined }, rpc: rpc as never, log });
   none.start();
   await none.look();
-  t.same([none.address, none.probe, said.length], [undefined, undefined, 1], "none is wanted");
+  t.same([none.address, none.probe, said.length], [undefined, undefined, 2], "none is wanted");
+});
+
+t.test("where the chain does not know its instructions it is not used", async (t) => {
+  // Before PUSH0: the code is there, and each call of it is invalid.
+  const chain = await testChain(t, { flags: ["--hardfork=paris"] });
+  const code = (await chain.publicClient.getCode({ address: BATCHER_ADDRESS })) ?? "0x";
+  t.equal(keccak256(code), BATCHER_CODE_HASH);
+  const said: string[] = [];
+  const say = (_fields: object, message: string) => void said.push(message);
+  const rpc = new ChainRpc({ urls: [chain.rpcUrl] });
+  t.teardown(() => rpc.close());
+  const network = { id: "eip155:1" as const, batcher: BATCHER_ADDRESS };
+  const batcher = new Batcher({ network, rpc, log: { info: say, warn: say, error: say } });
+  await batcher.look();
+  t.equal(batcher.address, undefined);
+  t.match(said, [/does not work on this chain/]);
+  t.equal(said.length, 1);
 });

@@ -1,7 +1,7 @@
 // Goal: rows become the right calls with the right gas, travel together only where none can harm another, and are given up in time.
 import t from "tap";
 import { decodeFunctionData, multicall3Abi } from "viem";
-import { BATCHER_ADDRESS, unpackTransfers } from "../../server/core/batcher.ts";
+import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import {
   gasLimitOf,
@@ -12,6 +12,7 @@ import {
   type BatchItem,
 } from "../../server/plugins/settlement/batch.ts";
 import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
+import { unpackTransfers } from "../helpers/batcher-calls.ts";
 import { AUTHORIZATION, recordOf } from "./payment-samples.ts";
 
 const CAP = 300_000n;

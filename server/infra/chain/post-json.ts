@@ -44,18 +44,21 @@ export function postJson(
   { budgetMs, givenUp }: Patience,
 ): Promise<unknown> {
   return new Promise((resolve, reject) => {
+    // What cannot be asked throws here, before there is a timer.
+    const asked = {
+      ...placeOf(url),
+      method: "POST",
+      body: JSON.stringify(question),
+      // The answer's own timer bounds all of it.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+    } as const;
     const answer = new Answer(resolve, reject, budgetMs, givenUp);
-    dispatcher.dispatch(
-      {
-        ...placeOf(url),
-        method: "POST",
-        body: JSON.stringify(question),
-        // The answer's own timer bounds all of it.
-        headersTimeout: 0,
-        bodyTimeout: 0,
-      },
-      answer,
-    );
+    try {
+      dispatcher.dispatch(asked, answer);
+    } catch (error) {
+      answer.fail(error);
+    }
   });
 }
 
@@ -112,6 +115,10 @@ class Answer implements Dispatcher.DispatchHandler {
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    this.fail(error);
+  }
+
+  fail(error: unknown): void {
     this.#settle();
     this.#reject(error);
   }

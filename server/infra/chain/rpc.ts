@@ -47,6 +47,13 @@ const WAIT_MS = 32_000;
 /** What an endpoint did not know, or did badly, is tried again after this long. */
 const TRY_AGAIN_MS = 600_000;
 
+/**
+ * An answer that is longer than this ends its connection. Logs and receipts are the longest: a transfer's log is some 700
+ * bytes of JSON, so this is room for 90,000 of them, where gateways end a search at 10,000.
+ */
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+const AGENTS = { keepAliveTimeout: 30_000, maxResponseSize: MAX_ANSWER_BYTES };
+
 export class ChainRpc {
   readonly #urls: readonly string[];
   readonly #timeoutMs: number;
@@ -54,9 +61,9 @@ export class ChainRpc {
   readonly #onCall: (method: string, ok: boolean, endpoint: number) => void;
   /** What leaves here as an error has no part of a URL in it that may be a key: nodes and libraries repeat them. */
   readonly #hide: Hide;
-  readonly #agent = new Agent({ connections: 32, keepAliveTimeout: 30_000 });
+  readonly #agent = new Agent({ connections: 32, ...AGENTS });
   /** Requests that are held open by design have connections of their own. */
-  readonly #waitingAgent = new Agent({ connections: 64, keepAliveTimeout: 30_000 });
+  readonly #waitingAgent = new Agent({ connections: 64, ...AGENTS });
   /** Per endpoint: until when it is not asked to wait for a block, or to take several questions at once. */
   readonly #waitsNotUntilMs: (number | undefined)[] = [];
   readonly #batchesNotUntilMs: (number | undefined)[] = [];

@@ -14,6 +14,7 @@ import { newId } from "../../core/ids.ts";
 import { shareOf } from "../../core/worker-settings.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import { problemBody } from "./errors.ts";
+import { standingHeadersOf } from "./standing-headers.ts";
 
 const MAX_CONNECTIONS = 20_000;
 /** A reader that takes less than this while we hold an answer for it is waited for no longer than a request. */
@@ -136,7 +137,9 @@ export function answerBrokenRequest(
     "Cache-Control: no-store",
     "Content-Type: application/problem+json; charset=utf-8",
     `Content-Length: ${Buffer.byteLength(body)}`,
-    "X-Content-Type-Options: nosniff",
+    ...Object.entries(standingHeadersOf(this.config).open).map(
+      ([name, value]) => `${name}: ${value}`,
+    ),
     `X-Request-Id: ${id}`,
   ];
   socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);

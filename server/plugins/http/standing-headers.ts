@@ -64,11 +64,21 @@ const READABLE_BY_ALL = {
   "access-control-expose-headers": EXPOSED_HEADERS.join(", "),
 };
 
+const standing = (isHttps: boolean) => {
+  const own = { ...securityHeaders(isHttps), vary: "Origin" };
+  return { own: Object.freeze(own), open: Object.freeze({ ...own, ...READABLE_BY_ALL }) };
+};
+const OVER_HTTPS = standing(true);
+const OVER_HTTP = standing(false);
+
+/** For owners' routes, and for all others. What reaches no route has no hooks: whoever answers it adds them. */
+export const standingHeadersOf = ({ publicUrl }: { publicUrl: string }): typeof OVER_HTTPS =>
+  publicUrl.startsWith("https:") ? OVER_HTTPS : OVER_HTTP;
+
 /** First of all hooks: refusals carry all of it too, and can be read by a browser's script. */
 export const standingHeaders = fp(
   async (app) => {
-    const own = { ...securityHeaders(app.config.publicUrl.startsWith("https:")), vary: "Origin" };
-    const open = { ...own, ...READABLE_BY_ALL };
+    const { own, open } = standingHeadersOf(app.config);
     app.addHook("onRequest", (request, reply, done) => {
       reply.headers(isOwnersRoute(app, request) ? own : open).header("x-request-id", request.id);
       done();

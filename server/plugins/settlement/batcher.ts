@@ -1,16 +1,23 @@
 /**
- * Whether our batcher stands on this chain. It is believed by its code alone, and asked again in the simulation of each batch:
- * a transaction to an account without code succeeds, and does nothing.
+ * Whether our batcher stands on this chain. It is believed by its code and an answer, and asked again in the simulation of
+ * each batch: a transaction to an account without code succeeds, and does nothing.
  */
-import { keccak256, type Address, type Hex } from "viem";
+import type { Address } from "viem";
 import type { CallResult, ContractCall } from "../../core/abi.ts";
-import { BATCHER_CODE_HASH, NO_ANSWERS, NO_TRANSFERS } from "../../core/batcher.ts";
+import { NO_ANSWERS, NO_TRANSFERS } from "../../core/batcher.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import { readBatcher } from "../../infra/chain/batcher/read.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import type { EngineLog } from "./context.ts";
 
 /** Somebody may deploy it while we run. */
 const LOOK_AGAIN_MS = 60_000;
+
+const WORDS = {
+  absent: "is not there",
+  other: "is other code",
+  mute: "is there, and does not work on this chain",
+};
 
 export interface BatcherDeps {
   network: Pick<NetworkFacts, "id" | "batcher">;
@@ -51,25 +58,26 @@ export class Batcher {
     const { batcher } = network;
     if (batcher === undefined) return;
     try {
-      const code = await rpc.call<Hex | null>("eth_getCode", [batcher, "latest"]);
-      const isOurs = code !== null && code !== "0x" && keccak256(code) === BATCHER_CODE_HASH;
-      this.#address = isOurs ? batcher : undefined;
-      if (!isOurs) this.#warn(code === null || code === "0x" ? "is not there" : "is other code");
+      const found = await readBatcher(rpc, batcher);
+      this.#address = found === "ours" ? batcher : undefined;
+      if (found === "ours") this.#isWarned = false;
+      else this.#warn(WORDS[found]);
     } catch {
       // Who does not answer says nothing of it; the engine tells of the endpoint itself.
     }
   }
 
   /** A batch of nothing, to stand in a simulation: what it answers shows that the batcher is there. */
-  get probe(): ContractCall | undefined {
+  get probe(): (ContractCall & { target: Address }) | undefined {
     return this.#address && { target: this.#address, data: NO_TRANSFERS };
   }
 
   /** What its probe answered. Anything else than a batch of nothing, and it is not used until it is seen again. */
-  hear(answer: CallResult | undefined): void {
-    if (answer?.success === true && answer.data === NO_ANSWERS) return;
+  hear(answer: CallResult | undefined): boolean {
+    if (answer?.success === true && answer.data === NO_ANSWERS) return true;
     this.#address = undefined;
     this.#warn("does not answer any more");
+    return false;
   }
 
   #warn(what: string): void {

@@ -1,4 +1,5 @@
 /** Who is to blame for what had no effect in a mined transaction: who goes alone next time, and who for a day. */
+import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { EngineContext } from "./context.ts";
 import type { CarriedItem, StoredTransaction } from "./lane-store.ts";
@@ -17,7 +18,8 @@ const NOBODY: Blame = { faults: [], offenders: [] };
  * - Used or canceled by somebody else meanwhile: nobody's fault, and no gas worth a word.
  * - The gas ran out: whoever has code at its address burnt it; where nobody has, all are suspects.
  * - Nothing in a batch had an effect, and gas was left: the token's doing (it was paused, say), not theirs.
- * - Some had no effect among others that had: their own doing.
+ * - Some had no effect among others that had: their own doing. Through our batcher each has a bound of gas of its own,
+ *   which no simulation knows: who has no code there goes alone, where the bound is another, and is held in no doubt.
  */
 export async function blame(
   ctx: EngineContext,
@@ -43,7 +45,8 @@ export async function blame(
   if (isBurnt)
     return { faults: nonces(coded.length > 0 ? coded : unused), offenders: payers(coded) };
   if (proven.size === 0 && unused.length === tx.items.length) return NOBODY;
-  return { faults: nonces(unused), offenders: payers(unused) };
+  const isBounded = tx.to.toLowerCase() !== MULTICALL3_ADDRESS.toLowerCase();
+  return { faults: nonces(unused), offenders: payers(isBounded ? coded : unused) };
 }
 
 const nonces = (items: readonly CarriedItem[]): string[] => items.map(({ nonce }) => nonce);

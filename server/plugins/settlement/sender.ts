@@ -2,7 +2,7 @@
  * Turns queued rows into transactions: collect for a moment, weed by simulation, sign, persist, send.
  * Nothing is sent that is not stored first.
  */
-import type { LocalAccount } from "viem";
+import type { Address, LocalAccount } from "viem";
 import { CLAIM_LOST, LEASE_LOST, LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import { isKeysUnavailable } from "../../infra/kms.ts";
@@ -30,7 +30,7 @@ import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 import type { Slot } from "./slot.ts";
 import type { Tracker } from "./tracker.ts";
 import { traceProven, TransactionTrace } from "./transaction-trace.ts";
-import { type RefusedItem, weed, type WeedingTerms } from "./weed.ts";
+import { type RefusedItem, weed, type Weeded, type WeedingTerms } from "./weed.ts";
 
 export interface SenderDeps {
   ctx: EngineContext;
@@ -53,6 +53,8 @@ export interface SenderDeps {
   onSigner: (answers: boolean) => void;
   wake: Signal;
 }
+
+type Sendable = Pick<Weeded, "good" | "batcher">;
 
 /** How long rows rest whose agent's row is held by something else. */
 const HELD_REST_MS = 5_000;
@@ -157,7 +159,7 @@ export class Sender {
     this.#deps.onDispatch();
     const weeded = this.#weed(items, ahead).catch(async (error: unknown) => {
       await this.#giveBack(items, error);
-      return [];
+      return { good: [] };
     });
     this.#tail = this.#afterTail(this.#tail, items, weeded, takenMs);
   }
@@ -165,13 +167,13 @@ export class Sender {
   async #afterTail(
     before: Promise<void>,
     items: BatchItem[],
-    weeded: Promise<BatchItem[]>,
+    weeded: Promise<Sendable>,
     takenMs: number,
   ): Promise<void> {
     await before;
-    const good = await weeded;
+    const { good, batcher } = await weeded;
     try {
-      if (good.length > 0) await this.#submit(good, takenMs);
+      if (good.length > 0) await this.#submit(good, batcher, takenMs);
     } catch (error) {
       await this.#giveBack(good, error);
     } finally {
@@ -180,7 +182,7 @@ export class Sender {
   }
 
   /** Proves and puts back what cannot go now, and answers what can. */
-  async #weed(items: BatchItem[], ahead: BatchItem[]): Promise<BatchItem[]> {
+  async #weed(items: BatchItem[], ahead: BatchItem[]): Promise<Sendable> {
     const { ctx, lease, tracker } = this.#deps;
     const inFlight = [...tracker.slots.values()].flatMap((slot) => slot.batch ?? []);
     const terms = {
@@ -188,7 +190,7 @@ export class Sender {
       fees: await this.#fees(),
       ahead: [...inFlight, ...ahead],
     };
-    const { good, refused, alone, isTokenDead } = await weed(ctx, items, terms);
+    const { good, refused, alone, isTokenDead, batcher } = await weed(ctx, items, terms);
     // Not sent from here: the queue holds them to their quota.
     await this.#release(alone, 0, true);
     if (isTokenDead) {
@@ -201,7 +203,7 @@ export class Sender {
         items.filter((item) => !kept.has(item)),
         DEAD_TOKEN_REST_MS,
       );
-      return [];
+      return { good: [] };
     }
     void this.#prove(refused, terms).catch((error: unknown) =>
       this.#giveBack(
@@ -209,7 +211,7 @@ export class Sender {
         error,
       ),
     );
-    return good;
+    return { good, batcher };
   }
 
   async #prove(refused: readonly RefusedItem[], terms: WeedingTerms): Promise<void> {
@@ -236,7 +238,7 @@ export class Sender {
     for (const [delayMs, rows] of delays) await this.#release(rows, delayMs);
   }
 
-  async #submit(items: BatchItem[], takenMs: number): Promise<void> {
+  async #submit(items: BatchItem[], probed: Address | undefined, takenMs: number): Promise<void> {
     const { ctx, lease, signer, tracker } = this.#deps;
     if (!this.#deps.isActive()) return this.#release(items, 0);
     const { maxFeeWei, priorityFeeWei } = await this.#fees();
@@ -244,7 +246,9 @@ export class Sender {
     const sentBlock = (ctx.heads.head ?? (await ctx.heads.refresh())).number;
     const gasLimit = gasLimitOf(items);
     if (!(await this.#deps.canPay(gasLimit * maxFeeWei))) return this.#release(items, 1_000);
-    const tx = { nonce: this.#nextNonce, ...transactionOf(items, ctx.batcher.address), gasLimit };
+    // Seen in this batch's own simulation, and not found missing since.
+    const batcher = probed === ctx.batcher.address ? probed : undefined;
+    const tx = { nonce: this.#nextNonce, ...transactionOf(items, batcher), gasLimit };
     const trace = TransactionTrace.ofBatch(ctx, lease.address, items, takenMs);
     const step = <T>(name: string, work: () => Promise<T>): Promise<T> =>
       trace ? trace.within(name, work) : work();

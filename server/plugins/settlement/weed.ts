@@ -1,4 +1,5 @@
 /** Looks at a batch before it is signed: who may share it, who would fail, and whether the token works at all. */
+import type { Address } from "viem";
 import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { gasLimitOf, isStrangers, isWornOut, MAX_GIVEN_UP, pendingDebits } from "./batch.ts";
@@ -21,6 +22,8 @@ export interface Weeded {
   alone: BatchItem[];
   /** The token says yes to everything and does nothing: nobody may be sent now. */
   isTokenDead: boolean;
+  /** Our batcher, where it answered in the very simulation that these passed. */
+  batcher?: Address | undefined;
 }
 
 const NOTHING: Weeded = { good: [], refused: [], alone: [], isTokenDead: false };
@@ -80,6 +83,7 @@ export async function weed(
     refused: value.refused.filter(({ item }) => !coded.includes(item)),
     alone: [...coded, ...value.mute.filter((item) => !coded.includes(item))],
     isTokenDead: false,
+    batcher: value.batcher,
   };
 }
 
@@ -129,6 +133,7 @@ async function halve(
     refused: [...one.refused, ...other.refused],
     alone: [...one.alone, ...other.alone],
     isTokenDead: one.isTokenDead || other.isTokenDead,
+    batcher: one.batcher === other.batcher ? one.batcher : undefined,
   };
 }
 
@@ -140,7 +145,7 @@ async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: Weeding
     fees,
   });
   const refused = success ? [] : [{ item, text: revertReason(data), isWornOut: false }];
-  return { good: success ? [item] : [], refused, mute: [], isTokenDead: false };
+  return { good: success ? [item] : [], refused, mute: [], isTokenDead: false, batcher: undefined };
 }
 
 async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTerms) {
@@ -152,19 +157,21 @@ async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTe
   const probe = items[probed];
   // What one item is sent through is no batcher.
   const batcherProbe = items.length > 1 ? ctx.batcher.probe : undefined;
-  const results = await ctx.reads.simulate(ctx.rpc, {
+  const answers = await ctx.reads.simulate(ctx.rpc, {
     from: terms.from,
     calls: [
+      // First of all: who burns the simulation's gas leaves none to what follows.
+      ...(batcherProbe ? [batcherProbe] : []),
       ...all.map(({ call }) => call),
       ...(probe ? [schemeOf(probe).stateCall(probe)] : []),
-      ...(batcherProbe ? [batcherProbe] : []),
     ],
     gas: gasLimitOf(all),
     fees: terms.fees,
   });
+  const results = batcherProbe ? answers.slice(1) : answers;
   const own = results.slice(debits.length, all.length);
   const after = results[all.length];
-  if (batcherProbe) ctx.batcher.hear(results.at(-1));
+  const isBatcherThere = batcherProbe !== undefined && ctx.batcher.hear(answers[0]);
   // After a transfer that succeeds its authorization is used. Where it is not, there is no token any more.
   const isTokenDead =
     probe !== undefined &&
@@ -181,5 +188,6 @@ async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTe
     else if (text === undefined && items.length > 1) mute.push(item);
     else refused.push({ item, text, isWornOut: false });
   }
-  return { good, refused, mute, isTokenDead };
+  const batcher = isBatcherThere ? batcherProbe.target : undefined;
+  return { good, refused, mute, isTokenDead, batcher };
 }

@@ -11,7 +11,6 @@ import {
   type RpcLog,
 } from "../../core/abi.ts";
 import type { SchemeTerms } from "../../core/authorization.ts";
-import { BATCHER_ADDRESS, unpackTransfers } from "../../core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import type { AuthorizationFate, ExpectedTransfer, SentCall, Shown } from "../scheme.ts";
 import { EXACT_PROXY, nonceOf, PERMIT2, storedNonce, UPTO_PROXY, type Proxy } from "./onchain.ts";
@@ -202,14 +201,16 @@ function tracesIn(
 const AGGREGATE3 = selectorDigits("aggregate3((address,bool,bytes)[])");
 const read = new WeakMap<SentCall, readonly ContractCall[]>();
 
-/** The calls of a transaction to Multicall3 or our batcher, or its only one. Nothing where its bytes are not in the usual form. */
+/**
+ * The calls of a transaction to Multicall3, or its only one. Nothing where its bytes are not in the usual form. Our batcher
+ * is not at one address everywhere, and no payment by Permit2 goes through it: a call to it is one that cannot be read.
+ */
 function callsOf(sent: SentCall): readonly ContractCall[] {
   const known = read.get(sent);
   if (known) return known;
   const { to, data } = sent;
   const isBatch = isSame(to, MULTICALL3_ADDRESS) && data.slice(2, 10) === AGGREGATE3;
-  const packed = isSame(to, BATCHER_ADDRESS) ? unpackTransfers(data) : undefined;
-  const calls = packed ?? (isBatch ? batched(data.slice(10)) : [{ target: to, data }]);
+  const calls = isBatch ? batched(data.slice(10)) : [{ target: to, data }];
   read.set(sent, calls);
   return calls;
 }

@@ -6,11 +6,12 @@
 import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { formatEther, keccak256, type Hex } from "viem";
+import { formatEther, type Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { ConfigError, loadConfig } from "../../../config.ts";
-import { BATCHER_ADDRESS, BATCHER_CODE_HASH } from "../../../core/batcher.ts";
+import { BATCHER_ADDRESS } from "../../../core/batcher.ts";
 import { CREATE2_DEPLOYER } from "../../../core/networks.ts";
+import { readBatcher } from "./read.ts";
 import { createChainClient, type ChainClient } from "../index.ts";
 import artifact from "./Batcher.json" with { type: "json" };
 
@@ -19,8 +20,12 @@ const wrong = (problem: string): ConfigError => new ConfigError([problem]);
 const codeAt = ({ rpc }: ChainClient, address: string): Promise<Hex> =>
   rpc.call<Hex>("eth_getCode", [address, "latest"]);
 
-const isThere = async (chain: ChainClient): Promise<boolean> =>
-  keccak256(await codeAt(chain, BATCHER_ADDRESS)) === BATCHER_CODE_HASH;
+const isThere = async (chain: ChainClient): Promise<boolean> => {
+  const found = await readBatcher(chain.rpc, BATCHER_ADDRESS);
+  if (found === "mute")
+    throw wrong(`it is at ${BATCHER_ADDRESS}, and does not work on this chain (has it PUSH0?)`);
+  return found === "ours";
+};
 
 export async function deployBatcher(
   args: string[],
