@@ -85,14 +85,19 @@ export class Primary {
     return [...accepting, lanes].every(Boolean);
   }
 
-  async #stopOne({ child }: Slot, withinMs: number): Promise<boolean> {
+  async #stopOne(slot: Slot, withinMs: number): Promise<boolean> {
+    const { child } = slot;
     if (!child || child.isDead()) return true;
     const ended = once(child.process, "exit");
-    tell(child, { say: "stop", isAnnounced: this.#deps.isAnnounced });
+    this.#bidStop(slot);
     const late = setTimeout(() => child.process.kill("SIGKILL"), withinMs);
     const [code] = (await ended) as [number | null];
     clearTimeout(late);
     return code === 0;
+  }
+
+  #bidStop({ child }: Slot): void {
+    if (child) tell(child, { say: "stop", isAnnounced: this.#deps.isAnnounced });
   }
 
   #fork(slot: Slot): void {
@@ -159,7 +164,8 @@ export class Primary {
         return;
       case "here":
         slot.isHere = true;
-        return this.#begin(slot);
+        // A word to stop that came before it could hear is lost.
+        return this.#closing.signal.aborted ? this.#bidStop(slot) : this.#begin(slot);
       case "migrated":
         slot.readyByMs = performance.now() + this.#patience.readyMs;
         if (this.#isMigrated) return;
