@@ -1,6 +1,5 @@
 /** The running server: configuration, local world where needed, the app, the port; and back down again. */
 import cluster from "node:cluster";
-import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
@@ -16,8 +15,9 @@ import { withFacts, withLocalWorld, type LocalWorld, type WorldFacts } from "./l
 import type { Primary } from "./primary.ts";
 
 const SHUTDOWN_LIMIT_MS = 30_000;
-/** Accepting processes, then the one that has the lanes. */
+/** Accepting processes, then the one that has the lanes; and so long what they ran on. */
 const SHUTDOWN_OF_ALL_MS = 38_000;
+const SHUTDOWN_OF_WORLD_MS = 1_000;
 const LEAVING_MS = 4_000;
 const FAREWELL_MS = 50;
 /** One Ctrl-C arrives twice under npm: from the terminal, and passed on by npm a moment later. */
@@ -91,6 +91,7 @@ async function startMany(
     // As JSON goes to them: facts, and no ways to stop it.
     world,
     isAnnounced: config.mode === "production",
+    stopsWithinMs: SHUTDOWN_OF_ALL_MS - SHUTDOWN_OF_WORLD_MS,
     log: (fields, text) => log.error(fields, text),
     onGivenUp: (reason) => {
       console.error(`Purser stops: ${reason}.`);
@@ -130,11 +131,13 @@ async function startAsTold(running: Running, stopper: { requested: boolean }): P
   tellPrimary({ say: "ready" });
 }
 
-async function begun(): Promise<Extract<ToChild, { say: "begin" }>> {
-  for (;;) {
-    const [message] = (await once(process, "message")) as [ToChild];
-    if (message.say === "begin") return message;
-  }
+/** Words that come together are heard before anything that waits for one of them goes on: so this hears all of them. */
+function begun(): Promise<Extract<ToChild, { say: "begin" }>> {
+  return new Promise((resolve) => {
+    process.on("message", (message: ToChild) => {
+      if (message.say === "begin") resolve(message);
+    });
+  });
 }
 
 /** Signals are for the process that started this one: it hears of them, and says what is to be done. */
@@ -143,6 +146,7 @@ function stopWhenTold(running: Running): { requested: boolean } {
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
     process.on(signal, () => tellPrimary({ say: "leave" }));
   process.on("message", (message: ToChild) => {
+    if (message.say === "ping") tellPrimary({ say: "pong" });
     if (message.say !== "stop" || stopper.requested) return;
     stopper.requested = true;
     running.isAnnounced = message.isAnnounced;

@@ -3,30 +3,21 @@
  * dies, passes their words on, and ends them all. It serves nothing, opens no connection and signs nothing; it holds
  * the listening socket and, locally, the embedded world.
  */
-import type { ChildProcess } from "node:child_process";
 import cluster, { type Worker } from "node:cluster";
 import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { AggregatorRegistry } from "prom-client";
-import type { Role } from "./core/worker-settings.ts";
+import {
+  closeWhatItNeverTook,
+  nameOf,
+  newSlot,
+  PATIENCE,
+  tell,
+  type Patience,
+  type Slot,
+} from "./infra/children.ts";
 import type { Told, ToChild, ToPrimary } from "./infra/siblings.ts";
 import { StartError } from "./local/start-error.ts";
-
-/** A process that dies is started again after this, and each time it did not live for long after twice as much. */
-const FIRST_PAUSE_MS = 100;
-const LONGEST_PAUSE_MS = 10_000;
-/** Lived this long: what it dies of next is another story. */
-const LIVED_MS = 60_000;
-/** So many short lives in a row, and starting it again will not help. */
-const MOST_DEATHS = 6;
-/** One that cannot start and says why (mostly: the database is away) may find it better a little later. */
-const MOST_FAILURES = 30;
-/** A stopping process ends by itself within 30 s; the one with the lanes within a few. */
-const STOPPED_MS = 31_000;
-const LANES_STOPPED_MS = 6_000;
-/** One that was asked to stop by a signal of its own waits so long for everybody's. */
-const SIGNALS_MS = 500;
-const COLLECT_MS = 2_000;
 
 export interface PrimaryDeps {
   workers: number;
@@ -37,25 +28,15 @@ export interface PrimaryDeps {
   log: (fields: object, text: string) => void;
   /** Nothing can go on: every process has ended. */
   onGivenUp: (reason: string) => void;
+  /** All of them, the one with the lanes last: it has what the others leave of it. */
+  stopsWithinMs: number;
   fork?: () => Worker;
-}
-
-interface Slot {
-  name: string;
-  role: Role;
-  child: Worker | undefined;
-  isHere: boolean;
-  isReady: boolean;
-  startedAtMs: number;
-  shortLives: number;
-  restarts: number;
-  /** As it told them last. */
-  metrics: Told | undefined;
-  expecting: Set<number>;
+  patience?: Partial<Patience>;
 }
 
 export class Primary {
   readonly #deps: PrimaryDeps;
+  readonly #patience: Patience;
   readonly #lanes: Slot = newSlot("lanes", "lanes");
   readonly #accepting: Slot[];
   readonly #closing = new AbortController();
@@ -69,6 +50,7 @@ export class Primary {
 
   constructor(deps: PrimaryDeps) {
     this.#deps = deps;
+    this.#patience = { ...PATIENCE, ...deps.patience };
     this.#accepting = Array.from({ length: deps.workers }, (_, index) =>
       newSlot(String(index + 1), "accepting"),
     );
@@ -85,6 +67,8 @@ export class Primary {
     const started = new Promise<void>((resolve, reject) => {
       this.#started = { resolve, reject };
     });
+    const looking = setInterval(() => this.#lookAfterAll(), this.#patience.pingMs);
+    this.#closing.signal.addEventListener("abort", () => clearInterval(looking));
     for (const slot of this.#slots) this.#fork(slot);
     await started.finally(() => (this.#started = undefined));
   }
@@ -93,61 +77,97 @@ export class Primary {
   async stop(): Promise<boolean> {
     this.#closing.abort();
     this.#started?.resolve();
+    const endMs = performance.now() + this.#deps.stopsWithinMs;
     const accepting = await Promise.all(
-      this.#accepting.map((slot) => this.#stopOne(slot, STOPPED_MS)),
+      this.#accepting.map((slot) => this.#stopOne(slot, this.#patience.stoppedMs)),
     );
-    const lanes = await this.#stopOne(this.#lanes, LANES_STOPPED_MS);
+    const lanes = await this.#stopOne(this.#lanes, endMs - performance.now());
     return [...accepting, lanes].every(Boolean);
   }
 
-  async #stopOne({ child }: Slot, withinMs: number): Promise<boolean> {
+  async #stopOne(slot: Slot, withinMs: number): Promise<boolean> {
+    const { child } = slot;
     if (!child || child.isDead()) return true;
     const ended = once(child.process, "exit");
-    tell(child, { say: "stop", isAnnounced: this.#deps.isAnnounced });
+    this.#bidStop(slot);
     const late = setTimeout(() => child.process.kill("SIGKILL"), withinMs);
     const [code] = (await ended) as [number | null];
     clearTimeout(late);
     return code === 0;
   }
 
+  #bidStop({ child }: Slot): void {
+    if (child) tell(child, { say: "stop", isAnnounced: this.#deps.isAnnounced });
+  }
+
   #fork(slot: Slot): void {
     const child = this.#deps.fork?.() ?? cluster.fork();
+    // At first: an error that nobody hears is thrown.
+    child.on("error", (error) => {
+      // Without a number it never was; otherwise only a word did not arrive.
+      if (child.process.pid !== undefined) return;
+      slot.reason = error.message;
+      this.#mourn(slot, error.message);
+    });
     slot.child = child;
-    closeWhatItNeverTook(child.process);
     slot.isHere = false;
     slot.isReady = false;
-    slot.startedAtMs = performance.now();
-    let reason: string | undefined;
-    child.on("message", (message: ToPrimary) => {
-      if (message.say === "failed") ({ reason } = message);
-      else this.#hear(slot, message);
-    });
+    slot.reason = undefined;
+    slot.readyByMs = performance.now() + this.#patience.readyMs;
+    closeWhatItNeverTook(child.process);
+    child.on("message", (message: ToPrimary) => this.#hear(slot, message));
     child.process.once("exit", (code, signal) => {
-      this.#mourn(slot, {
-        reason: reason ?? (signal === null ? `code ${code}` : signal),
-        isSaid: reason !== undefined,
-      });
+      this.#mourn(slot, signal ?? `code ${code}`);
     });
-    child.process.on("error", (error) => {
-      // Without a number it never was; otherwise only a word did not arrive.
-      if (child.process.pid === undefined)
-        this.#mourn(slot, { reason: error.message, isSaid: true });
-    });
+  }
+
+  /** What hangs does not die: it is ended, and then started again as whatever dies. */
+  #lookAfterAll(): void {
+    const { pingMs, mostUnanswered } = this.#patience;
+    for (const slot of this.#slots) {
+      const { child, isReady } = slot;
+      if (!child || child.process.killed) continue;
+      if (!isReady) {
+        if (performance.now() > slot.readyByMs) this.#end(slot, "was not ready in time");
+      } else if (slot.unanswered >= mostUnanswered) {
+        this.#end(slot, `answered nothing for ${(pingMs * mostUnanswered) / 1_000} s`);
+      } else {
+        slot.unanswered += 1;
+        tell(child, { say: "ping" });
+      }
+    }
+  }
+
+  #end(slot: Slot, reason: string): void {
+    slot.reason = `it ${reason}`;
+    this.#deps.log({ worker: slot.name }, `${nameOf(slot)} ${reason}; it is killed`);
+    slot.child?.process.kill("SIGKILL");
   }
 
   /** The tables first: whoever accepts needs them. */
   #begin(slot: Slot): void {
     const { child, isHere, role, name } = slot;
-    if (child && isHere && (role === "lanes" || this.#isMigrated))
+    if (!child || !isHere) return;
+    const { migratedMs, readyMs } = this.#patience;
+    slot.readyByMs = performance.now() + (role === "lanes" ? migratedMs : readyMs);
+    if (role === "lanes" || this.#isMigrated)
       tell(child, { say: "begin", role, name, world: this.#deps.world });
+    // It waits for another.
+    else slot.readyByMs = Number.POSITIVE_INFINITY;
   }
 
   #hear(slot: Slot, message: ToPrimary): void {
+    slot.unanswered = 0;
     switch (message.say) {
+      case "failed":
+        slot.reason = message.reason;
+        return;
       case "here":
         slot.isHere = true;
-        return this.#begin(slot);
+        // A word to stop that came before it could hear is lost.
+        return this.#closing.signal.aborted ? this.#bidStop(slot) : this.#begin(slot);
       case "migrated":
+        slot.readyByMs = performance.now() + this.#patience.readyMs;
         if (this.#isMigrated) return;
         this.#isMigrated = true;
         for (const each of this.#accepting) this.#begin(each);
@@ -172,6 +192,7 @@ export class Primary {
 
   #welcome(slot: Slot): void {
     slot.isReady = true;
+    slot.readyAtMs = performance.now();
     if (slot !== this.#lanes && slot.child)
       tell(slot.child, { say: "lanes", areUp: this.#lanes.isReady });
     else this.#tellAccepting(true);
@@ -183,11 +204,15 @@ export class Primary {
   }
 
   #tellAccepting(areUp: boolean): void {
-    for (const { child } of this.#accepting) if (child) tell(child, { say: "lanes", areUp });
+    // Who is not ready yet is told then.
+    for (const { child, isReady } of this.#accepting)
+      if (child && isReady) tell(child, { say: "lanes", areUp });
   }
 
-  #mourn(slot: Slot, { reason, isSaid }: { reason: string; isSaid: boolean }): void {
+  #mourn(slot: Slot, code: string): void {
     const wasReady = slot.isReady;
+    const isSaid = slot.reason !== undefined;
+    const reason = slot.reason ?? code;
     slot.child = undefined;
     slot.isReady = false;
     const last = slot.metrics ?? [];
@@ -203,17 +228,20 @@ export class Primary {
       this.#started.reject(new StartError(reason));
       return;
     }
-    const livedMs = performance.now() - slot.startedAtMs;
-    slot.shortLives = livedMs < LIVED_MS ? slot.shortLives + 1 : 1;
-    if (slot.shortLives >= (isSaid ? MOST_FAILURES : MOST_DEATHS)) {
+    const { livedMs, mostFailures, mostDeaths, firstPauseMs, longestPauseMs } = this.#patience;
+    // Never ready is short, however long it took.
+    if (wasReady && performance.now() - slot.readyAtMs > livedMs) slot.failures = slot.deaths = 0;
+    const times = isSaid ? (slot.failures += 1) : (slot.deaths += 1);
+    if (times >= (isSaid ? mostFailures : mostDeaths)) {
       this.#closing.abort();
       this.#deps.onGivenUp(
-        `${nameOf(slot)} ended ${slot.shortLives} times in a row within a minute of its start (the last time: ${reason}). Nothing is lost; what is wrong is in the lines above`,
+        `${nameOf(slot)} ended ${times} times in a row before it was ready for a minute (the last time: ${reason}). Nothing is lost; what is wrong is in the lines above`,
       );
       return;
     }
-    const doubledMs = FIRST_PAUSE_MS * 2 ** (slot.shortLives - 1);
-    const pauseMs = isSaid ? LONGEST_PAUSE_MS : Math.min(doubledMs, LONGEST_PAUSE_MS);
+    const pauseMs = isSaid
+      ? longestPauseMs
+      : Math.min(firstPauseMs * 2 ** (slot.deaths - 1), longestPauseMs);
     this.#deps.log(
       { worker: slot.name, reason, pauseMs },
       `${nameOf(slot)} ended; it is started again`,
@@ -226,14 +254,19 @@ export class Primary {
     await delay(pauseMs, undefined, { signal }).catch(() => undefined);
     if (signal.aborted) return;
     slot.restarts += 1;
-    this.#fork(slot);
+    try {
+      this.#fork(slot);
+    } catch (error) {
+      slot.reason = `it could not be started: ${(error as Error).message}`;
+      this.#mourn(slot, slot.reason);
+    }
   }
 
   /** Its own signal, and nobody else's: it is replaced. A service manager signals all at once, and us as well. */
   async #leaveAlone(slot: Slot): Promise<void> {
     const { child } = slot;
     const { signal } = this.#closing;
-    await delay(SIGNALS_MS, undefined, { signal }).catch(() => undefined);
+    await delay(this.#patience.signalsMs, undefined, { signal }).catch(() => undefined);
     if (signal.aborted || !child || child !== slot.child) return;
     tell(child, { say: "stop", isAnnounced: false });
   }
@@ -248,13 +281,13 @@ export class Primary {
     }
   }
 
-  /** Of a process that does not answer in time, what it told last. */
+  /** Of a process that does not answer in time, what it had counted when it told last: its gauges show nothing that is. */
   async #collect(): Promise<Told[]> {
     const id = (this.#collections += 1);
     const asked = this.#slots.filter(({ isReady }) => isReady);
     const missing = new Set(asked);
     await new Promise<void>((resolve) => {
-      const late = setTimeout(resolve, COLLECT_MS);
+      const late = setTimeout(resolve, this.#patience.collectMs);
       this.#collecting.set(id, (slot, metrics) => {
         slot.metrics = metrics;
         missing.delete(slot);
@@ -265,6 +298,7 @@ export class Primary {
       for (const { child } of asked) if (child) tell(child, { say: "collect", id });
     });
     this.#collecting.delete(id);
+    for (const slot of missing) slot.metrics = slot.metrics?.filter(isCounted);
     const live = this.#slots.flatMap(({ metrics }) => (metrics ? [metrics] : []));
     return [...live, this.#past, this.#restarts()];
   }
@@ -287,56 +321,12 @@ export class Primary {
 
   /** As far as it was told: what a process counted since the last scrape is gone with it. */
   async #bury(last: Told): Promise<void> {
-    const counted = last.filter(({ type }) =>
-      ["counter", "histogram", "summary"].includes(String(type)),
-    );
+    const counted = last.filter(isCounted);
     if (counted.length === 0) return;
     const past = AggregatorRegistry.aggregate([this.#past, counted]);
     this.#past = await past.getMetricsAsJSON();
   }
 }
 
-const newSlot = (name: string, role: Role): Slot => ({
-  name,
-  role,
-  child: undefined,
-  isHere: false,
-  isReady: false,
-  startedAtMs: 0,
-  shortLives: 0,
-  restarts: 0,
-  metrics: undefined,
-  expecting: new Set(),
-});
-
-const nameOf = ({ role, name }: Slot): string =>
-  role === "lanes" ? "The process that has the lanes" : `Worker ${name}`;
-
-interface Connection {
-  close(): void;
-}
-
-/**
- * A connection on its way to a process that is killed stays open here for ever (`node:cluster` waits for its word), and
- * its caller waits for an answer: it is closed, and the caller hears at once that it has to ask again.
- */
-function closeWhatItNeverTook(child: ChildProcess): void {
-  const onTheWay = new Map<number, Connection>();
-  const send = child.send.bind(child) as (...args: unknown[]) => boolean;
-  child.send = (message: { act?: string; seq?: number }, handle?: unknown, ...rest: unknown[]) => {
-    if (message.act === "newconn" && message.seq !== undefined)
-      onTheWay.set(message.seq, handle as Connection);
-    return send(message, handle, ...rest);
-  };
-  child.on("internalMessage", ({ ack }: { ack?: number }) => {
-    if (ack !== undefined) onTheWay.delete(ack);
-  });
-  child.once("exit", () => {
-    for (const connection of onTheWay.values()) connection.close();
-  });
-}
-
-/** Whoever ends meanwhile needs to be told nothing. */
-function tell(child: Worker, message: ToChild): void {
-  if (child.isConnected()) child.send(message, () => undefined);
-}
+const isCounted = ({ type }: Told[number]): boolean =>
+  ["counter", "histogram", "summary"].includes(String(type));

@@ -12,7 +12,7 @@ export type Told = MetricObjectWithValues<MetricValue<string>>[];
 
 export type ToPrimary =
   /** `here`: it hears from now on. */
-  | { say: "here" | "migrated" | "ready" | "leave" }
+  | { say: "here" | "migrated" | "ready" | "leave" | "pong" }
   | { say: "failed"; reason: string }
   | { say: "work"; chainId: number }
   | { say: "expecting"; chainId: number; isExpected: boolean }
@@ -26,6 +26,7 @@ export type ToChild =
   | { say: "expecting"; chainId: number; isExpected: boolean; by: string }
   | { say: "collect"; id: number }
   | { say: "scraped"; id: number; text: string }
+  | { say: "ping" }
   | { say: "stop"; isAnnounced: boolean };
 
 /** Nobody hears when the other end is gone: then this process ends as well. */

@@ -1,5 +1,6 @@
 // Goal: one command with WORKERS=2 is one service on one port: whichever process is killed or stopped under load, every payment is made exactly once, every accepted request of a stop is answered, nothing is left running, and what cannot live ends with a sentence.
-import { type ChildProcess, spawn } from "node:child_process";
+import { ChildProcess, spawn } from "node:child_process";
+import cluster, { type Worker } from "node:cluster";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -8,7 +9,9 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 import { Agent, request } from "undici";
 import t from "tap";
 import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
+import type { Patience } from "../../server/infra/children.ts";
 import { freePort } from "../../server/local/free-port.ts";
+import { Primary } from "../../server/primary.ts";
 import { AMPLE_GAS, testApp, testEnvironment } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -43,18 +46,19 @@ interface Service {
   ended: Promise<unknown[]>;
 }
 
+const environment = (port: number) => ({
+  ...testEnvironment({ databaseUrl: ctx.database.url, chain: ctx.chain, port }),
+  MASTER_KEYS: masterKeys,
+  METRICS_TOKEN: TOKEN,
+  GAS_BUDGET_5042002: AMPLE_GAS,
+  WORKERS: "2",
+});
+
 async function serve(): Promise<Service> {
   const port = await freePort();
   const command = spawn(process.execPath, ["server/start.mjs", "--built"], {
     cwd: ROOT,
-    env: {
-      PATH: process.env["PATH"],
-      ...testEnvironment({ databaseUrl: ctx.database.url, chain: ctx.chain, port }),
-      MASTER_KEYS: masterKeys,
-      METRICS_TOKEN: TOKEN,
-      GAS_BUDGET_5042002: AMPLE_GAS,
-      WORKERS: "2",
-    },
+    env: { PATH: process.env["PATH"], ...environment(port) },
     stdio: ["ignore", "pipe", "pipe"],
   });
   t.teardown(() => command.kill("SIGKILL"));
@@ -161,6 +165,14 @@ t.test("two workers and one that has the lanes", async (t) => {
     t.equal(await seen("purser_build_info"), 1);
     t.equal(await seen("purser_lane_held"), 1, "told by the one that has the lanes");
     t.equal(await seen('purser_database_pool_size{pool="money"}'), 20);
+    const usedBefore = await seen("process_cpu_seconds_total");
+    await killOf(service, "purser lanes", "SIGSTOP");
+    const whileItHangs = await metrics();
+    await killOf(service, "purser lanes", "SIGCONT");
+    t.notMatch(whileItHangs, /^purser_lane_held/m, "nobody says how lanes are that say nothing");
+    const used = /^process_cpu_seconds_total (\S+)$/m.exec(whileItHangs)?.[1];
+    t.ok(Number(used) >= usedBefore, "what they counted stays");
+    t.equal(await seen("purser_lane_held"), 1, "they are here again");
   });
 
   await t.test("a stock MCP client, whichever worker its requests land on", async (t) => {
@@ -292,4 +304,131 @@ t.test("what dies again and again ends the whole with a sentence", async (t) => 
     [...known].every((pid) => titleOf(pid) === ""),
     "the others have ended, too",
   );
+});
+
+/** Children that say what the service's do, and end or hang as they are told. */
+const CHILD = `
+  const [mode] = process.argv.slice(2);
+  const hang = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60_000);
+  process.on("message", ({ say }) => {
+    if (say === "begin" && mode !== "never ready") {
+      process.send({ say: "migrated" });
+      process.send({ say: "ready" });
+      if (mode === "hangs") setTimeout(hang, 100);
+      if (mode.startsWith("ends after")) setTimeout(() => process.exit(7), Number(mode.slice(11)));
+    }
+    if (say === "ping") process.send({ say: "pong" });
+    if (say === "stop") setTimeout(() => process.exit(0), mode === "stops slowly" ? 7_000 : 0);
+  });
+  process.send({ say: "here" });
+`;
+
+function forked(exec: string, args: string[], env: object = {}): Worker {
+  cluster.setupPrimary({ exec, args, execArgv: [] });
+  const child = cluster.fork(env);
+  t.teardown(() => child.process.kill("SIGKILL"));
+  return child;
+}
+
+/** As when there are no file descriptors left: it never was, and has no channel. */
+function neverForked(): Worker {
+  const child = new ChildProcess();
+  const { Worker: Made } = cluster as unknown as { Worker: new (options: object) => Worker };
+  const worker = new Made({ process: child });
+  process.nextTick(() => child.emit("error", new Error("spawn EMFILE")));
+  return worker;
+}
+
+/** What starts the processes, with one worker: each fork in the mode that is next; then they are well. */
+function starter(exec: string, modes: string[], patience: Partial<Patience>) {
+  const said: string[] = [];
+  const left = [...modes];
+  let forks = 0;
+  const primary = new Primary({
+    workers: 1,
+    isAnnounced: false,
+    stopsWithinMs: 20_000,
+    log: (fields, text) => said.push(`${text} ${(fields as { reason?: string }).reason ?? ""}`),
+    onGivenUp: (reason) => said.push(`given up: ${reason}`),
+    fork() {
+      forks += 1;
+      const mode = left.shift() ?? "well";
+      if (mode === "cannot be forked") throw new Error("spawn ENOMEM");
+      return mode === "never was" ? neverForked() : forked(exec, [mode]);
+    },
+    patience: { firstPauseMs: 1, longestPauseMs: 20, ...patience },
+  });
+  return { primary, said, forks: () => forks };
+}
+
+t.test("what starts the others outlives whatever they do", async (t) => {
+  const exec = `${t.testdir({ "child.mjs": CHILD })}/child.mjs`;
+  const scenario = async (modes: string[], patience: Partial<Patience> = {}): Promise<string[]> => {
+    const { primary, said, forks } = starter(exec, modes, patience);
+    await primary.start();
+    await until(
+      () => forks() > modes.length || (said.at(-1) ?? "").startsWith("given up"),
+      START_MS / 2,
+    );
+    t.ok(await primary.stop(), `${modes.join(", ")}: those that are left end by themselves`);
+    return said;
+  };
+  const stopsSlowly = async (): Promise<void> => {
+    const { primary } = starter(exec, ["stops slowly"], {});
+    await primary.start();
+    t.ok(await primary.stop(), "the lanes have the time that is left");
+  };
+  const neverReady = async (): Promise<void> => {
+    const { primary } = starter(exec, ["well", "never ready"], { readyMs: 4_000, pingMs: 100 });
+    await t.rejects(primary.start(), { message: "it was not ready in time" });
+    await primary.stop();
+  };
+  const wordsAtOnce = async (): Promise<void> => {
+    const port = await freePort();
+    const worker = forked(`${ROOT}server/start.mjs`, ["--built"], environment(port));
+    const heard: string[] = [];
+    worker.on("message", ({ say }: { say: string }) => heard.push(say));
+    await once(worker, "message");
+    const words = [
+      { say: "lanes", areUp: true },
+      { say: "begin", role: "accepting", name: "1" },
+      { say: "ping" },
+    ];
+    for (const word of words) worker.send(word);
+    await until(() => heard.includes("ready"), START_MS / 2);
+    t.same(heard, ["here", "pong", "ready"], "a process of the service hears all of them");
+    worker.send({ say: "stop", isAnnounced: false });
+    t.same(await once(worker, "exit"), [0, null]);
+  };
+  const [hung, failed, lived, died] = await Promise.all([
+    scenario(["well", "hangs"], { pingMs: 200, mostUnanswered: 8 }),
+    // Five of a kind and two of the other are six of neither.
+    scenario(
+      [
+        ["well", "ends after 0", "cannot be forked", "never was", "cannot be forked"],
+        ["cannot be forked", "never was", "ends after 0"],
+      ].flat(),
+      { mostFailures: 6 },
+    ),
+    scenario(["well", "ends after 500", "ends after 500"], { livedMs: 200, mostDeaths: 2 }),
+    scenario(["well", "ends after 0", "never was", "ends after 0"], { mostDeaths: 2 }),
+    stopsSlowly(),
+    neverReady(),
+    wordsAtOnce(),
+  ]);
+  const again = "Worker 1 ended; it is started again";
+  const noFork = `${again} it could not be started: spawn ENOMEM`;
+  const noFiles = `${again} spawn EMFILE`;
+  t.same(hung, [
+    "Worker 1 answered nothing for 1.6 s; it is killed ",
+    `${again} it answered nothing for 1.6 s`,
+  ]);
+  t.same(
+    failed,
+    [`${again} code 7`, noFork, noFiles, noFork, noFork, noFiles, `${again} code 7`],
+    "each is told, and none ends the whole",
+  );
+  t.same(lived, [`${again} code 7`, `${again} code 7`], "a long life is no death of a row");
+  t.same(died.slice(0, 2), [`${again} code 7`, noFiles]);
+  t.match(died[2], /^given up: Worker 1 ended 2 times in a row/);
 });

@@ -12,7 +12,7 @@ import { actAsOperator, lastOperatorActs, lockOperators } from "./operators.ts";
 
 type Environment = Record<string, string | undefined>;
 /** Each replica has its own of these. */
-const OF_ONE_REPLICA = new Set(["HOST", "PORT", "OPERATOR"]);
+const OF_ONE_REPLICA = new Set(["HOST", "PORT", "OPERATOR", "WORKERS"]);
 const COST = { N: 2 ** 13, r: 8, p: 1 };
 const digestOf = promisify<string, Buffer, number, typeof COST, Buffer>(scrypt);
 
