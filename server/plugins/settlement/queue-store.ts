@@ -135,13 +135,14 @@ export async function unclaim(
   solo = false,
 ): Promise<void> {
   if (refs.length === 0) return;
+  // One time for all: by a clock that goes on between rows, the first would be claimed without the others.
   await sql.query(
     `UPDATE settlements s
         SET lane_address = NULL, lane_epoch = NULL,
             next_attempt_at = CASE WHEN $7 > 0
-              THEN clock_timestamp() + $7 * interval '1 millisecond' ELSE '-infinity' END,
+              THEN statement_timestamp() + $7 * interval '1 millisecond' ELSE '-infinity' END,
             turn = CASE WHEN $7 > 0
-              THEN greatest(s.turn, clock_timestamp() + $7 * interval '1 millisecond') ELSE s.turn END,
+              THEN greatest(s.turn, statement_timestamp() + $7 * interval '1 millisecond') ELSE s.turn END,
             solo = s.solo OR $8
        FROM unnest($4::text[], $5::text[], $6::text[]) AS item (from_address, asset, nonce)
       WHERE s.from_address = item.from_address AND s.chain_id = $1 AND s.asset = item.asset
