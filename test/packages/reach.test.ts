@@ -72,8 +72,6 @@ const spendAt = (baseUrl: string, options: { timeoutMs?: number } = {}) =>
 t.test("a wrong URL is told within two seconds, by name, and nothing is repeated", async (t) => {
   const nobody = createTcpServer();
   const closedPort = await listening(nobody);
-  nobody.close();
-  await once(nobody, "close");
   const elsewhere = await scripted(html(404));
   const page = await scripted(html(200));
   const otherApi = await scripted(json(404, { detail: "Not Found" }));
@@ -100,6 +98,9 @@ t.test("a wrong URL is told within two seconds, by name, and nothing is repeated
     const plainPort = Number(new URL(page.url).port);
     wrong.push([`https://127.0.0.1:${plainPort}`, "not_reached", /encrypted/]);
   } else t.comment("no openssl on this machine: TLS was not tried");
+  // Not before the others listen: one of them could be given its port.
+  nobody.close();
+  await once(nobody, "close");
   for (const [url, code, why] of wrong) {
     const from = performance.now();
     const error = await failure(spendAt(url));
