@@ -21,13 +21,20 @@ BEGIN
   INSERT INTO relayer_attempts
     (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei)
   VALUES (p_hash, p_chain_id, p_address, p_nonce, 1, p_raw, p_max_fee, p_priority_fee);
+  -- Each row is found by its key, and how it stands compared so that no index of the open ones is taken: a burst has
+  -- thousands of those, and the planner believes in few.
   WITH claimed AS (
     UPDATE settlements s
        SET status = 'submitted', tx_hash = p_hash, attempts = s.attempts + 1, updated_at = clock_timestamp()
       FROM unnest(p_actions, p_from, p_asset, p_nonces) WITH ORDINALITY
         AS item (action, from_address, asset, nonce, position)
-     WHERE s.from_address = item.from_address AND s.chain_id = p_chain_id AND s.asset = item.asset
-       AND s.nonce = item.nonce AND s.status = 'queued' AND s.lane_address = p_address AND s.lane_epoch = p_epoch
+      CROSS JOIN LATERAL (
+        SELECT s.ctid FROM settlements s
+         WHERE s.from_address = item.from_address AND s.chain_id = p_chain_id AND s.asset = item.asset
+           AND s.nonce = item.nonce
+         LIMIT 1) AS one
+     WHERE s.ctid = one.ctid AND s.chain_id = p_chain_id AND s.status IS NOT DISTINCT FROM 'queued'
+       AND s.lane_address IS NOT DISTINCT FROM p_address AND s.lane_epoch IS NOT DISTINCT FROM p_epoch
     RETURNING s.from_address, s.asset, s.nonce, s.attempts, s.gas_hold, s.gas_accounts, item.action, item.position),
   carried AS (
     INSERT INTO settlement_transactions

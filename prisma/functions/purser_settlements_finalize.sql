@@ -17,12 +17,26 @@ DECLARE
   spared_gas NUMERIC[] := '{}';
   corrected JSONB := '[]'::jsonb;
 BEGIN
-  -- One order of locks for all finalizers.
+  -- One order of locks for all finalizers. Each row is found by its key: with LIMIT the planner cannot begin at the open
+  -- ones, of which it believes that there are few.
   PERFORM 1 FROM settlements s
-    JOIN jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT)
-      ON s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
+   WHERE s.chain_id = p_chain_id AND s.ctid = ANY (ARRAY(
+     SELECT one.ctid FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT)
+      CROSS JOIN LATERAL (
+        SELECT s.ctid FROM settlements s
+         WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
+         LIMIT 1) AS one))
    ORDER BY s.agent_id, s.from_address, s.nonce FOR UPDATE OF s;
-  WITH changed AS (
+  WITH here AS MATERIALIZED (
+    SELECT one.ctid AS place, one.status AS stood, o.*
+      FROM jsonb_to_recordset(p_outcomes) AS o
+           ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN,
+            "byOther" BOOLEAN, amount NUMERIC, reason TEXT, message TEXT)
+      CROSS JOIN LATERAL (
+        SELECT s.ctid, s.status FROM settlements s
+         WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
+         LIMIT 1) AS one),
+  changed AS (
     UPDATE settlements s
        SET status = o.status, tx_hash = coalesce(o.proof->>'tx', s.tx_hash),
            block_number = CASE WHEN o.proof->>'kind' = 'receipt' THEN (o.proof->>'block')::bigint END,
@@ -32,11 +46,8 @@ BEGIN
            settled_at = CASE WHEN o.status = 'settled' THEN clock_timestamp() END,
            value = coalesce(o.amount, s.value),
            updated_at = clock_timestamp()
-      FROM jsonb_to_recordset(p_outcomes) AS o
-           ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN,
-            "byOther" BOOLEAN, amount NUMERIC, reason TEXT, message TEXT)
-     WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset
-       AND s.nonce = o.nonce AND s.status IN ('queued', 'submitted')
+      FROM here AS o
+     WHERE s.ctid = o.place AND s.chain_id = p_chain_id AND o.stood IN ('queued', 'submitted')
        AND o.status IN ('settled', 'failed', 'expired')
     RETURNING s AS whole, s.id, s.agent_id, s.from_address, s.nonce, s.status, s.tx_hash, s.block_number, s.settled_at,
       s.by_other, s.error_reason, s.error_message, s.value, s.attempts, s.gas_hold),

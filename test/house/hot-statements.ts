@@ -174,6 +174,55 @@ export async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): 
   await settleInEveryWay(t, pool, agent, [first, second]);
 }
 
+type Carried = lanes.CarriedItem;
+
+const carried = (row: settlements.SettlementRecord): Carried => ({
+  action: "transfer",
+  from: row.from_address,
+  asset: row.asset,
+  nonce: row.nonce,
+  to: row.to_address,
+  value: row.value,
+});
+
+const attemptOf = (itsHash: `0x${string}`): lanes.StoredAttempt => ({
+  hash: itsHash,
+  attempt: 1,
+  purpose: "work",
+  answer: undefined,
+  raw: "0x00",
+  maxFeeWei: 1n,
+  priorityFeeWei: 1n,
+});
+
+const transactionOf = (nonce: bigint, attempt: lanes.StoredAttempt, items: Carried[]) => ({
+  nonce,
+  to: ASSET,
+  calldata: "0x00" as const,
+  gasLimit: 100n,
+  attempt,
+  items,
+  sentBlock: 1n,
+});
+
+const minedAs = (nonce: bigint, itsHash: `0x${string}`) => ({
+  nonce,
+  status: "mined" as const,
+  hash: itsHash,
+  blockNumber: 1n,
+  blockHash: hash(),
+  gasUsed: 1n,
+});
+
+const provenIn = ({ from, asset, nonce }: Carried, tx: string): settlements.ProvenOutcome => ({
+  from,
+  asset,
+  nonce,
+  isFinal: true,
+  status: "settled",
+  proof: { kind: "receipt", tx, block: "1", blockHash: hash() },
+});
+
 async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [string, string]) {
   const [first, second] = ids;
   const { agentId } = agent;
@@ -198,60 +247,52 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   t.same(await lanes.acquireLease(pool, lane, "me", 60_000), { epoch: 1n, nextNonce: 0n });
   const claimed = await queue.claim(pool, lease, { company: 20, ownSolo: 4, strangersSolo: 4 });
   t.equal(claimed.length, 20);
-  const items = claimed.map((row) => ({
-    action: "transfer" as const,
-    from: row.from_address,
-    asset: row.asset,
-    nonce: row.nonce,
-    to: row.to_address,
-    value: row.value,
-  }));
+  const items = claimed.map(carried);
   await queue.unclaim(pool, lease, items.splice(10), 0);
   await queue.voidLapsedClaims(pool, CHAIN_ID);
   await lanes.orphanedLanes(pool, CHAIN_ID);
-  const attempt = {
-    hash: hash(),
-    attempt: 1,
-    purpose: "work",
-    answer: undefined,
-    raw: "0x00",
-    maxFeeWei: 1n,
-    priorityFeeWei: 1n,
-  } as const;
-  await lanes.persistTransaction(pool, lease, {
-    nonce: 0n,
-    to: ASSET,
-    calldata: "0x00",
-    gasLimit: 100n,
-    attempt,
-    items,
-    sentBlock: 1n,
-  });
+  const attempt = attemptOf(hash());
+  await lanes.persistTransaction(pool, lease, transactionOf(0n, attempt, items));
   t.equal((await pendingTransactions(pool, lane))[0]?.items.length, 10);
-  const outcomes = items.map(({ from, asset, nonce }, index) => ({
-    from,
-    asset,
-    nonce,
-    isFinal: true,
-    proof: { kind: "receipt" as const, tx: attempt.hash, block: "1", blockHash: hash() },
-    ...(index === 0
-      ? { status: "failed" as const, reason: "test", message: "test" }
-      : { status: "settled" as const }),
+  const outcomes = items.map((item, index) => ({
+    ...provenIn(item, attempt.hash),
+    ...(index === 0 && { status: "failed" as const, reason: "test", message: "test" }),
   }));
-  await lanes.finalizeTransaction(
-    pool,
-    lane,
-    {
-      nonce: 0n,
-      status: "mined",
-      hash: attempt.hash,
-      blockNumber: 1n,
-      blockHash: hash(),
-      gasUsed: 1n,
-    },
-    outcomes.slice(0, 8),
-  );
+  await lanes.finalizeTransaction(pool, lane, minedAs(0n, attempt.hash), outcomes.slice(0, 8));
   t.equal((await settlements.finalizeSettlements(pool, CHAIN_ID, outcomes)).finished, 2);
+}
+
+const BURST = 1_500;
+const BATCH = 100;
+
+/** Many open at once, as in a burst that found the table at rest: what one batch does with its own. */
+export async function settleOfABurst(t: Test, pool: Pool): Promise<void> {
+  const strangers = Array.from({ length: BURST }, () =>
+    settlementRequest(
+      { agentId: "", ownerId: "", walletAddress: randomAddress() },
+      "facilitated",
+      {},
+    ),
+  );
+  for (let at = 0; at < BURST; at += 500)
+    await acceptSettlements(pool, strangers.slice(at, at + 500));
+  const lane = { chainId: CHAIN_ID, address: randomAddress() };
+  const lease = { ...lane, owner: "me", epoch: 1n };
+  await lanes.acquireLease(pool, lane, "me", 60_000);
+  const claimed = await queue.claim(pool, lease, { company: BURST, ownSolo: 0, strangersSolo: 0 });
+  for (let nonce = 0n; nonce < 8n; nonce += 1n) {
+    const items = claimed.splice(0, BATCH).map(carried);
+    t.equal(items.length, BATCH);
+    const attempt = attemptOf(hash());
+    await lanes.persistTransaction(pool, lease, transactionOf(nonce, attempt, items));
+    const told = await lanes.finalizeTransaction(
+      pool,
+      lane,
+      minedAs(nonce, attempt.hash),
+      items.map((item) => provenIn(item, attempt.hash)),
+    );
+    t.equal(told.finished, BATCH);
+  }
 }
 
 /** An app over such a past, with one agent whose payments are run. */

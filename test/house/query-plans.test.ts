@@ -3,8 +3,8 @@ import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import t from "tap";
 import { forgetOldRows } from "../../server/infra/retention.ts";
-import { createPool } from "../../server/infra/db/pool.ts";
-import { PAYMENTS_EACH, seededApp, spendInEveryWay } from "./hot-statements.ts";
+import { createPool, PATIENCE } from "../../server/infra/db/pool.ts";
+import { PAYMENTS_EACH, seededApp, settleOfABurst, spendInEveryWay } from "./hot-statements.ts";
 import { recordScans, type Scan } from "./plans.ts";
 
 const BIG_TABLES = new Set(["payments", "settlements", "events"]);
@@ -49,6 +49,23 @@ t.test("hot statements, planned for their values and for any values", async (t) 
       t.equal(bad(scans).length, 1, "a scan from end to end is seen");
     });
   }
+
+  await t.test("a batch of a burst touches its own rows, however many are open", async (t) => {
+    const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.engine });
+    t.teardown(() => pool.end());
+    const scans = recordScans(pool);
+    await settleOfABurst(t, pool);
+    const ofBatches = scans.filter(
+      ({ table, statement }) =>
+        table === "settlements" && /WITH claimed AS|WITH here AS|FOR UPDATE OF s/.test(statement),
+    );
+    t.ok(ofBatches.length >= 3 * 8, "each batch was looked into");
+    // Each of a hundred, found once, and once more where it is written.
+    t.same(
+      ofBatches.filter(({ rows }) => rows > 200),
+      [],
+    );
+  });
 
   await t.test("what owners and agents read", async (t) => {
     const scans = recordScans(app.pool, app.prismaPool);

@@ -19,6 +19,8 @@ export interface Patience {
   statementMs: number;
   lockMs: number;
   idleInTransactionMs: number;
+  /** Its statements look for rows and never for tables. */
+  isByKey?: true;
 }
 
 /**
@@ -27,7 +29,7 @@ export interface Patience {
  */
 export const PATIENCE = {
   requests: { statementMs: 5_000, lockMs: 2_000, idleInTransactionMs: 8_000 },
-  engine: { statementMs: 8_000, lockMs: 2_500, idleInTransactionMs: 5_000 },
+  engine: { statementMs: 8_000, lockMs: 2_500, idleInTransactionMs: 5_000, isByKey: true },
   jobs: { statementMs: 60_000, lockMs: 30_000, idleInTransactionMs: 60_000 },
   none: { statementMs: 0, lockMs: 0, idleInTransactionMs: 0 },
 } as const satisfies Record<string, Patience>;
@@ -53,6 +55,8 @@ export function connectionSettings(
     `-c statement_timeout=${patience.statementMs}`,
     `-c lock_timeout=${patience.lockMs}`,
     `-c idle_in_transaction_session_timeout=${patience.idleInTransactionMs}`,
+    // What is prepared while a table is small would read all of it when it is large, until somebody analyzes it.
+    ...(patience.isByKey ? ["-c enable_seqscan=off"] : []),
     first.searchParams.get("options") ?? "",
     isReadOnly ? "-c default_transaction_read_only=on" : "",
   ];
@@ -255,6 +259,10 @@ const PATIENCE_STATES = new Set([QUERY_CANCELED, LOCK_TIMEOUT, IDLE_IN_TRANSACTI
  */
 export const wasRolledBack = (error: unknown): boolean =>
   error instanceof DatabaseError && error.code !== undefined && !isConnectionState(error.code);
+
+/** Somebody else has what may be there once. */
+export const isTaken = (error: unknown, constraint: string): boolean =>
+  error instanceof DatabaseError && error.constraint === constraint;
 
 export const sqlState = (error: unknown): string | undefined =>
   error instanceof Error && "code" in error && typeof error.code === "string"

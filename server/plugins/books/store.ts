@@ -71,18 +71,22 @@ export async function readRows(
 ): Promise<Map<string, BookRow>> {
   if (authorizations.length === 0) return new Map();
   // SQL: a join with the list of keys; Prisma would write them out as hundreds of ORs.
-  const { rows } = await sql.query<BookRow>(
-    `SELECT s.id, s.kind, s.agent_id AS "agentId", s.from_address AS "from", s.to_address AS "to", s.asset, s.value,
+  const { rows } = await sql.query<BookRow>({
+    // LIMIT: by its key, whatever the planner believes of the table.
+    name: "book-rows",
+    text: `SELECT s.id, s.kind, s.agent_id AS "agentId", s.from_address AS "from", s.to_address AS "to", s.asset, s.value,
             s.nonce, s.terms, s.status, s.tx_hash AS "txHash", s.block_number AS "blockNumber", s.block_hash AS "blockHash"
        FROM unnest($3::text[], $4::text[]) AS k (from_address, nonce)
-       JOIN settlements s ON s.from_address = k.from_address AND s.chain_id = $1 AND s.asset = $2 AND s.nonce = k.nonce`,
-    [
+      CROSS JOIN LATERAL (
+        SELECT * FROM settlements s
+         WHERE s.from_address = k.from_address AND s.chain_id = $1 AND s.asset = $2 AND s.nonce = k.nonce LIMIT 1) AS s`,
+    values: [
       chainId,
       asset,
       authorizations.map(({ from }) => from),
       authorizations.map(({ nonce }) => nonce),
     ],
-  );
+  });
   return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
