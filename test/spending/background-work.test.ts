@@ -4,7 +4,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
-import { statusesOf } from "./ledger.helper.ts";
+import { reserveUnsigned, statusesOf } from "./ledger.helper.ts";
 import { deleteExpiredSignIns } from "../../server/plugins/owners/store.ts";
 import { readAllTime } from "../../server/plugins/facilitator/store.ts";
 import { forgetOldRows } from "../../server/infra/retention.ts";
@@ -16,20 +16,7 @@ const payee = privateKeyToAccount(generatePrivateKey()).address;
 const agent = await createAgent(ctx, owner, { dailyLimit: "1", allowlist: [payee] });
 
 const reserve = async () => {
-  const result = await app.guardrails.reserve({
-    agentId: agent.id,
-    apiKeyId: agent.keyId,
-    walletAddress: agent.walletAddress,
-    kind: "spend",
-    chainId: chain.chainId,
-    asset: chain.usdc,
-    to: payee,
-    amountAtomic: 1n,
-    nonce: `0x${Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString("hex")}`,
-    validForSeconds: 120,
-    requestId: null,
-    balance: { atomic: 1_000n, blockNumber: 0n },
-  });
+  const result = await reserveUnsigned(ctx, agent, { to: payee, amountAtomic: 1n });
   if (result.kind !== "reserved") throw new Error(result.kind);
   return result.paymentId;
 };

@@ -4,7 +4,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
-import { statusesOf, usdcOf } from "./ledger.helper.ts";
+import { reserveUnsigned, statusesOf, usdcOf } from "./ledger.helper.ts";
 
 const usdc = 1_000_000n;
 const freshPayee = () => privateKeyToAccount(generatePrivateKey()).address;
@@ -103,21 +103,7 @@ t.test("while outcomes come in time", async (t) => {
 
   await t.test("a process that died before it signed leaves the key usable", async (t) => {
     // What such a process leaves behind, a while ago.
-    const ghost = await app.guardrails.reserve({
-      agentId: agent.id,
-      apiKeyId: agent.keyId,
-      walletAddress: agent.walletAddress,
-      kind: "spend",
-      chainId: chain.chainId,
-      asset: chain.usdc,
-      to: payee,
-      amountAtomic: usdc,
-      nonce: `0x${"ab".repeat(32)}`,
-      validForSeconds: 120,
-      requestId: null,
-      balance: { atomic: 100n * usdc, blockNumber: 0n },
-      idempotency: await refOf("key-4"),
-    });
+    const ghost = await reserve("key-4");
     if (ghost.kind !== "reserved") throw new Error(ghost.kind);
     t.equal((await spend("key-4", one)).statusCode, 409, "at first it may still be running");
     await database.pool.query(
@@ -132,6 +118,37 @@ t.test("while outcomes come in time", async (t) => {
     ]);
     t.same(rows, [{ status: "voided" }]);
   });
+
+  await t.test("a key that is taken between the look for it and the payment", async (t) => {
+    const { subjectId, route, key, bodyHash } = await refOf("key-5");
+    // As a call that asks its target first takes it: without the agent's row.
+    const other = await database.pool.connect();
+    t.teardown(() => other.release());
+    await other.query("BEGIN");
+    await other.query(
+      "INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)",
+      [subjectId, route, key, Buffer.from(bodyHash)],
+    );
+    const late = reserve(key);
+    await until(async () => {
+      const { rows } = await database.pool.query(
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%purser_reserve%'",
+      );
+      return rows.length > 0;
+    });
+    await other.query("COMMIT");
+    t.match(await late, { kind: "in_progress", paymentId: null }, "it is the other's");
+    const { rows } = await database.pool.query(
+      "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND status = 'reserved'",
+      [agent.id],
+    );
+    t.same(rows, [{ count: 0 }], "and nothing is reserved for it");
+  });
+
+  async function reserve(key: string) {
+    const idempotency = await refOf(key);
+    return reserveUnsigned(ctx, agent, { to: payee, amountAtomic: usdc, idempotency });
+  }
 
   async function refOf(key: string) {
     const { hashBody } = await import("../../server/plugins/guardrails/types.ts");

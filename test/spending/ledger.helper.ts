@@ -1,7 +1,10 @@
 // The invariants every spending test ends with: no overspend, one settlement per payment, ledger equals chain.
+import { randomBytes } from "node:crypto";
 import type { Test } from "tap";
 import { parseAbi, type Address } from "viem";
+import type { IdempotencyRef, ReserveResult } from "../../server/plugins/guardrails/types.ts";
 import type { TestApp } from "../helpers/app.ts";
+import type { NewTestAgent } from "../helpers/owner.ts";
 import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
 
 const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
@@ -54,3 +57,23 @@ export async function checkLedger(
   t.equal(doubled.rowCount, 0, "one settlement per settled payment");
   await expectGasIsAccounted(t, ctx.database.pool);
 }
+
+/** What a process leaves behind that dies before it signs. */
+export const reserveUnsigned = (
+  { app, chain }: Pick<TestApp, "app" | "chain">,
+  agent: NewTestAgent,
+  more: { to: Address; amountAtomic: bigint; idempotency?: IdempotencyRef },
+): Promise<ReserveResult> =>
+  app.guardrails.reserve({
+    agentId: agent.id,
+    apiKeyId: agent.keyId,
+    walletAddress: agent.walletAddress,
+    kind: "spend",
+    chainId: chain.chainId,
+    asset: chain.usdc,
+    nonce: `0x${randomBytes(32).toString("hex")}`,
+    validForSeconds: 120,
+    requestId: null,
+    balance: { atomic: 10n ** 9n, blockNumber: 0n },
+    ...more,
+  });

@@ -3,7 +3,7 @@ import type { Address } from "viem";
 import { toJsonb } from "../../core/foreign-text.ts";
 import { payeeKey } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
-import { RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
+import { isTaken, RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import { remainingOf } from "./explain.ts";
 import { readFacts, RULES } from "./rules/index.ts";
 import type {
@@ -74,13 +74,25 @@ export async function reserve(
   sql: Sql,
   request: ReserveRequest & { paymentId: string; dryRun: boolean },
 ): Promise<ReservationRow> {
-  const { rows } = await sql.query<RawRow>({ ...RESERVE, values: [toJsonb(asked(request))] });
-  const row = rows[0];
+  const row = await decide(sql, toJsonb(asked(request)));
   if (!row) throw new Error("purser_reserve returned nothing");
   const snapshot = row.snapshot === null ? null : readSnapshot(row.snapshot);
   const refused = RULES.find(({ codes, rolling }) => rolling && includes(codes, row.code));
   const times = refused ? await readReleaseTimes(sql, request, row, refused.name) : NO_TIMES;
   return { ...row, ...times, snapshot };
+}
+
+/**
+ * A call that asks its target before it pays takes its key without the agent's row, and perhaps after we had looked for
+ * it: then nothing was written here, and the next look finds whose it is.
+ */
+async function decide(sql: Sql, request: string, looks = 5): Promise<RawRow | undefined> {
+  try {
+    return (await sql.query<RawRow>({ ...RESERVE, values: [request] })).rows[0];
+  } catch (error) {
+    if (looks === 1 || !isTaken(error, "idempotency_keys_pkey")) throw error;
+    return decide(sql, request, looks - 1);
+  }
 }
 
 const includes = (codes: readonly string[], code: string | null): boolean =>
