@@ -47,7 +47,7 @@ function agreeingChain(contracts: readonly string[], asked: Hex[]): Pick<ChainRp
 
 async function rehearsedAndSent(body: unknown, contracts: readonly string[]) {
   const asked: Hex[] = [];
-  const reads = new ChainPaymentReads(agreeingChain(contracts, asked), 300_000n);
+  const reads = new ChainPaymentReads(agreeingChain(contracts, asked), 300_000n, () => undefined);
   const checker = new PaymentChecker({
     relayers: [],
     networks: [ARC],

@@ -40,7 +40,7 @@ const DUE_FOR_MS = 150;
 const BEHIND_POLLS = 8;
 const AT_ONCE_MS = 3;
 /** Where somebody is to say that a block is there, it is asked for only this long after it was due. */
-const GRACE_MS = 60;
+const GRACE_MS = 120;
 /** What could not be answered together with a block is not asked together with the next ones. */
 const RIDE_AGAIN_MS = 10_000;
 const WORDS = 32;
@@ -76,6 +76,10 @@ export class HeadWatcher {
   #lastAnswerMs = Number.NEGATIVE_INFINITY;
   /** When the head was last asked for. */
   #askedMs = Number.NEGATIVE_INFINITY;
+  /** Of this moment is what is known of the head: it was asked for then, and answered. */
+  #knownMs = Number.NEGATIVE_INFINITY;
+  /** Since when somebody wants new blocks: those before are of no interest. */
+  #wantedMs = Number.NEGATIVE_INFINITY;
   #learned = 0;
   #rideFromMs = Number.NEGATIVE_INFINITY;
   #lastFailed = false;
@@ -128,11 +132,24 @@ export class HeadWatcher {
     return () => void this.#riders.delete(rider);
   }
 
-  /** Polls fast until the returned function is called. */
+  /** The newest block there may be by now: of those that came since the head was asked for, only the rhythm tells. */
+  get reckonedNumber(): bigint {
+    const since = this.#rhythm.countBetween(this.#knownMs, performance.now());
+    return (this.#head?.number ?? 0n) + since;
+  }
+
+  /** Looks for each block that comes from now on, until the returned function is called. */
   want(): () => void {
     this.#interest += 1;
-    if (this.#interest === 1) this.#schedule(this.#isNewest() ? this.#delay() : 0);
-    return once(() => (this.#interest -= 1));
+    if (this.#interest === 1) {
+      this.#wantedMs = performance.now();
+      const isTimely = !this.#lastFailed && this.nextDueMs(this.#wantedMs) !== undefined;
+      this.#schedule(isTimely ? this.#delay() : 0);
+    }
+    return once(() => {
+      this.#interest -= 1;
+      if (this.#interest === 0 && !this.#polling) this.#schedule(this.#delay());
+    });
   }
 
   /** An endpoint has been asked to answer as soon as there is a block: until it has, or the answer is called, that is awaited. */
@@ -192,6 +209,7 @@ export class HeadWatcher {
     try {
       const block = await this.#ask(rides);
       this.#lastAnswerMs = performance.now();
+      this.#knownMs = this.#askedMs;
       this.#lastFailed = false;
       if (this.#head?.hash === block.hash) {
         // The chain stands still, or this endpoint does: another may know more.
@@ -272,7 +290,8 @@ export class HeadWatcher {
 
   #delay(): number {
     if (this.#lastFailed) return 500;
-    if (this.#interest === 0) return IDLE_POLL_MS;
+    if (this.#interest === 0)
+      return Math.max(this.#askedMs + IDLE_POLL_MS - performance.now(), AT_ONCE_MS);
     // The first look may have been under way before the block was there.
     if (this.#announced && (this.#announced.asked += 1) < BEHIND_POLLS)
       return this.#announced.asked === 1 ? AT_ONCE_MS : DUE_POLL_MS;
@@ -289,8 +308,9 @@ export class HeadWatcher {
 
   /** Undefined where the next block may come at any time. */
   #untilDue(isTold: boolean): number | undefined {
-    const dueMs = this.#head && this.#rhythm.dueOf(this.#head.number + 1n);
-    if (dueMs === undefined || (this.#rhythm.isLost && !isTold)) return undefined;
+    const nextMs = this.#head && this.#rhythm.dueOf(this.#head.number + 1n);
+    if (nextMs === undefined || (this.#rhythm.isLost && !isTold)) return undefined;
+    const dueMs = Math.max(nextMs, this.#rhythm.nextDue(this.#wantedMs) ?? nextMs);
     const untilMs = isTold ? dueMs + GRACE_MS : this.#rhythm.askAt(dueMs);
     const now = performance.now();
     if (now < untilMs) return Math.max(untilMs - now, 1);

@@ -2,11 +2,8 @@
 import type { Address } from "viem";
 import { classifyChainError } from "./errors.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
-import type { Caller, ChainRpc } from "./rpc.ts";
-import { addressWord, selectorDigits } from "../../core/abi.ts";
-import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
-import { schemeOf } from "../../schemes/index.ts";
-import { readAuthorizationStates, readBalances, readMany } from "./contracts.ts";
+import type { ChainRpc } from "./rpc.ts";
+import { readAuthorizationStates, readBalances } from "./contracts.ts";
 import { HeadWatcher, type Head } from "./heads.ts";
 import fp from "fastify-plugin";
 import { ApiError } from "../../errors.ts";
@@ -66,32 +63,6 @@ class CoalescedReads {
     const { head } = this.heads;
     return head && performance.now() - head.seenAtMs < 1_000 ? head : this.heads.refresh();
   }
-}
-
-const GET_ETH_BALANCE = selectorDigits("getEthBalance(address)");
-
-/**
- * Whether the token still answers what an EIP-3009 token must (a proxy without code says nothing, to everything), and
- * the coins of these accounts, in one question. An account whose coins are not told has no entry.
- */
-export async function readStanding(
-  rpc: Caller,
-  asset: string,
-  accounts: readonly string[],
-): Promise<{ tokenAnswers: boolean; balancesWei: (bigint | undefined)[] }> {
-  const nobody = { asset, from: `0x${"0".repeat(40)}`, nonce: `0x${"0".repeat(64)}` };
-  const scheme = schemeOf(nobody);
-  const coins = accounts.map((account) => ({
-    target: MULTICALL3_ADDRESS,
-    data: `0x${GET_ETH_BALANCE}${addressWord(account)}` as const,
-  }));
-  const [state, ...told] = await readMany(rpc, [scheme.stateCall(nobody), ...coins], "latest");
-  return {
-    tokenAnswers: state !== undefined && scheme.isEnded(nobody, state) !== undefined,
-    balancesWei: told.map(({ success, data }) =>
-      success && data.length === 66 ? BigInt(data) : undefined,
-    ),
-  };
 }
 
 declare module "fastify" {

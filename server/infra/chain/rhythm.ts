@@ -75,6 +75,15 @@ export class Rhythm {
     return blocks > HOLDS_FOR_BLOCKS ? undefined : phaseMs + blocks * intervalMs;
   }
 
+  /** How many blocks came between these moments; none is known of where they come at any time. */
+  countBetween(fromMs: number, toMs: number): bigint {
+    const measured = this.#measure();
+    if (!measured || !Number.isFinite(fromMs)) return 0n;
+    const { phaseMs, intervalMs } = measured;
+    const until = (ms: number): number => Math.floor((ms - phaseMs) / intervalMs);
+    return BigInt(until(toMs) - until(fromMs));
+  }
+
   /** When to ask for a block that is due then, so that it is not missed. */
   askAt(dueMs: number): number {
     return dueMs - this.#leadMs;

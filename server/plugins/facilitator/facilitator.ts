@@ -1,5 +1,4 @@
 /** The facilitator as everyone in the house sees it: supported, verify, settle. */
-import { setTimeout as delay } from "node:timers/promises";
 import type { FacilitatorClient } from "@x402/core/server";
 import { getAddress, type Address } from "viem";
 import { ApiError } from "../../errors.ts";
@@ -140,12 +139,15 @@ export class Facilitator {
     const told = listeners.map((listen) =>
       listen(body, payer).catch((error: unknown) => onFault(error, "an extension")),
     );
-    const waiting = new AbortController();
+    // Given up by clearing it: an abort makes two errors for nobody, for each payment.
+    let late: NodeJS.Timeout | undefined;
     const answers = await Promise.race([
       Promise.all(told),
-      delay(EXTENSIONS_WAIT_MS, [], { signal: waiting.signal, ref: false }),
+      new Promise<[]>((resolve) => {
+        late = setTimeout(resolve, EXTENSIONS_WAIT_MS, []).unref();
+      }),
     ]);
-    waiting.abort();
+    clearTimeout(late);
     const responses: ExtensionResponses = Object.assign({}, ...answers);
     const isTold = Object.keys(responses).length > 0;
     return {

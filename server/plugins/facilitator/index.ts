@@ -63,7 +63,9 @@ export default fp(
             [
               chain.network.chainId,
               {
-                payments: new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem),
+                payments: new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem, () =>
+                  app.settlement.companion(chain.network.chainId),
+                ),
                 groundwork: new GroundworkReads(chain.rpc, chain.network, app.config.gasCapPerItem),
               },
             ] as const,

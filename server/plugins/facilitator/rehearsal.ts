@@ -13,6 +13,7 @@ import {
   isValidSignature,
 } from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
+import type { Companion } from "../settlement/types.ts";
 import type { Rehearsed } from "./check.ts";
 import { paymentSchemeOf, schemeOf } from "../../schemes/index.ts";
 import type { Diagnosis } from "../../schemes/scheme.ts";
@@ -36,11 +37,18 @@ export class ChainPaymentReads {
   readonly #gasCapPerItem: bigint;
   readonly #rehearsals: Coalescer<Rehearsal, boolean>;
   readonly #diagnoses: Coalescer<SignedAuthorization, Diagnosis>;
+  readonly #companion: () => Companion | undefined;
   readonly #wallets = new Set<Address>();
 
-  constructor(rpc: Pick<ChainRpc, "call">, gasCapPerItem: bigint) {
+  /** `companion`: what else is to be asked with a rehearsal. */
+  constructor(
+    rpc: Pick<ChainRpc, "call">,
+    gasCapPerItem: bigint,
+    companion: () => Companion | undefined,
+  ) {
     this.#rpc = rpc;
     this.#gasCapPerItem = gasCapPerItem;
+    this.#companion = companion;
     this.#rehearsals = new Coalescer((items) => this.#rehearseTogether(items), COALESCED);
     this.#diagnoses = new Coalescer((items) => this.#diagnoseTogether(items), COALESCED);
   }
@@ -99,8 +107,11 @@ export class ChainPaymentReads {
     const receivers = new Set(authorizations.map(({ to }) => to));
     const shown = authorizations.filter(({ from, to }) => from !== to && receivers.has(from));
     const balances = shown.map(({ asset, from }) => ({ target: asset, data: balanceOf(from) }));
-    const results = await this.#callOrGiveUp([...balances, ...transfers]);
+    const along = this.#companion();
+    const asked = along?.calls ?? [];
+    const results = await this.#callOrGiveUp([...asked, ...balances, ...transfers]);
     if (!results) return authorizations.map(() => false);
+    along?.hear(results.splice(0, asked.length));
     const balanceOfPayer = new Map(
       shown.map(({ from }, index) => [from, uintOf(results[index]) ?? 0n]),
     );

@@ -4,10 +4,10 @@ import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
-import { readStanding } from "../../infra/chain/reads.ts";
 import type { LanesElsewhere } from "../../infra/siblings.ts";
 import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
+import { Standing } from "./standing.ts";
 import type { Backlog } from "./queue-store.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
@@ -22,8 +22,8 @@ export interface ChainEngineDeps {
   lanesElsewhere?: LanesElsewhere | undefined;
 }
 
-const TIP_FRESH_MS = 10_000;
-const STANDING_FRESH_MS = 2_000;
+/** What it has become since is caught up with where a transaction is priced again. */
+const TIP_FRESH_MS = 30_000;
 const QUEUE_FRESH_MS = 250;
 /** Work that waits longer than this, or than so many blocks, says that nothing moves: no more is taken. */
 const STANDSTILL_MS = 30_000;
@@ -49,9 +49,9 @@ export class ChainEngine {
   readonly lanes: Lane[];
   readonly externalRelays: ExternalRelays;
   readonly expected: ExpectedPayments;
+  readonly standing: Standing;
   readonly #deps: ChainEngineDeps;
   readonly #backlog: () => Promise<Backlog>;
-  readonly #tokenAnswers: () => Promise<boolean>;
   readonly #tip: () => Promise<bigint>;
   readonly #orphans = new Map<string, Lane>();
   readonly #timers = new Set<NodeJS.Timeout>();
@@ -67,16 +67,7 @@ export class ChainEngine {
     const { pool, network, queue, rpc } = deps.ctx;
     const { chainId, usdc } = network;
     this.#backlog = memoFor(QUEUE_FRESH_MS, () => queue.readBacklog(pool, chainId));
-    // One question: whether the token works, and what the relayers have.
-    this.#tokenAnswers = memoFor(STANDING_FRESH_MS, async () => {
-      const addresses = this.lanes.map(({ address }) => address);
-      const standing = await readStanding(rpc, usdc.address, addresses);
-      for (const [index, lane] of this.lanes.entries()) {
-        const wei = standing.balancesWei[index];
-        if (wei !== undefined) lane.noteBalance(wei);
-      }
-      return standing.tokenAnswers;
-    });
+    this.standing = new Standing({ rpc, asset: usdc.address, lanes: this.lanes });
     this.#tip = memoFor(TIP_FRESH_MS, () => this.#readTip());
     this.externalRelays = new ExternalRelays(deps.ctx, (address) => this.#adopt(address));
   }
@@ -177,7 +168,7 @@ export class ChainEngine {
   }
 
   async #assertTokenAnswers(): Promise<void> {
-    if (await this.#tokenAnswers()) return;
+    if (await this.standing.tokenAnswers()) return;
     throw new ApiError("chain_unavailable", {
       detail: `The USDC of ${this.ctx.network.name} does not answer as a token; nothing was signed.`,
     });

@@ -42,6 +42,7 @@ import {
 import {
   type Availability,
   type CancelOutcome,
+  type Companion,
   REASON_CANCELED,
   type Settlement,
   type SettlementOutcome,
@@ -77,6 +78,10 @@ export class SettlementEngine implements Settlement {
         detail: `Network eip155:${chainId} is not configured.`,
       });
     await chain.assertAvailable(options);
+  }
+
+  companion(chainId: number): Companion | undefined {
+    return this.#deps.chains.get(chainId)?.standing.companion();
   }
 
   expect(chainId: number): () => void {

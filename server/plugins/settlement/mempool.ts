@@ -265,7 +265,7 @@ export class Mempool {
     slot.attempts.push(attempt);
     slot.underpriced = false;
     slot.refusals = undefined;
-    slot.sentAtBlock = ctx.heads.head?.number ?? slot.sentAtBlock;
+    slot.sentAtBlock = ctx.heads.reckonedNumber;
     return attempt;
   }
 

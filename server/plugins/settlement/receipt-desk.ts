@@ -139,7 +139,10 @@ export class ReceiptDesk {
       const receipt = shown && isOfHead(shown, head) ? shown : early;
       if (receipt) found.set(slot, receipt);
       else {
-        isOverdue ||= this.#isOverdue(slot);
+        const isLate = this.#isOverdue(slot);
+        isOverdue ||= isLate;
+        // Sent after this block was made: it cannot be in it, and its endpoint has nothing to tell yet.
+        if (slot.waiting && !isLate && head.number <= slot.sentAtBlock) continue;
         if (slot.waiting && now - head.seenAtMs < GRACE_MS) this.#lookAfterGrace();
         else if (!hashes.every((hash) => known?.has(hash)))
           asked.push(...hashes.map((hash) => ({ slot, hash })));

@@ -8,7 +8,7 @@ import type { TransactionTrace } from "./transaction-trace.ts";
 
 export interface Slot extends StoredTransaction {
   lastSentMs: number;
-  /** Head when the newest attempt was first sent: blocks since then passed it over. */
+  /** The newest block there may have been when the newest attempt was first sent: those after it passed it over. */
   sentAtBlock: bigint;
   underpriced: boolean;
   refusals: Refusals | undefined;

@@ -78,7 +78,9 @@ export class Tracker {
   }
 
   add(tx: StoredTransaction): Slot {
-    const slot = slotOf(tx, this.#deps.ctx.heads.head?.number ?? 0n);
+    // Until now there was nothing to look for.
+    if (this.slots.size === 0) this.#lookedMs = performance.now();
+    const slot = slotOf(tx, this.#deps.ctx.heads.reckonedNumber);
     this.slots.set(tx.nonce, slot);
     return slot;
   }

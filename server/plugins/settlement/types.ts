@@ -1,5 +1,6 @@
 /** The words of the settlement engine: one signed authorization in, one proven outcome out. */
 import type { Hex } from "viem";
+import type { CallResult, ContractCall } from "../../core/abi.ts";
 import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { GasAccount } from "./gas-store.ts";
@@ -109,6 +110,13 @@ export interface Availability {
   lane?: string | undefined;
 }
 
+/** What the engine wants to know of the newest state, for whoever asks Multicall3 something anyway. */
+export interface Companion {
+  /** To stand before all that changes anything. */
+  calls: readonly ContractCall[];
+  hear(results: readonly CallResult[]): void;
+}
+
 /** The engine as every other part sees it (decorated as `app.settlement`). */
 export interface Settlement {
   /**
@@ -116,6 +124,8 @@ export interface Settlement {
    * account that may send it, where the payment names one.
    */
   assertAvailable(chainId: number, options?: Availability): Promise<void>;
+  /** What `assertAvailable` will want to know, to be asked along; undefined where it is known. */
+  companion(chainId: number): Companion | undefined;
   /**
    * A payment of this chain is being checked and may be accepted soon: a lane keeps a batch that is not
    * full open for it, for a part of a block at most. Call the answer when it was accepted or refused.
