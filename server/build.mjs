@@ -1,13 +1,17 @@
 // Compiles the server once, into server/dist: a start then loads one file instead of compiling some hundreds.
 // Plain JavaScript: `npm start` runs it on a fresh clone, the container's build runs it once.
 import { execFileSync } from "node:child_process";
-import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { copyFile, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import * as esbuild from "esbuild";
 
 const ROOT = dirname(dirname(fileURLToPath(import.meta.url)));
-const OUT = join(ROOT, "server", "dist");
+const DIST = join(ROOT, "server", "dist");
+/** Beside it, and put in its place when it is whole: what runs from there may load something of it at any time. */
+const OUT = `${DIST}-${process.pid}.new`;
+const OLD = `${DIST}-${process.pid}.old`;
 
 /** They have files of their own beside their code: native modules, pages, worker threads, the embedded world. */
 const FILES_OF_THEIR_OWN = [
@@ -70,8 +74,10 @@ const places = {
       const name = basename(path).replace(/\.wasm-base64\.m?js$/, ".wasm");
       await mkdir(OUT, { recursive: true });
       await writeFile(join(OUT, name), Buffer.from(wasm, "base64"));
+      // `Buffer.from(wasm, "base64")` asks for text, and takes bytes as they are.
       const contents = `import { readFileSync } from "node:fs";
-        export const wasm = readFileSync(new URL("server/dist/${name}", checkout), "base64");`;
+        import { join } from "node:path";
+        export const wasm = readFileSync(join(__dirname, "${name}"));`;
       return { loader: "js", contents };
     });
     build.onLoad({ filter: /node_modules.*\.[cm]?js$/ }, async ({ path }) => {
@@ -124,30 +130,46 @@ const COMMON = {
   lineLimit: 200,
 };
 
-await rm(OUT, { recursive: true, force: true });
-await esbuild.build({
-  ...COMMON,
-  stdin: {
-    contents: `export { main } from "./main.ts"; export const loadAll = () => import("./app.ts");`,
-    resolveDir: join(ROOT, "server"),
-  },
-  entryNames: "server",
-  outExtension: { ".js": ".cjs" },
-  format: "cjs",
-  define: { "import.meta.url": "compiledInto" },
-  // What V8 kept forgets how a script imports: `require` does, for what is Node's own.
-  supported: { "dynamic-import": false },
-  banner: { js: SERVER },
-  footer: { js: "})" },
-});
-await esbuild.build({
-  ...COMMON,
-  entryPoints: await tools(),
-  splitting: true,
-  format: "esm",
-  banner: { js: TOOL },
-});
-await copyFile(join(ROOT, "server", "compiled.mjs"), join(OUT, "main.js"));
-const main = pathToFileURL(join(OUT, "main.js")).href;
-const keep = `import(${JSON.stringify(main)}).then(({ keep }) => keep()).then(() => process.exit())`;
-execFileSync(process.execPath, ["-e", keep], { stdio: ["ignore", "ignore", "inherit"] });
+await mkdir(OUT, { recursive: true });
+try {
+  await compile();
+  await rm(OLD, { recursive: true, force: true });
+  if (existsSync(DIST)) await rename(DIST, OLD);
+  await rename(OUT, DIST);
+} finally {
+  for (const folder of [OUT, OLD]) await rm(folder, { recursive: true, force: true });
+}
+
+async function compile() {
+  await esbuild.build({
+    ...COMMON,
+    stdin: {
+      contents: `export { main } from "./main.ts"; export const loadAll = () => import("./app.ts");`,
+      resolveDir: join(ROOT, "server"),
+    },
+    // Its content is in its name, and so in the name of what V8 makes of it: V8 itself looks at the length alone.
+    entryNames: "server-[hash]",
+    outExtension: { ".js": ".cjs" },
+    format: "cjs",
+    define: {
+      "import.meta.url": "compiledInto",
+      // As newer versions of Node have it: where it is missing, pg makes a Response to learn where it runs (35 ms).
+      navigator: JSON.stringify({ userAgent: "Node.js" }),
+    },
+    // What V8 kept forgets how a script imports: `require` does, for what is Node's own.
+    supported: { "dynamic-import": false },
+    banner: { js: SERVER },
+    footer: { js: "})" },
+  });
+  await esbuild.build({
+    ...COMMON,
+    entryPoints: await tools(),
+    splitting: true,
+    format: "esm",
+    banner: { js: TOOL },
+  });
+  await copyFile(join(ROOT, "server", "compiled.mjs"), join(OUT, "main.js"));
+  const main = pathToFileURL(join(OUT, "main.js")).href;
+  const keep = `import(${JSON.stringify(main)}).then(({ keep }) => keep()).then(() => process.exit())`;
+  execFileSync(process.execPath, ["-e", keep], { stdio: ["ignore", "ignore", "inherit"] });
+}

@@ -20,6 +20,8 @@ const SHUTDOWN_OF_ALL_MS = 38_000;
 const SHUTDOWN_OF_WORLD_MS = 1_000;
 const LEAVING_MS = 4_000;
 const FAREWELL_MS = 50;
+/** What waits for the port has its answers before anything that nobody waits for. */
+const FIRST_ANSWERS_MS = 250;
 /** One Ctrl-C arrives twice under npm: from the terminal, and passed on by npm a moment later. */
 const SAME_SIGNAL_MS = 1_000;
 
@@ -158,6 +160,7 @@ function stopWhenTold(running: Running): { requested: boolean } {
 
 /** Beside the service: for what an entry costs (slow hashes) nobody waits. */
 async function noteChanges({ prisma, log }: FastifyInstance, config: Config): Promise<void> {
+  await delay(FIRST_ANSWERS_MS);
   try {
     const { noteBoot } = await import("./plugins/audit/boots.ts");
     const changed = await noteBoot(prisma, config, process.env);

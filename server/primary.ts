@@ -34,6 +34,12 @@ export interface PrimaryDeps {
   patience?: Partial<Patience>;
 }
 
+/** What threads freed goes back to the system, as in the image, whatever started this process. */
+const MEMORY_GIVEN_BACK = {
+  MALLOC_ARENA_MAX: process.env["MALLOC_ARENA_MAX"] ?? "2",
+  MALLOC_TRIM_THRESHOLD_: process.env["MALLOC_TRIM_THRESHOLD_"] ?? "131072",
+};
+
 export class Primary {
   readonly #deps: PrimaryDeps;
   readonly #patience: Patience;
@@ -101,7 +107,7 @@ export class Primary {
   }
 
   #fork(slot: Slot): void {
-    const child = this.#deps.fork?.() ?? cluster.fork();
+    const child = this.#deps.fork?.() ?? cluster.fork(MEMORY_GIVEN_BACK);
     // At first: an error that nobody hears is thrown.
     child.on("error", (error) => {
       // Without a number it never was; otherwise only a word did not arrive.

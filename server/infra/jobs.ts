@@ -51,6 +51,8 @@ declare module "fastify" {
 const SCHEMA = "graphile_worker";
 /** An arbitrary constant, the same on every replica. */
 const MIGRATION_LOCK_KEY = 7_205_759_404;
+/** Its connections and first jobs are a quarter of a second of work: what waits for the port has its answers first. */
+const FIRST_ANSWERS_MS = 250;
 const RESTART_MS = 5_000;
 const POLL_MS = 5_000;
 /** Well under a minute, so that what runs every minute misses none. */
@@ -161,6 +163,7 @@ export default fp(
 
     /** Its workers end when they cannot even say what became of a job; then others are started. */
     async function keepRunning(queue: (typeof queues)[number]): Promise<void> {
+      await pause(FIRST_ANSWERS_MS);
       while (!closing.signal.aborted) {
         const ended = new AbortController();
         let planning: Promise<void> | undefined;
@@ -181,9 +184,12 @@ export default fp(
           ended.abort();
           await planning;
         }
-        await delay(RESTART_MS, undefined, { signal: closing.signal }).catch(() => undefined);
+        await pause(RESTART_MS);
       }
     }
+
+    const pause = (ms: number): Promise<void> =>
+      delay(ms, undefined, { signal: closing.signal }).catch(() => undefined);
 
     const tasksOf = ({ name: queue }: (typeof queues)[number]) =>
       [...tasks].filter(([, { options }]) => (options.queue ?? "safety") === queue);

@@ -3,8 +3,9 @@
  * hash of it with a salt of this database: enough to see that it is another one, and nothing to read it from.
  */
 import { withSecretFiles } from "../../core/secret-files.ts";
-import { randomBytes, scrypt } from "node:crypto";
-import { promisify } from "node:util";
+import { randomBytes } from "node:crypto";
+import { setImmediate as others } from "node:timers/promises";
+import { scrypt } from "hash-wasm";
 import { loadConfig, type Config } from "../../config.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { VERSION } from "../../infra/version.ts";
@@ -13,8 +14,8 @@ import { actAsOperator, lastOperatorActs, lockOperators } from "./operators.ts";
 type Environment = Record<string, string | undefined>;
 /** Each replica has its own of these. */
 const OF_ONE_REPLICA = new Set(["HOST", "PORT", "OPERATOR", "WORKERS"]);
-const COST = { N: 2 ** 13, r: 8, p: 1 };
-const digestOf = promisify<string, Buffer, number, typeof COST, Buffer>(scrypt);
+/** 8 MB each, of WebAssembly: once that much of glibc's was freed, each of its arenas would keep twice as much for good. */
+const COST = { costFactor: 2 ** 13, blockSize: 8, parallelism: 1, hashLength: 16 };
 
 /** What the service reads of its environment: asked of the one who reads it. */
 function keysSet(environment: Environment): Map<string, string> {
@@ -52,10 +53,13 @@ export async function noteBoot(
   const [last] = await read();
   const before = last?.what as Noted | undefined;
   const salt = before?.salt ?? randomBytes(16).toString("hex");
-  const slowHash = async (text: string): Promise<string> =>
-    (await digestOf(text, Buffer.from(salt, "hex"), 16, COST)).toString("hex");
+  const slowHash = async (password: string): Promise<string> => {
+    // It takes this thread 25 ms: requests come in between.
+    await others();
+    return scrypt({ ...COST, password, salt: Buffer.from(salt, "hex"), outputType: "hex" });
+  };
   const set = Object.fromEntries(keysSet(environment));
-  // The usual start: one hash tells that all is as it was. Each takes 8 MB and 25 ms.
+  // The usual start: one hash tells that all is as it was.
   const whole = await slowHash(JSON.stringify(sorted(set)));
   if (before?.whole === whole && before.version === VERSION) return [];
   const values: Record<string, string> = {};

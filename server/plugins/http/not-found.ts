@@ -1,4 +1,5 @@
-import { existsSync } from "node:fs";
+import { readdirSync } from "node:fs";
+import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import fastifyStatic from "@fastify/static";
 import fp from "fastify-plugin";
@@ -27,8 +28,8 @@ export default fp(
     app.decorate("routeLookup", (method: string, url: string) =>
       matching(url).find((route) => route.method === method),
     );
-    const hasWebApp = existsSync(`${WEB_ROOT}index.html`);
-    if (hasWebApp) {
+    const files = builtFiles();
+    if (files.has("index.html")) {
       await app.register(async (scope) => {
         scope.addHook("onRoute", (route) => {
           route.config = { ...route.config, auth: "public" };
@@ -36,7 +37,8 @@ export default fp(
         });
         await scope.register(fastifyStatic, {
           root: WEB_ROOT,
-          wildcard: false,
+          // Two routes for each of some hundred files were a twelfth of a start: the files are looked up here.
+          serve: false,
           // The build leaves .br and .gz beside its files.
           preCompressed: true,
           cacheControl: false,
@@ -51,7 +53,11 @@ export default fp(
             );
           },
         });
-        scope.get("/*", (request, reply) => spaOrProblem(request, reply));
+        scope.get("/", (_request, reply) => reply.sendFile("index.html"));
+        scope.get<{ Params: { "*": string } }>("/*", (request, reply) => {
+          const { "*": path } = request.params;
+          return files.has(path) ? reply.sendFile(path) : spaOrProblem(request, reply);
+        });
       });
     }
     app.setNotFoundHandler((request, reply) => problem(request, reply));
@@ -63,7 +69,9 @@ export default fp(
     }
 
     function problem(request: FastifyRequest, reply: FastifyReply): FastifyReply {
-      const methods = [...new Set(matching(request.url).map((route) => route.method))];
+      const known = matching(request.url).map((route) => route.method);
+      const isFile = files.has((request.url.split("?", 1)[0] ?? "").slice(1));
+      const methods = isFile ? ["GET", "HEAD"] : [...new Set(known)];
       if (methods.length > 0 && !methods.includes(request.method)) {
         const allow = methods.join(", ");
         return sendProblem(
@@ -87,6 +95,22 @@ export default fp(
   },
   { name: "not-found" },
 );
+
+/** What the web app was built into, by its paths; nothing where it was not built. */
+function builtFiles(): Set<string> {
+  try {
+    const entries = readdirSync(WEB_ROOT, { recursive: true, withFileTypes: true });
+    return new Set(
+      entries
+        .filter((entry) => entry.isFile())
+        .map((entry) =>
+          relative(WEB_ROOT, join(entry.parentPath, entry.name)).replaceAll("\\", "/"),
+        ),
+    );
+  } catch {
+    return new Set();
+  }
+}
 
 /** "Which route would this be?", for paths that Fastify itself has not routed. */
 function routesMatching(app: FastifyInstance): (url: string) => KnownRoute[] {

@@ -1,6 +1,5 @@
 /** The OpenAPI document of the routes, served as JSON and rendered. What it says is in document.ts. */
-import swaggerUi from "@fastify/swagger-ui";
-import type { FastifyInstance, RouteOptions } from "fastify";
+import Fastify, { type FastifyInstance, type RouteOptions } from "fastify";
 import fp from "fastify-plugin";
 import { VERSION } from "../../infra/version.ts";
 import { openApiDocument } from "./document.ts";
@@ -51,10 +50,7 @@ export default fp(
   { name: "openapi" },
 );
 
-/**
- * @fastify/swagger knows neither components, nor problem+json, nor what a credential refuses with; what renders the
- * document needs no more of it than its name.
- */
+/** @fastify/swagger knows neither components, nor problem+json, nor what a credential refuses with. */
 const describeRoutes = fp(
   async (app: FastifyInstance) => {
     const routes: RouteOptions[] = [];
@@ -76,17 +72,49 @@ const describeRoutes = fp(
       return document;
     });
   },
-  { name: "@fastify/swagger" },
+  { name: "documented" },
 );
 
-/** Its page sets inline styles, so it alone gets a wider style rule. */
+/**
+ * What renders the document has a hundred files, and most processes are never asked for it: it is an app of its own,
+ * made when the first one asks. What it answers goes out as any answer of ours.
+ */
 async function renderedDocs(scope: FastifyInstance): Promise<void> {
-  scope.addHook("onRoute", (route) => {
-    route.config = { ...route.config, auth: "public" };
-    route.schema = { ...route.schema, hide: true };
+  let rendering: Promise<FastifyInstance> | undefined;
+  const open = { config: { auth: "public" }, schema: { hide: true } } as const;
+  for (const url of [PAGE, `${PAGE}/*`])
+    scope.get(url, open, async (request, reply) => {
+      rendering ??= renderer(scope);
+      const { url: asked, method } = request;
+      const answer = await (await rendering).inject({ method: method as "GET", url: asked });
+      // It knows what its answers are; of the rest (its age, its length, its rules) ours is told.
+      for (const name of ["content-type", "location", "etag", "cache-control", "last-modified"])
+        if (answer.headers[name] !== undefined) reply.header(name, answer.headers[name]);
+      return reply.code(answer.statusCode).send(answer.rawPayload);
+    });
+  // Its page sets inline styles, so it alone gets a wider style rule.
+  scope.addHook("onSend", async (_request, reply) => {
+    const policy = reply.getHeader("content-security-policy");
+    if (typeof policy === "string")
+      reply.header(
+        "content-security-policy",
+        policy.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'"),
+      );
   });
-  await scope.register(swaggerUi, {
-    routePrefix: "/docs",
+}
+
+const PAGE = "/docs";
+
+async function renderer(app: FastifyInstance): Promise<FastifyInstance> {
+  const { default: swaggerUi } = await import("@fastify/swagger-ui");
+  const pages = Fastify({ routerOptions: { ignoreTrailingSlash: true } });
+  await pages.register(
+    fp(async (own) => void own.decorate("swagger", () => app.swagger()), {
+      name: "@fastify/swagger",
+    }),
+  );
+  await pages.register(swaggerUi, {
+    routePrefix: PAGE,
     indexPrefix: "",
     staticCSP: false,
     // So it writes the YAML itself.
@@ -99,12 +127,6 @@ async function renderedDocs(scope: FastifyInstance): Promise<void> {
       persistAuthorization: false,
     },
   });
-  scope.addHook("onSend", async (_request, reply) => {
-    const policy = reply.getHeader("content-security-policy");
-    if (typeof policy === "string")
-      reply.header(
-        "content-security-policy",
-        policy.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'"),
-      );
-  });
+  await pages.ready();
+  return pages;
 }
