@@ -1,4 +1,5 @@
 // What a benchmark row gets and gives. A row is a file in rows/ exporting `row`, or several `rows`.
+import type { Pool } from "../../server/infra/db/pool.ts";
 import type { TestChain } from "../helpers/chain.ts";
 
 export interface WorldOptions {
@@ -37,6 +38,8 @@ export interface Server {
 export interface World {
   chain: TestChain;
   databaseUrl: string;
+  /** To look into it; ends with the world. */
+  database: Pool;
   /** Of our server, but for its port. */
   env: Record<string, string>;
   /** `http://host:port` of our server; its facilitator is at `/api/x402`. */

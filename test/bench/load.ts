@@ -38,18 +38,13 @@ export async function load(options: LoadOptions): Promise<LoadResult> {
       const index = next++;
       if (options.durationMs === undefined && index >= options.bodies.length) return;
       const sentMs = performance.now();
-      const { statusCode, body } = await pool.request({
-        path: url.pathname,
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: options.bodies[index % options.bodies.length] ?? "",
-      });
-      const text = await body.text();
+      const outcome = await ask(
+        pool,
+        url.pathname,
+        options,
+        options.bodies[index % options.bodies.length] ?? "",
+      );
       latenciesMs.push(performance.now() - sentMs);
-      const outcome =
-        statusCode === 200
-          ? options.outcomeOf(JSON.parse(text) as Record<string, unknown>)
-          : `http ${statusCode}`;
       outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
     }
   };
@@ -73,3 +68,25 @@ export const verifyOutcome = (answer: Record<string, unknown>): string =>
   answer["isValid"] === true ? "valid" : String(answer["invalidReason"]);
 export const settleOutcome = (answer: Record<string, unknown>): string =>
   answer["success"] === true ? "success" : String(answer["errorReason"] ?? answer["error"]);
+
+/** No answer is an outcome, too: a server that cuts or forgets a request is told so beside the others. */
+async function ask(
+  pool: Pool,
+  path: string,
+  { outcomeOf }: LoadOptions,
+  sent: string,
+): Promise<string> {
+  try {
+    const { statusCode, body } = await pool.request({
+      path,
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: sent,
+    });
+    const text = await body.text();
+    if (statusCode !== 200) return `http ${statusCode}`;
+    return outcomeOf(JSON.parse(text) as Record<string, unknown>);
+  } catch (error) {
+    return `no answer (${(error as NodeJS.ErrnoException).code ?? String(error)})`;
+  }
+}

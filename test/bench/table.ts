@@ -7,6 +7,7 @@ import type { Finished } from "./run.ts";
 /** `median (least to most)`. */
 function spread(samples: readonly number[] | undefined, unit: string): string {
   if (samples === undefined) return "";
+  if (samples.some(Number.isNaN)) return "does not";
   const digits = (value: number): string =>
     value.toLocaleString("en-US", { maximumSignificantDigits: Math.abs(value) < 1000 ? 3 : 6 });
   const [least, most] = [Math.min(...samples), Math.max(...samples)];

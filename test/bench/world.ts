@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { freePort } from "../../server/local/free-port.ts";
+import { createPool, surviveLostConnections } from "../../server/infra/db/pool.ts";
 import { migrate } from "../../server/infra/db/migrate.ts";
 import { AMPLE_GAS, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
@@ -35,6 +36,11 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
     });
     const database = await testDatabase(teardown);
     await migrate({ connectionString: database.url });
+    const pool = createPool(database.url, { maxConnections: 1 });
+    surviveLostConnections(pool, ({ message }) =>
+      console.error(`the bench's own connection: ${message}`),
+    );
+    closers.push(() => pool.end());
     const funded = async (count = 1): Promise<`0x${string}`[]> => {
       const keys = Array.from({ length: count }, () => generatePrivateKey());
       for (const key of keys)
@@ -110,6 +116,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
     return {
       chain,
       databaseUrl: database.url,
+      database: pool,
       env: environment,
       ours,
       replicas,

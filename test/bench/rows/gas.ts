@@ -61,8 +61,11 @@ async function gasEach(
     inFlight,
     outcomeOf: settleOutcome,
   });
-  if (outcomes["success"] !== count)
+  if (outcomes["success"] !== count) {
+    // Not everybody knows every scheme.
+    if (server !== world.servers.ours) return Number.NaN;
     throw new Error(`not all were settled: ${JSON.stringify(outcomes)}`);
+  }
   return Number((await sentBy(chain, server.relayers, fromBlock)).gasUsed) / count;
 }
 

@@ -1,7 +1,6 @@
 // How long a settlement takes, what it costs, and what it asks of the chain.
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Hex } from "viem";
-import { createPool } from "../../../server/infra/db/pool.ts";
 import type { BenchRow, Name, Server, World } from "../context.ts";
 import { databaseCpuMs } from "../cpu.ts";
 import { load, settleOutcome, type LoadResult } from "../load.ts";
@@ -97,20 +96,34 @@ async function settleOne(world: World, server: Server, watch: Watch, body: strin
 }
 
 const LONE = 10;
-const IDLE_MS = 4_000;
+/** Our idle server looks at the chain every 4 and every 10 s, and once at what was settled before: these are whole rounds of that. */
+const REST_MS = 12_000;
+const IDLE_MS = 20_000;
+
+/** What each asks of the chain while nobody wants anything, all over the same time: JSON-RPC calls per millisecond. */
+async function idleRates({ servers }: World): Promise<Map<Server, number>> {
+  await sleep(REST_MS);
+  const rate = async (server: Server): Promise<[Server, number]> => {
+    const startMs = performance.now();
+    const before = await server.rpcCalls();
+    await sleep(IDLE_MS);
+    const calls = (await server.rpcCalls()) - before;
+    return [server, calls / (performance.now() - startMs)];
+  };
+  return new Map(await Promise.all(Object.values(servers).map(rate)));
+}
 
 const lone: BenchRow = {
   name: "settle, one payment at a time, 2 s blocks",
   async run(context) {
     const world = await context.world({ blockTimeSeconds: BLOCK_SECONDS, rpcDelayMs: 0 });
     await warmUp(world);
+    const idle = await idleRates(world);
     const watch = watchBlocks(world);
     const measured = await inRounds(world, async (name) => {
       const server = serverOf(world, name);
       const bodies = await freshBodies(world, LONE);
       await sleep(BLOCK_SECONDS * 1_000);
-      const idle = await server.rpcCalls();
-      await sleep(IDLE_MS);
       const startMs = performance.now();
       const atStart = await server.rpcCalls();
       const each: Lone[] = [];
@@ -119,7 +132,7 @@ const lone: BenchRow = {
         await watch.phase((BLOCK_SECONDS * 1_000 - 100) * (((turn * 7) % LONE) / LONE));
         each.push(await settleOne(world, server, watch, body));
       }
-      const idleCalls = ((atStart - idle) / IDLE_MS) * (performance.now() - startMs);
+      const idleCalls = (idle.get(server) ?? Number.NaN) * (performance.now() - startMs);
       return { each, rpcCalls: ((await server.rpcCalls()) - atStart - idleCalls) / LONE };
     });
     await watch.end();
@@ -171,12 +184,11 @@ const burst: BenchRow = {
     const world = await context.world({ blockTimeSeconds: BLOCK_SECONDS });
     await warmUp(world);
     const watch = watchBlocks(world);
-    const database = createPool(world.databaseUrl, { maxConnections: 1 });
     const measured = await inRounds(world, async (name): Promise<Burst> => {
       const server = serverOf(world, name);
       // The database is ours alone: beside the others it does little.
       const cpuMs = async (): Promise<number> =>
-        server.cpuMs() + (name === "ours" ? await databaseCpuMs(database) : 0);
+        server.cpuMs() + (name === "ours" ? await databaseCpuMs(world.database) : 0);
       const all = { lastMs: [] as number[], cpuMs: 0, succeeded: 0 };
       const fromBlock = watch.watched.newest + 1n;
       for (const phaseMs of PHASES_MS) {
@@ -198,7 +210,6 @@ const burst: BenchRow = {
       return { ...all, cpuMsEach: all.cpuMs / count, sent };
     });
     await watch.end();
-    await database.end();
     const count = BURST * PHASES_MS.length;
     return [
       ...PHASES_MS.map((phaseMs, index) =>
@@ -266,6 +277,8 @@ const sustained: BenchRow = {
     const world = await context.world({
       blockTimeSeconds: BLOCK_SECONDS,
       blockGasLimit: 200_000_000,
+      // All come from one address.
+      env: { CONNECTIONS_PER_ADDRESS: "4000" },
     });
     const { chain } = world;
     await warmUp(world);
@@ -274,7 +287,6 @@ const sustained: BenchRow = {
       payers.map(({ address }) => address),
       10n ** 12n,
     );
-    const database = createPool(world.databaseUrl, { maxConnections: 1 });
     const perSecond = ({ outcomes, elapsedMs }: LoadResult): number =>
       ((outcomes["success"] ?? 0) / elapsedMs) * 1_000;
     const measured = await inRounds(world, async (name) => {
@@ -283,7 +295,7 @@ const sustained: BenchRow = {
       for (const inFlight of IN_FLIGHT[name]) {
         const count = name === "ours" ? MOST_BODIES.ours : MOST_BODIES.others;
         const bodies = signedBodies({ chain, payers, payTo: chain.admin.address, count });
-        const before = { server: server.cpuMs(), database: await databaseCpuMs(database) };
+        const before = { server: server.cpuMs(), database: await databaseCpuMs(world.database) };
         const result = await load({
           url: `${server.url}/settle`,
           bodies,
@@ -298,12 +310,13 @@ const sustained: BenchRow = {
             rate,
             serverMs: (server.cpuMs() - before.server) / succeeded,
             databaseMs:
-              name === "ours" ? ((await databaseCpuMs(database)) - before.database) / succeeded : 0,
+              name === "ours"
+                ? ((await databaseCpuMs(world.database)) - before.database) / succeeded
+                : 0,
           };
       }
       return best;
     });
-    await database.end();
     return [
       figure(measured, {
         what: "rate",

@@ -5,7 +5,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { freePort } from "../../../server/local/free-port.ts";
-import { createPool } from "../../../server/infra/db/pool.ts";
 import type { BenchRow } from "../context.ts";
 import { databaseProcesses, memoryMiBOf } from "../cpu.ts";
 import { alone, figure, inRounds } from "../rounds.ts";
@@ -70,9 +69,7 @@ const memory: BenchRow = {
       world,
       async (name) => world.servers[name]?.memoryMiB() ?? Number.NaN,
     );
-    const database = createPool(world.databaseUrl, { maxConnections: 1 });
-    const databaseMiB = memoryMiBOf(await databaseProcesses(database));
-    await database.end();
+    const databaseMiB = memoryMiBOf(await databaseProcesses(world.database));
     context.say(`Postgres beside it: ${databaseMiB.toFixed(0)} MiB`);
     return [
       figure(measured, {

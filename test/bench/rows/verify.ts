@@ -1,7 +1,8 @@
 // What a verify costs, many at once and one by one.
-import type { BenchContext, BenchRow, Server, World } from "../context.ts";
+import { cpus } from "node:os";
+import type { BenchContext, BenchRow, Server, World, WorldOptions } from "../context.ts";
 import { load, verifyOutcome } from "../load.ts";
-import { alone, figure, inRounds, timesAsMuch, type Samples } from "../rounds.ts";
+import { figure, inRounds, timesAsMuch, type Samples } from "../rounds.ts";
 import { makePayers, signedBodies } from "../signed.ts";
 
 const WARM_UP_MS = 2_000;
@@ -39,14 +40,27 @@ async function verifyAt(
 async function measure(
   context: BenchContext,
   inFlight: number,
-  rpcDelayMs?: number,
+  options: WorldOptions = {},
 ): Promise<Samples<Measured>> {
-  const world = await context.world(rpcDelayMs === undefined ? {} : { rpcDelayMs });
+  const world = await context.world(options);
   const bodies = await bodiesFor(world);
   return inRounds(world, (name) =>
     verifyAt(world.servers[name] ?? world.servers.ours, bodies, inFlight),
   );
 }
+
+const rate = (measured: Samples<Measured>) =>
+  figure(measured, {
+    what: "rate",
+    unit: "/s",
+    better: "more",
+    of: ({ perSecond }) => perSecond,
+    target: {
+      says: ">= 8x reference, >= 1.5x peer",
+      reached: ({ ours, reference, peer }) =>
+        timesAsMuch(ours, reference) >= 8 && (peer === undefined || ours >= 1.5 * peer),
+    },
+  });
 
 const cpuEach = (measured: Samples<Measured>, most: number) =>
   figure(measured, {
@@ -62,20 +76,14 @@ export const rows: BenchRow[] = [
     name: "verify, 64 in flight",
     async run(context) {
       const measured = await measure(context, 64);
-      return [
-        figure(measured, {
-          what: "rate",
-          unit: "/s",
-          better: "more",
-          of: ({ perSecond }) => perSecond,
-          target: {
-            says: ">= 8x reference, >= 1.5x peer",
-            reached: ({ ours, reference, peer }) =>
-              timesAsMuch(ours, reference) >= 8 && (peer === undefined || ours >= 1.5 * peer),
-          },
-        }),
-        cpuEach(measured, 0.25),
-      ];
+      return [rate(measured), cpuEach(measured, 0.25)];
+    },
+  },
+  {
+    // What `WORKERS` is by itself in production.
+    name: "verify, 64 in flight, a process for each core",
+    async run(context) {
+      return [rate(await measure(context, 64, { env: { WORKERS: String(cpus().length) } }))];
     },
   },
   {
@@ -97,7 +105,7 @@ export const rows: BenchRow[] = [
   {
     name: "verify, RPC 30 ms away, 1 in flight",
     async run(context) {
-      const measured = await measure(context, 1, 30);
+      const measured = await measure(context, 1, { rpcDelayMs: 30 });
       return [
         figure(measured, {
           what: "p50",
@@ -109,23 +117,6 @@ export const rows: BenchRow[] = [
             reached: ({ ours, reference }) => timesAsMuch(ours, reference) <= 0.45,
           },
         }),
-      ];
-    },
-  },
-  {
-    name: "verify by 1 and 2 workers, 64 in flight",
-    async run(context) {
-      const one = await context.world({ oursAlone: true });
-      const two = await context.world({ oursAlone: true, env: { WORKERS: "2" } });
-      const bodies = [await bodiesFor(one), await bodiesFor(two)] as const;
-      const measured = await alone(async () => ({
-        one: await verifyAt(one.servers.ours, bodies[0], 64),
-        two: await verifyAt(two.servers.ours, bodies[1], 64),
-      }));
-      const rate = { unit: "/s", better: "more" } as const;
-      return [
-        figure(measured, { ...rate, what: "rate of 1", of: ({ one }) => one.perSecond }),
-        figure(measured, { ...rate, what: "rate of 2", of: ({ two }) => two.perSecond }),
       ];
     },
   },
