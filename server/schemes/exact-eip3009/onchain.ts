@@ -144,23 +144,51 @@ export const endFilter = ({ asset, from, nonce }: AuthorizationRef) => ({
 
 export const isUse = (log: RpcLog): boolean => log.topics[0] === AUTHORIZATION_USED;
 
+interface TokenLogs {
+  own: RpcLog[];
+  /** Which of them used an authorization first, by `keyOf`. */
+  usedAt: Map<string, number>;
+  canceled: Set<string>;
+}
+
+const keyOf = (from: Hex | undefined, nonce: string | undefined): string =>
+  `${from ?? ""}${nonce ?? ""}`.toLowerCase();
+
+/** A receipt is asked about each payment of its batch, and read once. */
+const read = new WeakMap<readonly RpcLog[], Map<string, TokenLogs>>();
+
+function logsOf(logs: readonly RpcLog[], asset: string): TokenLogs {
+  const ofTokens = read.get(logs) ?? new Map<string, TokenLogs>();
+  read.set(logs, ofTokens);
+  const known = ofTokens.get(asset);
+  if (known) return known;
+  const own = logs.filter((log) => log.address.toLowerCase() === asset);
+  const usedAt = new Map<string, number>();
+  const canceled = new Set<string>();
+  for (const [index, log] of own.entries()) {
+    const key = keyOf(log.topics[1], log.topics[2]);
+    if (isUse(log) && !usedAt.has(key)) usedAt.set(key, index);
+    if (log.topics[0] === AUTHORIZATION_CANCELED) canceled.add(key);
+  }
+  const found = { own, usedAt, canceled };
+  ofTokens.set(asset, found);
+  return found;
+}
+
 /**
  * The fate of one authorization in one transaction. Only logs of the token itself count: on Arc the
  * system logs native moves under the same event. A nonce may also have been used by a different
  * authorization of the same signer, so the transfer that follows must be the expected one.
  */
 export function fateIn(logs: readonly RpcLog[], expected: ExpectedTransfer): AuthorizationFate {
-  const asset = expected.asset.toLowerCase();
   const from = topicOf(expected.from);
-  const own = logs.filter((log) => log.address.toLowerCase() === asset);
-  const isMine = (log: RpcLog): boolean =>
-    log.topics[1]?.toLowerCase() === from && log.topics[2]?.toLowerCase() === expected.nonce;
-  const used = own.findIndex((log) => isUse(log) && isMine(log));
-  if (used === -1)
-    return own.some((log) => log.topics[0] === AUTHORIZATION_CANCELED && isMine(log))
-      ? "canceled"
-      : "untouched";
-  const transfer = own.slice(used + 1).find((log) => log.topics[0] === TRANSFER);
+  const { own, usedAt, canceled } = logsOf(logs, expected.asset.toLowerCase());
+  const key = keyOf(from, expected.nonce);
+  const used = usedAt.get(key);
+  if (used === undefined) return canceled.has(key) ? "canceled" : "untouched";
+  let next = used + 1;
+  while (next < own.length && own[next]?.topics[0] !== TRANSFER) next += 1;
+  const transfer = own[next];
   const isExpected =
     transfer !== undefined &&
     transfer.topics[1]?.toLowerCase() === from &&
