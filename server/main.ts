@@ -8,6 +8,7 @@ import { MigrationError, migrate } from "./infra/db/migrate.ts";
 import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
 import { tellPrimary, type ToChild } from "./infra/siblings.ts";
+import { FIRST_ANSWERS_MS } from "./infra/first-answers.ts";
 import { hideConfigured, loggerOptions } from "./infra/telemetry.ts";
 import { assertPortFree } from "./local/free-port.ts";
 import { StartError } from "./local/start-error.ts";
@@ -20,8 +21,6 @@ const SHUTDOWN_OF_ALL_MS = 38_000;
 const SHUTDOWN_OF_WORLD_MS = 1_000;
 const LEAVING_MS = 4_000;
 const FAREWELL_MS = 50;
-/** What waits for the port has its answers before anything that nobody waits for. */
-const FIRST_ANSWERS_MS = 250;
 /** One Ctrl-C arrives twice under npm: from the terminal, and passed on by npm a moment later. */
 const SAME_SIGNAL_MS = 1_000;
 

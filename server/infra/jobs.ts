@@ -13,6 +13,7 @@ import {
 } from "graphile-worker";
 import { Pool, type PoolClient } from "pg";
 import { connectionSettings, PATIENCE, surviveLostConnections, watchSilence } from "./db/pool.ts";
+import { afterFirstAnswers } from "./first-answers.ts";
 
 export type JobHandler = (payload: unknown) => Promise<void>;
 
@@ -51,8 +52,6 @@ declare module "fastify" {
 const SCHEMA = "graphile_worker";
 /** An arbitrary constant, the same on every replica. */
 const MIGRATION_LOCK_KEY = 7_205_759_404;
-/** Its connections and first jobs are a quarter of a second of work: what waits for the port has its answers first. */
-const FIRST_ANSWERS_MS = 250;
 const RESTART_MS = 5_000;
 const POLL_MS = 5_000;
 /** Well under a minute, so that what runs every minute misses none. */
@@ -104,10 +103,9 @@ type Taken = (
  * Work in the background belongs to a service that serves: an app that only injects has none. Of several processes the
  * one that has the lanes does it, and serves without listening.
  */
-export function inBackground(app: FastifyInstance, begin: () => Promise<void>): void {
+export function inBackground(app: FastifyInstance, begin: () => void): void {
   const { role } = app.config;
-  if (role === "lanes") app.addHook("onReady", begin);
-  else if (role !== "accepting") app.addHook("onListen", begin);
+  if (role !== "accepting") afterFirstAnswers(app, begin, role !== "lanes");
 }
 
 /** Background work in Postgres' own job queue: shared by all replicas, kept through restarts. */
@@ -149,7 +147,7 @@ export default fp(
         );
       },
     });
-    inBackground(app, async () => {
+    inBackground(app, () => {
       running = Promise.all(queues.map((queue) => keepRunning(queue)));
     });
     app.addHook("onClose", async () => {
@@ -163,7 +161,6 @@ export default fp(
 
     /** Its workers end when they cannot even say what became of a job; then others are started. */
     async function keepRunning(queue: (typeof queues)[number]): Promise<void> {
-      await pause(FIRST_ANSWERS_MS);
       while (!closing.signal.aborted) {
         const ended = new AbortController();
         let planning: Promise<void> | undefined;

@@ -250,7 +250,7 @@ t.test("a hold is a row: every replica's, whenever it starts, and whoever began 
   const key = { chainId, asset: chain.usdc.toLowerCase() as Address };
   const { prisma } = first.app;
   await beginHold(prisma, key, 10n ** 6n, []);
-  const old = (await readHold(prisma, key))?.generation ?? 0n;
+  const old = (await readHold(first.app.pool, key))?.generation ?? 0n;
   await beginHold(prisma, key, 2n * 10n ** 6n, []);
   await pool.query("UPDATE ledger_cursors SET next_block = 1500000");
   t.notOk(await liftHold(prisma, key, old), "not read so far");
@@ -281,11 +281,11 @@ t.test("a hold beside the engine: before the books ever read, and at the same ti
   );
   await pool.query("DELETE FROM ledger_cursors");
   await pool.query("UPDATE relayer_lanes SET next_nonce = 5 WHERE address = $1", [lane.address]);
-  const held = await readHold(prisma, key);
+  const held = await readHold(app.pool, key);
   const generation = held?.generation ?? 0n;
   t.match(held, { untilBlock: SOME_BLOCK, nextBlock: SOME_BLOCK }, "its sign is a new one");
   await placeHold(prisma, key, { generation, untilBlock: 7n });
-  t.match(await readHold(prisma, key), { untilBlock: 7n, nextBlock: 7n });
+  t.match(await readHold(app.pool, key), { untilBlock: 7n, nextBlock: 7n });
   t.notOk(await liftHold(prisma, key, generation), "that block is to be read");
 
   // As the engine's transaction: the lane, then the cursor. Who looks waits for it, and it for nobody.
@@ -304,7 +304,7 @@ t.test("a hold beside the engine: before the books ever read, and at the same ti
   await engine.query("UPDATE relayer_lanes SET next_nonce = 7 WHERE address = $1", [lane.address]);
   await engine.query("COMMIT");
   await begun;
-  t.match(await readHold(prisma, key), { untilBlock: SOME_BLOCK }, "neither is lost");
+  t.match(await readHold(app.pool, key), { untilBlock: SOME_BLOCK }, "neither is lost");
 });
 
 t.test(

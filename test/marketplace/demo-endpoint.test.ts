@@ -192,7 +192,7 @@ t.test("a chain that does not answer costs nothing", async (t) => {
 });
 
 t.test("listed from the first start, once, and pinned anew when it moves", async (t) => {
-  const service = await testApp(t);
+  const service = await testApp(t, { listen: true });
   const { chain, database } = service;
   await until(async () => (await listings(service)).length > 0);
   const replicas = await Promise.all([

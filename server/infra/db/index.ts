@@ -9,6 +9,7 @@ import {
   type PoolOptions,
 } from "./pool.ts";
 import { createPrisma, type PrismaClient } from "./prisma.ts";
+import { afterFirstAnswers } from "../first-answers.ts";
 import { onPromotion } from "./primary.ts";
 import { readDurability } from "./settings.ts";
 import { SilenceWatch } from "./silence.ts";
@@ -54,8 +55,11 @@ export default fp(
       patience: PATIENCE.engine,
     });
     const prisma = createPrisma(prismaPool);
-    // Loads its query compiler now instead of in the first request; the database is not asked yet.
-    await prisma.$connect();
+    // Loads its query compiler before a request needs it, and after those that need none were answered: it is a sixth
+    // of a start. The database is not asked yet.
+    afterFirstAnswers(app, () => {
+      prisma.$connect().catch((err: unknown) => app.log.warn({ err }, "Prisma is not loaded yet"));
+    });
     app.decorate("silence", silence);
     app.decorate("pool", pool);
     app.decorate("enginePool", enginePool);

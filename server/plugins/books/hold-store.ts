@@ -1,16 +1,17 @@
 /** The hold of hold.ts as rows: of the cursor it waits for, and of the lanes that showed it. */
+import type { Sql } from "../../infra/db/pool.ts";
 import { databaseNow, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import { idOf, type CursorKey } from "./cursor-store.ts";
 import { SOME_BLOCK, type HoldRow } from "./hold.ts";
 
-export async function readHold(db: Db, key: CursorKey): Promise<HoldRow | undefined> {
-  const cursor = await db.ledgerCursor.findUnique({
-    where: { chainId_asset: idOf(key) },
-    select: { nextBlock: true, holdUntilBlock: true, holdGeneration: true },
-  });
-  if (!cursor) return undefined;
-  const { holdUntilBlock: untilBlock, holdGeneration: generation, nextBlock } = cursor;
-  return { untilBlock, generation, nextBlock };
+export async function readHold(sql: Sql, key: CursorKey): Promise<HoldRow | undefined> {
+  // SQL: the port waits for it, and would wait for Prisma's query compiler.
+  const { rows } = await sql.query<HoldRow>(
+    `SELECT hold_until_block AS "untilBlock", hold_generation AS generation, next_block AS "nextBlock"
+       FROM ledger_cursors WHERE chain_id = $1 AND asset = $2`,
+    [key.chainId, key.asset],
+  );
+  return rows[0];
 }
 
 /** Never shorter than one that is there: that one's generation stays then. */

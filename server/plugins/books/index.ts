@@ -104,7 +104,7 @@ export default fp(
     // asked again by the first payment.
     const looked = [...books.values()].map(({ hold }) => hold.assertOver().catch(() => undefined));
     await Promise.race([Promise.all(looked), delay(FIRST_LOOK_MS, undefined, { ref: false })]);
-    inBackground(app, async () => {
+    inBackground(app, () => {
       for (const [chainId, book] of books) loops.push(loop(chainId, book));
     });
     app.addHook("preClose", async () => {
@@ -214,6 +214,7 @@ export default fp(
             {
               chainId,
               db: app.prisma,
+              lanes: () => store.readLaneNonces(app.pool, chainId),
               nonceAt: (address, block) => readNonce(rpc, address, `0x${block.toString(16)}`),
               receipt,
               withSent: (told, row) => withSent(rpc, told, row),
@@ -234,10 +235,10 @@ export default fp(
           : Math.min(blockMs * Math.max(1, queriesFor(wallets.count()) / 4), MAX_POLL_MS);
       const hold = new RestoreHold({
         onPromotion: (again) => onPromotion(again, closing.signal),
-        lanes: () => store.readLaneNonces(app.prisma, chainId),
+        lanes: () => store.readLaneNonces(app.pool, chainId),
         usedOnChain: (address) => readNonce(rpc, address, "latest"),
         head: () => client.getBlockNumber({ cacheTime: 0 }),
-        read: () => holds.readHold(app.prisma, key),
+        read: () => holds.readHold(app.pool, key),
         begin: (untilBlock, used) => holds.beginHold(app.prisma, key, untilBlock, used),
         place: (generation, untilBlock) =>
           holds.placeHold(app.prisma, key, { generation, untilBlock }),

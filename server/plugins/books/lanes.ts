@@ -8,11 +8,11 @@ import type { Db } from "../../infra/db/prisma.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { keyOf, kindOfPaid, notOnChain, type BookRow, type Finding } from "./compare.ts";
 import type { Healing, Patience } from "./heal.ts";
-import { readLaneNonces } from "./store.ts";
 
 export interface LaneDeps {
   chainId: number;
   db: Db;
+  lanes(): Promise<readonly { address: string }[]>;
   nonceAt(address: string, block: bigint): Promise<bigint>;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
   /** With what the transaction called, where the row's scheme needs it. */
@@ -30,9 +30,8 @@ const AT_ONCE = 8;
 export type LanesRead = "done" | "waiting" | "more";
 
 export async function readLanes(deps: LaneDeps, finalBlock: bigint): Promise<LanesRead> {
-  const lanes = await readLaneNonces(deps.db, deps.chainId);
   let told: LanesRead = "done";
-  for (const { address } of lanes) {
+  for (const { address } of await deps.lanes()) {
     const read = await readLane(deps, address, finalBlock);
     if (read === "more" || told === "done") told = read;
   }

@@ -51,7 +51,7 @@ export default fp(
       sharedSecret(
         {
           box: vault,
-          find: (wanted) => findServiceSecret(app.prisma, wanted),
+          find: (wanted) => findServiceSecret(app.pool, wanted),
           keep: (...kept) => keepServiceSecret(app.prisma, ...kept),
           kids: async () => (await vault.keyNames()).kids,
           isAway: isKeysUnavailable,

@@ -1,10 +1,18 @@
+import type { Sql } from "../../infra/db/pool.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { kidOfSealed } from "./secret-box.ts";
 
 /** A secret that replicas share and that nobody outside needs: the first who asks makes it. */
-export async function findServiceSecret(db: Db, purpose: string): Promise<Uint8Array | undefined> {
-  const row = await db.serviceSecret.findUnique({ where: { purpose } });
-  return row?.sealed;
+export async function findServiceSecret(
+  sql: Sql,
+  purpose: string,
+): Promise<Uint8Array | undefined> {
+  // SQL: the port waits for it, and would wait for Prisma's query compiler.
+  const { rows } = await sql.query<{ sealed: Uint8Array }>(
+    "SELECT sealed FROM service_secrets WHERE purpose = $1",
+    [purpose],
+  );
+  return rows[0]?.sealed;
 }
 
 /** False where another replica was faster, or `instead` is no longer what is there. */

@@ -1,4 +1,5 @@
 import fp from "fastify-plugin";
+import { inBackground } from "../../infra/jobs.ts";
 import { forgetDeadAnnouncements } from "./catalogue-store.ts";
 import { controlReader } from "./control.ts";
 import { Listings } from "./marketplace.ts";
@@ -38,9 +39,8 @@ export default fp(
     app.decorate("reprobeListings", (limits) => reprobeDue(background, limits));
     app.decorate("probeNominations", (limits) => probeNominations(background, limits));
     const refreshBuiltIns = () => app.listings.refreshBuiltIns();
-    // Not awaited: a database that answers late must not keep the service from starting. The job
-    // makes up for it.
-    app.addHook("onReady", async () => {
+    // The job makes up for it where the database answers late.
+    inBackground(app, () => {
       refreshBuiltIns().catch((err: unknown) =>
         app.log.warn({ err }, "listing our own endpoints failed"),
       );

@@ -107,7 +107,7 @@ function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
     }
   };
   let timer: NodeJS.Timeout | undefined;
-  inBackground(app, async () => {
+  inBackground(app, () => {
     timer = setInterval(() => void look(), LOOK_MS);
   });
   app.addHook("preClose", async () => clearInterval(timer));
