@@ -144,7 +144,7 @@ async function compile() {
   await esbuild.build({
     ...COMMON,
     stdin: {
-      contents: `export { main } from "./main.ts"; export const loadAll = () => import("./app.ts");`,
+      contents: `export { main } from "./main.ts"; export { rehearse } from "./rehearse.ts";`,
       resolveDir: join(ROOT, "server"),
     },
     // Its content is in its name, and so in the name of what V8 makes of it: V8 itself looks at the length alone.

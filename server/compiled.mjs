@@ -78,9 +78,9 @@ function giveBack() {
 export const isTaken =
   script.cachedDataRejected === undefined ? undefined : !script.cachedDataRejected;
 
-/** At the build, in a process of its own: loads everything a start loads, and keeps what V8 made of it. */
+/** At the build, in a process of its own: runs what a start runs, and keeps what V8 made of it. */
 export async function keep() {
-  await exported.loadAll?.();
+  await exported.rehearse?.();
   fs.writeFileSync(`${MADE}.new`, script.createCachedData());
   fs.renameSync(`${MADE}.new`, MADE);
 }

@@ -64,7 +64,9 @@ export async function prepare(say, steps) {
 
 /** @param {(line: string) => void} say */
 export async function ensureDependencies(say) {
-  if (dependenciesCurrent()) return;
+  const wanted = lockFileHash();
+  if (readStamp("dependencies") === wanted && existsSync(INSTALLED)) return;
+  if (installedCovers()) return writeStamp("dependencies", wanted);
   say("Installing dependencies (first start, or they changed; about a minute)...");
   const npm = process.env.npm_execpath;
   const args = ["ci", "--no-audit", "--no-fund", "--loglevel=error"];
@@ -76,7 +78,7 @@ export async function ensureDependencies(say) {
     PRISMA_SCHEMA_ENGINE_BINARY: process.env.PRISMA_SCHEMA_ENGINE_BINARY ?? "/bin/true",
     PRISMA_SKIP_POSTINSTALL_GENERATE: "1",
   });
-  writeStamp("dependencies", lockFileHash());
+  writeStamp("dependencies", wanted);
 }
 
 /** @param {(line: string) => void} say */
@@ -169,16 +171,14 @@ export async function ensurePackages(say) {
   writeStamp("packages", hash);
 }
 
-/**
- * Current when our own stamp says so, or when what npm recorded as installed covers the lock file. The second
- * also accepts a plain `npm install`; npm writes that record last, so a broken-off install lacks it.
- */
-function dependenciesCurrent() {
-  const recordPath = join(ROOT, "node_modules", ".package-lock.json");
-  if (!existsSync(recordPath)) return false;
-  if (readStamp("dependencies") === lockFileHash()) return true;
+/** What npm has written when it was done: an install that was broken off lacks it. */
+const INSTALLED = join(ROOT, "node_modules", ".package-lock.json");
+
+/** Whether what npm recorded as installed covers the lock file: a plain `npm install` is as good as ours. */
+function installedCovers() {
+  if (!existsSync(INSTALLED)) return false;
   const wanted = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")).packages;
-  const installed = readRecord(recordPath);
+  const installed = readRecord(INSTALLED);
   return Object.entries(wanted).every(([path, entry]) => {
     if (!path.includes("node_modules/") || entry.link) return true;
     if (installed[path]) return installed[path].version === entry.version;
@@ -236,9 +236,9 @@ function hashOf(paths, salt = "") {
 /** @param {string} folder */
 function filesUnder(folder) {
   if (!existsSync(folder)) return [];
-  return readdirSync(folder, { recursive: true, encoding: "utf8" })
-    .map((name) => join(folder, name))
-    .filter((path) => statSync(path).isFile())
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => join(parentPath, name))
     .sort();
 }
 

@@ -1,5 +1,5 @@
 /** Whoever says that there is a new block, without being asked. */
-import { WebSocket } from "undici";
+import type { WebSocket } from "undici";
 
 const REOPEN_MS = 5_000;
 /** So long without a word, and the connection is given up. */
@@ -39,10 +39,17 @@ export class Announcements {
   open(): void {
     const url = this.#urls[this.#at % this.#urls.length];
     if (this.#isClosed || url === undefined) return;
-    const socket = new WebSocket(url);
-    this.#socket = socket;
     this.#heardMs = performance.now();
     this.#hasHeard = false;
+    void this.#listen(url);
+  }
+
+  async #listen(url: string): Promise<void> {
+    // Loaded by whoever has an endpoint for it.
+    const { WebSocket: Socket } = await import("undici");
+    if (this.#isClosed) return;
+    const socket = new Socket(url);
+    this.#socket = socket;
     socket.addEventListener("open", () =>
       socket.send(
         JSON.stringify({ jsonrpc: "2.0", id: 1, method: "eth_subscribe", params: ["newHeads"] }),

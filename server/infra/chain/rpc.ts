@@ -1,5 +1,5 @@
 /** The one way to a chain's nodes: every endpoint of a network in order of preference, with failover. */
-import { Agent } from "undici";
+import { Agent } from "../undici.ts";
 import type { Hex } from "viem";
 import { hideInError, hideSecrets, secretsOfUrl, type Hide } from "../../core/secret-text.ts";
 import { ChainRefusal, ChainUnreachable, classifyChainError, isEndpointTrouble } from "./errors.ts";

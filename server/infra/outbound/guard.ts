@@ -3,7 +3,7 @@ import ipaddr from "ipaddr.js";
 import { lookup as systemLookup } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
 import { callbackify } from "node:util";
-import { buildConnector } from "undici";
+import { buildConnector } from "../undici.ts";
 
 export interface TargetRules {
   /** Plain http is allowed too (local mode). Origins named as private may always use it. */

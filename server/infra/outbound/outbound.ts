@@ -4,7 +4,7 @@
  * redirects, sends only what it is given, and answers with a bounded body or an OutboundError.
  */
 import type { Readable } from "node:stream";
-import { Agent } from "undici";
+import { Agent, request as ask } from "../undici.ts";
 import { isIP } from "node:net";
 import {
   isForbiddenAddress,
@@ -90,7 +90,7 @@ export class Outbound {
     const signal = request.signal ? AbortSignal.any([deadline, request.signal]) : deadline;
     let stream: Readable | undefined;
     try {
-      const response = await (isPrivate ? this.#private : this.#checked).request({
+      const response = await ask(isPrivate ? this.#private : this.#checked, {
         origin: url.origin,
         path: `${url.pathname}${url.search}`,
         method: request.method ?? "GET",

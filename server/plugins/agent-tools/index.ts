@@ -3,14 +3,13 @@ import { randomUUID } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
-import { createMcpHandler } from "@modelcontextprotocol/server";
 import { Type } from "typebox";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";
 import { keepJsonText } from "../http/index.ts";
 import { INTERMEDIARY } from "../payments/joining.ts";
-import { createMcpServer, type McpCaller } from "./mcp-server.ts";
+import type { McpCaller, McpHandler } from "./mcp-server.ts";
 import { SESSION, canceledCalls, isInitialize, McpRequest } from "./mcp-request.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
 
@@ -36,16 +35,16 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent", oauth: true } as const;
   keepJsonText(app);
   const callers = new WeakMap<Request, McpCaller>();
-  // Both revisions: 2026-07-28, and those before it, without sessions.
-  const mcp = createMcpHandler(
-    ({ requestInfo }) => {
-      const caller = requestInfo && callers.get(requestInfo);
-      if (!caller) throw new Error("an MCP request without a caller");
-      return createMcpServer(caller);
-    },
-    { onerror: (error) => app.log.debug({ err: error }, "MCP request refused") },
-  );
-  app.addHook("onClose", () => mcp.close());
+  // Loaded when it is first asked for: its schemas are a twentieth of a start.
+  let loading: Promise<McpHandler> | undefined;
+  const handler = (): Promise<McpHandler> =>
+    (loading ??= import("./mcp-server.ts").then(({ mcpHandler }) =>
+      mcpHandler(
+        (request) => callers.get(request),
+        (error) => app.log.debug({ err: error }, "MCP request refused"),
+      ),
+    ));
+  app.addHook("onClose", async () => (await loading)?.close());
 
   app.post(
     "/mcp",
@@ -111,6 +110,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
       reply.raw.once("finish", () => {
         for (const ref of exchange.told()) app.joining.heard(ref);
       });
+      const mcp = await handler();
       const response = await mcp.fetch(exchange.request, { parsedBody: body });
       // Kept nowhere: it only tells one client's requests from another's.
       if (isInitialize(body)) reply.header(SESSION, randomUUID());

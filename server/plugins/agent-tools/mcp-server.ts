@@ -1,6 +1,7 @@
 /** Our MCP server: tools, resources and a prompt, for one request of one agent. It keeps nothing: any replica answers the next one. */
 import {
   CLIENT_CAPABILITIES_META_KEY,
+  createMcpHandler,
   inputRequired,
   ProtocolError,
   ProtocolErrorCode,
@@ -8,6 +9,7 @@ import {
   Server,
   type CallToolResult,
   type InputRequiredResult,
+  type McpHttpHandler as McpHandler,
   type ServerContext,
   type Tool,
 } from "@modelcontextprotocol/server";
@@ -51,7 +53,23 @@ const SETUP = `Set up my Purser wallet with me.
 3. If the balance is 0, tell me to send USDC to that address on that network, and stop there.
 4. Find one cheap service with search_services and ask its price with x402_quote. Pay nothing before I say so.`;
 
-export function createMcpServer(caller: McpCaller): Server {
+export type { McpHandler };
+
+/** Both revisions: 2026-07-28, and those before it, without sessions. */
+export const mcpHandler = (
+  callerOf: (request: Request) => McpCaller | undefined,
+  onerror: (error: Error) => void,
+): McpHandler =>
+  createMcpHandler(
+    ({ requestInfo }) => {
+      const caller = requestInfo && callerOf(requestInfo);
+      if (!caller) throw new Error("an MCP request without a caller");
+      return createMcpServer(caller);
+    },
+    { onerror },
+  );
+
+function createMcpServer(caller: McpCaller): Server {
   const server = new Server(
     { name: "purser", version: VERSION },
     {

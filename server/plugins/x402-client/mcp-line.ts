@@ -3,11 +3,6 @@
  * answers, a session where the server gives one. Nothing is sent twice. It sends through the guarded way out, and holds
  * an answer only as long as it takes to find the message in it.
  */
-import {
-  CLIENT_CAPABILITIES_META_KEY,
-  CLIENT_INFO_META_KEY,
-  PROTOCOL_VERSION_META_KEY,
-} from "@modelcontextprotocol/server";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
@@ -158,9 +153,9 @@ const enveloped = (params: Record<string, unknown>): Record<string, unknown> => 
   ...params,
   _meta: {
     ...(isRecord(params["_meta"]) ? params["_meta"] : {}),
-    [PROTOCOL_VERSION_META_KEY]: WITHOUT_HANDSHAKE,
-    [CLIENT_INFO_META_KEY]: CLIENT,
-    [CLIENT_CAPABILITIES_META_KEY]: {},
+    "io.modelcontextprotocol/protocolVersion": WITHOUT_HANDSHAKE,
+    "io.modelcontextprotocol/clientInfo": CLIENT,
+    "io.modelcontextprotocol/clientCapabilities": {},
   },
 });
 
