@@ -6,10 +6,11 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Type } from "typebox";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord } from "../../core/foreign-text.ts";
+import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { keepJsonText } from "../http/index.ts";
 import { INTERMEDIARY } from "../payments/joining.ts";
-import type { McpCaller, McpHandler } from "./mcp-server.ts";
+import type { McpCaller } from "./mcp-server.ts";
 import { SESSION, canceledCalls, isInitialize, McpRequest } from "./mcp-request.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
 
@@ -36,15 +37,17 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   keepJsonText(app);
   const callers = new WeakMap<Request, McpCaller>();
   // Loaded when it is first asked for: its schemas are a twentieth of a start.
-  let loading: Promise<McpHandler> | undefined;
-  const handler = (): Promise<McpHandler> =>
-    (loading ??= import("./mcp-server.ts").then(({ mcpHandler }) =>
-      mcpHandler(
-        (request) => callers.get(request),
-        (error) => app.log.debug({ err: error }, "MCP request refused"),
-      ),
-    ));
-  app.addHook("onClose", async () => (await loading)?.close());
+  const handler = memoFor(Number.POSITIVE_INFINITY, async () => {
+    const { mcpHandler } = await import("./mcp-server.ts");
+    const made = mcpHandler(
+      (request) => callers.get(request),
+      (error) => app.log.debug({ err: error }, "MCP request refused"),
+    );
+    closing.push(() => made.close());
+    return made;
+  });
+  const closing: (() => Promise<void>)[] = [];
+  app.addHook("onClose", () => Promise.all(closing.map((close) => close())));
 
   app.post(
     "/mcp",

@@ -9,7 +9,7 @@ import {
   Server,
   type CallToolResult,
   type InputRequiredResult,
-  type McpHttpHandler as McpHandler,
+  type McpHttpHandler,
   type ServerContext,
   type Tool,
 } from "@modelcontextprotocol/server";
@@ -53,13 +53,11 @@ const SETUP = `Set up my Purser wallet with me.
 3. If the balance is 0, tell me to send USDC to that address on that network, and stop there.
 4. Find one cheap service with search_services and ask its price with x402_quote. Pay nothing before I say so.`;
 
-export type { McpHandler };
-
 /** Both revisions: 2026-07-28, and those before it, without sessions. */
 export const mcpHandler = (
   callerOf: (request: Request) => McpCaller | undefined,
   onerror: (error: Error) => void,
-): McpHandler =>
+): McpHttpHandler =>
   createMcpHandler(
     ({ requestInfo }) => {
       const caller = requestInfo && callerOf(requestInfo);

@@ -1,4 +1,4 @@
-import { readdirSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import fastifyStatic from "@fastify/static";
@@ -98,18 +98,14 @@ export default fp(
 
 /** What the web app was built into, by its paths; nothing where it was not built. */
 function builtFiles(): Set<string> {
-  try {
-    const entries = readdirSync(WEB_ROOT, { recursive: true, withFileTypes: true });
-    return new Set(
-      entries
-        .filter((entry) => entry.isFile())
-        .map((entry) =>
-          relative(WEB_ROOT, join(entry.parentPath, entry.name)).replaceAll("\\", "/"),
-        ),
-    );
-  } catch {
-    return new Set();
-  }
+  if (!existsSync(WEB_ROOT)) return new Set();
+  const entries = readdirSync(WEB_ROOT, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile());
+  return new Set(
+    files.map(({ parentPath, name }) =>
+      relative(WEB_ROOT, join(parentPath, name)).replaceAll("\\", "/"),
+    ),
+  );
 }
 
 /** "Which route would this be?", for paths that Fastify itself has not routed. */

@@ -1,6 +1,7 @@
 /** The OpenAPI document of the routes, served as JSON and rendered. What it says is in document.ts. */
 import Fastify, { type FastifyInstance, type RouteOptions } from "fastify";
 import fp from "fastify-plugin";
+import { memoFor } from "../../core/shared-answers.ts";
 import { VERSION } from "../../infra/version.ts";
 import { openApiDocument } from "./document.ts";
 import type { DeclaredRoute } from "./refusals.ts";
@@ -80,13 +81,12 @@ const describeRoutes = fp(
  * made when the first one asks. What it answers goes out as any answer of ours.
  */
 async function renderedDocs(scope: FastifyInstance): Promise<void> {
-  let rendering: Promise<FastifyInstance> | undefined;
+  const pages = memoFor(Number.POSITIVE_INFINITY, () => renderer(scope));
   const open = { config: { auth: "public" }, schema: { hide: true } } as const;
   for (const url of [PAGE, `${PAGE}/*`])
     scope.get(url, open, async (request, reply) => {
-      rendering ??= renderer(scope);
       const { url: asked, method } = request;
-      const answer = await (await rendering).inject({ method: method as "GET", url: asked });
+      const answer = await (await pages()).inject({ method: method as "GET", url: asked });
       // It knows what its answers are; of the rest (its age, its length, its rules) ours is told.
       for (const name of ["content-type", "location", "etag", "cache-control", "last-modified"])
         if (answer.headers[name] !== undefined) reply.header(name, answer.headers[name]);
