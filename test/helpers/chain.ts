@@ -157,6 +157,9 @@ function viemChain(chainId: number, rpcUrl: string): Chain {
     nativeCurrency: { name: "Native", symbol: "NATIVE", decimals: 18 },
     rpcUrls: { default: { http: [rpcUrl] } },
     contracts: { multicall3: { address: MULTICALL3 } },
+    // While viem looks for what replaced a transaction it overhears new blocks, and where each transaction has a block of
+    // its own no other follows: it would wait in vain for a receipt that is there.
+    supportsTransactionReplacementDetection: false,
   });
 }
 

@@ -273,7 +273,7 @@ t.test("it holds nothing that anybody could take, and speaks for nobody", async 
 
 t.test("what a payment costs in a full batch", async (t) => {
   const now = BigInt(Math.floor(Date.now() / 1_000));
-  const measure = async (name: string, isOnePayee: boolean): Promise<void> => {
+  const fullBatch = async (isOnePayee: boolean): Promise<ContractCall[]> => {
     const accounts = payers(100);
     const one = randomAddress();
     const payees = accounts.map(() => (isOnePayee ? one : randomAddress()));
@@ -288,11 +288,12 @@ t.test("what a payment costs in a full batch", async (t) => {
         }),
       ),
     );
-    const calls = all.map((signed) => callOf(signed));
-    const id = await testClient.snapshot();
-    const before = await send(MULTICALL3_ADDRESS, encodeAggregate(calls));
-    await testClient.revert({ id });
-    const after = await send(BATCHER_ADDRESS, packed(calls));
+    return all.map((signed) => callOf(signed));
+  };
+  // Two batches of one shape, not one sent twice: a node that is set back may still hold what it had mined.
+  const measure = async (name: string, isOnePayee: boolean): Promise<void> => {
+    const before = await send(MULTICALL3_ADDRESS, encodeAggregate(await fullBatch(isOnePayee)));
+    const after = await send(BATCHER_ADDRESS, packed(await fullBatch(isOnePayee)));
     t.same([before.logs.length, after.logs.length], [200, 200]);
     const saved = 100 - (100 * Number(after.gasUsed)) / Number(before.gasUsed);
     t.comment(

@@ -161,6 +161,8 @@ export function createFaucet(options: {
       const receipt = await reader.waitForTransactionReceipt({
         hash,
         timeout: RECEIPT_TIMEOUT_MS,
+        // Its nonces are ours alone; and viem overhears a block that comes while it looks for what replaced it.
+        checkReplacement: false,
       });
       if (receipt.status !== "success") throw new Error(`the faucet's mint ${hash} was reverted`);
       return hash;
