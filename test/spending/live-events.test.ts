@@ -1,6 +1,7 @@
 // Goal: an owner's events arrive from any replica, once each, in order, and resume without a gap.
 import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage } from "node:http";
+import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { createPool } from "../../server/infra/db/pool.ts";
@@ -9,6 +10,8 @@ import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/own
 import { until } from "../helpers/until.ts";
 
 const usdc = 1_000_000n;
+/** Streams look for news four times a second. */
+const LOOKS_MS = 700;
 
 interface Event {
   id: string;
@@ -116,6 +119,44 @@ t.test("across two replicas", async (t) => {
     );
     t.notOk(resumed.events.some((event) => event.data["id"] === before));
     resumed.close();
+  });
+
+  await t.test("a change that may not be told yet is not told at an earlier place", async (t) => {
+    const stream = await listen(t, second.baseUrl, owner);
+    /** A transaction that runs: what begins after it is told only when it has ended. */
+    const running = async (): Promise<() => Promise<unknown>> => {
+      const client = await database.pool.connect();
+      await client.query("BEGIN");
+      await client.query("SELECT pg_current_xact_id()");
+      return () => client.query("COMMIT").finally(() => client.release());
+    };
+    const isPaid = (status: string) => async (): Promise<boolean> => {
+      const { rows } = await database.pool.query<{ status: string }>(
+        "SELECT status FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
+        [agent.id],
+      );
+      return rows[0]?.status === status;
+    };
+    await chain.testClient.setAutomine(false);
+    const endFirst = await running();
+    const paying = spend();
+    await until(isPaid("submitted"));
+    const endSecond = await running();
+    await chain.testClient.setAutomine(true);
+    await chain.testClient.mine({ blocks: 1 });
+    await until(isPaid("settled"));
+    const paymentId = await paying;
+    await endFirst();
+    await sleep(LOOKS_MS);
+    t.same(settled(stream), [], "that it settled may not be told");
+    await endSecond();
+    await until(() => settled(stream).length > 0);
+    await sleep(LOOKS_MS);
+    t.same(
+      settled(stream).map((event) => event.data["id"]),
+      [paymentId],
+    );
+    stream.close();
   });
 
   await t.test("changes of rules are told, and nobody else's", async (t) => {

@@ -69,6 +69,7 @@ export interface Deps {
   current(): Promise<{ now: EventPlace; futureTx: bigint }>;
   isSessionLive(sessionId: string): Promise<boolean>;
   payments(keys: { agentId: string; paymentId: string }[]): Promise<Map<string, Payment>>;
+  changedSince(args: ChangedSince): Promise<ReadonlySet<string>>;
   heartbeatMs: number;
 }
 
@@ -136,7 +137,7 @@ export async function* eventStream(
         const mine = rows.filter(
           (row) => row.type !== "session" || row.subjectId === args.sessionId,
         );
-        if (mine.length > 0) yield await render(deps, mine);
+        if (mine.length > 0) yield await render(deps, args.ownerId, mine);
         if (mine.some((row) => row.type === "session")) return;
       }
       if (firstHidden !== -1) await subscription.wait(HIDDEN_MS);
@@ -161,17 +162,23 @@ async function startingPlace(deps: Deps, lastEventId: string | undefined): Promi
   return { tx: BigInt(tx), seq: BigInt(seq) };
 }
 
-/** A payment that changed twice is told once, as it is now, at its last change's place. */
-async function render(deps: Deps, rows: EventRow[]): Promise<string> {
+/**
+ * A payment that changed twice is told once, as it is now, at its last change's place. That may be a change that is not
+ * to be told yet: asked for after the payments are read, so that none of what they show is told at an earlier place.
+ */
+async function render(deps: Deps, ownerId: string, rows: EventRow[]): Promise<string> {
   const lastOf = new Map(rows.map((row) => [`${row.type}:${row.subjectId}`, row]));
-  const told = rows.filter((row) => lastOf.get(`${row.type}:${row.subjectId}`) === row);
-  const payments = await deps.payments(
-    told.flatMap((row) =>
-      row.type === "payment" && row.agentId !== null
-        ? [{ agentId: row.agentId, paymentId: row.subjectId }]
-        : [],
-    ),
+  const last = rows.filter((row) => lastOf.get(`${row.type}:${row.subjectId}`) === row);
+  const changed = last.flatMap((row) =>
+    row.type === "payment" && row.agentId !== null
+      ? [{ agentId: row.agentId, paymentId: row.subjectId }]
+      : [],
   );
+  const payments = await deps.payments(changed);
+  const paymentIds = changed.map(({ paymentId }) => paymentId);
+  const after = rows.at(-1);
+  const changedAgain = after && (await deps.changedSince({ ownerId, after, paymentIds }));
+  const told = last.filter((row) => row.type !== "payment" || !changedAgain?.has(row.subjectId));
   return told.map((row) => renderOne(row, payments)).join("");
 }
 
@@ -217,6 +224,27 @@ export async function readEvents(
     [args.ownerId, String(args.after.tx), String(args.after.seq), args.limit],
   );
   return rows;
+}
+
+export interface ChangedSince {
+  ownerId: string;
+  after: EventPlace;
+  paymentIds: readonly string[];
+}
+
+/** Those of these payments that have an event after this place, ready to be told or not. */
+export async function changedSince(
+  sql: Sql,
+  { ownerId, after, paymentIds }: ChangedSince,
+): Promise<ReadonlySet<string>> {
+  if (paymentIds.length === 0) return new Set();
+  // SQL: places are compared as pairs.
+  const { rows } = await sql.query<{ id: string }>(
+    `SELECT DISTINCT subject_id AS id FROM events
+      WHERE owner_id = $1 AND (tx, seq) > ($2, $3) AND type = 'payment' AND subject_id = ANY ($4)`,
+    [ownerId, String(after.tx), String(after.seq), paymentIds],
+  );
+  return new Set(rows.map(({ id }) => id));
 }
 
 /** Which of these owners have events that are not older than this, and where to look from next time. */

@@ -1,6 +1,7 @@
 /** What happened to an owner's agents, as it happens. */
 import fp from "fastify-plugin";
 import {
+  changedSince,
   currentPlace,
   ownersWithNews,
   readEvents,
@@ -77,6 +78,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
         wakeups,
         heartbeatMs: HEARTBEAT_MS,
         read: (query) => readEvents(app.pool, query),
+        changedSince: (query) => changedSince(app.pool, query),
         current: () => currentPlace(app.pool),
         isSessionLive: (sessionId) => isSessionLive(app.prisma, sessionId),
         payments: async (keys) => {
