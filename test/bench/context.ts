@@ -34,14 +34,21 @@ export interface Server {
   rpcCalls(): Promise<number>;
 }
 
+/** How one is started, wherever it shall listen. */
+export interface Launch {
+  command: string[];
+  env: (port: number) => Record<string, string>;
+  /** Answered with 200 as soon as it serves. */
+  readyPath: string;
+}
+
 /** All on one chain. */
 export interface World {
   chain: TestChain;
   databaseUrl: string;
   /** To look into it; ends with the world. */
   database: Pool;
-  /** Of our server, but for its port. */
-  env: Record<string, string>;
+  launches: Partial<Record<Name, Launch>> & { ours: Launch };
   /** `http://host:port` of our server; its facilitator is at `/api/x402`. */
   ours: string;
   /** All of ours, and their process ids. */

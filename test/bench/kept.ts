@@ -17,31 +17,53 @@ export const machine = {
 };
 const KIND = `${machine.cpus} x ${machine.model}`;
 
-/** Row, figure, median. */
-export type KeptRows = Record<string, Record<string, number>>;
+/** Medians: of ours, and of the reference that was measured with it. */
+interface KeptFigure {
+  ours: number;
+  reference?: number;
+}
+/** Row, figure. */
+export type KeptRows = Record<string, Record<string, KeptFigure>>;
 type Kept = Record<string, KeptRows>;
 
 const read = (): Kept => JSON.parse(readFileSync(FILE, "utf8")) as Kept;
+const rounded = (value: number): number => Number(value.toPrecision(4));
 
-/** How much of a figure was lost, where it was more than the tenth that says nothing. */
+function mediansOf({ samples }: Pick<Figure, "samples">): KeptFigure {
+  const reference = median(samples.reference ?? []);
+  return {
+    ours: rounded(median(samples.ours)),
+    // Nothing to compare with where it does not do this at all, or does it for nothing.
+    ...(reference > 0 && { reference: rounded(reference) }),
+  };
+}
+
+/**
+ * How much of a figure was lost, where it was more than the tenth that says nothing: beside the reference where it was
+ * measured both times, for a machine is not as fast every day.
+ */
 export function lostIn(
   row: string,
   { what, better, samples }: Figure,
   rows: KeptRows | undefined = read()[KIND],
 ): string {
   const kept = rows?.[row]?.[what];
-  if (kept === undefined || kept === 0) return "";
-  const now = median(samples.ours);
-  const lost = better === "less" ? now / kept - 1 : 1 - now / kept;
-  return lost > LOST_SHARE ? `${(lost * 100).toFixed(0)} % (was ${kept})` : "";
+  if (kept === undefined || kept.ours === 0) return "";
+  const now = mediansOf({ samples });
+  const isBeside = kept.reference !== undefined && now.reference !== undefined;
+  const [was, is] = [kept, now].map(({ ours, reference = 1 }) =>
+    isBeside ? ours / reference : ours,
+  ) as [number, number];
+  const lost = better === "less" ? is / was - 1 : 1 - is / was;
+  if (!(lost > LOST_SHARE)) return "";
+  const before = isBeside ? `${Number(was.toPrecision(3))}x reference` : `${kept.ours}`;
+  return `${(lost * 100).toFixed(0)} % (was ${before})`;
 }
 
 export function keep(rows: readonly { name: string; figures: readonly Figure[] }[]): void {
   const kept = read();
   const mine = (kept[KIND] ??= {});
   for (const { name, figures } of rows)
-    mine[name] = Object.fromEntries(
-      figures.map(({ what, samples }) => [what, Number(median(samples.ours).toPrecision(4))]),
-    );
+    mine[name] = Object.fromEntries(figures.map((figure) => [figure.what, mediansOf(figure)]));
   writeFileSync(FILE, `${JSON.stringify(kept, null, 2)}\n`);
 }

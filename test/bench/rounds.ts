@@ -1,5 +1,5 @@
 // By turns, several times, so that whatever else the machine does falls on all alike; and what of it is told.
-import { NAMES, type Figure, type Name, type World } from "./context.ts";
+import { NAMES, type Figure, type Name } from "./context.ts";
 
 export const ROUNDS = Number(process.env["BENCH_ROUNDS"] ?? "3");
 
@@ -7,7 +7,7 @@ export type Samples<Measured> = Partial<Record<Name, Measured[]>> & { ours: Meas
 
 /** Each server that is there, in each round; another one begins each time. */
 export async function inRounds<Measured>(
-  { servers }: Pick<World, "servers">,
+  { servers }: { servers: Partial<Record<Name, unknown>> },
   measure: (name: Name, round: number) => Promise<Measured>,
 ): Promise<Samples<Measured>> {
   const names = NAMES.filter((name) => servers[name] !== undefined);
@@ -67,3 +67,10 @@ export function median(values: readonly number[]): number {
 /** Where nobody beside is there, what is said of both is not reached. */
 export const timesAsMuch = (ours: number, theirs: number | undefined): number =>
   theirs === undefined ? Number.NaN : ours / theirs;
+
+/** So much, or so much of what the reference takes: a machine half as fast takes both of them twice as long. */
+export const atMost = (most: number, unit: string, share: number) => ({
+  says: `<= ${most} ${unit}, or ${share}x reference`,
+  reached: ({ ours, reference }: Partial<Record<Name, number>> & { ours: number }): boolean =>
+    ours <= most || timesAsMuch(ours, reference) <= share,
+});

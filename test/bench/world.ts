@@ -10,7 +10,7 @@ import { migrate } from "../../server/infra/db/migrate.ts";
 import { AMPLE_GAS, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { testDatabase } from "../helpers/postgres.ts";
-import type { Server, World, WorldOptions } from "./context.ts";
+import type { Launch, Name, Server, World, WorldOptions } from "./context.ts";
 import { cpuMsOf, familyOf, memoryMiBOf } from "./cpu.ts";
 
 const READY_WITHIN_MS = 120_000;
@@ -70,54 +70,58 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       WORKERS: "1",
       ...options.env,
     };
+    const launches: World["launches"] = {
+      ours: {
+        command: [process.execPath, file("../../server/start.mjs")],
+        env: (port) => ({
+          ...environment,
+          PORT: String(port),
+          PUBLIC_URL: `http://localhost:${port}`,
+        }),
+        readyPath: "/api/x402/supported",
+      },
+    };
+    /** What a start of ours looks for first was looked for when the bench began. */
+    const built: Launch = { ...launches.ours, command: [...launches.ours.command, "--built"] };
     const pids: number[] = [];
     const replicas: string[] = [];
     for (let replica = 0; replica < (options.replicas ?? 1); replica += 1) {
-      const port = await freePort();
-      const url = `http://127.0.0.1:${port}`;
-      const where = { PORT: String(port), PUBLIC_URL: `http://localhost:${port}` };
-      const command = [file("../../server/start.mjs"), "--built"];
+      const { url, pid } = await launch(built, closers);
       replicas.push(url);
-      pids.push(
-        await start([process.execPath, ...command], {
-          env: { ...environment, ...where },
-          ready: `${url}/api/x402/supported`,
-          closers,
-        }),
-      );
+      pids.push(pid);
     }
     const ours = replicas[0] ?? "";
     const servers: World["servers"] = {
       ours: serverOf(`${ours}/api/x402`, ourKeys, pids, ourEndpoint),
     };
     if (options.oursAlone !== true) {
-      const other = async (command: string[], prefix: string): Promise<Server> => {
+      const beside = async (name: Name, command: string[], prefix: string): Promise<void> => {
         const [key = "0x"] = await funded();
         const itsEndpoint = await endpoint();
-        const port = await freePort();
-        const pid = await start(command, {
-          env: {
+        const its: Launch = {
+          command,
+          env: (port) => ({
             [`${prefix}_RPC_URL`]: itsEndpoint.url,
             [`${prefix}_CHAIN_ID`]: String(chain.chainId),
             [`${prefix}_PRIVATE_KEY`]: key,
             [`${prefix}_PORT`]: String(port),
             NODE_ENV: "production",
-          },
-          ready: `http://127.0.0.1:${port}/supported`,
-          closers,
-        });
-        return serverOf(`http://127.0.0.1:${port}`, [key], [pid], itsEndpoint);
+          }),
+          readyPath: "/supported",
+        };
+        const { url, pid } = await launch(its, closers);
+        launches[name] = its;
+        servers[name] = serverOf(url, [key], [pid], itsEndpoint);
       };
       const reference = [process.execPath, "--import=tsx", file("reference-facilitator.ts")];
-      servers.reference = await other(reference, "REFERENCE");
-      if (PEER_COMMAND !== undefined)
-        servers.peer = await other(["sh", "-c", PEER_COMMAND], "PEER");
+      await beside("reference", reference, "REFERENCE");
+      if (PEER_COMMAND !== undefined) await beside("peer", ["sh", "-c", PEER_COMMAND], "PEER");
     }
     return {
       chain,
       databaseUrl: database.url,
       database: pool,
-      env: environment,
+      launches,
       ours,
       replicas,
       pids,
@@ -164,8 +168,19 @@ async function startProxy(target: string, delayMs: number, closers: Closers): Pr
   return { url, isProxy: true };
 }
 
+/** At a port that is free, until it answers. */
+export async function launch(
+  { command, env, readyPath }: Launch,
+  closers: Closers,
+): Promise<{ url: string; pid: number }> {
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const pid = await start(command, { env: env(port), ready: `${url}${readyPath}`, closers });
+  return { url, pid };
+}
+
 /** Runs a command as its own process until it answers, and tells its id. */
-export async function start(
+async function start(
   [command = "", ...args]: readonly string[],
   { env, ready, closers }: { env: Record<string, string>; ready: string; closers: Closers },
 ): Promise<number> {

@@ -1,7 +1,8 @@
 // Goal: a figure says what was measured and whether ours reached what it must, and what was lost is said of the median, in the direction that is worse.
 import t from "tap";
+import type { Figure } from "../bench/context.ts";
 import { lostIn } from "../bench/kept.ts";
-import { figure, inRounds } from "../bench/rounds.ts";
+import { atMost, figure, inRounds } from "../bench/rounds.ts";
 
 t.test("all by turns, and another one first each time", async (t) => {
   const order: string[] = [];
@@ -33,7 +34,7 @@ t.test("a target is held against medians", async (t) => {
 });
 
 t.test("more than a tenth that is lost is said", async (t) => {
-  const kept = { row: { rate: 100, time: 10 } };
+  const kept = { row: { rate: { ours: 100 }, time: { ours: 10 } } };
   const of = (what: string, better: "less" | "more", ours: number[]) =>
     lostIn("row", { what, unit: "", better, samples: { ours } }, kept);
   t.equal(of("rate", "more", [80, 200, 80]), "20 % (was 100)");
@@ -42,4 +43,23 @@ t.test("more than a tenth that is lost is said", async (t) => {
   t.equal(of("time", "less", [12, 12, 1]), "20 % (was 10)");
   t.equal(of("time", "less", [1, 1, 50]), "");
   t.equal(of("new", "less", [1, 1, 50]), "", "nothing was kept of it");
+});
+
+t.test("beside the reference, where it was measured both times", async (t) => {
+  const kept = { row: { time: { ours: 10, reference: 100 }, alone: { ours: 10 } } };
+  const of = (what: string, samples: Figure["samples"]) =>
+    lostIn("row", { what, unit: "", better: "less", samples }, kept);
+  t.equal(of("time", { ours: [20], reference: [200] }), "", "the machine is half as fast");
+  t.equal(of("time", { ours: [12], reference: [100] }), "20 % (was 0.1x reference)");
+  t.equal(of("time", { ours: [10], reference: [50] }), "100 % (was 0.1x reference)");
+  t.equal(of("time", { ours: [12] }), "20 % (was 10)", "it was not measured now");
+  t.equal(of("alone", { ours: [12], reference: [200] }), "20 % (was 10)", "nor then");
+});
+
+t.test("at most so much, or so much of the reference", async (t) => {
+  const { reached } = atMost(2, "ms", 0.1);
+  t.equal(reached({ ours: 2 }), true);
+  t.equal(reached({ ours: 2.1 }), false, "nobody beside");
+  t.equal(reached({ ours: 3, reference: 31 }), true);
+  t.equal(reached({ ours: 3, reference: 29 }), false);
 });

@@ -3,27 +3,19 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { freePort } from "../../../server/local/free-port.ts";
-import type { BenchRow } from "../context.ts";
+import type { BenchRow, Launch } from "../context.ts";
 import { databaseProcesses, memoryMiBOf } from "../cpu.ts";
-import { alone, figure, inRounds } from "../rounds.ts";
-import { start } from "../world.ts";
+import { atMost, figure, inRounds } from "../rounds.ts";
+import { launch } from "../world.ts";
 
-const START = fileURLToPath(new URL("../../../server/start.mjs", import.meta.url));
 const RESTED_MS = 20_000;
 
 /** To the first answer. */
-async function timed(env: Record<string, string>): Promise<number> {
+async function timed(its: Launch): Promise<number> {
   const closers: (() => unknown)[] = [];
-  const port = await freePort();
   const startMs = performance.now();
   try {
-    await start([process.execPath, START], {
-      env: { HOME: tmpdir(), ...env, PORT: String(port), PUBLIC_URL: `http://localhost:${port}` },
-      ready: `http://127.0.0.1:${port}/api/x402/supported`,
-      closers,
-    });
+    await launch(its, closers);
     return performance.now() - startMs;
   } finally {
     for (const close of closers) await close();
@@ -37,11 +29,20 @@ const cold: BenchRow = {
   async run(context) {
     const dataDir = mkdtempSync(join(tmpdir(), "purser-start-"));
     try {
-      const local = { DATA_DIR: dataDir };
+      const { launches } = await context.world();
+      const { ours } = launches;
+      const local: Launch = {
+        ...ours,
+        env: (port) => ({
+          HOME: tmpdir(),
+          DATA_DIR: dataDir,
+          PORT: String(port),
+          PUBLIC_URL: `http://localhost:${port}`,
+        }),
+      };
       context.say(`the first one of all: ${(await timed(local)).toFixed(0)} ms`);
-      const embedded = await alone(() => timed(local));
-      const { env } = await context.world({ oursAlone: true });
-      const given = await alone(() => timed(env));
+      const embedded = await inRounds({ servers: { ours } }, () => timed(local));
+      const given = await inRounds({ servers: launches }, (name) => timed(launches[name] ?? ours));
       return [
         figure(embedded, {
           ...seconds,
@@ -51,7 +52,7 @@ const cold: BenchRow = {
         figure(given, {
           ...seconds,
           what: "with given ones",
-          target: { says: "<= 0.6 s", reached: ({ ours }) => ours <= 0.6 },
+          target: atMost(0.6, "s", 1.2),
         }),
       ];
     } finally {
