@@ -5,13 +5,15 @@ import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
+import { punctuality } from "../helpers/punctual.ts";
 import { PASSING, rpcProxy, SEND, SEND_AND_WAIT, type RpcCall } from "../helpers/rpc-proxy.ts";
 import { post, signedPayment } from "./payments.ts";
 
 const BLOCK_MS = 1_000;
-/** Until an endpoint's ways and the rhythm of its blocks are known. */
+/** Until an endpoint's ways and the rhythm of its blocks are known: so many that came when they were due. */
 const FIRST = 4;
 const COUNTED = 5;
+const MOST_TURNS = 30;
 /** A look at the next block would fall into this. */
 const APART_MS = 1_100;
 /** Of the token and the relayers no more is believed than this old, without asking along. */
@@ -25,9 +27,11 @@ const PRICE = "eth_maxPriorityFeePerGas";
 
 t.jobs = 4;
 let chain: TestChain;
+let blocks: ReturnType<typeof punctuality>;
 
 t.before(async () => {
   chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  blocks = punctuality(t, chain, BLOCK_MS);
 });
 
 /** By the book's reader, which has its own pace: the blocks and nonces that it reads have numbers. */
@@ -49,13 +53,14 @@ async function settled(t: Test, options: { waits: boolean; isAnnounced?: true })
     chain: { ...chain, rpcUrl: urls.join(","), relayerPrivateKey: relayer },
   });
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
-  const each: { calls: RpcCall[]; hash: unknown; lookedMs: number[] }[] = [];
+  const each: { calls: RpcCall[]; hash: Hex; lookedMs: number[] }[] = [];
   let lookedMs: number[] = [];
   proxy.behave = (call) => {
     if (call.method === BLOCK && !isOfBooks(call)) lookedMs.push(performance.now());
     return PASSING(call, 0);
   };
-  for (let turn = 0; turn < FIRST + COUNTED; turn += 1) {
+  for (let inRow = 0, turn = 0; each.length < COUNTED; turn += 1) {
+    if (turn === MOST_TURNS) throw new Error("too few blocks came when they were due");
     const payer = privateKeyToAccount(generatePrivateKey());
     await chain.mint(payer.address, 1_000n);
     const body = await signedPayment({ chain, payer, payTo });
@@ -65,7 +70,9 @@ async function settled(t: Test, options: { waits: boolean; isAnnounced?: true })
     t.equal(answer["success"], true, JSON.stringify(answer));
     await sleep(APART_MS);
     const calls = proxy.calls.filter((call) => !isOfBooks(call));
-    if (turn >= FIRST) each.push({ calls, hash: answer["transaction"], lookedMs });
+    const hash = answer["transaction"] as Hex;
+    inRow = (await blocks.wasPunctual(hash)) ? inRow + 1 : 0;
+    if (inRow > FIRST) each.push({ calls, hash, lookedMs });
   }
   return { app, proxy, each };
 }

@@ -14,8 +14,8 @@ const BLOCKS = 9;
 const SAID_MS = 2_000;
 
 /** How late each block was noticed, by whoever asks the node without a pause; and what it cost to notice. */
-async function watch(t: Test, chain: TestChain, wsUrls: string[]) {
-  const proxy = await rpcProxy(t, chain.rpcUrl);
+async function watch(t: Test, chain: TestChain, wsUrls: string[], delayMs = 0) {
+  const proxy = await rpcProxy(t, chain.rpcUrl, { delayMs });
   const rpc = new ChainRpc({ urls: [proxy.url] });
   const heads = new HeadWatcher(rpc, SAID_MS, wsUrls);
   t.teardown(async () => {
@@ -62,6 +62,14 @@ t.test("asked for when it is due", async (t) => {
   t.ok(medianMs < 100, `noticed after ${lateMs.map(Math.round).join(", ")} ms`);
   t.ok(asked < 9, `${asked.toFixed(1)} questions a block`);
 });
+
+for (const delayMs of [60, 150, 300])
+  t.test(`asked for when it is due, ${delayMs} ms away`, async (t) => {
+    const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+    const { medianMs, lateMs, asked } = await watch(t, chain, [], delayMs);
+    t.ok(medianMs < 100, `noticed after ${lateMs.map(Math.round).join(", ")} ms`);
+    t.ok(asked < 9, `${asked.toFixed(1)} questions a block`);
+  });
 
 t.test("an endpoint that announces falls away, and comes back", async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });

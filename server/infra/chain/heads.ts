@@ -24,11 +24,11 @@ interface BlockHeader {
 }
 
 /** What somebody wants to know with each new block: asked in the same request as the block. */
-export interface Rider {
-  questions(): readonly Question[];
+export type Rider = () => {
+  questions: readonly Question[];
   /** Told before the block is. */
   hear(answers: readonly PromiseSettledResult<unknown>[]): void;
-}
+};
 
 const IDLE_POLL_MS = 4_000;
 /** Longer without an answer than this, and nothing new is signed. */
@@ -36,6 +36,8 @@ const HEALTHY_FOR_MS = 6_000;
 /** A block that is due is asked for this often, for so long; then as if it had no time. */
 const DUE_POLL_MS = 25;
 const DUE_FOR_MS = 150;
+/** In short steps one question need not be answered before the next: by an endpoint far away, at most so many. */
+const MOST_ASKED = 4;
 /** An endpoint that announced a block may be ahead of the one that is asked: so often it is asked again. */
 const BEHIND_POLLS = 8;
 const AT_ONCE_MS = 3;
@@ -74,8 +76,11 @@ export class HeadWatcher {
   /** Endpoints that will answer with the next block. */
   #promises = 0;
   #lastAnswerMs = Number.NEGATIVE_INFINITY;
-  /** When the head was last asked for. */
+  /** When the head was last asked for, and how often it is asked for now. */
   #askedMs = Number.NEGATIVE_INFINITY;
+  #asking = 0;
+  /** Of the last answer, after its question. */
+  #roundTripMs = 0;
   /** Of this moment is what is known of the head: it was asked for then, and answered. */
   #knownMs = Number.NEGATIVE_INFINITY;
   /** Since when somebody wants new blocks: those before are of no interest. */
@@ -197,20 +202,30 @@ export class HeadWatcher {
   }
 
   #share(rides: boolean): Promise<Head> {
-    this.#polling ??= this.#poll(rides).finally(() => {
-      this.#polling = undefined;
+    return this.#polling ?? this.#another(rides);
+  }
+
+  #another(rides: boolean): Promise<Head> {
+    const polling = this.#poll(rides).finally(() => {
+      if (this.#polling === polling) this.#polling = undefined;
     });
-    return this.#polling;
+    this.#polling = polling;
+    return polling;
   }
 
   async #poll(rides: boolean): Promise<Head> {
     const previousMs = this.#askedMs;
-    this.#askedMs = performance.now();
+    const askedMs = performance.now();
+    this.#askedMs = askedMs;
+    this.#asking += 1;
     try {
-      const block = await this.#ask(rides);
+      const block = await this.#ask(askedMs, rides);
       this.#lastAnswerMs = performance.now();
-      this.#knownMs = this.#askedMs;
       this.#lastFailed = false;
+      // A later question was answered before.
+      if (this.#head && askedMs < this.#knownMs) return this.#head;
+      this.#roundTripMs = this.#lastAnswerMs - askedMs;
+      this.#knownMs = askedMs;
       if (this.#head?.hash === block.hash) {
         // The chain stands still, or this endpoint does: another may know more.
         if (performance.now() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.doubt();
@@ -224,7 +239,7 @@ export class HeadWatcher {
         gasLimit: BigInt(block.gasLimit ?? "0x1c9c380"),
         seenAtMs: this.#lastAnswerMs,
       };
-      this.#learn(head, this.#lastAnswerMs - previousMs);
+      this.#learn(head, askedMs, askedMs - previousMs);
       this.#head = head;
       if (this.#announced && this.#announced.number <= head.number) this.#announced = undefined;
       for (const listener of this.#listeners) listener(head);
@@ -232,14 +247,15 @@ export class HeadWatcher {
     } catch (error) {
       if (classifyChainError(error).kind === "unreachable") this.#lastFailed = true;
       throw error;
+    } finally {
+      this.#asking -= 1;
     }
   }
 
   /** The newest block, and what the riders want to know, in one request. */
-  async #ask(rides: boolean): Promise<BlockHeader> {
-    const isTogether = rides && performance.now() >= this.#rideFromMs;
-    const riders = isTogether ? [...this.#riders] : [];
-    const asked = riders.map((rider) => ({ rider, questions: rider.questions() }));
+  async #ask(askedMs: number, rides: boolean): Promise<BlockHeader> {
+    const isTogether = rides && askedMs >= this.#rideFromMs;
+    const asked = isTogether ? [...this.#riders].map((rider) => rider()) : [];
     const questions = asked.flatMap((each) => each.questions);
     if (questions.length === 0) return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
     const [block, ...answers] = await this.#rpc
@@ -250,18 +266,23 @@ export class HeadWatcher {
       this.#rideFromMs = performance.now() + RIDE_AGAIN_MS;
       return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
     }
-    for (const each of asked) each.rider.hear(answers.splice(0, each.questions.length));
+    // Nobody is told less than a later question has told them.
+    if (askedMs >= this.#knownMs)
+      for (const each of asked) each.hear(answers.splice(0, each.questions.length));
     return block.value as BlockHeader;
   }
 
-  /** When which block came: as somebody said, or at the latest since it was asked for in vain. */
-  #learn(head: Head, lateMs: number): void {
+  /**
+   * When which block came: as somebody said, or when it was asked for, at the latest since that was in vain. The moment
+   * of the question counts and not of its answer, which says how far away the endpoint is.
+   */
+  #learn(head: Head, askedMs: number, lateMs: number): void {
     for (const [number, ms] of this.#words) {
       if (number > head.number) continue;
       this.#words.delete(number);
       this.#rhythm.saw(number, ms, 0);
     }
-    this.#rhythm.saw(head.number, head.seenAtMs, lateMs);
+    this.#rhythm.saw(head.number, askedMs, lateMs);
     if (this.#interest > 0) this.#learned += 1;
   }
 
@@ -282,16 +303,17 @@ export class HeadWatcher {
   #look(): void {
     if (this.#closed) return;
     clearTimeout(this.#timer);
+    const stepMs = this.#asking < MOST_ASKED ? this.#shortStepMs() : undefined;
     // A failure is remembered in `healthy`; whoever needs the chain asks that.
-    this.#share(true)
+    (stepMs === undefined ? this.#share(true) : this.#another(true))
       .catch(() => undefined)
       .finally(() => this.#schedule(this.#delay()));
+    if (stepMs !== undefined) this.#schedule(stepMs);
   }
 
   #delay(): number {
     if (this.#lastFailed) return 500;
-    if (this.#interest === 0)
-      return Math.max(this.#askedMs + IDLE_POLL_MS - performance.now(), AT_ONCE_MS);
+    if (this.#interest === 0) return this.#afterAsked(IDLE_POLL_MS);
     // The first look may have been under way before the block was there.
     if (this.#announced && (this.#announced.asked += 1) < BEHIND_POLLS)
       return this.#announced.asked === 1 ? AT_ONCE_MS : DUE_POLL_MS;
@@ -299,22 +321,47 @@ export class HeadWatcher {
     this.#announced = undefined;
     // Whoever announces will; in case the word is lost, blocks are looked for all the same, a little later.
     const isTold = this.isAnnounced || this.#promises > 0;
-    const untilDueMs = this.#untilDue(isTold);
-    if (untilDueMs !== undefined) return Math.min(untilDueMs, IDLE_POLL_MS);
-    if (isTold) return Math.min(Math.max(this.#saidMs * 2, this.#fastMs), IDLE_POLL_MS);
-    const isLearning = this.#learned < LEARNING_BLOCKS || this.#rhythm.isLost;
-    return isLearning ? Math.min(this.#fastMs, LEARNING_MS) : this.#fastMs;
+    const dueMs = this.#nextDue(isTold);
+    const now = performance.now();
+    const fromMs = dueMs === undefined ? now : this.#askFrom(dueMs, isTold);
+    if (now < fromMs) return Math.min(Math.max(fromMs - now, 1), IDLE_POLL_MS);
+    const stepMs = this.#shortStepMs();
+    if (stepMs !== undefined) return this.#afterAsked(stepMs);
+    const isUnknown = isTold && dueMs === undefined;
+    return isUnknown
+      ? Math.min(Math.max(this.#saidMs * 2, this.#fastMs), IDLE_POLL_MS)
+      : this.#fastMs;
   }
 
-  /** Undefined where the next block may come at any time. */
-  #untilDue(isTold: boolean): number | undefined {
+  #afterAsked(ms: number): number {
+    return Math.max(this.#askedMs + ms - performance.now(), AT_ONCE_MS);
+  }
+
+  /** From one question to the next, answered or not: while a block is due, or nothing is known of when they are. */
+  #shortStepMs(): number | undefined {
+    if (this.#interest === 0 || this.#lastFailed || this.#announced) return undefined;
+    const isTold = this.isAnnounced || this.#promises > 0;
+    const dueMs = this.#nextDue(isTold);
+    const leastMs = this.#roundTripMs / MOST_ASKED;
+    if (dueMs !== undefined) {
+      const now = performance.now();
+      // A timer may ring a little early.
+      const isDue = now >= this.#askFrom(dueMs, isTold) - AT_ONCE_MS && now < dueMs + DUE_FOR_MS;
+      return isDue ? Math.max(DUE_POLL_MS, leastMs) : undefined;
+    }
+    const isLearning = !isTold && (this.#learned < LEARNING_BLOCKS || this.#rhythm.isLost);
+    return isLearning ? Math.max(Math.min(this.#fastMs, LEARNING_MS), leastMs) : undefined;
+  }
+
+  #askFrom(dueMs: number, isTold: boolean): number {
+    return isTold ? dueMs + GRACE_MS : this.#rhythm.askAt(dueMs);
+  }
+
+  /** When the block after the head is due; undefined where it may come at any time. */
+  #nextDue(isTold: boolean): number | undefined {
     const nextMs = this.#head && this.#rhythm.dueOf(this.#head.number + 1n);
     if (nextMs === undefined || (this.#rhythm.isLost && !isTold)) return undefined;
-    const dueMs = Math.max(nextMs, this.#rhythm.nextDue(this.#wantedMs) ?? nextMs);
-    const untilMs = isTold ? dueMs + GRACE_MS : this.#rhythm.askAt(dueMs);
-    const now = performance.now();
-    if (now < untilMs) return Math.max(untilMs - now, 1);
-    return now < dueMs + DUE_FOR_MS ? DUE_POLL_MS : this.#fastMs;
+    return Math.max(nextMs, this.#rhythm.nextDue(this.#wantedMs) ?? nextMs);
   }
 }
 

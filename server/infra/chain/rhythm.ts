@@ -5,7 +5,7 @@ const REMEMBERED = 16;
 const ENOUGH = 3;
 /** ... and it holds for so many more that nobody looked at. */
 const HOLDS_FOR_BLOCKS = 120;
-/** A block counts where it was seen no later than this after it came: announced, or asked for in short steps. */
+/** A block's moment is known where it was seen no later than this after it came: announced, or asked for in short steps. */
 const SHARP_MS = 120;
 /** So much before its moment the next one is asked for first; more each time it was there already. */
 const LEAD_MS = 10;
@@ -20,8 +20,9 @@ interface Seen {
 }
 
 /**
- * Blocks are seen late and never early: the moment of the one that was seen soonest is that of all, and asking a
- * little before it finds out whether it is sooner still.
+ * Moments are those at which an endpoint has to be asked for a block so that it tells of it. Blocks are seen late and
+ * never early: the moment of the one that was seen soonest is that of all, and asking a little before it finds out
+ * whether it is sooner still.
  */
 export class Rhythm {
   readonly #longestMs: number;
@@ -48,12 +49,17 @@ export class Rhythm {
     if (lateMs <= SHARP_MS) {
       this.#leadMs = Math.max(this.#leadMs / 2, LEAD_MS);
       this.#isLost = false;
-      this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms }];
+      this.#remember(number, ms);
     } else if (dueMs !== undefined && ms < dueMs + SHARP_MS) {
-      // There before it was asked for, which says nothing of its moment: next time it is asked for sooner, and then in short steps.
+      // There before it was asked for: its moment is this one, or sooner. Next time it is asked for sooner, and then in short steps.
+      if (ms < dueMs) this.#remember(number, ms);
       this.#isLost = this.#leadMs >= MAX_LEAD_MS;
       this.#leadMs = Math.min(this.#leadMs * 4, MAX_LEAD_MS);
     }
+  }
+
+  #remember(number: bigint, ms: number): void {
+    this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms }];
   }
 
   /** Blocks come regularly, and it is not known any more when. */

@@ -58,7 +58,6 @@ function answered(
 
 export class ReceiptDesk {
   readonly #deps: ReceiptDeskDeps;
-  #asked: Hex[] = [];
   #graceTimer: NodeJS.Timeout | undefined;
   /** What was answered together with the newest block, by hash: a receipt, or null where there is none yet. */
   #early: { atMs: number; receipts: ReadonlyMap<Hex, RpcReceipt | null> } | undefined;
@@ -68,20 +67,19 @@ export class ReceiptDesk {
   }
 
   /** Asked with each block that is looked for, so that a block and what it holds of ours come in one answer. */
-  readonly rider: Rider = {
-    questions: () => {
-      const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
-      this.#asked = hashes;
-      return hashes.map(receiptQuestion);
-    },
-    hear: (answers) => {
-      const told = this.#asked.flatMap((hash, index) => {
-        const receipt = answered(answers[index], hash);
-        return receipt === undefined ? [] : [[hash, receipt] as const];
-      });
-      this.#early = { atMs: performance.now(), receipts: new Map(told) };
-      if (told.some(([, receipt]) => receipt)) this.#deps.lookAgain();
-    },
+  readonly rider: Rider = () => {
+    const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
+    return {
+      questions: hashes.map(receiptQuestion),
+      hear: (answers) => {
+        const told = hashes.flatMap((hash, index) => {
+          const receipt = answered(answers[index], hash);
+          return receipt === undefined ? [] : [[hash, receipt] as const];
+        });
+        this.#early = { atMs: performance.now(), receipts: new Map(told) };
+        if (told.some(([, receipt]) => receipt)) this.#deps.lookAgain();
+      },
+    };
   };
 
   close(): void {
