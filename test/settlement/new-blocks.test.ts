@@ -124,3 +124,36 @@ t.test("an announced block counts once the node that is asked has it", async (t)
   proxy.behave = () => ({ do: "pass" });
   await until(() => (heads.head?.number ?? 0n) > stale, 4_000);
 });
+
+t.test("an answer that hangs delays nothing, and takes nothing back when it comes", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const rpc = new ChainRpc({ urls: [proxy.url] });
+  const heads = new HeadWatcher(rpc, SAID_MS);
+  t.teardown(async () => {
+    heads.close();
+    await rpc.close();
+  });
+  const seen: bigint[] = [];
+  heads.onHead(({ number }) => void seen.push(number));
+  heads.start();
+  heads.want();
+  await until(() => seen.length >= 2);
+  let release = (): void => undefined;
+  const letGo = new Promise<void>((resolve) => (release = resolve));
+  let isHeld = false;
+  proxy.behave = () => {
+    if (isHeld) return { do: "pass" };
+    isHeld = true;
+    return { do: "hold", until: letGo };
+  };
+  const before = seen.length;
+  await until(() => isHeld && seen.length >= before + 2);
+  release();
+  await until(() => seen.length >= before + 4);
+  t.same(
+    seen,
+    seen.toSorted((one, other) => Number(one - other)),
+    "never an older one after a newer one",
+  );
+});

@@ -38,6 +38,8 @@ const DUE_POLL_MS = 25;
 const DUE_FOR_MS = 150;
 /** In short steps one question need not be answered before the next: by an endpoint far away, at most so many. */
 const MOST_ASKED = 4;
+const SLACK_MS = 100;
+const MOST_ROUND_TRIP_MS = 1_000;
 /** An endpoint that announced a block may be ahead of the one that is asked: so often it is asked again. */
 const BEHIND_POLLS = 8;
 const AT_ONCE_MS = 3;
@@ -222,10 +224,12 @@ export class HeadWatcher {
       const block = await this.#ask(askedMs, rides);
       this.#lastAnswerMs = performance.now();
       this.#lastFailed = false;
-      // A later question was answered before.
-      if (this.#head && askedMs < this.#knownMs) return this.#head;
-      this.#roundTripMs = this.#lastAnswerMs - askedMs;
-      this.#knownMs = askedMs;
+      const isOvertaken = askedMs < this.#knownMs;
+      if (this.#head && isOvertaken && BigInt(block.number) <= this.#head.number) return this.#head;
+      this.#knownMs = Math.max(this.#knownMs, askedMs);
+      // What took much longer than the one before was perhaps asked again, and not when it was asked first.
+      const leftMs = Math.max(askedMs, this.#lastAnswerMs - 2 * this.#roundTripMs - SLACK_MS);
+      this.#roundTripMs = Math.min(this.#lastAnswerMs - askedMs, MOST_ROUND_TRIP_MS);
       if (this.#head?.hash === block.hash) {
         // The chain stands still, or this endpoint does: another may know more.
         if (performance.now() - this.#head.seenAtMs > this.#stuckMs) this.#rpc.doubt();
@@ -239,7 +243,7 @@ export class HeadWatcher {
         gasLimit: BigInt(block.gasLimit ?? "0x1c9c380"),
         seenAtMs: this.#lastAnswerMs,
       };
-      this.#learn(head, askedMs, askedMs - previousMs);
+      this.#learn(head, leftMs, leftMs - previousMs);
       this.#head = head;
       if (this.#announced && this.#announced.number <= head.number) this.#announced = undefined;
       for (const listener of this.#listeners) listener(head);
@@ -276,13 +280,13 @@ export class HeadWatcher {
    * When which block came: as somebody said, or when it was asked for, at the latest since that was in vain. The moment
    * of the question counts and not of its answer, which says how far away the endpoint is.
    */
-  #learn(head: Head, askedMs: number, lateMs: number): void {
+  #learn(head: Head, leftMs: number, lateMs: number): void {
     for (const [number, ms] of this.#words) {
       if (number > head.number) continue;
       this.#words.delete(number);
       this.#rhythm.saw(number, ms, 0);
     }
-    this.#rhythm.saw(head.number, askedMs, lateMs);
+    this.#rhythm.saw(head.number, leftMs, lateMs);
     if (this.#interest > 0) this.#learned += 1;
   }
 
