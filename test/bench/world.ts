@@ -18,6 +18,8 @@ const LOOK_EVERY_MS = 20;
 const NATIVE_WEI = 10n ** 24n;
 const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
+export const START = [process.execPath, file("../../server/start.mjs")];
+
 /** Any other facilitator beside ours and the reference: a shell command that is told the rest in its environment. */
 const PEER_COMMAND = process.env["PEER_COMMAND"];
 
@@ -72,7 +74,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
     };
     const launches: World["launches"] = {
       ours: {
-        command: [process.execPath, file("../../server/start.mjs")],
+        command: START,
         env: (port) => ({
           ...environment,
           PORT: String(port),
@@ -82,7 +84,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       },
     };
     /** What a start of ours looks for first was looked for when the bench began. */
-    const built: Launch = { ...launches.ours, command: [...launches.ours.command, "--built"] };
+    const built: Launch = { ...launches.ours, command: [...START, "--built"] };
     const pids: number[] = [];
     const replicas: string[] = [];
     for (let replica = 0; replica < (options.replicas ?? 1); replica += 1) {

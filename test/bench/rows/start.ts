@@ -5,8 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { BenchRow, Launch } from "../context.ts";
 import { databaseProcesses, memoryMiBOf } from "../cpu.ts";
-import { atMost, figure, inRounds } from "../rounds.ts";
-import { launch } from "../world.ts";
+import { alone, atMost, figure, inRounds } from "../rounds.ts";
+import { launch, START } from "../world.ts";
 
 const RESTED_MS = 20_000;
 
@@ -29,10 +29,9 @@ const cold: BenchRow = {
   async run(context) {
     const dataDir = mkdtempSync(join(tmpdir(), "purser-start-"));
     try {
-      const { launches } = await context.world();
-      const { ours } = launches;
       const local: Launch = {
-        ...ours,
+        command: START,
+        readyPath: "/api/x402/supported",
         env: (port) => ({
           HOME: tmpdir(),
           DATA_DIR: dataDir,
@@ -41,8 +40,11 @@ const cold: BenchRow = {
         }),
       };
       context.say(`the first one of all: ${(await timed(local)).toFixed(0)} ms`);
-      const embedded = await inRounds({ servers: { ours } }, () => timed(local));
-      const given = await inRounds({ servers: launches }, (name) => timed(launches[name] ?? ours));
+      const embedded = await alone(() => timed(local));
+      const { launches } = await context.world();
+      const given = await inRounds({ servers: launches }, (name) =>
+        timed(launches[name] ?? launches.ours),
+      );
       return [
         figure(embedded, {
           ...seconds,
