@@ -71,7 +71,7 @@ async function settled(t: Test, options: { waits: boolean; isAnnounced?: true })
     await sleep(APART_MS);
     const calls = proxy.calls.filter((call) => !isOfBooks(call));
     const hash = answer["transaction"] as Hex;
-    inRow = (await blocks.wasPunctual(hash)) ? inRow + 1 : 0;
+    inRow = (await blocks.howPunctual(hash)).bySecondLook ? inRow + 1 : 0;
     if (inRow > FIRST) each.push({ calls, hash, lookedMs });
   }
   return { app, proxy, each };
