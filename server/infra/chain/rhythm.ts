@@ -17,6 +17,8 @@ const SHARE = 2;
 interface Seen {
   number: bigint;
   ms: number;
+  /** So long before that it may have been there. */
+  lateMs: number;
 }
 
 /**
@@ -25,12 +27,14 @@ interface Seen {
  * whether it is sooner still.
  */
 export class Rhythm {
+  readonly #saidMs: number;
   readonly #longestMs: number;
   #seen: Seen[] = [];
   #leadMs = LEAD_MS;
   #isLost = false;
 
   constructor(saidMs: number) {
+    this.#saidMs = saidMs;
     this.#longestMs = saidMs * 8;
   }
 
@@ -49,17 +53,17 @@ export class Rhythm {
     if (lateMs <= SHARP_MS) {
       this.#leadMs = Math.max(this.#leadMs / 2, LEAD_MS);
       this.#isLost = false;
-      this.#remember(number, ms);
+      this.#remember({ number, ms, lateMs });
     } else if (dueMs !== undefined && ms < dueMs + SHARP_MS) {
       // There before it was asked for: its moment is this one, or sooner. Next time it is asked for sooner, and then in short steps.
-      if (ms < dueMs) this.#remember(number, ms);
+      if (ms < dueMs) this.#remember({ number, ms, lateMs });
       this.#isLost = this.#leadMs >= MAX_LEAD_MS;
       this.#leadMs = Math.min(this.#leadMs * 4, MAX_LEAD_MS);
     }
   }
 
-  #remember(number: bigint, ms: number): void {
-    this.#seen = [...this.#seen.slice(1 - REMEMBERED), { number, ms }];
+  #remember(seen: Seen): void {
+    this.#seen = [...this.#seen.slice(1 - REMEMBERED), seen];
   }
 
   /** Blocks come regularly, and it is not known any more when. */
@@ -102,14 +106,47 @@ export class Rhythm {
 
   #measure(): { number: bigint; phaseMs: number; intervalMs: number } | undefined {
     const seen = this.#seen;
-    const [first, last] = [seen[0], seen.at(-1)];
-    if (!first || !last || seen.length < ENOUGH) return undefined;
-    const intervalMs = (last.ms - first.ms) / Number(last.number - first.number);
+    const last = seen.at(-1);
+    if (!last || seen.length < ENOUGH) return undefined;
+    const sights = seen.map(({ number, ms, lateMs }) => ({
+      x: Number(number - last.number),
+      ms,
+      lateMs,
+    }));
+    const intervalMs = agrees(sights, this.#saidMs) ? this.#saidMs : slope(sights);
     if (intervalMs < SHORTEST_MS || intervalMs > this.#longestMs) return undefined;
-    const phases = seen.map(({ number, ms }) => ms - Number(number - last.number) * intervalMs);
+    const phases = sights.map(({ x, ms }) => ms - x * intervalMs);
     const phaseMs = Math.min(...phases);
     // As irregular as this, and there is none.
     if (Math.max(...phases) - phaseMs > intervalMs / SHARE) return undefined;
     return { number: last.number, phaseMs, intervalMs };
   }
+}
+
+/** A block somebody saw: so many after the first of them, at this moment, and it was there so long before at the most. */
+interface Sight {
+  x: number;
+  ms: number;
+  lateMs: number;
+}
+
+/** Whether all may have come when they were seen, one each so many milliseconds. */
+function agrees(sights: readonly Sight[], intervalMs: number): boolean {
+  const latest = Math.min(...sights.map(({ x, ms }) => ms - x * intervalMs));
+  const soonest = Math.max(...sights.map(({ x, ms, lateMs }) => ms - lateMs - x * intervalMs));
+  return soonest <= latest + LEAD_MS;
+}
+
+/** The distance at which they are nearest to when they came; those whose moment is known better count for more. */
+function slope(sights: readonly Sight[]): number {
+  const weighed = sights.map(({ x, ms, lateMs }) => ({
+    x,
+    y: ms - lateMs / 2,
+    weight: 1 / (lateMs + LEAD_MS) ** 2,
+  }));
+  const sum = (of: (point: (typeof weighed)[number]) => number): number =>
+    weighed.reduce((total, point) => total + point.weight * of(point), 0);
+  const whole = sum(() => 1);
+  const [meanX, meanY] = [sum(({ x }) => x) / whole, sum(({ y }) => y) / whole];
+  return sum(({ x, y }) => (x - meanX) * (y - meanY)) / sum(({ x }) => (x - meanX) ** 2);
 }
