@@ -14,6 +14,12 @@ const SHORTEST_MS = 100;
 /** Blocks that miss their moment by more than this part of their distance have none. */
 const SHARE = 2;
 
+interface Measures {
+  number: bigint;
+  phaseMs: number;
+  intervalMs: number;
+}
+
 interface Seen {
   number: bigint;
   ms: number;
@@ -29,7 +35,9 @@ interface Seen {
 export class Rhythm {
   readonly #saidMs: number;
   readonly #longestMs: number;
-  #seen: Seen[] = [];
+  #seen: readonly Seen[] = [];
+  /** Of these the measures were taken: it is asked for far more often than blocks come. */
+  #measured: { of: readonly Seen[]; as: Measures | undefined } | undefined;
   #leadMs = LEAD_MS;
   #isLost = false;
 
@@ -104,8 +112,13 @@ export class Rhythm {
     return measured && measured.phaseMs + Number(number - measured.number) * measured.intervalMs;
   }
 
-  #measure(): { number: bigint; phaseMs: number; intervalMs: number } | undefined {
-    const seen = this.#seen;
+  #measure(): Measures | undefined {
+    if (this.#measured?.of !== this.#seen)
+      this.#measured = { of: this.#seen, as: this.#take(this.#seen) };
+    return this.#measured.as;
+  }
+
+  #take(seen: readonly Seen[]): Measures | undefined {
     const last = seen.at(-1);
     if (!last || seen.length < ENOUGH) return undefined;
     const sights = seen.map(({ number, ms, lateMs }) => ({
