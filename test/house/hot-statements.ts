@@ -262,20 +262,23 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   t.equal((await settlements.finalizeSettlements(pool, CHAIN_ID, outcomes)).finished, 2);
 }
 
-const BURST = 1_500;
+export const BURST = 1_500;
 const BATCH = 100;
 
-/** Many open at once, as in a burst that found the table at rest: what one batch does with its own. */
-export async function settleOfABurst(t: Test, pool: Pool): Promise<void> {
-  const strangers = Array.from({ length: BURST }, () =>
+/** Payments that strangers want settled. */
+export const strangers = (count: number) =>
+  Array.from({ length: count }, () =>
     settlementRequest(
       { agentId: "", ownerId: "", walletAddress: randomAddress() },
       "facilitated",
       {},
     ),
   );
-  for (let at = 0; at < BURST; at += 500)
-    await acceptSettlements(pool, strangers.slice(at, at + 500));
+
+/** Many open at once, as in a burst that found the table at rest: what one batch does with its own. */
+export async function settleOfABurst(t: Test, pool: Pool): Promise<void> {
+  const all = strangers(BURST);
+  for (let at = 0; at < BURST; at += 500) await acceptSettlements(pool, all.slice(at, at + 500));
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
   await lanes.acquireLease(pool, lane, "me", 60_000);

@@ -4,8 +4,17 @@ import { get, type IncomingMessage } from "node:http";
 import t from "tap";
 import { forgetOldRows } from "../../server/infra/retention.ts";
 import { createPool, PATIENCE } from "../../server/infra/db/pool.ts";
-import { PAYMENTS_EACH, seededApp, settleOfABurst, spendInEveryWay } from "./hot-statements.ts";
-import { recordScans, type Scan } from "./plans.ts";
+import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
+import { settlementTelling } from "../../server/plugins/facilitator/store.ts";
+import {
+  BURST,
+  PAYMENTS_EACH,
+  seededApp,
+  settleOfABurst,
+  spendInEveryWay,
+  strangers,
+} from "./hot-statements.ts";
+import { databaseWithPlans, recordScans, type Scan } from "./plans.ts";
 
 const BIG_TABLES = new Set(["payments", "settlements", "events"]);
 /** Whatever a statement reads of a big table belongs to one agent or to the open work. */
@@ -88,6 +97,34 @@ t.test("hot statements, planned for their values and for any values", async (t) 
     const tables = new Set(scans.map(({ table }) => table));
     t.ok(tables.has("events") && tables.has("payments"));
   });
+});
+
+t.test("what a connection prepared while a table was small still reads its own rows", async (t) => {
+  const database = await databaseWithPlans(t);
+  const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.money });
+  t.teardown(() => pool.end());
+  const { find, claimSuccess } = settlementTelling(pool);
+  const [first, ...others] = strangers(BURST);
+  if (!first) throw new Error("no stranger");
+  const accepted = await acceptSettlements(database.pool, [first]);
+  const [row] = accepted.map(({ settlement }) => settlement);
+  if (!row) throw new Error("not accepted");
+  // Often enough for Postgres to keep one plan for all values.
+  for (let times = 0; times < 8; times += 1) {
+    await find(first.authorization);
+    await claimSuccess(row);
+  }
+  for (let at = 0; at < others.length; at += 500)
+    await acceptSettlements(database.pool, others.slice(at, at + 500));
+  const scans = recordScans(pool);
+  t.equal((await find(first.authorization))?.id, first.id);
+  t.equal(await claimSuccess(row), false, "it was told when it was asked first");
+  const read = scans.filter(({ table }) => table === "settlements");
+  t.ok(read.length >= 2, "both were looked into");
+  t.same(
+    read.filter(({ rows }) => rows > 2),
+    [],
+  );
 });
 
 /** Until the first payment came. Not with fetch: its connection would outlive the stream, and hold up the close. */

@@ -48,7 +48,7 @@ export default fp(
     // The engine, its listeners and the jobs keep sessions, and go to Postgres itself.
     const isPooled = databasePooledUrl !== undefined;
     const { money, prisma: ordinary, engine } = connectionsOf(app.config);
-    const pool = open(money, { isPooled });
+    const pool = open(money, { patience: PATIENCE.money, isPooled });
     const prismaPool = open(ordinary, { applicationName: "purser prisma", isPooled });
     const enginePool = open(engine, {
       applicationName: "purser engine",

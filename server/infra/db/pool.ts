@@ -23,12 +23,13 @@ export interface Patience {
   isByKey?: true;
 }
 
-/**
- * A request's statement takes milliseconds: one that takes seconds waits for something that is stuck. The
- * engine writes batches. Jobs delete and count; nobody waits for them.
- */
+/** A request's statement takes milliseconds: one that takes seconds waits for something that is stuck. */
+const REQUESTS = { statementMs: 5_000, lockMs: 2_000, idleInTransactionMs: 8_000 };
+
+/** Those about money are written by hand. The engine writes batches. Jobs delete and count; nobody waits for them. */
 export const PATIENCE = {
-  requests: { statementMs: 5_000, lockMs: 2_000, idleInTransactionMs: 8_000 },
+  requests: REQUESTS,
+  money: { ...REQUESTS, isByKey: true },
   engine: { statementMs: 8_000, lockMs: 2_500, idleInTransactionMs: 5_000, isByKey: true },
   jobs: { statementMs: 60_000, lockMs: 30_000, idleInTransactionMs: 60_000 },
   none: { statementMs: 0, lockMs: 0, idleInTransactionMs: 0 },
