@@ -136,8 +136,9 @@ export class Rhythm {
   }
 }
 
-/** A block somebody saw: so many after the first of them, at this moment, and it was there so long before at the most. */
+/** A block that was seen. */
 interface Sight {
+  /** Its number, counted from that of the newest. */
   x: number;
   ms: number;
   lateMs: number;
