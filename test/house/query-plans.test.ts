@@ -103,7 +103,7 @@ t.test("what a connection prepared while a table was small still reads its own r
   const database = await databaseWithPlans(t);
   const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.money });
   t.teardown(() => pool.end());
-  const { find, claimSuccess } = settlementTelling(pool);
+  const telling = settlementTelling(pool);
   const [first, ...others] = strangers(BURST);
   if (!first) throw new Error("no stranger");
   const accepted = await acceptSettlements(database.pool, [first]);
@@ -111,14 +111,14 @@ t.test("what a connection prepared while a table was small still reads its own r
   if (!row) throw new Error("not accepted");
   // Often enough for Postgres to keep one plan for all values.
   for (let times = 0; times < 8; times += 1) {
-    await find(first.authorization);
-    await claimSuccess(row);
+    await telling.find(first.authorization);
+    await telling.claimSuccess(row);
   }
   for (let at = 0; at < others.length; at += 500)
     await acceptSettlements(database.pool, others.slice(at, at + 500));
   const scans = recordScans(pool);
-  t.equal((await find(first.authorization))?.id, first.id);
-  t.equal(await claimSuccess(row), false, "it was told when it was asked first");
+  t.equal((await telling.find(first.authorization))?.id, first.id);
+  t.equal(await telling.claimSuccess(row), false, "it was told when it was asked first");
   const read = scans.filter(({ table }) => table === "settlements");
   t.ok(read.length >= 2, "both were looked into");
   t.same(
