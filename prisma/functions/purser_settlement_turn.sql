@@ -1,4 +1,4 @@
--- Gives a new settlement its place in the order (start-time fair queueing): at once where nothing of its
+-- Gives a new settlement its class, the lane it is bound to, and its place in the order (start-time fair queueing): at once where nothing of its
 -- payer or for its payee waits, else one step after what waits. A flood of one payer, or to one payee, thus
 -- spreads over the time to come, and whoever comes later goes before its rest. Reads the ends of two
 -- indexes and locks nothing: two that come at the same moment may share a turn, which harms nobody.
@@ -6,8 +6,9 @@ CREATE FUNCTION purser_settlement_turn() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   step CONSTANT INTERVAL := interval '1 second';
   my_class CONSTANT SMALLINT := CASE NEW.kind WHEN 'withdrawal' THEN 0 WHEN 'facilitated' THEN 2 WHEN 'refund' THEN 2 ELSE 1 END;
-  last TIMESTAMPTZ;
 BEGIN
+  NEW.class := my_class;
+  NEW.only_lane := NEW.terms->>'facilitator';
   NEW.turn := clock_timestamp();
   -- What an agent's payment set aside for gas when it was reserved goes with it. An allowance brings its own.
   IF NEW.kind = 'allowance' THEN
@@ -24,25 +25,25 @@ BEGIN
   IF my_class = 0 THEN
     RETURN NEW;
   END IF;
-  -- A stranger who harmed a batch before, and what one account alone may send. Agents' keys are ours.
-  IF my_class = 2 THEN
-    NEW.solo := coalesce(NEW.terms ? 'facilitator', FALSE) OR EXISTS (SELECT 1 FROM lane_offenders o
-      WHERE o.chain_id = NEW.chain_id AND o.payer = NEW.from_address AND o.until > clock_timestamp());
-  END IF;
-  SELECT s.turn INTO last FROM settlements s
-   WHERE s.chain_id = NEW.chain_id AND s.class = my_class AND s.from_address = NEW.from_address
-     AND s.status = 'queued' AND s.lane_address IS NULL AND (s.relay OR s.cancel_signature IS NOT NULL)
-   ORDER BY s.turn DESC LIMIT 1;
-  NEW.leads := last IS NULL;
-  IF NEW.leads THEN
-    -- Only the first of each payer: who pays a flooded payee does not wait for all of one flooder's.
-    SELECT s.turn INTO last FROM settlements s
-     WHERE s.chain_id = NEW.chain_id AND s.class = my_class AND s.to_address = NEW.to_address
-       AND s.status = 'queued' AND s.lane_address IS NULL AND (s.relay OR s.cancel_signature IS NOT NULL)
-       AND s.leads
-     ORDER BY s.turn DESC LIMIT 1;
-  END IF;
-  NEW.turn := greatest(NEW.turn, last + step);
+  -- Travels alone: a stranger who harmed a batch before, and what one account alone may send. Agents' keys are ours.
+  -- Behind its payee's only the first of each payer: who pays a flooded payee does not wait for all of one flooder's.
+  -- One statement: each by itself costs as much as what it finds.
+  SELECT CASE WHEN my_class <> 2 THEN NEW.solo
+              ELSE coalesce(NEW.terms ? 'facilitator', FALSE) OR EXISTS (SELECT 1 FROM lane_offenders o
+                WHERE o.chain_id = NEW.chain_id AND o.payer = NEW.from_address AND o.until > clock_timestamp()) END,
+         own.turn IS NULL,
+         greatest(clock_timestamp(), step + CASE WHEN own.turn IS NOT NULL THEN own.turn ELSE (
+           SELECT s.turn FROM settlements s
+            WHERE s.chain_id = NEW.chain_id AND s.class = my_class AND s.to_address = NEW.to_address
+              AND s.status = 'queued' AND s.lane_address IS NULL AND (s.relay OR s.cancel_signature IS NOT NULL)
+              AND s.leads
+            ORDER BY s.turn DESC LIMIT 1) END)
+    INTO NEW.solo, NEW.leads, NEW.turn
+    FROM (SELECT (
+           SELECT s.turn FROM settlements s
+            WHERE s.chain_id = NEW.chain_id AND s.class = my_class AND s.from_address = NEW.from_address
+              AND s.status = 'queued' AND s.lane_address IS NULL AND (s.relay OR s.cancel_signature IS NOT NULL)
+            ORDER BY s.turn DESC LIMIT 1) AS turn OFFSET 0) AS own;
   RETURN NEW;
 END;
 $$;

@@ -69,9 +69,9 @@ async function seed(pool: Pool, mine: SeededAgent): Promise<void> {
   );
   await pool.query(
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
-                              valid_before, signature, relay, status, tx_hash, proof, created_at, settled_at)
+                              valid_before, signature, relay, status, tx_hash, proof, created_at, settled_at, class)
      SELECT a.wallet_address, p.chain_id, p.asset, p.tx_hash, p.id, 'spend', p.agent_id, p.counterparty, p.amount, 0,
-            4102444800, '\\x00', true, 'settled', p.tx_hash, '{}', p.created_at, p.settled_at
+            4102444800, '\\x00', true, 'settled', p.tx_hash, '{}', p.created_at, p.settled_at, 1
        FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.status = 'settled' AND p.kind <> 'incoming' AND p.block_number <= $1`,
     [SETTLED_EACH],
   );

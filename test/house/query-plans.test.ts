@@ -3,11 +3,17 @@ import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import t from "tap";
 import { forgetOldRows } from "../../server/infra/retention.ts";
-import { createPool, PATIENCE } from "../../server/infra/db/pool.ts";
+import { createPool, inTransaction, PATIENCE, type Sql } from "../../server/infra/db/pool.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { settlementTelling } from "../../server/plugins/facilitator/store.ts";
+import { acquireLease } from "../../server/plugins/settlement/lane-store.ts";
+import { claim } from "../../server/plugins/settlement/queue-store.ts";
+import { toRow } from "../../server/plugins/settlement/store.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { randomAddress } from "../spending/guardrails-sql.helper.ts";
 import {
   BURST,
+  CHAIN_ID,
   PAYMENTS_EACH,
   seededApp,
   settleOfABurst,
@@ -126,6 +132,44 @@ t.test("what a connection prepared while a table was small still reads its own r
     [],
   );
 });
+
+t.test(
+  "a claim, and the word that it was told, touch no index where their page has room",
+  async (t) => {
+    const { pool } = await testDatabase(t);
+    await acceptSettlements(pool, strangers(4));
+    const lane = { chainId: CHAIN_ID, address: randomAddress() };
+    await acquireLease(pool, lane, "me", 60_000);
+    const lease = { ...lane, owner: "me", epoch: 1n };
+    const written = async (sql: Sql): Promise<{ all: number; hot: number }> => {
+      const { rows } = await sql.query<{ all: number; hot: number }>(
+        `SELECT n_tup_upd::int AS all, n_tup_hot_upd::int AS hot FROM pg_stat_xact_user_tables
+        WHERE relname = 'settlements'`,
+      );
+      return rows[0] ?? { all: 0, hot: 0 };
+    };
+    const writesOf = <T>(work: (sql: Sql) => Promise<T>) =>
+      inTransaction(pool, async (sql) => {
+        const before = await written(sql);
+        const done = await work(sql);
+        const after = await written(sql);
+        t.same([after.all - before.all, after.hot - before.hot], [4, 4]);
+        return done;
+      });
+    const room = { company: 4, ownSolo: 0, strangersSolo: 0 };
+    const claimed = await writesOf((sql) => claim(sql, lease, room));
+    const told = await writesOf((sql) => {
+      const telling = settlementTelling(sql);
+      return Promise.all(claimed.map((record) => telling.claimSuccess(toRow(record))));
+    });
+    t.same(told, Array(4).fill(true));
+    // Postgres reads a generated column's expression anew for each row of an update that does not touch what it is made of.
+    const { rows } = await pool.query(
+      "SELECT attname FROM pg_attribute WHERE attrelid = 'settlements'::regclass AND attgenerated <> ''",
+    );
+    t.same(rows, [], "and none of its columns is computed");
+  },
+);
 
 /** Until the first payment came. Not with fetch: its connection would outlive the stream, and hold up the close. */
 async function readStream(url: string, headers: Record<string, string>): Promise<void> {

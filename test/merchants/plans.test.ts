@@ -21,11 +21,11 @@ t.test("plans of a merchant's reads", async (t) => {
   await database.pool.query("ALTER TABLE settlements DISABLE TRIGGER USER");
   await database.pool.query(
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after,
-       valid_before, signature, relay, status, error_reason, tx_hash, proof, created_at, settled_at, final_at)
+       valid_before, signature, relay, status, error_reason, tx_hash, proof, created_at, settled_at, final_at, class)
      SELECT '0x' || lpad(to_hex(n), 40, '0'), 84532, $2, '0x' || lpad(to_hex(m * 1000 + n), 64, '0'),
             'pay_' || m || '_' || n, 'facilitated', CASE m WHEN 0 THEN $1 ELSE '0x' || lpad(to_hex(m), 40, '0') END,
             n, 0, 1, '', true, CASE n % 10 WHEN 0 THEN 'failed' ELSE 'settled' END,
-            CASE n % 10 WHEN 0 THEN 'test' END, '0x' || lpad(to_hex(m * 1000 + n), 64, '0'), '{"kind":"receipt"}', at, at, at
+            CASE n % 10 WHEN 0 THEN 'test' END, '0x' || lpad(to_hex(m * 1000 + n), 64, '0'), '{"kind":"receipt"}', at, at, at, 2
        FROM generate_series(0, $3) m, generate_series(1, $4) n,
             LATERAL (SELECT now() - n * interval '5 hours' AS at) times`,
     [payTo, ctx.chain.usdc.toLowerCase(), OTHERS, EACH],

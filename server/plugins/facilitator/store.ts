@@ -44,39 +44,28 @@ export function settlementTelling(sql: Sql): TellingStore {
     return keys.map((key) => byName.get(nameOf(key)));
   }, SHARED);
 
-  const claims = new Coalescer<SettlementKey, boolean>(async (keys) => {
-    // SQL: locks and claims in one statement, for all who ask together.
+  const claims = new Coalescer<string, boolean>(async (ids) => {
+    // SQL: claims for all who ask together. By an index Postgres looks ids up in their order, in whichever they are asked
+    // for, so two who claim the same rows do not wait for each other in a circle.
     // The same payment twice in one statement is told once: the first of them has it.
-    const { rows } = await sql.query<
-      Record<"from_address" | "chain_id" | "asset" | "nonce", string>
-    >({
+    const { rows } = await sql.query<{ id: string }>({
       name: "settlements-told",
-      text: `WITH mine AS (
-         SELECT settlements.from_address, settlements.chain_id, settlements.asset, settlements.nonce
-           FROM settlements JOIN ${BY_KEYS}
-          WHERE success_told_at IS NULL
-          ORDER BY settlements.from_address, settlements.nonce FOR UPDATE OF settlements)
-       UPDATE settlements SET success_told_at = clock_timestamp() FROM mine
-        WHERE settlements.from_address = mine.from_address AND settlements.chain_id = mine.chain_id
-          AND settlements.asset = mine.asset AND settlements.nonce = mine.nonce
-          AND settlements.success_told_at IS NULL
-       RETURNING settlements.from_address, settlements.chain_id::text, settlements.asset, settlements.nonce`,
-      values: columns(keys),
+      text: `UPDATE settlements SET success_told_at = clock_timestamp()
+              WHERE id = ANY($1) AND success_told_at IS NULL RETURNING id`,
+      values: [ids],
     });
-    const fresh = new Set(
-      rows.map((row) => [row.from_address, row.chain_id, row.asset, row.nonce].join(" ")),
-    );
-    return keys.map((key) => fresh.delete(nameOf(key)));
+    const fresh = new Set(rows.map(({ id }) => id));
+    return ids.map((id) => fresh.delete(id));
   }, SHARED);
 
   return {
     find: (key) => found.ask(key),
-    claimSuccess: (row) => claims.ask(row.authorization),
-    async wasTold(row) {
-      // SQL: as the two above, by the same key of four columns.
+    claimSuccess: ({ id }) => claims.ask(id),
+    async wasTold({ id }) {
+      // SQL: as the claim.
       const { rows } = await sql.query<{ told: boolean }>(
-        `SELECT success_told_at IS NOT NULL AS told FROM settlements JOIN ${BY_KEYS}`,
-        columns([row.authorization]),
+        "SELECT success_told_at IS NOT NULL AS told FROM settlements WHERE id = $1",
+        [id],
       );
       return rows[0]?.told ?? false;
     },

@@ -145,7 +145,8 @@ const ACCEPT_TOGETHER = {
     RETURNING *)
   SELECT TRUE AS created, ${recordColumns()} FROM inserted
   UNION ALL
-  SELECT FALSE, ${recordColumns("s.")} FROM settlements s JOIN wanted w USING (from_address, chain_id, asset, nonce)`,
+  SELECT FALSE, ${recordColumns("s.")} FROM settlements s JOIN wanted w USING (from_address, chain_id, asset, nonce)
+   WHERE (SELECT count(*) FROM inserted) < cardinality($1)`,
 };
 
 /**

@@ -22,7 +22,7 @@ export interface SettlementRecord {
   valid_before: bigint;
   nonce: Nonce;
   terms: SchemeTerms | null;
-  /** The one lane that may send it; generated from `terms`. */
+  /** The one lane that may send it, by its `terms`. */
   only_lane: string | null;
   signature: Buffer;
   relay: boolean;
