@@ -1,4 +1,4 @@
-/** A request's own logger that is made when it has something to say: most have not, where only troubles are told. */
+/** A request's own logger that is made when it has something to say: most have not. */
 import type { FastifyBaseLogger } from "fastify";
 
 type Bindings = Parameters<FastifyBaseLogger["child"]>[0];
@@ -50,7 +50,7 @@ class LogOnDemand {
   }
 }
 
-/** Fastify's `childLoggerFactory` of a route. */
+/** Fastify's `childLoggerFactory`. */
 export const logOnDemand = (
   parent: FastifyBaseLogger,
   bindings: Bindings,

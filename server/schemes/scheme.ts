@@ -109,9 +109,9 @@ interface Checking<Read extends Payment> {
   readonly reasonOtherAsset: Reason;
 }
 
-/** The calls that move the money, in order; where there are several, the last fails the others. */
 export interface TransferPlan {
-  readonly calls: readonly [...ContractCall[], ContractCall];
+  /** What moves the money, in order; where there are several, the last fails the others. Put together when asked for. */
+  calls(): readonly [...ContractCall[], ContractCall];
   /** What a plain key signed: no code of strangers runs in it. */
   readonly isPlainKey: boolean;
   readonly deployment: Deployment | undefined;

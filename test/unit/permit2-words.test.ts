@@ -101,7 +101,9 @@ t.test("digests and calls are viem's", async (t) => {
       : [];
     const charged = isUpto ? [value] : [];
     const abi: Abi = isUpto ? x402UptoPermit2ProxyABI : x402ExactPermit2ProxyABI;
-    const { calls, isPlainKey, sender } = scheme.planTransfer(authorization);
+    const plan = scheme.planTransfer(authorization);
+    const { isPlainKey, sender } = plan;
+    const calls = plan.calls();
     t.equal(
       calls[0].data,
       encodeFunctionData({
@@ -147,7 +149,9 @@ const moved = ({ asset, from, to, value }: SignedAuthorization): RpcLog =>
 function batcherOf(authorization: SignedAuthorization): SentCall {
   const { terms: _terms, ...plain } = authorization;
   const signature = `0x${"1b".repeat(65)}` as const;
-  const { calls } = schemeOf(plain).planTransfer({ ...plain, signature });
+  const calls = schemeOf(plain)
+    .planTransfer({ ...plain, signature })
+    .calls();
   return { to: BATCHER_ADDRESS, data: packTransfers(calls, 100_000n) ?? "0x" };
 }
 const settledBy = (proxy: string): RpcLog => log(proxy, [toEventSelector("Settled()")]);
@@ -159,7 +163,7 @@ for (const name of ["exact-permit2", "upto"] as const)
     const scheme = schemeOf(mine);
     const fateIn = (shown: Shown, expected: SignedAuthorization) => scheme.fateIn(shown, expected);
     const callOf = (authorization: SignedAuthorization): SentCall => {
-      const [{ target, data }] = schemeOf(authorization).planTransfer(authorization).calls;
+      const [{ target, data }] = schemeOf(authorization).planTransfer(authorization).calls();
       return { to: target, data };
     };
     const batch = (...calls: SentCall[]): SentCall => ({

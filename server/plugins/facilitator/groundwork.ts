@@ -68,11 +68,11 @@ export class GroundworkReads {
     { from, call, gas }: Groundwork,
     authorization: SignedAuthorization,
   ): Promise<boolean | undefined> {
-    const { calls, sender } = schemeOf(authorization).planTransfer(authorization);
-    const settle = { from: sender ?? MULTICALL3_ADDRESS, gas: tagOf(this.#gasCapPerItem) };
+    const plan = schemeOf(authorization).planTransfer(authorization);
+    const settle = { from: plan.sender ?? MULTICALL3_ADDRESS, gas: tagOf(this.#gasCapPerItem) };
     const together = [
       { from, to: call.target, data: call.data, gas: tagOf(gas) },
-      ...calls.map(({ target, data }) => ({ ...settle, to: target, data })),
+      ...plan.calls().map(({ target, data }) => ({ ...settle, to: target, data })),
     ];
     try {
       const [block] = await this.#rpc.call<{ calls: { status: Hex }[] }[]>("eth_simulateV1", [

@@ -27,7 +27,6 @@ import {
   FacilitatorStats,
 } from "../../schemas/facilitator.ts";
 import { ApiError } from "../../errors.ts";
-import { logOnDemand } from "../../infra/log-on-demand.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -182,7 +181,6 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: { auth: "facilitator", limit: "verify" },
       // Thousands a second and nothing moves: counted in the metrics, not written one by one.
       logLevel: "warn",
-      childLoggerFactory: logOnDemand,
       validatorCompiler: acceptAll,
       schema: {
         tags,

@@ -54,14 +54,16 @@ export class ChainPaymentReads {
   }
 
   async rehearse(authorization: SignedAuthorization): Promise<boolean> {
-    const { calls, sender } = schemeOf(authorization).planTransfer(authorization);
-    return sender !== undefined || this.#wallets.has(authorization.from)
+    const plan = schemeOf(authorization).planTransfer(authorization);
+    return plan.sender !== undefined || this.#wallets.has(authorization.from)
       ? (await this.rehearseAlone(authorization)).goesThrough
-      : this.#rehearsals.ask({ authorization, calls });
+      : this.#rehearsals.ask({ authorization, calls: plan.calls() });
   }
 
   async rehearseAlone(authorization: SignedAuthorization): Promise<Rehearsed> {
-    const { calls, deployment, sender } = schemeOf(authorization).planTransfer(authorization);
+    const plan = schemeOf(authorization).planTransfer(authorization);
+    const { deployment, sender } = plan;
+    const calls = plan.calls();
     if (sender !== undefined) {
       // In company it would be Multicall3 that calls.
       const gas = this.#gasCapPerItem + OVERHEAD_GAS;

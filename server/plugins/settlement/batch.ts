@@ -77,7 +77,8 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
 const toHex = (bytes: Buffer): Hex => `0x${bytes.toString("hex")}`;
 
 /** Several calls go as one aggregate, which fails unless the last succeeds. */
-function oneCall({ calls }: TransferPlan): ContractCall {
+function oneCall(plan: TransferPlan): ContractCall {
+  const calls = plan.calls();
   const [first, ...rest] = calls;
   if (rest.length === 0) return first;
   const last = calls.length - 1;

@@ -78,7 +78,7 @@ export const permitsCall = (token: string, owner: string): ContractCall => ({
 
 export const allowance: Relaying = {
   planTransfer: ({ asset, from, to, value, validBefore, signature }) => ({
-    calls: [
+    calls: () => [
       {
         target: asset,
         data: `0x${PERMIT}${addressWord(from)}${addressWord(to)}${uintWord(value)}${uintWord(validBefore - 1n)}${vrs(signature)}`,

@@ -117,11 +117,13 @@ function planTransfer(authorization: SignedAuthorization): TransferPlan {
     inner: signature,
     deployment: undefined,
   };
-  const transfer = { target: asset, data: transferCalldata(authorization, inner) };
   return {
-    calls: deployment
-      ? [{ target: deployment.factory, data: deployment.data }, transfer]
-      : [transfer],
+    calls() {
+      const transfer = { target: asset, data: transferCalldata(authorization, inner) };
+      return deployment
+        ? [{ target: deployment.factory, data: deployment.data }, transfer]
+        : [transfer];
+    },
     isPlainKey: deployment === undefined && isKeySignature(inner),
     deployment,
     keyGas: KEY_GAS,

@@ -52,7 +52,7 @@ export function permit2Parts(own: {
       const { signature, terms } = authorization;
       const permit = permitOf(terms);
       return {
-        calls: [settleCall(own.spendingOf(authorization), signature, permit)],
+        calls: () => [settleCall(own.spendingOf(authorization), signature, permit)],
         isPlainKey: signature.length === 132 && /1[bc]$/i.test(signature),
         deployment: undefined,
         keyGas: KEY_GAS + (permit ? PERMIT_GAS : 0n),
