@@ -18,15 +18,14 @@ DECLARE
   corrected JSONB := '[]'::jsonb;
 BEGIN
   -- One order of locks for all finalizers. Each row is found by its key: with LIMIT the planner cannot begin at the open
-  -- ones, of which it believes that there are few.
-  PERFORM 1 FROM settlements s
-   WHERE s.chain_id = p_chain_id AND s.ctid = ANY (ARRAY(
-     SELECT one.ctid FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT)
-      CROSS JOIN LATERAL (
-        SELECT s.ctid FROM settlements s
-         WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
-         LIMIT 1) AS one))
-   ORDER BY s.agent_id, s.from_address, s.nonce FOR UPDATE OF s;
+  -- ones or at all of the chain's, of which it believes that there are few.
+  PERFORM 1
+     FROM (SELECT * FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT)
+            ORDER BY o."from", o.nonce) AS o
+    CROSS JOIN LATERAL (
+      SELECT 1 FROM settlements s
+       WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
+       LIMIT 1 FOR UPDATE OF s) AS locked;
   WITH here AS MATERIALIZED (
     SELECT one.ctid AS place, one.status AS stood, o.*
       FROM jsonb_to_recordset(p_outcomes) AS o
@@ -49,8 +48,9 @@ BEGIN
       FROM here AS o
      WHERE s.ctid = o.place AND s.chain_id = p_chain_id AND o.stood IN ('queued', 'submitted')
        AND o.status IN ('settled', 'failed', 'expired')
-    RETURNING s AS whole, s.id, s.agent_id, s.from_address, s.nonce, s.status, s.tx_hash, s.block_number, s.settled_at,
-      s.by_other, s.error_reason, s.error_message, s.value, s.attempts, s.gas_hold),
+    RETURNING CASE WHEN s.agent_id IS NOT NULL OR (s.attempts = 0 AND s.gas_hold > 0) THEN s END AS more,
+      s.id, s.agent_id, s.from_address, s.nonce, s.status, s.tx_hash, s.block_number, s.settled_at,
+      s.by_other, s.error_reason, s.error_message, s.value),
   -- What settled is told sixteen at a time: a word of NOTIFY holds 8,000 bytes, and what failed may say much.
   said AS (
     SELECT pg_notify('purser_settled', jsonb_agg(purser_settled_word(
@@ -58,8 +58,7 @@ BEGIN
       FROM (SELECT *, CASE status WHEN 'settled' THEN (row_number() OVER (PARTITION BY status)) / 16
                                   ELSE -row_number() OVER (PARTITION BY status) END AS part FROM changed) AS w
      GROUP BY w.status, w.part)
-  SELECT count(*), array_agg(c.whole ORDER BY c.agent_id, c.from_address, c.nonce)
-           FILTER (WHERE c.agent_id IS NOT NULL OR (c.attempts = 0 AND c.gas_hold > 0))
+  SELECT count(*), array_agg(c.more ORDER BY c.agent_id, c.from_address, c.nonce) FILTER (WHERE c.more IS DISTINCT FROM NULL)
     INTO finished, more
     -- Asked for, so that it is said.
     FROM changed c WHERE (SELECT count(*) FROM said) >= 0;

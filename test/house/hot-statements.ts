@@ -263,7 +263,7 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
 }
 
 export const BURST = 1_500;
-const BATCH = 100;
+export const BATCH = 100;
 
 /** Payments that strangers want settled. */
 export const strangers = (count: number) =>
@@ -276,16 +276,16 @@ export const strangers = (count: number) =>
   );
 
 /** Many open at once, as in a burst that found the table at rest: what one batch does with its own. */
-export async function settleOfABurst(t: Test, pool: Pool): Promise<void> {
-  const all = strangers(BURST);
-  for (let at = 0; at < BURST; at += 500) await acceptSettlements(pool, all.slice(at, at + 500));
+export async function settleOfABurst(t: Test, pool: Pool, burst = BURST): Promise<void> {
+  const all = strangers(burst);
+  for (let at = 0; at < burst; at += 500) await acceptSettlements(pool, all.slice(at, at + 500));
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
   await lanes.acquireLease(pool, lane, "me", 60_000);
-  const claimed = await queue.claim(pool, lease, { company: BURST, ownSolo: 0, strangersSolo: 0 });
-  for (let nonce = 0n; nonce < 8n; nonce += 1n) {
+  const claimed = await queue.claim(pool, lease, { company: burst, ownSolo: 0, strangersSolo: 0 });
+  for (let nonce = 0n; nonce < 8n && claimed.length > 0; nonce += 1n) {
     const items = claimed.splice(0, BATCH).map(carried);
-    t.equal(items.length, BATCH);
+    t.equal(items.length, Math.min(burst, BATCH));
     const attempt = attemptOf(hash());
     await lanes.persistTransaction(pool, lease, transactionOf(nonce, attempt, items));
     const told = await lanes.finalizeTransaction(
@@ -294,7 +294,7 @@ export async function settleOfABurst(t: Test, pool: Pool): Promise<void> {
       minedAs(nonce, attempt.hash),
       items.map((item) => provenIn(item, attempt.hash)),
     );
-    t.equal(told.finished, BATCH);
+    t.equal(told.finished, items.length);
   }
 }
 

@@ -12,6 +12,7 @@ import { toRow } from "../../server/plugins/settlement/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { randomAddress } from "../spending/guardrails-sql.helper.ts";
 import {
+  BATCH,
   BURST,
   CHAIN_ID,
   PAYMENTS_EACH,
@@ -129,6 +130,22 @@ t.test("what a connection prepared while a table was small still reads its own r
   t.ok(read.length >= 2, "both were looked into");
   t.same(
     read.filter(({ rows }) => rows > 2),
+    [],
+  );
+});
+
+t.test("what a lane prepared while a table was small still reads its own rows", async (t) => {
+  const database = await databaseWithPlans(t);
+  const pool = createPool(database.url, { maxConnections: 1, patience: PATIENCE.engine });
+  t.teardown(() => pool.end());
+  for (let times = 0; times < 8; times += 1) await settleOfABurst(t, pool, 1);
+  const scans = recordScans(pool);
+  await settleOfABurst(t, pool);
+  const read = scans.filter(({ table }) => table === "settlements");
+  t.ok(read.length > 30, "they were looked into");
+  const most = (statement: string) => (statement.includes("SKIP LOCKED") ? BURST : BATCH);
+  t.same(
+    read.filter(({ rows, statement }) => rows > most(statement)),
     [],
   );
 });

@@ -46,26 +46,28 @@ export async function claim(sql: Sql, lease: Lease, room: Room): Promise<Settlem
        SELECT 1 FROM relayer_lanes WHERE chain_id = $1 AND address = $2 AND lease_owner = $3
           AND lease_epoch = $4 AND lease_until > clock_timestamp()),
      own AS (
-       SELECT ctid FROM settlements WHERE ${READY} AND NOT solo AND class < 2
+       SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND NOT solo AND class < 2
         ORDER BY class, turn LIMIT $5 FOR UPDATE SKIP LOCKED),
      own_solo AS (
-       SELECT ctid FROM settlements WHERE ${READY} AND solo AND class < 2
+       SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND solo AND class < 2
         ORDER BY class, turn LIMIT $6 FOR UPDATE SKIP LOCKED),
      strangers AS (
-       SELECT ctid FROM settlements WHERE ${READY} AND NOT solo AND class = 2
+       SELECT from_address, chain_id, asset, nonce FROM settlements WHERE ${READY} AND NOT solo AND class = 2
         ORDER BY turn LIMIT greatest($5 - (SELECT count(*) FROM own), 0) FOR UPDATE SKIP LOCKED),
      free_solo AS (
-       SELECT ctid, turn FROM settlements WHERE ${READY} AND solo AND class = 2
+       SELECT from_address, chain_id, asset, nonce, turn FROM settlements WHERE ${READY} AND solo AND class = 2
         ORDER BY turn LIMIT $7 FOR UPDATE SKIP LOCKED),
      bound_solo AS (
-       SELECT ctid, turn FROM settlements WHERE ${BOUND}
+       SELECT from_address, chain_id, asset, nonce, turn FROM settlements WHERE ${BOUND}
         ORDER BY turn LIMIT $7 FOR UPDATE SKIP LOCKED),
      strangers_solo AS (
-       SELECT ctid FROM (TABLE free_solo UNION ALL TABLE bound_solo) AS either ORDER BY turn LIMIT $7),
+       SELECT from_address, chain_id, asset, nonce
+         FROM (TABLE free_solo UNION ALL TABLE bound_solo) AS either ORDER BY turn LIMIT $7),
      picked AS (
        TABLE own UNION ALL TABLE own_solo UNION ALL TABLE strangers UNION ALL TABLE strangers_solo)
      UPDATE settlements s SET lane_address = $2, lane_epoch = $4
-       FROM picked p WHERE s.ctid = p.ctid AND s.chain_id = $1
+       FROM picked p
+      WHERE s.from_address = p.from_address AND s.chain_id = p.chain_id AND s.asset = p.asset AND s.nonce = p.nonce
      RETURNING ${recordColumns("s.")}`,
     values: [
       lease.chainId,
