@@ -11,11 +11,13 @@ import {
   numberToHex,
   parseSignature,
   serializeCompactSignature,
+  serializeTransaction,
   signatureToCompactSignature,
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
+import { serialize } from "../../server/plugins/settlement/relayer-signer.ts";
 import { loadCurve, parseEcdsa, recoverSigner } from "../../server/core/signatures.ts";
 import { TRANSFER_TYPES } from "../facilitator/payments.ts";
 
@@ -138,4 +140,38 @@ t.test("aggregate3 is packed and read as the ABI says", async (t) => {
   );
   t.throws(() => decodeAggregate("0x", 1));
   t.throws(() => decodeAggregate(`0x${"0".repeat(64)}`, 1));
+});
+
+t.test("a transaction's bytes are viem's", async (t) => {
+  const amount = fc.oneof(fc.constant(0n), fc.bigInt({ min: 0n, max: 2n ** 64n }));
+  fc.assert(
+    fc.property(
+      fc.record(
+        {
+          type: fc.constant("eip1559" as const),
+          chainId: fc.integer({ min: 1, max: 2 ** 40 }),
+          to: hex(20),
+          nonce: fc.integer({ min: 0, max: 2 ** 40 }),
+          data: fc.uint8Array({ maxLength: 700 }).map((value) => bytesToHex(value)),
+          gas: amount,
+          value: amount,
+          // No more than the whole fee.
+          maxPriorityFeePerGas: fc.bigInt({ min: 0n, max: 9n }),
+          maxFeePerGas: fc.bigInt({ min: 9n, max: 2n ** 64n }),
+        },
+        { requiredKeys: ["type", "chainId", "maxFeePerGas"] },
+      ),
+      fc.option(fc.record({ r: hex(32), s: hex(32), yParity: fc.constantFrom(0, 1) }), {
+        nil: undefined,
+      }),
+      (transaction, signature) =>
+        serialize(transaction, signature) === serializeTransaction(transaction, signature),
+    ),
+  );
+  const listed = {
+    type: "eip1559",
+    chainId: 1,
+    accessList: [{ address: account.address, storageKeys: [] }],
+  } as const;
+  t.equal(serialize(listed), serializeTransaction(listed));
 });

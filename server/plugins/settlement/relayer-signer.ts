@@ -6,9 +6,12 @@ import {
   hashTypedData,
   hexToBytes,
   serializeTransaction,
+  toRlp,
   type Address,
   type Hex,
   type LocalAccount,
+  type Signature,
+  type TransactionSerializable,
 } from "viem";
 import { toAccount } from "viem/accounts";
 import { keccakOfHex } from "../../core/keccak.ts";
@@ -59,7 +62,7 @@ function accountOf(address: Address, signDigest: (digest: Uint8Array) => Promise
     sign: ({ hash }) => signHash(hash),
     signMessage: ({ message }) => signHash(hashMessage(message)),
     signTypedData: (typedData) => signHash(hashTypedData(typedData)),
-    signTransaction: async (transaction, { serializer = serializeTransaction } = {}) => {
+    signTransaction: async (transaction, { serializer = serialize } = {}) => {
       const signature = parseEcdsa(await signHash(keccakOfHex(await serializer(transaction))));
       if (!signature) throw new Error("a checked signature is none");
       const [r, s] = [signature.hex.slice(2, 66), signature.hex.slice(66, 130)];
@@ -70,6 +73,34 @@ function accountOf(address: Address, signDigest: (digest: Uint8Array) => Promise
       });
     },
   });
+}
+
+/**
+ * As viem writes it, which spells out each byte of a batch as digits one by one and reads them again: a plain transaction of
+ * type 2 goes to its encoder as bytes.
+ */
+export function serialize(transaction: TransactionSerializable, signature?: Signature): Hex {
+  const isPlain =
+    transaction.type === "eip1559" &&
+    transaction.accessList === undefined &&
+    (signature === undefined || signature.yParity !== undefined);
+  if (!isPlain) return serializeTransaction(transaction, signature);
+  const { chainId, nonce, maxPriorityFeePerGas, maxFeePerGas, gas, to, value, data } = transaction;
+  const numbers = [chainId, nonce, maxPriorityFeePerGas, maxFeePerGas, gas].map(bytesOfNumber);
+  const fields = [...numbers, bytesOf(to), bytesOfNumber(value), bytesOf(data), []];
+  const signed = signature
+    ? [signature.yParity, BigInt(signature.r), BigInt(signature.s)].map(bytesOfNumber)
+    : [];
+  return `0x02${Buffer.from(toRlp([...fields, ...signed], "bytes")).toString("hex")}`;
+}
+
+const bytesOf = (digits: Hex | null | undefined): Uint8Array =>
+  Buffer.from(digits?.slice(2) ?? "", "hex");
+
+/** Without leading zeros: zero is nothing. */
+function bytesOfNumber(value: bigint | number | undefined): Uint8Array {
+  const digits = value ? value.toString(16) : "";
+  return Buffer.from(digits.padStart(digits.length + (digits.length % 2), "0"), "hex");
 }
 
 /** x and y of a point on our curve. */
