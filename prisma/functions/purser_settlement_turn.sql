@@ -1,6 +1,6 @@
--- Gives a new settlement its class, the lane it is bound to, and its place in the order (start-time fair queueing): at once where nothing of its
--- payer or for its payee waits, else one step after what waits. A flood of one payer, or to one payee, thus
--- spreads over the time to come, and whoever comes later goes before its rest. Reads the ends of two
+-- Gives a new settlement its class, the lane it is bound to, and its place in the order (start-time fair queueing): at
+-- once where nothing of its payer or for its payee waits, else one step after what waits. A flood of one payer, or to
+-- one payee, thus spreads over the time to come, and whoever comes later goes before its rest. Reads the ends of two
 -- indexes and locks nothing: two that come at the same moment may share a turn, which harms nobody.
 CREATE FUNCTION purser_settlement_turn() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
