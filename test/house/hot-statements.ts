@@ -283,6 +283,7 @@ export async function settleOfABurst(t: Test, pool: Pool, burst = BURST): Promis
   const lease = { ...lane, owner: "me", epoch: 1n };
   await lanes.acquireLease(pool, lane, "me", 60_000);
   const claimed = await queue.claim(pool, lease, { company: burst, ownSolo: 0, strangersSolo: 0 });
+  t.equal(claimed.length, burst);
   for (let nonce = 0n; nonce < 8n && claimed.length > 0; nonce += 1n) {
     const items = claimed.splice(0, BATCH).map(carried);
     t.equal(items.length, Math.min(burst, BATCH));

@@ -185,6 +185,10 @@ t.test(
       "SELECT attname FROM pg_attribute WHERE attrelid = 'settlements'::regclass AND attgenerated <> ''",
     );
     t.same(rows, [], "and none of its columns is computed");
+    // They are what they are of all the same.
+    const rewrite = (change: string) => pool.query(`UPDATE settlements SET ${change}`);
+    await t.rejects(rewrite("class = 0"), /settlements_class_is_its_kinds/);
+    await t.rejects(rewrite("only_lane = from_address"), /settlements_only_lane_is_its_terms/);
   },
 );
 

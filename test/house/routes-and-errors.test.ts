@@ -109,6 +109,24 @@ t.test("problems", async (t) => {
     t.notMatch(logs.join("\n"), /purser_secret_value/);
   });
 
+  // Nothing in it is looked for by name and hidden: whatever else it said would be said as it is.
+  await t.test("the line of an answer has these words and no others", async () => {
+    const { length } = logs;
+    const headers = { authorization: "Bearer x", cookie: "a=b", "x-payment": "p" };
+    await app.inject({ url: "/api/meta?q=1", headers });
+    const lines = logs.slice(length).map((line) => JSON.parse(line) as Record<string, unknown>);
+    const said = lines.filter(({ msg }) => msg === "answered");
+    t.same(
+      said.map((line) => [Object.keys(line).toSorted().join(" "), line["req"]]),
+      [
+        [
+          "elapsedMs hostname level msg pid req reqId statusCode time",
+          { method: "GET", path: "/api/meta", ip: "127.0.0.1" },
+        ],
+      ],
+    );
+  });
+
   await t.test("security headers", async () => {
     const { headers } = await app.inject("/api/health");
     t.match(headers["content-security-policy"], /default-src 'none'/);

@@ -22,9 +22,6 @@ import {
  */
 
 const SHARED = { maxBatch: 100, maxInFlight: 2 };
-/** Keys as four arrays, and the join that finds their rows. */
-const BY_KEYS = `unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS wanted (from_address, chain_id, asset, nonce)
-  USING (from_address, chain_id, asset, nonce)`;
 
 const parts = ({ from, chainId, asset, nonce }: SettlementKey) =>
   [from.toLowerCase(), String(chainId), asset.toLowerCase(), nonce.toLowerCase()] as const;
@@ -37,7 +34,9 @@ export function settlementTelling(sql: Sql): TellingStore {
     // SQL: every settle asks it; one statement for all who ask together.
     const { rows } = await sql.query<SettlementRecord>({
       name: "settlements-by-keys",
-      text: `SELECT ${recordColumns("settlements.")} FROM settlements JOIN ${BY_KEYS}`,
+      text: `SELECT ${recordColumns("settlements.")} FROM settlements
+               JOIN unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS wanted (from_address, chain_id, asset, nonce)
+              USING (from_address, chain_id, asset, nonce)`,
       values: columns(keys),
     });
     const byName = new Map(rows.map(toRow).map((row) => [nameOf(row.authorization), row] as const));

@@ -25,13 +25,13 @@ export interface Room {
   strangersSolo: number;
 }
 
-/** What a lane may claim: the words of the index `settlements_claimable_idx`. */
+/** What a lane may claim: the words of the index `settlements_claimable_idx`, and that no lane has it. */
 const QUEUED = `chain_id = $1 AND status = 'queued' AND lane_address IS NULL
   AND (relay OR cancel_signature IS NOT NULL)`;
 const WAITING = `${QUEUED} AND only_lane IS NULL`;
 const READY = `${WAITING} AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
 
-/** What only this lane may send: the words of the index `settlements_bound_idx`. */
+/** What only this lane may send: the same by the index `settlements_bound_idx`. */
 const BOUND = `${QUEUED} AND only_lane = $2 AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
 
 /**
