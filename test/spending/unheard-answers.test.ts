@@ -374,11 +374,14 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
       )
     ).rowCount === 1;
   await until(() => isKept(unheard));
-  const age = async () => {
+  const grow = async () => {
     await database.pool.query(
       "UPDATE idempotency_keys SET updated_at = updated_at - interval '6 minutes' WHERE implicit",
     );
     await database.pool.query("UPDATE payments SET settled_at = settled_at - interval '6 minutes'");
+  };
+  const age = async () => {
+    await grow();
     await forgetTold(database.pool);
   };
   await age();
@@ -386,6 +389,28 @@ t.test("what is kept to be joined is kept as long as it can be", async (t) => {
   t.match((await post("x402-fetch", unheard)).body, { replayed: true, data: { answer: 42 } });
   await age();
   t.notOk((await isKept(told)) || (await isKept(unheard)));
+
+  // One that is marked at the same moment is forgotten as well.
+  const marked = fetching();
+  await post("x402-fetch", marked);
+  await allSettled();
+  await until(() => isKept(marked));
+  await grow();
+  await grow();
+  const marking = await database.pool.connect();
+  await marking.query("BEGIN");
+  await marking.query(`UPDATE idempotency_keys SET told_at = now() WHERE ${rowOf(marked)}`);
+  const forgetting = forgetTold(database.pool);
+  await until(async () => {
+    const { rowCount } = await database.pool.query(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    return rowCount !== 0;
+  });
+  await marking.query("COMMIT");
+  marking.release();
+  await forgetting;
+  t.notOk(await isKept(marked));
 
   // Whoever joins it all the same hears what is left.
   await database.pool.query(

@@ -77,6 +77,10 @@ export async function unheardBytes(
 }
 
 const FORGET_BATCH = 500;
+/** Read again of a row that was marked meanwhile: so it is found by its key, as its place is another one then. */
+const isOver = (row: "k" | "o"): string =>
+  `${row}.implicit AND ${row}.call IS NULL AND ${row}.told_call IS NULL AND ${row}.response IS NOT NULL
+     AND ${row}.updated_at < now() - interval '11 minutes'`;
 
 /**
  * An answer that nobody can ask for by a key is kept until no call can join it any more: one that was there before it was
@@ -86,13 +90,13 @@ export async function forgetTold(sql: Sql): Promise<void> {
   for (;;) {
     // SQL: by batches, of which Prisma knows nothing.
     const { rowCount } = await sql.query(
-      `UPDATE idempotency_keys SET response = NULL WHERE ctid = ANY (ARRAY(
-         SELECT k.ctid FROM idempotency_keys k
-          WHERE k.implicit AND k.call IS NULL AND k.told_call IS NULL AND k.response IS NOT NULL
-            AND k.updated_at < now() - interval '11 minutes'
-            AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = k.subject_id AND p.id = k.payment_id
-                             AND (p.outstanding OR p.settled_at > now() - interval '11 minutes'))
-          LIMIT $1))`,
+      `UPDATE idempotency_keys k SET response = NULL
+         FROM (SELECT o.subject_id, o.route, o.key FROM idempotency_keys o
+                WHERE ${isOver("o")}
+                  AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = o.subject_id AND p.id = o.payment_id
+                                   AND (p.outstanding OR p.settled_at > now() - interval '11 minutes'))
+                LIMIT $1) AS over
+        WHERE k.subject_id = over.subject_id AND k.route = over.route AND k.key = over.key AND ${isOver("k")}`,
       [FORGET_BATCH],
     );
     if ((rowCount ?? 0) < FORGET_BATCH) return;
