@@ -42,10 +42,15 @@ async function tarpits(t: Test, options: { listen?: boolean } = {}) {
 t.test("safety jobs run on time while rounds of hanging probes run", async (t) => {
   const { app, tarpit } = await tarpits(t, { listen: true });
   // As two minutes of the clock would: with one queue for all, they take both workers.
-  const probeLater = () => app.jobs.enqueue("listings-probe", {}).then(() => true);
-  // The queue makes its tables when the service starts to listen.
-  await until(() => probeLater().catch(() => false), 30_000);
-  await probeLater();
+  // The queue makes its tables when the service has begun to listen, step by step, and plans when they are whole.
+  const isPlanned = async (): Promise<boolean> => {
+    const { rows } = await app.pool.query(
+      "SELECT 1 FROM graphile_worker.jobs WHERE key = 'cron:listings-probe'",
+    );
+    return rows.length > 0;
+  };
+  await until(() => isPlanned().catch(() => false), 30_000);
+  for (let times = 0; times < 2; times += 1) await app.jobs.enqueue("listings-probe", {});
   await until(() => tarpit.requests.length >= 4, 20_000);
   const isWaiting = async (name: string) => {
     // SQL of the test: the queue's own view of what is due; what is planned for later does not wait.
