@@ -17,9 +17,15 @@ const MADE = `${FILE}.v8`;
 /** The first answers are out by then, and there is hardly any traffic yet that would wait. */
 const GIVES_BACK_AFTER_MS = 1_000;
 const GROWS_AFTER_MS = 5_000;
+const LOOK_EVERY_MS = 30_000;
+/** Of the time, working: a collection takes some 40 ms. */
+const QUIET = 0.1;
+const WORTH_BYTES = 20 * 1024 * 1024;
 // What a start makes lives for ever, and would let the space for what is new grow to 32 MB, for nothing. It grows
 // when there is traffic. (Before the script is loaded: what V8 made belongs to these flags.)
 v8.setFlagsFromString("--semi-space-growth-factor=1");
+// The heap was made with or without one (`npm start`, the image); what V8 made is of the flags as they are now.
+v8.setFlagsFromString("--memory-reducer");
 
 /**
  * The bytes of a file, in memory that can be given back at once, and to the system: glibc, from the first time that
@@ -65,6 +71,7 @@ export async function main() {
   await exported.main?.();
   setTimeout(giveBack, GIVES_BACK_AFTER_MS).unref();
   setTimeout(() => v8.setFlagsFromString("--semi-space-growth-factor=2"), GROWS_AFTER_MS).unref();
+  giveBackWhenQuiet();
 }
 
 /** What only the start needed is a quarter of the heap. Left alone, V8 looks for it when there is traffic. */
@@ -72,6 +79,24 @@ function giveBack() {
   v8.setFlagsFromString("--expose-gc");
   vm.runInNewContext("gc")();
   v8.setFlagsFromString("--no-expose-gc");
+}
+
+/**
+ * After traffic, in place of V8's memory reducer: that one ends, with what nothing of is alive just then, the code compiled
+ * for it, a quarter of all that a burst uses. `npm start` and the image go without it.
+ */
+function giveBackWhenQuiet() {
+  const used = () => v8.getHeapStatistics().used_heap_size;
+  let kept = used();
+  let before = performance.eventLoopUtilization();
+  setInterval(() => {
+    const now = performance.eventLoopUtilization();
+    const { utilization } = performance.eventLoopUtilization(now, before);
+    before = now;
+    if (utilization > QUIET || used() < kept + WORTH_BYTES) return;
+    giveBack();
+    kept = used();
+  }, LOOK_EVERY_MS).unref();
 }
 
 /** Whether V8 took what was made at the build; undefined where there is nothing. */

@@ -40,6 +40,9 @@ const MEMORY_GIVEN_BACK = {
   MALLOC_TRIM_THRESHOLD_: process.env["MALLOC_TRIM_THRESHOLD_"] ?? "131072",
 };
 
+/** After a quiet half minute V8 drops the code of all that nobody uses just then, and the next burst makes it anew. */
+const KEEPS_CODE = "--no-memory-reducer";
+
 export class Primary {
   readonly #deps: PrimaryDeps;
   readonly #patience: Patience;
@@ -69,7 +72,11 @@ export class Primary {
   /** Until every process is ready. One that cannot start at first ends it all. */
   async start(): Promise<void> {
     // As this process was started; what has to be built was built.
-    cluster.setupPrimary({ exec: process.argv[1] ?? "", args: ["--built"] });
+    cluster.setupPrimary({
+      exec: process.argv[1] ?? "",
+      args: ["--built"],
+      execArgv: [...process.execArgv, KEEPS_CODE],
+    });
     const started = new Promise<void>((resolve, reject) => {
       this.#started = { resolve, reject };
     });

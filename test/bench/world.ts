@@ -18,7 +18,8 @@ const LOOK_EVERY_MS = 20;
 const NATIVE_WEI = 10n ** 24n;
 const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
-export const START = [process.execPath, file("../../server/start.mjs")];
+/** As `npm start` does. */
+export const START = [process.execPath, "--no-memory-reducer", file("../../server/start.mjs")];
 
 /** Any other facilitator beside ours and the reference: a shell command that is told the rest in its environment. */
 const PEER_COMMAND = process.env["PEER_COMMAND"];

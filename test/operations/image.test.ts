@@ -49,6 +49,9 @@ writeFileSync(
 );
 t.teardown(() => rmSync(TELLS_LOADED));
 
+const RECIPE = readFileSync(new URL("../../server/Dockerfile", import.meta.url), "utf8");
+const [, ...COMMAND] = JSON.parse(/^CMD (\[.*\])$/m.exec(RECIPE)?.[1] ?? "[]") as string[];
+
 const contents = (): string[] =>
   readdirSync(folder, { recursive: true, encoding: "utf8" })
     .map((name) => [name, statSync(join(folder, name))] as const)
@@ -100,7 +103,14 @@ t.test("it holds what runs, and nothing that builds", async (t) => {
 t.test("what V8 made of it at the build is taken, and a second start builds nothing", async (t) => {
   const main = pathToFileURL(join(folder, "server/dist/main.js")).href;
   const script = `import(${JSON.stringify(main)}).then(({ isTaken }) => console.log(isTaken))`;
-  t.equal(execFileSync(process.execPath, ["-e", script], { encoding: "utf8" }).trim(), "true");
+  const flags = COMMAND.slice(0, COMMAND.indexOf("server/start.mjs"));
+  t.ok(flags.length > 0);
+  for (const given of [[], flags])
+    t.equal(
+      execFileSync(process.execPath, [...given, "-e", script], { encoding: "utf8" }).trim(),
+      "true",
+      given.join(" "),
+    );
   const names = readdirSync(join(folder, "server/dist")).filter((name) =>
     name.startsWith("server-"),
   );
@@ -121,7 +131,7 @@ t.test("what V8 made of it at the build is taken, and a second start builds noth
 });
 
 t.test("it serves", async (t) => {
-  const { child, said } = start("--require", TELLS_LOADED, "server/start.mjs", "--built");
+  const { child, said } = start("--require", TELLS_LOADED, ...COMMAND);
   const base = `http://127.0.0.1:${port}`;
   const statusOf = async (path: string): Promise<number> => (await fetch(base + path)).status;
   await until(async () => {

@@ -368,6 +368,8 @@ function starter(exec: string, modes: string[], patience: Partial<Patience>) {
     onGivenUp: (reason) => said.push(`given up: ${reason}`),
     fork() {
       forks += 1;
+      // As it said itself; below, the test says how.
+      if (forks === 1) t.ok(cluster.settings.execArgv?.includes("--no-memory-reducer"));
       const mode = left.shift() ?? "well";
       if (mode === "cannot be forked") throw new Error("spawn ENOMEM");
       return mode === "never was" ? neverForked() : forked(exec, [mode]);
