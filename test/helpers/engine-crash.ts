@@ -7,7 +7,7 @@ import type { PrivateKeyAccount } from "viem/accounts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { accountsOf } from "../../server/core/gas.ts";
 import { childScript } from "./child-script.ts";
-import { acceptSettlement } from "../../server/plugins/settlement/store.ts";
+import { acceptSettlement } from "../../server/plugins/settlement/accept.ts";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import type { TestChain } from "./chain.ts";

@@ -12,7 +12,7 @@ import {
   voidUnsigned,
 } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
-import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
+import { acceptSettlement, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
 import * as queue from "../../server/plugins/settlement/queue-store.ts";
 import * as settlements from "../../server/plugins/settlement/store.ts";
@@ -227,7 +227,7 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   const [first, second] = ids;
   const { agentId } = agent;
   const request = settlementRequest(agent, "spend", { id: first });
-  await settlements.acceptSettlement(pool, request);
+  await acceptSettlement(pool, request);
   await acceptSettlements(pool, [
     settlementRequest(agent, "x402", { id: second, relay: false }),
     settlementRequest({ ...agent, walletAddress: randomAddress() }, "facilitated", {}),

@@ -1,6 +1,6 @@
 // Goal: whatever nodes do not say yet (receipts, logs, states, blocks), no payment is called failed, expired or replaced for it; and what was used long ago or behind a broken row is found.
 import t, { type Test } from "tap";
-import { acceptSettlement } from "../../server/plugins/settlement/store.ts";
+import { acceptSettlement } from "../../server/plugins/settlement/accept.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { walletWithLedger } from "../helpers/engine-ledger.ts";

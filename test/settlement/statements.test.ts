@@ -24,7 +24,7 @@ const ALLOWED: Record<string, { lone: number; burst: number }> = {
   "settlements-told": { lone: 1, burst: 5 },
 };
 /** How often these run is a matter of time: waiting callers are looked after, the queue is looked into. */
-const TIMED = new Set(["settlements-by-ids", "settlements-claim"]);
+const TIMED = new Set(["settlements-ended", "settlements-claim"]);
 
 /** Names of the statements about payments, and what opens and ends the transactions they are in. */
 function countStatements(...pools: Pool[]): Map<string, number> {

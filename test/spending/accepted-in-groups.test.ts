@@ -1,5 +1,6 @@
 // Goal: payments handed over in one statement fare as if each came alone: one whose reservation is gone takes no other with it.
 import t from "tap";
+import { getAddress } from "viem";
 import { createPool, inTransaction, LOCK_TIMEOUT, PATIENCE } from "../../server/infra/db/pool.ts";
 import {
   isReservationGone,
@@ -87,6 +88,25 @@ t.test("groups", async (t) => {
     t.same(answers[3]?.settlement.bodyHash, Buffer.alloc(32, 7));
     const { rows } = await pool.query("SELECT 1 FROM settlements");
     t.equal(rows.length, 3, "one row per authorization");
+  });
+
+  await t.test("what is answered for a new one is its row, in every field", async (t) => {
+    const full = make({
+      authorization: {
+        ...make().authorization,
+        to: getAddress(randomAddress()),
+        nonce: `permit2:${randomNonce()}`,
+        terms: { scheme: "exact-permit2" },
+      },
+      callerKeyHash: Buffer.alloc(32, 3),
+      bodyHash: Buffer.alloc(32, 4),
+      acceptedBlock: 7n,
+      traceparent: `00-${"a".repeat(32)}-${"b".repeat(16)}-01`,
+    });
+    for (const { created, settlement } of await acceptSettlements(pool, [full, make()])) {
+      t.ok(created);
+      t.strictSame(settlement, await find(settlement.authorization));
+    }
   });
 
   await t.test("a reservation that is gone fails alone", async (t) => {

@@ -46,12 +46,12 @@ export function postJson(
   return new Promise((resolve, reject) => {
     // What cannot be asked throws here, before there is a timer.
     const asked = {
-      ...placeOf(url),
       method: "POST",
       body: JSON.stringify(question),
       // The answer's own timer bounds all of it.
       headersTimeout: 0,
       bodyTimeout: 0,
+      ...placeOf(url),
     } as const;
     const answer = new Answer(resolve, reject, budgetMs, givenUp);
     try {

@@ -29,6 +29,9 @@ declare module "fastify" {
   }
 }
 
+/** What a burst of settlements uses of each pool at once: the first payment after a quiet hour finds them open. */
+const KEPT = 4;
+
 export default fp(
   async (app) => {
     const { databaseUrl, databasePooledUrl } = app.config;
@@ -48,11 +51,12 @@ export default fp(
     // The engine, its listeners and the jobs keep sessions, and go to Postgres itself.
     const isPooled = databasePooledUrl !== undefined;
     const { money, prisma: ordinary, engine } = connectionsOf(app.config);
-    const pool = open(money, { patience: PATIENCE.money, isPooled });
+    const pool = open(money, { patience: PATIENCE.money, isPooled, keeps: KEPT });
     const prismaPool = open(ordinary, { applicationName: "purser prisma", isPooled });
     const enginePool = open(engine, {
       applicationName: "purser engine",
       patience: PATIENCE.engine,
+      keeps: KEPT,
     });
     const prisma = createPrisma(prismaPool);
     // Loads its query compiler before a request needs it, and after those that need none were answered: it is a sixth

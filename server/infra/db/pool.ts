@@ -35,6 +35,13 @@ export const PATIENCE = {
   none: { statementMs: 0, lockMs: 0, idleInTransactionMs: 0 },
 } as const satisfies Record<string, Patience>;
 
+/**
+ * What is prepared while a table is small would read all of it when it is large, until somebody analyzes it. And a plan
+ * for a key is the same for every key: planned for its values, each connection plans a statement five times anew, and
+ * one with short lists every time; that is a sixth of what a burst costs Postgres.
+ */
+const BY_KEY = ["-c enable_seqscan=off", "-c plan_cache_mode=force_generic_plan"];
+
 /** How much longer we listen than Postgres may work: then its own refusal comes first. */
 const ANSWER_MARGIN_MS = 1_000;
 
@@ -56,8 +63,7 @@ export function connectionSettings(
     `-c statement_timeout=${patience.statementMs}`,
     `-c lock_timeout=${patience.lockMs}`,
     `-c idle_in_transaction_session_timeout=${patience.idleInTransactionMs}`,
-    // What is prepared while a table is small would read all of it when it is large, until somebody analyzes it.
-    ...(patience.isByKey ? ["-c enable_seqscan=off"] : []),
+    ...(patience.isByKey ? BY_KEY : []),
     first.searchParams.get("options") ?? "",
     isReadOnly ? "-c default_transaction_read_only=on" : "",
   ];
@@ -76,6 +82,8 @@ export function connectionSettings(
 
 export interface PoolOptions {
   maxConnections?: number;
+  /** So many of those once opened stay open: a new one costs Postgres a login and all it reads of the catalog. */
+  keeps?: number;
   applicationName?: string;
   patience?: Patience;
   /** Shared by all of a process, so that one silent connection makes the others suspect. */
@@ -92,6 +100,7 @@ export function createPool(connectionString: string, options: PoolOptions = {}):
     ...connectionSettings(connectionString, patience, options),
     types,
     max: options.maxConnections ?? 20,
+    min: options.keeps ?? 0,
     idleTimeoutMillis: 30_000,
     application_name: options.applicationName ?? "purser",
   });

@@ -171,7 +171,7 @@ export default fp(
             if (receipts.size > MAX_RECEIPTS) receipts.clear();
             const told = row.txHash === null ? null : await receipt(row.txHash);
             const found = told && (await withSent(rpc, told, row));
-            const authorization = { ...row, chainId };
+            const authorization = { chainId, ...row };
             if (!found || schemeOf(authorization).fateIn(found, authorization) !== "paid")
               missing.push(row);
             else patience.forget(`payment_not_on_chain:${keyOf(row)}`);

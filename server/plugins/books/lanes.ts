@@ -162,7 +162,7 @@ async function judge(
 }
 
 function findingOf(chainId: number, row: BookRow, receipt: RpcReceipt): Finding | undefined {
-  const authorization = { ...row, chainId };
+  const authorization = { chainId, ...row };
   const fate = schemeOf(authorization).fateIn(receipt, authorization);
   const { transactionHash: txHash, blockHash } = receipt;
   const blockNumber = BigInt(receipt.blockNumber);

@@ -31,13 +31,10 @@ type StoredRow = Awaited<ReturnType<typeof claimsIn>>[number];
 function toBookRow(stored: StoredRow): BookRow {
   const { fromAddress, toAddress, value, ...row } = stored;
   return {
-    ...(row as Pick<BookRow, "id" | "kind" | "agentId" | "asset" | "nonce" | "status" | "terms">),
     from: fromAddress as Address,
     to: toAddress as Address,
     value: atomicOf(value),
-    txHash: row.txHash as Hex | null,
-    blockNumber: row.blockNumber,
-    blockHash: row.blockHash as Hex | null,
+    ...(row as Omit<BookRow, "from" | "to" | "value">),
   };
 }
 

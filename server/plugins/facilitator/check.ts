@@ -179,6 +179,14 @@ export class PaymentChecker {
 }
 
 const signed = ({ authorization }: Payment, signature: Hex): SignedAuthorization => ({
-  ...authorization,
+  chainId: authorization.chainId,
+  asset: authorization.asset,
+  from: authorization.from,
+  to: authorization.to,
+  value: authorization.value,
+  validAfter: authorization.validAfter,
+  validBefore: authorization.validBefore,
+  nonce: authorization.nonce,
+  terms: authorization.terms,
   signature,
 });

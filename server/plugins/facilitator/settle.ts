@@ -179,18 +179,17 @@ export class Settler {
   }
 
   async #followAccepted(
-    request: Omit<Following, "row" | "isFirst">,
+    { payment, body, proof, options }: Omit<Following, "row" | "isFirst">,
     { created, settlement: row }: { created: boolean; settlement: SettlementRow },
   ): Promise<SettleAnswer> {
     // An agent's payment is settled in the trace of its fetch; this one is about it as well.
     linkTrace(row.traceparent);
-    const { payment, proof } = request;
-    if (created) return this.#follow({ ...request, row, isFirst: true });
+    if (created) return this.#follow({ payment, body, row, proof, isFirst: true, options });
     const reason = this.#checkRepeat(payment, row);
     if (reason) return refusal(payment.networkName, reason);
     // An agent's payment that this request attached carries this request's body.
     const isFirst = row.bodyHash !== null && Buffer.compare(row.bodyHash, proof.bodyHash) === 0;
-    return this.#follow({ ...request, row, isFirst });
+    return this.#follow({ payment, body, row, proof, isFirst, options });
   }
 
   /** The same signed authorization, for the same recipient and amount? A nonce alone proves nothing. */

@@ -1,10 +1,9 @@
 /** The database of the facilitator: who was told of which settlement, and what it did for others. */
 import type { TellingStore } from "./settle.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
-import type { SettlementRow } from "../settlement/types.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { recordColumns, toRow, type SettlementRecord } from "../settlement/store.ts";
+import { findSettlement } from "../settlement/store.ts";
 import type { Tallied } from "./stats.ts";
 import {
   atomicOf,
@@ -22,26 +21,29 @@ import {
  */
 
 const SHARED = { maxBatch: 100, maxInFlight: 2 };
+/** Reads wait for nobody, and a second one under way would only make both of them smaller. */
+const ONE_AT_A_TIME = { maxBatch: 100, maxInFlight: 1 };
 
 const parts = ({ from, chainId, asset, nonce }: SettlementKey) =>
   [from.toLowerCase(), String(chainId), asset.toLowerCase(), nonce.toLowerCase()] as const;
-const nameOf = (key: SettlementKey): string => parts(key).join(" ");
 const columns = (keys: readonly SettlementKey[]): string[][] =>
   [0, 1, 2, 3].map((column) => keys.map((key) => parts(key)[column] ?? ""));
 
 export function settlementTelling(sql: Sql): TellingStore {
-  const found = new Coalescer<SettlementKey, SettlementRow | undefined>(async (keys) => {
-    // SQL: every settle asks it; one statement for all who ask together.
-    const { rows } = await sql.query<SettlementRecord>({
+  const known = new Coalescer<SettlementKey, string | undefined>(async (keys) => {
+    // SQL: every settle asks it; one statement for all who ask together, and what it asks for is next to nothing, because
+    // next to nothing is known.
+    const { rows } = await sql.query<{ id: string; place: bigint }>({
       name: "settlements-by-keys",
-      text: `SELECT ${recordColumns("settlements.")} FROM settlements
-               JOIN unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) AS wanted (from_address, chain_id, asset, nonce)
+      text: `SELECT id, place FROM settlements
+               JOIN unnest($1::text[], $2::bigint[], $3::text[], $4::text[])
+                    WITH ORDINALITY AS wanted (from_address, chain_id, asset, nonce, place)
               USING (from_address, chain_id, asset, nonce)`,
       values: columns(keys),
     });
-    const byName = new Map(rows.map(toRow).map((row) => [nameOf(row.authorization), row] as const));
-    return keys.map((key) => byName.get(nameOf(key)));
-  }, SHARED);
+    const ids = new Map(rows.map(({ id, place }) => [Number(place), id]));
+    return keys.map((_, index) => ids.get(index + 1));
+  }, ONE_AT_A_TIME);
 
   const claims = new Coalescer<string, boolean>(async (ids) => {
     // SQL: claims for all who ask together. By an index Postgres looks ids up in their order, in whichever they are asked
@@ -58,7 +60,10 @@ export function settlementTelling(sql: Sql): TellingStore {
   }, SHARED);
 
   return {
-    find: (key) => found.ask(key),
+    async find(key) {
+      const id = await known.ask(key);
+      return id === undefined ? undefined : findSettlement(sql, id);
+    },
     claimSuccess: ({ id }) => claims.ask(id),
     async wasTold({ id }) {
       // SQL: as the claim.

@@ -5,7 +5,7 @@ import { Coalescer, type CoalescerOptions } from "../../core/shared-answers.ts";
 import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
 import { traced, traceHere } from "../../infra/tracing.ts";
 import { gasRefusals } from "./gas-store.ts";
-import { type SettlementRecord, acceptSettlement, recordColumns, toRow } from "./store.ts";
+import { newRow, recordColumns, toRow, type SettlementRecord } from "./store.ts";
 import type { SettlementRequest, SettlementRow } from "./types.ts";
 
 export interface Accepted {
@@ -60,7 +60,7 @@ function inGroups(accepting: Accepting, options: CoalescerOptions): Accept {
     // Of whoever asks: its group runs in the name of one of them.
     const traceparent = traceHere();
     const result = await traced("settlement.persist", { "purser.payment_id": request.id }, () =>
-      groups.ask(traceparent === null ? request : { ...request, traceparent }),
+      groups.ask(traceparent === null ? request : Object.assign({}, request, { traceparent })),
     );
     if (result.status === "rejected") throw result.reason;
     return result.value;
@@ -122,6 +122,72 @@ const asOwn = (request: SettlementRequest, { created, settlement }: Accepted): A
 const nonceOf = (request: SettlementRequest): string => request.authorization.nonce;
 const compare = (one: string, other: string): number => (one < other ? -1 : Number(one > other));
 
+/**
+ * A watched row is attached only by the very same authorization: same payee, value and window. Of a maximum nothing has
+ * been charged while it is watched: then its value becomes what is.
+ */
+const ACCEPT = `
+  WITH inserted AS (
+    INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
+      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
+      gas_hold, terms, traceparent)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18, $19, $20)
+    ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
+    RETURNING *),
+  attached AS (
+    UPDATE settlements
+       SET relay = TRUE, value = $9, caller_key_hash = coalesce(caller_key_hash, $14), body_hash = coalesce(body_hash, $15),
+           next_attempt_at = '-infinity', updated_at = clock_timestamp()
+     WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND NOT relay AND $13
+       AND status = 'queued' AND to_address = $8 AND valid_after = $10 AND valid_before = $11
+       AND (value = $9 OR (value = (terms->>'maximum')::numeric AND $9 < value AND $19::jsonb->>'maximum' = terms->>'maximum'
+            AND $19::jsonb->>'facilitator' = terms->>'facilitator'))
+    RETURNING *)
+  SELECT TRUE AS created, ${recordColumns()} FROM inserted
+  UNION ALL SELECT FALSE, ${recordColumns()} FROM attached
+  UNION ALL SELECT FALSE, ${recordColumns()} FROM settlements
+   WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4
+     AND NOT EXISTS (SELECT 1 FROM inserted) AND NOT EXISTS (SELECT 1 FROM attached)`;
+
+export async function acceptSettlement(sql: Sql, request: SettlementRequest): Promise<Accepted> {
+  const { authorization } = request;
+  const values = [
+    authorization.from.toLowerCase(),
+    authorization.chainId,
+    authorization.asset.toLowerCase(),
+    authorization.nonce.toLowerCase(),
+    request.id,
+    request.kind,
+    request.agentId,
+    authorization.to.toLowerCase(),
+    String(authorization.value),
+    String(authorization.validAfter),
+    String(authorization.validBefore),
+    Buffer.from(authorization.signature.slice(2), "hex"),
+    request.relay,
+    request.callerKeyHash ?? null,
+    request.bodyHash ?? null,
+    request.acceptedBlock === undefined ? null : String(request.acceptedBlock),
+    request.gas?.accounts ?? [],
+    String(request.gas?.hold ?? 0n),
+    authorization.terms ?? null,
+    request.traceparent ?? null,
+  ];
+  // A rival's row that was committed after this statement began conflicts but is not visible to it: the
+  // next statement sees it.
+  for (let attempt = 0; attempt < 3; attempt += 1) {
+    const { rows } = await sql.query<SettlementRecord & { created: boolean }>({
+      // Prepared once per connection: planning it costs more than running it.
+      name: "settlement-accept",
+      text: ACCEPT,
+      values,
+    });
+    const [record] = rows;
+    if (record) return { created: record.created, settlement: toRow(record) };
+  }
+  throw new Error("a settlement conflicts with one that cannot be read");
+}
+
 /** Many settlements accepted by one statement, with the very same outcome for each as if it came alone. */
 
 /** Rows go in by the order of the arrays, so that groups with the same rows do not lock crosswise. */
@@ -133,30 +199,25 @@ const ACCEPT_TOGETHER = {
       $8::text[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bytea[], $13::boolean[], $14::bytea[],
       $15::bytea[], $16::bigint[], $17::text[], $18::numeric[], $19::jsonb[], $20::text[]) AS w (from_address, chain_id, asset, nonce, id, kind,
       agent_id, to_address, value, valid_after, valid_before, signature, relay, caller_key_hash, body_hash,
-      accepted_block, gas_accounts, gas_hold, terms, traceparent)),
-  inserted AS (
-    INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-      gas_hold, terms, traceparent)
-    SELECT from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block, gas_accounts::text[],
-      gas_hold, terms, traceparent FROM wanted
-    ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
-    RETURNING *)
-  SELECT TRUE AS created, ${recordColumns()} FROM inserted
-  UNION ALL
-  SELECT FALSE, ${recordColumns("s.")} FROM settlements s JOIN wanted w USING (from_address, chain_id, asset, nonce)
-   WHERE (SELECT count(*) FROM inserted) < cardinality($1)`,
+      accepted_block, gas_accounts, gas_hold, terms, traceparent))
+  INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
+    valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
+    gas_hold, terms, traceparent)
+  SELECT from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
+    valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block, gas_accounts::text[],
+    gas_hold, terms, traceparent FROM wanted
+  ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
+  RETURNING id, created_at`,
 };
 
 /**
- * Answers in the order of the requests. What is not simply new or simply known (a watched row to attach, a
- * rival's row that is not visible yet, the same authorization twice) is accepted by itself, after the rest.
+ * Answers in the order of the requests. What is not simply new (known, a watched row to attach, a rival's row that is
+ * not visible yet, the same authorization twice) is accepted by itself, after the rest.
  */
 export async function acceptSettlements(
   sql: Sql,
   requests: readonly SettlementRequest[],
-): Promise<{ created: boolean; settlement: SettlementRow }[]> {
+): Promise<Accepted[]> {
   const [only] = requests;
   if (requests.length === 1 && only) return [await acceptSettlement(sql, only)];
   const firsts = new Map<string, SettlementRequest>();
@@ -164,22 +225,19 @@ export async function acceptSettlements(
     const name = nameOf(request.authorization);
     if (!firsts.has(name)) firsts.set(name, request);
   }
-  const { rows } = await sql.query<SettlementRecord & { created: boolean }>({
+  const { rows } = await sql.query<{ id: string; created_at: Date }>({
     ...ACCEPT_TOGETHER,
     values: columns([...firsts.values()]),
   });
-  const found = new Map(
-    rows.map((record) => {
-      const settlement = toRow(record);
-      return [nameOf(settlement.authorization), { created: record.created, settlement }] as const;
-    }),
-  );
-  const accepted: { created: boolean; settlement: SettlementRow }[] = [];
+  const createdAt = new Map(rows.map(({ id, created_at }) => [id, created_at]));
+  const accepted: Accepted[] = [];
   for (const request of requests) {
-    const name = nameOf(request.authorization);
-    const answer = firsts.get(name) === request ? found.get(name) : undefined;
-    const isToAttach = answer && !answer.created && request.relay && !answer.settlement.relay;
-    accepted.push(answer && !isToAttach ? answer : await acceptSettlement(sql, request));
+    const isNew = createdAt.get(request.id);
+    accepted.push(
+      isNew
+        ? { created: true, settlement: newRow(request, isNew) }
+        : await acceptSettlement(sql, request),
+    );
   }
   return accepted;
 }

@@ -55,11 +55,10 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
     // Signed by an agent's key, which is ours.
     const call = scheme.cancelCall(authorization, toHex(record.cancel_signature));
     const gas = capped(CANCEL_GAS);
-    return { ...authorization, record, action: "cancel", call, gas, solo, traceparent };
+    return { record, action: "cancel", call, gas, solo, traceparent, ...authorization };
   }
   const plan = scheme.planTransfer(authorization);
   return {
-    ...authorization,
     record,
     traceparent,
     action: "transfer",
@@ -71,6 +70,7 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
     solo: solo || !plan.isPlainKey || plan.sender !== undefined,
     sender: plan.sender,
     trace: scheme.traceOf(authorization),
+    ...authorization,
   };
 }
 

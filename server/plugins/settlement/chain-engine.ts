@@ -163,8 +163,9 @@ export class ChainEngine {
     // What is not known now is charged by the receipt.
     const hold = await this.gasHold({ hasCode: !isPlainKey, keyGas }).catch(() => 0n);
     // Of an agent's wallet the database knows whose it is.
-    const accounts = kind === "allowance" ? [] : accountsOf({ ...authorization, merchant });
-    return { ...known, gas: { accounts, hold } };
+    const { from, to } = authorization;
+    const accounts = kind === "allowance" ? [] : accountsOf({ from, to, merchant });
+    return Object.assign({}, known, { gas: { accounts, hold } });
   }
 
   async #assertTokenAnswers(): Promise<void> {

@@ -19,7 +19,7 @@ import type { LanesElsewhere } from "../../infra/siblings.ts";
 import type { Pool, Sql } from "../../infra/db/pool.ts";
 import { SilenceWatch } from "../../infra/db/silence.ts";
 import { traced } from "../../infra/tracing.ts";
-import { acceptSettlements } from "./accept.ts";
+import { acceptSettlement, acceptSettlements } from "./accept.ts";
 import { Batcher } from "./batcher.ts";
 import { Refusals } from "./prove.ts";
 import { feeCapsOf } from "./batch.ts";
@@ -56,8 +56,6 @@ const CANCEL_WAIT_MS = 15_000;
 
 export interface EngineDeps {
   pool: Pool;
-  store: typeof settlements;
-  acceptSettlements: typeof acceptSettlements;
   chains: ReadonlyMap<number, ChainEngine>;
   waiters: Waiters;
   /** Tells the lanes that there is work, wherever they are. */
@@ -107,7 +105,7 @@ export class SettlementEngine implements Settlement {
     sql: Sql,
     request: SettlementRequest,
   ): Promise<{ created: boolean; settlement: SettlementRow }> {
-    const accepted = await this.#deps.store.acceptSettlement(sql, await this.#complete(request));
+    const accepted = await acceptSettlement(sql, await this.#complete(request));
     if (request.relay && accepted.settlement.status === "queued")
       this.#wake(request.authorization.chainId);
     return accepted;
@@ -117,7 +115,7 @@ export class SettlementEngine implements Settlement {
     sql: Sql,
     requests: readonly SettlementRequest[],
   ): Promise<{ created: boolean; settlement: SettlementRow }[]> {
-    const accepted = await this.#deps.acceptSettlements(
+    const accepted = await acceptSettlements(
       sql,
       await Promise.all(requests.map((request) => this.#complete(request))),
     );
@@ -146,18 +144,18 @@ export class SettlementEngine implements Settlement {
 
   /** What is proven here reaches the waiter as every outcome does: through the database's word. */
   async #look(id: string, txHash: `0x${string}` | undefined): Promise<() => void> {
-    const { pool, store, chains } = this.#deps;
-    const record = await store.findOpenRecord(pool, id);
+    const { pool, chains } = this.#deps;
+    const record = await settlements.findOpenRecord(pool, id);
     const chain = record && chains.get(Number(record.chain_id));
     return chain ? chain.externalRelays.follow(id, txHash) : () => undefined;
   }
 
   async find(id: string): Promise<SettlementRow | undefined> {
-    return this.#deps.store.findSettlement(this.#deps.pool, id);
+    return settlements.findSettlement(this.#deps.pool, id);
   }
 
   async findByAuthorization(key: SettlementKey): Promise<SettlementRow | undefined> {
-    return this.#deps.store.findByAuthorization(this.#deps.pool, key);
+    return settlements.findByAuthorization(this.#deps.pool, key);
   }
 
   async record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<Told> {
@@ -167,7 +165,7 @@ export class SettlementEngine implements Settlement {
   }
 
   async tryAgain(key: SettlementKey): Promise<SettlementRow | undefined> {
-    const row = await this.#deps.store.tryAgain(this.#deps.pool, key);
+    const row = await settlements.tryAgain(this.#deps.pool, key);
     if (row) this.#wake(key.chainId);
     return row;
   }
@@ -177,11 +175,11 @@ export class SettlementEngine implements Settlement {
     cancelSignature: `0x${string}`;
     timeoutMs?: number;
   }): Promise<CancelOutcome> {
-    const { pool, store } = this.#deps;
+    const { pool } = this.#deps;
     const wanted = await wantCancel(pool, request.key, request.cancelSignature);
     if (wanted?.decision === "lapse")
       return { status: "lapsing", until: new Date(Number(wanted.validBefore) * 1_000) };
-    const row = await store.findByAuthorization(pool, request.key);
+    const row = await settlements.findByAuthorization(pool, request.key);
     if (!row) throw new Error("requestCancel of an authorization that was never accepted");
     if (wanted) this.#wake(request.key.chainId);
     const known = outcomeOf(row);
@@ -286,6 +284,7 @@ export class RunningEngine {
     this.calls = new LaneCalls({ chains: this.chains, pool, log, lanesElsewhere });
     this.waiters = new Waiters({
       load: (ids) => settlements.findSettlements(deps.pool, ids),
+      ended: (ids) => settlements.findEnded(deps.pool, ids),
       onTrouble: (error) => deps.log.warn({ err: error }, "could not look after waiting callers"),
     });
     this.#listener = new Listener({
@@ -299,8 +298,6 @@ export class RunningEngine {
     this.#listener.on(QUEUE_CHANNEL, (payload) => this.chains.get(Number(payload))?.wake());
     this.settlement = new SettlementEngine({
       pool: deps.pool,
-      store: settlements,
-      acceptSettlements,
       chains: this.chains,
       waiters: this.waiters,
       wake: (chainId) => this.calls.wake(chainId),

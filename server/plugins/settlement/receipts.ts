@@ -68,14 +68,14 @@ export function provenBy(
     const scheme = schemeOf(item);
     const fate = scheme.fateIn(shown, item);
     if (fate === "paid")
-      outcomes.push({ ...proven, status: "settled", ...amountIn(scheme.chargedIn?.(shown, item)) });
-    else if (fate === "canceled" && !isFinal) outcomes.push({ ...proven, status: "held" });
+      outcomes.push({ status: "settled", ...proven, ...amountIn(scheme.chargedIn?.(shown, item)) });
+    else if (fate === "canceled" && !isFinal) outcomes.push({ status: "held", ...proven });
     else if (fate === "canceled")
       outcomes.push({
-        ...proven,
         status: "failed",
         reason: REASON_CANCELED,
         message: "The authorization was canceled on chain.",
+        ...proven,
       });
   }
   return outcomes;

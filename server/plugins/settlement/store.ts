@@ -1,4 +1,4 @@
-/** Settlements as rows: accepted once by their natural key, read, watched, and made final on proof. */
+/** Settlements as rows: read, watched, and made final on proof. */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms, SettlementKey } from "../../core/authorization.ts";
 import type {
@@ -65,12 +65,10 @@ const COLUMNS = `
   tried_again_at searched_up searched_down look_failures traceparent
 `;
 
+const NAMES = COLUMNS.trim().split(/\s+/);
+
 /** By name: a prepared statement outlives a column that another release adds, and rows carry nothing nobody reads. */
-export const recordColumns = (of = ""): string =>
-  COLUMNS.trim()
-    .split(/\s+/)
-    .map((name) => of + name)
-    .join(", ");
+export const recordColumns = (of = ""): string => NAMES.map((name) => of + name).join(", ");
 
 export function toRow(record: SettlementRecord): SettlementRow {
   return {
@@ -111,81 +109,50 @@ export function toRow(record: SettlementRecord): SettlementRow {
   };
 }
 
+/** As it is right after it was accepted; what is read of it later is the same. */
+export function newRow(request: SettlementRequest, createdAt: Date): SettlementRow {
+  const { authorization, callerKeyHash, bodyHash, traceparent } = request;
+  const lower = <Text extends string>(text: Text) => text.toLowerCase() as Text;
+  return {
+    id: request.id,
+    kind: request.kind,
+    agentId: request.agentId,
+    authorization: {
+      chainId: authorization.chainId,
+      asset: lower(authorization.asset),
+      from: lower(authorization.from),
+      to: lower(authorization.to),
+      value: authorization.value,
+      validAfter: authorization.validAfter,
+      validBefore: authorization.validBefore,
+      nonce: lower(authorization.nonce),
+      terms: authorization.terms ?? null,
+      signature: lower(authorization.signature),
+    },
+    relay: request.relay,
+    status: "queued",
+    errorReason: null,
+    errorMessage: null,
+    txHash: null,
+    blockNumber: null,
+    byOther: false,
+    callerKeyHash: callerKeyHash ?? null,
+    bodyHash: bodyHash ?? null,
+    successToldAt: null,
+    createdAt,
+    settledAt: null,
+    isFinal: false,
+    traceparent: traceparent ?? null,
+    mayTryAgain: false,
+  };
+}
+
 /** What an outcome names its row by. */
 export const keyOf = ({ from_address: from, asset, nonce }: SettlementRecord) => ({
   from,
   asset,
   nonce,
 });
-
-/**
- * A watched row is attached only by the very same authorization: same payee, value and window. Of a maximum nothing has
- * been charged while it is watched: then its value becomes what is.
- */
-const ACCEPT = `
-  WITH inserted AS (
-    INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
-      valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-      gas_hold, terms, traceparent)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18, $19, $20)
-    ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
-    RETURNING *),
-  attached AS (
-    UPDATE settlements
-       SET relay = TRUE, value = $9, caller_key_hash = coalesce(caller_key_hash, $14), body_hash = coalesce(body_hash, $15),
-           next_attempt_at = '-infinity', updated_at = clock_timestamp()
-     WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND NOT relay AND $13
-       AND status = 'queued' AND to_address = $8 AND valid_after = $10 AND valid_before = $11
-       AND (value = $9 OR (value = (terms->>'maximum')::numeric AND $9 < value AND $19::jsonb->>'maximum' = terms->>'maximum'
-            AND $19::jsonb->>'facilitator' = terms->>'facilitator'))
-    RETURNING *)
-  SELECT TRUE AS created, ${recordColumns()} FROM inserted
-  UNION ALL SELECT FALSE, ${recordColumns()} FROM attached
-  UNION ALL SELECT FALSE, ${recordColumns()} FROM settlements
-   WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4
-     AND NOT EXISTS (SELECT 1 FROM inserted) AND NOT EXISTS (SELECT 1 FROM attached)`;
-
-export async function acceptSettlement(
-  sql: Sql,
-  request: SettlementRequest,
-): Promise<{ created: boolean; settlement: SettlementRow }> {
-  const { authorization } = request;
-  const values = [
-    authorization.from.toLowerCase(),
-    authorization.chainId,
-    authorization.asset.toLowerCase(),
-    authorization.nonce.toLowerCase(),
-    request.id,
-    request.kind,
-    request.agentId,
-    authorization.to.toLowerCase(),
-    String(authorization.value),
-    String(authorization.validAfter),
-    String(authorization.validBefore),
-    Buffer.from(authorization.signature.slice(2), "hex"),
-    request.relay,
-    request.callerKeyHash ?? null,
-    request.bodyHash ?? null,
-    request.acceptedBlock === undefined ? null : String(request.acceptedBlock),
-    request.gas?.accounts ?? [],
-    String(request.gas?.hold ?? 0n),
-    authorization.terms ?? null,
-    request.traceparent ?? null,
-  ];
-  // A rival's row that was committed after this statement began conflicts but is not visible to it: the
-  // next statement sees it.
-  for (let attempt = 0; attempt < 3; attempt += 1) {
-    const { rows } = await sql.query<SettlementRecord & { created: boolean }>({
-      // Prepared once per connection: planning it costs more than running it.
-      name: "settlement-accept",
-      text: ACCEPT,
-      values,
-    });
-    const [record] = rows;
-    if (record) return { created: record.created, settlement: toRow(record) };
-  }
-  throw new Error("a settlement conflicts with one that cannot be read");
-}
 
 export async function findSettlement(sql: Sql, id: string): Promise<SettlementRow | undefined> {
   return (await findSettlements(sql, [id]))[0];
@@ -197,6 +164,17 @@ export async function findSettlements(sql: Sql, ids: readonly string[]): Promise
     text: `SELECT ${recordColumns()} FROM settlements WHERE id = ANY($1)`,
     values: [ids],
   });
+  return rows.map(toRow);
+}
+
+const ENDED = {
+  name: "settlements-ended",
+  text: `SELECT ${recordColumns()} FROM settlements WHERE id = ANY($1) AND status NOT IN ('queued', 'submitted')`,
+};
+
+/** Those of them that have come to an end: of a crowd that waits, hardly one. */
+export async function findEnded(sql: Sql, ids: readonly string[]): Promise<SettlementRow[]> {
+  const { rows } = await sql.query<SettlementRecord>({ ...ENDED, values: [ids] });
   return rows.map(toRow);
 }
 

@@ -17,6 +17,8 @@ interface Waiter {
 
 export interface WaitersDeps {
   load: (ids: string[]) => Promise<SettlementRow[]>;
+  /** Only those that have come to an end. */
+  ended: (ids: string[]) => Promise<SettlementRow[]>;
   onTrouble: (error: unknown) => void;
 }
 
@@ -98,7 +100,7 @@ export class Waiters {
     this.#fresh = new Set();
     if (ids.length === 0) return;
     try {
-      for (const row of await this.#deps.load(ids)) {
+      for (const row of await this.#deps.ended(ids)) {
         const outcome = outcomeOf(row);
         if (outcome.status === "pending") continue;
         for (const waiter of this.#byId.get(row.id) ?? []) waiter.resolve(outcome);
@@ -128,8 +130,12 @@ interface Word {
 }
 
 function outcomeOfWord(word: Word): SettlementOutcome {
+  const { id, status, txHash, byOther } = word;
   return outcomeOf({
-    ...word,
+    id,
+    status,
+    txHash,
+    byOther,
     errorReason: word.reason,
     errorMessage: word.message,
     blockNumber: word.block === null ? null : BigInt(word.block),

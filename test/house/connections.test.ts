@@ -1,0 +1,50 @@
+// Goal: what a burst needs of the database is there after a quiet time: connections are open, and statements are planned once.
+import { setTimeout as sleep } from "node:timers/promises";
+import t from "tap";
+import { createPool, PATIENCE, type Pool } from "../../server/infra/db/pool.ts";
+import { testApp } from "../helpers/app.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { until } from "../helpers/until.ts";
+import { settleOfABurst } from "./hot-statements.ts";
+
+const QUIET_MS = 500;
+
+/** All at once, so that each has a connection of its own. */
+const crowd = (pool: Pool, count: number) =>
+  Promise.all(Array.from({ length: count }, () => pool.query("SELECT pg_sleep(0.3)")));
+
+t.test("some stay open, and no more", async (t) => {
+  const { app } = await testApp(t);
+  for (const pool of [app.pool, app.enginePool]) {
+    const { idleTimeoutMillis } = pool.options;
+    pool.options.idleTimeoutMillis = QUIET_MS;
+    await crowd(pool, 8);
+    t.ok(pool.totalCount >= 8, "the crowd had its connections");
+    await until(() => pool.totalCount <= 4);
+    await sleep(2 * QUIET_MS);
+    t.equal(pool.totalCount, 4);
+    pool.options.idleTimeoutMillis = idleTimeoutMillis;
+  }
+});
+
+t.test("those about money plan each statement once", async (t) => {
+  const { url } = await testDatabase(t);
+  for (const patience of [PATIENCE.money, PATIENCE.engine]) {
+    const pool = createPool(url, { maxConnections: 1, patience });
+    t.teardown(() => pool.end());
+    await settleOfABurst(t, pool);
+    const { rows } = await pool.query<{ name: string; once: string; each: string }>(
+      `SELECT name, generic_plans AS once, custom_plans AS each FROM pg_prepared_statements WHERE name <> ''`,
+    );
+    t.same(rows.map(({ name }) => name).toSorted(), [
+      "lane-persist",
+      "settlement-accept-together",
+      "settlements-claim",
+      "transaction-final",
+    ]);
+    t.same(
+      rows.filter(({ once, each }) => Number(once) === 0 || Number(each) > 0),
+      [],
+    );
+  }
+});
