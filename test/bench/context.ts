@@ -70,6 +70,8 @@ export interface Figure {
   what: string;
   unit: string;
   better: "less" | "more";
+  /** Bounded by when blocks come as much as by the machine: on a faster one the reference gains, and this cannot. */
+  waits?: true;
   samples: Partial<Record<Name, number[]>> & { ours: number[] };
   /** What ours must reach, said and looked at. */
   target?: { says: string; isReached: boolean } | undefined;

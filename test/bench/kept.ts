@@ -40,23 +40,24 @@ function mediansOf({ samples }: Pick<Figure, "samples">): KeptFigure {
 
 /**
  * How much of a figure was lost, where it was more than the tenth that says nothing: beside the reference where it was
- * measured both times, for a machine is not as fast every day.
+ * measured both times, for a machine is not as fast every day. What waits for blocks must be worse by itself as well.
  */
 export function lostIn(
   row: string,
-  { what, better, samples }: Figure,
+  { what, better, waits, samples }: Figure,
   rows: KeptRows | undefined = read()[KIND],
 ): string {
   const kept = rows?.[row]?.[what];
   if (kept === undefined || kept.ours === 0) return "";
   const now = mediansOf({ samples });
   const isBeside = kept.reference !== undefined && now.reference !== undefined;
-  const [was, is] = [kept, now].map(({ ours, reference = 1 }) =>
-    isBeside ? ours / reference : ours,
-  ) as [number, number];
-  const lost = better === "less" ? is / was - 1 : 1 - is / was;
-  if (!(lost > LOST_SHARE)) return "";
-  const before = isBeside ? `${Number(was.toPrecision(3))}x reference` : `${kept.ours}`;
+  const worse = (was: number, is: number): number =>
+    better === "less" ? is / was - 1 : 1 - is / was;
+  const beside = ({ ours, reference = 1 }: KeptFigure): number =>
+    isBeside ? ours / reference : ours;
+  const lost = worse(beside(kept), beside(now));
+  if (!(lost > LOST_SHARE) || (waits && !(worse(kept.ours, now.ours) > LOST_SHARE))) return "";
+  const before = isBeside ? `${Number(beside(kept).toPrecision(3))}x reference` : `${kept.ours}`;
   return `${(lost * 100).toFixed(0)} % (was ${before})`;
 }
 

@@ -9,6 +9,8 @@ export interface LoadOptions {
   durationMs?: number;
   /** A word for how an answer ended; they are counted. */
   outcomeOf: (answer: Record<string, unknown>) => string;
+  /** Told of each answer, so long after the first was sent. */
+  onAnswer?: (outcome: string, afterMs: number) => void;
 }
 
 export interface LoadResult {
@@ -44,7 +46,9 @@ export async function load(options: LoadOptions): Promise<LoadResult> {
         options,
         options.bodies[index % options.bodies.length] ?? "",
       );
-      latenciesMs.push(performance.now() - sentMs);
+      const answeredMs = performance.now();
+      latenciesMs.push(answeredMs - sentMs);
+      options.onAnswer?.(outcome, answeredMs - startMs);
       outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
     }
   };

@@ -31,6 +31,7 @@ interface Facts<Measured> {
   what: string;
   unit: string;
   better: Figure["better"];
+  waits?: true;
   of: (measured: Measured) => number;
   /** Of the medians. */
   target?: {
@@ -40,7 +41,7 @@ interface Facts<Measured> {
 }
 
 export function figure<Measured>(measured: Samples<Measured>, facts: Facts<Measured>): Figure {
-  const { what, unit, better, of, target } = facts;
+  const { what, unit, better, waits, of, target } = facts;
   const samples: Figure["samples"] = { ours: [] };
   for (const name of NAMES) {
     const each = measured[name];
@@ -54,6 +55,7 @@ export function figure<Measured>(measured: Samples<Measured>, facts: Facts<Measu
     what,
     unit,
     better,
+    ...(waits && { waits }),
     samples,
     target: target && { says: target.says, isReached: target.reached(medians) },
   };

@@ -73,7 +73,8 @@ async function main(words: string[], isKept: boolean): Promise<void> {
   const postgres = await startPostgres({
     dir,
     password: randomBytes(12).toString("hex"),
-    durable: false,
+    // As the service has it: what is accepted is on disk.
+    durable: true,
     maxConnections: 200,
     removeOnExit: dir,
   });

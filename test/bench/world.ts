@@ -210,7 +210,8 @@ async function start(
 async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise((resolve) => child.once("exit", resolve));
-  child.kill("SIGTERM");
+  // Of a shell that was given a command, what it runs as well.
+  for (const pid of familyOf(child.pid ?? 0).toReversed()) process.kill(pid, "SIGTERM");
   const timer = setTimeout(() => child.kill("SIGKILL"), 10_000);
   await ended;
   clearTimeout(timer);

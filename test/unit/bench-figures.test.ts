@@ -54,6 +54,12 @@ t.test("beside the reference, where it was measured both times", async (t) => {
   t.equal(of("time", { ours: [10], reference: [50] }), "100 % (was 0.1x reference)");
   t.equal(of("time", { ours: [12] }), "20 % (was 10)", "it was not measured now");
   t.equal(of("alone", { ours: [12], reference: [200] }), "20 % (was 10)", "nor then");
+
+  const waiting = (samples: Figure["samples"]) =>
+    lostIn("row", { what: "time", unit: "", better: "less", waits: true, samples }, kept);
+  t.equal(waiting({ ours: [9], reference: [50] }), "", "only the reference gained");
+  t.equal(waiting({ ours: [12], reference: [50] }), "140 % (was 0.1x reference)");
+  t.equal(waiting({ ours: [20], reference: [200] }), "", "the machine is half as fast");
 });
 
 t.test("at most so much, or so much of the reference", async (t) => {

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Hex } from "viem";
 import type { BenchRow, Name, Server, World } from "../context.ts";
 import { databaseCpuMs } from "../cpu.ts";
-import { load, settleOutcome, type LoadResult } from "../load.ts";
+import { load, settleOutcome } from "../load.ts";
 import { atMost, figure, inRounds, median, timesAsMuch } from "../rounds.ts";
 import { sentBy, type Sent } from "../sent.ts";
 import { makePayers, signedBodies } from "../signed.ts";
@@ -53,6 +53,7 @@ function watchBlocks({ chain }: World) {
     watched,
     /** So long after a block. */
     async phase(afterMs: number): Promise<void> {
+      while (watched.newest === 0n) await sleep(LOOK_EVERY_MS);
       const height = watched.newest;
       while (watched.newest === height) await sleep(LOOK_EVERY_MS);
       await sleep(afterMs);
@@ -147,6 +148,7 @@ const lone: BenchRow = {
       figure(measured, {
         ...ms,
         what: "whole, p50",
+        waits: true,
         of: ({ each }) => median(each.map(({ totalMs }) => totalMs)),
       }),
       figure(measured, {
@@ -182,18 +184,21 @@ const burst: BenchRow = {
   name: `settle, ${BURST} at once, 2 s blocks`,
   async run(context) {
     const world = await context.world({ blockTimeSeconds: BLOCK_SECONDS });
+    const { chain } = world;
     await warmUp(world);
-    const watch = watchBlocks(world);
     const measured = await inRounds(world, async (name): Promise<Burst> => {
       const server = serverOf(world, name);
       // The database is ours alone: beside the others it does little.
       const cpuMs = async (): Promise<number> =>
         server.cpuMs() + (name === "ours" ? await databaseCpuMs(world.database) : 0);
       const all = { lastMs: [] as number[], cpuMs: 0, succeeded: 0 };
-      const fromBlock = watch.watched.newest + 1n;
+      const fromBlock = (await chain.publicClient.getBlockNumber()) + 1n;
       for (const phaseMs of PHASES_MS) {
         const bodies = await freshBodies(world, BURST);
+        // Nobody looks at the chain while it is measured: that would be work for it, and for this process.
+        const watch = watchBlocks(world);
         await watch.phase(phaseMs);
+        await watch.end();
         const before = await cpuMs();
         const result = await load({
           url: `${server.url}/settle`,
@@ -206,10 +211,9 @@ const burst: BenchRow = {
         all.lastMs.push(result.elapsedMs);
       }
       const count = BURST * PHASES_MS.length;
-      const sent = await sentBy(world.chain, server.relayers, fromBlock);
+      const sent = await sentBy(chain, server.relayers, fromBlock);
       return { ...all, cpuMsEach: all.cpuMs / count, sent };
     });
-    await watch.end();
     const count = BURST * PHASES_MS.length;
     return [
       ...PHASES_MS.map((phaseMs, index) =>
@@ -217,6 +221,7 @@ const burst: BenchRow = {
           what: `last answer, begun ${phaseMs} ms after a block`,
           unit: "ms",
           better: "less",
+          waits: true,
           of: ({ lastMs }) => lastMs[index] ?? Number.NaN,
           target: {
             says: "the best",
@@ -262,14 +267,20 @@ const burst: BenchRow = {
   },
 };
 
+/** A whole number of blocks, from when the first one took those that did not come all through the one before. */
 const SUSTAINED_MS = 10_000;
-/** The others are tried with each, and their best counts. */
-const IN_FLIGHT: Record<Name, number[]> = {
-  ours: [1_200],
-  reference: [64, 192],
-  peer: [192, 1_200],
-};
-const MOST_BODIES = { ours: 12_000, others: 6_000 };
+const COUNTED_FROM_MS = BLOCK_SECONDS * 1_000;
+/** So many at once can be answered 600 times a second at the most, with a block each 2 s; and twice as many. */
+const CROWDS = [1_200, 2_400];
+/** The others are tried with each of these, and their best counts. */
+const IN_FLIGHT = { reference: [64, 192], peer: [192, 1_200] };
+const MOST_BODIES = { ours: 16_000, others: 6_000 };
+
+interface Sustained {
+  rate: number;
+  serverMs: number;
+  databaseMs: number;
+}
 
 const sustained: BenchRow = {
   name: "settle, sustained, 2 s blocks",
@@ -287,61 +298,72 @@ const sustained: BenchRow = {
       payers.map(({ address }) => address),
       10n ** 12n,
     );
-    const perSecond = ({ outcomes, elapsedMs }: LoadResult): number =>
-      ((outcomes["success"] ?? 0) / elapsedMs) * 1_000;
-    const measured = await inRounds(world, async (name) => {
+    const sustain = async (name: Name, inFlight: number): Promise<Sustained> => {
       const server = serverOf(world, name);
-      let best = { rate: 0, serverMs: Number.NaN, databaseMs: 0 };
-      for (const inFlight of IN_FLIGHT[name]) {
-        const count = name === "ours" ? MOST_BODIES.ours : MOST_BODIES.others;
-        const bodies = signedBodies({ chain, payers, payTo: chain.admin.address, count });
-        const before = { server: server.cpuMs(), database: await databaseCpuMs(world.database) };
-        const result = await load({
-          url: `${server.url}/settle`,
-          bodies,
-          inFlight,
-          durationMs: SUSTAINED_MS,
-          outcomeOf: settleOutcome,
-        });
-        const succeeded = result.outcomes["success"] ?? 0;
-        const rate = perSecond(result);
-        if (rate > best.rate)
-          best = {
-            rate,
-            serverMs: (server.cpuMs() - before.server) / succeeded,
-            databaseMs:
-              name === "ours"
-                ? ((await databaseCpuMs(world.database)) - before.database) / succeeded
-                : 0,
-          };
-      }
-      return best;
-    });
-    return [
-      figure(measured, {
-        what: "rate",
-        unit: "/s",
-        better: "more",
-        of: ({ rate }) => rate,
-        target: {
-          says: ">= 4x reference, >= 600 /s",
-          reached: ({ ours, reference }) => timesAsMuch(ours, reference) >= 4 && ours >= 600,
+      const count = name === "ours" ? MOST_BODIES.ours : MOST_BODIES.others;
+      const bodies = signedBodies({ chain, payers, payTo: chain.admin.address, count });
+      const before = { server: server.cpuMs(), database: await databaseCpuMs(world.database) };
+      let counted = 0;
+      const untilMs = COUNTED_FROM_MS + SUSTAINED_MS;
+      const { outcomes } = await load({
+        url: `${server.url}/settle`,
+        bodies,
+        inFlight,
+        durationMs: untilMs,
+        outcomeOf: settleOutcome,
+        onAnswer(outcome, afterMs) {
+          if (outcome === "success" && afterMs >= COUNTED_FROM_MS && afterMs < untilMs)
+            counted += 1;
         },
-      }),
-      figure(measured, {
-        what: "processor each, with the database",
-        unit: "ms",
-        better: "less",
-        of: ({ serverMs, databaseMs }) => serverMs + databaseMs,
-        target: atMost(1.2, "ms", 0.143),
-      }),
-      figure(measured, {
-        what: "of it the database's",
-        unit: "ms",
-        better: "less",
-        of: ({ databaseMs }) => databaseMs,
-      }),
-    ];
+      });
+      const succeeded = outcomes["success"] ?? 0;
+      const database = (await databaseCpuMs(world.database)) - before.database;
+      return {
+        rate: (counted / SUSTAINED_MS) * 1_000,
+        serverMs: (server.cpuMs() - before.server) / succeeded,
+        // It is ours alone: beside the others it does little.
+        databaseMs: name === "ours" ? database / succeeded : 0,
+      };
+    };
+    const measured = await inRounds(world, async (name): Promise<Sustained[]> => {
+      const each: Sustained[] = [];
+      const crowds = name === "ours" ? CROWDS : IN_FLIGHT[name];
+      for (const inFlight of crowds) each.push(await sustain(name, inFlight));
+      if (name === "ours") return each;
+      const best = each.toSorted((one, other) => other.rate - one.rate).slice(0, 1);
+      return CROWDS.flatMap(() => best);
+    });
+    return CROWDS.flatMap((inFlight, crowd) => {
+      const of = (what: keyof Sustained) => (each: readonly Sustained[]) =>
+        each[crowd]?.[what] ?? Number.NaN;
+      const among = `${inFlight.toLocaleString("en-US")} in flight`;
+      return [
+        figure(measured, {
+          what: `rate, ${among}`,
+          unit: "/s",
+          better: "more",
+          waits: true,
+          of: of("rate"),
+          target: {
+            says: ">= 5x reference, >= 600 /s",
+            reached: ({ ours, reference }) => timesAsMuch(ours, reference) >= 5 && ours >= 600,
+          },
+        }),
+        figure(measured, {
+          what: `processor each, with the database, ${among}`,
+          unit: "ms",
+          better: "less",
+          of: (each) => of("serverMs")(each) + of("databaseMs")(each),
+          target: atMost(1.2, "ms", 0.143),
+        }),
+        figure(measured, {
+          what: `of it the database's, ${among}`,
+          unit: "ms",
+          better: "less",
+          of: of("databaseMs"),
+        }),
+      ];
+    });
   },
 };
 
