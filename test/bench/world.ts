@@ -21,6 +21,7 @@ const file = (name: string): string => fileURLToPath(new URL(name, import.meta.u
 /** As `npm start` does. */
 export const START = [process.execPath, "--no-memory-reducer", file("../../server/start.mjs")];
 
+const SHELL = "sh";
 /** Any other facilitator beside ours and the reference: a shell command that is told the rest in its environment. */
 const PEER_COMMAND = process.env["PEER_COMMAND"];
 
@@ -118,7 +119,7 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       };
       const reference = [process.execPath, "--import=tsx", file("reference-facilitator.ts")];
       await beside("reference", reference, "REFERENCE");
-      if (PEER_COMMAND !== undefined) await beside("peer", ["sh", "-c", PEER_COMMAND], "PEER");
+      if (PEER_COMMAND !== undefined) await beside("peer", [SHELL, "-c", PEER_COMMAND], "PEER");
     }
     return {
       chain,
@@ -210,9 +211,19 @@ async function start(
 async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise((resolve) => child.once("exit", resolve));
-  // Of a shell that was given a command, what it runs as well.
-  for (const pid of familyOf(child.pid ?? 0).toReversed()) process.kill(pid, "SIGTERM");
+  // What a shell runs does not end with it, and holds this process by its output. Ours ends what it started itself.
+  const below = child.spawnfile === SHELL ? familyOf(child.pid ?? 0).slice(1) : [];
+  child.kill("SIGTERM");
+  for (const pid of below) endIfThere(pid);
   const timer = setTimeout(() => child.kill("SIGKILL"), 10_000);
   await ended;
   clearTimeout(timer);
+}
+
+function endIfThere(pid: number): void {
+  try {
+    process.kill(pid, "SIGTERM");
+  } catch {
+    // It ended with its parent.
+  }
 }

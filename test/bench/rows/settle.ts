@@ -173,8 +173,13 @@ const BURST = 500;
 /** After a block; the last one leaves 400 ms until the next. */
 const PHASES_MS = [100, 600, 1_100, 1_600];
 
+/** Answered later than this after its block, a payment was in another one. */
+const HALF_A_BLOCK_MS = (BLOCK_SECONDS * 1_000) / 2;
+
 interface Burst {
   lastMs: number[];
+  /** Of the last phase, how many were in the very next block. */
+  inNext: number;
   cpuMsEach: number;
   succeeded: number;
   sent: Sent;
@@ -191,7 +196,7 @@ const burst: BenchRow = {
       // The database is ours alone: beside the others it does little.
       const cpuMs = async (): Promise<number> =>
         server.cpuMs() + (name === "ours" ? await databaseCpuMs(world.database) : 0);
-      const all = { lastMs: [] as number[], cpuMs: 0, succeeded: 0 };
+      const all = { lastMs: [] as number[], inNext: 0, cpuMs: 0, succeeded: 0 };
       const fromBlock = (await chain.publicClient.getBlockNumber()) + 1n;
       for (const phaseMs of PHASES_MS) {
         const bodies = await freshBodies(world, BURST);
@@ -200,12 +205,18 @@ const burst: BenchRow = {
         await watch.phase(phaseMs);
         await watch.end();
         const before = await cpuMs();
+        const nextMs = BLOCK_SECONDS * 1_000 - phaseMs;
+        let inNext = 0;
         const result = await load({
           url: `${server.url}/settle`,
           bodies,
           inFlight: BURST,
           outcomeOf: settleOutcome,
+          onAnswer(outcome, afterMs) {
+            if (outcome === "success" && afterMs < nextMs + HALF_A_BLOCK_MS) inNext += 1;
+          },
         });
+        all.inNext = inNext;
         all.cpuMs += (await cpuMs()) - before;
         all.succeeded += result.outcomes["success"] ?? 0;
         all.lastMs.push(result.elapsedMs);
@@ -230,6 +241,14 @@ const burst: BenchRow = {
           },
         }),
       ),
+      figure(measured, {
+        what: `in the next block, begun ${PHASES_MS.at(-1)} ms after one`,
+        unit: `of ${BURST}`,
+        better: "more",
+        waits: true,
+        of: ({ inNext }) => inNext,
+        target: { says: "all", reached: ({ ours }) => ours === BURST },
+      }),
       figure(measured, {
         what: "succeeded",
         unit: `of ${count}`,
