@@ -114,7 +114,7 @@ t.test("an owner with a key file: other rules, no surprises", async (t) => {
 });
 
 /** In front of the service: changes what it answers, as a service that lies would. */
-async function lying(t: Test, lies: Record<string, () => [number, object]>) {
+async function lying(t: Test, lies: Record<string, () => [number, object] | undefined>) {
   const bodies: string[] = [];
   const server = createServer((request, response) => {
     void (async () => {
@@ -238,6 +238,19 @@ t.test("a wrong URL is told at once", async (t) => {
   const run = await purser(["init"], { HOME: t.testdir({}), PURSER_URL: "http://127.0.0.1:9" });
   t.match([run.code, JSON.parse(run.stdout)], [1, { code: "not_reached" }]);
   t.ok(performance.now() - from < 3_000);
+});
+
+t.test("a service that has only just begun has no sellers yet", async (t) => {
+  let looks = 0;
+  const agent = { id: "agt_1", walletAddress: FRIEND };
+  const { url } = await lying(t, {
+    "/api/listings?limit=100": () => ((looks += 1) < 3 ? [200, { items: [] }] : undefined),
+    "/api/auth/verify": () => [200, { address: "0x" }],
+    "/api/agents": () => [201, { agent, apiKey: `purser_${"k".repeat(39)}` }],
+  });
+  const made = (await init({}, { HOME: t.testdir({}), PURSER_URL: url })) as Made;
+  t.equal(looks, 3);
+  t.equal(made.allowlist.length, 1);
 });
 
 const owned = (await init(

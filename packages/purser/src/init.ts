@@ -85,11 +85,20 @@ function ownerKey(
   return `0x${digits}`;
 }
 
+/** A service lists them a moment after it began to answer. */
+const LOOK_EVERY_MS = 200;
+const LOOK_FOR_MS = 10_000;
+
 /** Whom a new agent of the local world may pay: the service's own paid endpoints. */
 async function demoSellers(url: string): Promise<string[]> {
-  const page = await read<{ items: Listing[] }>(url, "/api/listings?limit=100", "items");
-  const builtIn = page?.items.filter(({ source }) => source === "built-in") ?? [];
-  return [...new Set(builtIn.map(({ payTo }) => payTo))];
+  const untilMs = Date.now() + LOOK_FOR_MS;
+  for (;;) {
+    const page = await read<{ items: Listing[] }>(url, "/api/listings?limit=100", "items");
+    const builtIn = page?.items.filter(({ source }) => source === "built-in") ?? [];
+    if (builtIn.length > 0 || Date.now() >= untilMs)
+      return [...new Set(builtIn.map(({ payTo }) => payTo))];
+    await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+  }
 }
 
 async function fund(
