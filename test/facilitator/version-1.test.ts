@@ -61,7 +61,9 @@ t.test("version 1 on Base Sepolia", async (t) => {
 
   await t.test("verifies and settles", async (t) => {
     const body = await make();
-    t.match(await post(app, "verify", body), {
+    const verified = await post(app, "verify", body);
+    t.same([verified["invalidReason"], verified["invalidMessage"]], [undefined, undefined]);
+    t.match(verified, {
       isValid: true,
       payer: account.address,
       amount: "2500",
