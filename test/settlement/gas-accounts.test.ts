@@ -2,7 +2,7 @@
 import t from "tap";
 import { readGasBudget } from "../../server/core/gas.ts";
 import { inTransaction, type Pool } from "../../server/infra/db/pool.ts";
-import { acceptSettlements, acceptTogether } from "../../server/plugins/settlement/accept.ts";
+import { acceptInGroups, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { limitsOf, writeGasLimits } from "../../server/plugins/settlement/gas-store.ts";
 import { findByAuthorization } from "../../server/plugins/settlement/store.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
@@ -15,7 +15,7 @@ const HOLD = 10n ** 15n;
 
 /** A replica's way in: a pool and a group of its own. */
 const replica = (pool: Pool) =>
-  acceptTogether({
+  acceptInGroups({
     acceptAll: (requests) => inTransaction(pool, (sql) => acceptSettlements(sql, requests)),
     find: (key) => findByAuthorization(pool, key),
   });

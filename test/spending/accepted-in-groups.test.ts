@@ -9,7 +9,7 @@ import {
 } from "../../server/plugins/guardrails/store.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { newId } from "../../server/core/ids.ts";
-import { acceptInGroups, acceptTogether } from "../../server/plugins/settlement/accept.ts";
+import { acceptInGroups } from "../../server/plugins/settlement/accept.ts";
 import { finalizeTransaction } from "../../server/plugins/settlement/lane-store.ts";
 import { finalizeSettlements, findByAuthorization } from "../../server/plugins/settlement/store.ts";
 import type { SettlementKey } from "../../server/core/authorization.ts";
@@ -101,6 +101,7 @@ t.test("groups", async (t) => {
       callerKeyHash: Buffer.alloc(32, 3),
       bodyHash: Buffer.alloc(32, 4),
       acceptedBlock: 7n,
+      rehearsedBlock: 7n,
       traceparent: `00-${"a".repeat(32)}-${"b".repeat(16)}-01`,
     });
     for (const { created, settlement } of await acceptSettlements(pool, [full, make()])) {
@@ -145,22 +146,20 @@ t.test("groups", async (t) => {
     const bad = make();
     // Not a number that Postgres knows: the whole statement fails, with a code of its own.
     Object.assign(bad.authorization, { validBefore: "soon" });
-    for (const accepting of [acceptInGroups, acceptTogether]) {
-      const wanted = [make(), bad, make(), make()];
-      const accept = accepting({
-        find,
-        acceptAll: (requests) => inTransaction(pool, (sql) => acceptSettlements(sql, requests)),
-      });
-      const results = await Promise.allSettled(wanted.map(accept));
-      t.same(
-        results.map(({ status }) => status),
-        ["fulfilled", "rejected", "fulfilled", "fulfilled"],
-      );
-      const { rows } = await pool.query("SELECT 1 FROM settlements WHERE id = ANY($1)", [
-        wanted.map(({ id }) => id),
-      ]);
-      t.equal(rows.length, 3);
-    }
+    const wanted = [make(), bad, make(), make()];
+    const accept = acceptInGroups({
+      find,
+      acceptAll: (requests) => inTransaction(pool, (sql) => acceptSettlements(sql, requests)),
+    });
+    const results = await Promise.allSettled(wanted.map(accept));
+    t.same(
+      results.map(({ status }) => status),
+      ["fulfilled", "rejected", "fulfilled", "fulfilled"],
+    );
+    const { rows } = await pool.query("SELECT 1 FROM settlements WHERE id = ANY($1)", [
+      wanted.map(({ id }) => id),
+    ]);
+    t.equal(rows.length, 3);
   });
 
   await t.test("after a lost answer the rows decide, and nobody tries again", async (t) => {

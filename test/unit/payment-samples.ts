@@ -100,6 +100,7 @@ export const recordOf = (
   created_at: new Date(1_000_000),
   settled_at: null,
   accepted_block: 50n,
+  rehearsed_block: null,
   block_hash: null,
   proof: null,
   final_at: null,

@@ -145,6 +145,13 @@ export class HeadWatcher {
     return (this.#head?.number ?? 0n) + since;
   }
 
+  /** The head, as long as no newer one is due. */
+  get current(): Head | undefined {
+    const head = this.#head;
+    const isYoung = head && performance.now() - head.seenAtMs < this.blockTimeMs;
+    return isYoung && this.reckonedNumber === head.number ? head : undefined;
+  }
+
   /** Looks for each block that comes from now on, until the returned function is called. */
   want(): () => void {
     this.#interest += 1;

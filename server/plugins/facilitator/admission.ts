@@ -1,5 +1,6 @@
 /** What stands before a settlement: who asks for it, and the wait of a burst. */
 import { createHash } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementRow } from "../settlement/types.ts";
 
 /**
@@ -37,8 +38,25 @@ export function isSameCaller(row: SettlementRow, proof: CallerProof): boolean {
   );
 }
 
+/** The request that made it, repeated; with its key, where it had one. */
+export const isOwnCaller = (row: SettlementRow, proof: CallerProof): boolean =>
+  row.callerKeyHash === null
+    ? row.bodyHash !== null && Buffer.compare(row.bodyHash, proof.bodyHash) === 0
+    : isSameCaller(row, proof);
+
+/**
+ * May anyone hear of success? Signatures of spends and withdrawals are public once they are on chain, and
+ * so is an agent's payment that another facilitator relayed: shown here, they prove nothing.
+ */
+export const isAskable = (row: SettlementRow): boolean =>
+  row.kind === "facilitated" || (row.kind === "x402" && row.relay);
+
 const hash = (text: string): Uint8Array => createHash("sha256").update(text).digest();
 const isEqual = (left: Uint8Array, right: Uint8Array): boolean => Buffer.compare(left, right) === 0;
+
+/** So many at once are a burst, in which each question about one costs as much as about all that come within a few milliseconds. */
+const CROWD = 16;
+const GATHER_MS = 4;
 
 /**
  * Lets payments that arrive together go on together, so that a burst fills whole batches. A payment that
@@ -49,9 +67,22 @@ export class BurstHold {
   #checking = 0;
   #waiting: (() => void)[] = [];
   #timer: NodeJS.Timeout | undefined;
+  #entering: Promise<void> | undefined;
 
   constructor(maxHoldMs: number) {
     this.#maxHoldMs = maxHoldMs;
+  }
+
+  /** Who comes while many are here goes on with those who come next: they are looked up together, and checked together. */
+  enter(): Promise<void> | undefined {
+    if (this.#checking + this.#waiting.length < CROWD) return undefined;
+    this.#entering ??= this.#gather();
+    return this.#entering;
+  }
+
+  async #gather(): Promise<void> {
+    await sleep(GATHER_MS);
+    this.#entering = undefined;
   }
 
   /** Runs a check; others may wait for its end. */

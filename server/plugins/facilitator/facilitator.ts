@@ -15,7 +15,8 @@ import type { SettlementRow } from "../settlement/types.ts";
 import type { CheckResult, PaymentChecker } from "./check.ts";
 import { ANNOUNCED_SCHEMES, SCHEMES } from "../../schemes/index.ts";
 import { networkNameOf, refuse } from "../../schemes/scheme.ts";
-import { notSettled, type Settler, type SettleOptions } from "./settle.ts";
+import { notSettled } from "./answers.ts";
+import type { Settler, SettleOptions } from "./settle.ts";
 
 /** Hears how each request ended: counters, histograms, statistics. */
 export type Observer = (what: "verify" | "settle", outcome: string, seconds: number) => void;

@@ -6,7 +6,7 @@ import { Counter, Histogram, type Registry } from "prom-client";
 import { GroundworkLayer, GroundworkReads } from "./groundwork.ts";
 import { ChainPaymentReads } from "./rehearsal.ts";
 import { settlementTelling } from "./store.ts";
-import { acceptTogether } from "../settlement/accept.ts";
+import { acceptInGroups } from "../settlement/accept.ts";
 import { PaymentChecker, type PaymentReads } from "./check.ts";
 import {
   Facilitator,
@@ -78,7 +78,7 @@ export default fp(
       checker,
       settlement: app.settlement,
       store: settlementTelling(app.pool),
-      accept: acceptTogether({
+      accept: acceptInGroups({
         // One statement, which is its own transaction; what it cannot say is accepted after it, each by itself.
         acceptAll: (requests) => app.settlement.acceptAll(app.pool, requests),
         find: (key) => app.settlement.findByAuthorization(key),

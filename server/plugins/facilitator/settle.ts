@@ -5,18 +5,24 @@
  * told again only to who proves to be the same caller; without proof it is told at most once.
  */
 import { newId } from "../../core/ids.ts";
-import { ApiError } from "../../errors.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { linkTrace, traced } from "../../infra/tracing.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
 import { AcceptanceUnknown } from "../settlement/accept.ts";
 import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
-import { BurstHold, callerProof, isSameCaller, type CallerProof } from "./admission.ts";
+import {
+  BurstHold,
+  callerProof,
+  isAskable,
+  isOwnCaller,
+  isSameCaller,
+  type CallerProof,
+} from "./admission.ts";
+import { gasRefusal, names, notSettled, protocolReason, refusal, settled } from "./answers.ts";
 import type { Approved, CheckResult, PaymentChecker } from "./check.ts";
 import type { GroundworkLayer } from "./groundwork.ts";
 import {
   networkNameOf,
-  REASONS,
   refuse,
   type Groundwork,
   type Refusal,
@@ -91,6 +97,7 @@ export class Settler {
   ): Promise<SettleAnswer> {
     const proof = callerProof(body, options);
     const { chainId } = payment.network;
+    await this.#burst.enter();
     const known = await this.#burst.during(() => this.#deps.store.find(payment.authorization));
     if (known && !isUnclaimedByUs(known)) {
       arrived();
@@ -103,6 +110,8 @@ export class Settler {
       const row = again ?? newer ?? known;
       return this.#follow({ payment, body, row, proof, isFirst: again !== undefined, options });
     }
+    // Before it is asked for: the state that answers is that of this block, or of a newer one.
+    let rehearsedBlock = this.#deps.settlement.newestBlock(chainId);
     let checked = await this.#burst.during(() =>
       traced("facilitator.check", {}, () => this.#deps.checker.checkPayment(payment)),
     );
@@ -118,12 +127,13 @@ export class Settler {
     if (checked.groundwork) {
       // Blocks pass: no batch waits for it.
       arrived();
+      rehearsedBlock = undefined;
       checked = await this.#afterGroundwork(checked, checked.groundwork);
       if (!checked.isValid) return refusal(payment.networkName, checked);
     }
     let accepted;
     try {
-      accepted = await this.#accept(checked, proof, options.merchant);
+      accepted = await this.#accept(checked, proof, { merchant: options.merchant, rehearsedBlock });
     } catch (error) {
       const refused = gasRefusal(payment, error);
       if (refused) return refused;
@@ -164,7 +174,14 @@ export class Settler {
     return this.#deps.settlement.tryAgain(payment.authorization);
   }
 
-  async #accept({ authorization }: Approved, proof: CallerProof, merchant: string | undefined) {
+  async #accept(
+    { authorization }: Approved,
+    proof: CallerProof,
+    {
+      merchant,
+      rehearsedBlock,
+    }: { merchant: string | undefined; rehearsedBlock: bigint | undefined },
+  ) {
     await this.#burst.quiet();
     return this.#deps.accept({
       id: newId("pay"),
@@ -174,6 +191,7 @@ export class Settler {
       relay: true,
       bodyHash: proof.bodyHash,
       ...(merchant !== undefined && { merchant }),
+      ...(rehearsedBlock !== undefined && { rehearsedBlock }),
       ...(proof.callerKeyHash && { callerKeyHash: proof.callerKeyHash }),
     });
   }
@@ -282,80 +300,6 @@ interface Following {
   options: SettleOptions;
 }
 
-/** The request that made it, repeated; with its key, where it had one. */
-const isOwnCaller = (row: SettlementRow, proof: CallerProof): boolean =>
-  row.callerKeyHash === null
-    ? row.bodyHash !== null && Buffer.compare(row.bodyHash, proof.bodyHash) === 0
-    : isSameCaller(row, proof);
-
 /** An agent's own payment in a seller's hands, which nobody has asked us to relay yet. */
 const isUnclaimedByUs = (row: SettlementRow): boolean =>
   row.kind === "x402" && !row.relay && (row.status === "queued" || row.status === "submitted");
-
-/**
- * May anyone hear of success? Signatures of spends and withdrawals are public once they are on chain, and
- * so is an agent's payment that another facilitator relayed: shown here, they prove nothing.
- */
-const isAskable = (row: SettlementRow): boolean =>
-  row.kind === "facilitated" || (row.kind === "x402" && row.relay);
-
-/** The engine's own words, where the protocol has another. */
-function protocolReason(
-  outcome: { status: "failed" | "expired"; reason: string },
-  { scheme }: Payment,
-): string {
-  if (outcome.reason === "authorization_canceled") return scheme.reasonUsed;
-  if (outcome.status === "expired") return scheme.reasonExpired;
-  return outcome.reason;
-}
-
-const names = (payment: Payment, row: Pick<SettlementRow, "id">): PaymentNames => ({
-  network: payment.networkName,
-  payer: payment.payer,
-  amount: payment.amountAtomic.toString(),
-  paymentId: row.id,
-});
-
-/** Whose budget is used up, and until when, in the words of the protocol. */
-const gasRefusal = (payment: Payment, error: unknown): SettleAnswer | undefined =>
-  error instanceof ApiError && error.code === "gas_budget_exhausted"
-    ? notSettled({ network: payment.networkName, payer: payment.payer }, error.code, {
-        message: error.message,
-      })
-    : undefined;
-
-const refusal = (network: string, { reason, message, payer }: Refusal): SettleAnswer =>
-  notSettled({ network, ...(payer !== undefined && { payer }) }, reason, { message });
-
-interface PaymentNames {
-  /** As the requirements wrote it. */
-  network: string;
-  payer?: string;
-  amount?: string;
-  paymentId?: string;
-}
-
-const settled = (names: PaymentNames, txHash: string): SettleAnswer => ({
-  success: true,
-  txHash,
-  transaction: txHash,
-  ...names,
-});
-
-export function notSettled(
-  names: PaymentNames,
-  reason: string,
-  options: { message?: string; txHash?: string } = {},
-): SettleAnswer {
-  const txHash = options.txHash ?? "";
-  const message = options.message ?? REASONS[reason as keyof typeof REASONS] ?? reason;
-  return {
-    success: false,
-    txHash,
-    transaction: txHash,
-    ...names,
-    errorReason: reason,
-    errorMessage: message,
-    error: message,
-  };
-}

@@ -1,9 +1,10 @@
 /** Hands signed payments that are ready at the same moment to the engine in one transaction: ours, and strangers'. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { SettlementKey } from "../../core/authorization.ts";
-import { Coalescer, type CoalescerOptions } from "../../core/shared-answers.ts";
+import { Coalescer } from "../../core/shared-answers.ts";
 import { wasRolledBack, type Sql } from "../../infra/db/pool.ts";
 import { traced, traceHere } from "../../infra/tracing.ts";
+import { MAX_BATCH } from "./batch.ts";
 import { gasRefusals } from "./gas-store.ts";
 import { newRow, recordColumns, toRow, type SettlementRecord } from "./store.ts";
 import type { SettlementRequest, SettlementRow } from "./types.ts";
@@ -30,22 +31,14 @@ export interface Accepting {
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
 }
 
-const GROUPS = { maxBatch: 64, maxInFlight: 2 };
-const ONE_GROUP_AT_A_TIME = { maxBatch: 500, maxInFlight: 1 };
+/** As many as share a transaction: the first of a burst are on their way while the last are written. */
+const GROUPS = { maxBatch: MAX_BATCH, maxInFlight: 2 };
 /** After a lost answer, what was asked may still be under way. */
 const LOOK_AFTER_MS = [0, 500, 1_500];
 
 type Accept = (request: SettlementRequest) => Promise<Accepted>;
 
-/** Payments of our own agents. */
-export const acceptInGroups = (accepting: Accepting): Accept => inGroups(accepting, GROUPS);
-
-/** Facilitated payments of one burst in one transaction: a lane then finds them together, and fills its batch. */
-export const acceptTogether = (accepting: Accepting): Accept =>
-  inGroups(accepting, ONE_GROUP_AT_A_TIME);
-
-/** No fault of one is another's: each gets the answer it would have got alone. */
-function inGroups(accepting: Accepting, options: CoalescerOptions): Accept {
+export function acceptInGroups(accepting: Accepting): Accept {
   const groups = new Coalescer<SettlementRequest, PromiseSettledResult<Accepted>>(
     async (requests) => {
       // By nonce everywhere, so that replicas which hold the same payments cannot block each other.
@@ -54,7 +47,7 @@ function inGroups(accepting: Accepting, options: CoalescerOptions): Accept {
       const byRequest = new Map(sorted.map((request, index) => [request, results[index]]));
       return requests.map((request) => byRequest.get(request) as PromiseSettledResult<Accepted>);
     },
-    options,
+    GROUPS,
   );
   return async (request) => {
     // Of whoever asks: its group runs in the name of one of them.
@@ -130,8 +123,8 @@ const ACCEPT = `
   WITH inserted AS (
     INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
       valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-      gas_hold, terms, traceparent)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18, $19, $20)
+      gas_hold, terms, traceparent, rehearsed_block)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'queued', $14, $15, $16, $17, $18, $19, $20, $21)
     ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
     RETURNING *),
   attached AS (
@@ -167,11 +160,12 @@ export async function acceptSettlement(sql: Sql, request: SettlementRequest): Pr
     request.relay,
     request.callerKeyHash ?? null,
     request.bodyHash ?? null,
-    request.acceptedBlock === undefined ? null : String(request.acceptedBlock),
+    blockText(request.acceptedBlock),
     request.gas?.accounts ?? [],
     String(request.gas?.hold ?? 0n),
     authorization.terms ?? null,
     request.traceparent ?? null,
+    blockText(request.rehearsedBlock),
   ];
   // A rival's row that was committed after this statement began conflicts but is not visible to it: the
   // next statement sees it.
@@ -197,15 +191,15 @@ const ACCEPT_TOGETHER = {
   WITH wanted AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
       $8::text[], $9::numeric[], $10::numeric[], $11::numeric[], $12::bytea[], $13::boolean[], $14::bytea[],
-      $15::bytea[], $16::bigint[], $17::text[], $18::numeric[], $19::jsonb[], $20::text[]) AS w (from_address, chain_id, asset, nonce, id, kind,
+      $15::bytea[], $16::bigint[], $17::text[], $18::numeric[], $19::jsonb[], $20::text[], $21::bigint[]) AS w (from_address, chain_id, asset, nonce, id, kind,
       agent_id, to_address, value, valid_after, valid_before, signature, relay, caller_key_hash, body_hash,
-      accepted_block, gas_accounts, gas_hold, terms, traceparent))
+      accepted_block, gas_accounts, gas_hold, terms, traceparent, rehearsed_block))
   INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
     valid_after, valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts,
-    gas_hold, terms, traceparent)
+    gas_hold, terms, traceparent, rehearsed_block)
   SELECT from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value,
     valid_after, valid_before, signature, relay, 'queued', caller_key_hash, body_hash, accepted_block, gas_accounts::text[],
-    gas_hold, terms, traceparent FROM wanted
+    gas_hold, terms, traceparent, rehearsed_block FROM wanted
   ON CONFLICT (from_address, chain_id, asset, nonce) DO NOTHING
   RETURNING id, created_at`,
 };
@@ -263,11 +257,15 @@ function columns(requests: readonly SettlementRequest[]): unknown[][] {
     of(({ relay }) => relay),
     of(({ callerKeyHash }) => callerKeyHash ?? null),
     of(({ bodyHash }) => bodyHash ?? null),
-    of(({ acceptedBlock }) => (acceptedBlock === undefined ? null : String(acceptedBlock))),
+    of(({ acceptedBlock }) => blockText(acceptedBlock)),
     // Arrays of arrays must all be of one length: each goes as the text of one.
     of(({ gas }) => `{${(gas?.accounts ?? []).map((account) => `"${account}"`).join(",")}}`),
     of(({ gas }) => String(gas?.hold ?? 0n)),
     of(({ authorization: { terms } }) => (terms ? JSON.stringify(terms) : null)),
     of(({ traceparent }) => traceparent ?? null),
+    of(({ rehearsedBlock }) => blockText(rehearsedBlock)),
   ];
 }
+
+const blockText = (number: bigint | undefined): string | null =>
+  number === undefined ? null : String(number);

@@ -109,6 +109,14 @@ export class ChainEngine {
     }
   }
 
+  expect(): () => void {
+    const { heads } = this.ctx;
+    const over = this.expected.expect();
+    // Of a burst it is noted at which block it was rehearsed.
+    if (this.expected.count > 1 && !heads.current) void heads.newest().catch(() => undefined);
+    return over;
+  }
+
   /** Throws unless the chain answers and a relayer can pay: asked before anything is signed. */
   async assertAvailable({ kind, lane }: Availability): Promise<void> {
     const { ctx } = this;

@@ -83,7 +83,11 @@ export class SettlementEngine implements Settlement {
   }
 
   expect(chainId: number): () => void {
-    return this.#deps.chains.get(chainId)?.expected.expect() ?? (() => undefined);
+    return this.#deps.chains.get(chainId)?.expect() ?? (() => undefined);
+  }
+
+  newestBlock(chainId: number): bigint | undefined {
+    return this.#deps.chains.get(chainId)?.ctx.heads.current?.number;
   }
 
   async gasHold(chainId: number): Promise<bigint> {

@@ -125,7 +125,8 @@ export async function readBacklog(sql: Sql, chainId: number): Promise<Backlog> {
 
 /**
  * Gives claimed rows back to the queue, for now or for a later time; `solo` marks those that have to
- * travel alone from now on. What is put off takes its turn then, out of the way of what is ready.
+ * travel alone from now on. What is put off takes its turn then, out of the way of what is ready. None is believed to go
+ * through any more because it was rehearsed once.
  */
 export async function unclaim(
   sql: Sql,
@@ -143,7 +144,8 @@ export async function unclaim(
               THEN statement_timestamp() + $7 * interval '1 millisecond' ELSE '-infinity' END,
             turn = CASE WHEN $7 > 0
               THEN greatest(s.turn, statement_timestamp() + $7 * interval '1 millisecond') ELSE s.turn END,
-            solo = s.solo OR $8
+            solo = s.solo OR $8,
+            rehearsed_block = NULL
        FROM unnest($4::text[], $5::text[], $6::text[]) AS item (from_address, asset, nonce)
       WHERE s.from_address = item.from_address AND s.chain_id = $1 AND s.asset = item.asset
         AND s.nonce = item.nonce AND s.status = 'queued' AND s.lane_address = $2 AND s.lane_epoch = $3`,

@@ -46,6 +46,7 @@ export interface SettlementRecord {
   created_at: Date;
   settled_at: Date | null;
   accepted_block: bigint | null;
+  rehearsed_block: bigint | null;
   block_hash: Hex | null;
   proof: EndProof | { kind: "unrecorded" } | null;
   final_at: Date | null;
@@ -61,7 +62,7 @@ const COLUMNS = `
   id kind agent_id chain_id asset from_address to_address value valid_after valid_before nonce
   terms only_lane signature relay status error_reason error_message tx_hash block_number
   by_other attempts class turn solo faults given_up cancel_signature caller_key_hash body_hash
-  success_told_at created_at settled_at accepted_block block_hash proof final_at
+  success_told_at created_at settled_at accepted_block rehearsed_block block_hash proof final_at
   tried_again_at searched_up searched_down look_failures traceparent
 `;
 
@@ -232,7 +233,7 @@ export interface ProvenOutcome {
 export async function tryAgain(sql: Sql, key: SettlementKey): Promise<SettlementRow | undefined> {
   const { rows } = await sql.query<SettlementRecord>(
     `UPDATE settlements
-        SET status = 'queued', error_reason = NULL, error_message = NULL, tx_hash = NULL, proof = NULL,
+        SET status = 'queued', error_reason = NULL, error_message = NULL, tx_hash = NULL, proof = NULL, rehearsed_block = NULL,
             final_at = NULL, lane_address = NULL, lane_epoch = NULL, attempts = 1, next_attempt_at = '-infinity',
             tried_again_at = clock_timestamp(), updated_at = clock_timestamp()
       WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND kind = 'facilitated'

@@ -32,6 +32,8 @@ export interface SettlementRequest {
   bodyHash?: Uint8Array;
   /** The head when it was accepted; the engine fills it in. A use at or before it is somebody else's. */
   acceptedBlock?: bigint;
+  /** The newest block when its rehearsal was asked for, which went well; none where it was not rehearsed. */
+  rehearsedBlock?: bigint;
   /** The credential of the merchant who asks; strangers have none. */
   merchant?: string;
   /** Who pays for its gas, and what is set aside: the engine fills it in for facilitated work and refunds. */
@@ -131,6 +133,8 @@ export interface Settlement {
    * full open for it, for a part of a block at most. Call the answer when it was accepted or refused.
    */
   expect(chainId: number): () => void;
+  /** The newest block, where it is known to be that. */
+  newestBlock(chainId: number): bigint | undefined;
   /** What to set aside for the gas of one payment of an agent's wallet, in units of core/gas.ts. */
   gasHold(chainId: number): Promise<bigint>;
   /** What these accounts may use on a chain, and what is left of it. */

@@ -1,5 +1,7 @@
 /** Looks at a batch before it is signed: who may share it, who would fail, and whether the token works at all. */
 import type { Address } from "viem";
+import { uintOf } from "../../core/abi.ts";
+import { balanceOf } from "../../infra/chain/contracts.ts";
 import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { gasLimitOf, isStrangers, isWornOut, MAX_GIVEN_UP, pendingDebits } from "./batch.ts";
@@ -35,11 +37,14 @@ export interface WeedingTerms {
   ahead: readonly BatchItem[];
   /** What is good of it travels with others. */
   isPart?: true;
+  /** No rehearsal is believed. */
+  isDoubted?: true;
 }
 
 /**
  * In one round: an `eth_call` that says which would fail, and one that says which payers have code. A
  * payer's code may change with any block, so its absence is asked for each batch and never remembered.
+ * Of those whose rehearsal still holds only one is simulated: it shows that the token moves money.
  */
 export async function weed(
   ctx: EngineContext,
@@ -57,7 +62,10 @@ export async function weed(
       ctx.rpc,
       doubtful.map(({ from }) => from),
     );
-  const trial = simulate(ctx, items, terms).then(
+  const { items: believed, owed } = await stillRehearsed(ctx, items, terms);
+  const sample = items.find((item) => believed.has(item));
+  const tried = items.filter((item) => !believed.has(item) || item === sample);
+  const trial = simulate(ctx, tried, { ...terms, owed, batch: items }).then(
     (value) => ({ value }),
     (error: unknown) => ({ error }),
   );
@@ -68,6 +76,13 @@ export async function weed(
       return { ...NOTHING, good: alone.value.good, isTokenDead: alone.value.isTokenDead };
   }
   const [sizes, simulated] = await Promise.all([readSizes(), trial]);
+  const isAsBelieved =
+    "value" in simulated &&
+    simulated.value.good.length === tried.length &&
+    simulated.value.isCovered &&
+    !simulated.value.isTokenDead;
+  if (tried.length < items.length && !isAsBelieved)
+    return weed(ctx, items, { ...terms, isDoubted: true });
   const coded = doubtful.filter(({ from }) => (sizes.get(from.toLowerCase()) ?? 0n) > 0n);
   if ("error" in simulated) {
     if (coded.length > 0) {
@@ -78,14 +93,57 @@ export async function weed(
   }
   const { value } = simulated;
   if (value.isTokenDead) return { ...NOTHING, alone: coded, isTokenDead: true };
+  const good = new Set([...value.good, ...believed]);
   return {
-    good: value.good.filter((item) => !coded.includes(item)),
+    good: items.filter((item) => good.has(item) && !coded.includes(item)),
     refused: value.refused.filter(({ item }) => !coded.includes(item)),
     alone: [...coded, ...value.mute.filter((item) => !coded.includes(item))],
     isTokenDead: false,
     batcher: value.batcher,
   };
 }
+
+interface Belief {
+  items: ReadonlySet<BatchItem>;
+  /** What payers of several must have for all of them. */
+  owed: ReadonlyMap<string, bigint>;
+}
+
+const NO_BELIEF: Belief = { items: new Set(), owed: new Map() };
+
+/**
+ * Strangers' payments that were rehearsed at the block that is still the newest: asked again, the chain would say the same.
+ * Each was rehearsed by itself, so who pays several must have the sum of them; and nothing is believed that was ever refused.
+ */
+async function stillRehearsed(
+  ctx: EngineContext,
+  items: readonly BatchItem[],
+  { ahead, isDoubted }: WeedingTerms,
+): Promise<Belief> {
+  const rehearsed = items.filter(
+    ({ solo, record }) =>
+      !solo && record.rehearsed_block !== null && record.faults === 0 && record.given_up === 0,
+  );
+  if (isDoubted || rehearsed.length < 2) return NO_BELIEF;
+  const { number } = await ctx.heads.newest();
+  const debits = new Map<string, BatchItem[]>();
+  for (const item of [...items, ...ahead])
+    debits.set(item.from, [...(debits.get(item.from) ?? []), item]);
+  const owed = new Map<string, bigint>();
+  const believed = rehearsed.filter(({ from, record }) => {
+    if (record.rehearsed_block !== number) return false;
+    const own = debits.get(from) ?? [];
+    if (own.length === 1) return true;
+    // What a contract may take beside the balance is another sum.
+    if (!own.every((item) => isStrangers(item) && item.trace === undefined)) return false;
+    owed.set(from, sumOf(own));
+    return true;
+  });
+  return { items: new Set(believed), owed };
+}
+
+const sumOf = (items: readonly BatchItem[]): bigint =>
+  items.reduce((sum, { value }) => sum + value, 0n);
 
 const isGivenUp = (item: BatchItem): boolean =>
   isStrangers(item) && item.record.given_up >= MAX_GIVEN_UP;
@@ -145,33 +203,49 @@ async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: Weeding
     fees,
   });
   const refused = success ? [] : [{ item, text: revertReason(data), isWornOut: false }];
-  return { good: success ? [item] : [], refused, mute: [], isTokenDead: false, batcher: undefined };
+  return {
+    good: success ? [item] : [],
+    refused,
+    mute: [],
+    isTokenDead: false,
+    isCovered: true,
+    batcher: undefined,
+  };
 }
 
-async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTerms) {
+async function simulate(
+  ctx: EngineContext,
+  items: BatchItem[],
+  terms: WeedingTerms & Pick<Belief, "owed"> & { batch: readonly BatchItem[] },
+) {
+  const isBatch = terms.batch.length > 1;
+  const owed = [...terms.owed];
   const [first] = items;
-  if (items.length === 1 && first?.sender !== undefined) return simulateAlone(ctx, first, terms);
+  if (!isBatch && first?.sender !== undefined) return simulateAlone(ctx, first, terms);
   const debits = pendingDebits(items, terms.ahead);
   const all = [...debits, ...items];
   const probed = items.findIndex(({ action }) => action === "transfer");
   const probe = items[probed];
   // What one item is sent through is no batcher.
-  const batcherProbe = items.length > 1 ? ctx.batcher.probe : undefined;
+  const batcherProbe = isBatch ? ctx.batcher.probe : undefined;
   const answers = await ctx.reads.simulate(ctx.rpc, {
     from: terms.from,
     calls: [
       // First of all: who burns the simulation's gas leaves none to what follows.
       ...(batcherProbe ? [batcherProbe] : []),
+      ...owed.map(([payer]) => ({ target: ctx.network.usdc.address, data: balanceOf(payer) })),
       ...all.map(({ call }) => call),
       ...(probe ? [schemeOf(probe).stateCall(probe)] : []),
     ],
-    gas: gasLimitOf(all),
+    gas: gasLimitOf([...debits, ...terms.batch]),
     fees: terms.fees,
   });
+  const isBatcherThere = batcherProbe !== undefined && ctx.batcher.hear(answers[0]);
+  const balances = answers.splice(batcherProbe ? 1 : 0, owed.length);
+  const isCovered = owed.every(([, sum], index) => (uintOf(balances[index]) ?? 0n) >= sum);
   const results = batcherProbe ? answers.slice(1) : answers;
   const own = results.slice(debits.length, all.length);
   const after = results[all.length];
-  const isBatcherThere = batcherProbe !== undefined && ctx.batcher.hear(answers[0]);
   // After a transfer that succeeds its authorization is used. Where it is not, there is no token any more.
   const isTokenDead =
     probe !== undefined &&
@@ -185,9 +259,9 @@ async function simulate(ctx: EngineContext, items: BatchItem[], terms: WeedingTe
     const text = revertReason(result?.data ?? "0x");
     if (result?.success === true) good.push(item);
     // Without a reason it may be a neighbour's fault: such a row is tried again by itself.
-    else if (text === undefined && items.length > 1) mute.push(item);
+    else if (text === undefined && isBatch) mute.push(item);
     else refused.push({ item, text, isWornOut: false });
   }
   const batcher = isBatcherThere ? batcherProbe.target : undefined;
-  return { good, refused, mute, isTokenDead, batcher };
+  return { good, refused, mute, isTokenDead, isCovered, batcher };
 }
