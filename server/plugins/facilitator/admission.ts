@@ -54,28 +54,42 @@ export const isAskable = (row: SettlementRow): boolean =>
 const hash = (text: string): Uint8Array => createHash("sha256").update(text).digest();
 const isEqual = (left: Uint8Array, right: Uint8Array): boolean => Buffer.compare(left, right) === 0;
 
-/** So many at once are a burst, in which each question about one costs as much as about all that come within a few milliseconds. */
+/** So many at about the same time are a burst, and so long one counts for it. */
 const CROWD = 16;
-const GATHER_MS = 4;
+const CROWD_FOR_MS = 40;
+/** In a burst a question about one costs as much as one about all that come within this time, ... */
+const GATHER_MS = 8;
+/** ... and to write one down as much as all that come until nobody does for a moment, or until it has waited so long. */
+const LULL_MS = 12;
+const WAVE_MS = 100;
 
 /**
  * Lets payments that arrive together go on together, so that a burst fills whole batches. A payment that
- * comes alone passes at once; in a burst, those that are checked wait for those still being checked.
+ * comes alone passes at once; in a burst, those that are checked wait for those still being checked, and go on in waves.
  */
 export class BurstHold {
   readonly #maxHoldMs: number;
   #checking = 0;
   #waiting: (() => void)[] = [];
   #timer: NodeJS.Timeout | undefined;
+  #wave: NodeJS.Timeout | undefined;
+  /** Since when the first of those who wait does. */
+  #heldMs = 0;
   #entering: Promise<void> | undefined;
+  /** How many have come; each counts for less the longer ago it was. */
+  #crowd = 0;
+  #crowdMs = 0;
 
   constructor(maxHoldMs: number) {
     this.#maxHoldMs = maxHoldMs;
   }
 
-  /** Who comes while many are here goes on with those who come next: they are looked up together, and checked together. */
+  /** Who comes in a burst goes on with those who come next: they are looked up together, and checked together. */
   enter(): Promise<void> | undefined {
-    if (this.#checking + this.#waiting.length < CROWD) return undefined;
+    const now = performance.now();
+    this.#crowd = this.#crowdAt(now) + 1;
+    this.#crowdMs = now;
+    if (this.#crowd < CROWD) return undefined;
     this.#entering ??= this.#gather();
     return this.#entering;
   }
@@ -85,6 +99,10 @@ export class BurstHold {
     this.#entering = undefined;
   }
 
+  #crowdAt(now: number): number {
+    return this.#crowd * Math.exp((this.#crowdMs - now) / CROWD_FOR_MS);
+  }
+
   /** Runs a check; others may wait for its end. */
   async during<T>(check: () => Promise<T>): Promise<T> {
     this.#checking += 1;
@@ -92,20 +110,42 @@ export class BurstHold {
       return await check();
     } finally {
       this.#checking -= 1;
-      if (this.#checking === 0) this.#open();
+      if (this.#checking === 0) this.#openSoon();
     }
   }
 
   /** Resolves when nothing is being checked any more, or after the longest hold. */
   quiet(): Promise<void> {
-    if (this.#checking === 0) return Promise.resolve();
+    if (this.#waiting.length === 0) this.#heldMs = performance.now();
+    if (this.#checking === 0 && this.#restMs() <= 0) return Promise.resolve();
     this.#timer ??= setTimeout(() => this.#open(), this.#maxHoldMs);
-    return new Promise((resolve) => this.#waiting.push(resolve));
+    const opened = new Promise<void>((resolve) => this.#waiting.push(resolve));
+    if (this.#checking === 0) this.#openSoon();
+    return opened;
+  }
+
+  /** Until those who wait go on; by then more may have come. */
+  #restMs(): number {
+    const now = performance.now();
+    if (this.#crowdAt(now) < CROWD) return 0;
+    return Math.min(this.#heldMs + WAVE_MS, this.#crowdMs + LULL_MS) - now;
+  }
+
+  #openSoon(): void {
+    if (this.#waiting.length === 0 || this.#wave) return;
+    const restMs = this.#restMs();
+    if (restMs <= 0) return this.#open();
+    this.#wave = setTimeout(() => {
+      this.#wave = undefined;
+      this.#openSoon();
+    }, restMs);
   }
 
   #open(): void {
     clearTimeout(this.#timer);
+    clearTimeout(this.#wave);
     this.#timer = undefined;
+    this.#wave = undefined;
     const waiting = this.#waiting;
     this.#waiting = [];
     for (const resolve of waiting) resolve();

@@ -1,0 +1,80 @@
+// Goal: a payment alone waits for nobody; those of a burst are checked together and go on together, and none waits for long.
+import { setTimeout as sleep } from "node:timers/promises";
+import t from "tap";
+import { BurstHold } from "../../server/plugins/facilitator/admission.ts";
+
+const BURST = 60;
+const MAX_HOLD_MS = 400;
+/** As long as a wave is held, and what a busy machine adds. */
+const SOON_MS = 250;
+
+/** As the settler takes a payment through; tells when it was checked with how many others, and when it went on. */
+async function pass(hold: BurstHold, check: () => Promise<void>, passed: string[]): Promise<void> {
+  await hold.enter();
+  await hold.during(check);
+  passed.push("checked");
+  await hold.quiet();
+  passed.push("on");
+}
+
+t.test("alone, and with a few others now and then", async (t) => {
+  const hold = new BurstHold(MAX_HOLD_MS);
+  for (let turn = 0; turn < 5; turn += 1) {
+    t.equal(hold.enter(), undefined, "it does not even wait for a turn of the loop");
+    await hold.during(async () => undefined);
+    const beganMs = performance.now();
+    await hold.quiet();
+    t.ok(performance.now() - beganMs < 5);
+    await sleep(15);
+  }
+});
+
+t.test("a burst is checked in few groups, and most of it goes on together", async (t) => {
+  const hold = new BurstHold(MAX_HOLD_MS);
+  const groups: number[] = [];
+  let shared: Promise<void> | undefined;
+  // Whoever asks in one turn of the loop shares the answer, as questions to the chain do.
+  const check = async (): Promise<void> => {
+    if (!shared) {
+      groups.push(0);
+      shared = sleep(3).then(() => void (shared = undefined));
+    }
+    groups[groups.length - 1] = (groups.at(-1) ?? 0) + 1;
+    await shared;
+  };
+  const passed: string[] = [];
+  const all: Promise<void>[] = [];
+  for (let index = 0; index < BURST; index += 1) {
+    all.push(pass(hold, check, passed));
+    if (index % 2 === 0) await sleep(1);
+  }
+  await Promise.all(all);
+  t.ok(groups.length < BURST / 4, `${groups.length} groups`);
+  // The first are not a burst yet.
+  const waves = passed
+    .join()
+    .split("checked")
+    .map((wave) => wave.split("on").length - 1);
+  t.ok(Math.max(...waves) > BURST / 2, `waves of ${waves.filter((size) => size > 0).join()}`);
+});
+
+t.test("whoever is checked does not wait until nobody comes any more", async (t) => {
+  const hold = new BurstHold(MAX_HOLD_MS);
+  const coming = setInterval(() => void pass(hold, () => sleep(2), []), 1);
+  await sleep(60);
+  await hold.during(async () => undefined);
+  const beganMs = performance.now();
+  await hold.quiet();
+  const heldMs = performance.now() - beganMs;
+  clearInterval(coming);
+  t.ok(heldMs < SOON_MS, `${heldMs} ms`);
+});
+
+t.test("nor for one whose check never ends", async (t) => {
+  const hold = new BurstHold(50);
+  void hold.during(() => new Promise<void>(() => undefined));
+  const beganMs = performance.now();
+  await hold.quiet();
+  const heldMs = performance.now() - beganMs;
+  t.ok(heldMs >= 45 && heldMs < SOON_MS, `${heldMs} ms`);
+});
