@@ -157,3 +157,31 @@ t.test("an answer that hangs delays nothing, and takes nothing back when it come
     "never an older one after a newer one",
   );
 });
+
+t.test("the newest block is known only as long as no newer one may be there", async (t) => {
+  const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  const rpc = new ChainRpc({ urls: [chain.rpcUrl] });
+  const heads = new HeadWatcher(rpc, SAID_MS);
+  t.teardown(async () => {
+    heads.close();
+    await rpc.close();
+  });
+  t.equal(heads.current, undefined, "none was seen");
+  const seen = await heads.refresh();
+  t.equal(heads.current, seen);
+  await sleep(SAID_MS + 50);
+  t.equal(heads.current, undefined, "by what the network is said to take");
+  const blocks = new Set<bigint>();
+  heads.onHead(({ number }) => void blocks.add(number));
+  heads.start();
+  const release = heads.want();
+  await until(() => blocks.size >= 5, 15_000);
+  // Nobody asks any more: after the last block that was seen, the next one is due by the rhythm.
+  release();
+  const last = heads.head;
+  const dueMs = heads.nextDueMs(performance.now()) ?? 0;
+  await sleep(dueMs - performance.now() + 60);
+  t.equal(heads.head, last, "it was not looked for");
+  t.equal(heads.current, undefined, "and by when blocks come");
+  t.ok((await heads.newest()).number > (last?.number ?? 0n), "then it is asked for");
+});
