@@ -1,6 +1,9 @@
 // A bounded load: so many requests in flight, for a time or until all bodies are sent.
 import { Pool } from "undici";
 
+/** Longer than it is waited for a moment between two blocks; servers close what is idle for 5 s. */
+const KEEP_ALIVE_MS = 4_500;
+
 export interface LoadOptions {
   url: string;
   bodies: readonly string[];
@@ -9,6 +12,8 @@ export interface LoadOptions {
   durationMs?: number;
   /** A word for how an answer ended; they are counted. */
   outcomeOf: (answer: Record<string, unknown>) => string;
+  /** Connections are opened before, by asking for this path on each; then it begins. */
+  begin?: { path: string; when: () => Promise<void> };
   /** Told of each answer, so long after the first was sent. */
   onAnswer?: (outcome: string, afterMs: number) => void;
 }
@@ -29,7 +34,20 @@ export async function load(options: LoadOptions): Promise<LoadResult> {
     pipelining: 1,
     headersTimeout: 120_000,
     bodyTimeout: 120_000,
+    keepAliveTimeout: KEEP_ALIVE_MS,
   });
+  const { begin } = options;
+  if (begin) {
+    const connecting = Array.from({ length: options.inFlight }, async () => {
+      const { body } = await pool.request({
+        path: url.pathname.replace(/\/[^/]*$/, begin.path),
+        method: "GET",
+      });
+      await body.dump();
+    });
+    await Promise.all(connecting);
+    await begin.when();
+  }
   const latenciesMs: number[] = [];
   const outcomes: Record<string, number> = {};
   const startMs = performance.now();

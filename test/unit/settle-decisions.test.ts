@@ -123,6 +123,9 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   ...over,
 });
 
+/** The newest one as a payment is checked; when it was, there is another. */
+const BLOCK = 50n;
+
 interface Scene {
   /** The row the first look finds. */
   known?: SettlementRow;
@@ -138,6 +141,7 @@ interface Scene {
 function desk(given: Scene = {}) {
   const log: string[] = [];
   let isTold = given.isTold ?? false;
+  let newest = BLOCK;
   const settled: SettlementOutcome = {
     status: "settled",
     id: "pay_1",
@@ -149,6 +153,7 @@ function desk(given: Scene = {}) {
   };
   const settlement: Partial<Settlement> = {
     expect: () => () => undefined,
+    newestBlock: () => newest,
     assertAvailable: async () => undefined,
     wait: async (_id, timeoutMs) => {
       log.push(`wait ${timeoutMs}`);
@@ -162,7 +167,10 @@ function desk(given: Scene = {}) {
     nowSeconds: () => BigInt(NOW),
     mayDeploy: () => false,
     reads: {
-      rehearse: async () => given.wouldMove ?? true,
+      rehearse: async () => {
+        newest += 1n;
+        return given.wouldMove ?? true;
+      },
       rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
       diagnose: async () => ({ used: true, balanceAtomic: 0n }),
       rehearseAfter: async () => ({ fails: true }),
@@ -185,6 +193,7 @@ function desk(given: Scene = {}) {
     },
     accept: async (request) => {
       log.push(`accept ${request.kind}`);
+      t.equal(request.rehearsedBlock, BLOCK, "what answered was this block, or a newer one");
       const row = given.raced ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
       return { created: given.raced === undefined, settlement: row };
     },
