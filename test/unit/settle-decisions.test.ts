@@ -134,6 +134,8 @@ interface Scene {
   outcome?: SettlementOutcome;
   isTold?: boolean;
   wouldMove?: boolean;
+  /** Found wanting at first, and good once that was laid. */
+  needsGroundwork?: true;
   over?: Partial<SettlerArgs>;
 }
 
@@ -178,6 +180,12 @@ function desk(given: Scene = {}) {
       acceptsSignature: async () => false,
     },
   });
+  const check = checker.checkPayment.bind(checker);
+  let isLaid = given.needsGroundwork !== true;
+  checker.checkPayment = async (payment) => {
+    const checked = await check(payment);
+    return checked.isValid && !isLaid ? { ...checked, groundwork: {} as never } : checked;
+  };
   const made = new Settler({
     checker,
     settlement: settlement as Settlement,
@@ -193,12 +201,19 @@ function desk(given: Scene = {}) {
     },
     accept: async (request) => {
       log.push(`accept ${request.kind}`);
-      t.equal(request.rehearsedBlock, BLOCK, "what answered was this block, or a newer one");
+      const block = given.needsGroundwork ? undefined : BLOCK;
+      t.equal(request.rehearsedBlock, block, "what answered was this block, or a newer one");
       const row = given.raced ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
       return { created: given.raced === undefined, settlement: row };
     },
     admit: () => void log.push("admit"),
-    groundwork: { lay: async (_approved, check) => check() },
+    groundwork: {
+      lay: async (_approved, checkAgain) => {
+        log.push("lay");
+        isLaid = true;
+        return checkAgain();
+      },
+    },
     settleWaitMs: 5_000,
     maxHoldMs: 1,
     onFault: () => void log.push("fault"),
@@ -218,6 +233,15 @@ t.test("the first request makes the settlement and hears of it once", async (t) 
   t.match(await settle(), { ...success, network: ARC.id, payer: payer.address, amount: "1000" });
   t.same(log, ["admit", "accept facilitated", "wait 5000", "claim"]);
 });
+
+t.test(
+  "what needed groundwork did not go through at the block that was known before",
+  async (t) => {
+    const { settle, log } = desk({ needsGroundwork: true });
+    t.match(await settle(), success);
+    t.same(log, ["admit", "lay", "accept facilitated", "wait 5000", "claim"]);
+  },
+);
 
 t.test("a caller may wait shorter, never longer", async (t) => {
   for (const [asked, waited] of [

@@ -177,11 +177,9 @@ export class Settler {
   async #accept(
     { authorization }: Approved,
     proof: CallerProof,
-    {
-      merchant,
-      rehearsedBlock,
-    }: { merchant: string | undefined; rehearsedBlock: bigint | undefined },
+    known: { merchant: string | undefined; rehearsedBlock: bigint | undefined },
   ) {
+    const { merchant, rehearsedBlock } = known;
     await this.#burst.quiet();
     return this.#deps.accept({
       id: newId("pay"),

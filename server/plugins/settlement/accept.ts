@@ -38,6 +38,7 @@ const LOOK_AFTER_MS = [0, 500, 1_500];
 
 type Accept = (request: SettlementRequest) => Promise<Accepted>;
 
+/** No fault of one is another's: each gets the answer it would have got alone. */
 export function acceptInGroups(accepting: Accepting): Accept {
   const groups = new Coalescer<SettlementRequest, PromiseSettledResult<Accepted>>(
     async (requests) => {

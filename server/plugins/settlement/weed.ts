@@ -127,8 +127,8 @@ async function stillRehearsed(
   if (isDoubted || rehearsed.length < 2) return NO_BELIEF;
   const { number } = await ctx.heads.newest();
   const debits = new Map<string, BatchItem[]>();
-  for (const item of [...items, ...ahead])
-    debits.set(item.from, [...(debits.get(item.from) ?? []), item]);
+  for (const { from } of rehearsed) debits.set(from, []);
+  for (const item of [...items, ...ahead]) debits.get(item.from)?.push(item);
   const owed = new Map<string, bigint>();
   const believed = rehearsed.filter(({ from, record }) => {
     if (record.rehearsed_block !== number) return false;
