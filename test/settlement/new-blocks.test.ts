@@ -158,6 +158,41 @@ t.test("an answer that hangs delays nothing, and takes nothing back when it come
   );
 });
 
+t.test("questions that are not answered yet do not say that there is no block", async (t) => {
+  const HANGING = 3;
+  const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  const proxy = await rpcProxy(t, chain.rpcUrl);
+  const rpc = new ChainRpc({ urls: [proxy.url] });
+  const heads = new HeadWatcher(rpc, BLOCK_MS);
+  t.teardown(async () => {
+    heads.close();
+    await rpc.close();
+  });
+  let seen = 0;
+  let letGo = (): void => undefined;
+  heads.onHead(() => {
+    seen += 1;
+    letGo();
+  });
+  heads.start();
+  heads.want();
+  await until(() => seen >= 6, 10_000);
+  // A block is due, and the first questions hang: a later one is told of it, long after it came.
+  for (let block = 0; block < 6; block += 1) {
+    const from = seen;
+    const isSeen = new Promise<void>((resolve) => (letGo = resolve));
+    let asked = 0;
+    proxy.behave = () => ((asked += 1) <= HANGING ? { do: "hold", until: isSeen } : { do: "pass" });
+    await until(() => seen > from);
+  }
+  proxy.behave = () => ({ do: "pass" });
+  const dueMs = heads.nextDueMs(performance.now()) ?? Number.NaN;
+  const number = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  await until(async () => (await chain.publicClient.getBlockNumber({ cacheTime: 0 })) > number);
+  const lateMs = performance.now() - dueMs;
+  t.ok(Math.abs(lateMs) < 40, `it came ${lateMs.toFixed(0)} ms after it was due`);
+});
+
 t.test("the newest block is known only as long as no newer one may be there", async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
   const rpc = new ChainRpc({ urls: [chain.rpcUrl] });

@@ -48,3 +48,39 @@ t.test("blocks that come at any time have none", async (t) => {
   t.equal(rhythm.dueOf(6n), undefined);
   t.equal(rhythm.intervalMs, undefined);
 });
+
+t.test("one that comes late moves none of those after it", async (t) => {
+  const LATE_MS = 130;
+  for (const blockMs of [SAID_MS, 940, 1_070])
+    for (const late of [4, 7, 11]) {
+      const sights = [...LEARNED, ...SHARP, ...SHARP, ...SHARP].map(
+        ({ seenAfterMs, lateMs }, at) => ({
+          seenAfterMs: at === late ? LATE_MS + seenAfterMs : seenAfterMs,
+          lateMs,
+        }),
+      );
+      const rhythm = heard(blockMs, sights.slice(0, Math.max(late + 1, 6)));
+      for (const off of offs(rhythm, blockMs, Math.max(late + 1, 6)))
+        t.ok(
+          Math.abs(off) < TOO_SOON_MS,
+          `${String(blockMs)} ms, the ${String(late)}th late: ${String(off)} ms off`,
+        );
+    }
+});
+
+t.test("a chain that keeps other moments from some block on", async (t) => {
+  const MOVED_MS = 130;
+  for (const blockMs of [SAID_MS, 940, 1_070]) {
+    const before = [...LEARNED, ...SHARP, ...SHARP, ...SHARP, ...SHARP];
+    const after = SHARP.map((sight) => ({
+      ...sight,
+      seenAfterMs: MOVED_MS + sight.seenAfterMs,
+    }));
+    const rhythm = heard(blockMs, [...before, ...after]);
+    for (const off of offs(rhythm, blockMs, before.length + after.length))
+      t.ok(
+        Math.abs(off - MOVED_MS) < TOO_SOON_MS,
+        `${String(blockMs)} ms: ${String(off - MOVED_MS)} ms off`,
+      );
+  }
+});

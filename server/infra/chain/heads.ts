@@ -223,7 +223,6 @@ export class HeadWatcher {
   }
 
   async #poll(rides: boolean): Promise<Head> {
-    const previousMs = this.#askedMs;
     const askedMs = performance.now();
     this.#askedMs = askedMs;
     this.#asking += 1;
@@ -233,7 +232,8 @@ export class HeadWatcher {
       this.#lastFailed = false;
       const isOvertaken = askedMs < this.#knownMs;
       if (this.#head && isOvertaken && BigInt(block.number) <= this.#head.number) return this.#head;
-      this.#knownMs = Math.max(this.#knownMs, askedMs);
+      const previousMs = this.#knownMs;
+      this.#knownMs = Math.max(previousMs, askedMs);
       // What took much longer than the one before was perhaps asked again, and not when it was asked first.
       const leftMs = Math.max(askedMs, this.#lastAnswerMs - 2 * this.#roundTripMs - SLACK_MS);
       this.#roundTripMs = Math.min(this.#lastAnswerMs - askedMs, MOST_ROUND_TRIP_MS);
@@ -250,7 +250,8 @@ export class HeadWatcher {
         gasLimit: BigInt(block.gasLimit ?? "0x1c9c380"),
         seenAtMs: this.#lastAnswerMs,
       };
-      this.#learn(head, leftMs, leftMs - previousMs);
+      // Between the last question that was in vain and this one: what was not answered yet, or not in turn, tells nothing.
+      if (!isOvertaken) this.#learn(head, leftMs, leftMs - previousMs);
       this.#head = head;
       if (this.#announced && this.#announced.number <= head.number) this.#announced = undefined;
       for (const listener of this.#listeners) listener(head);

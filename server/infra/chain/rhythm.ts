@@ -11,6 +11,8 @@ const SHARP_MS = 120;
 const LEAD_MS = 10;
 const MAX_LEAD_MS = 160;
 const SHORTEST_MS = 100;
+/** One of so many may be late, and the others keep time all the same. */
+const SOME_LATE = 4;
 /** Blocks that miss their moment by more than this part of their distance have none. */
 const SHARE = 2;
 
@@ -40,6 +42,8 @@ export class Rhythm {
   #measured: { of: readonly Seen[]; as: Measures | undefined } | undefined;
   #leadMs = LEAD_MS;
   #isLost = false;
+  /** So many of the last ones came certainly late. */
+  #lateOnes = 0;
 
   constructor(saidMs: number) {
     this.#saidMs = saidMs;
@@ -61,7 +65,14 @@ export class Rhythm {
     if (lateMs <= SHARP_MS) {
       this.#leadMs = Math.max(this.#leadMs / 2, LEAD_MS);
       this.#isLost = false;
+      const isLate = dueMs !== undefined && ms - lateMs > dueMs + LEAD_MS;
+      this.#lateOnes = isLate ? this.#lateOnes + 1 : 0;
       this.#remember({ number, ms, lateMs });
+      // One is late now and then; after so many it is the chain that has other moments now.
+      if (this.#lateOnes === ENOUGH) {
+        this.#lateOnes = 0;
+        this.#seen = this.#seen.slice(-ENOUGH);
+      }
     } else if (dueMs !== undefined && ms < dueMs + SHARP_MS) {
       // There before it was asked for: its moment is this one, or sooner. Next time it is asked for sooner, and then in short steps.
       if (ms < dueMs) this.#remember({ number, ms, lateMs });
@@ -128,10 +139,11 @@ export class Rhythm {
     }));
     const intervalMs = agrees(sights, this.#saidMs) ? this.#saidMs : slope(sights);
     if (intervalMs < SHORTEST_MS || intervalMs > this.#longestMs) return undefined;
-    const phases = sights.map(({ x, ms }) => ms - x * intervalMs);
-    const phaseMs = Math.min(...phases);
+    const phases = sights.map(({ x, ms }) => ms - x * intervalMs).sort((a, b) => a - b);
+    const [phaseMs = 0] = phases;
+    const latestMs = phases[phases.length - 1 - Math.floor(phases.length / SOME_LATE)] ?? phaseMs;
     // As irregular as this, and there is none.
-    if (Math.max(...phases) - phaseMs > intervalMs / SHARE) return undefined;
+    if (latestMs - phaseMs > intervalMs / SHARE) return undefined;
     return { number: last.number, phaseMs, intervalMs };
   }
 }
@@ -144,15 +156,29 @@ interface Sight {
   lateMs: number;
 }
 
-/** Whether all may have come when they were seen, one each so many milliseconds. */
+/** Whether they may have come one each so many milliseconds: all but the few that a chain is late with now and then. */
 function agrees(sights: readonly Sight[], intervalMs: number): boolean {
-  const latest = Math.min(...sights.map(({ x, ms }) => ms - x * intervalMs));
-  const soonest = Math.max(...sights.map(({ x, ms, lateMs }) => ms - lateMs - x * intervalMs));
-  return soonest <= latest + LEAD_MS;
+  const latestMs = Math.min(...sights.map(({ x, ms }) => ms - x * intervalMs));
+  const isLate = ({ x, ms, lateMs }: Sight): boolean =>
+    ms - lateMs - x * intervalMs > latestMs + LEAD_MS;
+  return sights.filter(isLate).length <= sights.length / SOME_LATE;
 }
 
-/** The distance at which they are nearest to when they came; those whose moment is known better count for more. */
+/** The distance at which they are nearest to when they came, without the few that came late. */
 function slope(sights: readonly Sight[]): number {
+  const kept = [...sights];
+  for (let spared = Math.floor(sights.length / SOME_LATE); ; spared -= 1) {
+    const { intervalMs, startMs } = line(kept);
+    if (spared === 0) return intervalMs;
+    const certainMs = kept.map(({ x, ms, lateMs }) => ms - lateMs - startMs - x * intervalMs);
+    const mostMs = Math.max(...certainMs);
+    if (mostMs <= LEAD_MS) return intervalMs;
+    kept.splice(certainMs.indexOf(mostMs), 1);
+  }
+}
+
+/** By least squares; those whose moment is known better count for more. */
+function line(sights: readonly Sight[]): { intervalMs: number; startMs: number } {
   const weighed = sights.map(({ x, ms, lateMs }) => ({
     x,
     y: ms - lateMs / 2,
@@ -162,5 +188,7 @@ function slope(sights: readonly Sight[]): number {
     weighed.reduce((total, point) => total + point.weight * of(point), 0);
   const whole = sum(() => 1);
   const [meanX, meanY] = [sum(({ x }) => x) / whole, sum(({ y }) => y) / whole];
-  return sum(({ x, y }) => (x - meanX) * (y - meanY)) / sum(({ x }) => (x - meanX) ** 2);
+  const intervalMs =
+    sum(({ x, y }) => (x - meanX) * (y - meanY)) / sum(({ x }) => (x - meanX) ** 2);
+  return { intervalMs, startMs: meanY - intervalMs * meanX };
 }
