@@ -1,5 +1,12 @@
 // What processes have used of a processor and hold of memory, as Linux tells it; nothing elsewhere.
-import { readdirSync, readFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  writeFileSync,
+} from "node:fs";
 import type { Pool } from "../../server/infra/db/pool.ts";
 
 const TICKS_PER_SECOND = 100;
@@ -59,3 +66,34 @@ export async function databaseProcesses(pool: Pool): Promise<number[]> {
 /** Of Postgres, with all its backends: those that ended count in their parent. */
 export const databaseCpuMs = async (pool: Pool): Promise<number> =>
   cpuMsOf(await databaseProcesses(pool));
+
+/** Short, so that nobody rests for long. */
+const PERIOD_US = 50_000;
+const [V1, V2] = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
+
+/** Each of them gets no more than this share of a processor, in a control group of its own, until it is let go. */
+export function confine(pids: readonly number[], share: number): () => void {
+  const isV1 = existsSync(`${V1}/cpu.cfs_quota_us`);
+  const root = isV1 ? V1 : V2;
+  const groups = pids.map((pid) => {
+    const group = `${root}/purser-bench-${pid}`;
+    try {
+      mkdirSync(group);
+    } catch (cause) {
+      throw new Error("nobody is let confine a process to a part of a processor here", { cause });
+    }
+    const quotaUs = String(PERIOD_US * share);
+    if (isV1) {
+      writeFileSync(`${group}/cpu.cfs_period_us`, String(PERIOD_US));
+      writeFileSync(`${group}/cpu.cfs_quota_us`, quotaUs);
+    } else writeFileSync(`${group}/cpu.max`, `${quotaUs} ${PERIOD_US}`);
+    writeFileSync(`${group}/cgroup.procs`, String(pid));
+    return { group, pid };
+  });
+  return () => {
+    for (const { group, pid } of groups) {
+      writeFileSync(`${root}/cgroup.procs`, String(pid));
+      rmdirSync(group);
+    }
+  };
+}

@@ -1,12 +1,15 @@
 // What a verify costs, many at once and one by one.
 import { cpus } from "node:os";
 import type { BenchContext, BenchRow, Server, World, WorldOptions } from "../context.ts";
+import { confine, familyOf } from "../cpu.ts";
 import { load, verifyOutcome } from "../load.ts";
-import { atMost, figure, inRounds, timesAsMuch, type Samples } from "../rounds.ts";
+import { alone, atMost, figure, inRounds, timesAsMuch, type Samples } from "../rounds.ts";
 import { makePayers, signedBodies } from "../signed.ts";
 
 const WARM_UP_MS = 2_000;
 const DURATION_MS = 4_000;
+/** Of a core, for each process: two leave as much again to the client and the chain, where there are two cores for all. */
+const SHARE_OF_CORE = 0.35;
 
 interface Measured {
   perSecond: number;
@@ -84,6 +87,39 @@ export const rows: BenchRow[] = [
     name: "verify, 64 in flight, a process for each core",
     async run(context) {
       return [rate(await measure(context, 64, { env: { WORKERS: String(cpus().length) } }))];
+    },
+  },
+  {
+    name: "verify by one process and by two, each with 128 in flight and 0.35 of a core",
+    async run(context) {
+      const ways = [];
+      for (const workers of ["1", "2"]) {
+        const world = await context.world({ oursAlone: true, env: { WORKERS: workers } });
+        const way = { server: world.servers.ours, bodies: await bodiesFor(world) };
+        // As warm as it gets, while it may.
+        await verifyAt(way.server, way.bodies, 64);
+        ways.push({ ...way, pids: world.pids.flatMap(familyOf) });
+      }
+      const [one, two] = ways;
+      if (!one || !two) return [];
+      const letGo = confine([...one.pids, ...two.pids], SHARE_OF_CORE);
+      const measured = await alone(async () => ({
+        one: await verifyAt(one.server, one.bodies, 128),
+        two: await verifyAt(two.server, two.bodies, 256),
+      })).finally(letGo);
+      const rateOf = (what: string, of: (each: (typeof measured.ours)[number]) => number) =>
+        figure(measured, { what, unit: "/s", better: "more", of });
+      return [
+        rateOf("one", (each) => each.one.perSecond),
+        rateOf("two", (each) => each.two.perSecond),
+        figure(measured, {
+          what: "two as one",
+          unit: "x",
+          better: "more",
+          of: (each) => each.two.perSecond / each.one.perSecond,
+          target: { says: ">= 1.7x", reached: ({ ours }) => ours >= 1.7 },
+        }),
+      ];
     },
   },
   {
