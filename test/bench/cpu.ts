@@ -67,7 +67,7 @@ export async function databaseProcesses(pool: Pool): Promise<number[]> {
 export const databaseCpuMs = async (pool: Pool): Promise<number> =>
   cpuMsOf(await databaseProcesses(pool));
 
-/** Short, so that nobody rests for long. */
+/** Half of what is usual; much shorter, and the shares are kept to badly. */
 const PERIOD_US = 50_000;
 const [V1, V2] = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
 
@@ -75,25 +75,26 @@ const [V1, V2] = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
 export function confine(pids: readonly number[], share: number): () => void {
   const isV1 = existsSync(`${V1}/cpu.cfs_quota_us`);
   const root = isV1 ? V1 : V2;
-  const groups = pids.map((pid) => {
-    const group = `${root}/purser-bench-${pid}`;
-    try {
+  const quotaUs = String(PERIOD_US * share);
+  const closers: (() => void)[] = [];
+  const letGo = (): void => closers.splice(0).forEach((close) => close());
+  try {
+    for (const pid of pids) {
+      const group = `${root}/purser-bench-${pid}`;
       mkdirSync(group);
-    } catch (cause) {
-      throw new Error("nobody is let confine a process to a part of a processor here", { cause });
+      closers.push(() => {
+        writeFileSync(`${root}/cgroup.procs`, String(pid));
+        rmdirSync(group);
+      });
+      if (isV1) {
+        writeFileSync(`${group}/cpu.cfs_period_us`, String(PERIOD_US));
+        writeFileSync(`${group}/cpu.cfs_quota_us`, quotaUs);
+      } else writeFileSync(`${group}/cpu.max`, `${quotaUs} ${PERIOD_US}`);
+      writeFileSync(`${group}/cgroup.procs`, String(pid));
     }
-    const quotaUs = String(PERIOD_US * share);
-    if (isV1) {
-      writeFileSync(`${group}/cpu.cfs_period_us`, String(PERIOD_US));
-      writeFileSync(`${group}/cpu.cfs_quota_us`, quotaUs);
-    } else writeFileSync(`${group}/cpu.max`, `${quotaUs} ${PERIOD_US}`);
-    writeFileSync(`${group}/cgroup.procs`, String(pid));
-    return { group, pid };
-  });
-  return () => {
-    for (const { group, pid } of groups) {
-      writeFileSync(`${root}/cgroup.procs`, String(pid));
-      rmdirSync(group);
-    }
-  };
+  } catch (cause) {
+    letGo();
+    throw new Error("nobody is let confine a process to a part of a processor here", { cause });
+  }
+  return letGo;
 }

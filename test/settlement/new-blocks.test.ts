@@ -186,11 +186,19 @@ t.test("questions that are not answered yet do not say that there is no block", 
     await until(() => seen > from);
   }
   proxy.behave = () => ({ do: "pass" });
-  const dueMs = heads.nextDueMs(performance.now()) ?? Number.NaN;
-  const number = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
-  await until(async () => (await chain.publicClient.getBlockNumber({ cacheTime: 0 })) > number);
-  const lateMs = performance.now() - dueMs;
-  t.ok(Math.abs(lateMs) < 40, `it came ${lateMs.toFixed(0)} ms after it was due`);
+  const dueMs: number[] = [];
+  for (let block = 0; block < 3; block += 1)
+    dueMs.push(heads.nextDueMs((dueMs.at(-1) ?? performance.now()) + 1) ?? Number.NaN);
+  const lateMs: number[] = [];
+  let last = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  while (lateMs.length < dueMs.length) {
+    await sleep(4);
+    const number = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+    if (number > last) lateMs.push(performance.now() - (dueMs[lateMs.length] ?? Number.NaN));
+    last = number;
+  }
+  const [, median = Number.NaN] = lateMs.toSorted((one, other) => one - other);
+  t.ok(Math.abs(median) < 40, `${lateMs.map(Math.round).join(", ")} ms after they were due`);
 });
 
 t.test("the newest block is known only as long as no newer one may be there", async (t) => {

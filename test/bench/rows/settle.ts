@@ -272,6 +272,7 @@ const burst: BenchRow = {
         better: "more",
         waits: true,
         of: ({ inNext }) => inNext.made,
+        target: { says: "all", reached: ({ ours }) => ours === BURST },
       }),
       figure(measured, {
         what: `in the next block, arrived ${PHASES_MS.at(-1)} ms after one`,
