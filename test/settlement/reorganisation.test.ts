@@ -59,6 +59,8 @@ t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
     { status: "submitted", tx_hash: told.txHash, settled_at: null, window_sum: "1000" },
     "not paid, and not free again either",
   );
+  // The row is there to be read before the answer to its COMMIT has reached the engine.
+  await until(() => node.corrections.length > 0);
   t.same(node.corrections, ["settled_to_open"], node.said());
   t.ok(node.logs.some(({ level, message }) => level === "error" && /took back/.test(message)));
   const audit = await database.pool.query(
@@ -139,6 +141,7 @@ t.test("a payment made by others, taken back", { timeout: 60_000 }, async (t) =>
   await mine(3);
   await until(async () => (await row(wanted.id)).status === "queued", 15_000);
   t.match(await wallet.ledger(wanted.id), { status: "submitted", window_sum: "1000" });
+  await until(() => node.corrections.length > 0);
   t.same(node.corrections, ["settled_to_open"]);
   await wallet.relayedByStranger(wanted);
   await mine(1);

@@ -214,6 +214,7 @@ t.test("refused here, and relayed by a stranger later", { timeout: 60_000 }, asy
   const row = async () => (await node.engine.settlement.find(wanted.id)) ?? { status: undefined };
   await until(async () => (await row()).status === "settled", 40_000);
   t.match(await row(), { txHash, byOther: true });
+  await until(() => node.corrections.length > 0);
   t.same(node.corrections, ["failed_to_settled"], "told, and rung for");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
