@@ -315,12 +315,20 @@ export class HeadWatcher {
   #look(): void {
     if (this.#closed) return;
     clearTimeout(this.#timer);
-    const stepMs = this.#asking < MOST_ASKED ? this.#shortStepMs() : undefined;
+    const mayAsk = this.#asking < MOST_ASKED;
+    const stepMs = mayAsk ? this.#shortStepMs() : undefined;
+    const isOverdue = mayAsk && performance.now() - this.#askedMs >= this.#patienceMs;
     // A failure is remembered in `healthy`; whoever needs the chain asks that.
-    (stepMs === undefined ? this.#share(true) : this.#another(true))
+    (stepMs === undefined && !isOverdue ? this.#share(true) : this.#another(true))
       .catch(() => undefined)
       .finally(() => this.#schedule(this.#delay()));
     if (stepMs !== undefined) this.#schedule(stepMs);
+    else if (this.#interest > 0) this.#schedule(this.#patienceMs);
+  }
+
+  /** A question that hangs for longer is asked again beside it. */
+  get #patienceMs(): number {
+    return Math.max(this.#fastMs, 2 * this.#roundTripMs + SLACK_MS);
   }
 
   #delay(): number {
