@@ -270,6 +270,62 @@ t.test("the allowance", async (t) => {
     t.equal((await allowances()).length - before, 1);
   });
 
+  await t.test("what is reserved while it is raised is in it once", async (t) => {
+    await lose(made, agent.walletAddress, 0n);
+    const { limits } = app;
+    const { of } = limits;
+    const before = (await allowances()).length;
+    const open = async () =>
+      (await database.pool.query<{ nonce: string }>("SELECT nonce FROM payments WHERE outstanding"))
+        .rows;
+    let other: Promise<unknown> | undefined;
+    limits.of = async (...asked) => {
+      const [first] = await open();
+      // Before the payment that raises it is reserved itself, somebody else is asking.
+      if (!first) return of(...asked);
+      limits.of = of;
+      app.custody.signAllowance = async (id, payment, wanted) => {
+        if (payment.authorization.nonce !== first.nonce)
+          await until(async () => (await allowances()).length > before);
+        return original(id, payment, wanted);
+      };
+      other = made.fetch({ url: `${seller.url}&n=meanwhile` });
+      await until(async () => (await open()).length === 2);
+      return of(...asked);
+    };
+    t.match(await made.fetch({ url: `${seller.url}&n=raises` }), { status: 200 });
+    t.match(await other, { status: 200 });
+    app.custody.signAllowance = original;
+    t.equal(
+      await allowanceOf(made),
+      (await of(agent.id))?.remainingAtomic,
+      "what the day still allows, and all of that",
+    );
+  });
+
+  await t.test("whoever is overtaken while it signs sends no second permit", async (t) => {
+    await lose(made, agent.walletAddress, 0n);
+    const before = (await allowances()).length;
+    let isSigning = false;
+    let overtake = (): void => undefined;
+    const isOvertaken = new Promise<void>((resolve) => (overtake = resolve));
+    app.custody.signAllowance = async (...asked) => {
+      app.custody.signAllowance = original;
+      const [id, payment, wanted] = asked;
+      const permit = await original(id, payment, { ...wanted, deadline: wanted.deadline - 1n });
+      isSigning = true;
+      await isOvertaken;
+      return permit;
+    };
+    const slow = made.fetch({ url: `${seller.url}&n=slow` });
+    await until(() => isSigning);
+    t.match(await made.fetch({ url: `${seller.url}&n=quick` }), { status: 200 });
+    overtake();
+    t.match(await slow, { status: 200, body: { paid: true } });
+    t.match((await allowances()).slice(before), [{ status: "settled" }]);
+    t.equal((await allowances()).length - before, 1);
+  });
+
   await t.test("what was left open past its deadline asks for no allowance", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     // Older than a day: the limits do not count it any more.

@@ -138,25 +138,39 @@ export class Allowances {
         if (state.atomic >= promised) return;
         // Over, and the token has taken no permit since: another one now would end as this did.
         if (raised?.count === state.count) throw notInTime(await deps.wait(raised.id, 0));
-        if (performance.now() < until) raised = await this.#raise(payment, state, promised);
+        if (performance.now() < until) raised = await this.#raise(payment, state, newest);
       }
       if (performance.now() >= until) throw notInTime();
     }
   }
 
-  /** To what is open, and what today's limits still allow: the next payments of the day need none. */
+  /**
+   * To what is open, and what today's limits still allow: the next payments of the day need none. Undefined where another
+   * payment of this wallet has raised it since the chain was read: the token would not take a second permit.
+   */
   async #raise(
     { agentId, authorization, cover }: Covered,
     state: AllowanceState,
-    promised: bigint,
+    newest: Raise | undefined,
   ): Promise<{ id: string; count: bigint } | undefined> {
     const deps = this.#deps;
-    const value = promised + (await deps.leftOfDay(agentId));
+    const { chainId } = authorization;
+    // What is left first: what is reserved in between is in both then, and not in neither.
+    const left = await deps.leftOfDay(agentId);
+    const promised = await deps.store.promised({
+      agentId,
+      chainId,
+      afterBlock: state.blockNumber,
+      atSeconds: state.timestampSeconds,
+    });
+    const value = promised + left;
     const terms = { value, count: state.count, deadline: this.#deadline(state) };
     const signed = await deps.custody.signAllowance(agentId, { authorization, cover }, terms);
     // The limits are lower than they were when the rest was promised: it must end first.
     if (signed.value < promised) throw notInTime();
     await deps.fault("permit-signed");
+    const isNewest = (await deps.store.newest({ agentId, chainId }))?.id === newest?.id;
+    if (!isNewest) return undefined;
     const acceptedBlock = state.blockNumber;
     const id = await deps.accept({ agentId, authorization: signed, acceptedBlock });
     await deps.fault("permit-sent");
