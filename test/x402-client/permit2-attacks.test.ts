@@ -273,7 +273,7 @@ t.test("the allowance", async (t) => {
   await t.test("what is reserved while it is raised is in it once", async (t) => {
     await lose(made, agent.walletAddress, 0n);
     const { limits } = app;
-    const { of } = limits;
+    const of = limits.of.bind(limits);
     const before = (await allowances()).length;
     const open = async () =>
       (await database.pool.query<{ nonce: string }>("SELECT nonce FROM payments WHERE outstanding"))
