@@ -323,7 +323,7 @@ export class HeadWatcher {
       .catch(() => undefined)
       .finally(() => this.#schedule(this.#delay()));
     if (stepMs !== undefined) this.#schedule(stepMs);
-    else if (this.#interest > 0) this.#schedule(this.#patienceMs);
+    else if (mayAsk && this.#interest > 0) this.#schedule(this.#patienceMs);
   }
 
   /** A question that hangs for longer is asked again beside it. */
