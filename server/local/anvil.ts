@@ -30,10 +30,11 @@ export interface Anvil extends WardedChild {
   readonly port: number;
 }
 
-/** Another node answers at our port: it took the port between our look and our start. */
+/** Another program has our port: it took it between our look and our start. */
 export class PortTaken extends StartError {}
 
 const READY_WITHIN_MS = 30_000;
+const IN_USE = /address already in use/i;
 /** How many past states calls at an old block can use; older ones would fill memory over the days. */
 const STATES_KEPT = 256;
 
@@ -110,10 +111,10 @@ async function waitUntilReady(
   for (;;) {
     const accounts = await accountsOf(rpcUrl);
     if (accounts !== undefined && accounts[0] === ownAccount(identityFile)) return;
-    if (ended && accounts !== undefined)
-      throw new PortTaken(`another chain answers at ${rpcUrl}; its port was taken meanwhile.`);
     if (ended || Date.now() > deadline) {
       const reason = lastLine(logFile) ?? "no answer";
+      if (ended && (accounts !== undefined || IN_USE.test(reason)))
+        throw new PortTaken(`another program answers at ${rpcUrl}; its port was taken meanwhile.`);
       throw new StartError(`the local chain did not start: ${reason} (log: ${logFile})`);
     }
     await delay(10);

@@ -1,10 +1,38 @@
 import { once } from "node:events";
+import { randomInt } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { StartError } from "./start-error.ts";
 
-/** A loopback port nobody listens on now. */
+/** Above the ports that programs are known by, and the last one that `fetch` does not go to. */
+const LOWEST = 11_000;
+const MOST_TRIES = 50;
+
+/**
+ * A loopback port nobody listens on now, and that the system gives to nobody: between our look and the start of whoever
+ * is to listen there, each connection and each server on "any port" of this machine could be given it otherwise.
+ */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
+  const places = givenFrom() - LOWEST;
+  for (let left = places > 0 ? MOST_TRIES : 0; left > 0; left -= 1) {
+    const port = await listenOnce(LOWEST + randomInt(places)).catch(() => undefined);
+    if (port !== undefined) return port;
+  }
+  return listenOnce(0);
+}
+
+/** The first of the ports that are given to whoever names none. */
+function givenFrom(): number {
+  try {
+    return Number.parseInt(readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8"), 10);
+  } catch {
+    // Not Linux: there they are fewer and higher.
+    return 32_768;
+  }
+}
+
+async function listenOnce(port: number): Promise<number> {
+  const server = createServer().listen(port, "127.0.0.1");
   await once(server, "listening");
   const address = server.address();
   server.close();

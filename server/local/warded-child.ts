@@ -15,7 +15,7 @@ export interface WardedSpec {
   logFile: string;
   /** A folder the warden deletes when the child has ended; for throw-away test worlds. */
   removeOnExit?: string;
-  /** The same, but only when nobody asked for the stop: the process that could delete it died. */
+  /** The same, but only when it is stopped and nobody asked for that: the process that could delete it died. */
   removeIfAbandoned?: string;
 }
 

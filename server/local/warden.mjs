@@ -46,7 +46,8 @@ child.on("spawn", () => {
 });
 child.on("exit", (code, signal) => {
   removeOwnPidFile();
-  const leftovers = spec.removeOnExit ?? (asked ? undefined : spec.removeIfAbandoned);
+  const isAbandoned = stopping && !asked;
+  const leftovers = spec.removeOnExit ?? (isAbandoned ? spec.removeIfAbandoned : undefined);
   if (leftovers) rmSync(leftovers, { recursive: true, force: true });
   say({ code, signal });
   process.exit(0);

@@ -13,6 +13,7 @@ import {
   truncateSync,
   writeFileSync,
 } from "node:fs";
+import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -23,12 +24,21 @@ import { startAnvil, findAnvil, rpc } from "../../server/local/anvil.ts";
 import { LOCAL_USDC } from "../../server/local/chain-contracts.ts";
 import { startLocalChain } from "../../server/local/chain.ts";
 import { readHead, withoutOldBlocks } from "../../server/local/chain-state.ts";
+import { freePort } from "../../server/local/free-port.ts";
 import { createFaucet } from "../../server/plugins/faucet/index.ts";
 import { identityOf } from "../../server/local/processes.mjs";
 import { startLocalWorld, type LocalWorld } from "../../server/local/world.ts";
 import { testAccount, testChain } from "../helpers/chain.ts";
 
 const CHAIN_ID = 5042002;
+/** The first port that the system gives to whoever names none; undefined where it does not say. */
+const givenFrom = ((): number | undefined => {
+  try {
+    return Number.parseInt(readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8"), 10);
+  } catch {
+    return undefined;
+  }
+})();
 const BALANCE_OF = [
   {
     type: "function",
@@ -341,12 +351,44 @@ t.test("another chain at our port is never taken for ours", async (t) => {
   if (binary === undefined) throw new Error("no anvil");
   const port = Number(new URL(other.rpcUrl).port);
   await t.rejects(startAnvil({ binary, dir, port, chainId: CHAIN_ID, keepState: true }), {
-    message: /another chain answers at/,
+    message: /another program answers at/,
   });
   mkdirSync(join(dir, "chain"));
   writeFileSync(join(dir, "chain", "port"), String(port));
   const world = await start(t, dir, { postgres: false });
   t.not(world.rpcUrl, other.rpcUrl);
+});
+
+t.test("another program at our port, which is no chain, says so by its name", async (t) => {
+  const squatter = createServer().listen(0, "127.0.0.1");
+  await once(squatter, "listening");
+  t.teardown(() => squatter.close());
+  const { port } = squatter.address() as AddressInfo;
+  const binary = findAnvil() ?? "anvil";
+  const dir = mkdtempSync(join(tmpdir(), "purser-port-"));
+  const removeIfAbandoned = dir;
+  t.teardown(() => rmSync(dir, { recursive: true, force: true }));
+  const options = { binary, dir, port, chainId: CHAIN_ID, keepState: true, removeIfAbandoned };
+  await t.rejects(startAnvil(options), { message: /another program answers at/ });
+  t.ok(existsSync(dir), "nobody has abandoned its folder");
+});
+
+const cannotTell =
+  givenFrom !== undefined && givenFrom > 12_000
+    ? false
+    : "this system gives away all ports, or does not say which";
+
+t.test("a free port is none that the system gives to others", { skip: cannotTell }, async (t) => {
+  const ports = await Promise.all(Array.from({ length: 20 }, freePort));
+  t.ok(
+    ports.every((port) => port > 10_080 && port < (givenFrom ?? 0)),
+    `${ports.join(", ")}, before ${givenFrom}`,
+  );
+  for (const port of ports) {
+    const server = createServer().listen(port, "127.0.0.1");
+    await once(server, "listening");
+    server.close();
+  }
 });
 
 t.test("a folder that cannot be used is one line, and nothing is left running", async (t) => {
