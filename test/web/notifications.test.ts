@@ -242,6 +242,13 @@ t.test("telling people, in the app", async (t) => {
   await step("unsubscribing from a mail is a press as well", async (t) => {
     const raw = box.raw.at(-1) ?? "";
     const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
+    // Who reads it is known only later: what was pressed meanwhile stays pressed.
+    let tellWho = (): void => undefined;
+    const isAsked = new Promise<void>((resolve) => (tellWho = resolve));
+    await page.route("**/api/auth/session", async (route) => {
+      await isAsked;
+      await route.continue();
+    });
     await page.goto(url);
     await page.getByRole("button", { name: "Unsubscribe" }).waitFor();
     await picture(page, "unsubscribe", true);
@@ -251,6 +258,10 @@ t.test("telling people, in the app", async (t) => {
     await page.getByRole("button", { name: "Unsubscribe" }).click();
     await page.getByText("Nothing more is sent to this address").waitFor();
     t.same(await stopped(), [{ stopped_reason: "unsubscribed" }]);
+    tellWho();
+    await page.getByRole("button", { name: /^Account/ }).waitFor();
+    t.ok(await page.getByText("Nothing more is sent to this address").isVisible());
+    await page.unroute("**/api/auth/session");
     await page.goto(`${baseUrl}/notifications/email`);
     await page.getByText("Somebody pressed Unsubscribe").waitFor();
     await picture(page, "email-unsubscribed", true);

@@ -1,4 +1,4 @@
-import { Fragment, type ReactNode } from "react";
+import { Fragment, type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
 import { Button } from "../../components/Button.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
@@ -49,32 +49,46 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
   const leave = useLeave();
   // Both wallets sign the move of an owner, one after the other, on one screen.
   const named = useKnownSecond();
-  if (!session) return children;
-  const isKnown = [walletOf(session), named].some((one) => isSameAddress(connection?.address, one));
-  const isOtherAccount = connection !== null && !isKnown;
-  if (isOtherAccount && !isLost && !isSigning)
+  const turn = useTurnOf(session && walletOf(session) + session.address);
+  const wallets = session ? [walletOf(session), named] : [];
+  const isKnown = wallets.some((one) => isSameAddress(connection?.address, one));
+  if (session && connection !== null && !isKnown && !isLost && !isSigning)
     return <OtherAccount session={session} connected={connection.address} />;
   return (
-    <Fragment key={walletOf(session) + session.address}>
-      {session.second !== null && <SecondWalletNote owner={session.address} />}
+    <Fragment key={turn}>
+      {session && session.second !== null && <SecondWalletNote owner={session.address} />}
       {children}
-      <Dialog
-        opened={isLost}
-        onClose={() => {}}
-        closable={false}
-        size="sm"
-        title="Your session has ended"
-      >
-        <Stack gap={4}>
-          <p>Sign in again to go on. What you typed on this screen is still there.</p>
-          <SignIn ended={session} />
-          <Button variant="ghost" onClick={() => void leave()}>
-            Stay signed out
-          </Button>
-        </Stack>
-      </Dialog>
+      {session && (
+        <Dialog
+          opened={isLost}
+          onClose={() => {}}
+          closable={false}
+          size="sm"
+          title="Your session has ended"
+        >
+          <Stack gap={4}>
+            <p>Sign in again to go on. What you typed on this screen is still there.</p>
+            <SignIn ended={session} />
+            <Button variant="ghost" onClick={() => void leave()}>
+              Stay signed out
+            </Button>
+          </Stack>
+        </Dialog>
+      )}
     </Fragment>
   );
+}
+
+/**
+ * Another number for another person, so that nothing of the one before stays on the screen. A public screen is used
+ * before it is known who does: what is typed or under way then is the same person's, and stays.
+ */
+function useTurnOf(who: string | null | undefined): number {
+  const [seen, setSeen] = useState({ who, turn: 0 });
+  if (who === undefined || who === seen.who) return seen.turn;
+  const turn = seen.turn + (seen.who === undefined ? 0 : 1);
+  setSeen({ who, turn });
+  return turn;
 }
 
 /** On every screen: what this wallet may do here is not what the owner may. */
