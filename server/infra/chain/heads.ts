@@ -141,8 +141,7 @@ export class HeadWatcher {
 
   /** The newest block there may be by now: of those that came since the head was asked for, only the rhythm tells. */
   get reckonedNumber(): bigint {
-    const since = this.#rhythm.countBetween(this.#knownMs, performance.now());
-    return (this.#head?.number ?? 0n) + since;
+    return (this.#head?.number ?? 0n) + this.#rhythm.countBetween(this.#knownMs, performance.now());
   }
 
   /** The head, as long as no newer one is due. */
