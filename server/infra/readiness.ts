@@ -77,6 +77,8 @@ export default fp(
     for (const chain of app.chains.all) {
       readiness.add(`chain:${chain.network.id}`, async () => {
         const height = await chain.client.getBlockNumber();
+        // A fresh local node answers calls on block 0 with a block time of 1.
+        if (height === 0n) throw new NotReady("it has no block yet");
         if (!app.chains.verified.has(chain.network.chainId))
           throw new NotReady("its USDC has not been verified yet");
         return `at block ${height}`;

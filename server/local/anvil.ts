@@ -58,6 +58,7 @@ export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
   const rpcUrl = `http://127.0.0.1:${options.port}`;
   try {
     await waitUntilReady(rpcUrl, child, identityFile, logFile);
+    await mineFirstBlock(rpcUrl);
   } catch (error) {
     await child.stop();
     throw error;
@@ -67,6 +68,12 @@ export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
     await child.stop();
   };
   return { ...child, stop, rpcUrl, port: options.port };
+}
+
+/** Calls on block 0 see a block time of 1, so an authorization that is valid now would be "not yet valid" there. */
+async function mineFirstBlock(rpcUrl: string): Promise<void> {
+  if (BigInt((await rpc(rpcUrl, "eth_blockNumber")) as string) === 0n)
+    await rpc(rpcUrl, "evm_mine");
 }
 
 /**

@@ -3,6 +3,7 @@ import t from "tap";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
 import { TokenDomainMismatch } from "../../server/infra/chain/index.ts";
+import { rpc } from "../../server/local/anvil.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
@@ -48,6 +49,30 @@ t.test("the RPC is unreachable at boot, comes up, goes away again", async (t) =>
   await until(async () => (await app.inject("/api/ready")).statusCode === 200, 20_000);
   await chain.stop();
   await until(async () => (await app.inject("/api/ready")).statusCode === 503);
+});
+
+t.test('a fresh chain calls nobody\'s authorization "not yet valid"', async (t) => {
+  for (const blockTimeSeconds of ["auto", 60] as const) {
+    const chain = await testChain(t, { blockTimeSeconds });
+    const to = "0x0000000000000000000000000000000000001234";
+    // Returns block.timestamp.
+    await chain.testClient.setCode({ address: to, bytecode: "0x425f5260205ff3" });
+    const { data } = await chain.publicClient.call({ to });
+    const age = Math.abs(Date.now() / 1000 - Number(data));
+    t.ok(age < 600, `${blockTimeSeconds}: calls see a block time ${age} s from now`);
+  }
+});
+
+t.test("a chain without a block is not ready", async (t) => {
+  const { app, chain } = await testApp(t);
+  t.equal((await app.inject("/api/ready")).statusCode, 200, "ready at first");
+  await rpc(chain.rpcUrl, "anvil_reset");
+  const ready = await app.inject("/api/ready");
+  t.equal(ready.statusCode, 503);
+  t.match(ready.json().parts[`chain:eip155:${chain.chainId}`], {
+    ok: false,
+    detail: "it has no block yet",
+  });
 });
 
 t.test("a token that is not ours stops the boot", async (t) => {
