@@ -1,9 +1,11 @@
 // `npm run derive`: writes what others install and the server says first: the types of the clients, for TypeScript and for
-// Python, from its schemas, and the plugin's skill from /skill.md. With --check it only compares.
+// Python, from its schemas, and the plugin's skill from /skill.md; and the version of the database's functions. With
+// --check it only compares.
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { findNetwork } from "../server/core/networks.ts";
+import { FUNCTIONS_DIRECTORY, readFunctions } from "../server/infra/db/functions.ts";
 import { skillMarkdown } from "../server/plugins/meta/skill.ts";
 import { AgentApproval, ApprovalRequired } from "../server/schemas/approvals.ts";
 import { Listing } from "../server/schemas/listings.ts";
@@ -188,14 +190,25 @@ const formatted = execFileSync(
   { cwd: ROOT, input: typescript, encoding: "utf8" },
 );
 
+/** A build that changes a function has a higher version: then no older build replaces it (server/infra/db/functions.ts). */
+const VERSION = "prisma/functions/version.json";
+const { contents } = await readFunctions();
+const recorded = JSON.parse(readFileSync(new URL("version.json", FUNCTIONS_DIRECTORY), "utf8")) as {
+  version: number;
+  contents: string;
+};
+const isChanged = recorded.contents !== contents;
+const version = { version: recorded.version + (isChanged ? 1 : 0), contents };
+
 for (const [file, text] of [
+  [VERSION, `${JSON.stringify(version, null, 2)}\n`],
   [TYPESCRIPT, formatted],
   [PYTHON, python],
   [SKILL, skill],
 ] as const) {
   if (!process.argv.includes("--check")) writeFileSync(`${ROOT}${file}`, text);
   else if (readFileSync(`${ROOT}${file}`, "utf8") !== text) {
-    console.error(`${file} is not what the server says: npm run derive`);
+    console.error(`${file} is not current: npm run derive`);
     process.exitCode = 1;
   }
 }

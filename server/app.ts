@@ -11,6 +11,7 @@ import kms from "./infra/kms.ts";
 import chains from "./infra/chain/index.ts";
 import chainReads from "./infra/chain/reads.ts";
 import readiness from "./infra/readiness.ts";
+import functions from "./infra/functions.ts";
 import outbound from "./infra/outbound/outbound.ts";
 import siblings from "./infra/siblings.ts";
 import jobs from "./infra/jobs.ts";
@@ -64,6 +65,7 @@ const INFRASTRUCTURE = [
   chains,
   chainReads,
   readiness,
+  functions,
   siblings,
   outbound,
   jobs,

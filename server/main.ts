@@ -4,7 +4,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import type { FastifyInstance } from "fastify";
 import pino, { type LoggerOptions } from "pino";
-import { MigrationError, migrate } from "./infra/db/migrate.ts";
+import { migrate } from "./infra/db/migrate.ts";
+import { MigrationError } from "./infra/db/migration-error.ts";
 import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, loadConfig, type Config } from "./config.ts";
 import { tellPrimary, type ToChild } from "./infra/siblings.ts";
@@ -176,7 +177,11 @@ async function applyMigrations(config: Config): Promise<void> {
   try {
     const notes = await checkDatabase(config);
     for (const note of notes) console.warn(`Warning: ${note}`);
-    const { migrations, functions } = await migrate({ connectionString });
+    const { migrations, functions, newerFunctions } = await migrate({ connectionString });
+    if (newerFunctions !== undefined)
+      console.log(
+        `The database has functions of a newer build (version ${newerFunctions}); they stay, and serve this build too.`,
+      );
     if (migrations.length + functions.length > 0)
       console.log(`Applied ${migrations.length} migrations and ${functions.length} functions.`);
   } catch (error) {

@@ -2,7 +2,8 @@
 import { createPool, type Pool } from "../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../infra/db/prisma.ts";
 import { readDurability } from "../infra/db/settings.ts";
-import { pendingMigrations, readFunctions, readMigrations } from "../infra/db/migrate.ts";
+import { readFunctions, readInstalled } from "../infra/db/functions.ts";
+import { pendingMigrations, readMigrations } from "../infra/db/migrate.ts";
 import type { Config } from "../config.ts";
 import { readOperatorHead, readOperators } from "../plugins/audit/operators.ts";
 import { verifyOperators } from "../plugins/audit/verify.ts";
@@ -150,7 +151,14 @@ async function migrations(pool: Pool): Promise<Finding> {
 
 /** As the files say, not only as the table of what was applied says. */
 async function functions(pool: Pool): Promise<Finding> {
-  const files = await readFunctions();
+  const own = await readFunctions();
+  const { files } = own;
+  if ((await readInstalled(pool, own)) === "newer")
+    return warning(
+      "database functions",
+      "they are of a newer build; they serve this one too",
+      "Deploy the newer build, or know that you went back.",
+    );
   // SQL: the catalogue.
   const { rows } = await pool.query<{ name: string; source: string }>(
     "SELECT proname AS name, prosrc AS source FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND proname LIKE 'purser\\_%'",
@@ -166,7 +174,7 @@ async function functions(pool: Pool): Promise<Finding> {
     return wrong(
       "database functions",
       `${differing.join(", ")}: missing, or not as this build has them`,
-      "If another build runs, deploy one of them everywhere. Otherwise somebody changed them: delete their rows in purser_functions and start a replica, which makes them anew.",
+      "Start a replica of this build, which installs them. If that changes nothing, somebody changed them by hand: delete their rows in purser_functions first.",
     );
   // SQL: the catalogue.
   const { rows: off } = await pool.query<{ name: string }>(

@@ -11,6 +11,7 @@ const TOLD_ONCE = [
   "server/plugins/guardrails/",
   "server/plugins/settlement/",
   "server/plugins/withdrawals/store.ts",
+  "server/infra/db/functions.ts",
   "server/infra/db/migrate.ts",
   "server/infra/db/listener.ts",
   "server/infra/db/pool.ts",

@@ -5,12 +5,9 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Client } from "pg";
 import t, { type Test } from "tap";
-import {
-  FUNCTIONS_DIRECTORY,
-  readFunctions,
-  migrate,
-  MigrationError,
-} from "../../server/infra/db/migrate.ts";
+import { FUNCTIONS_DIRECTORY, readFunctions } from "../../server/infra/db/functions.ts";
+import { migrate } from "../../server/infra/db/migrate.ts";
+import { MigrationError } from "../../server/infra/db/migration-error.ts";
 import * as sqlstates from "../../server/infra/db/pool.ts";
 import { emptyDatabase } from "../helpers/postgres.ts";
 
@@ -59,6 +56,7 @@ t.test(
       "SELECT proname AS name FROM pg_proc WHERE pronamespace = 'public'::regnamespace ORDER BY 1",
     );
     const files = (await readdir(FUNCTIONS_DIRECTORY))
+      .filter((file) => file.endsWith(".sql"))
       .map((file) => file.replace(".sql", ""))
       .sort();
     t.same(rows.map(({ name }) => name).sort(), files);
@@ -171,7 +169,7 @@ t.test("a broken file stops the start with one line, and the old functions stay"
 });
 
 t.test("what is called is made before its caller, in the same order everywhere", async (t) => {
-  const names = (await readFunctions()).map(({ name }) => name);
+  const names = (await readFunctions()).files.map(({ name }) => name);
   const comesBefore = (called: string, caller: string) =>
     t.ok(names.indexOf(called) < names.indexOf(caller), `${called} before ${caller}`);
   comesBefore("purser_leaves_window_at", "purser_release_times");
@@ -179,7 +177,7 @@ t.test("what is called is made before its caller, in the same order everywhere",
   comesBefore("purser_settlements_finalize", "purser_transaction_final");
   comesBefore("purser_payment_voided", "purser_settlements_finalize");
   t.same(
-    (await readFunctions()).map(({ name }) => name),
+    (await readFunctions()).files.map(({ name }) => name),
     names,
   );
 });
@@ -201,7 +199,7 @@ t.test(
     const ours = Object.values(sqlstates).flatMap((value) =>
       typeof value === "string" && value.startsWith("PU") ? [value] : [],
     );
-    const raised = (await readFunctions()).flatMap(({ sql }) =>
+    const raised = (await readFunctions()).files.flatMap(({ sql }) =>
       [...sql.matchAll(/ERRCODE = '(\w+)'/g)].flatMap(([, state]) => state ?? []),
     );
     t.ok(raised.length >= 4);

@@ -2,7 +2,8 @@
 import { readFile } from "node:fs/promises";
 import { Client } from "pg";
 import t from "tap";
-import { migrate, MigrationError, readMigrations } from "../../server/infra/db/migrate.ts";
+import { migrate, readMigrations } from "../../server/infra/db/migrate.ts";
+import { MigrationError } from "../../server/infra/db/migration-error.ts";
 import { emptyDatabase, testDatabase } from "../helpers/postgres.ts";
 import { schemaDrift } from "../helpers/schema-engine.ts";
 

@@ -6,14 +6,10 @@
 import { createHash, randomUUID } from "node:crypto";
 import { readFile, readdir } from "node:fs/promises";
 import type { Client } from "pg";
-import { setTimeout as sleep } from "node:timers/promises";
+import { applyFunctions, readFunctions } from "./functions.ts";
+import { MigrationError } from "./migration-error.ts";
 import { PrimaryClient } from "./primary.ts";
-import { connectionSettings, LOCK_TIMEOUT, PATIENCE, sqlState } from "./pool.ts";
-
-/** A database that cannot be brought to this build's tables and functions: one line a person can act on. */
-export class MigrationError extends Error {
-  override name = "MigrationError";
-}
+import { connectionSettings, PATIENCE } from "./pool.ts";
 
 const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.url);
 /** An arbitrary constant: every replica of Purser must use the same. */
@@ -40,6 +36,8 @@ interface Migration {
 export interface Applied {
   migrations: string[];
   functions: string[];
+  /** Set where a newer build has installed its functions: they stay. */
+  newerFunctions?: number;
 }
 
 /** Every migration of this build, in order. */
@@ -57,22 +55,38 @@ export async function readMigrations(): Promise<Migration[]> {
   );
 }
 
-/** Applies what is missing or changed and answers the names. */
+/** Applies missing migrations and changed functions, and returns their names. */
 export async function migrate(options: {
   connectionString: string;
   functionsDirectory?: URL;
 }): Promise<Applied> {
-  const functions = await readFunctions(options.functionsDirectory ?? FUNCTIONS_DIRECTORY);
+  const functions = await readFunctions(options.functionsDirectory);
+  return withMigrationLock(options.connectionString, async (client) => {
+    await client.query(PRISMA_TABLE);
+    const migrations = await applyMigrations(client);
+    return { migrations, ...(await applyFunctions(client, functions)) };
+  });
+}
+
+/** Installs this build's functions again, for a running process that found older ones. */
+export async function reinstallFunctions(connectionString: string): Promise<string[]> {
+  const own = await readFunctions();
+  const { functions } = await withMigrationLock(connectionString, (client) =>
+    applyFunctions(client, own),
+  );
+  return functions;
+}
+
+async function withMigrationLock<T>(
+  connectionString: string,
+  work: (client: Client) => Promise<T>,
+): Promise<T> {
   // A migration takes as long as it takes, whatever the role's own settings say.
-  const client = new PrimaryClient(connectionSettings(options.connectionString, PATIENCE.none));
+  const client = new PrimaryClient(connectionSettings(connectionString, PATIENCE.none));
   await client.connect();
   try {
     await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK_KEY]);
-    await client.query(PRISMA_TABLE);
-    return {
-      migrations: await applyMigrations(client),
-      functions: await applyFunctions(client, functions),
-    };
+    return await work(client);
   } finally {
     // Ending the session releases the advisory lock, also after an error.
     await client.end();
@@ -133,145 +147,3 @@ async function apply(client: Client, migration: Migration): Promise<void> {
     );
   }
 }
-
-/**
- * Keeps the database's functions as prisma/functions/*.sql say: one function a file, named like it, and
- * with it the triggers that call it. What changed is dropped and made anew, what left the folder is
- * dropped, all in one transaction. The last build to start decides: after a rollback, the older one.
- */
-
-export const FUNCTIONS_DIRECTORY = new URL("../../../prisma/functions/", import.meta.url);
-
-/** Shorter than Postgres' deadlock_timeout of 1 s: where a payment and a start block each other, the start gives way. */
-const LOCK_TIMEOUT_MS = 500;
-const LOCK_TRIES = 20;
-const LOCK_PAUSE_MS = 250;
-
-interface FunctionFile {
-  name: string;
-  sql: string;
-  checksum: string;
-}
-
-/** Every function of this build; one that calls another comes after it. */
-export async function readFunctions(directory = FUNCTIONS_DIRECTORY): Promise<FunctionFile[]> {
-  const names = (await readdir(directory))
-    .filter((file) => file.endsWith(".sql"))
-    .map((file) => file.slice(0, -".sql".length))
-    .sort();
-  const files = await Promise.all(
-    names.map(async (name) => {
-      const sql = await readFile(new URL(`${name}.sql`, directory), "utf8");
-      return { name, sql, checksum: createHash("sha256").update(sql).digest("hex") };
-    }),
-  );
-  return calledFirst(files);
-}
-
-/** Makes what is missing or different, drops what is gone; answers the names it touched. */
-async function applyFunctions(client: Client, files: readonly FunctionFile[]): Promise<string[]> {
-  const { rows } = await client.query<{ name: string; checksum: string }>(
-    "SELECT name, checksum FROM purser_functions ORDER BY name",
-  );
-  const applied = new Map(rows.map((row) => [row.name, row.checksum]));
-  const changed = files.filter((file) => applied.get(file.name) !== file.checksum);
-  const kept = new Set(files.map((file) => file.name));
-  const gone = [...applied.keys()].filter((name) => !kept.has(name));
-  if (changed.length === 0 && gone.length === 0) return [];
-  for (let tried = 1; ; tried += 1) {
-    try {
-      await replace(client, { changed, gone });
-      return [...changed.map((file) => file.name), ...gone];
-    } catch (error) {
-      if (sqlState(error) !== LOCK_TIMEOUT || tried === LOCK_TRIES) throw error;
-      await sleep(LOCK_PAUSE_MS);
-    }
-  }
-}
-
-async function replace(
-  client: Client,
-  { changed, gone }: { changed: readonly FunctionFile[]; gone: readonly string[] },
-): Promise<void> {
-  await client.query("BEGIN");
-  try {
-    await client.query(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
-    for (const name of [...gone, ...changed.map((file) => file.name)]) await drop(client, name);
-    for (const file of changed) await create(client, file);
-    await client.query("DELETE FROM purser_functions WHERE name = ANY($1)", [gone]);
-    await client.query("COMMIT");
-  } catch (error) {
-    await client.query("ROLLBACK");
-    throw error;
-  }
-}
-
-/** Its triggers first. Without CASCADE: whatever else hangs on it stops the start. */
-async function drop(client: Client, name: string): Promise<void> {
-  const { rows } = await client.query<{ statement: string }>(
-    `SELECT format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) AS statement
-       FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-      WHERE p.proname = $1 AND p.pronamespace = current_schema()::regnamespace
-     UNION ALL
-     SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
-      WHERE p.proname = $1 AND p.pronamespace = current_schema()::regnamespace
-      ORDER BY statement DESC`,
-    [name],
-  );
-  for (const { statement } of rows) await client.query(statement);
-}
-
-async function create(client: Client, file: FunctionFile): Promise<void> {
-  try {
-    await client.query(file.sql);
-  } catch (error) {
-    if (sqlState(error) === LOCK_TIMEOUT) throw error;
-    throw new MigrationError(
-      `Function ${file.name} cannot be made (prisma/functions/${file.name}.sql${lineOf(file, error)}): ${error instanceof Error ? error.message : String(error)}`,
-      { cause: error },
-    );
-  }
-  const { rowCount } = await client.query(
-    "SELECT FROM pg_proc WHERE proname = $1 AND pronamespace = current_schema()::regnamespace",
-    [file.name],
-  );
-  if (rowCount !== 1)
-    throw new MigrationError(
-      `prisma/functions/${file.name}.sql must make one function of its name, and made ${rowCount ?? 0}`,
-    );
-  await client.query(
-    `INSERT INTO purser_functions (name, checksum) VALUES ($1, $2)
-     ON CONFLICT (name) DO UPDATE SET checksum = EXCLUDED.checksum, applied_at = now()`,
-    [file.name, file.checksum],
-  );
-}
-
-/** Postgres names the place as a character of the text. */
-function lineOf({ sql }: FunctionFile, error: unknown): string {
-  const place = Number((error as { position?: string }).position);
-  return place > 0 ? `, line ${sql.slice(0, place - 1).split("\n").length}` : "";
-}
-
-/** SQL functions are checked when they are made, so what they call must be there. Names decide among equals. */
-function calledFirst(files: readonly FunctionFile[]): FunctionFile[] {
-  const byName = new Map(files.map((file) => [file.name, file]));
-  const ordered = new Set<FunctionFile>();
-  const visit = (file: FunctionFile, callers: readonly string[]): void => {
-    if (ordered.has(file)) return;
-    if (callers.includes(file.name))
-      throw new MigrationError(
-        `Functions call each other: ${[...callers, file.name].join(" -> ")}`,
-      );
-    for (const called of callsOf(file)) {
-      const other = byName.get(called);
-      if (other && other !== file) visit(other, [...callers, file.name]);
-    }
-    ordered.add(file);
-  };
-  for (const file of files) visit(file, []);
-  return [...ordered];
-}
-
-/** Everything written like a call, outside comments. */
-const callsOf = ({ sql }: FunctionFile): string[] =>
-  [...sql.replaceAll(/--.*/g, "").matchAll(/\b(\w+)\s*\(/g)].flatMap(([, name]) => name ?? []);

@@ -60,6 +60,8 @@ export interface EngineDeps {
   waiters: Waiters;
   /** Tells the lanes that there is work, wherever they are. */
   wake: (chainId: number) => void;
+  /** Throws while the database's functions are older than this build. */
+  assertFunctions: () => void;
 }
 
 export class SettlementEngine implements Settlement {
@@ -75,6 +77,7 @@ export class SettlementEngine implements Settlement {
       throw new ApiError("chain_unavailable", {
         detail: `Network eip155:${chainId} is not configured.`,
       });
+    this.#deps.assertFunctions();
     await chain.assertAvailable(options);
   }
 
@@ -229,6 +232,7 @@ export interface RunningEngineDeps {
   }[];
   log: EngineLog;
   lanesElsewhere?: LanesElsewhere | undefined;
+  assertFunctions?: () => void;
   /** Tests search smaller spans of smaller chains. */
   search?: EngineContext["search"];
   fault?: (point: FaultPoint) => Promise<void>;
@@ -305,6 +309,7 @@ export class RunningEngine {
       chains: this.chains,
       waiters: this.waiters,
       wake: (chainId) => this.calls.wake(chainId),
+      assertFunctions: deps.assertFunctions ?? (() => undefined),
     });
   }
 

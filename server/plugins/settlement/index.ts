@@ -45,6 +45,7 @@ export default fp(
       }),
       log: app.log.child({ part: "engine" }),
       lanesElsewhere: app.siblings.lanes,
+      assertFunctions: () => app.functions.assertInstalled(),
     });
     app.siblings.onWork((chainId) => engine.calls.wake(chainId));
     app.siblings.onExpecting((...said) => engine.calls.expect(...said));
