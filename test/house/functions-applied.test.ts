@@ -5,8 +5,12 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { Client } from "pg";
 import t, { type Test } from "tap";
-import { FUNCTIONS_DIRECTORY, readFunctions } from "../../server/infra/db/functions.ts";
-import { migrate } from "../../server/infra/db/migrate.ts";
+import {
+  FUNCTIONS_DIRECTORY,
+  readFunctions,
+  readInstalled,
+} from "../../server/infra/db/functions.ts";
+import { migrate, reinstallFunctions } from "../../server/infra/db/migrate.ts";
 import { MigrationError } from "../../server/infra/db/migration-error.ts";
 import * as sqlstates from "../../server/infra/db/pool.ts";
 import { emptyDatabase } from "../helpers/postgres.ts";
@@ -33,7 +37,18 @@ async function world(t: Test) {
     await write(name, after);
   };
   const leave = (name: string) => rm(join(path, `${name}.sql`));
-  return { client, start, write, change, leave };
+  const setVersion = (version: number) =>
+    writeFile(join(path, "version.json"), JSON.stringify({ version }));
+  return {
+    client,
+    connectionString,
+    functionsDirectory,
+    start,
+    write,
+    change,
+    leave,
+    setVersion,
+  };
 }
 
 /** Every function and trigger with its oid: what was not made anew keeps it. */
@@ -180,6 +195,43 @@ t.test("what is called is made before its caller, in the same order everywhere",
     (await readFunctions()).files.map(({ name }) => name),
     names,
   );
+});
+
+t.test("an older build leaves a newer build's functions alone", async (t) => {
+  const { client, connectionString, functionsDirectory, start, change, setVersion } =
+    await world(t);
+  const older = await readFunctions(functionsDirectory);
+  await change("purser_emit", (sql) => `-- changed\n${sql}`);
+  await setVersion(older.version + 1);
+  t.same((await start()).functions, ["purser_emit"], "the newer build");
+  const newer = await made(client);
+
+  await change("purser_emit", (sql) => sql.replace("-- changed\n", ""));
+  await setVersion(older.version);
+  t.same(await start(), { migrations: [], functions: [], newerFunctions: older.version + 1 });
+  t.same(newIn(newer, await made(client)), [], "the older build changed nothing");
+  t.equal(await readInstalled(client, older), "newer", "and may serve");
+  t.same(
+    await reinstallFunctions(connectionString),
+    [],
+    "nor does a running process of the older build",
+  );
+});
+
+t.test("older functions are noticed, and a running process installs its own again", async (t) => {
+  const { client, connectionString, start, change } = await world(t);
+  const own = await readFunctions();
+  t.equal(await readInstalled(client, own), "own");
+  // As a build without versions does it: it records its checksum only.
+  await client.query(
+    `UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_emit'`,
+  );
+  await change("purser_emit", (sql) => `-- older\n${sql}`);
+  t.equal(await readInstalled(client, own), "older");
+  t.same(await reinstallFunctions(connectionString), ["purser_emit"]);
+  t.equal(await readInstalled(client, own), "own");
+  await start();
+  t.equal(await readInstalled(client, own), "older", "of the same version, with other contents");
 });
 
 t.test("a start gives way to a payment that is being written, and then goes on", async (t) => {

@@ -3,6 +3,7 @@ import t from "tap";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
 import { TokenDomainMismatch } from "../../server/infra/chain/index.ts";
+import { MIGRATION_LOCK_KEY } from "../../server/infra/db/migrate.ts";
 import { rpc } from "../../server/local/anvil.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
@@ -73,6 +74,26 @@ t.test("a chain without a block is not ready", async (t) => {
     ok: false,
     detail: "it has no block yet",
   });
+});
+
+t.test("older functions in the database stop no payment for long", async (t) => {
+  const { app, database, logs } = await testApp(t);
+  // Nobody can install functions before the lock is free: what comes before is seen for sure.
+  const client = await database.pool.connect();
+  await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
+  // As a build that knows no function versions leaves them when it starts.
+  await database.pool.query(
+    "UPDATE purser_functions SET checksum = 'of another build' WHERE name = 'purser_settlement_turn'",
+  );
+  const ready = await app.inject("/api/ready");
+  t.equal(ready.statusCode, 503);
+  t.match(ready.json().parts.functions, { ok: false, detail: "older than this build" });
+  t.throws(() => app.functions.assertInstalled(), { code: "service_unavailable" });
+  await client.query("SELECT pg_advisory_unlock($1)", [MIGRATION_LOCK_KEY]);
+  client.release();
+  await until(async () => (await app.inject("/api/ready")).statusCode === 200);
+  t.doesNotThrow(() => app.functions.assertInstalled());
+  t.ok(logs.some((line) => line.includes("installed this build's again")));
 });
 
 t.test("a token that is not ours stops the boot", async (t) => {

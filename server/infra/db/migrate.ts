@@ -13,7 +13,7 @@ import { connectionSettings, PATIENCE } from "./pool.ts";
 
 const MIGRATIONS_DIRECTORY = new URL("../../../prisma/migrations/", import.meta.url);
 /** An arbitrary constant: every replica of Purser must use the same. */
-const ADVISORY_LOCK_KEY = 7_205_759_403;
+export const MIGRATION_LOCK_KEY = 7_205_759_403;
 
 const PRISMA_TABLE = `
   CREATE TABLE IF NOT EXISTS _prisma_migrations (
@@ -85,7 +85,7 @@ async function withMigrationLock<T>(
   const client = new PrimaryClient(connectionSettings(connectionString, PATIENCE.none));
   await client.connect();
   try {
-    await client.query("SELECT pg_advisory_lock($1)", [ADVISORY_LOCK_KEY]);
+    await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
     return await work(client);
   } finally {
     // Ending the session releases the advisory lock, also after an error.
