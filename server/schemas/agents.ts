@@ -84,7 +84,7 @@ const windowFields = {
   limit: Amount,
   spent: Amount,
   reserved: Amount,
-  remaining: Amount,
+  remaining: Described(Amount, "Left of this limit; another rule may leave less"),
   nextReleaseAt: Nullable(Timestamp),
 };
 
@@ -120,9 +120,33 @@ export const AddAllowlistBody = Strict({
 export const RemoveAllowedQuery = Strict({ site: Type.Optional(SiteInput) });
 export type AddAllowlistBody = Static<typeof AddAllowlistBody>;
 
+/** The rules that hold for a payment to any payee, in the order they are checked. */
+export const GENERAL_RULES = [
+  "status",
+  "expiry",
+  "allowlist",
+  "per_payment_limit",
+  "payments_per_hour",
+  "daily_limit",
+  "weekly_limit",
+  "monthly_limit",
+  "balance",
+  "floor",
+  "gas",
+] as const;
+export type GeneralRule = (typeof GENERAL_RULES)[number];
+
 /** Those of the day, and of every other window; null where the owner set none. */
 export const Limits = Type.Object({
   ...windowFields,
+  available: Nullable(
+    Amount,
+    "The largest single payment that would pass at this moment on `network`: the least of every limit's `remaining`, the limit per payment, and the balance without what is promised; 0 where a rule stops every payment. A payee's own limits are not in it. null: not known while the chain does not answer or the ledger is behind it",
+  ),
+  boundBy: Nullable(
+    Type.Enum(GENERAL_RULES),
+    "The rule that refuses more than `available`, as a denial's `policy.rule` names it. status: paused or archived; expiry: expired; allowlist: empty; floor: less is left than the smallest payment of this service; gas: the gas budget is used up. null where `available` is",
+  ),
   weekly: Nullable(SpendingWindow),
   monthly: Nullable(SpendingWindow),
   hourly: Nullable(

@@ -22,7 +22,7 @@ t.test("an agent in 20 lines", async (t) => {
   const { stdout } = await run(process.execPath, ["--import=tsx", path("agent.ts")], {
     env: agentEnvironment,
   });
-  t.match(stdout, /I hold 100 USDC and may still spend 10 today/);
+  t.match(stdout, /I hold 100 USDC and can pay 10 now \(daily_limit\)/);
   t.match(stdout, /Paid 0\.001 USDC \(0x[0-9a-f]{64}\) for/);
 });
 

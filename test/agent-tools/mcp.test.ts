@@ -74,7 +74,7 @@ t.test("status, quote, fetch, send and look up", async (t) => {
   t.match((await call("wallet_status")).body, {
     wallet: agent.walletAddress,
     balance: "100",
-    limits: { remaining: "3" },
+    limits: { remaining: "3", available: "3", boundBy: "daily_limit" },
   });
   const quote = await call("x402_quote", { url: demoUrl });
   t.match(quote.body, { paid: false, price: "0.001", verdict: { allowed: true } });

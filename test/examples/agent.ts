@@ -5,7 +5,7 @@ const purser = new Purser({
   baseUrl: process.env.PURSER_URL ?? "http://localhost:3000",
 });
 const { balance, limits } = await purser.me();
-console.log(`I hold ${balance} USDC and may still spend ${limits.remaining} today.`);
+console.log(`I hold ${balance} USDC and can pay ${limits.available} now (${limits.boundBy}).`);
 
 const { items } = await purser.listings({ search: "statistics", maxPrice: "0.01" });
 try {

@@ -30,6 +30,8 @@ const limits = fields({
   reserved: money,
   remaining: money,
   nextReleaseAt: orNull(time),
+  available: money,
+  boundBy: text,
 });
 const PROBLEM: Fields = {
   type: text,

@@ -12,6 +12,7 @@ import {
   voidUnsigned,
 } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
+import { readWallets } from "../../server/plugins/guardrails/wallet-store.ts";
 import { acceptSettlement, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import * as lanes from "../../server/plugins/settlement/lane-store.ts";
 import * as queue from "../../server/plugins/settlement/queue-store.ts";
@@ -149,6 +150,8 @@ export async function spendInEveryWay(t: Test, pool: Pool, agent: SeededAgent): 
   await staleReservations(pool, { olderThanSeconds: 60, limit: 100 });
   t.equal((await readLimits(pool, [agentId])).size, 1);
   await readOutstanding(pool, { agentId, chainId: CHAIN_ID, balanceBlock: BALANCE.blockNumber });
+  const wallet = { agentId, chainId: CHAIN_ID, asset: ASSET, balance: BALANCE, gasHold: 1n };
+  t.equal((await readWallets(pool, [wallet], 1n)).size, 1);
   const order = await reserveWithdrawal(pool, {
     agentId,
     paymentId: newId("pay"),

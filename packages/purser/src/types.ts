@@ -34,10 +34,26 @@ export type AgentSelf = {
     spent: string;
     /** USDC as a decimal string, at most 6 decimals */
     reserved: string;
-    /** USDC as a decimal string, at most 6 decimals */
+    /** Left of this limit; another rule may leave less */
     remaining: string;
     /** RFC 3339 time in UTC */
     nextReleaseAt: string | null;
+    /** The largest single payment that would pass at this moment on `network`: the least of every limit's `remaining`, the limit per payment, and the balance without what is promised; 0 where a rule stops every payment. A payee's own limits are not in it. null: not known while the chain does not answer or the ledger is behind it */
+    available: string | null;
+    /** The rule that refuses more than `available`, as a denial's `policy.rule` names it. status: paused or archived; expiry: expired; allowlist: empty; floor: less is left than the smallest payment of this service; gas: the gas budget is used up. null where `available` is */
+    boundBy:
+      | "status"
+      | "expiry"
+      | "allowlist"
+      | "per_payment_limit"
+      | "payments_per_hour"
+      | "daily_limit"
+      | "weekly_limit"
+      | "monthly_limit"
+      | "balance"
+      | "floor"
+      | "gas"
+      | null;
     weekly: {
       /** USDC as a decimal string, at most 6 decimals */
       limit: string;
@@ -45,7 +61,7 @@ export type AgentSelf = {
       spent: string;
       /** USDC as a decimal string, at most 6 decimals */
       reserved: string;
-      /** USDC as a decimal string, at most 6 decimals */
+      /** Left of this limit; another rule may leave less */
       remaining: string;
       /** RFC 3339 time in UTC */
       nextReleaseAt: string | null;
@@ -57,7 +73,7 @@ export type AgentSelf = {
       spent: string;
       /** USDC as a decimal string, at most 6 decimals */
       reserved: string;
-      /** USDC as a decimal string, at most 6 decimals */
+      /** Left of this limit; another rule may leave less */
       remaining: string;
       /** RFC 3339 time in UTC */
       nextReleaseAt: string | null;
@@ -102,7 +118,7 @@ export type AgentSelf = {
       spent: string;
       /** USDC as a decimal string, at most 6 decimals */
       reserved: string;
-      /** USDC as a decimal string, at most 6 decimals */
+      /** Left of this limit; another rule may leave less */
       remaining: string;
       /** RFC 3339 time in UTC */
       nextReleaseAt: string | null;

@@ -49,7 +49,7 @@ const INSTRUCTIONS =
 
 const SETUP = `Set up my Purser wallet with me.
 1. Read the resource ${SKILL_URI}: it says how to pay, and what to do when a payment is refused.
-2. Call wallet_status. Tell me the wallet's address and balance, the limit and what is left of it, and whom you may pay.
+2. Call wallet_status. Give me the wallet's address and balance, how much it can pay now (limits.available) and which rule allows no more (limits.boundBy), and who may be paid.
 3. If the balance is 0, tell me to send USDC to that address on that network, and stop there.
 4. Find one cheap service with search_services and ask its price with x402_quote. Pay nothing before I say so.`;
 

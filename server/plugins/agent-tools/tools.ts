@@ -63,7 +63,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "wallet_status",
     title: "Wallet status",
     description:
-      "Your wallet's balance, daily limit, what is spent and left of it, and who you may pay.",
+      "Your wallet's balance, the largest payment you can make now (limits.available) and the rule that allows no more (limits.boundBy), each limit with what is left of it, and who you may pay.",
     input: Strict({}),
     output: AgentSelf,
     readOnly: true,

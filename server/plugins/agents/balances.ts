@@ -7,7 +7,10 @@ import { ApiError } from "../../errors.ts";
 import { uintOf } from "../../core/abi.ts";
 import { readMany } from "../../infra/chain/contracts.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
+import type { WalletFacts } from "../guardrails/available.ts";
+import type { WalletAsked } from "../guardrails/wallet-store.ts";
 import type { AgentDetail, NetworkBalance as WireBalance } from "../../schemas/agents.ts";
+import type { AgentRow } from "./store.ts";
 import { allowanceCall, SPENDERS } from "../../schemes/index.ts";
 
 export interface NetworkBalance {
@@ -22,8 +25,11 @@ export type WalletBalances = readonly NetworkBalance[];
 /** By wallet in lower case; a chain that is down or slow hides its own balances only. */
 export type ReadAllBalances = (wallets: readonly Address[]) => Promise<Map<string, WalletBalances>>;
 
-/** Nobody waits longer than this for a chain: its balances are unknown then. */
+/** Nobody waits longer than this for a chain: what it holds is unknown then. */
 const WAIT_MS = 2_000;
+
+const inTime = <T>(answer: Promise<T>): Promise<T | undefined> =>
+  Promise.race([answer.catch(() => undefined), delay(WAIT_MS, undefined, { ref: false })]);
 
 export function readAllBalances(
   networks: readonly NetworkFacts[],
@@ -36,11 +42,10 @@ export function readAllBalances(
     const asked = wallets.map((wallet) => wallet.toLowerCase() as Address);
     if (asked.length === 0) return new Map();
     const answers = await Promise.all(
-      networks.map(async (network) => {
-        const late = delay(WAIT_MS, undefined, { ref: false });
-        const answer = read(network.chainId, asked).catch(() => undefined);
-        return { network, answer: await Promise.race([answer, late]) };
-      }),
+      networks.map(async (network) => ({
+        network,
+        answer: await inTime(read(network.chainId, asked)),
+      })),
     );
     return new Map(
       asked.map((wallet) => [
@@ -57,6 +62,46 @@ export function readAllBalances(
   };
 }
 
+/** An agent's own network is the one its payments go out on unless they name another. */
+type AgentWallet = Pick<AgentRow, "id" | "network" | "walletAddress">;
+
+export interface Wallets {
+  balances: Map<string, WalletBalances>;
+  /** By agent, of the wallet on the agent's own network; missing while that chain does not answer. */
+  facts: Map<string, WalletFacts>;
+}
+
+export type ReadWallets = (agents: readonly AgentWallet[]) => Promise<Wallets>;
+
+/** Balances, and what the rules know of each wallet beside. */
+export function readWalletsBy(deps: {
+  networks: readonly NetworkFacts[];
+  balances: ReadAllBalances;
+  gasHold(chainId: number): Promise<bigint>;
+  facts(asked: readonly WalletAsked[]): Promise<Map<string, WalletFacts>>;
+}): ReadWallets {
+  return async (agents) => {
+    const [balances, holds] = await Promise.all([
+      deps.balances(agents.map(({ walletAddress }) => walletAddress)),
+      Promise.all(
+        deps.networks.map(
+          async ({ id, chainId }) => [id, await inTime(deps.gasHold(chainId))] as const,
+        ),
+      ).then((each) => new Map<string, bigint | undefined>(each)),
+    ]);
+    const asked = agents.flatMap((agent): WalletAsked[] => {
+      const place = balances
+        .get(agent.walletAddress)
+        ?.find(({ network }) => network.id === agent.network);
+      const gasHold = holds.get(agent.network);
+      if (place?.held === undefined || gasHold === undefined) return [];
+      const { chainId, usdc } = place.network;
+      return [{ agentId: agent.id, chainId, asset: usdc.address, balance: place.held, gasHold }];
+    });
+    return { balances, facts: await deps.facts(asked) };
+  };
+}
+
 /** What contracts may take of a wallet; nothing where they may take nothing. */
 export async function readAllowances(
   chains: readonly ChainClient[],
@@ -65,9 +110,7 @@ export async function readAllowances(
   const each = await Promise.all(
     chains.map(async ({ network, rpc }) => {
       const calls = SPENDERS.map((spender) => allowanceCall(network.usdc.address, wallet, spender));
-      const late = delay(WAIT_MS, undefined, { ref: false });
-      const asked = readMany(rpc, calls, "latest").catch(() => undefined);
-      const answers = await Promise.race([asked, late]);
+      const answers = await inTime(readMany(rpc, calls, "latest"));
       return SPENDERS.flatMap((spender, index) => {
         const atomic = uintOf(answers?.[index]);
         if (answers && (atomic ?? 0n) === 0n) return [];

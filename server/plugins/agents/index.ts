@@ -1,10 +1,17 @@
 import fp from "fastify-plugin";
 import keyRoutes from "./key-routes.ts";
 import type { AgentRow } from "./store.ts";
-import { readOutstanding } from "../guardrails/store.ts";
+import { readWallets } from "../guardrails/wallet-store.ts";
 import { agentRoutes, allowlistRoutes, auditRoutes, balanceRoutes } from "./routes.ts";
 import { viewAgents } from "./view.ts";
-import { balanceOn, readAllBalances, readAllowances, type ReadAllBalances } from "./balances.ts";
+import { remainingOf } from "../guardrails/explain.ts";
+import {
+  readAllBalances,
+  readAllowances,
+  readWalletsBy,
+  type ReadAllBalances,
+  type ReadWallets,
+} from "./balances.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { Agent, AgentDetail } from "../../schemas/agents.ts";
 
@@ -16,6 +23,8 @@ declare module "fastify" {
     viewAgentDetail(agent: AgentRow): Promise<AgentDetail>;
     /** Balances of wallets on every configured network. */
     walletBalances: ReadAllBalances;
+    /** The same of agents' wallets, and what the rules know of each. */
+    agentWallets: ReadWallets;
   }
 }
 
@@ -26,32 +35,33 @@ export default fp(
       app.chainReads.balances(chainId, wallets),
     );
     app.decorate("walletBalances", readBalances);
+    const agentWallets = readWalletsBy({
+      networks,
+      balances: readBalances,
+      // The settlement module is registered later; requests come after all of them.
+      gasHold: (chainId) => app.settlement.gasHold(chainId),
+      facts: (asked) => readWallets(app.pool, asked, app.config.minPaymentAtomic),
+    });
+    app.decorate("agentWallets", agentWallets);
     app.decorate("viewAgents", (agents: readonly AgentRow[]) =>
-      viewAgents(app, agents, readBalances),
+      viewAgents(app, agents, agentWallets),
     );
 
     app.decorate("viewAgentDetail", async (agent: AgentRow) => {
-      const [balances, allowances] = await Promise.all([
-        readBalances([agent.walletAddress]),
+      const [wallets, allowances] = await Promise.all([
+        agentWallets([agent]),
         readAllowances(app.chains.all, agent.walletAddress),
       ]);
-      const [view] = await viewAgents(app, [agent], async () => balances);
+      const [view] = await viewAgents(app, [agent], async () => wallets);
       if (!view) throw new Error(`no view of agent ${agent.id}`);
-      const chainId = app.chains.byNetwork(agent.network)?.network.chainId;
-      const held = balanceOn(balances.get(agent.walletAddress), agent.network);
+      const wallet = wallets.facts.get(agent.id);
       // A chain that is down or slow, or configured no more, hides balances, not agents.
-      if (chainId === undefined || held === undefined)
+      if (wallet === undefined)
         return { ...view, outstanding: null, withdrawable: null, allowances };
-      const outstandingAtomic = await readOutstanding(app.pool, {
-        agentId: agent.id,
-        chainId,
-        balanceBlock: held.blockNumber,
-      });
-      const freeAtomic = held.atomic - outstandingAtomic;
       return {
         ...view,
-        outstanding: formatAtomic(outstandingAtomic),
-        withdrawable: formatAtomic(freeAtomic > 0n ? freeAtomic : 0n),
+        outstanding: formatAtomic(wallet.outstanding),
+        withdrawable: formatAtomic(remainingOf(wallet.balance, wallet.outstanding)),
         allowances,
       };
     });

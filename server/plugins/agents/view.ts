@@ -7,38 +7,35 @@ import { readActivity, type AgentActivity } from "./store.ts";
 import type { AgentRow } from "./store.ts";
 import { listAllowlists, type AllowlistRow } from "./payees-store.ts";
 import { limitsOnWire, windowOnWire } from "../guardrails/explain.ts";
+import { availableOf, type WalletFacts } from "../guardrails/available.ts";
 import { readLimits } from "../guardrails/store.ts";
 import type { Agent } from "../../schemas/agents.ts";
 import type { Limits } from "../guardrails/types.ts";
 import { formatAtomic } from "../../core/money.ts";
-import {
-  balanceOn,
-  balancesOnWire,
-  type ReadAllBalances,
-  type WalletBalances,
-} from "./balances.ts";
+import { balanceOn, balancesOnWire, type ReadWallets, type WalletBalances } from "./balances.ts";
 
 /** Agents as their owner sees them: rules, meters, allowlist and balances; few queries for any number. */
 export async function viewAgents(
   { pool, prisma }: { pool: Sql; prisma: Db },
   agents: readonly AgentRow[],
-  readBalances: ReadAllBalances,
+  readWallets: ReadWallets,
 ): Promise<Agent[]> {
   if (agents.length === 0) return [];
   const ids = agents.map(({ id }) => id);
-  const [limits, activity, allowlists, balances] = await Promise.all([
+  const [limits, activity, allowlists, wallets] = await Promise.all([
     // Of single payees only where one agent is looked at: a list has room for none of them.
     readLimits(pool, ids, { payees: agents.length === 1 }),
     readActivity(prisma, ids),
     listAllowlists(prisma, ids),
-    readBalances(agents.map(({ walletAddress }) => walletAddress)),
+    readWallets(agents),
   ]);
   return agents.map((agent) =>
     viewAgent(agent, {
       limits: limits.get(agent.id),
       activity: activity.get(agent.id),
       allowlist: allowlists.get(agent.id) ?? [],
-      balances: balances.get(agent.walletAddress),
+      balances: wallets.balances.get(agent.walletAddress),
+      wallet: wallets.facts.get(agent.id),
     }),
   );
 }
@@ -48,6 +45,7 @@ interface Surroundings {
   activity: AgentActivity | undefined;
   allowlist: readonly AllowlistRow[];
   balances: WalletBalances | undefined;
+  wallet: WalletFacts | undefined;
 }
 
 function viewAgent(agent: AgentRow, around: Surroundings): Agent {
@@ -63,7 +61,7 @@ function viewAgent(agent: AgentRow, around: Surroundings): Agent {
     wallet: getAddress(agent.walletAddress),
     balance: own === undefined ? null : formatAtomic(own.atomic),
     balances: balancesOnWire(balances),
-    limits: viewLimits(agent.dailyLimitAtomic, limits),
+    limits: viewLimits(agent, { ...around, limits: limits ?? unused(agent) }),
     allowlist: viewPayees(allowlist, limits),
     createdAt: agent.createdAt.toISOString(),
     updatedAt: agent.updatedAt.toISOString(),
@@ -94,17 +92,32 @@ export const viewPayees = (
     return { ...viewEntry(entry), ...(window && { limits: windowOnWire(window) }) };
   });
 
-const viewLimits = (limitAtomic: bigint, limits: Limits | undefined): Agent["limits"] =>
-  limitsOnWire(
-    limits ?? {
-      limitAtomic,
-      spentAtomic: 0n,
-      reservedAtomic: 0n,
-      remainingAtomic: limitAtomic,
-      nextReleaseAt: null,
-      weekly: null,
-      monthly: null,
-      hourly: null,
-      payees: new Map(),
-    },
+/** The limits, and what they and every other rule for all payees leave at this moment. */
+export const viewLimits = (
+  agent: { status: string; expired: boolean; perPaymentLimitAtomic: bigint | null },
+  around: {
+    limits: Limits;
+    allowlist: readonly AllowlistRow[];
+    wallet: WalletFacts | undefined;
+  },
+): Agent["limits"] => {
+  const { limits, allowlist, wallet } = around;
+  const { status, expired, perPaymentLimitAtomic } = agent;
+  const hasPayees = allowlist.length > 0;
+  return limitsOnWire(
+    limits,
+    availableOf({ status, expired, perPaymentLimitAtomic, hasPayees, limits }, wallet),
   );
+};
+
+const unused = ({ dailyLimitAtomic }: AgentRow): Limits => ({
+  limitAtomic: dailyLimitAtomic,
+  spentAtomic: 0n,
+  reservedAtomic: 0n,
+  remainingAtomic: dailyLimitAtomic,
+  nextReleaseAt: null,
+  weekly: null,
+  monthly: null,
+  hourly: null,
+  payees: new Map(),
+});

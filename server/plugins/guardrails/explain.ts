@@ -6,6 +6,8 @@
 import { getAddress, type Address } from "viem";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
+import type { GeneralRule } from "../../schemas/agents.ts";
+import type { Available } from "./available.ts";
 import { RULES } from "./rules/index.ts";
 import type { Moment } from "./rules/rule.ts";
 import { dailyNumbers } from "./rules/windows.ts";
@@ -77,6 +79,8 @@ interface WindowOnWire {
 }
 
 export interface LimitsOnWire extends WindowOnWire {
+  available: string | null;
+  boundBy: GeneralRule | null;
   weekly: WindowOnWire | null;
   monthly: WindowOnWire | null;
   /** Of payments, not of money. */
@@ -98,9 +102,14 @@ export function windowOnWire(window: WindowLimits): WindowOnWire {
   };
 }
 
-export function limitsOnWire({ weekly, monthly, hourly, ...daily }: Limits): LimitsOnWire {
+export function limitsOnWire(
+  { weekly, monthly, hourly, ...daily }: Limits,
+  available: Available | null,
+): LimitsOnWire {
   return {
     ...windowOnWire(daily),
+    available: available && formatAtomic(available.atomic),
+    boundBy: available?.boundBy ?? null,
     weekly: weekly && windowOnWire(weekly),
     monthly: monthly && windowOnWire(monthly),
     hourly: hourly && {

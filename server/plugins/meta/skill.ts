@@ -72,7 +72,8 @@ The key is a secret: never print it, never put it in a URL, never send it to any
 curl -s ${baseUrl}/api/agents/me -H "Authorization: Bearer $AGENT_API_KEY"
 \`\`\`
 
-\`balance\` is what the wallet holds; \`limits.remaining\` is what you may still spend in this rolling 24-hour window.
+\`balance\` is what the wallet holds. Plan by \`limits.available\`: the largest single payment that would pass at this moment. \`limits.boundBy\` names the rule that allows no more: a limit, \`balance\`, or \`status\` and \`expiry\` when you may pay nothing; both are \`null\` while that is not known. A payee in \`allowlist\` may have lower limits of its own.
+\`limits.remaining\` is only what is left of the rolling 24-hour limit; \`nextReleaseAt\` says when some of it returns.
 
 ## 2. Fetch a paid URL
 

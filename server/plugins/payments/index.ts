@@ -269,19 +269,16 @@ function decorateReading(app: FastifyInstance): void {
   );
   app.decorate("agentSelf", async (agent: { id: string; apiKeyId: string }) => {
     const row = await findSelf(app.prisma, { agentId: agent.id, apiKeyId: agent.apiKeyId });
-    const [limits, allowlists, balances] = await Promise.all([
+    if (!row) throw new ApiError("not_found");
+    const [limits, allowlists, wallets] = await Promise.all([
       app.limits.of(agent.id, { payees: true }),
       listAllowlists(app.prisma, [agent.id]),
-      row ? app.walletBalances([row.walletAddress]) : undefined,
+      app.agentWallets([row]),
     ]);
-    if (!row || !limits) throw new ApiError("not_found");
-    const network = app.chains.byNetwork(row.network)?.network ?? app.chains.default.network;
-    return presentSelf(row, {
-      limits,
-      allowlist: allowlists.get(agent.id) ?? [],
-      balances: balances?.get(row.walletAddress),
-      asset: network.usdc.address,
-    });
+    if (!limits) throw new ApiError("not_found");
+    const { network } = app.chains.byNetwork(row.network) ?? app.chains.default;
+    const allowlist = allowlists.get(agent.id) ?? [];
+    return presentSelf(row, { limits, allowlist, wallets, asset: network.usdc.address });
   });
 }
 

@@ -5,7 +5,7 @@ import {
   balanceOn,
   balancesOnWire,
   type ReadAllBalances,
-  type WalletBalances,
+  type Wallets,
 } from "../agents/balances.ts";
 import {
   atomicOf,
@@ -19,8 +19,7 @@ import type { Overview } from "../../schemas/overview.ts";
 import type { Limits } from "../guardrails/types.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
 import type { AllowlistRow } from "../agents/payees-store.ts";
-import { viewPayees } from "../agents/view.ts";
-import { limitsOnWire } from "../guardrails/explain.ts";
+import { viewLimits, viewPayees } from "../agents/view.ts";
 
 interface OverviewDeps {
   agents(args: { ownerId: string; agentId: string | undefined }): Promise<OverviewAgent[]>;
@@ -173,24 +172,25 @@ export function presentSelf(
   around: {
     limits: Limits;
     allowlist: readonly AllowlistRow[];
-    balances: WalletBalances | undefined;
+    wallets: Wallets;
     asset: Address;
   },
 ): AgentSelf {
-  const wallet = getAddress(row.walletAddress);
-  const own = balanceOn(around.balances, row.network);
+  const address = getAddress(row.walletAddress);
+  const balances = around.wallets.balances.get(row.walletAddress);
+  const own = balanceOn(balances, row.network);
   return {
     id: row.id,
     name: row.name,
     status: row.expired && row.status === "active" ? "expired" : row.status,
     expired: row.expired,
-    wallet,
-    walletAddress: wallet,
+    wallet: address,
+    walletAddress: address,
     network: row.network,
     asset: getAddress(around.asset),
     balance: own === undefined ? null : formatAtomic(own.atomic),
-    balances: balancesOnWire(around.balances),
-    limits: limitsOnWire(around.limits),
+    balances: balancesOnWire(balances),
+    limits: viewLimits(row, { ...around, wallet: around.wallets.facts.get(row.id) }),
     perPaymentLimit:
       row.perPaymentLimitAtomic === null ? null : formatAtomic(row.perPaymentLimitAtomic),
     fetch: row.fetch,

@@ -45,6 +45,8 @@ class AgentSelfLimits(TypedDict):
     reserved: str
     remaining: str
     nextReleaseAt: Optional[str]
+    available: Optional[str]
+    boundBy: Optional[Literal["status", "expiry", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "balance", "floor", "gas"]]
     weekly: Optional[AgentSelfLimitsWeekly]
     monthly: Optional[AgentSelfLimitsMonthly]
     hourly: Optional[AgentSelfLimitsHourly]

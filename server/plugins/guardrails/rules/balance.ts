@@ -1,6 +1,7 @@
 import { getAddress } from "viem";
 import { formatAtomic } from "../../../core/money.ts";
 import { usdc, type Rule } from "./rule.ts";
+import { remainingOf } from "./windows.ts";
 
 export interface BalanceFacts {
   requested: bigint;
@@ -19,6 +20,7 @@ export const balance = {
         ? `${usdc(requested)} asked, the wallet holds ${usdc(balance)}.`
         : `${usdc(requested)} asked, the wallet holds ${usdc(balance)}, of which ${usdc(outstanding)} is promised already.`,
   }),
+  most: ({ balance, outstanding }) => remainingOf(balance, outstanding),
   advise: ({ requested, balance, outstanding }, { walletAddress }) => ({
     extra: {
       balance: formatAtomic(balance),

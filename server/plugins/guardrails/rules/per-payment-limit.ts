@@ -16,6 +16,7 @@ export const perPaymentLimit = {
           refusal: requested > perPaymentLimit ? "per_payment_limit_exceeded" : null,
           detail: `${usdc(requested)} asked, one payment may be ${usdc(perPaymentLimit)}.`,
         },
+  most: ({ perPaymentLimit }) => perPaymentLimit,
   policy: ({ perPaymentLimit }) => {
     if (perPaymentLimit === null) return null;
     const limit = formatAtomic(perPaymentLimit);

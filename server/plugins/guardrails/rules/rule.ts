@@ -9,6 +9,8 @@ export interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
   codes: readonly Code[];
   /** Null: it was not asked for (no limit per payment, no maxAmount). */
   check(facts: Facts): Finding<Code> | null;
+  /** The largest payment it lets pass, where the amount matters; null: no limit is set. */
+  most?(facts: Facts): bigint | null;
   /** The numbers it judges by; without it those of the daily limit are told. */
   policy?(facts: Facts): PolicyNumbers | null;
   /** Where the general advice of the code does not fit this refusal, or numbers go with it. */

@@ -74,6 +74,10 @@ export function windowRule<Name extends string, Code extends ErrorCode, Facts ex
           : `${words(asked(facts))} asked, ${words(spent + reserved)} of ${words(limit)} used in ${rule.during}.`,
       };
     },
+    most(facts: Facts): bigint | null {
+      const used = rule.used(facts);
+      return used && !rule.counts ? remainingOf(used.limit, used.spent + used.reserved) : null;
+    },
     policy(facts: Facts): PolicyNumbers | null {
       const used = rule.used(facts);
       return used && numbersOf(used, rule.window, text);

@@ -1,0 +1,85 @@
+/** How much an agent may pay at this moment, by the rules that do not depend on the payee. */
+import { GENERAL_RULES, type GeneralRule } from "../../schemas/agents.ts";
+import { RULES, type Snapshot } from "./rules/index.ts";
+import type { Limits } from "./types.ts";
+
+export interface Available {
+  /** The largest payment that passes; 0: none does. */
+  atomic: bigint;
+  /** The rule that refuses every larger one. */
+  boundBy: GeneralRule;
+}
+
+export interface AgentFacts {
+  status: string;
+  expired: boolean;
+  perPaymentLimitAtomic: bigint | null;
+  hasPayees: boolean;
+  limits: Limits;
+}
+
+/** The facts of the rules of balance, floor and gas. */
+export type WalletFacts = Pick<Snapshot, "balance" | "outstanding" | "floor" | "gasShort"> & {
+  /** The database is behind the chain: its sums may lack payments, and nothing is paid meanwhile. */
+  isBehind: boolean;
+};
+
+const UNLIMITED = { balance: 2n ** 256n, outstanding: 0n };
+
+const isGeneral = (name: string): name is GeneralRule =>
+  (GENERAL_RULES as readonly string[]).includes(name);
+
+const GENERAL = RULES.flatMap((rule) => {
+  const { name } = rule;
+  return isGeneral(name) ? [{ ...rule, name }] : [];
+});
+
+/** Without the wallet's facts only 0 is certain; null: it depends on what cannot be read now. */
+export function availableOf(agent: AgentFacts, wallet: WalletFacts | undefined): Available | null {
+  const isKnown = wallet !== undefined && !wallet.isBehind;
+  const found = largestPayment({ ...factsOf(agent), ...(isKnown ? wallet : UNLIMITED) });
+  return isKnown || found.atomic === 0n ? found : null;
+}
+
+/** Of the facts of a decision those that are the same for every payee. */
+export function largestPayment(facts: Omit<Snapshot, "requested">): Available {
+  const refusing = (requested: bigint) =>
+    GENERAL.find((rule) => rule.check({ ...facts, requested })?.refusal)?.name;
+  const most = GENERAL.flatMap((rule) => rule.most?.({ ...facts, requested: 0n }) ?? []).reduce(
+    (least, one) => (one < least ? one : least),
+  );
+  const stops = refusing(most === 0n ? 1n : most);
+  const boundBy = stops ?? refusing(most + 1n);
+  if (boundBy === undefined) throw new Error("no rule limits a payment");
+  return { atomic: stops === undefined ? most : 0n, boundBy };
+}
+
+function factsOf({ limits, ...agent }: AgentFacts) {
+  const { weekly, monthly, hourly } = limits;
+  return {
+    status: agent.status,
+    expired: agent.expired,
+    refusal: null,
+    maxAmount: null,
+    allowed: agent.hasPayees,
+    perPaymentLimit: agent.perPaymentLimitAtomic,
+    limit: limits.limitAtomic,
+    spent: limits.spentAtomic,
+    reserved: limits.reservedAtomic,
+    ...(weekly && {
+      weeklyLimit: weekly.limitAtomic,
+      weeklySpent: weekly.spentAtomic,
+      weeklyReserved: weekly.reservedAtomic,
+    }),
+    ...(monthly && {
+      monthlyLimit: monthly.limitAtomic,
+      monthlySpent: monthly.spentAtomic,
+      monthlyReserved: monthly.reservedAtomic,
+    }),
+    ...(hourly && {
+      hourlyLimit: hourly.limitAtomic,
+      hourlySpent: hourly.spentAtomic,
+      hourlyReserved: hourly.reservedAtomic,
+    }),
+  };
+}

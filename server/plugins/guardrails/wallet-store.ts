@@ -1,0 +1,51 @@
+/** What the rules of balance, floor and gas look at, of many wallets. */
+import type { Address } from "viem";
+import type { Sql } from "../../infra/db/pool.ts";
+import type { WalletFacts } from "./available.ts";
+import { readFacts } from "./rules/index.ts";
+
+export interface WalletAsked {
+  agentId: string;
+  chainId: number;
+  asset: Address;
+  balance: { atomic: bigint; blockNumber: bigint };
+  gasHold: bigint;
+}
+
+/** By agent, as a decision would see its wallet now. */
+export async function readWallets(
+  sql: Sql,
+  asked: readonly WalletAsked[],
+  floorAtomic: bigint,
+): Promise<Map<string, WalletFacts>> {
+  const { rows } = await sql.query<{
+    agentId: string;
+    balance: bigint;
+    outstanding: bigint;
+    gas: object;
+    isBehind: boolean;
+  }>(
+    `SELECT w.agent_id AS "agentId", w.balance, purser_outstanding(w.agent_id, w.chain_id, w.block) AS outstanding,
+            purser_gas_reserve(w.chain_id, 'agents', 'owner:' || a.owner_id, w.gas_hold, $7, $7, TRUE) AS gas,
+            EXISTS (SELECT 1 FROM ledger_cursors c WHERE c.chain_id = w.chain_id AND c.asset = w.asset
+                      AND c.hold_until_block IS NOT NULL) AS "isBehind"
+       FROM unnest($1::text[], $2::bigint[], $3::text[], $4::numeric[], $5::bigint[], $6::numeric[])
+              AS w (agent_id, chain_id, asset, balance, block, gas_hold)
+       JOIN agents a ON a.id = w.agent_id`,
+    [
+      asked.map(({ agentId }) => agentId),
+      asked.map(({ chainId }) => chainId),
+      asked.map(({ asset }) => asset.toLowerCase()),
+      asked.map(({ balance }) => String(balance.atomic)),
+      asked.map(({ balance }) => String(balance.blockNumber)),
+      asked.map(({ gasHold }) => String(gasHold)),
+      String(floorAtomic),
+    ],
+  );
+  return new Map(
+    rows.map(({ agentId, gas, ...wallet }) => {
+      const { floor, gasShort } = readFacts(gas);
+      return [agentId, { ...wallet, floor, gasShort }];
+    }),
+  );
+}

@@ -1,0 +1,154 @@
+// Goal: `available` is exactly the largest payment the rules let pass, and `boundBy` the rule that refuses a larger one.
+import * as fc from "fast-check";
+import t from "tap";
+import {
+  availableOf,
+  largestPayment,
+  type AgentFacts,
+  type WalletFacts,
+} from "../../server/plugins/guardrails/available.ts";
+import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+import { RULES } from "../../server/plugins/guardrails/rules/index.ts";
+import { GENERAL_RULES, type GeneralRule } from "../../server/schemas/agents.ts";
+import { bare, fine, USDC } from "./rule-cases.ts";
+
+/** Close together, so that limits are often equal, used up, or lowered below what is used. */
+const amount = fc.bigInt({ min: 0n, max: 20n });
+const limit = fc.option(amount, { nil: undefined });
+const rarely = fc.oneof({ weight: 12, arbitrary: fc.constant(false) }, fc.constant(true));
+const facts = fc
+  .record({
+    status: fc.oneof(
+      { weight: 12, arbitrary: fc.constant("active") },
+      fc.constantFrom("paused", "archived"),
+    ),
+    expired: rarely,
+    hasNoPayee: rarely,
+    isGasShort: rarely,
+    perPaymentLimit: fc.option(amount),
+    limit: amount,
+    spent: fc.bigInt({ min: 0n, max: 3n }),
+    reserved: fc.bigInt({ min: 0n, max: 2n }),
+    weeklyLimit: limit,
+    weeklySpent: fc.bigInt({ min: 0n, max: 3n }),
+    weeklyReserved: fc.bigInt({ min: 0n, max: 2n }),
+    monthlyLimit: limit,
+    monthlySpent: fc.bigInt({ min: 0n, max: 3n }),
+    monthlyReserved: fc.bigInt({ min: 0n, max: 2n }),
+    hourlyLimit: limit,
+    hourlySpent: fc.bigInt({ min: 0n, max: 3n }),
+    hourlyReserved: fc.bigInt({ min: 0n, max: 2n }),
+    balance: amount,
+    outstanding: fc.bigInt({ min: 0n, max: 3n }),
+    floor: fc.constantFrom(0n, 0n, 0n, 3n),
+  })
+  .map(({ hasNoPayee, isGasShort, ...rest }) => ({
+    ...rest,
+    refusal: null,
+    maxAmount: null,
+    allowed: !hasNoPayee,
+    ...(isGasShort && { gasShort: "owner" }),
+  }));
+
+t.test("for any policy, history and balance", async (t) => {
+  const seen = new Set<GeneralRule>();
+  let positive = 0;
+  fc.assert(
+    fc.property(facts, fc.bigInt({ min: 1n, max: 12n }), (known, more) => {
+      const { atomic, boundBy } = largestPayment(known);
+      seen.add(boundBy);
+      if (atomic > 0n) positive += 1;
+      if (atomic > 0n && !evaluate({ ...known, requested: atomic }).allowed) return false;
+      if (evaluate({ ...known, requested: atomic + more }).allowed) return false;
+      // The smallest larger payment that is worth its gas: below that the floor refuses before the gas budget does.
+      const next = boundBy === "gas" && known.floor > atomic ? known.floor : atomic + 1n;
+      const refused = evaluate({ ...known, requested: next });
+      return !refused.allowed && refused.rule === boundBy;
+    }),
+    { numRuns: 20_000 },
+  );
+  t.same([...seen].sort(), [...GENERAL_RULES].sort(), "every rule was the one that binds");
+  t.ok(positive > 2_000, `${positive} times something could be paid`);
+});
+
+t.test("the rules are named as denials name them, in the order of the decision", async (t) => {
+  const aboutOnePayment = /^(target|max_amount|payee_)/;
+  t.same(
+    RULES.map(({ name }) => name).filter((name) => !aboutOnePayment.test(name)),
+    GENERAL_RULES,
+  );
+});
+
+const window = (limitAtomic: bigint, spentAtomic: bigint) => ({
+  limitAtomic,
+  spentAtomic,
+  reservedAtomic: 0n,
+  remainingAtomic: limitAtomic - spentAtomic,
+  nextReleaseAt: null,
+});
+const agent: AgentFacts = {
+  status: "active",
+  expired: false,
+  perPaymentLimitAtomic: 8n * USDC,
+  hasPayees: true,
+  limits: {
+    ...window(10n * USDC, 1n * USDC),
+    weekly: window(20n * USDC, 13n * USDC),
+    monthly: window(60n * USDC, 1n * USDC),
+    hourly: window(5n, 4n),
+    payees: new Map([["any", window(1n, 1n)]]),
+  },
+};
+const wallet: WalletFacts = {
+  balance: 9n * USDC,
+  outstanding: 0n,
+  floor: 0n,
+  gasShort: undefined,
+  isBehind: false,
+};
+
+t.test("the least of what is set, from each place it comes from", async (t) => {
+  const { limits } = agent;
+  const bound = (known: Partial<AgentFacts>, held: Partial<WalletFacts> = {}) => {
+    const found = availableOf({ ...agent, ...known }, { ...wallet, ...held });
+    return found && [found.atomic, found.boundBy];
+  };
+  t.same(bound({}), [7n * USDC, "weekly_limit"]);
+  t.same(bound({ perPaymentLimitAtomic: 2n }), [2n, "per_payment_limit"]);
+  t.same(bound({ limits: { ...limits, ...window(10n, 4n) } }), [6n, "daily_limit"]);
+  t.same(bound({ limits: { ...limits, monthly: window(10n, 5n) } }), [5n, "monthly_limit"]);
+  t.same(bound({ limits: { ...limits, hourly: window(4n, 4n) } }), [0n, "payments_per_hour"]);
+  t.same(bound({}, { outstanding: 4n * USDC }), [5n * USDC, "balance"]);
+  t.same(
+    bound({}, { balance: 1n, outstanding: 4n }),
+    [0n, "balance"],
+    "promised more than is there",
+  );
+  t.same(bound({}, { floor: 8n * USDC }), [0n, "floor"], "what is left is not worth its gas");
+  t.same(bound({}, { gasShort: "agents" }), [0n, "gas"]);
+  t.same(bound({ hasPayees: false }), [0n, "allowlist"]);
+  t.same(bound({ expired: true }), [0n, "expiry"]);
+  t.same(bound({ status: "archived", expired: true }), [0n, "status"], "the first rule decides");
+});
+
+t.test(
+  "what cannot be read is no promise, and a refusal of everything needs no balance",
+  async (t) => {
+    for (const unknown of [undefined, { ...wallet, isBehind: true }]) {
+      t.equal(availableOf(agent, unknown), null);
+      t.same(availableOf({ ...agent, status: "paused" }, unknown), {
+        atomic: 0n,
+        boundBy: "status",
+      });
+      const limits = { ...agent.limits, ...window(2n, 2n) };
+      t.same(availableOf({ ...agent, limits }, unknown), { atomic: 0n, boundBy: "daily_limit" });
+    }
+  },
+);
+
+t.test("a payee's own limits are not in it", async (t) => {
+  const { requested: _requested, ...known } = { ...bare, floor: 0n };
+  const { requested: _fine, ...strict } = { ...fine, payeeLimit: 0n, payeeExpired: true };
+  t.same(largestPayment(known), { atomic: 1n * USDC, boundBy: "daily_limit" });
+  t.same(largestPayment(strict), { atomic: 1n * USDC, boundBy: "per_payment_limit" });
+});
