@@ -5,6 +5,7 @@ import { getAddress } from "viem";
 import { parseSiweMessage } from "viem/siwe";
 import { formatAtomic, parseDecimal } from "../../server/core/money.ts";
 import { RULES } from "../../server/plugins/guardrails/rules/index.ts";
+import { availableNow } from "../../web/src/lib/available.ts";
 import { checkAddress } from "../../web/src/lib/address.ts";
 import { correctionMs, narrow, type ClockOffset } from "../../web/src/lib/clock.ts";
 import {
@@ -17,6 +18,7 @@ import {
 } from "../../web/src/lib/money.ts";
 import { niceTicks } from "../../web/src/lib/ticks.ts";
 import { formatAgo, formatUntil } from "../../web/src/lib/time.ts";
+import type { Agent, Limits } from "../../web/src/lib/wire.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
 import { parseAllowlist } from "../../web/src/features/rules/parse-allowlist.ts";
 import {
@@ -54,6 +56,16 @@ t.test("money goes to the server and back without a change", async (t) => {
     t.equal(canonical(typed), sent);
   for (const wrong of ["", ".", "-1", "1e3", "1,5", "0x1", "1.2345678", "٣"])
     t.equal(parseUsdc(wrong), undefined, wrong);
+});
+
+t.test("what an agent can pay now is said with its reason, and never guessed", async (t) => {
+  const words = (available: string | null, boundBy: Limits["boundBy"], status = "active") =>
+    availableNow({ status, limits: { available, boundBy } } as Agent);
+  t.equal(words("0.039", "weekly_limit"), "Can pay 0.039 USDC now, held back by the weekly limit");
+  t.equal(words("1234.5", "balance"), "Can pay 1,234.50 USDC now, held back by the balance");
+  t.equal(words("0", "balance"), "Pays nothing now: held back by the balance");
+  t.equal(words("0", "status", "paused"), "Pays nothing now: paused");
+  t.equal(words(null, null), "What it can pay is not known just now");
 });
 
 t.test("addresses: any case that is right passes, a wrong checksum does not", async (t) => {

@@ -25,6 +25,10 @@ t.test("the whole story", async (t) => {
       args: [address],
     });
   let apiKey = "";
+  const canPay = async (amount: string, why: string) => {
+    const card = page.getByRole("region", { name: "Limit", exact: true });
+    await card.filter({ hasText: `Can pay now${amount} USDC${why}` }).waitFor();
+  };
   // Each step stands on the one before: after a failure the rest would only wait for what never comes.
   const step = async (name: string, work: (t: Test) => Promise<void>): Promise<void> => {
     if (t.passing()) await t.test(name, work);
@@ -98,6 +102,7 @@ t.test("the whole story", async (t) => {
         location.href,
     );
     t.notMatch(kept, apiKey.slice(7), "the key is in no storage and no address");
+    await canPay("0.00", "held back by the balance");
   });
 
   await step("the faucet funds it, and so does the owner's own wallet", async () => {
@@ -111,6 +116,7 @@ t.test("the whole story", async (t) => {
     await page.getByText("Settled.").waitFor();
     await page.keyboard.press("Escape");
     await page.getByText("120.50 USDC").first().waitFor();
+    await canPay("4.00", "held back by the limit per payment");
   });
 
   await step("the agent's spend appears live, without a reload", async (t) => {
@@ -127,6 +133,7 @@ t.test("the whole story", async (t) => {
       .filter({ hasText: "Settled" });
     await row.waitFor();
     await page.getByText("3.00 of 5.00 USDC in the last 24 h").waitFor();
+    await canPay("2.00", "held back by the daily limit");
     const minted = page.getByRole("listitem").filter({ hasText: "+100.00" });
     t.match(await minted.innerText(), "Newly minted", "the faucet's money comes from nobody");
     t.equal(await page.evaluate(() => (globalThis as { marker?: number }).marker), marker);
@@ -333,6 +340,9 @@ t.test("the whole story", async (t) => {
     await opened.page.getByRole("button", { name: "Pause", exact: true }).click();
     await page.getByText("Paused: this agent pays nobody.").waitFor();
     t.equal(wallet.windows(), 0, "stopping takes no order");
+    await canPay("0.00", "paused");
+    await opened.page.getByRole("link", { name: "Agents", exact: true }).first().click();
+    await opened.page.getByText("Pays nothing now: paused").waitFor();
     await page.getByRole("button", { name: "Resume", exact: true }).click();
     await confirmWithDemoWallet(page, "paused", "active");
     await page.getByText("research-agent can pay again.").waitFor();

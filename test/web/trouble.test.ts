@@ -96,7 +96,7 @@ t.test("trouble", async (t) => {
       const { page, faults } = await signedIn("/agents");
       const screens = [
         { path: "/agents", down: "Agents could not be loaded", up: "steady" },
-        { path: base, down: "The agent could not be loaded", up: "Can still spend now" },
+        { path: base, down: "The agent could not be loaded", up: "Can pay now" },
         { path: `${base}/keys`, down: "The agent could not be loaded", up: "API keys" },
         { path: `${base}/audit`, down: "The agent could not be loaded", up: "Agent created" },
         { path: "/marketplace", down: "The marketplace could not be loaded", up: "/statistics/" },

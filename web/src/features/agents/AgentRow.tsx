@@ -3,6 +3,7 @@ import { Link } from "react-router";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
+import { availableNow } from "../../lib/available.ts";
 import { totalOf } from "../../lib/balances.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { useNetworkNames } from "../../shared/info.ts";
@@ -41,6 +42,7 @@ export function AgentRow({ agent }: { agent: Agent }): ReactNode {
       </div>
       <div className={styles.meter}>
         <Meter limits={agent.limits} compact />
+        <p className={styles.now}>{availableNow(agent)}</p>
       </div>
       <div className={styles.pause}>
         <PauseButton agent={agent} compact />

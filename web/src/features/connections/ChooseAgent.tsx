@@ -3,7 +3,7 @@ import { Button } from "../../components/Button.tsx";
 import { Money } from "../../components/Money.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
 import { Muted, Row, Section, Stack } from "../../components/Layout.tsx";
-import { formatUsdc } from "../../lib/money.ts";
+import { availableNow } from "../../lib/available.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./Consent.module.css";
 
@@ -87,11 +87,7 @@ function AgentRadios({
           />
           <span className={styles.agentName}>
             <strong>{agent.name}</strong>
-            <span>
-              {agent.status === "active"
-                ? `${formatUsdc(agent.limits.remaining)} of ${formatUsdc(agent.dailyLimit)} USDC left today`
-                : `${agent.status}: it pays nobody now`}
-            </span>
+            <span>{availableNow(agent)}</span>
           </span>
           <Money amount={agent.balance} />
         </label>

@@ -71,7 +71,7 @@ export function Receipt({ answer, explorer }: ReceiptProps): ReactNode {
           ) : (
             (answer.note ?? "It was free.")
           )}{" "}
-          <Money amount={answer.remaining} /> of the limit is left.
+          <Money amount={answer.remaining} /> of the daily limit is left.
         </p>
         {answer.txHash !== null && <TxHash value={answer.txHash} explorerUrl={explorer} />}
       </Note>

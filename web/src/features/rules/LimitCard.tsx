@@ -3,37 +3,44 @@ import { Muted, Section, Stack } from "../../components/Layout.tsx";
 import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
+import { heldBackBy } from "../../lib/available.ts";
 import { atomic } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./LimitCard.module.css";
 
-/** What the rules leave to spend now, and the rules in short. */
+/** What can be paid now and why no more, and the rules in short. */
 export function LimitCard({ agent }: { agent: Agent }): ReactNode {
   const { limits, allowlist } = agent;
+  // The time that matters is that of the limit which holds payments back.
+  const window =
+    (limits.boundBy === "weekly_limit" && limits.weekly) ||
+    (limits.boundBy === "monthly_limit" && limits.monthly) ||
+    limits;
   return (
     <Section title="Limit">
       <Stack gap={4}>
         <div>
           <p>
-            <Muted>Can still spend now</Muted>
+            <Muted>Can pay now</Muted>
           </p>
-          <Money amount={limits.remaining} size="large" />
+          <Money amount={limits.available} size="large" />
+          <p className={styles.reason}>{heldBackBy(agent)}</p>
         </div>
         <Meter limits={limits} />
         {limits.weekly && <Meter limits={limits.weekly} period="7 days" />}
         {limits.monthly && <Meter limits={limits.monthly} period="30 days" />}
         <ul className={styles.facts}>
           <li>
-            {limits.nextReleaseAt === null ? (
-              atomic(limits.spent) > 0n ? (
+            {window.nextReleaseAt === null ? (
+              atomic(window.spent) > 0n ? (
                 "No release known"
               ) : (
                 "Nothing counts against the limit"
               )
             ) : (
               <>
-                Next amount is free again <TimeUntil iso={limits.nextReleaseAt} />
+                Next amount is free again <TimeUntil iso={window.nextReleaseAt} />
               </>
             )}
           </li>
