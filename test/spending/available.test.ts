@@ -263,9 +263,9 @@ t.test("any rules, history and balance: that much passes, and not one unit more"
       if (reserved.outcome !== "reserved") throw new Error(`${atomic}: ${reserved.code}`);
       paid += 1;
     }),
-    { numRuns: 200, examples: Object.values(BOUND).map((one) => [{ ...OPEN, ...one }]) },
+    { numRuns: 100, examples: Object.values(BOUND).map((one) => [{ ...OPEN, ...one }]) },
   );
-  t.ok(paid > 20, `${paid} were paid`);
+  t.ok(paid > 10, `${paid} were paid`);
   for (const rule of Object.keys(BOUND)) t.ok(seen.has(rule), `${rule} was the one that binds`);
 
   await t.test("the ledger is behind the chain: its sums may lack payments", async (t) => {

@@ -92,9 +92,12 @@ t.test("a new agent, made on the way, and no first key left over", async (t) => 
   const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
     const { page, faults } = await world.open(t, asked.pathname + asked.search);
     await signInWithDemoWallet(page);
+    await page
+      .getByRole("radio", { name: "Can pay 4.999 USDC now, held back by the daily limit" })
+      .waitFor();
     await page.getByRole("button", { name: "New agent" }).click();
     await page.getByLabel("Name").fill("made-on-the-way");
-    await page.getByLabel("Daily limit").fill("1");
+    await page.getByRole("textbox", { name: "Daily limit" }).fill("1");
     await picture(page, "consent-new-agent", true);
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByRole("button", { name: "Connect to made-on-the-way" }).click();

@@ -25,13 +25,13 @@ export async function readWallets(
     gas: object;
     isBehind: boolean;
   }>(
-    `SELECT w.agent_id AS "agentId", w.balance, purser_outstanding(w.agent_id, w.chain_id, w.block) AS outstanding,
+    `SELECT a.id AS "agentId", w.balance, purser_outstanding(a.id, w.chain_id, w.block) AS outstanding,
             purser_gas_reserve(w.chain_id, 'agents', 'owner:' || a.owner_id, w.gas_hold, $7, $7, TRUE) AS gas,
             EXISTS (SELECT 1 FROM ledger_cursors c WHERE c.chain_id = w.chain_id AND c.asset = w.asset
                       AND c.hold_until_block IS NOT NULL) AS "isBehind"
        FROM unnest($1::text[], $2::bigint[], $3::text[], $4::numeric[], $5::bigint[], $6::numeric[])
-              AS w (agent_id, chain_id, asset, balance, block, gas_hold)
-       JOIN agents a ON a.id = w.agent_id`,
+              AS w (id, chain_id, asset, balance, block, gas_hold)
+       JOIN agents a ON a.id = w.id`,
     [
       asked.map(({ agentId }) => agentId),
       asked.map(({ chainId }) => chainId),
