@@ -7,9 +7,12 @@ import {
   markUnknownInGroups,
   voidUnsigned,
 } from "../../server/plugins/guardrails/store.ts";
-import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
+import {
+  acceptInGroups,
+  acceptSettlement,
+  acceptSettlements,
+} from "../../server/plugins/settlement/accept.ts";
 import { newId } from "../../server/core/ids.ts";
-import { acceptInGroups } from "../../server/plugins/settlement/accept.ts";
 import { finalizeTransaction } from "../../server/plugins/settlement/lane-store.ts";
 import { finalizeSettlements, findByAuthorization } from "../../server/plugins/settlement/store.ts";
 import type { SettlementKey } from "../../server/core/authorization.ts";
@@ -17,6 +20,7 @@ import type { SettlementRequest } from "../../server/plugins/settlement/types.ts
 import { testDatabase } from "../helpers/postgres.ts";
 import { ASSET, CHAIN_ID, PAYEE, randomAddress, seedAgent } from "./guardrails-sql.helper.ts";
 import { randomNonce } from "../helpers/engine.ts";
+import { until } from "../helpers/until.ts";
 
 t.test("groups", async (t) => {
   const database = testDatabase(t);
@@ -73,15 +77,22 @@ t.test("groups", async (t) => {
       foreign,
       attach,
       again,
+      { ...attach, id: newId("pay") },
     ]);
     t.same(
-      answers.map(({ created, settlement }) => [created, settlement.id, settlement.relay]),
+      answers.map(({ created, attached, settlement }) => [
+        created,
+        attached,
+        settlement.id,
+        settlement.relay,
+      ]),
       [
-        [true, fresh.id, true],
-        [false, known.id, true],
-        [false, watched.id, false],
-        [false, watched.id, true],
-        [false, fresh.id, true],
+        [true, false, fresh.id, true],
+        [false, false, known.id, true],
+        [false, false, watched.id, false],
+        [false, true, watched.id, true],
+        [false, false, fresh.id, true],
+        [false, false, watched.id, true],
       ],
     );
     t.same(answers[0]?.settlement.authorization, { ...fresh.authorization, terms: null });
@@ -89,6 +100,42 @@ t.test("groups", async (t) => {
     const { rows } = await pool.query("SELECT 1 FROM settlements");
     t.equal(rows.length, 3, "one row per authorization");
   });
+
+  await t.test(
+    "two attach a watched one at the same time: one did, and the other sees it",
+    async (t) => {
+      const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
+      await acceptSettlement(pool, watched);
+      const attach = (fill: number): SettlementRequest => ({
+        ...watched,
+        id: newId("pay"),
+        relay: true,
+        bodyHash: Buffer.alloc(32, fill),
+      });
+      let second: ReturnType<typeof acceptSettlement> | undefined;
+      const first = await inTransaction(pool, async (sql) => {
+        const accepted = await acceptSettlement(sql, attach(1));
+        second = acceptSettlement(pool, attach(2));
+        await until(async () => {
+          const { rowCount } = await pool.query(
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+          );
+          return rowCount === 1;
+        });
+        return accepted;
+      });
+      const seen = [first, await second];
+      t.same(
+        seen.map((accepted) => [accepted?.attached, accepted?.settlement.relay]),
+        [
+          [true, true],
+          [false, true],
+        ],
+      );
+      for (const accepted of seen)
+        t.same(accepted?.settlement.bodyHash, Buffer.alloc(32, 1), "the first one's caller");
+    },
+  );
 
   await t.test("what is answered for a new one is its row, in every field", async (t) => {
     const full = make({

@@ -7,12 +7,7 @@ import { traced, traceHere } from "../../infra/tracing.ts";
 import { MAX_BATCH } from "./batch.ts";
 import { gasRefusals } from "./gas-store.ts";
 import { newRow, recordColumns, toRow, type SettlementRecord } from "./store.ts";
-import type { SettlementRequest, SettlementRow } from "./types.ts";
-
-export interface Accepted {
-  created: boolean;
-  settlement: SettlementRow;
-}
+import type { Accepted, SettlementRequest, SettlementRow } from "./types.ts";
 
 /** Neither our own row nor anybody's was found after a lost answer: the row may still appear. */
 export class AcceptanceUnknown extends Error {
@@ -102,15 +97,15 @@ async function lookFor(
   for (const afterMs of LOOK_AFTER_MS) {
     await sleep(afterMs);
     const settlement = await accepting.find(request.authorization).catch(() => undefined);
-    if (settlement) return asOwn(request, { created: false, settlement });
+    if (settlement) return asOwn(request, { created: false, attached: false, settlement });
   }
   throw new AcceptanceUnknown(request.id, cause);
 }
 
 /** A row with our id is ours, whichever of our attempts wrote it. */
-const asOwn = (request: SettlementRequest, { created, settlement }: Accepted): Accepted => ({
-  created: created || settlement.id === request.id,
-  settlement,
+const asOwn = (request: SettlementRequest, accepted: Accepted): Accepted => ({
+  ...accepted,
+  created: accepted.created || accepted.settlement.id === request.id,
 });
 
 const nonceOf = (request: SettlementRequest): string => request.authorization.nonce;
@@ -137,9 +132,9 @@ const ACCEPT = `
        AND (value = $9 OR (value = (terms->>'maximum')::numeric AND $9 < value AND $19::jsonb->>'maximum' = terms->>'maximum'
             AND $19::jsonb->>'facilitator' = terms->>'facilitator'))
     RETURNING *)
-  SELECT TRUE AS created, ${recordColumns()} FROM inserted
-  UNION ALL SELECT FALSE, ${recordColumns()} FROM attached
-  UNION ALL SELECT FALSE, ${recordColumns()} FROM settlements
+  SELECT TRUE AS created, FALSE AS attached, ${recordColumns()} FROM inserted
+  UNION ALL SELECT FALSE, TRUE, ${recordColumns()} FROM attached
+  UNION ALL SELECT FALSE, FALSE, ${recordColumns()} FROM settlements
    WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4
      AND NOT EXISTS (SELECT 1 FROM inserted) AND NOT EXISTS (SELECT 1 FROM attached)`;
 
@@ -168,17 +163,19 @@ export async function acceptSettlement(sql: Sql, request: SettlementRequest): Pr
     request.traceparent ?? null,
     blockText(request.rehearsedBlock),
   ];
-  // A rival's row that was committed after this statement began conflicts but is not visible to it: the
-  // next statement sees it.
+  // A rival's row that was committed after this statement began conflicts but is not visible to it, and a row that a
+  // rival attached meanwhile is read as it was before: the next statement sees both.
   for (let attempt = 0; attempt < 3; attempt += 1) {
-    const { rows } = await sql.query<SettlementRecord & { created: boolean }>({
+    const { rows } = await sql.query<SettlementRecord & Omit<Accepted, "settlement">>({
       // Prepared once per connection: planning it costs more than running it.
       name: "settlement-accept",
       text: ACCEPT,
       values,
     });
     const [record] = rows;
-    if (record) return { created: record.created, settlement: toRow(record) };
+    const mayBeAttached = request.relay && record?.relay === false && attempt < 2;
+    if (record && !mayBeAttached)
+      return { created: record.created, attached: record.attached, settlement: toRow(record) };
   }
   throw new Error("a settlement conflicts with one that cannot be read");
 }
@@ -230,7 +227,7 @@ export async function acceptSettlements(
     const isNew = createdAt.get(request.id);
     accepted.push(
       isNew
-        ? { created: true, settlement: newRow(request, isNew) }
+        ? { created: true, attached: false, settlement: newRow(request, isNew) }
         : await acceptSettlement(sql, request),
     );
   }

@@ -40,6 +40,7 @@ import {
   type FaultPoint,
 } from "./context.ts";
 import {
+  type Accepted,
   type Availability,
   type CancelOutcome,
   type Companion,
@@ -108,20 +109,14 @@ export class SettlementEngine implements Settlement {
     return readGasAccounts(this.#deps.pool, chainId, accounts);
   }
 
-  async accept(
-    sql: Sql,
-    request: SettlementRequest,
-  ): Promise<{ created: boolean; settlement: SettlementRow }> {
+  async accept(sql: Sql, request: SettlementRequest): Promise<Accepted> {
     const accepted = await acceptSettlement(sql, await this.#complete(request));
     if (request.relay && accepted.settlement.status === "queued")
       this.#wake(request.authorization.chainId);
     return accepted;
   }
 
-  async acceptAll(
-    sql: Sql,
-    requests: readonly SettlementRequest[],
-  ): Promise<{ created: boolean; settlement: SettlementRow }[]> {
+  async acceptAll(sql: Sql, requests: readonly SettlementRequest[]): Promise<Accepted[]> {
     const accepted = await acceptSettlements(
       sql,
       await Promise.all(requests.map((request) => this.#complete(request))),

@@ -42,6 +42,14 @@ export interface SettlementRequest {
   traceparent?: string;
 }
 
+/** At most one request for an authorization has it created, and at most one has it attached. */
+export interface Accepted {
+  created: boolean;
+  /** The row was only watched, and this request had it relayed. */
+  attached: boolean;
+  settlement: SettlementRow;
+}
+
 export interface SettlementRow {
   id: string;
   kind: SettlementKind;
@@ -143,15 +151,9 @@ export interface Settlement {
    * Inside the caller's transaction. An authorization that is already known is returned as it is; one that
    * was only watched is attached when the new request wants it relayed.
    */
-  accept(
-    sql: Sql,
-    request: SettlementRequest,
-  ): Promise<{ created: boolean; settlement: SettlementRow }>;
+  accept(sql: Sql, request: SettlementRequest): Promise<Accepted>;
   /** The same for many at once, by as few statements as possible; answers in their order. */
-  acceptAll(
-    sql: Sql,
-    requests: readonly SettlementRequest[],
-  ): Promise<{ created: boolean; settlement: SettlementRow }[]>;
+  acceptAll(sql: Sql, requests: readonly SettlementRequest[]): Promise<Accepted[]>;
   /** Resolves as soon as the outcome is final, whichever replica made it so, or as pending after the time. */
   wait(id: string, timeoutMs: number, options?: WaitOptions): Promise<SettlementOutcome>;
   find(id: string): Promise<SettlementRow | undefined>;
