@@ -1,11 +1,13 @@
-// Goal: a payer who names its payment (`payment-identifier`) cannot make one payment open two routes of a stock server.
+// Goal: one payment opens one route of a stock server once, though its payer names it (`payment-identifier`) or the server names each of its requests.
+import { setTimeout as sleep } from "node:timers/promises";
 import { decodePaymentRequiredHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import { ExactEvmScheme } from "@x402/evm";
 import { x402Client } from "@x402/fetch";
 import t from "tap";
-import { parseAbi, type Address } from "viem";
+import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
+import { ERC20_ABI } from "../helpers/permit2.ts";
 import { expressApi, PRICE_ATOMIC } from "./stock-servers.ts";
 
 /** A proof made by the published client, with the payer's identifier put in. */
@@ -51,11 +53,59 @@ t.test("one named payment, two routes", async (t) => {
       t.same(new Set(later), new Set([402]), "and never later");
       const paid = await chain.publicClient.readContract({
         address: chain.usdc,
-        abi: parseAbi(["function balanceOf(address account) view returns (uint256)"]),
+        abi: ERC20_ABI,
         functionName: "balanceOf",
         args: [payTo],
       });
       t.equal(paid, PRICE_ATOMIC, "paid once");
     });
   }
+});
+
+t.test("a seller that names each of its requests delivers as often as it is paid", async (t) => {
+  const payments = 40;
+  const one = await testApp(t, { listen: true });
+  const { chain, database } = one;
+  const two = await testApp(t, { listen: true, chain, database });
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  const account = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(account.address, 2n * BigInt(payments) * PRICE_ATOMIC);
+  const options = {
+    network: `eip155:${chain.chainId}`,
+    usdc: chain.usdc,
+    payTo,
+    flow: "upfront",
+    alsoAt: "/other",
+    namesRequests: true,
+  } as const;
+  const apis = await Promise.all(
+    [one, two].map(({ baseUrl }) =>
+      expressApi(t, { ...options, facilitatorUrl: `${baseUrl}/api/x402` }),
+    ),
+  );
+  const urls = apis.flatMap(({ url }) => [url, new URL("/other", url).href]);
+  const proofs = await Promise.all(
+    Array.from({ length: payments }, () => namedProof(urls[0] ?? "", options, account)),
+  );
+  let delivered = 0;
+  // Few at a time, so that they race and are no burst.
+  while (proofs.length > 0) {
+    const statuses = await Promise.all(
+      proofs.splice(0, 4).flatMap((proof, at) =>
+        urls.map(async (url, index) => {
+          await sleep(at + 4 * index);
+          return (await fetch(url, { headers: { "payment-signature": proof } })).status;
+        }),
+      ),
+    );
+    delivered += statuses.filter((status) => status === 200).length;
+  }
+  t.equal(delivered, payments, "one answer for each payment");
+  const paid = await chain.publicClient.readContract({
+    address: chain.usdc,
+    abi: ERC20_ABI,
+    functionName: "balanceOf",
+    args: [payTo],
+  });
+  t.equal(paid, BigInt(payments) * PRICE_ATOMIC, "each paid once");
 });

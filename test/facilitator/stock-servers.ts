@@ -1,4 +1,5 @@
 // Paid APIs exactly as a provider writes them with the published packages; the lines of the README are these.
+import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo, Server } from "node:net";
 import { serve } from "@hono/node-server";
@@ -24,6 +25,8 @@ export interface PaidApi {
 export interface PaidApiOptions {
   facilitatorUrl: string;
   facilitatorKey?: string;
+  /** Each request to the facilitator has an `Idempotency-Key` of its own. */
+  namesRequests?: boolean;
   network: `${string}:${string}`;
   usdc: Address;
   payTo: Address;
@@ -94,12 +97,16 @@ function routes(options: PaidApiOptions) {
   };
 }
 
-function facilitatorOf({ facilitatorUrl, facilitatorKey }: PaidApiOptions): HTTPFacilitatorClient {
-  if (facilitatorKey === undefined) return new HTTPFacilitatorClient({ url: facilitatorUrl });
-  const headers = { authorization: `Bearer ${facilitatorKey}` };
+function facilitatorOf(options: PaidApiOptions): HTTPFacilitatorClient {
+  const { facilitatorUrl, facilitatorKey, namesRequests } = options;
+  const headers: Record<string, string> =
+    facilitatorKey === undefined ? {} : { authorization: `Bearer ${facilitatorKey}` };
   return new HTTPFacilitatorClient({
     url: facilitatorUrl,
-    createAuthHeaders: async () => ({ verify: headers, settle: headers, supported: headers }),
+    createAuthHeaders: async () => {
+      const settle = namesRequests ? { ...headers, "idempotency-key": randomUUID() } : headers;
+      return { verify: headers, settle, supported: headers };
+    },
   });
 }
 

@@ -131,6 +131,10 @@ interface Scene {
   known?: SettlementRow;
   /** The row somebody else made while this payment was checked. */
   raced?: SettlementRow;
+  /** The agent's own row that this request attaches. */
+  attaches?: SettlementRow;
+  /** Not only made by somebody else meanwhile, but settled: the chain refuses it a second time. */
+  racedToTheEnd?: SettlementRow;
   outcome?: SettlementOutcome;
   isTold?: boolean;
   wouldMove?: boolean;
@@ -144,6 +148,7 @@ function desk(given: Scene = {}) {
   const log: string[] = [];
   let isTold = given.isTold ?? false;
   let newest = BLOCK;
+  let isChecked = false;
   const settled: SettlementOutcome = {
     status: "settled",
     id: "pay_1",
@@ -171,6 +176,7 @@ function desk(given: Scene = {}) {
     reads: {
       rehearse: async () => {
         newest += 1n;
+        isChecked = true;
         return given.wouldMove ?? true;
       },
       rehearseAlone: async () => ({ goesThrough: false, revert: undefined }),
@@ -190,7 +196,7 @@ function desk(given: Scene = {}) {
     checker,
     settlement: settlement as Settlement,
     store: {
-      find: async () => given.known,
+      find: async () => given.known ?? (isChecked ? given.racedToTheEnd : undefined),
       claimSuccess: async () => {
         log.push("claim");
         const isFresh = !isTold;
@@ -203,8 +209,10 @@ function desk(given: Scene = {}) {
       log.push(`accept ${request.kind}`);
       const block = given.needsGroundwork ? undefined : BLOCK;
       t.equal(request.rehearsedBlock, block, "what answered was this block, or a newer one");
-      const row = given.raced ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
-      return { created: given.raced === undefined, settlement: row };
+      const known = given.raced ?? given.attaches;
+      const settlement = known ?? rowOf({ ...request, status: "queued", settledAt: null } as never);
+      const attached = given.attaches !== undefined;
+      return { created: known === undefined, attached, settlement };
     },
     admit: () => void log.push("admit"),
     groundwork: {
@@ -225,6 +233,8 @@ function desk(given: Scene = {}) {
 }
 
 const keyed = (idempotencyKey: string) => callerProof(body, { idempotencyKey }).callerKeyHash;
+/** So that a repeat without a key would have to stand back, which no test waits for. */
+const justSettled = { settledAt: new Date(Date.now() + 60_000) };
 const success = { success: true, transaction: HASH };
 const duplicate = { success: false, errorReason: "duplicate_settlement", transaction: HASH };
 
@@ -291,8 +301,8 @@ t.test("the same again, by a caller that proves nothing", async (t) => {
   t.match(await desk({ known: rowOf(), isTold: true }).settle(), duplicate);
 });
 
-t.test("the same caller hears it as often as it asks", async (t) => {
-  const known = rowOf({ callerKeyHash: keyed("mine") ?? null });
+t.test("the same caller gets it as often as it asks", async (t) => {
+  const known = rowOf({ callerKeyHash: keyed("mine") });
   const { settle } = desk({ known, isTold: true });
   t.match(await settle({ idempotencyKey: "mine" }), success);
   t.match(await settle({ idempotencyKey: "mine" }), success);
@@ -306,9 +316,28 @@ t.test("the same caller hears it as often as it asks", async (t) => {
 });
 
 t.test("a first caller with a key can ask again: nobody is told in its place", async (t) => {
-  const { settle, log } = desk({ known: rowOf({ callerKeyHash: keyed("mine") ?? null }) });
+  const { settle, log } = desk({ known: rowOf({ callerKeyHash: keyed("mine") }) });
   t.match(await settle(), duplicate);
   t.notOk(log.includes("claim"));
+});
+
+t.test(
+  "a key is another caller's where the first had none; without a key success is given once",
+  async (t) => {
+    const { settle, log } = desk({ known: rowOf() });
+    t.match(await settle({ idempotencyKey: "any" }), duplicate);
+    t.notOk(log.includes("claim"), "its success is still there");
+    const elsewhere = structuredClone(body);
+    Object.assign(elsewhere.paymentPayload, { resource: { url: "http://localhost/other" } });
+    t.match(await settle({}, elsewhere), success, "no part of a body proves anything");
+    t.match(await settle(), duplicate);
+  },
+);
+
+t.test("the same key with another body is another caller", async (t) => {
+  const bodyHash = new Uint8Array(32);
+  const { settle } = desk({ known: rowOf({ callerKeyHash: keyed("mine"), bodyHash }) });
+  t.match(await settle({ idempotencyKey: "mine" }), duplicate);
 });
 
 t.test("another caller stands back until the first has heard", async (t) => {
@@ -374,22 +403,64 @@ t.test("what is public on chain already unlocks nothing", async (t) => {
 t.test("an agent's own payment, in a seller's hands, is relayed for the seller", async (t) => {
   for (const status of ["queued", "submitted"] as const) {
     const waiting = { kind: "x402", agentId: "agt_1", status, settledAt: null } as const;
-    const raced = rowOf({ ...waiting, relay: true });
-    const { settle, log } = desk({ known: rowOf({ ...waiting, relay: false }), raced });
-    t.match(await settle(), success);
-    t.same(log, ["admit", "accept facilitated", "wait 5000", "claim"]);
+    const known = rowOf({ ...waiting, relay: false });
+    const attaches = rowOf({ ...waiting, relay: true, callerKeyHash: keyed("mine") });
+    const { settle, log } = desk({ known, attaches });
+    t.match(await settle({ idempotencyKey: "mine" }), success);
+    t.same(log, ["admit", "accept facilitated", "wait 5000"]);
+    for (const idempotencyKey of ["another", undefined]) {
+      const other = desk({ known, raced: attaches });
+      t.match(await other.settle({ idempotencyKey }), duplicate, "attached by another request");
+    }
   }
 });
 
+t.test(
+  "a request without a key that attaches an agent's payment is the first, and does not stand back",
+  async (t) => {
+    const attaches = rowOf({ kind: "x402", agentId: "agt_1", ...justSettled });
+    const { settle } = desk({
+      attaches,
+      over: { sleep: () => Promise.reject(new Error("waited")) },
+    });
+    t.match(await settle(), success);
+  },
+);
+
 t.test("two first requests at once: the one that came second is judged by the row", async (t) => {
-  t.match(await desk({ raced: rowOf() }).settle(), success, "the same body: the same caller's");
-  const theirs = rowOf({ bodyHash: new Uint8Array(32), callerKeyHash: keyed("theirs") ?? null });
-  t.match(await desk({ raced: theirs }).settle(), duplicate);
+  for (const [theirs, mine] of [
+    [null, "mine"],
+    [keyed("theirs"), undefined],
+    [keyed("theirs"), "mine"],
+  ] as const) {
+    const { settle, log } = desk({ raced: rowOf({ callerKeyHash: theirs }) });
+    t.match(await settle({ idempotencyKey: mine }), duplicate, "the same body proves nothing");
+    t.notOk(log.includes("claim"));
+  }
+  const same = desk({ raced: rowOf({ callerKeyHash: keyed("mine") }), isTold: true });
+  t.match(await same.settle({ idempotencyKey: "mine" }), success);
+  const untold = desk({
+    raced: rowOf(justSettled),
+    over: { sleep: () => Promise.reject(new Error("stood back")) },
+  });
+  t.match(await untold.settle(), { errorReason: "settlement_pending" });
+  t.notOk(untold.log.includes("claim"), "not before the first had time to");
   const other = rowOf();
   other.authorization = { ...other.authorization, value: 7n };
   t.match(await desk({ raced: other }).settle(), {
     errorReason: "invalid_exact_evm_nonce_already_used",
   });
+});
+
+t.test("settled for another while it was checked, it is a duplicate and not refused", async (t) => {
+  const racedToTheEnd = rowOf({ callerKeyHash: keyed("theirs") });
+  const given = { wouldMove: false, racedToTheEnd };
+  t.match(await desk(given).settle(), duplicate);
+  t.match(
+    await desk(given).settle({ idempotencyKey: "theirs" }),
+    success,
+    "its own caller gets the answer",
+  );
 });
 
 t.test("an end that is no success", async (t) => {

@@ -9,8 +9,8 @@ import type { SettlementRow } from "../settlement/types.ts";
  */
 export interface CallerProof {
   readonly bodyHash: Uint8Array;
-  /** Undefined when the request proves nothing. */
-  readonly callerKeyHash: Uint8Array | undefined;
+  /** Null when the request proves nothing. */
+  readonly callerKeyHash: Uint8Array | null;
 }
 
 export function callerProof(
@@ -23,26 +23,18 @@ export function callerProof(
   const isShown = idempotencyKey !== undefined;
   return {
     bodyHash,
-    callerKeyHash: isShown ? hash(JSON.stringify(["key", credential, idempotencyKey])) : undefined,
+    callerKeyHash: isShown ? hash(JSON.stringify(["key", credential, idempotencyKey])) : null,
   };
 }
 
-/** Same key and same body as the request that made the settlement. */
-export function isSameCaller(row: SettlementRow, proof: CallerProof): boolean {
-  return (
-    proof.callerKeyHash !== undefined &&
-    row.callerKeyHash !== null &&
-    row.bodyHash !== null &&
-    isEqual(row.callerKeyHash, proof.callerKeyHash) &&
-    isEqual(row.bodyHash, proof.bodyHash)
-  );
-}
-
-/** The request that made it, repeated; with its key, where it had one. */
-export const isOwnCaller = (row: SettlementRow, proof: CallerProof): boolean =>
-  row.callerKeyHash === null
-    ? row.bodyHash !== null && Buffer.compare(row.bodyHash, proof.bodyHash) === 0
-    : isSameCaller(row, proof);
+/**
+ * Like the first request of the settlement: with its key and its body, which proves the same caller; or without a key as
+ * the first was, which proves nothing, whatever the body.
+ */
+export const isLikeFirst = (row: SettlementRow, proof: CallerProof): boolean =>
+  row.callerKeyHash === null || proof.callerKeyHash === null
+    ? row.callerKeyHash === proof.callerKeyHash
+    : isEqual(row.callerKeyHash, proof.callerKeyHash) && isEqual(row.bodyHash, proof.bodyHash);
 
 /**
  * May anyone hear of success? Signatures of spends and withdrawals are public once they are on chain, and
@@ -52,7 +44,8 @@ export const isAskable = (row: SettlementRow): boolean =>
   row.kind === "facilitated" || (row.kind === "x402" && row.relay);
 
 const hash = (text: string): Uint8Array => createHash("sha256").update(text).digest();
-const isEqual = (left: Uint8Array, right: Uint8Array): boolean => Buffer.compare(left, right) === 0;
+const isEqual = (left: Uint8Array | null, right: Uint8Array): boolean =>
+  left !== null && Buffer.compare(left, right) === 0;
 
 /** So many at about the same time are a burst, and so long one counts for it. */
 const CROWD = 16;

@@ -1,23 +1,22 @@
 /**
- * Settles a payment exactly once and tells of it to the right caller.
+ * Settles a payment exactly once and reports success to one caller.
  *
- * The authorization is the key: the first request makes the settlement, every other finds it. Success is
- * told again only to who proves to be the same caller; without proof it is told at most once.
+ * The authorization is the key: the first request creates or attaches the settlement, every other finds it. The
+ * statement that does so says which request was the first. Only a request like the first gets success: with its key as
+ * often as it comes, without a key at most once.
  */
 import { newId } from "../../core/ids.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import { linkTrace, traced } from "../../infra/tracing.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
 import { AcceptanceUnknown } from "../settlement/accept.ts";
-import type { Settlement, SettlementRequest, SettlementRow } from "../settlement/types.ts";
-import {
-  BurstHold,
-  callerProof,
-  isAskable,
-  isOwnCaller,
-  isSameCaller,
-  type CallerProof,
-} from "./admission.ts";
+import type {
+  Accepted,
+  Settlement,
+  SettlementRequest,
+  SettlementRow,
+} from "../settlement/types.ts";
+import { BurstHold, callerProof, isAskable, isLikeFirst, type CallerProof } from "./admission.ts";
 import { gasRefusal, names, notSettled, protocolReason, refusal, settled } from "./answers.ts";
 import type { Approved, CheckResult, PaymentChecker } from "./check.ts";
 import type { GroundworkLayer } from "./groundwork.ts";
@@ -54,7 +53,7 @@ export interface SettlerDeps {
   checker: PaymentChecker;
   settlement: Settlement;
   store: TellingStore;
-  accept(request: SettlementRequest): Promise<{ created: boolean; settlement: SettlementRow }>;
+  accept(request: SettlementRequest): Promise<Accepted>;
   /** Throws `rate_limited`. */
   admit(payer: string): void | Promise<void>;
   groundwork: Pick<GroundworkLayer, "lay">;
@@ -65,7 +64,7 @@ export interface SettlerDeps {
   sleep(ms: number): Promise<void>;
 }
 
-/** How long another caller's request stands back for the first one to hear of its success. */
+/** How long a repeat without a key stands back, so that the first request gets its success. */
 const STAND_BACK_MS = 1_000;
 const LOOK_EVERY_MS = 50;
 
@@ -96,26 +95,20 @@ export class Settler {
     arrived: () => void,
   ): Promise<SettleAnswer> {
     const proof = callerProof(body, options);
+    const request: SettleRequest = { payment, proof, options };
     const { chainId } = payment.network;
     await this.#burst.enter();
-    const known = await this.#burst.during(() => this.#deps.store.find(payment.authorization));
-    if (known && !isUnclaimedByUs(known)) {
+    const known = await this.#burst.during(() => this.#known(payment));
+    if (known) {
       arrived();
-      const reason = this.#checkRepeat(payment, known);
-      if (reason) return refusal(payment.networkName, reason);
-      const again = await this.#tryAgain(payment, known, proof);
-      // Somebody who asked at the same time may have been the one.
-      const isOther = !again && known.mayTryAgain;
-      const newer = isOther ? await this.#deps.store.find(payment.authorization) : undefined;
-      const row = again ?? newer ?? known;
-      return this.#follow({ payment, body, row, proof, isFirst: again !== undefined, options });
+      return this.#repeat(request, known);
     }
     // Before it is asked for: the state that answers is that of this block, or of a newer one.
     let rehearsedBlock = this.#deps.settlement.newestBlock(chainId);
     let checked = await this.#burst.during(() =>
       traced("facilitator.check", {}, () => this.#deps.checker.checkPayment(payment)),
     );
-    if (!checked.isValid) return refusal(payment.networkName, checked);
+    if (!checked.isValid) return this.#refuse(request, checked);
     // Nothing was used of what was signed: nothing is sent, and nothing is kept.
     if (payment.amountAtomic === 0n) {
       const { networkName: network, payer } = payment;
@@ -129,7 +122,7 @@ export class Settler {
       arrived();
       rehearsedBlock = undefined;
       checked = await this.#afterGroundwork(checked, checked.groundwork);
-      if (!checked.isValid) return refusal(payment.networkName, checked);
+      if (!checked.isValid) return this.#refuse(request, checked);
     }
     let accepted;
     try {
@@ -144,7 +137,34 @@ export class Settler {
     } finally {
       arrived();
     }
-    return this.#followAccepted({ payment, body, proof, options }, accepted);
+    const { created, attached, settlement: row } = accepted;
+    // An agent's payment is settled in the trace of its fetch; this one is about it as well.
+    linkTrace(row.traceparent);
+    const isFirst = created || attached;
+    return isFirst ? this.#follow({ ...request, row, isFirst }) : this.#repeat(request, row);
+  }
+
+  /** The settlement of this payment, if it is in our hands. */
+  async #known({ authorization }: Payment): Promise<SettlementRow | undefined> {
+    const row = await this.#deps.store.find(authorization);
+    return row && !isUnclaimedByUs(row) ? row : undefined;
+  }
+
+  /** Another request may have had it settled while this one was checked: then the chain refuses a second time. */
+  async #refuse(request: SettleRequest, refused: Refusal): Promise<SettleAnswer> {
+    const known = await this.#known(request.payment);
+    return known ? this.#repeat(request, known) : refusal(request.payment.networkName, refused);
+  }
+
+  async #repeat(request: SettleRequest, known: SettlementRow): Promise<SettleAnswer> {
+    const { payment, proof } = request;
+    const reason = this.#checkRepeat(payment, known);
+    if (reason) return refusal(payment.networkName, reason);
+    const again = await this.#tryAgain(payment, known, proof);
+    // Another request may have had it tried again at the same time.
+    const isOther = !again && known.mayTryAgain;
+    const newer = isOther ? await this.#deps.store.find(payment.authorization) : undefined;
+    return this.#follow({ ...request, row: again ?? newer ?? known, isFirst: again !== undefined });
   }
 
   /** In half the time a caller waits: the other half is the payment's. */
@@ -164,7 +184,7 @@ export class Settler {
     known: SettlementRow,
     proof: CallerProof,
   ): Promise<SettlementRow | undefined> {
-    if (!known.mayTryAgain || !isOwnCaller(known, proof)) return undefined;
+    if (!known.mayTryAgain || !isLikeFirst(known, proof)) return undefined;
     const checked = await this.#deps.checker.checkPayment(payment);
     if (!checked.isValid || checked.groundwork) return undefined;
     await this.#deps.admit(payment.authorization.from);
@@ -192,20 +212,6 @@ export class Settler {
       ...(rehearsedBlock !== undefined && { rehearsedBlock }),
       ...(proof.callerKeyHash && { callerKeyHash: proof.callerKeyHash }),
     });
-  }
-
-  async #followAccepted(
-    { payment, body, proof, options }: Omit<Following, "row" | "isFirst">,
-    { created, settlement: row }: { created: boolean; settlement: SettlementRow },
-  ): Promise<SettleAnswer> {
-    // An agent's payment is settled in the trace of its fetch; this one is about it as well.
-    linkTrace(row.traceparent);
-    if (created) return this.#follow({ payment, body, row, proof, isFirst: true, options });
-    const reason = this.#checkRepeat(payment, row);
-    if (reason) return refusal(payment.networkName, reason);
-    // An agent's payment that this request attached carries this request's body.
-    const isFirst = row.bodyHash !== null && Buffer.compare(row.bodyHash, proof.bodyHash) === 0;
-    return this.#follow({ payment, body, row, proof, isFirst, options });
   }
 
   /** The same signed authorization, for the same recipient and amount? A nonce alone proves nothing. */
@@ -270,17 +276,16 @@ export class Settler {
     return notSettled(told, "duplicate_settlement", { txHash: outcome.txHash });
   }
 
+  /**
+   * A caller with a key gets its success whenever it comes. Without a key it is claimed by one statement before it is
+   * answered: a process that dies in between leaves a success that nobody gets, because it may have arrived.
+   */
   async #maySucceed(following: Following, settledAt: Date): Promise<boolean> {
     const { row, proof, isFirst, options } = following;
     const { store } = this.#deps;
-    if (options.isGone?.()) return false;
-    if (isFirst || isSameCaller(row, proof)) {
-      const isFresh = await store.claimSuccess(row);
-      return isFresh || isSameCaller(row, proof);
-    }
-    // The first caller showed a key, so it can always hear its answer again: nobody else may.
-    if (row.callerKeyHash) return false;
-    const standBackUntil = settledAt.getTime() + STAND_BACK_MS;
+    if (options.isGone?.() || !isLikeFirst(row, proof)) return false;
+    if (proof.callerKeyHash) return true;
+    const standBackUntil = isFirst ? 0 : settledAt.getTime() + STAND_BACK_MS;
     while (Date.now() < standBackUntil) {
       if (await store.wasTold(row)) return false;
       await this.#deps.sleep(LOOK_EVERY_MS);
@@ -289,13 +294,17 @@ export class Settler {
   }
 }
 
-interface Following {
+/** A request to settle, as far as it decides what is answered. */
+interface SettleRequest {
   payment: Payment;
-  body: unknown;
-  row: SettlementRow;
   proof: CallerProof;
-  isFirst: boolean;
   options: SettleOptions;
+}
+
+interface Following extends SettleRequest {
+  row: SettlementRow;
+  /** This request created the settlement, attached it, or had it tried again. */
+  isFirst: boolean;
 }
 
 /** An agent's own payment in a seller's hands, which nobody has asked us to relay yet. */

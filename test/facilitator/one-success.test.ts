@@ -1,0 +1,351 @@
+// Goal: one payment is answered with success to one caller, in whatever order requests come, also after a lost answer; and a signature that is public on chain buys nothing.
+import { setTimeout as sleep } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import type { Address, Hex } from "viem";
+import { newId } from "../../server/core/ids.ts";
+import { inTransaction } from "../../server/infra/db/pool.ts";
+import { AMPLE_GAS, testApp, type TestApp } from "../helpers/app.ts";
+import { approvePermit2, ERC20_ABI } from "../helpers/permit2.ts";
+import { until } from "../helpers/until.ts";
+import { post, signedPayment, type Body } from "./payments.ts";
+import { permit2Payment } from "./permit2-payments.ts";
+
+type Authorization = Record<
+  "from" | "to" | "value" | "validAfter" | "validBefore" | "nonce",
+  string
+>;
+
+/** The payment as an agent of ours would have stored it before its proof left the house. */
+async function acceptAsOurs(
+  { app, chain }: TestApp,
+  body: Body,
+  kind: "spend" | "x402",
+  id: string,
+): Promise<void> {
+  const { authorization, signature } = body.paymentPayload["payload"] as {
+    authorization: Authorization;
+    signature: Hex;
+  };
+  await inTransaction(app.pool, (sql) =>
+    app.settlement.accept(sql, {
+      id,
+      kind,
+      agentId: "agt_test",
+      relay: kind === "spend",
+      authorization: {
+        chainId: chain.chainId,
+        asset: chain.usdc,
+        from: authorization.from as Hex,
+        to: authorization.to as Hex,
+        value: BigInt(authorization.value),
+        validAfter: BigInt(authorization.validAfter),
+        validBefore: BigInt(authorization.validBefore),
+        nonce: authorization.nonce as Hex,
+        signature,
+      },
+    }),
+  );
+}
+
+t.test("success after a lost answer, and for a public signature", async (t) => {
+  const world = await testApp(t);
+  const { app, chain } = world;
+  const payer: PrivateKeyAccount = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(payer.address, 1_000_000n);
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  const make = (): Promise<Body> => signedPayment({ chain, payer, payTo });
+
+  await t.test("an answer lost with a key is there for a retry with the key", async (t) => {
+    const body = await make();
+    const lost = await app.facilitator.settle(body, { idempotencyKey: "k", isGone: () => true });
+    t.not(lost.success, true, "the caller was gone");
+    t.match(await post(app, "settle", body), { errorReason: "duplicate_settlement" });
+    const headers = { "idempotency-key": "k" };
+    const answer = await post(app, "settle", body, headers);
+    t.match(answer, { success: true, transaction: lost.transaction });
+    t.same(await post(app, "settle", body, headers), answer);
+  });
+
+  await t.test("an answer lost without a key is given once more, to one", async (t) => {
+    const body = await make();
+    await app.facilitator.settle(body, { isGone: () => true });
+    const answers = await Promise.all(Array.from({ length: 10 }, () => post(app, "settle", body)));
+    t.equal(answers.filter(({ success }) => success === true).length, 1);
+  });
+
+  await t.test("an agent's own payment is attached, not paid twice", async (t) => {
+    const body = await make();
+    await acceptAsOurs(world, body, "x402", "pay_own_x402");
+    const answer = await post(app, "settle", body);
+    t.match(answer, { success: true, paymentId: "pay_own_x402" });
+    t.match(await post(app, "settle", body), {
+      success: false,
+      errorReason: "duplicate_settlement",
+      transaction: answer["transaction"],
+    });
+  });
+
+  await t.test("a spend's signature buys nothing, though it is public on chain", async (t) => {
+    const body = await make();
+    await acceptAsOurs(world, body, "spend", "pay_own_spend");
+    const outcome = await app.settlement.wait("pay_own_spend", 10_000);
+    t.equal(outcome.status, "settled");
+    t.match(await post(app, "settle", body), {
+      success: false,
+      errorReason: "duplicate_settlement",
+      transaction: /^0x/,
+    });
+    t.equal((await app.inject("/api/x402/payments/pay_own_spend")).statusCode, 404);
+  });
+
+  await t.test("a payment made elsewhere before buys nothing here", async (t) => {
+    const elsewhere = await testApp(t, { chain, env: { RELAYER_PRIVATE_KEYS: keyOf(chain) } });
+    const body = await make();
+    t.match(await post(elsewhere.app, "settle", body), { success: true });
+    t.match(await post(app, "settle", body), {
+      success: false,
+      errorReason: "invalid_exact_evm_nonce_already_used",
+    });
+  });
+});
+
+const keyOf = (chain: TestApp["chain"]): string => {
+  const [account] = chain.accounts;
+  if (!account) throw new Error("no account");
+  return account.privateKey;
+};
+
+/** A request without a key has none. */
+type Key = string | undefined;
+const KEYS: readonly Key[] = ["key A", "key B", undefined];
+const KINDS = ["EIP-3009", "Permit2", "an agent's payment"] as const;
+/** How long after the first request the second one comes, when they race. */
+const GAPS_MS = [0, 8, 15];
+
+interface Case {
+  kind: (typeof KINDS)[number];
+  keys: readonly [Key, Key];
+  payTo: Address;
+  body: Body;
+}
+
+/** All that decides who gets success for one payment: the key of the first request, and whether it was given. */
+class Model {
+  readonly #first: Key;
+  #wasGiven: boolean;
+  constructor(first: Key, wasGiven = false) {
+    this.#first = first;
+    this.#wasGiven = wasGiven;
+  }
+
+  /** May a request with this key be answered with success now? */
+  answer(key: Key): boolean {
+    const succeeds = key === this.#first && (key !== undefined || !this.#wasGiven);
+    this.#wasGiven ||= succeeds;
+    return succeeds;
+  }
+}
+
+t.test("two callers of one payment", { timeout: 120_000 }, async (t) => {
+  const env = { GAS_BUDGET_5042002: AMPLE_GAS, SETTLE_WAIT_MS: "25000" };
+  const one = await testApp(t, { env });
+  const { chain, database } = one;
+  const two = await testApp(t, { env, chain, database });
+  const payer = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(payer.address, 10_000_000n);
+  await approvePermit2(chain, [payer]);
+
+  /** A payment for each pair of keys. */
+  const makePairs = (kind: Case["kind"]): Promise<Case[]> =>
+    Promise.all(
+      KEYS.flatMap((first) =>
+        KEYS.map(async (second) => {
+          const payTo = privateKeyToAccount(generatePrivateKey()).address;
+          const body = await (kind === "Permit2" ? permit2Payment : signedPayment)({
+            chain,
+            payer,
+            payTo,
+          });
+          if (kind === "an agent's payment") await acceptAsOurs(one, body, "x402", newId("pay"));
+          return { kind, keys: [first, second] as const, payTo, body };
+        }),
+      ),
+    );
+  const makeAll = async (): Promise<Case[]> => (await Promise.all(KINDS.map(makePairs))).flat();
+  type Answer = Awaited<ReturnType<typeof post>>;
+  const ask = ({ app }: TestApp, { body }: Case, key: Key): Promise<Answer> =>
+    post(app, "settle", body, key === undefined ? {} : { "idempotency-key": key });
+  const succeeded = ({ success }: Answer): boolean => success === true;
+  const nameOf = ({ kind, keys }: Case): string =>
+    `${kind}, ${keys.map((key) => key ?? "no key").join(" then ")}`;
+
+  /** Each answer is success or names the settlement as a duplicate; then every caller asks once more. */
+  async function expectAsModelled(
+    t: Pick<Test, "same" | "equal">,
+    made: Case,
+    { model, answers }: { model: Model; answers: Answer[] },
+  ): Promise<void> {
+    const later = await Promise.all(
+      KEYS.map((key, index) => ask(index % 2 === 0 ? two : one, made, key)),
+    );
+    t.same(
+      later.map(succeeded),
+      KEYS.map((key) => model.answer(key)),
+      `${nameOf(made)}, later`,
+    );
+    const all = [...answers, ...later];
+    const hashes = new Set(all.map(({ transaction }) => transaction));
+    t.equal(hashes.size, 1, `${nameOf(made)}: one transaction`);
+    t.same(
+      new Set(all.filter((answer) => !succeeded(answer)).map(({ errorReason }) => errorReason)),
+      new Set(all.every(succeeded) ? [] : ["duplicate_settlement"]),
+      nameOf(made),
+    );
+    const paid = await chain.publicClient.readContract({
+      address: chain.usdc,
+      abi: ERC20_ABI,
+      functionName: "balanceOf",
+      args: [made.payTo],
+    });
+    t.equal(paid, 1_000n, `${nameOf(made)}: paid once`);
+  }
+
+  /** Either may be the first of two that race, and what follows is as if it had come alone. */
+  async function expectOneFirst(
+    t: Pick<Test, "same" | "equal">,
+    made: Case,
+    answers: [Answer, Answer],
+  ): Promise<void> {
+    const [one, other] = made.keys;
+    const isSameKey = one !== undefined && one === other;
+    t.equal(answers.filter(succeeded).length, isSameKey ? 2 : 1, nameOf(made));
+    const first = succeeded(answers[0]) ? one : other;
+    await expectAsModelled(t, made, { model: new Model(first, true), answers });
+  }
+
+  for (const kind of KINDS)
+    for (const gapMs of GAPS_MS)
+      await t.test(`${kind}: the second comes after ${gapMs} ms`, async (t) => {
+        const race = async (made: Case, index: number): Promise<[Answer, Answer]> => {
+          const [here, there] = index % 2 === 0 ? [one, two] : [two, one];
+          const [first, second] = made.keys;
+          const later = sleep(gapMs).then(() => ask(there, made, second));
+          return Promise.all([ask(here, made, first), later]);
+        };
+        const pairs = await makePairs(kind);
+        const answers = await Promise.all(pairs.map(race));
+        await Promise.all(
+          pairs.map((made, index) => expectOneFirst(t, made, answers[index] as [Answer, Answer])),
+        );
+      });
+
+  await t.test("all at once at one process, which accepts them in groups", async (t) => {
+    const cases = await makeAll();
+    const answers = await Promise.all(
+      cases.map(async (made) =>
+        Promise.all([ask(one, made, made.keys[0]), ask(one, made, made.keys[1])]),
+      ),
+    );
+    await Promise.all(
+      cases.map((made, index) => expectOneFirst(t, made, answers[index] as [Answer, Answer])),
+    );
+  });
+
+  const statuses = async (cases: Case[]): Promise<string[]> => {
+    const { rows } = await database.pool.query<{ status: string }>(
+      "SELECT status FROM settlements WHERE to_address = ANY($1) AND relay",
+      [cases.map(({ payTo }) => payTo.toLowerCase())],
+    );
+    return rows.map(({ status }) => status);
+  };
+
+  /** The first caller waits, its payment at this status, when the second one comes. */
+  async function whileWaiting(
+    t: Test,
+    status: string,
+    goOn: () => Promise<unknown>,
+  ): Promise<void> {
+    const cases = await makeAll();
+    const firsts = cases.map((made) => ask(one, made, made.keys[0]));
+    await until(async () => {
+      const now = await statuses(cases);
+      return now.length === cases.length && now.every((each) => each === status);
+    }, 30_000);
+    const seconds = cases.map((made) => ask(two, made, made.keys[1]));
+    await goOn();
+    const answers = await Promise.all(
+      cases.map(
+        async (_, index) => [await firsts[index], await seconds[index]] as [Answer, Answer],
+      ),
+    );
+    await Promise.all(
+      cases.map(async (made, index) => {
+        const pair = answers[index] as [Answer, Answer];
+        const [first, second] = made.keys;
+        // Without any key they are alike: a first one that is slow to answer loses it to the second.
+        if (first !== undefined || second !== undefined)
+          t.same(pair.map(succeeded), [true, first === second], nameOf(made));
+        await expectOneFirst(t, made, pair);
+      }),
+    );
+  }
+
+  await t.test("the first is accepted", async (t) => {
+    const holdLanes = "UPDATE relayer_lanes SET lease_until = $1, lease_owner = 'the test'";
+    await database.pool.query(holdLanes, ["infinity"]);
+    await whileWaiting(t, "queued", () => database.pool.query(holdLanes, ["-infinity"]));
+  });
+
+  await t.test("the first is in a transaction", async (t) => {
+    await chain.testClient.setAutomine(false);
+    await whileWaiting(t, "submitted", async () => {
+      await chain.testClient.setAutomine(true);
+      await chain.testClient.mine({ blocks: 1 });
+    });
+  });
+
+  for (const [what, wasClaimed] of [
+    ["settled, and its caller gone", false],
+    ["settled, and its process dead between its claim of success and its answer", true],
+  ] as const)
+    await t.test(`the first is ${what}`, async (t) => {
+      const cases = await makeAll();
+      await Promise.all(
+        cases.map(({ body, keys: [idempotencyKey] }) =>
+          one.app.facilitator.settle(body, { idempotencyKey, isGone: () => true }),
+        ),
+      );
+      if (wasClaimed)
+        await database.pool.query(
+          "UPDATE settlements SET success_told_at = now() WHERE to_address = ANY($1)",
+          [cases.map(({ payTo }) => payTo.toLowerCase())],
+        );
+      await Promise.all(
+        cases.map(async (made) => {
+          const [first, second] = made.keys;
+          const model = new Model(first, wasClaimed);
+          const answer = await ask(two, made, second);
+          t.equal(succeeded(answer), model.answer(second), nameOf(made));
+          await expectAsModelled(t, made, { model, answers: [answer] });
+        }),
+      );
+    });
+
+  await t.test("the first has its success", async (t) => {
+    const cases = await makeAll();
+    await Promise.all(
+      cases.map(async (made) => {
+        const [first, second] = made.keys;
+        const model = new Model(first);
+        const answers = [await ask(one, made, first), await ask(two, made, second)];
+        t.same(
+          answers.map(succeeded),
+          made.keys.map((key) => model.answer(key)),
+          nameOf(made),
+        );
+        await expectAsModelled(t, made, { model, answers });
+      }),
+    );
+  });
+});
