@@ -10,6 +10,7 @@ import { approvePermit2, ERC20_ABI } from "../helpers/permit2.ts";
 import { until } from "../helpers/until.ts";
 import { post, signedPayment, type Body } from "./payments.ts";
 import { permit2Payment } from "./permit2-payments.ts";
+import { post as postTo, startReplica } from "../spending/replica.helper.ts";
 
 type Authorization = Record<
   "from" | "to" | "value" | "validAfter" | "validBefore" | "nonce",
@@ -152,7 +153,8 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
   const env = { GAS_BUDGET_5042002: AMPLE_GAS, SETTLE_WAIT_MS: "25000" };
   const one = await testApp(t, { env });
   const { chain, database } = one;
-  const two = await testApp(t, { env, chain, database });
+  // The second caller's is a process of its own.
+  const { url } = await startReplica(t, one, env);
   const payer = privateKeyToAccount(generatePrivateKey());
   await chain.mint(payer.address, 10_000_000n);
   await approvePermit2(chain, [payer]);
@@ -175,8 +177,14 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     );
   const makeAll = async (): Promise<Case[]> => (await Promise.all(KINDS.map(makePairs))).flat();
   type Answer = Awaited<ReturnType<typeof post>>;
-  const ask = ({ app }: TestApp, { body }: Case, key: Key): Promise<Answer> =>
-    post(app, "settle", body, key === undefined ? {} : { "idempotency-key": key });
+  const headersOf = (key: Key): Record<string, string> =>
+    key === undefined ? {} : { "idempotency-key": key };
+  type Ask = (made: Case, key: Key) => Promise<Answer>;
+  const askOne: Ask = ({ body }, key) => post(one.app, "settle", body, headersOf(key));
+  const askTwo: Ask = async ({ body }, key) => {
+    const headers = { "content-type": "application/json", ...headersOf(key) };
+    return (await postTo(`${url}/api/x402/settle`, headers, body)).body;
+  };
   const succeeded = ({ success }: Answer): boolean => success === true;
   const nameOf = ({ kind, keys }: Case): string =>
     `${kind}, ${keys.map((key) => key ?? "no key").join(" then ")}`;
@@ -188,7 +196,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     { model, answers }: { model: Model; answers: Answer[] },
   ): Promise<void> {
     const later = await Promise.all(
-      KEYS.map((key, index) => ask(index % 2 === 0 ? two : one, made, key)),
+      KEYS.map((key, index) => (index % 2 === 0 ? askTwo : askOne)(made, key)),
     );
     t.same(
       later.map(succeeded),
@@ -229,10 +237,10 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     for (const gapMs of GAPS_MS)
       await t.test(`${kind}: the second comes after ${gapMs} ms`, async (t) => {
         const race = async (made: Case, index: number): Promise<[Answer, Answer]> => {
-          const [here, there] = index % 2 === 0 ? [one, two] : [two, one];
+          const [here, there] = index % 2 === 0 ? [askOne, askTwo] : [askTwo, askOne];
           const [first, second] = made.keys;
-          const later = sleep(gapMs).then(() => ask(there, made, second));
-          return Promise.all([ask(here, made, first), later]);
+          const later = sleep(gapMs).then(() => there(made, second));
+          return Promise.all([here(made, first), later]);
         };
         const pairs = await makePairs(kind);
         const answers = await Promise.all(pairs.map(race));
@@ -245,7 +253,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     const cases = await makeAll();
     const answers = await Promise.all(
       cases.map(async (made) =>
-        Promise.all([ask(one, made, made.keys[0]), ask(one, made, made.keys[1])]),
+        Promise.all([askOne(made, made.keys[0]), askOne(made, made.keys[1])]),
       ),
     );
     await Promise.all(
@@ -268,12 +276,12 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
     goOn: () => Promise<unknown>,
   ): Promise<void> {
     const cases = await makeAll();
-    const firsts = cases.map((made) => ask(one, made, made.keys[0]));
+    const firsts = cases.map((made) => askOne(made, made.keys[0]));
     await until(async () => {
       const now = await statuses(cases);
       return now.length === cases.length && now.every((each) => each === status);
     }, 60_000);
-    const seconds = cases.map((made) => ask(two, made, made.keys[1]));
+    const seconds = cases.map((made) => askTwo(made, made.keys[1]));
     await goOn();
     const answers = await Promise.all(
       cases.map(
@@ -326,7 +334,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
         cases.map(async (made) => {
           const [first, second] = made.keys;
           const model = new Model(first, wasClaimed);
-          const answer = await ask(two, made, second);
+          const answer = await askTwo(made, second);
           t.equal(succeeded(answer), model.answer(second), nameOf(made));
           await expectAsModelled(t, made, { model, answers: [answer] });
         }),
@@ -339,7 +347,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
       cases.map(async (made) => {
         const [first, second] = made.keys;
         const model = new Model(first);
-        const answers = [await ask(one, made, first), await ask(two, made, second)];
+        const answers = [await askOne(made, first), await askTwo(made, second)];
         t.same(
           answers.map(succeeded),
           made.keys.map((key) => model.answer(key)),
