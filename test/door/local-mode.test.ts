@@ -108,6 +108,11 @@ t.test("production has no faucet, demo wallet, local route or open metrics", asy
   const info = await asHost(port, "/api/info", "any.example");
   t.equal(info.status, 200, "behind a proxy the name is its business");
   t.match(JSON.parse(info.body), { localWorld: false });
+  for (const host of ["shop/dear?q=", "user@shop", "shop:80:80", "a b", ""]) {
+    const refused = await asHost(port, "/api/info", host);
+    t.equal(refused.status, 400, `a Host that is none: ${host}`);
+    t.match(JSON.parse(refused.body), { code: "bad_request" });
+  }
 });
 
 t.test("a local world answers to its own names only", async (t) => {

@@ -6,7 +6,7 @@ import { toClientEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { UptoEvmScheme } from "@x402/evm/upto/client";
 import type { PaymentRequirements } from "@x402/core/types";
-import Fastify, { type FastifyInstance } from "fastify";
+import Fastify, { type FastifyInstance, type FastifyServerOptions } from "fastify";
 import type { Test } from "tap";
 import { parseAbi } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -29,10 +29,12 @@ export async function openShop(
   facilitator: FacilitatorClient | string,
   addRoutes: (app: FastifyInstance) => void,
   options: Partial<PaywallOptions> = {},
+  server: FastifyServerOptions = {},
 ) {
   const payTo = options.payTo ?? newAccount().address;
   const logged: string[] = [];
   const app: FastifyInstance = Fastify({
+    ...server,
     logger: {
       level: "error",
       stream: { write: (line: string) => void logged.push(line) },

@@ -158,7 +158,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
         });
       }
     };
-    const { origin } = await openShop(t, chain, facilitator, routes, { store });
+    const { origin, payTo } = await openShop(t, chain, facilitator, routes, { store });
     const url = `${origin}/article`;
     const paying = wrapFetchWithPayment(patient, stockPayer(chain, payer));
     t.match(errorOf(await show(url, await signIn(url, payer))), "siwx_not_paid");
@@ -237,6 +237,7 @@ for (const [name, makeStore] of Object.entries(STORES)) {
         const shared = name === "Postgres" ? makeStore() : store;
         const replica = await openShop(t, chain, facilitator, routes, {
           store: shared,
+          payTo,
           publicUrl: origin,
         });
         const shown = await signIn(url, payer);

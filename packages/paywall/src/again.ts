@@ -9,6 +9,7 @@ import {
   validateSIWxMessage,
   verifySIWxSignature,
 } from "@x402/extensions/sign-in-with-x";
+import type { PaidRequest, PaidResource } from "./charge.ts";
 import type { PaywallStore } from "./store.ts";
 
 export interface AgainOptions {
@@ -25,7 +26,6 @@ export type VerifyMessage = (signed: {
 }) => Promise<boolean>;
 
 interface Asked {
-  method: string;
   url: string;
   headers: Record<string, string | string[] | undefined>;
 }
@@ -79,7 +79,11 @@ export class Door {
   }
 
   /** Undefined when nobody signs in. */
-  async enter(asked: Asked, networks: readonly string[]): Promise<Entered | undefined> {
+  async enter(
+    asked: Asked,
+    sold: string,
+    networks: readonly string[],
+  ): Promise<Entered | undefined> {
     const header = asked.headers[SIGN_IN_WITH_X];
     if (header === undefined) return undefined;
     const shown = typeof header === "string" ? parsed(header) : undefined;
@@ -97,16 +101,16 @@ export class Door {
     const verified = await verifySIWxSignature(shown, evmVerifier && { evmVerifier });
     if (!verified.isValid) return refuse(verified.invalidReason);
     const payer = verified.payer.toLowerCase();
-    if (!(await this.#store.hasPaid(soldAs(asked), payer))) return refuse("siwx_not_paid");
+    if (!(await this.#store.hasPaid(sold, payer))) return refuse("siwx_not_paid");
     // Last, so that a signature which opens nothing uses nothing up.
     if (!(await this.#store.useNonce(`${payer} ${shown.nonce}`, new Date(untilMs))))
       return refuse("invalid_siwx_nonce");
     return { isLetIn: true, payer: verified.payer, network: shown.chainId };
   }
 
-  async remember(asked: Asked, payer: string, { for: time }: AgainOptions): Promise<void> {
+  async remember(sold: string, payer: string, { for: time }: AgainOptions): Promise<void> {
     const until = new Date(Date.now() + againMs({ for: time }));
-    await this.#store.paid(soldAs(asked), payer.toLowerCase(), until);
+    await this.#store.paid(sold, payer.toLowerCase(), until);
   }
 
   #verifierOn(chain: string) {
@@ -120,9 +124,15 @@ export class Door {
   }
 }
 
-/** What is sold: another query is another resource. */
-export const soldAs = ({ method, url }: Pick<Asked, "method" | "url">): string =>
-  `${method} ${url}`;
+/**
+ * What a payment is for: this request of this route, on these terms. The parts stay apart, so that no text from a caller
+ * stands for two of them. Of shops that share a store, none opens what the other sold for less.
+ */
+export const soldAs = (
+  { price, payTo }: Required<Pick<PaidResource, "price" | "payTo">>,
+  { method, route, path, url }: PaidRequest,
+  networks: readonly string[],
+): string => JSON.stringify({ method, route, path, url, price, payTo, networks });
 
 const refuse = (reason: string): Entered => ({ isLetIn: false, reason });
 

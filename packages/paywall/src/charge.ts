@@ -12,7 +12,7 @@ import type {
   SettleResponse,
 } from "@x402/core/types";
 import { bazaarResourceServerExtension } from "@x402/extensions/bazaar";
-import { type AgainOptions, Door, type VerifyMessage } from "./again.ts";
+import { type AgainOptions, Door, soldAs, type VerifyMessage } from "./again.ts";
 import {
   asFault,
   FacilitatorFault,
@@ -62,6 +62,8 @@ export interface PaidRequest {
   /** As the outside sees it, with the query. */
   url: string;
   path: string;
+  /** The route of the app that answers, where several could. */
+  route?: string | undefined;
   headers: Record<string, string | string[] | undefined>;
 }
 
@@ -104,6 +106,8 @@ export interface CashierDeps {
 export interface Presented {
   resource: PaidResource;
   request: PaidRequest;
+  /** The key of the resource in the store. */
+  sold: string;
   payload: PaymentPayload;
   terms: PaymentRequirements;
   required: PaymentRequired;
@@ -180,7 +184,11 @@ export class Cashier {
     request: PaidRequest,
     beforeSettle: () => Promise<void>,
   ): Promise<Charge> {
-    const entered = await this.#enter(resource, request);
+    const networks = this.#networkIds(resource);
+    const { price, payTo = this.#deps.payTo } = resource;
+    const sold = soldAs({ price, payTo }, request, networks);
+    const isAgain = resource.again !== undefined && request.method === "GET";
+    const entered = isAgain ? await this.#door?.enter(request, sold, networks) : undefined;
     if (entered?.isLetIn === true) {
       await beforeSettle();
       return { kind: "again", headers: {}, payer: entered.payer, network: entered.network };
@@ -198,15 +206,10 @@ export class Cashier {
     const { payload, version } = proof;
     const terms = this.#match(required, payload);
     if (typeof terms === "string") return refuse(terms);
-    const shown: Presented = { resource, request, payload, terms, required, version };
+    const shown: Presented = { resource, request, sold, payload, terms, required, version };
     if (isMetered(resource)) return this.#desk.take(shown, beforeSettle);
     await beforeSettle();
     return this.#conclude(shown, terms.amount);
-  }
-
-  async #enter(resource: PaidResource, request: PaidRequest) {
-    if (!resource.again || request.method !== "GET") return undefined;
-    return this.#door?.enter(request, this.#networkIds(resource));
   }
 
   /** What is signed, or good for one request, is made only for whoever is to be told. */
@@ -317,7 +320,7 @@ export class Cashier {
     const { payer } = response;
     if (this.#door && resource.again && payer !== undefined && request.method === "GET")
       await this.#door
-        .remember(request, payer, resource.again)
+        .remember(shown.sold, payer, resource.again)
         .catch((error: unknown) => this.#deps.onFault?.(error, "remembering who has paid"));
     return this.#settled(response, amount, shown);
   }

@@ -1,7 +1,6 @@
 /** Payments of a maximum: looked at before the work, charged when it is known what was used. */
 import type { SettleResponse } from "@x402/core/types";
 import { notSettled, refused, told, type Refused } from "./answers.ts";
-import { soldAs } from "./again.ts";
 import type { Presented, Settled } from "./charge.ts";
 import { isRecord } from "./foreign-json.ts";
 import { Expiring, type PaywallStore } from "./store.ts";
@@ -48,7 +47,7 @@ export class MeterDesk {
     shown: Presented,
     beforeSettle: () => Promise<void>,
   ): Promise<Settled | Refused | Metered> {
-    const { terms, version, request } = shown;
+    const { terms, version, sold: resource } = shown;
     const signer = signerOf(shown);
     if (!signer)
       return refused(notSettled(terms, "invalid_payload", "The payment names no payer."), version);
@@ -73,7 +72,6 @@ export class MeterDesk {
     const release = () => {
       if (this.#busy.get(proof) === mine) this.#busy.delete(proof);
     };
-    const resource = soldAs(request);
     let isBegun = false;
     try {
       const kept = await this.#store.findCharge(proof);

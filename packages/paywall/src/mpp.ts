@@ -169,8 +169,8 @@ const paymentIn = (authorization: string): string | undefined =>
     .map((scheme) => /^\s*payment\s+(\S+)\s*$/i.exec(scheme)?.[1])
     .find((shown) => shown !== undefined);
 
-const resourceOf = ({ method, url }: PaidRequest): string =>
-  createHash("sha256").update(`${method} ${url}`).digest("base64url");
+const resourceOf = ({ method, route, path, url }: PaidRequest): string =>
+  createHash("sha256").update(JSON.stringify({ method, route, path, url })).digest("base64url");
 
 /** None of them has a quote or a backslash in it: ours are base64url and words, and the realm was looked at. */
 const asHeader = (challenge: PaymentChallenge): string =>

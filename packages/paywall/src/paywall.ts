@@ -15,6 +15,7 @@ import type {
 import { againMs } from "./again.ts";
 import { cashier, networkFacts, type CashierOptions } from "./cashier.ts";
 import { type Cashier, isMetered, type PaidRequest, type PaidResource } from "./charge.ts";
+import { readHostName } from "./host.ts";
 import type { PaymentNetwork } from "./networks.ts";
 import { payPage } from "./pay-page.ts";
 import { Payment } from "./payment.ts";
@@ -41,6 +42,8 @@ declare module "fastify" {
   interface FastifyContextConfig {
     /** The price of this route; it is settled before the handler runs, or what was used of it before the answer goes out. */
     paywall?: PaywallRoute;
+    /** Set by the paywall: the pattern of the route, and its constraints where it has some. */
+    paidRoute?: string;
   }
   interface FastifyRequest {
     /** What was paid for this request, or may be charged for it, on a route with a price. */
@@ -79,9 +82,12 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     if (!resource) return undefined;
     reply.header("cache-control", "no-store");
     const asked = paidRequest(request, publicUrl);
-    // The Host header is anybody's.
-    if (!URL.canParse(asked.url))
-      return reply.code(400).send({ error: "The Host header names no host." });
+    if ("error" in asked)
+      return reply
+        .code(400)
+        .type("application/json; charset=utf-8")
+        .serializer(JSON.stringify)
+        .send(asked);
     // HEAD has no answer to sell.
     if (request.method === "HEAD") asked.headers = {};
     const charge = await desk.charge(resource, asked, async () =>
@@ -117,6 +123,8 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     const resource = route.config?.paywall;
     if (!resource) return;
     const methods = [route.method].flat();
+    const constraints = Object.entries(route.constraints ?? {}).map(String);
+    route.config = { ...route.config, paidRoute: [route.url, ...constraints].join(" ") };
     checkRoute(resource, { schemes, store, methods });
     // Last of the preHandlers: nobody pays for a request that would be refused anyway.
     const hooks = [route.preHandler ?? []].flat();
@@ -151,14 +159,41 @@ function checkRoute(
     throw new Error("only a GET can be fetched again: what else was sent is not in its URL");
 }
 
-function paidRequest(request: FastifyRequest, publicUrl: string | undefined): PaidRequest {
-  const origin = publicUrl ?? `${request.protocol}://${request.host}`;
+/** A request from which no URL can be built safely is refused. */
+interface BadRequest {
+  error: string;
+  code: "invalid_host" | "invalid_request_target";
+}
+
+function paidRequest(
+  request: FastifyRequest,
+  publicUrl: string | undefined,
+): PaidRequest | BadRequest {
+  // Fastify also routes `GET http://shop/path`.
+  if (!request.url.startsWith("/"))
+    return {
+      code: "invalid_request_target",
+      error: "The request target must be a path, not a whole URL.",
+    };
+  const origin = publicUrl ?? originOf(request);
+  if (origin === undefined)
+    return {
+      code: "invalid_host",
+      error: "The Host header must be a host with an optional port.",
+    };
   return {
     method: request.method,
     url: `${origin}${request.url}`,
     path: request.url.split("?", 1)[0] ?? "/",
+    route: request.routeOptions.config.paidRoute,
     headers: request.headers,
   };
+}
+
+/** A proxy may pass on the caller's `X-Forwarded-Host` and `X-Forwarded-Proto`, which Fastify then returns here. */
+function originOf({ protocol, host }: FastifyRequest): string | undefined {
+  if (readHostName(host) === undefined || !/^https?$/.test(protocol)) return undefined;
+  return new URL(`${protocol}://${host}`).origin;
 }
 
 const isBrowser = (request: FastifyRequest): boolean =>

@@ -2,7 +2,7 @@
 
 /** What is being charged of a maximum. */
 export interface MeteredCharge {
-  /** Method and URL. */
+  /** The key of what is sold: opaque text. */
   resource: string;
   /** Atomic units. */
   amount: string;

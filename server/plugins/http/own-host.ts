@@ -4,6 +4,7 @@
  * called by is what gives it away.
  */
 import fp from "fastify-plugin";
+import { readHostName } from "../../../packages/paywall/src/host.ts";
 import { isLoopbackHost } from "../../core/client-address.ts";
 import { ApiError } from "../../errors.ts";
 
@@ -16,8 +17,14 @@ export default fp(
       // Node refuses it with no body; HTTP/1.0 may leave it out.
       if (host === undefined && request.raw.httpVersion === "1.1")
         throw new ApiError("bad_request", { detail: "The request has no Host header." });
-      if (mode !== "local") return done();
-      const name = hostNameOf(host ?? "");
+      const name = readHostName(host ?? "");
+      if (mode !== "local") {
+        if (host !== undefined && name === undefined)
+          throw new ApiError("bad_request", {
+            detail: "The Host header must be a host with an optional port.",
+          });
+        return done();
+      }
       if (name !== undefined && (name === ownName || isLoopbackHost(name))) return done();
       throw new ApiError("host_not_allowed", {
         detail: `This service runs on this machine only, and answers to localhost and ${ownName}.`,
@@ -26,9 +33,3 @@ export default fp(
   },
   { name: "own-host" },
 );
-
-/** The name alone; undefined for what is no `host[:port]`. */
-function hostNameOf(host: string): string | undefined {
-  const [, name] = /^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?$/.exec(host) ?? [];
-  return name?.toLowerCase();
-}
