@@ -1,9 +1,10 @@
 // `npm run derive`: writes what others install and the server says first: the types of the clients, for TypeScript and for
-// Python, from its schemas, and the plugin's skill from /skill.md; and the version of the database's functions. With
-// --check it only compares.
+// Python, from its schemas, the plugin's skill from /skill.md, the script that checks an audit from the service's own
+// check, and the version of the database's functions. With --check it only compares.
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
 import { findNetwork } from "../server/core/networks.ts";
 import { FUNCTIONS_DIRECTORY, readFunctions } from "../server/infra/db/functions.ts";
 import { skillMarkdown } from "../server/plugins/meta/skill.ts";
@@ -16,6 +17,7 @@ const ROOT = fileURLToPath(new URL("../", import.meta.url));
 const TYPESCRIPT = "packages/purser/src/types.ts";
 const PYTHON = "packages/python/src/purser/_types.py";
 const SKILL = "plugins/purser/skills/purser/SKILL.md";
+const AUDIT = "docs/how-to/check-audit.mjs";
 
 const NAMED: Record<string, object> = {
   AgentSelf,
@@ -200,11 +202,26 @@ const recorded = JSON.parse(readFileSync(new URL("version.json", FUNCTIONS_DIREC
 const isChanged = recorded.contents !== contents;
 const version = { version: recorded.version + (isChanged ? 1 : 0), contents };
 
+const audit = await build({
+  entryPoints: [`${ROOT}server/plugins/audit/check-audit.ts`],
+  absWorkingDir: ROOT,
+  bundle: true,
+  write: false,
+  format: "esm",
+  platform: "node",
+  target: "node20",
+  external: ["viem"],
+  banner: {
+    js: "// Checks the export of an audit: see check-an-audit.md. Written from server/plugins/audit by `npm run derive`: change that.",
+  },
+});
+
 for (const [file, text] of [
   [VERSION, `${JSON.stringify(version, null, 2)}\n`],
   [TYPESCRIPT, formatted],
   [PYTHON, python],
   [SKILL, skill],
+  [AUDIT, audit.outputFiles[0]?.text ?? ""],
 ] as const) {
   if (!process.argv.includes("--check")) writeFileSync(`${ROOT}${file}`, text);
   else if (readFileSync(`${ROOT}${file}`, "utf8") !== text) {

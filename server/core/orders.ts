@@ -199,7 +199,8 @@ export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders
 }
 
 const onWire = (value: bigint | null): string => String(value ?? ABSENT);
-const fromWire = (value: string): bigint | null => {
+/** Null where there is no limit, or no end. */
+export const fromWire = (value: string): bigint | null => {
   const number = BigInt(value);
   return number === ABSENT ? null : number;
 };

@@ -5,29 +5,18 @@
  * The operators' chain is checked with them. `--operators` checks it alone, `--owner <id or address>` one owner's. `--head <seq>:<hash>` is an end noted earlier, somewhere an intruder
  * does not reach: a chain that was cut or written anew since then cannot have it.
  */
-import { createReadStream, realpathSync } from "node:fs";
-import { createInterface } from "node:readline";
+import { realpathSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type Db } from "../../infra/db/prisma.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
-import { ownersWithAudit, readChain, readHead } from "./store.ts";
+import { ownersWithAudit, readChain, readHead as readOwnersHead } from "./store.ts";
 import { readOperatorHead, readOperators } from "./operators.ts";
-import {
-  readLine,
-  verifyChain,
-  verifyOperators,
-  type ChainHead,
-  type ChainRow,
-  type Verdict,
-} from "./verify.ts";
+import { readHead, report, verifyFile, type Say } from "./check-file.ts";
+import { verifyChain, verifyOperators, type ChainHead } from "./verify.ts";
 
-/** Tells of each chain; false when one does not hold. */
-export async function verifyFile(path: string, noted: ChainHead[], say: Say): Promise<boolean> {
-  return tell(path, await verifyChain(linesOf(path), noted), say);
-}
-
+/** Reports each chain; false when one does not hold. */
 export async function verifyDatabase(
   db: Db,
   { owner, noted }: { owner: string | undefined; noted: ChainHead[] },
@@ -43,46 +32,22 @@ export async function verifyDatabase(
   let isWhole = true;
   for (const { id, address } of owners) {
     // Before the rows: what is appended meanwhile is not missing.
-    const head = await readHead(db, id);
+    const head = await readOwnersHead(db, id);
     const verdict = await verifyChain(readChain(db, id, 0n), [head, ...noted]);
-    isWhole = tell(`${address} (${id})`, verdict, say) && isWhole;
+    isWhole = report(`${address} (${id})`, verdict, say) && isWhole;
   }
   return isWhole;
 }
 
 export async function verifyOperatorChain(db: Db, noted: ChainHead[], say: Say): Promise<boolean> {
   const head = await readOperatorHead(db);
-  return tell("operators", await verifyOperators(readOperators(db), [head, ...noted]), say);
-}
-
-type Say = (line: string) => void;
-
-function tell(whose: string, verdict: Verdict, say: Say): boolean {
-  if (!verdict.ok) say(`FAILED ${whose}: entry ${verdict.seq} ${verdict.why}`);
-  else {
-    const { head, signatures, byContract } = verdict;
-    const unchecked = byContract === 0 ? "" : `, ${byContract} by contracts not recomputed`;
-    say(`ok ${whose}: ${head.seq} entries, ${signatures} signatures${unchecked}`);
-    say(`   head ${head.seq}:${head.hash}`);
-  }
-  return verdict.ok;
-}
-
-async function* linesOf(path: string): AsyncGenerator<ChainRow> {
-  let number = 0;
-  for await (const line of createInterface({ input: createReadStream(path) })) {
-    number += 1;
-    const row = readLine(line);
-    if (!row) throw new ConfigError([`line ${number} of ${path} is no line of an audit's export`]);
-    yield row;
-  }
+  return report("operators", await verifyOperators(readOperators(db), [head, ...noted]), say);
 }
 
 function readHeadArgument(text: string): ChainHead {
-  const [, seq, hash] = /^(\d{1,15}):([0-9a-f]{64})$/.exec(text) ?? [];
-  if (seq === undefined || hash === undefined)
-    throw new ConfigError([`--head is <seq>:<hash of 64 hex digits>, not ${text}`]);
-  return { seq: Number(seq), hash };
+  const head = readHead(text);
+  if (!head) throw new ConfigError([`--head is <seq>:<hash of 64 hex digits>, not ${text}`]);
+  return head;
 }
 
 async function main(): Promise<boolean> {

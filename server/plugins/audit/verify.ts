@@ -3,13 +3,9 @@
  * database and lines of an export are judged alike. docs/how-to/check-an-audit.md says the same to strangers.
  */
 import { createHash } from "node:crypto";
-import {
-  hashMessage,
-  hashTypedData,
-  recoverAddress,
-  type Hex,
-  type TypedDataDefinition,
-} from "viem";
+import { hashMessage, recoverAddress, type Hex } from "viem";
+import { ORDER_TYPES, orderDigest, readOrder, type OrderKind } from "../../core/orders.ts";
+import { Authority, type Signed } from "./authority.ts";
 
 /** What an entry's text says. */
 export interface EntryBody {
@@ -63,26 +59,6 @@ export type Verdict =
   | { ok: true; head: ChainHead; signatures: number; byContract: number; ownerId: string | null }
   | { ok: false; seq: number; why: string };
 
-/** What nobody can have done without a signature; an entry of it without one was not written by the service. */
-const SIGNED_ACTIONS = new Set([
-  "session.created",
-  "withdrawal.ordered",
-  "policy.signed",
-  "key.signed",
-  "payment.approved",
-  "second.named",
-  "owner.moved",
-  "owner.received",
-]);
-/** What follows an order of its own, which stands right before it. */
-const AFTER_ORDER: Readonly<Record<string, string>> = {
-  "agent.created": "policy.signed",
-  "agent.resumed": "policy.signed",
-  "key.created": "key.signed",
-  "key.rotated": "key.signed",
-  "connection.granted": "key.signed",
-};
-
 /**
  * Names the first entry that does not fit. `noted` are ends seen before, wherever they were kept: a chain that is
  * shorter, or another at that place, was cut or written anew.
@@ -93,9 +69,9 @@ export async function verifyChain(
 ): Promise<Verdict> {
   let head: ChainHead = { seq: 0, hash: "0".repeat(64) };
   let ownerId: string | null = null;
-  let owner: string | undefined;
-  const signed: Signed = { signatures: 0, byContract: 0, second: undefined };
-  const orders = new Map<string, number>();
+  let owner: Wallet | undefined;
+  const counted = { signatures: 0, byContract: 0 };
+  const authority = new Authority();
   for await (const row of rows) {
     const no = (why: string): Verdict => ({ ok: false, seq: head.seq + 1, why });
     const broken = linkFault(row, head);
@@ -103,18 +79,21 @@ export async function verifyChain(
     const body = readBody(row.body);
     if (body === undefined) return no("its text is no entry");
     ownerId ??= body.ownerId;
-    owner ??= body.owner;
-    if (body.owner !== owner) return no("it names another wallet as the owner's");
+    owner ??= { address: body.owner, chainId: body.ownerChainId };
+    if (body.owner !== owner.address || body.ownerChainId !== owner.chainId)
+      return no("it names another wallet as the owner's");
+    const read = readSigned(row, body.proof);
     const fault =
       bodyFault(row, body, ownerId) ??
-      (await proofFault(row, body, signed)) ??
-      orderFault(body, orders);
+      ("fault" in read ? read.fault : undefined) ??
+      (await signersFault(body, read.signed, authority.second, counted)) ??
+      authority.faultOf(body, read.signed);
     if (fault !== undefined) return no(fault);
     head = { seq: row.seq, hash: row.hash };
     if (noted.some(({ seq, hash }) => seq === row.seq && hash !== row.hash))
       return otherHash(row.seq);
   }
-  const { signatures, byContract } = signed;
+  const { signatures, byContract } = counted;
   return cutFault(head, noted) ?? { ok: true, head, signatures, byContract, ownerId };
 }
 
@@ -198,69 +177,67 @@ function bodyFault(
   return isSame ? undefined : "the columns beside its text say something else";
 }
 
-interface Signed {
-  signatures: number;
-  byContract: number;
-  /** The second wallet, as the owner named it last. */
-  second: string | undefined;
+interface Wallet {
+  address: string;
+  /** The chain whose contract it is; 0 for a key. */
+  chainId: number;
 }
 
 /** What the owner's second wallet may sign. */
 const BY_SECOND = new Set(["session.created", "withdrawal.ordered"]);
 
-function secondIn(proof: Proof, row: ChainRow): string | undefined {
-  const order = proof.kind === "order" ? (proof.order ?? row.order) : undefined;
-  const { message } = (order ?? {}) as { message?: { second?: unknown } };
-  return typeof message?.second === "string" ? message.second.toLowerCase() : undefined;
-}
-
-async function proofFault(
-  row: ChainRow,
+/** Who signed may sign this, and did. */
+async function signersFault(
   { proof, action, owner, ownerChainId }: EntryBody,
-  counted: Signed,
+  signed: Signed | undefined,
+  second: Wallet | undefined,
+  counted: { signatures: number; byContract: number },
 ): Promise<string | undefined> {
-  if (proof === null)
-    return SIGNED_ACTIONS.has(action) ? `a ${action} without a signature` : undefined;
-  const digest = digestOf(row, proof);
-  if (typeof digest !== "string") return digest.fault;
+  if (proof === null || signed === undefined) return undefined;
   const signers = proof.kind === "message" ? [proof] : proof.signers;
-  const isOwners = ({ signer, chainId }: SignedBy) =>
-    (signer === owner && chainId === ownerChainId) ||
-    (BY_SECOND.has(action) && signer === counted.second);
-  if (!signers.some(isOwners)) return "it was not signed by its owner";
-  if (action === "second.named") counted.second = secondIn(proof, row);
+  const is = (wallet: Wallet | undefined) => (by: SignedBy) =>
+    by.signer === wallet?.address && by.chainId === wallet.chainId;
+  const isOwners = signers.some(is({ address: owner, chainId: ownerChainId }));
+  const isSeconds = BY_SECOND.has(action) && signers.some(is(second));
+  if (!isOwners && !isSeconds) return "it was not signed by its owner";
+  if (!isOwners && signed.kind === "Withdraw" && signed.order.to.toLowerCase() !== owner)
+    return "the second wallet withdraws to the owner's own address only";
+  const parties = signed.kind === "MoveOwner" ? [signed.order.from, signed.order.to] : [];
+  if (parties.some((party) => !signers.some(({ signer }) => signer === party.toLowerCase())))
+    return "it was not signed by both wallets";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
     // Only its chain can say what a contract accepts, and only for then; the service asked it when it was signed.
     if (chainId !== 0) counted.byContract += 1;
-    else if ((await recovered(digest, signature)) !== signer)
+    else if ((await recovered(signed.digest as Hex, signature)) !== signer)
       return `its signature is not that of ${signer}`;
   }
   return undefined;
 }
 
-/** Each order permits one such change of its agent. */
-function orderFault(
-  { action, agentId, proof }: EntryBody,
-  unused: Map<string, number>,
-): string | undefined {
-  const slot = (kind: string): string => `${agentId} ${kind}`;
-  if (proof !== null) unused.set(slot(action), (unused.get(slot(action)) ?? 0) + 1);
-  const needed = AFTER_ORDER[action];
-  if (needed === undefined) return undefined;
-  const left = unused.get(slot(needed)) ?? 0;
-  unused.set(slot(needed), left - 1);
-  return left > 0 ? undefined : `is ${action} without an order that was signed for it`;
-}
-
-function digestOf(row: ChainRow, proof: Proof): Hex | { fault: string } {
-  if (proof.kind === "message") return hashMessage(proof.message);
-  const order = proof.order ?? row.order;
-  if (order === undefined) return { fault: "the order it names is missing" };
+/** Our own types and domain, and no others: what an owner signed elsewhere is no order. */
+function readSigned(
+  row: ChainRow,
+  proof: Proof | null,
+): { signed: Signed | undefined } | { fault: string; signed?: undefined } {
+  if (proof === null) return { signed: undefined };
+  if (proof.kind === "message") {
+    const { kind, message, signer } = proof;
+    return { signed: { kind, message, signer, digest: hashMessage(message) } };
+  }
+  const beside = proof.order ?? row.order;
+  if (beside === undefined) return { fault: "the order it names is missing" };
   try {
-    const digest = hashTypedData(order as TypedDataDefinition);
+    const { primaryType, domain, message } = beside as {
+      primaryType: OrderKind;
+      domain: { chainId: number };
+      message: never;
+    };
+    const order = primaryType in ORDER_TYPES ? readOrder(primaryType, message) : undefined;
+    if (order === undefined) return { fault: "the order beside it is none of this service" };
+    const digest = orderDigest(primaryType, order, domain.chainId);
     return digest === proof.digest
-      ? digest
+      ? { signed: { kind: primaryType, order, digest, chainId: domain.chainId } as Signed }
       : { fault: "the order beside it is not the one it names" };
   } catch {
     return { fault: "the order beside it cannot be read" };

@@ -1,0 +1,338 @@
+/**
+ * Does an entry say what its owner's signature permits? Every order is used once, for the action of its kind, and the
+ * rules of each agent are followed from entry to entry. Pure, as verify.ts is.
+ */
+import { formatAtomic, parseDecimal } from "../../core/money.ts";
+import {
+  CONNECTION_LABEL,
+  fromWire,
+  rulesOfPolicy,
+  type AgentPolicyOrder,
+  type IssueKeyOrder,
+  type OrderKind,
+  type Orders,
+} from "../../core/orders.ts";
+import { loosens, payeeKey, type RulesInForce } from "../../core/rules.ts";
+import type { EntryBody } from "./verify.ts";
+
+/** What was signed for an entry: a sign-in message, or an order. */
+export type Signed =
+  | { kind: "message"; digest: string; message: string; signer: string }
+  | {
+      [K in OrderKind]: { kind: K; digest: string; order: Orders[K]; chainId: number };
+    }[OrderKind];
+
+/** What nobody can have done without a signature, and what is signed for it. */
+export const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
+  "session.created": "message",
+  "policy.signed": "AgentPolicy",
+  "key.signed": "IssueKey",
+  "payment.approved": "ApprovePayment",
+  "withdrawal.ordered": "Withdraw",
+  "second.named": "SecondWallet",
+  "owner.moved": "MoveOwner",
+  "owner.received": "MoveOwner",
+};
+/** What follows an order of its own, which stands right before it. */
+const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
+  "agent.created": "AgentPolicy",
+  "agent.resumed": "AgentPolicy",
+  "key.created": "IssueKey",
+  "key.rotated": "IssueKey",
+  "connection.granted": "IssueKey",
+  "approval.granted": "ApprovePayment",
+};
+
+type Facts = Record<string, unknown>;
+
+/** As entries write it. `rules` are unknown of an agent that came from another owner, until a policy is signed for it. */
+interface AgentFacts {
+  isReceived?: boolean;
+  wallet?: string;
+  status: RulesInForce["status"];
+  rules?: Facts;
+  payees: Facts[];
+}
+
+const OTHER = "says something else than the order that was signed for it";
+
+export class Authority {
+  readonly #used = new Set<string>();
+  readonly #agents = new Map<string, AgentFacts>();
+  readonly #withdrawals = new Map<string, Facts>();
+  /** The order right before, while what it permits is still to come. */
+  #open: Signed | undefined;
+  /** The second wallet, as the owner named it last. */
+  second: { address: string; chainId: number } | undefined;
+
+  /** Undefined where the entry fits. `signed` holds before its signer and its digest. */
+  faultOf(body: EntryBody, signed: Signed | undefined): string | undefined {
+    const { action } = body;
+    const needed = SIGNED_AS[action];
+    if (needed !== signed?.kind)
+      return signed === undefined
+        ? `is ${action} without a signature`
+        : `is ${action}, which was not signed for: it carries the signature of another action`;
+    const open = this.#open;
+    this.#open = undefined;
+    try {
+      return signed ? this.#signedFault(body, signed) : this.#unsignedFault(body, open);
+    } catch {
+      return "says something that cannot be read";
+    }
+  }
+
+  #signedFault(body: EntryBody, signed: Signed): string | undefined {
+    if (this.#used.has(signed.digest)) return "carries a signature that was used before";
+    this.#used.add(signed.digest);
+    if (signed.kind === "message") return signInFault(body, signed);
+    const { order, kind, chainId } = signed;
+    const after = body.after ?? {};
+    const { agent = body.agentId } = order as { agent?: string };
+    // A move carries no nonce beside its order.
+    const isSame =
+      agent === body.agentId && (kind === "MoveOwner" || after["nonce"] === order.nonce);
+    if (!isSame) return OTHER;
+    if ("wallet" in order && !this.#hasWallet(body.agentId, order.wallet)) return OTHER;
+    if (kind === "AgentPolicy") return this.#usePolicy(body, signed);
+    if (kind === "Withdraw") {
+      const { to, amount: amountAtomic, nonce } = order;
+      const facts = { to: to.toLowerCase(), amountAtomic, network: `eip155:${chainId}`, nonce };
+      this.#withdrawals.set(asText(after["paymentId"]), facts);
+      return holds(facts, after) ? undefined : OTHER;
+    }
+    if (kind === "SecondWallet") {
+      this.second = { address: order.second.toLowerCase(), chainId: Number(order.secondChain) };
+      return isAddress(order.owner, body.owner) ? undefined : OTHER;
+    }
+    if (kind === "MoveOwner") return this.#move(body, order);
+    this.#open = signed;
+    return undefined;
+  }
+
+  #usePolicy(
+    { agentId, after }: EntryBody,
+    signed: Signed & { kind: "AgentPolicy" },
+  ): string | undefined {
+    if (after?.["version"] !== Number(signed.order.version)) return OTHER;
+    const known = this.#agent(agentId);
+    this.#agents.set(agentId ?? "", { ...known, ...factsOf(signed.order) });
+    this.#open = signed;
+    return undefined;
+  }
+
+  #move({ action, owner, before, after }: EntryBody, order: Orders["MoveOwner"]) {
+    const agents = (after?.["agents"] ?? []) as string[];
+    const isSame = before?.["owner"] === order.from && after?.["owner"] === order.to;
+    const own = action === "owner.moved" ? order.from : order.to;
+    if (!isSame || !isAddress(own, owner)) return OTHER;
+    for (const id of agents)
+      if (action === "owner.moved") this.#agents.delete(id);
+      else this.#agents.set(id, { isReceived: true, status: "paused", payees: [] });
+    return undefined;
+  }
+
+  #unsignedFault(body: EntryBody, open: Signed | undefined): string | undefined {
+    const { action, agentId, after } = body;
+    const needed = AFTER_ORDER[action];
+    const order = open && "order" in open ? (open.order as { agent: string }) : undefined;
+    const isOpen = order !== undefined && order.agent === agentId;
+    if (needed !== undefined) {
+      if (!isOpen || open?.kind !== needed)
+        return `is ${action} without an order that was signed for it`;
+      return this.#permittedFault(body, open);
+    }
+    if (/^(agent\.updated$|allowlist\.)/.test(action)) {
+      if (isOpen) this.#open = open;
+      return this.#changeFault(body, isOpen);
+    }
+    if (action === "agent.paused" || action === "agent.archived") {
+      const known = this.#agents.get(agentId ?? "");
+      if (known) known.status = action === "agent.paused" ? "paused" : "archived";
+    }
+    if (action.startsWith("withdrawal.")) {
+      const ordered = this.#withdrawals.get(asText(after?.["paymentId"]));
+      // Of an agent that moved, the order may be in the other owner's chain.
+      if (ordered === undefined)
+        return this.#agent(agentId).isReceived ? undefined : `is ${action} without an order`;
+      return holds(ordered, after ?? {}) ? undefined : "says something else than its order";
+    }
+    return undefined;
+  }
+
+  /** What an order right before it permits. */
+  #permittedFault(body: EntryBody, open: Signed): string | undefined {
+    const { action, agentId } = body;
+    const after = body.after ?? {};
+    if (open.kind === "IssueKey") return keyFault(action, after, open.order);
+    if (open.kind === "ApprovePayment") {
+      const { approvalId, payee, maxAmount, site, nonce: orderNonce } = open.order;
+      const amount = formatAtomic(BigInt(maxAmount));
+      const facts = { approvalId, payee, amount, site: site || null, orderNonce };
+      return holds({ ...facts, network: `eip155:${open.chainId}` }, after) ? undefined : OTHER;
+    }
+    if (open.kind !== "AgentPolicy") return OTHER;
+    const agent = this.#agent(agentId);
+    agent.status = "active";
+    if (action === "agent.resumed") return after["status"] === "active" ? undefined : OTHER;
+    const { wallet: walletAddress, version } = open.order;
+    const facts = { ...agent.rules, walletAddress, network: `eip155:${open.chainId}` };
+    const isSame = holds(facts, after) && isSameList(after["allowlist"], agent.payees);
+    return isSame && version === "1" && after["status"] === "active" ? undefined : OTHER;
+  }
+
+  /** A change is what the policy right before it says, or it only tightens what was in force. */
+  #changeFault({ action, agentId, before, after }: EntryBody, isOpen: boolean): string | undefined {
+    const agent = this.#agents.get(agentId ?? "");
+    if (!agent) return "is about an agent that was never this owner's";
+    const { rules, payees } = agent;
+    if (rules === undefined) return undefined;
+    const wanted = { ...agent, rules, payees };
+    const without = (payee: unknown) =>
+      payees.filter((one) => keyOf(one) !== keyOf(payee as Facts));
+    let isSigned: boolean;
+    let isFrom: boolean;
+    if (action === "agent.updated") {
+      isSigned = holds(after ?? {}, rules);
+      isFrom = holds(before ?? {}, rules) && Object.keys(after ?? {}).every((key) => key in rules);
+      wanted.rules = { ...rules, ...after };
+    } else if (action === "allowlist.replaced") {
+      isSigned = isSameList(after?.["allowlist"], payees);
+      isFrom = isSameList(before?.["allowlist"], payees);
+      wanted.payees = after?.["allowlist"] as Facts[];
+    } else {
+      const has = (payee: unknown) => payees.some((one) => textOf(one) === textOf(payee as Facts));
+      isSigned = after === null ? without(before).length === payees.length : has(after);
+      isFrom = before === null ? without(after).length === payees.length : has(before);
+      const rest = before === null ? payees : without(before);
+      wanted.payees = after === null ? rest : [...rest, after];
+    }
+    if (isOpen && isSigned) return undefined;
+    if (!isFrom) return "does not follow from what was in force";
+    // A payee who is taken off needs no order, except where its terms for everywhere then hold.
+    if (action !== "allowlist.removed" && loosens(rulesOf(agent), rulesOf(wanted)))
+      return `is ${action}, which loosens the rules, without an order that was signed for it`;
+    this.#agents.set(agentId ?? "", wanted);
+    return undefined;
+  }
+
+  #agent(id: string | null): AgentFacts {
+    return this.#agents.get(id ?? "") ?? { status: "paused", payees: [] };
+  }
+
+  /** An agent has one wallet for ever. */
+  #hasWallet(id: string | null, wallet: string): boolean {
+    const agent = this.#agent(id);
+    const isSame = (agent.wallet ?? wallet) === wallet;
+    this.#agents.set(id ?? "", { ...agent, wallet });
+    return isSame;
+  }
+}
+
+const SIGN_IN = / wants you to sign in with your Ethereum account:$/;
+
+function signInFault(
+  { actor }: EntryBody,
+  { message, signer }: Signed & { kind: "message" },
+): string | undefined {
+  const [first = "", address = ""] = message.split("\n");
+  const isSignIn = SIGN_IN.test(first) && isAddress(address, signer) && isAddress(actor, signer);
+  return isSignIn ? undefined : "carries the signature of something else than a sign-in";
+}
+
+function keyFault(action: string, after: Facts, order: IssueKeyOrder): string | undefined {
+  const isConnection = order.label.startsWith(CONNECTION_LABEL);
+  const isSame =
+    after["label"] === order.label && after["expiresAt"] === timeOf(fromWire(order.expiresAt));
+  return isSame && isConnection === (action === "connection.granted") ? undefined : OTHER;
+}
+
+const isAddress = (left: string, right: string): boolean =>
+  left.toLowerCase() === right.toLowerCase();
+
+/** Every one of these facts stands in the other as well. */
+const holds = (facts: Facts, other: Facts): boolean =>
+  Object.entries(facts).every(([name, value]) => other[name] === value);
+
+/** As an entry writes a time; null is never. */
+const timeOf = (seconds: bigint | null): string | null =>
+  seconds === null ? null : new Date(Number(seconds) * 1000).toISOString();
+
+const amountOf = (atomic: bigint | null): string | null =>
+  atomic === null ? null : formatAtomic(atomic);
+
+/** A policy as entries write it. */
+function factsOf(order: AgentPolicyOrder): Pick<AgentFacts, "rules" | "payees"> {
+  const rules = rulesOfPolicy(order);
+  return {
+    rules: {
+      name: order.name,
+      dailyLimit: amountOf(rules.dailyLimitAtomic),
+      weeklyLimit: amountOf(rules.weeklyLimitAtomic),
+      monthlyLimit: amountOf(rules.monthlyLimitAtomic),
+      perPaymentLimit: amountOf(rules.perPaymentLimitAtomic),
+      paymentsPerHour: rules.paymentsPerHour === null ? null : Number(rules.paymentsPerHour),
+      fetch: rules.fetch,
+      expiresAt: timeOf(rules.expiresAtSeconds),
+    },
+    payees: rules.payees.map((payee) => ({
+      address: payee.address,
+      label: payee.label,
+      site: payee.site,
+      dailyLimit: amountOf(payee.dailyLimitAtomic),
+      perPaymentLimit: amountOf(payee.perPaymentLimitAtomic),
+      expiresAt: timeOf(payee.expiresAtSeconds),
+    })),
+  };
+}
+
+function asText(value: unknown): string {
+  if (typeof value !== "string") throw new TypeError("an entry has no text where one belongs");
+  return value;
+}
+
+const addressOf = ({ address }: Facts) => asText(address).toLowerCase() as `0x${string}`;
+const keyOf = (payee: Facts): string =>
+  payeeKey({ address: addressOf(payee), site: asText(payee["site"]) });
+const textOf = (payee: Facts): string => {
+  const { label, site, dailyLimit, perPaymentLimit, expiresAt } = payee;
+  return JSON.stringify([addressOf(payee), label, site, dailyLimit, perPaymentLimit, expiresAt]);
+};
+
+function isSameList(list: unknown, payees: readonly Facts[]): boolean {
+  const texts = (all: readonly Facts[]) => all.map(textOf).toSorted().join("\n");
+  return Array.isArray(list) && texts(list as Facts[]) === texts(payees);
+}
+
+function atomicOf(text: unknown): bigint | null {
+  if (text === null) return null;
+  const parsed = parseDecimal(text);
+  if (!parsed.ok) throw new RangeError(parsed.reason);
+  return parsed.atomic;
+}
+
+const secondsOf = (time: unknown): bigint | null =>
+  time === null ? null : BigInt(Math.floor(Date.parse(asText(time)) / 1000));
+
+/** The facts as rules, to compare them. */
+function rulesOf({ status, rules = {}, payees }: AgentFacts): RulesInForce {
+  const perHour = rules["paymentsPerHour"];
+  return {
+    status,
+    dailyLimitAtomic: atomicOf(rules["dailyLimit"]) ?? 0n,
+    weeklyLimitAtomic: atomicOf(rules["weeklyLimit"]),
+    monthlyLimitAtomic: atomicOf(rules["monthlyLimit"]),
+    perPaymentLimitAtomic: atomicOf(rules["perPaymentLimit"]),
+    paymentsPerHour: perHour === null ? null : BigInt(perHour as number),
+    fetch: rules["fetch"] === "any" ? "any" : "sites",
+    expiresAtSeconds: secondsOf(rules["expiresAt"]),
+    payees: payees.map((payee) => ({
+      address: addressOf(payee),
+      label: asText(payee["label"]),
+      site: asText(payee["site"]),
+      dailyLimitAtomic: atomicOf(payee["dailyLimit"]),
+      perPaymentLimitAtomic: atomicOf(payee["perPaymentLimit"]),
+      expiresAtSeconds: secondsOf(payee["expiresAt"]),
+    })),
+  };
+}
