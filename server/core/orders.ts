@@ -1,9 +1,10 @@
 /**
  * What an owner's wallet signs (EIP-712, docs/decisions/0020): the documents, their digests, and how they are read back.
  */
-import { getAddress, hashTypedData, type Address, type Hex } from "viem";
+import { getAddress, type Address, type Hex } from "viem";
 import { parseAtomic } from "./money.ts";
 import { sortPayees, type Rules } from "./rules.ts";
+import { typedDataDigest } from "./typed-data.ts";
 
 export const MAX_ORDER_SECONDS = 15 * 60;
 /** An approval's order: the agent may come back for it a while later. Custody signs nothing that is good beyond it. */
@@ -163,12 +164,10 @@ export const typedDataOf = <K extends OrderKind>(kind: K, order: Orders[K], chai
 
 /** What the owner's signature is over. The order must be well formed: read it first. */
 export const orderDigest = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number): Hex =>
-  hashTypedData({
-    types: ORDER_TYPES[kind],
-    primaryType: kind,
-    domain: domainOf(chainId),
-    message: order,
-  } as never);
+  typedDataDigest(
+    { structs: { EIP712Domain: DOMAIN_TYPE }, name: "EIP712Domain", value: domainOf(chainId) },
+    { structs: ORDER_TYPES[kind], name: kind, value: order },
+  );
 
 /** The same order in its one spelling; undefined where a number is none of 256 bits or an address none. */
 export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders[K] | undefined {

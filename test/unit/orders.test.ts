@@ -3,11 +3,14 @@ import t from "tap";
 import * as fc from "fast-check";
 import { hashTypedData, type Address } from "viem";
 import {
+  ORDER_TYPES,
   orderDigest,
   policyOrder,
   readOrder,
   rulesOfPolicy,
   typedDataOf,
+  type OrderKind,
+  type Orders,
 } from "../../server/core/orders.ts";
 import {
   coverOf,
@@ -107,6 +110,41 @@ t.test("a policy says the rules, there and back, and its digest is that of a wal
         throw new Error("the same on another chain");
     }),
     { numRuns: 100 },
+  );
+  t.pass();
+});
+
+const hexOf = (bytes: number) =>
+  fc.uint8Array({ minLength: bytes, maxLength: bytes }).map((some) => {
+    return `0x${Buffer.from(some).toString("hex")}`;
+  });
+
+/** Whatever an order's structs allow, in any order of its members. */
+function anyStruct(kind: OrderKind, name: string): fc.Arbitrary<Record<string, unknown>> {
+  const any = (type: string): fc.Arbitrary<unknown> => {
+    if (type.endsWith("[]")) return fc.array(anyStruct(kind, type.slice(0, -2)), { maxLength: 3 });
+    if (type === "string") return fc.string({ unit: "binary", maxLength: 40 });
+    if (type === "uint256") return fc.bigInt({ min: 0n, max: 2n ** 256n - 1n }).map(String);
+    return hexOf(type === "address" ? 20 : 32);
+  };
+  const fields = ORDER_TYPES[kind][name] ?? [];
+  return fc.record(Object.fromEntries(fields.map((field) => [field.name, any(field.type)])));
+}
+
+t.test("the digest of every kind of order is the one a wallet signs", async (t) => {
+  for (const kind of Object.keys(ORDER_TYPES) as OrderKind[])
+    fc.assert(
+      fc.property(anyStruct(kind, kind), fc.integer({ min: 1, max: 2 ** 40 }), (any, chainId) => {
+        const order = readOrder(kind, any as unknown as Orders[OrderKind]);
+        if (!order) throw new Error("not read");
+        const wallets = hashTypedData(typedDataOf(kind, order, chainId) as never);
+        if (orderDigest(kind, order, chainId) !== wallets) throw new Error("another digest");
+      }),
+      { numRuns: 60 },
+    );
+  t.throws(
+    () => orderDigest("MoveOwner", { from: "0x1", to: "0x", nonce: "0x00", deadline: "1" }, 1),
+    "a short nonce",
   );
   t.pass();
 });
