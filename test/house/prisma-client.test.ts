@@ -125,7 +125,7 @@ t.test("rows are dated by the database, whatever this process' clock says", asyn
     const seal = unsigned({ address: address(), chainId: 0 });
     const wallet = { agentId: agent.id, address: agent.walletAddress };
     await insertWallet(prisma, { ...wallet, sealed, seal });
-    await storeAllowlist(prisma, agent.id, [payee()]);
+    await storeAllowlist(prisma, agent.id, { before: [], after: [payee()] });
     const key = { keyHash: randomBytes(32), prefix: "p", last4: "1234", label: "" };
     await insertApiKey(prisma, { ...key, id: newId("key"), agentId: agent.id, expiresAt: null });
     await revokeApiKeys(prisma, agent.id, undefined);

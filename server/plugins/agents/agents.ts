@@ -7,7 +7,7 @@ import {
   type AgentRow,
   type NewAgent,
 } from "./store.ts";
-import { entriesOf, storeAllowlist } from "./payees-store.ts";
+import { allowlistChange, entriesOf, storeAllowlist } from "./payees-store.ts";
 import { createApiKey, insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
@@ -23,20 +23,15 @@ import { findOrder, type PreparedWallet } from "../orders/store.ts";
 import { writeAllowlist } from "./allowlist.ts";
 import {
   changeAgent,
+  inOwnersTurn,
+  payeeFacts,
   writeAudit,
   ownAgent,
   useOrAsk,
   type HeldAgent,
   type OwnerCall,
 } from "./change.ts";
-import {
-  payeeOnWire,
-  readAllowlist,
-  readChange,
-  refuseField,
-  rulesInForce,
-  rulesOnWire,
-} from "./rules.ts";
+import { readAllowlist, readChange, refuseField, rulesInForce, rulesOnWire } from "./rules.ts";
 import { ApiError } from "../../errors.ts";
 import { assertAllKnown, type ReadAllBalances } from "./balances.ts";
 
@@ -67,7 +62,7 @@ export async function createAgent(
   const signed =
     authorization &&
     (await call.orders.verify(call.owner, "AgentPolicy", authorization, network.chainId));
-  return call.orders.answering(call.owner, () =>
+  const work = () =>
     call.prisma.$transaction(async (tx) => {
       if (wanted.rules.expiresAt !== null && wanted.rules.expiresAt <= (await databaseNow(tx)))
         throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
@@ -96,8 +91,8 @@ export async function createAgent(
       if (!signed) throw new Error("an agent needs its owner's signature");
       const policy = { signed, rules };
       return insertAll(tx, call, { id, network, wallet, policy, ...wanted });
-    }),
-  );
+    });
+  return call.orders.answering(call.owner, () => inOwnersTurn(call, signed, work));
 }
 
 type NewAgentRules = Omit<NewAgent, "id" | "ownerId" | "network" | "walletAddress">;
@@ -182,7 +177,8 @@ async function insertAll(
     args.policy,
   );
   await insertWallet(tx, { agentId: id, address, ...adopted });
-  if (allowlist.length > 0) await storeAllowlist(tx, id, allowlist);
+  const listed = { before: [], after: [...allowlist] };
+  await storeAllowlist(tx, id, listed);
   const { apiKey, ...keyFacts } = createApiKey();
   const key = await insertApiKey(tx, {
     id: newId("key"),
@@ -195,7 +191,7 @@ async function insertAll(
     ...ruleFacts(agent),
     network: agent.network,
     walletAddress: getAddress(agent.walletAddress),
-    allowlist: allowlist.map(payeeOnWire),
+    ...payeeFacts(listed, args.policy.signed.digest).after,
     key: { id: key.id, prefix: key.prefix, last4: key.last4 },
   };
   await writeAudit(tx, call, id, { action: "agent.created", before: null, after });
@@ -211,13 +207,13 @@ export async function editAgent(
   const { authorization: _authorization, allowlist, ...rest } = body;
   const wanted = readChange(rest);
   const listed = allowlist && readAllowlist(allowlist);
-  return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
-    const change = onlyChanges(agent, wanted);
-    const next = { ...agent, ...change };
-    const before = await entriesOf(tx, agentId);
-    await permit(rulesInForce(next, listed ?? before), next.name);
-    if (listed) await writeAllowlist({ tx, audit }, agentId, { before, entries: listed });
-    return writeRules({ tx, agent, audit }, change);
+  return changeAgent(call, agentId, async (held) => {
+    const change = onlyChanges(held.agent, wanted);
+    const next = { ...held.agent, ...change };
+    const before = await entriesOf(held.tx, agentId);
+    await held.permit(before, rulesInForce(next, listed ?? before), next.name);
+    if (listed) await writeAllowlist(held, allowlistChange(before, listed));
+    return writeRules(held, change);
   });
 }
 
@@ -286,7 +282,8 @@ export async function archiveAgent(
     }
     if (places.length > 0) throw agentHasFunds(places);
     const next = { ...agent, status: "archived" as const };
-    await permit(rulesInForce(next, await entriesOf(tx, agentId)), agent.name);
+    const payees = await entriesOf(tx, agentId);
+    await permit(payees, rulesInForce(next, payees), agent.name);
     const revoked = await revokeApiKeys(tx, agentId, undefined);
     const archived = await updateAgent(tx, agentId, { status: "archived" });
     await audit({

@@ -2,7 +2,7 @@ import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import type { Payee } from "../../core/rules.ts";
 import { type AddAllowlistBody, type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
-import { changeAgent, type HeldAgent, type OwnerCall } from "./change.ts";
+import { changeAgent, payeeFacts, type HeldAgent, type OwnerCall } from "./change.ts";
 import {
   payeeOnWire,
   readAddress,
@@ -12,7 +12,13 @@ import {
   refuseField,
   rulesInForce,
 } from "./rules.ts";
-import { entriesOf, storeAllowlist, type AllowlistRow } from "./payees-store.ts";
+import {
+  allowlistChange,
+  entriesOf,
+  storeAllowlist,
+  type AllowlistChange,
+  type AllowlistRow,
+} from "./payees-store.ts";
 import { updateAgent } from "./store.ts";
 
 /** The whole list at once (bulk paste). Entries that stay keep the date they were added. */
@@ -22,29 +28,23 @@ export async function replaceAllowlist(
   items: AllowlistInput,
 ): Promise<AllowlistRow[]> {
   const entries = readAllowlist(items);
-  return changeAgent(call, agentId, async ({ tx, agent, audit, permit }) => {
-    const before = await entriesOf(tx, agentId);
-    await permit(rulesInForce(agent, entries), agent.name);
-    return writeAllowlist({ tx, audit }, agentId, { before, entries });
+  return changeAgent(call, agentId, async (held) => {
+    const before = await entriesOf(held.tx, agentId);
+    await held.permit(before, rulesInForce(held.agent, entries), held.agent.name);
+    await writeAllowlist(held, allowlistChange(before, entries));
+    return entriesOf(held.tx, agentId);
   });
 }
 
 /** After it was permitted. */
 export async function writeAllowlist(
-  { tx, audit }: Pick<HeldAgent, "tx" | "audit">,
-  agentId: string,
-  { before, entries }: { before: readonly AllowlistRow[]; entries: readonly Payee[] },
-): Promise<AllowlistRow[]> {
-  await storeAllowlist(tx, agentId, entries);
-  const after = await entriesOf(tx, agentId);
-  if (same(before, after)) return after;
-  await updateAgent(tx, agentId, {});
-  await audit({
-    action: "allowlist.replaced",
-    before: { allowlist: before.map(payeeOnWire) },
-    after: { allowlist: after.map(payeeOnWire) },
-  });
-  return after;
+  { tx, agent, audit, order }: HeldAgent,
+  change: AllowlistChange,
+): Promise<void> {
+  if (isEmpty(change)) return;
+  await storeAllowlist(tx, agent.id, change);
+  await updateAgent(tx, agent.id, {});
+  await audit({ action: "allowlist.replaced", ...payeeFacts(change, order) });
 }
 
 /**
@@ -75,9 +75,10 @@ export async function addToAllowlist(
         `is one too many: an allowlist holds at most ${MAX_ALLOWLIST} addresses`,
       );
     const after = [...others, wanted];
-    await permit(rulesInForce(agent, after), agent.name);
-    if (!old && known && same([known], [wanted])) return before;
-    await storeAllowlist(tx, agentId, after);
+    await permit(before, rulesInForce(agent, after), agent.name);
+    const change = allowlistChange(before, after);
+    if (isEmpty(change)) return before;
+    await storeAllowlist(tx, agentId, change);
     await updateAgent(tx, agentId, {});
     const gone = old ?? known;
     await audit({
@@ -105,16 +106,22 @@ export async function removeAllowed(
           (entry.address === address && (site === undefined || entry.site === site)) === wanted,
       ),
     ) as [AllowlistRow[], AllowlistRow[]];
-    await permit(rulesInForce(agent, others), agent.name);
-    if (gone.length === 0)
+    await permit(before, rulesInForce(agent, others), agent.name);
+    const [first, ...more] = gone;
+    if (!first)
       throw new ApiError("not_found", { detail: "This address is not on the agent's allowlist." });
-    await storeAllowlist(tx, agentId, others);
+    const change = { before: gone, after: [] };
+    await storeAllowlist(tx, agentId, change);
     await updateAgent(tx, agentId, {});
-    for (const entry of gone)
-      await audit({ action: "allowlist.removed", before: payeeOnWire(entry), after: null });
+    await audit({
+      action: "allowlist.removed",
+      ...(more.length === 0
+        ? { before: payeeOnWire(first), after: null }
+        : payeeFacts(change, undefined)),
+    });
     return others;
   });
 }
 
-const same = (left: readonly Payee[], right: readonly Payee[]): boolean =>
-  JSON.stringify(left.map(payeeOnWire)) === JSON.stringify(right.map(payeeOnWire));
+const isEmpty = ({ before, after }: AllowlistChange): boolean =>
+  before.length === 0 && after.length === 0;

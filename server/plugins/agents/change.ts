@@ -1,7 +1,8 @@
 /** A change of an agent: who asks for it, whether the owner's wallet signed it, its lock and its audit entry. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
+import type { Hex } from "viem";
 import { keyOrder, policyOrder, type OrderKind } from "../../core/orders.ts";
-import { loosens, type RulesInForce } from "../../core/rules.ts";
+import { loosens, payeeKey, rulesDigest, type Payee, type RulesInForce } from "../../core/rules.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 import type { AnyAuthorization } from "../../schemas/orders.ts";
@@ -9,15 +10,16 @@ import { noteAudit, type AuditAction } from "../audit/store.ts";
 import {
   orderNotSigned,
   SignatureNeeded,
+  takeRoomOrRefuse,
   type Draft,
   type OrderOwner,
   type OwnerOrders,
   type SignedOrder,
 } from "../orders/orders.ts";
 import type { Custody } from "../custody/custody.ts";
-import { latestVersion } from "../orders/store.ts";
-import { rulesInForce, secondsOf } from "./rules.ts";
-import { entriesOf } from "./payees-store.ts";
+import { latestVersion, takeRoom } from "../orders/store.ts";
+import { payeeOnWire, rulesInForce, secondsOf } from "./rules.ts";
+import type { AllowlistChange, AllowlistRow } from "./payees-store.ts";
 import { findAgent, lockAgent, type AgentRow } from "./store.ts";
 
 /** Who asks for a change, and in which request. */
@@ -49,6 +51,9 @@ interface AuditNote {
   after: Record<string, unknown> | null;
 }
 
+/** What lets a change happen. What only renames lets nothing through, and stops nothing. */
+type Permission = "signed" | "tightens" | "renames";
+
 /** Somebody else's agent is as absent as one that never was. */
 const agentNotFound = (): ApiError =>
   new ApiError("not_found", { detail: "There is no such agent among yours." });
@@ -66,12 +71,14 @@ export async function ownAgent(
 export interface HeldAgent {
   tx: Db;
   agent: AgentRow;
+  /** The digest of the order that the owner's wallet signed for this request. */
+  order: Hex | undefined;
   audit: (note: AuditNote) => Promise<void>;
   /**
-   * To be called before rules are written. What loosens them needs the owner's signature over the whole resulting
-   * policy; what only tightens them does not.
+   * To be called before rules are written, with the payees as they are. What loosens the rules needs the owner's signature
+   * over the whole resulting policy; what only tightens them does not.
    */
-  permit: (wanted: RulesInForce, name: string) => Promise<void>;
+  permit: (payees: readonly AllowlistRow[], wanted: RulesInForce, name: string) => Promise<void>;
   /** A key is always the owner's to issue. */
   permitKey: (label: string, expiresAt: Date | null) => Promise<void>;
 }
@@ -87,8 +94,10 @@ export async function changeAgent<T>(
   kind: "AgentPolicy" | "IssueKey" = "AgentPolicy",
 ): Promise<T> {
   const signed = await signedFor(call, agentId, kind);
+  const inTurn = <R>(work: () => Promise<R>) =>
+    inOwnersTurn(call, signed, () => call.inTurn(agentId, work));
   return call.orders.answering(call.owner, () =>
-    call.inTurn(agentId, () =>
+    inTurn(() =>
       call.prisma.$transaction(async (tx) => {
         const agent = await lockAgent(tx, call.owner.id, agentId);
         if (!agent) throw agentNotFound();
@@ -96,17 +105,32 @@ export async function changeAgent<T>(
           throw new ApiError("conflict", {
             detail: "This agent is archived; it can only be read.",
           });
+        let permission: Permission = "tightens";
         return work({
           tx,
           agent,
-          audit: (note) => writeAudit(tx, call, agentId, note),
-          permit: (wanted, name) => permitRules(tx, call, { agent, signed, wanted, name }),
+          order: signed?.digest,
+          audit: async (note) =>
+            writeAudit(tx, call, agentId, await inItsRoom(tx, call, permission, note)),
+          permit: async (payees, wanted, name) => {
+            permission = await permitRules(tx, call, { agent, signed, payees, wanted, name });
+          },
           permitKey: (label, expiresAt) => permitKey(tx, call, { agent, signed, label, expiresAt }),
         });
       }),
     ),
   );
 }
+
+/**
+ * What takes room of the owner's day waits here for what took some before it, and not with a connection to the database
+ * in its hand. Nothing else waits for it.
+ */
+export const inOwnersTurn = <T>(
+  { inTurn, owner }: Pick<OwnerCall, "inTurn" | "owner">,
+  signed: SignedOrder | undefined,
+  work: () => Promise<T>,
+): Promise<T> => (signed === undefined ? work() : inTurn(owner.id, work));
 
 /** CAIP-2 of an EVM chain. */
 export const chainIdOf = (network: string): number => Number(network.split(":")[1]);
@@ -130,16 +154,17 @@ async function permitRules(
   args: {
     agent: AgentRow;
     signed: SignedOrder | undefined;
+    payees: readonly AllowlistRow[];
     wanted: RulesInForce;
     name: string;
   },
-): Promise<void> {
-  const { agent, signed, wanted, name } = args;
-  const current = rulesInForce(agent, await entriesOf(tx, agent.id));
+): Promise<Permission> {
+  const { agent, signed, payees, wanted, name } = args;
+  const current = rulesInForce(agent, payees);
   const { custody, owner } = call;
   if (signed === undefined && !loosens(current, wanted)) {
     await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: undefined });
-    return;
+    return rulesDigest(current) === rulesDigest(wanted) ? "renames" : "tightens";
   }
   const version = (await latestVersion(tx, agent.id)) + 1;
   await useOrAsk(tx, call, signed, {
@@ -156,9 +181,9 @@ async function permitRules(
         ...single,
       }),
   });
-  if (signed === undefined) return;
   const policy = signed as SignedOrder<"AgentPolicy">;
   await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: policy });
+  return "signed";
 }
 
 async function permitKey(
@@ -192,6 +217,51 @@ export async function useOrAsk<K extends OrderKind>(
 ): Promise<void> {
   if (signed === undefined) throw new SignatureNeeded(draft, "owner_signature_required");
   await call.orders.use(tx, call.owner, signed as unknown as SignedOrder<K>, draft);
+}
+
+/** Of an entry beside what it says. */
+const ENTRY_BYTES = 1024;
+/** Payees that take more are counted where they need not be named. */
+const NAMED_BYTES = 4_000;
+
+const bytesOf = (value: object): number => Buffer.byteLength(JSON.stringify(value));
+
+/**
+ * The payees that a change adds, removes or changes, before and after. The order that was signed names them too, so many
+ * of them are only counted then.
+ */
+export function payeeFacts(
+  { before, after }: Pick<AllowlistChange, "after"> & { before: readonly Payee[] },
+  order: Hex | undefined,
+): Pick<AuditNote, "before" | "after"> & { after: Record<string, unknown> } {
+  const known = new Set(before.map(payeeKey));
+  const changed = after.filter((payee) => known.has(payeeKey(payee))).length;
+  const counts = { added: after.length - changed, removed: before.length - changed, changed };
+  const named = { before: before.map(payeeOnWire), after: after.map(payeeOnWire) };
+  if (order !== undefined && bytesOf(named) > NAMED_BYTES)
+    return { before: null, after: { ...counts, order } };
+  return {
+    before: { payees: named.before },
+    after: { payees: named.after, ...counts, ...(order !== undefined && { order }) },
+  };
+}
+
+/**
+ * An entry is kept for ever, so what needs no signature takes room too. Without room a change that only renames is refused;
+ * one that tightens never is, and its entry counts the payees instead of naming them.
+ */
+async function inItsRoom(
+  tx: Db,
+  { owner }: OwnerCall,
+  permission: Permission,
+  note: AuditNote,
+): Promise<AuditNote> {
+  const bytes = ENTRY_BYTES + bytesOf({ before: note.before, after: note.after });
+  if (permission === "renames") await takeRoomOrRefuse(tx, owner.id, bytes);
+  if (permission !== "tightens" || bytes <= NAMED_BYTES) return note;
+  if ((await takeRoom(tx, owner.id, { bytes, dryRun: false })) === 0) return note;
+  const { payees: _payees, ...counts } = note.after ?? {};
+  return { ...note, before: null, after: counts };
 }
 
 export const writeAudit = (

@@ -53,37 +53,46 @@ export async function listAllowlists(
 export const entriesOf = async (db: Db, agentId: string): Promise<AllowlistRow[]> =>
   (await listAllowlists(db, [agentId])).get(agentId) ?? [];
 
-/**
- * Makes the list these entries and no others; one that stays keeps its date. All at once: a thousand statements would
- * hold the agent's row for seconds.
- */
+/** Entries that differ: as they were, and as they are to be. Nothing of the others is written, or noted in the audit. */
+export interface AllowlistChange {
+  before: AllowlistRow[];
+  after: Payee[];
+}
+
+export function allowlistChange(
+  before: readonly AllowlistRow[],
+  entries: readonly Payee[],
+): AllowlistChange {
+  const known = new Map(before.map((row) => [payeeKey(row), row]));
+  const wanted = new Map(entries.map((entry) => [payeeKey(entry), entry]));
+  return {
+    before: before.filter((row) => !isSame(row, wanted.get(payeeKey(row)))),
+    after: entries.filter((entry) => !isSame(entry, known.get(payeeKey(entry)))),
+  };
+}
+
+/** An entry that stays keeps its date. All at once: a thousand statements would hold the agent's row for seconds. */
 export async function storeAllowlist(
   tx: Db,
   agentId: string,
-  entries: readonly Payee[],
+  { before, after }: AllowlistChange,
 ): Promise<void> {
   const now = await databaseNow(tx);
-  const known = new Map((await entriesOf(tx, agentId)).map((row) => [payeeKey(row), row]));
-  const wanted = new Map(entries.map((entry) => [payeeKey(entry), entry]));
-  const touched = new Set(
-    [...known.values(), ...entries]
-      .filter((entry) => !isSame(known.get(payeeKey(entry)), wanted.get(payeeKey(entry))))
-      .map(({ address }) => address),
-  );
-  const address = { in: [...touched] };
-  await tx.allowlistEntry.deleteMany({ where: { agentId, address } });
+  const known = new Map(before.map((row) => [payeeKey(row), row]));
+  // SQL: pairs of address and site; from Prisma each row would be compared with every pair.
+  await tx.$executeRaw`
+    DELETE FROM allowlist_entries e
+     USING unnest(${before.map(({ address }) => address)}::text[], ${before.map(({ site }) => site)}::text[])
+           AS gone (address, site)
+     WHERE e.agent_id = ${agentId} AND e.address = gone.address AND e.site = gone.site`;
   await tx.allowlistEntry.createMany({
-    data: entries
-      .filter((entry) => touched.has(entry.address))
-      .map((entry) => {
-        const createdAt = known.get(payeeKey(entry))?.createdAt ?? now;
-        return columnsOf(entry, { agentId, createdAt });
-      }),
+    data: after.map((entry) =>
+      columnsOf(entry, { agentId, createdAt: known.get(payeeKey(entry))?.createdAt ?? now }),
+    ),
   });
 }
 
-const isSame = (left: Payee | undefined, right: Payee | undefined): boolean =>
-  left !== undefined &&
+const isSame = (left: Payee, right: Payee | undefined): boolean =>
   right !== undefined &&
   left.label === right.label &&
   left.dailyLimitAtomic === right.dailyLimitAtomic &&

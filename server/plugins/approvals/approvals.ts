@@ -11,7 +11,7 @@ import { formatAtomic } from "../../core/money.ts";
 import { approvalOrder, APPROVAL_SECONDS } from "../../core/orders.ts";
 import { databaseNow, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import type { AgentApproval, Approval, ApprovalRequired } from "../../schemas/approvals.ts";
-import { useOrAsk, writeAudit, type OwnerCall } from "../agents/change.ts";
+import { inOwnersTurn, useOrAsk, writeAudit, type OwnerCall } from "../agents/change.ts";
 import { lockAgent } from "../agents/store.ts";
 import { orderNotSigned } from "../orders/orders.ts";
 import {
@@ -111,7 +111,7 @@ export class Approvals {
       (await call.orders.verify(call.owner, "ApprovePayment", call.authorization, seen.chainId));
     if (signed && (signed.order.approvalId !== id || signed.order.agent !== agentId))
       throw orderNotSigned("The order is for another approval.");
-    const row = await call.orders.answering(call.owner, () =>
+    const work = () =>
       this.#deciding(call, seen, async (tx, held) => {
         // The same signature again: its answer was lost.
         if (signed && held.permitNonce === signed.digest) return;
@@ -145,8 +145,8 @@ export class Approvals {
         if (!(await decideApproval(tx, id, ["open"], granted))) throw closed(held);
         const after = { ...this.#auditFacts(held), orderNonce: signed.order.nonce };
         await writeAudit(tx, call, agentId, { action: "approval.granted", before: null, after });
-      }),
-    );
+      });
+    const row = await call.orders.answering(call.owner, () => inOwnersTurn(call, signed, work));
     return this.view(row);
   }
 

@@ -34,7 +34,24 @@ const dataOf = ({ chainId, deadlineSeconds, document, ...row }: OrderRow) => ({
 /** Few for each owner: a session that asks and asks fills nothing. The oldest give way. */
 const MAX_PREPARED = 20;
 
-/** Kept until its deadline, for the wallet in it. */
+/** How much of what is kept for ever an owner may cause in a day: signed documents, and changes that only rename. */
+export const KEPT_BYTES_PER_DAY = 32 * 1024 * 1024;
+
+/** Takes room out of the owner's day, or only looks. Returns 0, or the seconds until there is room: then it took none. */
+export async function takeRoom(
+  tx: Db,
+  ownerId: string,
+  { bytes, dryRun }: { bytes: number; dryRun: boolean },
+): Promise<number> {
+  // SQL: a decision under the row lock of the owner's quota, for all replicas; by the database's clock.
+  const rows = await tx.$queryRaw<{ seconds: number | null }[]>`
+    SELECT extract(epoch FROM purser_quota_take(${ownerId}, ${BigInt(bytes)}, ${BigInt(KEPT_BYTES_PER_DAY)}, ${dryRun})
+                              - clock_timestamp())::float8 AS seconds`;
+  const seconds = rows[0]?.seconds ?? null;
+  return seconds === null ? 0 : Math.max(1, Math.ceil(seconds));
+}
+
+/** Kept until its deadline, for the wallet in it. Its document is not: the request that uses the order brings it. */
 export async function insertPrepared(tx: Db, row: OrderRow, wallet: PreparedWallet): Promise<void> {
   const older = await tx.ownerOrder.findMany({
     where: { ownerId: row.ownerId, usedAt: null },
@@ -47,7 +64,12 @@ export async function insertPrepared(tx: Db, row: OrderRow, wallet: PreparedWall
       where: { nonce: { in: older.map(({ nonce }) => nonce) }, usedAt: null },
     });
   await tx.ownerOrder.create({
-    data: { ...dataOf(row), sealed: jsonOf(wallet), createdAt: await databaseNow(tx) },
+    data: {
+      ...dataOf(row),
+      document: {},
+      sealed: jsonOf(wallet),
+      createdAt: await databaseNow(tx),
+    },
   });
 }
 

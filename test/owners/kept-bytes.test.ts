@@ -1,0 +1,393 @@
+// Goal: what an owner changes is stored once and costs what changed, and a day has room for so much of it; what tightens always has room.
+import { createHash } from "node:crypto";
+import t from "tap";
+import { KEPT_BYTES_PER_DAY } from "../../server/plugins/orders/store.ts";
+import { createPrisma } from "../../server/infra/db/prisma.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { noteAudit } from "../../server/plugins/audit/store.ts";
+import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
+import { readLine, verifyChain, type ChainRow } from "../../server/plugins/audit/verify.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
+import { createAgent, signIn, signOrder, type SignedInOwner } from "../helpers/owner.ts";
+
+const service = await testApp(t);
+const { database, chain } = service;
+const sql = database.pool;
+
+/** One more fits. */
+const MANY = 999;
+/** An order's rows and entries beside its document. */
+const BESIDE_BYTES = 8_000;
+
+const hashOf = (text: string): string => createHash("sha256").update(text).digest("hex");
+/** Random enough not to be compressed away. */
+const payee = (list: string, index: number) => ({
+  address: `0x${hashOf(`${list} ${index}`).slice(0, 40)}`,
+  label: `Supplier ${hashOf(`label ${list} ${index}`).slice(0, 12)}`,
+});
+const payees = (list: string, count = MANY) =>
+  Array.from({ length: count }, (_one, index) => payee(list, index));
+
+type Method = "POST" | "PUT" | "PATCH" | "DELETE";
+
+function send(
+  by: SignedInOwner,
+  method: Method,
+  url: string,
+  body: object = {},
+  { app, config }: TestApp = service,
+) {
+  return app.inject({
+    method,
+    url,
+    headers: { ...by.headers, origin: config.publicUrl },
+    ...(method !== "DELETE" && { payload: JSON.stringify(body) }),
+  });
+}
+
+/** With the signature of the owner's wallet. */
+async function change(by: SignedInOwner, method: Method, url: string, body: object) {
+  const asked = await send(by, method, url, body);
+  const authorization = await signOrder(by.account, asked.json());
+  if (!authorization) throw new Error(`nothing to sign: ${asked.body.slice(0, 300)}`);
+  const answer = await send(by, method, url, { ...body, authorization });
+  if (answer.statusCode >= 300) throw new Error(answer.body.slice(0, 300));
+  return answer;
+}
+
+/** Where changes of owners are kept. */
+const KEPT = [
+  "owner_orders",
+  "audit_log",
+  "allowlist_entries",
+  "agents",
+  "agent_wallets",
+  "api_keys",
+];
+
+interface Stored {
+  /** Kept, for ever or as long as the rules hold. */
+  rows: number;
+  /** In every table. */
+  bytes: number;
+  /** Of these, in documents of orders. */
+  documents: number;
+}
+
+async function stored(isOnlyKept = false): Promise<Stored> {
+  const { rows: tables } = await sql.query<{ name: string }>(
+    "SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace",
+  );
+  let [rows, bytes] = [0, 0];
+  for (const { name } of tables) {
+    const isKept = KEPT.includes(name);
+    if (isOnlyKept && !isKept) continue;
+    const { rows: found } = await sql.query<{ rows: number; bytes: number }>(
+      `SELECT count(*)::int AS rows, coalesce(sum(pg_column_size(x.*)), 0)::int AS bytes FROM "${name}" x`,
+    );
+    rows += isKept ? (found[0]?.rows ?? 0) : 0;
+    bytes += found[0]?.bytes ?? 0;
+  }
+  const { rows: found } = await sql.query<{ documents: number }>(
+    "SELECT coalesce(sum(pg_column_size(document)), 0)::int AS documents FROM owner_orders",
+  );
+  return { rows, bytes, documents: found[0]?.documents ?? 0 };
+}
+
+/** Entries of lists as they were written last: whatever is written anew, has another transaction. */
+async function writtenEntries(): Promise<Set<string>> {
+  const { rows } = await sql.query<{ entry: string }>(
+    "SELECT concat_ws(' ', agent_id, address, site, xmin) AS entry FROM allowlist_entries",
+  );
+  return new Set(rows.map(({ entry }) => entry));
+}
+
+async function costOf(work: () => Promise<unknown>): Promise<Stored & { written: number }> {
+  const [before, entries] = [await stored(), await writtenEntries()];
+  await work();
+  const [after, later] = [await stored(), await writtenEntries()];
+  return {
+    rows: after.rows - before.rows,
+    bytes: after.bytes - before.bytes,
+    documents: after.documents - before.documents,
+    written: [...later].filter((entry) => !entries.has(entry)).length,
+  };
+}
+
+interface Entry {
+  action: string;
+  before: { payees?: { address: string }[] } | null;
+  after: {
+    payees?: { address: string }[];
+    added?: number;
+    removed?: number;
+    order?: string;
+  } | null;
+}
+
+async function entriesOf(by: SignedInOwner, agentId: string): Promise<Entry[]> {
+  const url = `/api/agents/${agentId}/audit?limit=100`;
+  const answer = await service.app.inject({ url, headers: by.headers });
+  return answer.json<{ items: Entry[] }>().items;
+}
+
+const ownerIdOf = async (by: SignedInOwner): Promise<string> => {
+  const found = await sql.query<{ id: string }>("SELECT id FROM owners WHERE address = $1", [
+    by.account.address.toLowerCase(),
+  ]);
+  return found.rows[0]?.id ?? "";
+};
+
+/** As if the owner had used all of the day but so many bytes. */
+const leaveRoom = async (by: SignedInOwner, bytes: number): Promise<void> => {
+  await sql.query(
+    `INSERT INTO owner_quotas (owner_id, full_at) VALUES ($1, clock_timestamp() + interval '24 hours' * $2)
+     ON CONFLICT (owner_id) DO UPDATE SET full_at = EXCLUDED.full_at`,
+    [await ownerIdOf(by), 1 - bytes / KEPT_BYTES_PER_DAY],
+  );
+};
+
+t.test("a change of a thousand payees stores one document, and else what changed", async (t) => {
+  const owner = await signIn(service);
+  let id = "";
+  const made = await costOf(async () => {
+    ({ id } = await createAgent(service, owner, { allowlist: payees("a") }));
+  });
+  const listed = MANY * 300;
+  t.ok(made.bytes - made.documents < BESIDE_BYTES + listed, `made: ${JSON.stringify(made)}`);
+  const { rows } = await sql.query<{ bytes: number }>(
+    "SELECT coalesce(sum(pg_column_size(l.*)), 0)::int AS bytes FROM audit_log l WHERE agent_id = $1",
+    [id],
+  );
+  t.ok((rows[0]?.bytes ?? Infinity) < BESIDE_BYTES, "the audit has no copy of the list");
+
+  const url = `/api/agents/${id}/allowlist`;
+  const changes: [string, Method, string, object][] = [
+    ["one more", "POST", url, payee("b", 0)],
+    ["one other", "PUT", url, { allowlist: [...payees("a", MANY - 1), payee("b", 1)] }],
+    ["a limit", "PATCH", `/api/agents/${id}`, { dailyLimit: "12" }],
+  ];
+  for (const [what, method, path, body] of changes) {
+    const cost = await costOf(() => change(owner, method, path, body));
+    t.comment(`${what}: ${JSON.stringify(cost)}`);
+    t.ok(cost.written <= 1, `${what}: ${cost.written} payees written`);
+    // Its payee, the order, two entries of the audit.
+    t.ok(cost.rows <= 4, `${what}: ${cost.rows} rows`);
+    t.ok(cost.bytes - cost.documents < BESIDE_BYTES, `${what}: the document is stored once`);
+  }
+
+  const all = await costOf(() => change(owner, "PUT", url, { allowlist: payees("c") }));
+  t.equal(all.rows, 3, "an order and two entries, not a thousand");
+  t.ok(all.bytes - all.documents < BESIDE_BYTES, `all: ${JSON.stringify(all)}`);
+  const [entry] = await entriesOf(owner, id);
+  t.match(entry, {
+    action: "allowlist.replaced",
+    before: null,
+    after: { added: MANY, removed: MANY },
+  });
+  t.match(entry?.after?.order, /^0x[0-9a-f]{64}$/, "the order that names them all");
+});
+
+t.test("what is small is named, and what nobody signed is too", async (t) => {
+  const owner = await signIn(service);
+  const { id } = await createAgent(service, owner, { allowlist: payees("a", 300) });
+  const url = `/api/agents/${id}/allowlist`;
+  await change(owner, "PUT", url, { allowlist: [payee("b", 1), ...payees("a", 299)] });
+  const addresses = (list: { address: string }[] | undefined) =>
+    list?.map(({ address }) => address.toLowerCase());
+  const [signed] = await entriesOf(owner, id);
+  t.same(addresses(signed?.before?.payees), [payee("a", 299).address]);
+  t.same(addresses(signed?.after?.payees), [payee("b", 1).address]);
+  t.equal((await send(owner, "PUT", url, { allowlist: [payee("b", 1)] })).statusCode, 200);
+  const [removed] = await entriesOf(owner, id);
+  t.equal(
+    removed?.before?.payees?.length,
+    299,
+    "removed on the session: the entry alone says whom",
+  );
+  t.match(removed?.after, { added: 0, removed: 299, changed: 0, payees: [] });
+});
+
+t.test(
+  "an address at hundreds of sites is changed at one of them, and removed in one entry",
+  async (t) => {
+    const owner = await signIn(service);
+    const { address } = payee("a", 1);
+    const at = (index: number) => ({ address, site: `https://s${index}.example`, dailyLimit: "5" });
+    const allowlist = Array.from({ length: 500 }, (_one, index) => at(index));
+    const { id } = await createAgent(service, owner, { allowlist });
+    const url = `/api/agents/${id}/allowlist`;
+    const lowered = await costOf(() => send(owner, "POST", url, { ...at(7), dailyLimit: "4" }));
+    t.equal(lowered.written, 1, "one of the 500");
+    const entries = (await entriesOf(owner, id)).length;
+    t.equal((await send(owner, "DELETE", `${url}/${address}`)).statusCode, 200);
+    const after = await entriesOf(owner, id);
+    t.equal(after.length, entries + 1);
+    t.match(after[0], { action: "allowlist.removed", after: { removed: 500 } });
+    t.equal(after[0]?.before?.payees?.length, 500);
+  },
+);
+
+t.test("orders that are only asked for hold no documents", async (t) => {
+  const owner = await signIn(service);
+  const asked = await costOf(async () => {
+    for (let count = 0; count < 3; count += 1)
+      await send(owner, "POST", "/api/agents", {
+        name: "a",
+        dailyLimit: "1",
+        allowlist: payees("a"),
+      });
+  });
+  t.equal(asked.rows, 3);
+  t.ok(asked.bytes < BESIDE_BYTES, JSON.stringify(asked));
+});
+
+t.test("a day has room for so much, whichever replica is asked", async (t) => {
+  const other = await testApp(t, { database, chain });
+  const owner = await signIn(service);
+  const agents = [];
+  for (let index = 0; index < 4; index += 1)
+    agents.push(await createAgent(service, owner, { allowlist: payees(`q${index}`) }));
+  const wanted = [];
+  for (const [index, { id }] of agents.entries()) {
+    const url = `/api/agents/${id}/allowlist`;
+    const body = payee("new", index);
+    const authorization = await signOrder(
+      owner.account,
+      (await send(owner, "POST", url, body)).json(),
+    );
+    if (!authorization) throw new Error("nothing to sign");
+    wanted.push({ url, body: { ...body, authorization }, id });
+  }
+  const bytes = 8_192 + Buffer.byteLength(JSON.stringify(wanted[0]?.body.authorization.order));
+  // Half an order more would be free after minutes only.
+  await leaveRoom(owner, 2.5 * bytes);
+  const before = await stored();
+  const answers = await Promise.all(
+    wanted.map(({ url, body }, index) =>
+      send(owner, "POST", url, body, index % 2 === 0 ? service : other),
+    ),
+  );
+  const statuses = answers.map(({ statusCode }) => statusCode).toSorted((a, b) => a - b);
+  t.same(statuses, [201, 201, 429, 429], "two fit");
+  const after = await stored();
+  t.equal(
+    after.rows - before.rows,
+    2 * 4,
+    "nothing is written of what is refused: two payees, two orders, four entries",
+  );
+  const refused = answers.findIndex(({ statusCode }) => statusCode === 429);
+  const refusal = answers[refused];
+  t.match(refusal?.json(), { code: "rate_limited", detail: /Nothing was changed/ });
+  t.match(Number(refusal?.headers["retry-after"]), Number);
+  t.ok(Number(refusal?.headers["retry-after"]) > 60, "it says when");
+  const next = wanted[refused];
+  if (!next) throw new Error("none was refused");
+  const asked = await send(owner, "PATCH", `/api/agents/${next.id}`, { dailyLimit: "99" }, other);
+  t.equal(asked.statusCode, 429, "nobody signs in vain");
+  t.notOk("order" in asked.json<object>());
+  await leaveRoom(owner, 2 * bytes);
+  t.equal((await send(owner, "POST", next.url, next.body)).statusCode, 201, "it fits later");
+});
+
+t.test("what stops an agent, and what takes money out, needs no room", async (t) => {
+  const owner = await signIn(service);
+  const agent = await createAgent(service, owner, { allowlist: payees("t") });
+  const url = `/api/agents/${agent.id}`;
+  await chain.mint(agent.walletAddress, 5_000_000n);
+  // Less than nothing: what is free again meanwhile would let a small change through.
+  await leaveRoom(owner, -KEPT_BYTES_PER_DAY);
+
+  const refused: [string, Method, string, object][] = [
+    ["raised", "PATCH", url, { dailyLimit: "99" }],
+    ["one more payee", "POST", `${url}/allowlist`, payee("u", 1)],
+    ["a new key", "POST", `${url}/keys`, {}],
+    ["a new agent", "POST", "/api/agents", { name: "a", dailyLimit: "1" }],
+    ["another name", "PATCH", url, { name: "Renamed" }],
+    [
+      "other labels",
+      "PUT",
+      `${url}/allowlist`,
+      { allowlist: payees("t").map(({ address }) => ({ address, label: "x" })) },
+    ],
+  ];
+  const before = await stored(true);
+  for (const [what, method, path, body] of refused)
+    t.match((await send(owner, method, path, body)).json(), { code: "rate_limited" }, what);
+  t.same(await stored(true), before, "nothing was written");
+
+  const tightened: [string, Method, string, object][] = [
+    ["lowered", "PATCH", url, { dailyLimit: "1" }],
+    ["one payee removed", "DELETE", `${url}/allowlist/${payee("t", 3).address}`, {}],
+    ["one payee lowered", "POST", `${url}/allowlist`, { ...payee("t", 4), dailyLimit: "1" }],
+    ["all but one removed", "PUT", `${url}/allowlist`, { allowlist: [payee("t", 5)] }],
+    ["ended", "PATCH", url, { expiresAt: "2020-01-01T00:00:00Z" }],
+    ["paused", "PATCH", url, { status: "paused" }],
+    ["the key revoked", "DELETE", `${url}/keys/${agent.keyId}`, {}],
+  ];
+  for (const [what, method, path, body] of tightened) {
+    const answer = await send(owner, method, path, body);
+    t.ok(answer.statusCode < 300, `${what}: ${answer.body.slice(0, 200)}`);
+  }
+  const bulk = (await entriesOf(owner, agent.id)).find(
+    ({ action, after }) => action === "allowlist.replaced" && (after?.removed ?? 0) > 1,
+  );
+  t.match(
+    bulk,
+    { before: null, after: { removed: MANY - 2 } },
+    "counted where there is no room for names",
+  );
+
+  const prepared = (
+    await send(owner, "POST", `${url}/withdrawals/prepare`, { amount: "max" })
+  ).json();
+  const withdrawal = await signOrder(owner.account, prepared);
+  const out = await send(owner, "POST", `${url}/withdrawals`, { ...withdrawal });
+  t.match(out.json(), { success: true }, "withdrawn");
+});
+
+t.test(
+  "a history of old entries and new ones verifies, and an export has each document once",
+  async (t) => {
+    const owner = await signIn(service);
+    const { id } = await createAgent(service, owner, { allowlist: payees("v", 200) });
+    const url = `/api/agents/${id}/allowlist`;
+    const pool = createPool(database.url, { maxConnections: 2, applicationName: "test" });
+    t.teardown(() => pool.end());
+    const db = createPrisma(pool);
+    const ownerId = await ownerIdOf(owner);
+    // What the build before this one wrote.
+    await noteAudit(db, {
+      ownerId,
+      agentId: id,
+      actor: owner.account.address.toLowerCase(),
+      action: "allowlist.replaced",
+      before: { allowlist: payees("v", 200) },
+      after: { allowlist: payees("v", 199) },
+      requestId: "req_old",
+    });
+    await change(owner, "PUT", url, { allowlist: payees("w", 200) });
+    await change(owner, "PUT", url, { allowlist: [...payees("w", 199), payee("x", 1)] });
+    await send(owner, "DELETE", `${url}/${payee("w", 7).address}`);
+
+    const said: string[] = [];
+    t.ok(
+      await verifyDatabase(db, { owner: ownerId, noted: [] }, (line) => said.push(line)),
+      said.join("\n"),
+    );
+    const text = (await service.app.inject({ url: "/api/audit/export", headers: owner.headers }))
+      .body;
+    const rows = text
+      .split("\n")
+      .filter((line) => line !== "")
+      .map((line) => readLine(line) as ChainRow);
+    t.match(await verifyChain(rows), { ok: true });
+    t.equal(
+      rows.filter(({ order }) => order !== undefined).length,
+      3,
+      "one document for each order",
+    );
+    const inBodies = rows.filter(({ body }) => body.toLowerCase().includes(payee("w", 8).address));
+    t.equal(inBodies.length, 0, "what an order says is not said again");
+  },
+);
