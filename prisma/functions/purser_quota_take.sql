@@ -1,6 +1,6 @@
 -- Takes so many bytes out of an owner's day, which refills evenly, and returns null; or takes nothing and returns when so
 -- many will be free. With p_dry_run it only looks. Under the row's lock, which the transaction keeps: replicas decide one
--- after the other, and what is rolled back was never taken.
+-- after the other, and a rollback gives the bytes back.
 CREATE FUNCTION purser_quota_take(p_owner_id TEXT, p_bytes BIGINT, p_day_bytes BIGINT, p_dry_run BOOLEAN)
 RETURNS TIMESTAMPTZ LANGUAGE plpgsql AS $$
 DECLARE

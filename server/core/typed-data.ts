@@ -43,7 +43,7 @@ function wordOf(structs: Structs, type: string, member: unknown): Uint8Array {
           .padStart(64, "0")
       : (member as string).slice(2);
   const word = Buffer.from(type === "address" ? `${"0".repeat(24)}${digits}` : digits, "hex");
-  // Buffer stops at what is no digit.
+  // Buffer stops at the first character that is no digit.
   if (digits.length !== (type === "address" ? 40 : 64) || word.length !== WORD)
     throw new Error(`an order with a malformed ${type} has no digest`);
   return word;

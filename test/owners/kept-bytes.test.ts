@@ -188,7 +188,7 @@ t.test("a change of a thousand payees stores one document, and else what changed
   t.match(entry?.after?.order, /^0x[0-9a-f]{64}$/, "the order that names them all");
 });
 
-t.test("what is small is named, and what nobody signed is too", async (t) => {
+t.test("a few payees are named, and so are all where nobody signed", async (t) => {
   const owner = await signIn(service);
   const { id } = await createAgent(service, owner, { allowlist: payees("a", 300) });
   const url = `/api/agents/${id}/allowlist`;
@@ -200,12 +200,8 @@ t.test("what is small is named, and what nobody signed is too", async (t) => {
   t.same(addresses(signed?.after?.payees), [payee("b", 1).address]);
   t.equal((await send(owner, "PUT", url, { allowlist: [payee("b", 1)] })).statusCode, 200);
   const [removed] = await entriesOf(owner, id);
-  t.equal(
-    removed?.before?.payees?.length,
-    299,
-    "removed on the session: the entry alone says whom",
-  );
-  t.match(removed?.after, { added: 0, removed: 299, changed: 0, payees: [] });
+  t.equal(removed?.before?.payees?.length, 299, "removed on the session: nothing else names them");
+  t.same(removed?.after, { removed: 299 });
 });
 
 t.test(
@@ -264,9 +260,12 @@ t.test("a day has room for so much, whichever replica is asked", async (t) => {
   await leaveRoom(owner, 2.5 * bytes);
   const before = await stored();
   const answers = await Promise.all(
-    wanted.map(({ url, body }, index) =>
-      send(owner, "POST", url, body, index % 2 === 0 ? service : other),
-    ),
+    wanted.map(async ({ url, body }, index) => {
+      const answer = await send(owner, "POST", url, body, index % 2 === 0 ? service : other);
+      // On a slow machine one may wait too long for the other; nothing happened then.
+      const again = () => send(owner, "POST", url, body);
+      return answer.statusCode === 503 ? again() : answer;
+    }),
   );
   const statuses = answers.map(({ statusCode }) => statusCode).toSorted((a, b) => a - b);
   t.same(statuses, [201, 201, 429, 429], "two fit");
@@ -274,12 +273,11 @@ t.test("a day has room for so much, whichever replica is asked", async (t) => {
   t.equal(
     after.rows - before.rows,
     2 * 4,
-    "nothing is written of what is refused: two payees, two orders, four entries",
+    "the refused ones wrote nothing: two payees, two orders, four entries",
   );
   const refused = answers.findIndex(({ statusCode }) => statusCode === 429);
   const refusal = answers[refused];
   t.match(refusal?.json(), { code: "rate_limited", detail: /Nothing was changed/ });
-  t.match(Number(refusal?.headers["retry-after"]), Number);
   t.ok(Number(refusal?.headers["retry-after"]) > 60, "it says when");
   const next = wanted[refused];
   if (!next) throw new Error("none was refused");
@@ -295,7 +293,7 @@ t.test("what stops an agent, and what takes money out, needs no room", async (t)
   const agent = await createAgent(service, owner, { allowlist: payees("t") });
   const url = `/api/agents/${agent.id}`;
   await chain.mint(agent.walletAddress, 5_000_000n);
-  // Less than nothing: what is free again meanwhile would let a small change through.
+  // Less than nothing, or the seconds of this test would free enough for a small change.
   await leaveRoom(owner, -KEPT_BYTES_PER_DAY);
 
   const refused: [string, Method, string, object][] = [
@@ -344,6 +342,18 @@ t.test("what stops an agent, and what takes money out, needs no room", async (t)
   const withdrawal = await signOrder(owner.account, prepared);
   const out = await send(owner, "POST", `${url}/withdrawals`, { ...withdrawal });
   t.match(out.json(), { success: true }, "withdrawn");
+});
+
+t.test("a session alone leaves half of the day to the wallet", async (t) => {
+  const owner = await signIn(service);
+  const { id } = await createAgent(service, owner, { allowlist: payees("h") });
+  const url = `/api/agents/${id}`;
+  const relabelled = payees("h").map(({ address }) => ({ address, label: "Other" }));
+  await leaveRoom(owner, KEPT_BYTES_PER_DAY / 2 + 100_000);
+  t.equal((await send(owner, "PATCH", url, { name: "Renamed" })).statusCode, 200);
+  const refused = await send(owner, "PUT", `${url}/allowlist`, { allowlist: relabelled });
+  t.match(refused.json(), { code: "rate_limited" }, "the labels before and after are 400 kB");
+  await change(owner, "PUT", `${url}/allowlist`, { allowlist: [...relabelled, payee("i", 1)] });
 });
 
 t.test(

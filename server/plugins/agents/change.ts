@@ -8,16 +8,16 @@ import { ApiError } from "../../errors.ts";
 import type { AnyAuthorization } from "../../schemas/orders.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
 import {
+  noRoom,
   orderNotSigned,
   SignatureNeeded,
-  takeRoomOrRefuse,
   type Draft,
   type OrderOwner,
   type OwnerOrders,
   type SignedOrder,
 } from "../orders/orders.ts";
 import type { Custody } from "../custody/custody.ts";
-import { latestVersion, takeRoom } from "../orders/store.ts";
+import { KEPT_BYTES_PER_DAY, latestVersion, takeRoom } from "../orders/store.ts";
 import { payeeOnWire, rulesInForce, secondsOf } from "./rules.ts";
 import type { AllowlistChange, AllowlistRow } from "./payees-store.ts";
 import { findAgent, lockAgent, type AgentRow } from "./store.ts";
@@ -236,13 +236,17 @@ export function payeeFacts(
 ): Pick<AuditNote, "before" | "after"> & { after: Record<string, unknown> } {
   const known = new Set(before.map(payeeKey));
   const changed = after.filter((payee) => known.has(payeeKey(payee))).length;
-  const counts = { added: after.length - changed, removed: before.length - changed, changed };
+  const facts = {
+    ...(after.length > changed && { added: after.length - changed }),
+    ...(before.length > changed && { removed: before.length - changed }),
+    ...(changed > 0 && { changed }),
+    ...(order !== undefined && { order }),
+  };
   const named = { before: before.map(payeeOnWire), after: after.map(payeeOnWire) };
-  if (order !== undefined && bytesOf(named) > NAMED_BYTES)
-    return { before: null, after: { ...counts, order } };
+  if (order !== undefined && bytesOf(named) > NAMED_BYTES) return { before: null, after: facts };
   return {
-    before: { payees: named.before },
-    after: { payees: named.after, ...counts, ...(order !== undefined && { order }) },
+    before: before.length > 0 ? { payees: named.before } : null,
+    after: { ...(after.length > 0 && { payees: named.after }), ...facts },
   };
 }
 
@@ -257,9 +261,14 @@ async function inItsRoom(
   note: AuditNote,
 ): Promise<AuditNote> {
   const bytes = ENTRY_BYTES + bytesOf({ before: note.before, after: note.after });
-  if (permission === "renames") await takeRoomOrRefuse(tx, owner.id, bytes);
-  if (permission !== "tightens" || bytes <= NAMED_BYTES) return note;
-  if ((await takeRoom(tx, owner.id, { bytes, dryRun: false })) === 0) return note;
+  if (permission === "signed" || (permission === "tightens" && bytes <= NAMED_BYTES)) return note;
+  // A session alone leaves half of the day to changes that the owner's wallet signs.
+  const withHalf = { bytes: bytes + KEPT_BYTES_PER_DAY / 2, dryRun: true };
+  const seconds =
+    (await takeRoom(tx, owner.id, withHalf)) ||
+    (await takeRoom(tx, owner.id, { bytes, dryRun: false }));
+  if (seconds === 0) return note;
+  if (permission === "renames") throw noRoom(seconds);
   const { payees: _payees, ...counts } = note.after ?? {};
   return { ...note, before: null, after: counts };
 }

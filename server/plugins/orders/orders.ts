@@ -123,9 +123,7 @@ export class OwnerOrders {
     const wanted = readOrder(draft.kind, draft.build({ nonce, deadlineSeconds }));
     if (wanted === undefined || orderDigest(draft.kind, wanted, draft.chainId) !== signed.digest)
       throw new SignatureNeeded(draft, "policy_changed");
-    // A move to the second wallet happens once, and may be an owner's last resort.
-    if (draft.kind !== "MoveOwner")
-      await takeRoomOrRefuse(tx, owner.id, orderBytes(order, signed.signature));
+    await takeRoomFor(tx, owner, signed);
     const row = {
       nonce,
       kind: draft.kind,
@@ -160,9 +158,8 @@ export class OwnerOrders {
       const deadlineSeconds = BigInt(nowSeconds + (draft.validSeconds ?? MAX_ORDER_SECONDS));
       const order = draft.build({ nonce, deadlineSeconds });
       const { kind, agentId, chainId, version, wallet } = draft;
-      // Nobody should sign what would then be refused.
-      if (kind !== "MoveOwner")
-        await takeRoomOrRefuse(tx, owner.id, orderBytes(order), { dryRun: true });
+      // Nobody should sign an order that would then be refused.
+      await takeRoomFor(tx, owner, { kind, order }, { dryRun: true });
       if (wallet) {
         const digest = orderDigest(kind, order, chainId);
         const row = { nonce, kind, agentId, chainId, version, document: order, digest };
@@ -182,25 +179,26 @@ export class OwnerOrders {
 /** Beside the document: the order's row, the audit's entries of it with their names of payees, the indexes. */
 const ORDER_BYTES = 8192;
 
-/** The signature stands in the order's row and in the audit. */
-const orderBytes = (order: object, signature = ""): number =>
-  ORDER_BYTES + Buffer.byteLength(JSON.stringify(order)) + 2 * signature.length;
-
-/** For what is kept for ever. What only tightens never needs it. */
-export async function takeRoomOrRefuse(
+async function takeRoomFor(
   tx: Db,
-  ownerId: string,
-  bytes: number,
+  owner: OrderOwner,
+  { kind, order, signature = "" }: { kind: OrderKind; order: object; signature?: string },
   { dryRun } = { dryRun: false },
 ): Promise<void> {
-  const seconds = await takeRoom(tx, ownerId, { bytes, dryRun });
-  if (seconds === 0) return;
-  throw new ApiError("rate_limited", {
+  // A move to the second wallet happens once, and may be an owner's last resort.
+  if (kind === "MoveOwner") return;
+  // The signature stands in the order's row and in the audit.
+  const bytes = ORDER_BYTES + Buffer.byteLength(JSON.stringify(order)) + 2 * signature.length;
+  const seconds = await takeRoom(tx, owner.id, { bytes, dryRun });
+  if (seconds > 0) throw noRoom(seconds);
+}
+
+export const noRoom = (seconds: number): ApiError =>
+  new ApiError("rate_limited", {
     detail: `An owner's changes may use ${KEPT_BYTES_PER_DAY / 1024 / 1024} MB a day, and this one does not fit. Nothing was changed. Pausing, lowering, removing and revoking are not limited, and neither are withdrawals.`,
     extra: { retryAfterSeconds: seconds },
     headers: { "retry-after": String(seconds) },
   });
-}
 
 export const orderNotSigned = (detail: string): ApiError =>
   new ApiError("invalid_signature", {

@@ -34,7 +34,7 @@ const dataOf = ({ chainId, deadlineSeconds, document, ...row }: OrderRow) => ({
 /** Few for each owner: a session that asks and asks fills nothing. The oldest give way. */
 const MAX_PREPARED = 20;
 
-/** How much of what is kept for ever an owner may cause in a day: signed documents, and changes that only rename. */
+/** Signed documents and entries of the audit are kept for ever: an owner may cause so many bytes of them in a day. */
 export const KEPT_BYTES_PER_DAY = 32 * 1024 * 1024;
 
 /** Takes room out of the owner's day, or only looks. Returns 0, or the seconds until there is room: then it took none. */
