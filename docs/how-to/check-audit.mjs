@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import { hashMessage, recoverAddress } from "viem";
 
 // server/core/orders.ts
-import { getAddress, hashTypedData } from "viem";
+import { getAddress } from "viem";
 
 // packages/paywall/src/money.ts
 var USDC_DECIMALS = 6;
@@ -67,6 +67,52 @@ function payeeLoosens(current, wanted) {
   if (wanted === void 0) return false;
   if (current === void 0) return true;
   return isMore(wanted.dailyLimitAtomic, current.dailyLimitAtomic) || isMore(wanted.perPaymentLimitAtomic, current.perPaymentLimitAtomic) || isMore(wanted.expiresAtSeconds, current.expiresAtSeconds);
+}
+
+// server/core/keccak.ts
+import { keccak256 } from "viem";
+var keccak = (bytes) => keccak256(bytes, "bytes");
+
+// server/core/typed-data.ts
+function typedDataDigest(domain, message) {
+  const parts = [domain, message].map(
+    ({ structs, name, value }) => hashStruct(structs, name, value)
+  );
+  const digest = keccak(Buffer.concat([Buffer.from([25, 1]), ...parts]));
+  return `0x${Buffer.from(digest).toString("hex")}`;
+}
+var WORD = 32;
+function hashStruct(structs, name, value) {
+  const words = (structs[name] ?? []).map(
+    (field) => wordOf(structs, field.type, value[field.name])
+  );
+  return keccak(Buffer.concat([typeHash(structs, name), ...words]));
+}
+function wordOf(structs, type, member) {
+  if (type.endsWith("[]")) {
+    const items = member;
+    return keccak(Buffer.concat(items.map((item) => hashStruct(structs, type.slice(0, -2), item))));
+  }
+  if (type === "string") return keccak(Buffer.from(member));
+  const digits = type === "uint256" ? BigInt(member).toString(16).padStart(64, "0") : member.slice(2);
+  const word = Buffer.from(type === "address" ? `${"0".repeat(24)}${digits}` : digits, "hex");
+  if (digits.length !== (type === "address" ? 40 : 64) || word.length !== WORD)
+    throw new Error(`an order with a malformed ${type} has no digest`);
+  return word;
+}
+var typeHashes = /* @__PURE__ */ new Map();
+function typeHash(structs, name) {
+  const known = typeHashes.get(name);
+  if (known) return known;
+  const fields = structs[name] ?? [];
+  const listed = fields.filter(({ type }) => type.endsWith("[]")).map(({ type }) => type.slice(0, -2));
+  const written = [name, ...listed.toSorted()].map((struct) => {
+    const members = (structs[struct] ?? []).map((field) => `${field.type} ${field.name}`);
+    return `${struct}(${members.join(",")})`;
+  });
+  const hash = keccak(Buffer.from(written.join("")));
+  typeHashes.set(name, hash);
+  return hash;
 }
 
 // server/core/orders.ts
@@ -127,12 +173,10 @@ var ORDER_TYPES = {
 };
 var DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
 var domainOf = (chainId) => ({ name: "Purser", version: "2", chainId });
-var orderDigest = (kind, order, chainId) => hashTypedData({
-  types: ORDER_TYPES[kind],
-  primaryType: kind,
-  domain: domainOf(chainId),
-  message: order
-});
+var orderDigest = (kind, order, chainId) => typedDataDigest(
+  { structs: { EIP712Domain: DOMAIN_TYPE }, name: "EIP712Domain", value: domainOf(chainId) },
+  { structs: ORDER_TYPES[kind], name: kind, value: order }
+);
 function readOrder(kind, wire) {
   const types = ORDER_TYPES[kind];
   const struct = (name, value) => {
@@ -203,6 +247,7 @@ var AFTER_ORDER = {
   "approval.granted": "ApprovePayment"
 };
 var OTHER = "says something else than the order that was signed for it";
+var UNFOUNDED = "does not follow from what was in force";
 var Authority = class {
   #used = /* @__PURE__ */ new Set();
   #agents = /* @__PURE__ */ new Map();
@@ -252,8 +297,14 @@ var Authority = class {
   }
   #usePolicy({ agentId, after }, signed) {
     if (after?.["version"] !== Number(signed.order.version)) return OTHER;
-    const known = this.#agent(agentId);
-    this.#agents.set(agentId ?? "", { ...known, ...factsOf(signed.order) });
+    const { payees, rules, hasUnnamedRemovals, ...known } = this.#agent(agentId);
+    const isNew = signed.order.version === "1";
+    const isKnown = isNew || rules !== void 0 && hasUnnamedRemovals !== true;
+    this.#agents.set(agentId ?? "", {
+      ...known,
+      ...factsOf(signed.order),
+      ...isKnown && { formerPayees: payees }
+    });
     this.#open = signed;
     return void 0;
   }
@@ -279,7 +330,7 @@ var Authority = class {
     }
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
       if (isOpen) this.#open = open;
-      return this.#changeFault(body, isOpen);
+      return this.#changeFault(body, isOpen ? open : void 0);
     }
     if (action === "agent.paused" || action === "agent.archived") {
       const known = this.#agents.get(agentId ?? "");
@@ -310,39 +361,44 @@ var Authority = class {
     if (action === "agent.resumed") return after["status"] === "active" ? void 0 : OTHER;
     const { wallet: walletAddress, version } = open.order;
     const facts = { ...agent.rules, walletAddress, network: `eip155:${open.chainId}` };
-    const isSame = holds(facts, after) && isSameList(after["allowlist"], agent.payees);
+    const isListed = "allowlist" in after ? isSameList(after["allowlist"], agent.payees) : saysChange(body, difference([], agent.payees), open.digest);
+    const isSame = holds(facts, after) && isListed;
     return isSame && version === "1" && after["status"] === "active" ? void 0 : OTHER;
   }
   /** A change is what the policy right before it says, or it only tightens what was in force. */
-  #changeFault({ action, agentId, before, after }, isOpen) {
+  #changeFault(body, order) {
+    const { action, agentId, before, after } = body;
     const agent = this.#agents.get(agentId ?? "");
     if (!agent) return "is about an agent that was never this owner's";
     const { rules, payees } = agent;
     if (rules === void 0) return void 0;
-    const wanted = { ...agent, rules, payees };
-    const without = (payee) => payees.filter((one) => keyOf(one) !== keyOf(payee));
-    let isSigned;
-    let isFrom;
     if (action === "agent.updated") {
-      isSigned = holds(after ?? {}, rules);
-      isFrom = holds(before ?? {}, rules) && Object.keys(after ?? {}).every((key) => key in rules);
-      wanted.rules = { ...rules, ...after };
-    } else if (action === "allowlist.replaced") {
-      isSigned = isSameList(after?.["allowlist"], payees);
-      isFrom = isSameList(before?.["allowlist"], payees);
-      wanted.payees = after?.["allowlist"];
-    } else {
-      const has = (payee) => payees.some((one) => textOf(one) === textOf(payee));
-      isSigned = after === null ? without(before).length === payees.length : has(after);
-      isFrom = before === null ? without(after).length === payees.length : has(before);
-      const rest = before === null ? payees : without(before);
-      wanted.payees = after === null ? rest : [...rest, after];
+      if (order && holds(after ?? {}, rules)) return void 0;
+      const isFrom = holds(before ?? {}, rules) && Object.keys(after ?? {}).every((key) => key in rules);
+      const wanted = { ...agent, rules: { ...rules, ...after } };
+      return isFrom ? this.#tighten(body, { from: agent, to: wanted }) : UNFOUNDED;
     }
-    if (isOpen && isSigned) return void 0;
-    if (!isFrom) return "does not follow from what was in force";
-    if (action !== "allowlist.removed" && loosens(rulesOf(agent), rulesOf(wanted)))
+    if (order && isSignedChange(body, agent, order)) return void 0;
+    const change = changeIn(body);
+    if (change === void 0) {
+      if (!countsRemovals(body)) return UNFOUNDED;
+      this.#agents.set(agentId ?? "", { ...agent, hasUnnamedRemovals: true });
+      return void 0;
+    }
+    const from = agent.hasUnnamedRemovals ? change.before : payees;
+    const texts = new Set(from.map(textOf));
+    if (!change.before.every((payee) => texts.has(textOf(payee)))) return UNFOUNDED;
+    const gone = new Set(change.before.map(keyOf));
+    const kept = from.filter((payee) => !gone.has(keyOf(payee)));
+    const to = [...kept, ...change.after];
+    if (new Set(to.map(keyOf)).size < to.length) return UNFOUNDED;
+    return this.#tighten(body, { from: { ...agent, payees: from }, to: { ...agent, payees: to } });
+  }
+  #tighten({ action, agentId, after }, { from, to }) {
+    const isRemoval = action === "allowlist.removed" && listIn(after).length === 0;
+    if (!isRemoval && loosens(rulesOf(from), rulesOf(to)))
       return `is ${action}, which loosens the rules, without an order that was signed for it`;
-    this.#agents.set(agentId ?? "", wanted);
+    this.#agents.set(agentId ?? "", to);
     return void 0;
   }
   #agent(id) {
@@ -404,6 +460,57 @@ var textOf = (payee) => {
   const { label, site, dailyLimit, perPaymentLimit, expiresAt } = payee;
   return JSON.stringify([addressOf(payee), label, site, dailyLimit, perPaymentLimit, expiresAt]);
 };
+function difference(before, after) {
+  const [old, now] = [before, after].map((list) => new Set(list.map(textOf)));
+  return {
+    before: before.filter((payee) => !now.has(textOf(payee))),
+    after: after.filter((payee) => !old.has(textOf(payee)))
+  };
+}
+function listIn(side) {
+  if (side === null) return [];
+  if ("address" in side) return [side];
+  return side["payees"] ?? side["allowlist"] ?? [];
+}
+var isNamed = ({ before, after }) => [before, after].some(
+  (side) => ["address", "payees", "allowlist"].some((name) => name in (side ?? {}))
+);
+function changeIn(body) {
+  if (!isNamed(body)) return void 0;
+  const [before, after] = [listIn(body.before), listIn(body.after)];
+  if ("allowlist" in (body.after ?? {})) return { before, after };
+  return hasCounts(body, { before, after }) ? { before, after } : void 0;
+}
+var COUNTS = ["added", "removed", "changed"];
+function countsOf({ before, after }) {
+  const known = new Set(before.map(keyOf));
+  const changed = after.filter((payee) => known.has(keyOf(payee))).length;
+  return { added: after.length - changed, removed: before.length - changed, changed };
+}
+function hasCounts({ before, after }, change) {
+  if ([before, after].some((side) => "address" in (side ?? {}))) return true;
+  const counts = countsOf(change);
+  return COUNTS.every((name) => (after?.[name] ?? 0) === counts[name]);
+}
+var countsRemovals = ({ action, before, after }) => action !== "allowlist.added" && before === null && after?.["added"] === void 0 && after?.["order"] === void 0 && [after?.["removed"], after?.["changed"]].some((count) => Number.isSafeInteger(count));
+function saysChange(body, change, digest) {
+  const { before, after } = body;
+  const isSame = !isNamed(body) || isSameList(listIn(before), change.before) && isSameList(listIn(after), change.after);
+  return isSame && hasCounts(body, change) && after?.["order"] === digest;
+}
+function isSignedChange(body, { payees, formerPayees }, { digest }) {
+  const { action, before, after } = body;
+  if ("allowlist" in (after ?? {})) return isSameList(listIn(after), payees);
+  if (action === "allowlist.replaced") {
+    if (formerPayees) return saysChange(body, difference(formerPayees, payees), digest);
+    const texts = new Set(payees.map(textOf));
+    return after?.["order"] === digest && listIn(after).every((payee) => texts.has(textOf(payee)));
+  }
+  const [gone, now] = [listIn(before), listIn(after)];
+  if (now.length === 0)
+    return gone.every((one) => payees.every((payee) => keyOf(payee) !== keyOf(one)));
+  return now.every((one) => payees.some((payee) => textOf(payee) === textOf(one)));
+}
 function isSameList(list, payees) {
   const texts = (all) => all.map(textOf).toSorted().join("\n");
   return Array.isArray(list) && texts(list) === texts(payees);

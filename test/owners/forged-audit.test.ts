@@ -38,6 +38,10 @@ async function history() {
   const url = `/api/agents/${agent.id}`;
   await done("PATCH", url, { dailyLimit: "20", perPaymentLimit: "5" });
   await done("POST", `${url}/allowlist`, { address: someone(), label: "Baker", dailyLimit: "2" });
+  const signedList = [...payeesOf(3), { address: listed, label: "First" }];
+  await done("PUT", `${url}/allowlist`, { allowlist: signedList });
+  // So many that the entry only counts them.
+  await done("PUT", `${url}/allowlist`, { allowlist: [...signedList, ...payeesOf(60)] });
   await done("PATCH", url, { dailyLimit: "15", name: "Renamed" });
   const expiresAt = new Date(Date.now() + 86_400_000).toISOString();
   const { key } = (await done("POST", `${url}/keys`, { label: "Second", expiresAt })) as {
@@ -71,6 +75,9 @@ async function history() {
   );
   return { owner, rows: await exported() };
 }
+
+const payeesOf = (count: number) =>
+  Array.from({ length: count }, () => ({ address: someone(), label: "One of many" }));
 
 const entriesOf = (rows: ChainRow[]): Entry[] =>
   rows.map(({ body, order }) => ({
@@ -208,6 +215,9 @@ t.test("whatever is forged is named, by our check and by the documented script",
   const tightened = entryOf("agent.updated", 1);
   const first = entryOf("policy.signed").body.agentId;
   const added = indexOf("allowlist.added");
+  const replaced = indexOf("allowlist.replaced");
+  const counted = indexOf("allowlist.replaced", 1);
+  const unsigned = entryOf("allowlist.replaced", 2);
   const byContract = indexOf("policy.signed", 2);
   const cases: Record<string, Forged> = {
     "a sign-in, shown again": appended(entryOf("session.created")),
@@ -286,6 +296,32 @@ t.test("whatever is forged is named, by our check and by the documented script",
         before: { allowlist: [] },
         after: { allowlist: [entryOf("allowlist.added").body.after] },
       }),
+    ),
+    "a signed list's payees": after(replaced, { payees: [], added: 0 }),
+    "a signed list's count": after(replaced, { added: 4 }),
+    "a signed list's order": after(replaced, { order: `0x${"1".repeat(64)}` }),
+    "a signed list as an unsigned one": withBody(replaced, (body) => {
+      const { order: _order, ...rest } = body.after ?? {};
+      return { after: rest };
+    }),
+    "a long signed list's count": after(counted, { added: 59 }),
+    "a long signed list's order": after(counted, { order: `0x${"1".repeat(64)}` }),
+    "a payee added by an entry that counts it": appended(
+      like(unsigned, { before: null, after: { added: 1 } }),
+    ),
+    "a payee changed for two others without an order": appended(
+      like(unsigned, {
+        before: null,
+        after: { payees: [entryOf("allowlist.added").body.after], added: 1 },
+      }),
+    ),
+    "a payee added after removals that were only counted": appended(
+      like(unsigned, { before: null, after: { removed: 1 } }),
+      entryOf("allowlist.added"),
+    ),
+    "a limit raised after removals that were only counted": appended(
+      like(unsigned, { before: null, after: { removed: 1 } }),
+      like(tightened, { before: { dailyLimit: "15" }, after: { dailyLimit: "1000" } }),
     ),
     "a payee removed who was not there": appended(entryOf("allowlist.removed")),
     "an agent resumed by an order that was for its limits": appended(entryOf("agent.resumed")),

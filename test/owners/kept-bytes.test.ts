@@ -366,14 +366,17 @@ t.test(
     t.teardown(() => pool.end());
     const db = createPrisma(pool);
     const ownerId = await ownerIdOf(owner);
-    // What the build before this one wrote.
+    // As the build before this one wrote it: the whole list, before and after.
+    const listed = (await service.app.inject({ url: `/api/agents/${id}`, headers: owner.headers }))
+      .json()
+      .allowlist.map(({ createdAt: _createdAt, ...terms }: { createdAt: string }) => terms);
     await noteAudit(db, {
       ownerId,
       agentId: id,
       actor: owner.account.address.toLowerCase(),
       action: "allowlist.replaced",
-      before: { allowlist: payees("v", 200) },
-      after: { allowlist: payees("v", 199) },
+      before: { allowlist: listed },
+      after: { allowlist: listed },
       requestId: "req_old",
     });
     await change(owner, "PUT", url, { allowlist: payees("w", 200) });

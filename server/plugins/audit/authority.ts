@@ -52,9 +52,14 @@ interface AgentFacts {
   status: RulesInForce["status"];
   rules?: Facts;
   payees: Facts[];
+  /** Before the policy that was signed last. */
+  formerPayees?: Facts[];
+  /** An entry without a signature counted the payees it took off: which are left is unknown until a policy is signed. */
+  hasUnnamedRemovals?: boolean;
 }
 
 const OTHER = "says something else than the order that was signed for it";
+const UNFOUNDED = "does not follow from what was in force";
 
 export class Authority {
   readonly #used = new Set<string>();
@@ -115,8 +120,14 @@ export class Authority {
     signed: Signed & { kind: "AgentPolicy" },
   ): string | undefined {
     if (after?.["version"] !== Number(signed.order.version)) return OTHER;
-    const known = this.#agent(agentId);
-    this.#agents.set(agentId ?? "", { ...known, ...factsOf(signed.order) });
+    const { payees, rules, hasUnnamedRemovals, ...known } = this.#agent(agentId);
+    const isNew = signed.order.version === "1";
+    const isKnown = isNew || (rules !== undefined && hasUnnamedRemovals !== true);
+    this.#agents.set(agentId ?? "", {
+      ...known,
+      ...factsOf(signed.order),
+      ...(isKnown && { formerPayees: payees }),
+    });
     this.#open = signed;
     return undefined;
   }
@@ -144,7 +155,7 @@ export class Authority {
     }
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
       if (isOpen) this.#open = open;
-      return this.#changeFault(body, isOpen);
+      return this.#changeFault(body, isOpen ? open : undefined);
     }
     if (action === "agent.paused" || action === "agent.archived") {
       const known = this.#agents.get(agentId ?? "");
@@ -177,42 +188,55 @@ export class Authority {
     if (action === "agent.resumed") return after["status"] === "active" ? undefined : OTHER;
     const { wallet: walletAddress, version } = open.order;
     const facts = { ...agent.rules, walletAddress, network: `eip155:${open.chainId}` };
-    const isSame = holds(facts, after) && isSameList(after["allowlist"], agent.payees);
+    const isListed =
+      "allowlist" in after
+        ? isSameList(after["allowlist"], agent.payees)
+        : saysChange(body, difference([], agent.payees), open.digest);
+    const isSame = holds(facts, after) && isListed;
     return isSame && version === "1" && after["status"] === "active" ? undefined : OTHER;
   }
 
   /** A change is what the policy right before it says, or it only tightens what was in force. */
-  #changeFault({ action, agentId, before, after }: EntryBody, isOpen: boolean): string | undefined {
+  #changeFault(body: EntryBody, order: Signed | undefined): string | undefined {
+    const { action, agentId, before, after } = body;
     const agent = this.#agents.get(agentId ?? "");
     if (!agent) return "is about an agent that was never this owner's";
     const { rules, payees } = agent;
     if (rules === undefined) return undefined;
-    const wanted = { ...agent, rules, payees };
-    const without = (payee: unknown) =>
-      payees.filter((one) => keyOf(one) !== keyOf(payee as Facts));
-    let isSigned: boolean;
-    let isFrom: boolean;
     if (action === "agent.updated") {
-      isSigned = holds(after ?? {}, rules);
-      isFrom = holds(before ?? {}, rules) && Object.keys(after ?? {}).every((key) => key in rules);
-      wanted.rules = { ...rules, ...after };
-    } else if (action === "allowlist.replaced") {
-      isSigned = isSameList(after?.["allowlist"], payees);
-      isFrom = isSameList(before?.["allowlist"], payees);
-      wanted.payees = after?.["allowlist"] as Facts[];
-    } else {
-      const has = (payee: unknown) => payees.some((one) => textOf(one) === textOf(payee as Facts));
-      isSigned = after === null ? without(before).length === payees.length : has(after);
-      isFrom = before === null ? without(after).length === payees.length : has(before);
-      const rest = before === null ? payees : without(before);
-      wanted.payees = after === null ? rest : [...rest, after];
+      if (order && holds(after ?? {}, rules)) return undefined;
+      const isFrom =
+        holds(before ?? {}, rules) && Object.keys(after ?? {}).every((key) => key in rules);
+      const wanted = { ...agent, rules: { ...rules, ...after } };
+      return isFrom ? this.#tighten(body, { from: agent, to: wanted }) : UNFOUNDED;
     }
-    if (isOpen && isSigned) return undefined;
-    if (!isFrom) return "does not follow from what was in force";
-    // A payee who is taken off needs no order, except where its terms for everywhere then hold.
-    if (action !== "allowlist.removed" && loosens(rulesOf(agent), rulesOf(wanted)))
+    if (order && isSignedChange(body, agent, order)) return undefined;
+    const change = changeIn(body);
+    if (change === undefined) {
+      if (!countsRemovals(body)) return UNFOUNDED;
+      this.#agents.set(agentId ?? "", { ...agent, hasUnnamedRemovals: true });
+      return undefined;
+    }
+    // What is left after removals that were only counted is not known: then the entry's own payees are compared.
+    const from = agent.hasUnnamedRemovals ? change.before : payees;
+    const texts = new Set(from.map(textOf));
+    if (!change.before.every((payee) => texts.has(textOf(payee)))) return UNFOUNDED;
+    const gone = new Set(change.before.map(keyOf));
+    const kept = from.filter((payee) => !gone.has(keyOf(payee)));
+    const to = [...kept, ...change.after];
+    if (new Set(to.map(keyOf)).size < to.length) return UNFOUNDED;
+    return this.#tighten(body, { from: { ...agent, payees: from }, to: { ...agent, payees: to } });
+  }
+
+  #tighten(
+    { action, agentId, after }: EntryBody,
+    { from, to }: { from: AgentFacts; to: AgentFacts },
+  ): string | undefined {
+    // Payees who are taken off need no order, except where their terms for everywhere then hold.
+    const isRemoval = action === "allowlist.removed" && listIn(after).length === 0;
+    if (!isRemoval && loosens(rulesOf(from), rulesOf(to)))
       return `is ${action}, which loosens the rules, without an order that was signed for it`;
-    this.#agents.set(agentId ?? "", wanted);
+    this.#agents.set(agentId ?? "", to);
     return undefined;
   }
 
@@ -298,6 +322,94 @@ const textOf = (payee: Facts): string => {
   const { label, site, dailyLimit, perPaymentLimit, expiresAt } = payee;
   return JSON.stringify([addressOf(payee), label, site, dailyLimit, perPaymentLimit, expiresAt]);
 };
+
+/** Payees that differ, as they were and as they are. */
+interface PayeeChange {
+  before: Facts[];
+  after: Facts[];
+}
+
+function difference(before: readonly Facts[], after: readonly Facts[]): PayeeChange {
+  const [old, now] = [before, after].map((list) => new Set(list.map(textOf))) as [
+    Set<string>,
+    Set<string>,
+  ];
+  return {
+    before: before.filter((payee) => !now.has(textOf(payee))),
+    after: after.filter((payee) => !old.has(textOf(payee))),
+  };
+}
+
+/** The payees in one side of an entry: one of them, those that differ, or, in entries of before, the whole list. */
+function listIn(side: Facts | null): Facts[] {
+  if (side === null) return [];
+  if ("address" in side) return [side];
+  return (side["payees"] ?? side["allowlist"] ?? []) as Facts[];
+}
+
+const isNamed = ({ before, after }: EntryBody): boolean =>
+  [before, after].some((side) =>
+    ["address", "payees", "allowlist"].some((name) => name in (side ?? {})),
+  );
+
+/** Undefined where the entry counts payees and names none. */
+function changeIn(body: EntryBody): PayeeChange | undefined {
+  if (!isNamed(body)) return undefined;
+  const [before, after] = [listIn(body.before), listIn(body.after)];
+  if ("allowlist" in (body.after ?? {})) return { before, after };
+  return hasCounts(body, { before, after }) ? { before, after } : undefined;
+}
+
+const COUNTS = ["added", "removed", "changed"] as const;
+
+function countsOf({ before, after }: PayeeChange): Record<(typeof COUNTS)[number], number> {
+  const known = new Set(before.map(keyOf));
+  const changed = after.filter((payee) => known.has(keyOf(payee))).length;
+  return { added: after.length - changed, removed: before.length - changed, changed };
+}
+
+/** An entry of one payee has no counts; in others those of zero are left out. */
+function hasCounts({ before, after }: EntryBody, change: PayeeChange): boolean {
+  if ([before, after].some((side) => "address" in (side ?? {}))) return true;
+  const counts = countsOf(change);
+  return COUNTS.every((name) => (after?.[name] ?? 0) === counts[name]);
+}
+
+/** Payees only taken off or tightened, of whom none is named. */
+const countsRemovals = ({ action, before, after }: EntryBody): boolean =>
+  action !== "allowlist.added" &&
+  before === null &&
+  after?.["added"] === undefined &&
+  after?.["order"] === undefined &&
+  [after?.["removed"], after?.["changed"]].some((count) => Number.isSafeInteger(count));
+
+/** The entry says this change and the order it was signed with; it may count the payees and not name them. */
+function saysChange(body: EntryBody, change: PayeeChange, digest: string): boolean {
+  const { before, after } = body;
+  const isSame =
+    !isNamed(body) ||
+    (isSameList(listIn(before), change.before) && isSameList(listIn(after), change.after));
+  return isSame && hasCounts(body, change) && after?.["order"] === digest;
+}
+
+/** What the policy right before it changed. */
+function isSignedChange(
+  body: EntryBody,
+  { payees, formerPayees }: AgentFacts,
+  { digest }: Signed,
+): boolean {
+  const { action, before, after } = body;
+  if ("allowlist" in (after ?? {})) return isSameList(listIn(after), payees);
+  if (action === "allowlist.replaced") {
+    if (formerPayees) return saysChange(body, difference(formerPayees, payees), digest);
+    const texts = new Set(payees.map(textOf));
+    return after?.["order"] === digest && listIn(after).every((payee) => texts.has(textOf(payee)));
+  }
+  const [gone, now] = [listIn(before), listIn(after)];
+  if (now.length === 0)
+    return gone.every((one) => payees.every((payee) => keyOf(payee) !== keyOf(one)));
+  return now.every((one) => payees.some((payee) => textOf(payee) === textOf(one)));
+}
 
 function isSameList(list: unknown, payees: readonly Facts[]): boolean {
   const texts = (all: readonly Facts[]) => all.map(textOf).toSorted().join("\n");
