@@ -279,7 +279,7 @@ export const ERRORS = {
   fetch_capacity: define(
     429,
     "Too many fetches at once",
-    "Wait `Retry-After` seconds and repeat; nothing was paid. `scope` says whether the agent or the service is full.",
+    "Wait `Retry-After` seconds and repeat; nothing was paid. `scope` says whether the agent, its owner or the service is full.",
     true,
   ),
   fetch_quota_exceeded: define(

@@ -8,6 +8,7 @@ export {
   isRecord,
   isTooDeep,
   MAX_JSON_DEPTH,
+  parseForeignJson,
   readForeignJson,
 } from "../../packages/paywall/src/foreign-json.ts";
 

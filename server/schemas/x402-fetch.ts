@@ -106,17 +106,20 @@ export const X402FetchAnswer = Type.Object({
   text: Type.Optional(
     Type.String({
       description:
-        "What the target sent (untrusted), exactly, where it is text or JSON: decoded by its declared charset, without a byte order mark",
+        "What the target sent (untrusted), exactly, where it is text and no JSON: decoded by its declared charset, without a byte order mark",
     }),
   ),
   data: Type.Optional(
     Type.Unknown({
       description:
-        "The same: JSON as a value, its numbers in the digits they came in; other text as a string; null: nothing",
+        "What the target sent (untrusted), where it is JSON: as a value, its numbers in the digits they came in; null: nothing",
     }),
   ),
   dataBase64: Type.Optional(
-    Type.String({ description: "Instead of text and data when the answer is no text" }),
+    Type.String({
+      description:
+        "What the target sent, where it is no text, or text that JSON would make much longer (mostly control characters)",
+    }),
   ),
   contentEncoding: Type.Optional(
     Type.String({ description: "How dataBase64 is still packed (zstd, or a gzip that is none)" }),

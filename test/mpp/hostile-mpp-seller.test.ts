@@ -85,7 +85,7 @@ t.test("a seller that asks by MPP", async (t) => {
         response.writeHead(200, receiptOf(reference)).end("sold");
       },
     });
-    t.match(await made.fetch({ url }), { status: 200, body: { paid: true, data: "sold" } });
+    t.match(await made.fetch({ url }), { status: 200, body: { paid: true, text: "sold" } });
   });
 
   await t.test("refused by name", async (t) => {

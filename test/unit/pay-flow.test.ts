@@ -54,9 +54,11 @@ function scene(given: Scene = {}) {
         paymentId: "pay_1",
         statusCode: null,
         ageSeconds: 0,
+        isLong: false,
         ...given.key,
         response: given.key.response === undefined ? null : JSON.stringify(given.key.response),
       },
+    readResponse: async () => null,
     complete: async (_ref, { statusCode, response }) => {
       log.push("keep");
       kept.push({ statusCode, response: JSON.parse(response) });

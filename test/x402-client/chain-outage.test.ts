@@ -16,7 +16,7 @@ t.test("the chain goes away", async (t) => {
     );
     t.equal(seller.proofs.length, 0);
     seller.script = { onAsk: ({ response }) => void response.end("free") };
-    t.match(await made.fetch({ url }), { status: 200, body: { paid: false, data: "free" } });
+    t.match(await made.fetch({ url }), { status: 200, body: { paid: false, text: "free" } });
     seller.script = {};
     await chain.start();
     await until(async () => (await made.fetch({ url })).status === 200, 30_000);
@@ -34,14 +34,14 @@ t.test("the chain goes away", async (t) => {
       };
       const key = { "idempotency-key": "outage" };
       const unknown = await made.fetch({ url, timeoutMs: 20_000 }, key);
-      t.match(unknown, { status: 504, body: { code: "payment_status_unknown", data: "data" } });
+      t.match(unknown, { status: 504, body: { code: "payment_status_unknown", text: "data" } });
       chain.thaw();
       // Whatever it would say now: what it said then is its answer.
       seller.script = { onProof: ({ response }) => void response.writeHead(200).end("data again") };
       await until(async () => (await made.lastPayment())?.["status"] === "settled", 30_000);
       t.match(await made.fetch({ url, timeoutMs: 20_000 }, key), {
         status: 200,
-        body: { paid: true, data: "data", paymentId: unknown.body["paymentId"] },
+        body: { paid: true, text: "data", paymentId: unknown.body["paymentId"] },
       });
     },
   );

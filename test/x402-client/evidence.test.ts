@@ -344,7 +344,7 @@ t.test("what is bent is kept with the reason, and the payment is as good as ever
   for (const [name, signs, why] of BENT) {
     sells(signs);
     const paid = await made.fetch({ url: seller.url });
-    t.match(paid, { status: 200, body: { paid: true, data: "data" } }, name);
+    t.match(paid, { status: 200, body: { paid: true, text: "data" } }, name);
     t.match(evidenceOf(paid), { verified: false, why }, name);
     const { thirdParty: _theirs, receipt, ...rest } = paid.body;
     const { thirdParty: _words, ...ours } = (receipt as { evidence: Told }).evidence;

@@ -19,7 +19,7 @@ t.test("an agent that may spend nothing cannot fill the disk with free answers",
       { "idempotency-key": `k${nth}` },
     );
     t.equal(status, 200);
-    t.equal((body["data"] as string).length, big.length);
+    t.equal((body["text"] as string).length, big.length);
   }
   const { rows } = await database.pool.query<{ kept: string; fetched: string; count: string }>(
     `SELECT (SELECT sum(pg_column_size(k.*)) FROM idempotency_keys k) AS kept,
@@ -34,25 +34,38 @@ t.test("so many fetches at once, so many bytes: of one agent, and of all", async
   const limits = {
     ...BUDGET,
     fetchesPerAgent: 2,
-    fetches: 3,
+    fetchesPerOwner: 3,
+    fetches: 4,
     bytesPerAgent: 8 * MIB,
-    bytes: 12 * MIB,
+    bytesPerOwner: 9 * MIB,
+    bytes: 15 * MIB,
+    answerBytes: 5 * MIB,
     waitMs: 50,
   };
+  const of = (agentId: string, ownerId = agentId) => ({ agentId, ownerId });
   const budget = new FetchBudget(limits);
-  const first = budget.enter("a");
-  const second = budget.enter("a");
-  t.throws(() => budget.enter("a"), { code: "fetch_capacity", extra: { scope: "agent" } });
-  const third = budget.enter("b");
-  t.throws(() => budget.enter("c"), { code: "fetch_capacity", extra: { scope: "service" } });
+  const first = budget.enter(of("a"));
+  const second = budget.enter(of("a"));
+  t.throws(() => budget.enter(of("a")), { code: "fetch_capacity", extra: { scope: "agent" } });
+  const sibling = budget.enter(of("a2", "a"));
+  t.throws(() => budget.enter(of("a3", "a")), {
+    code: "fetch_capacity",
+    extra: { scope: "owner" },
+  });
+  const third = budget.enter(of("b"));
+  t.throws(() => budget.enter(of("c")), { code: "fetch_capacity", extra: { scope: "service" } });
   t.ok(first.take(6 * MIB));
   t.notOk(second.take(3 * MIB), "more than one agent may hold");
   t.match(second.refusal, { code: "fetch_capacity", headers: { "retry-after": "2" } });
   await t.rejects(second.reserve(), { code: "fetch_capacity", extra: { scope: "agent" } });
-  t.ok(third.take(6 * MIB));
+  t.notOk(sibling.take(4 * MIB), "more than one owner's agents may hold");
+  t.match(sibling.refusal, { code: "fetch_capacity", extra: { scope: "owner" } });
+  t.ok(third.take(8 * MIB));
+  t.notOk(sibling.take(2 * MIB), "more than all may hold");
+  t.match(sibling.refusal, { code: "fetch_capacity", extra: { scope: "service" } });
   const waiting = new FetchBudget({ ...limits, waitMs: 10_000 });
-  const holder = waiting.enter("a");
-  const next = waiting.enter("a");
+  const holder = waiting.enter(of("a"));
+  const next = waiting.enter(of("a"));
   await holder.reserve();
   const room = next.reserve();
   holder.end();
@@ -60,14 +73,16 @@ t.test("so many fetches at once, so many bytes: of one agent, and of all", async
   await room;
   t.ok(next.take(100 * MIB), "what was set aside for a paid answer is there");
   next.end();
-  t.doesNotThrow(() => waiting.enter("a"));
+  t.doesNotThrow(() => waiting.enter(of("a")));
 });
 
 t.test(
   "over its share, an agent is refused by name, and what it paid for is always taken in",
   async (t) => {
     const made = await market(t);
-    const { seller, app, agent } = made;
+    const { seller, app } = made;
+    const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: made.agent.id } });
+    const mine = { agentId: made.agent.id, ownerId };
     let release: () => void = () => undefined;
     const held = new Promise<void>((resolve) => (release = resolve));
     seller.script = {
@@ -90,7 +105,7 @@ t.test(
     for (const { status } of await Promise.all(running)) t.equal(status, 200);
 
     // Nearly all of the share is held: what comes for nothing is cut, what is to be paid is not begun.
-    const lease = app.fetchBudget.enter(agent.id);
+    const lease = app.fetchBudget.enter(mine);
     lease.take(BUDGET.bytesPerAgent - 10);
     seller.script = {
       onAsk: ({ response }) => void response.writeHead(200).end("x".repeat(100_000)),
@@ -108,7 +123,7 @@ t.test(
     t.match(unknown, { status: 504, body: { code: "payment_status_unknown" } });
     seller.script = {};
     const proofs = seller.proofs.length;
-    const hog = app.fetchBudget.enter(agent.id);
+    const hog = app.fetchBudget.enter(mine);
     hog.take(BUDGET.bytesPerAgent - MIB);
     const order = { url: seller.url, method: "POST", body: "1" };
     const key = { "idempotency-key": "no room" };
@@ -141,7 +156,7 @@ t.test(
       "a POST that was asked to pay has not run: its key is good for it when there is room",
     );
 
-    const full = app.fetchBudget.enter(agent.id);
+    const full = app.fetchBudget.enter(mine);
     full.take(BUDGET.bytesPerAgent - 10);
     const ran: string[] = [];
     seller.script = {

@@ -58,7 +58,7 @@ t.test("x402-fetch", async (t) => {
         paid: false,
         amountPaid: "0",
         txHash: null,
-        data: "hello",
+        text: "hello",
         paymentId: null,
         status: 200,
         delivered: true,
@@ -99,7 +99,7 @@ t.test("x402-fetch", async (t) => {
         },
         body: { question: ["life"] },
       });
-      t.match(answer, { status: 200, body: { paid: true, status: 201, data: "made" } });
+      t.match(answer, { status: 200, body: { paid: true, status: 201, text: "made" } });
       t.equal(seen.length, 2);
       for (const { method, headers, body } of seen) {
         t.equal(method, "POST");
@@ -126,10 +126,10 @@ t.test("x402-fetch", async (t) => {
 
   await t.test("text, binary, empty and mislabelled answers", async (t) => {
     const cases: [string, Buffer, object][] = [
-      ["text/html; charset=utf-8", Buffer.from("<b>ü</b>"), { data: "<b>ü</b>" }],
+      ["text/html; charset=utf-8", Buffer.from("<b>ü</b>"), { text: "<b>ü</b>", data: undefined }],
       ["image/png", Buffer.from([0x89, 0x50, 0, 255]), { dataBase64: "iVAA/w==" }],
-      ["application/json", Buffer.from("not json"), { data: "not json" }],
-      ["application/problem+json", Buffer.from("[1]"), { data: [1] }],
+      ["application/json", Buffer.from("not json"), { text: "not json", data: undefined }],
+      ["application/problem+json", Buffer.from("[1]"), { data: [1], text: undefined }],
       ["text/plain", Buffer.from([0xff, 0xfe, 0]), { dataBase64: "//4A" }],
       ["application/json", Buffer.alloc(0), { data: null }],
     ];

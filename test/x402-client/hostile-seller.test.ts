@@ -170,7 +170,7 @@ t.test("hostile sellers", async (t) => {
     });
     t.match(result, {
       status: 200,
-      body: { paid: true, data: "late but here" },
+      body: { paid: true, text: "late but here" },
       proofs: 2,
       nonces: 1,
       earned: 1000n,
@@ -190,7 +190,7 @@ t.test("hostile sellers", async (t) => {
     await settled;
     t.match(result, {
       status: 200,
-      body: { paid: true, txHash: /^0x/, data: "data" },
+      body: { paid: true, txHash: /^0x/, text: "data" },
       earned: 1000n,
     });
   });
@@ -368,7 +368,7 @@ t.test("hostile sellers", async (t) => {
     });
     t.match(lie, {
       status: 504,
-      body: { code: "payment_status_unknown", paymentId: /^pay_/, delivered: true, data: "data" },
+      body: { code: "payment_status_unknown", paymentId: /^pay_/, delivered: true, text: "data" },
       proofs: 1,
       earned: 0n,
       reserved: "0.001",

@@ -51,10 +51,10 @@ t.test("one key, one payment", async (t) => {
     const second = await withKey("during", { timeoutMs: 20_000 });
     t.match(second, { status: 409, body: { code: "idempotency_in_progress", paymentId: /^pay_/ } });
     release();
-    t.match(await first, { status: 200, body: { paid: true, data: "done" } });
+    t.match(await first, { status: 200, body: { paid: true, text: "done" } });
     t.match(await withKey("during", { timeoutMs: 20_000 }), {
       status: 200,
-      body: { data: "done" },
+      body: { text: "done" },
     });
     seller.script = {};
   });
@@ -144,7 +144,7 @@ t.test("one key, one payment", async (t) => {
           onAsk: ({ response }) => void response.writeHead(200).end(`free ${(asked += 1)}`),
         });
       free();
-      t.match(await withKey("free"), { status: 200, body: { paid: false, data: "free 1" } });
+      t.match(await withKey("free"), { status: 200, body: { paid: false, text: "free 1" } });
       const { rows } = await made.database.pool.query<{ response: unknown }>(
         "SELECT response FROM idempotency_keys WHERE key = 'free'",
       );
@@ -153,7 +153,7 @@ t.test("one key, one payment", async (t) => {
       ]);
       t.notMatch(JSON.stringify(rows), "free 1");
       const again = await withKey("free");
-      t.match(again, { status: 200, body: { data: "free 2" } });
+      t.match(again, { status: 200, body: { text: "free 2" } });
       t.equal(
         again.headers["idempotent-replayed"],
         undefined,

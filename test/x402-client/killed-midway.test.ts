@@ -73,14 +73,14 @@ t.test("killed at each step", async (t) => {
   for (const point of POINTS) answers.set(point, await askAgain(made, point));
 
   for (const point of ["reserved", "signed", "submitted", "confirmed"])
-    t.match(answers.get(point), { status: 200, body: { paid: true, data: "data" } }, point);
+    t.match(answers.get(point), { status: 200, body: { paid: true, text: "data" } }, point);
   t.match(
     answers.get("answered"),
     { status: 502, body: { code: "paid_upstream_failed", txHash: /^0x/, amountPaid: "0.001" } },
     "the seller had its money, and would not deliver again",
   );
   for (const answer of await Promise.all(keyless))
-    t.match(answer, { status: 200, body: { paid: true, data: "data", replayed: true } });
+    t.match(answer, { status: 200, body: { paid: true, text: "data", replayed: true } });
   const calls = POINTS.length + KEYLESS.length;
   t.equal(await made.balanceOf(PAYEE), BigInt(calls) * 1000n, "each was paid once");
 

@@ -67,7 +67,7 @@ t.test("killed at each step", async (t) => {
   for (const answer of await Promise.all(asked))
     t.match(
       answer,
-      { status: 200, body: { paid: true, data: "data", receipt: { amount: "0.004" } } },
+      { status: 200, body: { paid: true, text: "data", receipt: { amount: "0.004" } } },
       JSON.stringify(answer.body),
     );
   t.equal(await made.balanceOf(PAYEE), BigInt(POINTS.length) * 4_000n, "each was paid once");

@@ -323,7 +323,7 @@ t.test("a website as a payee", async (t) => {
     });
     t.match((await made.fetch({ url: seller.url })).body, { paid: true });
     seller.script = { onAsk: ({ response }) => void response.end("free") };
-    t.match((await made.fetch({ url: seller.url })).body, { paid: false, data: "free" });
+    t.match((await made.fetch({ url: seller.url })).body, { paid: false, text: "free" });
     seller.script = {};
     const tried = await app.inject({
       method: "POST",

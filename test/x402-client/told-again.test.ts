@@ -18,6 +18,7 @@ import {
   forgetCached,
   keepCached,
   lookOrClaim,
+  readCached,
   releaseClaim,
 } from "../../server/plugins/x402-client/cache-store.ts";
 import { prepare } from "../../server/plugins/x402-client/request.ts";
@@ -66,7 +67,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
         cached: true,
         cachedAt: /^20/,
         cachedPaymentId: first.body["paymentId"],
-        text: json,
+        data: { nth: 1 },
         status: 200,
         delivered: true,
         headers: { etag: '"1"' },
@@ -198,6 +199,7 @@ t.test("a paid GET is told again for maxAge", async (t) => {
     const turn = new CacheTurn(
       {
         look: (key, ages) => lookOrClaim(pool, key, ages),
+        read: (found) => readCached(prisma, found),
         keep: (key, bought) => keepCached(prisma, key, bought),
         release: (key) => releaseClaim(prisma, key),
       },
@@ -205,9 +207,9 @@ t.test("a paid GET is told again for maxAge", async (t) => {
       prepare({ url: `${seller.origin}/twice` }, undefined).target,
     );
     const ages = { maxAgeSeconds: 60, claimSeconds: 3 };
-    t.equal(await turn.look(ages), undefined);
+    t.equal(await turn.look(ages, async () => undefined), undefined);
     const startedMs = performance.now();
-    t.equal(await turn.look(ages), undefined);
+    t.equal(await turn.look(ages, async () => undefined), undefined);
     t.ok(performance.now() - startedMs < 1_000);
     await turn.release();
   });

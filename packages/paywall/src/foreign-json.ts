@@ -1,6 +1,7 @@
 /**
  * JSON that a stranger wrote. Parsing it never fails for its depth, but what comes after does: hashing,
- * storing or serializing a few thousand nested arrays overflows the stack. So depth is refused here.
+ * storing or serializing a few thousand nested arrays overflows the stack. So depth is refused here: of text before
+ * it is parsed, which takes seconds where megabytes of it are brackets.
  */
 
 /** Deeper than any payment, JSON schema or order is; far from what a stack holds. */
@@ -21,10 +22,31 @@ export function readForeignJson(parse: () => unknown): ForeignJson {
     : { ok: true, value };
 }
 
+/** The same of text. */
+export const parseForeignJson = (text: string): ForeignJson =>
+  isTextTooDeep(text)
+    ? { ok: false, why: `is nested deeper than ${MAX_JSON_DEPTH} levels` }
+    : readForeignJson(() => JSON.parse(text) as unknown);
+
+function isTextTooDeep(text: string): boolean {
+  let depth = 0;
+  let isInString = false;
+  for (let at = 0; at < text.length; at += 1) {
+    const char = text[at];
+    if (char === '"') isInString = !isInString;
+    else if (isInString) at += char === "\\" ? 1 : 0;
+    else if (char === "[" || char === "{") depth += 1;
+    else if (char === "]" || char === "}") depth -= 1;
+    if (depth > MAX_JSON_DEPTH) return true;
+  }
+  return false;
+}
+
 /** Whether more than `levels` arrays and objects are inside one another. */
 export function isTooDeep(value: unknown, levels = MAX_JSON_DEPTH): boolean {
   if (typeof value !== "object" || value === null) return false;
-  return levels === 0 || Object.values(value).some((member) => isTooDeep(member, levels - 1));
+  const members: readonly unknown[] = Array.isArray(value) ? value : Object.values(value);
+  return levels === 0 || members.some((member) => isTooDeep(member, levels - 1));
 }
 
 /** A JSON object, in contrast to an array, null or a scalar. */

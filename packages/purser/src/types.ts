@@ -211,11 +211,11 @@ export type FetchResult = {
   amountPaid: string;
   /** Transaction hash */
   txHash: string | null;
-  /** What the target sent (untrusted), exactly, where it is text or JSON: decoded by its declared charset, without a byte order mark */
+  /** What the target sent (untrusted), exactly, where it is text and no JSON: decoded by its declared charset, without a byte order mark */
   text?: string;
-  /** The same: JSON as a value, its numbers in the digits they came in; other text as a string; null: nothing */
+  /** What the target sent (untrusted), where it is JSON: as a value, its numbers in the digits they came in; null: nothing */
   data?: unknown;
-  /** Instead of text and data when the answer is no text */
+  /** What the target sent, where it is no text, or text that JSON would make much longer (mostly control characters) */
   dataBase64?: string;
   /** How dataBase64 is still packed (zstd, or a gzip that is none) */
   contentEncoding?: string;

@@ -4,12 +4,13 @@ import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Type } from "typebox";
-import { parseExact, stringifyExact } from "../../core/exact-json.ts";
+import { parseExact, parseMembers, stringifyExact } from "../../core/exact-json.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import { memoFor } from "../../core/shared-answers.ts";
 import { ApiError } from "../../errors.ts";
 import { keepJsonText } from "../http/index.ts";
 import { INTERMEDIARY } from "../payments/joining.ts";
+import { MAX_INLINE } from "./content.ts";
 import type { McpCaller } from "./mcp-server.ts";
 import { SESSION, canceledCalls, isInitialize, McpRequest } from "./mcp-request.ts";
 import { anthropicTools, openAiTools } from "./tools.ts";
@@ -101,14 +102,18 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
           const isJson = /\bjson\b/.test(String(response.headers["content-type"]));
           return {
             status: response.statusCode,
-            body: isJson ? (parseExact(response.body) as Record<string, unknown>) : {},
+            body: isJson ? parseMembers(response.body, MAX_INLINE) : {},
             text: response.body,
             idempotencyKey: pays
               ? (idempotencyKey ?? ref?.joins?.answeredBy ?? ref?.key)
               : undefined,
           };
         },
-        storedAnswer: (key) => app.storedFetch(agent.id, key),
+        async storedAnswer(key) {
+          const lease = app.fetchBudget.enter({ agentId: agent.id, ownerId: agent.ownerId });
+          exchange.whenSent(() => lease.end());
+          return app.storedFetch(agent.id, key, () => lease.reserve());
+        },
       });
       reply.raw.once("finish", () => {
         for (const ref of exchange.told()) app.joining.heard(ref);

@@ -3,6 +3,7 @@ import { createHash, randomUUID } from "node:crypto";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { isRecord } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";
+import { whenSent } from "../http/index.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Intermediary } from "../payments/joining.ts";
 
@@ -17,10 +18,12 @@ export class McpRequest {
   readonly #gone: AbortSignal;
   readonly #cameAtMs: number;
   readonly #closingCancels: boolean;
+  readonly #reply: FastifyReply;
   readonly #made: Intermediary[] = [];
 
   constructor({ headers, protocol, host, url }: FastifyRequest, reply: FastifyReply) {
     this.#cameAtMs = performance.now() - reply.elapsedTime;
+    this.#reply = reply;
     const gone = new AbortController();
     this.#gone = gone.signal;
     let isOut = false;
@@ -49,9 +52,15 @@ export class McpRequest {
       cameAtMs: this.#cameAtMs,
       isGone,
       isCanceled: () => this.#closingCancels && isGone(),
+      whenSent: (run) => this.whenSent(run),
     };
     this.#made.push(made);
     return made;
+  }
+
+  /** Once the answer has left, or can leave no more. */
+  whenSent(run: () => void): void {
+    whenSent(this.#reply, run);
   }
 
   /** What was paid for by calls without a key, once the answer of all is out. */

@@ -163,6 +163,8 @@ export interface IdempotencyRef {
   call?: string;
   /** This process knows that nobody waits any more: nothing is signed. */
   isCanceled?: () => boolean;
+  /** Waits for room in memory for a long answer that is kept; throws when there is none in time. */
+  room?: () => Promise<void>;
 }
 
 /** A call without a key of its own joins an earlier one like it whose answer nobody heard (docs/decisions/0025). */

@@ -60,6 +60,12 @@ function logAnswers(app: FastifyInstance): void {
   });
 }
 
+/** Runs it once the answer has left, or can leave no more; perhaps twice. */
+export function whenSent({ raw }: FastifyReply, run: () => void): void {
+  if (raw.destroyed || raw.writableFinished) run();
+  else raw.once("finish", run).once("close", run);
+}
+
 /** Who may call a route. Every route declares one; a route that does not stops the boot. */
 export type Credential = "public" | "agent" | "owner" | "facilitator";
 const CREDENTIALS: readonly Credential[] = ["public", "agent", "owner", "facilitator"];

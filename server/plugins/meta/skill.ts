@@ -83,7 +83,7 @@ curl -s ${baseUrl}/api/agents/x402-fetch -H "Authorization: Bearer $AGENT_API_KE
   -d '{"url":"${baseUrl}${demoPath}","maxAmount":"0.01"}'
 \`\`\`
 
-The answer's \`text\` is exactly what the target sent, \`data\` the same as a JSON value (large numbers keep their digits), or \`dataBase64\` its bytes; \`status\` and \`headers\` are the target's; \`amountPaid\` and \`txHash\` are the receipt. A free target costs nothing.
+What the target sent is in the answer once: \`data\` is JSON as a value (large numbers keep their digits), \`text\` is other text, \`dataBase64\` the bytes of the rest (also of text that is mostly control characters); \`status\` and \`headers\` are the target's; \`amountPaid\` and \`txHash\` are the receipt. A free target costs nothing.
 \`delivered:false\` means the target answered with an error. \`truncated:true\` means there was more than arrived: \`note\` says why. A redirect is told (\`headers.location\`), never followed. \`omittedHeaders\` are those of yours that were not forwarded.
 Optional: \`method\` (upper case), \`headers\`, \`body\` (a string is sent byte for byte), \`timeoutMs\`. Always give \`maxAmount\`.
 Add \`"maxAge":60\` to a GET you repeat: what you paid for within the last 60 seconds is told again (\`cached:true\`) and not paid again. Sites that let you in for an earlier payment are signed in to first (\`signedIn:true\`).

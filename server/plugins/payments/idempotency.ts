@@ -1,11 +1,13 @@
 /** The first lookup of a request that moves money: was it asked before, and what was the answer? */
-import { parseExact, stringifyExact } from "../../core/exact-json.ts";
+import { type ExactJson, parseExact, parseMembers, stringifyExact } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 
 export interface IdempotencyStore {
   find(ref: IdempotencyRef): Promise<IdempotencyRow | undefined>;
+  /** A response that `find` leaves out for its length. */
+  readResponse(ref: IdempotencyRef): Promise<string | null>;
   /** `response` is the answer's JSON, kept to the letter. */
   complete(ref: IdempotencyRef, answer: { statusCode: number; response: string }): Promise<void>;
   /** What is known of an answer while its request still runs; gone with the next word about it. */
@@ -65,7 +67,8 @@ export class Idempotency {
     const row = await this.#store.find(ref);
     if (!row) return { kind: "new" };
     if (!row.isSameBody) throw keyReused();
-    const { paymentId, response, ageSeconds } = row;
+    const { paymentId, ageSeconds } = row;
+    const response = await this.responseOf(ref, row);
     if (row.statusCode === null) {
       const heard = response === null ? undefined : parseExact(response);
       return { kind: "running", paymentId, heard, ageSeconds };
@@ -78,20 +81,32 @@ export class Idempotency {
   /** A stored answer, told again; a stored error is thrown again. */
   replay(statusCode: number, text: string | null, paymentId: string | null): Answer {
     if (text === null) throw answerForgotten(paymentId);
-    const body = parseExact(text);
-    if (statusCode >= 400) {
-      const { code, detail, extra } = body as StoredError;
-      throw new ApiError(code, { detail, extra, headers: REPLAYED });
-    }
     // It took the key meanwhile.
-    const { freeAnswer } = body as { freeAnswer?: FreeAnswer };
+    const freeAnswer = freeAnswerIn(text);
     if (freeAnswer) throw notKept(freeAnswer);
-    return { statusCode, body: body as Record<string, unknown>, text, replayed: true };
+    const body = parseMembers(text);
+    if (statusCode >= 400) {
+      const { code, detail, extra } = body as unknown as Omit<StoredError, "extra"> & {
+        extra: ExactJson;
+      };
+      throw new ApiError(code, { detail, extra: parseMembers(extra.text), headers: REPLAYED });
+    }
+    return { statusCode, body, text, replayed: true };
   }
 
   /** The key's row as it is, for a call that waits for its end. */
   async look(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
     return this.#store.find(ref);
+  }
+
+  /** What is kept of a call; a long text is read once there is room for it. */
+  async responseOf(ref: IdempotencyRef, row: IdempotencyRow): Promise<string | null> {
+    if (!row.isLong) return row.response;
+    // It may have been paid: a repeat of the same call is right, and a new one would not be.
+    await ref.room?.().catch((cause: unknown) => {
+      throw inProgress(row.paymentId, cause);
+    });
+    return this.#store.readResponse(ref);
   }
 
   /** Stores the final answer; the first one stays. Answers it with the text that is kept. */
@@ -187,8 +202,9 @@ export function joinedError(error: unknown): unknown {
   });
 }
 
-export function inProgress(paymentId: string | null): ApiError {
+export function inProgress(paymentId: string | null, cause?: unknown): ApiError {
   return new ApiError("idempotency_in_progress", {
+    cause,
     headers: { "retry-after": "1" },
     extra: { paymentId },
   });
@@ -199,21 +215,51 @@ export interface IdempotencyRow {
   paymentId: string | null;
   /** Null while the request runs, or when its process died, or when its answer was "unknown". */
   statusCode: number | null;
-  /** JSON to the letter: the answer, or what was noted before there was one. */
+  /** JSON to the letter: the answer, or what was noted before there was one. Null also where it is long. */
   response: string | null;
+  isLong: boolean;
   ageSeconds: number;
 }
+
+/** A longer response is read for itself, by whoever has room for it. */
+const LONG_BYTES = 64 * 1024;
 
 export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
   // SQL: the first look of every request that moves money; prepared.
   const { rows } = await sql.query<IdempotencyRow>({
     name: "idempotency-find",
-    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode", response,
+    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode",
+                  CASE WHEN octet_length(response) <= $5 THEN response END AS response,
+                  COALESCE(octet_length(response) > $5, FALSE) AS "isLong",
                   extract(epoch FROM clock_timestamp() - created_at)::float8 AS "ageSeconds"
              FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
-    values: [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash)],
+    values: [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash), LONG_BYTES],
   });
   return rows[0];
+}
+
+export async function readResponse(
+  sql: Sql,
+  ref: Pick<IdempotencyRef, "subjectId" | "route" | "key">,
+): Promise<string | null> {
+  // SQL: as above, of the few that are long.
+  const { rows } = await sql.query<{ response: string | null }>(
+    "SELECT response FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3",
+    [ref.subjectId, ref.route, ref.key],
+  );
+  return rows[0]?.response ?? null;
+}
+
+/** What a paid call answered, while that is kept. */
+export async function findPaidAnswer(
+  sql: Sql,
+  ref: IdempotencyRef,
+): Promise<Record<string, unknown> | undefined> {
+  const row = await findKey(sql, ref);
+  if (!row?.paymentId || row.statusCode !== 200) return undefined;
+  if (row.isLong) await ref.room?.();
+  const response = row.isLong ? await readResponse(sql, ref) : row.response;
+  return response === null ? undefined : parseMembers(response);
 }
 
 /** Stores the final answer once; the first one stays. */

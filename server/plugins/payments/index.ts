@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
-import { parseExact, stringifyExact } from "../../core/exact-json.ts";
+import { stringifyExact } from "../../core/exact-json.ts";
 import { formatGas } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
 import { tracedAs } from "../../infra/tracing.ts";
@@ -23,6 +23,8 @@ import routes from "./routes.ts";
 import {
   completeKey,
   findKey,
+  findPaidAnswer,
+  readResponse,
   insertKey,
   noteOnKey,
   releaseKey,
@@ -46,6 +48,8 @@ import { findPayment, listPayments } from "./store.ts";
 /** Under which the keys of fetches are kept. */
 export const FETCH_ROUTE = "POST /api/agents/x402-fetch";
 
+type PaidAnswer = ReturnType<typeof findPaidAnswer>;
+
 declare module "fastify" {
   interface FastifyInstance {
     /** The one flow of spend, fetch and withdrawal. */
@@ -67,7 +71,7 @@ declare module "fastify" {
     /** A client waits no longer for a call: what is not signed is stopped, whichever process runs it. */
     cancelCall(agentId: string, call: string): Promise<void>;
     /** What a paid fetch of this agent answered, by the key of its answer, while that is kept. */
-    storedFetch(agentId: string, key: string): Promise<Record<string, unknown> | undefined>;
+    storedFetch(agentId: string, key: string, room: () => Promise<void>): PaidAnswer;
     /** For whom this process calls itself, by a name that lasts for the one call and that nobody can guess. */
     intermediaries: Map<string, Intermediary>;
     /** Tests stop the process at a named point; nobody else sets it. */
@@ -139,20 +143,16 @@ function decoratePaying(app: FastifyInstance): void {
     app.inTurn(agentId, () => cancelCall(pool, agentId, call)),
   );
   app.decorate("intermediaries", new Map<string, Intermediary>());
-  app.decorate("storedFetch", async (subjectId, key) => {
-    const bodyHash = Buffer.alloc(32);
-    const row = await findKey(pool, { subjectId, route: FETCH_ROUTE, key, bodyHash });
-    const isPaid = row?.paymentId && row.statusCode === 200;
-    return isPaid && row.response !== null
-      ? (parseExact(row.response) as Record<string, unknown>)
-      : undefined;
-  });
+  app.decorate("storedFetch", (subjectId, key, room) =>
+    findPaidAnswer(pool, { subjectId, route: FETCH_ROUTE, key, bodyHash: Buffer.alloc(32), room }),
+  );
   app.addHook("onClose", () => joining.end());
   const flow = new PayFlow({
     settlement,
     joining,
     idempotency: new Idempotency({
       find: (ref) => findKey(pool, ref),
+      readResponse: (ref) => readResponse(pool, ref),
       complete: (ref, answer) => completeKey(pool, ref, answer),
       note: (ref, heard) => noteOnKey(pool, ref, heard),
       insert: (ref) => insertKey(pool, ref),

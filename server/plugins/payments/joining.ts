@@ -19,6 +19,8 @@ export interface Intermediary {
   isCanceled: () => boolean;
   /** Set by the call: what is told when the intermediary's own answer is heard. */
   ref?: IdempotencyRef;
+  /** Runs it once the intermediary's own answer has left, or can leave no more. */
+  whenSent(run: () => void): void;
 }
 
 /** Names, in a request of this process to itself, for whom it is made. */
@@ -114,7 +116,7 @@ const FIRST_LOOK_MS = 60;
 const LAST_LOOK_MS = 1_000;
 
 interface HearingDeps {
-  idempotency: Pick<Idempotency, "look" | "replay">;
+  idempotency: Pick<Idempotency, "look" | "replay" | "responseOf">;
   store: { find(key: PaymentKey): Promise<PaymentRow | undefined> };
   /** Releases what a dead process reserved and did not sign. */
   voidAbandoned(key: PaymentKey): Promise<boolean>;
@@ -134,14 +136,16 @@ export async function hearEarlier(
     const key = { agentId: held.subjectId, paymentId: row.paymentId };
     const payment = await store.find(key);
     if (!payment || payment.status === "voided") return undefined;
-    const { statusCode, response } = row;
+    const { statusCode } = row;
     if (statusCode !== null) {
+      const response = await idempotency.responseOf(held, row);
       joins.answeredBy = held.key;
       return joined(() => idempotency.replay(statusCode, response, row.paymentId));
     }
     const order = await prepare();
     if (order.isOver(payment)) {
       if (payment.status === "reserved" && (await deps.voidAbandoned(key))) return undefined;
+      const response = await idempotency.responseOf(held, row);
       const delivered = await order.resume(
         payment,
         response === null ? undefined : parseExact(response),

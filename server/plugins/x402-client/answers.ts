@@ -7,7 +7,7 @@ import { ApiError } from "../../errors.ts";
 import type { Verdict } from "../guardrails/types.ts";
 import { LONGEST } from "../listings/words.ts";
 import { presentEvidence, type KeptEvidence } from "../payments/evidence.ts";
-import { isBrokenOff, isRedirect, readReceipt, type Seen } from "./content.ts";
+import { isBrokenOff, isRedirect, presentSeen, readReceipt, type Seen } from "./content.ts";
 import type { ChosenTerms, ReadOffer } from "./choosing.ts";
 import type { Offer } from "./offer.ts";
 import type { TargetRequest } from "./request.ts";
@@ -152,9 +152,13 @@ export const untrusted = (words: Body): { thirdParty: Body } => ({
 /** The seller's own answer, beside an error of ours. */
 export function sellersAnswer(seen: Seen | undefined): { thirdParty?: Body } {
   if (seen === undefined) return {};
-  const { refusal, ...answer } = seen;
+  const { paymentResponse, refusal } = seen;
   const reason = readReceipt(seen).reason ?? refusal;
-  return untrusted({ ...answer, ...(reason === undefined ? {} : { reason }) });
+  return untrusted({
+    ...presentSeen(seen),
+    ...(paymentResponse === undefined ? {} : { paymentResponse }),
+    ...(reason === undefined ? {} : { reason }),
+  });
 }
 
 /** What the seller calls what it sells. */
@@ -229,8 +233,11 @@ export function dryRunBody(
 
 /** What the target sent, as members of our answer. */
 export function contentMembers(target: TargetRequest, seen: Seen): Body {
-  const { paymentResponse: _claim, refusal: _why, ...content } = seen;
-  return { ...content, source: target.url.href, omittedHeaders: target.omittedHeaders };
+  return {
+    ...presentSeen(seen),
+    source: target.url.href,
+    omittedHeaders: target.omittedHeaders,
+  };
 }
 
 /** The same beside an error, so that nothing delivered is lost; there `status` is the error's own. */

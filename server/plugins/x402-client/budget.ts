@@ -1,45 +1,59 @@
 /**
- * What fetches may hold of this process' memory, for one agent and for all: how many run at a time, and how many bytes
- * of answers. A fetch that pays sets room for a whole answer aside before anything is signed, so that what was paid for
- * can always be taken in; what is over is refused by name while it costs nothing.
+ * What fetches may hold of this process' memory, for one agent, one owner and all: how many run at a time, and how many
+ * bytes of answers, as they are read and as they are written. A fetch that pays sets room for a whole answer aside before
+ * anything is signed, so that what was paid for can always be taken in; what is over is refused by name while it costs
+ * nothing.
  */
 import { ApiError } from "../../errors.ts";
 import { MAX_BODY_BYTES } from "../../infra/outbound/outbound.ts";
 
 export interface BudgetLimits {
   fetchesPerAgent: number;
+  fetchesPerOwner: number;
   fetches: number;
   bytesPerAgent: number;
+  bytesPerOwner: number;
   bytes: number;
-  /** What one whole answer may take. */
+  /** What one whole answer may hold. */
   answerBytes: number;
   /** How long a fetch that is about to pay waits for room. */
   waitMs: number;
 }
 
 const MIB = 1024 * 1024;
-/** What every fetch may read beside its share: a 402 is heard also while paid answers have all the room set aside. */
-const SMALL_BYTES = 64 * 1024;
+/** An answer is held as its bytes, as text, and as the JSON of ours. */
+const HELD_PER_BYTE = 3;
+/** What an answer of so many bytes holds until ours has left. */
+export const heldBytes = (bytes: number): number => HELD_PER_BYTE * bytes;
+
+/** What every fetch may hold beside its share: a 402 is read also while paid answers have all the room set aside. */
+const SMALL_BYTES = heldBytes(64 * 1024);
 export const BUDGET: BudgetLimits = {
   fetchesPerAgent: 32,
+  fetchesPerOwner: 128,
   fetches: 256,
-  bytesPerAgent: 40 * MIB,
-  bytes: 160 * MIB,
-  answerBytes: MAX_BODY_BYTES,
+  bytesPerAgent: heldBytes(40 * MIB),
+  bytesPerOwner: heldBytes(80 * MIB),
+  bytes: heldBytes(160 * MIB),
+  answerBytes: heldBytes(MAX_BODY_BYTES),
   waitMs: 10_000,
 };
 
-/** Room for some answers of that size, of one agent and of all. */
-export const budgetFor = (answerBytes: number): BudgetLimits => ({
-  ...BUDGET,
-  answerBytes,
-  bytesPerAgent: Math.max(BUDGET.bytesPerAgent, 2 * answerBytes),
-  bytes: Math.max(BUDGET.bytes, 4 * answerBytes),
-});
+/** Room for some answers of that size, of one agent, of one owner and of all. */
+export function budgetFor(maxBodyBytes: number): BudgetLimits {
+  const answerBytes = heldBytes(maxBodyBytes);
+  return {
+    ...BUDGET,
+    answerBytes,
+    bytesPerAgent: Math.max(BUDGET.bytesPerAgent, 2 * answerBytes),
+    bytesPerOwner: Math.max(BUDGET.bytesPerOwner, 3 * answerBytes),
+    bytes: Math.max(BUDGET.bytes, 4 * answerBytes),
+  };
+}
 
 /** What one fetch holds, from its request until its answer has left us. */
 export interface Lease {
-  /** Counts bytes that arrive; false: there is no room for them. */
+  /** Counts bytes that are held; false: there is no room for them. */
   take(bytes: number): boolean;
   /** Room for one whole answer; throws when there is none in time. */
   reserve(): Promise<void>;
@@ -49,15 +63,21 @@ export interface Lease {
   end(): void;
 }
 
-interface Held {
+type Scope = "agent" | "owner" | "service";
+
+/** What all fetches of one scope hold together. */
+interface Share {
+  readonly scope: Scope;
+  readonly key: string;
+  readonly mostFetches: number;
+  readonly mostBytes: number;
   fetches: number;
   bytes: number;
 }
 
 export class FetchBudget {
   readonly #limits: BudgetLimits;
-  readonly #all: Held = { fetches: 0, bytes: 0 };
-  readonly #agents = new Map<string, Held>();
+  readonly #shares = new Map<string, Share>();
   /** Those that wait for room, in the order they came. */
   readonly #waiting = new Set<() => void>();
 
@@ -65,18 +85,38 @@ export class FetchBudget {
     this.#limits = limits;
   }
 
-  enter(agentId: string): Lease {
-    const own = this.#agents.get(agentId) ?? { fetches: 0, bytes: 0 };
-    if (own.fetches >= this.#limits.fetchesPerAgent) throw overCapacity("agent");
-    if (this.#all.fetches >= this.#limits.fetches) throw overCapacity("service");
-    this.#agents.set(agentId, own);
-    own.fetches += 1;
-    this.#all.fetches += 1;
-    return this.#lease(agentId, own);
+  enter({ agentId, ownerId }: { agentId: string; ownerId: string }): Lease {
+    const { fetchesPerAgent, fetchesPerOwner, fetches } = this.#limits;
+    const { bytesPerAgent, bytesPerOwner, bytes } = this.#limits;
+    const shares = [
+      this.#share("agent", agentId, { fetches: fetchesPerAgent, bytes: bytesPerAgent }),
+      this.#share("owner", ownerId, { fetches: fetchesPerOwner, bytes: bytesPerOwner }),
+      this.#share("service", "", { fetches, bytes }),
+    ];
+    const full = shares.find((share) => share.fetches >= share.mostFetches);
+    if (full) throw overCapacity(full.scope);
+    for (const share of shares) {
+      share.fetches += 1;
+      this.#shares.set(share.key, share);
+    }
+    return this.#lease(shares);
   }
 
-  #lease(agentId: string, own: Held): Lease {
-    const all = this.#all;
+  #share(scope: Scope, id: string, most: { fetches: number; bytes: number }): Share {
+    const key = `${scope}:${id}`;
+    return (
+      this.#shares.get(key) ?? {
+        scope,
+        key,
+        mostFetches: most.fetches,
+        mostBytes: most.bytes,
+        fetches: 0,
+        bytes: 0,
+      }
+    );
+  }
+
+  #lease(shares: readonly Share[]): Lease {
     let held = 0;
     let smallLeft = SMALL_BYTES;
     let isReserved = false;
@@ -84,8 +124,7 @@ export class FetchBudget {
     let hasEnded = false;
     const hold = (bytes: number): void => {
       held += bytes;
-      own.bytes += bytes;
-      all.bytes += bytes;
+      for (const share of shares) share.bytes += bytes;
     };
     return {
       get refusal() {
@@ -97,15 +136,16 @@ export class FetchBudget {
           smallLeft -= bytes;
           return true;
         }
-        const scope = this.#fullFor(own, bytes);
-        if (scope !== undefined) refusal = overCapacity(scope);
+        const full = fullFor(shares, bytes);
+        if (full) refusal = overCapacity(full.scope);
         else hold(bytes);
-        return scope === undefined;
+        return full === undefined;
       },
       reserve: async () => {
+        if (isReserved) return;
         // What the target's first answer took is no longer needed: the room is for the second one.
         hold(-held);
-        await this.#room(own);
+        await this.#room(shares);
         hold(this.#limits.answerBytes);
         isReserved = true;
       },
@@ -113,26 +153,22 @@ export class FetchBudget {
         if (hasEnded) return;
         hasEnded = true;
         hold(-held);
-        own.fetches -= 1;
-        all.fetches -= 1;
-        if (own.fetches === 0) this.#agents.delete(agentId);
+        for (const share of shares) {
+          share.fetches -= 1;
+          if (share.fetches === 0) this.#shares.delete(share.key);
+        }
         for (const wake of this.#waiting) wake();
       },
     };
   }
 
-  #fullFor(own: Held, bytes: number): "agent" | "service" | undefined {
-    if (own.bytes + bytes > this.#limits.bytesPerAgent) return "agent";
-    return this.#all.bytes + bytes > this.#limits.bytes ? "service" : undefined;
-  }
-
-  async #room(own: Held): Promise<void> {
+  async #room(shares: readonly Share[]): Promise<void> {
     const endsAt = performance.now() + this.#limits.waitMs;
     for (;;) {
-      const scope = this.#fullFor(own, this.#limits.answerBytes);
-      if (scope === undefined) return;
+      const full = fullFor(shares, this.#limits.answerBytes);
+      if (full === undefined) return;
       const leftMs = endsAt - performance.now();
-      if (leftMs <= 0) throw overCapacity(scope);
+      if (leftMs <= 0) throw overCapacity(full.scope);
       await this.#somethingEnds(leftMs);
     }
   }
@@ -150,12 +186,18 @@ export class FetchBudget {
   }
 }
 
-const overCapacity = (scope: "agent" | "service"): ApiError =>
+const fullFor = (shares: readonly Share[], bytes: number): Share | undefined =>
+  shares.find((share) => share.bytes + bytes > share.mostBytes);
+
+const OVER_CAPACITY: Record<Scope, string> = {
+  agent: "Too many fetches of this agent run at the same time, or hold too much.",
+  owner: "Too many fetches of this owner's agents run at the same time, or hold too much.",
+  service: "The service has no room for another fetch now.",
+};
+
+const overCapacity = (scope: Scope): ApiError =>
   new ApiError("fetch_capacity", {
-    detail:
-      scope === "agent"
-        ? "Too many fetches of this agent run at the same time, or hold too much. Nothing was paid."
-        : "The service has no room for another fetch now. Nothing was paid.",
+    detail: `${OVER_CAPACITY[scope]} Nothing was paid.`,
     headers: { "retry-after": "2" },
     extra: { scope, paid: false },
   });

@@ -9,7 +9,7 @@ export interface CacheKey {
 }
 
 export type Looked =
-  | { kind: "fresh"; answer: string; cachedAt: Date; ageSeconds: number; paymentId: string | null }
+  | { kind: "fresh"; cachedAt: Date; ageSeconds: number; paymentId: string | null }
   /** It is ours to fetch now, under this name. */
   | { kind: "claimed"; claim: string }
   /** Somebody else fetches it. */
@@ -20,7 +20,6 @@ export type Looked =
 interface LookedRow {
   isActive: boolean;
   isMine: boolean;
-  answer: string | null;
   cachedAt: Date | null;
   ageSeconds: number | null;
   paymentId: string | null;
@@ -39,7 +38,7 @@ export async function lookOrClaim(
        SELECT 1 FROM agents a WHERE a.id = $1 AND a.status = 'active'
           AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())),
      fresh AS (
-       SELECT c.answer, c.cached_at, c.payment_id FROM cached_answers c, agent
+       SELECT c.cached_at, c.payment_id FROM cached_answers c, agent
         WHERE c.agent_id = $1 AND c.key = $2
           AND c.cached_at > clock_timestamp() - make_interval(secs => $3)),
      mine AS (
@@ -52,17 +51,29 @@ export async function lookOrClaim(
           AND (c.cached_at IS NULL OR c.cached_at <= clock_timestamp() - make_interval(secs => $3))
        RETURNING 1)
      SELECT EXISTS (SELECT 1 FROM agent) AS "isActive", EXISTS (SELECT 1 FROM mine) AS "isMine",
-            fresh.answer, fresh.cached_at AS "cachedAt", fresh.payment_id AS "paymentId",
+            fresh.cached_at AS "cachedAt", fresh.payment_id AS "paymentId",
             greatest(0, floor(extract(epoch FROM clock_timestamp() - fresh.cached_at)))::int AS "ageSeconds"
        FROM (SELECT 1) AS one LEFT JOIN fresh ON true`,
     [agentId, Buffer.from(key), maxAgeSeconds, claim, claimSeconds],
   );
   const row = rows[0];
   if (row?.isActive !== true) return { kind: "none" };
-  const { answer, cachedAt, ageSeconds, paymentId } = row;
-  if (answer !== null && cachedAt !== null && ageSeconds !== null)
-    return { kind: "fresh", answer, cachedAt, ageSeconds, paymentId };
+  const { cachedAt, ageSeconds, paymentId } = row;
+  if (cachedAt !== null && ageSeconds !== null)
+    return { kind: "fresh", cachedAt, ageSeconds, paymentId };
   return row.isMine ? { kind: "claimed", claim } : { kind: "busy" };
+}
+
+/** The answer that was found, unless another took its place. */
+export async function readCached(
+  db: Db,
+  { agentId, key, cachedAt }: CacheKey & { cachedAt: Date },
+): Promise<string | undefined> {
+  const row = await db.cachedAnswer.findFirst({
+    where: { agentId, key: Uint8Array.from(key), cachedAt: { gte: cachedAt } },
+    select: { answer: true },
+  });
+  return row?.answer ?? undefined;
 }
 
 /** Of one agent; the oldest go first. */

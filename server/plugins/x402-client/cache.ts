@@ -5,20 +5,22 @@
  */
 import { createHash } from "node:crypto";
 import { formatAtomic } from "../../core/money.ts";
-import { stringifyExact } from "../../core/exact-json.ts";
 import { contentMembers } from "./answers.ts";
 import type { CacheKey, Looked } from "./cache-store.ts";
-import { seenAgain, type Seen } from "./content.ts";
+import { keptForm, seenAgain, type Seen } from "./content.ts";
 import type { TargetRequest } from "./request.ts";
 
 export interface AnswerCache {
   look(key: CacheKey, ages: { maxAgeSeconds: number; claimSeconds: number }): Promise<Looked>;
+  read(found: CacheKey & { cachedAt: Date }): Promise<string | undefined>;
   keep(
     key: CacheKey & { claim: string },
     bought: { answer: string; paymentId: string },
   ): Promise<void>;
   release(key: CacheKey & { claim: string }): Promise<void>;
 }
+
+type FoundAnswer = Extract<Looked, { kind: "fresh" }> & { answer: string };
 
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 500;
@@ -45,13 +47,22 @@ export class CacheTurn {
   }
 
   /** The answer, if there is a fresh one, or somebody else is fetching it and gets it; else it is ours to fetch. */
-  async look(ages: { maxAgeSeconds: number; claimSeconds: number }) {
+  async look(
+    ages: { maxAgeSeconds: number; claimSeconds: number },
+    room: () => Promise<void>,
+  ): Promise<FoundAnswer | undefined> {
     // A call that looks once more, because the one it joined ended without a payment, has it already.
     if (this.#claim !== undefined) return undefined;
     // A claim of a process that died ends by itself.
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       const looked = await this.#cache.look(this.#key, ages);
-      if (looked.kind === "fresh") return looked;
+      if (looked.kind === "fresh") {
+        await room();
+        const answer = await this.#cache.read({ ...this.#key, cachedAt: looked.cachedAt });
+        if (answer !== undefined) return { ...looked, answer };
+        // It was just forgotten.
+        continue;
+      }
       if (looked.kind === "claimed") this.#claim = looked.claim;
       if (looked.kind !== "busy") return undefined;
       await new Promise((resolve) => setTimeout(resolve, pauseMs));
@@ -62,7 +73,7 @@ export class CacheTurn {
   async keep(seen: Seen, paymentId: string): Promise<void> {
     if (this.#claim === undefined || seen.truncated || seen.status < 200 || seen.status >= 300)
       return;
-    const answer = stringifyExact(seen);
+    const answer = JSON.stringify(keptForm(seen));
     await this.#cache.keep({ ...this.#key, claim: this.#claim }, { answer, paymentId });
     this.#claim = undefined;
   }
@@ -72,7 +83,7 @@ export class CacheTurn {
   }
 
   bodyOf(
-    { answer, cachedAt, ageSeconds, paymentId }: Extract<Looked, { kind: "fresh" }>,
+    { answer, cachedAt, ageSeconds, paymentId }: FoundAnswer,
     remaining: bigint,
   ): Record<string, unknown> {
     return {

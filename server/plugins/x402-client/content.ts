@@ -3,11 +3,12 @@ import { parseAtomic } from "../../core/money.ts";
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import type { Hex } from "viem";
 import { fromBase64Url } from "../../../packages/paywall/src/mpp-wire.ts";
-import { ExactJson } from "../../core/exact-json.ts";
+import { ExactJson, jsonStringBytes } from "../../core/exact-json.ts";
 import {
   isRecord,
   isTooDeep,
   plainJson,
+  parseForeignJson,
   plainWords,
   readForeignJson,
 } from "../../core/foreign-text.ts";
@@ -20,10 +21,10 @@ export interface Seen {
   status: number;
   headers: Record<string, string>;
   contentType: string | null;
-  /** As it was written, decoded by its declared charset. */
+  /** As it was written, decoded by its declared charset; of JSON as well. */
   text?: string;
-  /** JSON as a value, other text as the text; null: nothing. */
-  data?: unknown;
+  /** The text is JSON: it is answered as `data`. */
+  isJson?: boolean;
   dataBase64?: string;
   /** `dataBase64` is still packed in this way. */
   contentEncoding?: string;
@@ -53,14 +54,25 @@ export function seenOf(response: OutboundResponse): Seen {
   };
 }
 
-/** What was kept of one, as JSON or its value: the data of JSON is its text again, to the letter. */
-export function seenAgain(kept: string | Seen): Seen {
-  const seen = typeof kept === "string" ? (JSON.parse(kept) as Seen) : kept;
-  const { text, data } = seen;
-  return text === undefined || typeof data === "string"
-    ? seen
-    : { ...seen, data: new ExactJson(text) };
+/** As members of an answer of ours, the content once: JSON as `data`, text as `text`, other bytes as `dataBase64`. */
+export function presentSeen(seen: Seen): Record<string, unknown> {
+  const { paymentResponse: _claim, refusal: _why, text, isJson, dataBase64, ...about } = seen;
+  if (dataBase64 !== undefined) return { ...about, dataBase64 };
+  if (text === undefined) return { ...about, data: null };
+  return { ...about, ...(isJson === true ? { data: new ExactJson(text) } : { text }) };
 }
+
+/** As it is kept. `data` says only whether the text is JSON, in a way that the build before this one reads as well. */
+export const keptForm = ({ isJson, ...seen }: Seen): Kept =>
+  seen.text === undefined ? seen : { ...seen, data: isJson === true ? null : "" };
+
+/** What was kept of one, as JSON or its value. */
+export function seenAgain(kept: string | Kept): Seen {
+  const { data, ...seen } = typeof kept === "string" ? (JSON.parse(kept) as Kept) : kept;
+  return seen.text === undefined ? seen : { ...seen, isJson: typeof data !== "string" };
+}
+
+type Kept = Omit<Seen, "isJson"> & { data?: unknown };
 
 /** The target broke off: what is missing is its doing, and it may not have got to the end of its work. */
 export const isBrokenOff = ({ truncatedBy }: Pick<Seen, "truncatedBy">): boolean =>
@@ -85,13 +97,13 @@ function headersToTell(headers: Headers): Record<string, string> {
   return told;
 }
 
-type Content = Pick<Seen, "text" | "data" | "dataBase64" | "contentType">;
+type Content = Pick<Seen, "text" | "isJson" | "dataBase64" | "contentType">;
 
 const JSON_TYPE = /^application\/(?:[\w.+-]+\+)?json$/;
 const TEXT_TYPE =
   /^(?:text\/[\w.+-]+|[\w.+-]+\/[\w.+-]+\+xml|application\/(?:xml|javascript|x-www-form-urlencoded|yaml|x-ndjson|graphql))$/;
 
-export function readContent({
+function readContent({
   headers,
   body,
   contentEncoding,
@@ -99,7 +111,7 @@ export function readContent({
 }: Pick<OutboundResponse, "headers" | "body" | "contentEncoding" | "truncated">): Content {
   const header = headers["content-type"];
   const contentType = plainWords(Array.isArray(header) ? header[0] : header, 200) || null;
-  if (body.length === 0) return { data: null, contentType };
+  if (body.length === 0) return { contentType };
   const { mediaType, charset } = readType(contentType ?? "");
   const isJson = JSON_TYPE.test(mediaType);
   const isText = isJson || mediaType === "" || TEXT_TYPE.test(mediaType) || charset !== undefined;
@@ -107,13 +119,30 @@ export function readContent({
     isText && contentEncoding === undefined
       ? decodeText(body, charset, truncated !== undefined)
       : undefined;
-  if (text === undefined) return { dataBase64: body.toString("base64"), contentType };
+  const inBytes = (): Content => ({ dataBase64: body.toString("base64"), contentType });
+  if (text === undefined) return inBytes();
   // Called JSON, and is not, or too deep to pass on as a value: the text is passed on as it came.
-  return { text, data: isJson && isPlainJson(text) ? new ExactJson(text) : text, contentType };
+  const isValue = isJson && parseForeignJson(text).ok;
+  return isShortAsJson(text, isValue, body.length)
+    ? { text, isJson: isValue, contentType }
+    : inBytes();
 }
 
-const isPlainJson = (text: string): boolean =>
-  readForeignJson(() => JSON.parse(text) as unknown).ok;
+/** A short answer may be written longer than base64 of it is: text with many quotes, or in a charset of one byte. */
+const SHORT_BYTES = 1024 * 1024;
+
+/**
+ * Whether text can be told as text. A control character takes six bytes in JSON, so text that is mostly such is told as
+ * bytes; and no long answer of ours is longer than base64 of what came.
+ */
+function isShortAsJson(text: string, isValue: boolean, bodyBytes: number): boolean {
+  const textBytes = Buffer.byteLength(text);
+  const bytes = isValue ? textBytes : jsonStringBytes(text);
+  return bytes <= base64Bytes(bodyBytes) || bytes <= Math.min(SHORT_BYTES, 2 * textBytes);
+}
+
+/** How long base64 of so many bytes is. */
+export const base64Bytes = (bytes: number): number => 4 * Math.ceil(bytes / 3);
 
 function readType(contentType: string): { mediaType: string; charset: string | undefined } {
   const [mediaType = "", ...parameters] = contentType.split(";");
@@ -144,10 +173,14 @@ const WESTERN =
   "\u20ac\u0081\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u008d\u017d\u008f" +
   "\u0090\u2018\u2019\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u009d\u017e\u0178";
 
-const decodeWestern = (body: Buffer): string =>
-  body
-    .toString("latin1")
-    .replaceAll(/[\u0080-\u009f]/g, (char) => WESTERN[char.charCodeAt(0) - 0x80] ?? char);
+function decodeWestern(body: Buffer): string {
+  const text = body.toString("latin1");
+  if (!/[\u0080-\u009f]/.test(text)) return text;
+  const units = Uint16Array.from(body, (byte) =>
+    byte >= 0x80 && byte <= 0x9f ? WESTERN.charCodeAt(byte - 0x80) : byte,
+  );
+  return Buffer.from(units.buffer).toString("utf16le");
+}
 
 function markedCharset([first, second, third]: Buffer): string | undefined {
   if (first === 0xef && second === 0xbb && third === 0xbf) return "utf-8";

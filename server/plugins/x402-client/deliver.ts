@@ -15,7 +15,7 @@ import {
   type PaidFacts,
 } from "./answers.ts";
 import { evidenceOf, keepEvidence } from "./evidence.ts";
-import { isBrokenOff, readReceipt, seenAgain, type Seen } from "./content.ts";
+import { isBrokenOff, keptForm, readReceipt, seenAgain, type Seen } from "./content.ts";
 import { acceptedAgain, type Offer, type OfferedTerms } from "./offer.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import { cancel, endOf, recover, returningAt } from "./taking-back.ts";
@@ -66,7 +66,11 @@ export async function deliver(deps: ClientDeps, job: SignedJob): Promise<Deliver
   const shown = await showAtMostTwice(show, job.target, SECOND_TRY_MS);
   await deps.fault("answered");
   // Whoever has to bring this to its end begins with the seller's answer, and asks for no other.
-  const noted = shown.seen && deps.flow.note(job.idempotency, { shown }).catch(notNoted(deps, job));
+  const noted =
+    shown.seen &&
+    deps.flow
+      .note(job.idempotency, { shown: { ...shown, seen: keptForm(shown.seen) } })
+      .catch(notNoted(deps, job));
   return conclude(deps, { ...job, noted }, shown);
 }
 

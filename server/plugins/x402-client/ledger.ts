@@ -4,7 +4,7 @@ import { ApiError } from "../../errors.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { Answer } from "../payments/idempotency.ts";
-import type { Lease } from "./budget.ts";
+import { heldBytes, type Lease } from "./budget.ts";
 import type { FetchEnd, FetchStart } from "./fetches-store.ts";
 
 export interface FetchLedger {
@@ -49,7 +49,7 @@ export class LedgerEntry {
     this.#status = null;
     const mayRead = (bytes: number): boolean => {
       this.#bytes += bytes;
-      return this.#lease.take(bytes);
+      return this.#lease.take(heldBytes(bytes));
     };
     try {
       const response = await this.#ask({ ...request, mayRead, isPartialWanted: true });

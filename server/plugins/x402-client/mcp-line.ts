@@ -4,7 +4,7 @@
  * an answer only as long as it takes to find the message in it.
  */
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
-import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
+import { isRecord, parseForeignJson } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import {
   DEFAULT_TIMEOUT_MS,
@@ -170,10 +170,13 @@ const inHeader = (text: string): string =>
     : `=?base64?${Buffer.from(text).toString("base64")}?=`;
 
 /** The response to this request, whatever else (notifications, requests of the server's own) came with it. */
-export function findReply({ headers, body }: OutboundResponse, id: number): Reply | undefined {
-  const text = body.toString("utf8");
+export function findReply(
+  { headers, body, truncated }: OutboundResponse,
+  id: number,
+): Reply | undefined {
+  const text = utf8(body, truncated !== undefined);
   for (const json of isStream({ headers }) ? eventsOf(text) : [text]) {
-    const read = readForeignJson(() => JSON.parse(json) as unknown);
+    const read = parseForeignJson(json);
     if (!read.ok) continue;
     const at = [read.value].flat().findIndex((message) => isReplyTo(message, id));
     if (at < 0) continue;
@@ -181,6 +184,15 @@ export function findReply({ headers, body }: OutboundResponse, id: number): Repl
     return isRecord(reply.error) ? { error: reply.error } : { result: reply.result };
   }
   return undefined;
+}
+
+/** Nothing where it is no UTF-8, as JSON is: replacement characters would make it three times as long. */
+function utf8(body: Buffer, isCut: boolean): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(body, { stream: isCut });
+  } catch {
+    return "";
+  }
 }
 
 export const isStream = ({ headers }: Pick<OutboundResponse, "headers">): boolean =>

@@ -7,7 +7,7 @@ import { decodePaymentRequiredHeader } from "@x402/core/http";
 import { PaymentRequirementsV1Schema, PaymentRequirementsV2Schema } from "@x402/core/schemas";
 import type { Address, Hex } from "viem";
 import type { PaymentChallenge } from "../../../packages/paywall/src/mpp-wire.ts";
-import { isRecord, readForeignJson } from "../../core/foreign-text.ts";
+import { isRecord, parseForeignJson, readForeignJson } from "../../core/foreign-text.ts";
 import type { ProbedTerms } from "../listings/index.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
@@ -72,7 +72,7 @@ export function parseOffer(header: string | string[] | undefined, body: Buffer):
       ? readOffer(read.value, 2)
       : invalid(`what its PAYMENT-REQUIRED header holds ${read.why}`);
   }
-  const read = readForeignJson(() => JSON.parse(body.toString("utf8")) as unknown);
+  const read = parseForeignJson(body.toString("utf8"));
   return read.ok
     ? readOffer(read.value, 1)
     : invalid(`it has no PAYMENT-REQUIRED header, and its body ${read.why}`);

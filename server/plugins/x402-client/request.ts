@@ -44,6 +44,7 @@ export interface FetchInput {
 }
 
 export interface FetchCaller extends Payer {
+  ownerId: string;
   /** The agent's own network, preferred among equal prices. */
   network: string;
   /** sites: only its payees' sites are asked for anything. */

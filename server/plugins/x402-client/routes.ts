@@ -8,8 +8,9 @@ import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/change.ts";
-import { keepJsonText } from "../http/index.ts";
+import { keepJsonText, whenSent } from "../http/index.ts";
 import { FETCH_ROUTE } from "../payments/index.ts";
+import { INTERMEDIARY } from "../payments/joining.ts";
 import { listFetches, type FetchRow } from "./fetches-store.ts";
 import type { FetchCaller, FetchInput } from "./request.ts";
 
@@ -32,13 +33,15 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     input: FetchInput,
     caller: Omit<FetchCaller, "lease">,
   ): Promise<FastifyReply> {
-    const lease = app.fetchBudget.enter(caller.id);
+    const lease = app.fetchBudget.enter({ agentId: caller.id, ownerId: caller.ownerId });
+    if (caller.idempotency) caller.idempotency.room = () => lease.reserve();
     try {
       return reply.sendAnswer(await app.x402Client.fetch(input, { ...caller, lease }));
     } finally {
       const end = (): void => lease.end();
-      if (reply.raw.destroyed || reply.raw.writableFinished) end();
-      else reply.raw.once("finish", end).once("close", end);
+      const between = app.intermediaries.get(String(reply.request.headers[INTERMEDIARY]));
+      if (between) between.whenSent(end);
+      else whenSent(reply, end);
     }
   }
 
@@ -65,6 +68,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       const body = asWritten(request);
       return fetched(reply, body, {
         id: agent.id,
+        ownerId: agent.ownerId,
         walletAddress: agent.walletAddress,
         apiKeyId: agent.apiKeyId,
         network: agent.network,
@@ -104,6 +108,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
       return fetched(reply, body, {
         id: agent.id,
+        ownerId: agent.ownerId,
         walletAddress: agent.walletAddress,
         apiKeyId: null,
         network: agent.network,

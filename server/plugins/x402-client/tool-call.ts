@@ -5,7 +5,7 @@
  */
 import { decodePaymentSignatureHeader } from "@x402/core/http";
 import { parseExact, stringifyExact } from "../../core/exact-json.ts";
-import { isRecord, plainWords, readForeignJson } from "../../core/foreign-text.ts";
+import { isRecord, parseForeignJson, plainWords } from "../../core/foreign-text.ts";
 import { OutboundError, type OutboundFailure } from "../../infra/outbound/guard.ts";
 import { DEFAULT_TIMEOUT_MS, type OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { ApiError } from "../../errors.ts";
@@ -140,8 +140,7 @@ function termsOf({ result, error }: NonNullable<Exchange["reply"]>) {
   if (isTerms(structuredContent)) return structuredContent;
   const first: unknown = Array.isArray(content) ? content[0] : undefined;
   const text = isRecord(first) && first["type"] === "text" ? first["text"] : undefined;
-  if (typeof text !== "string" || !readForeignJson(() => JSON.parse(text) as unknown).ok)
-    return undefined;
+  if (typeof text !== "string" || !parseForeignJson(text).ok) return undefined;
   const parsed = parseExact(text);
   return isTerms(parsed) ? parsed : undefined;
 }

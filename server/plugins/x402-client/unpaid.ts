@@ -47,10 +47,10 @@ export async function toldFromCache({
   if (!turn || input.maxAge === undefined) return undefined;
   // Its price, a sign-in, the proof.
   const claimMs = 3 * target.timeoutMs + deps.settleWaitMs + CLAIM_SPARE_MS;
-  const fresh = await turn.look({
-    maxAgeSeconds: input.maxAge,
-    claimSeconds: Math.ceil(claimMs / 1_000),
-  });
+  const fresh = await turn.look(
+    { maxAgeSeconds: input.maxAge, claimSeconds: Math.ceil(claimMs / 1_000) },
+    () => caller.lease.reserve(),
+  );
   if (!fresh) return undefined;
   await entry.begun();
   return { kind: "told", body: turn.bodyOf(fresh, await deps.remainingOf(caller.id)) };
