@@ -42,6 +42,7 @@ DECLARE
   v_expired BOOLEAN;
   v_key_code TEXT;
   v_denial_key UUID;
+  v_hour_start TIMESTAMPTZ;
   v_gas JSONB;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
@@ -231,8 +232,28 @@ BEGIN
       UPDATE agents a SET window_sum = v_sum, window_tail_at = v_edge WHERE a.id = ask.agent_id;
     END IF;
     -- What makes two refusals the same, for an hour.
-    v_denial_key := md5(jsonb_build_array(date_trunc('hour', v_now), code, ask.kind, ask.chain_id, ask.asset,
+    v_hour_start := date_trunc('hour', v_now);
+    v_denial_key := md5(jsonb_build_array(v_hour_start, code, ask.kind, ask.chain_id, ask.asset,
       ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id)::text)::uuid;
+    IF NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = ask.agent_id AND p.denial_key = v_denial_key) THEN
+      IF v_agent.refusals_hour = v_hour_start AND v_agent.refusals >= purser_refusals_kept() THEN
+        -- Too many to keep each: they are counted on one row of their rule, which names no payee and no amount.
+        v_denial_key := md5(jsonb_build_array(v_hour_start, code, ask.kind, ask.chain_id, ask.asset)::text)::uuid;
+        ask.payee := NULL;
+        ask.amount := 0;
+        ask.is_maximum := FALSE;
+        ask.memo := NULL;
+        ask.url := NULL;
+        ask.listing_id := NULL;
+        ask.requirement := NULL;
+        ask.api_key_id := NULL;
+      ELSE
+        UPDATE agents a
+           SET refusals = CASE WHEN a.refusals_hour = v_hour_start THEN a.refusals ELSE 0 END + 1,
+               refusals_hour = v_hour_start
+         WHERE a.id = ask.agent_id;
+      END IF;
+    END IF;
   ELSE
     outcome := 'reserved';
     valid_before := COALESCE(valid_before, purser_valid_before(ask.valid_seconds, ask.head_time));

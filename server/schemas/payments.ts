@@ -165,7 +165,8 @@ export const Payment = Type.Object({
   nonce: Nullable(Type.String()),
   validBefore: Nullable(Timestamp),
   repeats: Type.Integer({
-    description: "How often the same was refused again within the hour; `updatedAt` says when last",
+    description:
+      "How often the same was refused again within the hour; `updatedAt` says when last. A refusal without a recipient and a URL counts those of one rule beyond the 100 that are kept in an hour, each on its own",
   }),
   denial: Nullable(
     Type.Object({

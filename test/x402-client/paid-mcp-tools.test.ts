@@ -260,7 +260,11 @@ t.test("hostile servers", async (t) => {
       }),
       {
         status: 502,
-        body: { code: "paid_upstream_failed", txHash: /^0x/, thirdParty: { data: { content: [{ text: "sorry" }] } } },
+        body: {
+          code: "paid_upstream_failed",
+          txHash: /^0x/,
+          thirdParty: { data: { content: [{ text: "sorry" }] } },
+        },
         earned: 1_000n,
         proofs: 1,
         called: 2,

@@ -433,7 +433,7 @@ export type Payment = {
   nonce: string | null;
   /** RFC 3339 time in UTC */
   validBefore: string | null;
-  /** How often the same was refused again within the hour; `updatedAt` says when last */
+  /** How often the same was refused again within the hour; `updatedAt` says when last. A refusal without a recipient and a URL counts those of one rule beyond the 100 that are kept in an hour, each on its own */
   repeats: number;
   denial: {
     code: string;

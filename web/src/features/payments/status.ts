@@ -85,6 +85,7 @@ export function titleOf(
   if (other === NOBODY) return "Newly minted";
   const label = other === null ? undefined : labelOf(other);
   if (label) return label;
+  if (other === null && payment.status === "blocked") return "Further refusals";
   return other === null
     ? (KINDS[payment.kind] ?? payment.kind)
     : `${other.slice(0, 6)}…${other.slice(-4)}`;
