@@ -1,6 +1,12 @@
 // Goal: no number of a stranger's JSON is changed on its way through us, and no string of his can break out of its place.
 import t from "tap";
-import { ExactJson, parseExact, stringifyExact } from "../../server/core/exact-json.ts";
+import {
+  ExactJson,
+  jsonStringBytes,
+  parseExact,
+  parseMembers,
+  stringifyExact,
+} from "../../server/core/exact-json.ts";
 
 const ODD = [
   "12345678901234567890",
@@ -73,4 +79,35 @@ t.test("what is no JSON is refused as ever", async (t) => {
   const { __proto__: own } = parseExact('{"__proto__":{"x":1e400}}') as Record<string, unknown>;
   t.match(own, {});
   t.equal(({} as Record<string, unknown>)["x"], undefined);
+});
+
+t.test("of an object whose parts are text, each part is to the letter", async (t) => {
+  const parts = {
+    list: '[1.0, ["]", {"a":[]}], "\\\\"]',
+    object: '{ "a}": "{", "b" : 1e400 }',
+    text: '"[not a list] \\" {"',
+    number: "12345678901234567890",
+    none: "null",
+  };
+  const json = `{${Object.entries(parts)
+    .map(([name, text]) => `"${name}":${text}`)
+    .join(",")}}`;
+  const members = parseMembers(json);
+  t.same(Object.keys(members), Object.keys(parts));
+  t.equal(stringifyExact(members), json);
+  t.match(members, { list: ExactJson, object: ExactJson, text: '[not a list] " {', none: null });
+  const short = parseMembers(json, parts.object.length);
+  t.match(short["object"], { "a}": "{", b: { text: "1e400" } }, "a short one is a value");
+  t.equal(stringifyExact(short["list"]), parts.list, "a longer one stays text");
+});
+
+t.test("the length of text as JSON is counted without writing it", async (t) => {
+  const texts = ["", "plain", '"quoted" \\ back', "\u00fc \u20ac \ud83d\ude00", "\u007f\u2028"];
+  for (let code = 0; code < 0x20; code += 1) texts.push(String.fromCharCode(code));
+  for (const text of texts)
+    t.equal(
+      jsonStringBytes(text),
+      Buffer.byteLength(JSON.stringify(text)) - 2,
+      JSON.stringify(text),
+    );
 });

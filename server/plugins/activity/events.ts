@@ -73,41 +73,6 @@ export interface Deps {
   heartbeatMs: number;
 }
 
-/** How many streams are open here: of an owner, and of one session of theirs. Counted when they are granted. */
-export class OpenStreams {
-  readonly #counts = new Map<string, number>();
-  readonly #most: { perOwner: number; perSession: number };
-
-  constructor(most: { perOwner: number; perSession: number }) {
-    this.#most = most;
-  }
-
-  /** Answers how to give the place back; undefined when there is none left. */
-  open(ownerId: string, sessionId: string): (() => void) | undefined {
-    const { perOwner, perSession } = this.#most;
-    if (this.#count(ownerId) >= perOwner || this.#count(sessionId) >= perSession) return undefined;
-    this.#add(ownerId, 1);
-    this.#add(sessionId, 1);
-    let isOpen = true;
-    return () => {
-      if (!isOpen) return;
-      isOpen = false;
-      this.#add(ownerId, -1);
-      this.#add(sessionId, -1);
-    };
-  }
-
-  #count(id: string): number {
-    return this.#counts.get(id) ?? 0;
-  }
-
-  #add(id: string, change: number): void {
-    const count = this.#count(id) + change;
-    if (count > 0) this.#counts.set(id, count);
-    else this.#counts.delete(id);
-  }
-}
-
 const BATCH = 200;
 /** How soon to look again for events that wait for an older transaction to end. */
 const HIDDEN_MS = 40;

@@ -6,12 +6,12 @@ import {
   ownersWithNews,
   readEvents,
   eventStream,
-  OpenStreams,
   Wakeups,
 } from "./events.ts";
 import { Readable } from "node:stream";
 import { Type } from "typebox";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { OpenWaits } from "../../core/open-waits.ts";
 import { Listener } from "../../infra/db/listener.ts";
 import { isSessionLive } from "../auth/sessions.ts";
 import { findPayments } from "../payments/store.ts";
@@ -30,11 +30,12 @@ export default fp(
 const HEARTBEAT_MS = 10_000;
 /** Payments do not NOTIFY (see the migration): one small query per process, while streams are open. */
 const LOOK_MS = 250;
-const MOST_STREAMS = { perOwner: 50, perSession: 12 };
+/** A caller is a session. */
+const MOST_STREAMS = { perCaller: 12, perOwner: 50, perProcess: 1_000 };
 
 export const routes: FastifyPluginAsyncTypebox = async (app) => {
   const wakeups = new Wakeups();
-  const streams = new OpenStreams(MOST_STREAMS);
+  const streams = new OpenWaits(MOST_STREAMS);
   const listener = new Listener({
     connectionString: app.config.databaseUrl ?? "",
     silence: app.silence,
@@ -109,7 +110,7 @@ export const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { owner, headers } = request;
       const lastEventId = [headers["last-event-id"]].flat()[0];
-      const close = streams.open(owner.id, owner.sessionId);
+      const close = streams.open({ callerId: owner.sessionId, ownerId: owner.id });
       if (!close)
         throw new ApiError("rate_limited", {
           detail: "Too many event streams are open. Close one first.",

@@ -41,7 +41,8 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
       if (found.status !== "open" || timeoutMs === 0) return found;
       const gone = new AbortController();
       reply.raw.once("close", () => gone.abort());
-      await waiting.wait({ agentId: agent.id, id: params.id, timeoutMs, gone: gone.signal });
+      const { id: agentId, ownerId } = agent;
+      await waiting.wait({ agentId, ownerId, id: params.id, timeoutMs, gone: gone.signal });
       return approvals.ofAgent(agent.id, params.id);
     },
   );

@@ -1,8 +1,9 @@
 /** Agents that wait for their owners: one small look for all of them in this process, whichever replica decides. */
+import { OpenWaits } from "../../core/open-waits.ts";
 
 const LOOK_MS = 250;
-/** Of one agent at a time in this process; further ones are answered at once. */
-const MAX_WAITS = 8;
+/** A caller is an agent. Further ones are answered at once. */
+const MOST_WAITS = { perCaller: 8, perOwner: 32, perProcess: 500 };
 
 export interface WaitingDeps {
   /** Which of these are decided or over. */
@@ -13,7 +14,7 @@ export interface WaitingDeps {
 export class Waiting {
   readonly #deps: WaitingDeps;
   readonly #waits = new Map<string, Set<() => void>>();
-  readonly #agents = new Map<string, number>();
+  readonly #open = new OpenWaits(MOST_WAITS);
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
@@ -24,14 +25,15 @@ export class Waiting {
   /** Until it is decided, the time is over or nobody listens any more. */
   async wait(args: {
     agentId: string;
+    ownerId: string;
     id: string;
     timeoutMs: number;
     gone: AbortSignal;
   }): Promise<void> {
-    const { agentId, id, timeoutMs, gone } = args;
-    const count = this.#agents.get(agentId) ?? 0;
-    if (timeoutMs <= 0 || count >= MAX_WAITS || this.#isClosed || gone.aborted) return;
-    this.#agents.set(agentId, count + 1);
+    const { agentId, ownerId, id, timeoutMs, gone } = args;
+    if (timeoutMs <= 0 || this.#isClosed || gone.aborted) return;
+    const close = this.#open.open({ callerId: agentId, ownerId });
+    if (!close) return;
     const wakers = this.#waits.get(id) ?? new Set();
     this.#waits.set(id, wakers);
     await new Promise<void>((resolve) => {
@@ -47,9 +49,7 @@ export class Waiting {
       this.#look();
     });
     if (wakers.size === 0) this.#waits.delete(id);
-    const left = (this.#agents.get(agentId) ?? 1) - 1;
-    if (left > 0) this.#agents.set(agentId, left);
-    else this.#agents.delete(agentId);
+    close();
   }
 
   close(): void {

@@ -1,0 +1,64 @@
+// Goal: an owner's agents cannot hold a process with requests that wait; one wait too many is answered at once, with the state of the moment.
+import t from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+
+/** Of one agent, and of one owner's agents together, in one process. */
+const OF_AGENT = 8;
+const OF_OWNER = 32;
+
+const ctx = await testApp(t);
+const { app } = ctx;
+
+async function openRequest(owner: SignedInOwner) {
+  const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [] });
+  const recipient = privateKeyToAccount(generatePrivateKey()).address;
+  const asked = await app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers: agent.headers,
+    payload: JSON.stringify({ recipient, amount: "1", requestApproval: true }),
+  });
+  t.equal(asked.statusCode, 202, asked.body);
+  const { approvalId } = asked.json<{ approvalId: string }>();
+  const poll = async () => {
+    const url = `/api/agents/approvals/${approvalId}?wait=30`;
+    const answer = await app.inject({ url, headers: agent.headers });
+    t.equal(answer.statusCode, 200, answer.body);
+    return answer.json<{ status: string }>().status;
+  };
+  const decline = () =>
+    asOwner(app, owner, { method: "POST", url: `/api/approvals/${approvalId}/decline` });
+  return { poll, decline };
+}
+
+t.test("more waits than an owner may have", async (t) => {
+  const owner = await signIn(ctx);
+  const requests = [];
+  for (let nth = 0; nth < OF_OWNER / OF_AGENT + 1; nth += 1)
+    requests.push(await openRequest(owner));
+  const other = await openRequest(await signIn(ctx));
+  const again = await openRequest(owner);
+  const answers: string[] = [];
+  const polls = requests.flatMap(({ poll }) =>
+    Array.from({ length: OF_AGENT }, async () => void answers.push(await poll())),
+  );
+  await until(() => answers.length >= OF_AGENT, 15_000);
+  t.same(new Set(answers), new Set(["open"]), "answered while nothing was decided");
+  const [first] = requests;
+  t.equal(await first?.poll(), "open", "none more");
+
+  const waits = other.poll();
+  t.equal(answers.length, OF_AGENT, "the others still wait");
+  await other.decline();
+  t.equal(await waits, "declined", "another owner's agent waits until the decision");
+
+  await Promise.all(requests.map(({ decline }) => decline()));
+  await Promise.all(polls);
+  t.equal(answers.filter((status) => status === "declined").length, OF_OWNER);
+  const waiting = again.poll();
+  await again.decline();
+  t.equal(await waiting, "declined", "every place was given back");
+});
