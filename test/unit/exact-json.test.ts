@@ -105,9 +105,5 @@ t.test("the length of text as JSON is counted without writing it", async (t) => 
   const texts = ["", "plain", '"quoted" \\ back', "\u00fc \u20ac \ud83d\ude00", "\u007f\u2028"];
   for (let code = 0; code < 0x20; code += 1) texts.push(String.fromCharCode(code));
   for (const text of texts)
-    t.equal(
-      jsonStringBytes(text),
-      Buffer.byteLength(JSON.stringify(text)) - 2,
-      JSON.stringify(text),
-    );
+    t.equal(jsonStringBytes(text), Buffer.byteLength(JSON.stringify(text)) - 2);
 });
