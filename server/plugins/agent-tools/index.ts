@@ -99,10 +99,13 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
             )
             .finally(() => app.intermediaries.delete(name));
           const { ref } = between;
+          // What a fetch brought may be megabytes of tiny elements.
+          const parse = (text: string): Record<string, unknown> =>
+            pays ? parseMembers(text, MAX_INLINE) : (parseExact(text) as Record<string, unknown>);
           const isJson = /\bjson\b/.test(String(response.headers["content-type"]));
           return {
             status: response.statusCode,
-            body: isJson ? parseMembers(response.body, MAX_INLINE) : {},
+            body: isJson ? parse(response.body) : {},
             text: response.body,
             idempotencyKey: pays
               ? (idempotencyKey ?? ref?.joins?.answeredBy ?? ref?.key)
