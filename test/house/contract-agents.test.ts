@@ -146,7 +146,7 @@ t.test("x402-fetch: paid, free, binary, and the price alone", async (t) => {
 
   seller.script = { onAsk: ({ response }) => void response.end("for nothing") };
   const free = await fetch({ url: seller.url });
-  holds(t, free.body, fields({ ...FETCHED, data: exactly("for nothing") }), "free");
+  holds(t, free.body, fields({ ...FETCHED, text: exactly("for nothing") }), "free");
   t.match(free.body, { paid: false, amountPaid: "0", txHash: null });
 
   seller.script = { onAsk: ({ response }) => void response.end(Buffer.from([0, 255, 1])) };

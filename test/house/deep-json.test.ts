@@ -121,7 +121,7 @@ t.test("what a seller sends", async (t) => {
     seller.script = { onAsk: ({ response }) => sendJson(response, DEEP) };
     const { status, body } = await fetch();
     t.equal(status, 200);
-    t.equal(body["data"], DEEP);
+    t.equal(body["text"], DEEP);
   });
 
   await t.test("what was paid for is passed on as text, and kept for a repeat", async (t) => {
@@ -134,7 +134,7 @@ t.test("what a seller sends", async (t) => {
     const headers = { "idempotency-key": "deep-1" };
     const first = await made.fetch({ url: seller.url }, headers);
     t.match(first, { status: 200, body: { paid: true, amountPaid: "0.001", delivered: true } });
-    t.equal(first.body["data"], DEEP);
+    t.equal(first.body["text"], DEEP);
     t.same((await made.fetch({ url: seller.url }, headers)).body, first.body);
   });
 
