@@ -375,7 +375,7 @@ function hasCounts({ before, after }: EntryBody, change: PayeeChange): boolean {
   return COUNTS.every((name) => (after?.[name] ?? 0) === counts[name]);
 }
 
-/** Payees only taken off or tightened, of whom none is named. */
+/** Payees were only removed or tightened, and the entry names none of them. */
 const countsRemovals = ({ action, before, after }: EntryBody): boolean =>
   action !== "allowlist.added" &&
   before === null &&

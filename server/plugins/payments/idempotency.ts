@@ -221,7 +221,7 @@ export interface IdempotencyRow {
   ageSeconds: number;
 }
 
-/** A longer response is read for itself, by whoever has room for it. */
+/** A longer response is read by a statement of its own, once there is room for it. */
 const LONG_BYTES = 64 * 1024;
 
 export async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {

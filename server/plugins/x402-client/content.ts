@@ -132,8 +132,8 @@ function readContent({
 const SHORT_BYTES = 1024 * 1024;
 
 /**
- * Whether text can be told as text. A control character takes six bytes in JSON, so text that is mostly such is told as
- * bytes; and no long answer of ours is longer than base64 of what came.
+ * Whether text is returned as text. A control character takes six bytes in JSON, so text that is mostly control
+ * characters is returned as base64; and no long response of ours is longer than base64 of the body that came.
  */
 function isShortAsJson(text: string, isValue: boolean, bodyBytes: number): boolean {
   const textBytes = Buffer.byteLength(text);
