@@ -141,7 +141,7 @@ export class Settler {
     // An agent's payment is settled in the trace of its fetch; this one is about it as well.
     linkTrace(row.traceparent);
     const isFirst = created || attached;
-    return isFirst ? this.#follow({ ...request, row, isFirst }) : this.#repeat(request, row);
+    return isFirst ? this.#follow({ row, isFirst, ...request }) : this.#repeat(request, row);
   }
 
   /** The settlement of this payment, if it is in our hands. */
@@ -164,7 +164,7 @@ export class Settler {
     // Another request may have had it tried again at the same time.
     const isOther = !again && known.mayTryAgain;
     const newer = isOther ? await this.#deps.store.find(payment.authorization) : undefined;
-    return this.#follow({ ...request, row: again ?? newer ?? known, isFirst: again !== undefined });
+    return this.#follow({ row: again ?? newer ?? known, isFirst: again !== undefined, ...request });
   }
 
   /** In half the time a caller waits: the other half is the payment's. */
