@@ -57,8 +57,7 @@ interface ReceiptProps {
 }
 
 export function Receipt({ answer, explorer }: ReceiptProps): ReactNode {
-  // As it was sent: a value would have lost digits on its way through this page.
-  const { text } = answer;
+  const { data, text = data === undefined ? undefined : JSON.stringify(data, null, 2) } = answer;
   return (
     <Stack gap={3}>
       <Note tone={answer.delivered ? "ok" : "warn"}>
