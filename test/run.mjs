@@ -1,6 +1,7 @@
 // `npm test`: everything that must hold, in one command, on a fresh clone.
 //
-//   npm test                      format, lint, types, then every test
+//   npm test                      format, lint, types, then the default tier: what must hold for every change
+//   npm run test:full             the same with every test: what a release needs
 //   npm test -- test/a.test.ts    only these test files, or the files in these folders
 //   npm run check                 format, lint and types only
 //   npm run test:unit             the pure tests: no Postgres, no chain, no browser
@@ -8,7 +9,8 @@
 //
 // One throw-away folder holds what the run needs: a Postgres (each test file clones a template database in it),
 // the unpacked browser, the error codes that were answered. It is empty at the start and gone at the end.
-// A test file with a line starting `// Runs alone` gets the machine to itself, after all the others.
+// A test file with a line starting `// Runs alone` gets the machine to itself, after all the others. One with a line
+// `// Tier: full (why).` is left out of the default tier; named by its path, it runs with all it has.
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import {
@@ -75,8 +77,11 @@ async function main(args) {
   const paths = args.filter((arg) => !arg.startsWith("--"));
   if (options.has("--watch") && paths.length === 0) options.add("--unit");
   const isAll = paths.length === 0 && !options.has("--unit") && !options.has("--check");
+  const isDefaultTier = isAll && !options.has("--full");
   checkNode();
-  const files = testFiles(options.has("--unit") ? [UNIT] : paths);
+  const files = testFiles(options.has("--unit") ? [UNIT] : paths).filter(
+    (file) => !isDefaultTier || !isFullTier(file),
+  );
   const needsBuilt = !options.has("--check") && !files.every(isUnit);
   const steps = [ensureDependencies, ensurePrismaClient];
   await timed("preparing", () =>
@@ -84,7 +89,8 @@ async function main(args) {
   );
   if (isAll || options.has("--check")) await checkSources();
   if (options.has("--check")) return;
-  await withWorld(files, async (env) => {
+  const tier = isDefaultTier ? "default" : "full";
+  await withWorld(files, tier, async (env) => {
     await runFiles(files, env);
     if (isAll) await checkCodesProduced(env.PURSER_TEST_CODES_DIR);
     while (options.has("--watch") && !interrupted.signal.aborted) {
@@ -207,7 +213,7 @@ async function checkCodesProduced(folder) {
   );
 }
 
-async function withWorld(files, use) {
+async function withWorld(files, tier, use) {
   const dir = mkdtempSync(join(tmpdir(), "purser-test-"));
   const codes = join(dir, "codes");
   mkdirSync(codes);
@@ -220,6 +226,7 @@ async function withWorld(files, use) {
     PURSER_TEST_DIR: dir,
     PURSER_TEST_CODES_DIR: codes,
     PURSER_TEST_COMPILED: compiled,
+    PURSER_TEST_TIER: tier,
   };
   let postgres;
   try {
@@ -320,6 +327,10 @@ function sourceOf(file) {
 
 function isUnit(file) {
   return file.startsWith(UNIT);
+}
+
+function isFullTier(file) {
+  return /^\/\/ Tier: full \(/m.test(sourceOf(file).slice(0, 2000));
 }
 
 function runsAlone(file) {

@@ -1,4 +1,5 @@
 // Goal: clients that strangers' generators make of our OpenAPI document compile, and pay, in two languages.
+// Tier: full (needs other languages or their package registries).
 import { execFile } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";

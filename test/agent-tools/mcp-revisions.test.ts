@@ -1,4 +1,5 @@
 // Goal: both current revisions of MCP are served: the official TypeScript and Python clients of each see the same tools, images, resources, prompt and signs of life; a person at the client is asked where it can be asked.
+// Tier: full (needs other languages or their package registries).
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { deflateSync } from "node:zlib";

@@ -1,4 +1,5 @@
 // Goal: an MCP client that times out, cancels or is told nothing pays once; what is canceled before it is signed is not paid; whichever replica hears it.
+// Tier: full (waits in real time for callers that never got an answer).
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";

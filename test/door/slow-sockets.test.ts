@@ -1,4 +1,5 @@
 // Goal: whoever sends or reads slowly, opens many connections or speaks no HTTP is cut in time, and told why where that is possible.
+// Tier: full (follows real block times or socket timeouts).
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";

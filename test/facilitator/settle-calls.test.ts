@@ -1,4 +1,5 @@
 // Goal: one payment alone, from the request to its block and after, asks the chain what it must and no more; by what the endpoint can do: wait for a block, announce it, or neither.
+// Tier: full (follows real block times or socket timeouts).
 import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { Hex } from "viem";

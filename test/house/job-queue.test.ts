@@ -1,4 +1,5 @@
 // Goal: what runs by the clock runs once for all replicas and is planned again; a connection lost at any moment ends neither the process nor the queue.
+// Tier: full (follows real block times or socket timeouts).
 import { EventEmitter } from "node:events";
 import { Registry } from "prom-client";
 import type { Socket } from "node:net";

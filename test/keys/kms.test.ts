@@ -1,5 +1,6 @@
 // Goal: with master and relayer keys in a KMS payments settle as ever; one that is slow, busy or lies gets a clear refusal,
 // nothing is signed or stays reserved, and keys move between environment and KMS and back, killed or not.
+// Tier: full (tries every variant of one feature).
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { fileURLToPath } from "node:url";

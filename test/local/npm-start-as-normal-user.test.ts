@@ -1,6 +1,7 @@
 // Goal: `npm start` on a clone serves, says plainly what is wrong when it cannot, and leaves nothing running,
 // for a user without privileges.
 // Runs alone: it builds the web app and starts several whole servers.
+// Tier: full (starts a fresh clone once more).
 import t from "tap";
 import { freshCopy } from "../helpers/fresh-copy.ts";
 import { firstStart, kills, stopWhileBuilding } from "./whole-life.ts";

@@ -1,4 +1,5 @@
 // Goal: however many sellers never answer, the jobs that money waits for stay on time, and honest sellers are still asked.
+// Tier: full (follows real block times or socket timeouts).
 import t, { type Test } from "tap";
 import { ROUND } from "../../server/plugins/marketplace/round.ts";
 import { testApp } from "../helpers/app.ts";

@@ -1,4 +1,5 @@
 // Goal: whenever the process is killed during a refund, it is paid once or not at all, its part is taken exactly as long as it may be paid, and what provably ended unpaid gives it back.
+// Tier: full (kills at every step of one more flow).
 import t, { type Test } from "tap";
 import { post as send, startReplica } from "../spending/replica.helper.ts";
 import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";

@@ -1,4 +1,5 @@
 // Goal: the official Python client connects by OAuth, pays, and renews its tokens.
+// Tier: full (needs other languages or their package registries).
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";

@@ -1,4 +1,5 @@
 // Goal: whoever is on duty can trust what rings: every alert and every panel reads metrics that the service tells, rings when it must and is silent when it need not, and has a runbook whose queries run.
+// Tier: full (starts whole deployments).
 import { spawnSync } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,5 @@
 // Goal: the doctor says of each part of a deployment whether it is well, and of each that was really broken what to do.
+// Tier: full (starts whole deployments).
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { createServer } from "node:http";

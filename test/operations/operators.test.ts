@@ -1,4 +1,5 @@
 // Goal: what operators change is on record: who, from where, when and what; nobody can rewrite it; and no secret is in it.
+// Tier: full (starts whole deployments).
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

@@ -1,4 +1,5 @@
 // Goal: a database that went back in time, restored to a point or failed over to a standby that was behind, learns from the chain what it has forgotten before any agent pays again.
+// Tier: full (builds a cluster of Postgres servers).
 import { chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";

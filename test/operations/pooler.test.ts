@@ -1,4 +1,5 @@
 // Goal: behind a transaction pooler (the real PgBouncer) the service does all it does, or says at its start what is missing.
+// Tier: full (starts whole deployments).
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";

@@ -1,4 +1,5 @@
 // Goal: behind the proxy of ops/replicas three replicas are one service: while one is stopped and another killed, each payment is made exactly once, nobody hears of a replica that stops, events are not held back, and when none is ready the living still answer.
+// Tier: full (starts whole deployments).
 import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

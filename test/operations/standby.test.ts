@@ -1,5 +1,6 @@
 // Goal: the primary dies under load and its standby is promoted: nothing is paid twice, nothing that was acknowledged is lost, and an old primary that comes back is written to by nobody.
 // Runs alone
+// Tier: full (builds a cluster of Postgres servers).
 import { spawnSync } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";

@@ -1,5 +1,6 @@
 // Goal: where traces are configured, one trace leads from a request to the block that holds its payment, whichever process
 // settles it; it tells nothing it should not; and a collector that is down or hangs costs payments nothing.
+// Tier: full (starts whole deployments).
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createRequire } from "node:module";

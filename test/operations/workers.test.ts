@@ -1,4 +1,5 @@
 // Goal: one command with WORKERS=2 is one service on one port: whichever process is killed or stopped under load, every payment is made exactly once, every accepted request of a stop is answered, nothing is left running, and what cannot live ends with a sentence.
+// Tier: full (starts whole deployments).
 import { ChildProcess, spawn } from "node:child_process";
 import cluster, { type Worker } from "node:cluster";
 import { once } from "node:events";

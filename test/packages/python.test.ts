@@ -1,4 +1,5 @@
 // Goal: the Python client, as a wheel in an empty environment, pays once, says what went wrong, and is typed.
+// Tier: full (needs other languages or their package registries).
 import { execFile } from "node:child_process";
 import { once } from "node:events";
 import { cpSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";

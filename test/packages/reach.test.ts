@@ -1,4 +1,5 @@
 // Goal: what cannot help is not repeated: a wrong URL costs two seconds and a sentence; and what a target delivered is never lost to a later try.
+// Tier: full (follows real block times or socket timeouts).
 import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";

@@ -1,4 +1,5 @@
 // Goal: a merchant that dies at any point of a charge by use charges once at most, what it first said, and serves once at most.
+// Tier: full (kills at every step of one more flow).
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { decodePaymentResponseHeader } from "@x402/core/http";

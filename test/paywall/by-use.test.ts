@@ -1,4 +1,5 @@
 // Goal: every way to pay is taken as offered, and of a maximum exactly what was used is charged, once, before the answer goes out.
+// Tier: full (tries every variant of one feature).
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import type { FacilitatorClient } from "@x402/core/server";
 import { wrapAxiosWithPayment } from "@x402/axios";

@@ -1,4 +1,5 @@
 // Goal: what the paywall signs holds before the stock verifiers, and whoever has paid fetches the same again by signature: once a challenge, within its time, and nobody else.
+// Tier: full (tries every variant of one feature).
 import { decodePaymentRequiredHeader, decodePaymentResponseHeader } from "@x402/core/http";
 import { x402HTTPClient } from "@x402/core/client";
 import {

@@ -1,4 +1,5 @@
 // Goal: a process killed at any step loses no Permit2 payment and makes none twice, although no event says which nonce was paid.
+// Tier: full (kills at every step of one more flow).
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";
 import {

@@ -1,4 +1,5 @@
 // Goal: when a replica is killed at any step while it holds the lease, another replica takes over and each payment is settled exactly once.
+// Tier: full (kills at every step of one more flow).
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";
 import {

@@ -1,4 +1,5 @@
 // Goal: a new block is noticed when it comes, whether an endpoint announces it or it has to be asked for, with few questions; and an announcement is never believed by itself.
+// Tier: full (follows real block times or socket timeouts).
 import { setTimeout as sleep } from "node:timers/promises";
 import t from "tap";
 import { HeadWatcher } from "../../server/infra/chain/heads.ts";

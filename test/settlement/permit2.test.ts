@@ -1,4 +1,5 @@
 // Goal: what is signed for Permit2 is settled, found and proven as surely as EIP-3009's, although no event names its nonce.
+// Tier: full (tries every variant of one feature).
 import t, { type Test } from "tap";
 import { encodeFunctionData, multicall3Abi, parseAbi, type Hex } from "viem";
 import type { PrivateKeyAccount } from "viem/accounts";

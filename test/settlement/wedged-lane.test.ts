@@ -1,4 +1,5 @@
 // Goal: what nodes refuse for good costs a nonce and nothing else: the lane goes on, the payments are tried again, no price is driven up, and a chain that lost our nonces is noticed.
+// Tier: full (tries every variant of one feature).
 import t, { type Test } from "tap";
 import { parseTransaction, type Hex } from "viem";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";

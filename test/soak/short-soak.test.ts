@@ -1,5 +1,6 @@
 // Goal: while replicas, Postgres, the chain node, their connections and their answers fail under mixed load, nothing is lost or paid twice, and the books balance; `npm run soak` is the same for half an hour.
 // Runs alone
+// Tier: full (takes minutes of mixed load).
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

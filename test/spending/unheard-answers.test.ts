@@ -1,4 +1,5 @@
 // Goal: an answer the caller never heard is told to the identical call that follows, and paid once; an answer that was heard ends it, and the next is a purchase of its own.
+// Tier: full (waits in real time for callers that never got an answer).
 import t, { type Test } from "tap";
 import { forgetTold } from "../../server/plugins/payments/joining-store.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";

@@ -1,4 +1,5 @@
 // Goal: an owner sees money on every network, and takes it out of the one that was chosen; one network that is down hides no other.
+// Tier: full (tries every variant of one feature).
 import { mkdir } from "node:fs/promises";
 import t from "tap";
 import { testChain } from "../helpers/chain.ts";

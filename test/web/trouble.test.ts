@@ -1,4 +1,5 @@
 // Goal: a lost session, a refused request or a service that is down never loses what was typed, and always says what to do.
+// Tier: full (tries every variant of one feature).
 import type { Page } from "playwright-core";
 import t from "tap";
 import { createAgent, signIn } from "../helpers/owner.ts";

@@ -1,4 +1,5 @@
 // Goal: whatever a wallet does (absent, on another chain, saying no, changing its account), the screen is calm, right, and shows nobody else's data.
+// Tier: full (tries every variant of one feature).
 import t from "tap";
 import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";

@@ -1,4 +1,5 @@
 // Goal: the app is light and quick: little JavaScript at first, the rest when it is needed, and long lists stay smooth.
+// Tier: full (tries every variant of one feature).
 import { gzipSync } from "node:zlib";
 import type { Page } from "playwright-core";
 import t from "tap";

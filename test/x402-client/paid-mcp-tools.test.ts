@@ -1,4 +1,5 @@
 // Goal: a tool of a remote MCP server is paid as an API is: the same limits, one payment, one run, and the truth about what failed, whoever the server is.
+// Tier: full (tries every variant of one feature).
 import { execFile, spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";

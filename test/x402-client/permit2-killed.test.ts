@@ -1,5 +1,6 @@
 // Goal: a process killed at any step of a payment through Permit2, its allowance included, loses nothing: the same key ends in one payment.
 // Runs alone: its servers boot and die, and it waits for the time after which a request counts as dead.
+// Tier: full (kills at every step of one more flow).
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { askAgain, fetchAndDie } from "./doomed.ts";

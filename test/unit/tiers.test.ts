@@ -1,0 +1,40 @@
+// Goal: what is left out of the default tier is said in CONTRIBUTING.md with its reason, and nothing else is left out.
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const TIER = /^\/\/ Tier: full \((.+)\)\.$/m;
+
+const files = readdirSync(`${ROOT}test`, { recursive: true, encoding: "utf8" }).filter((name) =>
+  name.endsWith(".test.ts"),
+);
+const heads = new Map(
+  files.map((name) => [name, readFileSync(`${ROOT}test/${name}`, "utf8").slice(0, 2000)]),
+);
+
+/** Of the table's first column: `folder/name`, or `folder/`: `name`, `name`. */
+function named(): string[] {
+  const text = readFileSync(`${ROOT}CONTRIBUTING.md`, "utf8");
+  const [, table = ""] = /## Two tiers of tests\n([\s\S]*?)\n## /.exec(text) ?? [];
+  return table.split("\n").flatMap((row) => {
+    const [, cell = "", why = ""] = row.split("|").map((part) => part.trim());
+    if (!cell.includes("`") || why === "") return [];
+    return cell.split(";").flatMap((part) => {
+      // With all it has: a part of the file is in the default tier.
+      if (/ (in every|with all) /.test(part)) return [];
+      const [, folder = "", names = part] = /^\s*`(\w[\w-]*\/)`:(.*)$/.exec(part) ?? [];
+      return [...names.matchAll(/`([^`]+)`/g)].map(([, name]) => `${folder}${name}.test.ts`);
+    });
+  });
+}
+
+t.test("the table names what has the line, and the other way round", async (t) => {
+  const full = [...heads].filter(([, head]) => TIER.test(head)).map(([name]) => name);
+  t.ok(full.length > 10);
+  t.same(named().sort(), full.sort());
+});
+
+t.test("a line that is almost right is noticed", async (t) => {
+  for (const [name, head] of heads) if (/^\/\/ Tier\b/m.test(head)) t.match(head, TIER, name);
+});
