@@ -52,7 +52,9 @@ export class FunctionsWatch {
   async repair(): Promise<void> {
     if ((await this.check()) !== "older" || this.#deps.nowMs() < this.#reinstallAfterMs) return;
     this.#reinstallAfterMs = this.#deps.nowMs() + REINSTALL_PAUSE_MS;
-    this.#deps.onReinstalled(await this.#deps.reinstall());
+    const names = await this.#deps.reinstall();
+    // None where another process was first.
+    if (names.length > 0) this.#deps.onReinstalled(names);
     await this.check();
   }
 }

@@ -3,17 +3,23 @@ import { Button } from "./Button.tsx";
 import styles from "./LoadMore.module.css";
 
 interface LoadMoreProps {
-  query: { hasNextPage: boolean; isFetchingNextPage: boolean; fetchNextPage: () => unknown };
+  query: {
+    hasNextPage: boolean;
+    isFetching: boolean;
+    isFetchingNextPage: boolean;
+    fetchNextPage: () => unknown;
+  };
   what: string;
 }
 
 /** Fetches the next page shortly before its end comes into view; the button serves the keyboard. */
 export function LoadMore({ query, what }: LoadMoreProps): ReactNode {
-  const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
+  const { hasNextPage, isFetching, isFetchingNextPage, fetchNextPage } = query;
   const button = useRef<HTMLButtonElement>(null);
   useEffect(() => {
     const target = button.current;
-    if (!target || !hasNextPage || isFetchingNextPage) return undefined;
+    // A live update may cancel the fetch of a page before it is seen here: after any fetch this looks again.
+    if (!target || !hasNextPage || isFetching) return undefined;
     const observer = new IntersectionObserver(
       (entries) => {
         if (entries.some((entry) => entry.isIntersecting)) void fetchNextPage();
@@ -24,7 +30,7 @@ export function LoadMore({ query, what }: LoadMoreProps): ReactNode {
     return () => {
       observer.disconnect();
     };
-  }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+  }, [hasNextPage, isFetching, fetchNextPage]);
   if (!hasNextPage) return null;
   return (
     <div className={styles.root}>
