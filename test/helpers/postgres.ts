@@ -1,5 +1,6 @@
 // A fresh, migrated database for one test: a clone of a template that the first caller of the run migrates.
 import { randomBytes } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Client, Pool } from "pg";
 import type { Test } from "tap";
 import { migrate } from "../../server/infra/db/migrate.ts";
@@ -24,12 +25,32 @@ export async function testDatabase(t: Pick<Test, "teardown">): Promise<TestDatab
   });
   const url = databaseUrl(adminUrl, name);
   const pool = new Pool({ connectionString: url, max: 10 });
-  pool.on("error", () => undefined); // Idle clients are cut by the drop below.
+  pool.on("error", () => undefined); // What a test does to its Postgres.
   t.teardown(async () => {
     await pool.end();
-    await withAdmin(adminUrl, (admin) => admin.query(`DROP DATABASE ${name} WITH (FORCE)`));
+    await withAdmin(adminUrl, async (admin) => {
+      const left = await leftOpen(admin, name);
+      await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
+      if (left.length > 0) throw new Error(`connections were left open: ${left.join("; ")}`);
+    });
   });
   return { url, pool };
+}
+
+/** A pool has ended a moment before Postgres knows it; what it cut in that moment would be an error of the pool. */
+const CLOSED_WITHIN_MS = 5_000;
+
+/** The connections that nobody closed, by their last query. */
+async function leftOpen(admin: Client, database: string): Promise<string[]> {
+  const deadlineMs = performance.now() + CLOSED_WITHIN_MS;
+  for (;;) {
+    const { rows } = await admin.query<{ query: string }>(
+      "SELECT left(query, 80) AS query FROM pg_stat_activity WHERE datname = $1",
+      [database],
+    );
+    if (rows.length === 0 || performance.now() > deadlineMs) return rows.map(({ query }) => query);
+    await sleep(10);
+  }
 }
 
 async function ensureTemplate(admin: Client, adminUrl: string): Promise<void> {

@@ -10,7 +10,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { parseArgs } from "node:util";
 import { ROOT } from "../../server/local/bootstrap.mjs";
-import { compile } from "../helpers/compile.mjs";
+import { compile } from "../runner/compile.mjs";
 import { FAULTS } from "./faults.ts";
 import { runSoak } from "./soak.ts";
 import { printReport, toJson } from "./table.ts";

@@ -1,4 +1,4 @@
-// Reads what one test file says in TAP: the details of what failed, and the true counts.
+// Reads what a process of test files says in TAP: the details of what failed, and the true counts.
 import { Parser } from "tap-parser";
 import { stringify } from "tap-yaml";
 
@@ -17,26 +17,33 @@ const SHOWN = [
 
 /**
  * @param {import("node:stream").Readable} stream
- * @param {string} file
  * @param {{passed: number, failed: number, skipped: string[]}} totals of the run, added to
- * @returns {Promise<number>} how many failed in this file
+ * @param {(file: string, isOk: boolean, seconds: number) => void} ended a file did
+ * @returns {Promise<number>} how many failed in this process
  */
-export function reportTap(stream, file, totals) {
+export function reportTap(stream, totals, ended) {
   const parser = new Parser();
   let failed = 0;
   // These four are leaf results: a finished subtest that only sums up its own is not counted again.
   parser.on("pass", () => (totals.passed += 1));
-  parser.on("skip", (result) => totals.skipped.push(nameOf(file, result, result.skip)));
-  parser.on("todo", (result) => totals.skipped.push(nameOf(file, result, result.todo)));
+  parser.on("skip", (result) => totals.skipped.push(nameOf(result, result.skip)));
+  parser.on("todo", (result) => totals.skipped.push(nameOf(result, result.todo)));
   parser.on("fail", (result) => {
     totals.failed += 1;
     failed += 1;
-    showFailure(file, result);
+    showFailure(result);
   });
   parser.on("bailout", (reason) => {
     totals.failed += 1;
     failed += 1;
     console.log(`Bail out! ${reason}`);
+  });
+  // Of each file there are two: its tests, and whether it left anything behind.
+  const half = new Map();
+  parser.on("assert", ({ name, ok, time }) => {
+    const before = half.get(name);
+    if (before) ended(name, ok && before.ok, before.time / 1000);
+    else half.set(name, { ok, time: time ?? 0 });
   });
   return new Promise((resolve) => {
     parser.on("complete", () => resolve(failed));
@@ -44,11 +51,11 @@ export function reportTap(stream, file, totals) {
   });
 }
 
-const nameOf = (file, result, why) =>
-  `${file} > ${result.fullname || result.name}${typeof why === "string" ? ` (${why})` : ""}`;
+const nameOf = (result, why) =>
+  `${result.fullname || result.name}${typeof why === "string" ? ` (${why})` : ""}`;
 
-function showFailure(file, result) {
-  console.log(`\nFAILED: ${nameOf(file, result)}`);
+function showFailure(result) {
+  console.log(`\nFAILED: ${nameOf(result)}`);
   if (result.tapError) console.log(`  ${result.tapError}`);
   const diag = result.diag ?? {};
   const shown = Object.fromEntries(

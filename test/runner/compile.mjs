@@ -13,7 +13,7 @@ import { ROOT } from "../../server/local/bootstrap.mjs";
 const keepsItsPlace = {
   name: "keeps-its-place",
   setup(build) {
-    build.onLoad({ filter: /\.(ts|mts|mjs)$/ }, async ({ path }) => {
+    build.onLoad({ filter: /\.(ts|mts|mjs)$/, namespace: "file" }, async ({ path }) => {
       const source = await readFile(path, "utf8");
       const loader = path.endsWith(".mjs") ? "js" : "ts";
       const contents = source
@@ -22,6 +22,25 @@ const keepsItsPlace = {
         .replaceAll("import.meta.filename", JSON.stringify(path));
       return { contents, loader };
     });
+  },
+};
+
+/**
+ * Files share a process (run-files.mjs): what each imports as "tap" is a test of its own there, and the process's elsewhere.
+ * @type {import("esbuild").Plugin}
+ */
+const hasItsOwnTest = {
+  name: "has-its-own-test",
+  setup(build) {
+    build.onResolve({ filter: /^tap$/ }, ({ importer, namespace }) =>
+      namespace === "file" && importer.endsWith(".test.ts")
+        ? { path: importer, namespace: "test-of-a-file" }
+        : undefined,
+    );
+    build.onLoad({ filter: /./, namespace: "test-of-a-file" }, () => ({
+      contents: 'import t from "tap"; export default globalThis.testOfThisFile ?? t;',
+      resolveDir: ROOT,
+    }));
   },
 };
 
@@ -46,7 +65,7 @@ export async function compile(files, outdir) {
     sourcemap: "linked",
     sourcesContent: false,
     logLevel: "error",
-    plugins: [keepsItsPlace],
+    plugins: [keepsItsPlace, hasItsOwnTest],
   });
   return (file) => relative(ROOT, join(outdir, file.replace(/\.ts$/, ".mjs")));
 }
