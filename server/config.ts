@@ -22,6 +22,7 @@ import {
 } from "./core/network-settings.ts";
 import { readRateLimits, type RateLimits } from "./core/rate-limits.ts";
 import { withSecretFiles } from "./core/secret-files.ts";
+import { TIMINGS, type Timings } from "./core/timings.ts";
 import { readTracing, type TracingSettings } from "./core/tracing-settings.ts";
 import { readWorkers, usualWorkers, type WorkerSettings } from "./core/worker-settings.ts";
 
@@ -122,6 +123,7 @@ export interface Config extends DatabaseSettings, FacilitatorAccess, KeySettings
   tracing: TracingSettings | undefined;
   /** Who is at work, for the record of what operators do. */
   operator: string | undefined;
+  timings: Timings;
   /** Present only in the local world: the helpers that must not exist in production. */
   local: LocalFacts | undefined;
 }
@@ -227,6 +229,7 @@ export function loadConfig(
     erc6492Factories: listed(env.ERC6492_FACTORIES?.toLowerCase()),
     tracing,
     operator: env.OPERATOR,
+    timings: { ...TIMINGS },
     local: undefined,
   };
 }

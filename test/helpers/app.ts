@@ -6,6 +6,7 @@ import { buildApp } from "../../server/app.ts";
 import { loadConfig, type Config } from "../../server/config.ts";
 import { GAS_BUDGET } from "../../server/core/gas.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
+import type { Timings } from "../../server/core/timings.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { holdAnswersToTheirSchemas } from "./conformance.ts";
@@ -18,6 +19,8 @@ export interface TestAppOptions {
   database?: TestDatabase;
   chain?: TestChain;
   chainOptions?: TestChainOptions;
+  /** What the test does not want to wait for. */
+  timings?: Partial<Timings>;
   /** Last changes to the resolved configuration (for example `local` facts). */
   configure?: (config: Config) => void;
   /** Every route's schemas are compiled at start. */
@@ -84,6 +87,7 @@ export async function testApp(t: Test, options: TestAppOptions = {}): Promise<Te
   const config = loadConfig(
     testEnvironment({ databaseUrl: database.url, chain, port, env: options.env }),
   );
+  Object.assign(config.timings, options.timings);
   options.configure?.(config);
   const logs: string[] = [];
   const app = await buildApp(config, {

@@ -11,6 +11,7 @@ import { createPool } from "../../server/infra/db/pool.ts";
 import type { NetworkConfig } from "../../server/config.ts";
 import { readGasBudget } from "../../server/core/gas.ts";
 import { NETWORKS } from "../../server/core/networks.ts";
+import { TIMINGS, type Timings } from "../../server/core/timings.ts";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
 import type { Nonce, SignedAuthorization } from "../../server/core/authorization.ts";
 import type {
@@ -42,6 +43,7 @@ export interface TestEngineOptions {
   nativePriceAtomic?: bigint;
   rpcTimeoutMs?: number;
   search?: RunningEngineDeps["search"];
+  timings?: Partial<Timings>;
   fault?: (point: FaultPoint) => Promise<void>;
 }
 
@@ -99,6 +101,7 @@ export async function startEngine(
       (options.relayerPrivateKeys ?? [options.chain.relayerPrivateKey]).map((key) =>
         privateKeyToAccount(key),
       ),
+    timings: { ...TIMINGS, ...options.timings },
     gasCapPerItem: options.gasCapPerItem ?? 300_000n,
     forcedCancelsPerDay: 3n,
     chains: [

@@ -14,6 +14,7 @@ import type { Refusals } from "./prove.ts";
 import type * as WatchStore from "./watch-store.ts";
 import type { NetworkConfig } from "../../core/network-settings.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import type { Timings } from "../../core/timings.ts";
 import type { Fees } from "./batch.ts";
 import type { SettlementKind } from "./types.ts";
 
@@ -76,6 +77,7 @@ export interface EngineContext {
   batcher: Pick<Batcher, "address" | "probe" | "hear" | "start" | "stop">;
   /** How much of the chain one round of a search for an event reads. */
   search: { spanBlocks: bigint; spansPerRound: number };
+  timings: Timings;
   log: EngineLog;
   meter: EngineMeter;
   fault: (point: FaultPoint) => Promise<void>;

@@ -11,6 +11,7 @@ import { hostname } from "node:os";
 import type { LocalAccount } from "viem";
 import type { NetworkConfig } from "../../config.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
+import type { Timings } from "../../core/timings.ts";
 import { ApiError } from "../../errors.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
@@ -216,6 +217,7 @@ export interface RunningEngineDeps {
   connectionString: string;
   silence?: SilenceWatch;
   signers: readonly LocalAccount[];
+  timings: Timings;
   gasCapPerItem: bigint;
   forcedCancelsPerDay: bigint;
   chains: readonly {
@@ -273,6 +275,7 @@ export class RunningEngine {
             refusals: new Refusals(),
             batcher: new Batcher({ network, rpc, log: deps.log }),
             search: deps.search ?? DEFAULT_SEARCH,
+            timings: deps.timings,
             log: deps.log,
             meter,
             fault: deps.fault ?? (async () => undefined),

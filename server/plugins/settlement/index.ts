@@ -31,6 +31,7 @@ export default fp(
       silence: app.silence,
       connectionString: config.databaseUrl ?? "",
       signers: relayers,
+      timings: config.timings,
       gasCapPerItem: config.gasCapPerItem,
       forcedCancelsPerDay: config.forcedCancelsPerDay,
       chains: app.chains.all.map(({ network }) => {

@@ -8,9 +8,6 @@ import type { Lease } from "./lane-store.ts";
 import { Sender } from "./sender.ts";
 import { Tracker } from "./tracker.ts";
 
-const LEASE_MS = 5_000;
-const RENEW_MS = 1_200;
-const RETRY_MS = 700;
 const FALLBACK_MS = 1_000;
 const BALANCE_FRESH_MS = 2_000;
 const DRAIN_MS = 3_000;
@@ -82,7 +79,7 @@ export class Lane {
     while (!this.#stopping) {
       try {
         const key = { chainId: ctx.network.chainId, address: this.address };
-        const won = await ctx.lanes.acquireLease(ctx.pool, key, ctx.owner, LEASE_MS);
+        const won = await ctx.lanes.acquireLease(ctx.pool, key, ctx.owner, ctx.timings.laneLeaseMs);
         if (won) {
           await this.#hold({ ...key, owner: ctx.owner, epoch: won.epoch }, won.nextNonce);
           // Without a key there was only the past to finish.
@@ -94,17 +91,17 @@ export class Lane {
           "lane interrupted; it will be taken up again",
         );
       }
-      if (!this.#stopping) await this.wake.wait(RETRY_MS);
+      if (!this.#stopping) await this.wake.wait(ctx.timings.laneRetryMs);
       // Woken by new work while another process holds the lease: that process was woken too.
-      if (!this.#stopping) await pause(RETRY_MS / 4);
+      if (!this.#stopping) await pause(ctx.timings.laneRetryMs / 4);
     }
   }
 
   async #hold(lease: Lease, storedNonce: bigint): Promise<void> {
     const { ctx, signer } = this.#deps;
     this.#lost = false;
-    this.#leaseGoodUntilMs = performance.now() + LEASE_MS;
-    const renewal = setInterval(() => void this.#renew(lease), RENEW_MS);
+    this.#leaseGoodUntilMs = performance.now() + ctx.timings.laneLeaseMs;
+    const renewal = setInterval(() => void this.#renew(lease), ctx.timings.laneRenewMs);
     const tracker = new Tracker({
       ctx,
       lease,
@@ -245,8 +242,8 @@ export class Lane {
     const { ctx } = this.#deps;
     const askedMs = performance.now();
     try {
-      if (await ctx.lanes.renewLease(ctx.pool, lease, LEASE_MS))
-        this.#leaseGoodUntilMs = askedMs + LEASE_MS;
+      if (await ctx.lanes.renewLease(ctx.pool, lease, ctx.timings.laneLeaseMs))
+        this.#leaseGoodUntilMs = askedMs + ctx.timings.laneLeaseMs;
       else this.#doubt("the lease was lost");
     } catch (error) {
       // The lease may still be ours; it ends by itself, and every write checks it.

@@ -1,0 +1,17 @@
+/**
+ * How long the service waits where nobody configures it: leases, rounds, retries, patience. One set for each app, at
+ * `config.timings`; tests pass shorter ones instead of waiting. What time it is, the database says.
+ */
+export interface Timings {
+  /** For how long a process that holds a relayer's lane may be silent before another takes the lane. */
+  laneLeaseMs: number;
+  laneRenewMs: number;
+  /** How often a process asks whether a lane has become free. */
+  laneRetryMs: number;
+}
+
+export const TIMINGS: Readonly<Timings> = {
+  laneLeaseMs: 5_000,
+  laneRenewMs: 1_200,
+  laneRetryMs: 700,
+};
