@@ -1,6 +1,15 @@
 // The build before this one, compiled from the history: what an upgrade starts from, and a rollback returns to.
 import { execFile, execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { createHash } from "node:crypto";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -19,26 +28,37 @@ export function isInHistory(commit: string): boolean {
   }
 }
 
-/** Compiles it in a folder of its own, with this checkout's packages. Returns the folder. */
-export async function compileCommit(
-  t: { teardown(remove: () => void): unknown },
-  commit: string,
-): Promise<string> {
-  mkdirSync(join(ROOT, ".tmp"), { recursive: true });
-  const folder = mkdtempSync(join(ROOT, ".tmp", "previous-build-"));
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const archive = join(folder, "source.tar");
-  execFileSync("git", ["archive", "--output", archive, commit], { cwd: ROOT });
-  execFileSync("tar", ["-x", "-f", archive, "-C", folder]);
-  const run = async (...args: string[]): Promise<void> => {
-    await promisify(execFile)(process.execPath, args, {
-      cwd: folder,
-      env: { ...process.env, PRISMA_SCHEMA_ENGINE_BINARY: "/bin/true", CHECKPOINT_DISABLE: "1" },
-    });
-  };
-  await run(join(ROOT, "node_modules", "prisma", "build", "index.js"), "generate");
-  await run(join("server", "build.mjs"));
-  const web = join(ROOT, "web", "dist");
-  if (existsSync(web)) symlinkSync(web, join(folder, "web", "dist"));
+/** Compiles it in a folder of its own, with this checkout's packages, and keeps it for the next run. Returns the folder. */
+export async function compileCommit(commit: string): Promise<string> {
+  const madeWith = createHash("sha256")
+    .update(`${process.version} ${process.platform} ${process.arch}\n`)
+    .update(readFileSync(join(ROOT, "package-lock.json")))
+    .digest("hex");
+  const folder = join(ROOT, ".tmp", "previous-builds", `${commit}-${madeWith.slice(0, 16)}`);
+  if (!existsSync(folder)) await compileInto(folder, commit);
   return folder;
+}
+
+/** It is at its place when it is whole. */
+async function compileInto(place: string, commit: string): Promise<void> {
+  mkdirSync(join(place, ".."), { recursive: true });
+  const folder = mkdtempSync(`${place}-`);
+  try {
+    const archive = join(folder, "source.tar");
+    execFileSync("git", ["archive", "--output", archive, commit], { cwd: ROOT });
+    execFileSync("tar", ["-x", "-f", archive, "-C", folder]);
+    rmSync(archive);
+    const run = async (...args: string[]): Promise<void> => {
+      await promisify(execFile)(process.execPath, args, {
+        cwd: folder,
+        env: { ...process.env, PRISMA_SCHEMA_ENGINE_BINARY: "/bin/true", CHECKPOINT_DISABLE: "1" },
+      });
+    };
+    await run(join(ROOT, "node_modules", "prisma", "build", "index.js"), "generate");
+    await run(join("server", "build.mjs"));
+    symlinkSync(join(ROOT, "web", "dist"), join(folder, "web", "dist"));
+    renameSync(folder, place);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
