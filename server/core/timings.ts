@@ -8,10 +8,17 @@ export interface Timings {
   laneRenewMs: number;
   /** How often a process asks whether a lane has become free. */
   laneRetryMs: number;
+  /** How long a call to the custody process may take. A payment holds its reservation meanwhile. */
+  custodyAnswerMs: number;
+  /** How long a custody process that restarts is waited for. */
+  custodyReachMs: number;
 }
 
 export const TIMINGS: Readonly<Timings> = {
   laneLeaseMs: 5_000,
   laneRenewMs: 1_200,
   laneRetryMs: 700,
+  // A contract owner's chain may be asked, or a KMS.
+  custodyAnswerMs: 5_000,
+  custodyReachMs: 2_000,
 };

@@ -17,14 +17,15 @@ const ASK_MS = 10_000;
 
 export async function checkKeys({ prisma }: Database, config: Config): Promise<Finding[]> {
   const check = "master keys";
-  const { custodySocket, networks } = config;
+  const { custodySocket, networks, timings } = config;
   const kms = new Kms();
   const remote =
     custodySocket === undefined
       ? undefined
       : new RemoteVault({
-          calls: new UnixCalls(custodySocket),
+          calls: new UnixCalls(custodySocket, timings),
           networks,
+          timings,
           onTrouble: () => undefined,
         });
   const findings = await found(

@@ -5,6 +5,7 @@
 import { lstat } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { dirname } from "node:path";
+import type { Timings } from "../core/timings.ts";
 import { encode, Frames, isPlain, OTHERS, type Call } from "./unix-frames.ts";
 
 /** No answer came, or none that can be used: whether the call was carried out is unknown. */
@@ -14,8 +15,6 @@ export class NoAnswer extends Error {
 
 const CONNECT_MS = 1_000;
 const RETRY_MS = 100;
-/** A process that restarts is waited for, this long. */
-const PATIENCE_MS = 2_000;
 const MAX_OPEN = 1_024;
 
 interface Open {
@@ -27,6 +26,7 @@ interface Open {
 /** The calling side: one connection, opened when it is needed and anew when it is lost. */
 export class UnixCalls {
   readonly #path: string;
+  readonly #timings: Pick<Timings, "custodyReachMs">;
   readonly #open = new Map<number, Open>();
   #socket: Socket | undefined;
   #connecting: Promise<Socket> | undefined;
@@ -35,8 +35,9 @@ export class UnixCalls {
   /** When anything came last. */
   #heardMs = 0;
 
-  constructor(path: string) {
+  constructor(path: string, timings: Pick<Timings, "custodyReachMs">) {
     this.#path = path;
+    this.#timings = timings;
   }
 
   async call(method: string, args: unknown, timeoutMs: number): Promise<unknown> {
@@ -69,7 +70,7 @@ export class UnixCalls {
   }
 
   async #reach(): Promise<Socket> {
-    const untilMs = performance.now() + PATIENCE_MS;
+    const untilMs = performance.now() + this.#timings.custodyReachMs;
     for (;;) {
       if (this.#isClosed) throw new NoAnswer("the service is stopping");
       try {

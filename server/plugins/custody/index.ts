@@ -33,13 +33,14 @@ export default fp(
       help: "Signatures refused because the books do not agree with what the owner signed: look at each",
       registers: [app.metrics],
     });
-    const { custodySocket } = app.config;
+    const { custodySocket, networks, timings } = app.config;
     let vault: KeyVault;
     if (custodySocket === undefined) vault = vaultHere(app, { believes: true });
     else {
       const remote = new RemoteVault({
-        calls: new UnixCalls(custodySocket),
-        networks: app.config.networks,
+        calls: new UnixCalls(custodySocket, timings),
+        networks,
+        timings,
         onTrouble: (reason) => app.log.error({ reason }, "the custody process does not answer"),
       });
       app.addHook("onClose", () => remote.close());

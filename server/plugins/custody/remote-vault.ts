@@ -4,6 +4,7 @@ import type { Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { parseEcdsa, recoverSigner } from "../../core/signatures.ts";
+import type { Timings } from "../../core/timings.ts";
 import type { ApiError } from "../../errors.ts";
 import { keysUnavailable } from "../../infra/kms.ts";
 import { NoAnswer, type UnixCalls } from "../../infra/unix-calls.ts";
@@ -15,14 +16,13 @@ import { errorOf, isAnswer, isResult } from "./vault-calls.ts";
 export interface RemoteVaultOptions {
   calls: Pick<UnixCalls, "call" | "close">;
   networks: readonly NetworkFacts[];
+  timings: Pick<Timings, "custodyAnswerMs">;
   onTrouble(reason: string): void;
 }
 
 type Asked<Name extends keyof KeyVault> = Parameters<KeyVault[Name]>;
 type Answered<Name extends keyof KeyVault> = Awaited<ReturnType<KeyVault[Name]>>;
 
-/** A payment holds its reservation meanwhile. A contract owner's chain may be asked, or a KMS. */
-const TIMEOUT_MS = 5_000;
 const TELL_AGAIN_MS = 10_000;
 
 export class RemoteVault implements KeyVault {
@@ -108,7 +108,7 @@ export class RemoteVault implements KeyVault {
   ): Promise<Answered<Name>> {
     let answer: unknown;
     try {
-      answer = await this.#options.calls.call(name, args, TIMEOUT_MS);
+      answer = await this.#options.calls.call(name, args, this.#options.timings.custodyAnswerMs);
     } catch (error) {
       if (error instanceof NoAnswer) throw this.#away(error.message, error);
       throw error;
