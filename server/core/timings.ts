@@ -12,6 +12,8 @@ export interface Timings {
   custodyAnswerMs: number;
   /** How long a custody process that restarts is waited for. */
   custodyReachMs: number;
+  /** How often a chain that was away at the start is looked for. */
+  chainRecheckMs: number;
 }
 
 export const TIMINGS: Readonly<Timings> = {
@@ -21,4 +23,5 @@ export const TIMINGS: Readonly<Timings> = {
   // A contract owner's chain may be asked, or a KMS.
   custodyAnswerMs: 5_000,
   custodyReachMs: 2_000,
+  chainRecheckMs: 5_000,
 };

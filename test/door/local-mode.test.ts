@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { randomBytes } from "node:crypto";
+import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { freePort } from "../../server/local/free-port.ts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount, testChain } from "../helpers/chain.ts";
@@ -15,11 +16,12 @@ import { testDatabase } from "../helpers/postgres.ts";
 
 const ROOT = dirname(dirname(dirname(new URL(import.meta.url).pathname)));
 const READY = "Ctrl-C stops everything.";
+await prepare((line) => t.comment(line), [ensureServerBuild]);
 
 /** The real process with this environment and no other. */
 function start(t: Test, env: Record<string, string>) {
   const dataDir = mkdtempSync(join(tmpdir(), "purser-mode-"));
-  const child = spawn(process.execPath, ["--import=tsx", "server/main.ts"], {
+  const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
     cwd: ROOT,
     env: { PATH: process.env["PATH"], HOME: dataDir, DATA_DIR: dataDir, LOG_LEVEL: "warn", ...env },
     stdio: ["ignore", "pipe", "pipe"],

