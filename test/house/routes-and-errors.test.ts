@@ -3,7 +3,6 @@ import Fastify from "fastify";
 import fp from "fastify-plugin";
 import t from "tap";
 import { routeAuth as authPlugin, UndeclaredAuth } from "../../server/plugins/http/index.ts";
-import { ERRORS } from "../../server/errors.ts";
 import { noteCode } from "../helpers/conformance.ts";
 import { testApp } from "../helpers/app.ts";
 
@@ -175,14 +174,6 @@ t.test("problems", async (t) => {
         })
       ).headers["access-control-allow-origin"],
       "*",
-    );
-  });
-
-  await t.test("the catalogue is the registry", async () => {
-    const { items } = (await app.inject("/api/errors")).json();
-    t.same(
-      items.map((item: { code: string }) => item.code),
-      Object.keys(ERRORS),
     );
   });
 });

@@ -1,0 +1,70 @@
+// Goal: who sends slowly, and who takes no answer, is cut and counted, while others are served. All their kinds: slow-sockets.
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import t, { type Test } from "tap";
+import { noteCode } from "../helpers/conformance.ts";
+import { testApp } from "../helpers/app.ts";
+import { until } from "../helpers/until.ts";
+
+/** Real time is the subject; how much later a busy machine notices does not matter. */
+const TIMEOUT_MS = 400;
+const HANGS_MS = 60_000;
+
+const world = await testApp(t, { listen: true, env: { REQUEST_TIMEOUT_MS: String(TIMEOUT_MS) } });
+
+async function open(t: Test): Promise<Socket> {
+  const socket = connect(world.config.port, "127.0.0.1");
+  socket.on("error", () => undefined);
+  t.teardown(() => socket.destroy());
+  await once(socket, "connect");
+  return socket;
+}
+
+/** Others are. Where the machine stands still for too long, a request of theirs is late, too. */
+const isServed = async (): Promise<boolean> => {
+  const answer = await fetch(`${world.baseUrl}/api/health`).catch(() => undefined);
+  await answer?.arrayBuffer().catch(() => undefined);
+  return answer?.status === 200;
+};
+
+t.test("a body that comes a byte at a time", async (t) => {
+  const senders = await Promise.all(Array.from({ length: 5 }, () => open(t)));
+  const answers = senders.map(() => "");
+  const dripping = setInterval(() => {
+    for (const socket of senders) if (socket.writable) socket.write(" ");
+  }, 50);
+  t.teardown(() => clearInterval(dripping));
+  for (const [index, socket] of senders.entries()) {
+    socket.on("data", (chunk: Buffer) => (answers[index] += chunk.toString()));
+    socket.write(
+      "POST /api/x402/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{",
+    );
+  }
+  await until(isServed, HANGS_MS);
+  await until(() => senders.every(({ closed }) => closed), HANGS_MS);
+  for (const answer of answers) {
+    const [head = "", body = "{}"] = answer.split("\r\n\r\n");
+    t.match(head, /^HTTP\/1\.1 408 /);
+    t.match(JSON.parse(body), { code: "request_timeout", success: false, requestId: /^req_/ });
+  }
+  noteCode("request_timeout");
+  await until(isServed, HANGS_MS);
+});
+
+t.test("answers that nobody takes", async (t) => {
+  const cutCount = async (): Promise<number> => {
+    const metric = world.app.metrics.getSingleMetric("purser_connections_cut_total");
+    const { values } = (await metric?.get()) ?? { values: [] };
+    return values.find(({ labels }) => labels["reason"] === "slow_reader")?.value ?? 0;
+  };
+  const before = await cutCount();
+  const socket = await open(t);
+  socket.pause();
+  // More than the buffers below hold.
+  socket.write("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100));
+  await until(async () => (await cutCount()) > before, HANGS_MS);
+  await until(isServed, HANGS_MS);
+  // A paused socket notices its end when it reads again.
+  socket.resume();
+  await until(() => socket.closed, HANGS_MS);
+});
