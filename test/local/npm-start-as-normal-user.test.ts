@@ -1,6 +1,5 @@
 // Goal: `npm start` on a clone serves, says plainly what is wrong when it cannot, and leaves nothing running,
 // for a user without privileges.
-// Runs alone: it builds the web app and starts several whole servers.
 // Tier: full (starts a fresh clone once more).
 import t from "tap";
 import { freshCopy } from "../helpers/fresh-copy.ts";
@@ -8,7 +7,7 @@ import { firstStart, kills, stopWhileBuilding } from "./whole-life.ts";
 
 const NOBODY = { uid: 65534, gid: 65534 };
 
-t.test("as a normal user", { timeout: 115_000 }, async (t) => {
+t.test("as a normal user", async (t) => {
   const user = process.getuid?.() === 0 ? NOBODY : undefined;
   const copy = freshCopy(t, 0o755, user);
   await stopWhileBuilding(t, copy);

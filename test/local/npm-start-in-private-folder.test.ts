@@ -1,11 +1,10 @@
 // Goal: `npm start` on a clone serves, says plainly what is wrong when it cannot, and leaves nothing running,
 // also when nobody but this user may enter the folder above; for root, whom Postgres refuses, the hard case.
-// Runs alone: it builds the web app and starts several whole servers.
 import t from "tap";
 import { freshCopy } from "../helpers/fresh-copy.ts";
 import { firstPayment, firstStart, kills, refusals } from "./whole-life.ts";
 
-t.test("in a folder only this user may enter", { timeout: 115_000 }, async (t) => {
+t.test("in a folder only this user may enter", async (t) => {
   const life = await firstStart(t, freshCopy(t, 0o700));
   await firstPayment(t, life);
   await refusals(t, life);
