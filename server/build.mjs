@@ -50,7 +50,8 @@ const NO_MAP = `\n//# sourceMappingURL=data:application/json;base64,${Buffer.fro
 async function tools() {
   const { scripts } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8"));
   const found = Object.entries(scripts).flatMap(([name, command]) => {
-    const [, file] = /^node --import=tsx (server\/(?!local\/)\S+)\.ts$/.exec(String(command)) ?? [];
+    const [, file] =
+      /^(?:exec )?node --import=tsx (server\/(?!local\/)\S+)\.ts$/.exec(String(command)) ?? [];
     return file === undefined ? [] : [[name.replaceAll(":", "-"), join(ROOT, `${file}.ts`)]];
   });
   return Object.fromEntries(found);

@@ -14,6 +14,12 @@ export interface Timings {
   custodyReachMs: number;
   /** How often a chain that was away at the start is looked for. */
   chainRecheckMs: number;
+  /** A queue whose workers ended starts again after this. */
+  jobRestartMs: number;
+  /** How often jobs are looked for that nobody announced. */
+  jobPollMs: number;
+  /** How often what runs by the clock is planned: well under a minute, so that what runs every minute misses none. */
+  jobPlanMs: number;
 }
 
 export const TIMINGS: Readonly<Timings> = {
@@ -24,4 +30,7 @@ export const TIMINGS: Readonly<Timings> = {
   custodyAnswerMs: 5_000,
   custodyReachMs: 2_000,
   chainRecheckMs: 5_000,
+  jobRestartMs: 5_000,
+  jobPollMs: 5_000,
+  jobPlanMs: 15_000,
 };

@@ -52,10 +52,6 @@ declare module "fastify" {
 const SCHEMA = "graphile_worker";
 /** An arbitrary constant, the same on every replica. */
 const MIGRATION_LOCK_KEY = 7_205_759_404;
-const RESTART_MS = 5_000;
-const POLL_MS = 5_000;
-/** Well under a minute, so that what runs every minute misses none. */
-const PLAN_MS = 15_000;
 const MINUTE_MS = 60_000;
 /** A day of February that only leap years have may be eight years away. */
 const LOOK_AHEAD_MINUTES = 9 * 366 * 24 * 60;
@@ -111,7 +107,7 @@ export function inBackground(app: FastifyInstance, begin: () => void): void {
 /** Background work in Postgres' own job queue: shared by all replicas, kept through restarts. */
 export default fp(
   async (app) => {
-    const { databaseUrl } = app.config;
+    const { databaseUrl, timings } = app.config;
     if (databaseUrl === undefined) throw new Error("databaseUrl is not resolved");
     const tasks = new Map<string, { handler: JobHandler; options: TaskOptions }>();
     const closing = new AbortController();
@@ -181,7 +177,7 @@ export default fp(
           ended.abort();
           await planning;
         }
-        await pause(RESTART_MS);
+        await pause(timings.jobRestartMs);
       }
     }
 
@@ -200,7 +196,7 @@ export default fp(
       const workers = runTaskList(
         {
           concurrency: queue.workers,
-          pollInterval: POLL_MS,
+          pollInterval: timings.jobPollMs,
           schema: SCHEMA,
           noHandleSignals: true,
           logger,
@@ -250,7 +246,7 @@ export default fp(
         } catch (error) {
           if (!signal.aborted) app.log.warn({ err: error, queue: queue.name }, "jobs not planned");
         }
-        await delay(PLAN_MS, undefined, { signal }).catch(() => undefined);
+        await delay(timings.jobPlanMs, undefined, { signal }).catch(() => undefined);
       }
     }
 

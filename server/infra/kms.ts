@@ -152,7 +152,10 @@ interface Loaded {
 }
 
 async function load(): Promise<Loaded> {
-  const aws = await import("@aws-sdk/client-kms");
+  const loaded: object = await import("@aws-sdk/client-kms");
+  // Where it was compiled into a module, as in the operator's tools, all of it is under the default alone.
+  const aws =
+    "KMSClient" in loaded ? (loaded as typeof Aws) : (loaded as { default: typeof Aws }).default;
   const agent = { maxSockets: CONNECTIONS, keepAlive: true };
   const client = new aws.KMSClient({
     maxAttempts: ATTEMPTS,

@@ -60,15 +60,22 @@ const before = contents();
 const chain = await testChain(t);
 const database = await testDatabase(t);
 const port = await freePort();
-const env = {
+const env: Record<string, string | undefined> = {
   PATH: process.env["PATH"],
   // Without MALLOC_ARENA_MAX and MALLOC_TRIM_THRESHOLD_, which the image sets: what is promised holds without them.
   ...testEnvironment({ databaseUrl: database.url, chain, port }),
 };
 
 function start(...args: string[]): { child: ChildProcess; said: string[] } {
+  return startWith({}, ...args);
+}
+
+function startWith(
+  more: Record<string, string>,
+  ...args: string[]
+): { child: ChildProcess; said: string[] } {
   const said: string[] = [];
-  const child = spawn(process.execPath, args, { cwd: folder, env, ...NOBODY });
+  const child = spawn(process.execPath, args, { cwd: folder, env: { ...env, ...more }, ...NOBODY });
   for (const stream of [child.stdout, child.stderr])
     stream?.on("data", (data: Buffer) => said.push(data.toString()));
   t.teardown(() => child.kill("SIGKILL"));
@@ -181,11 +188,37 @@ t.test("its tools run", async (t) => {
     ["server/dist/keys-rotate.js", 0, /Done: 0 re-wrapped/],
     ["server/dist/audit-verify.js package.json", 1, /export|line|entry/],
     ["server/dist/doctor.js --only databse", 2, /There is no area "databse"/],
+    ["server/dist/custody.js", 1, /CUSTODY_SOCKET is missing/],
   ] as const) {
     const { child, said } = start(...tool.split(" "));
     const [ended] = (await once(child, "close")) as [number];
     t.match({ ended, said: said.join("") }, { ended: code, said: words }, tool);
   }
+  // A KMS that refuses: it is asked, so what speaks to it was compiled right.
+  const asked: unknown[] = [];
+  const refusing = createServer((request, response) => {
+    asked.push(request.headers["x-amz-target"]);
+    response.writeHead(400, { "content-type": "application/x-amz-json-1.1" });
+    response.end('{"__type":"AccessDeniedException"}');
+  }).listen(0, "127.0.0.1");
+  await once(refusing, "listening");
+  const { port: kmsPort } = refusing.address() as { port: number };
+  const kms = {
+    MASTER_KEYS: `${env["MASTER_KEYS"]},cloud:kms:1b1893ff-bb70-4882-af26-e355b0afd0ff`,
+    MASTER_KEY_ACTIVE: "cloud",
+    AWS_ENDPOINT_URL: `http://127.0.0.1:${kmsPort}`,
+    AWS_REGION: "eu-central-1",
+    AWS_ACCESS_KEY_ID: "none",
+    AWS_SECRET_ACCESS_KEY: "none",
+  };
+  const { child, said } = startWith(kms, "server/dist/keys-rotate.js");
+  const closed = once(child, "close");
+  await until(() => asked.length > 0 || child.exitCode !== null, 60_000);
+  child.kill("SIGKILL");
+  await closed;
+  refusing.close();
+  refusing.closeAllConnections();
+  t.match(asked[0], /^TrentService\./, said.join(""));
 });
 
 t.test("it wrote nothing", async (t) => {
