@@ -104,7 +104,7 @@ const pidIn = (path: string): number =>
   (JSON.parse(readFileSync(path, "utf8")) as { pid: number }).pid;
 
 async function eventually(what: string, holds: () => Promise<boolean> | boolean): Promise<void> {
-  const deadline = Date.now() + 20_000;
+  const deadline = Date.now() + 120_000;
   for (;;) {
     try {
       if (await holds()) return;

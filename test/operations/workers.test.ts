@@ -295,7 +295,7 @@ t.test("who started them is killed: nobody is left", async (t) => {
   t.equal(children.length, 3);
   service.command.kill("SIGKILL");
   await service.ended;
-  await until(() => children.every((pid) => titleOf(pid) === ""), 5_000);
+  await until(() => children.every((pid) => titleOf(pid) === ""), START_MS);
   t.pass("all have ended");
 });
 

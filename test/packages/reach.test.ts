@@ -10,7 +10,7 @@ import { Purser, PurserError } from "../../packages/purser/src/index.ts";
 import { addressOf } from "../../packages/purser/src/transport.ts";
 import { bothProtocols, selfSigned } from "./bad-connections.ts";
 
-const LIMIT_MS = 2_000;
+const LIMIT_MS = 20_000;
 const RECIPIENT = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 const folder = t.testdir({});
 const tls = selfSigned(folder);
