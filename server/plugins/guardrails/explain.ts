@@ -31,17 +31,17 @@ export function evaluate(snapshot: Snapshot): Evaluation {
     const found = rule.check(snapshot);
     if (found === null) continue;
     const { refusal, detail } = found;
-    if (refusal !== null && rule.liftable && snapshot.approval) {
-      const lifted = `${detail} The owner's approval ${snapshot.approval.id} lifts this once.`;
-      trace.push({ rule: rule.name, passed: true, detail: lifted });
-      continue;
-    }
     if (refused !== undefined) {
       trace.push({
         rule: rule.name,
         passed: null,
         detail: "Not looked at: an earlier rule refused.",
       });
+      continue;
+    }
+    if (refusal !== null && rule.liftable && snapshot.approval) {
+      const lifted = `${detail} The owner's approval ${snapshot.approval.id} lifts this once.`;
+      trace.push({ rule: rule.name, passed: true, detail: lifted });
       continue;
     }
     const mayBeLifted = refusal !== null && rule.liftable === true;

@@ -1,0 +1,358 @@
+// Goal: a refusal names the first rule that refuses, by its true numbers; a larger amount never helps, and a wider limit never harms.
+import * as fc from "fast-check";
+import t from "tap";
+import { ERRORS } from "../../server/errors.ts";
+import { denialError, evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
+import {
+  DENIAL_CODES,
+  readFacts,
+  RULES,
+  type DenialCode,
+  type RuleName,
+  type Snapshot,
+} from "../../server/plugins/guardrails/rules/index.ts";
+
+const RUNS = { numRuns: 3_000 };
+const WALLET = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
+const OTHER = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
+
+const upTo = (max: number) => fc.nat({ max }).map(BigInt);
+const often = <T>(usual: T, ...others: T[]) =>
+  fc.oneof({ weight: 9, arbitrary: fc.constant(usual) }, fc.constantFrom(...others));
+/** Mostly far above what is asked, and else around it: of so many rules the last ones must be met as well. */
+const room = fc.oneof({ weight: 3, arbitrary: upTo(40).map((more) => more + 14n) }, upTo(12));
+const limit = fc.option(room, { nil: undefined, freq: 2 });
+const used = { spent: upTo(3), reserved: upTo(2) };
+
+const facts: fc.Arbitrary<Snapshot> = fc
+  .record({
+    who: fc.record({
+      status: often("active", "paused", "archived"),
+      expired: fc.nat({ max: 9 }).map((one) => one === 0),
+      approval: fc.option(fc.constant({ id: "apr_1", nonce: "0x01" } as const), {
+        nil: undefined,
+        freq: 2,
+      }),
+    }),
+    whom: often<Partial<Snapshot>>(
+      { allowed: true },
+      { allowed: false },
+      { allowed: false, site: "https://a.example", expectedPayee: WALLET, seenPayee: OTHER },
+      { allowed: false, site: "https://a.example", expectedPayee: WALLET, seenPayee: OTHER },
+      // Of what makes a changed payee, a part is none.
+      { allowed: false, site: "https://a.example", expectedPayee: WALLET },
+      { allowed: false, expectedPayee: WALLET, seenPayee: OTHER },
+      { allowed: false, payeeSites: ["https://b.example"] },
+    ),
+    refusal: often<Snapshot["refusal"]>(
+      null,
+      "listing_mismatch",
+      "url_blocked",
+      "origin_not_allowed",
+      "challenge_already_used",
+    ),
+    payeeExpired: often<boolean | undefined>(undefined, false, true),
+    requested: upTo(8).map((more) => more + 1n),
+    single: fc.record({
+      maxAmount: fc.option(room, { freq: 2 }),
+      perPaymentLimit: fc.option(room, { freq: 2 }),
+      payeePerPaymentLimit: limit,
+    }),
+    hour: fc.record({ limit, ...used }),
+    payee: fc.record({ limit, ...used }),
+    day: fc.record({ limit: room, ...used }),
+    week: fc.record({ limit, ...used }),
+    month: fc.record({ limit, ...used }),
+    wallet: fc.record({
+      balance: room,
+      outstanding: upTo(4),
+      floor: fc.oneof({ weight: 8, arbitrary: fc.constantFrom(undefined, null, 0n) }, upTo(5)),
+    }),
+    gas: often<Partial<Snapshot>>(
+      { gasHold: 3n },
+      { gasShort: "owner", gasLimit: 9n * 10n ** 12n, gasLeft: 10n ** 12n, gasHeld: 10n ** 12n },
+      { gasShort: "agents" },
+      {},
+    ),
+  })
+  // What is undefined is not there.
+  .map(
+    ({
+      who,
+      whom,
+      refusal,
+      payeeExpired,
+      requested,
+      single,
+      hour,
+      payee,
+      day,
+      week,
+      month,
+      wallet,
+      gas,
+    }) =>
+      ({
+        ...who,
+        ...whom,
+        refusal,
+        payeeExpired,
+        requested,
+        ...single,
+        hourlyLimit: hour.limit,
+        hourlySpent: hour.spent,
+        hourlyReserved: hour.reserved,
+        payeeLimit: payee.limit,
+        payeeSpent: payee.spent,
+        payeeReserved: payee.reserved,
+        ...day,
+        weeklyLimit: week.limit,
+        weeklySpent: week.spent,
+        weeklyReserved: week.reserved,
+        monthlyLimit: month.limit,
+        monthlySpent: month.spent,
+        monthlyReserved: month.reserved,
+        ...wallet,
+        ...gas,
+      }) as Snapshot,
+  );
+
+/** What an owner may let pass once. */
+const LIFTABLE = new Set<RuleName>([
+  "allowlist",
+  "payee_expiry",
+  "per_payment_limit",
+  "payee_per_payment_limit",
+  "payments_per_hour",
+  "payee_limit",
+  "daily_limit",
+  "weekly_limit",
+  "monthly_limit",
+]);
+
+type Refusal = [rule: RuleName, code: DenialCode];
+
+/** The owner's rules as a person would read them out. */
+function naive(f: Snapshot): Refusal | undefined {
+  const { requested: asked } = f;
+  if (f.status !== "active") return ["status", "agent_paused"];
+  if (f.expired) return ["expiry", "agent_expired"];
+  if (f.refusal !== null) return ["target", f.refusal as DenialCode];
+  if (f.maxAmount !== null && asked > f.maxAmount) return ["max_amount", "price_exceeds_max"];
+  if (f.approval === undefined) {
+    if (!f.allowed && f.site && f.expectedPayee && f.seenPayee)
+      return ["allowlist", "site_payee_changed"];
+    if (!f.allowed && f.payeeSites) return ["allowlist", "payee_bound_to_site"];
+    if (!f.allowed) return ["allowlist", "recipient_not_allowed"];
+    if (f.payeeExpired === true) return ["payee_expiry", "payee_expired"];
+    if (f.perPaymentLimit !== null && asked > f.perPaymentLimit)
+      return ["per_payment_limit", "per_payment_limit_exceeded"];
+    if (f.payeePerPaymentLimit !== undefined && asked > f.payeePerPaymentLimit)
+      return ["payee_per_payment_limit", "payee_per_payment_limit_exceeded"];
+    if (isOver(f.hourlyLimit, f.hourlySpent, f.hourlyReserved, 1n))
+      return ["payments_per_hour", "payment_rate_exceeded"];
+    if (isOver(f.payeeLimit, f.payeeSpent, f.payeeReserved, asked))
+      return ["payee_limit", "payee_limit_exceeded"];
+    if (isOver(f.limit, f.spent, f.reserved, asked)) return ["daily_limit", "daily_limit_exceeded"];
+    if (isOver(f.weeklyLimit, f.weeklySpent, f.weeklyReserved, asked))
+      return ["weekly_limit", "weekly_limit_exceeded"];
+    if (isOver(f.monthlyLimit, f.monthlySpent, f.monthlyReserved, asked))
+      return ["monthly_limit", "monthly_limit_exceeded"];
+  }
+  if (f.outstanding + asked > f.balance) return ["balance", "insufficient_funds"];
+  if (f.floor != null && asked < f.floor) return ["floor", "amount_below_floor"];
+  if (f.gasShort !== undefined) return ["gas", "gas_budget_exhausted"];
+  return undefined;
+}
+
+const isOver = (most: bigint | undefined, spent = 0n, reserved = 0n, more = 0n): boolean =>
+  most !== undefined && spent + reserved + more > most;
+const placeOf = (rule: RuleName): number => RULES.findIndex(({ name }) => name === rule);
+
+t.test("the first rule that refuses decides, whatever else is wrong", async (t) => {
+  const seen = new Set<DenialCode>();
+  let allowed = 0;
+  fc.assert(
+    fc.property(facts, (f) => {
+      const found = evaluate(f);
+      const expected = naive(f);
+      if (found.allowed) {
+        allowed += 1;
+        return expected === undefined && found.trace.every(({ passed }) => passed === true);
+      }
+      seen.add(found.code);
+      const at = found.trace.findIndex(({ rule }) => rule === found.rule);
+      return (
+        found.rule === expected?.[0] &&
+        found.code === expected[1] &&
+        found.trace.every(({ passed }, index) =>
+          index < at ? passed === true : index === at ? passed === false : passed === null,
+        ) &&
+        (found.trace[at]?.liftable === true) === LIFTABLE.has(found.rule)
+      );
+    }),
+    RUNS,
+  );
+  t.same([...seen].sort(), [...DENIAL_CODES].sort(), "every code was met");
+  t.ok(allowed > RUNS.numRuns / 20, `${allowed} were allowed`);
+});
+
+t.test("a larger amount never passes where a smaller one was refused", async () => {
+  fc.assert(
+    fc.property(facts, upTo(12), (f, more) => {
+      const found = evaluate(f);
+      // The one rule that refuses small amounts.
+      if (found.allowed || found.rule === "floor") return true;
+      const larger = evaluate({ ...f, requested: f.requested + more });
+      return !larger.allowed && placeOf(larger.rule) <= placeOf(found.rule);
+    }),
+    RUNS,
+  );
+});
+
+const LIMITS = [
+  "maxAmount",
+  "perPaymentLimit",
+  "payeePerPaymentLimit",
+  "hourlyLimit",
+  "payeeLimit",
+  "limit",
+  "weeklyLimit",
+  "monthlyLimit",
+  "balance",
+] as const;
+const wider = fc.record(
+  Object.fromEntries(LIMITS.map((name) => [name, fc.option(upTo(6), { freq: 3 })])) as Record<
+    (typeof LIMITS)[number],
+    fc.Arbitrary<bigint | null>
+  >,
+);
+/** Each limit a little higher, or none any more. */
+function widened(f: Snapshot, by: Record<(typeof LIMITS)[number], bigint | null>): Snapshot {
+  const result: Record<string, unknown> = { ...f };
+  for (const name of LIMITS) {
+    const [now, more] = [f[name], by[name]];
+    if (typeof now !== "bigint") continue;
+    if (more !== null) result[name] = now + more;
+    else if (name === "maxAmount" || name === "perPaymentLimit") result[name] = null;
+    else if (name === "limit" || name === "balance") result[name] = now + 1_000n;
+    else delete result[name];
+  }
+  return result as unknown as Snapshot;
+}
+
+t.test("a wider limit never refuses what was allowed, and no rule moves up for it", async () => {
+  fc.assert(
+    fc.property(facts, wider, (f, by) => {
+      const found = evaluate(f);
+      const then = evaluate(widened(f, by));
+      if (found.allowed) return then.allowed;
+      return then.allowed || placeOf(then.rule) >= placeOf(found.rule);
+    }),
+    RUNS,
+  );
+});
+
+/** The long way: digit by digit. */
+function usdc(atomic: bigint): string {
+  const digits = String(atomic).padStart(7, "0");
+  const [whole, part] = [digits.slice(0, -6), digits.slice(-6)];
+  let end = part.length;
+  while (end > 0 && part[end - 1] === "0") end -= 1;
+  return end === 0 ? whole : `${whole}.${part.slice(0, end)}`;
+}
+
+type Numbers = [window: string, limit: string, spent: string, reserved: string, remaining: string];
+function numbersOf(f: Snapshot, rule: RuleName): Numbers {
+  const windowed = (
+    name: string,
+    limitOf = 0n,
+    spent = 0n,
+    reserved = 0n,
+    text: (value: bigint) => string = usdc,
+  ): Numbers => {
+    const left = limitOf - spent - reserved;
+    return [name, text(limitOf), text(spent), text(reserved), text(left < 0n ? 0n : left)];
+  };
+  switch (rule) {
+    case "per_payment_limit":
+      return windowed("payment", f.perPaymentLimit ?? 0n);
+    case "payee_per_payment_limit":
+      return windowed("payment", f.payeePerPaymentLimit);
+    case "payments_per_hour":
+      return windowed("1h", f.hourlyLimit, f.hourlySpent, f.hourlyReserved, String);
+    case "payee_limit":
+      return windowed("24h", f.payeeLimit, f.payeeSpent, f.payeeReserved);
+    case "weekly_limit":
+      return windowed("7d", f.weeklyLimit, f.weeklySpent, f.weeklyReserved);
+    case "monthly_limit":
+      return windowed("30d", f.monthlyLimit, f.monthlySpent, f.monthlyReserved);
+    default:
+      return windowed("24h", f.limit, f.spent, f.reserved);
+  }
+}
+
+const WINDOWS = new Set<RuleName>([
+  "payments_per_hour",
+  "payee_limit",
+  "daily_limit",
+  "weekly_limit",
+  "monthly_limit",
+]);
+const NEVER = new Set<RuleName>(["per_payment_limit", "payee_per_payment_limit", "floor"]);
+
+t.test("code, numbers and times of a refusal are those of its rule", async (t) => {
+  const time = fc.option(fc.nat({ max: 2_000_000_000 }).map((seconds) => new Date(seconds * 1000)));
+  const seen = new Set<RuleName>();
+  fc.assert(
+    fc.property(facts, time, time, (f, availableAt, nextReleaseAt) => {
+      const found = evaluate(f);
+      if (found.allowed) return true;
+      const { code, rule, detail } = found;
+      seen.add(rule);
+      const moment = { availableAt, nextReleaseAt, walletAddress: WALLET } as const;
+      const error = denialError({
+        code,
+        rule,
+        snapshot: f,
+        paymentId: "pay_1",
+        detail,
+        ...moment,
+      });
+      const { extra } = error;
+      const policy = policyOf(f, rule);
+      const isOfGas = rule === "gas" && f.gasShort !== undefined;
+      const told = [policy.window, policy.limit, policy.spent, policy.reserved, policy.remaining];
+      const iso = availableAt?.toISOString() ?? null;
+      return (
+        error.status === ERRORS[code].status &&
+        JSON.stringify(extra["policy"]) === JSON.stringify(policy) &&
+        policy.rule === rule &&
+        policy.requested === usdc(f.requested) &&
+        (isOfGas || JSON.stringify(told) === JSON.stringify(numbersOf(f, rule))) &&
+        (extra["approvable"] === true) === LIFTABLE.has(rule) &&
+        (!WINDOWS.has(rule) ||
+          (extra["availableAt"] === iso &&
+            extra["retryable"] === (iso !== null) &&
+            (iso === null || String(extra["suggestion"]).includes(iso)))) &&
+        (!NEVER.has(rule) || (extra["availableAt"] === null && extra["retryable"] === false))
+      );
+    }),
+    RUNS,
+  );
+  t.equal(seen.size, RULES.length, "every rule refused");
+});
+
+t.test("a decision read back from the database is the same decision", async () => {
+  const json = (value: unknown) =>
+    JSON.stringify(value, (_name, member: unknown) =>
+      typeof member === "bigint" ? String(member) : member,
+    );
+  fc.assert(
+    fc.property(facts, (f) => {
+      const again = readFacts(JSON.parse(json(f)) as object);
+      return json(evaluate(again)) === json(evaluate(f)) && json(again) === json(f);
+    }),
+    { numRuns: 1_000 },
+  );
+});
