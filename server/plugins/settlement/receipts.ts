@@ -19,16 +19,21 @@ export const depthOf = (head: bigint, block: bigint): number =>
   head < block ? 1 : Number(head - block) + 1;
 
 const HASH = /^0x[0-9a-f]{64}$/i;
+const NUMBER = /^0x[0-9a-f]+$/i;
+
+const isText = (value: unknown, form: RegExp): value is string =>
+  typeof value === "string" && form.test(value);
 
 /** What a node answers a send with may be a hash, or the receipt of a block that is not made yet. */
 export function isReceiptOf(answer: unknown, hash: string): answer is RpcReceipt {
   if (typeof answer !== "object" || answer === null) return false;
-  const { transactionHash, blockHash, blockNumber, logs } = answer as Partial<RpcReceipt>;
+  const { transactionHash, blockHash, blockNumber, logs }: Record<string, unknown> = { ...answer };
   return (
-    transactionHash?.toLowerCase() === hash.toLowerCase() &&
-    HASH.test(blockHash ?? "") &&
-    !/^0x0+$/.test(blockHash ?? "") &&
-    /^0x[0-9a-f]+$/i.test(blockNumber ?? "") &&
+    isText(transactionHash, HASH) &&
+    transactionHash.toLowerCase() === hash.toLowerCase() &&
+    isText(blockHash, HASH) &&
+    !/^0x0+$/.test(blockHash) &&
+    isText(blockNumber, NUMBER) &&
     Array.isArray(logs)
   );
 }

@@ -1,0 +1,337 @@
+// Goal: whatever is queued, batches keep their bounds and their order, nothing is carried twice or lost, and nobody waits for ever.
+import * as fc from "fast-check";
+import t from "tap";
+import type { Address } from "viem";
+import {
+  isStrangers,
+  KEPT_PLACES,
+  MAX_BATCH,
+  MAX_IN_FLIGHT,
+  SOLO_PLACES,
+  toBatchItem,
+  type BatchItem,
+} from "../../server/plugins/settlement/batch.ts";
+import { Collector, leaveBy } from "../../server/plugins/settlement/collector.ts";
+import type { EngineContext } from "../../server/plugins/settlement/context.ts";
+import { byTurn, type Room } from "../../server/plugins/settlement/queue-store.ts";
+import type { SettlementRecord } from "../../server/plugins/settlement/store.ts";
+import { AUTHORIZATION, recordOf } from "./payment-samples.ts";
+
+const GAS_CAP = 300_000n;
+const PAYERS: readonly Address[] = [`0x${"a1".repeat(20)}`, `0x${"a2".repeat(20)}`];
+
+interface Wish {
+  /** 0 withdrawals, 1 agents' payments, 2 strangers'. */
+  class: number;
+  turn: number;
+  solo: boolean;
+  /** The signature of a wallet with code: alone too, and the queue does not know. */
+  isWallet: boolean;
+  /** No log names it: two of these that look alike must not share a transaction. */
+  isNameless: boolean;
+  payer: number;
+  value: number;
+}
+
+const rarely = fc.nat({ max: 9 }).map((one) => one === 0);
+const wish: fc.Arbitrary<Wish> = fc.record({
+  class: fc.constantFrom(0, 1, 1, 2, 2, 2, 2),
+  turn: fc.nat({ max: 30 }),
+  solo: rarely,
+  isWallet: rarely,
+  isNameless: fc.boolean(),
+  payer: fc.nat({ max: 1 }),
+  value: fc.nat({ max: 1 }),
+});
+
+function rowOf(
+  { class: rank, turn, solo, isWallet, isNameless, payer, value }: Wish,
+  index: number,
+): SettlementRecord {
+  const digits = index.toString(16).padStart(64, "0");
+  return recordOf(
+    {
+      ...AUTHORIZATION,
+      from: PAYERS[payer] ?? AUTHORIZATION.from,
+      value: BigInt(value + 1),
+      nonce: isNameless ? `permit2:0x${digits}` : `0x${digits}`,
+      ...(isNameless && { terms: { scheme: "exact-permit2" as const } }),
+      signature: isWallet ? `0x${"ab".repeat(100)}` : AUTHORIZATION.signature,
+    },
+    {
+      id: `pay_${index}`,
+      kind: rank === 0 ? "withdrawal" : rank === 1 ? "spend" : "facilitated",
+      agent_id: rank === 2 ? null : "agt_1",
+      solo,
+      turn: new Date(turn * 1_000),
+      created_at: new Date(index),
+    },
+  );
+}
+
+/** The queue's side of a claim, as its statement says it. */
+function claimed(waiting: SettlementRecord[], room: Room): SettlementRecord[] {
+  const first = (count: number, is: (row: SettlementRecord) => boolean) =>
+    waiting.filter(is).sort(byTurn).slice(0, count);
+  const own = first(room.company, (row) => !row.solo && row.class < 2);
+  return [
+    ...own,
+    ...first(room.ownSolo, (row) => row.solo && row.class < 2),
+    ...first(Math.max(room.company - own.length, 0), (row) => !row.solo && row.class === 2),
+    ...first(room.strangersSolo, (row) => row.solo && row.class === 2),
+  ];
+}
+
+/** One lane, and blocks that take the oldest of its transactions as far as their gas goes. */
+class Lane {
+  readonly waiting: SettlementRecord[];
+  readonly held = new Map<string, SettlementRecord>();
+  readonly ahead: BatchItem[][] = [];
+  readonly sent: BatchItem[][] = [];
+  readonly collector: Collector;
+  readonly #blockGas: bigint;
+
+  constructor(rows: SettlementRecord[], blockGas: bigint) {
+    this.waiting = rows;
+    this.#blockGas = blockGas;
+    const ctx = {
+      queue: { claim: async (_sql: unknown, _lease: unknown, room: Room) => this.#claim(room) },
+      fault: async () => undefined,
+      gasCapPerItem: GAS_CAP,
+      heads: { head: { gasLimit: blockGas } },
+    } as unknown as EngineContext;
+    this.collector = new Collector({
+      ctx,
+      lease: { chainId: 1, address: "0x", owner: "test", epoch: 1n },
+      inFlight: () => this.ahead.length,
+      ahead: () => this.ahead,
+    });
+  }
+
+  #claim(room: Room): SettlementRecord[] {
+    for (const count of Object.values(room))
+      if (!Number.isInteger(count) || count < 0 || count > 500) throw new Error(`room: ${count}`);
+    const rows = claimed(this.waiting, room);
+    const taken = new Set(rows);
+    this.waiting.splice(0, this.waiting.length, ...this.waiting.filter((row) => !taken.has(row)));
+    for (const row of rows) this.held.set(row.id, row);
+    return rows;
+  }
+
+  send(batch: BatchItem[], limit: number): void {
+    for (const { record } of batch)
+      if (!this.held.delete(record.id)) throw new Error(`${record.id} was not held`);
+    this.#checkBounds(batch, limit);
+    this.#checkOrder(batch);
+    this.ahead.push(batch);
+    this.sent.push(batch);
+  }
+
+  #checkBounds(batch: readonly BatchItem[], limit: number): void {
+    const [first] = batch;
+    if (!first) throw new Error("a batch of none");
+    if (batch.length > 1 && batch.some(({ solo }) => solo)) throw new Error("not alone");
+    if (batch.length > limit) throw new Error(`${batch.length} of ${limit}`);
+    if (this.ahead.length >= MAX_IN_FLIGHT) throw new Error("too many in flight");
+    const traces = batch.flatMap(({ trace }) => trace ?? []);
+    if (new Set(traces).size < traces.length) throw new Error("two that look alike");
+    if (!batch.every(isStrangers)) return;
+    if (this.ahead.length >= MAX_IN_FLIGHT - KEPT_PLACES) throw new Error("no place is kept");
+    const isSoloOfStrangers = ([item]: readonly BatchItem[]) =>
+      item?.solo === true && item.record.class === 2;
+    if (isSoloOfStrangers(batch) && this.ahead.filter(isSoloOfStrangers).length >= SOLO_PLACES)
+      throw new Error("too many alone");
+    if (this.#isTooMuch(batch)) throw new Error("too much gas");
+  }
+
+  /** More than two blocks hold, with what is ahead of it. */
+  #isTooMuch(batch: readonly BatchItem[]): boolean {
+    const gas = this.ahead.reduce((sum, one) => sum + gasOf(one), 0n);
+    return gas > 0n && gas + gasOf(batch) > 2n * this.#blockGas;
+  }
+
+  /** Who is left behind comes later, or looks like one that goes. */
+  #checkOrder(batch: readonly BatchItem[]): void {
+    const last = batch.at(-1);
+    if (!last) return;
+    const traces = new Set(batch.map(({ trace }) => trace));
+    for (const [index, { record }] of batch.entries()) {
+      const next = batch[index + 1];
+      if (next && byTurn(record, next.record) > 0) throw new Error("not by turn");
+    }
+    for (const row of this.held.values()) {
+      const isAlone = row.solo || row.signature.length > 65;
+      if (isAlone !== last.solo || byTurn(row, last.record) >= 0) continue;
+      if (isAlone && row.class === 2 && this.#isTooMuch([toBatchItem(row, GAS_CAP)])) continue;
+      const trace = row.terms && `${row.asset} ${row.from_address} ${row.to_address} ${row.value}`;
+      if (!last.solo && trace && traces.has(trace.toLowerCase())) continue;
+      throw new Error(`${row.id} was passed over by ${last.record.id}`);
+    }
+  }
+
+  /** At least one, or nothing would ever move. */
+  mine(): void {
+    let gas = 0n;
+    do {
+      const [next] = this.ahead.splice(0, 1);
+      gas += gasOf(next ?? []) + gasOf(this.ahead[0] ?? []);
+    } while (this.ahead.length > 0 && gas <= this.#blockGas);
+  }
+}
+
+/** By hand: 60,000 for the transaction, each item's own gas, and its bytes at 16. */
+const gasOf = (batch: readonly BatchItem[]): bigint =>
+  batch.length === 0
+    ? 0n
+    : batch.reduce(
+        (sum, { gas, call }) => sum + gas + BigInt((call.data.length - 2) / 2) * 16n,
+        0n,
+      ) + 60_000n;
+
+type Step = "claim" | "ready" | "company" | "mine" | "shrink" | "grow" | "give back";
+
+async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
+  let limit = MAX_BATCH;
+  const { collector } = lane;
+  const ready = () => {
+    for (let batch = collector.takeReady(); batch; batch = collector.takeReady())
+      lane.send(batch, limit);
+  };
+  const company = () => {
+    const batch = collector.takeCompany();
+    if (batch) lane.send(batch, limit);
+  };
+  const take: Record<Step, () => unknown> = {
+    claim: () => collector.claim(),
+    ready,
+    company,
+    mine: () => lane.mine(),
+    shrink: () => {
+      collector.shrink(limit);
+      limit = Math.max(Math.floor(limit / 4), 1);
+    },
+    grow: () => {
+      collector.grow();
+      limit = Math.min(limit * 2, MAX_BATCH);
+    },
+    "give back": () => {
+      for (const { record } of collector.empty()) {
+        lane.held.delete(record.id);
+        lane.waiting.push(record);
+      }
+    },
+  };
+  for (const step of steps) await take[step]();
+  // Nobody comes any more: each round a block, and by then all must have left.
+  for (let round = 0; lane.waiting.length + lane.held.size > 0; round += 1) {
+    if (round > 400) throw new Error(`${lane.held.size} and ${lane.waiting.length} wait for ever`);
+    await collector.claim();
+    ready();
+    company();
+    lane.mine();
+  }
+}
+
+const steps = fc.array(
+  fc.constantFrom<Step>(
+    "claim",
+    "claim",
+    "ready",
+    "company",
+    "mine",
+    "shrink",
+    "grow",
+    "give back",
+  ),
+  { maxLength: 25 },
+);
+
+t.test("bounds, order and fairness, whatever is queued", async (t) => {
+  let batches = 0;
+  let shared = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(wish, { minLength: 1, maxLength: 60, size: "max" }),
+      steps,
+      fc.constantFrom(30_000_000n, 2_000_000n, 100_000n),
+      async (wishes, steps, blockGas) => {
+        const lane = new Lane(wishes.map(rowOf), blockGas);
+        await drain(lane, steps);
+        const carried = lane.sent.flat().map(({ record }) => record.id);
+        batches += lane.sent.length;
+        shared += lane.sent.filter(({ length }) => length > 1).length;
+        return carried.length === wishes.length && new Set(carried).size === wishes.length;
+      },
+    ),
+    { numRuns: 300 },
+  );
+  t.ok(batches > 500 && shared > 100, `${batches} batches, of which ${shared} had company`);
+});
+
+t.test("a flood leaves in full batches, and no batch is fuller", async (t) => {
+  const one: Wish = {
+    class: 2,
+    turn: 0,
+    solo: false,
+    isWallet: false,
+    isNameless: false,
+    payer: 0,
+    value: 0,
+  };
+  const lane = new Lane(
+    Array.from({ length: 950 }, (_, index) => rowOf({ ...one, turn: index }, index)),
+    10n ** 12n,
+  );
+  await drain(lane, ["claim", "ready"]);
+  t.same(
+    lane.sent.map(({ length }) => length),
+    [...Array.from({ length: 9 }, () => MAX_BATCH), 50],
+  );
+  t.same(
+    lane.sent.flat().map(({ record }) => record.id),
+    Array.from({ length: 950 }, (_, index) => `pay_${index}`),
+    "in the order they came",
+  );
+});
+
+t.test("a withdrawal is in the next batch, however many came before", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(wish, { maxLength: 40 }), wish, async (wishes, late) => {
+      const rows = wishes.map((one, index) =>
+        rowOf({ ...one, solo: false, isWallet: false }, index),
+      );
+      const lane = new Lane(rows, 30_000_000n);
+      await lane.collector.claim();
+      const id = wishes.length;
+      const mine = { ...late, class: 0, solo: false, isWallet: false, isNameless: false, turn: 99 };
+      lane.waiting.push(rowOf(mine, id));
+      await lane.collector.claim();
+      const next = lane.collector.takeCompany() ?? [];
+      return next.some(({ record }) => record.id === `pay_${id}`);
+    }),
+    { numRuns: 100 },
+  );
+});
+
+t.test("company is waited for a part of a block, and never past the next one", async () => {
+  const ms = fc.integer({ min: 0, max: 10_000 });
+  fc.assert(
+    fc.property(
+      fc.record({
+        blockMs: fc.integer({ min: 100, max: 12_000 }),
+        oldestMs: ms,
+        waitedMs: ms,
+        neededMs: fc.integer({ min: 0, max: 400 }),
+        dueInMs: fc.option(ms, { nil: undefined }),
+      }),
+      ({ blockMs, oldestMs, waitedMs, neededMs, dueInMs }) => {
+        const nowMs = oldestMs + waitedMs;
+        const due = dueInMs === undefined ? undefined : nowMs + neededMs + dueInMs;
+        const heads = { blockTimeMs: blockMs, nextDueMs: () => due } as never;
+        const leave = leaveBy(heads, oldestMs, nowMs, neededMs);
+        return leave <= oldestMs + blockMs / 2 && (due === undefined || leave + neededMs < due);
+      },
+    ),
+    { numRuns: 2_000 },
+  );
+});
