@@ -87,10 +87,12 @@ export async function probeRound<T extends { host: string }>(
     !work.isStopping() && faults.length === 0 && performance.now() < endsAt;
   while (mayBegin()) {
     const free = limits.inFlight - running.size;
-    const items = free > 0 ? await work.claim(free, [...closed, ...running.keys()]) : [];
+    const busy = [...running.keys()];
+    const items = free > 0 ? await work.claim(free, [...closed, ...busy]) : [];
     for (const item of items) begin(item);
-    if (items.length === 0 && running.size === 0) break;
-    if (items.length < free || free === 0) await Promise.race(running.values());
+    // Hosts that were busy when it was asked for more may be free by now.
+    if (items.length === 0 && busy.length === 0) break;
+    if (running.size > 0 && items.length < Math.max(free, 1)) await Promise.race(running.values());
   }
   await Promise.all(running.values());
   if (faults.length > 0) throw faults[0];
