@@ -1,0 +1,125 @@
+// Goal: whoever pages through a list sees each row once, in order, however the pages are cut and whatever arrives meanwhile.
+import * as fc from "fast-check";
+import t from "tap";
+import {
+  decodeCursor,
+  DEFAULT_PAGE_SIZE,
+  encodeCursor,
+  readPage,
+  toPage,
+  type Place,
+} from "../../server/core/paging.ts";
+
+/** Many at the same moment: only their ids tell them apart. */
+const place = fc.record({
+  createdAtMicros: fc.bigInt({ min: 0n, max: 6n }),
+  id: fc.stringMatching(/^[a-z0-9_]{1,4}$/),
+});
+const places = fc.uniqueArray(place, {
+  maxLength: 40,
+  selector: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`,
+});
+
+const isOlder = (one: Place, other: Place): boolean =>
+  one.createdAtMicros < other.createdAtMicros ||
+  (one.createdAtMicros === other.createdAtMicros && one.id < other.id);
+const newestFirst = (one: Place, other: Place): number => (isOlder(one, other) ? 1 : -1);
+
+/** As the statements of all lists do it: one row more than fits says that there is more. */
+const read = (rows: readonly Place[], limit: number, after: Place | undefined): Place[] =>
+  [...rows]
+    .sort(newestFirst)
+    .filter((row) => after === undefined || isOlder(row, after))
+    .slice(0, limit + 1);
+
+function walk(
+  rows: Place[],
+  limits: readonly number[],
+  arrives: (page: number) => void = () => undefined,
+): Place[] {
+  const seen: Place[] = [];
+  let cursor: string | undefined;
+  const pages = rows.length;
+  for (let page = 0; page <= pages; page += 1) {
+    const wanted = String(limits[page % limits.length] ?? 1);
+    const { limit, after } = readPage({ limit: wanted, ...(cursor && { cursor }) });
+    const { items, nextCursor } = toPage(read(rows, limit, after), limit, (row) => row);
+    if (items.length > limit) throw new Error("more than was asked for");
+    seen.push(...items);
+    if (nextCursor === null) return seen;
+    if (items.length < limit) throw new Error("a page that is not full is not the last");
+    cursor = nextCursor;
+    arrives(page);
+  }
+  throw new Error("it does not end");
+}
+
+const limits = fc.array(fc.integer({ min: 1, max: 12 }), { minLength: 1, maxLength: 4 });
+const same = (one: readonly Place[], other: readonly Place[]): boolean =>
+  one.length === other.length && one.every((row, index) => row === other[index]);
+
+t.test("each row once, in order", async () => {
+  fc.assert(
+    fc.property(places, limits, (rows, limits) =>
+      same(walk(rows, limits), [...rows].sort(newestFirst)),
+    ),
+    { numRuns: 500 },
+  );
+});
+
+t.test("what arrives meanwhile is newer, and moves nothing", async () => {
+  fc.assert(
+    fc.property(places, limits, (rows, limits) => {
+      const all = [...rows];
+      const before = [...rows].sort(newestFirst);
+      const seen = walk(all, limits, (page) =>
+        all.push({ createdAtMicros: 100n, id: `new${page}` }),
+      );
+      return same(seen, before);
+    }),
+    { numRuns: 500 },
+  );
+});
+
+t.test("what is deleted meanwhile hides no other", async () => {
+  fc.assert(
+    fc.property(places, limits, fc.nat(), (rows, limits, seed) => {
+      const all = [...rows];
+      const gone = new Set<Place>();
+      const seen = walk(all, limits, (page) => {
+        const [row] = all.splice((seed + page) % all.length, 1);
+        if (row) gone.add(row);
+      });
+      return same(
+        seen.filter((row) => !gone.has(row)),
+        [...rows].sort(newestFirst).filter((row) => !gone.has(row)),
+      );
+    }),
+    { numRuns: 500 },
+  );
+});
+
+t.test(
+  "a cursor is one text for one place, and any other text is refused or names one place",
+  async (t) => {
+    fc.assert(
+      fc.property(
+        fc.bigInt({ min: 0n, max: 10n ** 16n - 1n }),
+        fc.stringMatching(/^[A-Za-z0-9_]{1,64}$/),
+        fc.nat(),
+        fc.constantFrom("", "=", "x", "\n", "A", "%"),
+        (createdAtMicros, id, at, other) => {
+          const cursor = encodeCursor({ createdAtMicros, id });
+          if (!/^[A-Za-z0-9_-]+$/.test(cursor)) return false;
+          const found = decodeCursor(cursor);
+          if (found?.createdAtMicros !== createdAtMicros || found.id !== id) return false;
+          const index = at % cursor.length;
+          const bent = decodeCursor(cursor.slice(0, index) + other + cursor.slice(index + 1));
+          return bent === undefined || /^[A-Za-z0-9_]{1,64}$/.test(bent.id);
+        },
+      ),
+      { numRuns: 1_000 },
+    );
+    t.same(readPage({}), { limit: DEFAULT_PAGE_SIZE, after: undefined });
+  },
+);
