@@ -82,8 +82,9 @@ export function readGasBudget(
   const budget: Record<string, string> = { ...GAS_BUDGET };
   for (const entry of (text ?? "").split(",").map((part) => part.trim())) {
     if (entry === "") continue;
-    const [name = "", amount = ""] = entry.split("=");
-    if (!Object.hasOwn(GAS_BUDGET, name) || !parseDecimal(amount).ok || amount.length > 16)
+    const [name = "", amount = "", ...more] = entry.split("=");
+    const isAmount = more.length === 0 && amount.length <= 16 && parseDecimal(amount).ok;
+    if (!Object.hasOwn(GAS_BUDGET, name) || !isAmount)
       problems.push(
         `${key} has "${entry}"; it lists name=USDC per day of ${Object.keys(GAS_BUDGET).join(", ")}`,
       );
