@@ -33,6 +33,17 @@ interface Wish {
   value: number;
 }
 
+/** A stranger's, like any other. */
+const PLAIN: Wish = {
+  class: 2,
+  turn: 0,
+  solo: false,
+  isWallet: false,
+  isNameless: false,
+  payer: 0,
+  value: 0,
+};
+
 const rarely = fc.nat({ max: 9 }).map((one) => one === 0);
 const wish: fc.Arbitrary<Wish> = fc.record({
   class: fc.constantFrom(0, 1, 1, 2, 2, 2, 2),
@@ -269,17 +280,8 @@ t.test("bounds, order and fairness, whatever is queued", async (t) => {
 });
 
 t.test("a flood leaves in full batches, and no batch is fuller", async (t) => {
-  const one: Wish = {
-    class: 2,
-    turn: 0,
-    solo: false,
-    isWallet: false,
-    isNameless: false,
-    payer: 0,
-    value: 0,
-  };
   const lane = new Lane(
-    Array.from({ length: 950 }, (_, index) => rowOf({ ...one, turn: index }, index)),
+    Array.from({ length: 950 }, (_, index) => rowOf({ ...PLAIN, turn: index }, index)),
     10n ** 12n,
   );
   await drain(lane, ["claim", "ready"]);
@@ -292,6 +294,27 @@ t.test("a flood leaves in full batches, and no batch is fuller", async (t) => {
     Array.from({ length: 950 }, (_, index) => `pay_${index}`),
     "in the order they came",
   );
+});
+
+t.test("strangers leave a place to agents, and places to what need not travel alone", async (t) => {
+  for (const [solo, places] of [
+    [true, SOLO_PLACES],
+    [false, MAX_IN_FLIGHT - KEPT_PLACES],
+  ] as const) {
+    const rows = Array.from({ length: 40 }, (_, index) => rowOf({ ...PLAIN, solo }, index));
+    const lane = new Lane(rows, 10n ** 12n);
+    for (let times = 0; times < 4; times += 1) lane.collector.shrink(MAX_BATCH);
+    const sendAll = async () => {
+      await lane.collector.claim();
+      for (let batch = lane.collector.takeReady(); batch; batch = lane.collector.takeReady())
+        lane.send(batch, 1);
+    };
+    for (let round = 0; round < 3; round += 1) await sendAll();
+    t.equal(lane.ahead.length, places);
+    lane.waiting.push(rowOf({ ...PLAIN, class: 1, turn: 99 }, 40));
+    await sendAll();
+    t.equal(lane.ahead.length, places + 1, "an agent's");
+  }
 });
 
 t.test("a withdrawal is in the next batch, however many came before", async () => {

@@ -38,7 +38,7 @@ const good: fc.Arbitrary<Made> = fc
     price: fc.bigInt({ min: 1n, max: 6n }),
     isPermit2: fc.boolean(),
     payTo: fc.constantFrom(...PAYEES),
-    seconds: fc.integer({ min: 1, max: 400 }),
+    seconds: fc.integer({ min: 4, max: 1_600 }).map((quarters) => quarters / 4),
     isLoud: fc.boolean(),
   })
   .map(({ isArc, price, isPermit2, payTo, seconds, isLoud }) => {
@@ -130,7 +130,7 @@ t.test("the choice is a person's", async (t) => {
       return (
         chosen.terms.raw === best?.entry &&
         chosen.amountAtomic === best.good?.price &&
-        chosen.validForSeconds === Math.min(best.good.seconds, MAX_VALID_SECONDS) &&
+        chosen.validForSeconds === Math.floor(Math.min(best.good.seconds, MAX_VALID_SECONDS)) &&
         chosen.payTo === String(best.entry["payTo"]).toLowerCase() &&
         ranked.length === list.filter((one) => one.good).length &&
         offers.every(({ payable, refused, place }) => {

@@ -32,11 +32,7 @@ const read = (rows: readonly Place[], limit: number, after: Place | undefined): 
     .filter((row) => after === undefined || isOlder(row, after))
     .slice(0, limit + 1);
 
-function walk(
-  rows: Place[],
-  limits: readonly number[],
-  arrives: (page: number) => void = () => undefined,
-): Place[] {
+function walk(rows: Place[], limits: readonly number[], happens?: (page: number) => void): Place[] {
   const seen: Place[] = [];
   let cursor: string | undefined;
   const pages = rows.length;
@@ -45,11 +41,12 @@ function walk(
     const { limit, after } = readPage({ limit: wanted, ...(cursor && { cursor }) });
     const { items, nextCursor } = toPage(read(rows, limit, after), limit, (row) => row);
     if (items.length > limit) throw new Error("more than was asked for");
+    if (items.length === 0 && page > 0 && !happens) throw new Error("an empty page");
     seen.push(...items);
     if (nextCursor === null) return seen;
     if (items.length < limit) throw new Error("a page that is not full is not the last");
     cursor = nextCursor;
-    arrives(page);
+    happens?.(page);
   }
   throw new Error("it does not end");
 }

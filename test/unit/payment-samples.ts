@@ -91,7 +91,7 @@ export const recordOf = (
   solo: false,
   faults: 0,
   given_up: 0,
-  terms: null,
+  terms: authorization.terms ?? null,
   only_lane: null,
   cancel_signature: null,
   caller_key_hash: null,

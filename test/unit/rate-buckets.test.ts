@@ -135,7 +135,7 @@ t.test("an operator's text changes what it names, or is a problem", async () => 
   const names = Object.keys(RATE_LIMITS) as LimitName[];
   const name = fc.oneof(
     { weight: 4, arbitrary: fc.constantFrom(...names) },
-    fc.constantFrom("spends", "", "SPEND", "toString", "__proto__"),
+    fc.constantFrom("spends", "", "SPEND", "constructor", "toString", "__proto__"),
   );
   const count = fc.oneof(
     { weight: 3, arbitrary: fc.integer({ min: 1, max: 10_000_000 }).map(String) },
@@ -209,7 +209,7 @@ t.test(
 
 t.test("so many proxies are believed as are named, and never everybody", async () => {
   fc.assert(
-    fc.property(fc.nat({ max: 300 }), fc.nat({ max: 40 }), (hops, hop) => {
+    fc.property(fc.nat({ max: 24 }), fc.nat({ max: 24 }), (hops, hop) => {
       const { trust, problem } = readTrust(String(hops));
       if (hops > 10) return trust === false && problem !== undefined;
       if (hops === 0) return trust === false && problem === undefined;

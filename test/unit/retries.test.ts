@@ -209,7 +209,8 @@ t.test(
         }),
         fc.integer({ min: 1, max: 4 }),
         fc.integer({ min: 1, max: 4 }),
-        async (items, inFlight, perHost) => {
+        fc.nat({ max: 8 }),
+        async (items, inFlight, perHost, claimTicks) => {
           const due = [...items];
           const running = new Map<string, number>();
           const probed = new Map<string, number>();
@@ -224,6 +225,8 @@ t.test(
                     picked.push(item);
                 }
                 for (const item of picked) due.splice(due.indexOf(item), 1);
+                // What was busy when it was asked for may be free when the answer comes.
+                for (let tick = 0; tick < claimTicks; tick += 1) await Promise.resolve();
                 return picked;
               },
               probe: async ({ host, ticks }) => {

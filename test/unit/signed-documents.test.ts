@@ -267,6 +267,7 @@ t.test("an order has one spelling, and a member that is none makes it no order",
       const other = readOrder(kind, loud as unknown as Orders[OrderKind]);
       if (JSON.stringify(again) !== JSON.stringify(read)) return false;
       if (!other || orderDigest(kind, other, 1) !== orderDigest(kind, read, 1)) return false;
+      if (JSON.stringify(other) !== JSON.stringify(read)) return false;
       const fields = (ORDER_TYPES[kind][kind] ?? []).filter(({ type }) => type in wrong);
       const field = fields[place % fields.length];
       const bad = field && wrong[field.type];
