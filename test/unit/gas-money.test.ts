@@ -75,8 +75,8 @@ t.test("what is no plain number of atomic units is none", async () => {
       const isPlain = typeof value === "string" && /^(0|[1-9][0-9]*)$/.test(value);
       const isDecimal = typeof value === "string" && /^(0|[1-9][0-9]*)(\.[0-9]{1,6})?$/.test(value);
       return (
-        (parseAtomic(value) !== undefined) === (isPlain && !String(value).includes("\n")) &&
-        parseDecimal(value).ok === (isDecimal && !String(value).includes("\n"))
+        (parseAtomic(value) !== undefined) === (isPlain && !value.includes("\n")) &&
+        parseDecimal(value).ok === (isDecimal && !value.includes("\n"))
       );
     }),
     { numRuns: 3_000 },

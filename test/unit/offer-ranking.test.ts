@@ -5,11 +5,7 @@ import type { Address } from "viem";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { MAX_VALID_SECONDS } from "../../server/plugins/payments/agent-payments.ts";
 import { chooseTerms, type Choice } from "../../server/plugins/x402-client/choosing.ts";
-import {
-  parseOffer,
-  readTerms,
-  type OfferedTerms,
-} from "../../server/plugins/x402-client/offer.ts";
+import { parseOffer, type OfferedTerms } from "../../server/plugins/x402-client/offer.ts";
 
 const known = (id: string): NetworkFacts => {
   const network = findNetwork(id);

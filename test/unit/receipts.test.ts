@@ -160,15 +160,16 @@ t.test("the token's own authorizations", async (t) => {
       const forms = [logs, turned, [...logs, ...logs], loud];
       const elsewhere = logs.map((one) => (one.address === USDC ? { ...one, address: GOLD } : one));
       for (const item of EXPECTED) {
-        const { fateIn } = schemeOf(item);
+        const scheme = schemeOf(item);
         const expected = fateOf(acts, item);
         seen[expected] += 1;
         for (const [index, form] of forms.entries()) {
-          const fate = fateIn({ logs: form }, item);
+          const fate = scheme.fateIn({ logs: form }, item);
           if (fate !== expected) throw new Error(`form ${index}: ${fate}, not ${expected}`);
         }
-        if (fateIn({ logs: elsewhere }, item) !== "untouched") throw new Error("another token");
-        if (fateIn({ logs: [] }, item) !== "untouched") throw new Error("reverted");
+        if (scheme.fateIn({ logs: elsewhere }, item) !== "untouched")
+          throw new Error("another token");
+        if (scheme.fateIn({ logs: [] }, item) !== "untouched") throw new Error("reverted");
       }
     }),
     { numRuns: 500 },

@@ -260,6 +260,30 @@ t.test(
   },
 );
 
+t.test("a round goes on where a busy host became free while it asked for more", async (t) => {
+  const asked: (readonly string[])[] = [];
+  let end: () => void = () => undefined;
+  const ended = new Promise<void>((resolve) => (end = resolve));
+  const count = await probeRound(
+    {
+      claim: async (_limit, except) => {
+        asked.push(except);
+        if (asked.length === 1) return [{ host: "a" }, { host: "b" }];
+        if (asked.length !== 2) return asked.length === 3 ? [{ host: "a" }] : [];
+        end();
+        // Until the probe is over, and its host is noted to be free.
+        for (let tick = 0; tick < 20; tick += 1) await Promise.resolve();
+        return [];
+      },
+      probe: async ({ host }) => (host === "a" ? ended : undefined),
+      isStopping: () => false,
+    },
+    { inFlight: 2, roundMs: 600_000, perHost: 10, slowMs: 600_000 },
+  );
+  t.same(asked.slice(0, 3), [[], ["a"], []]);
+  t.equal(count, 3);
+});
+
 t.test(
   "an agent's statements take turns: one at a time, in order, the crowd refused at once",
   async () => {
