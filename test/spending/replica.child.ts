@@ -1,18 +1,36 @@
 // One replica of the service in a process of its own, so that it can be skewed, frozen and killed.
+import { AsyncLocalStorage } from "node:async_hooks";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
 
 const config = loadConfig(process.env);
-const app = await buildApp(config, { logDestination: { write: () => undefined } });
-const fault = process.env["PURSER_TEST_FAULT"];
-if (fault !== undefined) {
-  const die = async (point: string): Promise<void> => {
-    if (point === fault) process.kill(process.pid, "SIGKILL");
-    await Promise.resolve();
-  };
-  app.paymentFaults.at = die;
-  app.refundFaults.at = die;
-}
+Object.assign(config.timings, JSON.parse(process.env["PURSER_TEST_TIMINGS"] ?? "{}"));
+/** The step at which the request that runs is held for ever, as its header says: see `killedMidway`. */
+const holdAt = new AsyncLocalStorage<string>();
+const app = await buildApp(config, {
+  logDestination: { write: () => undefined },
+  observe: (app) =>
+    void app.addHook("preHandler", (request, _reply, done) => {
+      const point = request.headers["x-test-hold-at"];
+      if (typeof point === "string") holdAt.run(point, done);
+      else done();
+    }),
+});
+const hold = async (point: string): Promise<void> => {
+  process.send?.(point);
+  await new Promise(() => undefined);
+};
+const at = async (point: string): Promise<void> => {
+  if (point === holdAt.getStore()) await hold(point);
+};
+app.paymentFaults.at = at;
+app.x402Faults.at = at;
+app.allowanceFaults.at = at;
+app.refundFaults.at = at;
+// The engine works for nobody's request: it is held for all.
+app.settlementFaults.at = async (point) => {
+  if (point === process.env["PURSER_TEST_HOLD_ENGINE_AT"]) await hold(point);
+};
 await app.listen({ host: config.host, port: config.port });
 process.send?.("ready");
 process.on("SIGTERM", () => {

@@ -1,8 +1,9 @@
-// Starts replicas of the service on a test's database and chain.
+// Starts replicas of the service on a test's database and chain, and kills them in the middle of requests.
 import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
+import type { Timings } from "../../server/core/timings.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { testEnvironment, type TestApp } from "../helpers/app.ts";
 import { childScript } from "../helpers/child-script.ts";
@@ -20,14 +21,15 @@ export async function startReplica(
   t: Pick<Test, "teardown">,
   { database, chain }: Pick<TestApp, "database" | "chain">,
   env: Record<string, string> = {},
+  timings: Partial<Timings> = {},
 ): Promise<Replica> {
   const port = await freePort();
   const child = fork(childScript("test/spending/replica.child.ts"), {
     execArgv: ["--enable-source-maps", `--import=${CLOCK}`],
     env: {
       PATH: process.env["PATH"] ?? "",
-      ...testEnvironment({ databaseUrl: database.url, chain, port }),
-      ...env,
+      PURSER_TEST_TIMINGS: JSON.stringify(timings),
+      ...testEnvironment({ databaseUrl: database.url, chain, port, env }),
     },
     stdio: ["ignore", "ignore", "inherit", "ipc"],
   });
@@ -40,6 +42,43 @@ export async function startReplica(
   if (message !== "ready")
     throw new Error(`the replica ended before it was ready: ${String(message)}`);
   return { url: `http://127.0.0.1:${port}`, child, ended };
+}
+
+export interface HeldRequest {
+  /** The step at which it is held until its process dies. */
+  point: string;
+  path: string;
+  headers: Record<string, string>;
+  body: unknown;
+}
+
+/**
+ * A replica takes all requests, holds each at its step, and is killed when all are held: one death for every step. They
+ * come one after the other, each when the one before is held: what one holds must not be what the next waits for.
+ */
+export async function killedMidway(
+  t: Test,
+  ctx: Pick<TestApp, "database" | "chain">,
+  requests: readonly HeldRequest[],
+  env: Record<string, string> = {},
+): Promise<void> {
+  const { url, child, ended } = await startReplica(t, ctx, env);
+  const origin = url.replace("127.0.0.1", "localhost");
+  const cut: Promise<unknown>[] = [];
+  for (const { point, path, headers, body } of requests) {
+    const held = once(child, "message");
+    const request = post(`${url}${path}`, { ...headers, origin, "x-test-hold-at": point }, body);
+    cut.push(request.then(JSON.stringify, () => "no answer"));
+    const first = await Promise.race([held, request.catch(() => ended)]);
+    if (!Array.isArray(first) || first[0] !== point)
+      throw new Error(`not held when ${point}: ${JSON.stringify(first)}`);
+  }
+  child.kill("SIGKILL");
+  t.same((await ended) as unknown[], [null, "SIGKILL"]);
+  t.same(
+    await Promise.all(cut),
+    requests.map(() => "no answer"),
+  );
 }
 
 export async function post(

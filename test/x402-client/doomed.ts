@@ -1,66 +1,41 @@
-// A server that dies at a named step of a fetch, and whoever asks again afterwards.
-import { spawn } from "node:child_process";
-import { once } from "node:events";
+// Fetches whose process dies at a named step, and whoever asks again afterwards.
 import type { Test } from "tap";
-import { freePort } from "../../server/local/free-port.ts";
-import { testEnvironment } from "../helpers/app.ts";
-import { childScript } from "../helpers/child-script.ts";
-import type { Answered, Market } from "./market.ts";
+import { killedMidway } from "../spending/replica.helper.ts";
+import type { Market } from "./market.ts";
 
-const CHILD = childScript("test/x402-client/doomed-server.child.ts");
-
-export interface Doomed {
+export interface DoomedFetch {
   /** The step at which the process is killed. */
   point: string;
-  body: object;
+  body: Record<string, unknown>;
   headers: Record<string, string>;
-  env: Record<string, string>;
 }
 
-/** Sends one fetch to a server that dies at the point, and sees it die. */
-export async function fetchAndDie(t: Test, made: Market, doomed: Doomed): Promise<void> {
-  const { point, body, headers, env } = doomed;
-  const port = await freePort();
-  const child = spawn(process.execPath, ["--enable-source-maps", CHILD], {
-    env: {
-      ...process.env,
-      ...testEnvironment({
-        databaseUrl: made.database.url,
-        chain: made.chain,
-        port,
-        env: {
-          ...env,
-          FETCH_PRIVATE_ORIGINS: made.config.fetchPrivateOrigins.join(","),
-          DOOM_AT: point,
-        },
-      }),
-    },
-    stdio: ["ignore", "pipe", "inherit"],
-  });
-  t.teardown(() => child.kill("SIGKILL"));
-  const ended = once(child, "exit");
-  await Promise.race([once(child.stdout, "data"), ended]);
-  await t.rejects(
-    fetch(`http://127.0.0.1:${port}/api/agents/x402-fetch`, {
-      method: "POST",
-      headers: { ...made.agent.headers, ...headers },
-      body: JSON.stringify(body),
-    }),
-    `killed at ${point}: no answer`,
-  );
-  t.same((await ended)[1], "SIGKILL");
-}
+/** Long enough that nobody takes a request for dead while the test runs, unless the test says that time has passed. */
+export const TIMEOUT_MS = 20_000;
 
-/** Asks another replica the same until the first request counts as dead. */
-export async function askAgain(
+/** Sends the fetches to one server, which dies when each has come to its step. */
+export const fetchAndDie = (
+  t: Test,
   made: Market,
-  { body, headers }: Pick<Doomed, "body" | "headers">,
-  limitMs: number,
-): Promise<Answered> {
-  const deadlineMs = Date.now() + limitMs;
-  for (;;) {
-    const answer = await made.fetch(body as Record<string, unknown>, headers);
-    if (answer.body["code"] !== "idempotency_in_progress" || Date.now() > deadlineMs) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 250));
-  }
+  doomed: readonly DoomedFetch[],
+  env: Record<string, string>,
+): Promise<void> =>
+  killedMidway(
+    t,
+    made,
+    doomed.map(({ point, body, headers }) => ({
+      point,
+      path: "/api/agents/x402-fetch",
+      headers: { ...made.agent.headers, ...headers },
+      body,
+    })),
+    { ...env, FETCH_PRIVATE_ORIGINS: made.config.fetchPrivateOrigins.join(",") },
+  );
+
+/** Time passes until the requests count as dead: their timeout twice, the wait for the chain, and a little. */
+export async function untilDead({ database, agent }: Market): Promise<void> {
+  await database.pool.query(
+    "UPDATE payments SET created_at = created_at - interval '45 seconds' WHERE agent_id = $1",
+    [agent.id],
+  );
 }

@@ -1,9 +1,7 @@
 // Goal: a process killed at any step of a payment through Permit2, its allowance included, loses nothing: the same key ends in one payment.
-// Runs alone: its servers boot and die, and it waits for the time after which a request counts as dead.
 // Tier: full (kills at every step of one more flow).
-import { randomBytes } from "node:crypto";
 import t from "tap";
-import { askAgain, fetchAndDie } from "./doomed.ts";
+import { fetchAndDie, TIMEOUT_MS, untilDead } from "./doomed.ts";
 import { market, PAYEE, type Market } from "./market.ts";
 import {
   allowanceOf,
@@ -12,24 +10,15 @@ import {
   type Permit2Proof,
 } from "./permit2-sellers.ts";
 
-const ENV = {
-  MASTER_KEYS: `test:${randomBytes(32).toString("base64")}`,
-  SETTLE_WAIT_MS: "3000",
-  LOG_LEVEL: "silent",
-};
-/** The steps, in order. Until `permit-sent` there is no allowance. */
-const POINTS = [
-  "reserved",
-  "permit-signed",
-  "permit-sent",
-  "signed",
-  "submitted",
-  "answered",
-  "confirmed",
-] as const;
+const ENV = { SETTLE_WAIT_MS: "5000", LOG_LEVEL: "silent" };
+/** The steps, in order, and which of them one process dies at. Until `permit-sent` there is no allowance. */
+const BEFORE = ["reserved", "permit-signed"];
+const AFTER = ["permit-sent", "signed", "submitted", "answered", "confirmed"];
+const POINTS = [...BEFORE, ...AFTER];
 
 const requestOf = ({ seller }: Market, point: string) => ({
-  body: { url: `${seller.origin}/${point}`, timeoutMs: 3_000 },
+  point,
+  body: { url: `${seller.origin}/${point}`, timeoutMs: TIMEOUT_MS },
   headers: { "idempotency-key": point },
 });
 
@@ -60,11 +49,12 @@ t.test("killed at each step", async (t) => {
       response.writeHead(200, seller.receipt({ transaction })).end("data");
     },
   };
-  for (const point of POINTS) {
-    await fetchAndDie(t, made, { point, env: ENV, ...requestOf(made, point) });
-    if (point === "permit-signed") t.equal(await allowanceOf(made), 0n, "nothing left the process");
-  }
-  const asked = POINTS.map((point) => askAgain(made, requestOf(made, point), 40_000));
+  const requests = (points: string[]) => points.map((point) => requestOf(made, point));
+  await fetchAndDie(t, made, requests(BEFORE), ENV);
+  t.equal(await allowanceOf(made), 0n, "nothing left the process");
+  await fetchAndDie(t, made, requests(AFTER), ENV);
+  await untilDead(made);
+  const asked = requests(POINTS).map(({ body, headers }) => made.fetch(body, headers));
   for (const answer of await Promise.all(asked))
     t.match(
       answer,

@@ -23,7 +23,7 @@ import type { Delivered, PaymentKey, PayOrder, Reservation, Settled } from "./pa
 import type { PaymentRow } from "./store.ts";
 
 /** The points between the steps at which a crash test kills the process. */
-export type SigningFault = "reserved" | "signed";
+export type SigningFault = "reserved" | "signed" | "accepted";
 
 export interface PayFlowDeps {
   settlement: Pick<Settlement, "wait">;
@@ -291,6 +291,7 @@ export class PayFlow {
       const request = { id: paymentId, kind, agentId, authorization: signed, relay };
       const { created } = await this.#deps.accept(request);
       if (!created) throw new Error(`authorization ${authorization.nonce} exists already`);
+      await this.#deps.fault("accepted");
       return signed;
     } catch (error) {
       if (this.#deps.isReservationGone(error) && (await this.#isCanceled({ agentId, paymentId })))

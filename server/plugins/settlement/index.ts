@@ -1,9 +1,10 @@
 import fp from "fastify-plugin";
+import type { FastifyInstance } from "fastify";
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { formatGas, GAS_SHARES } from "../../core/gas.ts";
 import { type GasAccount, readGasAccounts } from "./gas-store.ts";
 import { countQueued } from "./store.ts";
-import type { EngineMeter } from "./context.ts";
+import type { EngineMeter, FaultPoint } from "./context.ts";
 import type { Settlement } from "./types.ts";
 import { CLASS_NAMES, watchWork } from "./gauges.ts";
 import { ApiError } from "../../errors.ts";
@@ -17,6 +18,8 @@ declare module "fastify" {
     settlement: Settlement;
     /** The accounts that pay gas. */
     relayers: readonly Relayer[];
+    /** Tests stop the process at a named point; nobody else sets it. */
+    settlementFaults: { at?: (point: FaultPoint) => Promise<void> };
   }
 }
 
@@ -26,6 +29,8 @@ export default fp(
     const meterOf = engineMeters(app.metrics);
     const relayers = await readRelayers(config, app.kms);
     app.decorate("relayers", relayers);
+    const faults: FastifyInstance["settlementFaults"] = {};
+    app.decorate("settlementFaults", faults);
     const engine = new RunningEngine({
       pool: app.enginePool,
       silence: app.silence,
@@ -47,6 +52,7 @@ export default fp(
       log: app.log.child({ part: "engine" }),
       lanesElsewhere: app.siblings.lanes,
       assertFunctions: () => app.functions.assertInstalled(),
+      fault: async (point) => faults.at?.(point),
     });
     app.siblings.onWork((chainId) => engine.calls.wake(chainId));
     app.siblings.onExpecting((...said) => engine.calls.expect(...said));
