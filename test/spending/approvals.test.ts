@@ -13,7 +13,7 @@ import {
 } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { checkLedger, statusesOf, usdcOf } from "./ledger.helper.ts";
-import { post, startReplica } from "./replica.helper.ts";
+import { killedMidway, post, startReplica } from "./replica.helper.ts";
 
 const ctx = await testApp(t);
 const { app, chain, database } = ctx;
@@ -375,28 +375,40 @@ t.test("few are open at a time", async (t) => {
 t.test("killed between permit and payment: the same key still pays, once", async (t) => {
   const payee = someone();
   const agent = await funded();
-  const body = { recipient: payee, amount: "1", requestApproval: true };
-  for (const point of ["reserved", "signed"] as const) {
+  const doomed = [];
+  for (const [point, amount] of [
+    ["reserved", "1"],
+    ["signed", "2"],
+  ] as const) {
+    const body = { recipient: payee, amount, requestApproval: true };
     const { approvalId } = await ask(t, agent, body, point);
     await approve(approvalId);
-    const doomed = await startReplica(t, ctx, { PURSER_TEST_FAULT: point });
-    const headers = { ...agent.headers, "idempotency-key": point };
-    await t.rejects(post(`${doomed.url}/api/agents/spend`, headers, body));
-    await doomed.ended;
+    doomed.push({ point, approvalId, body });
+  }
+  const requests = doomed.map(({ point, body }) => ({
+    point,
+    path: "/api/agents/spend",
+    headers: { ...agent.headers, "idempotency-key": point },
+    body,
+  }));
+  await killedMidway(t, ctx, requests);
+  for (const { point, approvalId, body } of doomed) {
     t.match(await read(approvalId), { status: "used" });
     const held = await spend(agent, body, point);
     t.equal(held.statusCode, 409, "its reservation still stands");
-    await database.pool.query(
-      "UPDATE payments SET created_at = created_at - interval '61 seconds' WHERE agent_id = $1 AND status = 'reserved'",
-      [agent.id],
-    );
-    t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 60 }), 1);
+  }
+  await database.pool.query(
+    "UPDATE payments SET created_at = created_at - interval '61 seconds' WHERE agent_id = $1 AND status = 'reserved'",
+    [agent.id],
+  );
+  t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 60 }), doomed.length);
+  for (const { point, approvalId, body } of doomed) {
     t.match(await read(approvalId), { status: "granted", paymentId: null }, "given back");
     const paid = await Promise.all(Array.from({ length: 5 }, () => spend(agent, body, point)));
     t.ok(paid.some(({ statusCode }) => statusCode === 200));
     t.match(await read(approvalId), { status: "used" });
   }
-  t.equal(await usdcOf(ctx, payee), 2n * usdc);
+  t.equal(await usdcOf(ctx, payee), 3n * usdc);
   await checkLedger(t, ctx, { agentId: agent.id, payee });
 });
 

@@ -144,7 +144,11 @@ export async function hearEarlier(
     }
     const order = await prepare();
     if (order.isOver(payment)) {
-      if (payment.status === "reserved" && (await deps.voidAbandoned(key))) return undefined;
+      if (payment.status === "reserved") {
+        if (await deps.voidAbandoned(key)) return undefined;
+        // Another call has released it, or it was signed after all: the next look says which.
+        continue;
+      }
       const response = await idempotency.responseOf(held, row);
       const delivered = await order.resume(
         payment,

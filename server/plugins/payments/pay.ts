@@ -263,8 +263,12 @@ export class PayFlow {
     const key = { agentId: order.agentId, paymentId };
     const payment = await this.#deps.store.find(key);
     if (!payment || !order.isOver(payment)) throw inProgress(paymentId);
-    const isReleased = payment.status === "reserved" && (await this.#voidAbandoned(key));
-    return isReleased ? undefined : payment;
+    // Another request of this key has released it since the key was read: whoever reserves next has the key.
+    if (payment.status === "voided" && payment.failureCode === NEVER_SIGNED.code) return undefined;
+    if (payment.status !== "reserved") return payment;
+    // Where it is released or signed meanwhile, the next request sees which.
+    if (!(await this.#voidAbandoned(key))) throw inProgress(paymentId);
+    return undefined;
   }
 
   #voidAbandoned(key: PaymentKey): Promise<boolean> {
