@@ -20,6 +20,8 @@ export interface Timings {
   jobPollMs: number;
   /** How often what runs by the clock is planned: well under a minute, so that what runs every minute misses none. */
   jobPlanMs: number;
+  /** How long a fetch that is about to pay waits for room in memory for its answer. */
+  fetchRoomMs: number;
 }
 
 export const TIMINGS: Readonly<Timings> = {
@@ -33,4 +35,5 @@ export const TIMINGS: Readonly<Timings> = {
   jobRestartMs: 5_000,
   jobPollMs: 5_000,
   jobPlanMs: 15_000,
+  fetchRoomMs: 10_000,
 };

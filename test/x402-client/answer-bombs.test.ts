@@ -86,7 +86,7 @@ function assertNothingIsHeld(t: Test, { app }: Market): void {
 }
 
 t.test("the longest answers", async (t) => {
-  const made = await market(t);
+  const made = await market(t, { timings: { fetchRoomMs: 500 } });
   const { seller, app, agent, chain, database } = made;
   const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: agent.id } });
   /** Another fetch of this agent holds all it may. */

@@ -11,7 +11,7 @@ const MIB = 1024 * 1024;
 t.test("an agent that may spend nothing cannot fill the disk with free answers", async (t) => {
   const made = await market(t, { agent: { dailyLimit: "0" } });
   const { seller, database, agent } = made;
-  const big = Buffer.alloc(4 * MIB, "x");
+  const big = Buffer.alloc(MIB, "x");
   seller.script = { onAsk: ({ response }) => void response.writeHead(200).end(big) };
   for (let nth = 0; nth < 6; nth += 1) {
     const { status, body } = await made.fetch(
@@ -79,7 +79,7 @@ t.test("so many fetches at once, so many bytes: of one agent, and of all", async
 t.test(
   "over its share, an agent is refused by name, and what it paid for is always taken in",
   async (t) => {
-    const made = await market(t);
+    const made = await market(t, { timings: { fetchRoomMs: 500 } });
     const { seller, app } = made;
     const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: made.agent.id } });
     const mine = { agentId: made.agent.id, ownerId };

@@ -206,11 +206,10 @@ t.test("a paid GET is told again for maxAge", async (t) => {
       made.agent.id,
       prepare({ url: `${seller.origin}/twice` }, undefined).target,
     );
-    const ages = { maxAgeSeconds: 60, claimSeconds: 3 };
+    // Longer than this file may run.
+    const ages = { maxAgeSeconds: 60, claimSeconds: 3_600 };
     t.equal(await turn.look(ages, async () => undefined), undefined);
-    const startedMs = performance.now();
     t.equal(await turn.look(ages, async () => undefined), undefined);
-    t.ok(performance.now() - startedMs < 1_000);
     await turn.release();
   });
 

@@ -4,6 +4,7 @@
  * anything is signed, so that what was paid for can always be taken in; what is over is refused by name while it costs
  * nothing.
  */
+import { TIMINGS } from "../../core/timings.ts";
 import { ApiError } from "../../errors.ts";
 import { MAX_BODY_BYTES } from "../../infra/outbound/outbound.ts";
 
@@ -36,14 +37,15 @@ export const BUDGET: BudgetLimits = {
   bytesPerOwner: heldBytes(80 * MIB),
   bytes: heldBytes(160 * MIB),
   answerBytes: heldBytes(MAX_BODY_BYTES),
-  waitMs: 10_000,
+  waitMs: TIMINGS.fetchRoomMs,
 };
 
 /** Room for some answers of that size, of one agent, of one owner and of all. */
-export function budgetFor(maxBodyBytes: number): BudgetLimits {
+export function budgetFor(maxBodyBytes: number, waitMs: number): BudgetLimits {
   const answerBytes = heldBytes(maxBodyBytes);
   return {
     ...BUDGET,
+    waitMs,
     answerBytes,
     bytesPerAgent: Math.max(BUDGET.bytesPerAgent, 2 * answerBytes),
     bytesPerOwner: Math.max(BUDGET.bytesPerOwner, 3 * answerBytes),

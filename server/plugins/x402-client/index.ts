@@ -29,7 +29,8 @@ export default fp(
   async (app) => {
     const faults: { at?: (point: FetchFault) => Promise<void> } = {};
     app.decorate("x402Faults", faults);
-    app.decorate("fetchBudget", new FetchBudget(budgetFor(app.config.fetchMaxBytes)));
+    const { fetchMaxBytes, timings } = app.config;
+    app.decorate("fetchBudget", new FetchBudget(budgetFor(fetchMaxBytes, timings.fetchRoomMs)));
     app.decorate(
       "x402Client",
       new X402Client({
