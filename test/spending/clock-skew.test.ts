@@ -9,15 +9,22 @@ import { post, startReplica } from "./replica.helper.ts";
 const usdc = 1_000_000n;
 const TEN_MINUTES_MS = 600_000;
 
-for (const skewMs of [-TEN_MINUTES_MS, TEN_MINUTES_MS]) {
+const ctx = await testApp(t);
+const { app, chain, database, logs } = ctx;
+const owner = await signIn(ctx);
+const SKEWS = [-TEN_MINUTES_MS, TEN_MINUTES_MS];
+const replicas = await Promise.all(
+  SKEWS.map(async (skewMs) => ({
+    skewMs,
+    replica: await startReplica(t, ctx, { PURSER_TEST_SKEW_MS: String(skewMs) }),
+  })),
+);
+
+for (const { skewMs, replica } of replicas) {
   t.test(`a replica ${skewMs > 0 ? "ahead" : "behind"}`, async (t) => {
-    const ctx = await testApp(t);
-    const { chain, database } = ctx;
-    const owner = await signIn(ctx);
     const payee = privateKeyToAccount(generatePrivateKey()).address;
     const agent = await createAgent(ctx, owner, { dailyLimit: "1", allowlist: [payee] });
     await chain.mint(agent.walletAddress, 9n * usdc);
-    const replica = await startReplica(t, ctx, { PURSER_TEST_SKEW_MS: String(skewMs) });
     const spend = async () =>
       post(`${replica.url}/api/agents/spend`, agent.headers, { recipient: payee, amount: "1" });
 
@@ -53,9 +60,6 @@ for (const skewMs of [-TEN_MINUTES_MS, TEN_MINUTES_MS]) {
 }
 
 t.test("the chain's clock and the database's are apart", async (t) => {
-  const ctx = await testApp(t);
-  const { app, chain, database, logs } = ctx;
-  const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(ctx, owner, { dailyLimit: "5", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 9n * usdc);
@@ -94,7 +98,6 @@ t.test("the chain's clock and the database's are apart", async (t) => {
 });
 
 t.test("validBefore follows the earlier of the two clocks", async (t) => {
-  const { database } = await testApp(t);
   const { rows } = await database.pool.query<Record<string, boolean>>(
     `SELECT purser_valid_before(120, now - 60) = now + 60 AS behind, purser_valid_before(120, now + 60) <= now + 121 AS ahead,
             purser_clock_apart(now - 121) AS stands, purser_clock_apart(now + 125) AS jumped, purser_clock_apart(now) AS fine

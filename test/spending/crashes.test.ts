@@ -100,18 +100,21 @@ for (const point of ["reserved", "signed"] as const)
     await checkLedger(t, ctx, { agentId: agent.id, payee });
   });
 
-t.test("killed when accepted: it is paid, and the same call elsewhere has its answer", async (t) => {
-  const [keyed, keyless] = [doomed.keyed.accepted, doomed.keyless.accepted];
-  const joined = await spend(keyless);
-  t.match(joined, { status: 200, body: { replayed: true } });
-  await until(async () => (await statusesOf(ctx, keyed.agent.id))["settled"] === 1);
-  const late = await spend(keyed, "crash");
-  t.match(late, { status: 200, headers: { "idempotent-replayed": "true" } });
-  for (const { agent, payee } of [keyed, keyless]) {
-    t.equal(await usdcOf(ctx, payee), usdc);
-    await checkLedger(t, ctx, { agentId: agent.id, payee });
-  }
-});
+t.test(
+  "killed when accepted: it is paid, and the same call elsewhere has its answer",
+  async (t) => {
+    const [keyed, keyless] = [doomed.keyed.accepted, doomed.keyless.accepted];
+    const joined = await spend(keyless);
+    t.match(joined, { status: 200, body: { replayed: true } });
+    await until(async () => (await statusesOf(ctx, keyed.agent.id))["settled"] === 1);
+    const late = await spend(keyed, "crash");
+    t.match(late, { status: 200, headers: { "idempotent-replayed": "true" } });
+    for (const { agent, payee } of [keyed, keyless]) {
+      t.equal(await usdcOf(ctx, payee), usdc);
+      await checkLedger(t, ctx, { agentId: agent.id, payee });
+    }
+  },
+);
 
 t.test("a signer that wakes up after the sweep sends nothing", async (t) => {
   const { agent, payee, body } = await spender();
@@ -157,7 +160,9 @@ t.test("killed between broadcast and receipt: another process tells the outcome"
     post(url, keyless.agent.headers, keyless.body),
   ].map((request) => t.rejects(request, "no answer"));
   await until(async () => {
-    const { rows } = await database.pool.query("SELECT 1 FROM settlements WHERE status = 'submitted'");
+    const { rows } = await database.pool.query(
+      "SELECT 1 FROM settlements WHERE status = 'submitted'",
+    );
     return rows.length === 2 && (await chain.testClient.getTxpoolStatus()).pending > 0;
   });
   replica.child.kill("SIGKILL");
@@ -167,7 +172,9 @@ t.test("killed between broadcast and receipt: another process tells the outcome"
   t.match(early, { status: 409, body: { code: "idempotency_in_progress" } });
   await chain.testClient.setAutomine(true);
   await chain.testClient.mine({ blocks: 1 });
-  await database.pool.query("UPDATE relayer_lanes SET lease_until = now() WHERE lease_until > now()");
+  await database.pool.query(
+    "UPDATE relayer_lanes SET lease_until = now() WHERE lease_until > now()",
+  );
   let joined = await spend(keyless, undefined, after);
   // Unknown is no end: asked again it is joined again.
   for (let turn = 0; joined.status === 504 && turn < 60; turn += 1)

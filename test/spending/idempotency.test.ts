@@ -159,7 +159,6 @@ t.test("while outcomes come in time", async (t) => {
 
 t.test("while outcomes are late", async (t) => {
   const ctx = await testApp(t, {
-    chainOptions: { blockTimeSeconds: 3 },
     env: { SETTLE_WAIT_MS: "300" },
   });
   const { app, chain } = ctx;
@@ -174,16 +173,17 @@ t.test("while outcomes are late", async (t) => {
       headers: { ...agent.headers, "idempotency-key": "late" },
       payload: JSON.stringify({ recipient: payee, amount: "1" }),
     });
-  // Right after a block, so that the next one is late.
-  const before = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
-  await until(async () => (await chain.publicClient.getBlockNumber({ cacheTime: 0 })) > before);
+  // No block comes until the test says so.
+  await chain.testClient.setAutomine(false);
   const first = await spend();
   t.equal(first.statusCode, 504, first.body);
   const { code, paymentId } = first.json<{ code: string; paymentId: string }>();
   t.equal(code, "payment_status_unknown");
   const me = await app.inject({ url: "/api/agents/me", headers: agent.headers });
   t.match(me.json(), { limits: { spent: "0", reserved: "1", remaining: "9" } }, "still counted");
+  await chain.testClient.setAutomine(true);
   await until(async () => {
+    await chain.testClient.mine({ blocks: 1 });
     const read = await app.inject({
       url: `/api/agents/me/payments/${paymentId}`,
       headers: agent.headers,

@@ -16,6 +16,7 @@ import type {
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { newId } from "../../server/core/ids.ts";
 import { testDatabase } from "../helpers/postgres.ts";
+import { isFullTier } from "../helpers/tier.ts";
 import {
   ASSET,
   CHAIN_ID,
@@ -34,7 +35,9 @@ const pool = createPool(database.url, { maxConnections: 8 });
 t.teardown(() => pool.end());
 
 const HOUR_MICROS = 3_600_000_000n;
-const RUNS = 300;
+/** The default tier looks at the same histories each time: fewer of them still meet every rule. */
+const RUNS = isFullTier ? 300 : 100;
+const SEED = isFullTier ? {} : { seed: 20_261_125 };
 const OTHER: Address = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 const PAYEES = [PAYEE, OTHER] as const;
 
@@ -451,7 +454,7 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
         }
       },
     ),
-    { numRuns: RUNS },
+    { numRuns: RUNS, ...SEED },
   );
   t.ok(decisions > RUNS * 3, `${decisions} decisions`);
   t.ok(denials > RUNS / 2, `${denials} denials`);

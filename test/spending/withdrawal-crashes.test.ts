@@ -122,7 +122,11 @@ t.test("killed before the transaction, while another replica lives", async (t) =
       await age(world, withdrawal);
       const answers = await Promise.all([1, 2, 3].map(() => execute(world, withdrawal)));
       for (const { status, body } of answers.filter(({ status }) => status !== 200))
-        t.match([status, body], [409, { code: "idempotency_in_progress" }], "one pays, the rest wait");
+        t.match(
+          [status, body],
+          [409, { code: "idempotency_in_progress" }],
+          "one pays, the rest wait",
+        );
       t.match(await execute(world, withdrawal), { status: 200, body: { success: true } });
       await checkPaidOnce(t, world, withdrawal, { settled: 1, voided: 1 });
     });

@@ -167,7 +167,12 @@ await t.test("each was paid once, and its answer is kept", async (t) => {
   const proofs = seller.proofs.length + tools.proofs.length + charging.credentials.length;
   for (const one of [...gets, ...posts, mpp, ...toolCalls]) {
     const [first, second] = [await askAgain(one), await askAgain(one)];
-    const known = ({ status, body }: Answered) => [status, body["code"], body["txHash"], body["text"]];
+    const known = ({ status, body }: Answered) => [
+      status,
+      body["code"],
+      body["txHash"],
+      body["text"],
+    ];
     t.same(known(second), known(first));
     t.equal(second.headers["idempotent-replayed"], "true", JSON.stringify(one));
   }
