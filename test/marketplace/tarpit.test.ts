@@ -9,8 +9,8 @@ import { until } from "../helpers/until.ts";
 import { reaching, seller } from "./seller.ts";
 
 const TARPITS = 120;
-/** Far less than one probe of a tarpit takes. */
-const ON_TIME_MS = 3_000;
+/** Far less than a round of hanging probes takes, and far more than a sweep. */
+const ON_TIME_MS = ROUND.roundMs / 2;
 
 /** One honest listing, and 120 at other hosts that accept the connection and say nothing. */
 async function tarpits(t: Test, options: { listen?: boolean } = {}) {
@@ -78,7 +78,8 @@ t.test("a round ends on time, and asks who answered before first", async (t) => 
   const startedAt = performance.now();
   const asked = await app.reprobeListings({ ...ROUND, roundMs: 4_000 });
   const tookMs = performance.now() - startedAt;
-  t.ok(tookMs < 15_000, `${Math.round(tookMs)} ms`);
+  // All of them would take minutes.
+  t.ok(tookMs < 60_000, `${Math.round(tookMs)} ms`);
   t.ok(asked < 20, `${asked} of ${TARPITS + 1} asked in one round`);
   t.equal((await app.listings.get(id, undefined)).priceAtomic, 4000n, "the honest one was asked");
   const flags = await app.pool.query<{ flag: string | null; failures: number }>(

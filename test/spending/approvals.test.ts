@@ -14,7 +14,7 @@ import {
 import { isFullTier } from "../helpers/tier.ts";
 import { until } from "../helpers/until.ts";
 import { checkLedger, statusesOf, usdcOf } from "./ledger.helper.ts";
-import { killedMidway, post, startReplica } from "./replica.helper.ts";
+import { killedMidway, startReplica } from "./replica.helper.ts";
 
 const ctx = await testApp(t);
 const { app, chain, database } = ctx;

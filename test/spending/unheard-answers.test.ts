@@ -7,9 +7,9 @@ import { asOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 
-const env = { SETTLE_WAIT_MS: "5000" };
-const made = await market(t, { listen: true, chainOptions: { blockTimeSeconds: 1 }, env });
-const { agent, baseUrl, database, seller } = made;
+const env = { SETTLE_WAIT_MS: "3000" };
+const made = await market(t, { listen: true, env });
+const { agent, baseUrl, chain, database, seller } = made;
 // A client that hung up opens a connection anew and asks nothing on it: no idle one, for Node.
 t.teardown(() => made.app.server.closeAllConnections());
 
@@ -36,14 +36,38 @@ const post = async (
     replayed: answer.headers.get("idempotent-replayed"),
   };
 };
-/** Asks, waits until `begun`, and hangs up. */
-const hangUp = async (t: Test, path: string, body: unknown, begun: () => Promise<unknown>) => {
+const mine = async (): Promise<void> => {
+  await chain.testClient.setAutomine(true);
+  await chain.testClient.mine({ blocks: 1 });
+};
+/** Asks, waits until `begun`, and hangs up. No block comes meanwhile, so that there is no answer before. */
+const hangUp = async (
+  t: Test,
+  path: string,
+  body: unknown,
+  begun: () => Promise<unknown>,
+  { decides = true }: { decides?: boolean } = {},
+) => {
+  await chain.testClient.setAutomine(false);
   const client = new AbortController();
   const asked = post(path, body, { signal: client.signal });
   const gone = t.rejects(asked, { name: "AbortError" }, "the client heard nothing");
   await begun();
   client.abort();
   await gone;
+  if (decides) await mine();
+};
+/** The next statement of this name has its answer. */
+const answered = ({ pool }: TestApp["app"], name: string): Promise<void> => {
+  const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
+  return new Promise<void>((resolve) => {
+    const seen = async (...args: unknown[]): Promise<unknown> => {
+      const answer = await query(...args);
+      if ((args[0] as { name?: string }).name === name) resolve();
+      return answer;
+    };
+    Object.assign(pool, { query: seen });
+  }).then(() => void Reflect.deleteProperty(pool, "query"));
 };
 const paid = async (): Promise<number> => {
   const { rows } = await database.pool.query<{ count: number }>(
@@ -290,9 +314,14 @@ t.test("ten minutes later it is a new purchase, unless the chain has not decided
     );
     await database.pool.query(`UPDATE payments SET settled_at = settled_at - ${by}`);
   };
-  await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 1));
+  const isPaying = async () => until(async () => (await paid()) === before + 1);
+  await hangUp(t, "spend", body, isPaying, { decides: false });
   await age(11);
-  t.match((await post("spend", body)).body, { replayed: true }, "not decided: joined, however old");
+  const looked = answered(made.app, "joinable-call");
+  const undecided = post("spend", body);
+  await looked;
+  await mine();
+  t.match((await undecided).body, { replayed: true }, "not decided: joined, however old");
   await hangUp(t, "spend", body, async () => until(async () => (await paid()) === before + 2));
   await allSettled();
   await age(9);
