@@ -22,6 +22,33 @@ export interface Timings {
   jobPlanMs: number;
   /** How long a fetch that is about to pay waits for room in memory for its answer. */
   fetchRoomMs: number;
+  /** A transaction without a block is sent again after this, or after three blocks if that is longer. */
+  resendAfterMs: number;
+  /** A nonce is given up when the nodes have refused its transaction for this long. */
+  refusedForMs: number;
+  /** When nodes refuse even that, another attempt to give it up is made after this. */
+  giveUpAgainMs: number;
+  /** For how long no node may show a receipt for a used nonce before another's transaction is looked for. */
+  missingForMs: number;
+  /** For how long no node may show what payments wait for before that is an alarm. */
+  unseenForMs: number;
+  /** A payment that may still be used elsewhere and is refused now is tried again after this, later less often. */
+  refusedRestMs: number;
+  /** A payment is tried again after this when its token takes transfers and does nothing. */
+  deadTokenRestMs: number;
+  /** For how long a process that watches what others relay may be silent before another does it. */
+  watchLeaseMs: number;
+  watchRoundMs: number;
+  /** How often new blocks are looked for while nobody waits for one. */
+  idleHeadMs: number;
+  /** A head that stands still for this long, or for ten blocks if that is longer, makes another endpoint be asked. */
+  stuckHeadMs: number;
+  /** For how long a process that reads the books may be silent before another does it. */
+  booksLeaseMs: number;
+  /** A start waits this long for the first look at whether the database is older than the chain. */
+  booksFirstLookMs: number;
+  /** The books are read with each block, but not more often than this. */
+  booksRoundMs: number;
 }
 
 export const TIMINGS: Readonly<Timings> = {
@@ -36,4 +63,18 @@ export const TIMINGS: Readonly<Timings> = {
   jobPollMs: 5_000,
   jobPlanMs: 15_000,
   fetchRoomMs: 10_000,
+  resendAfterMs: 1_500,
+  refusedForMs: 4_000,
+  giveUpAgainMs: 30_000,
+  missingForMs: 4_000,
+  unseenForMs: 20_000,
+  refusedRestMs: 2_000,
+  deadTokenRestMs: 2_000,
+  watchLeaseMs: 5_000,
+  watchRoundMs: 1_000,
+  idleHeadMs: 4_000,
+  stuckHeadMs: 4_000,
+  booksLeaseMs: 30_000,
+  booksFirstLookMs: 3_000,
+  booksRoundMs: 1_000,
 };

@@ -14,7 +14,7 @@ import {
   type Chain,
   type Hex,
 } from "viem";
-import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import {
   resolveAnvil,
   PortTaken,
@@ -161,6 +161,17 @@ function viemChain(chainId: number, rpcUrl: string): Chain {
     // its own no other follows: it would wait in vain for a receipt that is there.
     supportsTransactionReplacementDetection: false,
   });
+}
+
+/** The same chain for one more test: with a relayer and a stranger of its own. */
+export async function withOwnAccounts(chain: TestChain): Promise<TestChain> {
+  const [relayer, stranger] = [generatePrivateKey(), generatePrivateKey()].map((privateKey) => ({
+    ...privateKeyToAccount(privateKey),
+    privateKey,
+  })) as [TestAccount, TestAccount];
+  for (const { address } of [relayer, stranger])
+    await chain.testClient.setBalance({ address, value: NATIVE_WEI });
+  return { ...chain, relayer, relayerPrivateKey: relayer.privateKey, accounts: [stranger] };
 }
 
 async function raiseBalances(

@@ -77,6 +77,11 @@ export async function doomedReplica(
     throw new Error(`the replica ended by ${signal} instead of dying at ${dieAt}`);
 }
 
+/** As time does, once their holder is dead. */
+export async function endLeases({ pool }: TestDatabase): Promise<void> {
+  await pool.query("UPDATE relayer_lanes SET lease_until = now()");
+}
+
 /** Some replica holds the lane. */
 export async function leaseTaken({ pool }: TestDatabase): Promise<void> {
   await until(async () => {

@@ -47,6 +47,21 @@ export interface TestEngineOptions {
   fault?: (point: FaultPoint) => Promise<void>;
 }
 
+/** For tests that wait for what the engine does now and then. Leases are as always: a test ends them in the database. */
+export const BRISK = {
+  laneRetryMs: 100,
+  resendAfterMs: 200,
+  refusedForMs: 300,
+  giveUpAgainMs: 1_500,
+  missingForMs: 300,
+  unseenForMs: 500,
+  refusedRestMs: 200,
+  deadTokenRestMs: 200,
+  watchRoundMs: 100,
+  idleHeadMs: 200,
+  stuckHeadMs: 1_000,
+} as const satisfies Partial<Timings>;
+
 export interface TestEngine {
   engine: RunningEngine;
   pool: Pool;
@@ -86,7 +101,8 @@ export async function startEngine(
   const pool = createPool(options.databaseUrl);
   pool.on("error", () => undefined);
   const rpc = new ChainRpc({ urls: network.rpcUrls, timeoutMs: options.rpcTimeoutMs ?? 5_000 });
-  const heads = new HeadWatcher(rpc, network.blockTimeMs, network.wsUrls);
+  const timings = { ...TIMINGS, ...options.timings };
+  const heads = new HeadWatcher(rpc, network.blockTimeMs, network.wsUrls, timings);
   const logs: TestEngine["logs"] = [];
   const note = (level: string) => (fields: object, message: string) =>
     void logs.push({ level, message, fields });
@@ -101,7 +117,7 @@ export async function startEngine(
       (options.relayerPrivateKeys ?? [options.chain.relayerPrivateKey]).map((key) =>
         privateKeyToAccount(key),
       ),
-    timings: { ...TIMINGS, ...options.timings },
+    timings,
     gasCapPerItem: options.gasCapPerItem ?? 300_000n,
     forcedCancelsPerDay: 3n,
     chains: [

@@ -1,17 +1,24 @@
 // Goal: a process killed at any step loses no Permit2 payment and makes none twice, although no event says which nonce was paid.
 // Tier: full (kills at every step of one more flow).
 import t from "tap";
-import { testChain } from "../helpers/chain.ts";
+import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import {
   DEPTHS,
   doomedReplica,
+  endLeases,
   expectAllPaidOnce,
   FAULT_POINTS,
   queuePayments,
 } from "../helpers/engine-crash.ts";
-import { startEngine } from "../helpers/engine.ts";
+import { BRISK, startEngine } from "../helpers/engine.ts";
 import { approvePermit2, authorizePermit2 } from "../helpers/permit2.ts";
 import { testDatabase } from "../helpers/postgres.ts";
+
+let steady: TestChain;
+
+t.before(async () => {
+  steady = await testChain(t, { blockTimeSeconds: 0.2 });
+});
 
 t.jobs = 3;
 const CASES = FAULT_POINTS.flatMap((point) => [
@@ -20,7 +27,7 @@ const CASES = FAULT_POINTS.flatMap((point) => [
 ]);
 for (const { point, scheme } of CASES) {
   t.test(`${scheme}: killed at "${point}", then started again`, { timeout: 90_000 }, async (t) => {
-    const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+    const chain = await withOwnAccounts(steady);
     const database = await testDatabase(t);
     const queued = await queuePayments(chain, database, async (payer, to) => {
       await approvePermit2(chain, [payer]);
@@ -30,7 +37,13 @@ for (const { point, scheme } of CASES) {
       return authorizePermit2(chain, payer, ceiling);
     });
     await doomedReplica(chain, database.url, point);
-    const node = await startEngine(t, { databaseUrl: database.url, chain, ...DEPTHS });
+    await endLeases(database);
+    const node = await startEngine(t, {
+      databaseUrl: database.url,
+      chain,
+      timings: BRISK,
+      ...DEPTHS,
+    });
     await expectAllPaidOnce(t, { node, chain, database, ...queued });
   });
 }

@@ -1,24 +1,37 @@
 // Goal: a process killed at any step loses no payment and makes none twice: after a restart each is settled exactly once.
 import t from "tap";
-import { testChain } from "../helpers/chain.ts";
+import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import {
   DEPTHS,
   doomedReplica,
+  endLeases,
   expectAllPaidOnce,
   FAULT_POINTS,
   queuePayments,
 } from "../helpers/engine-crash.ts";
-import { startEngine } from "../helpers/engine.ts";
+import { BRISK, startEngine } from "../helpers/engine.ts";
 import { testDatabase } from "../helpers/postgres.ts";
+
+let steady: TestChain;
+
+t.before(async () => {
+  steady = await testChain(t, { blockTimeSeconds: 0.2 });
+});
 
 t.jobs = 3;
 for (const point of FAULT_POINTS) {
   t.test(`killed at "${point}", then started again`, { timeout: 90_000 }, async (t) => {
-    const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+    const chain = await withOwnAccounts(steady);
     const database = await testDatabase(t);
     const queued = await queuePayments(chain, database);
     await doomedReplica(chain, database.url, point);
-    const node = await startEngine(t, { databaseUrl: database.url, chain, ...DEPTHS });
+    await endLeases(database);
+    const node = await startEngine(t, {
+      databaseUrl: database.url,
+      chain,
+      timings: BRISK,
+      ...DEPTHS,
+    });
     await expectAllPaidOnce(t, { node, chain, database, ...queued });
   });
 }

@@ -2,11 +2,12 @@
 import t, { type Test } from "tap";
 import { acceptSettlement } from "../../server/plugins/settlement/accept.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
-import { testChain, type TestChain } from "../helpers/chain.ts";
+import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import { walletWithLedger } from "../helpers/engine-ledger.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
   authorize,
+  BRISK,
   payers,
   randomAddress,
   request,
@@ -14,6 +15,7 @@ import {
   startEngine,
   type TestEngineOptions,
 } from "../helpers/engine.ts";
+import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import {
   behaving,
@@ -21,18 +23,28 @@ import {
   lagging,
   RECEIPTS_AND_LOGS,
   rpcProxy,
-  type RpcProxy,
+  type RpcCall,
 } from "../helpers/rpc-proxy.ts";
 import { until } from "../helpers/until.ts";
 
+const BLOCK_MS = 200;
+/** With blocks as time goes by, and with one for each transaction. */
+let steady: TestChain;
+let onDemand: TestChain;
+
+t.before(async () => {
+  steady = await testChain(t, { blockTimeSeconds: BLOCK_MS / 1_000 });
+  onDemand = await testChain(t);
+});
+
 interface Options {
-  blockTimeSeconds?: number | "auto";
+  on?: TestChain;
   spare?: boolean;
-  engine?: (proxy: RpcProxy) => Partial<TestEngineOptions>;
+  engine?: Partial<TestEngineOptions>;
 }
 
 async function world(t: Test, options: Options = {}) {
-  const chain = await testChain(t, { blockTimeSeconds: options.blockTimeSeconds ?? 0.5 });
+  const chain = await withOwnAccounts(options.on ?? steady);
   const database = await testDatabase(t);
   const proxy = await rpcProxy(t, chain.rpcUrl);
   const start = () =>
@@ -41,12 +53,25 @@ async function world(t: Test, options: Options = {}) {
       chain,
       rpcUrls: options.spare === true ? [proxy.url, chain.rpcUrl] : [proxy.url],
       rpcTimeoutMs: 1_000,
-      ...options.engine?.(proxy),
+      blockTimeMs: BLOCK_MS,
+      timings: BRISK,
+      ...options.engine,
     });
   const wallet = await walletWithLedger(chain, database);
   const row = async (id: string) =>
     (await database.pool.query("SELECT * FROM settlements WHERE id = $1", [id])).rows[0];
-  return { chain, database, proxy, start, wallet, row };
+  /** The next block, and all after it, come after this authorization's time. */
+  const pass = async ({ authorization }: SettlementRequest) => {
+    const timestamp = authorization.validBefore + 1n;
+    await chain.testClient.setNextBlockTimestamp({ timestamp });
+    await chain.testClient.mine({ blocks: 1 });
+  };
+  /** So many more calls like this one come to the proxy. */
+  const asked = async (count: number, isLike: (call: RpcCall) => boolean) => {
+    const from = proxy.calls.length;
+    await until(() => proxy.calls.slice(from).filter(isLike).length >= count, 30_000);
+  };
+  return { chain, database, proxy, start, wallet, row, pass, asked };
 }
 
 async function payment(chain: TestChain) {
@@ -56,19 +81,26 @@ async function payment(chain: TestChain) {
   return request(await authorize(chain, payer, { to: randomAddress() }));
 }
 
-t.jobs = 3;
+const asksWhoTook = ({ method, params }: RpcCall) =>
+  method === "eth_getTransactionCount" && params[1] !== "latest";
+const asksStates = ({ method }: RpcCall) => method === "eth_call";
+
 for (const [what, behave] of [
-  ["6 seconds behind the calls", lagging({ ms: 6_000 }, RECEIPTS_AND_LOGS)],
-  ["missing altogether for 9 seconds", denying(RECEIPTS_AND_LOGS)],
+  ["far behind the calls", lagging({ ms: 600_000 }, RECEIPTS_AND_LOGS)],
+  ["missing altogether", denying(RECEIPTS_AND_LOGS)],
 ] as const)
   t.test(`receipts and logs are ${what}`, { timeout: 90_000 }, async (t) => {
-    const { chain, database, proxy, start, wallet } = await world(t);
+    const { chain, database, proxy, start, wallet, asked } = await world(t);
     const node = await start();
     const spend = await wallet.spend(randomAddress());
     const stranger = await payment(chain);
     proxy.behave = behave;
-    const waiting = Promise.all([settle(node, spend, 40_000), settle(node, stranger, 40_000)]);
-    setTimeout(() => (proxy.behave = () => ({ do: "pass" })), 9_000).unref();
+    const waiting = Promise.all([settle(node, spend, 60_000), settle(node, stranger, 60_000)]);
+    // Until it has begun to look for another transaction with that nonce, and again.
+    await asked(1, asksWhoTook);
+    await asked(1, ({ method }) => method === "eth_getTransactionReceipt");
+    await asked(1, asksWhoTook);
+    proxy.behave = () => ({ do: "pass" });
     t.match(await waiting, [{ status: "settled" }, { status: "settled" }], node.said());
     t.same(node.corrections, []);
     const { rows } = await database.pool.query("SELECT status FROM relayer_transactions");
@@ -81,75 +113,80 @@ for (const [what, behave] of [
   });
 
 t.test("a lagging endpoint beside a good one", { timeout: 90_000 }, async (t) => {
-  const { chain, database, proxy, start, wallet, row } = await world(t, { spare: true });
+  const { chain, database, proxy, start } = await world(t, { spare: true });
   const node = await start();
   await until(() => node.heads.head !== undefined);
   // The preferred one is stuck at a block at which the payer had no money, and nobody had paid.
   const { number } = await chain.publicClient.getBlock();
   const wanted = await payment(chain);
   proxy.behave = lagging({ atBlock: Number(number) });
-  t.match(await settle(node, wanted, 20_000), { status: "settled" }, node.said());
+  t.match(await settle(node, wanted, 30_000), { status: "settled" }, node.said());
 
-  proxy.reset();
-  const seller = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 6 });
-  await node.engine.settlement.accept(node.pool, seller);
-  await wallet.relayedByStranger(seller);
-  await until(async () => (await row(seller.id)).status === "settled", 15_000);
-  const late = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 4 });
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
+
+t.test("one of two endpoints denies what the other knows", { timeout: 60_000 }, async (t) => {
+  const { chain, database, proxy, start, wallet, pass, asked } = await world(t, { spare: true });
+  const node = await start();
+  const late = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 60 });
   await node.engine.settlement.accept(node.pool, late);
   // Blocks are true, states are denied: only the other endpoint knows that it was used.
   proxy.behave = denying();
   const hash = await wallet.relayedByStranger(late);
-  await new Promise((resolve) => setTimeout(resolve, 8_000));
-  t.not((await row(late.id)).status, "expired", "one denies, the other knows better");
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  await pass(late);
+  // For what it says, and as a witness.
+  await asked(2, asksStates);
   proxy.reset();
-  t.match(await node.engine.settlement.wait(late.id, 20_000), { status: "settled", txHash: hash });
+  t.match(await node.engine.settlement.wait(late.id, 30_000), { status: "settled", txHash: hash });
+  t.same(node.corrections, [], "it was never called expired");
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
 t.test("one of two endpoints is silent: a denial waits for it", { timeout: 60_000 }, async (t) => {
-  const { proxy, start, wallet, row } = await world(t, { spare: true });
+  const { proxy, start, wallet, row, pass, asked } = await world(t, { spare: true });
   const node = await start();
-  const late = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 2 });
+  const late = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 60 });
   await node.engine.settlement.accept(node.pool, late);
   proxy.behave = behaving({ do: "status", code: 503 });
-  await new Promise((resolve) => setTimeout(resolve, 5_000));
+  await pass(late);
+  // As a witness, again and again.
+  await asked(
+    3,
+    ({ method, params }) => method === "eth_getBlockByNumber" && params[0] !== "latest",
+  );
   t.equal((await row(late.id)).status, "queued", "one witness where there are two is not enough");
   proxy.reset();
-  t.match(await node.engine.settlement.wait(late.id, 20_000), { status: "expired" });
+  t.match(await node.engine.settlement.wait(late.id, 30_000), { status: "expired" });
 });
 
 t.test("an endpoint that stays silent is not waited for for ever", async (t) => {
-  const chain = await testChain(t);
-  const proxy = await rpcProxy(t, chain.rpcUrl);
-  const rpc = new ChainRpc({
+  const chain = onDemand;
+  const first = await rpcProxy(t, chain.rpcUrl);
+  const second = await rpcProxy(t, chain.rpcUrl);
+  const [patient, impatient] = [600_000, 0].map((absentAfterMs) => {
     // The same one twice is one witness.
-    urls: [proxy.url, chain.rpcUrl, chain.rpcUrl],
-    timeoutMs: 1_000,
-    absentAfterMs: 600,
+    const urls = [first.url, second.url, second.url];
+    const rpc = new ChainRpc({ urls, timeoutMs: 1_000, absentAfterMs });
+    t.teardown(() => rpc.close());
+    t.equal(rpc.endpoints, 2);
+    return () => rpc.witnesses((endpoint) => endpoint.call<string>("eth_chainId", []));
   });
-  t.teardown(() => rpc.close());
-  const ask = () => rpc.witnesses((endpoint) => endpoint.call<string>("eth_chainId", []));
-  t.equal(rpc.endpoints, 2);
-  t.match(await ask(), { answers: ["0x4cef52", "0x4cef52"], needed: 2 });
-  proxy.behave = behaving({ do: "status", code: 503 });
-  t.match(await ask(), { answers: ["0x4cef52"], needed: 2 }, "it may come back");
-  await new Promise((resolve) => setTimeout(resolve, 700));
-  t.match(await ask(), { answers: ["0x4cef52"], needed: 1 }, "it is not there any more");
-  proxy.reset();
-  t.match(await ask(), { needed: 2 }, "there again");
-  chain.freeze();
-  proxy.behave = behaving({ do: "hang" });
-  await ask();
-  await new Promise((resolve) => setTimeout(resolve, 700));
-  t.match(await ask(), { answers: [], needed: 1 }, "nobody is no witness");
-  chain.thaw();
+  if (!patient || !impatient) throw new Error("nobody asks");
+  t.match(await patient(), { answers: ["0x4cef52", "0x4cef52"], needed: 2 });
+  first.behave = behaving({ do: "status", code: 503 });
+  t.match(await patient(), { answers: ["0x4cef52"], needed: 2 }, "it may come back");
+  t.match(await impatient(), { answers: ["0x4cef52"], needed: 1 }, "it is not there any more");
+  first.reset();
+  t.match(await impatient(), { needed: 2 }, "there again");
+  first.behave = second.behave = behaving({ do: "cut" });
+  t.match(await impatient(), { answers: [], needed: 1 }, "nobody is no witness");
 });
 
 t.test("used many rounds of searching before anybody looked", { timeout: 120_000 }, async (t) => {
   const { chain, database, proxy, start, wallet, row } = await world(t, {
-    blockTimeSeconds: "auto",
-    engine: () => ({ search: { spanBlocks: 10n, spansPerRound: 5 } }),
+    on: onDemand,
+    engine: { search: { spanBlocks: 10n, spansPerRound: 5 } },
   });
   const broken = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 400_000 });
   const wanted = await wallet.spend(randomAddress(), { kind: "x402", validForSeconds: 400_000 });
@@ -192,7 +229,11 @@ t.test("used many rounds of searching before anybody looked", { timeout: 120_000
   t.equal((await row(broken.id)).status, "queued");
   t.ok((await row(broken.id)).look_failures > 0, "put off, and not in anybody's way");
   proxy.reset();
-  t.match(await node.engine.settlement.wait(broken.id, 90_000), { status: "settled" });
+  // The more often it broke, the later it would be looked at.
+  await until(async () => {
+    await database.pool.query("UPDATE settlements SET look_at = now() WHERE id = $1", [broken.id]);
+    return (await row(broken.id)).status === "settled";
+  }, 60_000);
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
@@ -202,7 +243,7 @@ t.test(
   async (t) => {
     let isFirst = true;
     const { chain, database, proxy, start } = await world(t, {
-      engine: () => ({
+      engine: {
         fault: async (point) => {
           if (point !== "persisted" || !isFirst) return;
           isFirst = false;
@@ -217,7 +258,7 @@ t.test(
           await chain.publicClient.waitForTransactionReceipt({ hash });
           await chain.testClient.mine({ blocks: 60 });
         },
-      }),
+      },
     });
     const node = await start();
     proxy.behave = ({ method, params }) =>
@@ -241,7 +282,7 @@ t.test(
 
 t.test("a block whose payments were told is lost by the node", { timeout: 90_000 }, async (t) => {
   const { chain, database, proxy, start, wallet, row } = await world(t, {
-    engine: () => ({ confirmations: 8, inclusionDepth: 1 }),
+    engine: { confirmations: 8, inclusionDepth: 1 },
   });
   const node = await start();
   const wanted = await wallet.spend(randomAddress());

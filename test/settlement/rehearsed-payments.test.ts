@@ -1,12 +1,18 @@
 // Goal: what was rehearsed at the newest block is not simulated again with its batch, but for one; and nothing is believed that the chain may see otherwise by now.
-import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import { testApp } from "../helpers/app.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
-import { authorize, payers, randomAddress, request, startEngine } from "../helpers/engine.ts";
+import {
+  authorize,
+  BRISK,
+  payers,
+  randomAddress,
+  request,
+  startEngine,
+} from "../helpers/engine.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { rpcProxy, type RpcCall } from "../helpers/rpc-proxy.ts";
 import { until } from "../helpers/until.ts";
@@ -45,15 +51,11 @@ const triedIn = (calls: readonly RpcCall[]): number =>
 async function engineWorld(t: Test, accounts: readonly PrivateKeyAccount[] = payers(COUNT)) {
   const { chain, proxy } = await world(t);
   const database = await testDatabase(t);
-  let isReady = false;
   const node = await startEngine(t, {
     databaseUrl: database.url,
     chain: { ...chain, rpcUrl: proxy.url },
     blockTimeMs: 2_000,
-    // Nothing leaves before all are accepted, however long a busy machine takes for that.
-    fault: async (point) => {
-      if (point === "claimed") await until(() => isReady, 30_000);
-    },
+    timings: BRISK,
   });
   await chain.mint([...new Set(accounts.map(({ address }) => address))], VALUE);
   const { number: newest } = await node.heads.refresh();
@@ -62,25 +64,24 @@ async function engineWorld(t: Test, accounts: readonly PrivateKeyAccount[] = pay
     const signed = await authorize(chain, payer, { to: randomAddress(), value: VALUE });
     requests.push({ ...request(signed), rehearsedBlock: newest });
   }
-  /** In this order. */
-  const acceptAll = async (meanwhile?: () => Promise<unknown>) => {
-    const { settlement } = node.engine;
-    const isAccepted = settlement.expect(chain.chainId);
-    try {
-      for (const wanted of requests) await settlement.accept(node.pool, wanted);
-      await meanwhile?.();
-    } finally {
-      isAccepted();
-      isReady = true;
-    }
+  /** In this order, and at once: so they are claimed. */
+  const acceptAll = async () => {
+    const isAccepted = node.engine.settlement.expect(chain.chainId);
+    await node.engine.settlement.acceptAll(node.pool, requests);
+    isAccepted();
   };
   /** Then on until all have an end. */
-  const settleAll = async (meanwhile?: () => Promise<unknown>) => {
+  const settleAll = async () => {
     const { settlement } = node.engine;
     proxy.calls.length = 0;
-    await acceptAll(meanwhile);
-    await until(() => node.batches.length > 0);
-    await sleep(300);
+    await acceptAll();
+    // What is not sent with the first transaction is sent, refused or given back by then.
+    await until(async () => {
+      const { rows } = await node.pool.query<{ count: number }>(
+        "SELECT count(*)::int AS count FROM settlements WHERE status = 'queued' AND lane_address IS NOT NULL",
+      );
+      return node.batches.length > 0 && rows[0]?.count === 0;
+    });
     const tried = triedIn(proxy.calls);
     const ends = Promise.all(requests.map(({ id }) => settlement.wait(id, 30_000)));
     const outcomes = await goOnUntil(chain, ends);
@@ -130,8 +131,11 @@ t.test("some rehearsed and some not: what was not is simulated", async (t) => {
 
 t.test("the one that stands for all is refused: nothing is believed any more", async (t) => {
   const { chain, requests, settleAll, sentOf } = await engineWorld(t);
-  const poor = requests.slice(0, 3).map(({ authorization }) => authorization.from);
-  const { tried, statuses } = await settleAll(() => chain.mint(poor, -VALUE));
+  await chain.mint(
+    requests.slice(0, 3).map(({ authorization }) => authorization.from),
+    -VALUE,
+  );
+  const { tried, statuses } = await settleAll();
   t.same(statuses, [...all("failed", 3), ...all("settled", COUNT - 3)]);
   t.ok(tried >= 1 + COUNT, `${tried}`);
   for (const index of [0, 1, 2]) t.equal(await sentOf(index), 0, "and it cost no gas");
@@ -161,7 +165,8 @@ t.test("whoever has enough for all that was signed is believed", async (t) => {
 t.test("a payer that has code by now travels alone", async (t) => {
   const { chain, node, requests, settleAll } = await engineWorld(t);
   const address = requests[7]?.authorization.from ?? "0x";
-  const { statuses } = await settleAll(() => chain.testClient.setCode({ address, bytecode: YES }));
+  await chain.testClient.setCode({ address, bytecode: YES });
+  const { statuses } = await settleAll();
   t.same(statuses, all("settled"));
   t.same(
     node.batches.toSorted((one, other) => one - other),

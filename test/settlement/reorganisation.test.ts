@@ -1,17 +1,35 @@
 // Goal: what a reorganisation takes back is noticed, corrected in the ledger and the window, sent again from its stored bytes, settled anew, and told; and nothing is told before its network's inclusion depth.
 import t, { type Test } from "tap";
-import { testChain } from "../helpers/chain.ts";
+import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
-import { randomAddress, request, startEngine, authorize, TOKEN_ABI } from "../helpers/engine.ts";
+import {
+  BRISK,
+  randomAddress,
+  request,
+  startEngine,
+  authorize,
+  TOKEN_ABI,
+} from "../helpers/engine.ts";
 import { walletWithLedger } from "../helpers/engine-ledger.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 
+let onDemand: TestChain;
+
+t.before(async () => {
+  onDemand = await testChain(t);
+  await onDemand.testClient.setAutomine(false);
+});
+
 async function world(t: Test, depths: { confirmations: number; inclusionDepth: number }) {
-  const chain = await testChain(t);
-  await chain.testClient.setAutomine(false);
+  const chain = await withOwnAccounts(onDemand);
   const database = await testDatabase(t);
-  const node = await startEngine(t, { databaseUrl: database.url, chain, ...depths });
+  const node = await startEngine(t, {
+    databaseUrl: database.url,
+    chain,
+    timings: BRISK,
+    ...depths,
+  });
   const wallet = await walletWithLedger(chain, database);
   await chain.testClient.mine({ blocks: 5 });
   const to = randomAddress();
@@ -34,7 +52,6 @@ async function world(t: Test, depths: { confirmations: number; inclusionDepth: n
 
 const deep = { confirmations: 3, inclusionDepth: 1 };
 
-t.jobs = 3;
 t.test("told at inclusion, then taken back", { timeout: 60_000 }, async (t) => {
   const { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row } =
     await world(t, deep);
@@ -95,7 +112,7 @@ t.test("taken back while nobody was there to see it", { timeout: 60_000 }, async
   await reorganise(1);
   await mine(4);
   t.equal(await balance(), 0n);
-  const next = await startEngine(t, { databaseUrl: database.url, chain, ...deep });
+  const next = await startEngine(t, { databaseUrl: database.url, chain, timings: BRISK, ...deep });
   await until(async () => (await row(wanted.id)).status === "submitted", 15_000);
   await arrived();
   await mine(3);
@@ -155,15 +172,19 @@ t.test("nothing is told above the inclusion depth", { timeout: 60_000 }, async (
   const { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row } =
     await world(t, { confirmations: 4, inclusionDepth: 2 });
   const wanted = request(await authorize(chain, wallet.account, { to }));
+  const seenAtDepthOne = async () => {
+    await mine(1);
+    const block = await chain.publicClient.getBlockNumber();
+    await until(() => (node.heads.head?.number ?? 0n) >= block);
+    t.match(await node.engine.settlement.wait(wanted.id, 300), { status: "pending" });
+  };
   await node.engine.settlement.accept(node.pool, wanted);
   await arrived();
-  await mine(1);
-  t.match(await node.engine.settlement.wait(wanted.id, 1_500), { status: "pending" });
+  await seenAtDepthOne();
   await reorganise(1);
   t.equal(await balance(), 0n);
   await arrived();
-  await mine(1);
-  t.match(await node.engine.settlement.wait(wanted.id, 1_500), { status: "pending" });
+  await seenAtDepthOne();
   await mine(1);
   t.equal((await node.engine.settlement.wait(wanted.id, 15_000)).status, "settled", node.said());
   t.same(node.corrections, [], "nothing that was told was taken back");

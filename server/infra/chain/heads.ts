@@ -1,5 +1,6 @@
 /** New blocks, as soon as they are there: by the word of an endpoint that announces them, else by asking at the right moment. */
 import type { Hex } from "viem";
+import { TIMINGS } from "../../core/timings.ts";
 import { Announcements } from "./announcements.ts";
 import { classifyChainError } from "./errors.ts";
 import { Rhythm } from "./rhythm.ts";
@@ -30,7 +31,6 @@ export type Rider = () => {
   hear(answers: readonly PromiseSettledResult<unknown>[]): void;
 };
 
-const IDLE_POLL_MS = 4_000;
 /** Longer without an answer than this, and nothing new is signed. */
 const HEALTHY_FOR_MS = 6_000;
 /** A block that is due is asked for this often, for so long; then as if it had no time. */
@@ -63,6 +63,7 @@ const LATEST: Question = { method: "eth_getBlockByNumber", params: ["latest", fa
 export class HeadWatcher {
   readonly #rpc: ChainRpc;
   readonly #saidMs: number;
+  readonly #idleMs: number;
   readonly #fastMs: number;
   readonly #stuckMs: number;
   readonly #listeners = new Set<(head: Head) => void>();
@@ -94,10 +95,16 @@ export class HeadWatcher {
   /** The number that was announced and not seen yet, and how often it was asked for. */
   #announced: { number: bigint; asked: number } | undefined;
 
-  constructor(rpc: ChainRpc, blockTimeMs: number, wsUrls: readonly string[] = []) {
+  constructor(
+    rpc: ChainRpc,
+    blockTimeMs: number,
+    wsUrls: readonly string[] = [],
+    { idleHeadMs, stuckHeadMs } = TIMINGS,
+  ) {
     this.#rpc = rpc;
+    this.#idleMs = idleHeadMs;
     this.#saidMs = blockTimeMs;
-    this.#stuckMs = Math.max(blockTimeMs * 10, 4_000);
+    this.#stuckMs = Math.max(blockTimeMs * 10, stuckHeadMs);
     this.#fastMs = Math.min(Math.max(blockTimeMs / 5, 40), 400);
     this.#rhythm = new Rhythm(blockTimeMs);
     if (wsUrls.length > 0)
@@ -332,7 +339,7 @@ export class HeadWatcher {
 
   #delay(): number {
     if (this.#lastFailed) return 500;
-    if (this.#interest === 0) return this.#afterAsked(IDLE_POLL_MS);
+    if (this.#interest === 0) return this.#afterAsked(this.#idleMs);
     // The first look may have been under way before the block was there.
     if (this.#announced && (this.#announced.asked += 1) < BEHIND_POLLS)
       return this.#announced.asked === 1 ? AT_ONCE_MS : DUE_POLL_MS;
@@ -343,12 +350,12 @@ export class HeadWatcher {
     const dueMs = this.#nextDue(isTold);
     const now = performance.now();
     const fromMs = dueMs === undefined ? now : this.#askFrom(dueMs, isTold);
-    if (now < fromMs) return Math.min(Math.max(fromMs - now, 1), IDLE_POLL_MS);
+    if (now < fromMs) return Math.min(Math.max(fromMs - now, 1), this.#idleMs);
     const stepMs = this.#shortStepMs();
     if (stepMs !== undefined) return this.#afterAsked(stepMs);
     const isUnknown = isTold && dueMs === undefined;
     return isUnknown
-      ? Math.min(Math.max(this.#saidMs * 2, this.#fastMs), IDLE_POLL_MS)
+      ? Math.min(Math.max(this.#saidMs * 2, this.#fastMs), this.#idleMs)
       : this.#fastMs;
   }
 

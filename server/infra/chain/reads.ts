@@ -118,7 +118,7 @@ export default fp(
   async (app) => {
     const chains = new Map<number, CoalescedReads>();
     for (const { network, rpc } of app.chains.all) {
-      const heads = new HeadWatcher(rpc, network.blockTimeMs, network.wsUrls);
+      const heads = new HeadWatcher(rpc, network.blockTimeMs, network.wsUrls, app.config.timings);
       chains.set(network.chainId, new CoalescedReads({ rpc, heads, asset: network.usdc.address }));
     }
     app.decorate("chainReads", new ChainReads(chains));

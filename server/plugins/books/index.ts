@@ -52,11 +52,8 @@ const explained =
   (chain: ChainClient, known: walletLogs.SentCalls, wallets: readonly Address[]) =>
   (logs: walletLogs.WalletLog[]) =>
     withUses(chain, logs, { unexplained: unexplainedIn(logs, new Set(wallets)), known });
-const LEASE_SECONDS = 30;
 /** From the deadline at a final block: what the engine has for the rounds in which it proves what became of a payment. */
 const PROOF_MS = 60_000;
-const FIRST_LOOK_MS = 3_000;
-const MIN_POLL_MS = 1_000;
 const MAX_POLL_MS = 10_000;
 /** Between two passes of a long catch-up: other work has its turn. */
 const BREATH_MS = 20;
@@ -83,6 +80,7 @@ async function pass({ reader, hold }: Book): Promise<boolean> {
 export default fp(
   async (app) => {
     const owner = newId("req");
+    const { timings } = app.config;
     const closing = new AbortController();
     const patience = new Patience();
     const loops: Promise<void>[] = [];
@@ -103,7 +101,10 @@ export default fp(
     // Before the engine starts: its first transaction would hide the sign. A chain that is silent now is
     // asked again by the first payment.
     const looked = [...books.values()].map(({ hold }) => hold.assertOver().catch(() => undefined));
-    await Promise.race([Promise.all(looked), delay(FIRST_LOOK_MS, undefined, { ref: false })]);
+    await Promise.race([
+      Promise.all(looked),
+      delay(timings.booksFirstLookMs, undefined, { ref: false }),
+    ]);
     inBackground(app, () => {
       for (const [chainId, book] of books) loops.push(loop(chainId, book));
     });
@@ -180,7 +181,11 @@ export default fp(
         },
         heal: heals,
         lease: (firstBlock) =>
-          cursors.leaseCursor(app.prisma, key, { owner, leaseSeconds: LEASE_SECONDS, firstBlock }),
+          cursors.leaseCursor(app.prisma, key, {
+            owner,
+            leaseSeconds: timings.booksLeaseMs / 1_000,
+            firstBlock,
+          }),
         rewind: (args) => cursors.rewindCursor(app.prisma, key, { owner, ...args }),
         store: (span) => cursors.storeSpan(app.prisma, key, owner, span),
         recorded: async (agentIds, txHashes) => {
@@ -227,7 +232,7 @@ export default fp(
         patience,
         log,
       });
-      const blockMs = Math.min(Math.max(network.blockTimeMs, MIN_POLL_MS), MAX_POLL_MS);
+      const blockMs = Math.min(Math.max(network.blockTimeMs, timings.booksRoundMs), MAX_POLL_MS);
       // Many wallets cost several queries a look: then it looks less often.
       const pollMs = () =>
         wallets.count() === 0

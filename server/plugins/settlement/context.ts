@@ -107,7 +107,6 @@ export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: Told): 
   }
 }
 
-const UNSEEN_FOR_MS = 20_000;
 const RING_AGAIN_MS = 600_000;
 
 /**
@@ -115,10 +114,10 @@ const RING_AGAIN_MS = 600_000;
  * proves nothing, but never in silence.
  */
 export class Unseen {
-  readonly #ctx: Pick<EngineContext, "log" | "rpc" | "meter">;
+  readonly #ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">;
   readonly #ringAtMs = new Map<string, number>();
 
-  constructor(ctx: Pick<EngineContext, "log" | "rpc" | "meter">) {
+  constructor(ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">) {
     this.#ctx = ctx;
   }
 
@@ -128,7 +127,7 @@ export class Unseen {
 
   missed(what: string, fields: object): void {
     const now = performance.now();
-    const ringAtMs = this.#ringAtMs.get(what) ?? now + UNSEEN_FOR_MS;
+    const ringAtMs = this.#ringAtMs.get(what) ?? now + this.#ctx.timings.unseenForMs;
     this.#ringAtMs.set(what, now < ringAtMs ? ringAtMs : now + RING_AGAIN_MS);
     if (now < ringAtMs) return;
     this.#ctx.meter.unseen();

@@ -12,8 +12,6 @@ import { amountIn, authorizationOf, findingIn, proofOf, proveByTransaction } fro
 
 /** No key has this address: the lease of the watch lives beside those of the lanes. */
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
-const LEASE_MS = 5_000;
-const ROUND_MS = 1_000;
 const MAX_ROWS = 1_000;
 const AT_ONCE = 8;
 /** Behind a load balancer some nodes lag: what they do not know yet is asked of an older block. */
@@ -44,15 +42,16 @@ export class ExternalRelays {
 
   async #run(): Promise<void> {
     const ctx = this.#ctx;
+    const { watchLeaseMs, watchRoundMs } = ctx.timings;
     const key = { chainId: ctx.network.chainId, address: WATCH_ADDRESS };
     let epoch: bigint | undefined;
     while (!this.#stopping) {
       try {
         const renewed =
           epoch !== undefined &&
-          (await ctx.lanes.renewLease(ctx.pool, { ...key, owner: ctx.owner, epoch }, LEASE_MS));
+          (await ctx.lanes.renewLease(ctx.pool, { ...key, owner: ctx.owner, epoch }, watchLeaseMs));
         if (!renewed)
-          epoch = (await ctx.lanes.acquireLease(ctx.pool, key, ctx.owner, LEASE_MS))?.epoch;
+          epoch = (await ctx.lanes.acquireLease(ctx.pool, key, ctx.owner, watchLeaseMs))?.epoch;
         if (epoch !== undefined) await this.round();
       } catch (error) {
         ctx.log.warn(
@@ -60,7 +59,7 @@ export class ExternalRelays {
           "the watch was interrupted; it goes on",
         );
       }
-      if (!this.#stopping) await this.wake.wait(ROUND_MS);
+      if (!this.#stopping) await this.wake.wait(watchRoundMs);
     }
     if (epoch !== undefined)
       await ctx.lanes

@@ -36,12 +36,8 @@ export interface Refusals {
 /** More than the blocks until the first re-send: a dropped transaction is not a cheap one. */
 const STUCK_BLOCKS = 7n;
 const RESEND_AFTER_BLOCKS = 3;
-const RESEND_AT_LEAST_MS = 1_500;
-/** A nonce is given up after so many refusals in a row, over at least this time. */
+/** A nonce is given up after so many refusals in a row. */
 const REFUSALS = 3;
-const REFUSED_FOR_MS = 4_000;
-/** When nodes refuse even that, another such attempt is made now and then, at the prices of the day. */
-const GIVE_UP_AGAIN_MS = 30_000;
 const TRANSFER_GAS = 21_000n;
 const MAX_FILLERS = 64;
 /** Whoever waited for a block was told to stop: nothing is known of the send by that. */
@@ -157,8 +153,8 @@ export class Mempool {
     const isTooLow = slot.underpriced && head.number > slot.sentAtBlock;
     if ((isPassedOver || isTooLow) && (await this.#reprice(slot, last))) return;
     const resendAfterMs = slot.refusals
-      ? RESEND_AT_LEAST_MS
-      : Math.max(ctx.heads.blockTimeMs * RESEND_AFTER_BLOCKS, RESEND_AT_LEAST_MS);
+      ? ctx.timings.resendAfterMs
+      : Math.max(ctx.heads.blockTimeMs * RESEND_AFTER_BLOCKS, ctx.timings.resendAfterMs);
     if (performance.now() - slot.lastSentMs < resendAfterMs) return;
     ctx.meter.resent();
     await this.send(slot);
@@ -166,7 +162,8 @@ export class Mempool {
 
   #isHopeless({ refusals }: Slot, last: StoredAttempt): boolean {
     if (!refusals || refusals.count < REFUSALS) return false;
-    const patienceMs = last.purpose === "work" ? REFUSED_FOR_MS : GIVE_UP_AGAIN_MS;
+    const { refusedForMs, giveUpAgainMs } = this.#deps.ctx.timings;
+    const patienceMs = last.purpose === "work" ? refusedForMs : giveUpAgainMs;
     return performance.now() - refusals.sinceMs >= patienceMs;
   }
 

@@ -4,6 +4,7 @@
  */
 import type { BlockHeader } from "../../infra/chain/contracts.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
+import type { Timings } from "../../core/timings.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { gasLimitOf, pendingDebits, type BatchItem } from "./batch.ts";
 import { blockAt, type EngineContext } from "./context.ts";
@@ -75,7 +76,7 @@ function proofOfRefusal(
   const isPublic = record.agent_id !== null && record.attempts > 0;
   const isElsewhere = record.kind === "x402" || record.kind === "refund";
   if (record.cancel_signature !== null || isElsewhere || isPublic)
-    return { retryAfterMs: restOf(record) };
+    return { retryAfterMs: restOf(record, ctx.timings) };
   if (!isSure) return { retryAfterMs: soonMs };
   const { number, hash } = block;
   const proof: EndProof = { kind: "refusal", block: number.toString(), blockHash: hash };
@@ -108,8 +109,8 @@ export const refusalsBy =
   };
 
 /** The longer it has been refused, the less often it is tried. */
-const restOf = ({ created_at }: SettlementRecord): number =>
-  Math.min(Math.max((Date.now() - created_at.getTime()) / 8, 2_000), 15_000);
+const restOf = ({ created_at }: SettlementRecord, { refusedRestMs }: Timings): number =>
+  Math.min(Math.max((Date.now() - created_at.getTime()) / 8, refusedRestMs), 15_000);
 
 /** First refusals by one endpoint, remembered until a second look. Losing them costs one more look. */
 export class Refusals {

@@ -58,7 +58,6 @@ type Sendable = Pick<Weeded, "good" | "batcher">;
 
 /** How long rows rest whose agent's row is held by something else. */
 const HELD_REST_MS = 5_000;
-const DEAD_TOKEN_REST_MS = 2_000;
 const UNSIGNED_REST_MS = 500;
 const NEEDED_MS = 60;
 const MOST_NEEDED_MS = 400;
@@ -201,7 +200,7 @@ export class Sender {
       );
       await this.#release(
         items.filter((item) => !kept.has(item)),
-        DEAD_TOKEN_REST_MS,
+        ctx.timings.deadTokenRestMs,
       );
       return { good: [] };
     }

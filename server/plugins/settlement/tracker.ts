@@ -15,7 +15,6 @@ import type { Told } from "./store.ts";
 import { TransactionTrace } from "./transaction-trace.ts";
 import { depthOf, gasCostOf, measure, provenBy, takenByOther } from "./receipts.ts";
 
-const MISSING_FOR_MS = 4_000;
 /** So many sends at once are left open until their block; one of them tells of a block for all. */
 const MAX_WAITING = 4;
 /** Asked after its block so often in a row, an endpoint that should have answered is not left to wait any more. */
@@ -166,7 +165,7 @@ export class Tracker {
     if (!lowest || lowest.nonce <= next) return void (this.#gapSinceMs = undefined);
     const now = performance.now();
     this.#gapSinceMs ??= now;
-    if (now - this.#gapSinceMs < MISSING_FOR_MS) return;
+    if (now - this.#gapSinceMs < this.#deps.ctx.timings.missingForMs) return;
     this.#gapSinceMs = undefined;
     await this.closeGap(next, lowest.nonce);
   }
@@ -329,7 +328,7 @@ export class Tracker {
     const { ctx, lease } = this.#deps;
     const now = performance.now();
     slot.missingSinceMs ??= now;
-    if (now - slot.missingSinceMs < MISSING_FOR_MS) return;
+    if (now - slot.missingSinceMs < ctx.timings.missingForMs) return;
     const taken = await takenByOther(ctx, lease.address, slot, head.number);
     if (!taken) return;
     if (taken === "nowhere") {
