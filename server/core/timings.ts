@@ -49,6 +49,14 @@ export interface Timings {
   booksFirstLookMs: number;
   /** The books are read with each block, but not more often than this. */
   booksRoundMs: number;
+  /** The engine writes what its own transactions did: it has this long before the books do it. */
+  booksOpenMs: number;
+  /** Receipts and logs may be late: an absence must last this long. */
+  booksAbsentMs: number;
+  /** Between two looks at logs that may have come late. */
+  booksLookBackMs: number;
+  /** Between two looks at differences that may be over. */
+  booksRecheckMs: number;
 }
 
 export const TIMINGS: Readonly<Timings> = {
@@ -77,4 +85,8 @@ export const TIMINGS: Readonly<Timings> = {
   booksLeaseMs: 30_000,
   booksFirstLookMs: 3_000,
   booksRoundMs: 1_000,
+  booksOpenMs: 15_000,
+  booksAbsentMs: 30_000,
+  booksLookBackMs: 15_000,
+  booksRecheckMs: 30_000,
 };

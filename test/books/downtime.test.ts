@@ -16,10 +16,10 @@ import { until } from "../helpers/until.ts";
 import { startReplica, type Replica } from "../spending/replica.helper.ts";
 import {
   alarms,
+  BOOK_TIMINGS,
   booksBalance,
   bookWorld,
   differences,
-  hurry,
   inSellersHands,
   overview,
   readBooks,
@@ -119,8 +119,7 @@ t.test("a restored older database learns from the chain what it has forgotten", 
 
   // The backup; then the service goes on, until its database is lost.
   const backup = await copyOf(t, before);
-  const later = await testApp(t, { chain, database: before });
-  hurry(later.app);
+  const later = await testApp(t, { chain, database: before, timings: BOOK_TIMINGS });
   const goingOn = { ...ctx, ...later };
   await signIn(later, ctx.owner.account);
   t.equal((await spend(goingOn, "4")).statusCode, 200);
@@ -131,8 +130,7 @@ t.test("a restored older database learns from the chain what it has forgotten", 
   );
   await later.app.close();
 
-  const restored: TestApp = await testApp(t, { chain, database: backup });
-  hurry(restored.app);
+  const restored: TestApp = await testApp(t, { chain, database: backup, timings: BOOK_TIMINGS });
   const owner = await signIn(restored, ctx.owner.account);
   const now = { ...ctx, ...restored, owner };
   const early = await spend(now, "4");
@@ -170,7 +168,7 @@ t.test("a hold is a row: every replica's, whenever it starts, and whoever began 
   await readBooks(ctx);
   await ctx.app.close();
   const backup = await copyOf(t, before);
-  const later = await testApp(t, { chain, database: before });
+  const later = await testApp(t, { chain, database: before, timings: BOOK_TIMINGS });
   t.equal((await spend({ ...ctx, ...later }, "7")).statusCode, 200);
   await later.app.close();
 
@@ -179,8 +177,10 @@ t.test("a hold is a row: every replica's, whenever it starts, and whoever began 
   const stopReading = () =>
     pool.query("UPDATE ledger_cursors SET lease_owner = 'x', lease_until = now() + interval '1 h'");
   await stopReading();
-  const first = { ...ctx, ...(await testApp(t, { chain, database: backup })) };
-  hurry(first.app);
+  const first = {
+    ...ctx,
+    ...(await testApp(t, { chain, database: backup, timings: BOOK_TIMINGS })),
+  };
   t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
   const payer = privateKeyToAccount(generatePrivateKey());
   await chain.mint(payer.address, usdc);

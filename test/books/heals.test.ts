@@ -7,6 +7,7 @@ import { testChain } from "../helpers/chain.ts";
 import { testApp } from "../helpers/app.ts";
 import {
   alarms,
+  BOOK_TIMINGS,
   bookWorld,
   booksBalance,
   differences,
@@ -14,6 +15,7 @@ import {
   metric,
   overview,
   readBooks,
+  readInVain,
   ready,
   relay,
   sendTo,
@@ -205,10 +207,7 @@ t.test("a node without the logs proves nothing: the span waits, and nothing ring
     method === "eth_getLogs" ? { do: "answer", result: [] } : { do: "pass" };
   t.equal((await spend(ctx, "1")).statusCode, 200);
   const head = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
-  for (let look = 0; look < 8; look += 1) {
-    await readBooks(ctx);
-    await new Promise((resolve) => setTimeout(resolve, 150));
-  }
+  await readInVain(ctx);
   t.notMatch(await overview(ctx), { ledger: [{ asOfBlock: String(head) }] });
   t.same(await differences(ctx), []);
   proxy.reset();
@@ -251,10 +250,7 @@ t.test("logs in two answers that know different blocks accuse nobody", async (t)
     method === "eth_getLogs" && (filter as { topics: unknown[] }).topics.length === 2
       ? { do: "answer", result: [] }
       : { do: "pass" };
-  for (let look = 0; look < 8; look += 1) {
-    await readBooks(ctx);
-    await new Promise((resolve) => setTimeout(resolve, 150));
-  }
+  await readInVain(ctx);
   t.same(await differences(ctx), []);
   t.same(alarms(ctx), []);
   proxy.reset();
@@ -277,8 +273,11 @@ t.test("what a late node had not logged is found, by another process too", async
   t.match(await overview(ctx), { ledger: [{ asOfBlock: String(late) }] }, "read, as it seems");
   await ctx.app.close();
   proxy.reset();
-  const next = await testApp(t, { chain: { ...chain, rpcUrl: proxy.url }, database: ctx.database });
-  Object.assign(next.app.books.patience.times, { lookBackMs: 100 });
+  const next = await testApp(t, {
+    chain: { ...chain, rpcUrl: proxy.url },
+    database: ctx.database,
+    timings: { ...BOOK_TIMINGS, booksLookBackMs: 0 },
+  });
   const received = async () =>
     (
       await ctx.database.pool.query<{ n: number }>(
@@ -287,10 +286,7 @@ t.test("what a late node had not logged is found, by another process too", async
       )
     ).rows[0]?.n;
   t.equal(await received(), 0);
-  for (let look = 0; look < 3; look += 1) {
-    await readBooks(next);
-    await new Promise((resolve) => setTimeout(resolve, 120));
-  }
+  for (let look = 0; look < 3; look += 1) await readBooks(next);
   t.equal(await received(), 1, "once, however often it is looked for");
 });
 
@@ -323,6 +319,7 @@ t.test("a moment without logs, and another one later, are not one long absence",
   const chain = await testChain(t);
   const proxy = await rpcProxy(t, chain.rpcUrl);
   const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  ctx.config.timings.booksAbsentMs = 150;
   await sendToSelf(ctx);
   await readBooks(ctx);
   for (const amount of [1_000n, 2_000n]) {
@@ -335,7 +332,8 @@ t.test("a moment without logs, and another one later, are not one long absence",
         : { do: "pass" };
     await readBooks(ctx);
     proxy.reset();
-    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    // As long as one absence would have to last.
+    await new Promise((resolve) => setTimeout(resolve, 2 * ctx.config.timings.booksAbsentMs));
     await readBooks(ctx);
   }
   const kinds = (await differences(ctx)).map(({ kind }) => kind);
@@ -360,10 +358,10 @@ t.test("a span that cannot end rings once, however far the chain grows meanwhile
       ? { do: "answer", result: [] }
       : { do: "pass" };
   };
-  for (let look = 0; look < 14; look += 1) {
+  ctx.config.timings.booksAbsentMs = 0;
+  for (let look = 0; look < 5; look += 1) {
     await chain.testClient.mine({ blocks: 1 });
     await readBooks(ctx).catch(() => undefined);
-    await new Promise((resolve) => setTimeout(resolve, 250));
   }
   t.match(await differences(ctx), [{ kind: "balance_short", healed: false }], "one row");
   t.same(alarms(ctx), ["ledger_balance_short"], "one alarm");

@@ -1,9 +1,9 @@
 // A service whose books are read when the test says so, and the ways in which ledger and chain come apart.
-import type { FastifyInstance } from "fastify";
 import type { Test } from "tap";
 import { parseAbi, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
+import type { Timings } from "../../server/core/timings.ts";
 import { newId } from "../../server/core/ids.ts";
 import { testApp, type TestApp, type TestAppOptions } from "../helpers/app.ts";
 import { randomNonce, TOKEN_ABI } from "../helpers/engine.ts";
@@ -19,17 +19,20 @@ export interface BookWorld extends TestApp {
   payee: Address;
 }
 
-/** Short, so that a test need not wait; long enough for a transaction of this chain. */
-export function hurry(app: FastifyInstance): void {
-  Object.assign(app.books.patience.times, { openMs: 400, absentMs: 600 });
-}
+const NEVER_MS = 3_600_000;
+/** The books are read when the test says so, and an absence lasts as long as the test says (`untilRead`, `readInVain`). */
+export const BOOK_TIMINGS = {
+  booksRoundMs: NEVER_MS,
+  booksOpenMs: NEVER_MS,
+  booksAbsentMs: NEVER_MS,
+  watchRoundMs: 50,
+} as const satisfies Partial<Timings>;
 
 export async function bookWorld(
   t: Pick<Test, "teardown">,
   options: TestAppOptions & { dailyLimit?: string } = {},
 ): Promise<BookWorld> {
-  const ctx = await testApp(t as Test, options);
-  hurry(ctx.app);
+  const ctx = await testApp(t as Test, { timings: BOOK_TIMINGS, ...options });
   await readBooks(ctx); // What came before the service is not its history.
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
@@ -191,12 +194,33 @@ export async function settlementOf({ database }: Pick<TestApp, "database">, id: 
   return rows[0];
 }
 
-/** Reads again and again: what only absence shows needs time. */
+/** Reads again and again, when whatever is absent has been so for long. */
 export const untilRead = (ctx: TestApp, condition: () => Promise<boolean>): Promise<void> =>
-  until(async () => {
-    await readBooks(ctx);
-    return condition();
-  }, 20_000);
+  longAbsent(ctx, () =>
+    until(async () => {
+      await readBooks(ctx);
+      return condition();
+    }, 20_000),
+  );
+
+/** Reads some times more, when whatever is absent has been so for long. */
+export const readInVain = (ctx: TestApp): Promise<void> =>
+  longAbsent(ctx, async () => {
+    for (let look = 0; look < 4; look += 1) await readBooks(ctx);
+  });
+
+async function longAbsent(
+  { config: { timings } }: TestApp,
+  read: () => Promise<void>,
+): Promise<void> {
+  const { booksAbsentMs } = timings;
+  timings.booksAbsentMs = 0;
+  try {
+    await read();
+  } finally {
+    timings.booksAbsentMs = booksAbsentMs;
+  }
+}
 
 export const alarms = ({ logs }: Pick<TestApp, "logs">): string[] =>
   logs.flatMap((line) => {

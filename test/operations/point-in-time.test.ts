@@ -10,7 +10,6 @@ import {
   booksBalance,
   bookWorld,
   differences,
-  hurry,
   overview,
   readBooks,
   spend,
@@ -86,7 +85,6 @@ t.test("a base backup and the archived log, up to a point before the last paymen
   // A restore takes longer than the half minute that the reader's lease of that time still runs.
   await restored.pool.query("UPDATE ledger_cursors SET lease_until = now()");
   const again = await testApp(t, { chain, database: { url: restored.url, pool: restored.pool } });
-  hurry(again.app);
   const owner = await signIn(again, ctx.owner.account);
   const now = { ...ctx, ...again, owner };
   t.match((await spend(now, "4")).json(), { code: "chain_unavailable" }, "nobody pays yet");

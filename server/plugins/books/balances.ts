@@ -68,7 +68,7 @@ export async function checkBalances(
   }
   // Their waiting runs side by side, and ends together.
   const isOver = short.map(({ wallet }) =>
-    patience.isOver(`balance:${wallet}`, patience.times.absentMs),
+    patience.isOver(`balance:${wallet}`, patience.timings.booksAbsentMs),
   );
   if (isOver.includes(false)) return undefined;
   for (const { wallet, expected } of short) {

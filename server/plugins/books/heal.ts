@@ -2,6 +2,7 @@
  * What is done about a difference: proof is read once more, the row is corrected or written, and whoever
  * watches is told. What only absence shows is believed late, and by as many endpoints as there are.
  */
+import type { Timings } from "../../core/timings.ts";
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms } from "../../core/authorization.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
@@ -50,26 +51,14 @@ export interface HealDeps {
   };
 }
 
-export interface PatienceTimes {
-  /** The engine writes what its own transactions did: it has this long before the books do it. */
-  openMs: number;
-  /** Receipts and logs may be late: an absence must last this long. */
-  absentMs: number;
-  /** Between two looks at logs that may have come late. */
-  lookBackMs: number;
-  /** Between two looks at differences that may be over. */
-  recheckMs: number;
-}
-
 /** Since when something has been so, in this process. */
 export class Patience {
-  readonly times: PatienceTimes = {
-    openMs: 15_000,
-    absentMs: 30_000,
-    lookBackMs: 15_000,
-    recheckMs: 30_000,
-  };
+  readonly timings: Timings;
   readonly #since = new Map<string, number>();
+
+  constructor(timings: Timings) {
+    this.timings = timings;
+  }
 
   isOver(key: string, ms: number): boolean {
     const now = performance.now();
@@ -103,17 +92,17 @@ export const MEANING: Record<DifferenceKind, string> = {
 
 export type Healing = "done" | "wait";
 
-const WAITS: Partial<Record<DifferenceKind, keyof PatienceTimes>> = {
-  payment_open: "openMs",
-  cancel_open: "openMs",
-  payment_not_on_chain: "absentMs",
+const WAITS: Partial<Record<DifferenceKind, "booksOpenMs" | "booksAbsentMs">> = {
+  payment_open: "booksOpenMs",
+  cancel_open: "booksOpenMs",
+  payment_not_on_chain: "booksAbsentMs",
 };
 
 /** "wait": nothing can be said yet, so the block it is in does not count as read. */
 export async function heal(deps: HealDeps, finding: Finding): Promise<Healing> {
   const { kind, key } = finding;
   const wait = WAITS[kind];
-  if (wait && !deps.patience.isOver(`${kind}:${key}`, deps.patience.times[wait])) return "wait";
+  if (wait && !deps.patience.isOver(`${kind}:${key}`, deps.patience.timings[wait])) return "wait";
   const proven = await prove(deps, finding);
   if (proven === "wait") return "wait";
   if (proven === "fine") return "done";

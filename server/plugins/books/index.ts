@@ -41,8 +41,6 @@ declare module "fastify" {
       stateFor(ownerId: string): Promise<LedgerState[]>;
       /** Throws `chain_unavailable` while this database may lack payments that count. */
       assertCurrent(chainId: number): Promise<void>;
-      /** Tests are in a hurry; nobody else sets its times. */
-      patience: Patience;
     };
   }
 }
@@ -82,14 +80,13 @@ export default fp(
     const owner = newId("req");
     const { timings } = app.config;
     const closing = new AbortController();
-    const patience = new Patience();
+    const patience = new Patience(timings);
     const loops: Promise<void>[] = [];
     const books = new Map<number, Book>();
     for (const chain of app.chains.all) books.set(chain.network.chainId, open(chain));
 
     const networks = app.chains.all.map(({ network }) => network);
     app.decorate("books", {
-      patience,
       read: async (chainId: number) => {
         const book = books.get(chainId);
         return book !== undefined && pass(book);
@@ -232,12 +229,13 @@ export default fp(
         patience,
         log,
       });
-      const blockMs = Math.min(Math.max(network.blockTimeMs, timings.booksRoundMs), MAX_POLL_MS);
+      const blockMs = Math.max(Math.min(network.blockTimeMs, MAX_POLL_MS), timings.booksRoundMs);
+      const mostMs = Math.max(MAX_POLL_MS, blockMs);
       // Many wallets cost several queries a look: then it looks less often.
       const pollMs = () =>
         wallets.count() === 0
-          ? MAX_POLL_MS
-          : Math.min(blockMs * Math.max(1, queriesFor(wallets.count()) / 4), MAX_POLL_MS);
+          ? mostMs
+          : Math.min(blockMs * Math.max(1, queriesFor(wallets.count()) / 4), mostMs);
       const hold = new RestoreHold({
         onPromotion: (again) => onPromotion(again, closing.signal),
         lanes: () => store.readLaneNonces(app.pool, chainId),

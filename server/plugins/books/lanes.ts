@@ -105,7 +105,8 @@ async function follow(
     const receipt = receipts.get(nonce);
     if (tx && receipt) return (await judge(deps, tx.items, receipt)) === "wait";
     // Its row may be committed a moment after its block, and a receipt may be late: an absence must last.
-    if (!deps.patience.isOver(`${address}:${nonce}`, deps.patience.times.absentMs)) return true;
+    if (!deps.patience.isOver(`${address}:${nonce}`, deps.patience.timings.booksAbsentMs))
+      return true;
     deps.patience.forget(`${address}:${nonce}`);
     strange.push(nonce);
     return false;

@@ -95,7 +95,7 @@ export class BookReader {
     }
     if (next <= safe) return true;
     if (performance.now() >= this.#lookBackAtMs) await this.#lookBack(safe);
-    if (performance.now() - this.#recheckedMs > this.#deps.patience.times.recheckMs) {
+    if (performance.now() - this.#recheckedMs > this.#deps.patience.timings.booksRecheckMs) {
       this.#recheckedMs = performance.now();
       await this.#deps.recheck();
     }
@@ -230,7 +230,7 @@ export class BookReader {
     // What nothing can be said of yet is looked at again.
     const isDone = (log: WalletLog): boolean => cut === undefined || log.blockNumber < cut;
     this.#shown = new Set(logs.filter(isDone).map(placeOf));
-    this.#lookBackAtMs = performance.now() + this.#deps.patience.times.lookBackMs;
+    this.#lookBackAtMs = performance.now() + this.#deps.patience.timings.booksLookBackMs;
   }
 
   async #incoming(
@@ -265,7 +265,7 @@ export class BookReader {
     if (lastHash === null || last < 0n) return nextBlock;
     if (last > safe) {
       // A node that lags, or a chain that began anew: lagging ends.
-      if (!this.#deps.patience.isOver("behind", 2 * this.#deps.patience.times.absentMs))
+      if (!this.#deps.patience.isOver("behind", 2 * this.#deps.patience.timings.booksAbsentMs))
         return nextBlock;
     } else {
       this.#deps.patience.forget("behind");
