@@ -2,9 +2,9 @@
 import t from "tap";
 import { payers, authorize, request } from "../helpers/engine.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
-import { rpcProxy } from "../helpers/rpc-proxy.ts";
+import { rpcProxy, type RpcProxy } from "../helpers/rpc-proxy.ts";
 import { testChain } from "../helpers/chain.ts";
-import { testApp } from "../helpers/app.ts";
+import { testApp, type TestApp } from "../helpers/app.ts";
 import {
   alarms,
   BOOK_TIMINGS,
@@ -24,6 +24,7 @@ import {
   stealFrom,
   untilRead,
   usdc,
+  withAgent,
 } from "./world.ts";
 
 const VOID = `
@@ -36,8 +37,28 @@ const VOID = `
           FROM s WHERE p.agent_id = s.agent_id AND p.id = s.id RETURNING p.amount, p.agent_id)
   UPDATE agents a SET window_sum = window_sum - p.amount FROM p WHERE a.id = p.agent_id`;
 
+let shared: TestApp;
+let proxy: RpcProxy;
+
+t.before(async () => {
+  const chain = await testChain(t);
+  proxy = await rpcProxy(t, chain.rpcUrl);
+  const chainBehind = { ...chain, rpcUrl: proxy.url };
+  shared = await testApp(t, { chain: chainBehind, timings: { ...BOOK_TIMINGS } });
+});
+
+/** An owner and an agent of their own; nothing has been found yet, and the node says what is so. */
+async function newAgent() {
+  proxy.reset();
+  Object.assign(shared.config.timings, BOOK_TIMINGS);
+  await readBooks(shared);
+  await shared.database.pool.query("DELETE FROM ledger_differences");
+  shared.logs.length = 0;
+  return { ctx: await withAgent(shared), proxy };
+}
+
 t.test("all is well: it says so, as of which block", async (t) => {
-  const ctx = await bookWorld(t);
+  const { ctx } = await newAgent();
   t.match(await spend(ctx, "1"), { statusCode: 200 });
   await sendToSelf(ctx);
   await readBooks(ctx);
@@ -58,7 +79,7 @@ t.test("all is well: it says so, as of which block", async (t) => {
 });
 
 t.test("a payment wrongly called failed is settled again, and counts", async (t) => {
-  const ctx = await bookWorld(t);
+  const { ctx } = await newAgent();
   const { app, agent, database } = ctx;
   const { txHash, paymentId } = (await spend(ctx, "4")).json<{
     txHash: string;
@@ -84,7 +105,7 @@ t.test("a payment wrongly called failed is settled again, and counts", async (t)
 });
 
 t.test("a stranger's payment wrongly called failed is found by our own transaction", async (t) => {
-  const ctx = await bookWorld(t);
+  const { ctx } = await newAgent();
   const { app, chain, database, payee } = ctx;
   const [payer] = payers(1);
   if (!payer) throw new Error("no payer");
@@ -106,7 +127,7 @@ t.test("a stranger's payment wrongly called failed is found by our own transacti
 });
 
 t.test("a row that says settled, and the chain does not, is open again", async (t) => {
-  const ctx = await bookWorld(t);
+  const { ctx } = await newAgent();
   const { chain, database } = ctx;
   const { id } = await inSellersHands(ctx, { amount: 2n * usdc });
   await chain.testClient.mine({ blocks: 1 });
@@ -136,7 +157,7 @@ t.test("a row that says settled, and the chain does not, is open again", async (
 });
 
 t.test("a voided reservation that a stranger relays later is counted after all", async (t) => {
-  const ctx = await bookWorld(t);
+  const { ctx } = await newAgent();
   const { id, authorization } = await inSellersHands(ctx, { amount: 3n * usdc });
   await ctx.database.pool.query(VOID, [id]);
   await readBooks(ctx);
@@ -151,7 +172,7 @@ t.test("a voided reservation that a stranger relays later is counted after all",
 t.test(
   "money that leaves without an authorization rings until a person says it is over",
   async (t) => {
-    const ctx = await bookWorld(t);
+    const { ctx } = await newAgent();
     const hash = await stealFrom(ctx, ctx.agent.walletAddress, 5n * usdc);
     await readBooks(ctx);
     t.match(await differences(ctx), [{ kind: "transfer_unknown", healed: false, tx_hash: hash }]);
@@ -200,9 +221,8 @@ t.test("a second signer on the relayer's key rings", async (t) => {
 });
 
 t.test("a node without the logs proves nothing: the span waits, and nothing rings", async (t) => {
-  const chain = await testChain(t);
-  const proxy = await rpcProxy(t, chain.rpcUrl);
-  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  const { ctx, proxy } = await newAgent();
+  const { chain } = ctx;
   proxy.behave = ({ method }) =>
     method === "eth_getLogs" ? { do: "answer", result: [] } : { do: "pass" };
   t.equal((await spend(ctx, "1")).statusCode, 200);
@@ -234,9 +254,8 @@ t.test("a node without the logs proves nothing: the span waits, and nothing ring
 });
 
 t.test("logs in two answers that know different blocks accuse nobody", async (t) => {
-  const chain = await testChain(t);
-  const proxy = await rpcProxy(t, chain.rpcUrl);
-  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  const { ctx, proxy } = await newAgent();
+  const { chain } = ctx;
   const other = await createAgent(ctx, ctx.owner, { allowlist: [ctx.payee] });
   const added = await asOwner(ctx.app, ctx.owner, {
     method: "POST",
@@ -316,9 +335,8 @@ t.test(
 );
 
 t.test("a moment without logs, and another one later, are not one long absence", async (t) => {
-  const chain = await testChain(t);
-  const proxy = await rpcProxy(t, chain.rpcUrl);
-  const ctx = await bookWorld(t, { chain: { ...chain, rpcUrl: proxy.url } });
+  const { ctx, proxy } = await newAgent();
+  const { chain } = ctx;
   ctx.config.timings.booksAbsentMs = 150;
   await sendToSelf(ctx);
   await readBooks(ctx);

@@ -34,18 +34,25 @@ export async function bookWorld(
 ): Promise<BookWorld> {
   const ctx = await testApp(t as Test, { timings: BOOK_TIMINGS, ...options });
   await readBooks(ctx); // What came before the service is not its history.
+  return withAgent(ctx, options.dailyLimit);
+}
+
+/** One more owner with an agent, on the same service. */
+export async function withAgent(ctx: TestApp, dailyLimit = "10"): Promise<BookWorld> {
   const owner = await signIn(ctx);
   const payee = privateKeyToAccount(generatePrivateKey()).address;
-  const agent = await createAgent(ctx, owner, {
-    dailyLimit: options.dailyLimit ?? "10",
-    allowlist: [payee],
-  });
+  const agent = await createAgent(ctx, owner, { dailyLimit, allowlist: [payee] });
   await ctx.chain.mint(agent.walletAddress, 100n * usdc);
   return { ...ctx, owner, agent, payee };
 }
 
 /** Until nothing is left that can be read now. */
 export async function readBooks({ app, chain }: Pick<TestApp, "app" | "chain">): Promise<void> {
+  // Blocks that come when a test makes them have no rhythm to trust.
+  await app.chainReads
+    .of(chain.chainId)
+    .heads.refresh()
+    .catch(() => undefined);
   while (await app.books.read(chain.chainId));
 }
 
