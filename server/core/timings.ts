@@ -36,6 +36,12 @@ export interface Timings {
   refusedRestMs: number;
   /** A payment is tried again after this when its token takes transfers and does nothing. */
   deadTokenRestMs: number;
+  /** What is known of the token and of the relayers' coins is believed for this long. */
+  standingFreshMs: number;
+  /** What is older than this is asked along with a payment: then it is fresh as long as its payment needs. */
+  standingAskAlongMs: number;
+  /** A payer's approval is in a block by then, or four blocks later if that is longer; else it is not waited for. */
+  approvalWaitMs: number;
   /** For how long a process that watches what others relay may be silent before another does it. */
   watchLeaseMs: number;
   watchRoundMs: number;
@@ -78,6 +84,9 @@ export const TIMINGS: Readonly<Timings> = {
   unseenForMs: 20_000,
   refusedRestMs: 2_000,
   deadTokenRestMs: 2_000,
+  standingFreshMs: 2_000,
+  standingAskAlongMs: 1_000,
+  approvalWaitMs: 3_000,
   watchLeaseMs: 5_000,
   watchRoundMs: 1_000,
   idleHeadMs: 4_000,

@@ -12,6 +12,7 @@ import { testChain, type TestChain } from "../helpers/chain.ts";
 import { EXACT_PROXY, PERMIT2 } from "../helpers/permit2.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { PASSING, rpcProxy, SEND, type Rule } from "../helpers/rpc-proxy.ts";
+import { isFullTier } from "../helpers/tier.ts";
 import { until } from "../helpers/until.ts";
 import { change } from "./bent-payments.ts";
 import {
@@ -68,9 +69,11 @@ async function approvedPayment(
 }
 
 t.test("a payer's own approval", async (t) => {
-  const one = await testApp(t, { env: ON });
+  // A busy machine takes its time; who is to be impatient says so.
+  const timings = { approvalWaitMs: 60_000 };
+  const one = await testApp(t, { env: ON, timings });
   const { chain, database } = one;
-  const two = await testApp(t, { database, chain, env: ON });
+  const two = await testApp(t, { database, chain, env: ON, timings });
   const { balanceOf, allowanceOf } = tokenOf(chain);
   const relayer = chain.relayer.address;
 
@@ -297,14 +300,17 @@ t.test("a payer's own approval", async (t) => {
     const payTo = newAccount().address;
     const bodies = await Promise.all(payers.map((payer) => approvedPayment(chain, payer, payTo)));
     await chain.testClient.setAutomine(false);
-    const mining = setTimeout(
-      () =>
-        void chain.testClient.setAutomine(true).then(() => chain.testClient.mine({ blocks: 1 })),
-      1_500,
-    );
-    const answers = await Promise.all(bodies.map((body) => post(one.app, "settle", body)));
-    clearTimeout(mining);
+    let refused = 0;
+    const answering = bodies.map(async (body) => {
+      const answer = await post(one.app, "settle", body);
+      if (answer["success"] !== true) refused += 1;
+      return answer;
+    });
+    // The others wait for a block.
+    await until(() => refused === 8, 30_000);
     await chain.testClient.setAutomine(true);
+    await chain.testClient.mine({ blocks: 1 });
+    const answers = await Promise.all(answering);
     const paid = answers.filter(({ success }) => success === true).length;
     t.equal(paid, 16);
     for (const answer of answers.filter(({ success }) => success !== true))
@@ -313,21 +319,30 @@ t.test("a payer's own approval", async (t) => {
   });
 
   await t.test("what no block takes gives its place up soon", async (t) => {
+    const hasty = await testApp(t, {
+      database,
+      chain,
+      // Long before the settle itself would give up.
+      env: { ...ON, SETTLE_WAIT_MS: "25000" },
+      timings: { approvalWaitMs: 500 },
+      configure: (config) => {
+        const [network] = config.networks;
+        config.networks = [{ ...network, blockTimeMs: 50 }];
+      },
+    });
     const payer = await newPayer(chain);
     const body = await approvedPayment(chain, payer, newAccount().address);
     await chain.testClient.setAutomine(false);
     try {
-      const fromMs = performance.now();
-      t.match(await post(one.app, "settle", body), {
+      t.match(await post(hasty.app, "settle", body), {
         errorReason: unsent,
         errorMessage: /in no block yet/,
       });
-      t.ok(performance.now() - fromMs < 8_000, "long before the settle itself would give up");
       const { baseFeePerGas } = await chain.publicClient.getBlock();
       const barely = await approvedPayment(chain, await newPayer(chain), newAccount().address, {
         maxFeePerGas: baseFeePerGas ?? 0n,
       });
-      t.match(await post(one.app, "settle", barely), {
+      t.match(await post(hasty.app, "settle", barely), {
         errorReason: unsent,
         errorMessage: /offer \d+ at least/,
       });
@@ -374,16 +389,18 @@ const DEATHS: Record<string, (sends: number, method: string) => ReturnType<Rule>
     method === SEND && sends === 2 ? { do: "hang", pass: true } : undefined,
 };
 
-for (const [point, dies] of Object.entries(DEATHS))
+const POINTS = Object.entries(DEATHS).filter(([point]) => isFullTier || / sent, /.test(point));
+for (const [point, dies] of POINTS)
   t.test(`killed when ${point}: asked again, paid once`, { timeout: 60_000 }, async (t) => {
     const chain = await testChain(t);
     const database = await testDatabase(t);
-    const heir = await testApp(t, { database, chain, env: ON });
-    await heir.app.close();
     const payer = await newPayer(chain);
     const payTo = newAccount().address;
     const body = await approvedPayment(chain, payer, payTo);
     await settleAndDie(t, { chain, databaseUrl: database.url, body, dies });
+    // What it held lapses, as time does it.
+    await database.pool.query("UPDATE relayer_lanes SET lease_until = now()");
+    await database.pool.query("UPDATE ledger_cursors SET lease_until = now()");
     const next = await testApp(t, { database, chain, env: ON });
     let answer: Record<string, unknown> = {};
     await until(async () => {

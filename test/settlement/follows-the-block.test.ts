@@ -17,7 +17,7 @@ import {
 import { testDatabase, type TestDatabase } from "../helpers/postgres.ts";
 import { rpcProxy, SEND, SEND_AND_WAIT, type RpcProxy, type Rule } from "../helpers/rpc-proxy.ts";
 
-const BLOCK_MS = 1_000;
+const BLOCK_MS = 500;
 const BLOCK = "eth_getBlockByNumber";
 const RECEIPT = "eth_getTransactionReceipt";
 /** Of a lone payment, from accepted to told, at the most. */

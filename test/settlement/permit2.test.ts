@@ -33,7 +33,7 @@ import { denying, PASSING, rpcProxy } from "../helpers/rpc-proxy.ts";
 const YES = "0x631626ba7e60e01b60005260206000f3";
 
 async function world(t: Test, count: number) {
-  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const chain = await testChain(t, { blockTimeSeconds: 0.2 });
   const database = await testDatabase(t);
   const proxy = await rpcProxy(t, chain.rpcUrl, { keepsCalls: false });
   const node = await startEngine(t, {

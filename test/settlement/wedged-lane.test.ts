@@ -30,7 +30,7 @@ const sent = (call: RpcCall) => parseTransaction(call.params[0] as Hex);
 const isWork = (call: RpcCall): boolean => call.method === SEND && sent(call).data !== undefined;
 
 async function world(t: Test, options: Partial<TestEngineOptions> = {}) {
-  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const chain = await testChain(t, { blockTimeSeconds: 0.2 });
   const database = await testDatabase(t);
   const proxy = await rpcProxy(t, chain.rpcUrl);
   const start = (more: Partial<TestEngineOptions> = {}) =>

@@ -97,6 +97,8 @@ interface LayingChain {
 export interface LayingDeps {
   chainOf(chainId: number): LayingChain | undefined;
   sleep(ms: number): Promise<void>;
+  /** An approval is waited for this long at least. */
+  patienceMs: number;
 }
 
 /** Requests that wait for an approval at one time. */
@@ -106,7 +108,6 @@ const MAX_WAITING = 16;
  * The payment can be posted again.
  */
 const MOST_BLOCKS = 4;
-const LEAST_PATIENCE_MS = 3_000;
 /** Looks at the payment after the payer's nonce has passed: a backend behind the others may answer first. */
 const LOOKS = 5;
 
@@ -134,7 +135,7 @@ export class GroundworkLayer {
     try {
       const refused = await this.#send(chain, groundwork.raw);
       if (refused !== undefined) return failed(refused);
-      const patienceMs = Math.max(chain.network.blockTimeMs * MOST_BLOCKS, LEAST_PATIENCE_MS);
+      const patienceMs = Math.max(chain.network.blockTimeMs * MOST_BLOCKS, this.#deps.patienceMs);
       const passed = await this.#nonceToPass(chain, groundwork, Math.min(timeoutMs, patienceMs));
       if (!passed)
         return failed(

@@ -87,6 +87,7 @@ export default fp(
       groundwork: new GroundworkLayer({
         chainOf: (chainId) => app.chains.byChainId(chainId),
         sleep: (ms) => sleep(ms),
+        patienceMs: app.config.timings.approvalWaitMs,
       }),
       settleWaitMs,
       maxHoldMs: Math.min(...networks.map(({ blockTimeMs }) => blockTimeMs)) / BURST_SHARE_OF_BLOCK,

@@ -67,7 +67,12 @@ export class ChainEngine {
     const { pool, network, queue, rpc } = deps.ctx;
     const { chainId, usdc } = network;
     this.#backlog = memoFor(QUEUE_FRESH_MS, () => queue.readBacklog(pool, chainId));
-    this.standing = new Standing({ rpc, asset: usdc.address, lanes: this.lanes });
+    this.standing = new Standing({
+      rpc,
+      timings: deps.ctx.timings,
+      asset: usdc.address,
+      lanes: this.lanes,
+    });
     this.#tip = memoFor(TIP_FRESH_MS, () => this.#readTip());
     this.externalRelays = new ExternalRelays(deps.ctx, (address) => this.#adopt(address));
   }

@@ -9,19 +9,18 @@ import {
   type CallResult,
   type ContractCall,
 } from "../../core/abi.ts";
+import type { Timings } from "../../core/timings.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { readMany } from "../../infra/chain/contracts.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { Companion } from "./types.ts";
 
-const FRESH_MS = 2_000;
-/** What is older than this is asked along: then it is fresh as long as its payment needs. */
-const ASKED_ALONG_AFTER_MS = FRESH_MS / 2;
 const GET_ETH_BALANCE = selectorDigits("getEthBalance(address)");
 
 export interface StandingDeps {
   rpc: Caller;
+  timings: Pick<Timings, "standingFreshMs" | "standingAskAlongMs">;
   asset: string;
   lanes: readonly { address: string; noteBalance(wei: bigint): void }[];
 }
@@ -49,13 +48,14 @@ export class Standing {
   /** To be asked by Multicall3 of the newest state, before anything that changes it; undefined where it is known. */
   companion(): Companion | undefined {
     const askedMs = performance.now();
-    if (askedMs - this.#told.askedMs <= ASKED_ALONG_AFTER_MS) return undefined;
+    if (askedMs - this.#told.askedMs <= this.#deps.timings.standingAskAlongMs) return undefined;
     return { calls: this.#calls, hear: (results) => void this.#hear(results, askedMs) };
   }
 
   /** A proxy without code says nothing, to everything. Failures to ask are not kept. */
   async tokenAnswers(): Promise<boolean> {
-    if (performance.now() - this.#told.askedMs <= FRESH_MS) return this.#told.tokenAnswers;
+    if (performance.now() - this.#told.askedMs <= this.#deps.timings.standingFreshMs)
+      return this.#told.tokenAnswers;
     this.#asking ??= this.#ask().finally(() => {
       this.#asking = undefined;
     });
