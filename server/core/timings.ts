@@ -40,6 +40,8 @@ export interface Timings {
   standingFreshMs: number;
   /** What is older than this is asked along with a payment: then it is fresh as long as its payment needs. */
   standingAskAlongMs: number;
+  /** What a relayer was seen to hold is believed for this long. */
+  balanceFreshMs: number;
   /** A payer's approval is in a block by then, or four blocks later if that is longer; else it is not waited for. */
   approvalWaitMs: number;
   /** For how long a process that watches what others relay may be silent before another does it. */
@@ -86,6 +88,7 @@ export const TIMINGS: Readonly<Timings> = {
   deadTokenRestMs: 2_000,
   standingFreshMs: 2_000,
   standingAskAlongMs: 1_000,
+  balanceFreshMs: 2_000,
   approvalWaitMs: 3_000,
   watchLeaseMs: 5_000,
   watchRoundMs: 1_000,

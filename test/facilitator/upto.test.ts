@@ -140,6 +140,7 @@ t.test("two lanes: the one that was named sends, whoever holds it", async (t) =>
   const one = await testApp(t, {});
   const { chain } = one;
   const two = await testApp(t, {
+    timings: { balanceFreshMs: 0 },
     database: one.database,
     chain,
     env: { RELAYER_PRIVATE_KEYS: `${chain.relayerPrivateKey},${second.privateKey}` },
@@ -169,7 +170,6 @@ t.test("two lanes: the one that was named sends, whoever holds it", async (t) =>
     payTo: newAccount().address,
     facilitator: second.address,
   });
-  await new Promise((resolve) => setTimeout(resolve, 2_500));
   const answer = await post(two.app, "settle", poor);
   t.match(answer, { success: false, errorReason: "unexpected_settle_error" });
   t.match(

@@ -51,6 +51,8 @@ async function world(t: Test, { waits, rule }: { waits: boolean; rule?: Rule }):
     chain,
     rpcUrls: [proxy.url],
     blockTimeMs: BLOCK_MS,
+    // What goes out again here does so for another reason than that time has passed.
+    timings: { resendAfterMs: 60_000 },
   });
   return {
     node,
@@ -139,7 +141,12 @@ t.test("it drops the line", { timeout: 60_000 }, async (t) => {
   });
   const { asked } = await place.pay();
   const cut = asked.findIndex(({ method }) => method === SEND_AND_WAIT);
-  t.equal(asked[cut + 1]?.method, SEND, "it goes out again at once");
+  const again = asked.findIndex(({ method }) => method === SEND);
+  t.ok(cut >= 0 && again > cut, "it goes out again");
+  t.ok(
+    asked.slice(cut + 1, again).every(({ method }) => method === BLOCK || method === RECEIPT),
+    "at once",
+  );
   await place.pay();
   t.equal(place.proxy.count(SEND_AND_WAIT), 1);
 });

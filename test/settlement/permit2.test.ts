@@ -8,6 +8,7 @@ import { testChain, type TestAccount } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
   authorize,
+  BRISK,
   payers,
   randomAddress,
   request,
@@ -41,6 +42,8 @@ async function world(t: Test, count: number) {
     chain,
     confirmations: 2,
     rpcUrls: [proxy.url],
+    blockTimeMs: 200,
+    timings: BRISK,
   });
   const accounts = payers(count);
   await chain.mint(
@@ -110,7 +113,8 @@ t.test("used by others", { timeout: 180_000 }, async (t) => {
     const wanted = request(authorization, { relay: false });
     await node.engine.settlement.accept(node.pool, wanted);
     // The next block is later than the one it was accepted at.
-    await new Promise((resolve) => setTimeout(resolve, 1_200));
+    const number = await chain.publicClient.getBlockNumber();
+    await until(async () => (await chain.publicClient.getBlockNumber()) > number);
     return { wanted, data: exactSettleData(authorization.message, authorization.signature) };
   };
   const batched = (calls: readonly Hex[]): Hex =>

@@ -4,10 +4,16 @@ import t, { type Test } from "tap";
 import { parseTransaction, type Hex } from "viem";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
 import { testChain } from "../helpers/chain.ts";
-import { doomedReplica, expectAllPaidOnce, queuePayments } from "../helpers/engine-crash.ts";
+import {
+  doomedReplica,
+  endLeases,
+  expectAllPaidOnce,
+  queuePayments,
+} from "../helpers/engine-crash.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import {
   authorize,
+  BRISK,
   payers,
   randomAddress,
   request,
@@ -38,6 +44,8 @@ async function world(t: Test, options: Partial<TestEngineOptions> = {}) {
       databaseUrl: database.url,
       chain,
       rpcUrls: [proxy.url],
+      blockTimeMs: 200,
+      timings: BRISK,
       ...options,
       ...more,
     });
@@ -126,6 +134,7 @@ for (const point of ["void-signed", "void-persisted", "void-broadcast"] satisfie
         : { do: "pass" };
     const queued = await queuePayments(chain, database);
     await doomedReplica({ ...chain, rpcUrl: proxy.url }, database.url, point);
+    await endLeases(database);
     const node = await start();
     await expectAllPaidOnce(t, { node, chain, database, ...queued });
   });
@@ -155,7 +164,11 @@ t.test("gas dearer than the operator's cap", { timeout: 90_000 }, async (t) => {
     maxFeeGwei: 30,
     maxTipGwei: 2,
   });
+  // Block by block, as the test says so.
+  await chain.testClient.setIntervalMining({ interval: 0 });
+  await chain.testClient.setAutomine(false);
   await chain.testClient.setNextBlockBaseFeePerGas({ baseFeePerGas: 90_000_000_000n });
+  await chain.testClient.mine({ blocks: 1 });
   const madTip = `0x${(10n ** 18n).toString(16)}`;
   proxy.behave = ({ method }) =>
     method === "eth_maxPriorityFeePerGas" ? { do: "answer", result: madTip } : { do: "pass" };
@@ -167,8 +180,13 @@ t.test("gas dearer than the operator's cap", { timeout: 90_000 }, async (t) => {
   });
   const wanted = await payment();
   const settling = settle(node, wanted, 60_000);
-  await until(() => (node.heads.head?.baseFeeWei ?? 0n) < 45_000_000_000n, 30_000);
+  while ((node.heads.head?.baseFeeWei ?? 0n) >= 45_000_000_000n) {
+    await chain.testClient.mine({ blocks: 1 });
+    const number = await chain.publicClient.getBlockNumber();
+    await until(() => (node.heads.head?.number ?? 0n) >= number);
+  }
   t.same(await all("SELECT 1 FROM relayer_attempts"), [], "nothing is sent");
+  await chain.testClient.setIntervalMining({ interval: 1 });
   t.equal((await settling).status, "settled", "empty blocks made it cheaper");
   const [attempt] = await all<{ fee: string; tip: string }>(
     "SELECT max_fee_wei::text AS fee, priority_fee_wei::text AS tip FROM relayer_attempts",

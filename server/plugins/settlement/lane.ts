@@ -9,7 +9,6 @@ import { Sender } from "./sender.ts";
 import { Tracker } from "./tracker.ts";
 
 const FALLBACK_MS = 1_000;
-const BALANCE_FRESH_MS = 2_000;
 const DRAIN_MS = 3_000;
 const LOOK_EVERY_MS = 300;
 const LOOK_AFTER_BLOCKS = 1.25;
@@ -273,7 +272,8 @@ export class Lane {
 
   async readBalance(): Promise<bigint> {
     const { ctx } = this.#deps;
-    const freshFor = this.unfunded ? BALANCE_FRESH_MS / 4 : BALANCE_FRESH_MS;
+    const { balanceFreshMs } = ctx.timings;
+    const freshFor = this.unfunded ? balanceFreshMs / 4 : balanceFreshMs;
     if (this.balanceWei === undefined || performance.now() - this.#balanceReadMs > freshFor)
       this.noteBalance(await ctx.reads.readNativeBalance(ctx.rpc, this.address));
     return this.balanceWei ?? 0n;
