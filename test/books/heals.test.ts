@@ -336,7 +336,6 @@ t.test(
 
 t.test("a moment without logs, and another one later, are not one long absence", async (t) => {
   const { ctx, proxy } = await newAgent();
-  const { chain } = ctx;
   ctx.config.timings.booksAbsentMs = 150;
   await sendToSelf(ctx);
   await readBooks(ctx);

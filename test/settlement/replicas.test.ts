@@ -64,11 +64,13 @@ for (const keys of [1, 2] as const) {
 t.test("a lease passes on at once when its holder stops in good order", async (t) => {
   const chain = await testChain(t, { blockTimeSeconds: 0.5 });
   const database = await testDatabase(t);
-  const first = await startEngine(t, { databaseUrl: database.url, chain });
+  // It is not by time that the lease passes on.
+  const timings = { laneLeaseMs: 600_000 };
+  const first = await startEngine(t, { databaseUrl: database.url, chain, timings });
   const isHeld = (node: typeof first) =>
     node.engine.chains.get(chain.chainId)?.lanes[0]?.held === true;
   await until(() => isHeld(first));
-  const second = await startEngine(t, { databaseUrl: database.url, chain });
+  const second = await startEngine(t, { databaseUrl: database.url, chain, timings });
   const [payer] = payers(1);
   if (!payer) throw new Error("no payer");
   await chain.mint(payer.address, 10_000n);
@@ -81,7 +83,7 @@ t.test("a lease passes on at once when its holder stops in good order", async (t
   );
   t.equal(isHeld(second), false);
   await first.stop();
-  await until(() => isHeld(second), 3_000);
+  await until(() => isHeld(second), 30_000);
   const two = request(await authorize(chain, payer, { to: randomAddress() }));
   await second.engine.settlement.accept(second.pool, two);
   t.equal((await second.engine.settlement.wait(two.id, 10_000)).status, "settled");
