@@ -399,10 +399,10 @@ t.test("killed between permit and payment: the same key still pays, once", async
     t.equal(held.statusCode, 409, "its reservation still stands");
   }
   await database.pool.query(
-    "UPDATE payments SET created_at = created_at - interval '61 seconds' WHERE agent_id = $1 AND status = 'reserved'",
+    "UPDATE payments SET created_at = created_at - interval '601 seconds' WHERE agent_id = $1 AND status = 'reserved'",
     [agent.id],
   );
-  t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 60 }), doomed.length);
+  t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 600 }), doomed.length);
   for (const { point, approvalId, body } of doomed) {
     t.match(await read(approvalId), { status: "granted", paymentId: null }, "given back");
     const paid = await Promise.all(Array.from({ length: 5 }, () => spend(agent, body, point)));

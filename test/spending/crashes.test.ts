@@ -1,6 +1,7 @@
 // Goal: whenever the process is killed, nothing is paid twice, lost or under-counted, and a reservation is freed only on proof.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import type { Config } from "../../server/config.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -9,7 +10,9 @@ import { killedMidway, post, startReplica } from "./replica.helper.ts";
 
 const usdc = 1_000_000n;
 const path = "/api/agents/spend";
-const ctx = await testApp(t);
+/** Nobody takes a request for dead while the test runs, unless the test says that time has passed. */
+const configure = (config: Config): void => void (config.settleWaitMs = 90_000);
+const ctx = await testApp(t, { configure });
 const { app, database } = ctx;
 const owner = await signIn(ctx);
 
@@ -60,9 +63,9 @@ for (const point of ["reserved", "signed"] as const)
     t.same(await statusesOf(ctx, agent.id), { reserved: 1 });
     const other = await spend({ agent, body: { ...body, amount: "0.5" } });
     t.equal(other.body["code"], "daily_limit_exceeded", "still counted");
-    t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 60 }), 0, "too young to judge");
-    await age(agent, 61);
-    t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 60 }), 1);
+    t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 0, "too young to judge");
+    await age(agent, 601);
+    t.equal(await app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 1);
     const retry = await spend({ agent, body }, "crash");
     t.equal(retry.status, 200, `the same key pays now: ${JSON.stringify(retry.body)}`);
     t.equal(await usdcOf(ctx, payee), usdc);
@@ -84,7 +87,7 @@ for (const point of ["reserved", "signed"] as const)
     await new Promise((resolve) => setTimeout(resolve, 300));
     t.equal(answered, 0);
     t.same(await statusesOf(ctx, agent.id), { reserved: 1 });
-    await age(agent, 120);
+    await age(agent, 601);
     const answers = await Promise.all(again);
     t.same(
       answers.map(({ status }) => status),
@@ -167,7 +170,7 @@ t.test("killed between broadcast and receipt: another process tells the outcome"
   });
   replica.child.kill("SIGKILL");
   await Promise.all([replica.ended, ...cut]);
-  const after = await testApp(t, { chain, database });
+  const after = await testApp(t, { chain, database, configure });
   const early = await spend(keyed, "broadcast", after);
   t.match(early, { status: 409, body: { code: "idempotency_in_progress" } });
   await chain.testClient.setAutomine(true);

@@ -66,7 +66,7 @@ const available = async (world: World, { agent }: Withdrawal): Promise<bigint> =
 
 const age = ({ database }: World, { agent }: Withdrawal) =>
   database.pool.query(
-    "UPDATE payments SET created_at = created_at - interval '61 seconds' WHERE agent_id = $1 AND status = 'reserved'",
+    "UPDATE payments SET created_at = created_at - interval '601 seconds' WHERE agent_id = $1 AND status = 'reserved'",
     [agent.id],
   );
 
@@ -88,7 +88,8 @@ async function checkPaidOnce(
 }
 
 t.test("killed before the transaction, while another replica lives", async (t) => {
-  const app = await testApp(t);
+  // Nobody takes a request for dead while the test runs, unless the test says that time has passed.
+  const app = await testApp(t, { configure: (config) => void (config.settleWaitMs = 90_000) });
   const world = { ...app, owner: await signIn(app) };
   const make = (name: string, isKeyed = true) => signedWithdrawal(world, name, { isKeyed });
   const [reserved, signed, accepted] = [
@@ -114,7 +115,7 @@ t.test("killed before the transaction, while another replica lives", async (t) =
         status: 409,
         body: { code: "idempotency_in_progress" },
       });
-      t.equal(await app.app.payments.sweepUnsigned({ olderThanSeconds: 60 }), 0, "too young");
+      t.equal(await app.app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 0, "too young");
       t.same(await statusesOf(world, withdrawal.agent.id), { reserved: 1 });
       t.equal(await available(world, withdrawal), FUNDS - usdc, "its money is not free");
       await age(world, withdrawal);
@@ -137,7 +138,7 @@ t.test("killed before the transaction, while another replica lives", async (t) =
       });
       t.equal(await available(world, withdrawal), FUNDS - usdc, "its money is not free");
       await age(world, withdrawal);
-      t.equal(await app.app.payments.sweepUnsigned({ olderThanSeconds: 60 }), 1);
+      t.equal(await app.app.payments.sweepUnsigned({ olderThanSeconds: 600 }), 1);
       t.equal(await available(world, withdrawal), FUNDS, "nothing was signed: free again");
       const answers = await Promise.all([1, 2, 3].map(() => execute(world, withdrawal)));
       const statuses = answers.map(({ status }) => status).sort((a, b) => a - b);
