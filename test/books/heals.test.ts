@@ -52,7 +52,9 @@ async function newAgent() {
   proxy.reset();
   Object.assign(shared.config.timings, BOOK_TIMINGS);
   await readBooks(shared);
-  await shared.database.pool.query("DELETE FROM ledger_differences");
+  // Those of other agents stay, so that none of them rings again.
+  await shared.database.pool.query("UPDATE ledger_differences SET healed_at = now()");
+  await shared.database.pool.query("DELETE FROM ledger_differences WHERE agent_id IS NULL");
   shared.logs.length = 0;
   return { ctx: await withAgent(shared), proxy };
 }

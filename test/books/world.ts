@@ -25,6 +25,7 @@ export const BOOK_TIMINGS = {
   booksRoundMs: NEVER_MS,
   booksOpenMs: NEVER_MS,
   booksAbsentMs: NEVER_MS,
+  booksLookBackMs: NEVER_MS,
   watchRoundMs: 50,
 } as const satisfies Partial<Timings>;
 
@@ -181,9 +182,15 @@ export interface Difference {
   detail: Record<string, unknown>;
 }
 
-export async function differences({ database }: Pick<TestApp, "database">): Promise<Difference[]> {
+/** This agent's, where one is meant, and those of nobody. */
+export async function differences({
+  database,
+  agent,
+}: Pick<TestApp, "database"> & { agent?: { id: string } }): Promise<Difference[]> {
   const { rows } = await database.pool.query<Difference>(
-    `SELECT kind, healed_at IS NOT NULL AS healed, tx_hash, detail FROM ledger_differences ORDER BY seen_at`,
+    `SELECT kind, healed_at IS NOT NULL AS healed, tx_hash, detail FROM ledger_differences
+      WHERE $1::text IS NULL OR agent_id IS NULL OR agent_id = $1 ORDER BY seen_at`,
+    [agent?.id],
   );
   return rows;
 }
