@@ -65,10 +65,10 @@ t.test("for any policy, history and balance", async (t) => {
       const refused = evaluate({ ...known, requested: next });
       return !refused.allowed && refused.rule === boundBy;
     }),
-    { numRuns: 20_000 },
+    { numRuns: 8_000 },
   );
   t.same([...seen].sort(), [...GENERAL_RULES].sort(), "every rule was the one that binds");
-  t.ok(positive > 2_000, `${positive} times something could be paid`);
+  t.ok(positive > 800, `${positive} times something could be paid`);
 });
 
 t.test("the rules are named as denials name them, in the order of the decision", async (t) => {
