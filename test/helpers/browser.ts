@@ -1,13 +1,46 @@
 // A real Chromium for tests: the one from npm on Linux x64, an installed Chrome elsewhere.
+import { ChildProcess } from "node:child_process";
 import { chromium, type Browser, type Download, type Locator, type Page } from "playwright-core";
-import type { Test } from "tap";
+import root, { type Test } from "tap";
 import { launchOptions } from "./bundled-browser.ts";
+import { shareWithProcess } from "./shared.ts";
 
-export async function launchBrowser(t: Test): Promise<Browser> {
+let launched: Promise<Browser> | undefined;
+
+/** One for all test files of this process: to start one costs more than most pages. Each page has a context of its own. */
+export function launchBrowser(): Promise<Browser> {
+  launched ??= launch();
+  return launched;
+}
+
+async function launch(): Promise<Browser> {
+  const before = new Set(browserProcesses());
   const browser = await chromium.launch({ headless: true, ...(await launchOptions()) });
-  t.teardown(() => browser.close());
+  const [child] = browserProcesses().filter((candidate) => !before.has(candidate));
+  if (!child) throw new Error("the browser started without a process of its own");
+  const unshare = shareWithProcess({
+    handles: [child, ...child.stdio],
+    left: () => browser.contexts().flatMap((context) => context.pages().map(describePage)),
+  });
+  browser.on("disconnected", () => {
+    // It crashed, or was closed at the end: the next file gets another one.
+    launched = undefined;
+    unshare();
+  });
+  root.teardown(() => browser.close());
   return browser;
 }
+
+/** What Playwright controls through pipes, which no other child has. */
+function browserProcesses(): ChildProcess[] {
+  const { _getActiveHandles: handles } = process as unknown as { _getActiveHandles(): object[] };
+  return handles
+    .call(process)
+    .filter((handle): handle is ChildProcess => handle instanceof ChildProcess)
+    .filter(({ spawnargs }) => spawnargs.includes("--remote-debugging-pipe"));
+}
+
+const describePage = (page: Page): string => `a page at ${page.url()}`;
 
 export interface PageOptions {
   width?: number;

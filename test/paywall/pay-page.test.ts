@@ -137,7 +137,7 @@ t.test("the pay page has the colors, type and mark of the web app", async (t) =>
 
 t.test("paying in the browser", async (t) => {
   const { chain, baseUrl } = await testApp(t, { listen: true });
-  const browser = await launchBrowser(t);
+  const browser = await launchBrowser();
   const url = `${baseUrl}/api/arc-stats`;
 
   t.test("without a wallet the page says so, and is accessible on a narrow screen", async (t) => {

@@ -18,7 +18,11 @@ export async function leftBehind() {
 function present() {
   // Timers have no handle to look at; the one that waits here has fired.
   const timers = process.getActiveResourcesInfo().filter((kind) => kind === "Timeout");
-  return [...timers, ...process._getActiveHandles().filter(isOpen).map(describe)];
+  // test/helpers/shared.ts
+  const shared = [...(globalThis.sharedByProcess ?? [])];
+  const kept = new Set(shared.flatMap(({ handles }) => handles));
+  const handles = process._getActiveHandles().filter((handle) => isOpen(handle) && !kept.has(handle));
+  return [...timers, ...handles.map(describe), ...shared.flatMap(({ left }) => left())];
 }
 
 function isOpen(handle) {

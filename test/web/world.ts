@@ -33,7 +33,7 @@ export async function webWorld(
         };
     },
   });
-  const browser = await launchBrowser(t);
+  const browser = await launchBrowser();
   return {
     ...started,
     browser,
