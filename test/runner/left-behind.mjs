@@ -21,7 +21,9 @@ function present() {
   // test/helpers/shared.ts
   const shared = [...(globalThis.sharedByProcess ?? [])];
   const kept = new Set(shared.flatMap(({ handles }) => handles));
-  const handles = process._getActiveHandles().filter((handle) => isOpen(handle) && !kept.has(handle));
+  const handles = process
+    ._getActiveHandles()
+    .filter((handle) => isOpen(handle) && !kept.has(handle));
   return [...timers, ...handles.map(describe), ...shared.flatMap(({ left }) => left())];
 }
 

@@ -142,6 +142,7 @@ const PAID = [
   "sign",
   "(signed)",
   "submit spend pay_2 true 0x05",
+  "(accepted)",
   "deliver",
 ];
 const failure = new ApiError("settlement_failed", { detail: "No.", extra: { paid: false } });
@@ -210,11 +211,14 @@ t.test("it died before it signed: released, and paid anew once", async (t) => {
   t.same(log, ["prepare", "void not_signed", ...PAID, "keep"]);
 });
 
-t.test("it signed after all while we looked: resumed, never paid twice", async (t) => {
-  const { run, log } = scene({ key: {}, payment: { status: "reserved" }, isUnsigned: false });
-  t.match(await run(), { replayed: true, body: { paid: true } });
-  t.same(log, ["prepare", "void not_signed", "resume", "keep"]);
-});
+t.test(
+  "it signed after all while we looked: the next request sees it, never paid twice",
+  async (t) => {
+    const { run, log } = scene({ key: {}, payment: { status: "reserved" }, isUnsigned: false });
+    await t.rejects(run(), { code: "idempotency_in_progress" });
+    t.same(log, ["prepare", "void not_signed"]);
+  },
+);
 
 t.test("what the first request heard is where the next one begins", async (t) => {
   const { run, flow, log } = scene({

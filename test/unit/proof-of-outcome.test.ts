@@ -2,6 +2,7 @@
 import t from "tap";
 import type { Hex } from "viem";
 import { ChainUnreachable } from "../../server/infra/chain/errors.ts";
+import { TIMINGS } from "../../server/core/timings.ts";
 import type { RpcLog } from "../../server/core/abi.ts";
 import type { RpcReceipt } from "../../server/infra/chain/contracts.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
@@ -85,6 +86,7 @@ function contextOf(world: World): EngineContext {
     watched: { saveSearch: async () => undefined },
     refusals: new Refusals(),
     search: { spanBlocks: 2_000n, spansPerRound: 25 },
+    timings: TIMINGS,
   };
   return parts as unknown as EngineContext;
 }

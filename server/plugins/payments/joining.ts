@@ -143,12 +143,10 @@ export async function hearEarlier(
       return joined(() => idempotency.replay(statusCode, response, row.paymentId));
     }
     const order = await prepare();
-    if (order.isOver(payment)) {
-      if (payment.status === "reserved") {
-        if (await deps.voidAbandoned(key)) return undefined;
-        // Another call has released it, or it was signed after all: the next look says which.
-        continue;
-      }
+    if (order.isOver(payment) && payment.status === "reserved") {
+      // Else another call has released it, or it was signed after all: the next look says which.
+      if (await deps.voidAbandoned(key)) return undefined;
+    } else if (order.isOver(payment)) {
       const response = await idempotency.responseOf(held, row);
       const delivered = await order.resume(
         payment,
