@@ -172,7 +172,7 @@ t.test("the token's own authorizations", async (t) => {
         if (scheme.fateIn({ logs: [] }, item) !== "untouched") throw new Error("reverted");
       }
     }),
-    { numRuns: 500 },
+    { numRuns: 400 },
   );
   for (const [fate, count] of Object.entries(seen)) t.ok(count > 200, `${fate}: ${count}`);
 });
