@@ -33,9 +33,9 @@ async function launch(): Promise<Browser> {
 
 /** What Playwright controls through pipes, which no other child has. */
 function browserProcesses(): ChildProcess[] {
-  const { _getActiveHandles: handles } = process as unknown as { _getActiveHandles(): object[] };
-  return handles
-    .call(process)
+  const node = process as unknown as { _getActiveHandles(): object[] };
+  return node
+    ._getActiveHandles()
     .filter((handle): handle is ChildProcess => handle instanceof ChildProcess)
     .filter(({ spawnargs }) => spawnargs.includes("--remote-debugging-pipe"));
 }
