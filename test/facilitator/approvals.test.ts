@@ -428,7 +428,7 @@ async function settleAndDie(
   const port = await freePort();
   const child = spawn(
     process.execPath,
-    ["--enable-source-maps", childScript("test/x402-client/doomed-server.child.ts")],
+    ["--enable-source-maps", childScript("test/facilitator/doomed-server.child.ts")],
     {
       env: {
         ...process.env,
