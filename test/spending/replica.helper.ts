@@ -3,7 +3,6 @@ import { fork, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
-import type { Timings } from "../../server/core/timings.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { testEnvironment, type TestApp } from "../helpers/app.ts";
 import { childScript } from "../helpers/child-script.ts";
@@ -21,14 +20,12 @@ export async function startReplica(
   t: Pick<Test, "teardown">,
   { database, chain }: Pick<TestApp, "database" | "chain">,
   env: Record<string, string> = {},
-  timings: Partial<Timings> = {},
 ): Promise<Replica> {
   const port = await freePort();
   const child = fork(childScript("test/spending/replica.child.ts"), {
     execArgv: ["--enable-source-maps", `--import=${CLOCK}`],
     env: {
       PATH: process.env["PATH"] ?? "",
-      PURSER_TEST_TIMINGS: JSON.stringify(timings),
       ...testEnvironment({ databaseUrl: database.url, chain, port, env }),
     },
     stdio: ["ignore", "ignore", "inherit", "ipc"],

@@ -186,7 +186,7 @@ async function killedSending(t: Test, point: FaultPoint) {
   const origin = doomed.url.replace("127.0.0.1", "localhost");
   const url = `${doomed.url}${withdrawal.path}`;
   const cut = t.rejects(post(url, { ...withdrawal.headers, origin }, withdrawal.body), "no answer");
-  t.equal(await held, point);
+  t.equal(await Promise.race([held, cut]), point, "held before it answered");
   doomed.child.kill("SIGKILL");
   await doomed.ended;
   await cut;
@@ -204,7 +204,7 @@ const freeLane = ({ database }: World) =>
 
 /** Before and after the transaction is on its way; every step of the engine is in settlement/crash-recovery. */
 const SENDING: FaultPoint[] = isFullTier
-  ? ["claimed", "signed", "persisted", "broadcast", "mined", "told"]
+  ? ["claimed", "signed", "persisted", "broadcast", "mined", "before-final-write"]
   : ["broadcast"];
 
 for (const point of SENDING)

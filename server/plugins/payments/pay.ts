@@ -263,10 +263,10 @@ export class PayFlow {
     const key = { agentId: order.agentId, paymentId };
     const payment = await this.#deps.store.find(key);
     if (!payment || !order.isOver(payment)) throw inProgress(paymentId);
-    // Another request of this key has released it since the key was read: whoever reserves next has the key.
+    // Another request with this key released it after this one read the key: the next to reserve has the key.
     if (payment.status === "voided" && payment.failureCode === NEVER_SIGNED.code) return undefined;
     if (payment.status !== "reserved") return payment;
-    // Where it is released or signed meanwhile, the next request sees which.
+    // Another request released it, or it was signed after all: the next request sees which.
     if (!(await this.#voidAbandoned(key))) throw inProgress(paymentId);
     return undefined;
   }

@@ -1,0 +1,1 @@
+export function leftBehind(patienceMs?: number): Promise<string[]>;

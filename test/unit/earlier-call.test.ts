@@ -1,0 +1,85 @@
+// Goal: a call that joins an earlier one looks again until that one has an end, and tells what the end was, whatever happens between two looks.
+import t from "tap";
+import { hearEarlier } from "../../server/plugins/payments/joining.ts";
+
+const REF = { subjectId: "agt_1", route: "spend", key: "call" };
+type Statuses = ("reserved" | "submitted" | "voided" | undefined)[];
+
+/** Each look finds the next of these statuses. */
+function scene(statuses: Statuses, { isReleased = false } = {}) {
+  const log: string[] = [];
+  const left = [...statuses];
+  const joins = { cameAtMs: 0, isGone: () => false };
+  const run = () =>
+    hearEarlier(
+      {
+        idempotency: {
+          look: async () => ({
+            paymentId: "pay_1",
+            statusCode: null,
+            response: null,
+            isLong: false,
+          }),
+          responseOf: async () => null,
+          replay: () => {
+            throw new Error("nothing is kept");
+          },
+        },
+        store: {
+          find: async () => {
+            const status = left.length > 1 ? left.shift() : left[0];
+            log.push(`find ${status}`);
+            return status && { id: "pay_1", status };
+          },
+        },
+        voidAbandoned: async () => {
+          log.push("release");
+          return isReleased;
+        },
+        tell: async () => {
+          log.push("tell");
+          return { statusCode: 200, body: { paid: true }, replayed: true };
+        },
+      } as unknown as Parameters<typeof hearEarlier>[0],
+      {
+        held: REF,
+        joins,
+        prepare: async () => ({
+          isOver: () => true,
+          resume: async () => {
+            log.push("resume");
+            return { kind: "done", body: { paid: true } };
+          },
+        }),
+      } as unknown as Parameters<typeof hearEarlier>[1],
+    );
+  return { run, log };
+}
+
+t.test("it died before it signed: released, and no answer to this call", async (t) => {
+  const { run, log } = scene(["reserved"], { isReleased: true });
+  t.equal(await run(), undefined);
+  t.same(log, ["find reserved", "release"]);
+});
+
+t.test("another call released it first: the next look says so", async (t) => {
+  const { run, log } = scene(["reserved", "voided"]);
+  t.equal(await run(), undefined);
+  t.same(log, ["find reserved", "release", "find voided"], "never resumed");
+});
+
+t.test("it was signed after all: the next look finds it, and its end is told", async (t) => {
+  const { run, log } = scene(["reserved", "submitted"]);
+  t.match(await run(), { body: { paid: true } });
+  t.match(log, ["find reserved", "release", "find submitted", "resume"]);
+});
+
+t.test("neither for a while: it pauses between two looks", async (t) => {
+  const { run, log } = scene(["reserved", "reserved", "reserved", "voided"]);
+  let turns = 0;
+  const counting = setInterval(() => (turns += 1), 10);
+  await run();
+  clearInterval(counting);
+  t.equal(log.filter((line) => line === "release").length, 3);
+  t.ok(turns > 0, "other work had its turn");
+});
