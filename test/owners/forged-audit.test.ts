@@ -6,6 +6,7 @@ import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { verifyChain, type ChainRow, type EntryBody } from "../../server/plugins/audit/verify.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
+import { isFullTier } from "../helpers/tier.ts";
 import { until } from "../helpers/until.ts";
 import { documentedScript, rehash, rowsOf } from "./audit.helper.ts";
 
@@ -380,8 +381,10 @@ t.test("whatever is forged is named, by our check and by the documented script",
     const verdict = await verifyChain(forged);
     t.match(verdict, { ok: false, seq }, `${what}: ${JSON.stringify(verdict)}`);
   }
-  for (let next = 0; next < run.length; next += 4) {
-    const batch = run.slice(next, next + 4);
+  // `npm run derive` makes the script of what just checked them all.
+  const forScript = run.filter((_, index) => isFullTier || index % 8 === 0);
+  for (let next = 0; next < forScript.length; next += 4) {
+    const batch = forScript.slice(next, next + 4);
     const said = await Promise.all(batch.map(({ forged }) => script(forged)));
     for (const [index, { what, seq }] of batch.entries())
       t.match(
