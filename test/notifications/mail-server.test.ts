@@ -25,7 +25,7 @@ function settingsOf(url: string) {
   if (!settings) throw new Error(problems.join("; "));
   return settings;
 }
-/** A server that works is waited for, however busy this machine is; a broken one need not be. */
+/** A server that answers is waited for, however busy this machine is; one that never does need not be. */
 const AMPLE = { stepMs: 20_000, wholeMs: 25_000 };
 const SHORT = { stepMs: 400, wholeMs: 1_200 };
 const senderTo = (url: string, patience = AMPLE) => mailServer(settingsOf(url), patience);
@@ -83,11 +83,10 @@ for (const how of [
   "greets-with-554",
   "gone-after-data",
 ] as const)
-  t.test(`a server that is ${how} is in trouble, and soon left`, async (t) => {
+  t.test(`a server that is ${how} is in trouble, and left`, async (t) => {
     const server = await brokenServer(t, how);
-    const startedMs = performance.now();
-    t.match(await senderTo(server.url, SHORT).send(MAIL), { kind: "trouble", reason: /./ });
-    t.ok(performance.now() - startedMs < 10_000, "within its time");
+    const patience = how === "silent" || how === "dribbling" ? SHORT : AMPLE;
+    t.match(await senderTo(server.url, patience).send(MAIL), { kind: "trouble", reason: /./ });
     if (how === "gone-after-data") t.equal(server.taken(), 1, "and may have taken it");
   });
 
