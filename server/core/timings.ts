@@ -65,6 +65,12 @@ export interface Timings {
   booksLookBackMs: number;
   /** Between two looks at differences that may be over. */
   booksRecheckMs: number;
+  /** For the look-up, the connection, and the last byte of what is read. A claim holds longer: deliveries-store.ts. */
+  webhookTimeoutMs: number;
+  /** How often a process looks for webhooks to tell. Facts do not wake anybody: a word to the queue would be one row that all of them lock. */
+  webhookLookMs: number;
+  /** How often a round looks for more, while some are under way. */
+  webhookRefillMs: number;
 }
 
 export const TIMINGS: Readonly<Timings> = {
@@ -101,4 +107,7 @@ export const TIMINGS: Readonly<Timings> = {
   booksAbsentMs: 30_000,
   booksLookBackMs: 15_000,
   booksRecheckMs: 30_000,
+  webhookTimeoutMs: 15_000,
+  webhookLookMs: 500,
+  webhookRefillMs: 200,
 };

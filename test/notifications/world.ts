@@ -10,7 +10,6 @@ export interface Received {
   path: string;
   headers: Record<string, string>;
   body: string;
-  at: number;
 }
 
 export interface Target {
@@ -20,6 +19,8 @@ export interface Target {
   at(path: string): Received[];
   /** Instead of 204. */
   answer(path: string, how: (request: IncomingMessage, response: ServerResponse) => void): void;
+  /** What hangs ends without an answer; what comes later gets 204, on every path. */
+  hangUp(): void;
 }
 
 export async function startTarget(t: Pick<Test, "teardown">): Promise<Target> {
@@ -35,7 +36,6 @@ export async function startTarget(t: Pick<Test, "teardown">): Promise<Target> {
         path,
         headers: request.headers as Record<string, string>,
         body: Buffer.concat(parts).toString(),
-        at: Date.now(),
       });
       const how = answers.get(path);
       if (how) how(request, response);
@@ -53,6 +53,10 @@ export async function startTarget(t: Pick<Test, "teardown">): Promise<Target> {
     origin: `http://127.0.0.1:${port}`,
     received,
     at: (path) => received.filter((each) => each.path === path),
+    hangUp: () => {
+      answers.clear();
+      server.closeAllConnections();
+    },
     answer: (path, how) => void answers.set(path, how),
   };
 }

@@ -37,7 +37,7 @@ export interface ClaimedBatch {
 }
 
 /** Longer than any attempt: after that its process is taken for dead. */
-const LEASE_SECONDS = 45;
+export const LEASE_SECONDS = 45;
 /** So many owners are looked at in one statement. */
 const OWNERS_AT_ONCE = 200;
 

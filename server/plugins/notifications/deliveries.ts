@@ -4,12 +4,14 @@
  * turns in each.
  */
 import { setTimeout as delay } from "node:timers/promises";
+import type { Timings } from "../../core/timings.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { Claimed, ClaimedBatch, ClaimRequest, Targets } from "./deliveries-store.ts";
 import { bodyOf, headersOf, readAnswer, type Outcome } from "./message.ts";
 
 export interface DeliveryDeps {
+  timings: Pick<Timings, "webhookTimeoutMs" | "webhookRefillMs">;
   claim(request: ClaimRequest): Promise<ClaimedBatch>;
   finish(claimed: Claimed, outcome: Outcome): Promise<"delivered" | "failed" | "given_up">;
   send(request: OutboundRequest): Promise<OutboundResponse>;
@@ -20,10 +22,7 @@ export interface DeliveryDeps {
   counted(outcome: string): void;
 }
 
-/** For the look-up, the connection, and the last byte of what is read. */
-export const TIMEOUT_MS = 15_000;
 const MAX_ANSWER_BYTES = 1_024;
-const LOOK_MS = 200;
 /** Then the queue starts it anew, perhaps in another replica. */
 const ROUND_MS = 10 * 60_000;
 
@@ -89,7 +88,7 @@ export class Deliveries {
         const claimed = await Promise.all(this.#lanes.map((lane) => this.#fill(lane)));
         if (claimed.includes(true)) continue;
         if (wasIdle) return;
-        await Promise.race([...this.#running(), delay(LOOK_MS)]);
+        await Promise.race([...this.#running(), delay(this.#deps.timings.webhookRefillMs)]);
       }
     } finally {
       await Promise.all(this.#running());
@@ -155,7 +154,7 @@ export class Deliveries {
         method: "POST",
         headers,
         body,
-        timeoutMs: TIMEOUT_MS,
+        timeoutMs: this.#deps.timings.webhookTimeoutMs,
         maxBytes: MAX_ANSWER_BYTES,
         isPartialWanted: true,
       });

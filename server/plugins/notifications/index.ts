@@ -26,8 +26,6 @@ declare module "fastify" {
 }
 
 const TASK = "deliver-webhooks";
-/** Facts do not wake anybody: a word to the queue would be one row that all of them lock. */
-const LOOK_MS = 500;
 
 export default fp(
   async (app) => {
@@ -53,6 +51,7 @@ export default fp(
     });
     for (const outcome of ["delivered", "failed", "given_up"]) outcomes.inc({ outcome }, 0);
     const deliveries = new Deliveries({
+      timings: app.config.timings,
       claim: (request) => claimDue(app.pool, request),
       finish: (claimed, outcome) => finishAttempt(app.pool, claimed, outcome),
       send: (request) => app.outbound.request(request),
@@ -108,7 +107,7 @@ function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
   };
   let timer: NodeJS.Timeout | undefined;
   inBackground(app, () => {
-    timer = setInterval(() => void look(), LOOK_MS);
+    timer = setInterval(() => void look(), app.config.timings.webhookLookMs);
   });
   app.addHook("preClose", async () => clearInterval(timer));
 }
