@@ -1,6 +1,8 @@
 // Goal: who sends slowly, and who takes no answer, is cut and counted, while others are served. All their kinds: slow-sockets.
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import { noteCode } from "../helpers/conformance.ts";
 import { testApp } from "../helpers/app.ts";
@@ -12,8 +14,8 @@ const HANGS_MS = 60_000;
 
 const world = await testApp(t, { listen: true, env: { REQUEST_TIMEOUT_MS: String(TIMEOUT_MS) } });
 
-async function open(t: Test): Promise<Socket> {
-  const socket = connect(world.config.port, "127.0.0.1");
+async function open(t: Test, options: { allowHalfOpen?: boolean } = {}): Promise<Socket> {
+  const socket = connect({ port: world.config.port, host: "127.0.0.1", ...options });
   socket.on("error", () => undefined);
   t.teardown(() => socket.destroy());
   await once(socket, "connect");
@@ -28,7 +30,11 @@ const isServed = async (): Promise<boolean> => {
 };
 
 t.test("a body that comes a byte at a time", async (t) => {
-  const senders = await Promise.all(Array.from({ length: 5 }, () => open(t)));
+  // One of them does not stop when it has been refused.
+  const senders = await Promise.all([
+    open(t, { allowHalfOpen: true }),
+    ...Array.from({ length: 4 }, () => open(t)),
+  ]);
   const answers = senders.map(() => "");
   const dripping = setInterval(() => {
     for (const socket of senders) if (socket.writable) socket.write(" ");
@@ -67,4 +73,22 @@ t.test("answers that nobody takes", async (t) => {
   // A paused socket notices its end when it reads again.
   socket.resume();
   await until(() => socket.closed, HANGS_MS);
+});
+
+t.test("connections that send no whole request do not hold up the stop", async (t) => {
+  const sockets = await Promise.all(Array.from({ length: 3 }, () => open(t)));
+  for (const socket of sockets) socket.resume();
+  const [, head, body] = sockets;
+  const connections = promisify(world.app.server.getConnections.bind(world.app.server));
+  await until(async () => (await connections()) >= sockets.length, HANGS_MS);
+  const arrived = once(world.app.server, "request");
+  // Their time is not over when the stop begins: from then on Node does not look at them.
+  head?.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-A: ");
+  body?.write(
+    "POST /api/x402/verify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+  );
+  await arrived;
+  const stopped = world.app.close().then(() => true);
+  t.ok(await Promise.race([stopped, delay(HANGS_MS, false, { ref: false })]), "it stops");
+  await until(() => sockets.every(({ closed }) => closed), HANGS_MS);
 });

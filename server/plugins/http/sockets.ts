@@ -21,6 +21,10 @@ const MAX_CONNECTIONS = 20_000;
 const MIN_BYTES_PER_SECOND = 1_024;
 /** Connections whose answer ends while the service stops are idle then, and closed. */
 const STOPPING_LOOK_MS = 50;
+/** A connection that was opened ahead, as browsers and proxies do, has this long to send something once we stop. */
+const STOPPING_SILENT_MS = 1_000;
+/** A request that has begun has this long to arrive whole once we stop. */
+const STOPPING_ARRIVAL_MS = 10_000;
 
 interface Held {
   bucket: string;
@@ -74,7 +78,12 @@ export default fp(
       Math.min(1_000, requestTimeoutMs / 4),
     ).unref();
     app.addHook("preClose", async () => {
-      const closing = setInterval(() => server.closeIdleConnections(), STOPPING_LOOK_MS).unref();
+      const sinceMs = performance.now();
+      const closing = setInterval(() => {
+        server.closeIdleConnections();
+        const elapsedMs = performance.now() - sinceMs;
+        for (const socket of held.keys()) closeUnsent(app, socket, elapsedMs);
+      }, STOPPING_LOOK_MS).unref();
       server.once("close", () => {
         clearInterval(closing);
         clearInterval(timer);
@@ -83,6 +92,28 @@ export default fp(
   },
   { name: "sockets" },
 );
+
+/** What Node knows of the answer that is under way on a connection. */
+type HttpSocket = Socket & {
+  _httpMessage?: { headersSent: boolean; req: { complete: boolean } } | null;
+};
+
+/**
+ * Node does not count a connection as idle that has sent nothing yet, and once a server closes it no longer looks how
+ * long a request takes to arrive: one such connection would hold up the stop for as long as its client likes.
+ */
+function closeUnsent(app: FastifyInstance, socket: HttpSocket, stoppingForMs: number): void {
+  const { requestTimeoutMs } = app.config;
+  if (socket.bytesRead === 0) {
+    if (stoppingForMs > Math.min(requestTimeoutMs, STOPPING_SILENT_MS)) socket.destroy();
+    return;
+  }
+  if (stoppingForMs <= Math.min(requestTimeoutMs, STOPPING_ARRIVAL_MS)) return;
+  if (socket.writable && socket._httpMessage?.req.complete !== true) {
+    const late = Object.assign(new Error("late"), { code: "ERR_HTTP_REQUEST_TIMEOUT" });
+    app.server.emit("clientError", late, socket);
+  }
+}
 
 /** As long as it takes what waits for it at a decent pace, a reader may take its time. */
 function isTooSlow(socket: Socket, state: Held, graceMs: number): boolean {
@@ -122,7 +153,7 @@ export function answerBrokenRequest(
   const id = newId("req");
   if (error.code !== "ECONNRESET")
     this.log.info({ reqId: id, code, reason: error.code }, "a request could not be read");
-  const { _httpMessage: answer } = socket as Socket & { _httpMessage?: { headersSent: boolean } };
+  const { _httpMessage: answer } = socket as HttpSocket;
   // In the middle of an answer nothing can be added to it.
   if (error.code === "ECONNRESET" || !socket.writable || answer?.headersSent === true) {
     socket.destroy();
@@ -143,8 +174,9 @@ export function answerBrokenRequest(
     `X-Request-Id: ${id}`,
   ];
   socket.end(`${head.join("\r\n")}\r\n\r\n${body}`);
-  // Whoever does not read this either is not waited for.
-  socket.setTimeout(1_000, () => socket.destroy());
+  // Whoever does not read this either, or goes on sending, is not waited for: a socket's own timeout begins anew with each byte.
+  const limit = setTimeout(() => socket.destroy(), 1_000);
+  socket.once("close", () => clearTimeout(limit));
 }
 
 const STATUS_TEXTS: Record<number, string> = {
