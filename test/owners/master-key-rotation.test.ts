@@ -14,8 +14,9 @@ import {
   unsigned,
   withPrivateKey,
 } from "../../server/plugins/custody/envelope.ts";
-import { rotateMasterKey } from "../../server/plugins/custody/keys-rotate.ts";
+import { ROTATION_BATCH, rotateMasterKey } from "../../server/plugins/custody/keys-rotate.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
+import { gateAt } from "../helpers/gate.ts";
 import { createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
@@ -88,15 +89,15 @@ t.test("keys:rotate", async (t) => {
   })();
 
   await t.test("killed after some batches", async (t) => {
-    // Each batch waits in the database, so that the kill surely comes before the last.
-    await database.pool.query(`
-      CREATE FUNCTION slow_down() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$;
-      CREATE TRIGGER slow_down BEFORE UPDATE ON agent_wallets FOR EACH STATEMENT EXECUTE FUNCTION slow_down()`);
-    const killed = await runRotation({ killAfterFirstBatch: true });
-    await database.pool.query("DROP TRIGGER slow_down ON agent_wallets");
+    const gate = await gateAt(t, database.pool, {
+      on: "BEFORE UPDATE ON agent_wallets",
+      when: "EXISTS (SELECT 1 FROM agent_wallets WHERE kid = 'new')",
+    });
+    const killed = await runRotation({ killAt: gate.reached() });
+    await gate.open();
     t.equal(killed.signal, "SIGKILL");
     const done = await count("new");
-    t.ok(done > 0 && done < total, `${done} of ${total} done when killed`);
+    t.equal(done, ROTATION_BATCH, "in the second batch, which is not there");
     t.equal((await count("old")) + done, total, "each under one of the two");
   });
 
@@ -210,7 +211,7 @@ t.test("keys:rotate", async (t) => {
   }
 
   async function runRotation(
-    options: { killAfterFirstBatch?: boolean; env?: Record<string, string> } = {},
+    options: { killAt?: Promise<void>; env?: Record<string, string> } = {},
   ): Promise<{ code: number | null; signal: string | null; output: string }> {
     const environment = testEnvironment({
       databaseUrl: database.url,
@@ -227,10 +228,8 @@ t.test("keys:rotate", async (t) => {
       },
     );
     let output = "";
-    const read = (chunk: Buffer): void => {
-      output += chunk.toString();
-      if (options.killAfterFirstBatch && output.includes(" left\n")) child.kill("SIGKILL");
-    };
+    const read = (chunk: Buffer): void => void (output += chunk.toString());
+    void options.killAt?.finally(() => child.kill("SIGKILL"));
     child.stdout.on("data", read);
     child.stderr.on("data", read);
     return new Promise((resolve) => {

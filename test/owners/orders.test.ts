@@ -4,6 +4,7 @@ import { encodeDeployData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "json" };
+import { gateAt } from "../helpers/gate.ts";
 import {
   asOwner,
   createAgent,
@@ -14,7 +15,6 @@ import {
   verify,
   type SignedInOwner,
 } from "../helpers/owner.ts";
-import { until } from "../helpers/until.ts";
 import { startReplica } from "../spending/replica.helper.ts";
 
 const service = await testApp(t);
@@ -354,9 +354,7 @@ async function killedAt(
   { table, id, body }: { table: string; id: string; body: object },
 ): Promise<void> {
   const doomed = await startReplica(t, service);
-  await sql.query(`
-    CREATE FUNCTION slow_down() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$;
-    CREATE TRIGGER slow_down AFTER INSERT OR UPDATE ON ${table} FOR EACH STATEMENT EXECUTE FUNCTION slow_down()`);
+  const gate = await gateAt(t, sql, { on: `AFTER INSERT OR UPDATE ON ${table}` });
   const request = fetch(`${doomed.url}/api/agents/${id}`, {
     method: "PATCH",
     headers: {
@@ -368,17 +366,10 @@ async function killedAt(
     (answer) => answer.status,
     () => "cut",
   );
-  const sleeping = async (): Promise<boolean> => {
-    const { rowCount } = await sql.query(
-      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'",
-    );
-    return (rowCount ?? 0) > 0;
-  };
-  await until(sleeping);
+  await gate.reached();
   doomed.child.kill("SIGKILL");
   t.equal(await request, "cut");
-  await until(async () => !(await sleeping()), 20_000);
-  await sql.query(`DROP TRIGGER slow_down ON ${table}; DROP FUNCTION slow_down`);
+  await gate.open();
   t.equal((await rulesOf(id)).dailyLimit, "5", "nothing of it happened");
   t.equal(await usedOrders(id), 1);
 }

@@ -39,7 +39,6 @@ async function consentInBrowser(t: Test, asked: URL, callback: Callback): Promis
 t.test("the first paid call from a new machine, no key copied", async (t) => {
   const callback = await listenForCallback(t);
   const provider = new MemoryProvider(callback.url);
-  const startedMs = performance.now();
   const client = await connectClient(`${world.baseUrl}/mcp`, provider, async (asked) => {
     const back = await consentInBrowser(t, asked, callback);
     t.equal(back.searchParams.get("state"), provider.sentState);
@@ -50,10 +49,7 @@ t.test("the first paid call from a new machine, no key copied", async (t) => {
     name: "x402_fetch",
     arguments: { url: demoUrl, maxAmount: "0.01" },
   });
-  const seconds = (performance.now() - startedMs) / 1000;
   t.match(paid.structuredContent, { paid: true, amountPaid: "0.001" }, JSON.stringify(paid));
-  console.error(`first paid call from a new machine with OAuth: ${seconds.toFixed(1)} s`);
-  t.ok(seconds < 120, "within two minutes");
 
   await t.test("a renewal, as the client itself does it", async (t) => {
     const { saved } = provider;

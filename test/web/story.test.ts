@@ -15,7 +15,6 @@ const BALANCE_OF = parseAbi(["function balanceOf(address) view returns (uint256)
 t.test("the whole story", async (t) => {
   const world = await webWorld(t);
   const { chain } = world;
-  const startedMs = performance.now();
   const { page, faults } = await world.open(t, "/");
   const balanceOf = (address: `0x${string}`) =>
     chain.publicClient.readContract({
@@ -76,9 +75,6 @@ t.test("the whole story", async (t) => {
       .waitFor();
     await page.getByRole("button", { name: "Create agent" }).click();
     await page.getByRole("heading", { name: "research-agent is ready" }).waitFor();
-    const tookMs = performance.now() - startedMs;
-    t.comment(`from the first page to the first agent: ${(tookMs / 1000).toFixed(1)} s`);
-    t.ok(tookMs < 60_000, `the first agent is there within a minute: ${tookMs} ms`);
     t.match(await page.getByTestId("api-key").innerText(), /•{10}/, "masked at first");
     t.equal(
       await page.getByRole("button", { name: "Go to the agent" }).isDisabled(),

@@ -1,0 +1,65 @@
+// Statements on a table wait until the test lets them go on: in place of a sleep in the database.
+import type { Pool } from "pg";
+import type { Test } from "tap";
+import { until } from "./until.ts";
+
+/** Any fixed number. */
+const LOCK = 720_002;
+
+export interface Gate {
+  /** Resolves when a statement waits. */
+  reached(): Promise<void>;
+  /** Lets all go on, and resolves when whatever waited has ended with its connection: its client must be dead by then. */
+  open(): Promise<void>;
+}
+
+/**
+ * `when` is SQL: only statements for which it holds wait. A connection that waits is not limited by its own lock_timeout;
+ * its statement_timeout (5 s for requests) counts on.
+ */
+export async function gateAt(
+  t: Pick<Test, "teardown">,
+  pool: Pool,
+  { on, when = "TRUE" }: { on: string; when?: string },
+): Promise<Gate> {
+  const holder = await pool.connect();
+  let isHeld = true;
+  const release = async (): Promise<void> => {
+    if (!isHeld) return;
+    isHeld = false;
+    await holder.query("SELECT pg_advisory_unlock($1)", [LOCK]);
+    holder.release();
+  };
+  t.teardown(release);
+  await holder.query("SELECT pg_advisory_lock($1)", [LOCK]);
+  const [table] = on.split(" ").slice(-1);
+  await pool.query(`
+    CREATE FUNCTION wait_at_gate() RETURNS TRIGGER LANGUAGE plpgsql SET lock_timeout = 0 AS $$
+    BEGIN
+      IF ${when} THEN PERFORM pg_advisory_xact_lock(${LOCK}); END IF;
+      RETURN NULL;
+    END $$;
+    CREATE TRIGGER wait_at_gate ${on} FOR EACH STATEMENT EXECUTE FUNCTION wait_at_gate()`);
+  const waiting = async (): Promise<number[]> => {
+    const { rows } = await pool.query<{ pid: number }>(
+      "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted",
+      [LOCK],
+    );
+    return rows.map(({ pid }) => pid);
+  };
+  const areGone = async (pids: number[]): Promise<boolean> => {
+    const { rowCount } = await pool.query("SELECT 1 FROM pg_stat_activity WHERE pid = ANY($1)", [
+      pids,
+    ]);
+    return rowCount === 0;
+  };
+  return {
+    reached: () => until(async () => (await waiting()).length > 0, 30_000),
+    async open() {
+      const pids = await waiting();
+      await release();
+      await until(() => areGone(pids), 30_000);
+      await pool.query(`DROP TRIGGER wait_at_gate ON ${table}; DROP FUNCTION wait_at_gate`);
+    },
+  };
+}
