@@ -338,9 +338,9 @@ t.test("RPC endpoints", async (t) => {
   );
   proxy.behave = (call) => (call.method === "eth_chainId" ? { do: "cut" } : { do: "pass" });
   await says(t, "wrong", /^rpc .*#2 /, /no RPC endpoint answered/, both);
-  await chain.testClient.mine({ blocks: 2 });
+  const missing = 42n - (await chain.publicClient.getBlockNumber());
+  if (missing > 0n) await chain.testClient.mine({ blocks: Number(missing), interval: 1 });
   proxy.behave = lagging({ blocks: 30 });
-  await until(async () => (await chain.publicClient.getBlockNumber()) > 40n, 60_000);
   await says(t, "warning", /^rpc .*#2 /, /blocks \(.* s\) behind/, both);
   proxy.reset();
   // Another history of the same chain id.

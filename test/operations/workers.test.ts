@@ -4,6 +4,7 @@ import { ChildProcess, spawn } from "node:child_process";
 import cluster, { type Worker } from "node:cluster";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
@@ -125,7 +126,7 @@ async function pay(url: string, troubles: Trouble[]): Promise<void> {
     troubles.push({ number, status: heard.status, said: heard.body.slice(0, 150) });
     if (performance.now() > untilMs)
       throw new Error(`payment ${number} is not made: ${heard.status} ${heard.body}`);
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await sleep(100); // As a client does, whose server is busy.
   }
 }
 
@@ -273,7 +274,8 @@ t.test("two workers and one that has the lanes", async (t) => {
       await until(() => answers.length > AT_ONCE, START_MS);
       service.command.kill("SIGTERM");
       // As a balancer does: it looks, and sends nobody new.
-      await until(async () => (await ask(`${url}/api/ready`)).status === 503, 4_000);
+      // It has a few seconds for that, by the clock: then nobody listens any more, and this fails.
+      await until(async () => (await ask(`${url}/api/ready`)).status === 503, START_MS);
       leaving.abort();
       await Promise.all(loads);
       t.same(failed, []);
@@ -323,7 +325,10 @@ t.test("what dies again and again ends the whole with a sentence", async (t) => 
   );
 });
 
-/** Children that say what the service's do, and end or hang as they are told. */
+/**
+ * Children that say what the service's do, and end or hang as they are told. How long they live is real: their starter goes
+ * by the clock. It is far from what decides, so that a busy machine decides nothing.
+ */
 const CHILD = `
   const [mode] = process.argv.slice(2);
   const hang = () => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60_000);
@@ -420,7 +425,7 @@ t.test("what starts the others outlives whatever they do", async (t) => {
     t.same(await once(worker, "exit"), [0, null]);
   };
   const [hung, failed, lived, died] = await Promise.all([
-    scenario(["well", "hangs"], { pingMs: 200, mostUnanswered: 8 }),
+    scenario(["well", "hangs"], { pingMs: 500, mostUnanswered: 12 }),
     // Five of a kind and two of the other are six of neither.
     scenario(
       [
@@ -429,7 +434,7 @@ t.test("what starts the others outlives whatever they do", async (t) => {
       ].flat(),
       { mostFailures: 6 },
     ),
-    scenario(["well", "ends after 500", "ends after 500"], { livedMs: 200, mostDeaths: 2 }),
+    scenario(["well", "ends after 3000", "ends after 3000"], { livedMs: 100, mostDeaths: 2 }),
     scenario(["well", "ends after 0", "never was", "ends after 0"], { mostDeaths: 2 }),
     stopsSlowly(),
     neverReady(),
@@ -439,8 +444,8 @@ t.test("what starts the others outlives whatever they do", async (t) => {
   const noFork = `${again} it could not be started: spawn ENOMEM`;
   const noFiles = `${again} spawn EMFILE`;
   t.same(hung, [
-    "Worker 1 answered nothing for 1.6 s; it is killed ",
-    `${again} it answered nothing for 1.6 s`,
+    "Worker 1 answered nothing for 6 s; it is killed ",
+    `${again} it answered nothing for 6 s`,
   ]);
   t.same(
     failed,
