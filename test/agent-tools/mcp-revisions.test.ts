@@ -197,6 +197,7 @@ t.test(
     await reached;
     stop.abort();
     await canceled;
+    // The price has come by then, and nobody pays it. A busy machine proves less.
     await new Promise((resolve) => setTimeout(resolve, 1_200));
     t.equal(await paid(), before + 1, "canceled before it was signed: nothing is paid");
     t.equal(seller.proofs.length, proofs);

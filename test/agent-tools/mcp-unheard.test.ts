@@ -103,6 +103,7 @@ t.test("it gave up, the answer was ready, and only then it asks again", async (t
     );
     return rowCount === 1;
   });
+  // Real time: whoever gave up asks again a little later.
   await new Promise((resolve) => setTimeout(resolve, 500));
   t.match(await call(client, "x402_fetch", args), { replayed: true });
   t.equal(await paid(), before + 1);
@@ -149,6 +150,7 @@ t.test("canceled before anything is signed: nothing is paid", async (t) => {
     await reached;
     stop.abort("changed my mind");
     await ended;
+    // The price has come by then, and nobody pays it. A busy machine proves less.
     await new Promise((resolve) => setTimeout(resolve, 1_500));
     t.equal(await paid(), before, "not reserved");
     t.equal(seller.proofs.length, proofs);

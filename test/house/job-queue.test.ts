@@ -142,6 +142,7 @@ t.test("connections are lost", async (t) => {
       () => undefined,
     );
     await second;
+    // Where nothing waits for that table there is nothing to cut: so long it is looked for.
     await Promise.race([cutting, sleep(3_000)]);
     await unlock();
     await isRun("by either");
@@ -170,6 +171,7 @@ t.test("the listening connection breaks while the queue is being stopped", async
   events.once("pool:listen:success", ({ workerPool, client }) => {
     const { stream } = (client as unknown as { connection: { stream: Socket } }).connection;
     stream.pause();
+    // Real time: the stop begins after LISTEN was sent, and the cut comes while it waits. A busy machine proves less.
     setTimeout(() => void workerPool.gracefulShutdown(), 100);
     setTimeout(() => stream.destroy(new Error("cut")), 300);
   });
@@ -179,6 +181,6 @@ t.test("the listening connection breaks while the queue is being stopped", async
     { none: async () => undefined },
     pool,
   ).promise;
-  await sleep(200);
+  await sleep(200); // For what nobody waits for, and must not come.
   t.strictSame(rejections, []);
 });

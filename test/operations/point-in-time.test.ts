@@ -44,7 +44,7 @@ t.test("a base backup and the archived log, up to a point before the last paymen
   t.equal((await spend(ctx, "2")).statusCode, 200, "in the log alone");
   await readBooks(ctx);
   const point = await server.pool.query<{ at: string }>("SELECT clock_timestamp()::text AS at");
-  await sleep(20);
+  await sleep(20); // What comes later has a later time.
   const late = await ctx.app.inject({
     method: "POST",
     url: "/api/agents/spend",

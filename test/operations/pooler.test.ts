@@ -126,7 +126,7 @@ t.test("what breaks through it", { skip }, async (t) => {
   listener.on("notification", ({ payload }) => heard.push(payload ?? ""));
   await listener.query("LISTEN news");
   await database.pool.query("SELECT pg_notify('news', 'something')");
-  await sleep(300);
+  await sleep(300); // For what must not come.
   t.same(heard, [], "LISTEN hears nothing");
   await listener.end();
 });

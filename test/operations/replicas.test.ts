@@ -196,7 +196,7 @@ t.test("three replicas behind the proxy", { skip }, async (t) => {
     );
     const last = ports[2] ?? 0;
     await until(async () => !(await isUp(last)), 10_000);
-    // Longer than the proxy needs to notice.
+    // Real time: the proxy, which nobody can ask, looks at each replica every two seconds. A busy machine proves less.
     await new Promise((resolve) => setTimeout(resolve, 3_000));
     const heard = await ask("/api/ready");
     t.match(heard, { status: 503, body: /1 pending/ }, "in the service's words, not the proxy's");

@@ -227,6 +227,7 @@ t.test("a service that was there before may be restarting", async (t) => {
   first.close();
   first.closeAllConnections();
   const again = purser.me();
+  // Nobody listens for a moment, so that it is refused and asks again; where that is too short, this proves less.
   await new Promise((resolve) => setTimeout(resolve, 600));
   const second = createServer((_request, response) => json(200, self)(response));
   second.listen(port, "127.0.0.1");

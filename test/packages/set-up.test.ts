@@ -34,7 +34,6 @@ import { testApp } from "../helpers/app.ts";
 import { reaching } from "../marketplace/seller.ts";
 
 const BIN = fileURLToPath(new URL("../../packages/purser/bin/purser.mjs", import.meta.url));
-const MINUTE_MS = 60_000;
 
 const local = reaching();
 const world = await testApp(t, {
@@ -73,7 +72,6 @@ function purser(
 
 t.test("from a running service to a paid call", async (t) => {
   const home = t.testdir({});
-  const from = performance.now();
   const made = await purser(
     ["init", "--name", "First", "--daily-limit", "2", "--fund", "5", "--save"],
     {
@@ -86,7 +84,6 @@ t.test("from a running service to a paid call", async (t) => {
   t.equal(made.stdout.split(agent.apiKey).length - 1, 1, "the key is shown once");
   // The key comes from the file that init kept.
   const paid = await purser(["fetch", demoUrl, "--max", "0.01"], { HOME: home });
-  t.ok(performance.now() - from < MINUTE_MS, `${Math.round(performance.now() - from)} ms`);
   t.match([paid.code, JSON.parse(paid.stdout)], [0, { paid: true, amountPaid: "0.001" }]);
   const file = join(home, ".config", "purser", "config.json");
   t.equal(agent.savedIn, file);

@@ -105,6 +105,7 @@ t.test("both revisions, and what the service asks in between", async (t) => {
 });
 
 t.test("no request stays without an answer", async (t) => {
+  let isAsked = false;
   let hungUp = false;
   const pipe = await piped(t, (message, _request, response) => {
     const what = message.params?.["name"];
@@ -112,7 +113,10 @@ t.test("no request stays without an answer", async (t) => {
     else if (what === "ends") stream(response).end(": nothing\n\n");
     else if (what === "html") response.writeHead(404, { "content-type": "text/html" }).end("<p>");
     else if (what === "moved") response.writeHead(307, { location: "https://o.example/" }).end();
-    else if (what === "long") response.on("close", () => (hungUp = true));
+    else if (what === "long") {
+      isAsked = true;
+      response.on("close", () => (hungUp = true));
+    }
   });
   const call = (id: number, name: string, more: object = {}) =>
     pipe.send({ id, method: "tools/call", params: { name, ...more } });
@@ -125,10 +129,12 @@ t.test("no request stays without an answer", async (t) => {
   t.match(await pipe.answerTo(3), { error: { message: /HTTP 404\. Is PURSER_URL/ } });
   t.match(await pipe.answerTo(4), { error: { message: /PURSER_URL/ } });
   call(5, "long", ENVELOPE);
-  await new Promise((resolve) => setTimeout(resolve, 300));
+  await until(() => isAsked, 10_000);
   pipe.send({ method: "notifications/cancelled", params: { requestId: 5 } });
   await until(() => hungUp, 10_000);
-  await new Promise((resolve) => setTimeout(resolve, 200));
+  // An answer to it would have come before this one's.
+  call(6, "html");
+  await pipe.answerTo(6);
   t.notOk(
     pipe.heard.some(({ id }) => id === 5),
     "what was cancelled is not answered",

@@ -177,11 +177,13 @@ t.test("gas becomes dear between signing and mining", { timeout: 90_000 }, async
       (await attempts()).length === 1 &&
       node.engine.chains.get(chain.chainId)?.lanes[0]?.inFlight === 1,
   );
-  for (let block = 0; block < 60 && (await attempts()).length === 1; block += 1) {
+  // Block after block, a little apart as on a chain, until it is re-priced.
+  await until(async () => {
     await chain.testClient.setNextBlockBaseFeePerGas({ baseFeePerGas: 50_000_000_000n });
     await chain.testClient.mine({ blocks: 1 });
     await new Promise((resolve) => setTimeout(resolve, 200));
-  }
+    return (await attempts()).length > 1;
+  }, 60_000);
   await chain.testClient.setIntervalMining({ interval: 1 });
   const outcome = await settling;
   t.equal(outcome.status, "settled", node.said());

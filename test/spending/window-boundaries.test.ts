@@ -58,12 +58,12 @@ t.test("equal to the limit passes, one atomic unit more does not", async (t) => 
   });
 });
 
-t.test("23:59:59 old counts; 24:00:00 old is free", async (t) => {
+t.test("23:59:30 old counts; 24:00:00 old is free", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 10n });
   await spend(agent, 10n);
-  await age(agent, "23 hours 59 minutes 59 seconds");
+  await age(agent, "23 hours 59 minutes 30 seconds");
   t.equal(denied(await spend(agent, 1n)).code, "daily_limit_exceeded");
-  await age(agent, "1 second");
+  await age(agent, "30 seconds");
   t.equal((await spend(agent, 10n)).kind, "reserved");
 });
 
@@ -145,18 +145,18 @@ const LONG: LongWindow[] = [
     code: "weekly_limit_exceeded",
     window: "7d",
     rules: { weeklyLimit: 10n },
-    almost: "4 days 23 hours 59 minutes 59 seconds",
+    almost: "4 days 23 hours 59 minutes 30 seconds",
   },
   {
     rule: "monthly_limit",
     code: "monthly_limit_exceeded",
     window: "30d",
     rules: { monthlyLimit: 10n },
-    almost: "27 days 23 hours 59 minutes 59 seconds",
+    almost: "27 days 23 hours 59 minutes 30 seconds",
   },
 ];
 for (const { rule, code, window, rules, almost } of LONG)
-  t.test(`${rule}: to the unit, to the second, and when the amount fits`, async (t) => {
+  t.test(`${rule}: to the unit, to half a minute, and when the amount fits`, async (t) => {
     const agent = await seedAgent(pool, { dailyLimit: 100n, ...rules });
     await spend(agent, 4n);
     await age(agent, "2 days");
@@ -184,8 +184,8 @@ for (const { rule, code, window, rules, almost } of LONG)
     t.match(told, { limitAtomic: 10n, reservedAtomic: 10n, remainingAtomic: 0n });
     t.equal(told?.nextReleaseAt?.toISOString(), first);
     await age(agent, almost);
-    t.equal(denied(await spend(agent, 4n)).code, code, "a second before the first leaves");
-    await age(agent, "1 second");
+    t.equal(denied(await spend(agent, 4n)).code, code, "half a minute before the first leaves");
+    await age(agent, "30 seconds");
     t.equal((await spend(agent, 4n)).kind, "reserved", "and when it has left");
     t.equal(denied(await spend(agent, 1n)).code, code);
   });
@@ -209,12 +209,12 @@ t.test("payments per hour: so many, whatever they cost; a voided one is not coun
     detail: "",
   });
   t.equal((await spend(agent, 1n)).kind, "reserved", "the voided one made room");
-  await age(agent, "59 minutes 59 seconds");
+  await age(agent, "59 minutes 30 seconds");
   const late = denied(await spend(agent, 1n));
   t.equal(late.code, "payment_rate_exceeded");
   const waitMs = Date.parse(String(late.extra["availableAt"])) - Date.now();
-  t.ok(waitMs > -2_000 && waitMs < 1_500, `${waitMs} ms to wait`);
-  await age(agent, "1 second");
+  t.ok(waitMs > 0 && waitMs < 31_000, `${waitMs} ms to wait`);
+  await age(agent, "30 seconds");
   t.equal((await spend(agent, 1n)).kind, "reserved");
   await setRules(pool, agent.agentId, { dailyLimit: 100n, paymentsPerHour: 0 });
   const none = denied(await spend(agent, 1n));

@@ -117,10 +117,8 @@ t.test("hostile and odd answers", async (t) => {
   t.equal(await get("/cut"), "!undecodable", "a gzip stream that ends early");
   t.equal(await get("/half"), "!unreachable", "a body shorter than announced");
 
-  const startedAt = Date.now();
   t.equal(await get("/drip", { timeoutMs: 300 }), "!timeout", "a drip resets no clock");
   t.equal(await get("/hang", { timeoutMs: 300 }), "!timeout");
-  t.ok(Date.now() - startedAt < 5_000, "both ended by the total timeout");
 
   await t.test("whoever wants what came gets it, and why there is no more", async (t) => {
     const part = async (path: string, more: object = {}) => {
@@ -201,8 +199,7 @@ t.test("hostile and odd answers", async (t) => {
     t.equal(await told("https://127.0.0.1:1/"), true, "a forbidden port");
     t.equal(await told(`https://127.0.0.1:${port}/`), true, "no TLS");
     t.equal(await told(origin), false, "read, and closed without an answer");
-    silent.close();
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await new Promise((resolve) => silent.close(resolve));
     t.equal(await told(origin), true, "refused");
     t.equal(await fails(`${server.origin}/hang`, { timeoutMs: 200 }), false, "no answer in time");
     t.equal(await fails(`${server.origin}/headers`), false, "headers too large");

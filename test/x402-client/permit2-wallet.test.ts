@@ -1,5 +1,6 @@
 // Goal: our client pays unmodified sellers through Permit2, a price or up to a maximum, whoever their facilitator is; what was not charged is free at once.
 import t from "tap";
+import { until } from "../helpers/until.ts";
 import { market, PAYEE } from "./market.ts";
 import {
   allowanceOf,
@@ -117,8 +118,7 @@ t.test("stock sellers that are paid through Permit2", async (t) => {
   // The chain's time passes; what nobody charged is proven over.
   await chain.testClient.increaseTime({ seconds: 200 });
   await chain.testClient.mine({ blocks: 3 });
-  for (let tries = 0; (await limits())["reserved"] !== "0" && tries < 80; tries += 1)
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  t.equal((await limits())["reserved"], "0", "and then it is free again");
+  // And then it is free again.
+  await until(async () => (await limits())["reserved"] === "0", 60_000);
   await assertLedgerIsWallet(t, made);
 });
