@@ -29,9 +29,10 @@ interface Violation {
   nodes: { target: string[]; failureSummary: string }[];
 }
 
-/** Evaluated by the debugger, so the page's own content policy stays as strict as it is. */
+/** The debugger puts it into each page, so the page's own content policy stays as strict as it is. */
+const addAxe = (page: Page): Promise<unknown> => page.addInitScript(axeSource);
+
 async function violations(page: Page): Promise<string[]> {
-  await page.evaluate(axeSource);
   await page.evaluate(async () => {
     // Rows out of sight are not styled until they come near; axe looks at them all.
     const sheet = new CSSStyleSheet();
@@ -44,27 +45,29 @@ async function violations(page: Page): Promise<string[]> {
   });
   const found = await page.evaluate(async () => {
     const { axe } = globalThis as unknown as {
-      axe: { run(): Promise<{ violations: Violation[] }> };
+      axe: { run(options: object): Promise<{ violations: Violation[] }> };
     };
-    return (await axe.run()).violations;
+    return (await axe.run({ resultTypes: ["violations"] })).violations;
   });
   return found.flatMap(({ id, nodes }) =>
     nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`),
   );
 }
 
-t.test("every screen", async (t) => {
-  const world = await webWorld(t, {
-    // Nothing is sent: the screen shows what is there with a server.
-    env: { SMTP_URL: "smtp://127.0.0.1:9", MAIL_FROM: "purser@mail.example" },
-  });
-  const privateScreens = await ownerScreens(world);
-  const { page, faults } = await world.open(t, "/", { reducedMotion: "reduce" });
+const world = await webWorld(t, {
+  // Nothing is sent: the screen shows what is there with a server.
+  env: { SMTP_URL: "smtp://127.0.0.1:9", MAIL_FROM: "purser@mail.example" },
+});
+const privateScreens = await ownerScreens(world);
 
-  const check = async (screen: Screen, page: Page): Promise<void> => {
+t.test("every screen", async (t) => {
+  const { page, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
+  await addAxe(page);
+
+  const check = async (screen: Screen, page: Page, shown?: Screen): Promise<void> => {
     await t.test(screen.name, async (t) => {
       await page.setViewportSize({ width: 1280, height: 900 });
-      await show(page, world, screen);
+      await show(page, world, screen, shown);
       for (const [size, viewport] of Object.entries(SIZES)) {
         await page.setViewportSize(viewport);
         for (const colorScheme of THEMES) {
@@ -82,13 +85,23 @@ t.test("every screen", async (t) => {
     });
   };
 
-  for (const screen of PUBLIC_SCREENS) await check(screen, page);
+  const checkAll = async (screens: Screen[]): Promise<void> => {
+    let shown: Screen | undefined;
+    for (const screen of screens) {
+      await check(screen, page, shown);
+      // Where nothing was done, the page need not be loaded again for the next state of it.
+      shown = screen.act ? undefined : screen;
+    }
+  };
+
+  await checkAll(PUBLIC_SCREENS);
   await page.goto(`${world.baseUrl}/agents`);
   await signInWithDemoWallet(page);
   await page.getByRole("link", { name: "research-agent" }).waitFor();
-  for (const screen of privateScreens) await check(screen, page);
+  await checkAll(privateScreens);
 
   const second = await openPage(t, world.browser, { reducedMotion: "reduce" });
+  await addAxe(second.page);
   await injectWallet(second.page, SECOND, { chainId: world.chain.chainId });
   await signInAsSecond(second.page, `${world.baseUrl}/agents`, DEMO_OWNER.address);
   const [agent] = privateScreens.filter(({ name }) => name === "agent-withdraw");
@@ -97,8 +110,6 @@ t.test("every screen", async (t) => {
 });
 
 t.test("by keyboard alone", async (t) => {
-  const world = await webWorld(t);
-  await ownerScreens(world);
   const { page } = await world.open(t, "/agents");
   const focused = () =>
     page.evaluate(() => document.activeElement?.textContent?.trim() || document.activeElement?.id);

@@ -153,16 +153,6 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       ready: "Allow this payee",
     },
     {
-      name: "agent-fund",
-      path: base,
-      ready: "daily limit exceeded",
-      act: async (page) => {
-        await page.getByRole("button", { name: "Fund", exact: true }).click();
-        await page.getByRole("radio", { name: "Address" }).check();
-        await page.getByRole("img", { name: /QR code/ }).waitFor();
-      },
-    },
-    {
       name: "agent-signing-fix",
       path: `${base}?payment=${String(blocked.body.paymentId)}`,
       ready: "Allow this payee",
@@ -172,6 +162,16 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         const demo = page.getByRole("button", { name: /^Demo wallet/ });
         const sign = page.getByRole("button", { name: "Sign", exact: true });
         await demo.or(sign).first().waitFor();
+      },
+    },
+    {
+      name: "agent-fund",
+      path: base,
+      ready: "daily limit exceeded",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Fund", exact: true }).click();
+        await page.getByRole("radio", { name: "Address" }).check();
+        await page.getByRole("img", { name: /QR code/ }).waitFor();
       },
     },
     { name: "agent-rules", path: `${base}/rules`, ready: "Who may be paid" },
@@ -219,18 +219,18 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       path: `${consent}&scope=a&scope=b`,
       ready: "Nothing can be connected",
     },
-    {
-      name: "agent-connection-end",
-      path: `${base}/keys`,
-      ready: "Test Program",
-      act: (page) => page.getByRole("button", { name: "End the connection" }).click(),
-    },
     { name: "agent-keys", path: `${base}/keys`, ready: "Rotate" },
     {
       name: "agent-key-new",
       path: `${base}/keys`,
       ready: "Rotate",
       act: (page) => page.getByRole("button", { name: "New key" }).click(),
+    },
+    {
+      name: "agent-connection-end",
+      path: `${base}/keys`,
+      ready: "Test Program",
+      act: (page) => page.getByRole("button", { name: "End the connection" }).click(),
     },
     { name: "agent-withdraw", path: `${base}/withdraw`, ready: "Review withdrawal" },
     {
@@ -304,8 +304,14 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   ];
 }
 
-export async function show(page: Page, world: WebWorld, screen: Screen): Promise<void> {
-  await page.goto(world.baseUrl + screen.path);
+/** @param shown what the page shows already, with nothing done on it */
+export async function show(
+  page: Page,
+  world: WebWorld,
+  screen: Screen,
+  shown?: Screen,
+): Promise<void> {
+  if (shown?.path !== screen.path) await page.goto(world.baseUrl + screen.path);
   await page.getByText(screen.ready).first().waitFor();
   await screen.act?.(page);
 }
