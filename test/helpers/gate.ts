@@ -42,7 +42,8 @@ export async function gateAt(
     CREATE TRIGGER wait_at_gate ${on} FOR EACH STATEMENT EXECUTE FUNCTION wait_at_gate()`);
   const waiting = async (): Promise<number[]> => {
     const { rows } = await pool.query<{ pid: number }>(
-      "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted",
+      `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
       [LOCK],
     );
     return rows.map(({ pid }) => pid);

@@ -7,7 +7,7 @@ export const UNIT = join("test", "unit");
 /** How long each file takes, on a machine of ours. Written by `npm run test:full -- --save-times`. */
 const TIMES = join(ROOT, "test", "runner", "file-seconds.json");
 /** Files of a folder share a process until they take so long together. */
-const TOGETHER_SECONDS = 25;
+const TOGETHER_SECONDS = 60;
 /** What a file costs of which nothing is known yet. */
 const UNKNOWN_SECONDS = 5;
 

@@ -301,6 +301,15 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         await page.getByText(/Verified up to entry/).waitFor();
       },
     },
+    {
+      name: "agent-paused",
+      path: base,
+      ready: "daily limit exceeded",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Pause", exact: true }).click();
+        await page.getByRole("alert").getByRole("button", { name: "Close" }).waitFor();
+      },
+    },
   ];
 }
 

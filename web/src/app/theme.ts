@@ -30,6 +30,7 @@ export const theme = createTheme({
   components: {
     Button: { defaultProps: { size: "sm" } },
     ActionIcon: { defaultProps: { variant: "subtle", color: "gray" } },
+    Notification: { defaultProps: { closeButtonProps: { "aria-label": "Close" } } },
     Tooltip: {
       defaultProps: {
         withArrow: true,
