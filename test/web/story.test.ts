@@ -407,7 +407,7 @@ t.test("the whole story", async (t) => {
   await step("all the rest goes to the owner's own wallet", async (t) => {
     const left = formatUsdc(await balanceOf(await agentAddress()));
     await page.getByText(`${left} USDC`).first().waitFor();
-    await page.getByRole("radio", { name: "Your wallet" }).check();
+    await page.getByRole("radio", { name: "To my wallet" }).check();
     const before = await balanceOf(DEMO_OWNER.address);
     await page.getByRole("button", { name: "Max" }).click();
     await page.getByRole("button", { name: "Review withdrawal" }).click();
