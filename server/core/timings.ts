@@ -37,9 +37,9 @@ export interface Timings {
   /** A payment is tried again after this when its token takes transfers and does nothing. */
   deadTokenRestMs: number;
   /** What is known of the token and of the relayers' coins is believed for this long. */
-  standingFreshMs: number;
+  chainStatusFreshMs: number;
   /** What is older than this is asked along with a payment: then it is fresh as long as its payment needs. */
-  standingAskAlongMs: number;
+  chainStatusExtraCallsMs: number;
   /** What a relayer was seen to hold is believed for this long. */
   balanceFreshMs: number;
   /** A payer's approval is in a block by then, or four blocks later if that is longer; else it is not waited for. */
@@ -92,8 +92,8 @@ export const TIMINGS: Readonly<Timings> = {
   unseenForMs: 20_000,
   refusedRestMs: 2_000,
   deadTokenRestMs: 2_000,
-  standingFreshMs: 2_000,
-  standingAskAlongMs: 1_000,
+  chainStatusFreshMs: 2_000,
+  chainStatusExtraCallsMs: 1_000,
   balanceFreshMs: 2_000,
   approvalWaitMs: 3_000,
   watchLeaseMs: 5_000,

@@ -110,7 +110,7 @@ t.test("what was asked along is believed: a no as well", { timeout: 90_000 }, as
   await own.testClient.setBalance({ address, value: 10n ** 20n });
   const { app } = await testApp(t, {
     chain: { ...own, rpcUrl: proxy.url, relayerPrivateKey: relayer },
-    timings: { standingAskAlongMs: 0, standingFreshMs: 3_600_000 },
+    timings: { chainStatusExtraCallsMs: 0, chainStatusFreshMs: 3_600_000 },
   });
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   const payer = privateKeyToAccount(generatePrivateKey());

@@ -130,7 +130,7 @@ export async function startEngine(
           batch: (items) => void batches.push(items),
           settled: () => undefined,
           paid: () => undefined,
-          took: () => undefined,
+          timeToResult: () => undefined,
           landed: () => undefined,
           finished: () => undefined,
           moved: () => undefined,

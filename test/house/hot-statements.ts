@@ -248,7 +248,7 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
   t.same(await lanes.acquireLease(pool, lane, "me", 60_000), { epoch: 1n, nextNonce: 0n });
-  const claimed = await queue.claim(pool, lease, { company: 20, ownSolo: 4, strangersSolo: 4 });
+  const claimed = await queue.claim(pool, lease, { batchable: 20, ownSolo: 4, thirdPartySolo: 4 });
   t.equal(claimed.length, 20);
   const items = claimed.map(carried);
   await queue.unclaim(pool, lease, items.splice(10), 0);
@@ -285,7 +285,11 @@ export async function settleOfABurst(t: Test, pool: Pool, burst = BURST): Promis
   const lane = { chainId: CHAIN_ID, address: randomAddress() };
   const lease = { ...lane, owner: "me", epoch: 1n };
   await lanes.acquireLease(pool, lane, "me", 60_000);
-  const claimed = await queue.claim(pool, lease, { company: burst, ownSolo: 0, strangersSolo: 0 });
+  const claimed = await queue.claim(pool, lease, {
+    batchable: burst,
+    ownSolo: 0,
+    thirdPartySolo: 0,
+  });
   t.equal(claimed.length, burst);
   for (let nonce = 0n; nonce < 8n && claimed.length > 0; nonce += 1n) {
     const items = claimed.splice(0, BATCH).map(carried);

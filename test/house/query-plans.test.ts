@@ -173,7 +173,7 @@ t.test(
         t.same([after.all - before.all, after.hot - before.hot], [4, 4]);
         return done;
       });
-    const room = { company: 4, ownSolo: 0, strangersSolo: 0 };
+    const room = { batchable: 4, ownSolo: 0, thirdPartySolo: 0 };
     const claimed = await writesOf((sql) => claim(sql, lease, room));
     const told = await writesOf((sql) => {
       const telling = settlementTelling(sql);

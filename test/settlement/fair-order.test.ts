@@ -20,7 +20,7 @@ import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 
 const CHAIN_ID = 84_532;
-const ROOM = { company: 100, ownSolo: 16, strangersSolo: 4 };
+const ROOM = { batchable: 100, ownSolo: 16, thirdPartySolo: 4 };
 const A_MINUTE = "interval '1 minute'";
 
 /** Queued rows as acceptance writes them; each may name its payer and its payee. */

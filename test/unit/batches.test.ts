@@ -5,7 +5,7 @@ import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import {
   gasLimitOf,
-  isWornOut,
+  hasTooManyFaults,
   pendingDebits,
   toBatchItem,
   transactionOf,
@@ -96,7 +96,7 @@ t.test("gas", async (t) => {
 
 t.test("when it is not tried again", async (t) => {
   const after = (faults: number, kind: "facilitated" | "spend") =>
-    isWornOut(itemOf(AUTHORIZATION, { faults, kind }));
+    hasTooManyFaults(itemOf(AUTHORIZATION, { faults, kind }));
   t.same([after(1, "facilitated"), after(2, "facilitated")], [false, true]);
   t.same([after(4, "spend"), after(5, "spend")], [false, true]);
 });

@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import t from "tap";
 import type { Address } from "viem";
 import {
-  isStrangers,
+  isThirdParty,
   KEPT_PLACES,
   MAX_BATCH,
   MAX_IN_FLIGHT,
@@ -13,7 +13,7 @@ import {
 } from "../../server/plugins/settlement/batch.ts";
 import { Collector, leaveBy } from "../../server/plugins/settlement/collector.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
-import { byTurn, type Room } from "../../server/plugins/settlement/queue-store.ts";
+import { inQueueOrder, type ClaimRoom } from "../../server/plugins/settlement/queue-store.ts";
 import type { SettlementRecord } from "../../server/plugins/settlement/store.ts";
 import { AUTHORIZATION, recordOf } from "./payment-samples.ts";
 
@@ -81,15 +81,15 @@ function rowOf(
 }
 
 /** The queue's side of a claim, as its statement says it. */
-function claimed(waiting: SettlementRecord[], room: Room): SettlementRecord[] {
+function claimed(waiting: SettlementRecord[], room: ClaimRoom): SettlementRecord[] {
   const first = (count: number, is: (row: SettlementRecord) => boolean) =>
-    waiting.filter(is).sort(byTurn).slice(0, count);
-  const own = first(room.company, (row) => !row.solo && row.class < 2);
+    waiting.filter(is).sort(inQueueOrder).slice(0, count);
+  const own = first(room.batchable, (row) => !row.solo && row.class < 2);
   return [
     ...own,
     ...first(room.ownSolo, (row) => row.solo && row.class < 2),
-    ...first(Math.max(room.company - own.length, 0), (row) => !row.solo && row.class === 2),
-    ...first(room.strangersSolo, (row) => row.solo && row.class === 2),
+    ...first(Math.max(room.batchable - own.length, 0), (row) => !row.solo && row.class === 2),
+    ...first(room.thirdPartySolo, (row) => row.solo && row.class === 2),
   ];
 }
 
@@ -106,7 +106,9 @@ class Lane {
     this.waiting = rows;
     this.#blockGas = blockGas;
     const ctx = {
-      queue: { claim: async (_sql: unknown, _lease: unknown, room: Room) => this.#claim(room) },
+      queue: {
+        claim: async (_sql: unknown, _lease: unknown, room: ClaimRoom) => this.#claim(room),
+      },
       fault: async () => undefined,
       gasCapPerItem: GAS_CAP,
       heads: { head: { gasLimit: blockGas } },
@@ -119,7 +121,7 @@ class Lane {
     });
   }
 
-  #claim(room: Room): SettlementRecord[] {
+  #claim(room: ClaimRoom): SettlementRecord[] {
     for (const count of Object.values(room))
       if (!Number.isInteger(count) || count < 0 || count > 500) throw new Error(`room: ${count}`);
     const rows = claimed(this.waiting, room);
@@ -146,7 +148,7 @@ class Lane {
     if (this.ahead.length >= MAX_IN_FLIGHT) throw new Error("too many in flight");
     const traces = batch.flatMap(({ trace }) => trace ?? []);
     if (new Set(traces).size < traces.length) throw new Error("two that look alike");
-    if (!batch.every(isStrangers)) return;
+    if (!batch.every(isThirdParty)) return;
     if (this.ahead.length >= MAX_IN_FLIGHT - KEPT_PLACES) throw new Error("no place is kept");
     const isSoloOfStrangers = ([item]: readonly BatchItem[]) =>
       item?.solo === true && item.record.class === 2;
@@ -168,11 +170,11 @@ class Lane {
     const traces = new Set(batch.map(({ trace }) => trace));
     for (const [index, { record }] of batch.entries()) {
       const next = batch[index + 1];
-      if (next && byTurn(record, next.record) > 0) throw new Error("not by turn");
+      if (next && inQueueOrder(record, next.record) > 0) throw new Error("not by turn");
     }
     for (const row of this.held.values()) {
       const isAlone = row.solo || row.signature.length > 65;
-      if (isAlone !== last.solo || byTurn(row, last.record) >= 0) continue;
+      if (isAlone !== last.solo || inQueueOrder(row, last.record) >= 0) continue;
       if (isAlone && row.class === 2 && this.#isTooMuch([toBatchItem(row, GAS_CAP)])) continue;
       const trace = row.terms && `${row.asset} ${row.from_address} ${row.to_address} ${row.value}`;
       if (!last.solo && trace && traces.has(trace.toLowerCase())) continue;
@@ -209,7 +211,7 @@ async function drain(lane: Lane, steps: readonly Step[]): Promise<void> {
       lane.send(batch, limit);
   };
   const company = () => {
-    const batch = collector.takeCompany();
+    const batch = collector.takeBatch();
     if (batch) lane.send(batch, limit);
   };
   const take: Record<Step, () => unknown> = {
@@ -329,7 +331,7 @@ t.test("a withdrawal is in the next batch, however many came before", async () =
       const mine = { ...late, class: 0, solo: false, isWallet: false, isNameless: false, turn: 99 };
       lane.waiting.push(rowOf(mine, id));
       await lane.collector.claim();
-      const next = lane.collector.takeCompany() ?? [];
+      const next = lane.collector.takeBatch() ?? [];
       return next.some(({ record }) => record.id === `pay_${id}`);
     }),
     { numRuns: 100 },

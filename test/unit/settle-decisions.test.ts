@@ -114,7 +114,7 @@ const rowOf = (over: Partial<SettlementRow> = {}): SettlementRow => ({
   byOther: false,
   callerKeyHash: null,
   bodyHash: callerProof(body, {}).bodyHash,
-  successToldAt: null,
+  successReturnedAt: null,
   createdAt: new Date(0),
   isFinal: true,
   mayTryAgain: false,

@@ -63,7 +63,7 @@ export default fp(
               chain.network.chainId,
               {
                 payments: new ChainPaymentReads(chain.rpc, app.config.gasCapPerItem, () =>
-                  app.settlement.companion(chain.network.chainId),
+                  app.settlement.extraCalls(chain.network.chainId),
                 ),
                 groundwork: new GroundworkReads(chain.rpc, chain.network, app.config.gasCapPerItem),
               },

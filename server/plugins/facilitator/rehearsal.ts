@@ -13,7 +13,7 @@ import {
   isValidSignature,
 } from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
-import type { Companion } from "../settlement/types.ts";
+import type { ExtraCalls } from "../settlement/types.ts";
 import type { Rehearsed } from "./check.ts";
 import { paymentSchemeOf, schemeOf } from "../../schemes/index.ts";
 import type { Diagnosis } from "../../schemes/scheme.ts";
@@ -37,14 +37,14 @@ export class ChainPaymentReads {
   readonly #gasCapPerItem: bigint;
   readonly #rehearsals: Coalescer<Rehearsal, boolean>;
   readonly #diagnoses: Coalescer<SignedAuthorization, Diagnosis>;
-  readonly #companion: () => Companion | undefined;
+  readonly #companion: () => ExtraCalls | undefined;
   readonly #wallets = new Set<Address>();
 
   /** `companion`: what else is to be asked with a rehearsal. */
   constructor(
     rpc: Pick<ChainRpc, "call">,
     gasCapPerItem: bigint,
-    companion: () => Companion | undefined,
+    companion: () => ExtraCalls | undefined,
   ) {
     this.#rpc = rpc;
     this.#gasCapPerItem = gasCapPerItem;

@@ -44,7 +44,7 @@ export interface BatchItem extends CarriedItem {
 }
 
 /** A stranger's: agents' keys are ours, and there is no code behind them. */
-export const isStrangers = ({ record }: BatchItem): boolean => record.agent_id === null;
+export const isThirdParty = ({ record }: BatchItem): boolean => record.agent_id === null;
 
 export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): BatchItem {
   const { authorization } = toRow(record);
@@ -89,7 +89,7 @@ function oneCall(plan: TransferPlan): ContractCall {
 }
 
 /** Mined without effect by its own doing this often, it is not tried again. Strangers get fewer chances than our own. */
-export const isWornOut = ({ record }: BatchItem): boolean =>
+export const hasTooManyFaults = ({ record }: BatchItem): boolean =>
   record.faults >= (record.class === 2 ? 2 : 5);
 
 export const gasLimitOf = (items: readonly BatchItem[]): bigint =>

@@ -7,7 +7,7 @@ import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { LanesElsewhere } from "../../infra/siblings.ts";
 import { type EngineContext, ExpectedPayments } from "./context.ts";
 import { Lane } from "./lane.ts";
-import { Standing } from "./standing.ts";
+import { ChainStatus } from "./chain-status.ts";
 import type { Backlog } from "./queue-store.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
@@ -49,7 +49,7 @@ export class ChainEngine {
   readonly lanes: Lane[];
   readonly externalRelays: ExternalRelays;
   readonly expected: ExpectedPayments;
-  readonly standing: Standing;
+  readonly chainStatus: ChainStatus;
   readonly #deps: ChainEngineDeps;
   readonly #backlog: () => Promise<Backlog>;
   readonly #tip: () => Promise<bigint>;
@@ -67,7 +67,7 @@ export class ChainEngine {
     const { pool, network, queue, rpc } = deps.ctx;
     const { chainId, usdc } = network;
     this.#backlog = memoFor(QUEUE_FRESH_MS, () => queue.readBacklog(pool, chainId));
-    this.standing = new Standing({
+    this.chainStatus = new ChainStatus({
       rpc,
       timings: deps.ctx.timings,
       asset: usdc.address,
@@ -127,7 +127,7 @@ export class ChainEngine {
     const { ctx } = this;
     const closed = (detail: string, cause?: unknown): ApiError =>
       new ApiError("chain_unavailable", { detail, cause });
-    if (this.lanes.length > 0 && this.#lanesFor(lane).every((each) => each.isMute))
+    if (this.lanes.length > 0 && this.#lanesFor(lane).every((each) => each.isSignerUnavailable))
       throw new ApiError("keys_unavailable", {
         detail: `What signs for the relayer on ${ctx.network.name} does not answer; nothing was signed.`,
         headers: { "retry-after": "3" },
@@ -182,7 +182,7 @@ export class ChainEngine {
   }
 
   async #assertTokenAnswers(): Promise<void> {
-    if (await this.standing.tokenAnswers()) return;
+    if (await this.chainStatus.tokenAnswers()) return;
     throw new ApiError("chain_unavailable", {
       detail: `The USDC of ${this.ctx.network.name} does not answer as a token; nothing was signed.`,
     });

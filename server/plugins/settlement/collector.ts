@@ -2,7 +2,7 @@
 import {
   type BatchItem,
   gasLimitOf,
-  isStrangers,
+  isThirdParty,
   KEPT_PLACES,
   MAX_BATCH,
   MAX_IN_FLIGHT,
@@ -11,7 +11,7 @@ import {
 } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
 import type { Lease } from "./lane-store.ts";
-import { byTurn } from "./queue-store.ts";
+import { inQueueOrder } from "./queue-store.ts";
 
 export interface CollectorDeps {
   ctx: EngineContext;
@@ -48,19 +48,19 @@ export class Collector {
     const { ctx, lease, inFlight } = this.#deps;
     const places = MAX_IN_FLIGHT - inFlight();
     const solos = this.#items.filter((item) => item.solo);
-    const ownSolos = solos.filter((item) => !isStrangers(item)).length;
-    const strangersSolos = solos.length - ownSolos + this.#strangersSolosAhead;
+    const ownSolos = solos.filter((item) => !isThirdParty(item)).length;
+    const thirdPartySolos = solos.length - ownSolos + this.#thirdPartySolosAhead;
     const room = {
-      company: clamp(places * MAX_BATCH - this.#company.length, MAX_CLAIM),
+      batchable: clamp(places * MAX_BATCH - this.#batchable.length, MAX_CLAIM),
       ownSolo: clamp(places - ownSolos, MAX_IN_FLIGHT),
-      strangersSolo: places > 0 ? clamp(SOLO_PLACES - strangersSolos, places) : 0,
+      thirdPartySolo: places > 0 ? clamp(SOLO_PLACES - thirdPartySolos, places) : 0,
     };
-    if (room.company + room.ownSolo + room.strangersSolo === 0) return 0;
+    if (room.batchable + room.ownSolo + room.thirdPartySolo === 0) return 0;
     const rows = await ctx.queue.claim(ctx.pool, lease, room);
     if (rows.length === 0) return 0;
     await ctx.fault("claimed");
     this.#items.push(...rows.map((row) => toBatchItem(row, ctx.gasCapPerItem)));
-    this.#items.sort((one, other) => byTurn(one.record, other.record));
+    this.#items.sort((one, other) => inQueueOrder(one.record, other.record));
     return rows.length;
   }
 
@@ -75,7 +75,7 @@ export class Collector {
   }
 
   /** The next shared batch as it is; nothing when there is none, or it may not leave yet. */
-  takeCompany(): BatchItem[] | undefined {
+  takeBatch(): BatchItem[] | undefined {
     const batch = this.#nextBatch();
     return batch.length > 0 && this.#mayLeave(batch) ? this.#take(batch) : undefined;
   }
@@ -84,13 +84,13 @@ export class Collector {
     return this.#items.length === 1;
   }
 
-  get hasCompany(): boolean {
-    return this.#company.length > 0;
+  get hasBatchable(): boolean {
+    return this.#batchable.length > 0;
   }
 
   /** A withdrawal is among those that share the next batch. */
   get hasWithdrawal(): boolean {
-    return this.#company[0]?.record.class === 0;
+    return this.#batchable[0]?.record.class === 0;
   }
 
   /** Everything, to be given back. */
@@ -107,7 +107,7 @@ export class Collector {
     this.#batchLimit = Math.min(this.#batchLimit * 2, MAX_BATCH);
   }
 
-  get #company(): BatchItem[] {
+  get #batchable(): BatchItem[] {
     return this.#items.filter((item) => !item.solo);
   }
 
@@ -116,7 +116,7 @@ export class Collector {
     const traces = new Set<string>();
     const isFirst = ({ trace }: BatchItem): boolean =>
       trace === undefined || (!traces.has(trace) && traces.add(trace) !== undefined);
-    return this.#company.filter(isFirst).slice(0, this.#batchLimit);
+    return this.#batchable.filter(isFirst).slice(0, this.#batchLimit);
   }
 
   #take(items: BatchItem[]): BatchItem[] {
@@ -125,8 +125,8 @@ export class Collector {
     return items;
   }
 
-  get #strangersSolosAhead(): number {
-    return this.#deps.ahead().filter(([item]) => item?.solo === true && isStrangers(item)).length;
+  get #thirdPartySolosAhead(): number {
+    return this.#deps.ahead().filter(([item]) => item?.solo === true && isThirdParty(item)).length;
   }
 
   /**
@@ -136,9 +136,9 @@ export class Collector {
   #mayLeave(items: readonly BatchItem[]): boolean {
     const { ctx, inFlight, ahead } = this.#deps;
     if (inFlight() >= MAX_IN_FLIGHT) return false;
-    if (!items.every(isStrangers)) return true;
+    if (!items.every(isThirdParty)) return true;
     if (inFlight() >= MAX_IN_FLIGHT - KEPT_PLACES) return false;
-    if (items[0]?.solo === true && this.#strangersSolosAhead >= SOLO_PLACES) return false;
+    if (items[0]?.solo === true && this.#thirdPartySolosAhead >= SOLO_PLACES) return false;
     const gasAhead = ahead().reduce((sum, batch) => sum + gasLimitOf(batch), 0n);
     const blockGas = ctx.heads.head?.gasLimit ?? 0n;
     return gasAhead === 0n || gasAhead + gasLimitOf(items) <= 2n * blockGas;

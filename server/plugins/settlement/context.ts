@@ -8,7 +8,7 @@ import type * as LaneStore from "./lane-store.ts";
 import type * as QueueStore from "./queue-store.ts";
 import type * as TransactionStore from "./transaction-store.ts";
 import type * as SettlementStore from "./store.ts";
-import type { ProvenOutcome, Told } from "./store.ts";
+import type { ProvenOutcome, FinalizeResult } from "./store.ts";
 import type { Batcher } from "./batcher.ts";
 import type { Refusals } from "./prove.ts";
 import type * as WatchStore from "./watch-store.ts";
@@ -30,7 +30,7 @@ export interface EngineMeter {
   /** What the gas of one transaction cost, in USDC, by what it carried. */
   paid(kind: SettlementKind | "none", usdc: number): void;
   /** From accepted to told, of one authorization. */
-  took(ms: number): void;
+  timeToResult(ms: number): void;
   /** From accepted to its first place in a block, of one authorization. */
   landed(kind: SettlementKind, ms: number): void;
   finished(status: string, count: number): void;
@@ -92,7 +92,7 @@ export interface EngineContext {
 export async function writeOutcomes(
   ctx: EngineContext,
   outcomes: readonly ProvenOutcome[],
-): Promise<Told> {
+): Promise<FinalizeResult> {
   const told = await ctx.settlements.finalizeSettlements(ctx.pool, ctx.network.chainId, outcomes);
   alarmOf(ctx, told);
   for (const { status } of outcomes)
@@ -100,36 +100,36 @@ export async function writeOutcomes(
   return told;
 }
 
-export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: Told): void {
+export function alarmOf(ctx: Pick<EngineContext, "log" | "meter">, told: FinalizeResult): void {
   for (const { id, kind } of told.corrected) {
     ctx.meter.corrected(kind);
     ctx.log.error({ settlement: id, kind }, "corrected an end that the chain contradicts");
   }
 }
 
-const RING_AGAIN_MS = 600_000;
+const ALARM_AGAIN_MS = 600_000;
 
 /**
  * What no node shows although the chain has long gone past it: whatever waits for that waits on, since absence
  * proves nothing, but never in silence.
  */
-export class Unseen {
+export class UnseenBlocks {
   readonly #ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">;
-  readonly #ringAtMs = new Map<string, number>();
+  readonly #alarmAtMs = new Map<string, number>();
 
   constructor(ctx: Pick<EngineContext, "log" | "rpc" | "meter" | "timings">) {
     this.#ctx = ctx;
   }
 
   seen(what: string): void {
-    this.#ringAtMs.delete(what);
+    this.#alarmAtMs.delete(what);
   }
 
   missed(what: string, fields: object): void {
     const now = performance.now();
-    const ringAtMs = this.#ringAtMs.get(what) ?? now + this.#ctx.timings.unseenForMs;
-    this.#ringAtMs.set(what, now < ringAtMs ? ringAtMs : now + RING_AGAIN_MS);
-    if (now < ringAtMs) return;
+    const alarmAtMs = this.#alarmAtMs.get(what) ?? now + this.#ctx.timings.unseenForMs;
+    this.#alarmAtMs.set(what, now < alarmAtMs ? alarmAtMs : now + ALARM_AGAIN_MS);
+    if (now < alarmAtMs) return;
     this.#ctx.meter.unseen();
     this.#ctx.log.error(
       { alarm: "chain_unseen", what, ...fields },
@@ -193,12 +193,12 @@ export const pause = (ms: number): Promise<void> =>
 
 /** How many payments are being checked: what a lane waits for before a batch leaves half empty. */
 export class ExpectedPayments {
-  readonly #onTurn: (isExpected: boolean) => void;
+  readonly #onChange: (isExpected: boolean) => void;
   #count = 0;
 
   /** Says when the first one is expected, and when none is any more. */
-  constructor(onTurn: (isExpected: boolean) => void = () => undefined) {
-    this.#onTurn = onTurn;
+  constructor(onChange: (isExpected: boolean) => void = () => undefined) {
+    this.#onChange = onChange;
   }
 
   get count(): number {
@@ -208,13 +208,13 @@ export class ExpectedPayments {
   /** Answers what ends the expectation; more than one call of it ends it once. */
   expect(): () => void {
     this.#count += 1;
-    if (this.#count === 1) this.#onTurn(true);
+    if (this.#count === 1) this.#onChange(true);
     let isOver = false;
     return () => {
       if (isOver) return;
       isOver = true;
       this.#count -= 1;
-      if (this.#count === 0) this.#onTurn(false);
+      if (this.#count === 0) this.#onChange(false);
     };
   }
 }

@@ -1,5 +1,5 @@
 /** The engine as the other parts see it: accept, wait, find, cancel; and the lanes that do the work. */
-import type { ProvenOutcome, Told } from "./store.ts";
+import type { ProvenOutcome, FinalizeResult } from "./store.ts";
 import * as reads from "../../infra/chain/contracts.ts";
 import * as lanes from "./lane-store.ts";
 import * as queue from "./queue-store.ts";
@@ -44,7 +44,7 @@ import {
   type Accepted,
   type Availability,
   type CancelOutcome,
-  type Companion,
+  type ExtraCalls,
   REASON_CANCELED,
   type Settlement,
   type SettlementOutcome,
@@ -83,8 +83,8 @@ export class SettlementEngine implements Settlement {
     await chain.assertAvailable(options);
   }
 
-  companion(chainId: number): Companion | undefined {
-    return this.#deps.chains.get(chainId)?.standing.companion();
+  extraCalls(chainId: number): ExtraCalls | undefined {
+    return this.#deps.chains.get(chainId)?.chainStatus.extraCalls();
   }
 
   expect(chainId: number): () => void {
@@ -161,7 +161,7 @@ export class SettlementEngine implements Settlement {
     return settlements.findByAuthorization(this.#deps.pool, key);
   }
 
-  async record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<Told> {
+  async record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<FinalizeResult> {
     const chain = this.#deps.chains.get(chainId);
     if (!chain) throw new Error(`network eip155:${chainId} is not configured`);
     return writeOutcomes(chain.ctx, outcomes);

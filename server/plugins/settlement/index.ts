@@ -157,7 +157,7 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
         if (count > 0) gas.observe({ network }, Number(gasUsed) / count);
       },
       paid: (kind, usdc) => paid.inc({ network, kind }, usdc),
-      took: (ms) => latency.observe({ network }, ms / 1_000),
+      timeToResult: (ms) => latency.observe({ network }, ms / 1_000),
       moved: (kind, usdc) => moved.inc({ network, class: CLASS_NAMES[kind] }, usdc),
       unseen: () => unseen.inc({ network }),
       finished: (status, count) => outcomes.inc({ network, status }, count),

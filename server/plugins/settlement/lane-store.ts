@@ -5,7 +5,7 @@
 import type { Hex } from "viem";
 import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { ExpectedTransfer } from "../../schemes/scheme.ts";
-import { NOTHING_TOLD, type ProvenOutcome, type Told } from "./store.ts";
+import { NOTHING_FINALIZED, type ProvenOutcome, type FinalizeResult } from "./store.ts";
 
 export interface LaneKey {
   chainId: number;
@@ -262,9 +262,9 @@ export async function finalizeTransaction(
   lane: LaneKey,
   tx: FinalTransaction,
   outcomes: readonly ProvenOutcome[],
-): Promise<Told> {
-  const write = async (proven: readonly ProvenOutcome[]): Promise<Told> => {
-    const { rows } = await sql.query<{ told: Told }>({
+): Promise<FinalizeResult> {
+  const write = async (proven: readonly ProvenOutcome[]): Promise<FinalizeResult> => {
+    const { rows } = await sql.query<{ told: FinalizeResult }>({
       name: "transaction-final",
       text: `SELECT purser_transaction_final(
          p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
@@ -285,7 +285,7 @@ export async function finalizeTransaction(
         String(tx.gasCost ?? 0n),
       ],
     });
-    return rows[0]?.told ?? NOTHING_TOLD;
+    return rows[0]?.told ?? NOTHING_FINALIZED;
   };
   try {
     return await write(outcomes);
@@ -303,10 +303,10 @@ export async function reopenTransaction(
   lane: LaneKey,
   nonce: bigint,
   blockHash: string,
-): Promise<Told> {
-  const { rows } = await sql.query<{ told: Told }>(
+): Promise<FinalizeResult> {
+  const { rows } = await sql.query<{ told: FinalizeResult }>(
     "SELECT purser_transaction_reopened($1, $2, $3, $4) AS told",
     [lane.chainId, lane.address, String(nonce), blockHash],
   );
-  return rows[0]?.told ?? NOTHING_TOLD;
+  return rows[0]?.told ?? NOTHING_FINALIZED;
 }

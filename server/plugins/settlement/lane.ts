@@ -36,7 +36,7 @@ export class Lane {
   #leaseGoodUntilMs = 0;
   /** What the payment that could not be made would have cost. */
   #neededWei = 1n;
-  #muteUntilMs = Number.NEGATIVE_INFINITY;
+  #signerUnavailableUntilMs = Number.NEGATIVE_INFINITY;
   #balanceReadMs = Number.NEGATIVE_INFINITY;
   #tracker: Tracker | undefined;
   #sender: Sender | undefined;
@@ -52,8 +52,8 @@ export class Lane {
   }
 
   /** What signs for it did not answer just now. */
-  get isMute(): boolean {
-    return performance.now() < this.#muteUntilMs;
+  get isSignerUnavailable(): boolean {
+    return performance.now() < this.#signerUnavailableUntilMs;
   }
 
   get inFlight(): number {
@@ -128,7 +128,7 @@ export class Lane {
       if (tracker.slots.size > 0 && tracker.idleMs >= patienceMs) look();
     }, LOOK_EVERY_MS);
     const stopHeads = ctx.heads.onHead(look);
-    const stopRiding = ctx.heads.ride(tracker.rider);
+    const stopRiding = ctx.heads.ride(tracker.piggybackRead);
     try {
       const nextNonce = await this.#resume(lease, tracker, storedNonce);
       this.#tracker = tracker;
@@ -185,7 +185,7 @@ export class Lane {
           release?.();
           release = undefined;
         }
-        if (sender.isTooDear) await ctx.heads.refresh().catch(() => undefined);
+        if (sender.isGasTooExpensive) await ctx.heads.refresh().catch(() => undefined);
         if (!ctx.heads.healthy) await ctx.heads.refresh().catch(() => undefined);
         if (
           ctx.heads.healthy &&
@@ -285,9 +285,11 @@ export class Lane {
   }
 
   #noteSigner(answers: boolean): void {
-    if (!answers && !this.isMute)
+    if (!answers && !this.isSignerUnavailable)
       this.#deps.ctx.log.error({ lane: this.address }, "the relayer's signer does not answer");
-    this.#muteUntilMs = answers ? Number.NEGATIVE_INFINITY : performance.now() + MUTE_MS;
+    this.#signerUnavailableUntilMs = answers
+      ? Number.NEGATIVE_INFINITY
+      : performance.now() + MUTE_MS;
   }
 
   #noteUnfunded(unfunded: boolean): void {

@@ -11,7 +11,7 @@ import { blockAt, type EngineContext } from "./context.ts";
 import { authorizationOf, stateProof } from "./receipts.ts";
 import { explainUse } from "./used-by.ts";
 import { keyOf, type EndProof, type ProvenOutcome, type SettlementRecord } from "./store.ts";
-import { isOurAffair, type WeedingTerms } from "./weed.ts";
+import { isInfrastructureError, type PreflightTerms } from "./preflight.ts";
 
 export interface Refused {
   record: SettlementRecord;
@@ -87,7 +87,7 @@ function proofOfRefusal(
 
 /** Simulates again at one endpoint, behind the debits `ahead`: which items does it refuse? */
 export const refusalsBy =
-  (ctx: EngineContext, items: BatchItem[], { from, fees, ahead: underway }: WeedingTerms) =>
+  (ctx: EngineContext, items: BatchItem[], { from, fees, ahead: underway }: PreflightTerms) =>
   async (endpoint: Caller): Promise<boolean[]> => {
     const [first] = items;
     if (items.length === 1 && first?.sender !== undefined) {
@@ -102,7 +102,7 @@ export const refusalsBy =
       .simulate(endpoint, { from, calls, gas: gasLimitOf(all), fees })
       .catch((error: unknown) => {
         // The whole call reverted or ran out of gas: so would a lone item's transaction.
-        if (isOurAffair(error) || items.length > 1) throw error;
+        if (isInfrastructureError(error) || items.length > 1) throw error;
         return [];
       });
     return items.map((_, index) => results[ahead.length + index]?.success !== true);

@@ -17,12 +17,12 @@ export async function voidLapsedClaims(sql: Sql, chainId: number): Promise<numbe
 }
 
 /** How much of each sort a lane has room for. */
-export interface Room {
+export interface ClaimRoom {
   /** What may share transactions. */
-  company: number;
+  batchable: number;
   /** Agents' rows that travel alone, and strangers'. */
   ownSolo: number;
-  strangersSolo: number;
+  thirdPartySolo: number;
 }
 
 /** What a lane may claim: the words of the index `settlements_claimable_idx`, and that no lane has it. */
@@ -38,7 +38,7 @@ const BOUND = `${QUEUED} AND only_lane = $2 AND next_attempt_at <= clock_timesta
  * Withdrawals, then agents' payments, then strangers', each by its turn. Five scans of two indexes, each of
  * which ends when it has its share: the length of the queue costs nothing.
  */
-export async function claim(sql: Sql, lease: Lease, room: Room): Promise<SettlementRecord[]> {
+export async function claim(sql: Sql, lease: Lease, room: ClaimRoom): Promise<SettlementRecord[]> {
   const { rows } = await sql.query<SettlementRecord>({
     // Prepared: planning its five scans costs more than the scans.
     name: "settlements-claim",
@@ -74,15 +74,15 @@ export async function claim(sql: Sql, lease: Lease, room: Room): Promise<Settlem
       lease.address,
       lease.owner,
       String(lease.epoch),
-      room.company,
+      room.batchable,
       room.ownSolo,
-      room.strangersSolo,
+      room.thirdPartySolo,
     ],
   });
-  return rows.sort(byTurn);
+  return rows.sort(inQueueOrder);
 }
 
-export const byTurn = (one: SettlementRecord, other: SettlementRecord): number =>
+export const inQueueOrder = (one: SettlementRecord, other: SettlementRecord): number =>
   one.class - other.class ||
   one.turn.getTime() - other.turn.getTime() ||
   one.created_at.getTime() - other.created_at.getTime();

@@ -118,7 +118,7 @@ export function measure(
     ),
   );
   for (const { record } of slot.batch ?? []) {
-    ctx.meter.took(Date.now() - record.created_at.getTime());
+    ctx.meter.timeToResult(Date.now() - record.created_at.getTime());
     const outcome = settled.get(`${record.from_address} ${record.nonce}`);
     if (outcome)
       ctx.meter.moved(record.kind, Number(formatAtomic(BigInt(outcome.amount ?? record.value))));
@@ -225,7 +225,7 @@ const BLOCKS_PER_ROUND = 16n;
  * nonce that counts as used does not say by what. Halves the range where the node still has the states, and
  * walks it block by block over several rounds where not.
  */
-async function whoTook(
+async function findReplacement(
   ctx: EngineContext,
   address: string,
   search: NonceSearch,
@@ -294,7 +294,7 @@ export async function takenByOther(
   const final = headNumber - BigInt(ctx.network.confirmations - 1);
   const signed = slot.sentBlock ?? final;
   slot.search ??= { nonce: slot.nonce, up: signed + 1n, down: signed };
-  const taken = await whoTook(ctx, address, slot.search, final);
+  const taken = await findReplacement(ctx, address, slot.search, final);
   if (!taken) return slot.search.up > final ? "nowhere" : undefined;
   // Ours after all: its receipt lags.
   return slot.attempts.some(({ hash }) => hash === taken.txHash) ? "nowhere" : taken;

@@ -30,7 +30,12 @@ import type { ProvenOutcome, SettlementRecord } from "./store.ts";
 import type { Slot } from "./slot.ts";
 import type { Tracker } from "./tracker.ts";
 import { traceProven, TransactionTrace } from "./transaction-trace.ts";
-import { type RefusedItem, weed, type Weeded, type WeedingTerms } from "./weed.ts";
+import {
+  type RefusedItem,
+  preflight,
+  type PreflightResult,
+  type PreflightTerms,
+} from "./preflight.ts";
 
 export interface SenderDeps {
   ctx: EngineContext;
@@ -54,7 +59,7 @@ export interface SenderDeps {
   wake: Signal;
 }
 
-type Sendable = Pick<Weeded, "good" | "batcher">;
+type Sendable = Pick<PreflightResult, "good" | "batcher">;
 
 /** How long rows rest whose agent's row is held by something else. */
 const HELD_REST_MS = 5_000;
@@ -100,13 +105,13 @@ export class Sender {
     let newestMs = 0;
     let oldestMs = 0;
     try {
-      while (this.#deps.isActive() && ctx.heads.healthy && !this.isTooDear) {
-        const hadCompany = collector.hasCompany;
+      while (this.#deps.isActive() && ctx.heads.healthy && !this.isGasTooExpensive) {
+        const hadBatchable = collector.hasBatchable;
         const claimed = await collector.claim();
         const now = performance.now();
         if (claimed > 0) newestMs = now;
         const sent = this.#sendReady();
-        if (!hadCompany || sent > 0) oldestMs = now;
+        if (!hadBatchable || sent > 0) oldestMs = now;
         if (collector.isEmpty && claimed === 0) return;
         // Nobody is coming, and nothing is under way in whose company it could have been: one payment leaves at once.
         const isLone = collector.isLone && this.inFlight === 0;
@@ -114,7 +119,7 @@ export class Sender {
         // A withdrawal waits one quiet moment, whatever else comes in.
         const isUrgent = collector.hasWithdrawal && now - oldestMs >= quietMs;
         if (isQuiet || isUrgent || now >= leaveBy(ctx.heads, oldestMs, now, this.#neededMs)) {
-          const batch = collector.takeCompany();
+          const batch = collector.takeBatch();
           if (batch) {
             this.#dispatch(batch);
             continue;
@@ -129,7 +134,7 @@ export class Sender {
   }
 
   /** Gas costs more than the operator wants to pay: nothing is sent until it is cheaper. */
-  get isTooDear(): boolean {
+  get isGasTooExpensive(): boolean {
     const { heads, feeCaps } = this.#deps.ctx;
     return (heads.head?.baseFeeWei ?? 0n) > feeCaps.maxFeeWei;
   }
@@ -156,21 +161,21 @@ export class Sender {
     const takenMs = Date.now();
     this.#underway.add(items);
     this.#deps.onDispatch();
-    const weeded = this.#weed(items, ahead).catch(async (error: unknown) => {
+    const preflighted = this.#preflight(items, ahead).catch(async (error: unknown) => {
       await this.#giveBack(items, error);
       return { good: [] };
     });
-    this.#tail = this.#afterTail(this.#tail, items, weeded, takenMs);
+    this.#tail = this.#afterTail(this.#tail, items, preflighted, takenMs);
   }
 
   async #afterTail(
     before: Promise<void>,
     items: BatchItem[],
-    weeded: Promise<Sendable>,
+    preflighted: Promise<Sendable>,
     takenMs: number,
   ): Promise<void> {
     await before;
-    const { good, batcher } = await weeded;
+    const { good, batcher } = await preflighted;
     try {
       if (good.length > 0) await this.#submit(good, batcher, takenMs);
     } catch (error) {
@@ -181,7 +186,7 @@ export class Sender {
   }
 
   /** Proves and puts back what cannot go now, and answers what can. */
-  async #weed(items: BatchItem[], ahead: BatchItem[]): Promise<Sendable> {
+  async #preflight(items: BatchItem[], ahead: BatchItem[]): Promise<Sendable> {
     const { ctx, lease, tracker } = this.#deps;
     const inFlight = [...tracker.slots.values()].flatMap((slot) => slot.batch ?? []);
     const terms = {
@@ -189,7 +194,7 @@ export class Sender {
       fees: await this.#fees(),
       ahead: [...inFlight, ...ahead],
     };
-    const { good, refused, alone, isTokenDead, batcher } = await weed(ctx, items, terms);
+    const { good, refused, alone, isTokenDead, batcher } = await preflight(ctx, items, terms);
     // Not sent from here: the queue holds them to their quota.
     await this.#release(alone, 0, true);
     if (isTokenDead) {
@@ -213,17 +218,21 @@ export class Sender {
     return { good, batcher };
   }
 
-  async #prove(refused: readonly RefusedItem[], terms: WeedingTerms): Promise<void> {
+  async #prove(refused: readonly RefusedItem[], terms: PreflightTerms): Promise<void> {
     if (refused.length === 0) return;
     const { ctx } = this.#deps;
     const items = refused.map(({ item }) => item);
     const proofs = await proveRefused(
       ctx,
-      refused.map(({ item, text, isWornOut }) => ({ record: item.record, text, isWornOut })),
+      refused.map(({ item, text, hasTooManyFaults }) => ({
+        record: item.record,
+        text,
+        isWornOut: hasTooManyFaults,
+      })),
       refusalsBy(ctx, items, terms),
     );
     const outcomes = proofs.flatMap(({ proof, record }) =>
-      "outcome" in proof ? [sayIfGivenUp(proof.outcome, record)] : [],
+      "outcome" in proof ? [explainIfGivenUp(proof.outcome, record)] : [],
     );
     await writeOutcomes(ctx, outcomes);
     for (const { proof, record } of proofs)
@@ -241,7 +250,7 @@ export class Sender {
     const { ctx, lease, signer, tracker } = this.#deps;
     if (!this.#deps.isActive()) return this.#release(items, 0);
     const { maxFeeWei, priorityFeeWei } = await this.#fees();
-    if (this.isTooDear) return this.#release(items, 1_000);
+    if (this.isGasTooExpensive) return this.#release(items, 1_000);
     const sentBlock = (ctx.heads.head ?? (await ctx.heads.refresh())).number;
     const gasLimit = gasLimitOf(items);
     if (!(await this.#deps.canPay(gasLimit * maxFeeWei))) return this.#release(items, 1_000);
@@ -346,7 +355,7 @@ export class Sender {
 }
 
 /** The nodes' refusals are the reason, not the token's. */
-const sayIfGivenUp = (outcome: ProvenOutcome, record: SettlementRecord): ProvenOutcome =>
+const explainIfGivenUp = (outcome: ProvenOutcome, record: SettlementRecord): ProvenOutcome =>
   outcome.status === "failed" && record.given_up >= MAX_GIVEN_UP
     ? { ...outcome, message: "The network's nodes refuse every transaction that carries it." }
     : outcome;

@@ -97,7 +97,7 @@ export function toRow(record: SettlementRecord): SettlementRow {
     byOther: record.by_other,
     callerKeyHash: record.caller_key_hash,
     bodyHash: record.body_hash,
-    successToldAt: record.success_told_at,
+    successReturnedAt: record.success_told_at,
     createdAt: record.created_at,
     settledAt: record.settled_at,
     isFinal: record.final_at !== null,
@@ -139,7 +139,7 @@ export function newRow(request: SettlementRequest, createdAt: Date): SettlementR
     byOther: false,
     callerKeyHash: callerKeyHash ?? null,
     bodyHash: bodyHash ?? null,
-    successToldAt: null,
+    successReturnedAt: null,
     createdAt,
     settledAt: null,
     isFinal: false,
@@ -245,13 +245,13 @@ export async function tryAgain(sql: Sql, key: SettlementKey): Promise<Settlement
 }
 
 /** What writing outcomes changed. */
-export interface Told {
+export interface FinalizeResult {
   /** How many were open, and have ended. */
   finished: number;
   /** Ends that the new proof contradicted. */
   corrected: readonly { id: string; kind: string }[];
 }
-export const NOTHING_TOLD: Told = { finished: 0, corrected: [] };
+export const NOTHING_FINALIZED: FinalizeResult = { finished: 0, corrected: [] };
 
 /**
  * Settlement, payment, budget and the word to all waiters, in one transaction. Answers what changed.
@@ -262,7 +262,7 @@ export async function finalizeSettlements(
   sql: Sql,
   chainId: number,
   outcomes: readonly ProvenOutcome[],
-): Promise<Told> {
+): Promise<FinalizeResult> {
   try {
     return await finalizeTogether(sql, chainId, outcomes);
   } catch (error) {
@@ -288,14 +288,14 @@ async function finalizeTogether(
   sql: Sql,
   chainId: number,
   outcomes: readonly ProvenOutcome[],
-): Promise<Told> {
-  if (outcomes.length === 0) return NOTHING_TOLD;
-  const { rows } = await sql.query<{ told: Told }>({
+): Promise<FinalizeResult> {
+  if (outcomes.length === 0) return NOTHING_FINALIZED;
+  const { rows } = await sql.query<{ told: FinalizeResult }>({
     name: "settlements-finalize",
     text: "SELECT purser_settlements_finalize($1, $2) AS told",
     values: [chainId, JSON.stringify(outcomes)],
   });
-  return rows[0]?.told ?? NOTHING_TOLD;
+  return rows[0]?.told ?? NOTHING_FINALIZED;
 }
 
 export async function countQueued(sql: Sql, chainId: number): Promise<number> {

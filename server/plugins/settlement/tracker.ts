@@ -4,14 +4,14 @@
  */
 import type { LocalAccount } from "viem";
 import type { FinalTransaction, Lease, StoredTransaction } from "./lane-store.ts";
-import { alarmOf, Unseen, type EngineContext } from "./context.ts";
+import { alarmOf, UnseenBlocks, type EngineContext } from "./context.ts";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Head, Rider } from "../../infra/chain/heads.ts";
-import { ReceiptDesk } from "./receipt-desk.ts";
+import { ReceiptReader } from "./receipt-reader.ts";
 import { slotOf, type Slot } from "./slot.ts";
-import { blame } from "./blame.ts";
+import { attributeFailure } from "./attribute-failure.ts";
 import { Mempool } from "./mempool.ts";
-import type { Told } from "./store.ts";
+import type { FinalizeResult } from "./store.ts";
 import { TransactionTrace } from "./transaction-trace.ts";
 import { depthOf, gasCostOf, measure, provenBy, takenByOther } from "./receipts.ts";
 
@@ -36,7 +36,7 @@ export class Tracker {
   readonly slots = new Map<bigint, Slot>();
   readonly #deps: TrackerDeps;
   readonly #mempool: Mempool;
-  readonly #unseen: Unseen;
+  readonly #unseen: UnseenBlocks;
   #progressBlock = 0n;
   /** Since when the chain's nonce is below all of ours that are in flight. */
   #gapSinceMs: number | undefined;
@@ -44,13 +44,13 @@ export class Tracker {
   #again = false;
   #lookedMs = performance.now();
   #late = 0;
-  readonly #desk: ReceiptDesk;
+  readonly #receiptReader: ReceiptReader;
 
   constructor(deps: TrackerDeps) {
     this.#deps = deps;
     this.#mempool = new Mempool(deps);
-    this.#unseen = new Unseen(deps.ctx);
-    this.#desk = new ReceiptDesk({
+    this.#unseen = new UnseenBlocks(deps.ctx);
+    this.#receiptReader = new ReceiptReader({
       ctx: deps.ctx,
       lane: deps.lease.address,
       slots: this.slots,
@@ -65,8 +65,8 @@ export class Tracker {
   }
 
   /** What is asked with each block that is looked for. */
-  get rider(): Rider {
-    return this.#desk.rider;
+  get piggybackRead(): Rider {
+    return this.#receiptReader.piggybackRead;
   }
 
   /** Transactions that may still need a place in a block. */
@@ -106,7 +106,7 @@ export class Tracker {
 
   /** Nothing is followed any more: what is left open for an answer is given up. */
   close(): void {
-    this.#desk.close();
+    this.#receiptReader.close();
     for (const { waiting } of this.slots.values()) waiting?.abort();
   }
 
@@ -133,10 +133,10 @@ export class Tracker {
 
   async #look(): Promise<void> {
     this.#lookedMs = performance.now();
-    const shownHead = await this.#desk.headOfShown();
+    const shownHead = await this.#receiptReader.headOfShown();
     const slots = [...this.slots.values()].sort((one, other) => Number(one.nonce - other.nonce));
     const open = slots.filter((slot) => !slot.included);
-    const { receipts, undecided, head, next } = await this.#desk.read(open, shownHead);
+    const { receipts, undecided, head, next } = await this.#receiptReader.read(open, shownHead);
     const decided = open.filter((slot) => !undecided.has(slot));
     const passed = decided.filter(
       (slot) => receipts.has(slot) || (next !== undefined && slot.nonce < next),
@@ -243,9 +243,10 @@ export class Tracker {
       gasUsed: BigInt(receipt.gasUsed),
       gasCost: gasCostOf(ctx, slot, receipt),
       ...place,
-      ...(isFirst && !isVoid && (await blame(ctx, slot, receipt, outcomes))),
+      ...(isFirst && !isVoid && (await attributeFailure(ctx, slot, receipt, outcomes))),
     };
-    const write = (): Promise<Told> => ctx.lanes.finalizeTransaction(ctx.pool, lease, tx, outcomes);
+    const write = (): Promise<FinalizeResult> =>
+      ctx.lanes.finalizeTransaction(ctx.pool, lease, tx, outcomes);
     const { trace } = slot;
     alarmOf(ctx, await (trace ? trace.within("settlement.told", write) : write()));
     trace?.end(receipt, outcomes);

@@ -4,7 +4,7 @@ import type { CallResult, ContractCall } from "../../core/abi.ts";
 import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { GasAccount } from "./gas-store.ts";
-import type { ProvenOutcome, Told } from "./store.ts";
+import type { ProvenOutcome, FinalizeResult } from "./store.ts";
 
 /**
  * `allowance` is no payment of an agent: what a contract may take of its wallet, so that payments through it can be.
@@ -65,7 +65,7 @@ export interface SettlementRow {
   byOther: boolean;
   callerKeyHash: Uint8Array | null;
   bodyHash: Uint8Array | null;
-  successToldAt: Date | null;
+  successReturnedAt: Date | null;
   createdAt: Date;
   settledAt: Date | null;
   /** Its end is deep enough in the chain that no reorganisation takes it back. */
@@ -121,7 +121,7 @@ export interface Availability {
 }
 
 /** What the engine wants to know of the newest state, for whoever asks Multicall3 something anyway. */
-export interface Companion {
+export interface ExtraCalls {
   /** To stand before all that changes anything. */
   calls: readonly ContractCall[];
   hear(results: readonly CallResult[]): void;
@@ -135,7 +135,7 @@ export interface Settlement {
    */
   assertAvailable(chainId: number, options?: Availability): Promise<void>;
   /** What `assertAvailable` will want to know, to be asked along; undefined where it is known. */
-  companion(chainId: number): Companion | undefined;
+  extraCalls(chainId: number): ExtraCalls | undefined;
   /**
    * A payment of this chain is being checked and may be accepted soon: a lane keeps a batch that is not
    * full open for it, for a part of a block at most. Call the answer when it was accepted or refused.
@@ -162,7 +162,7 @@ export interface Settlement {
    * Writes outcomes that were proven elsewhere. Ends that they contradict are corrected, counted in
    * `purser_corrections_total` and logged as errors.
    */
-  record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<Told>;
+  record(chainId: number, outcomes: readonly ProvenOutcome[]): Promise<FinalizeResult>;
   /** Puts a refused facilitated settlement back into the queue, once; undefined when it may not be, or was before. */
   tryAgain(key: SettlementKey): Promise<SettlementRow | undefined>;
   /** Relays `cancelAuthorization` for an agent's own authorization, and waits for its fate. */

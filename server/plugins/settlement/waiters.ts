@@ -75,10 +75,11 @@ export class Waiters {
 
   /** Words from the database, one or several: `{id, status, txHash, block, at, byOther, reason, message, value}`. */
   hear(payload: string): void {
-    for (const word of [JSON.parse(payload) as Word | Word[]].flat()) this.#hear(word);
+    for (const word of [JSON.parse(payload) as OutcomeNotice | OutcomeNotice[]].flat())
+      this.#hear(word);
   }
 
-  #hear(word: Word): void {
+  #hear(word: OutcomeNotice): void {
     const waiters = this.#byId.get(word.id);
     if (!waiters) return;
     const outcome = outcomeOfWord(word);
@@ -117,7 +118,7 @@ export class Waiters {
   }
 }
 
-interface Word {
+interface OutcomeNotice {
   id: string;
   status: SettlementStatus;
   txHash: Hex | null;
@@ -129,7 +130,7 @@ interface Word {
   value: string;
 }
 
-function outcomeOfWord(word: Word): SettlementOutcome {
+function outcomeOfWord(word: OutcomeNotice): SettlementOutcome {
   const { id, status, txHash, byOther } = word;
   return outcomeOf({
     id,

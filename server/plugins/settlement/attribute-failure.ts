@@ -5,14 +5,14 @@ import type { EngineContext } from "./context.ts";
 import type { CarriedItem, StoredTransaction } from "./lane-store.ts";
 import type { ProvenOutcome } from "./store.ts";
 
-export interface Blame {
+export interface FailureAttribution {
   /** Nonces of the authorizations that failed by their own doing. */
   faults: string[];
   /** Payers that are not trusted in company for a while. */
   offenders: string[];
 }
 
-const NOBODY: Blame = { faults: [], offenders: [] };
+const NOBODY: FailureAttribution = { faults: [], offenders: [] };
 
 /**
  * - Used or canceled by somebody else meanwhile: nobody's fault, and no gas worth a word.
@@ -21,12 +21,12 @@ const NOBODY: Blame = { faults: [], offenders: [] };
  * - Some had no effect among others that had: their own doing. Through our batcher each has a bound of gas of its own,
  *   which no simulation knows: who has no code there goes alone, where the bound is another, and is held in no doubt.
  */
-export async function blame(
+export async function attributeFailure(
   ctx: EngineContext,
   tx: StoredTransaction,
   receipt: RpcReceipt,
   outcomes: readonly ProvenOutcome[],
-): Promise<Blame> {
+): Promise<FailureAttribution> {
   const proven = new Set(outcomes.map(({ nonce }) => nonce));
   const idle = tx.items.filter(({ nonce }) => !proven.has(nonce));
   if (idle.length === 0) return NOBODY;

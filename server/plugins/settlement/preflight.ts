@@ -4,7 +4,13 @@ import { uintOf } from "../../core/abi.ts";
 import { balanceOf } from "../../infra/chain/contracts.ts";
 import { classifyChainError, revertReason } from "../../infra/chain/errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import { gasLimitOf, isStrangers, isWornOut, MAX_GIVEN_UP, pendingDebits } from "./batch.ts";
+import {
+  gasLimitOf,
+  isThirdParty,
+  hasTooManyFaults,
+  MAX_GIVEN_UP,
+  pendingDebits,
+} from "./batch.ts";
 import type { BatchItem, Fees } from "./batch.ts";
 import type { EngineContext } from "./context.ts";
 
@@ -13,10 +19,10 @@ export interface RefusedItem {
   item: BatchItem;
   text: string | undefined;
   /** Mined without effect, or refused by nodes, so often that it is not even simulated any more. */
-  isWornOut: boolean;
+  hasTooManyFaults: boolean;
 }
 
-export interface Weeded {
+export interface PreflightResult {
   good: BatchItem[];
   /** To be proven. */
   refused: RefusedItem[];
@@ -28,9 +34,9 @@ export interface Weeded {
   batcher?: Address | undefined;
 }
 
-const NOTHING: Weeded = { good: [], refused: [], alone: [], isTokenDead: false };
+const NOTHING: PreflightResult = { good: [], refused: [], alone: [], isTokenDead: false };
 
-export interface WeedingTerms {
+export interface PreflightTerms {
   from: string;
   fees: Fees;
   /** What is on its way already. */
@@ -38,7 +44,7 @@ export interface WeedingTerms {
   /** What is good of it travels with others. */
   isPart?: true;
   /** No rehearsal is believed. */
-  isDoubted?: true;
+  ignoreRehearsals?: true;
 }
 
 /**
@@ -46,25 +52,25 @@ export interface WeedingTerms {
  * payer's code may change with any block, so its absence is asked for each batch and never remembered.
  * Of those whose rehearsal still holds only one is simulated: it shows that the token moves money.
  */
-export async function weed(
+export async function preflight(
   ctx: EngineContext,
   items: BatchItem[],
-  terms: WeedingTerms,
-): Promise<Weeded> {
+  terms: PreflightTerms,
+): Promise<PreflightResult> {
   const [only] = items;
   // A contract can pass every simulation and still do nothing when it counts, at our gas.
-  if (items.length === 1 && only && (isWornOut(only) || isGivenUp(only)))
-    return { ...NOTHING, refused: [{ item: only, text: undefined, isWornOut: true }] };
-  const trusted = items.filter((item) => item.solo || !isStrangers(item));
+  if (items.length === 1 && only && (hasTooManyFaults(only) || isGivenUp(only)))
+    return { ...NOTHING, refused: [{ item: only, text: undefined, hasTooManyFaults: true }] };
+  const trusted = items.filter((item) => item.solo || !isThirdParty(item));
   const doubtful = items.filter((item) => !trusted.includes(item));
   const readSizes = () =>
     ctx.reads.readCodeSizes(
       ctx.rpc,
       doubtful.map(({ from }) => from),
     );
-  const { items: believed, owed } = await stillRehearsed(ctx, items, terms);
-  const sample = items.find((item) => believed.has(item));
-  const tried = items.filter((item) => !believed.has(item) || item === sample);
+  const { items: upToDate, owed } = await stillRehearsed(ctx, items, terms);
+  const sample = items.find((item) => upToDate.has(item));
+  const tried = items.filter((item) => !upToDate.has(item) || item === sample);
   const trial = simulate(ctx, tried, { ...terms, owed, batch: items }).then(
     (value) => ({ value }),
     (error: unknown) => ({ error }),
@@ -76,40 +82,40 @@ export async function weed(
       return { ...NOTHING, good: alone.value.good, isTokenDead: alone.value.isTokenDead };
   }
   const [sizes, simulated] = await Promise.all([readSizes(), trial]);
-  const isAsBelieved =
+  const isAsRehearsed =
     "value" in simulated &&
     simulated.value.good.length === tried.length &&
     simulated.value.isCovered &&
     !simulated.value.isTokenDead;
-  if (tried.length < items.length && !isAsBelieved)
-    return weed(ctx, items, { ...terms, isDoubted: true });
+  if (tried.length < items.length && !isAsRehearsed)
+    return preflight(ctx, items, { ...terms, ignoreRehearsals: true });
   const coded = doubtful.filter(({ from }) => (sizes.get(from.toLowerCase()) ?? 0n) > 0n);
   if ("error" in simulated) {
     if (coded.length > 0) {
-      const rest = await weedRest(ctx, items, coded, terms);
+      const rest = await preflightRest(ctx, items, coded, terms);
       return { ...rest, alone: [...rest.alone, ...coded] };
     }
     return halve(ctx, items, terms, simulated.error);
   }
   const { value } = simulated;
   if (value.isTokenDead) return { ...NOTHING, alone: coded, isTokenDead: true };
-  const good = new Set([...value.good, ...believed]);
+  const good = new Set([...value.good, ...upToDate]);
   return {
     good: items.filter((item) => good.has(item) && !coded.includes(item)),
     refused: value.refused.filter(({ item }) => !coded.includes(item)),
-    alone: [...coded, ...value.mute.filter((item) => !coded.includes(item))],
+    alone: [...coded, ...value.unexplained.filter((item) => !coded.includes(item))],
     isTokenDead: false,
     batcher: value.batcher,
   };
 }
 
-interface Belief {
+interface RehearsedItems {
   items: ReadonlySet<BatchItem>;
   /** What payers of several must have for all of them. */
   owed: ReadonlyMap<string, bigint>;
 }
 
-const NO_BELIEF: Belief = { items: new Set(), owed: new Map() };
+const NONE_REHEARSED: RehearsedItems = { items: new Set(), owed: new Map() };
 
 /**
  * Strangers' payments that were rehearsed at the block that is still the newest: asked again, the chain would say the same.
@@ -118,48 +124,48 @@ const NO_BELIEF: Belief = { items: new Set(), owed: new Map() };
 async function stillRehearsed(
   ctx: EngineContext,
   items: readonly BatchItem[],
-  { ahead, isDoubted }: WeedingTerms,
-): Promise<Belief> {
+  { ahead, ignoreRehearsals }: PreflightTerms,
+): Promise<RehearsedItems> {
   const rehearsed = items.filter(
     ({ solo, record }) =>
       !solo && record.rehearsed_block !== null && record.faults === 0 && record.given_up === 0,
   );
-  if (isDoubted || rehearsed.length < 2) return NO_BELIEF;
+  if (ignoreRehearsals || rehearsed.length < 2) return NONE_REHEARSED;
   const { number } = await ctx.heads.newest();
   const debits = new Map<string, BatchItem[]>();
   for (const { from } of rehearsed) debits.set(from, []);
   for (const item of [...items, ...ahead]) debits.get(item.from)?.push(item);
   const owed = new Map<string, bigint>();
-  const believed = rehearsed.filter(({ from, record }) => {
+  const upToDate = rehearsed.filter(({ from, record }) => {
     if (record.rehearsed_block !== number) return false;
     const own = debits.get(from) ?? [];
     if (own.length === 1) return true;
     // What a contract may take beside the balance is another sum.
-    if (!own.every((item) => isStrangers(item) && item.trace === undefined)) return false;
+    if (!own.every((item) => isThirdParty(item) && item.trace === undefined)) return false;
     owed.set(from, sumOf(own));
     return true;
   });
-  return { items: new Set(believed), owed };
+  return { items: new Set(upToDate), owed };
 }
 
 const sumOf = (items: readonly BatchItem[]): bigint =>
   items.reduce((sum, { value }) => sum + value, 0n);
 
 const isGivenUp = (item: BatchItem): boolean =>
-  isStrangers(item) && item.record.given_up >= MAX_GIVEN_UP;
+  isThirdParty(item) && item.record.given_up >= MAX_GIVEN_UP;
 
-function weedRest(
+function preflightRest(
   ctx: EngineContext,
   items: readonly BatchItem[],
   without: readonly BatchItem[],
-  terms: WeedingTerms,
-): Promise<Weeded> | Weeded {
+  terms: PreflightTerms,
+): Promise<PreflightResult> | PreflightResult {
   const rest = items.filter((item) => !without.includes(item));
-  return rest.length === 0 ? NOTHING : weed(ctx, rest, terms);
+  return rest.length === 0 ? NOTHING : preflight(ctx, rest, terms);
 }
 
 /** The relayer's affair, or the endpoint's: it says nothing of the payments. */
-export function isOurAffair(error: unknown): boolean {
+export function isInfrastructureError(error: unknown): boolean {
   const { kind } = classifyChainError(error);
   return kind === "unreachable" || kind === "insufficient_gas_money" || kind === "fee_too_low";
 }
@@ -168,19 +174,19 @@ export function isOurAffair(error: unknown): boolean {
 async function halve(
   ctx: EngineContext,
   items: BatchItem[],
-  terms: WeedingTerms,
+  terms: PreflightTerms,
   error: unknown,
-): Promise<Weeded> {
-  if (isOurAffair(error)) throw error;
+): Promise<PreflightResult> {
+  if (isInfrastructureError(error)) throw error;
   if (items.length === 1)
     return {
       ...NOTHING,
-      refused: items.map((item) => ({ item, text: undefined, isWornOut: false })),
+      refused: items.map((item) => ({ item, text: undefined, hasTooManyFaults: false })),
     };
   const half = Math.ceil(items.length / 2);
   const [one, other] = await Promise.all([
-    weed(ctx, items.slice(0, half), { ...terms, isPart: true }),
-    weed(ctx, items.slice(half), {
+    preflight(ctx, items.slice(0, half), { ...terms, isPart: true }),
+    preflight(ctx, items.slice(half), {
       ...terms,
       isPart: true,
       ahead: [...terms.ahead, ...items.slice(0, half)],
@@ -196,17 +202,17 @@ async function halve(
 }
 
 /** What one item's own call does when it is sent as it is. What else the payer has on its way is not in it. */
-async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: WeedingTerms) {
+async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: PreflightTerms) {
   const { from, fees } = terms;
   const { success, data } = await ctx.reads.callAs(ctx.rpc, from, item.call, {
     gas: gasLimitOf([item]),
     fees,
   });
-  const refused = success ? [] : [{ item, text: revertReason(data), isWornOut: false }];
+  const refused = success ? [] : [{ item, text: revertReason(data), hasTooManyFaults: false }];
   return {
     good: success ? [item] : [],
     refused,
-    mute: [],
+    unexplained: [],
     isTokenDead: false,
     isCovered: true,
     batcher: undefined,
@@ -216,7 +222,7 @@ async function simulateAlone(ctx: EngineContext, item: BatchItem, terms: Weeding
 async function simulate(
   ctx: EngineContext,
   items: BatchItem[],
-  terms: WeedingTerms & Pick<Belief, "owed"> & { batch: readonly BatchItem[] },
+  terms: PreflightTerms & Pick<RehearsedItems, "owed"> & { batch: readonly BatchItem[] },
 ) {
   const isBatch = terms.batch.length > 1;
   const owed = [...terms.owed];
@@ -252,16 +258,16 @@ async function simulate(
     own[probed]?.success === true &&
     (!after || schemeOf(probe).isEnded(probe, after) !== true);
   const good: BatchItem[] = [];
-  const refused: Weeded["refused"] = [];
-  const mute: BatchItem[] = [];
+  const refused: PreflightResult["refused"] = [];
+  const unexplained: BatchItem[] = [];
   for (const [index, item] of items.entries()) {
     const result = own[index];
     const text = revertReason(result?.data ?? "0x");
     if (result?.success === true) good.push(item);
     // Without a reason it may be a neighbour's fault: such a row is tried again by itself.
-    else if (text === undefined && isBatch) mute.push(item);
-    else refused.push({ item, text, isWornOut: false });
+    else if (text === undefined && isBatch) unexplained.push(item);
+    else refused.push({ item, text, hasTooManyFaults: false });
   }
   const batcher = isBatcherThere ? batcherProbe.target : undefined;
-  return { good, refused, mute, isTokenDead, isCovered, batcher };
+  return { good, refused, unexplained, isTokenDead, isCovered, batcher };
 }

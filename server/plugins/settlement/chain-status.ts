@@ -14,25 +14,25 @@ import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { readMany } from "../../infra/chain/contracts.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import { schemeOf } from "../../schemes/index.ts";
-import type { Companion } from "./types.ts";
+import type { ExtraCalls } from "./types.ts";
 
 const GET_ETH_BALANCE = selectorDigits("getEthBalance(address)");
 
-export interface StandingDeps {
+export interface ChainStatusDeps {
   rpc: Caller;
-  timings: Pick<Timings, "standingFreshMs" | "standingAskAlongMs">;
+  timings: Pick<Timings, "chainStatusFreshMs" | "chainStatusExtraCallsMs">;
   asset: string;
   lanes: readonly { address: string; noteBalance(wei: bigint): void }[];
 }
 
-export class Standing {
-  readonly #deps: StandingDeps;
+export class ChainStatus {
+  readonly #deps: ChainStatusDeps;
   readonly #nobody: { asset: string; from: string; nonce: string };
   readonly #calls: readonly ContractCall[];
-  #told = { askedMs: Number.NEGATIVE_INFINITY, tokenAnswers: false };
-  #asking: Promise<boolean> | undefined;
+  #known = { readMs: Number.NEGATIVE_INFINITY, tokenAnswers: false };
+  #reading: Promise<boolean> | undefined;
 
-  constructor(deps: StandingDeps) {
+  constructor(deps: ChainStatusDeps) {
     this.#deps = deps;
     const { asset, lanes } = deps;
     this.#nobody = { asset, from: `0x${"0".repeat(40)}`, nonce: `0x${"0".repeat(64)}` };
@@ -46,34 +46,34 @@ export class Standing {
   }
 
   /** To be asked by Multicall3 of the newest state, before anything that changes it; undefined where it is known. */
-  companion(): Companion | undefined {
-    const askedMs = performance.now();
-    if (askedMs - this.#told.askedMs <= this.#deps.timings.standingAskAlongMs) return undefined;
-    return { calls: this.#calls, hear: (results) => void this.#hear(results, askedMs) };
+  extraCalls(): ExtraCalls | undefined {
+    const readMs = performance.now();
+    if (readMs - this.#known.readMs <= this.#deps.timings.chainStatusExtraCallsMs) return undefined;
+    return { calls: this.#calls, hear: (results) => void this.#keep(results, readMs) };
   }
 
   /** A proxy without code says nothing, to everything. Failures to ask are not kept. */
   async tokenAnswers(): Promise<boolean> {
-    if (performance.now() - this.#told.askedMs <= this.#deps.timings.standingFreshMs)
-      return this.#told.tokenAnswers;
-    this.#asking ??= this.#ask().finally(() => {
-      this.#asking = undefined;
+    if (performance.now() - this.#known.readMs <= this.#deps.timings.chainStatusFreshMs)
+      return this.#known.tokenAnswers;
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = undefined;
     });
-    return this.#asking;
+    return this.#reading;
   }
 
-  async #ask(): Promise<boolean> {
-    const askedMs = performance.now();
-    return this.#hear(await readMany(this.#deps.rpc, this.#calls, "latest"), askedMs);
+  async #read(): Promise<boolean> {
+    const readMs = performance.now();
+    return this.#keep(await readMany(this.#deps.rpc, this.#calls, "latest"), readMs);
   }
 
-  #hear([state, ...balances]: readonly CallResult[], askedMs: number): boolean {
+  #keep([state, ...balances]: readonly CallResult[], readMs: number): boolean {
     const nobody = this.#nobody;
     const tokenAnswers =
       state !== undefined && schemeOf(nobody).isEnded(nobody, state) !== undefined;
     // Answers overtake each other.
-    if (askedMs < this.#told.askedMs) return tokenAnswers;
-    this.#told = { askedMs, tokenAnswers };
+    if (readMs < this.#known.readMs) return tokenAnswers;
+    this.#known = { readMs, tokenAnswers };
     for (const [index, lane] of this.#deps.lanes.entries()) {
       // A lane whose coins are not told is asked about by itself.
       const wei = uintOf(balances[index]);

@@ -22,7 +22,7 @@ const receiptQuestion = (hash: Hex): Question => ({
   params: [hash],
 });
 
-export interface ReceiptDeskDeps {
+export interface ReceiptReaderDeps {
   ctx: EngineContext;
   lane: string;
   slots: ReadonlyMap<bigint, Slot>;
@@ -56,28 +56,28 @@ function answered(
   return isReceiptOf(answer.value, hash) ? answer.value : undefined;
 }
 
-export class ReceiptDesk {
-  readonly #deps: ReceiptDeskDeps;
+export class ReceiptReader {
+  readonly #deps: ReceiptReaderDeps;
   #graceTimer: NodeJS.Timeout | undefined;
   /** What was answered together with the newest block, by hash: a receipt, or null where there is none yet. */
   #early: { atMs: number; receipts: ReadonlyMap<Hex, RpcReceipt | null> } | undefined;
 
-  constructor(deps: ReceiptDeskDeps) {
+  constructor(deps: ReceiptReaderDeps) {
     this.#deps = deps;
   }
 
   /** Asked with each block that is looked for, so that a block and what it holds of ours come in one answer. */
-  readonly rider: Rider = () => {
+  readonly piggybackRead: Rider = () => {
     const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
     return {
       questions: hashes.map(receiptQuestion),
       hear: (answers) => {
-        const told = hashes.flatMap((hash, index) => {
+        const read = hashes.flatMap((hash, index) => {
           const receipt = answered(answers[index], hash);
           return receipt === undefined ? [] : [[hash, receipt] as const];
         });
-        this.#early = { atMs: performance.now(), receipts: new Map(told) };
-        if (told.some(([, receipt]) => receipt)) this.#deps.lookAgain();
+        this.#early = { atMs: performance.now(), receipts: new Map(read) };
+        if (read.some(([, receipt]) => receipt)) this.#deps.lookAgain();
       },
     };
   };
